@@ -1,0 +1,212 @@
+//! Sizes, rates and spans as people write them: `512MiB`, `1.6Mpps`, `10Gbit`, `1h30min`.
+
+use std::fmt;
+use std::time::Duration;
+
+/// A text that is not the quantity it should be; says what was expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseUnitError {
+    text: String,
+    expected: &'static str,
+}
+
+impl fmt::Display for ParseUnitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is not {}", self.text, self.expected)
+    }
+}
+
+impl std::error::Error for ParseUnitError {}
+
+/// How fast a generator or replay goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rate {
+    /// As fast as it can.
+    Flat,
+    /// Packets per second.
+    Packets(f64),
+    /// Bits per second of frame bytes (no preamble, gap or CRC).
+    Bits(f64),
+}
+
+/// Reads a number of bytes: `2GiB`, `2G` (both 2^31), `512MB` (10^6), `65536`.
+///
+/// # Errors
+/// When the number or the unit is not understood, or the result exceeds 2^63.
+///
+/// ```
+/// # use netgrain_base::units::parse_bytes;
+/// assert_eq!(parse_bytes("2G").unwrap(), 2 << 30);
+/// assert_eq!(parse_bytes("1.5kB").unwrap(), 1500);
+/// ```
+pub fn parse_bytes(text: &str) -> Result<u64, ParseUnitError> {
+    const EXPECTED: &str = "a size: write 512MiB, 2G, 65536";
+    let (value, unit) = split(text, EXPECTED)?;
+    let scale = match unit {
+        "" | "B" => 1.0,
+        "k" | "K" | "KiB" | "kiB" => 1024.0,
+        "M" | "MiB" => 1_048_576.0,
+        "G" | "GiB" => 1_073_741_824.0,
+        "T" | "TiB" => 1_099_511_627_776.0,
+        "kB" | "KB" => 1e3,
+        "MB" => 1e6,
+        "GB" => 1e9,
+        "TB" => 1e12,
+        _ => return Err(error(text, EXPECTED)),
+    };
+    let bytes = value * scale;
+    if bytes < 9.2e18 { Ok(bytes.round() as u64) } else { Err(error(text, EXPECTED)) }
+}
+
+/// Reads a rate: `flat`, `1.6Mpps`, `250kpps`, `10Gbit`, `900Mbps`.
+///
+/// # Errors
+/// When the number or the unit is not understood, or the rate is zero.
+pub fn parse_rate(text: &str) -> Result<Rate, ParseUnitError> {
+    const EXPECTED: &str = "a rate: write 1.6Mpps, 10Gbit, or flat";
+    if text == "flat" {
+        return Ok(Rate::Flat);
+    }
+    let (value, unit) = split(text, EXPECTED)?;
+    let (prefix, rate): (&str, fn(f64) -> Rate) = if let Some(p) = unit.strip_suffix("pps") {
+        (p, Rate::Packets)
+    } else if let Some(p) =
+        unit.strip_suffix("bit").or_else(|| unit.strip_suffix("bps")).or_else(|| unit.strip_suffix("bit/s"))
+    {
+        (p, Rate::Bits)
+    } else {
+        return Err(error(text, EXPECTED));
+    };
+    let scale = match prefix {
+        "" => 1.0,
+        "k" | "K" => 1e3,
+        "M" => 1e6,
+        "G" => 1e9,
+        _ => return Err(error(text, EXPECTED)),
+    };
+    if value * scale > 0.0 { Ok(rate(value * scale)) } else { Err(error(text, EXPECTED)) }
+}
+
+/// Reads a span: `10s`, `250ms`, `1h30min`, `2d`; a bare number is seconds.
+///
+/// # Errors
+/// When a number or a unit is not understood, or the span exceeds 584 years.
+pub fn parse_span(text: &str) -> Result<Duration, ParseUnitError> {
+    const EXPECTED: &str = "a span of time: write 10s, 250ms, 5min, 1h30min";
+    let mut rest = text.trim();
+    if rest.is_empty() {
+        return Err(error(text, EXPECTED));
+    }
+    let mut nanos = 0f64;
+    while !rest.is_empty() {
+        let digits = rest.bytes().position(|b| !b.is_ascii_digit() && b != b'.').unwrap_or(rest.len());
+        let value: f64 = rest[..digits].parse().map_err(|_| error(text, EXPECTED))?;
+        rest = &rest[digits..];
+        let letters = rest.bytes().position(|b| b.is_ascii_digit() || b == b'.').unwrap_or(rest.len());
+        nanos += value
+            * match rest[..letters].trim() {
+                "ns" => 1.0,
+                "us" | "µs" => 1e3,
+                "ms" => 1e6,
+                "" | "s" | "sec" => 1e9,
+                "m" | "min" => 60e9,
+                "h" => 3600e9,
+                "d" => 86_400e9,
+                _ => return Err(error(text, EXPECTED)),
+            };
+        rest = &rest[letters..];
+    }
+    if nanos < 1.8e19 { Ok(Duration::from_nanos(nanos.round() as u64)) } else { Err(error(text, EXPECTED)) }
+}
+
+/// Binary size with three significant digits: `1.00 GiB`.
+pub fn show_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let step = (0..UNITS.len() - 1).take_while(|i| bytes >> (10 * (i + 1)) > 0).count();
+    if step == 0 {
+        return format!("{bytes} B");
+    }
+    three_digits(bytes as f64 / (1u64 << (10 * step)) as f64, UNITS[step])
+}
+
+/// Decimal quantity with three significant digits: `1.60 Mpps` for `show_si(1.6e6, "pps")`.
+pub fn show_si(value: f64, unit: &str) -> String {
+    for (scale, prefix) in [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")] {
+        if value >= scale {
+            return three_digits(value / scale, &format!("{prefix}{unit}"));
+        }
+    }
+    three_digits(value, unit)
+}
+
+/// A count with a thin separator every three digits: `1 234 567`.
+pub fn show_count(count: u64) -> String {
+    let digits = count.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(c);
+    }
+    out
+}
+
+fn three_digits(value: f64, unit: &str) -> String {
+    let places = if value < 10.0 {
+        2
+    } else if value < 100.0 {
+        1
+    } else {
+        0
+    };
+    format!("{value:.places$} {unit}")
+}
+
+fn split<'a>(text: &'a str, expected: &'static str) -> Result<(f64, &'a str), ParseUnitError> {
+    let t = text.trim();
+    let end = t.bytes().position(|b| !b.is_ascii_digit() && b != b'.').unwrap_or(t.len());
+    let value = t[..end].parse::<f64>().map_err(|_| error(text, expected))?;
+    Ok((value, t[end..].trim()))
+}
+
+fn error(text: &str, expected: &'static str) -> ParseUnitError {
+    ParseUnitError { text: text.to_owned(), expected }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_add_up() {
+        assert_eq!(parse_span("1h30min").unwrap(), Duration::from_secs(5400));
+        assert_eq!(parse_span("1.5s").unwrap(), Duration::from_millis(1500));
+        assert_eq!(parse_span("60").unwrap(), Duration::from_secs(60));
+        for bad in ["", "h", "5 parsecs", "1..2s", "-3s", "99999999999d"] {
+            assert!(parse_span(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn rates_and_sizes() {
+        assert_eq!(parse_rate("1.6Mpps"), Ok(Rate::Packets(1.6e6)));
+        assert_eq!(parse_rate("10Gbit"), Ok(Rate::Bits(1e10)));
+        assert_eq!(parse_rate("flat"), Ok(Rate::Flat));
+        for bad in ["0pps", "fast", "10G", "", "1e9pps"] {
+            assert!(parse_rate(bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse_bytes("1MiB"), Ok(1 << 20));
+        for bad in ["", "MiB", "1XB", "-1", "99999999T"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn shown_values_have_three_digits() {
+        assert_eq!(show_bytes(1 << 30), "1.00 GiB");
+        assert_eq!(show_bytes(1023), "1023 B");
+        assert_eq!(show_si(1_600_000.0, "pps"), "1.60 Mpps");
+        assert_eq!(show_count(1_234_567), "1 234 567");
+    }
+}

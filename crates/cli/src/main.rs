@@ -1,0 +1,2 @@
+//! netgrain.
+fn main() {}
