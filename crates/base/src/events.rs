@@ -22,14 +22,8 @@ impl Cause {
     /// How many there are.
     pub const COUNT: usize = 6;
     /// All, in the order of declaration, which is also their number on disk.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::Nic,
-        Self::FillEmpty,
-        Self::ReceiveFull,
-        Self::RingFull,
-        Self::Source,
-        Self::Disk,
-    ];
+    pub const ALL: [Self; Self::COUNT] =
+        [Self::Nic, Self::FillEmpty, Self::ReceiveFull, Self::RingFull, Self::Source, Self::Disk];
 
     /// The name used in JSON, metrics and tables.
     pub const fn name(self) -> &'static str {
@@ -50,8 +44,12 @@ impl Cause {
             Self::FillEmpty => "the AF_XDP fill ring had no buffer for them (or the frame did not fit one)",
             Self::ReceiveFull => "the kernel's receive ring to the engine thread was full (AF_XDP or TPACKET)",
             Self::RingFull => "the shared ring was full because a gate listener had not released its part",
-            Self::Source => "the source could not hand them over whole (invalid descriptor, frame longer than the limit, broken file record)",
-            Self::Disk => "taken from the ring but not written: the volume refused them until the recorder had to give up",
+            Self::Source => {
+                "the source could not hand them over whole (invalid descriptor, frame longer than the limit, broken file record)"
+            }
+            Self::Disk => {
+                "taken from the ring but not written: the volume refused them until the recorder had to give up"
+            }
         }
     }
 
@@ -61,7 +59,9 @@ impl Cause {
             Self::Nic => "raise the card's ring (ethtool -G), use more queues, or move the interrupt to another core",
             Self::FillEmpty => "give the engine thread a core of its own (--cpu)",
             Self::ReceiveFull => "give the engine thread a core of its own (--cpu), or use more queues (--queues)",
-            Self::RingFull => "a larger ring (--ring), a faster volume (netgrain bench disk), or let slow listeners be lossy",
+            Self::RingFull => {
+                "a larger ring (--ring), a faster volume (netgrain bench disk), or let slow listeners be lossy"
+            }
             Self::Source => "see the message printed beside it",
             Self::Disk => "free space on the volume or replace it; what was published before stays readable",
         }

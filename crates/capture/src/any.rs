@@ -1,0 +1,46 @@
+//! One type for whichever source was chosen: the branch is taken once per batch, the loop below it is the source's own.
+
+use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, afxdp, file, sim, tpacket};
+use std::time::Duration;
+
+/// Any of the sources.
+#[allow(clippy::large_enum_variant, reason = "one lives per engine thread; a box would add a pointer to every poll")]
+pub enum AnySource {
+    /// AF_XDP.
+    AfXdp(afxdp::AfXdp),
+    /// TPACKET_V3.
+    Tpacket(tpacket::Tpacket),
+    /// A capture file.
+    File(file::File),
+    /// The simulation.
+    Sim(sim::Sim),
+}
+
+macro_rules! each {
+    ($self:expr, $source:ident => $body:expr) => {
+        match $self {
+            AnySource::AfXdp($source) => $body,
+            AnySource::Tpacket($source) => $body,
+            AnySource::File($source) => $body,
+            AnySource::Sim($source) => $body,
+        }
+    };
+}
+
+impl Source for AnySource {
+    fn info(&self) -> &SourceInfo {
+        each!(self, s => s.info())
+    }
+
+    fn poll<F: FnMut(&Frame<'_>)>(&mut self, budget: usize, wait: Duration, take: F) -> Result<Polled, SourceError> {
+        each!(self, s => s.poll(budget, wait, take))
+    }
+
+    fn counts(&mut self) -> Result<Counts, SourceError> {
+        each!(self, s => s.counts())
+    }
+
+    fn stop(&mut self) {
+        each!(self, s => s.stop());
+    }
+}

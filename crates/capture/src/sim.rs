@@ -1,0 +1,20 @@
+//! Simulated traffic.
+
+use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo};
+use std::time::Duration;
+
+/// Simulated traffic.
+pub struct Sim(SourceInfo);
+
+impl Source for Sim {
+    fn info(&self) -> &SourceInfo {
+        &self.0
+    }
+    fn poll<F: FnMut(&Frame<'_>)>(&mut self, _budget: usize, _wait: Duration, _take: F) -> Result<Polled, SourceError> {
+        Ok(Polled::End)
+    }
+    fn counts(&mut self) -> Result<Counts, SourceError> {
+        Ok(Counts::default())
+    }
+    fn stop(&mut self) {}
+}

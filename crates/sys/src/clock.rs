@@ -1,0 +1,1 @@
+//! Clocks: the time stamp counter fitted to the system clock.

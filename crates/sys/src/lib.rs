@@ -1,0 +1,13 @@
+//! Floor 2, the edge: the only room that talks to the kernel, and with `bpf`, `ring` and `capture` the only ones that
+//! may be unsafe. Each function prepares, makes one system call, and decodes; nothing here decides anything.
+
+pub mod bpf;
+pub mod clock;
+pub mod cpu;
+pub mod memory;
+pub mod netlink;
+pub mod netns;
+pub mod packet;
+pub mod unix;
+pub mod uring;
+pub mod xsk;

@@ -1,0 +1,1 @@
+//! Memory: memfd, mirrored mappings, huge pages, seals, locking.

@@ -1,0 +1,1 @@
+//! Routing netlink: links, addresses of ports, statistics.

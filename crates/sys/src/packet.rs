@@ -1,0 +1,1 @@
+//! AF_PACKET sockets with TPACKET_V3 rings.

@@ -1,0 +1,1 @@
+//! Asynchronous file writes through io_uring.
