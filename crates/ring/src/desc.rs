@@ -1,0 +1,229 @@
+//! The descriptor: 32 bytes per packet beside the bytes, so that applications walk, steer and prefetch without parsing.
+//!
+//! ```text
+//!  0        8        16       20       24       26       28    29    30    31
+//! +--------+--------+--------+--------+--------+--------+-----+-----+-----+-----+
+//! |  pos   |   ts   |  hash  |  mark  | caplen |wire_len| que | flg | l3  | l4  |
+//! +--------+--------+--------+--------+--------+--------+-----+-----+-----+-----+
+//! ```
+//! All fields are little-endian. A *control* descriptor (flag [`flag::CONTROL`]) carries no packet: `mark` says which
+//! [`Control`] it is, and it stands in the stream exactly where what it says became true.
+
+use base::{Cause, Timestamp};
+
+/// Bits of [`Desc::flags`].
+pub mod flag {
+    /// Not a packet but a [`super::Control`].
+    pub const CONTROL: u8 = 1 << 0;
+    /// Fewer bytes are stored than were on the wire.
+    pub const TRUNCATED: u8 = 1 << 1;
+    /// A header contradicts its length.
+    pub const MALFORMED: u8 = 1 << 2;
+    /// Merged by the card or the kernel.
+    pub const SUPER_FRAME: u8 = 1 << 3;
+    /// The kernel had taken out a VLAN tag; it was put back.
+    pub const VLAN_RESTORED: u8 = 1 << 4;
+    /// Sent by this host.
+    pub const OUTGOING: u8 = 1 << 5;
+    /// The stamp was raised to that of the packet before.
+    pub const CLAMPED: u8 = 1 << 6;
+}
+
+/// Bytes of one descriptor.
+pub const DESC_BYTES: usize = 32;
+
+/// Bytes of the nanosecond-pcap record header that precedes each packet in the stream.
+pub const RECORD_HEADER: usize = 16;
+
+/// Bytes of the pcap file header that begins each segment in the stream.
+pub const FILE_HEADER: usize = 24;
+
+/// Segments begin at multiples of this many bytes of the stream, and are written to disk in pieces of it.
+pub const BLOCK: u64 = 1 << 20;
+
+/// One packet, or one [`Control`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(32))]
+pub struct Desc {
+    /// Stream position of the packet's pcap record header; of the segment's first byte for [`Control::Segment`];
+    /// the number of packets for [`Control::Lost`] and [`Control::Filtered`].
+    pub pos: u64,
+    /// Nanoseconds since 1970 (UTC).
+    pub ts: u64,
+    /// Keyed symmetric flow hash; 0 where there is no flow.
+    pub hash: u32,
+    /// Free for programs; the kind of a control descriptor.
+    pub mark: u32,
+    /// Bytes stored.
+    pub caplen: u16,
+    /// Bytes on the wire; 65 535 means "at least", and the record header in the stream has the exact number.
+    pub wire_len: u16,
+    /// Queue number, modulo 256.
+    pub queue: u8,
+    /// Bits of [`flag`].
+    pub flags: u8,
+    /// Offset of the network header in the packet; 0 where there is none within 255 bytes.
+    pub l3: u8,
+    /// Offset of the transport header in the packet; 0 where there is none within 255 bytes.
+    pub l4: u8,
+}
+
+/// What a control descriptor says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// A new segment begins at `pos` (a multiple of [`BLOCK`]) with a pcap file header; the one before ended at `end`,
+    /// which is the stream position after its last record. Bytes between `end` and `pos` mean nothing.
+    Segment {
+        /// First byte of the new segment.
+        pos: u64,
+        /// End of the one before, as an offset back from `pos` (at most one block).
+        gap: u32,
+    },
+    /// This many packets were lost since the last such descriptor of the same cause (and gate).
+    Lost {
+        /// Why.
+        cause: Cause,
+        /// For [`Cause::RingFull`], the slot of the gate that had not released.
+        gate: u8,
+        /// How many.
+        packets: u64,
+    },
+    /// This many packets did not match the capture filter since the last such descriptor.
+    Filtered {
+        /// How many.
+        packets: u64,
+    },
+    /// Time has reached this second (of `ts`), whether or not packets came.
+    Tick,
+    /// The stream ends here; nothing follows.
+    End,
+}
+
+mod kind {
+    pub const SEGMENT: u32 = 1;
+    pub const LOST: u32 = 2;
+    pub const FILTERED: u32 = 3;
+    pub const TICK: u32 = 4;
+    pub const END: u32 = 5;
+}
+
+impl Desc {
+    /// The descriptor that says `control` at `ts`.
+    pub fn control(control: Control, ts: Timestamp) -> Self {
+        let mut d = Self { ts: ts.nanos(), flags: flag::CONTROL, ..Self::default() };
+        match control {
+            Control::Segment { pos, gap } => (d.mark, d.pos, d.hash) = (kind::SEGMENT, pos, gap),
+            Control::Lost { cause, gate, packets } => {
+                (d.mark, d.pos, d.l3, d.l4) = (kind::LOST, packets, cause as u8, gate);
+            }
+            Control::Filtered { packets } => (d.mark, d.pos) = (kind::FILTERED, packets),
+            Control::Tick => d.mark = kind::TICK,
+            Control::End => d.mark = kind::END,
+        }
+        d
+    }
+
+    /// Whether this is a packet.
+    #[inline]
+    pub const fn is_packet(&self) -> bool {
+        self.flags & flag::CONTROL == 0
+    }
+
+    /// What a control descriptor says; `None` for a packet, or for a kind this version does not know.
+    pub fn as_control(&self) -> Option<Control> {
+        if self.is_packet() {
+            return None;
+        }
+        Some(match self.mark {
+            kind::SEGMENT => Control::Segment { pos: self.pos, gap: self.hash },
+            kind::LOST => Control::Lost { cause: Cause::from_number(self.l3)?, gate: self.l4, packets: self.pos },
+            kind::FILTERED => Control::Filtered { packets: self.pos },
+            kind::TICK => Control::Tick,
+            kind::END => Control::End,
+            _ => return None,
+        })
+    }
+
+    /// When.
+    #[inline]
+    pub const fn timestamp(&self) -> Timestamp {
+        Timestamp::from_nanos(self.ts)
+    }
+
+    /// Stream position after the packet's last byte.
+    #[inline]
+    pub const fn end(&self) -> u64 {
+        self.pos + (RECORD_HEADER as u64) + self.caplen as u64
+    }
+
+    /// As four words, for atomic copies into and out of shared memory.
+    #[inline]
+    pub const fn to_words(self) -> [u64; 4] {
+        [
+            self.pos,
+            self.ts,
+            self.hash as u64 | (self.mark as u64) << 32,
+            self.caplen as u64
+                | (self.wire_len as u64) << 16
+                | (self.queue as u64) << 32
+                | (self.flags as u64) << 40
+                | (self.l3 as u64) << 48
+                | (self.l4 as u64) << 56,
+        ]
+    }
+
+    /// The inverse of [`Desc::to_words`].
+    #[inline]
+    pub const fn from_words(w: [u64; 4]) -> Self {
+        Self {
+            pos: w[0],
+            ts: w[1],
+            hash: w[2] as u32,
+            mark: (w[2] >> 32) as u32,
+            caplen: w[3] as u16,
+            wire_len: (w[3] >> 16) as u16,
+            queue: (w[3] >> 32) as u8,
+            flags: (w[3] >> 40) as u8,
+            l3: (w[3] >> 48) as u8,
+            l4: (w[3] >> 56) as u8,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_fields_are_inverse_and_match_the_drawn_layout() {
+        assert_eq!(size_of::<Desc>(), DESC_BYTES);
+        let d = Desc {
+            pos: 1,
+            ts: 2,
+            hash: 3,
+            mark: 4,
+            caplen: 5,
+            wire_len: 6,
+            queue: 7,
+            flags: flag::OUTGOING,
+            l3: 14,
+            l4: 34,
+        };
+        assert_eq!(Desc::from_words(d.to_words()), d);
+        assert_eq!(d.to_words()[3].to_le_bytes(), [5, 0, 6, 0, 7, flag::OUTGOING, 14, 34]);
+    }
+
+    #[test]
+    fn controls_survive_the_trip() {
+        let ts = Timestamp::from_nanos(9);
+        for c in [
+            Control::Segment { pos: BLOCK, gap: 17 },
+            Control::Lost { cause: Cause::RingFull, gate: 3, packets: u64::MAX },
+            Control::Filtered { packets: 1 << 40 },
+            Control::Tick,
+            Control::End,
+        ] {
+            assert_eq!(Desc::control(c, ts).as_control(), Some(c));
+        }
+    }
+}
