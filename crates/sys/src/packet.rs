@@ -1,13 +1,17 @@
 //! Packet sockets (packet(7), `net/packet/af_packet.c`): whole frames from and to one port, shared with the host.
 //!
 //! A [`PacketSocket`] is deaf until [`PacketSocket::bind`], so that filter, ring and options are in place before the first
-//! frame.
+//! frame. The receive ring of version 3 is in [`ring`].
+
+pub mod ring;
 
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
+/// The error of a socket whose port went down or away.
+pub const PORT_DOWN: i32 = libc::ENETDOWN;
 /// `PACKET_IGNORE_OUTGOING`, which libc does not name.
 const IGNORE_OUTGOING: i32 = 23;
 /// `PACKET_FANOUT_FLAG_UNIQUEID`: the kernel chooses the id.
