@@ -123,7 +123,7 @@ impl ControlPage {
             queue: page.get(at::QUEUE) as u16,
             name: String::from_utf8_lossy(&name).into_owned(),
         };
-        let sound = |n: u64| n.is_power_of_two() && n >= 4096 && n <= 1 << 40;
+        let sound = |n: u64| n.is_power_of_two() && (4096..=1 << 40).contains(&n);
         if sound(shape.bytes) && sound(shape.descs) { Ok((page, shape)) } else { Err("a ring of impossible size") }
     }
 
