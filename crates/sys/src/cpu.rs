@@ -118,10 +118,15 @@ pub fn kernel() -> String {
         .map_or_else(|_| "unknown".into(), |t| format!("Linux {}", t.trim()))
 }
 
-/// Whether the calling process may act as root in its namespace.
-pub fn is_root() -> bool {
+/// Effective user id of this process.
+pub fn effective_uid() -> u32 {
     // SAFETY: takes and returns plain numbers.
-    unsafe { libc::geteuid() == 0 }
+    unsafe { libc::geteuid() }
+}
+
+/// Whether this process acts as root.
+pub fn is_root() -> bool {
+    effective_uid() == 0
 }
 
 #[cfg(test)]

@@ -11,8 +11,11 @@ use std::time::Duration;
 /// Most descriptors in one message.
 pub const FDS_MAX: usize = 16;
 
+/// asm-generic/socket.h; libc does not have it for every target.
+const SO_PEERGROUPS: libc::c_int = 59;
+
 /// The process at the other end, as the kernel knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Process id.
     pub pid: u32,
@@ -20,6 +23,8 @@ pub struct Peer {
     pub uid: u32,
     /// Effective group id when it connected.
     pub gid: u32,
+    /// The other groups it belonged to then.
+    pub groups: Vec<u32>,
 }
 
 /// A listening socket; its file is removed on drop.
@@ -134,7 +139,14 @@ impl Connection {
         if r != 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Peer { pid: cred.pid as u32, uid: cred.uid, gid: cred.gid })
+        let mut groups = vec![0u32; 1024];
+        let mut len = size_of_val(groups.as_slice()) as libc::socklen_t;
+        // SAFETY: `groups` is writable for `len` bytes.
+        let r = unsafe {
+            libc::getsockopt(self.0.as_raw_fd(), libc::SOL_SOCKET, SO_PEERGROUPS, groups.as_mut_ptr().cast(), &mut len)
+        };
+        groups.truncate(if r == 0 { len as usize / size_of::<u32>() } else { 0 });
+        Ok(Peer { pid: cred.pid as u32, uid: cred.uid, gid: cred.gid, groups })
     }
 
     /// Gives up on a silent peer after this long, in both directions.
