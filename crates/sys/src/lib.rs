@@ -4,6 +4,7 @@
 pub mod bpf;
 pub mod clock;
 pub mod cpu;
+pub mod ethtool;
 pub mod disk;
 pub mod memory;
 pub mod netlink;
