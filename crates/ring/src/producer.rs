@@ -410,9 +410,9 @@ impl Producer {
         tally
     }
 
-    /// The rows of the seconds that have passed.
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
+    /// The rows of the seconds that have passed since the last call.
+    pub fn take_ledger(&mut self) -> Ledger {
+        std::mem::take(&mut self.ledger)
     }
 
     /// Bytes and descriptors in use as a fraction of the ring, judged by the slowest gate; 0 without gates.

@@ -157,7 +157,7 @@ fn a_random_walk_gives_the_gate_exactly_what_was_written() {
         let tally = p.tally();
         assert_eq!(tally.residue(), 0, "seed {seed}");
         assert_eq!(tally.stored, written.len() as u64, "seed {seed}");
-        assert_eq!(p.ledger().total(), tally, "the rows add up to the whole, seed {seed}");
+        assert_eq!(p.take_ledger().total(), tally, "the rows add up to the whole, seed {seed}");
         assert_eq!((model.tally.offered, model.tally.lost), (tally.offered, tally.lost), "seed {seed}");
         assert_eq!(model.tally.stored_bytes, tally.stored_bytes, "seed {seed}");
 
