@@ -1,1 +1,47 @@
-//! Room wire.
+//! Floor 0: what the bytes on the wire mean.
+//!
+//! * Header views, one protocol per file and every file the same shape: [`Ethernet`], [`VlanTag`], [`mpls`], [`Arp`],
+//!   [`Ipv4`], [`Ipv6`], [`Tcp`], [`Udp`], [`Sctp`], [`Icmp`]. `parse` checks the lengths once; afterwards no accessor
+//!   panics.
+//! * [`Headers`]: the offsets of all of them in one pass without allocation, for the packet path.
+//! * [`FlowKey`] and [`FlowHasher`]: which conversation a frame belongs to, and a keyed hash that is the same for both
+//!   directions.
+//! * [`build`]: frames with correct lengths and checksums, for tests, the simulator and the generator.
+//!
+//! Two lengths run through the whole room: that of the slice (what was captured) and the *wire length* (what was
+//! sent). A header that does not fit the slice is merely cut; one that does not fit the wire length, or the length that
+//! the header around it states, is malformed.
+#![forbid(unsafe_code)]
+
+mod arp;
+pub mod build;
+mod bytes;
+mod checksum;
+mod error;
+mod ethernet;
+mod flow;
+mod headers;
+mod icmp;
+mod ipv4;
+mod ipv6;
+pub mod mpls;
+mod sctp;
+mod tcp;
+mod types;
+mod udp;
+mod vlan;
+
+pub use arp::Arp;
+pub use checksum::{Checksum, checksum, update_checksum};
+pub use error::{Layer, ParseError};
+pub use ethernet::Ethernet;
+pub use flow::{FlowHasher, FlowKey};
+pub use headers::{Family, Fragment, Headers, link};
+pub use icmp::Icmp;
+pub use ipv4::Ipv4;
+pub use ipv6::{Ipv6, Upper};
+pub use sctp::Sctp;
+pub use tcp::{Tcp, flags as tcp_flags};
+pub use types::{EtherType, IpProtocol, MacAddr, ParseMacError, Port};
+pub use udp::Udp;
+pub use vlan::VlanTag;

@@ -1,0 +1,28 @@
+//! Big-endian readers. The offsets given to them are the named constants of a layout, so the bounds check of the array
+//! forms is decided by the compiler and leaves no code.
+
+/// Two bytes at `at`.
+#[inline(always)]
+pub fn be16<const N: usize>(b: &[u8; N], at: usize) -> u16 {
+    u16::from_be_bytes([b[at], b[at + 1]])
+}
+
+/// Four bytes at `at`.
+#[inline(always)]
+pub fn be32<const N: usize>(b: &[u8; N], at: usize) -> u32 {
+    u32::from_be_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
+}
+
+/// `N` bytes of `b` from `at`, copied.
+#[inline(always)]
+pub fn copy<const N: usize, const M: usize>(b: &[u8; M], at: usize) -> [u8; N] {
+    let mut out = [0; N];
+    out.copy_from_slice(&b[at..at + N]);
+    out
+}
+
+/// `N` bytes of a slice of any length from `at`, if they are there.
+#[inline(always)]
+pub fn chunk<const N: usize>(b: &[u8], at: usize) -> Option<&[u8; N]> {
+    b.get(at..)?.first_chunk()
+}

@@ -1,0 +1,118 @@
+//! The Internet checksum: computed (RFC 1071) and updated in place (RFC 1624).
+
+/// The checksum of `bytes`. Over a header that carries a right checksum it is 0.
+///
+/// ```
+/// # use netgrain_wire::checksum;
+/// assert_eq!(checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), !0xddf2); // the example of RFC 1071 §3
+/// ```
+pub fn checksum(bytes: &[u8]) -> u16 {
+    Checksum::new().bytes(bytes).finish()
+}
+
+/// The checksum of a header in which one 16-bit field changed from `old` to `new`: equation 3 of RFC 1624, which unlike
+/// the older ones never turns 0xffff into 0.
+///
+/// ```
+/// # use netgrain_wire::update_checksum;
+/// assert_eq!(update_checksum(0xdd2f, 0x5555, 0x3285), 0x0000); // the example of RFC 1624 §4
+/// ```
+pub const fn update_checksum(sum: u16, old: u16, new: u16) -> u16 {
+    !fold(!sum as u64 + !old as u64 + new as u64)
+}
+
+/// A sum over several pieces, such as a pseudo header and a segment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Checksum {
+    sum: u64,
+}
+
+impl Checksum {
+    /// Of nothing yet.
+    pub const fn new() -> Self {
+        Self { sum: 0 }
+    }
+
+    /// And these bytes. Only the last piece may be of odd length; it counts as if a zero followed.
+    #[must_use]
+    pub fn bytes(mut self, bytes: &[u8]) -> Self {
+        // Ones' complement sums do not care for word size (RFC 1071 §2 C), so four bytes go at a time; 2^32 of them fit.
+        let (words, rest) = bytes.as_chunks::<4>();
+        for word in words {
+            self.sum += u64::from(u32::from_be_bytes(*word));
+        }
+        let mut last = [0; 4];
+        last[..rest.len()].copy_from_slice(rest);
+        self.sum = u64::from(fold(self.sum)) + u64::from(u32::from_be_bytes(last));
+        self
+    }
+
+    /// And this number of 16 bits.
+    #[must_use]
+    pub const fn word(mut self, word: u16) -> Self {
+        self.sum += word as u64;
+        self
+    }
+
+    /// The checksum as it goes on the wire.
+    pub const fn finish(self) -> u16 {
+        !fold(self.sum)
+    }
+}
+
+const fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+
+    /// Two bytes at a time, with the carry put back at once: the definition.
+    fn by_definition(bytes: &[u8]) -> u16 {
+        let mut sum = 0u32;
+        for pair in bytes.chunks(2) {
+            sum += u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        !(sum as u16)
+    }
+
+    #[test]
+    fn equals_the_definition_at_every_length_and_cut() {
+        let seed = 11;
+        let mut prng = Prng::new(seed);
+        for len in 0..200 {
+            let mut bytes = vec![0; len];
+            prng.fill(&mut bytes);
+            if len % 7 == 0 {
+                bytes.fill(0xff);
+            }
+            assert_eq!(checksum(&bytes), by_definition(&bytes), "seed {seed}, length {len}");
+            let cut = prng.below(len as u64 / 2 + 1) as usize * 2;
+            let (a, b) = bytes.split_at(cut.min(len & !1));
+            assert_eq!(Checksum::new().bytes(a).bytes(b).finish(), by_definition(&bytes), "seed {seed}, length {len}");
+        }
+    }
+
+    #[test]
+    fn an_update_equals_the_sum_of_the_changed_header() {
+        let seed = 12;
+        let mut prng = Prng::new(seed);
+        for round in 0..20_000 {
+            let mut header = [0; 20];
+            prng.fill(&mut header);
+            header[0] |= 1; // an all-zero header has two right checksums; real ones are never zero
+            let before = checksum(&header);
+            let at = 2 + 2 * prng.below(9) as usize;
+            let old = u16::from_be_bytes([header[at], header[at + 1]]);
+            let new = [0, 0xffff, old, prng.next_u64() as u16][prng.below(4) as usize];
+            header[at..at + 2].copy_from_slice(&new.to_be_bytes());
+            assert_eq!(update_checksum(before, old, new), checksum(&header), "seed {seed}, round {round}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Ethernet II header (IEEE 802.3 §3, with the ethertype reading of the length field).
+
+use crate::bytes::{be16, copy};
+use crate::error::take;
+use crate::{EtherType, Layer, MacAddr, ParseError};
+
+pub(crate) mod at {
+    pub const DST: usize = 0;
+    pub const SRC: usize = 6;
+    pub const ETHERTYPE: usize = 12;
+    pub const END: usize = 14;
+}
+
+/// The 14 bytes before tags and payload.
+#[derive(Clone, Copy, Debug)]
+pub struct Ethernet<'a> {
+    head: &'a [u8; at::END],
+    rest: &'a [u8],
+}
+
+impl<'a> Ethernet<'a> {
+    /// Bytes of the header.
+    pub const LEN: usize = at::END;
+
+    /// The header at byte `offset` of the frame.
+    ///
+    /// # Errors
+    /// [`ParseError::TooShort`] below 14 bytes.
+    pub fn parse(frame: &'a [u8], offset: usize) -> Result<Self, ParseError> {
+        take(frame, offset, Layer::Ethernet).map(|(head, rest)| Self { head, rest })
+    }
+
+    /// To whom.
+    pub fn dst(&self) -> MacAddr {
+        MacAddr(copy(self.head, at::DST))
+    }
+
+    /// From whom.
+    pub fn src(&self) -> MacAddr {
+        MacAddr(copy(self.head, at::SRC))
+    }
+
+    /// What follows; a VLAN ethertype where the frame is tagged.
+    pub fn ethertype(&self) -> EtherType {
+        EtherType(be16(self.head, at::ETHERTYPE))
+    }
+
+    /// The captured bytes after the header.
+    pub const fn payload(&self) -> &'a [u8] {
+        self.rest
+    }
+}

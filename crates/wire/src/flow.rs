@@ -1,0 +1,200 @@
+//! Which conversation a packet belongs to, and a keyed hash that is the same in both directions.
+//!
+//! Ports are 0 where the protocol has none, where they were not captured, and for *all* fragments (also the first, which
+//! has them), so that a datagram stays together. The hash orders the two ends of the conversation and folds them with
+//! [`base::hash::combine`], which is made only of 64-bit multiply, xor, rotate and shift: an eBPF program computes the
+//! same number.
+//!
+//! ```text
+//! IPv4   end = address << 16 | port                          state = key
+//!        state = combine(state, lesser end)
+//!        state = combine(state, greater end | protocol << 48)
+//! IPv6   end = (address, port), compared in this order
+//!        low  = combine(combine(key, lesser address >> 64), lesser address)
+//!        high = combine(combine(key + 1, greater address >> 64), greater address)
+//!        state = combine(low + rotate_left(high, 32), lesser port | greater port << 16 | protocol << 32 | 1 << 48)
+//! else   state = combine(combine(key + 2, lesser MAC | ethertype << 48), greater MAC)       (Ethernet only)
+//! hash   the upper 32 bits of state; 1 instead of 0, because 0 stands for "no flow"
+//! ```
+//! All numbers are what their big-endian bytes say. The key makes collisions depend on a secret, so that nobody outside
+//! can aim a flood at one bucket; it is no signature.
+
+use crate::bytes::{be16, be32, chunk};
+use crate::{Family, Fragment, Headers, IpProtocol, Port, ethernet, ipv4, ipv6};
+use base::hash::combine;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Addresses, ports and protocol of a packet, in the packet's direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowKey {
+    /// From whom.
+    pub src: IpAddr,
+    /// To whom; of the same family as `src`.
+    pub dst: IpAddr,
+    /// From which port; 0 where there is none.
+    pub src_port: Port,
+    /// To which port; 0 where there is none.
+    pub dst_port: Port,
+    /// The protocol above IP.
+    pub protocol: IpProtocol,
+}
+
+impl FlowKey {
+    /// The key of a frame; `None` if it is not IP.
+    pub fn of(frame: &[u8], headers: &Headers) -> Option<Self> {
+        let ends = Ends::of(frame, headers)?;
+        let (src, dst) = match ends.addresses {
+            Addresses::V4(src, dst) => (Ipv4Addr::from(src).into(), Ipv4Addr::from(dst).into()),
+            Addresses::V6(src, dst) => (Ipv6Addr::from(src).into(), Ipv6Addr::from(dst).into()),
+        };
+        let (src_port, dst_port) = (Port(ends.src_port), Port(ends.dst_port));
+        Some(Self { src, dst, src_port, dst_port, protocol: ends.protocol })
+    }
+
+    /// The key of a packet in the other direction.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        Self { src: self.dst, dst: self.src, src_port: self.dst_port, dst_port: self.src_port, protocol: self.protocol }
+    }
+
+    /// The same key for both directions: the lesser end (address, then port) as source. Also whether it was turned.
+    #[must_use]
+    pub fn canonical(self) -> (Self, bool) {
+        let turn = (self.src, self.src_port) > (self.dst, self.dst_port);
+        (if turn { self.reversed() } else { self }, turn)
+    }
+}
+
+/// `10.0.0.1:5353 > [2001:db8::1]:53 udp`; without ports where both are 0.
+impl fmt::Display for FlowKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if (self.src_port.0, self.dst_port.0) == (0, 0) {
+            return write!(f, "{} > {} {}", self.src, self.dst, self.protocol);
+        }
+        let (src, dst) = (SocketAddr::new(self.src, self.src_port.0), SocketAddr::new(self.dst, self.dst_port.0));
+        write!(f, "{src} > {dst} {}", self.protocol)
+    }
+}
+
+/// The hash under one secret key.
+#[derive(Clone, Copy)]
+pub struct FlowHasher {
+    key: u64,
+}
+
+/// Keeps the key out of logs.
+impl fmt::Debug for FlowHasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FlowHasher")
+    }
+}
+
+impl FlowHasher {
+    /// Under this key; equal keys give equal hashes on every machine.
+    pub const fn new(key: u64) -> Self {
+        Self { key }
+    }
+
+    /// The hash of a frame: that of its flow if it is IP, else of its link addresses and ethertype, else 0. Never 0 for
+    /// IP.
+    #[inline]
+    pub fn hash(&self, frame: &[u8], headers: &Headers) -> u32 {
+        match Ends::of(frame, headers) {
+            Some(ends) => self.of_ends(&ends),
+            None => self.of_link(frame, headers),
+        }
+    }
+
+    /// The hash that a packet with this key has. A key whose two addresses are of different families (no packet has
+    /// one) is hashed as if both were IPv6.
+    pub fn hash_key(&self, key: &FlowKey) -> u32 {
+        let wide = |a: IpAddr| match a {
+            IpAddr::V4(a) => u128::from(a.to_ipv6_mapped()),
+            IpAddr::V6(a) => u128::from(a),
+        };
+        let addresses = match (key.src, key.dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => Addresses::V4(src.into(), dst.into()),
+            (src, dst) => Addresses::V6(wide(src), wide(dst)),
+        };
+        let (src_port, dst_port) = (key.src_port.0, key.dst_port.0);
+        self.of_ends(&Ends { addresses, src_port, dst_port, protocol: key.protocol })
+    }
+
+    #[inline(always)]
+    fn of_ends(&self, ends: &Ends) -> u32 {
+        let protocol = u64::from(ends.protocol.0);
+        shorten(match ends.addresses {
+            Addresses::V4(src, dst) => {
+                let src = u64::from(src) << 16 | u64::from(ends.src_port);
+                let dst = u64::from(dst) << 16 | u64::from(ends.dst_port);
+                combine(combine(self.key, src.min(dst)), src.max(dst) | protocol << 48)
+            }
+            Addresses::V6(src, dst) => self.of_v6((src, ends.src_port), (dst, ends.dst_port), protocol),
+        })
+    }
+
+    #[inline]
+    fn of_v6(&self, src: (u128, u16), dst: (u128, u16), protocol: u64) -> u64 {
+        let (low, high) = if src <= dst { (src, dst) } else { (dst, src) };
+        // The two ends are folded side by side, not one after the other: half the latency of one long chain.
+        let fold = |key, address: u128| combine(combine(key, (address >> 64) as u64), address as u64);
+        let ends = fold(self.key, low.0).wrapping_add(fold(self.key.wrapping_add(1), high.0).rotate_left(32));
+        combine(ends, u64::from(low.1) | u64::from(high.1) << 16 | protocol << 32 | 1 << 48)
+    }
+
+    #[inline(never)]
+    fn of_link(&self, frame: &[u8], headers: &Headers) -> u32 {
+        let Some(head) = frame.first_chunk::<{ ethernet::at::END }>().filter(|_| headers.is_ethernet()) else {
+            return 0;
+        };
+        let mac = |at| u64::from(be16(head, at)) << 32 | u64::from(be32(head, at + 2));
+        let (dst, src) = (mac(ethernet::at::DST), mac(ethernet::at::SRC));
+        let first = src.min(dst) | u64::from(headers.ethertype().0) << 48;
+        shorten(combine(combine(self.key.wrapping_add(2), first), src.max(dst)))
+    }
+}
+
+#[inline(always)]
+const fn shorten(state: u64) -> u32 {
+    let hash = (state >> 32) as u32;
+    if hash == 0 { 1 } else { hash }
+}
+
+/// What the key and the hash are made of, as numbers.
+struct Ends {
+    addresses: Addresses,
+    src_port: u16,
+    dst_port: u16,
+    protocol: IpProtocol,
+}
+
+enum Addresses {
+    V4(u32, u32),
+    V6(u128, u128),
+}
+
+impl Ends {
+    #[inline(always)]
+    fn of(frame: &[u8], headers: &Headers) -> Option<Self> {
+        let l3 = usize::from(headers.l3());
+        let addresses = match headers.family() {
+            Family::V4 => {
+                let b: &[u8; 8] = chunk(frame, l3 + ipv4::at::SRC)?;
+                Addresses::V4(be32(b, 0), be32(b, ipv4::at::DST - ipv4::at::SRC))
+            }
+            Family::V6 => {
+                let src: &[u8; 16] = chunk(frame, l3 + ipv6::at::SRC)?;
+                let dst: &[u8; 16] = chunk(frame, l3 + ipv6::at::DST)?;
+                Addresses::V6(u128::from_be_bytes(*src), u128::from_be_bytes(*dst))
+            }
+            Family::Other => return None,
+        };
+        let ports = match headers.fragment() {
+            Fragment::Whole => headers.port_word(frame).unwrap_or(0),
+            Fragment::First | Fragment::Later => 0,
+        };
+        let protocol = headers.protocol()?;
+        Some(Self { addresses, src_port: (ports >> 16) as u16, dst_port: ports as u16, protocol })
+    }
+}

@@ -1,0 +1,422 @@
+//! Where the headers of a frame are, in one pass without allocation: what the packet path knows of every packet.
+//!
+//! Invariants, whatever the bytes are: an offset that is not 0 lies inside the captured bytes and within 255 (it fits the
+//! ring's descriptor); [`Headers::family`] is not [`Family::Other`] only if the whole fixed network header was captured;
+//! [`Headers::l4`] is 0 for later fragments, which have no transport header.
+//!
+//! The pass looks through VLAN tags and MPLS labels, and along the extension headers of IPv6, each up to a bound; it does
+//! not look into tunnels. The views ([`crate::Ipv4`] and its like) say the same with more words, and the tests hold
+//! this pass against them.
+
+use crate::bytes::{be16, be32, chunk};
+use crate::{EtherType, IpProtocol, ethernet, ipv4, ipv6, mpls, tcp, udp, vlan};
+
+/// Link types that are understood, as pcap numbers them. Of any other a frame has no headers.
+pub mod link {
+    /// Ethernet.
+    pub const ETHERNET: u16 = 1;
+    /// IPv4 or IPv6 without a link header.
+    pub const RAW_IP: u16 = 101;
+    /// Linux "cooked" capture, 16 bytes, protocol last.
+    pub const LINUX_SLL: u16 = 113;
+    /// Linux "cooked" capture version 2, 20 bytes, protocol first.
+    pub const LINUX_SLL2: u16 = 276;
+
+    pub(crate) const SLL_PROTOCOL: usize = 14;
+    pub(crate) const SLL_LEN: usize = 16;
+    pub(crate) const SLL2_PROTOCOL: usize = 0;
+    pub(crate) const SLL2_LEN: usize = 20;
+}
+
+/// What the network layer is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Family {
+    /// Something else, or cut before its fixed header ended.
+    #[default]
+    Other,
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// Which part of a datagram a packet is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fragment {
+    /// All of it.
+    #[default]
+    Whole,
+    /// The first of several parts, with the transport header.
+    First,
+    /// Another part, without a transport header.
+    Later,
+}
+
+/// The answer of [`Headers::of`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Headers {
+    ethertype: EtherType,
+    vlan: u16,
+    protocol: IpProtocol,
+    l3: u8,
+    l4: u8,
+    family: Family,
+    fragment: Fragment,
+    bits: u8,
+}
+
+/// Bits of `Headers::bits`.
+mod bit {
+    pub const MALFORMED: u8 = 1 << 0;
+    pub const TAGGED: u8 = 1 << 1;
+    pub const ETHERNET: u8 = 1 << 2;
+}
+
+/// Frames longer than this have only their beginning looked at.
+const FARTHEST: usize = u8::MAX as usize;
+
+/// Ethernet, IPv4 without options, and eight bytes of transport header.
+const PLAIN: usize = ethernet::at::END + ipv4::at::END + udp::at::END;
+
+impl Headers {
+    /// Finds the headers of a frame of which `frame` was captured and `wire_len` bytes were sent (at least the former).
+    ///
+    /// ```
+    /// use netgrain_wire::{Headers, IpProtocol, build::Frame, link};
+    /// let mut bytes = [0; 60];
+    /// let frame = Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut bytes);
+    /// let headers = Headers::of(frame, 60, link::ETHERNET);
+    /// assert_eq!((headers.l3(), headers.l4()), (14, 34));
+    /// assert_eq!(headers.protocol(), Some(IpProtocol::UDP));
+    /// ```
+    #[inline]
+    pub fn of(frame: &[u8], wire_len: u32, link_type: u16) -> Self {
+        if link_type == link::ETHERNET
+            && let Some(head) = frame.first_chunk()
+            && let Some(plain) = Self::plain(head, frame, wire_len)
+        {
+            return plain;
+        }
+        Walk::new(frame, wire_len).headers(link_type)
+    }
+
+    /// The common case, TCP or UDP over IPv4 over Ethernet with nothing unusual; `None` sends the frame to the walk.
+    #[inline(always)]
+    fn plain(head: &[u8; PLAIN], frame: &[u8], wire_len: u32) -> Option<Self> {
+        const L3: usize = ethernet::at::END;
+        const L4: usize = L3 + ipv4::at::END;
+        // Ethertype, version and IHL are neighbours: one comparison says IPv4 without options.
+        if be32(head, ethernet::at::ETHERTYPE) >> 8 != 0x0008_0045 {
+            return None;
+        }
+        let total = usize::from(be16(head, L3 + ipv4::at::TOTAL_LEN));
+        let parts = be16(head, L3 + ipv4::at::FRAGMENT) & (ipv4::at::OFFSET_MASK | ipv4::at::MORE_FRAGMENTS);
+        if parts != 0 || L3 + total > frame.len().max(wire_len as usize) {
+            return None;
+        }
+        let protocol = IpProtocol(head[L3 + ipv4::at::PROTOCOL]);
+        let transport_ends = match protocol {
+            IpProtocol::UDP => Some(usize::from(be16(head, L4 + udp::at::LEN))).filter(|n| *n >= udp::at::END)?,
+            IpProtocol::TCP => {
+                Some(usize::from(frame.get(L4 + tcp::at::OFFSET)? >> 4) * 4).filter(|n| *n >= tcp::at::END)?
+            }
+            _ => return None,
+        };
+        (ipv4::at::END + transport_ends <= total).then_some(Self {
+            ethertype: EtherType::IPV4,
+            vlan: 0,
+            protocol,
+            l3: L3 as u8,
+            l4: L4 as u8,
+            family: Family::V4,
+            fragment: Fragment::Whole,
+            bits: bit::ETHERNET,
+        })
+    }
+
+    /// Offset of the network header, whatever its protocol; 0 where there is none (or where it begins the frame: raw
+    /// IP, with a [`Headers::family`]).
+    #[inline]
+    pub const fn l3(&self) -> u8 {
+        self.l3
+    }
+
+    /// Offset of the transport header; 0 where there is none: not IP, a later fragment, cut, or beyond 255.
+    #[inline]
+    pub const fn l4(&self) -> u8 {
+        self.l4
+    }
+
+    /// What the network layer is.
+    #[inline]
+    pub const fn family(&self) -> Family {
+        self.family
+    }
+
+    /// The protocol above IP. Where the walk along IPv6 extensions could not go on, the number it stopped at; for
+    /// fragments, the one that all of them name.
+    #[inline]
+    pub const fn protocol(&self) -> Option<IpProtocol> {
+        match self.family {
+            Family::Other => None,
+            Family::V4 | Family::V6 => Some(self.protocol),
+        }
+    }
+
+    /// Which part of a datagram this is.
+    #[inline]
+    pub const fn fragment(&self) -> Fragment {
+        self.fragment
+    }
+
+    /// The ethertype under all tags and labels; 0 where there is none.
+    #[inline]
+    pub const fn ethertype(&self) -> EtherType {
+        self.ethertype
+    }
+
+    /// The id of the outermost VLAN tag.
+    #[inline]
+    pub const fn vlan(&self) -> Option<u16> {
+        if self.bits & bit::TAGGED != 0 { Some(self.vlan) } else { None }
+    }
+
+    /// Whether a header contradicts its length. Being cut by the capture is no contradiction.
+    #[inline]
+    pub const fn malformed(&self) -> bool {
+        self.bits & bit::MALFORMED != 0
+    }
+
+    /// Whether the frame begins with a whole Ethernet header.
+    #[inline]
+    pub const fn is_ethernet(&self) -> bool {
+        self.bits & bit::ETHERNET != 0
+    }
+
+    /// The four bytes of source and destination port as one number, source first; `None` where the protocol has none,
+    /// or they were not captured, or this is a later fragment.
+    #[inline]
+    pub(crate) fn port_word(&self, frame: &[u8]) -> Option<u32> {
+        if self.l4 == 0 || !self.protocol.has_ports() {
+            return None;
+        }
+        chunk(frame, usize::from(self.l4)).map(|b| u32::from_be_bytes(*b))
+    }
+}
+
+/// The general case: one step per header, each of which says either where the next begins or that there is none.
+struct Walk<'a> {
+    frame: &'a [u8],
+    wire: usize,
+    out: Headers,
+}
+
+impl<'a> Walk<'a> {
+    fn new(frame: &'a [u8], wire_len: u32) -> Self {
+        Self { frame, wire: frame.len().max(wire_len as usize), out: Headers::default() }
+    }
+
+    #[inline(never)]
+    fn headers(mut self, link_type: u16) -> Headers {
+        if let Some(at) = self.link(link_type).and_then(|at| self.tags(at)).and_then(|at| self.labels(at)) {
+            if at > 0 && at < self.frame.len() && at <= FARTHEST {
+                self.out.l3 = at as u8;
+            }
+            if at <= FARTHEST {
+                match self.out.ethertype {
+                    EtherType::IPV4 => _ = self.ipv4(at),
+                    EtherType::IPV6 => _ = self.ipv6(at),
+                    _ => (),
+                }
+            }
+        }
+        self.out
+    }
+
+    /// `N` bytes at `at`, where a header must be that ends by `end` (on the wire). If they are not there, says whether
+    /// that is the fault of the capture or of the sender.
+    fn need<const N: usize>(&mut self, at: usize, end: usize) -> Option<&'a [u8; N]> {
+        if at + N > end {
+            self.malformed();
+            return None;
+        }
+        chunk(self.frame, at)
+    }
+
+    fn malformed(&mut self) {
+        self.out.bits |= bit::MALFORMED;
+    }
+
+    fn link(&mut self, link_type: u16) -> Option<usize> {
+        let (ethertype, after) = match link_type {
+            link::ETHERNET => {
+                let head: &[u8; ethernet::at::END] = self.need(0, self.wire)?;
+                self.out.bits |= bit::ETHERNET;
+                (be16(head, ethernet::at::ETHERTYPE), ethernet::at::END)
+            }
+            link::RAW_IP => match self.need::<1>(0, self.wire)?[0] >> 4 {
+                4 => (EtherType::IPV4.0, 0),
+                6 => (EtherType::IPV6.0, 0),
+                _ => {
+                    self.malformed();
+                    return None;
+                }
+            },
+            link::LINUX_SLL => {
+                let head: &[u8; link::SLL_LEN] = self.need(0, self.wire)?;
+                (be16(head, link::SLL_PROTOCOL), link::SLL_LEN)
+            }
+            link::LINUX_SLL2 => {
+                let head: &[u8; link::SLL2_LEN] = self.need(0, self.wire)?;
+                (be16(head, link::SLL2_PROTOCOL), link::SLL2_LEN)
+            }
+            _ => return None,
+        };
+        self.out.ethertype = EtherType(ethertype);
+        Some(after)
+    }
+
+    fn tags(&mut self, mut at: usize) -> Option<usize> {
+        for _ in 0..vlan::MAX_TAGS {
+            if !self.out.ethertype.is_vlan() {
+                break;
+            }
+            let tag: &[u8; vlan::at::END] = self.need(at, self.wire)?;
+            if self.out.bits & bit::TAGGED == 0 {
+                self.out.bits |= bit::TAGGED;
+                self.out.vlan = be16(tag, vlan::at::TCI) & vlan::at::ID_MASK;
+            }
+            self.out.ethertype = EtherType(be16(tag, vlan::at::ETHERTYPE));
+            at += vlan::at::END;
+        }
+        Some(at)
+    }
+
+    fn labels(&mut self, mut at: usize) -> Option<usize> {
+        if !self.out.ethertype.is_mpls() {
+            return Some(at);
+        }
+        for _ in 0..mpls::MAX_LABELS {
+            let entry: &[u8; mpls::LABEL_LEN] = self.need(at, self.wire)?;
+            at += mpls::LABEL_LEN;
+            if mpls::Label::from_word(be32(entry, 0)).bottom {
+                match mpls::payload_ethertype(*self.frame.get(at)?) {
+                    EtherType::MPLS => (),
+                    known => self.out.ethertype = known,
+                }
+                break;
+            }
+        }
+        Some(at)
+    }
+
+    fn ipv4(&mut self, at: usize) -> Option<()> {
+        let head: &[u8; ipv4::at::END] = self.need(at, self.wire)?;
+        let first = head[ipv4::at::VERSION_IHL];
+        if first >> 4 != 4 {
+            self.malformed();
+            return None;
+        }
+        self.out.family = Family::V4;
+        self.out.protocol = IpProtocol(head[ipv4::at::PROTOCOL]);
+        self.out.fragment = ipv4::fragment(be16(head, ipv4::at::FRAGMENT));
+        let (len, total) = (usize::from(first & 15) * 4, usize::from(be16(head, ipv4::at::TOTAL_LEN)));
+        if len < ipv4::at::END {
+            self.malformed();
+            return None;
+        }
+        // A frame that the card or kernel merged may be longer than the field can say, and then says 0.
+        let end =
+            if total == 0 && self.wire - at > usize::from(u16::MAX) { self.wire } else { self.bounded(at, total, len) };
+        self.transport(at + len, end)
+    }
+
+    fn ipv6(&mut self, at: usize) -> Option<()> {
+        let head: &[u8; ipv6::at::END] = self.need(at, self.wire)?;
+        if head[ipv6::at::VERSION] >> 4 != 6 {
+            self.malformed();
+            return None;
+        }
+        self.out.family = Family::V6;
+        self.out.protocol = IpProtocol(head[ipv6::at::NEXT]);
+        let mut next = at + ipv6::at::END;
+        let end = match usize::from(be16(head, ipv6::at::PAYLOAD_LEN)) {
+            // A jumbogram (RFC 2675), or a frame that the card or kernel merged.
+            0 if self.out.protocol == IpProtocol::HOP_BY_HOP || self.wire - at > usize::from(u16::MAX) => self.wire,
+            len => self.bounded(at, ipv6::at::END + len, ipv6::at::END),
+        };
+        for _ in 0..ipv6::MAX_EXTENSIONS {
+            let kind = self.out.protocol;
+            if !kind.is_extension() || self.out.fragment != Fragment::Whole {
+                break;
+            }
+            let ext: &[u8; ipv6::at::EXT_LEAST] = self.need(next, end)?;
+            let len = ipv6::extension_len(kind, ext[ipv6::at::EXT_LEN]);
+            if next + len > end {
+                self.malformed();
+                return None;
+            }
+            if kind == IpProtocol::FRAGMENT {
+                self.out.fragment = ipv6::fragment(be16(ext, ipv6::at::FRAGMENT));
+            }
+            self.out.protocol = IpProtocol(ext[ipv6::at::EXT_NEXT]);
+            next += len;
+        }
+        if self.out.protocol.is_extension() {
+            return None;
+        }
+        self.transport(next, end)
+    }
+
+    /// Where the packet at `at` ends if its header of `header` bytes says `len`; where the frame ends if that cannot be.
+    fn bounded(&mut self, at: usize, len: usize, header: usize) -> usize {
+        if len < header || at + len > self.wire {
+            self.malformed();
+            return self.wire;
+        }
+        at + len
+    }
+
+    fn transport(&mut self, at: usize, end: usize) -> Option<()> {
+        if self.out.fragment == Fragment::Later {
+            return None;
+        }
+        let whole = self.out.fragment == Fragment::Whole;
+        let least = match self.out.protocol {
+            IpProtocol::TCP => tcp::at::END,
+            IpProtocol::UDP | IpProtocol::ICMP | IpProtocol::ICMPV6 => udp::at::END,
+            IpProtocol::SCTP => crate::sctp::at::END,
+            // Of the others we know no least length, only that there is something.
+            _ if at >= end => return None,
+            _ => 1,
+        };
+        // The first fragment of a datagram may be shorter than the header; a whole datagram may not.
+        if at + least > end {
+            if whole {
+                self.malformed();
+            }
+            return None;
+        }
+        if at >= self.frame.len() || at > FARTHEST {
+            return None;
+        }
+        self.out.l4 = at as u8;
+        let contradicts = match self.out.protocol {
+            IpProtocol::TCP => self.frame.get(at + tcp::at::OFFSET).is_some_and(|b| {
+                let len = usize::from(b >> 4) * 4;
+                len < tcp::at::END || whole && at + len > end
+            }),
+            IpProtocol::UDP => chunk(self.frame, at + udp::at::LEN).is_some_and(|b| {
+                let len = usize::from(u16::from_be_bytes(*b));
+                // 0 stands for "longer than the field can say" in a jumbogram.
+                let jumbo = len == 0 && end - at > usize::from(u16::MAX);
+                !jumbo && (len < udp::at::END || whole && at + len > end)
+            }),
+            _ => false,
+        };
+        if contradicts {
+            self.malformed();
+        }
+        Some(())
+    }
+}

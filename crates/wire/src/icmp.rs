@@ -1,0 +1,58 @@
+//! ICMP (RFC 792) and ICMPv6 (RFC 4443 §2.1): both begin alike.
+
+use crate::bytes::{be16, copy};
+use crate::error::take;
+use crate::{Layer, ParseError};
+
+pub(crate) mod at {
+    pub const TYPE: usize = 0;
+    pub const CODE: usize = 1;
+    pub const CHECKSUM: usize = 2;
+    pub const REST: usize = 4;
+    pub const END: usize = 8;
+}
+
+/// The first 8 bytes of a message.
+#[derive(Clone, Copy, Debug)]
+pub struct Icmp<'a> {
+    head: &'a [u8; at::END],
+    rest: &'a [u8],
+}
+
+impl<'a> Icmp<'a> {
+    /// Bytes of the header.
+    pub const LEN: usize = at::END;
+
+    /// The header at byte `offset` of the frame.
+    ///
+    /// # Errors
+    /// [`ParseError::TooShort`] below 8 bytes.
+    pub fn parse(frame: &'a [u8], offset: usize) -> Result<Self, ParseError> {
+        take(frame, offset, Layer::Icmp).map(|(head, rest)| Self { head, rest })
+    }
+
+    /// What it says.
+    pub fn kind(&self) -> u8 {
+        self.head[at::TYPE]
+    }
+
+    /// What it says more exactly.
+    pub fn code(&self) -> u8 {
+        self.head[at::CODE]
+    }
+
+    /// The checksum as sent.
+    pub fn checksum(&self) -> u16 {
+        be16(self.head, at::CHECKSUM)
+    }
+
+    /// Four bytes whose meaning depends on the type: identifier and sequence of an echo.
+    pub fn rest_of_header(&self) -> [u8; 4] {
+        copy(self.head, at::REST)
+    }
+
+    /// The captured bytes after the header.
+    pub const fn payload(&self) -> &'a [u8] {
+        self.rest
+    }
+}

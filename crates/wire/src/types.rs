@@ -1,0 +1,200 @@
+//! Numbers of the wire as types, so that a port is never taken for a protocol.
+//!
+//! Values: IANA "Protocol Numbers", IEEE 802 ethertypes. All three sets are open: a number without a name prints as the
+//! number.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// An ethertype; below 1536 it is the length of an IEEE 802.3 frame instead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EtherType(pub u16);
+
+#[allow(missing_docs, reason = "the names are those of the protocols")]
+impl EtherType {
+    pub const IPV4: Self = Self(0x0800);
+    pub const ARP: Self = Self(0x0806);
+    pub const VLAN: Self = Self(0x8100);
+    pub const IPV6: Self = Self(0x86dd);
+    pub const MPLS: Self = Self(0x8847);
+    pub const MPLS_MULTICAST: Self = Self(0x8848);
+    /// Service tag of IEEE 802.1ad.
+    pub const QINQ: Self = Self(0x88a8);
+    /// Outer tag of bridges older than IEEE 802.1ad.
+    pub const QINQ_OLD: Self = Self(0x9100);
+    /// IEEE 802 "local experimental 1": what [`crate::build`] writes where nothing else fits.
+    pub const EXPERIMENTAL: Self = Self(0x88b5);
+
+    /// Whether a VLAN tag follows.
+    #[inline]
+    pub const fn is_vlan(self) -> bool {
+        matches!(self, Self::VLAN | Self::QINQ | Self::QINQ_OLD)
+    }
+
+    /// Whether an MPLS label follows.
+    #[inline]
+    pub const fn is_mpls(self) -> bool {
+        matches!(self, Self::MPLS | Self::MPLS_MULTICAST)
+    }
+}
+
+impl fmt::Display for EtherType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::IPV4 => f.write_str("ip"),
+            Self::ARP => f.write_str("arp"),
+            Self::IPV6 => f.write_str("ip6"),
+            Self(n) => write!(f, "{n:#06x}"),
+        }
+    }
+}
+
+/// The protocol above IP, or the next header of IPv6.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IpProtocol(pub u8);
+
+#[allow(missing_docs, reason = "the names are those of the protocols")]
+impl IpProtocol {
+    pub const HOP_BY_HOP: Self = Self(0);
+    pub const ICMP: Self = Self(1);
+    pub const IGMP: Self = Self(2);
+    pub const TCP: Self = Self(6);
+    pub const UDP: Self = Self(17);
+    pub const DCCP: Self = Self(33);
+    pub const ROUTING: Self = Self(43);
+    pub const FRAGMENT: Self = Self(44);
+    pub const GRE: Self = Self(47);
+    pub const ESP: Self = Self(50);
+    pub const AH: Self = Self(51);
+    pub const ICMPV6: Self = Self(58);
+    /// IPv6: nothing follows.
+    pub const NONE: Self = Self(59);
+    pub const DEST_OPTIONS: Self = Self(60);
+    pub const SCTP: Self = Self(132);
+    pub const UDP_LITE: Self = Self(136);
+
+    const NAMES: [(&'static str, Self); 10] = [
+        ("icmp", Self::ICMP),
+        ("igmp", Self::IGMP),
+        ("tcp", Self::TCP),
+        ("udp", Self::UDP),
+        ("gre", Self::GRE),
+        ("esp", Self::ESP),
+        ("ah", Self::AH),
+        ("icmp6", Self::ICMPV6),
+        ("sctp", Self::SCTP),
+        ("udplite", Self::UDP_LITE),
+    ];
+
+    /// Whether its header begins with a source and a destination port of 16 bits each.
+    #[inline]
+    pub const fn has_ports(self) -> bool {
+        matches!(self, Self::TCP | Self::UDP | Self::SCTP | Self::DCCP | Self::UDP_LITE)
+    }
+
+    /// Whether IPv6 lets another header follow this one, so that the walk goes on.
+    #[inline]
+    pub const fn is_extension(self) -> bool {
+        matches!(self, Self::HOP_BY_HOP | Self::ROUTING | Self::FRAGMENT | Self::AH | Self::DEST_OPTIONS)
+    }
+
+    /// The protocol with this name, in the filter's spelling.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(n, _)| *n == name).map(|(_, p)| *p)
+    }
+}
+
+impl fmt::Display for IpProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Self::NAMES.iter().find(|(_, p)| p == self) {
+            Some((name, _)) => f.write_str(name),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+/// A port of TCP, UDP, SCTP, DCCP or UDP-Lite.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Port(pub u16);
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A 48-bit link address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MacAddr(pub [u8; 6]);
+
+impl MacAddr {
+    /// To everyone.
+    pub const BROADCAST: Self = Self([0xff; 6]);
+
+    /// Whether it addresses a group (broadcast is one).
+    pub const fn is_multicast(self) -> bool {
+        self.0[0] & 1 == 1
+    }
+}
+
+/// `00:1b:21:0a:0b:0c`.
+impl fmt::Display for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+/// Six bytes of one or two hexadecimal digits, all separated by `:` or all by `-`.
+impl FromStr for MacAddr {
+    type Err = ParseMacError;
+
+    fn from_str(text: &str) -> Result<Self, ParseMacError> {
+        let separator = if text.contains('-') { '-' } else { ':' };
+        let mut bytes = [0; 6];
+        let mut parts = text.split(separator);
+        for byte in &mut bytes {
+            let part = parts.next().filter(|p| matches!(p.len(), 1 | 2) && !p.starts_with('+')).ok_or(ParseMacError)?;
+            *byte = u8::from_str_radix(part, 16).map_err(|_| ParseMacError)?;
+        }
+        if parts.next().is_none() { Ok(Self(bytes)) } else { Err(ParseMacError) }
+    }
+}
+
+/// The text was not a link address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParseMacError;
+
+impl fmt::Display for ParseMacError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a link address: write 00:1b:21:0a:0b:0c")
+    }
+}
+
+impl std::error::Error for ParseMacError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_address_has_six_short_bytes() {
+        for bad in ["", "1:2:3:4:5", "1:2:3:4:5:6:7", "1:2:3:4:5:100", "1:2:3:4:5:g", "1:2-3:4:5:6", "+1:2:3:4:5:6"] {
+            assert_eq!(bad.parse::<MacAddr>(), Err(ParseMacError), "{bad}");
+        }
+        let mac: MacAddr = "0-1b-21-A-0b-0c".parse().unwrap();
+        assert_eq!(mac.to_string(), "00:1b:21:0a:0b:0c");
+        assert_eq!(mac.to_string().parse(), Ok(mac));
+        assert!(MacAddr::BROADCAST.is_multicast() && !mac.is_multicast());
+    }
+
+    #[test]
+    fn numbers_without_a_name_print_as_numbers() {
+        assert_eq!(IpProtocol(253).to_string(), "253");
+        assert_eq!(EtherType(0x88cc).to_string(), "0x88cc");
+        for (name, protocol) in IpProtocol::NAMES {
+            assert_eq!(IpProtocol::from_name(name), Some(protocol));
+            assert_eq!(protocol.to_string(), name);
+        }
+    }
+}
