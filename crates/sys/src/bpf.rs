@@ -351,19 +351,14 @@ pub fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
 /// The program that a link keeps on this interface, if any: its number. One attached by netlink (`ip link set … xdp`) has
 /// no link and is not found. Needs CAP_SYS_ADMIN; without it the answer is `None`.
 pub fn linked_program(ifindex: u32) -> Option<u32> {
-    #[repr(C)]
-    struct Attr {
-        id: u32,
-        next_id: u32,
-        open_flags: u32,
-    }
-    let mut attr = Attr { id: 0, next_id: 0, open_flags: 0 };
+    let mut id = 0u32;
     loop {
-        // SAFETY: the attributes hold no pointers.
-        unsafe { call(LINK_GET_NEXT_ID, &mut attr) }.ok()?;
-        attr.id = attr.next_id;
-        // SAFETY: the attributes hold no pointers. A link may have gone since it was listed.
-        let Ok(link) = (unsafe { call_fd(LINK_GET_FD_BY_ID, &mut attr) }) else { continue };
+        let mut after = [id, 0];
+        // SAFETY: the attributes (start_id, next_id) hold no pointers.
+        unsafe { call(LINK_GET_NEXT_ID, &mut after) }.ok()?;
+        id = after[1];
+        // SAFETY: the attribute (link_id) holds no pointer. A link may have gone since it was listed.
+        let Ok(link) = (unsafe { call_fd(LINK_GET_FD_BY_ID, &mut [id]) }) else { continue };
         // struct bpf_link_info begins with the type, as in `enum bpf_link_type`.
         const LINK_TYPE_XDP: u32 = 6;
         let words: [u32; 6] = object_info(link.as_fd()).ok()?;

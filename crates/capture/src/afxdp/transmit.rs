@@ -85,7 +85,11 @@ impl Transmitter {
     ///
     /// # Panics
     /// When `fill` answers a length that is none.
-    pub fn send(&mut self, count: usize, mut fill: impl FnMut(usize, &mut [u8]) -> usize) -> Result<usize, SourceError> {
+    pub fn send(
+        &mut self,
+        count: usize,
+        mut fill: impl FnMut(usize, &mut [u8]) -> usize,
+    ) -> Result<usize, SourceError> {
         let mut done = 0;
         while done < count {
             let filled = self.sender.put(count - done, |index, place| fill(done + index, place));
@@ -146,7 +150,7 @@ impl Transmitter {
     }
 
     fn failed(&self, what: &'static str, error: io::Error) -> SourceError {
-        if self.sender.check().is_err() || super::is_gone(&error) {
+        if self.sender.check().is_err() || trouble::is_gone(&error) {
             return SourceError::Gone { name: self.name.clone() };
         }
         trouble::socket(&self.name, 0, sys::xsk::StepError { step: what, error })

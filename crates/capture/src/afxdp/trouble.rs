@@ -37,12 +37,8 @@ pub(super) fn socket(name: &str, queue: u32, trouble: StepError) -> SourceError 
 
 /// A program that did not get onto `name`.
 pub(super) fn steer(name: &str, trouble: SteerError) -> SourceError {
-    let system = |what, error: io::Error, advice: String| SourceError::System {
-        name: name.to_owned(),
-        what,
-        error,
-        advice,
-    };
+    let system =
+        |what, error: io::Error, advice: String| SourceError::System { name: name.to_owned(), what, error, advice };
     match trouble {
         SteerError::Map(error) => {
             let advice = if error.kind() == io::ErrorKind::PermissionDenied {
@@ -87,9 +83,15 @@ pub(super) fn steer(name: &str, trouble: SteerError) -> SourceError {
     }
 }
 
+/// Whether the error says that there is no such interface (any more).
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(errno::ENODEV | errno::ENXIO | errno::ENOLINK))
+}
+
 /// Linux's error numbers that are told apart above; the same on every machine that we build for.
 mod errno {
     pub const EPERM: i32 = 1;
+    pub const ENXIO: i32 = 6;
     pub const ENOMEM: i32 = 12;
     pub const EBUSY: i32 = 16;
     pub const ENODEV: i32 = 19;
