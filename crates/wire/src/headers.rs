@@ -62,14 +62,14 @@ pub struct Headers {
     l4: u8,
     family: Family,
     fragment: Fragment,
+    tags_at: u8,
     bits: u8,
 }
 
 /// Bits of `Headers::bits`.
 mod bit {
     pub const MALFORMED: u8 = 1 << 0;
-    pub const TAGGED: u8 = 1 << 1;
-    pub const ETHERNET: u8 = 1 << 2;
+    pub const ETHERNET: u8 = 1 << 1;
 }
 
 /// Frames longer than this have only their beginning looked at.
@@ -130,6 +130,7 @@ impl Headers {
             l4: L4 as u8,
             family: Family::V4,
             fragment: Fragment::Whole,
+            tags_at: 0,
             bits: bit::ETHERNET,
         })
     }
@@ -178,7 +179,7 @@ impl Headers {
     /// The id of the outermost VLAN tag.
     #[inline]
     pub const fn vlan(&self) -> Option<u16> {
-        if self.bits & bit::TAGGED != 0 { Some(self.vlan) } else { None }
+        if self.tags_at != 0 { Some(self.vlan) } else { None }
     }
 
     /// Whether a header contradicts its length. Being cut by the capture is no contradiction.
@@ -191,6 +192,12 @@ impl Headers {
     #[inline]
     pub const fn is_ethernet(&self) -> bool {
         self.bits & bit::ETHERNET != 0
+    }
+
+    /// Offset of the outermost tag's control information; 0 where the frame is untagged.
+    #[inline]
+    pub(crate) const fn tags_at(&self) -> u8 {
+        self.tags_at
     }
 
     /// The four bytes of source and destination port as one number, source first; `None` where the protocol has none,
@@ -282,8 +289,8 @@ impl<'a> Walk<'a> {
                 break;
             }
             let tag: &[u8; vlan::at::END] = self.need(at, self.wire)?;
-            if self.out.bits & bit::TAGGED == 0 {
-                self.out.bits |= bit::TAGGED;
+            if self.out.tags_at == 0 {
+                self.out.tags_at = at as u8; // at most the 20 bytes of the longest link header
                 self.out.vlan = be16(tag, vlan::at::TCI) & vlan::at::ID_MASK;
             }
             self.out.ethertype = EtherType(be16(tag, vlan::at::ETHERTYPE));
