@@ -15,6 +15,6 @@ mod worker;
 
 pub use crate::capture::{Capture, EngineError, Observer};
 pub use metrics::{MetricsServer, exposition};
-pub use plan::{Format, InterfacePlan, Kind, Plan, SocketPlan, SourcePlan, StorePlan, default_ring, default_socket};
+pub use plan::{Format, InterfacePlan, Plan, SocketPlan, SourcePlan, StorePlan, default_ring, default_socket};
 pub use status::{Counts, ListenerReport, QueueReport, RecorderReport, Report, Second, WorkerStatus};
 pub use worker::BATCH;

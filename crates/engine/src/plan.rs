@@ -1,6 +1,7 @@
 //! What to capture and what to do with it: the whole of a capture's configuration, as a value.
 
 use base::Timestamp;
+use capture::auto::Kind;
 use capture::{AnySource, SourceError, afxdp, file, sim, tpacket};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,15 +25,6 @@ pub enum SourcePlan {
         /// First moment of virtual time.
         start: Option<Timestamp>,
     },
-}
-
-/// Which way packets are taken from a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// AF_XDP: takes them away from the host.
-    AfXdp,
-    /// TPACKET_V3: shares them with the host.
-    Tpacket,
 }
 
 /// A port to capture.
@@ -93,7 +85,7 @@ impl InterfacePlan {
         Ok(match self.kind {
             Kind::AfXdp => {
                 let mut config = self.afxdp.clone();
-                config.queues = self.queues.map(|n| (0..u32::from(n)).collect());
+                config.queues = self.queues.map(|n| (0..n).collect());
                 afxdp::open(&config)?.into_iter().map(AnySource::AfXdp).collect()
             }
             Kind::Tpacket => {
