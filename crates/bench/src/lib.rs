@@ -3,16 +3,24 @@
 
 mod capture;
 mod place;
+mod process;
+mod ring;
 mod sheet;
 mod stats;
 
 pub use crate::capture::CaptureArgs;
+pub use crate::ring::{ListenerArgs, RingArgs};
 use sheet::Stop;
 use std::io::Write;
 
 /// What to measure.
 #[derive(clap::Subcommand, Clone, Debug)]
 pub enum Stage {
+    /// The ring: one producer, and lossy listeners in other processes
+    Ring(RingArgs),
+    /// What `bench ring` starts
+    #[command(hide = true)]
+    RingListener(ListenerArgs),
     /// The engine: simulated frames, stamped and hashed into the ring, without listeners
     Capture(CaptureArgs),
 }
@@ -24,6 +32,8 @@ impl Stage {
     /// In one line, what could not be measured and what to do.
     pub fn run(&self, out: &mut dyn Write) -> Result<(), String> {
         let outcome = match self {
+            Self::Ring(args) => ring::run(args, out),
+            Self::RingListener(args) => ring::listen(args, out),
             Self::Capture(args) => capture::run(args, out),
         };
         match outcome {
