@@ -158,7 +158,8 @@ fn a_stalled_reader_loses_frames_by_count_and_the_books_balance<R: Rig>(test: &s
     let Some(mut rig) = R::new(test) else { return };
     let (mut source, expected) = rig.start(&numbered(0..30_000, |n| 60 + (n % 1000) as usize), Memory::Tiny);
     let before = source.counts().expect("counts");
-    let mut taken = read(&mut source, 100);
+    let mut taken = Vec::new();
+    source.poll(100, WAIT, |f| taken.push(Taken::new(f))).expect("poll");
     taken.extend(if R::LIVE { stop_and_drain(&mut source) } else { read(&mut source, expected.len()) });
     let counts = source.counts().expect("counts");
     for (earlier, later) in before.lost.iter().zip(counts.lost) {

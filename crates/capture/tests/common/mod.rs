@@ -30,7 +30,7 @@ pub struct Taken {
 }
 
 impl Taken {
-    fn new(frame: &Frame<'_>) -> Self {
+    pub fn new(frame: &Frame<'_>) -> Self {
         let mut bytes = frame.bytes.to_vec();
         let mut wire_len = frame.wire_len;
         if let Some(tag) = frame.vlan {
