@@ -42,7 +42,7 @@ fn errors_say_where_what_and_what_to_write() {
         ("port 80 & udp", "`&` at column 9: expected `and` (or `&&`)"),
         ("port 80 | udp", "`|` at column 9: expected `or` (or `||`)"),
         ("port 80;", "`;` at column 8: expected words, numbers, addresses and parentheses only"),
-        ("größe 5", "`gr` at column 1: expected words, numbers, addresses and parentheses only"),
+        ("größe 5", "`ö` at column 3: expected words, numbers, addresses and parentheses only"),
         (
             "tcp[13] & 2 != 0",
             "`[` at column 4: bytes of a header cannot be tested; write what they mean (host, port, proto, len)",
