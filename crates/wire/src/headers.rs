@@ -72,8 +72,11 @@ mod bit {
     pub const ETHERNET: u8 = 1 << 1;
 }
 
-/// Frames longer than this have only their beginning looked at.
+/// A transport header that begins after this byte is not reported.
 const FARTHEST: usize = u8::MAX as usize;
+
+// The network header always begins before: behind the longest link header and the most tags and labels.
+const _: () = assert!(link::SLL2_LEN + vlan::MAX_TAGS * vlan::at::END + mpls::MAX_LABELS * mpls::LABEL_LEN <= FARTHEST);
 
 /// The ethertype of IPv4 and the version and IHL of a header without options, as they follow each other.
 const PLAIN_IPV4: u32 = 0x0008_0045;
@@ -261,15 +264,13 @@ impl<'a> Walk<'a> {
     #[inline(never)]
     fn headers(mut self, link_type: u16) -> Headers {
         if let Some(at) = self.link(link_type).and_then(|at| self.tags(at)).and_then(|at| self.labels(at)) {
-            if at > 0 && at < self.frame.len() && at <= FARTHEST {
+            if at < self.frame.len() {
                 self.out.l3 = at as u8;
             }
-            if at <= FARTHEST {
-                match self.out.ethertype {
-                    EtherType::IPV4 => _ = self.ipv4(at),
-                    EtherType::IPV6 => _ = self.ipv6(at),
-                    _ => (),
-                }
+            match self.out.ethertype {
+                EtherType::IPV4 => _ = self.ipv4(at),
+                EtherType::IPV6 => _ = self.ipv6(at),
+                _ => (),
             }
         }
         self.out
