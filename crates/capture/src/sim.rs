@@ -1,20 +1,368 @@
-//! Simulated traffic.
+//! Simulated traffic: frames made by `gen` instead of a card, at a rate or as fast as they are taken.
+//!
+//! Three ways, decided once when the source is opened. If all flows together fit a table that stays in a processor's
+//! caches, the frames are made once and handed out in turn: that measures the pipeline behind and not the generator.
+//! With truth, each of them is stamped anew before it is handed out. If the flows do not fit, or come and go, each frame
+//! is made when it is due.
+//!
+//! On virtual time every frame carries the moment of its schedule and nothing ever waits, so that two runs are equal bit
+//! for bit. On live time the engine stamps, and `departure` in frames with truth is the system clock at the beginning of
+//! the poll that hands them out.
 
-use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo};
-use std::time::Duration;
+use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, StampKind};
+use base::Timestamp;
+use base::units::Rate;
+use r#gen::{Order, Pacer, Prepared, Traffic};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+pub use r#gen::{Spec, SpecError};
+
+/// Bytes of prepared frames wanted: half of a second-level cache of 1 MiB, because the ring wants the other half.
+const TABLE_BYTES: usize = 512 << 10;
+
+/// Bytes of prepared frames at most, to have every flow among them: this much is still at home in a third-level cache.
+const TABLE_LIMIT: usize = 4 << 20;
+
+/// Prepared frames begin at multiples of a cache line.
+const LINE: usize = 64;
 
 /// Simulated traffic.
-pub struct Sim(SourceInfo);
+pub struct Sim {
+    info: SourceInfo,
+    traffic: Traffic,
+    frames: Frames,
+    clock: Clock,
+    pacer: Pacer,
+    /// The longest frame: what is due is counted in frames of this length, so that no rate in bits is exceeded.
+    max_len: usize,
+    handed: u64,
+    packets: u64,
+    /// No frame is scheduled at or after this moment of the schedule.
+    end: Timestamp,
+    flat: bool,
+    truth: bool,
+    stopped: bool,
+}
+
+enum Frames {
+    Table { bytes: Vec<u8>, index: Vec<(usize, Prepared)>, next: usize },
+    Made { bytes: Vec<u8> },
+}
+
+enum Clock {
+    /// The schedule is the clock.
+    Virtual,
+    /// The machine's, since the first poll. The schedule then counts from [`Timestamp::ZERO`], so that steps of the system
+    /// clock do not disturb it.
+    Live(Option<Instant>),
+}
+
+impl Sim {
+    /// Traffic as `spec` describes it; on virtual time from `start` on if that is given, otherwise live.
+    ///
+    /// # Errors
+    /// [`SourceError::Unsupported`] for virtual time without a rate, because then there is no schedule.
+    pub fn open(spec: &Spec, start: Option<Timestamp>) -> Result<Self, SourceError> {
+        let name = format!("sim:{spec}");
+        if start.is_some() && spec.rate == Rate::Flat {
+            let reason = "virtual time follows the rate, and there is none; add one, e.g. rate=1Mpps".to_owned();
+            return Err(SourceError::Unsupported { name, reason });
+        }
+        let mut traffic = Traffic::new(spec);
+        let frames = Frames::new(spec, &mut traffic);
+        let kind = match &frames {
+            Frames::Table { index, .. } => format!("{} prepared frames", index.len()),
+            Frames::Made { .. } => "each frame made when due".to_owned(),
+        };
+        let time = if start.is_some() { "virtual time" } else { "live" };
+        Ok(Self {
+            info: SourceInfo {
+                description: format!("simulation {spec}: {kind}, {time}"),
+                name,
+                queue: 0,
+                link_type: 1,
+                stamps: if start.is_some() { StampKind::Simulated } else { StampKind::Engine },
+                counted_from: "frames the simulation handed out",
+            },
+            max_len: traffic.max_len(),
+            traffic,
+            frames,
+            clock: if start.is_some() { Clock::Virtual } else { Clock::Live(None) },
+            pacer: Pacer::new(spec.rate, start.unwrap_or(Timestamp::ZERO)),
+            handed: 0,
+            packets: if spec.duration == Some(Duration::ZERO) { 0 } else { spec.packets.unwrap_or(u64::MAX) },
+            end: spec.duration.map_or(Timestamp::MAX, |d| start.unwrap_or(Timestamp::ZERO).after(d)),
+            flat: spec.rate == Rate::Flat,
+            truth: spec.truth,
+            stopped: false,
+        })
+    }
+
+    /// How many frames may leave now, at most `budget`; `None` when there will never be another.
+    fn due(&mut self, budget: usize) -> Option<u64> {
+        let budget = (budget as u64).min(self.packets - self.handed);
+        if self.stopped || self.handed == self.packets {
+            return None;
+        }
+        let started = match &mut self.clock {
+            Clock::Virtual => return (self.pacer.departure() < self.end).then_some(budget),
+            // Flat out without an end, nobody needs to know the time.
+            Clock::Live(_) if self.flat && self.end == Timestamp::MAX => return Some(budget),
+            Clock::Live(started) => started.get_or_insert_with(Instant::now),
+        };
+        let now = Timestamp::ZERO.after(started.elapsed());
+        if self.flat {
+            return (now < self.end).then_some(budget);
+        }
+        // What was scheduled before the end is handed out even if it comes late.
+        let due = self.pacer.due(now.min(self.end.before(Duration::from_nanos(1))), self.max_len);
+        if due == 0 && now >= self.end { None } else { Some(due.min(budget)) }
+    }
+
+    /// Sleeps until the next frame is due, at most for `wait`.
+    fn sleep(&self, wait: Duration) {
+        if let Clock::Live(Some(started)) = self.clock {
+            let due = self.pacer.departure().since(Timestamp::ZERO);
+            std::thread::sleep(due.saturating_sub(started.elapsed()).min(wait));
+        }
+    }
+
+    /// Hands out up to `count` frames and says how many those were.
+    fn hand_out<F: FnMut(&Frame<'_>)>(&mut self, count: u64, mut take: F) -> u64 {
+        let (frames, traffic, pacer) = (&mut self.frames, &mut self.traffic, &mut self.pacer);
+        if matches!(self.clock, Clock::Virtual) {
+            for handed in 0..count {
+                let at = pacer.departure();
+                if at >= self.end {
+                    return handed;
+                }
+                frames.next(traffic, at, |bytes| {
+                    take(&Frame { stamp: Some(at), ..Frame::new(bytes) });
+                    pacer.sent(1, bytes.len() as u64);
+                });
+            }
+            return count;
+        }
+        match frames {
+            Frames::Table { bytes, index, next } if !self.truth => {
+                let mut sum = 0;
+                for _ in 0..count {
+                    let (at, prepared) = index[*next];
+                    *next = if *next + 1 == index.len() { 0 } else { *next + 1 };
+                    sum += prepared.len() as u64;
+                    take(&Frame::new(&bytes[at..at + prepared.len()]));
+                }
+                pacer.sent(count, sum);
+            }
+            _ => {
+                let now = if self.truth { system_time() } else { Timestamp::ZERO };
+                for _ in 0..count {
+                    frames.next(traffic, now, |bytes| {
+                        take(&Frame::new(bytes));
+                        pacer.sent(1, bytes.len() as u64);
+                    });
+                }
+            }
+        }
+        count
+    }
+}
+
+impl Frames {
+    fn new(spec: &Spec, traffic: &mut Traffic) -> Self {
+        let stride = (traffic.mean_len() as usize).next_multiple_of(LINE);
+        let flows = spec.flows as usize;
+        if spec.order == Order::Heavy || flows * stride > TABLE_LIMIT {
+            return Self::Made { bytes: vec![0; traffic.max_len()] };
+        }
+        // Whole rounds, so that the flows stay in turn when the table begins again.
+        let count = flows * (TABLE_BYTES / stride / flows).max(1);
+        let mut bytes = Vec::with_capacity(count * stride);
+        let mut index = Vec::with_capacity(count);
+        for _ in 0..count {
+            let at = bytes.len();
+            bytes.resize(at + traffic.max_len(), 0);
+            let prepared = traffic.prepare(&mut bytes[at..]);
+            bytes.truncate(at + prepared.len().next_multiple_of(LINE));
+            bytes.resize(at + prepared.len().next_multiple_of(LINE), 0);
+            index.push((at, prepared));
+        }
+        Self::Table { bytes, index, next: 0 }
+    }
+
+    /// The next frame as it departs at `now`.
+    fn next(&mut self, traffic: &mut Traffic, now: Timestamp, take: impl FnOnce(&[u8])) {
+        match self {
+            Self::Table { bytes, index, next } => {
+                let (at, prepared) = index[*next];
+                *next = if *next + 1 == index.len() { 0 } else { *next + 1 };
+                let frame = &mut bytes[at..at + prepared.len()];
+                traffic.stamp(frame, &prepared, now);
+                take(frame);
+            }
+            Self::Made { bytes } => {
+                let len = traffic.fill(bytes, now);
+                take(&bytes[..len]);
+            }
+        }
+    }
+}
+
+fn system_time() -> Timestamp {
+    Timestamp::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
 
 impl Source for Sim {
     fn info(&self) -> &SourceInfo {
-        &self.0
+        &self.info
     }
-    fn poll<F: FnMut(&Frame<'_>)>(&mut self, _budget: usize, _wait: Duration, _take: F) -> Result<Polled, SourceError> {
-        Ok(Polled::End)
+
+    fn poll<F: FnMut(&Frame<'_>)>(&mut self, budget: usize, wait: Duration, take: F) -> Result<Polled, SourceError> {
+        let mut due = self.due(budget);
+        if due == Some(0) && budget > 0 && !wait.is_zero() {
+            self.sleep(wait);
+            due = self.due(budget);
+        }
+        let Some(count) = due else { return Ok(Polled::End) };
+        let handed = self.hand_out(count, take);
+        self.handed += handed;
+        Ok(if handed == 0 { Polled::Idle } else { Polled::Frames(handed as usize) })
     }
+
     fn counts(&mut self) -> Result<Counts, SourceError> {
-        Ok(Counts::default())
+        Ok(Counts { seen: Some(self.handed), ..Counts::default() })
     }
-    fn stop(&mut self) {}
+
+    fn stop(&mut self) {
+        self.stopped = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Timestamp = Timestamp::from_secs_nanos(1_700_000_000, 5);
+
+    /// Polls to the end and returns stamps and bytes, having checked that everything is counted.
+    fn drain(sim: &mut Sim, budget: usize) -> Vec<(Option<Timestamp>, Vec<u8>)> {
+        let mut out = Vec::new();
+        loop {
+            let before = out.len();
+            let polled = sim.poll(budget, Duration::from_millis(1), |f| out.push((f.stamp, f.bytes.to_vec()))).unwrap();
+            match polled {
+                Polled::Frames(n) => assert_eq!(n, out.len() - before),
+                Polled::Idle => assert_eq!(before, out.len()),
+                Polled::End => break,
+            }
+        }
+        assert_eq!(sim.counts().unwrap(), Counts { seen: Some(out.len() as u64), ..Counts::default() });
+        assert_eq!(sim.poll(budget, Duration::ZERO, |_| panic!("a frame after the end")).unwrap(), Polled::End);
+        out
+    }
+
+    fn open(spec: &str, start: Option<Timestamp>) -> Sim {
+        Sim::open(&spec.parse().unwrap(), start).unwrap()
+    }
+
+    fn sequence(frame: &[u8]) -> u64 {
+        frame[44..50].iter().fold(0, |n, b| n << 8 | u64::from(*b))
+    }
+
+    #[test]
+    fn virtual_time_without_a_rate_is_refused_with_advice() {
+        let error = Sim::open(&"60".parse().unwrap(), Some(START)).err().unwrap().to_string();
+        assert!(error.starts_with("sim:60:") && error.contains("rate=1Mpps"), "{error}");
+    }
+
+    #[test]
+    fn nothing_asked_for_is_nothing_given() {
+        for spec in ["60,packets=0", "60,duration=0s", "60,rate=1pps,duration=0s"] {
+            assert!(drain(&mut open(spec, None), 64).is_empty(), "{spec}");
+        }
+        assert!(drain(&mut open("60,rate=1pps,duration=0s", Some(START)), 64).is_empty());
+        let mut idle = open("60", None);
+        assert_eq!(idle.poll(0, Duration::ZERO, |_| panic!("beyond the budget")).unwrap(), Polled::Idle);
+    }
+
+    #[test]
+    fn stop_is_the_end() {
+        let mut sim = open("60", None);
+        assert_eq!(sim.poll(7, Duration::ZERO, |_| ()).unwrap(), Polled::Frames(7));
+        sim.stop();
+        assert_eq!(sim.poll(7, Duration::ZERO, |_| panic!("a frame after the stop")).unwrap(), Polled::End);
+        assert_eq!(sim.counts().unwrap().seen, Some(7));
+    }
+
+    #[test]
+    fn a_schedule_is_kept_to_the_frame_on_either_clock() {
+        for (spec, frames) in [
+            ("60,rate=100kpps,duration=20ms", 2000),
+            ("60,rate=100kpps,packets=77", 77),
+            ("60,rate=0.5pps,duration=1ms", 1),
+            ("1000,rate=80Mbit,duration=10ms", 100),
+            ("imix,rate=1Mpps,packets=1000,duration=10s", 1000),
+        ] {
+            assert_eq!(drain(&mut open(spec, None), 64).len(), frames, "{spec} live");
+            assert_eq!(drain(&mut open(spec, Some(START)), 64).len(), frames, "{spec} virtual");
+        }
+    }
+
+    #[test]
+    fn a_live_rate_is_never_exceeded() {
+        let mut sim = open("imix,rate=20Mbit,duration=50ms", None);
+        let started = Instant::now();
+        let (mut bits, mut last) = (0, 0);
+        while !matches!(
+            sim.poll(64, Duration::ZERO, |f| {
+                last = f.bytes.len() as u64 * 8;
+                bits += last;
+            })
+            .unwrap(),
+            Polled::End
+        ) {
+            // The last frame may have only just begun.
+            assert!((bits - last) as f64 <= started.elapsed().as_secs_f64() * 20e6 + 1.0);
+        }
+    }
+
+    #[test]
+    fn on_virtual_time_two_runs_are_equal_whatever_the_budget() {
+        for spec in [
+            "60,rate=3Mpps,packets=5000",
+            "imix,truth,rate=1Gbit,duration=5ms",
+            "backbone,truth,rate=1Mpps,packets=3000",
+        ] {
+            let (a, b) = (drain(&mut open(spec, Some(START)), 64), drain(&mut open(spec, Some(START)), 7));
+            assert!(a == b, "{spec}");
+            assert_eq!(a[0].0, Some(START));
+            assert!(a.windows(2).all(|w| w[0].0 <= w[1].0), "{spec}");
+            assert_eq!(open(spec, Some(START)).info().stamps, StampKind::Simulated);
+        }
+    }
+
+    #[test]
+    fn the_table_is_the_stream_it_stands_for() {
+        // 8192 frames fit, so 20 000 go round the table twice; the stream of `Traffic` has the same flows in turn.
+        let spec: Spec = "60,flows=1000,packets=20k".parse().unwrap();
+        let mut traffic = Traffic::new(&spec);
+        let mut buf = [0; 60];
+        for (i, (stamp, bytes)) in drain(&mut Sim::open(&spec, None).unwrap(), 64).into_iter().enumerate() {
+            traffic.fill(&mut buf, Timestamp::ZERO);
+            assert!(bytes == buf && stamp.is_none(), "frame {i}");
+        }
+    }
+
+    #[test]
+    fn truth_counts_on_through_table_and_made_frames() {
+        for spec in
+            ["1514,flows=5,truth,packets=3000", "256,flows=1M,truth,packets=3000", "backbone,truth,packets=3000"]
+        {
+            for (i, (_, bytes)) in drain(&mut open(spec, None), 100).into_iter().enumerate() {
+                let (body, crc) = bytes.split_last_chunk().unwrap();
+                assert_eq!(sequence(&bytes), i as u64, "{spec}");
+                assert_eq!(*crc, r#gen::crc32c(body).to_be_bytes(), "{spec}, frame {i}");
+            }
+        }
+    }
 }

@@ -1,1 +1,60 @@
-//! Room gen.
+//! Traffic that carries its own truth: the load and the oracle of every live test.
+//!
+//! Each frame says which it is, when it left, and whether it is still whole, so that somebody who sees nothing but the
+//! stored files can tell what is missing, doubled, out of order or damaged (`crates/checker` does, sharing no code).
+//!
+//! ```text
+//! byte  0        6        12     14        24    26        30        34    36    38    40
+//!      +--------+--------+------+---------+-----+---------+---------+-----+-----+-----+-----+
+//!      | to     | from   | 0800 | IPv4 .. | sum | 10.flow | 198.18. | src | dst | len |  0  |
+//!      +--------+--------+------+---------+-----+---------+---------+-----+-----+-----+-----+
+//!       42      44                 50                 56               n-4            n
+//!      +-------+------------------+------------------+----- - - ------+--------------+
+//!      | magic | sequence, 48 bit | departure, 48 bit|     filling    |    CRC32C    |
+//!      +-------+------------------+------------------+----- - - ------+--------------+
+//! ```
+//!
+//! - Everything is big-endian. `n` is 60 (then there is no filling) to [`MAX_FRAME`] bytes, without frame check sequence.
+//! - `to` and `from` are locally administered: they begin 02:6e:67 in frames with truth, 02:00:00 in frames without.
+//! - `magic` is 0x6e67, "ng"; frames without truth have 0 there and filling behind it up to their end.
+//! - `sequence` counts the frames of one generator from 0, over all flows.
+//! - `departure` is the low 48 bits of UTC nanoseconds: one nanosecond of resolution and a period of 78 hours, so that a
+//!   stamp within 39 hours of the departure restores the rest.
+//! - `CRC32C` (Castagnoli; RFC 9260 appendix A) covers every byte before it.
+//! - The low 24 bits of the flow id are the source address, the next 26 choose the ports, so flows are distinct
+//!   5-tuples; see [`Flow`]. The UDP checksum is 0, which RFC 768 allows over IPv4, so that only the CRC depends on the
+//!   payload.
+//!
+//! Everything is a function of the [`Spec`]: equal specifications give equal frames on every machine, except for the
+//! departure times, which the caller passes in.
+//!
+//! ```
+//! # use base::Timestamp;
+//! # use netgrain_gen::{Pacer, Spec, Traffic};
+//! let spec: Spec = "imix,flows=100,rate=1Mpps,truth".parse()?;
+//! let (mut traffic, start) = (Traffic::new(&spec), Timestamp::from_nanos(1_700_000_000_000_000_000));
+//! let mut pacer = Pacer::new(spec.rate, start);
+//! let mut buf = vec![0; traffic.max_len()];
+//! let now = Timestamp::from_nanos(start.nanos() + 2500);
+//! while pacer.due(now, buf.len()) > 0 {
+//!     let len = traffic.fill(&mut buf, now);
+//!     // … send buf[..len] …
+//!     pacer.sent(1, len as u64);
+//! }
+//! assert_eq!(traffic.sequence(), 3); // those of 0, 1 and 2 microseconds
+//! # Ok::<(), netgrain_gen::SpecError>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod backbone;
+mod crc;
+mod layout;
+mod pacer;
+mod spec;
+mod traffic;
+
+pub use crc::crc32c;
+pub use layout::{Flow, MAGIC, MAX_FRAME, MIN_FRAME};
+pub use pacer::Pacer;
+pub use spec::{MAX_FLOWS, Order, Sizes, Spec, SpecError};
+pub use traffic::{Prepared, Traffic};

@@ -1,1 +1,43 @@
-//! Room pcap.
+//! Capture files over any `Read` and `Write`: classic pcap, pcapng, and the RAW format of the HPCAP thesis.
+//!
+//! [`Reader`] finds out which of them it has and lends one packet after the other from a buffer that never grows past
+//! [`MAX_BLOCK`]. Files are foreign bytes: every length in them is compared with a limit before it is believed, every
+//! failure names the byte where it was found, and reading always ends. [`classic`], [`ng`] and [`raw`] hold the layout
+//! of each format and its writer; the headers are `const fn`, so that the ring writes the very bytes that the files
+//! have.
+//!
+//! ```
+//! use netgrain_pcap::{Reader, classic};
+//! # use base::Timestamp;
+//! let mut file = classic::Writer::new(Vec::new(), classic::Resolution::Nanos, 1)?;
+//! file.write(Timestamp::from_secs_nanos(1, 5), 1500, b"the first bytes")?;
+//! let bytes = file.finish()?;
+//!
+//! let mut reader = Reader::open(&bytes[..]).unwrap();
+//! let packet = reader.next().unwrap().unwrap();
+//! assert_eq!((packet.data, packet.wire_len), (&b"the first bytes"[..], 1500));
+//! # Ok::<(), std::io::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod classic;
+mod error;
+pub mod ng;
+mod packet;
+pub mod raw;
+mod reader;
+mod window;
+
+pub use classic::{FILE_HEADER_NS, record_header_ns};
+pub use error::Error;
+pub use packet::{Direction, Packet};
+pub use reader::{Format, Reader};
+
+/// Most bytes of one packet that are believed: 256 KiB, the `MAXIMUM_SNAPLEN` of libpcap.
+pub const MAX_PACKET: u32 = 262_144;
+
+/// Most bytes of one pcapng block that is looked into (others are skipped, whatever their length): 1 MiB.
+pub const MAX_BLOCK: u32 = 1 << 20;
+
+/// `LINKTYPE_ETHERNET`.
+pub const ETHERNET: u16 = 1;

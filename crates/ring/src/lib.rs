@@ -1,5 +1,33 @@
 //! The shared packet ring: one writer, many listeners, in this process or others.
+//!
+//! Packet bytes lie in a memory that is mapped twice back to back, as the very nanosecond-pcap stream that goes to disk;
+//! beside them runs a ring of 32-byte descriptors ([`Desc`]). One [`Producer`] writes both, publishes per batch and never
+//! waits: a [`Gate`] that does not release in time makes it drop (with that gate's name on the loss), a lossy
+//! [`Listener`] that is too slow is lapped and knows what it missed. Listeners in other processes come in through a Unix
+//! socket ([`Server`], [`attach()`]) and get sealed, read-only mappings, so that none can hurt capture or each other.
+//!
+//! After HPCAP's buffer with listeners (Moreno, PhD thesis 2015, section 4.1), without its rule that the slowest listener
+//! holds up everyone.
 
+#[cfg(target_endian = "big")]
+compile_error!("the ring's descriptors and pcap records are laid out for little-endian machines");
+
+mod atomic;
+mod attach;
 mod desc;
+mod gate;
+mod hub;
+mod layout;
+mod listener;
+mod memory;
+mod producer;
+pub mod protocol;
 
+pub use attach::{AttachError, Offer, Policy, Server, attach};
 pub use desc::{BLOCK, Control, DESC_BYTES, Desc, FILE_HEADER, RECORD_HEADER, flag};
+pub use gate::Gate;
+pub use hub::{Hub, JOIN_TIMEOUT, JoinError, ListenerState, Mode, Place, SLOTS};
+pub use layout::{ControlPage, CursorPage, Shape};
+pub use listener::{Heard, Listener};
+pub use memory::RingMemory;
+pub use producer::{CAPLEN_MAX, Config, Full, Packet, Producer, REMARKS, file_header};

@@ -1,1 +1,264 @@
-//! Clocks: the time stamp counter fitted to the system clock.
+//! Clocks: the time stamp counter, fitted again each second to the system clock.
+//!
+//! A [`Fit`] is a line from counter ticks to UTC nanoseconds. Once a second a reading of `CLOCK_REALTIME` is taken between
+//! two readings of the counter (the narrowest of several tries), and a new line is drawn that starts where the old one
+//! stands and meets the system clock one second later: time never runs backwards and errors are slewed away. If the two
+//! differ by more than [`STEP_LIMIT_NANOS`] somebody has set the clock: the line follows at once and the step is counted.
+
+use base::Timestamp;
+use std::time::Duration;
+
+/// A difference to the system clock beyond which it is followed by a step instead of a slew.
+pub const STEP_LIMIT_NANOS: u64 = 1_000_000;
+
+/// How often a line is drawn anew.
+pub const FIT_PERIOD: Duration = Duration::from_secs(1);
+
+const SHIFT: u32 = 32;
+
+/// The system clock.
+pub fn realtime() -> Timestamp {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `t` is writable.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut t) };
+    Timestamp::from_secs_nanos(t.tv_sec as u64, t.tv_nsec as u64)
+}
+
+/// The processor's counter; on processors without one, nanoseconds of the monotonic clock.
+#[inline]
+pub fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: every x86-64 processor has the instruction.
+        unsafe { std::arch::x86_64::_rdtsc() }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `t` is writable.
+        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &mut t) };
+        t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+    }
+}
+
+/// Whether the counter runs at a constant rate and through idle states, as the fit requires.
+pub fn ticks_are_steady() -> bool {
+    std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|t| {
+        t.lines().find(|l| l.starts_with("flags")).is_some_and(|l| {
+            let has = |flag: &str| l.split_whitespace().any(|f| f == flag);
+            has("constant_tsc") && has("nonstop_tsc")
+        })
+    })
+}
+
+/// One reading of both clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// Counter, in the middle of the reading.
+    pub ticks: u64,
+    /// System clock.
+    pub time: Timestamp,
+    /// Ticks that the reading took: the counter is known to half of this.
+    pub width: u64,
+}
+
+impl Sample {
+    /// The narrowest of a few readings.
+    pub fn take() -> Self {
+        (0..8)
+            .map(|_| {
+                let before = ticks();
+                let time = realtime();
+                let width = ticks().wrapping_sub(before);
+                Self { ticks: before.wrapping_add(width / 2), time, width }
+            })
+            .min_by_key(|s| s.width)
+            .unwrap_or(Self { ticks: ticks(), time: realtime(), width: 0 })
+    }
+}
+
+/// A line from ticks to time.
+#[derive(Clone, Copy, Debug)]
+pub struct Fit {
+    ticks: u64,
+    nanos: u64,
+    /// Nanoseconds per tick, times 2^32.
+    slope: u64,
+}
+
+impl Fit {
+    /// Time at a tick count. Counts before the fit was drawn give the moment it was drawn.
+    #[inline]
+    pub fn at(&self, ticks: u64) -> Timestamp {
+        let since = ticks.wrapping_sub(self.ticks);
+        let since = if since >> 63 == 0 { since } else { 0 };
+        Timestamp::from_nanos(self.nanos + ((u128::from(since) * u128::from(self.slope)) >> SHIFT) as u64)
+    }
+}
+
+/// Draws the lines; pure, so that clock steps and drifts can be played to it.
+#[derive(Clone, Debug)]
+pub struct Fitter {
+    fit: Fit,
+    last: Sample,
+    /// Nanoseconds per tick, times 2^32, as measured between samples (without the slew).
+    rate: u64,
+    error: Duration,
+    steps: u64,
+}
+
+impl Fitter {
+    /// From two samples some milliseconds apart.
+    pub fn new(first: Sample, second: Sample) -> Self {
+        let rate = rate_between(&first, &second).unwrap_or(1 << SHIFT);
+        let fit = Fit { ticks: second.ticks, nanos: second.time.nanos(), slope: rate };
+        Self { fit, last: second, rate, error: width_nanos(&second, rate), steps: 0 }
+    }
+
+    /// The line in force.
+    pub fn fit(&self) -> Fit {
+        self.fit
+    }
+
+    /// Draws the next line from a new sample.
+    pub fn observe(&mut self, sample: Sample) {
+        let predicted = self.fit.at(sample.ticks);
+        let (a, b) = (predicted.nanos(), sample.time.nanos());
+        let off = a.abs_diff(b);
+        self.error = Duration::from_nanos(off) + width_nanos(&sample, self.rate);
+        if off > STEP_LIMIT_NANOS {
+            // The rate between the samples would contain the step, so the one from before is kept.
+            self.steps += 1;
+            self.fit = Fit { ticks: sample.ticks, nanos: b, slope: self.rate };
+        } else {
+            if let Some(rate) = rate_between(&self.last, &sample) {
+                self.rate = rate;
+            }
+            let period = FIT_PERIOD.as_nanos() as i128;
+            let target = period + i128::from(b) - i128::from(a);
+            let slope = i128::from(self.rate) * target / period;
+            self.fit = Fit { ticks: sample.ticks, nanos: a, slope: slope.max(1) as u64 };
+        }
+        self.last = sample;
+    }
+
+    /// How far the line was from the system clock at the last sample, plus the width of the reading.
+    pub fn error(&self) -> Duration {
+        self.error
+    }
+
+    /// Clock steps followed so far.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+}
+
+fn rate_between(first: &Sample, second: &Sample) -> Option<u64> {
+    let ticks = second.ticks.checked_sub(first.ticks).filter(|t| *t > 0)?;
+    let nanos = second.time.nanos().checked_sub(first.time.nanos()).filter(|n| *n > 0)?;
+    u64::try_from((u128::from(nanos) << SHIFT) / u128::from(ticks)).ok()
+}
+
+fn width_nanos(sample: &Sample, rate: u64) -> Duration {
+    Duration::from_nanos(((u128::from(sample.width / 2) * u128::from(rate)) >> SHIFT) as u64)
+}
+
+/// The live clock of one engine thread.
+#[derive(Debug)]
+pub struct Clock {
+    fitter: Fitter,
+    fit: Fit,
+    due: u64,
+}
+
+impl Clock {
+    /// Calibrates for 20 ms.
+    pub fn start() -> Self {
+        let first = Sample::take();
+        std::thread::sleep(Duration::from_millis(20));
+        let mut clock =
+            Self { fitter: Fitter::new(first, Sample::take()), fit: Fit { ticks: 0, nanos: 0, slope: 0 }, due: 0 };
+        clock.adopt();
+        clock
+    }
+
+    fn adopt(&mut self) {
+        self.fit = self.fitter.fit();
+        let ticks = ((FIT_PERIOD.as_nanos() << SHIFT) / u128::from(self.fitter.rate)) as u64;
+        self.due = self.fit.ticks.wrapping_add(ticks);
+    }
+
+    /// The time now: one reading of the counter, one multiplication.
+    #[inline]
+    pub fn now(&self) -> Timestamp {
+        self.fit.at(ticks())
+    }
+
+    /// Fits again if a second has passed; call once per batch.
+    #[inline]
+    pub fn keep(&mut self) {
+        if ticks() >= self.due {
+            self.fitter.observe(Sample::take());
+            self.adopt();
+        }
+    }
+
+    /// See [`Fitter::error`].
+    pub fn error(&self) -> Duration {
+        self.fitter.error()
+    }
+
+    /// See [`Fitter::steps`].
+    pub fn steps(&self) -> u64 {
+        self.fitter.steps()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HZ: u64 = 2_600_000_000;
+
+    fn sample(ticks: u64, nanos: u64) -> Sample {
+        Sample { ticks, time: Timestamp::from_nanos(nanos), width: 40 }
+    }
+
+    #[test]
+    fn a_drifting_clock_is_followed_without_ever_running_backwards() {
+        // The system clock gains 50 ppm against the counter's nominal rate, with a jitter of 100 ns in each reading.
+        let mut prng = base::Prng::new(3);
+        let system = |s: u64| 1_700_000_000_000_000_000 + s * 1_000_050_000;
+        let mut fitter = Fitter::new(sample(0, system(0)), sample(HZ, system(1)));
+        let mut last = Timestamp::ZERO;
+        for s in 2..200 {
+            let ticks = s * HZ;
+            let before = fitter.fit().at(ticks);
+            assert!(before >= last);
+            fitter.observe(sample(ticks, system(s) + prng.below(100)));
+            assert!(fitter.fit().at(ticks) >= before, "a new line starts where the old one stands");
+            last = before;
+            assert!(fitter.error() < Duration::from_nanos(400), "{:?} at {s}", fitter.error());
+        }
+        assert_eq!(fitter.steps(), 0);
+    }
+
+    #[test]
+    fn a_step_of_the_clock_is_followed_and_counted() {
+        let mut fitter = Fitter::new(sample(0, 1_000_000_000), sample(HZ, 2_000_000_000));
+        fitter.observe(sample(2 * HZ, 3_600_000_000_000));
+        assert_eq!(fitter.steps(), 1);
+        assert_eq!(fitter.fit().at(2 * HZ).nanos(), 3_600_000_000_000);
+        fitter.observe(sample(3 * HZ, 3_601_000_000_000));
+        assert_eq!(fitter.steps(), 1);
+        assert!(fitter.error() < Duration::from_micros(1));
+    }
+
+    #[test]
+    fn the_live_clock_agrees_with_the_system() {
+        let clock = Clock::start();
+        let (before, now, after) = (realtime(), clock.now(), realtime());
+        let slack = Duration::from_millis(1);
+        assert!(now >= before.before(slack) && now <= after.after(slack), "{before} {now} {after}");
+    }
+}

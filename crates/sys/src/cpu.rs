@@ -1,1 +1,161 @@
-//! Threads and processors: affinity, NUMA, priority.
+//! Threads and processors: affinity, NUMA nodes, priority, and what a thread has used (sched(7), sysfs).
+
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+/// Pins the calling thread to one processor.
+///
+/// # Errors
+/// `EINVAL` when the processor does not exist or is not allowed to this process.
+pub fn pin(cpu: usize) -> io::Result<()> {
+    pin_to(&[cpu])
+}
+
+/// Lets the calling thread run on these processors only.
+///
+/// # Errors
+/// `EINVAL` when none of them exists or is allowed.
+pub fn pin_to(cpus: &[usize]) -> io::Result<()> {
+    // SAFETY: an all-zero cpu_set_t is an empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for &cpu in cpus.iter().filter(|c| **c < libc::CPU_SETSIZE as usize) {
+        // SAFETY: `cpu` is below CPU_SETSIZE.
+        unsafe { libc::CPU_SET(cpu, &mut set) };
+    }
+    // SAFETY: `set` is initialised and its size is passed.
+    let r = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) };
+    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Processors the calling thread may run on, ascending.
+pub fn allowed() -> Vec<usize> {
+    // SAFETY: an all-zero cpu_set_t is an empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is writable and its size is passed.
+    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) } != 0 {
+        return Vec::new();
+    }
+    // SAFETY: every index is below CPU_SETSIZE.
+    (0..libc::CPU_SETSIZE as usize).filter(|c| unsafe { libc::CPU_ISSET(*c, &set) }).collect()
+}
+
+/// NUMA node of a network interface's card; `None` for virtual ports and on machines with one node.
+pub fn node_of_interface(name: &str) -> Option<usize> {
+    let text = fs::read_to_string(format!("/sys/class/net/{name}/device/numa_node")).ok()?;
+    usize::try_from(text.trim().parse::<i64>().ok()?).ok()
+}
+
+/// Processors of a NUMA node.
+pub fn cpus_of_node(node: usize) -> Vec<usize> {
+    fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist"))
+        .map(|text| parse_list(text.trim()))
+        .unwrap_or_default()
+}
+
+/// `0-3,8` as numbers.
+fn parse_list(text: &str) -> Vec<usize> {
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(first), Ok(last)) = (first.parse::<usize>(), last.parse::<usize>()) {
+            cpus.extend(first..=last.min(first + 4096));
+        }
+    }
+    cpus
+}
+
+/// Asks the scheduler to prefer (negative) or defer (positive) the calling thread; needs CAP_SYS_NICE for negative.
+///
+/// # Errors
+/// `EPERM` or `EACCES` without the privilege.
+pub fn set_nice(nice: i32) -> io::Result<()> {
+    // SAFETY: no memory is passed; id 0 is the calling thread.
+    let r = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Processor time that the calling thread has used.
+pub fn thread_time() -> Duration {
+    clock_time(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Processor time that this process has used.
+pub fn process_time() -> Duration {
+    clock_time(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn clock_time(id: libc::clockid_t) -> Duration {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `t` is writable.
+    unsafe { libc::clock_gettime(id, &mut t) };
+    Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
+}
+
+/// Resident memory of this process in bytes (0 where /proc is absent).
+pub fn resident_bytes() -> u64 {
+    let pages = fs::read_to_string("/proc/self/statm")
+        .ok()
+        .and_then(|t| t.split_whitespace().nth(1).and_then(|p| p.parse::<u64>().ok()))
+        .unwrap_or(0);
+    pages * 4096
+}
+
+/// Memory of this machine in bytes (0 where /proc is absent).
+pub fn memory_bytes() -> u64 {
+    let kib = fs::read_to_string("/proc/meminfo").ok().and_then(|t| {
+        t.lines().find_map(|l| l.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok())
+    });
+    kib.unwrap_or(0) * 1024
+}
+
+/// The processor's name, for the head of a measurement.
+pub fn model() -> String {
+    fs::read_to_string("/proc/cpuinfo")
+        .ok()
+        .and_then(|t| {
+            t.lines()
+                .find_map(|l| l.strip_prefix("model name").map(|r| r.trim_start_matches([' ', '\t', ':']).to_owned()))
+        })
+        .unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
+/// Kernel name and release, for the head of a measurement.
+pub fn kernel() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map_or_else(|_| "unknown".into(), |t| format!("Linux {}", t.trim()))
+}
+
+/// Effective user id of this process.
+pub fn effective_uid() -> u32 {
+    // SAFETY: takes and returns plain numbers.
+    unsafe { libc::geteuid() }
+}
+
+/// Whether this process acts as root.
+pub fn is_root() -> bool {
+    effective_uid() == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_lists() {
+        assert_eq!(parse_list("0-2,7"), [0, 1, 2, 7]);
+        assert_eq!(parse_list(""), [] as [usize; 0]);
+    }
+
+    #[test]
+    fn a_pinned_thread_runs_where_it_was_told() {
+        let cpu = *allowed().last().unwrap();
+        std::thread::spawn(move || {
+            pin(cpu).unwrap();
+            assert_eq!(allowed(), [cpu]);
+        })
+        .join()
+        .unwrap();
+        assert!(pin(1_000_000).is_err());
+    }
+}

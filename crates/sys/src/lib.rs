@@ -4,10 +4,13 @@
 pub mod bpf;
 pub mod clock;
 pub mod cpu;
+pub mod disk;
+pub mod ethtool;
 pub mod memory;
 pub mod netlink;
 pub mod netns;
 pub mod packet;
+pub mod thread_time;
 pub mod unix;
 pub mod uring;
 pub mod xsk;

@@ -1,1 +1,288 @@
-//! Memory: memfd, mirrored mappings, huge pages, seals, locking.
+//! Shared memory: a memfd in huge pages where they are reserved, mapped twice back to back so that wrapping is invisible,
+//! touched and locked before use, and sealed so that nobody else can ever write it (memfd_create(2), fcntl(2) F_SEAL_*).
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+/// What the pages of a [`SharedMemory`] turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// 2 MiB pages from the reserved pool.
+    Huge,
+    /// Ordinary pages that the kernel was asked to merge into huge ones.
+    Transparent,
+}
+
+impl Pages {
+    /// For people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Huge => "2 MiB huge pages",
+            Self::Transparent => "transparent huge pages",
+        }
+    }
+}
+
+/// Bytes of a huge page; lengths of mirrored memory are multiples of it.
+pub const HUGE_PAGE: usize = 2 << 20;
+
+/// How a [`SharedMemory`] is mapped here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    ReadWrite,
+    ReadOnly,
+}
+
+/// A memfd and its mapping in this process. With `mirrored`, offset `i` and offset `i + len` are the same byte.
+#[derive(Debug)]
+pub struct SharedMemory {
+    fd: OwnedFd,
+    base: NonNull<u8>,
+    len: usize,
+    mapped: usize,
+    pages: Pages,
+    locked: bool,
+}
+
+// SAFETY: the mapping is plain memory that stays until drop; every access to it goes through raw pointers whose users
+// state their own synchronisation.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above; the methods here hand out pointers and never dereference them.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// Creates `len` bytes (rounded up to whole huge pages when `mirrored`, else to 4 KiB), zeroed, touched, and locked
+    /// where permitted.
+    ///
+    /// # Errors
+    /// The system call that failed; `ENOMEM` when the machine has not that much memory.
+    pub fn create(name: &str, len: usize, mirrored: bool) -> io::Result<Self> {
+        if mirrored && let Ok(memory) = Self::with_pages(name, len, true, Pages::Huge) {
+            return Ok(memory);
+        }
+        Self::with_pages(name, len, mirrored, Pages::Transparent)
+    }
+
+    fn with_pages(name: &str, len: usize, mirrored: bool, pages: Pages) -> io::Result<Self> {
+        let unit = if mirrored { HUGE_PAGE } else { 4096 };
+        let len = len.max(1).next_multiple_of(unit);
+        let name = std::ffi::CString::new(name).map_err(io::Error::other)?;
+        let mut flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        if pages == Pages::Huge {
+            flags |= libc::MFD_HUGETLB | libc::MFD_HUGE_2MB;
+        }
+        // SAFETY: `name` is a C string that outlives the call.
+        let raw = unsafe { libc::memfd_create(name.as_ptr(), flags) };
+        if raw < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call succeeded, so `raw` is a new descriptor that nobody else owns.
+        let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+        File::from(fd.try_clone()?).set_len(len as u64)?;
+        let mut memory = Self::map(fd, len, mirrored, Access::ReadWrite, pages)?;
+        if pages == Pages::Transparent && len >= HUGE_PAGE {
+            // Advice only: where transparent huge pages are off, the same memory is simply made of small ones.
+            // SAFETY: the range is this mapping.
+            unsafe { libc::madvise(memory.base.as_ptr().cast(), memory.mapped, libc::MADV_HUGEPAGE) };
+        }
+        memory.populate()?;
+        // Without the privilege this fails and is reported by `locked`; the pages are touched all the same.
+        // SAFETY: the range is this mapping.
+        memory.locked = unsafe { libc::mlock(memory.base.as_ptr().cast(), memory.mapped) } == 0;
+        Ok(memory)
+    }
+
+    /// Maps memory that another process created and sealed, read-only.
+    ///
+    /// # Errors
+    /// When the descriptor holds fewer than `len` bytes, or the kernel refuses the mapping.
+    pub fn attach_read_only(fd: OwnedFd, len: usize, mirrored: bool) -> io::Result<Self> {
+        Self::check_len(&fd, len)?;
+        Self::map(fd, len, mirrored, Access::ReadOnly, Pages::Transparent)
+    }
+
+    /// Maps memory that another process created, for reading and writing (a listener's own cursor page).
+    ///
+    /// # Errors
+    /// When the descriptor holds fewer than `len` bytes, or the kernel refuses the mapping.
+    pub fn attach_read_write(fd: OwnedFd, len: usize) -> io::Result<Self> {
+        Self::check_len(&fd, len)?;
+        Self::map(fd, len, false, Access::ReadWrite, Pages::Transparent)
+    }
+
+    fn check_len(fd: &OwnedFd, len: usize) -> io::Result<()> {
+        let real = File::from(fd.try_clone()?).metadata()?.len();
+        if real < len as u64 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("shared memory of {real} bytes where {len} were announced"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn map(fd: OwnedFd, len: usize, mirrored: bool, access: Access, pages: Pages) -> io::Result<Self> {
+        let mapped = if mirrored { 2 * len } else { len };
+        let prot = match access {
+            Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+            Access::ReadOnly => libc::PROT_READ,
+        };
+        // A reservation first, so that both halves land side by side and on a huge-page boundary.
+        let reserved = mapped + HUGE_PAGE;
+        // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
+        let area = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                reserved,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if area == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = (area as usize).next_multiple_of(HUGE_PAGE);
+        let tail = area as usize + reserved - (start + mapped);
+        // SAFETY: both ranges lie inside the reservation and outside of what is kept.
+        unsafe {
+            if start > area as usize {
+                libc::munmap(area, start - area as usize);
+            }
+            if tail > 0 {
+                libc::munmap((start + mapped) as *mut libc::c_void, tail);
+            }
+        }
+        for half in 0..mapped / len {
+            // SAFETY: the fixed address lies inside our own reservation, which nothing else uses.
+            let got = unsafe {
+                libc::mmap(
+                    (start + half * len) as *mut libc::c_void,
+                    len,
+                    prot,
+                    libc::MAP_SHARED | libc::MAP_FIXED,
+                    fd.as_raw_fd(),
+                    0,
+                )
+            };
+            if got == libc::MAP_FAILED {
+                let error = io::Error::last_os_error();
+                // SAFETY: the reservation is ours and no pointer into it has been given out.
+                unsafe { libc::munmap(start as *mut libc::c_void, mapped) };
+                return Err(error);
+            }
+        }
+        let base = NonNull::new(start as *mut u8).ok_or_else(|| io::Error::other("mapping at address zero"))?;
+        Ok(Self { fd, base, len, mapped, pages, locked: false })
+    }
+
+    fn populate(&self) -> io::Result<()> {
+        for half in 0..self.mapped / self.len {
+            // SAFETY: the range is one half of this mapping, which is writable.
+            let r = unsafe {
+                libc::madvise(self.base.as_ptr().add(half * self.len).cast(), self.len, libc::MADV_POPULATE_WRITE)
+            };
+            if r != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    }
+
+    /// From now on the size is fixed and no new writable mapping can be made, by anyone; this mapping stays writable.
+    ///
+    /// # Errors
+    /// When the kernel refuses the seals.
+    pub fn seal(&self) -> io::Result<()> {
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
+        // SAFETY: fcntl on a descriptor that we own; no memory is passed.
+        let r = unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_ADD_SEALS, seals) };
+        if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// First byte.
+    #[inline]
+    pub fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// Bytes of memory (not counting the mirror).
+    #[inline]
+    #[allow(clippy::len_without_is_empty, reason = "never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes of address space: twice [`SharedMemory::len`] when mirrored.
+    #[inline]
+    pub fn mapped(&self) -> usize {
+        self.mapped
+    }
+
+    /// What it is made of.
+    pub fn pages(&self) -> Pages {
+        self.pages
+    }
+
+    /// Whether it is locked into memory.
+    pub fn locked(&self) -> bool {
+        self.locked
+    }
+}
+
+impl AsFd for SharedMemory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: the range is this mapping; whoever holds pointers into it also holds (an Arc of) this value.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_half_is_the_first() {
+        let m = SharedMemory::create("test", HUGE_PAGE, true).unwrap();
+        assert_eq!(m.mapped(), 2 * m.len());
+        // SAFETY: both offsets lie inside the mapping and no other thread uses it.
+        unsafe {
+            m.base().add(m.len() + 5).write(42);
+            assert_eq!(m.base().add(5).read(), 42);
+        }
+    }
+
+    #[test]
+    fn a_sealed_memory_cannot_be_mapped_writable_again_but_stays_writable_here() {
+        let m = SharedMemory::create("test", HUGE_PAGE, true).unwrap();
+        m.seal().unwrap();
+        let fd = m.as_fd().try_clone_to_owned().unwrap();
+        let refused = SharedMemory::attach_read_write(fd.try_clone().unwrap(), m.len()).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EPERM));
+        let reader = SharedMemory::attach_read_only(fd, m.len(), true).unwrap();
+        // SAFETY: both pointers lie inside their mappings and no other thread uses them.
+        unsafe {
+            m.base().add(9).write(7);
+            assert_eq!(reader.base().add(m.len() + 9).read(), 7);
+        }
+        let path = format!("/proc/self/fd/{}", m.as_fd().as_raw_fd());
+        let reopened = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        assert!(SharedMemory::attach_read_write(reopened.into(), m.len()).is_err(), "reopening must not help");
+    }
+
+    #[test]
+    fn an_announced_length_beyond_the_real_one_is_refused() {
+        let m = SharedMemory::create("test", 4096, false).unwrap();
+        let e = SharedMemory::attach_read_only(m.as_fd().try_clone_to_owned().unwrap(), 1 << 30, false).unwrap_err();
+        assert!(e.to_string().contains("4096"), "{e}");
+    }
+}

@@ -1,1 +1,497 @@
-//! Routing netlink: links, addresses of ports, statistics.
+//! rtnetlink, spoken directly (`include/uapi/linux/rtnetlink.h`, `if_link.h`): links, addresses and routes of the network
+//! namespace in which the socket was opened. No `ip` command is needed at run time.
+//!
+//! A [`Netlink`] keeps one request in flight; every method asks, waits for the acknowledgement and decodes. Errors are the
+//! kernel's own numbers, so that callers can tell `EPERM` from `ENODEV` from `EEXIST`.
+
+mod message;
+pub mod netdev;
+
+use message::{Answer, Message, answers, attributes, long, number, text};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Room for one answer; the kernel never builds larger ones than 32 KiB unless asked to.
+const BUFFER_BYTES: usize = 64 * 1024;
+/// How often a dump is begun anew when the kernel says that the list changed under it.
+const DUMP_ATTEMPTS: usize = 8;
+/// Attributes of `if_link.h` and friends that libc does not name, or names only for some targets.
+mod attr {
+    pub const LINK_NAMESPACE: u16 = 37;
+    pub const LINK_XDP: u16 = 43;
+    pub const LINK_PARENT_DEVICE: u16 = 56;
+    pub const XDP_ATTACHED: u16 = 2;
+    pub const VETH_PEER: u16 = 1;
+    pub const INFO_KIND: u16 = 1;
+    pub const INFO_DATA: u16 = 2;
+}
+
+/// A socket to the kernel's routing subsystem.
+#[derive(Debug)]
+pub struct Netlink {
+    fd: OwnedFd,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+/// A pair of virtual Ethernet ports to be made.
+#[derive(Clone, Debug)]
+pub struct Veth<'a> {
+    /// Name of the one end.
+    pub name: &'a str,
+    /// Name of the other.
+    pub peer: &'a str,
+    /// Receive queues of each end, at least 1.
+    pub rx_queues: u32,
+    /// Transmit queues of each end, at least 1.
+    pub tx_queues: u32,
+    /// Largest payload of a frame in bytes, of each end.
+    pub mtu: u32,
+}
+
+/// What the kernel says of one port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Its number, which survives a change of name.
+    pub index: u32,
+    /// Its present name.
+    pub name: String,
+    /// `IFF_UP`, `IFF_LOOPBACK`, `IFF_PROMISC`, ….
+    pub flags: u32,
+    /// `ARPHRD_ETHER` (1), `ARPHRD_LOOPBACK` (772), ….
+    pub hardware_type: u16,
+    /// `veth`, `bridge`, `vlan`, …; `None` for a port that no one made by netlink, such as a card.
+    pub kind: Option<String>,
+    /// The device on a bus behind it (`0000:01:00.0`, `virtio1`); only real cards have one.
+    pub parent_device: Option<String>,
+    /// Hardware address, if it has six bytes.
+    pub mac: Option<[u8; 6]>,
+    /// Largest payload of a frame in bytes.
+    pub mtu: u32,
+    /// The bridge, bond or VRF that it belongs to.
+    pub master: Option<u32>,
+    /// The port of this namespace that it sits on (a VLAN's card); for one end of a veth pair, the other end.
+    pub lower: Option<u32>,
+    /// Whether an XDP program is attached, ours or another's.
+    pub has_xdp: bool,
+    /// RFC 2863 state: 6 is up, 2 is down, 0 is unknown.
+    pub operstate: u8,
+    /// Whether the other side answers.
+    pub carrier: bool,
+    /// Receive queues.
+    pub rx_queues: u32,
+    /// Transmit queues.
+    pub tx_queues: u32,
+    /// Cumulative counters.
+    pub stats: LinkStats,
+}
+
+impl Link {
+    /// Whether the port was switched on.
+    pub const fn is_up(&self) -> bool {
+        self.flags & libc::IFF_UP as u32 != 0
+    }
+
+    /// Whether frames sent come back on the same port.
+    pub const fn is_loopback(&self) -> bool {
+        self.flags & libc::IFF_LOOPBACK as u32 != 0
+    }
+}
+
+/// The part of `struct rtnl_link_stats64` that tells of reception and of what was lost, in packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkStats {
+    /// Received by the host.
+    pub rx_packets: u64,
+    /// Sent by the host.
+    pub tx_packets: u64,
+    /// Broken frames.
+    pub rx_errors: u64,
+    /// Dropped on the way up by kernel or driver.
+    pub rx_dropped: u64,
+    /// Dropped on the way down.
+    pub tx_dropped: u64,
+    /// Lost to a full queue of the card.
+    pub rx_fifo: u64,
+    /// Missed by the card because the host did not fetch.
+    pub rx_missed: u64,
+}
+
+/// An address of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The port's number.
+    pub link: u32,
+    /// The address.
+    pub ip: IpAddr,
+    /// Length of the network part in bits.
+    pub prefix: u8,
+}
+
+/// A unicast route of the main table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The port's number that packets leave by.
+    pub link: u32,
+    /// The network; `None` for the default route.
+    pub network: Option<IpAddr>,
+    /// Length of the network part in bits.
+    pub prefix: u8,
+}
+
+impl Netlink {
+    /// A socket for links, addresses and routes.
+    ///
+    /// # Errors
+    /// When the kernel refuses a socket.
+    pub fn route() -> io::Result<Self> {
+        Self::open(libc::NETLINK_ROUTE)
+    }
+
+    fn open(protocol: i32) -> io::Result<Self> {
+        // SAFETY: no memory is passed.
+        let raw = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, protocol) };
+        if raw < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+        let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+        Ok(Self { fd, sequence: 0, buffer: vec![0; BUFFER_BYTES] })
+    }
+
+    /// Makes a veth pair; both ends are down.
+    ///
+    /// # Errors
+    /// `EEXIST` when a name is taken, `EPERM` without `CAP_NET_ADMIN`, `EINVAL` for a name of more than 15 bytes.
+    pub fn add_veth(&mut self, veth: &Veth<'_>) -> io::Result<()> {
+        let end = |m: Message, name: &str| {
+            m.text(libc::IFLA_IFNAME, name)
+                .number(libc::IFLA_MTU, veth.mtu)
+                .number(libc::IFLA_NUM_RX_QUEUES, veth.rx_queues)
+                .number(libc::IFLA_NUM_TX_QUEUES, veth.tx_queues)
+        };
+        let message = Message::new(libc::RTM_NEWLINK, create_flags(), &link_header(0, 0, 0));
+        let message = end(message, veth.name).nested(libc::IFLA_LINKINFO, |m| {
+            m.text(attr::INFO_KIND, "veth").nested(attr::INFO_DATA, |m| {
+                m.nested(attr::VETH_PEER, |m| end(m.fixed(&link_header(0, 0, 0)), veth.peer))
+            })
+        });
+        self.change(message)
+    }
+
+    /// Removes a port (of a veth pair, both ends).
+    ///
+    /// # Errors
+    /// `ENODEV` when there is none, `EOPNOTSUPP` for a card, `EPERM` without `CAP_NET_ADMIN`.
+    pub fn delete_link(&mut self, link: u32) -> io::Result<()> {
+        self.change(Message::new(libc::RTM_DELLINK, change_flags(), &link_header(link, 0, 0)))
+    }
+
+    /// Switches a port on or off.
+    ///
+    /// # Errors
+    /// `ENODEV`, `EPERM`, or what the driver says.
+    pub fn set_up(&mut self, link: u32, up: bool) -> io::Result<()> {
+        self.set_flag(link, libc::IFF_UP as u32, up)
+    }
+
+    /// Switches address resolution on a port off or on; off, the host never asks who has which address.
+    ///
+    /// # Errors
+    /// `ENODEV`, `EPERM`.
+    pub fn set_no_arp(&mut self, link: u32, no_arp: bool) -> io::Result<()> {
+        self.set_flag(link, libc::IFF_NOARP as u32, no_arp)
+    }
+
+    fn set_flag(&mut self, link: u32, flag: u32, on: bool) -> io::Result<()> {
+        let value = if on { flag } else { 0 };
+        self.change(Message::new(libc::RTM_NEWLINK, change_flags(), &link_header(link, value, flag)))
+    }
+
+    /// Gives a port another name.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENODEV`, `EPERM`; `EBUSY` on kernels before 6.2 while the port is up.
+    pub fn rename(&mut self, link: u32, name: &str) -> io::Result<()> {
+        self.change(set_link(link).text(libc::IFLA_IFNAME, name))
+    }
+
+    /// Sets the largest payload of a frame, in bytes.
+    ///
+    /// # Errors
+    /// `EINVAL` when the driver does not allow it, `ENODEV`, `EPERM`.
+    pub fn set_mtu(&mut self, link: u32, mtu: u32) -> io::Result<()> {
+        self.change(set_link(link).number(libc::IFLA_MTU, mtu))
+    }
+
+    /// Sets the hardware address.
+    ///
+    /// # Errors
+    /// `EADDRNOTAVAIL` for a group address, `ENODEV`, `EPERM`.
+    pub fn set_mac(&mut self, link: u32, mac: [u8; 6]) -> io::Result<()> {
+        self.change(set_link(link).attribute(libc::IFLA_ADDRESS, &mac))
+    }
+
+    /// Moves a port to the network namespace behind `namespace`.
+    ///
+    /// # Errors
+    /// `EEXIST` when its name is taken there, `EINVAL` for a port that cannot move, `ENODEV`, `EPERM`.
+    pub fn move_to(&mut self, link: u32, namespace: BorrowedFd<'_>) -> io::Result<()> {
+        self.change(set_link(link).number(libc::IFLA_NET_NS_FD, namespace.as_raw_fd() as u32))
+    }
+
+    /// Gives a port an address.
+    ///
+    /// # Errors
+    /// `EEXIST` when it has it, `ENODEV`, `EPERM`.
+    pub fn add_address(&mut self, address: &Address) -> io::Result<()> {
+        let (family, bytes) = match address.ip {
+            IpAddr::V4(ip) => (libc::AF_INET, ip.octets().to_vec()),
+            IpAddr::V6(ip) => (libc::AF_INET6, ip.octets().to_vec()),
+        };
+        let mut fixed = [0; 8];
+        fixed[0] = family as u8;
+        fixed[1] = address.prefix;
+        fixed[4..8].copy_from_slice(&address.link.to_ne_bytes());
+        self.change(
+            Message::new(libc::RTM_NEWADDR, create_flags(), &fixed)
+                .attribute(libc::IFA_LOCAL, &bytes)
+                .attribute(libc::IFA_ADDRESS, &bytes),
+        )
+    }
+
+    /// The port called `name`.
+    ///
+    /// # Errors
+    /// `ENODEV` when there is none.
+    pub fn link(&mut self, name: &str) -> io::Result<Link> {
+        self.get_link(
+            Message::new(libc::RTM_GETLINK, libc::NLM_F_REQUEST as u16 | libc::NLM_F_ACK as u16, &link_header(0, 0, 0))
+                .text(libc::IFLA_IFNAME, name),
+        )
+    }
+
+    /// The port numbered `link`, whatever its name is now.
+    ///
+    /// # Errors
+    /// `ENODEV` when there is none.
+    pub fn link_by_index(&mut self, link: u32) -> io::Result<Link> {
+        self.get_link(Message::new(
+            libc::RTM_GETLINK,
+            libc::NLM_F_REQUEST as u16 | libc::NLM_F_ACK as u16,
+            &link_header(link, 0, 0),
+        ))
+    }
+
+    fn get_link(&mut self, message: Message) -> io::Result<Link> {
+        let mut found = None;
+        self.ask(message, |answer| found = decode_link(&answer))?;
+        found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
+    }
+
+    /// All ports.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn links(&mut self) -> io::Result<Vec<Link>> {
+        self.dump(libc::RTM_GETLINK, &link_header(0, 0, 0), decode_link)
+    }
+
+    /// The addresses of all ports.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn addresses(&mut self) -> io::Result<Vec<Address>> {
+        self.dump(libc::RTM_GETADDR, &[0; 8], decode_address)
+    }
+
+    /// The unicast routes of the main table.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn routes(&mut self) -> io::Result<Vec<Route>> {
+        self.dump(libc::RTM_GETROUTE, &[0; 12], decode_route)
+    }
+
+    fn dump<T>(&mut self, kind: u16, fixed: &[u8], decode: impl Fn(&Answer<'_>) -> Option<T>) -> io::Result<Vec<T>> {
+        for _ in 0..DUMP_ATTEMPTS {
+            let mut all = Vec::new();
+            let mut changed = false;
+            let flags = libc::NLM_F_REQUEST as u16 | libc::NLM_F_DUMP as u16;
+            self.ask(Message::new(kind, flags, fixed), |answer| {
+                changed |= answer.flags & libc::NLM_F_DUMP_INTR as u16 != 0;
+                all.extend(decode(&answer));
+            })?;
+            if !changed {
+                return Ok(all);
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, "the list kept changing while the kernel told it"))
+    }
+
+    fn change(&mut self, message: Message) -> io::Result<()> {
+        self.ask(message, |_| ())
+    }
+
+    /// Sends one request and hands every message of the answer to `each`, up to the acknowledgement.
+    fn ask(&mut self, message: Message, mut each: impl FnMut(Answer<'_>)) -> io::Result<()> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let bytes = message.finish(self.sequence);
+        // SAFETY: the pointer and the length describe `bytes`, which outlives the call.
+        let sent = unsafe { libc::send(self.fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) };
+        if sent < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        loop {
+            let got = self.receive()?;
+            for answer in answers(&self.buffer[..got]).filter(|a| a.sequence == self.sequence) {
+                match i32::from(answer.kind) {
+                    libc::NLMSG_DONE => return Ok(()),
+                    libc::NLMSG_ERROR => {
+                        return match number(answer.body, 0).unwrap_or_default() as i32 {
+                            0 => Ok(()),
+                            code => Err(io::Error::from_raw_os_error(-code)),
+                        };
+                    }
+                    _ => each(answer),
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self) -> io::Result<usize> {
+        loop {
+            let (pointer, room) = (self.buffer.as_mut_ptr(), self.buffer.len());
+            // SAFETY: pointer and length describe our own buffer, which nothing else borrows.
+            let got = unsafe { libc::recv(self.fd.as_raw_fd(), pointer.cast(), room, libc::MSG_TRUNC) };
+            match usize::try_from(got) {
+                Ok(n) if n <= room => return Ok(n),
+                Ok(_) => return Err(io::Error::from_raw_os_error(libc::EMSGSIZE)),
+                Err(_) => {
+                    let error = io::Error::last_os_error();
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+}
+
+const fn change_flags() -> u16 {
+    (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16
+}
+
+const fn create_flags() -> u16 {
+    change_flags() | (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16
+}
+
+fn set_link(link: u32) -> Message {
+    Message::new(libc::RTM_NEWLINK, change_flags(), &link_header(link, 0, 0))
+}
+
+/// `struct ifinfomsg`: family, pad, hardware type, index, flags, and which of the flags are meant.
+fn link_header(index: u32, flags: u32, change: u32) -> [u8; 16] {
+    let mut fixed = [0; 16];
+    fixed[4..8].copy_from_slice(&index.to_ne_bytes());
+    fixed[8..12].copy_from_slice(&flags.to_ne_bytes());
+    fixed[12..16].copy_from_slice(&change.to_ne_bytes());
+    fixed
+}
+
+fn decode_link(answer: &Answer<'_>) -> Option<Link> {
+    let body = answer.body;
+    let mut link = Link {
+        index: number(body, 4)?,
+        flags: number(body, 8)?,
+        hardware_type: message::half(body, 2)?,
+        ..Link::default()
+    };
+    let mut elsewhere = false;
+    for (kind, payload) in attributes(body.get(16..)?) {
+        match kind {
+            libc::IFLA_IFNAME => link.name = text(payload),
+            libc::IFLA_ADDRESS => link.mac = payload.try_into().ok(),
+            libc::IFLA_MTU => link.mtu = number(payload, 0)?,
+            libc::IFLA_MASTER => link.master = number(payload, 0),
+            libc::IFLA_LINK => link.lower = number(payload, 0),
+            attr::LINK_NAMESPACE => elsewhere = true,
+            attr::LINK_XDP => {
+                let mode = attributes(payload).find(|a| a.0 == attr::XDP_ATTACHED);
+                link.has_xdp = mode.is_some_and(|a| a.1.first().is_some_and(|mode| *mode != 0));
+            }
+            libc::IFLA_OPERSTATE => link.operstate = *payload.first()?,
+            libc::IFLA_CARRIER => link.carrier = *payload.first()? != 0,
+            libc::IFLA_NUM_RX_QUEUES => link.rx_queues = number(payload, 0)?,
+            libc::IFLA_NUM_TX_QUEUES => link.tx_queues = number(payload, 0)?,
+            libc::IFLA_STATS64 => link.stats = decode_stats(payload)?,
+            libc::IFLA_LINKINFO => {
+                link.kind = attributes(payload).find(|a| a.0 == attr::INFO_KIND).map(|a| text(a.1));
+            }
+            attr::LINK_PARENT_DEVICE => link.parent_device = Some(text(payload)),
+            _ => (),
+        }
+    }
+    if elsewhere {
+        // The number is one of another namespace, where it means another port.
+        link.lower = None;
+    }
+    Some(link)
+}
+
+/// `struct rtnl_link_stats64` is a row of 64-bit counters; the positions are those of `if_link.h`.
+fn decode_stats(payload: &[u8]) -> Option<LinkStats> {
+    let at = |position: usize| long(payload, position * 8);
+    Some(LinkStats {
+        rx_packets: at(0)?,
+        tx_packets: at(1)?,
+        rx_errors: at(4)?,
+        rx_dropped: at(6)?,
+        tx_dropped: at(7)?,
+        rx_fifo: at(14)?,
+        rx_missed: at(15)?,
+    })
+}
+
+fn decode_address(answer: &Answer<'_>) -> Option<Address> {
+    let body = answer.body;
+    let (mut local, mut address) = (None, None);
+    for (kind, payload) in attributes(body.get(8..)?) {
+        match kind {
+            // On a point-to-point port ADDRESS is the other side and LOCAL is ours.
+            libc::IFA_LOCAL => local = decode_ip(payload),
+            libc::IFA_ADDRESS => address = decode_ip(payload),
+            _ => (),
+        }
+    }
+    Some(Address { link: number(body, 4)?, ip: local.or(address)?, prefix: body[1] })
+}
+
+fn decode_route(answer: &Answer<'_>) -> Option<Route> {
+    let body = answer.body;
+    let fixed = body.get(..12)?;
+    let (prefix, table, kind) = (fixed[1], fixed[4], fixed[7]);
+    if table != libc::RT_TABLE_MAIN || kind != libc::RTN_UNICAST {
+        return None;
+    }
+    let (mut link, mut network) = (None, None);
+    for (kind, payload) in attributes(&body[12..]) {
+        match kind {
+            libc::RTA_OIF => link = number(payload, 0),
+            // `struct rtnexthop`: length, flags, hops, then the port; the first of several ways stands for all.
+            libc::RTA_MULTIPATH => link = link.or_else(|| number(payload, 4)),
+            libc::RTA_DST => network = decode_ip(payload),
+            _ => (),
+        }
+    }
+    Some(Route { link: link?, network, prefix })
+}
+
+fn decode_ip(payload: &[u8]) -> Option<IpAddr> {
+    match payload.len() {
+        4 => Some(IpAddr::from(<[u8; 4]>::try_from(payload).ok()?)),
+        16 => Some(IpAddr::from(<[u8; 16]>::try_from(payload).ok()?)),
+        _ => None,
+    }
+}

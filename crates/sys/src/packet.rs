@@ -1,1 +1,302 @@
-//! AF_PACKET sockets with TPACKET_V3 rings.
+//! Packet sockets (packet(7), `net/packet/af_packet.c`): whole frames from and to one port, shared with the host.
+//!
+//! A [`PacketSocket`] is deaf until [`PacketSocket::bind`], so that filter, ring and options are in place before the first
+//! frame. The receive ring of version 3 is in [`ring`].
+
+pub mod ring;
+
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+/// The error of a socket whose port went down or away.
+pub const PORT_DOWN: i32 = libc::ENETDOWN;
+/// `PACKET_IGNORE_OUTGOING`, which libc does not name.
+const IGNORE_OUTGOING: i32 = 23;
+/// `PACKET_FANOUT_FLAG_UNIQUEID`: the kernel chooses the id.
+const FANOUT_UNIQUE_ID: u32 = 0x2000;
+/// `PACKET_FANOUT_FLAG_IGNORE_OUTGOING`: in a group the group's flag counts, not the socket's.
+const FANOUT_IGNORE_OUTGOING: u32 = 0x4000;
+/// Frames handed to the kernel in one call.
+const SEND_BATCH: usize = 256;
+
+/// How a fanout group chooses the socket that gets a frame (`PACKET_FANOUT_*`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Fanout {
+    /// By a symmetric hash of the flow: both directions of a conversation meet in one socket.
+    #[default]
+    Hash = 0,
+    /// By the processor that received the frame.
+    Cpu = 2,
+    /// By the card's receive queue.
+    Queue = 5,
+}
+
+/// What `PACKET_STATISTICS` counted since it was read last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Frames that passed the filter, those dropped included.
+    pub packets: u32,
+    /// Of them, dropped because the ring was full.
+    pub drops: u32,
+    /// How often the ring filled up (version 3 only).
+    pub freezes: u32,
+}
+
+/// What a poll found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ready {
+    /// There may be frames.
+    pub readable: bool,
+    /// There is an error to fetch with [`PacketSocket::take_error`].
+    pub error: bool,
+}
+
+/// An `AF_PACKET` socket for whole frames.
+#[derive(Debug)]
+pub struct PacketSocket(OwnedFd);
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl PacketSocket {
+    /// A socket that does not listen yet.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_RAW`.
+    pub fn open() -> io::Result<Self> {
+        // SAFETY: no memory is passed.
+        let raw = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        if raw < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(raw) }))
+    }
+
+    /// Listens on the port numbered `link`; `None` binds it for sending only.
+    ///
+    /// # Errors
+    /// `ENODEV` when there is no such port.
+    pub fn bind(&self, link: u32, protocol: Option<u16>) -> io::Result<()> {
+        // SAFETY: `sockaddr_ll` is plain data for which all zeros is valid.
+        let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = protocol.unwrap_or(0).to_be();
+        address.sll_ifindex = link as i32;
+        // SAFETY: pointer and length describe `address`, which outlives the call.
+        check(unsafe {
+            libc::bind(self.raw(), (&raw const address).cast(), size_of::<libc::sockaddr_ll>() as libc::socklen_t)
+        })
+    }
+
+    /// The number of the port that the socket is bound to; `None` once that port has gone.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn bound_link(&self) -> io::Result<Option<u32>> {
+        // SAFETY: `sockaddr_ll` is plain data for which all zeros is valid.
+        let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+        let mut len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: pointer and length describe `address`, which outlives the call.
+        check(unsafe { libc::getsockname(self.raw(), (&raw mut address).cast(), &raw mut len) })?;
+        // The kernel writes -1 into a socket whose port is unregistered; the number may later belong to another port.
+        Ok(u32::try_from(address.sll_ifindex).ok().filter(|i| *i != 0))
+    }
+
+    /// Lets no frame in. Atomic: no frame is cut off half way. Sending is not affected.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn refuse_all(&self) -> io::Result<()> {
+        // One instruction of classic BPF: return 0, which is the number of bytes to keep.
+        let mut program = [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
+        let filter = libc::sock_fprog { len: 1, filter: program.as_mut_ptr() };
+        self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
+    }
+
+    /// Takes away the filter of [`PacketSocket::refuse_all`].
+    ///
+    /// # Errors
+    /// `ENOENT` when there is none.
+    pub fn accept_all(&self) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0i32)
+    }
+
+    /// Leaves out frames that this host sends.
+    ///
+    /// # Errors
+    /// `ENOPROTOOPT` before kernel 4.20.
+    pub fn ignore_outgoing(&self) -> io::Result<()> {
+        self.set(libc::SOL_PACKET, IGNORE_OUTGOING, &1i32)
+    }
+
+    /// Has the port take frames for other hosts too, until the socket is closed.
+    ///
+    /// # Errors
+    /// `ENODEV`.
+    pub fn promiscuous(&self, link: u32) -> io::Result<()> {
+        let request = libc::packet_mreq {
+            mr_ifindex: link as i32,
+            mr_type: libc::PACKET_MR_PROMISC as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        self.set(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
+    }
+
+    /// Prefers the card's stamps to the kernel's, where a frame has one.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn hardware_stamps(&self) -> io::Result<()> {
+        self.set(libc::SOL_PACKET, libc::PACKET_TIMESTAMP, &(libc::SOF_TIMESTAMPING_RAW_HARDWARE as i32))
+    }
+
+    /// Joins (with `id`) or founds (without) a fanout group; returns its id. The socket must be bound to a port.
+    ///
+    /// # Errors
+    /// `EINVAL` when mode or flags differ from the group's, or (before 6.10) the port is down; `ENOSPC` when it is full.
+    pub fn join_fanout(&self, id: Option<u16>, mode: Fanout, ignore_outgoing: bool) -> io::Result<u16> {
+        let flags =
+            if id.is_none() { FANOUT_UNIQUE_ID } else { 0 } | if ignore_outgoing { FANOUT_IGNORE_OUTGOING } else { 0 };
+        self.set(libc::SOL_PACKET, libc::PACKET_FANOUT, &(u32::from(id.unwrap_or(0)) | (mode as u32 | flags) << 16))?;
+        let joined: u32 = self.get(libc::SOL_PACKET, libc::PACKET_FANOUT)?;
+        Ok(joined as u16)
+    }
+
+    /// Asks for a receive queue of this many bytes, beyond the system's limit where we may.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn receive_buffer(&self, bytes: u32) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)
+    }
+
+    /// What was counted since the last call: the kernel forgets it in telling, so that one reader must add up.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn take_statistics(&self) -> io::Result<Statistics> {
+        // Sockets without a version 3 ring fill in the first two numbers only.
+        let [packets, drops, freezes]: [u32; 3] = self.get(libc::SOL_PACKET, libc::PACKET_STATISTICS)?;
+        Ok(Statistics { packets, drops, freezes })
+    }
+
+    /// The pending error, which is then forgotten: `ENETDOWN` when the port went down or away.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        let code: i32 = self.get(libc::SOL_SOCKET, libc::SO_ERROR)?;
+        Ok((code != 0).then(|| io::Error::from_raw_os_error(code)))
+    }
+
+    /// Waits until there is something to read, an error, or `wait` is over. A signal ends the wait early.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn wait_readable(&self, wait: Duration) -> io::Result<Ready> {
+        let mut poll = libc::pollfd { fd: self.raw(), events: libc::POLLIN, revents: 0 };
+        let timeout = libc::timespec {
+            tv_sec: wait.as_secs().min(i32::MAX as u64) as libc::time_t,
+            tv_nsec: wait.subsec_nanos().into(),
+        };
+        // SAFETY: both pointers are to values of ours that outlive the call; a null mask leaves the signals as they are.
+        let found = unsafe { libc::ppoll(&raw mut poll, 1, &raw const timeout, std::ptr::null()) };
+        if found < 0 {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::Interrupted { Ok(Ready::default()) } else { Err(error) };
+        }
+        Ok(Ready {
+            readable: poll.revents & libc::POLLIN != 0,
+            error: poll.revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0,
+        })
+    }
+
+    /// Reads one frame into `buffer` without waiting and returns its length on the wire; `None` when there is none.
+    ///
+    /// # Errors
+    /// `ENETDOWN` when the port went down.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+        // SAFETY: pointer and length describe `buffer`, which outlives the call.
+        let got = unsafe { libc::recv(self.raw(), buffer.as_mut_ptr().cast(), buffer.len(), flags) };
+        match usize::try_from(got) {
+            Ok(n) => Ok(Some(n)),
+            Err(_) => match io::Error::last_os_error() {
+                e if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+                e => Err(e),
+            },
+        }
+    }
+
+    /// Sends all `frames`, each a whole frame beginning with its link header, waiting for room as needed.
+    ///
+    /// # Errors
+    /// `EMSGSIZE` for a frame larger than the port allows, `ENETDOWN`. Frames before the one at fault are sent.
+    pub fn send_all(&self, frames: &[impl AsRef<[u8]>]) -> io::Result<()> {
+        for batch in frames.chunks(SEND_BATCH) {
+            let mut slices: Vec<libc::iovec> = batch
+                .iter()
+                .map(|f| libc::iovec { iov_base: f.as_ref().as_ptr().cast_mut().cast(), iov_len: f.as_ref().len() })
+                .collect();
+            let mut headers: Vec<libc::mmsghdr> = slices
+                .iter_mut()
+                .map(|slice| {
+                    // SAFETY: `mmsghdr` is plain data for which all zeros is valid.
+                    let mut header: libc::mmsghdr = unsafe { zeroed() };
+                    header.msg_hdr.msg_iov = slice;
+                    header.msg_hdr.msg_iovlen = 1;
+                    header
+                })
+                .collect();
+            let mut sent = 0;
+            while sent < headers.len() {
+                let rest = &mut headers[sent..];
+                // SAFETY: the headers point to `slices`, those to `frames`; both outlive the call, which only reads them.
+                let done = unsafe { libc::sendmmsg(self.raw(), rest.as_mut_ptr(), rest.len() as u32, 0) };
+                match usize::try_from(done) {
+                    Ok(n) => sent += n,
+                    Err(_) => {
+                        let error = io::Error::last_os_error();
+                        match error.raw_os_error() {
+                            Some(libc::EINTR) => (),
+                            // The port's queue is full; it empties by itself.
+                            Some(libc::ENOBUFS) => std::thread::yield_now(),
+                            _ => return Err(error),
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn raw(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+
+    fn set<T>(&self, level: i32, name: i32, value: &T) -> io::Result<()> {
+        let len = size_of::<T>() as libc::socklen_t;
+        // SAFETY: pointer and length describe `value`, which the kernel only reads.
+        check(unsafe { libc::setsockopt(self.raw(), level, name, std::ptr::from_ref(value).cast(), len) })
+    }
+
+    fn get<T: Copy + Default>(&self, level: i32, name: i32) -> io::Result<T> {
+        let mut value = T::default();
+        let mut len = size_of::<T>() as libc::socklen_t;
+        // SAFETY: pointer and length describe `value`; every `T` used here is made of integers, so any bytes are valid.
+        check(unsafe { libc::getsockopt(self.raw(), level, name, (&raw mut value).cast(), &raw mut len) })?;
+        Ok(value)
+    }
+}
+
+fn check(result: i32) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

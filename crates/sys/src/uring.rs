@@ -1,1 +1,292 @@
-//! Asynchronous file writes through io_uring.
+//! Asynchronous file writes through io_uring (`io_uring(7)`).
+//!
+//! [`Uring`] owns what the kernel reads: each operation in flight keeps its file and its buffer until the completion has
+//! been taken, and dropping the ring waits for all of them. That is the invariant that makes the interface safe.
+//! Memory named by [`Uring::register`] is pinned once instead of at every write.
+
+use io_uring::{IoUring, opcode, types};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The kernel takes at most this many bytes as one registered buffer.
+const PIECE_MAX: usize = 1 << 30;
+
+/// A stretch of this process's memory, named by its numbers only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Address of the first byte.
+    pub address: usize,
+    /// Length in bytes.
+    pub len: usize,
+}
+
+/// Bytes that stay where they are, and as they are, for as long as the value lives, wherever the value itself is moved.
+///
+/// # Safety
+/// [`Stable::bytes`] returns the same address and length at every call, and nobody changes the bytes meanwhile.
+pub unsafe trait Stable: Send + 'static {
+    /// The bytes.
+    fn bytes(&self) -> &[u8];
+}
+
+/// An operation that has ended.
+#[derive(Debug)]
+pub struct Done {
+    /// As given when it was pushed.
+    pub token: u64,
+    /// Bytes written (0 for the others), or why not.
+    pub result: io::Result<usize>,
+}
+
+/// What the kernel may still be looking at.
+#[expect(dead_code, reason = "held for the kernel, which is the one that reads them")]
+struct Held<B> {
+    token: u64,
+    file: Arc<File>,
+    buffer: Option<B>,
+}
+
+/// A submission and a completion queue, and everything in flight between them.
+pub struct Uring<B: Stable> {
+    ring: IoUring,
+    held: Vec<Option<Held<B>>>,
+    free: Vec<usize>,
+    pieces: Vec<Region>,
+}
+
+impl<B: Stable> Uring<B> {
+    /// A ring for up to `entries` operations in flight.
+    ///
+    /// # Errors
+    /// `ENOSYS` or `EPERM` where io_uring is absent or forbidden (containers, `kernel.io_uring_disabled`).
+    pub fn new(entries: u32) -> io::Result<Self> {
+        let ring =
+            IoUring::builder().setup_coop_taskrun().build(entries).or_else(|_| IoUring::builder().build(entries))?;
+        if !ring.params().is_feature_ext_arg() {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "io_uring without timed waits (kernel before 5.11)",
+            ));
+        }
+        let entries = entries as usize;
+        Ok(Self {
+            ring,
+            held: (0..entries).map(|_| None).collect(),
+            free: (0..entries).rev().collect(),
+            pieces: Vec::new(),
+        })
+    }
+
+    /// Pins memory from which writes will come, in pieces of at most 1 GiB. Other memory may still be written from.
+    ///
+    /// # Errors
+    /// `ENOMEM` beyond RLIMIT_MEMLOCK, `EFAULT`/`EOPNOTSUPP` for memory of the wrong kind; writes then pin page by page.
+    ///
+    /// # Safety
+    /// The memory stays mapped for as long as this ring lives.
+    pub unsafe fn register(&mut self, regions: &[Region]) -> io::Result<()> {
+        let pieces: Vec<Region> = regions
+            .iter()
+            .flat_map(|r| {
+                (0..r.len)
+                    .step_by(PIECE_MAX)
+                    .map(|at| Region { address: r.address + at, len: PIECE_MAX.min(r.len - at) })
+            })
+            .collect();
+        let vectors: Vec<libc::iovec> =
+            pieces.iter().map(|p| libc::iovec { iov_base: p.address as *mut _, iov_len: p.len }).collect();
+        // SAFETY: the caller promises that the memory outlives the ring; a wrong address is refused with EFAULT.
+        unsafe { self.ring.submitter().register_buffers(&vectors)? };
+        self.pieces = pieces;
+        Ok(())
+    }
+
+    /// Operations in flight.
+    pub fn in_flight(&self) -> usize {
+        self.held.len() - self.free.len()
+    }
+
+    /// Queues a write of the whole buffer at `offset`. It may come back short.
+    ///
+    /// # Errors
+    /// `EBUSY` when as many operations are in flight as the ring was made for.
+    pub fn write(&mut self, file: &Arc<File>, offset: u64, buffer: B, token: u64) -> io::Result<()> {
+        let (address, len) = (buffer.bytes().as_ptr(), buffer.bytes().len());
+        let length = u32::try_from(len).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+        let fd = types::Fd(file.as_raw_fd());
+        let inside = |p: &Region| p.address <= address as usize && address as usize + len <= p.address + p.len;
+        let entry = match self.pieces.iter().position(inside) {
+            Some(i) => opcode::WriteFixed::new(fd, address, length, i as u16).offset(offset).build(),
+            None => opcode::Write::new(fd, address, length).offset(offset).build(),
+        };
+        self.push(entry, file, Some(buffer), token)
+    }
+
+    /// Queues an `fdatasync`.
+    ///
+    /// # Errors
+    /// `EBUSY`, as for [`Uring::write`].
+    pub fn sync(&mut self, file: &Arc<File>, token: u64) -> io::Result<()> {
+        let entry = opcode::Fsync::new(types::Fd(file.as_raw_fd())).flags(types::FsyncFlags::DATASYNC).build();
+        self.push(entry, file, None, token)
+    }
+
+    /// Queues a `fallocate` of the first `len` bytes, which also sets the size.
+    ///
+    /// # Errors
+    /// `EBUSY`, as for [`Uring::write`].
+    pub fn allocate(&mut self, file: &Arc<File>, len: u64, token: u64) -> io::Result<()> {
+        let entry = opcode::Fallocate::new(types::Fd(file.as_raw_fd()), len).build();
+        self.push(entry, file, None, token)
+    }
+
+    fn push(
+        &mut self,
+        entry: io_uring::squeue::Entry,
+        file: &Arc<File>,
+        buffer: Option<B>,
+        token: u64,
+    ) -> io::Result<()> {
+        let Some(slot) = self.free.pop() else { return Err(io::Error::from_raw_os_error(libc::EBUSY)) };
+        self.held[slot] = Some(Held { token, file: Arc::clone(file), buffer });
+        let entry = entry.user_data(slot as u64);
+        // SAFETY: descriptor and buffer are in `held[slot]`, which is emptied only when the completion has come.
+        if unsafe { self.ring.submission().push(&entry) }.is_err() {
+            self.held[slot] = None;
+            self.free.push(slot);
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        }
+        Ok(())
+    }
+
+    /// Hands what was queued to the kernel, waits up to `wait` for at least one completion (zero does not wait), and
+    /// appends all there are to `out`.
+    ///
+    /// # Errors
+    /// When the ring itself fails; an operation that failed is a [`Done`].
+    pub fn reap(&mut self, wait: Duration, out: &mut Vec<Done>) -> io::Result<()> {
+        let outcome = if wait.is_zero() || self.in_flight() == 0 || !self.ring.completion().is_empty() {
+            self.ring.submit()
+        } else {
+            let span = types::Timespec::new().sec(wait.as_secs()).nsec(wait.subsec_nanos());
+            self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&span))
+        };
+        match outcome {
+            Ok(_) => {}
+            // The wait ended, a signal came, or the completion queue must be emptied first: all are ordinary.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)) => {}
+            Err(e) => return Err(e),
+        }
+        for entry in self.ring.completion() {
+            let slot = entry.user_data() as usize;
+            if let Some(held) = self.held[slot].take() {
+                self.free.push(slot);
+                let result = match entry.result() {
+                    n if n >= 0 => Ok(n as usize),
+                    n => Err(io::Error::from_raw_os_error(-n)),
+                };
+                out.push(Done { token: held.token, result });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<B: Stable> Drop for Uring<B> {
+    fn drop(&mut self) {
+        let mut out = Vec::new();
+        while self.in_flight() > 0 {
+            if self.reap(Duration::from_secs(1), &mut out).is_err() {
+                // The kernel may still read the buffers and nobody can say when it stops: leaking them is the safe end.
+                std::mem::forget(std::mem::take(&mut self.held));
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+
+    struct Heap(Vec<u8>);
+    // SAFETY: a vector's heap block does not move with the vector, and nobody changes it here.
+    unsafe impl Stable for Heap {
+        fn bytes(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    fn ring(test: &str) -> Option<Uring<Heap>> {
+        match Uring::new(8) {
+            Ok(ring) => Some(ring),
+            Err(e) => {
+                eprintln!("SKIP {test}: io_uring refused: {e}");
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn failed_operations_come_back_with_the_kernels_reason() {
+        let Some(mut ring) = ring("failed_operations_come_back_with_the_kernels_reason") else { return };
+        let read_only = Arc::new(File::open("/dev/null").unwrap());
+        ring.write(&read_only, 0, Heap(vec![1; 64]), 7).unwrap();
+        let mut out = Vec::new();
+        while out.is_empty() {
+            ring.reap(Duration::from_millis(100), &mut out).unwrap();
+        }
+        assert_eq!(out[0].token, 7);
+        assert_eq!(out[0].result.as_ref().unwrap_err().raw_os_error(), Some(libc::EBADF));
+    }
+
+    #[test]
+    fn what_is_written_is_in_the_file_and_the_ring_says_when_it_is_full() {
+        let test = "what_is_written_is_in_the_file_and_the_ring_says_when_it_is_full";
+        let Some(mut ring) = ring(test) else { return };
+        let path = std::env::temp_dir().join(format!("netgrain-uring-{}", std::process::id()));
+        let file = Arc::new(File::create(&path).unwrap());
+        let mut model = vec![0u8; 8 * 5000];
+        Prng::new(3).fill(&mut model);
+        for (i, part) in model.chunks(5000).enumerate() {
+            ring.write(&file, 5000 * i as u64, Heap(part.to_vec()), i as u64).unwrap();
+        }
+        assert_eq!(ring.write(&file, 0, Heap(vec![0]), 9).unwrap_err().raw_os_error(), Some(libc::EBUSY));
+        let mut out = Vec::new();
+        while out.len() < 8 {
+            ring.reap(Duration::from_millis(100), &mut out).unwrap();
+        }
+        assert!(out.iter().all(|d| matches!(d.result, Ok(5000))), "{out:?}");
+        ring.sync(&file, 10).unwrap();
+        drop(ring);
+        assert_eq!(std::fs::read(&path).unwrap(), model);
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn registered_memory_and_other_memory_can_both_be_written_from() {
+        let test = "registered_memory_and_other_memory_can_both_be_written_from";
+        let Some(mut ring) = ring(test) else { return };
+        let path = std::env::temp_dir().join(format!("netgrain-uring-fixed-{}", std::process::id()));
+        let file = Arc::new(File::create(&path).unwrap());
+        let inside = Heap(vec![7; 1 << 16]);
+        let region = Region { address: inside.0.as_ptr() as usize, len: inside.0.len() };
+        // SAFETY: the buffer travels with the write and is dropped after the ring has taken its completion; nothing is
+        // written from it afterwards.
+        if let Err(e) = unsafe { ring.register(&[region]) } {
+            eprintln!("SKIP {test}: registration refused: {e}");
+            return;
+        }
+        ring.write(&file, 0, inside, 1).unwrap();
+        ring.write(&file, 1 << 16, Heap(vec![8; 100]), 2).unwrap();
+        drop(ring);
+        let mut expected = vec![7; 1 << 16];
+        expected.extend([8; 100]);
+        assert_eq!(std::fs::read(&path).unwrap(), expected);
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,1 +1,33 @@
-//! Room testkit.
+//! What tests share: a network of their own ([`Sandbox`]), frames put on it ([`RawSender`]) and read back
+//! ([`RawReader`]), folders that vanish ([`TempDir`]), seeds that are printed ([`seed`]), and skips that have a name.
+//!
+//! A test that cannot run here says so by its name and is counted; it never passes silently:
+//! ```no_run
+//! # use netgrain_testkit as testkit;
+//! let Some(sandbox) = testkit::Sandbox::new("frames_keep_their_order") else { return };
+//! let (a, b) = sandbox.veth("a", "b");
+//! testkit::RawSender::new(&a).send(&[vec![0; 60]]);
+//! ```
+//! Helpers panic with a sentence when the machine fails them: in a test, that is the right end.
+#![forbid(unsafe_code)]
+
+mod sandbox;
+mod skip;
+mod temp;
+mod wire;
+
+pub use sandbox::{Port, Sandbox, VethOptions};
+pub use skip::{skip, tool, traces};
+pub use temp::TempDir;
+pub use wire::{RawReader, RawSender};
+
+/// The seed of a random test: `$NETGRAIN_SEED` if set, else a fixed one. Printed, so that a failure can be repeated.
+pub fn seed(test: &str) -> u64 {
+    const USUAL: u64 = 0x6e65_7467_7261_696e;
+    let seed = match std::env::var("NETGRAIN_SEED") {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("NETGRAIN_SEED={text:?} is not a number below 2^64")),
+        Err(_) => USUAL,
+    };
+    eprintln!("{test}: NETGRAIN_SEED={seed}");
+    seed
+}

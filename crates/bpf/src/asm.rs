@@ -1,0 +1,293 @@
+//! Instructions one after the other, and labels for the jumps among them.
+//!
+//! A label may be used before it stands somewhere; [`Asm::finish`] turns every use into the distance that the kernel
+//! wants, which counts slots from the instruction after the jump.
+
+use crate::insn::{Alu, Condition, Helper, Insn, Reg, Size, class, part};
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd};
+use sys::bpf::RawInsn;
+
+/// A finished program, not yet seen by the verifier. Its `Debug` form is a listing.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Code {
+    slots: Vec<RawInsn>,
+}
+
+/// A place in the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label(usize);
+
+/// A program that cannot be finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AsmError {
+    /// The jump at `slot` goes to a label that was never placed.
+    Unplaced {
+        /// Where the jump stands.
+        slot: usize,
+    },
+    /// The jump at `slot` would go over `distance` slots; 16 bits hold no more than 32 767.
+    TooFar {
+        /// Where the jump stands.
+        slot: usize,
+        /// How far it should go.
+        distance: i64,
+    },
+}
+
+/// Builds [`Code`].
+///
+/// ```
+/// use netgrain_bpf::{Asm, Condition, Reg};
+/// let mut asm = Asm::new();
+/// let out = asm.label();
+/// asm.mov(Reg::R0, 2);
+/// asm.jump_if(Condition::Eq, Reg::R1, 0, out);
+/// asm.mov(Reg::R0, 1);
+/// asm.place(out);
+/// asm.exit();
+/// let code = asm.finish().unwrap();
+/// assert_eq!(format!("{code:?}"), "0: r0 = 2\n1: if r1 == 0 goto 3\n2: r0 = 1\n3: exit\n");
+/// ```
+#[derive(Default)]
+pub struct Asm {
+    slots: Vec<RawInsn>,
+    labels: Vec<Option<usize>>,
+    jumps: Vec<(usize, Label)>,
+}
+
+impl Asm {
+    /// An empty program.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A label that stands nowhere yet.
+    pub fn label(&mut self) -> Label {
+        self.labels.push(None);
+        Label(self.labels.len() - 1)
+    }
+
+    /// The label stands before the next instruction.
+    ///
+    /// # Panics
+    /// When it stands somewhere already.
+    pub fn place(&mut self, label: Label) {
+        let old = self.labels[label.0].replace(self.slots.len());
+        assert_eq!(old, None, "a label is placed once");
+    }
+
+    /// `dst = imm`
+    pub fn mov(&mut self, dst: Reg, imm: i32) {
+        self.alu(Alu::Mov, dst, imm);
+    }
+
+    /// `dst = src`
+    pub fn mov_reg(&mut self, dst: Reg, src: Reg) {
+        self.alu_reg(Alu::Mov, dst, src);
+    }
+
+    /// `dst op= imm`, 64 bits; the immediate is sign-extended.
+    pub fn alu(&mut self, op: Alu, dst: Reg, imm: i32) {
+        self.push(class::ALU64 | op as u8, dst, 0, 0, imm);
+    }
+
+    /// `dst op= src`, 64 bits.
+    pub fn alu_reg(&mut self, op: Alu, dst: Reg, src: Reg) {
+        self.push(class::ALU64 | op as u8 | part::BY_REG, dst, src.number(), 0, 0);
+    }
+
+    /// `dst op= src`, 32 bits; the upper half of `dst` becomes zero.
+    pub fn alu32_reg(&mut self, op: Alu, dst: Reg, src: Reg) {
+        self.push(class::ALU | op as u8 | part::BY_REG, dst, src.number(), 0, 0);
+    }
+
+    /// `dst op= imm`, 32 bits; the upper half of `dst` becomes zero.
+    pub fn alu32(&mut self, op: Alu, dst: Reg, imm: i32) {
+        self.push(class::ALU | op as u8, dst, 0, 0, imm);
+    }
+
+    /// The low `bits` (16, 32, 64) of `dst` in network byte order, or back from it.
+    pub fn big_endian(&mut self, dst: Reg, bits: i32) {
+        self.push(class::ALU | part::SWAP | part::BY_REG, dst, 0, 0, bits);
+    }
+
+    /// `dst = value`, all 64 bits of it; two slots.
+    pub fn wide(&mut self, dst: Reg, value: u64) {
+        self.push(part::WIDE | class::LD, dst, 0, 0, value as u32 as i32);
+        self.push(0, Reg::R0, 0, 0, (value >> 32) as i32);
+    }
+
+    /// `dst = map`, as the first argument of the helpers that want one; two slots. The program holds the map once it is
+    /// loaded; until then the caller must.
+    pub fn map(&mut self, dst: Reg, map: &impl AsFd) {
+        self.push(part::WIDE | class::LD, dst, part::PSEUDO_MAP_FD, 0, map.as_fd().as_raw_fd());
+        self.push(0, Reg::R0, 0, 0, 0);
+    }
+
+    /// `dst = *(size *)(src + off)`
+    pub fn load(&mut self, size: Size, dst: Reg, src: Reg, off: i16) {
+        self.push(class::LDX | part::MEM | size as u8, dst, src.number(), off, 0);
+    }
+
+    /// `*(size *)(dst + off) = src`
+    pub fn store(&mut self, size: Size, dst: Reg, off: i16, src: Reg) {
+        self.push(class::STX | part::MEM | size as u8, dst, src.number(), off, 0);
+    }
+
+    /// `*(size *)(dst + off) = imm`
+    pub fn store_imm(&mut self, size: Size, dst: Reg, off: i16, imm: i32) {
+        self.push(class::ST | part::MEM | size as u8, dst, 0, off, imm);
+    }
+
+    /// `lock *(size *)(dst + off) += src`; words and double words only.
+    pub fn atomic_add(&mut self, size: Size, dst: Reg, off: i16, src: Reg) {
+        self.push(class::STX | part::ATOMIC | size as u8, dst, src.number(), off, 0);
+    }
+
+    /// `goto label`
+    pub fn jump(&mut self, label: Label) {
+        self.jumps.push((self.slots.len(), label));
+        self.push(class::JMP | part::ALWAYS, Reg::R0, 0, 0, 0);
+    }
+
+    /// `if dst ? imm goto label`, 64 bits; the immediate is sign-extended.
+    pub fn jump_if(&mut self, condition: Condition, dst: Reg, imm: i32, label: Label) {
+        self.jumps.push((self.slots.len(), label));
+        self.push(class::JMP | condition as u8, dst, 0, 0, imm);
+    }
+
+    /// `if dst ? src goto label`, 64 bits.
+    pub fn jump_if_reg(&mut self, condition: Condition, dst: Reg, src: Reg, label: Label) {
+        self.jumps.push((self.slots.len(), label));
+        self.push(class::JMP | condition as u8 | part::BY_REG, dst, src.number(), 0, 0);
+    }
+
+    /// Calls a function of the kernel: arguments in r1 to r5, which it forgets, the answer in r0.
+    pub fn call(&mut self, helper: Helper) {
+        self.push(class::JMP | part::CALL, Reg::R0, 0, 0, helper as i32);
+    }
+
+    /// Ends the program; r0 is what it returns.
+    pub fn exit(&mut self) {
+        self.push(class::JMP | part::EXIT, Reg::R0, 0, 0, 0);
+    }
+
+    /// Gives the jumps their distances.
+    ///
+    /// # Errors
+    /// [`AsmError`] names the jump that has nowhere to go, or too far.
+    pub fn finish(mut self) -> Result<Code, AsmError> {
+        for (slot, label) in self.jumps {
+            let target = self.labels[label.0].ok_or(AsmError::Unplaced { slot })?;
+            let distance = target as i64 - slot as i64 - 1;
+            self.slots[slot].off = i16::try_from(distance).map_err(|_| AsmError::TooFar { slot, distance })?;
+        }
+        Ok(Code { slots: self.slots })
+    }
+
+    fn push(&mut self, code: u8, dst: Reg, src: u8, off: i16, imm: i32) {
+        self.slots.push(Insn::new(code, dst, src, off, imm).0);
+    }
+}
+
+impl Code {
+    /// The slots in order; a wide load takes two.
+    pub fn insns(&self) -> impl ExactSizeIterator<Item = Insn> + '_ {
+        self.slots.iter().map(|&raw| Insn(raw))
+    }
+
+    pub(crate) fn raw(&self) -> &[RawInsn] {
+        &self.slots
+    }
+}
+
+impl fmt::Display for AsmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unplaced { slot } => write!(f, "the jump at slot {slot} goes to a label that was never placed"),
+            Self::TooFar { slot, distance } => {
+                write!(f, "the jump at slot {slot} would go over {distance} slots, more than 16 bits hold")
+            }
+        }
+    }
+}
+
+impl std::error::Error for AsmError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::insn::Reg as R;
+
+    #[test]
+    fn a_jump_to_nowhere_is_refused_with_its_place() {
+        let mut asm = Asm::new();
+        let nowhere = asm.label();
+        asm.mov(R::R0, 0);
+        asm.jump(nowhere);
+        assert_eq!(asm.finish(), Err(AsmError::Unplaced { slot: 1 }));
+    }
+
+    #[test]
+    fn a_jump_over_too_much_is_refused() {
+        let mut asm = Asm::new();
+        let far = asm.label();
+        asm.jump(far);
+        for _ in 0..=i16::MAX as usize {
+            asm.mov(R::R0, 0);
+        }
+        asm.place(far);
+        asm.exit();
+        assert_eq!(asm.finish(), Err(AsmError::TooFar { slot: 0, distance: 32_768 }));
+    }
+
+    #[test]
+    fn jumps_go_both_ways() {
+        let mut asm = Asm::new();
+        let (top, end) = (asm.label(), asm.label());
+        asm.place(top);
+        asm.jump_if(Condition::Eq, R::R1, 0, end);
+        asm.alu(Alu::Sub, R::R1, 1);
+        asm.jump(top);
+        asm.place(end);
+        asm.exit();
+        let offs: Vec<i16> = asm.finish().unwrap().insns().map(Insn::off).collect();
+        assert_eq!(offs, [2, 0, -3, 0]);
+    }
+
+    /// The bytes are those of the encodings in RFC 9669, worked out by hand from its tables.
+    #[test]
+    fn encodings_are_those_of_the_standard() {
+        type Case = (fn(&mut Asm), [u8; 8]);
+        let cases: [Case; 12] = [
+            (|a| a.mov(R::R0, 1), [0xb7, 0x00, 0, 0, 1, 0, 0, 0]),
+            (|a| a.mov_reg(R::R6, R::R1), [0xbf, 0x16, 0, 0, 0, 0, 0, 0]),
+            (|a| a.alu(Alu::Add, R::R2, -4), [0x07, 0x02, 0, 0, 0xfc, 0xff, 0xff, 0xff]),
+            (|a| a.alu32_reg(Alu::Xor, R::R3, R::R3), [0xac, 0x33, 0, 0, 0, 0, 0, 0]),
+            (|a| a.big_endian(R::R1, 16), [0xdc, 0x01, 0, 0, 16, 0, 0, 0]),
+            (|a| a.load(Size::W, R::R2, R::R1, 16), [0x61, 0x12, 16, 0, 0, 0, 0, 0]),
+            (|a| a.load(Size::B, R::R2, R::R1, 0), [0x71, 0x12, 0, 0, 0, 0, 0, 0]),
+            (|a| a.store(Size::W, R::R10, -4, R::R2), [0x63, 0x2a, 0xfc, 0xff, 0, 0, 0, 0]),
+            (|a| a.store_imm(Size::Dw, R::R10, -8, 7), [0x7a, 0x0a, 0xf8, 0xff, 7, 0, 0, 0]),
+            (|a| a.atomic_add(Size::Dw, R::R0, 8, R::R1), [0xdb, 0x10, 8, 0, 0, 0, 0, 0]),
+            (|a| a.call(Helper::RedirectMap), [0x85, 0x00, 0, 0, 51, 0, 0, 0]),
+            (Asm::exit, [0x95, 0x00, 0, 0, 0, 0, 0, 0]),
+        ];
+        for (write, bytes) in cases {
+            let mut asm = Asm::new();
+            write(&mut asm);
+            let code = asm.finish().unwrap();
+            assert_eq!(code.insns().next().unwrap().bytes(), bytes, "{code:?}");
+        }
+    }
+
+    #[test]
+    fn a_wide_value_takes_two_slots() {
+        let mut asm = Asm::new();
+        asm.wide(R::R1, 0x1122_3344_5566_7788);
+        let code = asm.finish().unwrap();
+        let slots: Vec<[u8; 8]> = code.insns().map(Insn::bytes).collect();
+        assert_eq!(slots, [[0x18, 1, 0, 0, 0x88, 0x77, 0x66, 0x55], [0, 0, 0, 0, 0x44, 0x33, 0x22, 0x11]]);
+    }
+}

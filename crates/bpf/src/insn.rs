@@ -1,0 +1,195 @@
+//! One instruction (RFC 9669 section 3) and the words it is made of.
+//!
+//! ```text
+//! +--------+----+----+----------------+--------------------------------+
+//! |  code  |dst |src |     offset     |           immediate            |
+//! |   8    | 4  | 4  |       16       |               32               |
+//! +--------+----+----+----------------+--------------------------------+
+//! ```
+//! A 64-bit immediate takes a second such slot of which only the immediate counts.
+
+use sys::bpf::RawInsn;
+
+/// A register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reg(u8);
+
+impl Reg {
+    /// The value that a call or the program returns.
+    pub const R0: Self = Self(0);
+    /// First argument; the context at the program's start. A call forgets it.
+    pub const R1: Self = Self(1);
+    /// Second argument; a call forgets it.
+    pub const R2: Self = Self(2);
+    /// Third argument; a call forgets it.
+    pub const R3: Self = Self(3);
+    /// Fourth argument; a call forgets it.
+    pub const R4: Self = Self(4);
+    /// Fifth argument; a call forgets it.
+    pub const R5: Self = Self(5);
+    /// Kept over calls.
+    pub const R6: Self = Self(6);
+    /// Kept over calls.
+    pub const R7: Self = Self(7);
+    /// Kept over calls.
+    pub const R8: Self = Self(8);
+    /// Kept over calls.
+    pub const R9: Self = Self(9);
+    /// Top of the stack of 512 bytes; read-only.
+    pub const R10: Self = Self(10);
+
+    /// 0 to 10.
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+}
+
+/// How much a load or store moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Size {
+    /// 1 byte.
+    B = 0x10,
+    /// 2 bytes.
+    H = 0x08,
+    /// 4 bytes.
+    W = 0x00,
+    /// 8 bytes.
+    Dw = 0x18,
+}
+
+/// Arithmetic (RFC 9669 section 4.1). Division by zero gives zero, modulo by zero the dividend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(missing_docs, reason = "the names are the operators")]
+pub enum Alu {
+    Add = 0x00,
+    Sub = 0x10,
+    Mul = 0x20,
+    Div = 0x30,
+    Or = 0x40,
+    And = 0x50,
+    Shl = 0x60,
+    Shr = 0x70,
+    Mod = 0x90,
+    Xor = 0xa0,
+    Mov = 0xb0,
+    /// Arithmetic shift to the right.
+    Sar = 0xc0,
+}
+
+/// When a jump is taken (RFC 9669 section 4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Condition {
+    /// Equal.
+    Eq = 0x10,
+    /// Greater, unsigned.
+    Gt = 0x20,
+    /// Greater or equal, unsigned.
+    Ge = 0x30,
+    /// Any common bit.
+    Set = 0x40,
+    /// Not equal.
+    Ne = 0x50,
+    /// Greater, signed.
+    Sgt = 0x60,
+    /// Greater or equal, signed.
+    Sge = 0x70,
+    /// Less, unsigned.
+    Lt = 0xa0,
+    /// Less or equal, unsigned.
+    Le = 0xb0,
+    /// Less, signed.
+    Slt = 0xc0,
+    /// Less or equal, signed.
+    Sle = 0xd0,
+}
+
+/// Functions of the kernel that a program may call (`enum bpf_func_id`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+#[allow(missing_docs, reason = "the names are the kernel's")]
+pub enum Helper {
+    MapLookupElem = 1,
+    MapUpdateElem = 2,
+    MapDeleteElem = 3,
+    KtimeGetNs = 5,
+    Redirect = 23,
+    RedirectMap = 51,
+}
+
+/// One slot of eight bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Insn(pub(crate) RawInsn);
+
+/// Classes of instructions (RFC 9669 section 3.1), in the low three bits of the code.
+pub(crate) mod class {
+    pub const LD: u8 = 0;
+    pub const LDX: u8 = 1;
+    pub const ST: u8 = 2;
+    pub const STX: u8 = 3;
+    pub const ALU: u8 = 4;
+    pub const JMP: u8 = 5;
+    pub const JMP32: u8 = 6;
+    pub const ALU64: u8 = 7;
+}
+
+/// Further parts of the code.
+pub(crate) mod part {
+    /// The second operand is a register rather than the immediate.
+    pub const BY_REG: u8 = 0x08;
+    /// Plain memory access.
+    pub const MEM: u8 = 0x60;
+    /// Atomic memory access; with an immediate of 0 an addition.
+    pub const ATOMIC: u8 = 0xc0;
+    /// Byte order, within the class ALU.
+    pub const SWAP: u8 = 0xd0;
+    /// Jump without condition.
+    pub const ALWAYS: u8 = 0x00;
+    pub const CALL: u8 = 0x80;
+    pub const EXIT: u8 = 0x90;
+    /// `ld_imm64`: class LD, mode IMM, size DW.
+    pub const WIDE: u8 = 0x18;
+    /// In `src` of a wide load: the immediate is the descriptor of a map.
+    pub const PSEUDO_MAP_FD: u8 = 1;
+}
+
+impl Insn {
+    pub(crate) const fn new(code: u8, dst: Reg, src: u8, off: i16, imm: i32) -> Self {
+        Self(RawInsn { code, regs: dst.0 | src << 4, off, imm })
+    }
+
+    /// The class, operation and source bit.
+    pub const fn code(self) -> u8 {
+        self.0.code
+    }
+
+    /// Number of the destination register.
+    pub const fn dst(self) -> u8 {
+        self.0.regs & 0xf
+    }
+
+    /// Number of the source register.
+    pub const fn src(self) -> u8 {
+        self.0.regs >> 4
+    }
+
+    /// The offset.
+    pub const fn off(self) -> i16 {
+        self.0.off
+    }
+
+    /// The immediate.
+    pub const fn imm(self) -> i32 {
+        self.0.imm
+    }
+
+    /// The eight bytes as they stand in memory on a little-endian machine.
+    pub fn bytes(self) -> [u8; 8] {
+        let mut out = [self.0.code, self.0.regs, 0, 0, 0, 0, 0, 0];
+        out[2..4].copy_from_slice(&self.0.off.to_le_bytes());
+        out[4..].copy_from_slice(&self.0.imm.to_le_bytes());
+        out
+    }
+}

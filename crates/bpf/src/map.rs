@@ -1,0 +1,160 @@
+//! Maps: memory that programs in the kernel and we share, with typed keys and values.
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd};
+use sys::bpf::MapFd;
+pub use sys::bpf::MapKind;
+
+/// A type whose bytes mean the same to the kernel and to us: in the machine's own order, without padding.
+pub trait Plain: Copy {
+    /// How many bytes.
+    const BYTES: usize;
+    /// Writes them; `to` has exactly [`Plain::BYTES`].
+    fn write(self, to: &mut [u8]);
+    /// Reads them; `from` has exactly [`Plain::BYTES`].
+    fn read(from: &[u8]) -> Self;
+}
+
+impl Plain for u32 {
+    const BYTES: usize = 4;
+    fn write(self, to: &mut [u8]) {
+        to.copy_from_slice(&self.to_ne_bytes());
+    }
+    fn read(from: &[u8]) -> Self {
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(from);
+        Self::from_ne_bytes(bytes)
+    }
+}
+
+impl Plain for u64 {
+    const BYTES: usize = 8;
+    fn write(self, to: &mut [u8]) {
+        to.copy_from_slice(&self.to_ne_bytes());
+    }
+    fn read(from: &[u8]) -> Self {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(from);
+        Self::from_ne_bytes(bytes)
+    }
+}
+
+impl<T: Plain, const N: usize> Plain for [T; N] {
+    const BYTES: usize = T::BYTES * N;
+    fn write(self, to: &mut [u8]) {
+        for (piece, value) in to.chunks_exact_mut(T::BYTES).zip(self) {
+            value.write(piece);
+        }
+    }
+    fn read(from: &[u8]) -> Self {
+        std::array::from_fn(|i| T::read(&from[i * T::BYTES..(i + 1) * T::BYTES]))
+    }
+}
+
+/// A map with one value per key.
+#[derive(Debug)]
+pub struct Map<K, V> {
+    fd: MapFd,
+    types: PhantomData<fn(K) -> V>,
+}
+
+impl<K: Plain, V: Plain> Map<K, V> {
+    /// An empty map (arrays are born full of zeros) for up to `entries` keys.
+    ///
+    /// # Errors
+    /// The kernel's; `EPERM` asks for CAP_BPF, and for a map of sockets CAP_NET_ADMIN.
+    ///
+    /// # Panics
+    /// For [`MapKind::PerCpuArray`], which is a [`PerCpuMap`].
+    pub fn create(kind: MapKind, name: &str, entries: u32) -> io::Result<Self> {
+        assert_ne!(kind, MapKind::PerCpuArray, "a map with a value per processor is a PerCpuMap");
+        let fd = MapFd::create(kind, name, K::BYTES as u32, V::BYTES as u32, entries)?;
+        Ok(Self { fd, types: PhantomData })
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// The kernel's; maps of sockets cannot be read.
+    pub fn get(&self, key: K) -> io::Result<Option<V>> {
+        let mut value = vec![0; V::BYTES];
+        Ok(self.fd.lookup(&bytes_of(key), &mut value)?.then(|| V::read(&value)))
+    }
+
+    /// Creates or replaces the value of `key`.
+    ///
+    /// # Errors
+    /// The kernel's; `E2BIG` when the map is full or the key lies beyond the array.
+    pub fn set(&self, key: K, value: V) -> io::Result<()> {
+        self.fd.update(&bytes_of(key), &bytes_of(value))
+    }
+
+    /// Forgets `key`; false if it was not there.
+    ///
+    /// # Errors
+    /// The kernel's; arrays cannot forget.
+    pub fn remove(&self, key: K) -> io::Result<bool> {
+        self.fd.delete(&bytes_of(key))
+    }
+}
+
+impl<K, V> AsFd for Map<K, V> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// An array with one value per entry and processor, so that counting needs no atomics.
+#[derive(Debug)]
+pub struct PerCpuMap<V> {
+    fd: MapFd,
+    types: PhantomData<fn() -> V>,
+}
+
+impl<V: Plain> PerCpuMap<V> {
+    /// `entries` values of zero for each processor.
+    ///
+    /// # Errors
+    /// The kernel's; `EPERM` asks for CAP_BPF.
+    pub fn create(name: &str, entries: u32) -> io::Result<Self> {
+        let fd = MapFd::create(MapKind::PerCpuArray, name, 4, V::BYTES as u32, entries)?;
+        Ok(Self { fd, types: PhantomData })
+    }
+
+    /// The values at `index`, one per possible processor; `None` beyond the end.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn get(&self, index: u32) -> io::Result<Option<Vec<V>>> {
+        let mut all = vec![0; self.fd.value_bytes()];
+        let found = self.fd.lookup(&index.to_ne_bytes(), &mut all)?;
+        let stride = V::BYTES.next_multiple_of(8);
+        Ok(found.then(|| all.chunks_exact(stride).map(|one| V::read(&one[..V::BYTES])).collect()))
+    }
+}
+
+impl<V> AsFd for PerCpuMap<V> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn bytes_of<T: Plain>(value: T) -> Vec<u8> {
+    let mut bytes = vec![0; T::BYTES];
+    value.write(&mut bytes);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_of_plain_values_survive_the_trip() {
+        let value = [[1u32, 2], [3, u32::MAX]];
+        let bytes = bytes_of(value);
+        assert_eq!(bytes.len(), 16);
+        assert_eq!(<[[u32; 2]; 2]>::read(&bytes), value);
+    }
+}

@@ -1,0 +1,190 @@
+//! From a configuration to sockets that capture.
+
+use super::{Account, Card, Phase, Place, Tpacket};
+use crate::{SourceError, SourceInfo, StampKind};
+use base::units::show_bytes;
+use std::io;
+use std::time::Duration;
+use sys::ethtool;
+use sys::netlink::{Link, Netlink};
+use sys::packet::ring::Layout;
+use sys::packet::{Fanout, PacketSocket};
+
+/// A block must hold the longest frame there is, 64 KiB, with what the kernel writes beside it.
+const MIN_BLOCK_BYTES: u32 = 128 << 10;
+/// A block is one contiguous piece of kernel memory where possible, and larger ones rarely are.
+const MAX_BLOCK_BYTES: u32 = 4 << 20;
+/// Blocks are whole pages; this holds for every page size in use.
+const BLOCK_GRAIN: u32 = 64 << 10;
+/// A frame must be ours within this time even on a quiet port.
+const MAX_RETIRE: Duration = Duration::from_millis(10);
+/// Sockets of one group; the fanout group itself would take more.
+const MAX_THREADS: u16 = 64;
+/// Ethernet header, and a service tag (the kernel takes out only one of two).
+const LINK_OVERHEAD: u32 = 14 + 4;
+const ETH_P_ALL: u16 = 0x0003;
+const ARPHRD_ETHER: u16 = 1;
+const ARPHRD_LOOPBACK: u16 = 772;
+const LINKTYPE_ETHERNET: u16 = 1;
+
+/// What to capture and with how much memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TpacketConfig {
+    /// The port.
+    pub interface: String,
+    /// Sources to open, 1 to 64, one for each thread of the caller; more than one form a fanout group.
+    pub threads: u16,
+    /// Bytes of one block: 128 KiB to 4 MiB, in steps of 64 KiB.
+    pub block_bytes: u32,
+    /// Blocks of each source, at least 2.
+    pub blocks: u32,
+    /// Longest time that a frame waits in a block that is not full: 1 to 10 ms. The kernel rounds up to its timer tick.
+    pub retire: Duration,
+    /// How frames are dealt to several sources.
+    pub fanout: Fanout,
+    /// Take frames for other hosts too.
+    pub promiscuous: bool,
+}
+
+impl TpacketConfig {
+    /// The usual way to capture `interface`: one thread, 64 blocks of 1 MiB, 4 ms, promiscuous.
+    pub fn new(interface: impl Into<String>) -> Self {
+        Self {
+            interface: interface.into(),
+            threads: 1,
+            block_bytes: 1 << 20,
+            blocks: 64,
+            // A tick of a kernel with 250 Hz: with the rounding, below 10 ms everywhere.
+            retire: Duration::from_millis(4),
+            fanout: Fanout::Hash,
+            promiscuous: true,
+        }
+    }
+
+    fn check(&self) -> Result<(), SourceError> {
+        let reason = if !(1..=MAX_THREADS).contains(&self.threads) {
+            format!("{} threads; between 1 and {MAX_THREADS} are possible", self.threads)
+        } else if !(MIN_BLOCK_BYTES..=MAX_BLOCK_BYTES).contains(&self.block_bytes)
+            || !self.block_bytes.is_multiple_of(BLOCK_GRAIN)
+        {
+            format!(
+                "blocks of {} bytes; {} to {} in steps of {} are possible",
+                self.block_bytes,
+                show_bytes(MIN_BLOCK_BYTES.into()),
+                show_bytes(MAX_BLOCK_BYTES.into()),
+                show_bytes(BLOCK_GRAIN.into())
+            )
+        } else if self.blocks < 2 {
+            format!("{} block; at least 2 are needed, one to fill and one to read", self.blocks)
+        } else if self.retire < Duration::from_millis(1) || self.retire > MAX_RETIRE {
+            format!("blocks retired after {:?}; 1 ms to {MAX_RETIRE:?} are possible", self.retire)
+        } else {
+            return Ok(());
+        };
+        Err(SourceError::Unsupported { name: self.interface.clone(), reason })
+    }
+}
+
+/// Opens the sources of `config`, one for each thread. None of them takes a frame before all of them are ready.
+///
+/// # Errors
+/// [`SourceError::Unsupported`] for a configuration out of range or a port that does not carry Ethernet frames,
+/// [`SourceError::System`] when the kernel refuses, with advice.
+pub fn open(config: &TpacketConfig) -> Result<Vec<Tpacket>, SourceError> {
+    config.check()?;
+    let fail = |what: &'static str, error: io::Error, advice: String| SourceError::System {
+        name: config.interface.clone(),
+        what,
+        error,
+        advice,
+    };
+    let mut netlink = Netlink::route().map_err(|e| fail("ask the kernel for its ports", e, String::new()))?;
+    let link = netlink
+        .link(&config.interface)
+        .map_err(|e| fail("find the port", e, "`netgrain doctor` lists the ports".to_owned()))?;
+    if !matches!(link.hardware_type, ARPHRD_ETHER | ARPHRD_LOOPBACK) {
+        let reason =
+            format!("its frames (hardware type {}) are not Ethernet; capture the port below it", link.hardware_type);
+        return Err(SourceError::Unsupported { name: config.interface.clone(), reason });
+    }
+    let hardware_stamps = ethtool::stamps_all_received(&config.interface);
+
+    let mut group = None;
+    let mut sources = Vec::new();
+    for thread in 0..config.threads {
+        let mut source = open_one(config, &link, thread, hardware_stamps)?;
+        if config.threads > 1 {
+            let joined = source.socket.join_fanout(group, config.fanout, link.is_loopback());
+            let advice = "before kernel 6.10 the port must be up first".to_owned();
+            group = Some(joined.map_err(|e| fail("form a fanout group", e, advice))?);
+        }
+        if thread == 0 && link.parent_device.is_some() {
+            source.card = Some(Card {
+                netlink: Netlink::route().map_err(|e| fail("ask the kernel for its ports", e, String::new()))?,
+                link: link.index,
+                missed_at_open: link.stats.rx_missed + link.stats.rx_fifo,
+            });
+        }
+        sources.push(source);
+    }
+    for source in &sources {
+        source.socket.accept_all().map_err(|e| fail("begin the capture", e, String::new()))?;
+    }
+    Ok(sources)
+}
+
+/// One socket, ready in everything, that still refuses every frame.
+fn open_one(config: &TpacketConfig, link: &Link, thread: u16, hardware_stamps: bool) -> Result<Tpacket, SourceError> {
+    let step = |what: &'static str, advice: &'static str| {
+        move |error| SourceError::System { name: config.interface.clone(), what, error, advice: advice.to_owned() }
+    };
+    let socket = PacketSocket::open().map_err(step("open a packet socket", "run as root or with CAP_NET_RAW"))?;
+    socket.refuse_all().map_err(step("set a filter", ""))?;
+    let layout = Layout { block_bytes: config.block_bytes, blocks: config.blocks, retire: config.retire };
+    let ring = socket.receive_ring(layout).map_err(step("make the receive ring", "fewer or smaller blocks may fit"))?;
+    if hardware_stamps {
+        socket.hardware_stamps().map_err(step("ask for the card's stamps", ""))?;
+    }
+    if link.is_loopback() {
+        // Every frame of a loopback port leaves and comes back: it would be there twice.
+        socket.ignore_outgoing().map_err(step("leave out what the host sends", "Linux 4.20 is needed"))?;
+    }
+    if config.promiscuous {
+        socket.promiscuous(link.index).map_err(step("hear frames for other hosts", ""))?;
+    }
+    socket.bind(link.index, Some(ETH_P_ALL)).map_err(step("listen on the port", ""))?;
+
+    let stamps = if hardware_stamps { StampKind::Hardware } else { StampKind::Kernel };
+    let memory = u64::from(config.block_bytes) * u64::from(config.blocks);
+    let share = match config.threads {
+        1 => String::new(),
+        n => format!(" {}/{n}", thread + 1),
+    };
+    Ok(Tpacket {
+        info: SourceInfo {
+            name: config.interface.clone(),
+            queue: thread,
+            description: format!(
+                "TPACKET_V3 {}{share}: shared with the host, {} ring of {} blocks, {} ms, {} stamps{}",
+                config.interface,
+                show_bytes(memory),
+                config.blocks,
+                config.retire.as_millis(),
+                stamps.name(),
+                if config.promiscuous { ", promiscuous" } else { "" }
+            ),
+            link_type: LINKTYPE_ETHERNET,
+            stamps,
+            counted_from: "frames that reached our packet socket",
+        },
+        socket,
+        ring,
+        place: Place::default(),
+        phase: Phase::Capturing,
+        account: Account::default(),
+        card: None,
+        longest: link.mtu + LINK_OVERHEAD,
+        retire: config.retire,
+        down: false,
+    })
+}

@@ -1,0 +1,151 @@
+//! Pacing as arithmetic: which packets are due at a moment, for a rate.
+//!
+//! Packet `k` is due at `start + k / rate`, computed from `k` each time in integers, so nothing accumulates and there is
+//! no drift however long a run is. A sender that was held up finds the backlog due at once; it decides how much of that
+//! to send in one burst.
+
+use base::Timestamp;
+use base::units::Rate;
+
+/// The schedule of one generator.
+#[derive(Clone, Debug)]
+pub struct Pacer {
+    unit: Unit,
+    start: Timestamp,
+    packets: u64,
+    bits: u64,
+}
+
+/// Rates in thousandths per second: fine enough for one packet in a quarter of an hour.
+#[derive(Clone, Copy, Debug)]
+enum Unit {
+    Flat,
+    MilliPackets(u64),
+    MilliBits(u64),
+}
+
+const MILLI_NANOS: u128 = 1_000_000_000_000;
+
+impl Pacer {
+    /// A schedule whose first packet is due at `start`. Rates are rounded to a thousandth of a packet or bit per second,
+    /// upwards from zero.
+    pub fn new(rate: Rate, start: Timestamp) -> Self {
+        let milli = |r: f64| (r * 1000.0).round().max(1.0) as u64;
+        let unit = match rate {
+            Rate::Flat => Unit::Flat,
+            Rate::Packets(r) => Unit::MilliPackets(milli(r)),
+            Rate::Bits(r) => Unit::MilliBits(milli(r)),
+        };
+        Self { unit, start, packets: 0, bits: 0 }
+    }
+
+    /// How many more frames of `len` bytes are due at `now`; `u64::MAX` when there is no rate.
+    pub fn due(&self, now: Timestamp, len: usize) -> u64 {
+        if now < self.start && !matches!(self.unit, Unit::Flat) {
+            return 0;
+        }
+        let elapsed = now.since(self.start).as_nanos();
+        // A frame is due once the units before it have had their time, hence the one more.
+        let due = match self.unit {
+            Unit::Flat => return u64::MAX,
+            Unit::MilliPackets(rate) => {
+                (elapsed * u128::from(rate) / MILLI_NANOS + 1).saturating_sub(u128::from(self.packets))
+            }
+            Unit::MilliBits(rate) => {
+                match (elapsed * u128::from(rate) / MILLI_NANOS).checked_sub(u128::from(self.bits)) {
+                    Some(credit) => credit / (len.max(1) as u128 * 8) + 1,
+                    None => 0,
+                }
+            }
+        };
+        u64::try_from(due).unwrap_or(u64::MAX)
+    }
+
+    /// When the next frame is due: the start itself when there is no rate.
+    pub fn departure(&self) -> Timestamp {
+        let (units, rate) = match self.unit {
+            Unit::Flat => return self.start,
+            Unit::MilliPackets(rate) => (self.packets, rate),
+            Unit::MilliBits(rate) => (self.bits, rate),
+        };
+        let nanos = (u128::from(units) * MILLI_NANOS).div_ceil(u128::from(rate));
+        Timestamp::from_nanos(self.start.nanos().saturating_add(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
+
+    /// Says that `packets` frames, together `bytes` long, have left.
+    pub fn sent(&mut self, packets: u64, bytes: u64) {
+        self.packets += packets;
+        self.bits += bytes * 8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+    use std::time::Duration;
+
+    const START: Timestamp = Timestamp::from_nanos(1_700_000_000_123_456_789);
+
+    #[test]
+    fn before_the_start_nothing_is_due() {
+        for rate in [Rate::Packets(1e6), Rate::Bits(1e9)] {
+            let pacer = Pacer::new(rate, START);
+            assert_eq!(pacer.due(START.before(Duration::from_nanos(1)), 60), 0);
+            assert_eq!(pacer.due(START, 60), 1);
+        }
+    }
+
+    #[test]
+    fn hours_of_irregular_polling_do_not_drift() {
+        let mut prng = Prng::new(3);
+        for rate in [0.001, 0.3, 7.0, 1e6 / 3.0, 1.6e6, 14_880_952.38] {
+            let mut pacer = Pacer::new(Rate::Packets(rate), START);
+            let (mut now, mut sent) = (START, 0);
+            let end = START.after(Duration::from_hours(5));
+            while now < end {
+                let due = pacer.due(now, 60);
+                pacer.sent(due, due * 60);
+                sent += due;
+                now = now.after(Duration::from_nanos(prng.below(200_000_000)));
+            }
+            let due = pacer.due(end, 60);
+            pacer.sent(due, due * 60);
+            let ideal = (rate * 1000.0).round() * 18.0;
+            assert!((sent + due) as f64 - ideal <= 1.0 + ideal * 1e-12, "{rate}: {} for {ideal}, seed 3", sent + due);
+            assert!(ideal - (sent + due) as f64 <= ideal * 1e-12, "{rate}: {} for {ideal}, seed 3", sent + due);
+        }
+    }
+
+    #[test]
+    fn a_frame_is_due_exactly_from_its_departure_on() {
+        let mut prng = Prng::new(4);
+        for rate in [Rate::Packets(3.0), Rate::Packets(999_983.0), Rate::Bits(1e3), Rate::Bits(9.99e9)] {
+            let mut pacer = Pacer::new(rate, START);
+            for _ in 0..10_000 {
+                let len = 60 + prng.below(1455) as usize;
+                let at = pacer.departure();
+                assert!(pacer.due(at, len) >= 1, "{rate:?} at {at}, seed 4");
+                assert_eq!(pacer.due(at.before(Duration::from_nanos(1)), len), 0, "{rate:?} at {at}, seed 4");
+                pacer.sent(1, len as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn bits_per_second_count_frame_bytes() {
+        let mut pacer = Pacer::new(Rate::Bits(8e9), START);
+        let hour = START.after(Duration::from_hours(1));
+        let due = pacer.due(hour, 1000);
+        assert_eq!(due, 3600 * 1_000_000 + 1);
+        pacer.sent(due, due * 1000);
+        assert_eq!(pacer.due(hour, 1000), 0);
+    }
+
+    #[test]
+    fn flat_is_always_due() {
+        let pacer = Pacer::new(Rate::Flat, START);
+        assert_eq!(pacer.due(START, 60), u64::MAX);
+        assert_eq!(pacer.departure(), START);
+    }
+}

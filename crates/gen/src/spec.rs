@@ -1,0 +1,299 @@
+//! What traffic to make, as people write it: `60`, `1000,flows=100k,rate=1Mpps`, `imix`, `backbone,flows=1M,truth`.
+
+use crate::layout::{MAX_FRAME, MIN_FRAME};
+use base::units::{Rate, parse_rate, parse_span};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// The most flows that can be asked for: as many as there are source addresses.
+pub const MAX_FLOWS: u32 = 1 << 24;
+
+/// Flows when none are asked for; a backbone is wider.
+const DEFAULT_FLOWS: u32 = 1024;
+const DEFAULT_BACKBONE_FLOWS: u32 = 100_000;
+
+/// The most frames of one size in one round of an IMIX.
+const MAX_WEIGHT: u16 = 1000;
+
+/// Frame lengths in bytes, without frame check sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizes {
+    /// All frames have this many bytes, 60 to 9014.
+    Fixed(u16),
+    /// The internet mix: 60, 590 and 1514 bytes (64, 594 and 1518 on the wire) in these proportions, in random order.
+    Imix([u16; 3]),
+    /// Nine sizes from 60 to 1514 bytes with a mean of 871, in random order.
+    Backbone,
+}
+
+impl Sizes {
+    /// The usual mix.
+    pub const IMIX: Self = Self::Imix([7, 4, 1]);
+
+    /// Each length with its weight.
+    pub(crate) fn weights(self) -> Vec<(u16, u16)> {
+        match self {
+            Self::Fixed(len) => vec![(len, 1)],
+            Self::Imix(weights) => [60, 590, 1514].into_iter().zip(weights).filter(|(_, w)| *w > 0).collect(),
+            Self::Backbone => crate::backbone::SIZES.to_vec(),
+        }
+    }
+}
+
+/// Which flow the next frame belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// All flows in turn, for ever.
+    Even,
+    /// Flow lengths with the heavy tail of a backbone: `flows` are alive at a time, short ones come and go, and long ones
+    /// carry most packets. Costs 16 bytes of memory per flow alive.
+    Heavy,
+}
+
+/// Traffic, completely described.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// Frame lengths.
+    pub sizes: Sizes,
+    /// Flows alive at a time, 1 to [`MAX_FLOWS`].
+    pub flows: u32,
+    /// Which flow comes next.
+    pub order: Order,
+    /// Chooses sizes, flows and filling.
+    pub seed: u64,
+    /// How fast.
+    pub rate: Rate,
+    /// Stop after so many frames.
+    pub packets: Option<u64>,
+    /// Stop after so long.
+    pub duration: Option<Duration>,
+    /// Frames carry sequence, departure and CRC.
+    pub truth: bool,
+}
+
+impl Spec {
+    /// These sizes with every default: flat out, without end and without truth.
+    pub const fn new(sizes: Sizes) -> Self {
+        let (flows, order) = match sizes {
+            Sizes::Backbone => (DEFAULT_BACKBONE_FLOWS, Order::Heavy),
+            _ => (DEFAULT_FLOWS, Order::Even),
+        };
+        Self { sizes, flows, order, seed: 1, rate: Rate::Flat, packets: None, duration: None, truth: false }
+    }
+}
+
+impl FromStr for Spec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let mut parts = text.split(',').map(str::trim);
+        let mut spec = Self::new(sizes(parts.next().unwrap_or_default())?);
+        for part in parts {
+            let (key, value) = part.split_once('=').map_or((part, None), |(k, v)| (k, Some(v)));
+            let bad = |expected| SpecError::Value { part: part.to_owned(), expected };
+            let count = |text: Option<&str>| text.and_then(count);
+            match key {
+                "flows" => {
+                    let flows = count(value).filter(|n| (1..=u64::from(MAX_FLOWS)).contains(n));
+                    spec.flows = flows.ok_or(bad("a number of flows from 1 to 16777216: flows=100k"))? as u32;
+                }
+                "seed" => spec.seed = count(value).ok_or(bad("a whole number: seed=7"))?,
+                "packets" => spec.packets = Some(count(value).ok_or(bad("a number of packets: packets=10M"))?),
+                "rate" => {
+                    let rate = value.and_then(|v| parse_rate(v).ok());
+                    spec.rate = rate.ok_or(bad("a rate: rate=1.6Mpps, rate=10Gbit or rate=flat"))?;
+                }
+                "duration" => {
+                    let span = value.and_then(|v| parse_span(v).ok());
+                    spec.duration = Some(span.ok_or(bad("a span of time: duration=10s"))?);
+                }
+                "order" => {
+                    spec.order = match value {
+                        Some("even") => Order::Even,
+                        Some("heavy") => Order::Heavy,
+                        _ => {
+                            return Err(bad(
+                                "an order: order=even (all flows in turn) or order=heavy (as on a backbone)",
+                            ));
+                        }
+                    }
+                }
+                "truth" if value.is_none() => spec.truth = true,
+                "truth" => return Err(bad("a word that stands alone: truth")),
+                _ => return Err(SpecError::Key(part.to_owned())),
+            }
+        }
+        Ok(spec)
+    }
+}
+
+fn sizes(text: &str) -> Result<Sizes, SpecError> {
+    let bad = || SpecError::Sizes(text.to_owned());
+    match text {
+        "backbone" => Ok(Sizes::Backbone),
+        "imix" => Ok(Sizes::IMIX),
+        _ if text.starts_with("imix") => {
+            let weights: Vec<u16> =
+                text[4..].split(':').map(str::parse).collect::<Result<_, _>>().map_err(|_| bad())?;
+            let weights: [u16; 3] = weights.try_into().map_err(|_| bad())?;
+            let usable = weights.iter().all(|w| *w <= MAX_WEIGHT) && weights.iter().any(|w| *w > 0);
+            if usable { Ok(Sizes::Imix(weights)) } else { Err(bad()) }
+        }
+        _ => {
+            let len: u16 = text.parse().map_err(|_| bad())?;
+            if (MIN_FRAME..=MAX_FRAME).contains(&usize::from(len)) { Ok(Sizes::Fixed(len)) } else { Err(bad()) }
+        }
+    }
+}
+
+/// A count with a decimal multiplier: `100k`, `2.5M`, `1G`; the result must be whole.
+fn count(text: &str) -> Option<u64> {
+    let (digits, scale) = match text.char_indices().next_back()? {
+        (i, 'k' | 'K') => (&text[..i], 1_000),
+        (i, 'M') => (&text[..i], 1_000_000),
+        (i, 'G') => (&text[..i], 1_000_000_000),
+        _ => (text, 1),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    if whole.is_empty() || fraction.len() > 9 || !digits.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
+        return None;
+    }
+    let parts = 10u64.pow(fraction.len() as u32);
+    let thousandth: u64 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
+    let fraction = thousandth.checked_mul(scale).filter(|n| n % parts == 0)? / parts;
+    whole.parse::<u64>().ok()?.checked_mul(scale)?.checked_add(fraction)
+}
+
+/// The shortest text that [`Spec::from_str`] reads back as the same traffic.
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.sizes {
+            Sizes::Fixed(len) => write!(f, "{len}")?,
+            Sizes::IMIX => f.write_str("imix")?,
+            Sizes::Imix([a, b, c]) => write!(f, "imix{a}:{b}:{c}")?,
+            Sizes::Backbone => f.write_str("backbone")?,
+        }
+        let default = Self::new(self.sizes);
+        if self.flows != default.flows {
+            write!(f, ",flows={}", self.flows)?;
+        }
+        if self.order != default.order {
+            write!(f, ",order={}", if self.order == Order::Even { "even" } else { "heavy" })?;
+        }
+        if self.seed != default.seed {
+            write!(f, ",seed={}", self.seed)?;
+        }
+        match self.rate {
+            Rate::Flat => {}
+            Rate::Packets(rate) => write!(f, ",rate={rate}pps")?,
+            Rate::Bits(rate) => write!(f, ",rate={rate}bit")?,
+        }
+        if let Some(packets) = self.packets {
+            write!(f, ",packets={packets}")?;
+        }
+        if let Some(duration) = self.duration {
+            write!(f, ",duration={}ns", duration.as_nanos())?;
+        }
+        if self.truth { f.write_str(",truth") } else { Ok(()) }
+    }
+}
+
+/// Why a text does not describe traffic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpecError {
+    /// The first part is not a choice of sizes.
+    Sizes(String),
+    /// A part that nobody knows.
+    Key(String),
+    /// A known key with a value that is not what it should be.
+    Value {
+        /// The part as written.
+        part: String,
+        /// What it should have been.
+        expected: &'static str,
+    },
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sizes(text) => write!(
+                f,
+                "traffic begins with the frame sizes, not {text:?}: write a length from {MIN_FRAME} to {MAX_FRAME} (bytes \
+                 without frame check sequence), imix, imix7:4:1 (at most {MAX_WEIGHT} each), or backbone"
+            ),
+            Self::Key(part) => write!(
+                f,
+                "traffic does not know {part:?}: use flows=, order=, seed=, rate=, packets=, duration= or truth, with \
+                 commas between"
+            ),
+            Self::Value { part, expected } => write!(f, "{part:?} should be {expected}"),
+        }
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_is_refused_with_advice() {
+        for (bad, advice) in [
+            ("", "begins with the frame sizes"),
+            ("59", "from 60 to 9014"),
+            ("9015", "from 60 to 9014"),
+            ("imix7:4", "imix7:4:1"),
+            ("imix0:0:0", "imix7:4:1"),
+            ("imix1:1:1001", "at most 1000"),
+            ("flows=3", "begins with the frame sizes"),
+            ("60,flows=0", "from 1 to 16777216"),
+            ("60,flows=17M", "from 1 to 16777216"),
+            ("60,flows", "flows=100k"),
+            ("60,seed=-1", "seed=7"),
+            ("60,rate=10", "rate=1.6Mpps"),
+            ("60,packets=1.5", "packets=10M"),
+            ("60,packets=1.2345k", "packets=10M"),
+            ("60,packets=99999999999G", "packets=10M"),
+            ("60,duration=soon", "duration=10s"),
+            ("60,order=odd", "order=heavy"),
+            ("60,truth=yes", "stands alone"),
+            ("60,colour=red", "does not know \"colour=red\""),
+            ("60,", "does not know \"\""),
+            ("60,packets=é", "packets=10M"),
+        ] {
+            let error = bad.parse::<Spec>().expect_err(bad).to_string();
+            assert!(error.contains(advice), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_people_write_is_understood() {
+        let spec: Spec = "1000, flows=100k, seed=7, rate=1Mpps, packets=2.5M, duration=10s, truth".parse().unwrap();
+        assert_eq!(spec.sizes, Sizes::Fixed(1000));
+        assert_eq!((spec.flows, spec.seed, spec.packets), (100_000, 7, Some(2_500_000)));
+        assert_eq!((spec.rate, spec.duration), (Rate::Packets(1e6), Some(Duration::from_secs(10))));
+        assert!(spec.truth);
+        assert_eq!("imix".parse::<Spec>().unwrap().sizes, Sizes::Imix([7, 4, 1]));
+        assert_eq!("backbone".parse::<Spec>().unwrap().order, Order::Heavy);
+    }
+
+    #[test]
+    fn what_is_shown_reads_back_the_same() {
+        for text in [
+            "60",
+            "imix",
+            "imix1:0:3",
+            "backbone",
+            "backbone,flows=5,order=even",
+            "1514,flows=16777216,order=heavy,seed=18446744073709551615,rate=1600000.5pps,packets=0,duration=1ns,truth",
+            "60,rate=10000000000bit",
+        ] {
+            let spec: Spec = text.parse().unwrap();
+            assert_eq!(spec.to_string(), text);
+            assert_eq!(spec.to_string().parse::<Spec>().unwrap(), spec);
+        }
+    }
+}

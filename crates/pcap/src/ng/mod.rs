@@ -1,0 +1,88 @@
+//! pcapng (draft-ietf-opsawg-pcapng): blocks of 32-bit words, their length at both ends, options behind their fields.
+//!
+//! ```text
+//! block  type u32 | length u32 | body ... | length u32        section header, then interfaces, then packets
+//! option code u16 | length u16 | value, padded to 4 bytes     code 0 ends the list
+//! ```
+//! Read: any number of sections in either byte order, every time resolution, enhanced, simple and obsolete packet
+//! blocks; whatever else there is, statistics included, is skipped by its length. Written: little-endian, nanoseconds,
+//! with the options that carry loss: `epb_dropcount` and the interface statistics.
+
+mod read;
+mod resolution;
+mod write;
+
+use crate::window::Order;
+pub(crate) use read::Ng;
+pub use write::{PacketOptions, Statistics, Writer};
+
+/// Types of blocks.
+mod block {
+    pub const SECTION: u32 = 0x0a0d_0d0a;
+    pub const INTERFACE: u32 = 1;
+    pub const OBSOLETE_PACKET: u32 = 2;
+    pub const SIMPLE_PACKET: u32 = 3;
+    pub const STATISTICS: u32 = 5;
+    pub const ENHANCED_PACKET: u32 = 6;
+}
+
+/// Codes of options, each in the name space of its block.
+mod option {
+    pub const END: u16 = 0;
+    pub const SHB_OS: u16 = 3;
+    pub const SHB_USERAPPL: u16 = 4;
+    pub const IF_NAME: u16 = 2;
+    pub const IF_TSRESOL: u16 = 9;
+    pub const IF_FCSLEN: u16 = 13;
+    pub const IF_TSOFFSET: u16 = 14;
+    pub const EPB_FLAGS: u16 = 2;
+    pub const EPB_DROPCOUNT: u16 = 4;
+    pub const EPB_QUEUE: u16 = 6;
+    pub const ISB_STARTTIME: u16 = 2;
+    pub const ISB_ENDTIME: u16 = 3;
+    pub const ISB_IFRECV: u16 = 4;
+    pub const ISB_IFDROP: u16 = 5;
+    pub const ISB_FILTERACCEPT: u16 = 6;
+    pub const ISB_OSDROP: u16 = 7;
+}
+
+/// What a section header begins its body with, in the byte order of the section.
+const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+
+/// `if_tsresol` for nanoseconds.
+const NANOSECONDS: u8 = 9;
+
+/// The options in a stretch of a block, up to the end mark or the first that does not fit.
+fn options(mut rest: &[u8], order: Order) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let (head, tail) = rest.split_at_checked(4)?;
+        let (code, len) = (order.u16(head, 0), usize::from(order.u16(head, 2)));
+        if code == option::END {
+            return None;
+        }
+        let value = tail.get(..len)?;
+        rest = tail.get(len.next_multiple_of(4)..).unwrap_or(&[]);
+        Some((code, value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_that_runs_over_the_end_ends_the_list() {
+        let list = [9, 0, 1, 0, 6, 0, 0, 0, 14, 0, 8, 0, 1, 2, 3, 4];
+        let found: Vec<_> = options(&list, Order::Little).collect();
+        assert_eq!(found, [(option::IF_TSRESOL, &[6][..])]);
+        assert_eq!(options(&list[..3], Order::Little).count(), 0);
+        assert_eq!(options(&[], Order::Big).count(), 0);
+    }
+
+    #[test]
+    fn the_end_mark_ends_the_list_even_if_more_follows() {
+        let list = [0, 0, 0, 0, 0, 9, 0, 1, 6, 0, 0, 0];
+        assert_eq!(options(&list, Order::Big).count(), 0);
+        assert_eq!(options(&list[4..], Order::Big).collect::<Vec<_>>(), [(9, &[6][..])]);
+    }
+}

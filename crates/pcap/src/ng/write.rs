@@ -1,0 +1,204 @@
+//! Writing pcapng, with everything it can say about loss.
+
+use super::{BYTE_ORDER_MAGIC, NANOSECONDS, block, option};
+use crate::classic::within_limit;
+use crate::{Direction, MAX_PACKET};
+use base::Timestamp;
+use std::io::{self, Write};
+
+/// What may be said of a packet beside its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketOptions {
+    /// Which way it went.
+    pub direction: Direction,
+    /// Packets lost between this one and the one before on the same interface; `None` where that is not known.
+    pub drops: Option<u64>,
+    /// The hardware queue it came from.
+    pub queue: Option<u32>,
+}
+
+/// What may be said of an interface at the end of a section; counts are in packets, and absent where not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// When capturing began.
+    pub start: Option<Timestamp>,
+    /// When it ended.
+    pub end: Option<Timestamp>,
+    /// Received by the interface.
+    pub received: Option<u64>,
+    /// Lost by the interface for want of resources.
+    pub dropped: Option<u64>,
+    /// Accepted by the capture filter.
+    pub accepted: Option<u64>,
+    /// Lost by the operating system or the capturing program.
+    pub os_dropped: Option<u64>,
+}
+
+/// Writes one section. Wrap the sink in a `BufWriter` if it is not a buffer itself.
+#[derive(Debug)]
+pub struct Writer<W> {
+    sink: W,
+    block: Vec<u8>,
+    has_options: bool,
+    interfaces: u32,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins a section written by `application` on `os`; empty texts are left out.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    pub fn new(sink: W, application: &str, os: &str) -> io::Result<Self> {
+        let mut writer = Self { sink, block: Vec::new(), has_options: false, interfaces: 0 };
+        writer.begin(block::SECTION);
+        writer.u32(BYTE_ORDER_MAGIC);
+        writer.u32(1); // version 1.0
+        writer.u64(u64::MAX); // the length of the section is not told in advance
+        for (code, text) in [(option::SHB_OS, os), (option::SHB_USERAPPL, application)] {
+            if !text.is_empty() {
+                writer.option(code, text.as_bytes());
+            }
+        }
+        writer.end()?;
+        Ok(writer)
+    }
+
+    /// Describes an interface, with time in nanoseconds, and gives its number.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    pub fn interface(&mut self, name: &str, link_type: u16) -> io::Result<u32> {
+        self.begin(block::INTERFACE);
+        self.u32(u32::from(link_type));
+        self.u32(MAX_PACKET);
+        if !name.is_empty() {
+            self.option(option::IF_NAME, name.as_bytes());
+        }
+        self.option(option::IF_TSRESOL, &[NANOSECONDS]);
+        self.end()?;
+        self.interfaces += 1;
+        Ok(self.interfaces - 1)
+    }
+
+    /// Appends a packet of which `data` was captured.
+    ///
+    /// # Errors
+    /// Those of the sink; `InvalidInput`, with nothing written, for more than [`MAX_PACKET`] bytes or an interface that
+    /// was not described.
+    pub fn packet(
+        &mut self,
+        interface: u32,
+        ts: Timestamp,
+        wire_len: u32,
+        data: &[u8],
+        options: PacketOptions,
+    ) -> io::Result<()> {
+        let caplen = within_limit(data)?;
+        self.known(interface)?;
+        self.begin(block::ENHANCED_PACKET);
+        self.u32(interface);
+        self.timestamp(ts);
+        self.u32(caplen);
+        self.u32(wire_len.max(caplen));
+        self.block.extend_from_slice(data);
+        self.pad();
+        match options.direction {
+            Direction::Unknown => {}
+            Direction::Inbound => self.option(option::EPB_FLAGS, &1u32.to_le_bytes()),
+            Direction::Outbound => self.option(option::EPB_FLAGS, &2u32.to_le_bytes()),
+        }
+        self.count(option::EPB_DROPCOUNT, options.drops);
+        if let Some(queue) = options.queue {
+            self.option(option::EPB_QUEUE, &queue.to_le_bytes());
+        }
+        self.end()
+    }
+
+    /// Says what became of all packets of an interface, as known at `ts`.
+    ///
+    /// # Errors
+    /// Those of the sink; `InvalidInput` for an interface that was not described.
+    pub fn statistics(&mut self, interface: u32, ts: Timestamp, told: &Statistics) -> io::Result<()> {
+        self.known(interface)?;
+        self.begin(block::STATISTICS);
+        self.u32(interface);
+        self.timestamp(ts);
+        for (code, moment) in [(option::ISB_STARTTIME, told.start), (option::ISB_ENDTIME, told.end)] {
+            if let Some(moment) = moment {
+                // Two words, the upper first, unlike the counts.
+                self.option(code, &moment.nanos().rotate_right(32).to_le_bytes());
+            }
+        }
+        self.count(option::ISB_IFRECV, told.received);
+        self.count(option::ISB_IFDROP, told.dropped);
+        self.count(option::ISB_FILTERACCEPT, told.accepted);
+        self.count(option::ISB_OSDROP, told.os_dropped);
+        self.end()
+    }
+
+    /// Flushes and gives the sink back.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.sink.flush()?;
+        Ok(self.sink)
+    }
+
+    fn known(&self, interface: u32) -> io::Result<()> {
+        if interface < self.interfaces {
+            return Ok(());
+        }
+        let text = format!("interface {interface} was not described, {} were", self.interfaces);
+        Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+    }
+
+    fn begin(&mut self, kind: u32) {
+        self.block.clear();
+        self.has_options = false;
+        self.u32(kind);
+        self.u32(0); // the length, known at the end
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        if self.has_options {
+            self.u32(u32::from(option::END));
+        }
+        // Every block of ours has at most one packet and texts of at most 64 KiB, so its length fits.
+        let len = self.block.len() as u32 + 4;
+        self.block[4..8].copy_from_slice(&len.to_le_bytes());
+        self.u32(len);
+        self.sink.write_all(&self.block)
+    }
+
+    fn u32(&mut self, value: u32) {
+        self.block.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn u64(&mut self, value: u64) {
+        self.block.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn timestamp(&mut self, ts: Timestamp) {
+        self.u64(ts.nanos().rotate_right(32));
+    }
+
+    fn count(&mut self, code: u16, count: Option<u64>) {
+        if let Some(count) = count {
+            self.option(code, &count.to_le_bytes());
+        }
+    }
+
+    /// An option, cut at the 64 KiB that it can have.
+    fn option(&mut self, code: u16, value: &[u8]) {
+        let value = &value[..value.len().min(usize::from(u16::MAX))];
+        self.has_options = true;
+        self.u32(u32::from(code) | (value.len() as u32) << 16);
+        self.block.extend_from_slice(value);
+        self.pad();
+    }
+
+    fn pad(&mut self) {
+        self.block.resize(self.block.len().next_multiple_of(4), 0);
+    }
+}

@@ -1,0 +1,201 @@
+//! One reader for all formats: looks at the first bytes, then lends packets.
+
+use crate::classic::Classic;
+use crate::ng::Ng;
+use crate::packet::Found;
+use crate::raw::Raw;
+use crate::window::Window;
+use crate::{ETHERNET, Error, Packet};
+use std::fmt;
+use std::io::Read;
+
+/// How a capture file is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Classic pcap.
+    Pcap,
+    /// pcapng.
+    PcapNg,
+    /// RAW of the HPCAP thesis.
+    Raw,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pcap => "pcap",
+            Self::PcapNg => "pcapng",
+            Self::Raw => "RAW",
+        })
+    }
+}
+
+/// Reads a capture from any source; needs no buffering around it.
+///
+/// After an error the reader is at its end, except where [`Error::is_pause`] says that asking again may help.
+pub struct Reader<R> {
+    window: Window<R>,
+    layout: Layout,
+    current: Option<Found>,
+    records: u64,
+    ended: bool,
+}
+
+enum Layout {
+    Classic(Classic),
+    Ng(Ng),
+    Raw(Raw),
+}
+
+impl Layout {
+    /// The layout that the magic number announces, if it announces this format.
+    fn recognise<R: Read>(
+        window: &mut Window<R>,
+        head: [u8; 4],
+        have: usize,
+        format: Format,
+    ) -> Result<Option<Self>, Error> {
+        if have < head.len() {
+            return Ok(None);
+        }
+        Ok(match format {
+            Format::Pcap => match Classic::recognise(head) {
+                Some(order) => Some(Self::Classic(Classic::open(window, order)?)),
+                None => None,
+            },
+            Format::PcapNg if Ng::recognise(head) => Some(Self::Ng(Ng::open(window)?)),
+            Format::PcapNg | Format::Raw => None,
+        })
+    }
+}
+
+/// The first four bytes, and how many of them there are.
+fn head<R: Read>(window: &mut Window<R>) -> Result<([u8; 4], usize), Error> {
+    let have = window.need(4)?.min(4);
+    let mut head = [0; 4];
+    head[..have].copy_from_slice(&window.bytes()[..have]);
+    Ok((head, have))
+}
+
+impl<R: Read> Reader<R> {
+    /// Recognises the format by its content and reads the headers, in pcapng up to the first interface.
+    ///
+    /// # Errors
+    /// [`Error::NotACapture`], or whatever is wrong with the headers.
+    pub fn open(source: R) -> Result<Self, Error> {
+        let mut window = Window::new(source);
+        let (head, have) = head(&mut window)?;
+        for format in [Format::Pcap, Format::PcapNg] {
+            if let Some(layout) = Layout::recognise(&mut window, head, have, format)? {
+                return Ok(Self::with(window, layout));
+            }
+        }
+        if Raw::recognise(&mut window)? {
+            return Ok(Self::with(window, Layout::Raw(Raw)));
+        }
+        Err(Error::NotACapture { head, have })
+    }
+
+    /// [`Reader::open`] for a file of which the format is known; the only way to read RAW files that look like nothing.
+    ///
+    /// # Errors
+    /// [`Error::NotACapture`], or whatever is wrong with the headers.
+    pub fn open_as(source: R, format: Format) -> Result<Self, Error> {
+        let mut window = Window::new(source);
+        if format == Format::Raw {
+            return Ok(Self::with(window, Layout::Raw(Raw)));
+        }
+        let (head, have) = head(&mut window)?;
+        match Layout::recognise(&mut window, head, have, format)? {
+            Some(layout) => Ok(Self::with(window, layout)),
+            None => Err(Error::NotACapture { head, have }),
+        }
+    }
+
+    fn with(window: Window<R>, layout: Layout) -> Self {
+        Self { window, layout, current: None, records: 0, ended: false }
+    }
+
+    /// The next packet; `None` at the end of the file.
+    ///
+    /// # Errors
+    /// What is wrong with the file, and where; packets lent before are good.
+    #[inline]
+    #[allow(clippy::should_implement_trait, reason = "an Iterator cannot lend")]
+    pub fn next(&mut self) -> Result<Option<Packet<'_>>, Error> {
+        self.advance()?;
+        Ok(self.current())
+    }
+
+    /// Moves to the next packet and says whether there is one; [`Reader::current`] lends it.
+    ///
+    /// # Errors
+    /// Those of [`Reader::next`].
+    #[inline]
+    pub fn advance(&mut self) -> Result<bool, Error> {
+        self.current = None;
+        if self.ended {
+            return Ok(false);
+        }
+        let found = match &mut self.layout {
+            Layout::Classic(classic) => classic.advance(&mut self.window),
+            Layout::Ng(ng) => ng.advance(&mut self.window),
+            Layout::Raw(raw) => raw.advance(&mut self.window),
+        };
+        match found {
+            Ok(found) => {
+                self.ended = found.is_none();
+                self.records += u64::from(found.is_some());
+                self.current = found;
+                Ok(!self.ended)
+            }
+            Err(e) => {
+                self.ended = !e.is_pause();
+                Err(e)
+            }
+        }
+    }
+
+    /// The packet last moved to, as often as wanted.
+    #[inline]
+    pub fn current(&self) -> Option<Packet<'_>> {
+        Some(self.current.as_ref()?.lend(self.window.buffer()))
+    }
+
+    /// How the file is laid out.
+    pub fn format(&self) -> Format {
+        match self.layout {
+            Layout::Classic(_) => Format::Pcap,
+            Layout::Ng(_) => Format::PcapNg,
+            Layout::Raw(_) => Format::Raw,
+        }
+    }
+
+    /// The link type of the file, in pcapng that of the first interface described so far. RAW files hold Ethernet.
+    pub fn link_type(&self) -> u16 {
+        match &self.layout {
+            Layout::Classic(classic) => classic.link_type(),
+            Layout::Ng(ng) => ng.link_type(),
+            Layout::Raw(_) => ETHERNET,
+        }
+    }
+
+    /// Where the bytes come from, for what only it knows; bytes taken from it here are missed.
+    pub fn source_mut(&mut self) -> &mut R {
+        self.window.source_mut()
+    }
+
+    /// Packets found so far.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Bytes of memory held, whatever the file claims: at most three times [`MAX_BLOCK`](crate::MAX_BLOCK).
+    pub fn memory(&self) -> usize {
+        let interfaces = match &self.layout {
+            Layout::Ng(ng) => ng.memory(),
+            Layout::Classic(_) | Layout::Raw(_) => 0,
+        };
+        self.window.capacity() + interfaces
+    }
+}

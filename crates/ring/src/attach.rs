@@ -1,0 +1,372 @@
+//! How a listener in another process comes in: a Unix socket that keeps message boundaries.
+//!
+//! ```text
+//! listener -> engine   Hello    magic u64, version u64, mode u64 (0 lossy, 1 gate), name [64]
+//! engine -> listener   Welcome  magic u64, version u64, rings u64, refusal [104] (empty text: welcome)
+//! engine -> listener   Ring     bytes_len u64, descs u64, desc u64, pos u64, slot u64  + 4 descriptors:
+//!                               packet bytes, descriptors, control page (all sealed), cursor page    (once per ring)
+//! ```
+//! All numbers little-endian. The connection stays open for as long as the listener listens; its end is the farewell,
+//! whatever the reason, so a process that dies is out at once.
+
+use crate::desc::DESC_BYTES;
+use crate::hub::{Hub, JoinError, Mode, Place};
+use crate::layout::{ControlPage, CursorPage, MAGIC, NAME, PAGE, Shape, VERSION};
+use crate::listener::{Listener, Stay};
+use crate::memory::RingMemory;
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use sys::memory::SharedMemory;
+use sys::unix::{Connection, Peer};
+
+const HELLO: usize = 24 + NAME;
+const WELCOME: usize = 128;
+const RING: usize = 40;
+const RINGS_MAX: u64 = 256;
+
+/// How long a peer may take to say hello.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often the server looks whether it should end.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Who may listen. Root and the engine's own user always may.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Policy {
+    /// Another user that may.
+    pub uid: Option<u32>,
+    /// A group whose members may.
+    pub gid: Option<u32>,
+    /// Whether those two may also attach gates, which can make capture drop packets.
+    pub gates: bool,
+}
+
+impl Policy {
+    /// Why this peer may not listen in this mode; `None` if it may.
+    fn refusal(&self, peer: &Peer, mode: Mode, own_uid: u32) -> Option<String> {
+        if peer.uid == 0 || peer.uid == own_uid {
+            return None;
+        }
+        let member = self.uid == Some(peer.uid) || self.gid.is_some_and(|g| peer.gid == g || peer.groups.contains(&g));
+        match (member, mode) {
+            (false, _) => Some(format!("user {} may not listen here; the engine's owner can allow it", peer.uid)),
+            (true, Mode::Gate) if !self.gates => Some(format!("user {} may listen, but not as a gate", peer.uid)),
+            _ => None,
+        }
+    }
+}
+
+/// One ring on offer.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// Its memory.
+    pub memory: Arc<RingMemory>,
+    /// Where its listeners are let in.
+    pub hub: Arc<Hub>,
+    /// Its shape.
+    pub shape: Shape,
+}
+
+/// Lets listeners in until dropped.
+#[derive(Debug)]
+pub struct Server {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Serves these rings, one listener per ring and connection, on a thread of its own.
+    ///
+    /// # Errors
+    /// When the thread cannot be made.
+    pub fn start(socket: sys::unix::Listener, rings: Vec<Offer>, policy: Policy) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name("listeners".into()).spawn(move || {
+            let mut guests = Guests { rings, policy, own_uid: sys::cpu::effective_uid(), connections: Vec::new() };
+            while !told.load(Ordering::Relaxed) {
+                guests.serve(&socket);
+            }
+        })?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Guests {
+    rings: Vec<Offer>,
+    policy: Policy,
+    own_uid: u32,
+    connections: Vec<Guest>,
+}
+
+struct Guest {
+    connection: Connection,
+    since: Instant,
+    /// One slot per ring once welcome.
+    slots: Option<Vec<u8>>,
+}
+
+impl Guests {
+    fn serve(&mut self, socket: &sys::unix::Listener) {
+        let mut fds = vec![socket.as_fd()];
+        fds.extend(self.connections.iter().map(|g| g.connection.as_fd()));
+        let Ok(ready) = sys::unix::wait_readable(&fds, LOOK) else {
+            // Nothing can be polled for a moment (out of memory, say); capture goes on without newcomers.
+            std::thread::sleep(LOOK);
+            return;
+        };
+        let mut gone = Vec::new();
+        for index in ready.iter().filter(|i| **i > 0).map(|i| i - 1) {
+            let guest = &mut self.connections[index];
+            if guest.slots.is_some() {
+                gone.push(index);
+                continue;
+            }
+            match greet(&guest.connection, &self.rings, &self.policy, self.own_uid) {
+                Ok(slots) => guest.slots = Some(slots),
+                Err(_) => gone.push(index),
+            }
+        }
+        for (index, guest) in self.connections.iter().enumerate() {
+            if guest.slots.is_none() && guest.since.elapsed() > GREETING_TIMEOUT && !gone.contains(&index) {
+                gone.push(index);
+            }
+        }
+        gone.sort_unstable();
+        for index in gone.into_iter().rev() {
+            self.dismiss(index);
+        }
+        if ready.contains(&0)
+            && let Ok(connection) = socket.accept()
+            && connection.set_timeout(GREETING_TIMEOUT).is_ok()
+        {
+            self.connections.push(Guest { connection, since: Instant::now(), slots: None });
+        }
+    }
+
+    fn dismiss(&mut self, index: usize) {
+        let guest = self.connections.swap_remove(index);
+        for (ring, slot) in self.rings.iter().zip(guest.slots.unwrap_or_default()) {
+            ring.hub.leave(slot);
+        }
+    }
+}
+
+impl Drop for Guests {
+    fn drop(&mut self) {
+        while !self.connections.is_empty() {
+            self.dismiss(0);
+        }
+    }
+}
+
+/// Answers one hello; on error the connection is closed and nothing is left joined.
+fn greet(connection: &Connection, rings: &[Offer], policy: &Policy, own_uid: u32) -> io::Result<Vec<u8>> {
+    let mut hello = [0; HELLO];
+    let (n, _) = connection.receive(&mut hello)?;
+    let refuse = |why: &str| -> io::Result<Vec<u8>> {
+        connection.send(&welcome(0, why), &[])?;
+        Err(io::Error::other(why.to_owned()))
+    };
+    if n != HELLO || word(&hello, 0) != MAGIC {
+        return refuse("this is a netgrain engine, and that was no listener's hello");
+    }
+    if word(&hello, 8) != VERSION {
+        return refuse(&format!("this engine speaks version {VERSION} of the listener protocol"));
+    }
+    let mode = if word(&hello, 16) == 1 { Mode::Gate } else { Mode::Lossy };
+    let name: Vec<u8> = hello[24..].iter().copied().take_while(|b| *b != 0).collect();
+    let name: String = String::from_utf8_lossy(&name).chars().filter(|c| !c.is_control()).collect();
+    let peer = connection.peer()?;
+    if let Some(why) = policy.refusal(&peer, mode, own_uid) {
+        return refuse(&why);
+    }
+    let name = if name.is_empty() { format!("pid {}", peer.pid) } else { format!("{name} (pid {})", peer.pid) };
+    let mut joined = Joined { rings, slots: Vec::new() };
+    let mut answers = Vec::new();
+    for ring in rings {
+        match ring.hub.join(&name, mode, false) {
+            Ok((state, place)) => {
+                joined.slots.push(state.slot);
+                answers.push((state, place.unwrap_or_default()));
+            }
+            Err(why) => return refuse(&why.to_string()),
+        }
+    }
+    connection.send(&welcome(rings.len() as u64, ""), &[])?;
+    for (ring, (state, place)) in rings.iter().zip(&answers) {
+        let mut message = [0; RING];
+        let words = [ring.shape.bytes, ring.shape.descs, place.desc, place.pos, state.slot.into()];
+        for (to, from) in message.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&from.to_le_bytes());
+        }
+        let memory = &ring.memory;
+        connection.send(
+            &message,
+            &[
+                memory.bytes().as_fd(),
+                memory.descs().as_fd(),
+                memory.control.memory().as_fd(),
+                state.cursor.memory().as_fd(),
+            ],
+        )?;
+    }
+    Ok(std::mem::take(&mut joined.slots))
+}
+
+/// Slots that are left again unless taken over.
+struct Joined<'a> {
+    rings: &'a [Offer],
+    slots: Vec<u8>,
+}
+
+impl Drop for Joined<'_> {
+    fn drop(&mut self) {
+        for (ring, slot) in self.rings.iter().zip(&self.slots) {
+            ring.hub.leave(*slot);
+        }
+    }
+}
+
+/// Why attaching failed.
+#[derive(Debug)]
+pub enum AttachError {
+    /// No engine there, or no way to it.
+    Unreachable(io::Error),
+    /// The engine said no; its own words.
+    Refused(String),
+    /// What came was not what the protocol says.
+    Protocol(&'static str),
+    /// The memory could not be mapped.
+    Memory(io::Error),
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                write!(f, "permission denied on the engine's socket; run as its owner or a member of its group")
+            }
+            Self::Unreachable(e) => write!(f, "no engine answers there: {e}"),
+            Self::Refused(why) => write!(f, "the engine refused: {why}"),
+            Self::Protocol(what) => write!(f, "the engine's answer is not understood: {what}"),
+            Self::Memory(e) => write!(f, "the shared ring cannot be mapped: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for AttachError {}
+
+impl From<JoinError> for AttachError {
+    fn from(e: JoinError) -> Self {
+        Self::Refused(e.to_string())
+    }
+}
+
+/// Attaches to the engine that listens at `path`: one [`Listener`] per queue.
+///
+/// # Errors
+/// [`AttachError`].
+pub fn attach(path: &Path, mode: Mode, name: &str) -> Result<Vec<Listener>, AttachError> {
+    let connection = Connection::connect(path).map_err(AttachError::Unreachable)?;
+    connection.set_timeout(2 * GREETING_TIMEOUT).map_err(AttachError::Unreachable)?;
+    let mut hello = [0; HELLO];
+    hello[0..8].copy_from_slice(&MAGIC.to_le_bytes());
+    hello[8..16].copy_from_slice(&VERSION.to_le_bytes());
+    hello[16..24].copy_from_slice(&u64::from(mode == Mode::Gate).to_le_bytes());
+    let text = name.as_bytes();
+    let len = text.len().min(NAME);
+    hello[24..24 + len].copy_from_slice(&text[..len]);
+    connection.send(&hello, &[]).map_err(AttachError::Unreachable)?;
+
+    let mut message = [0; WELCOME];
+    let (n, _) = connection.receive(&mut message).map_err(AttachError::Unreachable)?;
+    if n != WELCOME || word(&message, 0) != MAGIC {
+        return Err(AttachError::Protocol("the welcome has another form"));
+    }
+    let refusal: Vec<u8> = message[24..].iter().copied().take_while(|b| *b != 0).collect();
+    if !refusal.is_empty() {
+        return Err(AttachError::Refused(String::from_utf8_lossy(&refusal).into_owned()));
+    }
+    let rings = word(&message, 16);
+    if rings == 0 || rings > RINGS_MAX {
+        return Err(AttachError::Protocol("an impossible number of rings"));
+    }
+    let connection = Arc::new(connection);
+    (0..rings).map(|_| receive_ring(&connection, mode)).collect()
+}
+
+fn receive_ring(connection: &Arc<Connection>, mode: Mode) -> Result<Listener, AttachError> {
+    let mut message = [0; RING];
+    let (n, fds) = connection.receive(&mut message).map_err(AttachError::Unreachable)?;
+    let [bytes, descs, control, cursor] =
+        <[_; 4]>::try_from(fds).map_err(|_| AttachError::Protocol("a ring without its four descriptors"))?;
+    if n != RING {
+        return Err(AttachError::Protocol("a ring of another form"));
+    }
+    let control = SharedMemory::attach_read_only(control, PAGE, false).map_err(AttachError::Memory)?;
+    let (control, shape) = ControlPage::attach(control).map_err(AttachError::Protocol)?;
+    if (shape.bytes, shape.descs) != (word(&message, 0), word(&message, 8)) {
+        return Err(AttachError::Protocol("a ring of two sizes"));
+    }
+    let bytes = SharedMemory::attach_read_only(bytes, shape.bytes as usize, true).map_err(AttachError::Memory)?;
+    let descs =
+        SharedMemory::attach_read_only(descs, shape.descs as usize * DESC_BYTES, true).map_err(AttachError::Memory)?;
+    let cursor = SharedMemory::attach_read_write(cursor, PAGE).map_err(AttachError::Memory)?;
+    let memory = Arc::new(RingMemory::attached(bytes, descs, control, &shape));
+    let place = (mode == Mode::Gate).then(|| Place { desc: word(&message, 16), pos: word(&message, 24) });
+    let cursor = Arc::new(CursorPage::attach(cursor));
+    Ok(Listener::new(memory, cursor, shape, mode, place, Stay::Connection(Arc::clone(connection))))
+}
+
+fn welcome(rings: u64, refusal: &str) -> [u8; WELCOME] {
+    let mut message = [0; WELCOME];
+    for (to, from) in message.chunks_exact_mut(8).zip([MAGIC, VERSION, rings]) {
+        to.copy_from_slice(&from.to_le_bytes());
+    }
+    let text = refusal.as_bytes();
+    let len = text.len().min(WELCOME - 25);
+    message[24..24 + len].copy_from_slice(&text[..len]);
+    message
+}
+
+fn word(message: &[u8], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&message[at..at + 8]);
+    u64::from_le_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(uid: u32, gid: u32, groups: &[u32]) -> Peer {
+        Peer { pid: 1, uid, gid, groups: groups.to_vec() }
+    }
+
+    #[test]
+    fn strangers_are_refused_and_members_may_listen_but_not_gate() {
+        let policy = Policy { uid: Some(7), gid: Some(70), gates: false };
+        assert!(policy.refusal(&peer(0, 0, &[]), Mode::Gate, 1000).is_none());
+        assert!(policy.refusal(&peer(1000, 1, &[]), Mode::Gate, 1000).is_none());
+        assert!(policy.refusal(&peer(8, 8, &[9]), Mode::Lossy, 1000).is_some());
+        for member in [peer(7, 1, &[]), peer(8, 70, &[]), peer(8, 1, &[3, 70])] {
+            assert!(policy.refusal(&member, Mode::Lossy, 1000).is_none());
+            assert!(policy.refusal(&member, Mode::Gate, 1000).unwrap().contains("gate"));
+        }
+    }
+}

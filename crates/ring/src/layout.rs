@@ -1,0 +1,288 @@
+//! What lies where in the control page and the cursor page; `include/netgrain_listen.h` says the same in C.
+//!
+//! Control page (written by the writer only, read-only elsewhere), 8-byte little-endian words:
+//! ```text
+//!    0 magic   8 version  16 bytes_len  24 descs  32 link_type  40 snaplen  48 queue
+//!   64 head   72 controls_before  80 ended  88 controls_after
+//!  128 claimed_desc  136 claimed_pos
+//!  192 offered  200 stored  208 stored_bytes  216 filtered  224 duplicate
+//!  256 lost[32]  512 notes[32]  1024 name (64 bytes, UTF-8, zero-padded)
+//! ```
+//! Cursor page (one per listener, written by it and never trusted by the writer):
+//! ```text
+//!    0 released_desc   8 released_pos   16 seen   24 missed   64 expired (set by the writer, a courtesy)
+//! ```
+
+use crate::atomic::AtomicU64;
+use crate::protocol::Positions;
+use base::Tally;
+use std::sync::atomic::Ordering;
+use sys::memory::SharedMemory;
+
+/// "NGRING1\0" in little-endian order.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"NGRING1\0");
+/// Version of this layout and of the attach protocol.
+pub const VERSION: u64 = 1;
+/// Bytes of a control or cursor page.
+pub const PAGE: usize = 4096;
+/// Bytes for a name.
+pub const NAME: usize = 64;
+
+mod at {
+    pub const MAGIC: usize = 0;
+    pub const VERSION: usize = 8;
+    pub const BYTES_LEN: usize = 16;
+    pub const DESCS: usize = 24;
+    pub const LINK_TYPE: usize = 32;
+    pub const SNAPLEN: usize = 40;
+    pub const QUEUE: usize = 48;
+    pub const HEAD: usize = 64;
+    pub const CONTROLS_BEFORE: usize = 72;
+    pub const ENDED: usize = 80;
+    pub const CONTROLS_AFTER: usize = 88;
+    pub const CLAIMED_DESC: usize = 128;
+    pub const CLAIMED_POS: usize = 136;
+    pub const OFFERED: usize = 192;
+    pub const STORED: usize = 200;
+    pub const STORED_BYTES: usize = 208;
+    pub const FILTERED: usize = 216;
+    pub const DUPLICATE: usize = 224;
+    pub const LOST: usize = 256;
+    pub const NOTES: usize = 512;
+    pub const NAME: usize = 1024;
+    pub const RELEASED_DESC: usize = 0;
+    pub const RELEASED_POS: usize = 8;
+    pub const SEEN: usize = 16;
+    pub const MISSED: usize = 24;
+    pub const EXPIRED: usize = 64;
+}
+
+/// What a ring is, for those who attach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of packet memory; a power of two.
+    pub bytes: u64,
+    /// Descriptors; a power of two.
+    pub descs: u64,
+    /// Link type as in pcap.
+    pub link_type: u32,
+    /// Most bytes stored of one packet.
+    pub snaplen: u32,
+    /// Queue number.
+    pub queue: u16,
+    /// Interface, file or simulation.
+    pub name: String,
+}
+
+/// The control page.
+#[derive(Debug)]
+pub struct ControlPage(SharedMemory);
+
+impl ControlPage {
+    /// A new page, not yet sealed.
+    pub fn create(shape: &Shape) -> std::io::Result<Self> {
+        let page = Self(SharedMemory::create("netgrain-control", PAGE, false)?);
+        page.set(at::VERSION, VERSION);
+        page.set(at::BYTES_LEN, shape.bytes);
+        page.set(at::DESCS, shape.descs);
+        page.set(at::LINK_TYPE, shape.link_type.into());
+        page.set(at::SNAPLEN, shape.snaplen.into());
+        page.set(at::QUEUE, shape.queue.into());
+        let mut name = [0; NAME];
+        let text = shape.name.as_bytes();
+        let len = text.len().min(NAME);
+        name[..len].copy_from_slice(&text[..len]);
+        for (i, word) in name.chunks_exact(8).enumerate() {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(word);
+            page.set(at::NAME + 8 * i, u64::from_le_bytes(bytes));
+        }
+        page.set(at::MAGIC, MAGIC);
+        Ok(page)
+    }
+
+    /// Takes an attached page and reads its shape, refusing one that contradicts itself.
+    pub fn attach(memory: SharedMemory) -> Result<(Self, Shape), &'static str> {
+        let page = Self(memory);
+        if page.get(at::MAGIC) != MAGIC {
+            return Err("not a netgrain ring");
+        }
+        if page.get(at::VERSION) != VERSION {
+            return Err("a ring of another version of netgrain");
+        }
+        let mut name = Vec::with_capacity(NAME);
+        for i in 0..NAME / 8 {
+            name.extend_from_slice(&page.get(at::NAME + 8 * i).to_le_bytes());
+        }
+        name.truncate(name.iter().position(|b| *b == 0).unwrap_or(NAME));
+        let shape = Shape {
+            bytes: page.get(at::BYTES_LEN),
+            descs: page.get(at::DESCS),
+            link_type: page.get(at::LINK_TYPE) as u32,
+            snaplen: page.get(at::SNAPLEN) as u32,
+            queue: page.get(at::QUEUE) as u16,
+            name: String::from_utf8_lossy(&name).into_owned(),
+        };
+        let sound = |n: u64| n.is_power_of_two() && (4096..=1 << 40).contains(&n);
+        if sound(shape.bytes) && sound(shape.descs) { Ok((page, shape)) } else { Err("a ring of impossible size") }
+    }
+
+    #[cfg(not(loom))]
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        word(&self.0, offset)
+    }
+
+    #[cfg(loom)]
+    fn word(&self, _: usize) -> &AtomicU64 {
+        unreachable!("loom explores the protocol on words of its own")
+    }
+
+    fn get(&self, offset: usize) -> u64 {
+        self.word(offset).load(Ordering::Relaxed)
+    }
+
+    fn set(&self, offset: usize, value: u64) {
+        self.word(offset).store(value, Ordering::Relaxed);
+    }
+
+    /// Where writer and readers meet.
+    #[inline]
+    pub fn positions(&self) -> Positions<'_> {
+        Positions {
+            head: self.word(at::HEAD),
+            controls_before: self.word(at::CONTROLS_BEFORE),
+            controls_after: self.word(at::CONTROLS_AFTER),
+            claimed_desc: self.word(at::CLAIMED_DESC),
+            claimed_pos: self.word(at::CLAIMED_POS),
+        }
+    }
+
+    /// The counters as the writer last published them.
+    pub fn tally(&self) -> Tally {
+        let mut t = Tally {
+            offered: self.get(at::OFFERED),
+            stored: self.get(at::STORED),
+            stored_bytes: self.get(at::STORED_BYTES),
+            filtered: self.get(at::FILTERED),
+            duplicate: self.get(at::DUPLICATE),
+            ..Tally::default()
+        };
+        for (i, n) in t.lost.iter_mut().enumerate() {
+            *n = self.get(at::LOST + 8 * i);
+        }
+        for (i, n) in t.notes.iter_mut().enumerate() {
+            *n = self.get(at::NOTES + 8 * i);
+        }
+        t
+    }
+
+    /// Publishes the terms that change with every batch.
+    #[inline]
+    pub fn set_flow(&self, t: &Tally) {
+        self.set(at::OFFERED, t.offered);
+        self.set(at::STORED, t.stored);
+        self.set(at::STORED_BYTES, t.stored_bytes);
+        self.set(at::FILTERED, t.filtered);
+        self.set(at::DUPLICATE, t.duplicate);
+    }
+
+    /// Publishes losses and notes.
+    pub fn set_losses(&self, t: &Tally) {
+        for (i, n) in t.lost.iter().enumerate() {
+            self.set(at::LOST + 8 * i, *n);
+        }
+        for (i, n) in t.notes.iter().enumerate() {
+            self.set(at::NOTES + 8 * i, *n);
+        }
+    }
+
+    /// Whether the writer has finished; nothing is published after that.
+    pub fn ended(&self) -> bool {
+        self.word(at::ENDED).load(Ordering::Acquire) != 0
+    }
+
+    /// Writer: nothing follows.
+    pub fn set_ended(&self) {
+        self.word(at::ENDED).store(1, Ordering::Release);
+    }
+
+    /// The memory, for sealing and handing over.
+    pub fn memory(&self) -> &SharedMemory {
+        &self.0
+    }
+}
+
+/// A listener's cursor page.
+#[derive(Debug)]
+pub struct CursorPage(SharedMemory);
+
+impl CursorPage {
+    /// A new page at this place.
+    pub fn create(desc: u64, pos: u64) -> std::io::Result<Self> {
+        let page = Self(SharedMemory::create("netgrain-cursor", PAGE, false)?);
+        page.release(desc, pos);
+        Ok(page)
+    }
+
+    /// Takes an attached page.
+    pub fn attach(memory: SharedMemory) -> Self {
+        Self(memory)
+    }
+
+    #[cfg(not(loom))]
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        word(&self.0, offset)
+    }
+
+    #[cfg(loom)]
+    fn word(&self, _: usize) -> &AtomicU64 {
+        unreachable!("loom explores the protocol on words of its own")
+    }
+
+    /// What the listener says it has released: (descriptor index, stream position). Anything at all may stand here.
+    pub fn released(&self) -> (u64, u64) {
+        let pos = self.word(at::RELEASED_POS).load(Ordering::Acquire);
+        (self.word(at::RELEASED_DESC).load(Ordering::Acquire), pos)
+    }
+
+    /// Listener: everything below may be overwritten.
+    pub fn release(&self, desc: u64, pos: u64) {
+        self.word(at::RELEASED_DESC).store(desc, Ordering::Release);
+        self.word(at::RELEASED_POS).store(pos, Ordering::Release);
+    }
+
+    /// Packets that the listener says it has seen and missed; for display only.
+    pub fn reported(&self) -> (u64, u64) {
+        (self.word(at::SEEN).load(Ordering::Relaxed), self.word(at::MISSED).load(Ordering::Relaxed))
+    }
+
+    /// Listener: for display by the engine.
+    pub fn report(&self, seen: u64, missed: u64) {
+        self.word(at::SEEN).store(seen, Ordering::Relaxed);
+        self.word(at::MISSED).store(missed, Ordering::Relaxed);
+    }
+
+    /// Whether the writer has stopped waiting for this gate.
+    pub fn expired(&self) -> bool {
+        self.word(at::EXPIRED).load(Ordering::Acquire) != 0
+    }
+
+    /// Writer: this gate is no longer waited for.
+    pub fn set_expired(&self) {
+        self.word(at::EXPIRED).store(1, Ordering::Release);
+    }
+
+    /// The memory, for handing over.
+    pub fn memory(&self) -> &SharedMemory {
+        &self.0
+    }
+}
+
+#[cfg(not(loom))]
+fn word(memory: &SharedMemory, offset: usize) -> &AtomicU64 {
+    assert!(offset.is_multiple_of(8) && offset + 8 <= memory.len());
+    // SAFETY: the offset is aligned and inside the mapping, which lives as long as `memory`; all sides use atomics.
+    unsafe { &*memory.base().add(offset).cast::<AtomicU64>() }
+}
+
+const _: () = assert!(at::LOST + 8 * base::Cause::COUNT <= at::NOTES && at::NOTES + 8 * base::Note::COUNT <= at::NAME);

@@ -1,0 +1,229 @@
+//! A listener in any process: copies descriptors, looks at payloads when it wants to, and can hurt nobody.
+//!
+//! A lossy listener that was lapped jumps forward and knows exactly how many packets it missed, because head and control
+//! count are published together: packets = descriptors - controls. A gate is not lapped unless the writer has expired it.
+
+use crate::desc::{Desc, FILE_HEADER, RECORD_HEADER};
+use crate::hub::{Hub, JoinError, ListenerState, Mode, Place};
+use crate::layout::{CursorPage, Shape};
+use crate::memory::RingMemory;
+use crate::protocol;
+use std::sync::Arc;
+
+/// How many packets went which way, for one listener.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// Packets published since the listener joined.
+    pub published: u64,
+    /// Packets it has been given.
+    pub seen: u64,
+    /// Packets overwritten before it came to them.
+    pub missed: u64,
+    /// Packets waiting for it.
+    pub waiting: u64,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Listener {
+    memory: Arc<RingMemory>,
+    cursor: Arc<CursorPage>,
+    shape: Shape,
+    mode: Mode,
+    next: u64,
+    start: u64,
+    start_controls: u64,
+    /// Descriptors given out so far, and how many of them were controls.
+    seen_descs: u64,
+    seen_controls: u64,
+    /// Stream position after the last packet given out.
+    end: u64,
+    /// Whoever keeps the listener in: a slot of this process, or a connection.
+    stay: Stay,
+}
+
+#[derive(Debug)]
+pub(crate) enum Stay {
+    Slot(Arc<Hub>, u8),
+    Connection(Arc<sys::unix::Connection>),
+}
+
+impl Listener {
+    /// Joins in the writer's own process.
+    ///
+    /// # Errors
+    /// [`JoinError`].
+    pub fn join(
+        memory: &Arc<RingMemory>,
+        hub: &Arc<Hub>,
+        shape: Shape,
+        name: &str,
+        mode: Mode,
+    ) -> Result<Self, JoinError> {
+        let (state, place) = hub.join(name, mode, false)?;
+        let ListenerState { slot, cursor, .. } = state;
+        Ok(Self::new(Arc::clone(memory), cursor, shape, mode, place, Stay::Slot(Arc::clone(hub), slot)))
+    }
+
+    pub(crate) fn new(
+        memory: Arc<RingMemory>,
+        cursor: Arc<CursorPage>,
+        shape: Shape,
+        mode: Mode,
+        place: Option<Place>,
+        stay: Stay,
+    ) -> Self {
+        let (head, controls) = settled(&memory);
+        let mut listener = Self {
+            memory,
+            cursor,
+            shape,
+            mode,
+            next: head,
+            start: head,
+            start_controls: controls,
+            seen_descs: 0,
+            seen_controls: 0,
+            end: 0,
+            stay,
+        };
+        // A gate begins where the writer put it, which may be before the head by now; what lies between was published
+        // after it joined, and the controls among it are found by reading.
+        if let Some(place) = place.filter(|p| p.desc <= head) {
+            listener.next = place.desc;
+            listener.start = place.desc;
+            let between = (place.desc..head).filter(|i| !protocol::load(listener.memory.slot(*i)).is_packet());
+            listener.start_controls = controls - between.count() as u64;
+            listener.end = place.pos;
+        }
+        listener
+    }
+
+    /// The ring's shape.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// How it reads.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Releases what was given before (which is what keeps a gate's writer going) and copies up to `most` descriptors
+    /// behind it. An empty result means that there is nothing now.
+    pub fn next(&mut self, most: usize, out: &mut Vec<Desc>) {
+        out.clear();
+        self.cursor.release(self.next, self.end);
+        let positions = self.memory.control.positions();
+        let head = positions.head();
+        let to = head.min(self.next.saturating_add(most as u64));
+        for index in self.next..to {
+            out.push(protocol::load(self.memory.slot(index)));
+        }
+        let oldest = positions.oldest_desc(self.memory.desc_capacity());
+        if oldest > self.next {
+            // Lapped: the copies below `oldest` are worthless. Leave the writer some way to go before it is here again.
+            out.clear();
+            let head = positions.head();
+            self.next = (oldest + self.memory.desc_capacity() / 4).min(head).max(self.next);
+            return;
+        }
+        self.next = to;
+        self.seen_descs += out.len() as u64;
+        self.seen_controls += out.iter().filter(|d| !d.is_packet()).count() as u64;
+        if let Some(last) = out.iter().rev().find(|d| d.is_packet()) {
+            self.end = last.end();
+        }
+    }
+
+    /// Tells the engine how this listener fares, for its tables; call now and then.
+    pub fn report(&self) {
+        let heard = self.heard();
+        self.cursor.report(heard.seen, heard.missed);
+    }
+
+    /// Copies a packet's bytes; `None` when they were overwritten meanwhile. Lengths are checked against the ring before
+    /// anything is read, whatever the descriptor says.
+    pub fn packet<'b>(&self, desc: &Desc, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
+        self.copy(desc.pos + RECORD_HEADER as u64, usize::from(desc.caplen), buffer)
+    }
+
+    /// Copies a packet's nanosecond-pcap record, header included, as it goes to disk.
+    pub fn record<'b>(&self, desc: &Desc, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
+        self.copy(desc.pos, RECORD_HEADER + usize::from(desc.caplen), buffer)
+    }
+
+    fn copy<'b>(&self, pos: u64, len: usize, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
+        buffer.resize(len, 0);
+        self.memory.copy_racy(pos, buffer);
+        let oldest = self.memory.control.positions().oldest_pos(self.memory.byte_capacity());
+        (oldest <= pos).then_some(buffer.as_slice())
+    }
+
+    /// What it has heard so far. Exact at the moment of the call, unless the writer publishes faster than two loads.
+    pub fn heard(&self) -> Heard {
+        let (head, controls) = settled(&self.memory);
+        let published = (head - self.start) - (controls - self.start_controls);
+        let seen = self.seen_descs - self.seen_controls;
+        // What lies between `next` and the head waits; controls among it are counted by looking.
+        let oldest = self.memory.control.positions().oldest_desc(self.memory.desc_capacity());
+        let from = self.next.max(oldest);
+        let waiting = (from..head).filter(|i| protocol::load(self.memory.slot(*i)).is_packet()).count() as u64;
+        Heard { published, seen, missed: published.saturating_sub(seen + waiting), waiting }
+    }
+
+    /// Descriptors between the listener and the head.
+    pub fn lag(&self) -> u64 {
+        self.memory.control.positions().head().saturating_sub(self.next)
+    }
+
+    /// Whether the writer has finished and everything that it published has been given out.
+    pub fn ended(&self) -> bool {
+        self.memory.control.ended() && self.lag() == 0
+    }
+
+    /// Whether the engine still lives (its socket is open), or this listener is in the engine's own process.
+    pub fn connected(&self) -> bool {
+        match &self.stay {
+            Stay::Slot(..) => true,
+            Stay::Connection(c) => {
+                use std::os::fd::AsFd;
+                // The engine never writes after the welcome, so a readable socket is a closed one.
+                sys::unix::wait_readable(&[c.as_fd()], std::time::Duration::ZERO).is_ok_and(|r| r.is_empty())
+            }
+        }
+    }
+
+    /// Whether this gate was given up by the writer.
+    pub fn expired(&self) -> bool {
+        self.cursor.expired()
+    }
+
+    /// The writer's counters.
+    pub fn tally(&self) -> base::Tally {
+        self.memory.control.tally()
+    }
+
+    /// The pcap file header of the stream.
+    pub fn file_header(&self) -> [u8; FILE_HEADER] {
+        crate::producer::file_header(self.shape.snaplen, self.shape.link_type)
+    }
+}
+
+/// Head and control count that belong together; the writer publishes them microseconds apart at the least.
+fn settled(memory: &RingMemory) -> (u64, u64) {
+    loop {
+        if let Some(pair) = memory.control.positions().head_and_controls() {
+            return pair;
+        }
+        std::hint::spin_loop();
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Stay::Slot(hub, slot) = &self.stay {
+            hub.leave(*slot);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The two memories behind a ring and the only places where they are touched.
+
+use crate::atomic::{AtomicU64, Ordering};
+use crate::desc::{DESC_BYTES, Desc};
+use crate::layout::{ControlPage, Shape};
+use sys::memory::SharedMemory;
+
+/// Packet bytes, descriptors and control page of one ring, mapped in this process.
+#[derive(Debug)]
+pub struct RingMemory {
+    bytes: SharedMemory,
+    descs: SharedMemory,
+    /// The control page.
+    pub control: ControlPage,
+    byte_mask: u64,
+    desc_mask: u64,
+}
+
+impl RingMemory {
+    /// New memories for this shape, sealed: after this nobody but this mapping can write them.
+    pub fn create(shape: &Shape) -> std::io::Result<Self> {
+        let bytes = SharedMemory::create("netgrain-bytes", shape.bytes as usize, true)?;
+        let descs = SharedMemory::create("netgrain-descriptors", shape.descs as usize * DESC_BYTES, true)?;
+        let control = ControlPage::create(shape)?;
+        for memory in [&bytes, &descs, control.memory()] {
+            memory.seal()?;
+        }
+        Ok(Self::new(bytes, descs, control, shape))
+    }
+
+    /// From memories of another process, already checked against `shape`.
+    pub fn attached(bytes: SharedMemory, descs: SharedMemory, control: ControlPage, shape: &Shape) -> Self {
+        Self::new(bytes, descs, control, shape)
+    }
+
+    fn new(bytes: SharedMemory, descs: SharedMemory, control: ControlPage, shape: &Shape) -> Self {
+        // Everything below relies on these: masks cut every index down to the memory that is really there.
+        assert_eq!(bytes.len() as u64, shape.bytes);
+        assert_eq!(descs.len() as u64, shape.descs * DESC_BYTES as u64);
+        assert!(shape.bytes.is_power_of_two() && shape.descs.is_power_of_two());
+        Self { bytes, descs, control, byte_mask: shape.bytes - 1, desc_mask: shape.descs - 1 }
+    }
+
+    /// Bytes of packet memory.
+    #[inline]
+    pub fn byte_capacity(&self) -> u64 {
+        self.byte_mask + 1
+    }
+
+    /// Descriptors.
+    #[inline]
+    pub fn desc_capacity(&self) -> u64 {
+        self.desc_mask + 1
+    }
+
+    /// The packet memory.
+    pub fn bytes(&self) -> &SharedMemory {
+        &self.bytes
+    }
+
+    /// The descriptor memory.
+    pub fn descs(&self) -> &SharedMemory {
+        &self.descs
+    }
+
+    /// Where stream position `pos` lies; at least [`RingMemory::byte_capacity`] bytes follow it, thanks to the mirror.
+    #[inline]
+    pub fn at(&self, pos: u64) -> *mut u8 {
+        // SAFETY: the masked offset is inside the first half of the mapping.
+        unsafe { self.bytes.base().add((pos & self.byte_mask) as usize) }
+    }
+
+    /// The slot of descriptor `index`.
+    #[inline]
+    pub fn slot(&self, index: u64) -> &[AtomicU64; 4] {
+        const { assert!(cfg!(loom) || size_of::<[AtomicU64; 4]>() == DESC_BYTES) };
+        // SAFETY: the masked offset is inside the mapping, aligned to 32 bytes, and all sides use atomics.
+        unsafe { &*self.descs.base().add((index & self.desc_mask) as usize * DESC_BYTES).cast::<[AtomicU64; 4]>() }
+    }
+
+    /// Descriptors `[from, to)` in place.
+    ///
+    /// # Safety
+    /// The caller holds them: they are published, and the writer waits for the caller before it overwrites them.
+    pub unsafe fn held_descs(&self, from: u64, to: u64) -> &[Desc] {
+        let len = to.wrapping_sub(from).min(self.desc_capacity()) as usize;
+        // SAFETY: the mirror makes the range contiguous; nobody writes it while it is held (the caller's promise); the
+        // writer's words are `Desc`'s own layout on a little-endian machine, which `lib.rs` demands.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self.slot(from)).cast::<Desc>(), len) }
+    }
+
+    /// Bytes `[pos, pos + len)` of the stream in place.
+    ///
+    /// # Safety
+    /// The caller holds them, as above; `len` is at most the capacity.
+    pub unsafe fn held_bytes(&self, pos: u64, len: usize) -> &[u8] {
+        assert!(len as u64 <= self.byte_capacity());
+        // SAFETY: as in `held_descs`.
+        unsafe { std::slice::from_raw_parts(self.at(pos), len) }
+    }
+
+    /// Copies bytes out of ground that the writer may be overwriting; they mean nothing until the claim has been looked at.
+    pub fn copy_racy(&self, pos: u64, out: &mut [u8]) {
+        assert!(out.len() as u64 <= self.byte_capacity());
+        let from = self.at(pos);
+        let mut i = 0;
+        // Up to the first aligned word, then words, then the rest: all atomic, so that the race is a defined one.
+        let head = from.align_offset(8).min(out.len());
+        while i < head {
+            out[i] = self.byte(from, i);
+            i += 1;
+        }
+        while i + 8 <= out.len() {
+            // SAFETY: `from + i` is aligned and inside the mapping (see `at`).
+            let word = unsafe { &*from.add(i).cast::<std::sync::atomic::AtomicU64>() };
+            out[i..i + 8].copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+            i += 8;
+        }
+        while i < out.len() {
+            out[i] = self.byte(from, i);
+            i += 1;
+        }
+    }
+
+    fn byte(&self, from: *mut u8, i: usize) -> u8 {
+        // SAFETY: `from + i` is inside the mapping (see `at`); the other side's writes are outside of Rust's model here
+        // only in so far as the copy is discarded when it raced.
+        unsafe { (*from.add(i).cast::<std::sync::atomic::AtomicU8>()).load(Ordering::Relaxed) }
+    }
+}

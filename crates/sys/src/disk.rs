@@ -1,0 +1,156 @@
+//! What the standard library does not offer of files: opening past the page cache, asking for its alignment
+//! (`statx(2)`, STATX_DIOALIGN), allocating ahead (`fallocate(2)`), renaming without replacing (`renameat2(2)`).
+
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Readable by owner and group only: packets are other people's letters.
+const MODE: u32 = 0o640;
+
+/// What direct writes to a file must be multiples of, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectAlign {
+    /// Of the address in memory.
+    pub memory: usize,
+    /// Of the offset in the file, and of the length.
+    pub offset: usize,
+}
+
+/// Creates a file that must not exist, for writing; `direct` bypasses the page cache.
+///
+/// # Errors
+/// `EEXIST`; `EINVAL` where the file system has no direct writes (no file is left behind then); what `open(2)` says.
+pub fn create_new(path: &Path, direct: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(MODE);
+    if direct {
+        options.custom_flags(libc::O_DIRECT);
+    }
+    let outcome = options.open(path);
+    if let Err(e) = &outcome
+        && direct
+        && e.raw_os_error() == Some(libc::EINVAL)
+    {
+        // Some kernels create the name before the file system refuses the flag.
+        let _ = std::fs::remove_file(path);
+    }
+    outcome
+}
+
+/// What direct writes to this file must be aligned to; `None` where the file system has none or does not tell.
+///
+/// # Errors
+/// What `statx(2)` says.
+pub fn direct_align(file: &File) -> io::Result<Option<DirectAlign>> {
+    // SAFETY: statx is a plain structure of integers, for which zero is a value.
+    let mut answer: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open, the path is an empty C string, and `answer` is only written to.
+    let rc = unsafe {
+        libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, &raw mut answer)
+    };
+    if rc != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let told = answer.stx_mask & libc::STATX_DIOALIGN != 0 && answer.stx_dio_offset_align != 0;
+    Ok(told.then_some(DirectAlign {
+        memory: answer.stx_dio_mem_align as usize,
+        offset: answer.stx_dio_offset_align as usize,
+    }))
+}
+
+/// Gives the file `len` bytes of room, and that size, now: direct writes inside it neither serialise nor fail for space.
+///
+/// # Errors
+/// `ENOSPC`; `EOPNOTSUPP` where the file system cannot.
+pub fn allocate(file: &File, len: u64) -> io::Result<()> {
+    let len = libc::off_t::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+    // SAFETY: an open descriptor and integers.
+    let rc = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len) };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Renames a file, never over an existing one.
+///
+/// # Errors
+/// `EEXIST` when `to` exists; what `rename(2)` says otherwise.
+pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    let (a, b) = (c_path(from)?, c_path(to)?);
+    // SAFETY: two C strings that live until the call returns.
+    let rc = unsafe { libc::renameat2(libc::AT_FDCWD, a.as_ptr(), libc::AT_FDCWD, b.as_ptr(), libc::RENAME_NOREPLACE) };
+    if rc == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    if !matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) {
+        return Err(error);
+    }
+    // The file system does not know the flag (NFS, some FUSE): a hard link refuses an existing name just as well.
+    std::fs::hard_link(from, to)?;
+    std::fs::remove_file(from)
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> std::path::PathBuf {
+        let dir = std::env::temp_dir().join(format!("netgrain-disk-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_rename_never_replaces() {
+        let dir = folder("rename");
+        let (a, b) = (dir.join("a"), dir.join("b"));
+        std::fs::write(&a, "new").unwrap();
+        std::fs::write(&b, "old").unwrap();
+        assert_eq!(rename_new(&a, &b).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(&b).unwrap(), b"old");
+        std::fs::remove_file(&b).unwrap();
+        rename_new(&a, &b).unwrap();
+        assert_eq!(std::fs::read(&b).unwrap(), b"new");
+        assert!(!a.exists());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn allocation_gives_room_and_size() {
+        let dir = folder("allocate");
+        let file = create_new(&dir.join("f"), false).unwrap();
+        match allocate(&file, 3 << 20) {
+            Ok(()) => assert_eq!(file.metadata().unwrap().len(), 3 << 20),
+            Err(e) => assert_eq!(e.raw_os_error(), Some(libc::EOPNOTSUPP)),
+        }
+        assert_eq!(allocate(&file, u64::MAX).unwrap_err().raw_os_error(), Some(libc::EFBIG));
+        assert_eq!(create_new(&dir.join("f"), false).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn the_alignment_is_a_power_of_two_where_it_is_told() {
+        let dir = folder("align");
+        match create_new(&dir.join("f"), true) {
+            Ok(file) => {
+                if let Some(a) = direct_align(&file).unwrap() {
+                    assert!(a.memory.is_power_of_two() && a.offset.is_power_of_two(), "{a:?}");
+                }
+            }
+            Err(e) => {
+                assert_eq!(e.raw_os_error(), Some(libc::EINVAL));
+                assert!(!dir.join("f").exists());
+            }
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

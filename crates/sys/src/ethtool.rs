@@ -1,0 +1,142 @@
+//! The few requests of `SIOCETHTOOL` that we need (`include/uapi/linux/ethtool.h`): offloads that change what a capture
+//! sees, and the name of the driver. The ports are those of the calling thread's network namespace.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// Work that a port takes over from the host, and that makes captured frames differ from those on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offload {
+    /// Checksums of frames sent are filled in by the port, so that a capture on the host sees them unfinished.
+    TxChecksum,
+    /// TCP segments are cut by the port.
+    Tso,
+    /// Segments are cut as late as possible by the kernel.
+    Gso,
+    /// Received segments are merged by the kernel.
+    Gro,
+    /// Received segments are merged by the card.
+    Lro,
+}
+
+/// `ETH_FLAG_LRO`.
+const FLAG_LRO: u32 = 1 << 15;
+const GET_DRIVER: u32 = 0x03;
+const GET_FLAGS: u32 = 0x25;
+const SET_FLAGS: u32 = 0x26;
+
+impl Offload {
+    /// The commands that read and write it.
+    const fn commands(self) -> (u32, u32) {
+        match self {
+            Self::TxChecksum => (0x16, 0x17),
+            Self::Tso => (0x1e, 0x1f),
+            Self::Gso => (0x23, 0x24),
+            Self::Gro => (0x2b, 0x2c),
+            Self::Lro => (GET_FLAGS, SET_FLAGS),
+        }
+    }
+
+    /// Whether it is on for the port `name`.
+    ///
+    /// # Errors
+    /// `ENODEV` when there is no such port, `EOPNOTSUPP` when it knows nothing of this offload.
+    pub fn is_on(self, name: &str) -> io::Result<bool> {
+        let value = command_value(name, self.commands().0, 0)?;
+        Ok(if self == Self::Lro { value & FLAG_LRO != 0 } else { value != 0 })
+    }
+
+    /// Switches it.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_ADMIN`, `ENODEV`, `EOPNOTSUPP`.
+    pub fn set(self, name: &str, on: bool) -> io::Result<()> {
+        let value = match self {
+            Self::Lro => {
+                let others = command_value(name, GET_FLAGS, 0)? & !FLAG_LRO;
+                others | if on { FLAG_LRO } else { 0 }
+            }
+            _ => u32::from(on),
+        };
+        command_value(name, self.commands().1, value).map(drop)
+    }
+}
+
+/// The driver of the port `name`: `veth`, `ixgbe`, `virtio_net`.
+///
+/// # Errors
+/// `ENODEV` when there is no such port, `EOPNOTSUPP` when it has no driver to speak of (loopback).
+pub fn driver(name: &str) -> io::Result<String> {
+    /// `struct ethtool_drvinfo`: command, then the driver's name in 32 bytes, then more that we do not read.
+    #[repr(C)]
+    struct Info {
+        command: u32,
+        driver: [u8; 32],
+        rest: [u8; 160],
+    }
+    let mut info = Info { command: GET_DRIVER, driver: [0; 32], rest: [0; 160] };
+    // SAFETY: the structure is 196 bytes long, as `ETHTOOL_GDRVINFO` writes.
+    unsafe { request(name, libc::SIOCETHTOOL, (&raw mut info).cast())? };
+    let end = info.driver.iter().position(|b| *b == 0).unwrap_or(info.driver.len());
+    Ok(String::from_utf8_lossy(&info.driver[..end]).into_owned())
+}
+
+/// Whether the card of port `name` was told (by `hwstamp_ctl`, `ptp4l`) to stamp every received frame.
+///
+/// A card that stamps only some frames counts as "no": two clocks in one stream of stamps would be worse than one.
+pub fn stamps_all_received(name: &str) -> bool {
+    const FILTER_ALL: i32 = 1;
+    const SIOCGHWTSTAMP: libc::c_ulong = 0x89b1;
+    /// `struct hwtstamp_config`.
+    #[repr(C)]
+    struct Config {
+        flags: i32,
+        tx_type: i32,
+        rx_filter: i32,
+    }
+    let mut config = Config { flags: 0, tx_type: 0, rx_filter: 0 };
+    // SAFETY: the structure is the one that this request writes.
+    let answer = unsafe { request(name, SIOCGHWTSTAMP, (&raw mut config).cast()) };
+    answer.is_ok() && config.rx_filter == FILTER_ALL
+}
+
+fn command_value(name: &str, command: u32, data: u32) -> io::Result<u32> {
+    /// `struct ethtool_value`.
+    #[repr(C)]
+    struct Value {
+        command: u32,
+        data: u32,
+    }
+    let mut value = Value { command, data };
+    // SAFETY: all commands that come here read and write a `struct ethtool_value`.
+    unsafe { request(name, libc::SIOCETHTOOL, (&raw mut value).cast())? };
+    Ok(value.data)
+}
+
+/// One ioctl on the port `name`.
+///
+/// # Safety
+/// `data` points to the structure that `code` reads and writes.
+unsafe fn request(name: &str, code: libc::c_ulong, data: *mut libc::c_char) -> io::Result<()> {
+    // SAFETY: no memory is passed.
+    let raw = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if raw < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+    let socket = unsafe { OwnedFd::from_raw_fd(raw) };
+    // SAFETY: `ifreq` is plain data for which all zeros is valid.
+    let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.len() >= ifreq.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in ifreq.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    ifreq.ifr_ifru.ifru_data = data;
+    // SAFETY: `ifreq` outlives the call and its data pointer is what the caller promises.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), code as _, &raw mut ifreq) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

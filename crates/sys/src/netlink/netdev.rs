@@ -1,0 +1,67 @@
+//! The generic netlink family `netdev` (`include/uapi/linux/netdev.h`, kernel 6.3): what a driver can do with XDP.
+//!
+//! A kernel without the family answers `ENOENT`; the caller then knows nothing, which is not the same as "no XDP".
+
+use super::message::{Message, attributes, half, long, number};
+use super::{Netlink, change_flags};
+use std::io;
+
+/// Bits of [`XdpFeatures::bits`].
+pub mod feature {
+    /// Native XDP: drop, pass, transmit.
+    pub const BASIC: u64 = 1 << 0;
+    /// The program may redirect, which AF_XDP needs.
+    pub const REDIRECT: u64 = 1 << 1;
+    /// AF_XDP without a copy in the kernel.
+    pub const XSK_ZEROCOPY: u64 = 1 << 3;
+    /// Frames in several buffers on receive (jumbo frames).
+    pub const RX_SG: u64 = 1 << 5;
+}
+
+/// What the driver of a port can do with XDP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct XdpFeatures {
+    /// [`feature`] bits; zero means that only generic XDP works.
+    pub bits: u64,
+    /// Buffers that one frame may span in zero-copy mode.
+    pub zero_copy_max_segments: u32,
+}
+
+const CTRL_COMMAND_GET_FAMILY: u8 = 3;
+const CTRL_FAMILY_ID: u16 = 1;
+const CTRL_FAMILY_NAME: u16 = 2;
+const NETDEV_COMMAND_DEV_GET: u8 = 1;
+const NETDEV_IFINDEX: u16 = 1;
+const NETDEV_XDP_FEATURES: u16 = 3;
+const NETDEV_XDP_ZC_MAX_SEGS: u16 = 4;
+/// `struct genlmsghdr`: command, version, two reserved bytes.
+const GENERIC_HEADER: usize = 4;
+
+/// What the driver of the port numbered `link` can do with XDP.
+///
+/// # Errors
+/// `ENOENT` on kernels before 6.3, `ENODEV` when there is no such port.
+pub fn xdp_features(link: u32) -> io::Result<XdpFeatures> {
+    let mut socket = Netlink::open(libc::NETLINK_GENERIC)?;
+    let mut family = None;
+    let ask = Message::new(libc::GENL_ID_CTRL as u16, change_flags(), &[CTRL_COMMAND_GET_FAMILY, 1, 0, 0]);
+    socket.ask(ask.text(CTRL_FAMILY_NAME, "netdev"), |answer| {
+        family = attributes(answer.body.get(GENERIC_HEADER..).unwrap_or(&[]))
+            .find(|a| a.0 == CTRL_FAMILY_ID)
+            .and_then(|a| half(a.1, 0));
+    })?;
+    let family = family.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?;
+
+    let mut features = XdpFeatures::default();
+    let ask = Message::new(family, change_flags(), &[NETDEV_COMMAND_DEV_GET, 1, 0, 0]);
+    socket.ask(ask.number(NETDEV_IFINDEX, link), |answer| {
+        for (kind, payload) in attributes(answer.body.get(GENERIC_HEADER..).unwrap_or(&[])) {
+            match kind {
+                NETDEV_XDP_FEATURES => features.bits = long(payload, 0).unwrap_or(0),
+                NETDEV_XDP_ZC_MAX_SEGS => features.zero_copy_max_segments = number(payload, 0).unwrap_or(0),
+                _ => (),
+            }
+        }
+    })?;
+    Ok(features)
+}

@@ -1,0 +1,235 @@
+//! The receiving half: chunks go out through the fill ring and come back, filled, through the receive ring.
+
+use super::ring::{Consumer, Desc, Kind, Producer};
+use super::{
+    Area, BusyPoll, CONTINUED, CopyMode, Statistics, Step, StepError, bind, bind_flags, is_zero_copy, pending_error,
+    register, set_busy_poll, socket, statistics,
+};
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a receiver needs to know.
+#[derive(Clone, Debug)]
+pub struct ReceiveWish {
+    /// The interface.
+    pub ifindex: u32,
+    /// Its queue.
+    pub queue: u32,
+    /// Bytes of one chunk: 2048 or 4096.
+    pub chunk: u32,
+    /// The chunks of the area that are this receiver's.
+    pub chunks: Range<u32>,
+    /// Entries of the receive ring, a power of two.
+    pub receive_ring: u32,
+    /// Entries of the fill ring, a power of two that holds all the chunks.
+    pub fill_ring: u32,
+    /// Copying or not. A receiver that shares memory has the mode of the one that registered it.
+    pub mode: CopyMode,
+    /// Whether frames may span several chunks.
+    pub multi_buffer: bool,
+    /// Busy polling, if wanted.
+    pub busy_poll: Option<BusyPoll>,
+}
+
+/// One filled chunk.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
+    /// What the kernel wrote.
+    pub bytes: &'a [u8],
+    /// The frame goes on in the next piece.
+    pub more: bool,
+}
+
+/// A socket that receives. It takes nothing until an XDP program sends frames to it.
+pub struct Receiver {
+    receive: Consumer<Desc>,
+    fill: Producer<u64>,
+    /// The kernel wants one; nothing comes through it, because nothing is sent.
+    _completion: Consumer<u64>,
+    fd: OwnedFd,
+    area: Arc<Area>,
+    chunk: u32,
+    zero_copy: bool,
+    busy_poll: bool,
+    invalid: u64,
+}
+
+/// Chunks are given back after so many frames, so that a large budget does not starve the kernel.
+const BATCH: u32 = 64;
+
+/// So far ahead is the processor told of frames that it will need.
+const PREFETCH: u32 = 4;
+
+impl Receiver {
+    /// Opens, registers (or shares the memory of `share`), fills and binds.
+    ///
+    /// # Errors
+    /// [`StepError`] says which step the kernel refused: `EPERM` for the socket asks for CAP_NET_RAW, `EBUSY` on bind
+    /// means that another socket has the queue, `EINVAL` that there is no such queue, `ENOBUFS` on registration that
+    /// RLIMIT_MEMLOCK is too small and CAP_IPC_LOCK is missing.
+    ///
+    /// # Panics
+    /// When the chunks do not lie in the area or do not fit the fill ring.
+    pub fn open(wish: &ReceiveWish, area: Arc<Area>, share: Option<&Self>) -> Result<Self, StepError> {
+        assert!(wish.chunks.end as usize * wish.chunk as usize <= area.len(), "the chunks lie in the area");
+        assert!(wish.chunks.len() <= wish.fill_ring as usize, "the fill ring holds all chunks");
+        assert!(share.is_none_or(|other| Arc::ptr_eq(&other.area, &area)), "sharing means the same area");
+        let fd = socket().step("open an AF_XDP socket")?;
+        if share.is_none() {
+            register(&fd, &area, wish.chunk).step("register packet memory")?;
+        }
+        let mut fill = Producer::open(&fd, Kind::Fill, wish.fill_ring)?;
+        let completion = Consumer::open(&fd, Kind::Completion, 64)?;
+        let receive = Consumer::open(&fd, Kind::Receive, wish.receive_ring)?;
+        for chunk in wish.chunks.clone() {
+            fill.write(u64::from(chunk) * u64::from(wish.chunk));
+        }
+        fill.submit();
+        if let Some(busy_poll) = wish.busy_poll {
+            set_busy_poll(&fd, busy_poll).step("ask for busy polling")?;
+        }
+        let flags = bind_flags(wish.mode, wish.multi_buffer);
+        bind(&fd, wish.ifindex, wish.queue, flags, share.map(|other| &other.fd)).step("bind to the queue")?;
+        let zero_copy = is_zero_copy(&fd).step("ask for the copy mode")?;
+        let (chunk, busy_poll) = (wish.chunk, wish.busy_poll.is_some());
+        Ok(Self { receive, fill, _completion: completion, fd, area, chunk, zero_copy, busy_poll, invalid: 0 })
+    }
+
+    /// Hands over the pieces of up to `budget` frames in the order of arrival, and gives their chunks back to the
+    /// kernel. Answers how many frames were finished. Never sleeps.
+    pub fn take(&mut self, budget: usize, mut each: impl FnMut(Piece<'_>)) -> usize {
+        let mut frames = 0;
+        while frames < budget {
+            let wanted = (budget - frames).min(BATCH as usize) as u32;
+            let ready = self.receive.ready(wanted);
+            if ready == 0 {
+                break;
+            }
+            for ahead in 0..ready.min(PREFETCH) {
+                self.prefetch(self.receive.peek(ahead));
+            }
+            for ahead in 0..ready {
+                if ahead + PREFETCH < ready {
+                    self.prefetch(self.receive.peek(ahead + PREFETCH));
+                }
+                let desc = self.receive.peek(ahead);
+                let more = desc.options & CONTINUED != 0;
+                frames += usize::from(!more);
+                if let Some(bytes) = self.bytes(desc) {
+                    each(Piece { bytes, more });
+                    let chunk = desc.addr & !u64::from(self.chunk - 1);
+                    self.fill.write(chunk);
+                } else {
+                    self.invalid += 1;
+                }
+            }
+            self.fill.submit();
+            self.receive.advance(ready);
+            self.receive.release();
+        }
+        frames
+    }
+
+    /// Waits until there is something to take, or the time is over, or a signal came. Also wakes the driver when it
+    /// sleeps for want of chunks.
+    ///
+    /// # Errors
+    /// The kernel's, except for the signal.
+    pub fn wait(&self, time: Duration) -> io::Result<()> {
+        let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let time = libc::timespec {
+            tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: libc::c_long::from(time.subsec_nanos() as i32),
+        };
+        // SAFETY: one pollfd and one timespec, both live for the call.
+        if unsafe { libc::ppoll(&raw mut poll, 1, &raw const time, std::ptr::null()) } >= 0 {
+            return Ok(());
+        }
+        match io::Error::last_os_error() {
+            e if e.kind() == io::ErrorKind::Interrupted => Ok(()),
+            e => Err(e),
+        }
+    }
+
+    /// Lets the driver run if it waits for us: to busy-poll, or because it slept for want of chunks. Never sleeps.
+    pub fn nudge(&self) {
+        if self.busy_poll || self.fill.needs_wakeup() {
+            // The answer says nothing that the rings and the pending error do not.
+            // SAFETY: a receive of zero bytes into nothing.
+            unsafe {
+                libc::recvfrom(
+                    self.fd.as_raw_fd(),
+                    std::ptr::null_mut(),
+                    0,
+                    libc::MSG_DONTWAIT,
+                    std::ptr::null_mut(),
+                    std::ptr::null_mut(),
+                )
+            };
+        }
+    }
+
+    /// `ENETDOWN`, once, after the interface has been unregistered or moved to another network namespace.
+    ///
+    /// # Errors
+    /// The socket's pending error.
+    pub fn check(&self) -> io::Result<()> {
+        pending_error(&self.fd)
+    }
+
+    /// The kernel's counters.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn statistics(&self) -> io::Result<Statistics> {
+        statistics(&self.fd)
+    }
+
+    /// Descriptors that pointed outside of the memory; the kernel never makes such.
+    pub fn invalid(&self) -> u64 {
+        self.invalid
+    }
+
+    /// Whether the driver writes into our memory without copying.
+    pub fn is_zero_copy(&self) -> bool {
+        self.zero_copy
+    }
+
+    /// The memory.
+    pub fn area(&self) -> &Arc<Area> {
+        &self.area
+    }
+
+    /// The bytes of a descriptor, if it lies in the area.
+    #[inline]
+    fn bytes(&self, desc: Desc) -> Option<&[u8]> {
+        let (at, len) = (usize::try_from(desc.addr).ok()?, desc.len as usize);
+        if at.checked_add(len)? > self.area.len() {
+            return None;
+        }
+        // SAFETY: in range, and the chunk is ours: the kernel handed it over and gets it back after the callback.
+        Some(unsafe { self.area.bytes(at, len) })
+    }
+
+    #[inline]
+    fn prefetch(&self, desc: Desc) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let address = self.area.address().wrapping_add(desc.addr as usize) as *const i8;
+            // SAFETY: a hint; no address makes it fault.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(address) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = desc;
+    }
+}
+
+impl AsFd for Receiver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

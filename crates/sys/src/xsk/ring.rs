@@ -1,0 +1,221 @@
+//! The four rings: single producer, single consumer, one side of each in the kernel (net/xdp/xsk_queue.h).
+//!
+//! ```text
+//!   producer (u32) ... consumer (u32) ... flags (u32) ... entries[size], size a power of two
+//! ```
+//! Indexes run freely and are masked on access. The producer writes entries, then its index with release order; the
+//! consumer reads that index with acquire order, then the entries, then its own index with release order. Each side keeps
+//! a copy of its own index and looks at the other's only when the copy says that it has run out.
+
+use super::{Step, StepError, get, set};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// An entry of the receive and transmit rings (`struct xdp_desc`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Desc {
+    pub addr: u64,
+    pub len: u32,
+    pub options: u32,
+}
+
+/// Which ring: the socket option that makes it, and where it is mapped.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Receive,
+    Transmit,
+    Fill,
+    Completion,
+}
+
+/// The shared memory of one ring. `E` is `Desc` for receive and transmit, `u64` for fill and completion.
+struct Shared<E> {
+    map: NonNull<u8>,
+    map_bytes: usize,
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    flags: NonNull<AtomicU32>,
+    entries: NonNull<E>,
+    size: u32,
+}
+
+/// A ring that we write and the kernel reads.
+pub(super) struct Producer<E> {
+    shared: Shared<E>,
+    /// Where the next entry goes; published by [`Producer::submit`].
+    next: u32,
+    /// The kernel's index, as last seen.
+    consumer: u32,
+}
+
+/// A ring that the kernel writes and we read.
+pub(super) struct Consumer<E> {
+    shared: Shared<E>,
+    /// The entry that is read next; given back by [`Consumer::release`].
+    next: u32,
+    /// The kernel's index, as last seen.
+    producer: u32,
+}
+
+// SAFETY: the mapping is not bound to a thread, and each ring has one owner on our side.
+unsafe impl<E: Send> Send for Shared<E> {}
+
+impl<E: Copy> Producer<E> {
+    pub fn open(fd: &OwnedFd, kind: Kind, size: u32) -> Result<Self, StepError> {
+        let shared = Shared::open(fd, kind, size)?;
+        Ok(Self { shared, next: 0, consumer: 0 })
+    }
+
+    /// How many entries can be written now.
+    pub fn room(&mut self) -> u32 {
+        self.consumer = self.shared.consumer().load(Ordering::Acquire);
+        self.shared.size - self.next.wrapping_sub(self.consumer)
+    }
+
+    /// How many entries the kernel has not read yet.
+    pub fn waiting(&mut self) -> u32 {
+        self.shared.size - self.room()
+    }
+
+    /// Writes one entry. The caller knows that there is room: from [`Producer::room`], or because there are no more
+    /// chunks than entries. The kernel's index does not always tell: `xsk_flush` publishes received frames before the
+    /// fill entries that it took for them, so a chunk may come back before its old entry is seen to be free.
+    #[inline]
+    pub fn write(&mut self, entry: E) {
+        // SAFETY: the masked index lies in the ring, and an entry beyond the kernel's reach (not yet submitted) is ours.
+        unsafe { self.shared.entries.add((self.next & (self.shared.size - 1)) as usize).write(entry) };
+        self.next = self.next.wrapping_add(1);
+    }
+
+    /// Publishes what was written.
+    #[inline]
+    pub fn submit(&mut self) {
+        self.shared.producer().store(self.next, Ordering::Release);
+    }
+
+    /// Whether the kernel asks to be called when there is something new.
+    #[inline]
+    pub fn needs_wakeup(&self) -> bool {
+        self.shared.flags().load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+}
+
+impl<E: Copy> Consumer<E> {
+    pub fn open(fd: &OwnedFd, kind: Kind, size: u32) -> Result<Self, StepError> {
+        let shared = Shared::open(fd, kind, size)?;
+        Ok(Self { shared, next: 0, producer: 0 })
+    }
+
+    /// How many entries can be read, at most `most`.
+    #[inline]
+    pub fn ready(&mut self, most: u32) -> u32 {
+        if self.producer.wrapping_sub(self.next) < most {
+            self.producer = self.shared.producer().load(Ordering::Acquire);
+        }
+        self.producer.wrapping_sub(self.next).min(most)
+    }
+
+    /// The entry `ahead` of the next one; the caller knows from [`Consumer::ready`] that it is there.
+    #[inline]
+    pub fn peek(&self, ahead: u32) -> E {
+        debug_assert!(ahead < self.producer.wrapping_sub(self.next), "ring underrun");
+        let index = self.next.wrapping_add(ahead) & (self.shared.size - 1);
+        // SAFETY: the masked index lies in the ring, and the kernel leaves the entry alone until it is released.
+        unsafe { self.shared.entries.add(index as usize).read() }
+    }
+
+    /// Steps over `count` entries, which [`Consumer::release`] will give back.
+    #[inline]
+    pub fn advance(&mut self, count: u32) {
+        self.next = self.next.wrapping_add(count);
+    }
+
+    /// Gives the entries that were stepped over back to the kernel.
+    #[inline]
+    pub fn release(&mut self) {
+        self.shared.consumer().store(self.next, Ordering::Release);
+    }
+}
+
+impl<E> Shared<E> {
+    fn open(fd: &OwnedFd, kind: Kind, size: u32) -> Result<Self, StepError> {
+        let (option, offset, step) = match kind {
+            Kind::Receive => (libc::XDP_RX_RING, libc::XDP_PGOFF_RX_RING as u64, "make the receive ring"),
+            Kind::Transmit => (libc::XDP_TX_RING, libc::XDP_PGOFF_TX_RING as u64, "make the transmit ring"),
+            Kind::Fill => (libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_PGOFF_FILL_RING, "make the fill ring"),
+            Kind::Completion => {
+                (libc::XDP_UMEM_COMPLETION_RING, libc::XDP_UMEM_PGOFF_COMPLETION_RING, "make the completion ring")
+            }
+        };
+        // SAFETY: all four options are one u32.
+        unsafe { set(fd, libc::SOL_XDP, option, &size) }.step(step)?;
+        let offsets = offsets(fd, kind).step(step)?;
+        let map_bytes = offsets.desc as usize + size as usize * size_of::<E>();
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let map = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                map_bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                fd.as_raw_fd(),
+                offset as libc::off_t,
+            )
+        };
+        if map == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error()).step(step);
+        }
+        let map = NonNull::new(map.cast::<u8>()).ok_or_else(|| io::Error::other("mmap answered zero")).step(step)?;
+        // SAFETY: the kernel says that the four fields lie at these offsets of the mapping, aligned for their types.
+        unsafe {
+            Ok(Self {
+                map,
+                map_bytes,
+                producer: map.add(offsets.producer as usize).cast(),
+                consumer: map.add(offsets.consumer as usize).cast(),
+                flags: map.add(offsets.flags as usize).cast(),
+                entries: map.add(offsets.desc as usize).cast(),
+                size,
+            })
+        }
+    }
+
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: points into the mapping, which lives as long as self; the kernel treats it as an atomic as well.
+        unsafe { self.producer.as_ref() }
+    }
+
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: as for the producer.
+        unsafe { self.consumer.as_ref() }
+    }
+
+    fn flags(&self) -> &AtomicU32 {
+        // SAFETY: as for the producer.
+        unsafe { self.flags.as_ref() }
+    }
+}
+
+impl<E> Drop for Shared<E> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing borrows from it any more.
+        unsafe { libc::munmap(self.map.as_ptr().cast(), self.map_bytes) };
+    }
+}
+
+fn offsets(fd: &OwnedFd, kind: Kind) -> io::Result<libc::xdp_ring_offset> {
+    // struct xdp_mmap_offsets: rx, tx, fill, completion; each producer, consumer, desc, flags.
+    let mut words = [[0u64; 4]; 4];
+    // SAFETY: sixteen u64.
+    unsafe { get(fd, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS, &mut words) }?;
+    let [producer, consumer, desc, flags] = words[match kind {
+        Kind::Receive => 0,
+        Kind::Transmit => 1,
+        Kind::Fill => 2,
+        Kind::Completion => 3,
+    }];
+    Ok(libc::xdp_ring_offset { producer, consumer, desc, flags })
+}

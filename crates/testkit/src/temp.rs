@@ -1,0 +1,62 @@
+//! Folders for one test.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A new, empty folder, removed with everything in it when dropped.
+#[derive(Debug)]
+pub struct TempDir(PathBuf);
+
+impl TempDir {
+    /// A folder whose name begins with `test`: beside the build's products (a disk, which `/tmp` need not be), or in the
+    /// system's folder for temporary files when the program was not started by cargo.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub fn new(test: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let root = match std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.parent()?.to_owned())) {
+            Some(build) if build.join("deps").is_dir() => build.join("tmp"),
+            _ => std::env::temp_dir(),
+        };
+        // The process id keeps test programs apart, the number the tests of one program.
+        let unique = format!("{test}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = root.join(unique.replace("::", "."));
+        // A killed process may have left a folder behind whose id is now ours.
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap_or_else(|e| panic!("{}: cannot be made: {e}", path.display()));
+        Self(path)
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// A path in the folder.
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        // Left behind at worst; a test that failed has more to say than this.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_folders_differ_and_vanish() {
+        let (a, b) = (TempDir::new("temp::folders"), TempDir::new("temp::folders"));
+        assert_ne!(a.path(), b.path());
+        std::fs::write(a.join("x"), "x").expect("write into the folder");
+        let kept = a.path().to_owned();
+        drop(a);
+        assert!(!kept.exists() && b.path().is_dir());
+    }
+}

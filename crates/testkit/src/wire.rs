@@ -1,0 +1,91 @@
+//! Frames put on a port and taken from it, without any of the code that the tests are about.
+
+use crate::Port;
+use std::time::{Duration, Instant};
+use sys::packet::PacketSocket;
+
+/// `ETH_P_ALL`.
+const EVERY_PROTOCOL: u16 = 0x0003;
+/// Room for a burst of test frames; the kernel counts their bookkeeping too.
+const READER_BUFFER_BYTES: u32 = 256 << 20;
+
+/// Sends whole frames out of a port.
+#[derive(Debug)]
+pub struct RawSender {
+    socket: PacketSocket,
+    name: String,
+}
+
+impl RawSender {
+    /// A sender on `port`.
+    ///
+    /// # Panics
+    /// When the kernel refuses.
+    pub fn new(port: &Port) -> Self {
+        let socket = PacketSocket::open().unwrap_or_else(|e| panic!("{}: packet socket: {e}", port.name));
+        socket.bind(port.index, None).unwrap_or_else(|e| panic!("{}: bind: {e}", port.name));
+        Self { socket, name: port.name.clone() }
+    }
+
+    /// Sends all frames in order. When it returns, the other end of a veth pair has been handed them.
+    ///
+    /// # Panics
+    /// When a frame is refused.
+    pub fn send(&self, frames: &[impl AsRef<[u8]>]) {
+        self.try_send(frames).unwrap_or_else(|e| panic!("{}: send: {e}", self.name));
+    }
+
+    /// Sends all frames in order, or says which error stopped it.
+    ///
+    /// # Errors
+    /// `EMSGSIZE` for a frame larger than the port allows, `ENETDOWN`. Frames before the one at fault are sent.
+    pub fn try_send(&self, frames: &[impl AsRef<[u8]>]) -> std::io::Result<()> {
+        self.socket.send_all(frames)
+    }
+}
+
+/// Reads whole frames from a port, those that it sends included.
+#[derive(Debug)]
+pub struct RawReader {
+    socket: PacketSocket,
+    name: String,
+    buffer: Vec<u8>,
+}
+
+impl RawReader {
+    /// A reader on `port`; it hears everything from now on.
+    ///
+    /// # Panics
+    /// When the kernel refuses.
+    pub fn new(port: &Port) -> Self {
+        let socket = PacketSocket::open().unwrap_or_else(|e| panic!("{}: packet socket: {e}", port.name));
+        let ready = socket
+            .receive_buffer(READER_BUFFER_BYTES)
+            .and_then(|()| socket.promiscuous(port.index))
+            .and_then(|()| socket.bind(port.index, Some(EVERY_PROTOCOL)));
+        ready.unwrap_or_else(|e| panic!("{}: reader: {e}", port.name));
+        Self { socket, name: port.name.clone(), buffer: vec![0; 1 << 16] }
+    }
+
+    /// Waits at most `wait` for a frame. A VLAN tag that the kernel took out is missing from it.
+    ///
+    /// # Panics
+    /// When the port fails.
+    pub fn next(&mut self, wait: Duration) -> Option<Vec<u8>> {
+        let until = Instant::now() + wait;
+        loop {
+            match self.socket.receive(&mut self.buffer) {
+                Ok(Some(n)) => return Some(self.buffer[..n.min(self.buffer.len())].to_vec()),
+                Ok(None) => (),
+                Err(e) => panic!("{}: receive: {e}", self.name),
+            }
+            let left = until.checked_duration_since(Instant::now())?;
+            self.socket.wait_readable(left).unwrap_or_else(|e| panic!("{}: poll: {e}", self.name));
+        }
+    }
+
+    /// Everything that has arrived, until nothing came for `quiet`.
+    pub fn all(&mut self, quiet: Duration) -> Vec<Vec<u8>> {
+        std::iter::from_fn(|| self.next(quiet)).collect()
+    }
+}
