@@ -1,0 +1,221 @@
+//! The check itself: every record of every file, once, in order.
+
+use crate::files;
+use crate::frame::{Verdict, judge};
+use crate::records::{Fault, Record, Records};
+use crate::report::{Defect, Example, Report};
+use crate::sequences::{MEMORY_LIMIT, Sequences};
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
+
+/// What is known of the traffic beforehand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// How many frames the generator says it sent: numbers 0 to `sent - 1` are expected and no others. Without it, all
+    /// numbers from the least to the greatest that arrived are expected.
+    pub sent: Option<u64>,
+    /// Judge reordering within each file alone, because the files are of several queues. Otherwise a file continues the
+    /// one before it.
+    pub file_by_file: bool,
+}
+
+/// Why there is no report.
+#[derive(Debug)]
+pub enum CheckError {
+    /// None of the paths is or contains a `.pcap` or `.raw` file.
+    NothingFound {
+        /// Where was looked.
+        paths: Vec<PathBuf>,
+    },
+    /// The system refused.
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// Its answer.
+        error: io::Error,
+    },
+    /// Sequence numbers with so many gaps that they do not fit [`MEMORY_LIMIT`].
+    TooSpread {
+        /// The file.
+        path: PathBuf,
+        /// Where the frame's record begins in it.
+        offset: u64,
+        /// The number that did not fit.
+        sequence: u64,
+    },
+}
+
+impl fmt::Display for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NothingFound { paths } => {
+                let paths: Vec<_> = paths.iter().map(|p| p.display().to_string()).collect();
+                write!(f, "no .pcap or .raw file in {}; name the folder of a store or capture files", paths.join(", "))
+            }
+            Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::TooSpread { path, offset, sequence } => write!(
+                f,
+                "{}:{offset}: sequence {sequence}: the numbers so far have more gaps than {MEMORY_LIMIT} bytes can hold; \
+                 check fewer files at a time, and those of one generator only",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for CheckError {}
+
+/// Reads every capture file in and below `paths` and reports on the frames of the generator in them.
+///
+/// # Errors
+/// [`CheckError`]. Defects of the frames and of the files' content are not errors: they are in the report.
+pub fn check(paths: &[PathBuf], options: Options) -> Result<Report, CheckError> {
+    let files = files::find(paths).map_err(|(path, error)| CheckError::Io { path, error })?;
+    if files.is_empty() {
+        return Err(CheckError::NothingFound { paths: paths.to_vec() });
+    }
+    let mut checker = Checker {
+        sequences: Sequences::new(),
+        highest: None,
+        options,
+        report: Report { sent: options.sent, ..Report::new() },
+    };
+    for (path, format) in &files {
+        checker.report.files += 1;
+        if options.file_by_file {
+            checker.highest = None;
+        }
+        match Records::open(path, *format) {
+            Ok(records) => checker.file(path, records)?,
+            Err(fault) => checker.fault(path, fault)?,
+        }
+    }
+    Ok(checker.finish())
+}
+
+struct Checker {
+    sequences: Sequences,
+    /// The greatest number so far (of this file, if files are judged alone).
+    highest: Option<u64>,
+    options: Options,
+    report: Report,
+}
+
+impl Checker {
+    fn file(&mut self, path: &Path, mut records: Records) -> Result<(), CheckError> {
+        let mut last_stamp = 0;
+        loop {
+            let offset = records.offset();
+            match records.next() {
+                Ok(Some(record)) => {
+                    if record.stamp < last_stamp {
+                        self.found(Defect::StampBack, None, path, offset);
+                    }
+                    last_stamp = record.stamp;
+                    self.record(path, &record)?;
+                }
+                Ok(None) => return Ok(()),
+                Err(fault) => return self.fault(path, fault),
+            }
+        }
+    }
+
+    fn fault(&mut self, path: &Path, fault: Fault) -> Result<(), CheckError> {
+        match fault {
+            Fault::Io(error) => Err(CheckError::Io { path: path.to_owned(), error }),
+            Fault::Broken { offset, what } => {
+                self.report.broken += 1;
+                let example = || Example { defect: Defect::Broken, sequence: None, place: place(path, offset), what };
+                self.report.add_example(Defect::Broken, example);
+                Ok(())
+            }
+        }
+    }
+
+    fn record(&mut self, path: &Path, record: &Record<'_>) -> Result<(), CheckError> {
+        self.report.records += 1;
+        self.report.bytes += record.bytes.len() as u64;
+        let sequence = match judge(record.bytes, record.wire_len) {
+            Verdict::Foreign => {
+                self.report.foreign += 1;
+                return Ok(());
+            }
+            Verdict::Damaged { claimed } => {
+                self.found(Defect::Damaged, claimed, path, record.offset);
+                return Ok(());
+            }
+            Verdict::Cut { claimed } => {
+                self.found(Defect::Cut, claimed, path, record.offset);
+                match claimed {
+                    Some(sequence) => sequence,
+                    None => return Ok(()),
+                }
+            }
+            Verdict::Whole { sequence, departure } => {
+                let latency = signed48(record.stamp.wrapping_sub(departure));
+                self.report.latency.add(latency);
+                let departed = record.stamp.saturating_add_signed(-latency);
+                let (first, last) = self.report.departures.unwrap_or((departed, departed));
+                self.report.departures = Some((first.min(departed), last.max(departed)));
+                sequence
+            }
+        };
+        self.arrived(sequence, path, record.offset)
+    }
+
+    fn arrived(&mut self, sequence: u64, path: &Path, offset: u64) -> Result<(), CheckError> {
+        if self.options.sent.is_some_and(|sent| sequence >= sent) {
+            self.found(Defect::Unsent, Some(sequence), path, offset);
+            return Ok(());
+        }
+        let new = self.sequences.insert(sequence);
+        if !new.map_err(|_| CheckError::TooSpread { path: path.to_owned(), offset, sequence })? {
+            self.found(Defect::Duplicated, Some(sequence), path, offset);
+            return Ok(());
+        }
+        self.report.frames += 1;
+        let (first, last) = self.report.sequences.unwrap_or((sequence, sequence));
+        self.report.sequences = Some((first.min(sequence), last.max(sequence)));
+        match self.highest {
+            Some(highest) if sequence < highest => {
+                self.report.reordered_by = self.report.reordered_by.max(highest - sequence);
+                self.found(Defect::Reordered, Some(sequence), path, offset);
+            }
+            _ => self.highest = Some(sequence),
+        }
+        Ok(())
+    }
+
+    fn found(&mut self, defect: Defect, sequence: Option<u64>, path: &Path, offset: u64) {
+        *self.report.count_mut(defect) += 1;
+        let example = || Example { defect, sequence, place: place(path, offset), what: String::new() };
+        self.report.add_example(defect, example);
+    }
+
+    fn finish(mut self) -> Report {
+        let report = &mut self.report;
+        let expected = match (self.options.sent, report.sequences) {
+            (Some(sent), _) => 0..sent,
+            (None, Some((first, last))) => first..last + 1,
+            (None, None) => 0..0,
+        };
+        self.sequences.gaps(expected, |gap| {
+            report.missing += gap.end - gap.start;
+            report.gaps += 1;
+            report.longest_gap = report.longest_gap.max(gap.end - gap.start);
+            let what = if gap.end - gap.start == 1 { String::new() } else { format!("to {}", gap.end - 1) };
+            let example = || Example { defect: Defect::Missing, sequence: Some(gap.start), place: String::new(), what };
+            report.add_example(Defect::Missing, example);
+        });
+        self.report
+    }
+}
+
+fn place(path: &Path, offset: u64) -> String {
+    format!("{}:{offset}", path.display())
+}
+
+/// The low 48 bits as a signed number.
+const fn signed48(value: u64) -> i64 {
+    (value << 16) as i64 >> 16
+}

@@ -1,0 +1,58 @@
+//! Which files to read, and in which order.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// How deep a store may be nested: `STORE/IFACE/YYYY/MM/DD/HH` is six.
+const MAX_DEPTH: usize = 16;
+
+/// How a file is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Pcap,
+    Raw,
+}
+
+impl Format {
+    fn of(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()? {
+            "pcap" => Some(Self::Pcap),
+            "raw" => Some(Self::Raw),
+            _ => None,
+        }
+    }
+}
+
+/// The capture files in and below `paths`: those of one path in the order of their names, which in a store is that of
+/// time. A file that is named itself is read whatever it is called, as pcap unless its name ends in `.raw`.
+pub(crate) fn find(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Format)>, (PathBuf, io::Error)> {
+    let mut found = Vec::new();
+    for path in paths {
+        let metadata = path.metadata().map_err(|e| (path.clone(), e))?;
+        if metadata.is_dir() {
+            walk(path, MAX_DEPTH, &mut found)?;
+        } else {
+            found.push((path.clone(), Format::of(path).unwrap_or(Format::Pcap)));
+        }
+    }
+    Ok(found)
+}
+
+fn walk(folder: &Path, depth: usize, found: &mut Vec<(PathBuf, Format)>) -> Result<(), (PathBuf, io::Error)> {
+    let failed = |e| (folder.to_owned(), e);
+    if depth == 0 {
+        return Err(failed(io::Error::other(format!("folders nested more than {MAX_DEPTH} deep"))));
+    }
+    let mut entries = std::fs::read_dir(folder).map_err(failed)?.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries {
+        let path = entry.path();
+        // A link to a folder could lead back here.
+        if entry.file_type().map_err(failed)?.is_dir() {
+            walk(&path, depth - 1, found)?;
+        } else if let Some(format) = Format::of(&path) {
+            found.push((path, format));
+        }
+    }
+    Ok(())
+}

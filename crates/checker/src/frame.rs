@@ -1,0 +1,57 @@
+//! One stored frame: is it ours, is it whole, and what does it say?
+
+use crate::crc::crc32c;
+use std::ops::Range;
+
+mod at {
+    use super::Range;
+    pub const TO: Range<usize> = 0..3;
+    pub const FROM: Range<usize> = 6..9;
+    pub const MAGIC: Range<usize> = 42..44;
+    pub const SEQUENCE: Range<usize> = 44..50;
+    pub const DEPARTURE: Range<usize> = 50..56;
+}
+
+const MAC: [u8; 3] = [0x02, 0x6e, 0x67];
+const MAGIC: [u8; 2] = [0x6e, 0x67];
+const MIN: usize = 60;
+
+/// What a frame turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Foreign,
+    /// Ours, and the CRC contradicts the bytes; the sequence is the one it claims, if it is long enough to claim one.
+    Damaged {
+        claimed: Option<u64>,
+    },
+    /// Ours as far as it is stored.
+    Cut {
+        claimed: Option<u64>,
+    },
+    Whole {
+        sequence: u64,
+        departure: u64,
+    },
+}
+
+pub(crate) fn judge(bytes: &[u8], wire_len: u32) -> Verdict {
+    let marks =
+        [bytes.get(at::TO) == Some(&MAC), bytes.get(at::FROM) == Some(&MAC), bytes.get(at::MAGIC) == Some(&MAGIC)];
+    if marks.iter().filter(|m| **m).count() < 2 {
+        return Verdict::Foreign;
+    }
+    let claimed = bytes.get(at::SEQUENCE).map(number);
+    if bytes.len() < wire_len as usize {
+        return Verdict::Cut { claimed };
+    }
+    match bytes.split_last_chunk() {
+        Some((body, crc)) if bytes.len() >= MIN && crc32c(body) == u32::from_be_bytes(*crc) => {
+            Verdict::Whole { sequence: number(&bytes[at::SEQUENCE]), departure: number(&bytes[at::DEPARTURE]) }
+        }
+        _ => Verdict::Damaged { claimed },
+    }
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b))
+}

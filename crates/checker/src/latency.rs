@@ -1,0 +1,111 @@
+//! How long frames took from departure to stamp: least and greatest exactly, the median to 1/32 of its value.
+//!
+//! Meaningful when both clocks are the same; otherwise it shows how far they are apart, which may be negative.
+
+/// Values below this have a bucket each.
+const EXACT: u64 = 32;
+
+/// 32 buckets for each doubling up to 2^47.
+const BUCKETS: usize = 32 * 44;
+
+/// Times from departure to stamp, in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Latency {
+    /// The least.
+    pub min: i64,
+    /// The greatest.
+    pub max: i64,
+    count: u64,
+    /// Buckets of the values below zero (by magnitude less one), then of the others.
+    negative: Vec<u64>,
+    positive: Vec<u64>,
+}
+
+impl Latency {
+    pub(crate) fn new() -> Self {
+        Self { min: i64::MAX, max: i64::MIN, count: 0, negative: vec![0; BUCKETS], positive: vec![0; BUCKETS] }
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, nanos: i64) {
+        (self.min, self.max) = (self.min.min(nanos), self.max.max(nanos));
+        self.count += 1;
+        // The complement maps -1, -2, … to 0, 1, …
+        let (side, magnitude) =
+            if nanos < 0 { (&mut self.negative, !nanos as u64) } else { (&mut self.positive, nanos as u64) };
+        side[bucket(magnitude)] += 1;
+    }
+
+    /// How many were measured.
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The median, off by at most 1/32 of it; `None` if nothing was measured.
+    pub fn median(&self) -> Option<i64> {
+        let mut before = 0;
+        let negative = self.negative.iter().enumerate().rev().map(|(i, n)| (!(lowest(i) as i64), n));
+        let positive = self.positive.iter().enumerate().map(|(i, n)| (lowest(i) as i64, n));
+        let (value, _) = negative.chain(positive).find(|(_, n)| {
+            before += **n;
+            before * 2 > self.count
+        })?;
+        Some(value.clamp(self.min, self.max))
+    }
+}
+
+/// The bucket of a value below 2^48.
+#[inline]
+fn bucket(value: u64) -> usize {
+    if value < EXACT {
+        return value as usize;
+    }
+    let shift = value.ilog2() - EXACT.ilog2();
+    ((shift as usize) << 5) + (value >> shift) as usize
+}
+
+/// The least value in a bucket.
+fn lowest(bucket: usize) -> u64 {
+    if bucket < 2 * EXACT as usize {
+        return bucket as u64;
+    }
+    let shift = (bucket >> 5) - 1;
+    ((bucket & 31) as u64 + EXACT) << shift
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_has_no_median() {
+        assert_eq!(Latency::new().median(), None);
+    }
+
+    #[test]
+    fn buckets_are_narrow_and_in_order() {
+        let mut last = 0;
+        for bit in 0..47 {
+            for value in [1u64 << bit, (1 << bit) + (1 << bit) / 3, (2 << bit) - 1] {
+                let b = bucket(value);
+                assert!(b >= last && b < BUCKETS, "{value}");
+                assert!(lowest(b) <= value && value - lowest(b) <= value / 32, "{value} in {b} from {}", lowest(b));
+                last = b;
+            }
+        }
+    }
+
+    #[test]
+    fn the_median_is_near_that_of_the_sorted_values_on_both_sides_of_zero() {
+        for shift in [0i64, 300_000, 700_000, -5_000_000] {
+            let mut values: Vec<i64> = (0..1_000_001i64).map(|i| i * 7919 % 1_000_001 - shift).collect();
+            let mut latency = Latency::new();
+            values.iter().for_each(|v| latency.add(*v));
+            values.sort_unstable();
+            let exact = values[values.len() / 2];
+            let median = latency.median().unwrap();
+            assert!((median - exact).abs() <= exact.abs() / 32 + 1, "{median}, exactly {exact}");
+            assert_eq!((latency.min, latency.max), (values[0], values[values.len() - 1]));
+        }
+    }
+}

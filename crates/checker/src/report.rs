@@ -1,0 +1,336 @@
+//! What a check found: numbers, the first examples of each defect, and a verdict in one line.
+
+use crate::latency::Latency;
+use std::fmt::{self, Write as _};
+
+/// Examples kept of each defect.
+const EXAMPLES: usize = 5;
+
+/// What can be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defect {
+    /// No frame with this number arrived whole.
+    Missing,
+    /// This number had come before.
+    Duplicated,
+    /// A greater number had come before.
+    Reordered,
+    /// The CRC contradicts the bytes.
+    Damaged,
+    /// Fewer bytes are stored than were on the wire, so the CRC could not be checked.
+    Cut,
+    /// A number that the generator says it did not send.
+    Unsent,
+    /// A stamp earlier than the one before it in the same file.
+    StampBack,
+    /// The file is not what its format demands; nothing behind that point was read.
+    Broken,
+}
+
+impl Defect {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Self; 8] = [
+        Self::Missing,
+        Self::Duplicated,
+        Self::Reordered,
+        Self::Damaged,
+        Self::Cut,
+        Self::Unsent,
+        Self::StampBack,
+        Self::Broken,
+    ];
+
+    /// The name used in JSON and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Duplicated => "duplicated",
+            Self::Reordered => "reordered",
+            Self::Damaged => "damaged",
+            Self::Cut => "cut",
+            Self::Unsent => "unsent",
+            Self::StampBack => "stamps_back",
+            Self::Broken => "broken_files",
+        }
+    }
+}
+
+/// One defect, so that it can be looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Example {
+    /// Which.
+    pub defect: Defect,
+    /// The number of the frame, or of the first frame of a gap; what a damaged frame claims.
+    pub sequence: Option<u64>,
+    /// File and offset of the record, `file:offset`; empty for what is missing.
+    pub place: String,
+    /// More, for people; often empty.
+    pub what: String,
+}
+
+/// What a check found. All counts are of frames except where the name says otherwise.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Files read.
+    pub files: u64,
+    /// Packets in them.
+    pub records: u64,
+    /// Bytes of those packets, without record headers.
+    pub bytes: u64,
+    /// Different frames of the generator that arrived (whole, or cut).
+    pub frames: u64,
+    /// Packets of others.
+    pub foreign: u64,
+    /// How many frames were said to be sent.
+    pub sent: Option<u64>,
+    /// Least and greatest number that arrived.
+    pub sequences: Option<(u64, u64)>,
+    /// Numbers that did not arrive.
+    pub missing: u64,
+    /// In how many stretches they are missing.
+    pub gaps: u64,
+    /// How many numbers the longest of them has.
+    pub longest_gap: u64,
+    /// Frames whose number had come before.
+    pub duplicated: u64,
+    /// Frames that came after one with a greater number.
+    pub reordered: u64,
+    /// By how much the number was behind the greatest so far, at most.
+    pub reordered_by: u64,
+    /// Frames whose CRC contradicts their bytes.
+    pub damaged: u64,
+    /// Frames stored in part.
+    pub cut: u64,
+    /// Frames with a number that was not sent.
+    pub unsent: u64,
+    /// Packets of whatever kind that are stamped earlier than the one before them in their file.
+    pub stamps_back: u64,
+    /// Files whose content ends in something else than their format.
+    pub broken: u64,
+    /// First and last departure, in nanoseconds since 1970.
+    pub departures: Option<(u64, u64)>,
+    /// From departure to stamp.
+    pub latency: Latency,
+    /// The first five of each defect.
+    pub examples: Vec<Example>,
+}
+
+impl Report {
+    pub(crate) fn new() -> Self {
+        Self {
+            files: 0,
+            records: 0,
+            bytes: 0,
+            frames: 0,
+            foreign: 0,
+            sent: None,
+            sequences: None,
+            missing: 0,
+            gaps: 0,
+            longest_gap: 0,
+            duplicated: 0,
+            reordered: 0,
+            reordered_by: 0,
+            damaged: 0,
+            cut: 0,
+            unsent: 0,
+            stamps_back: 0,
+            broken: 0,
+            departures: None,
+            latency: Latency::new(),
+            examples: Vec::new(),
+        }
+    }
+
+    /// Whether there is anything of the generator and nothing wrong with it. Packets of others do not matter.
+    pub fn is_complete(&self) -> bool {
+        (self.frames > 0 || self.sent == Some(0)) && Defect::ALL.iter().all(|d| self.count(*d) == 0)
+    }
+
+    /// How often `defect` was found.
+    pub const fn count(&self, defect: Defect) -> u64 {
+        match defect {
+            Defect::Missing => self.missing,
+            Defect::Duplicated => self.duplicated,
+            Defect::Reordered => self.reordered,
+            Defect::Damaged => self.damaged,
+            Defect::Cut => self.cut,
+            Defect::Unsent => self.unsent,
+            Defect::StampBack => self.stamps_back,
+            Defect::Broken => self.broken,
+        }
+    }
+
+    pub(crate) const fn count_mut(&mut self, defect: Defect) -> &mut u64 {
+        match defect {
+            Defect::Missing => &mut self.missing,
+            Defect::Duplicated => &mut self.duplicated,
+            Defect::Reordered => &mut self.reordered,
+            Defect::Damaged => &mut self.damaged,
+            Defect::Cut => &mut self.cut,
+            Defect::Unsent => &mut self.unsent,
+            Defect::StampBack => &mut self.stamps_back,
+            Defect::Broken => &mut self.broken,
+        }
+    }
+
+    pub(crate) fn add_example(&mut self, defect: Defect, example: impl FnOnce() -> Example) {
+        if self.examples.iter().filter(|e| e.defect == defect).count() < EXAMPLES {
+            self.examples.push(example());
+        }
+    }
+
+    /// The report as one JSON object on one line. Times are nanoseconds (since 1970, or of latency); what is unknown is
+    /// `null`.
+    pub fn to_json(&self) -> String {
+        let number = |n: Option<i128>| n.map_or("null".to_owned(), |n| n.to_string());
+        let measured = self.latency.count() > 0;
+        let mut out = format!("{{\"complete\":{}", self.is_complete());
+        for (name, value) in [
+            ("files", Some(self.files.into())),
+            ("records", Some(self.records.into())),
+            ("bytes", Some(self.bytes.into())),
+            ("frames", Some(self.frames.into())),
+            ("foreign", Some(self.foreign.into())),
+            ("sent", self.sent.map(Into::into)),
+            ("first_sequence", self.sequences.map(|(first, _)| first.into())),
+            ("last_sequence", self.sequences.map(|(_, last)| last.into())),
+            ("gaps", Some(self.gaps.into())),
+            ("longest_gap", Some(self.longest_gap.into())),
+            ("reordered_by", Some(self.reordered_by.into())),
+            ("first_departure", self.departures.map(|(first, _)| first.into())),
+            ("last_departure", self.departures.map(|(_, last)| last.into())),
+            ("latency_min", measured.then_some(self.latency.min.into())),
+            ("latency_median", self.latency.median().map(Into::into)),
+            ("latency_max", measured.then_some(self.latency.max.into())),
+        ] {
+            let _ = write!(out, ",\"{name}\":{}", number(value));
+        }
+        for defect in Defect::ALL {
+            let _ = write!(out, ",\"{}\":{}", defect.name(), self.count(defect));
+        }
+        out.push_str(",\"examples\":[");
+        for (i, e) in self.examples.iter().enumerate() {
+            let _ = write!(
+                out,
+                "{}{{\"defect\":\"{}\",\"sequence\":{},\"place\":{},\"what\":{}}}",
+                if i == 0 { "" } else { "," },
+                e.defect.name(),
+                number(e.sequence.map(Into::into)),
+                quoted(&e.place),
+                quoted(&e.what)
+            );
+        }
+        out.push_str("]}");
+        out
+    }
+}
+
+/// A table, the examples, and the verdict as the last line.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = |f: &mut fmt::Formatter<'_>, name: &str, text: &str| writeln!(f, "{name:<18} {text}");
+        line(f, "files", &spaced(self.files))?;
+        line(f, "packets", &format!("{} ({} bytes)", spaced(self.records), spaced(self.bytes)))?;
+        line(f, "foreign packets", &spaced(self.foreign))?;
+        line(f, "frames", &spaced(self.frames))?;
+        if let Some(sent) = self.sent {
+            line(f, "sent", &spaced(sent))?;
+        }
+        if let Some((first, last)) = self.sequences {
+            line(f, "sequence", &format!("{first} to {last}"))?;
+        }
+        if let Some((first, last)) = self.departures {
+            line(f, "departures", &format!("{} to {} ({} s)", seconds(first), seconds(last), seconds(last - first)))?;
+        }
+        if let Some(median) = self.latency.median() {
+            let (min, max) = (micros(self.latency.min), micros(self.latency.max));
+            line(f, "departure to stamp", &format!("least {min}, median {}, greatest {max}", micros(median)))?;
+        }
+        if self.missing > 0 {
+            let (gaps, longest) = (spaced(self.gaps), spaced(self.longest_gap));
+            line(f, "missing", &format!("{} in {gaps} gaps, the longest of {longest}", spaced(self.missing)))?;
+        }
+        if self.reordered > 0 {
+            let (count, by) = (spaced(self.reordered), spaced(self.reordered_by));
+            line(f, "reordered", &format!("{count}, at most {by} behind"))?;
+        }
+        for e in &self.examples {
+            let sequence = e.sequence.map_or(String::new(), |s| format!("sequence {s}"));
+            let parts = [sequence.as_str(), &e.what, &e.place];
+            let text: Vec<&str> = parts.into_iter().filter(|p| !p.is_empty()).collect();
+            line(f, &format!("  {}", e.defect.name()), &text.join(" "))?;
+        }
+        f.write_str(if self.is_complete() { "complete: " } else { "NOT complete: " })?;
+        write!(f, "{} frames", spaced(self.frames))?;
+        for (i, defect) in Defect::ALL.into_iter().enumerate() {
+            // The first four are always said; the others are unusual enough to be left out when there is none.
+            if i < 4 || self.count(defect) > 0 {
+                write!(f, ", {} {}", spaced(self.count(defect)), defect.name().replace('_', " "))?;
+            }
+        }
+        writeln!(f)
+    }
+}
+
+fn spaced(count: u64) -> String {
+    let digits = count.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn seconds(nanos: u64) -> String {
+    format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000)
+}
+
+fn micros(nanos: i64) -> String {
+    format!("{:.1} us", nanos as f64 / 1000.0)
+}
+
+/// A JSON string.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c < ' ' => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_at_all_is_not_complete_unless_nothing_was_sent() {
+        assert!(!Report::new().is_complete());
+        assert!(Report { sent: Some(0), ..Report::new() }.is_complete());
+    }
+
+    #[test]
+    fn the_verdict_is_the_last_line() {
+        let clean = Report { frames: 96_000_000, ..Report::new() };
+        let wanted = "complete: 96 000 000 frames, 0 missing, 0 duplicated, 0 reordered, 0 damaged";
+        assert_eq!(clean.to_string().lines().last(), Some(wanted));
+        let broken = Report { frames: 1, missing: 2, broken: 1, ..Report::new() };
+        let wanted = "NOT complete: 1 frames, 2 missing, 0 duplicated, 0 reordered, 0 damaged, 1 broken files";
+        assert_eq!(broken.to_string().lines().last(), Some(wanted));
+    }
+
+    #[test]
+    fn json_escapes_what_a_file_name_may_contain() {
+        assert_eq!(quoted("a\"b\\c\nd"), r#""a\"b\\c\u000ad""#);
+    }
+}
