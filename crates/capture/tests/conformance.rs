@@ -3,6 +3,7 @@
 
 mod common;
 mod rigs {
+    pub mod afxdp;
     pub mod tpacket;
 }
 
@@ -44,6 +45,7 @@ macro_rules! conformance {
 conformance! {
     live {
         tpacket = crate::rigs::tpacket::Rig,
+        afxdp = crate::rigs::afxdp::Rig,
     }
     replayed {}
 }
