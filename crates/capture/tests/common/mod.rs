@@ -92,11 +92,6 @@ pub fn frame(number: u32, len: usize, tags: &[(u16, u16)]) -> Vec<u8> {
     bytes
 }
 
-/// The number in an untagged frame of [`frame`].
-pub fn number_of(bytes: &[u8]) -> u32 {
-    u32::from_be_bytes(bytes[14..18].try_into().expect("four bytes"))
-}
-
 /// A configuration with as much memory as asked for.
 pub fn config(port: &Port, memory: Memory) -> TpacketConfig {
     let config = TpacketConfig::new(&port.name);
