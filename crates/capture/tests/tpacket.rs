@@ -277,17 +277,22 @@ fn a_group_takes_each_frame_once_and_keeps_conversations_together() {
     assert_eq!(others.iter_mut().map(|s| stop_and_drain(s).len()).sum::<usize>(), sent.len());
 }
 
-/// Sends numbered frames from a thread of its own until told to stop; returns how many.
+/// Sends numbered frames from a thread of its own until told to stop, which then returns how many. Returns once it sends.
 fn send_until(stop: &Arc<AtomicBool>, port: &Port) -> std::thread::JoinHandle<u32> {
     let (stop, sender) = (Arc::clone(stop), RawSender::new(port));
-    std::thread::spawn(move || {
+    let (begun, wait) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
         let mut next = 0;
         while !stop.load(Ordering::Relaxed) {
             sender.send(&(next..next + 8).map(|n| ipv4((n % 40) as u8, 0, false, n)).collect::<Vec<_>>());
             next += 8;
+            // Nobody listens any more after the first; that is no failure.
+            let _ = begun.send(());
         }
         next
-    })
+    });
+    wait.recv().expect("the sender begins");
+    thread
 }
 
 #[test]
@@ -298,7 +303,7 @@ fn a_group_that_opens_and_stops_under_load_takes_no_frame_twice_and_balances() {
     for round in 0..5 {
         let stop = Arc::new(AtomicBool::new(false));
         let sending = send_until(&stop, &a);
-        let mut sources = tpacket::open(&TpacketConfig { threads: 4, ..config(&b, Memory::Tiny) }).expect("open");
+        let mut sources = tpacket::open(&TpacketConfig { threads: 4, ..config(&b, Memory::Usual) }).expect("open");
         let mut seen = HashSet::new();
         for source in &mut sources {
             let mut taken = read(source, 200);
