@@ -51,7 +51,6 @@ pub fn exposition(report: &Report) -> String {
     let recorder = |value: &dyn Fn(&crate::status::RecorderReport) -> f64| -> Vec<(String, f64)> {
         queues.iter().filter_map(|q| Some((format!(",queue=\"{}\"", q.queue), value(q.recorder.as_ref()?)))).collect()
     };
-    family("recorded_packets_total", "counter", "Packets in blocks written and indexed.", &recorder(&|r| r.packets as f64));
     family("written_bytes_total", "counter", "Bytes written to packet files.", &recorder(&|r| r.bytes as f64));
     family("files_total", "counter", "Files published.", &recorder(&|r| r.files as f64));
     family("writer_cpu_seconds_total", "counter", "Processor time of the writer.", &recorder(&|r| r.writer_cpu_seconds));

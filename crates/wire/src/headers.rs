@@ -427,3 +427,57 @@ impl<'a> Walk<'a> {
         Some(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::Frame;
+    use base::Prng;
+
+    #[test]
+    fn the_common_case_and_the_walk_agree_on_every_value_of_every_header_byte() {
+        let frames = [Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2), Frame::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2)];
+        let mut short = 0;
+        for frame in frames {
+            for extra in [0, 6, 200] {
+                let mut bytes = vec![0; frame.header_len() + extra];
+                frame.fill(&mut bytes);
+                for at in 12..frame.header_len() {
+                    for value in 0..=255 {
+                        let before = std::mem::replace(&mut bytes[at], value);
+                        short += compare(&bytes);
+                        bytes[at] = before;
+                    }
+                }
+            }
+        }
+        assert!(short > 10_000, "only {short} frames took the common case");
+    }
+
+    #[test]
+    fn the_common_case_and_the_walk_agree_on_several_changes_at_once() {
+        let seed = 21;
+        let mut prng = Prng::new(seed);
+        for round in 0..100_000 {
+            let mut bytes = [0; 64];
+            Frame::tcp4(1, 2, 3, 4).payload(b"12345").fill(&mut bytes);
+            bytes[23] = [6, 17][prng.below(2) as usize];
+            for _ in 0..3 {
+                bytes[12 + prng.below(36) as usize] = prng.below(80) as u8;
+            }
+            let cut = prng.below(65) as usize;
+            assert!(compare(&bytes[..cut]) < 2, "seed {seed}, round {round}");
+        }
+    }
+
+    /// Compares both ways and says (as 0 or 1) whether the common case took the frame.
+    fn compare(bytes: &[u8]) -> usize {
+        let mut taken = 0;
+        for wire in [bytes.len() as u32, bytes.len() as u32 + 4] {
+            let walked = Walk::new(bytes, wire).headers(link::ETHERNET);
+            assert_eq!(Headers::of(bytes, wire, link::ETHERNET), walked, "{bytes:02x?}");
+            taken = usize::from(bytes.first_chunk().is_some_and(|head| Headers::plain(head, bytes, wire).is_some()));
+        }
+        taken
+    }
+}
