@@ -3,6 +3,7 @@
 
 mod common;
 mod rigs {
+    pub mod afxdp;
     pub mod file;
     pub mod sim;
     pub mod tpacket;
@@ -45,6 +46,7 @@ macro_rules! conformance {
 
 conformance! {
     live {
+        afxdp = crate::rigs::afxdp::Rig,
         tpacket = crate::rigs::tpacket::Rig,
     }
     replayed {
