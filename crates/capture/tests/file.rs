@@ -1,6 +1,6 @@
-//! Capture files as a source: the contract, damage, compression, speed, pipes, and Wireshark's count of the same files.
+//! Capture files as a source: damage, compression, speed, pipes, and Wireshark's count of the same files.
 
-#[allow(dead_code, reason = "the stories and helpers for live sources are told elsewhere")]
+#[allow(dead_code, reason = "part of it is for live sources")]
 mod common;
 
 use base::{Cause, Prng, Timestamp};
@@ -143,6 +143,20 @@ fn packets_of_another_link_type_are_counted_and_told_of() {
     assert_eq!((out.frames.len(), out.lost), (75, 25));
     assert!(out.frames.iter().all(|f| f[0] % 4 != 1));
     assert!(file.remarks()[0].contains("25 packets of link type 113"), "{:?}", file.remarks());
+}
+
+#[test]
+fn link_types_without_end_are_counted_together_and_none_is_missed() {
+    let mut w = ng::Writer::new(Vec::new(), "", "").unwrap();
+    for link_type in 0..100 {
+        let interface = w.interface("", link_type).unwrap();
+        w.packet(interface, START, 60, &[0; 60], ng::PacketOptions::default()).unwrap();
+    }
+    let mut file = open(w.finish().unwrap(), Options::default()).unwrap();
+    let out = drain(&mut file);
+    assert_eq!((out.frames.len(), out.lost), (1, 99));
+    let remarks = file.remarks();
+    assert!(remarks.len() < 20 && remarks.last().unwrap().contains("83 packets of yet other"), "{remarks:?}");
 }
 
 #[test]
@@ -352,44 +366,6 @@ fn packet_counts(mut capinfos: Command, files: &[PathBuf]) -> Vec<u64> {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let count = |line: &str| line.split('\t').nth(1).and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{line}"));
     String::from_utf8(out.stdout).unwrap().lines().map(count).collect()
-}
-
-/// A file in memory; everything "arrives" when it is written.
-struct Rig;
-
-impl common::Rig for Rig {
-    type Source = File;
-    const LIVE: bool = false;
-
-    fn new(_test: &str) -> Option<Self> {
-        Some(Self)
-    }
-
-    fn start(&mut self, frames: &[Vec<u8>], _memory: common::Memory) -> (File, Vec<Vec<u8>>) {
-        (open(capture(frames), Options::default()).unwrap(), frames.to_vec())
-    }
-
-    fn send(&mut self, _frames: &[Vec<u8>]) {
-        unreachable!("only live rigs are asked")
-    }
-}
-
-macro_rules! conformance {
-    ($($story:ident)*) => {$(
-        #[test]
-        fn $story() {
-            common::$story::<Rig>(concat!("file::", stringify!($story)));
-        }
-    )*};
-}
-
-conformance! {
-    a_stopped_source_ends_for_ever_and_forgets_nothing
-    every_size_and_every_tag_arrives_byte_for_byte_and_in_order
-    stamps_never_go_back_and_lie_within_the_run
-    a_budget_is_kept_and_frames_are_counted_right
-    a_stalled_reader_loses_frames_by_count_and_the_books_balance
-    a_source_can_be_opened_again
 }
 
 #[test]
