@@ -142,6 +142,11 @@ impl Ledger {
         self.rows.iter().map(|(second, tally)| Row { second: *second, tally: *tally })
     }
 
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// The sum of all rows.
     pub fn total(&self) -> Tally {
         let mut total = Tally::default();

@@ -180,6 +180,11 @@ impl<R: Read> Reader<R> {
         }
     }
 
+    /// Where the bytes come from, for what only it knows; bytes taken from it here are missed.
+    pub fn source_mut(&mut self) -> &mut R {
+        self.window.source_mut()
+    }
+
     /// Packets found so far.
     pub fn records(&self) -> u64 {
         self.records

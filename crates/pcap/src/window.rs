@@ -91,6 +91,12 @@ impl<R: Read> Window<R> {
         }
     }
 
+    /// The stream.
+    #[inline]
+    pub fn source_mut(&mut self) -> &mut R {
+        &mut self.source
+    }
+
     /// Bytes of memory held.
     pub fn capacity(&self) -> usize {
         self.buffer.capacity()

@@ -86,9 +86,9 @@ pub struct Packet<'a> {
     pub mark: u32,
     /// Bits of [`flag`].
     pub flags: u8,
-    /// Offset of the network header (before the tag is put back).
+    /// Offset of the network header in the packet as it will be stored, tag included.
     pub l3: u8,
-    /// Offset of the transport header (before the tag is put back).
+    /// Offset of the transport header in the packet as it will be stored, tag included.
     pub l4: u8,
     /// A tag to put back behind the two MAC addresses: TPID and TCI, big-endian.
     pub vlan: Option<[u8; 4]>,
@@ -280,7 +280,6 @@ impl Producer {
             to.add(8).cast::<u64>().write_unaligned((caplen as u64 | u64::from(wire_len) << 32).to_le());
             copy(p, to.add(RECORD_HEADER));
         }
-        let shift = tag as u8;
         protocol::store(
             self.memory.slot(self.desc),
             Desc {
@@ -292,8 +291,8 @@ impl Producer {
                 wire_len: wire_len.min(0xffff) as u16,
                 queue: self.config.queue as u8,
                 flags: p.flags,
-                l3: if p.l3 == 0 { 0 } else { p.l3.saturating_add(shift) },
-                l4: if p.l4 == 0 { 0 } else { p.l4.saturating_add(shift) },
+                l3: p.l3,
+                l4: p.l4,
             },
         );
         self.pos += need;
@@ -411,9 +410,9 @@ impl Producer {
         tally
     }
 
-    /// The rows of the seconds that have passed.
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
+    /// The rows of the seconds that have passed since the last call.
+    pub fn take_ledger(&mut self) -> Ledger {
+        std::mem::take(&mut self.ledger)
     }
 
     /// Bytes and descriptors in use as a fraction of the ring, judged by the slowest gate; 0 without gates.
@@ -433,7 +432,7 @@ impl Producer {
         self.write_pending();
         self.close_row();
         self.second_start = ts.secs() * NANOS;
-        if self.second_start > self.last_tick {
+        if self.second_start > self.last_tick && self.segment_limit.is_some() {
             self.last_tick = self.second_start;
             // Only news of the time: when there is no room for it, the next second brings another.
             self.write_control(Control::Tick, Timestamp::from_nanos(self.second_start));
@@ -577,6 +576,10 @@ impl Producer {
 
     #[cold]
     fn write_pending(&mut self) {
+        if self.segment_limit.is_none() {
+            // The stream begins with a segment; until there is one, everything else waits.
+            return;
+        }
         for p in &mut self.pending {
             if let Fate::Lost { cause: Cause::RingFull, gate } = p.fate {
                 self.hub.blame(gate, p.packets - p.told);

@@ -157,7 +157,7 @@ fn a_random_walk_gives_the_gate_exactly_what_was_written() {
         let tally = p.tally();
         assert_eq!(tally.residue(), 0, "seed {seed}");
         assert_eq!(tally.stored, written.len() as u64, "seed {seed}");
-        assert_eq!(p.ledger().total(), tally, "the rows add up to the whole, seed {seed}");
+        assert_eq!(p.take_ledger().total(), tally, "the rows add up to the whole, seed {seed}");
         assert_eq!((model.tally.offered, model.tally.lost), (tally.offered, tally.lost), "seed {seed}");
         assert_eq!(model.tally.stored_bytes, tally.stored_bytes, "seed {seed}");
 
@@ -374,7 +374,7 @@ fn a_tag_is_put_back_where_it_was() {
     p.push(&q).unwrap();
     p.publish();
     let d = *gate.next(10).iter().find(|d| d.is_packet()).unwrap();
-    assert_eq!((d.caplen, d.wire_len, d.l3, d.l4), (64, 64, 18, 38));
+    assert_eq!((d.caplen, d.wire_len), (64, 64));
     let bytes = &gate.bytes(d.pos, 80)[16..];
     assert_eq!(bytes[..12], frame[..12]);
     assert_eq!(bytes[12..16], [0x81, 0, 0, 5]);

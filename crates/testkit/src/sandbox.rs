@@ -7,6 +7,7 @@
 use crate::skip;
 use std::fs;
 use std::marker::PhantomData;
+use std::time::Duration;
 use sys::ethtool::Offload;
 use sys::netlink::{Netlink, Veth};
 use sys::netns::Namespace;
@@ -112,11 +113,32 @@ impl Sandbox {
         for port in &pair {
             netlink.set_up(port.index, true).unwrap_or_else(|e| panic!("{}: up: {e}", port.name));
         }
+        for port in &pair {
+            self.wait_until_running(port);
+        }
         let [a, b] = pair;
         (a, b)
     }
 
-    /// Switches a port on or off.
+    /// Waits until a port that is up carries frames. The kernel tells the queues of a port that its peer has come up only
+    /// later, after up to a second if that happens often; until then they swallow frames without a word.
+    ///
+    /// # Panics
+    /// When it does not come to that.
+    pub fn wait_until_running(&self, port: &Port) {
+        const RFC2863_UP: u8 = 6;
+        let mut netlink = self.netlink();
+        for _ in 0..1000 {
+            let link = netlink.link_by_index(port.index).unwrap_or_else(|e| panic!("{}: {e}", port.name));
+            if link.operstate == RFC2863_UP {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{}: up, but it never began to carry frames", port.name);
+    }
+
+    /// Switches a port on or off, without waiting for what the kernel makes of it.
     ///
     /// # Panics
     /// When the kernel refuses.

@@ -6,6 +6,7 @@
 //! * [`Headers`]: the offsets of all of them in one pass without allocation, for the packet path.
 //! * [`FlowKey`] and [`FlowHasher`]: which conversation a frame belongs to, and a keyed hash that is the same for both
 //!   directions.
+//! * [`filter`]: the capture filter in the words of tcpdump.
 //! * [`build`]: frames with correct lengths and checksums, for tests, the simulator and the generator.
 //!
 //! Two lengths run through the whole room: that of the slice (what was captured) and the *wire length* (what was
@@ -19,6 +20,7 @@ mod bytes;
 mod checksum;
 mod error;
 mod ethernet;
+pub mod filter;
 mod flow;
 mod headers;
 mod icmp;
@@ -35,6 +37,7 @@ pub use arp::Arp;
 pub use checksum::{Checksum, checksum, update_checksum};
 pub use error::{Layer, ParseError};
 pub use ethernet::Ethernet;
+pub use filter::{Filter, FilterError};
 pub use flow::{FlowHasher, FlowKey};
 pub use headers::{Family, Fragment, Headers, link};
 pub use icmp::Icmp;

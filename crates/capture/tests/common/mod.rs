@@ -1,16 +1,14 @@
-//! The conformance suite: what every source must keep, told as stories that are generic over a [`Rig`].
-//!
-//! A rig is a way to open a source and a way to make frames arrive at it. `conformance.rs` lists the rigs.
-
-pub mod tpacket;
+//! What the tests of sources share: frames to send, and ways to read a source.
 
 use base::{Cause, Prng, Timestamp};
+use netgrain_capture::tpacket::{self, Tpacket, TpacketConfig};
 use netgrain_capture::{Counts, Frame, Polled, Source};
 use std::time::{Duration, SystemTime};
+use testkit::Port;
 
 /// Long enough for anything that is on its way; a test that waits it out fails, it does not pass.
 const PATIENCE: Duration = Duration::from_secs(5);
-const WAIT: Duration = Duration::from_millis(20);
+pub const WAIT: Duration = Duration::from_millis(20);
 
 /// How much a source may hold while nobody reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,24 +17,6 @@ pub enum Memory {
     Usual,
     /// As little as the source can do with.
     Tiny,
-}
-
-/// A way to open a source and to make frames arrive at it.
-pub trait Rig: Sized {
-    /// The source under test.
-    type Source: Source;
-    /// Frames arrive by themselves, can be lost, and go on until the source is stopped.
-    const LIVE: bool;
-
-    /// Prepares, or skips `test` by name.
-    fn new(test: &str) -> Option<Self>;
-
-    /// Opens the source and makes `frames` arrive, in this order, before anyone reads. Returns the source and the frames
-    /// as they were on the wire; a source that makes up its own returns those.
-    fn start(&mut self, frames: &[Vec<u8>], memory: Memory) -> (Self::Source, Vec<Vec<u8>>);
-
-    /// Makes more frames arrive; only asked of live rigs.
-    fn send(&mut self, frames: &[Vec<u8>]);
 }
 
 /// A frame as it was handed over, with its tag put back as the engine does.
@@ -50,7 +30,7 @@ pub struct Taken {
 }
 
 impl Taken {
-    fn new(frame: &Frame<'_>) -> Self {
+    pub fn new(frame: &Frame<'_>) -> Self {
         let mut bytes = frame.bytes.to_vec();
         let mut wire_len = frame.wire_len;
         if let Some(tag) = frame.vlan {
@@ -117,164 +97,18 @@ pub fn number_of(bytes: &[u8]) -> u32 {
     u32::from_be_bytes(bytes[14..18].try_into().expect("four bytes"))
 }
 
-fn bytes_of(taken: &[Taken]) -> Vec<&[u8]> {
-    taken.iter().map(|t| t.bytes.as_slice()).collect()
-}
-
-pub fn a_stopped_source_ends_for_ever_and_forgets_nothing<R: Rig>(test: &str) {
-    let Some(mut rig) = R::new(test) else { return };
-    let (mut source, expected) = rig.start(&numbered(0..500, |_| 200), Memory::Usual);
-    // Live frames are in the source's hands when it is stopped; a file or a generator has only those that were asked for.
-    let mut taken = if R::LIVE { Vec::new() } else { read(&mut source, expected.len()) };
-    taken.extend(stop_and_drain(&mut source));
-    assert_eq!(bytes_of(&taken), expected);
-    if R::LIVE {
-        rig.send(&numbered(500..600, |_| 200));
-    }
-    for _ in 0..3 {
-        source.stop();
-        let end = source.poll(64, WAIT, |_| panic!("a frame after the end"));
-        assert!(matches!(end, Ok(Polled::End)), "{end:?}");
-    }
-    let counts = source.counts().expect("counts");
-    assert_eq!(counts.seen.unwrap_or(500), 500 + lost(&counts));
-}
-
-pub fn every_size_and_every_tag_arrives_byte_for_byte_and_in_order<R: Rig>(test: &str) {
-    let Some(mut rig) = R::new(test) else { return };
-    let mut frames = numbered(0..1455, |n| 60 + n as usize);
-    let tags: [&[(u16, u16)]; 5] = [
-        &[(0x8100, 0x0064)],
-        &[(0x8100, 0xe001)],
-        &[(0x88a8, 0x2064), (0x8100, 0x0fff)],
-        &[(0x8100, 1), (0x8100, 2)],
-        &[(0x88a8, 1), (0x8100, 2), (0x8100, 3)],
-    ];
-    for (i, tags) in tags.into_iter().enumerate() {
-        frames.extend([64, 65, 1000, 1514].map(|len| frame(i as u32, len, tags)));
-    }
-    let (mut source, expected) = rig.start(&frames, Memory::Usual);
-    let taken = read(&mut source, expected.len());
-    for (i, (got, sent)) in taken.iter().zip(&expected).enumerate() {
-        assert_eq!(&got.bytes, sent, "frame {i} of {} bytes", sent.len());
-        assert_eq!(got.wire_len as usize, sent.len(), "frame {i}");
-        assert!(!got.super_frame && !got.outgoing, "frame {i}: {got:?}");
-    }
-    assert_eq!(taken.len(), expected.len());
-    assert!(stop_and_drain(&mut source).is_empty());
-}
-
-pub fn stamps_never_go_back_and_lie_within_the_run<R: Rig>(test: &str) {
-    let now = || {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock after 1970");
-        Timestamp::from_nanos(since.as_nanos() as u64)
-    };
-    let Some(mut rig) = R::new(test) else { return };
-    let before = now();
-    let (mut source, expected) = rig.start(&numbered(0..2000, |_| 60), Memory::Usual);
-    let taken = read(&mut source, expected.len());
-    let after = now();
-    assert_eq!(taken.len(), expected.len());
-    let stamps: Vec<_> = taken.iter().filter_map(|t| t.stamp).collect();
-    assert!(stamps.is_sorted(), "a stamp lies before that of the frame before it");
-    if R::LIVE {
-        assert!(stamps.iter().all(|s| (before..=after).contains(s)), "{before} .. {after}");
+/// A configuration with as much memory as asked for.
+pub fn config(port: &Port, memory: Memory) -> TpacketConfig {
+    let config = TpacketConfig::new(&port.name);
+    match memory {
+        Memory::Usual => TpacketConfig { blocks: 16, ..config },
+        Memory::Tiny => TpacketConfig { block_bytes: 128 << 10, blocks: 2, ..config },
     }
 }
 
-pub fn a_budget_is_kept_and_frames_are_counted_right<R: Rig>(test: &str) {
-    let Some(mut rig) = R::new(test) else { return };
-    let (mut source, expected) = rig.start(&numbered(0..700, |_| 300), Memory::Usual);
-    let mut prng = Prng::new(testkit::seed(test));
-    let mut numbers = 0;
-    while numbers < expected.len() {
-        let budget = 1 + prng.below(13) as usize;
-        let mut handed = 0;
-        match source.poll(budget, WAIT, |_| handed += 1).expect("poll") {
-            Polled::Frames(n) => {
-                assert!(n == handed && (1..=budget).contains(&n), "{n} of {budget}, {handed} handed over")
-            }
-            Polled::Idle => assert_eq!(handed, 0),
-            Polled::End => panic!("ended after {numbers}"),
-        }
-        numbers += handed;
-    }
-    if R::LIVE {
-        let idle = source.poll(1, Duration::ZERO, |_| panic!("a frame that nobody sent"));
-        assert!(matches!(idle, Ok(Polled::Idle)), "{idle:?}");
-    }
-}
-
-pub fn a_stalled_reader_loses_frames_by_count_and_the_books_balance<R: Rig>(test: &str) {
-    let Some(mut rig) = R::new(test) else { return };
-    let (mut source, expected) = rig.start(&numbered(0..30_000, |n| 60 + (n % 1000) as usize), Memory::Tiny);
-    let before = source.counts().expect("counts");
-    let mut taken = read(&mut source, 100);
-    taken.extend(if R::LIVE { stop_and_drain(&mut source) } else { read(&mut source, expected.len()) });
-    let counts = source.counts().expect("counts");
-    for (earlier, later) in before.lost.iter().zip(counts.lost) {
-        assert!(*earlier <= later, "a counter went back");
-    }
-    assert_eq!(taken.len() as u64 + lost(&counts), expected.len() as u64, "{counts:?}");
-    assert_eq!(counts.seen.unwrap_or(expected.len() as u64), expected.len() as u64);
-    assert_eq!(R::LIVE, lost(&counts) > 0, "the ring is too small for all: {counts:?}");
-    // What did arrive is whole, and in order.
-    let mut last = None;
-    for t in &taken {
-        let number = number_of(&t.bytes);
-        assert!(last < Some(number), "{number} after {last:?}");
-        assert_eq!(t.bytes, expected[number as usize]);
-        last = Some(number);
-    }
-}
-
-pub fn a_source_can_be_opened_again<R: Rig>(test: &str) {
-    let Some(mut rig) = R::new(test) else { return };
-    for round in 0..4 {
-        let (mut source, expected) = rig.start(&numbered(round * 100..round * 100 + 50, |_| 100), Memory::Usual);
-        assert_eq!(bytes_of(&read(&mut source, expected.len())), expected, "round {round}");
-        if round % 2 == 0 {
-            // In the other rounds it is dropped in the middle of its life.
-            assert!(stop_and_drain(&mut source).is_empty());
-        }
-    }
-}
-
-pub fn a_random_walk_of_sending_and_reading_agrees_with_a_queue<R: Rig>(test: &str) {
-    if !R::LIVE {
-        return;
-    }
-    let Some(mut rig) = R::new(test) else { return };
-    let mut prng = Prng::new(testkit::seed(test));
-    let (mut source, _) = rig.start(&[], Memory::Usual);
-    let mut queue = std::collections::VecDeque::new();
-    let mut next = 0;
-    let mut handed = 0;
-    for _ in 0..300 {
-        match prng.below(4) {
-            0 => {
-                let burst = prng.below(200) as u32;
-                let frames = numbered(next..next + burst, |n| 60 + (n as usize * 37) % 1455);
-                next += burst;
-                rig.send(&frames);
-                queue.extend(frames);
-            }
-            1 => {
-                let counts = source.counts().expect("counts");
-                assert_eq!((lost(&counts), counts.seen.unwrap_or(next.into())), (0, next.into()));
-            }
-            _ => {
-                let wait = Duration::from_millis(prng.below(3));
-                let budget = 1 + prng.below(300) as usize;
-                let check = |f: &Frame<'_>| {
-                    handed += 1;
-                    assert_eq!(Some(f.bytes), queue.pop_front().as_deref());
-                };
-                assert_ne!(source.poll(budget, wait, check).expect("poll"), Polled::End);
-            }
-        }
-    }
-    let rest = stop_and_drain(&mut source);
-    assert_eq!(bytes_of(&rest), queue.iter().map(Vec::as_slice).collect::<Vec<_>>());
-    assert_eq!(handed + rest.len() as u64, u64::from(next));
+/// The only source of a configuration with one thread.
+pub fn open_one(config: &TpacketConfig) -> Tpacket {
+    let mut sources = tpacket::open(config).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(sources.len(), 1);
+    sources.remove(0)
 }

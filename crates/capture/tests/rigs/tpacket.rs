@@ -1,7 +1,7 @@
 //! TPACKET_V3 on one end of a veth pair; frames come from the other.
 
-use super::Memory;
-use netgrain_capture::tpacket::{self, Tpacket, TpacketConfig};
+use crate::common::{Memory, config, open_one};
+use netgrain_capture::tpacket::Tpacket;
 use testkit::{Port, RawSender, Sandbox};
 
 pub struct Rig {
@@ -10,23 +10,7 @@ pub struct Rig {
     _sandbox: Sandbox,
 }
 
-/// A configuration with as much memory as asked for.
-pub fn config(port: &Port, memory: Memory) -> TpacketConfig {
-    let config = TpacketConfig::new(&port.name);
-    match memory {
-        Memory::Usual => TpacketConfig { blocks: 16, ..config },
-        Memory::Tiny => TpacketConfig { block_bytes: 128 << 10, blocks: 2, ..config },
-    }
-}
-
-/// The only source of a configuration with one thread.
-pub fn open_one(config: &TpacketConfig) -> Tpacket {
-    let mut sources = tpacket::open(config).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(sources.len(), 1);
-    sources.remove(0)
-}
-
-impl super::Rig for Rig {
+impl crate::Rig for Rig {
     type Source = Tpacket;
     const LIVE: bool = true;
 

@@ -1,0 +1,223 @@
+//! Where the bytes of a capture come from: a file or a pipe, unpacked if need be.
+
+use super::zstd::Zstd;
+use flate2::bufread::MultiGzDecoder;
+use std::io::{self, BufReader, Cursor, ErrorKind, Read};
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant};
+
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// Of compressed bytes, per read; plain ones pass it by.
+const COMPRESSED_READ: usize = 64 << 10;
+
+/// What the thread of a pipe reads at once (the capacity of a Linux pipe), and how many such pieces it is ahead.
+const PIECE: usize = 64 << 10;
+const PIECES_AHEAD: usize = 16;
+
+/// An open capture, unpacked.
+pub(super) struct Input {
+    source: Bytes,
+    compression: Option<&'static str>,
+}
+
+enum Bytes {
+    Here(Box<dyn Read + Send>),
+    Piped(Pipe),
+}
+
+impl Input {
+    /// Opens a path, or standard input for `-`. Whatever may make one wait is read by a thread of its own.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        if path == Path::new("-") {
+            return Self::piped(io::stdin());
+        }
+        let file = std::fs::File::open(path)?;
+        if file.metadata()?.is_file() { Self::here(file) } else { Self::piped(file) }
+    }
+
+    /// Reads from `source` when asked.
+    pub fn here(source: impl Read + Send + 'static) -> io::Result<Self> {
+        let (source, compression) = unpack(source)?;
+        Ok(Self { source: Bytes::Here(source), compression })
+    }
+
+    /// Reads from `source` in a thread, which lasts until the source ends or the capture is dropped; a thread that waits
+    /// in a `read` then is not waited for.
+    fn piped(source: impl Read + Send + 'static) -> io::Result<Self> {
+        let (first, begun) = mpsc::sync_channel(1);
+        let (pieces, receiver) = mpsc::sync_channel(PIECES_AHEAD);
+        std::thread::Builder::new().name("capture-pipe".to_owned()).spawn(move || {
+            let (source, compression) = match unpack(source) {
+                Ok((source, compression)) => (source, Ok(compression)),
+                Err(error) => (Box::new(io::empty()) as Box<dyn Read + Send>, Err(error)),
+            };
+            if first.send(compression).is_ok() {
+                pump(source, &pieces);
+            }
+        })?;
+        let compression = begun.recv().unwrap_or_else(|_| Err(thread_died()))?;
+        let pipe = Pipe { receiver, piece: Vec::new(), at: 0, until: None, ended: false };
+        Ok(Self { source: Bytes::Piped(pipe), compression })
+    }
+
+    /// The name of the compression, if there is one.
+    pub fn compression(&self) -> Option<&'static str> {
+        self.compression
+    }
+
+    /// Whether reading it may have to wait for somebody.
+    pub fn is_piped(&self) -> bool {
+        matches!(self.source, Bytes::Piped(_))
+    }
+
+    /// From now on, a pipe that brings nothing within this time says `WouldBlock`.
+    #[inline]
+    pub fn wait_at_most(&mut self, wait: Duration) {
+        if let Bytes::Piped(pipe) = &mut self.source {
+            // A wait too long to be a moment is one without end.
+            pipe.until = Instant::now().checked_add(wait);
+        }
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match &mut self.source {
+            Bytes::Here(source) => source.read(into),
+            Bytes::Piped(pipe) => pipe.read(into),
+        }
+    }
+}
+
+/// Looks at the first bytes and puts the decoder that they ask for in front.
+fn unpack(mut source: impl Read + Send + 'static) -> io::Result<(Box<dyn Read + Send>, Option<&'static str>)> {
+    let mut head = Vec::with_capacity(ZSTD.len());
+    source.by_ref().take(ZSTD.len() as u64).read_to_end(&mut head)?;
+    let (gzip, zstd) = (head.starts_with(&GZIP), head.starts_with(&ZSTD));
+    let whole = Cursor::new(head).chain(BufReader::with_capacity(COMPRESSED_READ, source));
+    Ok(if gzip {
+        (Box::new(MultiGzDecoder::new(whole)), Some("gzip"))
+    } else if zstd {
+        (Box::new(Zstd::new(whole)), Some("zstd"))
+    } else {
+        (Box::new(whole), None)
+    })
+}
+
+/// The near end of a thread that reads ahead.
+struct Pipe {
+    receiver: Receiver<io::Result<Vec<u8>>>,
+    piece: Vec<u8>,
+    at: usize,
+    until: Option<Instant>,
+    ended: bool,
+}
+
+/// Reads until the end, which an empty piece announces, or until nobody listens.
+fn pump(mut source: Box<dyn Read + Send>, pieces: &SyncSender<io::Result<Vec<u8>>>) {
+    loop {
+        let mut piece = vec![0; PIECE];
+        let read = match source.read(&mut piece) {
+            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+            read => read,
+        };
+        let last = !matches!(read, Ok(1..));
+        let sent = pieces.send(read.map(|len| {
+            piece.truncate(len);
+            piece
+        }));
+        if last || sent.is_err() {
+            return;
+        }
+    }
+}
+
+impl Read for Pipe {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.at == self.piece.len() && !self.ended {
+            (self.piece, self.at) = (self.next()?, 0);
+            self.ended = self.piece.is_empty();
+        }
+        let len = into.len().min(self.piece.len() - self.at);
+        into[..len].copy_from_slice(&self.piece[self.at..self.at + len]);
+        self.at += len;
+        Ok(len)
+    }
+}
+
+impl Pipe {
+    fn next(&mut self) -> io::Result<Vec<u8>> {
+        let received = match self.until {
+            None => self.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(until) => match until.saturating_duration_since(Instant::now()) {
+                Duration::ZERO => self.receiver.try_recv().map_err(|e| match e {
+                    mpsc::TryRecvError::Empty => RecvTimeoutError::Timeout,
+                    mpsc::TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+                }),
+                wait => self.receiver.recv_timeout(wait),
+            },
+        };
+        match received {
+            Ok(piece) => piece,
+            Err(RecvTimeoutError::Timeout) => Err(ErrorKind::WouldBlock.into()),
+            Err(RecvTimeoutError::Disconnected) => Err(thread_died()),
+        }
+    }
+}
+
+fn thread_died() -> io::Error {
+    io::Error::other("the thread that reads the pipe died")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Blocks until it is given bytes, like a pipe.
+    struct Far(Receiver<Vec<u8>>);
+
+    impl Read for Far {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let Ok(bytes) = self.0.recv() else { return Ok(0) };
+            into[..bytes.len()].copy_from_slice(&bytes);
+            Ok(bytes.len())
+        }
+    }
+
+    #[test]
+    fn a_pipe_that_brings_nothing_says_so_and_goes_on_later() {
+        let (writer, far) = mpsc::channel();
+        writer.send(b"head".to_vec()).unwrap();
+        let mut input = Input::piped(Far(far)).unwrap();
+        let mut bytes = [0; 16];
+        assert_eq!(input.read(&mut bytes).unwrap(), 4);
+        input.wait_at_most(Duration::from_millis(1));
+        assert_eq!(input.read(&mut bytes).unwrap_err().kind(), ErrorKind::WouldBlock);
+        input.wait_at_most(Duration::ZERO);
+        assert_eq!(input.read(&mut bytes).unwrap_err().kind(), ErrorKind::WouldBlock);
+        writer.send(b"more".to_vec()).unwrap();
+        input.wait_at_most(Duration::MAX);
+        assert_eq!(input.read(&mut bytes).unwrap(), 4);
+        assert_eq!(&bytes[..4], b"more");
+        drop(writer);
+        assert_eq!((input.read(&mut bytes).unwrap(), input.read(&mut bytes).unwrap()), (0, 0));
+    }
+
+    #[test]
+    fn an_error_of_the_pipe_arrives_as_itself() {
+        struct Broken;
+        impl Read for Broken {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::from_raw_os_error(5))
+            }
+        }
+        assert_eq!(Input::piped(Broken).err().and_then(|e| e.raw_os_error()), Some(5));
+        let mut later = Input::piped((&b"head"[..]).chain(Broken)).unwrap();
+        let mut all = Vec::new();
+        assert_eq!(later.read_to_end(&mut all).unwrap_err().raw_os_error(), Some(5));
+        assert_eq!(all, b"head");
+    }
+}

@@ -1,0 +1,292 @@
+//! Capture files as a source: pcap, pcapng and thesis RAW, plain or compressed, flat out or in their own time.
+//!
+//! Every record of the file is handed over, or counted: those of a link type that differs from the first packet's, and
+//! the record in which a damaged file breaks off, are lost with [`Cause::Source`]. Frames carry the file's own time, so
+//! that a replay gives the same results at any speed. Where the file is a pipe, a thread reads ahead of the capture, so
+//! that `wait` is kept and the source can be stopped while nothing comes.
+
+mod input;
+mod pace;
+mod zstd;
+
+use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, StampKind};
+use base::{Cause, Timestamp};
+use input::Input;
+use pace::Pace;
+pub use pace::Speed;
+use pcap::{Direction, Format, Reader};
+use std::io::Read;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How to replay a file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// How fast.
+    pub speed: Speed,
+    /// The format, where the content does not say; only RAW files ever need it.
+    pub format: Option<Format>,
+}
+
+/// Link types beyond the first that are counted one by one; the rest are counted together.
+const MAX_FOREIGN: usize = 16;
+
+/// A capture file being replayed.
+pub struct File {
+    info: SourceInfo,
+    reader: Reader<Input>,
+    pace: Pace,
+    started: Option<Instant>,
+    /// The reader stands on a packet that was not handed over yet.
+    held: bool,
+    /// Nothing more is read: stopped, at the end, or damaged.
+    closed: bool,
+    /// Pacing ends with [`Source::stop`], which still hands over the packet held.
+    stopped: bool,
+    failed: Option<SourceError>,
+    /// Stands in where a packet has no time of its own.
+    last: Timestamp,
+    foreign: Vec<(u16, u64)>,
+    broken: u64,
+    drops: u64,
+}
+
+impl File {
+    /// Opens a file, or standard input for `-`. Of a pipe, the first bytes are waited for.
+    ///
+    /// # Errors
+    /// [`SourceError`] when it cannot be opened, is no capture, or the speed is not a positive number.
+    pub fn open(path: &Path, options: Options) -> Result<Self, SourceError> {
+        let name = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
+        let input = Input::open(path).map_err(|error| SourceError::System {
+            name: name.clone(),
+            what: "open",
+            advice: if error.kind() == std::io::ErrorKind::NotFound {
+                "check the path".to_owned()
+            } else {
+                String::new()
+            },
+            error,
+        })?;
+        Self::start(name, input, options)
+    }
+
+    /// Replays what `source` gives, compressed or not; `name` is for messages.
+    ///
+    /// # Errors
+    /// Those of [`File::open`].
+    pub fn from_reader(name: &str, source: impl Read + Send + 'static, options: Options) -> Result<Self, SourceError> {
+        let input = Input::here(source).map_err(|error| SourceError::System {
+            name: name.to_owned(),
+            what: "read",
+            error,
+            advice: String::new(),
+        })?;
+        Self::start(name.to_owned(), input, options)
+    }
+
+    fn start(name: String, input: Input, options: Options) -> Result<Self, SourceError> {
+        let Some(pace) = Pace::new(options.speed) else {
+            let reason = format!("{} is not a speed: give a factor above 0, 1 being the original", options.speed);
+            return Err(SourceError::Unsupported { name, reason });
+        };
+        let (compression, piped) = (input.compression(), input.is_piped());
+        let reader = match options.format {
+            Some(format) => Reader::open_as(input, format),
+            None => Reader::open(input),
+        };
+        let reader = reader.map_err(|e| error_of(&name, compression, e))?;
+        let packed = compression.map(|c| format!(", {c}")).unwrap_or_default();
+        let mut file = Self {
+            info: SourceInfo {
+                description: format!("{} {name}{packed}: {}", reader.format(), options.speed),
+                queue: 0,
+                link_type: reader.link_type(),
+                stamps: StampKind::File,
+                counted_from: "records of the file",
+                name,
+            },
+            reader,
+            pace,
+            started: None,
+            held: false,
+            closed: false,
+            stopped: false,
+            failed: None,
+            last: Timestamp::ZERO,
+            foreign: Vec::new(),
+            broken: 0,
+            drops: 0,
+        };
+        // The first packet says what the file is about: merged files describe interfaces that have none. A pipe may
+        // have no packet for long, so there the first interface has to do.
+        if !piped
+            && file.advance()
+            && let Some(packet) = file.reader.current()
+        {
+            file.info.link_type = packet.link_type;
+        }
+        Ok(file)
+    }
+
+    /// What happened that the counters do not explain, for people: link types not handed over, and losses that the
+    /// capturing program wrote into the file.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks: Vec<String> = self
+            .foreign
+            .iter()
+            .map(|(link_type, packets)| {
+                format!(
+                    "{}: {packets} packets of link type {link_type} were left out, because the first is of type {}; \
+                     separate them with editcap or tshark",
+                    self.info.name, self.info.link_type
+                )
+            })
+            .collect();
+        if self.drops > 0 {
+            remarks.push(format!("{}: the capturing program had lost {} packets", self.info.name, self.drops));
+        }
+        remarks
+    }
+
+    /// Packets that the capturing program says it had lost (pcapng's `epb_dropcount`); they never were in the file.
+    pub fn recorded_drops(&self) -> u64 {
+        self.drops
+    }
+
+    /// Makes the reader stand on the next packet, if there is one now.
+    #[inline]
+    fn advance(&mut self) -> bool {
+        match self.reader.advance() {
+            Ok(found) => {
+                self.held = found;
+                self.closed = !found;
+            }
+            Err(e) if e.is_pause() => {}
+            Err(e) => self.fail(e),
+        }
+        if self.held
+            && let Some(packet) = self.reader.current()
+        {
+            self.last = packet.ts.unwrap_or(self.last);
+            self.drops = self.drops.saturating_add(packet.drops);
+            self.pace.schedule(self.last);
+        }
+        self.held
+    }
+
+    #[cold]
+    fn fail(&mut self, e: pcap::Error) {
+        let error = error_of(&self.info.name, self.reader.source_mut().compression(), e);
+        self.broken = u64::from(matches!(error, SourceError::Corrupt { .. }));
+        self.failed = Some(error);
+        self.closed = true;
+    }
+
+    /// Sleeps until the packet held is due, but not longer than `wait`, and says whether it is.
+    fn is_due(&mut self, wait: Duration) -> bool {
+        if self.stopped {
+            return true;
+        }
+        let started = *self.started.get_or_insert_with(Instant::now);
+        let left = self.pace.due().saturating_sub(started.elapsed());
+        if !left.is_zero() && !wait.is_zero() {
+            std::thread::sleep(left.min(wait));
+        }
+        left <= wait
+    }
+
+    #[cold]
+    fn leave_out(&mut self, link_type: u16) {
+        let known = self.foreign.iter().position(|(other, _)| *other == link_type);
+        match known {
+            Some(i) => self.foreign[i].1 += 1,
+            None if self.foreign.len() < MAX_FOREIGN => self.foreign.push((link_type, 1)),
+            None => self.foreign[MAX_FOREIGN - 1].1 += 1,
+        }
+    }
+}
+
+impl Source for File {
+    fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    fn poll<F: FnMut(&Frame<'_>)>(
+        &mut self,
+        budget: usize,
+        wait: Duration,
+        mut take: F,
+    ) -> Result<Polled, SourceError> {
+        let mut taken = 0;
+        self.reader.source_mut().wait_at_most(wait);
+        // Records are counted, not frames, so that a pipe full of foreign packets cannot keep the caller.
+        for _ in 0..budget {
+            if !self.held && (self.closed || !self.advance()) {
+                break;
+            }
+            let now = if taken > 0 { Duration::ZERO } else { wait };
+            if self.pace.is_paced() && !self.is_due(now) {
+                break;
+            }
+            let Some(packet) = self.reader.current() else { break };
+            self.held = false;
+            if packet.link_type != self.info.link_type {
+                let link_type = packet.link_type;
+                self.leave_out(link_type);
+                continue;
+            }
+            // The contract's lengths are without the check sequence.
+            let wire_len = packet.wire_len.saturating_sub(u32::from(packet.fcs));
+            let caplen = packet.data.len().min(wire_len as usize);
+            take(&Frame {
+                wire_len,
+                stamp: Some(self.last),
+                outgoing: packet.direction == Direction::Outbound,
+                ..Frame::new(&packet.data[..caplen])
+            });
+            taken += 1;
+            if taken == 1 {
+                self.reader.source_mut().wait_at_most(Duration::ZERO);
+            }
+        }
+        if taken > 0 {
+            return Ok(Polled::Frames(taken));
+        }
+        match self.failed.take() {
+            Some(error) => Err(error),
+            None if self.closed && !self.held => Ok(Polled::End),
+            None => Ok(Polled::Idle),
+        }
+    }
+
+    fn counts(&mut self) -> Result<Counts, SourceError> {
+        let mut counts = Counts { seen: Some(self.reader.records() + self.broken), ..Counts::default() };
+        counts.lost[Cause::Source as usize] = self.foreign.iter().map(|(_, n)| n).sum::<u64>() + self.broken;
+        Ok(counts)
+    }
+
+    fn stop(&mut self) {
+        self.closed = true;
+        self.stopped = true;
+    }
+}
+
+/// What the reader found, as the contract says it: the machine's failures apart from the file's.
+fn error_of(name: &str, compression: Option<&'static str>, error: pcap::Error) -> SourceError {
+    let name = name.to_owned();
+    let offset = error.offset();
+    match error {
+        pcap::Error::Io { error, .. } if error.raw_os_error().is_some() => {
+            SourceError::System { name, what: "read", error, advice: String::new() }
+        }
+        pcap::Error::Io { error, .. } => {
+            let reason = match compression {
+                Some(method) => format!("the {method} stream is damaged after this byte of its content: {error}"),
+                None => format!("cannot read on: {error}"),
+            };
+            SourceError::Corrupt { name, offset, reason }
+        }
+        other => SourceError::Corrupt { name, offset, reason: other.reason() },
+    }
+}

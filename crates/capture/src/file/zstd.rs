@@ -1,0 +1,165 @@
+//! A whole .zst file (RFC 8878): frame after frame, skippable ones left out, check sums compared.
+//!
+//! The decoder decodes one frame and believes the window that its header asks for. Here the header is looked at first,
+//! so that no file makes us hold more than [`MAX_WINDOW`].
+
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
+use std::io::{self, BufRead, ErrorKind, Read};
+
+/// Largest window that is decoded: 128 MiB, the limit of the `zstd` tool without `--long=31`.
+const MAX_WINDOW: u64 = 128 << 20;
+
+/// Magic, descriptor, window, dictionary number and content size at their longest.
+const MAX_HEADER: usize = 4 + 1 + 1 + 4 + 8;
+
+const SKIPPABLE: std::ops::RangeInclusive<u32> = 0x184d_2a50..=0x184d_2a5f;
+
+pub(super) struct Zstd<S> {
+    source: S,
+    frame: Option<FrameDecoder>,
+}
+
+impl<S: BufRead> Zstd<S> {
+    pub fn new(source: S) -> Self {
+        Self { source, frame: None }
+    }
+
+    /// Reads the header of the next frame; `false` at the end of the file.
+    fn begin(&mut self) -> io::Result<bool> {
+        if self.source.fill_buf()?.is_empty() {
+            return Ok(false);
+        }
+        let mut header = [0; MAX_HEADER];
+        self.source.read_exact(&mut header[..4])?;
+        if SKIPPABLE.contains(&u32::from_le_bytes([header[0], header[1], header[2], header[3]])) {
+            return self.skip().map(|()| true);
+        }
+        self.source.read_exact(&mut header[4..5])?;
+        let len = header_len(header[4]);
+        self.source.read_exact(&mut header[5..len])?;
+        let window = window(&header[..len]);
+        if window > MAX_WINDOW {
+            return Err(damaged(format!("a frame asks for {window} bytes of memory, at most {MAX_WINDOW} are given")));
+        }
+        let mut decoder = FrameDecoder::new();
+        decoder.init(&header[..len]).map_err(damaged)?;
+        self.frame = Some(decoder);
+        Ok(true)
+    }
+
+    fn skip(&mut self) -> io::Result<()> {
+        let mut len = [0; 4];
+        self.source.read_exact(&mut len)?;
+        let len = u64::from(u32::from_le_bytes(len));
+        if io::copy(&mut self.source.by_ref().take(len), &mut io::sink())? < len {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        Ok(())
+    }
+}
+
+impl<S: BufRead> Read for Zstd<S> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            let Some(frame) = &mut self.frame else {
+                if self.begin()? {
+                    continue;
+                }
+                return Ok(0);
+            };
+            if frame.can_collect() > 0 {
+                return frame.read(into);
+            }
+            if !frame.is_finished() {
+                frame.decode_blocks(&mut self.source, BlockDecodingStrategy::UptoBlocks(1)).map_err(damaged)?;
+                continue;
+            }
+            if frame.get_checksum_from_data().is_some_and(|told| frame.get_calculated_checksum() != Some(told)) {
+                return Err(damaged("the check sum of a frame does not match its content"));
+            }
+            self.frame = None;
+        }
+    }
+}
+
+/// Length of a frame header, magic included, by its descriptor.
+fn header_len(descriptor: u8) -> usize {
+    let single = usize::from(descriptor >> 5 & 1);
+    5 + (1 - single) + DICTIONARY[usize::from(descriptor & 3)] + content_len(descriptor)
+}
+
+const DICTIONARY: [usize; 4] = [0, 1, 2, 4];
+
+fn content_len(descriptor: u8) -> usize {
+    match (descriptor >> 6, descriptor >> 5 & 1) {
+        (0, single) => usize::from(single),
+        (flag, _) => 1 << flag,
+    }
+}
+
+/// The window that a whole header asks for: told directly, or the size of the content where that is one segment.
+fn window(header: &[u8]) -> u64 {
+    let descriptor = header[4];
+    if descriptor >> 5 & 1 == 0 {
+        let base = 1u64 << (10 + (header[5] >> 3));
+        return base + base / 8 * u64::from(header[5] & 7);
+    }
+    let mut content = [0; 8];
+    let field = &header[header.len() - content_len(descriptor)..];
+    content[..field.len()].copy_from_slice(field);
+    u64::from_le_bytes(content)
+}
+
+fn damaged(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One frame with one stored block, without check sum.
+    fn frame(content: &[u8]) -> Vec<u8> {
+        let mut out = vec![0x28, 0xb5, 0x2f, 0xfd, 0x20, content.len() as u8];
+        out.extend(&((content.len() as u32) << 3 | 1).to_le_bytes()[..3]);
+        out.extend(content);
+        out
+    }
+
+    fn decoded(file: &[u8]) -> io::Result<Vec<u8>> {
+        let mut out = Vec::new();
+        Zstd::new(file).read_to_end(&mut out)?;
+        Ok(out)
+    }
+
+    #[test]
+    fn a_window_beyond_the_limit_is_refused_before_anything_is_allocated() {
+        for header in [
+            &[0x28, 0xb5, 0x2f, 0xfd, 0x00, 31 << 3][..],
+            &[0x28, 0xb5, 0x2f, 0xfd, 0xe0, 255, 255, 255, 255, 255, 255, 255, 127],
+        ] {
+            let e = decoded(header).unwrap_err();
+            assert!(e.to_string().contains("at most 134217728"), "{e}");
+        }
+    }
+
+    #[test]
+    fn every_cut_is_an_error_and_no_end() {
+        let file = frame(b"some content");
+        for cut in 1..file.len() {
+            assert!(decoded(&file[..cut]).is_err(), "{cut}");
+        }
+        assert_eq!(decoded(&[]).unwrap(), b"");
+    }
+
+    #[test]
+    fn frames_follow_one_another_and_skippable_ones_are_left_out() {
+        let skippable = [&[0x53, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"???"].concat();
+        let file = [skippable.clone(), frame(b"one "), skippable.clone(), frame(b"two"), skippable.clone()].concat();
+        assert_eq!(decoded(&file).unwrap(), b"one two");
+        assert!(decoded(&[frame(b"one"), skippable[..10].to_vec()].concat()).is_err());
+    }
+}

@@ -1,0 +1,165 @@
+//! What a running capture says of itself: the same numbers for the live table, `--json`, `/metrics` and the summary.
+
+use base::{Ledger, Row, Tally};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// One engine thread, as it last described itself.
+#[derive(Clone, Debug, Default)]
+pub struct WorkerStatus {
+    /// Everything so far.
+    pub tally: Tally,
+    /// The seconds that have passed.
+    pub ledger: Ledger,
+    /// How full the ring is, judged by its slowest gate: 0 to 1.
+    pub fill: f64,
+    /// Estimated error of this thread's stamps.
+    pub clock_error: Duration,
+    /// Processor time of the thread.
+    pub cpu: Duration,
+    /// Frames taken from the source since it was opened.
+    pub handed: u64,
+    /// Things a person should know, in order.
+    pub remarks: Vec<String>,
+}
+
+/// A tally in words, for documents.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Packets that reached the counting point.
+    pub offered: u64,
+    /// Packets in the ring and the store.
+    pub stored: u64,
+    /// Wire bytes of those.
+    pub stored_bytes: u64,
+    /// Packets the filter refused.
+    pub filtered: u64,
+    /// Copies removed.
+    pub duplicate: u64,
+    /// Packets lost, all causes together.
+    pub lost_total: u64,
+    /// Packets lost by cause; causes that did not occur are left out.
+    pub lost: BTreeMap<&'static str, u64>,
+    /// Remarks on stored packets; those that did not occur are left out.
+    pub notes: BTreeMap<&'static str, u64>,
+    /// `offered - stored - filtered - duplicate - lost_total`: not zero only if netgrain has a bug.
+    pub residue: i64,
+}
+
+impl From<&Tally> for Counts {
+    fn from(t: &Tally) -> Self {
+        Self {
+            offered: t.offered,
+            stored: t.stored,
+            stored_bytes: t.stored_bytes,
+            filtered: t.filtered,
+            duplicate: t.duplicate,
+            lost_total: t.lost_total(),
+            lost: t.losses().map(|(c, n)| (c.name(), n)).collect(),
+            notes: t.remarks().map(|(c, n)| (c.name(), n)).collect(),
+            residue: t.residue(),
+        }
+    }
+}
+
+/// One second of the ledger, for documents.
+#[derive(Clone, Debug, Serialize)]
+pub struct Second {
+    /// Seconds since 1970 (UTC).
+    pub second: u64,
+    /// What happened in it.
+    #[serde(flatten)]
+    pub counts: Counts,
+}
+
+impl From<&Row> for Second {
+    fn from(row: &Row) -> Self {
+        Self { second: row.second, counts: Counts::from(&row.tally) }
+    }
+}
+
+/// One listener, for documents.
+#[derive(Clone, Debug, Serialize)]
+pub struct ListenerReport {
+    /// What it calls itself.
+    pub name: String,
+    /// Queue of its ring.
+    pub queue: u16,
+    /// `gate` or `lossy`.
+    pub mode: &'static str,
+    /// No longer waited for.
+    pub expired: bool,
+    /// Packets lost because of it (gates).
+    pub lost_because: u64,
+    /// Packets it says it has seen.
+    pub seen: u64,
+    /// Packets it says it has missed.
+    pub missed: u64,
+}
+
+/// One queue, for documents.
+#[derive(Clone, Debug, Serialize)]
+pub struct QueueReport {
+    /// Queue number.
+    pub queue: u16,
+    /// The source in its own words.
+    pub source: String,
+    /// What its packets went through.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// How full the ring is: 0 to 1.
+    pub ring_fill: f64,
+    /// Processor seconds of the engine thread.
+    pub engine_cpu_seconds: f64,
+    /// Estimated error of its stamps in nanoseconds; 0 where the source stamps.
+    pub clock_error_nanos: u64,
+    /// What the recorder of this queue has written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorder: Option<RecorderReport>,
+}
+
+/// One recorder, for documents.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RecorderReport {
+    /// Packets in the files, counted once more by the recorder itself when it ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packets: Option<u64>,
+    /// Bytes written to packet files.
+    pub bytes: u64,
+    /// Files published.
+    pub files: u64,
+    /// Processor seconds of the thread that writes.
+    pub writer_cpu_seconds: f64,
+    /// Processor seconds of the thread that checksums and indexes.
+    pub index_cpu_seconds: f64,
+    /// How the files are written, in words.
+    pub device: String,
+    /// The trouble it is in right now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
+/// A capture at one moment, or at its end.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Interface, file or simulation.
+    pub interface: String,
+    /// Seconds since the start.
+    pub seconds: f64,
+    /// All queues together.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Where `offered` begins to count.
+    pub counted_from: &'static str,
+    /// Who stamps the packets.
+    pub stamps: &'static str,
+    /// Losses to a full ring, by the gate that held it.
+    pub lost_by_gate: BTreeMap<String, u64>,
+    /// The queues.
+    pub queues: Vec<QueueReport>,
+    /// Who listens.
+    pub listeners: Vec<ListenerReport>,
+    /// Things a person should know.
+    pub remarks: Vec<String>,
+}

@@ -1,0 +1,378 @@
+//! The engine thread, one per queue: HPCAP's polling thread in user space.
+//!
+//! Per packet: one stamp, one look at the headers, one hash, one copy, one descriptor. Per batch: one publication, and the
+//! requests of listeners. A few times a second: the losses that the source knows of, and the news for whoever watches.
+//! Nothing in the loop waits for anything but packets.
+
+use crate::status::WorkerStatus;
+use base::{Cause, Note, Timestamp};
+use capture::{Counts, Frame, Polled, Source, SourceError, SourceInfo, StampKind};
+use ring::{CAPLEN_MAX, Packet, Producer, flag};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use sys::clock::Clock;
+use wire::{Filter, FlowHasher, Headers};
+
+/// Frames taken from a source between two publications.
+pub const BATCH: usize = 256;
+
+/// How long a poll sleeps when there are no packets. Short enough that stopping, ticking and newcomers are prompt.
+const WAIT: Duration = Duration::from_millis(20);
+
+/// How often losses are collected and the status renewed.
+const REPORT: Duration = Duration::from_millis(100);
+
+/// Frames whose tag was taken out have this much of their beginning rebuilt for the header walk and the filter.
+const HEAD: usize = 320;
+
+/// How the thread is to work.
+pub struct Settings {
+    /// Most bytes stored of a packet.
+    pub snaplen: usize,
+    /// Packets that do not match are counted and left out.
+    pub filter: Option<Filter>,
+    /// Key of the flow hash; the same for all queues.
+    pub hash_key: u64,
+    /// Processors to run on; empty for any.
+    pub cpus: Vec<usize>,
+    /// Spin instead of sleeping while there are no packets.
+    pub spin: bool,
+    /// Stop after this many stored packets.
+    pub packets: Option<u64>,
+    /// Stop after this long.
+    pub duration: Option<Duration>,
+}
+
+/// What the thread is told and tells.
+pub struct Wires {
+    /// Set from outside to stop, from inside when the thread's own limit is reached.
+    pub stop: Arc<AtomicBool>,
+    /// Renewed several times a second.
+    pub status: Arc<Mutex<WorkerStatus>>,
+    /// Sent when the interface has gone away: queue number.
+    pub gone: Sender<u16>,
+    /// Brings a source that is open again.
+    pub again: Receiver<capture::AnySource>,
+}
+
+/// One engine thread, ready to run.
+pub struct Worker<S> {
+    source: S,
+    producer: Producer,
+    settings: Settings,
+    wires: Wires,
+    hasher: FlowHasher,
+    clock: Clock,
+    info: SourceInfo,
+    counted: Counts,
+    /// Frames handed over by the sources before this one, and what they had lost: the base of the cross-check.
+    handed: u64,
+    /// Stamp of the last frame.
+    last: Timestamp,
+    steps: u64,
+    report_due: Instant,
+}
+
+impl Worker<capture::AnySource> {
+    /// Calibrates its clock (20 ms) and is ready.
+    pub fn new(source: capture::AnySource, producer: Producer, settings: Settings, wires: Wires) -> Self {
+        let hasher = FlowHasher::new(settings.hash_key);
+        let info = source.info().clone();
+        Self {
+            source,
+            producer,
+            settings,
+            wires,
+            hasher,
+            clock: Clock::start(),
+            info,
+            counted: Counts::default(),
+            handed: 0,
+            last: Timestamp::ZERO,
+            steps: 0,
+            report_due: Instant::now(),
+        }
+    }
+
+    /// Runs until told to stop, a limit is reached, or the source ends; then drains the source and ends the stream.
+    ///
+    /// # Errors
+    /// The source's, after everything it had handed over was published.
+    pub fn run(mut self) -> Result<(), SourceError> {
+        if !self.settings.cpus.is_empty()
+            && let Err(e) = sys::cpu::pin_to(&self.settings.cpus)
+        {
+            self.remark(format!("cannot run on processors {:?}: {e}; running anywhere", self.settings.cpus));
+        }
+        let started = Instant::now();
+        let mut outcome = Ok(());
+        let mut draining = false;
+        loop {
+            if !draining && self.must_stop(started) {
+                self.source.stop();
+                draining = true;
+            }
+            match self.turn() {
+                Ok(Polled::Frames(_) | Polled::Idle) => {}
+                Ok(Polled::End) => break,
+                Err(SourceError::Gone { name }) if !draining => {
+                    self.remark(format!("{name} went away; waiting for it to come back"));
+                    if !self.wait_for_return(started) {
+                        break;
+                    }
+                }
+                Err(e) => {
+                    outcome = Err(e);
+                    break;
+                }
+            }
+        }
+        self.finish();
+        outcome
+    }
+
+    fn must_stop(&self, started: Instant) -> bool {
+        self.wires.stop.load(Ordering::Relaxed)
+            || self.settings.duration.is_some_and(|d| started.elapsed() >= d)
+            || self.settings.packets.is_some_and(|n| self.producer.tally().stored >= n)
+    }
+
+    /// One batch.
+    fn turn(&mut self) -> Result<Polled, SourceError> {
+        self.producer.service();
+        self.clock.keep();
+        let budget = match self.settings.packets {
+            Some(n) => BATCH.min((n.saturating_sub(self.producer.tally().stored)) as usize).max(1),
+            None => BATCH,
+        };
+        let wait = if self.settings.spin { Duration::ZERO } else { WAIT };
+        let mut stage = Stage {
+            producer: &mut self.producer,
+            filter: self.settings.filter.as_ref(),
+            hasher: &self.hasher,
+            clock: &self.clock,
+            snaplen: self.settings.snaplen,
+            link_type: self.info.link_type,
+            live: is_live(self.info.stamps),
+            last: self.last,
+            taken: 0,
+        };
+        let polled = self.source.poll(budget, wait, |frame| stage.take(frame));
+        (self.last, self.handed) = (stage.last, self.handed + stage.taken);
+        let polled = polled?;
+        if is_live(self.info.stamps) {
+            self.producer.tick(self.clock.now());
+        }
+        self.producer.publish();
+        if self.report_due <= Instant::now() {
+            self.report_due = Instant::now() + REPORT;
+            self.collect()?;
+            self.show();
+        }
+        Ok(polled)
+    }
+
+    /// Books what the source has lost since the last time.
+    fn collect(&mut self) -> Result<(), SourceError> {
+        let counts = self.source.counts()?;
+        for cause in Cause::ALL {
+            let i = cause as usize;
+            self.producer.lost(cause, counts.lost[i].saturating_sub(self.counted.lost[i]));
+        }
+        for note in Note::ALL {
+            let i = note as usize;
+            let more = counts.notes[i].saturating_sub(self.counted.notes[i]);
+            if more > 0 {
+                self.producer.note(note, more);
+            }
+        }
+        let steps = self.clock.steps();
+        if steps > self.steps {
+            self.producer.note(Note::ClockStep, steps - self.steps);
+            self.steps = steps;
+        }
+        self.counted = counts;
+        self.producer.publish();
+        Ok(())
+    }
+
+    /// The port is gone: ticks go on (silence is a fact too) until a source is open again or it is time to stop.
+    fn wait_for_return(&mut self, started: Instant) -> bool {
+        let _ = self.collect();
+        let _ = self.wires.gone.send(self.info.queue);
+        while !self.must_stop(started) {
+            self.producer.service();
+            self.clock.keep();
+            self.producer.tick(self.clock.now());
+            self.producer.publish();
+            self.show();
+            if let Ok(source) = self.wires.again.recv_timeout(REPORT) {
+                self.info = source.info().clone();
+                self.source = source;
+                self.counted = Counts::default();
+                self.handed = 0;
+                self.remark(format!("{} is back: {}", self.info.name, self.info.description));
+                return true;
+            }
+        }
+        false
+    }
+
+    fn finish(&mut self) {
+        if let Err(e) = self.collect() {
+            self.remark(e.to_string());
+        }
+        // The source's own count against what came out of it: the one check that the ledger cannot make of itself.
+        if let Some(seen) = self.counted.seen {
+            let lost: u64 = self.counted.lost.iter().sum::<u64>() - self.counted.lost[Cause::Nic as usize];
+            let found = self.handed + lost;
+            if seen != found {
+                self.remark(format!("the source saw {seen} packets but {found} are accounted for; please report this"));
+            }
+        }
+        while !self.producer.finish(self.end_of_time()) {
+            // A gate holds everything; it must release a little before the end can be written.
+            self.show();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.show();
+    }
+
+    fn end_of_time(&self) -> Timestamp {
+        if is_live(self.info.stamps) { self.clock.now() } else { self.last }
+    }
+
+    fn remark(&self, text: String) {
+        self.status().remarks.push(text);
+    }
+
+    fn status(&self) -> std::sync::MutexGuard<'_, WorkerStatus> {
+        self.wires.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn show(&mut self) {
+        let mut s = self.wires.status.lock().unwrap_or_else(PoisonError::into_inner);
+        s.tally = self.producer.tally();
+        s.ledger.merge(&self.producer.take_ledger());
+        s.fill = self.producer.fill();
+        s.clock_error = self.clock.error();
+        s.cpu = sys::cpu::thread_time();
+        s.handed = self.handed;
+    }
+}
+
+/// Whether time comes from this machine's clock (and silence has a meaning) rather than from the packets.
+const fn is_live(stamps: StampKind) -> bool {
+    matches!(stamps, StampKind::Engine | StampKind::Kernel | StampKind::Hardware)
+}
+
+/// What happens to each frame.
+struct Stage<'a> {
+    producer: &'a mut Producer,
+    filter: Option<&'a Filter>,
+    hasher: &'a FlowHasher,
+    clock: &'a Clock,
+    snaplen: usize,
+    link_type: u16,
+    live: bool,
+    last: Timestamp,
+    taken: u64,
+}
+
+impl Stage<'_> {
+    #[inline]
+    fn take(&mut self, frame: &Frame<'_>) {
+        let mut flags = 0;
+        let mut ts = match frame.stamp {
+            Some(stamp) => stamp,
+            None => self.clock.now(),
+        };
+        if ts < self.last && self.live {
+            ts = self.last;
+            flags |= flag::CLAMPED;
+        }
+        self.last = ts;
+        self.taken += 1;
+        match frame.vlan {
+            None => self.look(frame, frame.bytes, frame.wire_len, ts, flags, None),
+            Some(tag) => self.take_tagged(frame, tag, ts, flags),
+        }
+    }
+
+    #[cold]
+    fn take_tagged(&mut self, frame: &Frame<'_>, tag: capture::VlanTag, ts: Timestamp, flags: u8) {
+        let mut four = [0; 4];
+        four[..2].copy_from_slice(&tag.tpid.to_be_bytes());
+        four[2..].copy_from_slice(&tag.tci.to_be_bytes());
+        let mut head = [0; HEAD];
+        let split = frame.bytes.len().min(12);
+        let len = (frame.bytes.len() + 4).min(HEAD);
+        head[..split].copy_from_slice(&frame.bytes[..split]);
+        head[split..split + 4].copy_from_slice(&four);
+        head[split + 4..len].copy_from_slice(&frame.bytes[split..len - 4]);
+        self.look(frame, &head[..len], frame.wire_len + 4, ts, flags | flag::VLAN_RESTORED, Some(four));
+    }
+
+    /// `head` is the frame's beginning as it will be stored, `wire_len` its length then.
+    #[inline]
+    fn look(&mut self, frame: &Frame<'_>, head: &[u8], wire_len: u32, ts: Timestamp, mut flags: u8, vlan: Option<[u8; 4]>) {
+        let headers = Headers::of(head, wire_len, self.link_type);
+        if let Some(filter) = self.filter
+            && !filter.matches(head, wire_len, &headers)
+        {
+            self.producer.filtered(ts, 1);
+            return;
+        }
+        let tag = if vlan.is_some() { 4 } else { 0 };
+        let most = self.snaplen.min(CAPLEN_MAX).saturating_sub(tag);
+        let bytes = &frame.bytes[..frame.bytes.len().min(most)];
+        if bytes.len() + tag < wire_len as usize {
+            flags |= flag::TRUNCATED;
+        }
+        if headers.malformed() {
+            flags |= flag::MALFORMED;
+        }
+        if frame.super_frame {
+            flags |= flag::SUPER_FRAME;
+        }
+        if frame.outgoing {
+            flags |= flag::OUTGOING;
+        }
+        // A full ring is the producer's to count; capture goes on.
+        let stored = self
+            .producer
+            .push(&Packet {
+                bytes,
+                wire_len: frame.wire_len,
+                ts,
+                hash: self.hasher.hash(head, &headers),
+                mark: 0,
+                flags,
+                l3: headers.l3() as u8,
+                l4: headers.l4() as u8,
+                vlan,
+            })
+            .is_ok();
+        if flags != 0 && stored {
+            self.note(flags);
+        }
+    }
+
+    #[cold]
+    fn note(&mut self, flags: u8) {
+        for (bit, note) in [
+            (flag::TRUNCATED, Note::Truncated),
+            (flag::MALFORMED, Note::Malformed),
+            (flag::SUPER_FRAME, Note::SuperFrame),
+            (flag::VLAN_RESTORED, Note::VlanRestored),
+            (flag::OUTGOING, Note::Outgoing),
+            (flag::CLAMPED, Note::Clamped),
+        ] {
+            if flags & bit != 0 {
+                self.producer.note(note, 1);
+            }
+        }
+    }
+}

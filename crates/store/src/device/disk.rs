@@ -1,0 +1,203 @@
+//! Files of the operating system: io_uring with pinned memory, or plain writes where it is refused; past the page cache,
+//! or through it where the file system has no direct writes (tmpfs, some network file systems).
+
+use super::{Completion, Content, Device, FileId, Op};
+use crate::bytes::{Bytes, PAGE, Slice};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use sys::disk;
+use sys::uring::Uring;
+
+/// A [`Device`] over the file system.
+pub struct DiskDevice {
+    files: BTreeMap<FileId, Arc<File>>,
+    next: u32,
+    engine: Engine,
+    direct: Direct,
+    // After `engine`: the ring must be gone before the memory that it pinned.
+    adopted: Vec<Arc<dyn Bytes>>,
+}
+
+enum Engine {
+    Uring(Box<Uring<Slice>>),
+    Plain { why: String, done: Vec<Completion> },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direct {
+    Untried,
+    Yes,
+    No,
+}
+
+impl DiskDevice {
+    /// A device that keeps up to `in_flight` operations going through io_uring; where the kernel refuses it, each
+    /// operation is done when it is started.
+    pub fn new(in_flight: u32) -> Self {
+        match Uring::new(in_flight.next_power_of_two()) {
+            Ok(ring) => Self::with(Engine::Uring(Box::new(ring))),
+            Err(e) => Self::with(Engine::Plain { why: format!("io_uring refused: {e}"), done: Vec::new() }),
+        }
+    }
+
+    /// A device that never uses io_uring.
+    pub fn plain() -> Self {
+        Self::with(Engine::Plain { why: "as asked".to_owned(), done: Vec::new() })
+    }
+
+    fn with(engine: Engine) -> Self {
+        Self { files: BTreeMap::new(), next: 0, engine, direct: Direct::Untried, adopted: Vec::new() }
+    }
+
+    fn keep(&mut self, file: File) -> FileId {
+        let id = FileId(self.next);
+        self.next += 1;
+        self.files.insert(id, Arc::new(file));
+        id
+    }
+
+    fn file(&self, id: FileId) -> io::Result<&Arc<File>> {
+        self.files.get(&id).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the file is closed"))
+    }
+
+    /// Opens for direct writes if file system and alignment allow it, and remembers the answer for the next file.
+    fn create_packets(&mut self, path: &Path) -> io::Result<File> {
+        if self.direct != Direct::No {
+            match disk::create_new(path, true) {
+                Ok(file) => {
+                    let fits = match disk::direct_align(&file)? {
+                        Some(a) => a.offset as u64 <= PAGE && a.memory as u64 <= PAGE,
+                        // Kernels before 6.1 do not tell; a page has always been enough on local disks.
+                        None => true,
+                    };
+                    if fits {
+                        self.direct = Direct::Yes;
+                        return Ok(file);
+                    }
+                    fs::remove_file(path)?;
+                }
+                Err(e) if e.kind() == io::ErrorKind::InvalidInput => {}
+                Err(e) => return Err(e),
+            }
+            self.direct = Direct::No;
+        }
+        disk::create_new(path, false)
+    }
+}
+
+impl Device for DiskDevice {
+    fn describe(&self) -> String {
+        let engine = match &self.engine {
+            Engine::Uring(_) => "io_uring".to_owned(),
+            Engine::Plain { why, .. } => format!("plain writes ({why})"),
+        };
+        let cache = match self.direct {
+            Direct::No => "through the page cache (the file system has no direct writes)",
+            Direct::Yes | Direct::Untried => "past the page cache",
+        };
+        format!("{engine}, {cache}")
+    }
+
+    fn adopt(&mut self, memory: &Arc<dyn Bytes>) -> Option<String> {
+        let Engine::Uring(ring) = &mut self.engine else { return None };
+        self.adopted.push(Arc::clone(memory));
+        // SAFETY: `adopted` keeps the memory mapped and is dropped after the ring.
+        unsafe { ring.register(&memory.regions()) }.err().map(|e| {
+            format!("the ring's memory cannot be pinned ({e}); each write pins its own part, raise RLIMIT_MEMLOCK to avoid that")
+        })
+    }
+
+    fn create_folder(&mut self, path: &Path) -> io::Result<()> {
+        let mut missing: Vec<PathBuf> = Vec::new();
+        let mut at = path;
+        while !at.as_os_str().is_empty() && !at.is_dir() {
+            missing.push(at.to_owned());
+            let Some(parent) = at.parent() else { break };
+            at = parent;
+        }
+        for folder in missing.iter().rev() {
+            match fs::create_dir(folder) {
+                Ok(()) => {}
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e),
+            }
+            let parent = folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            File::open(parent)?.sync_all()?;
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, path: &Path, content: Content) -> io::Result<FileId> {
+        let file = match content {
+            Content::Packets => self.create_packets(path)?,
+            Content::Index => disk::create_new(path, false)?,
+        };
+        Ok(self.keep(file))
+    }
+
+    fn open_folder(&mut self, path: &Path) -> io::Result<FileId> {
+        let folder = File::open(path)?;
+        Ok(self.keep(folder))
+    }
+
+    fn start(&mut self, file: FileId, op: Op, token: u64) -> io::Result<()> {
+        let file = Arc::clone(self.file(file)?);
+        match &mut self.engine {
+            Engine::Uring(ring) => match op {
+                Op::Write { offset, slice } => ring.write(&file, offset, slice, token),
+                Op::Allocate(len) => ring.allocate(&file, len, token),
+                Op::Sync => ring.sync(&file, token),
+            },
+            Engine::Plain { done, .. } => {
+                let result = match op {
+                    Op::Write { offset, slice } => file.write_at(slice.bytes(), offset),
+                    Op::Allocate(len) => disk::allocate(&file, len).map(|()| 0),
+                    Op::Sync => file.sync_data().map(|()| 0),
+                };
+                done.push(Completion { token, result });
+                Ok(())
+            }
+        }
+    }
+
+    fn reap(&mut self, wait: Duration, out: &mut Vec<Completion>) -> io::Result<()> {
+        match &mut self.engine {
+            Engine::Uring(ring) => {
+                let mut done = Vec::new();
+                ring.reap(wait, &mut done)?;
+                out.extend(done.into_iter().map(|d| Completion { token: d.token, result: d.result }));
+            }
+            Engine::Plain { done, .. } => out.append(done),
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, file: FileId, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file(file)?.write_all_at(bytes, offset)
+    }
+
+    fn truncate(&mut self, file: FileId, len: u64) -> io::Result<()> {
+        self.file(file)?.set_len(len)
+    }
+
+    fn close(&mut self, file: FileId) {
+        self.files.remove(&file);
+    }
+
+    fn exists(&mut self, path: &Path) -> bool {
+        fs::symlink_metadata(path).is_ok()
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        disk::rename_new(from, to)
+    }
+
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+}

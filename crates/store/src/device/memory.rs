@@ -1,0 +1,353 @@
+//! A volume in memory that can be full, broken, short, slow, out of order, and cut off in mid-step: what tests of the
+//! recorder run on.
+//!
+//! What survives a power failure follows POSIX at its worst: content that was not synced survives in any part and may be
+//! torn; names changed since the last sync of a folder survive up to any of them, in order.
+
+use super::{Completion, Content, Device, FileId, Op};
+use crate::bytes::Bytes;
+use base::Prng;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// What goes wrong; chances are per thousand operations.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fault {
+    /// The volume holds this many bytes; beyond, `ENOSPC`.
+    pub capacity: Option<u64>,
+    /// Chance that a write or a call on a file fails with `EIO`.
+    pub io_error: u64,
+    /// Chance that a write ends short.
+    pub short: u64,
+    /// Chance that a sync fails.
+    pub sync_error: u64,
+    /// Operations end late and in any order.
+    pub slow: bool,
+    /// The power fails at this call, counted from 0.
+    pub crash_at: Option<u64>,
+}
+
+/// File contents by name.
+pub type Surviving = BTreeMap<PathBuf, Vec<u8>>;
+
+/// A [`Device`] in memory. Clones share the volume.
+#[derive(Clone)]
+pub struct MemoryDevice(Arc<Mutex<Volume>>);
+
+#[derive(Default)]
+struct Inode {
+    now: Vec<u8>,
+    durable: Vec<u8>,
+    since: Vec<Change>,
+}
+
+enum Change {
+    Write(u64, Vec<u8>),
+    Length(u64),
+}
+
+impl Change {
+    fn apply(&self, data: &mut Vec<u8>) {
+        match self {
+            Self::Write(offset, bytes) => {
+                let end = *offset as usize + bytes.len();
+                if data.len() < end {
+                    data.resize(end, 0);
+                }
+                data[*offset as usize..end].copy_from_slice(bytes);
+            }
+            Self::Length(len) => data.resize(*len as usize, 0),
+        }
+    }
+}
+
+enum Naming {
+    Add(PathBuf, usize),
+    Move(PathBuf, PathBuf),
+    Remove(PathBuf),
+}
+
+impl Naming {
+    fn apply(&self, names: &mut BTreeMap<PathBuf, usize>) {
+        match self {
+            Self::Add(path, inode) => drop(names.insert(path.clone(), *inode)),
+            Self::Move(from, to) => {
+                if let Some(inode) = names.remove(from) {
+                    names.insert(to.clone(), inode);
+                }
+            }
+            Self::Remove(path) => drop(names.remove(path)),
+        }
+    }
+}
+
+struct Volume {
+    fault: Fault,
+    prng: Prng,
+    calls: u64,
+    inodes: Vec<Inode>,
+    names: BTreeMap<PathBuf, usize>,
+    durable_names: BTreeMap<PathBuf, usize>,
+    naming: Vec<Naming>,
+    /// Open files; a folder has no inode.
+    open: BTreeMap<FileId, Option<usize>>,
+    pending: Vec<(u64, Option<usize>, Op)>,
+}
+
+fn error(code: i32) -> io::Error {
+    io::Error::from_raw_os_error(code)
+}
+
+const EIO: i32 = 5;
+const EEXIST: i32 = 17;
+const ENOSPC: i32 = 28;
+
+impl MemoryDevice {
+    /// An empty volume without faults; the seed decides what chance decides.
+    pub fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(Volume {
+            fault: Fault::default(),
+            prng: Prng::new(seed),
+            calls: 0,
+            inodes: Vec::new(),
+            names: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
+            naming: Vec::new(),
+            open: BTreeMap::new(),
+            pending: Vec::new(),
+        })))
+    }
+
+    fn volume(&self) -> MutexGuard<'_, Volume> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Changes what goes wrong, from now on.
+    pub fn set_fault(&self, fault: Fault) {
+        self.volume().fault = fault;
+    }
+
+    /// Calls so far.
+    pub fn calls(&self) -> u64 {
+        self.volume().calls
+    }
+
+    /// Whether the power has failed.
+    pub fn crashed(&self) -> bool {
+        self.volume().crashed()
+    }
+
+    /// Every file as it is now.
+    pub fn files(&self) -> Surviving {
+        let volume = self.volume();
+        volume.names.iter().map(|(path, i)| (path.clone(), volume.inodes[*i].now.clone())).collect()
+    }
+
+    /// Every file as it may be found after a power failure at this moment.
+    pub fn surviving(&self, prng: &mut Prng) -> Surviving {
+        let volume = self.volume();
+        let mut names = volume.durable_names.clone();
+        let kept = prng.below(volume.naming.len() as u64 + 1) as usize;
+        volume.naming[..kept].iter().for_each(|n| n.apply(&mut names));
+        names
+            .into_iter()
+            .map(|(path, i)| {
+                let mut data = volume.inodes[i].durable.clone();
+                for change in &volume.inodes[i].since {
+                    match (prng.below(3), change) {
+                        (0, _) => {}
+                        (1, Change::Write(offset, bytes)) => {
+                            let torn = prng.below(bytes.len() as u64 + 1) as usize;
+                            Change::Write(*offset, bytes[..torn].to_vec()).apply(&mut data);
+                        }
+                        _ => change.apply(&mut data),
+                    }
+                }
+                (path, data)
+            })
+            .collect()
+    }
+}
+
+impl Volume {
+    fn crashed(&self) -> bool {
+        self.fault.crash_at.is_some_and(|at| self.calls > at)
+    }
+
+    /// Counts one call; it fails once the power has, and by chance.
+    fn call(&mut self, chance: u64) -> io::Result<()> {
+        self.calls += 1;
+        let unlucky = self.prng.below(1000) < chance;
+        if unlucky || self.crashed() { Err(error(EIO)) } else { Ok(()) }
+    }
+
+    fn used(&self) -> u64 {
+        self.names.values().map(|i| self.inodes[*i].now.len() as u64).sum()
+    }
+
+    fn change(&mut self, inode: usize, change: Change) -> io::Result<()> {
+        let old = self.inodes[inode].now.len() as u64;
+        let new = match &change {
+            Change::Write(offset, bytes) => old.max(offset + bytes.len() as u64),
+            Change::Length(len) => *len,
+        };
+        if new > old && self.fault.capacity.is_some_and(|c| self.used() + new - old > c) {
+            return Err(error(ENOSPC));
+        }
+        change.apply(&mut self.inodes[inode].now);
+        self.inodes[inode].since.push(change);
+        Ok(())
+    }
+
+    fn name(&mut self, naming: Naming) {
+        naming.apply(&mut self.names);
+        self.naming.push(naming);
+    }
+
+    fn inode(&self, file: FileId) -> io::Result<usize> {
+        self.open.get(&file).copied().flatten().ok_or_else(|| error(EIO))
+    }
+
+    fn perform(&mut self, inode: Option<usize>, op: Op) -> io::Result<usize> {
+        match (op, inode) {
+            (Op::Write { offset, slice }, Some(i)) => {
+                self.call(self.fault.io_error)?;
+                let mut len = slice.len();
+                if self.prng.below(1000) < self.fault.short {
+                    len = self.prng.below(len as u64) as usize;
+                }
+                self.change(i, Change::Write(offset, slice.bytes()[..len].to_vec()))?;
+                Ok(len)
+            }
+            (Op::Allocate(len), Some(i)) => {
+                self.call(0)?;
+                let len = len.max(self.inodes[i].now.len() as u64);
+                self.change(i, Change::Length(len)).map(|()| 0)
+            }
+            (Op::Sync, Some(i)) => {
+                self.call(self.fault.sync_error)?;
+                let inode = &mut self.inodes[i];
+                inode.durable.clone_from(&inode.now);
+                inode.since.clear();
+                Ok(0)
+            }
+            (Op::Sync, None) => {
+                self.call(self.fault.sync_error)?;
+                self.durable_names.clone_from(&self.names);
+                self.naming.clear();
+                Ok(0)
+            }
+            _ => Err(error(EIO)),
+        }
+    }
+}
+
+impl Device for MemoryDevice {
+    fn describe(&self) -> String {
+        "memory".to_owned()
+    }
+
+    fn adopt(&mut self, _: &Arc<dyn Bytes>) -> Option<String> {
+        None
+    }
+
+    fn create_folder(&mut self, _: &Path) -> io::Result<()> {
+        let mut v = self.volume();
+        let chance = v.fault.io_error;
+        v.call(chance)
+    }
+
+    fn create(&mut self, path: &Path, _: Content) -> io::Result<FileId> {
+        let mut v = self.volume();
+        let chance = v.fault.io_error;
+        v.call(chance)?;
+        if v.names.contains_key(path) {
+            return Err(error(EEXIST));
+        }
+        v.inodes.push(Inode::default());
+        let inode = v.inodes.len() - 1;
+        v.name(Naming::Add(path.to_owned(), inode));
+        let id = FileId(v.open.len() as u32);
+        v.open.insert(id, Some(inode));
+        Ok(id)
+    }
+
+    fn open_folder(&mut self, _: &Path) -> io::Result<FileId> {
+        let mut v = self.volume();
+        v.call(0)?;
+        let id = FileId(v.open.len() as u32);
+        v.open.insert(id, None);
+        Ok(id)
+    }
+
+    fn start(&mut self, file: FileId, op: Op, token: u64) -> io::Result<()> {
+        let mut v = self.volume();
+        let inode = *v.open.get(&file).ok_or_else(|| error(EIO))?;
+        v.pending.push((token, inode, op));
+        Ok(())
+    }
+
+    fn reap(&mut self, _: Duration, out: &mut Vec<Completion>) -> io::Result<()> {
+        let mut v = self.volume();
+        let mut left = v.pending.len();
+        while left > 0 && !v.crashed() {
+            left -= 1;
+            let at = if v.fault.slow { v.prng.below(left as u64 + 1) as usize } else { 0 };
+            if v.fault.slow && v.prng.below(2) == 0 {
+                continue;
+            }
+            let (token, inode, op) = v.pending.remove(at);
+            let result = v.perform(inode, op);
+            if !v.crashed() {
+                out.push(Completion { token, result });
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, file: FileId, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut v = self.volume();
+        let chance = v.fault.io_error;
+        let inode = v.inode(file)?;
+        v.call(chance)?;
+        v.change(inode, Change::Write(offset, bytes.to_vec()))
+    }
+
+    fn truncate(&mut self, file: FileId, len: u64) -> io::Result<()> {
+        let mut v = self.volume();
+        let chance = v.fault.io_error;
+        let inode = v.inode(file)?;
+        v.call(chance)?;
+        v.change(inode, Change::Length(len))
+    }
+
+    fn close(&mut self, file: FileId) {
+        // The number stays taken, so that none is given twice.
+        self.volume().open.insert(file, None);
+    }
+
+    fn exists(&mut self, path: &Path) -> bool {
+        self.volume().names.contains_key(path)
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut v = self.volume();
+        let chance = v.fault.io_error;
+        v.call(chance)?;
+        if v.names.contains_key(to) {
+            return Err(error(EEXIST));
+        }
+        v.name(Naming::Move(from.to_owned(), to.to_owned()));
+        Ok(())
+    }
+
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        let mut v = self.volume();
+        v.call(0)?;
+        v.name(Naming::Remove(path.to_owned()));
+        Ok(())
+    }
+}

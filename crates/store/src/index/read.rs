@@ -1,0 +1,240 @@
+//! Reading an index: every length and checksum is checked before a number is believed.
+
+use super::format::{ALL_GROUPS, CRC, ENTRY_TAG, FOOTER_TAG, MAGIC, NO_RECORD, VERSION, entry, footer, header};
+use super::key::Key;
+use super::rows;
+use super::set::{GROUP, Set};
+use super::{Entry, Footer, Header, Sets};
+use base::Timestamp;
+use std::fmt;
+use std::ops::Range;
+
+/// An index file in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Index {
+    /// What holds for the whole file.
+    pub header: Header,
+    /// The blocks, in order.
+    pub entries: Vec<Entry>,
+    /// How it ends.
+    pub tail: Tail,
+}
+
+/// How an index ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tail {
+    /// With its footer: the packet file is whole.
+    Complete(Footer),
+    /// Without one, because the recorder is still writing or was cut off: nothing from this byte on is to be believed.
+    Open {
+        /// Offset in the index.
+        at: usize,
+    },
+}
+
+/// Why bytes are not an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IndexError {
+    /// It does not begin as one does.
+    NotAnIndex,
+    /// It was written by a later version.
+    Version {
+        /// The version found.
+        found: u16,
+    },
+    /// The header is cut off or damaged.
+    Header,
+    /// The footer contradicts the entries.
+    Contradiction {
+        /// What does not fit.
+        what: &'static str,
+        /// From the footer.
+        footer: u64,
+        /// From the entries.
+        entries: u64,
+    },
+}
+
+impl fmt::Display for IndexError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAnIndex => write!(f, "not a netgrain index: remove it and run netgrain repair on the packet file"),
+            Self::Version { found } => {
+                write!(f, "index version {found}, this program reads {VERSION}: use a newer netgrain")
+            }
+            Self::Header => write!(f, "the index header is damaged: run netgrain repair on the packet file"),
+            Self::Contradiction { what, footer, entries } => {
+                write!(f, "{what}: {footer} in the footer, {entries} in the entries: run netgrain repair on the file")
+            }
+        }
+    }
+}
+
+impl std::error::Error for IndexError {}
+
+impl Index {
+    /// Reads an index, whole or cut off.
+    ///
+    /// # Errors
+    /// When not even the header can be believed, or when a footer is there and does not agree with the entries.
+    pub fn parse(bytes: &[u8]) -> Result<Self, IndexError> {
+        let (header, mut at) = parse_header(bytes)?;
+        let mut entries: Vec<Entry> = Vec::new();
+        loop {
+            let rest = &bytes[at..];
+            if let Some((part, len)) = whole(rest, FOOTER_TAG, footer::ROWS)
+                && let Some(footer) = parse_footer(part)
+            {
+                // Behind a footer nothing may follow; what does was not written by us.
+                let tail = if len == rest.len() { Tail::Complete(footer) } else { Tail::Open { at } };
+                return Self { header, entries, tail }.checked();
+            }
+            match whole(rest, ENTRY_TAG, entry::ROWS).and_then(|(part, len)| Some((parse_entry(part)?, len))) {
+                Some((entry, len)) if entry.block as usize == entries.len() => {
+                    entries.push(entry);
+                    at += len;
+                }
+                _ => return Ok(Self { header, entries, tail: Tail::Open { at } }),
+            }
+        }
+    }
+
+    /// Numbers of the blocks that may hold packets of this key.
+    pub fn candidates(&self, key: Key) -> impl Iterator<Item = u32> + '_ {
+        let hash = key.hash();
+        self.entries.iter().filter(move |e| e.may_contain_hash(key, hash)).map(|e| e.block)
+    }
+
+    fn checked(self) -> Result<Self, IndexError> {
+        if let Tail::Complete(footer) = &self.tail {
+            let check = |what, footer: u64, entries: u64| {
+                if footer == entries { Ok(()) } else { Err(IndexError::Contradiction { what, footer, entries }) }
+            };
+            check("number of entries", u64::from(footer.entries), self.entries.len() as u64)?;
+            check("bytes", footer.bytes, self.entries.iter().map(|e| u64::from(e.bytes)).sum())?;
+            // Sums of foreign numbers may overflow; wrapping keeps the comparison exact where it matters.
+            let stored = |rows: &[base::Row]| rows.iter().fold(0u64, |n, r| n.wrapping_add(r.tally.stored));
+            check("packets stored", stored(&footer.rows), {
+                self.entries.iter().fold(0u64, |n, e| n.wrapping_add(stored(&e.rows)))
+            })?;
+        }
+        Ok(self)
+    }
+}
+
+impl Entry {
+    /// Whether packets of this key may be in the block.
+    pub fn may_contain(&self, key: Key) -> bool {
+        self.may_contain_hash(key, key.hash())
+    }
+
+    fn may_contain_hash(&self, key: Key, hash: u64) -> bool {
+        match key {
+            Key::Host(_) => &self.sets.hosts,
+            Key::Port(_) => &self.sets.ports,
+            Key::Flow(_) => &self.sets.flows,
+        }
+        .may_contain(hash)
+    }
+}
+
+fn u16_at(bytes: &[u8], at: Range<usize>) -> u16 {
+    bytes[at].iter().rev().fold(0, |n, b| n << 8 | u16::from(*b))
+}
+
+fn u32_at(bytes: &[u8], at: Range<usize>) -> u32 {
+    bytes[at].iter().rev().fold(0, |n, b| n << 8 | u32::from(*b))
+}
+
+fn u64_at(bytes: &[u8], at: Range<usize>) -> u64 {
+    bytes[at].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))
+}
+
+/// A part at the beginning of `bytes` whose length and checksum are right: without the checksum, and its whole length.
+fn sealed(bytes: &[u8], length_at: Range<usize>, least: usize) -> Option<(&[u8], usize)> {
+    if bytes.len() < least + CRC {
+        return None;
+    }
+    let len = u32_at(bytes, length_at) as usize;
+    if len < least + CRC || len > bytes.len() {
+        return None;
+    }
+    let (part, crc) = bytes[..len].split_at(len - CRC);
+    (crc32c::crc32c(part) == u32_at(crc, 0..CRC)).then_some((part, len))
+}
+
+fn whole(bytes: &[u8], tag: [u8; 4], least: usize) -> Option<(&[u8], usize)> {
+    if bytes.get(..4)? != tag { None } else { sealed(bytes, entry::LENGTH, least) }
+}
+
+fn parse_header(bytes: &[u8]) -> Result<(Header, usize), IndexError> {
+    if bytes.get(header::MAGIC) != Some(&MAGIC[..]) {
+        return Err(IndexError::NotAnIndex);
+    }
+    let Some(version) = bytes.get(header::VERSION) else { return Err(IndexError::Header) };
+    let found = u16_at(version, 0..2);
+    if found != VERSION {
+        return Err(IndexError::Version { found });
+    }
+    let (part, len) = sealed(bytes, header::LENGTH, header::TEXTS).ok_or(IndexError::Header)?;
+    let mut texts = &part[header::TEXTS..];
+    let mut text = || -> Option<String> {
+        let (len, rest) = texts.split_at_checked(2)?;
+        let (text, rest) = rest.split_at_checked(usize::from(u16_at(len, 0..2)))?;
+        texts = rest;
+        String::from_utf8(text.to_vec()).ok()
+    };
+    let (Some(interface), Some(stamps), Some(filter)) = (text(), text(), text()) else {
+        return Err(IndexError::Header);
+    };
+    let header = Header {
+        interface,
+        stamps,
+        filter,
+        queue: u16_at(part, header::QUEUE),
+        link_type: u32_at(part, header::LINK_TYPE),
+        snaplen: u32_at(part, header::SNAPLEN),
+        stamp_error: u32_at(part, header::STAMP_ERROR),
+        first_pos: u64_at(part, header::FIRST_POS),
+        start: Timestamp::from_nanos(u64_at(part, header::START)),
+    };
+    Ok((header, len))
+}
+
+fn parse_entry(part: &[u8]) -> Option<Entry> {
+    let rows_length = u32_at(part, entry::ROWS_LENGTH) as usize;
+    let (rows, mut filters) = part[entry::ROWS..].split_at_checked(rows_length)?;
+    let mut sets = [Set::All, Set::All, Set::All];
+    for (at, set) in entry::GROUPS.into_iter().zip(&mut sets) {
+        let groups = u16_at(part, at);
+        if groups != ALL_GROUPS {
+            let (filter, rest) = filters.split_at_checked(usize::from(groups) * GROUP)?;
+            *set = Set::Filter(filter.to_vec());
+            filters = rest;
+        }
+    }
+    if !filters.is_empty() {
+        return None;
+    }
+    let [hosts, ports, flows] = sets;
+    let first_record = u32_at(part, entry::FIRST_RECORD);
+    Some(Entry {
+        block: u32_at(part, entry::BLOCK),
+        bytes: u32_at(part, entry::BYTES),
+        first_record: (first_record != NO_RECORD).then_some(first_record),
+        crc: u32_at(part, entry::BLOCK_CRC),
+        first: Timestamp::from_nanos(u64_at(part, entry::FIRST)),
+        last: Timestamp::from_nanos(u64_at(part, entry::LAST)),
+        rows: rows::decode(rows)?,
+        sets: Sets { hosts, ports, flows },
+    })
+}
+
+fn parse_footer(part: &[u8]) -> Option<Footer> {
+    Some(Footer {
+        bytes: u64_at(part, footer::BYTES),
+        end: Timestamp::from_nanos(u64_at(part, footer::END)),
+        entries: u32_at(part, footer::ENTRIES),
+        rows: rows::decode(&part[footer::ROWS..])?,
+    })
+}

@@ -1,0 +1,60 @@
+//! Where files lie and what they are called: `STORE/IFACE/YYYY/MM/DD/HH/<first moment>.pcap`, all in UTC.
+//!
+//! A name that begins with a dot and ends in `.partial` is still being written, or was when the recorder died.
+
+use base::Timestamp;
+use std::path::{Path, PathBuf};
+
+/// How the hidden name of an unfinished file ends.
+pub const PARTIAL: &str = "partial";
+
+/// The folder of an interface in the store. A name that is not one part of a path (`sim:60` is, `a/b.pcap` is not) has
+/// its slashes, and a leading dot, replaced.
+pub fn interface_folder(store: &Path, interface: &str) -> PathBuf {
+    let mut name = interface.replace(['/', '\0'], "_");
+    if name.starts_with('.') || name.is_empty() {
+        name.insert(0, '_');
+    }
+    store.join(name)
+}
+
+/// The folder of the hour that holds this moment.
+pub fn hour_folder(interface_folder: &Path, start: Timestamp) -> PathBuf {
+    let (year, month, day, hour, ..) = start.civil();
+    interface_folder.join(format!("{year:04}/{month:02}/{day:02}/{hour:02}"))
+}
+
+/// The name of a file without its ending: `20261121T104200.000000000Z`, with the queue where there are several, and a
+/// number from the second file on that would have the same name.
+pub fn stem(start: Timestamp, queue: Option<u16>, copy: u32) -> String {
+    let (year, month, day, hour, minute, second) = start.civil();
+    let nanos = start.subsec_nanos();
+    let mut name = format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}.{nanos:09}Z");
+    if let Some(queue) = queue {
+        name += &format!("-q{queue}");
+    }
+    if copy > 0 {
+        name += &format!("_{copy}");
+    }
+    name
+}
+
+/// The hidden name of a file while it is written.
+pub fn hidden(stem: &str, ending: &str) -> String {
+    format!(".{stem}.{ending}.{PARTIAL}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_when_and_which_queue_and_never_leave_the_store() {
+        let t = Timestamp::from_secs_nanos(1_795_290_000, 5);
+        assert_eq!(stem(t, None, 0), "20261121T194000.000000005Z");
+        assert_eq!(stem(t, Some(3), 2), "20261121T194000.000000005Z-q3_2");
+        assert_eq!(hour_folder(Path::new("s/eth1"), t), Path::new("s/eth1/2026/11/21/19"));
+        assert_eq!(interface_folder(Path::new("s"), "../etc"), Path::new("s/_.._etc"));
+        assert_eq!(interface_folder(Path::new("s"), ".."), Path::new("s/_.."));
+    }
+}

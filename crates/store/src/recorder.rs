@@ -1,0 +1,244 @@
+//! The recorder that the engine owns: a feed on one side, a device on the other, two threads between.
+
+use crate::cutter::{BrokenStream, Cutter, Job, Release};
+use crate::device::Device;
+use crate::feed::{Feed, Wait};
+use crate::writer::{Config, Event, Totals, Writer};
+use base::Ledger;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::time::{Duration, Instant};
+
+/// How long the index thread waits for packets before it looks at what the writing thread has finished.
+const FEED_WAIT: Duration = Duration::from_millis(20);
+
+/// The same while parts are being written, so that the ring gets its memory back soon.
+const BUSY_WAIT: Duration = Duration::from_millis(2);
+
+/// How long the writing thread waits for the device while more work could come.
+const DEVICE_WAIT: Duration = Duration::from_millis(2);
+
+/// How long it waits for work when it has none.
+const IDLE_WAIT: Duration = Duration::from_millis(100);
+
+/// What other threads may ask and tell a running recorder.
+#[derive(Clone, Debug, Default)]
+pub struct Handle(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    refusing: AtomicBool,
+    bytes: AtomicU64,
+    published: AtomicU64,
+    index_nanos: AtomicU64,
+    write_nanos: AtomicU64,
+}
+
+impl Handle {
+    /// The producer stops, or has: a volume that refuses is tried only for the grace period from now on.
+    pub fn stop(&self) {
+        self.0.stop.store(true, Relaxed);
+    }
+
+    /// Whether the volume refuses at this moment.
+    pub fn is_refused(&self) -> bool {
+        self.0.refusing.load(Relaxed)
+    }
+
+    /// Bytes of packet files written so far.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes.load(Relaxed)
+    }
+
+    /// Files published so far.
+    pub fn published(&self) -> u64 {
+        self.0.published.load(Relaxed)
+    }
+
+    /// Processor time used so far by the index thread and by the writing thread.
+    pub fn processor_time(&self) -> (Duration, Duration) {
+        let of = |n: &AtomicU64| Duration::from_nanos(n.load(Relaxed));
+        (of(&self.0.index_nanos), of(&self.0.write_nanos))
+    }
+}
+
+/// What has become of the packets.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// By second.
+    pub ledger: Ledger,
+    /// Files published, and files left under their hidden name.
+    pub published: u64,
+    /// See `published`.
+    pub hidden: u64,
+    /// Bytes of packet files written.
+    pub bytes: u64,
+    /// The stream was not what its producer promised.
+    pub broken: Option<BrokenStream>,
+    /// Processor time of the index thread.
+    pub index_time: Duration,
+    /// Processor time of the writing thread.
+    pub write_time: Duration,
+}
+
+/// A recorder, before it runs.
+pub struct Recorder<D> {
+    device: D,
+    config: Config,
+    handle: Handle,
+}
+
+impl<D: Device> Recorder<D> {
+    /// A recorder that writes to this device.
+    pub fn new(config: Config, device: D) -> Self {
+        Self { device, config, handle: Handle::default() }
+    }
+
+    /// For other threads.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Records until the stream ends. The calling thread builds the index; a second one, ended before this returns,
+    /// writes. `tell` is called from that one.
+    ///
+    /// # Errors
+    /// When the system refuses the thread; nothing was taken from the feed then. A volume that refuses is not an error
+    /// but an [`Event`], and what it cost is in the summary.
+    pub fn run<F: Feed>(self, feed: &mut F, mut tell: impl FnMut(Event) + Send) -> io::Result<Summary> {
+        let Self { mut device, config, handle } = self;
+        let depth = config.depth;
+        let memory = feed.memory();
+        let described = device.describe();
+        if let Some(remark) = device.adopt(&memory) {
+            tell(Event::Remark(remark));
+        }
+        if described.starts_with("plain") {
+            tell(Event::Remark(described));
+        }
+        let (jobs, to_do) = sync_channel(depth);
+        let (done, released) = channel();
+        let writer = Writer::new(device, config);
+        let shared = &handle.0;
+        let (broken, totals) = std::thread::scope(|scope| -> io::Result<_> {
+            let thread = std::thread::Builder::new().name("netgrain-write".into());
+            let writing = thread.spawn_scoped(scope, move || write(writer, &to_do, &done, shared, tell))?;
+            let broken = cut(feed, Cutter::new(memory), &jobs, &released, shared);
+            drop(jobs);
+            let totals = writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            while let Ok(r) = released.try_recv() {
+                feed.release(r.pos, r.descriptors);
+            }
+            Ok((broken, totals))
+        })?;
+        let (index_time, write_time) = handle.processor_time();
+        let Totals { ledger, published, hidden, bytes } = totals;
+        Ok(Summary { ledger, published, hidden, bytes, broken, index_time, write_time })
+    }
+}
+
+/// The index thread.
+fn cut<F: Feed>(
+    feed: &mut F,
+    mut cutter: Cutter,
+    jobs: &SyncSender<Job>,
+    released: &Receiver<Release>,
+    shared: &Shared,
+) -> Option<BrokenStream> {
+    let mut made = Vec::new();
+    let mut outstanding = false;
+    let mut ended = false;
+    let mut broken = None;
+    while !ended {
+        let waited = feed.wait(if outstanding { BUSY_WAIT } else { FEED_WAIT });
+        let descriptors = feed.descriptors();
+        let exhausted = descriptors.is_empty() && waited == Wait::Gone;
+        match cutter.walk(descriptors, &mut made) {
+            Ok(end) => ended = end,
+            Err(error) => broken = Some(error),
+        }
+        if broken.is_some() || exhausted {
+            ended = true;
+            cutter.finish(&mut made);
+        }
+        for job in made.drain(..) {
+            outstanding = true;
+            // The receiver lives until it has had the end of the stream.
+            if jobs.send(job).is_err() {
+                return broken;
+            }
+        }
+        while let Ok(r) = released.try_recv() {
+            feed.release(r.pos, r.descriptors);
+            outstanding = false;
+        }
+        keep_time(&shared.index_nanos);
+    }
+    broken
+}
+
+/// The writing thread.
+fn write<D: Device>(
+    mut writer: Writer<D>,
+    to_do: &Receiver<Job>,
+    done: &Sender<Release>,
+    shared: &Shared,
+    mut tell: impl FnMut(Event),
+) -> Totals {
+    let began = Instant::now();
+    let mut told = Release::default();
+    while !writer.is_done() {
+        let mut fresh = false;
+        while writer.has_room() {
+            match to_do.try_recv() {
+                Ok(job) => {
+                    writer.accept(job);
+                    fresh = true;
+                }
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+            }
+        }
+        if shared.stop.load(Relaxed) {
+            writer.stop(began.elapsed());
+        }
+        let waiting = writer.is_waiting() && !fresh;
+        writer.step(began.elapsed(), if waiting { DEVICE_WAIT } else { Duration::ZERO });
+        writer.take_events().into_iter().for_each(&mut tell);
+        if writer.released() != told {
+            told = writer.released();
+            // The index thread may have ended already; it reads what is left afterwards.
+            let _ = done.send(told);
+        }
+        shared.refusing.store(writer.retry_at().is_some(), Relaxed);
+        shared.bytes.store(writer.totals().bytes, Relaxed);
+        shared.published.store(writer.totals().published, Relaxed);
+        keep_time(&shared.write_nanos);
+        rest(&mut writer, to_do, began, fresh);
+    }
+    writer.totals().clone()
+}
+
+/// Sleeps when there is nothing to do: until a job comes, or until the volume is to be tried again.
+fn rest<D: Device>(writer: &mut Writer<D>, to_do: &Receiver<Job>, began: Instant, fresh: bool) {
+    if fresh || writer.is_waiting() || writer.is_done() {
+        return;
+    }
+    let pause = writer.retry_at().map_or(IDLE_WAIT, |at| at.saturating_sub(began.elapsed()).min(IDLE_WAIT));
+    if !writer.has_room() {
+        return std::thread::sleep(pause);
+    }
+    match to_do.recv_timeout(pause) {
+        Ok(job) => writer.accept(job),
+        Err(RecvTimeoutError::Timeout) => {}
+        Err(RecvTimeoutError::Disconnected) => std::thread::sleep(pause.min(DEVICE_WAIT)),
+    }
+}
+
+fn keep_time(nanos: &AtomicU64) {
+    if let Ok(t) = sys::thread_time::thread_time() {
+        nanos.store(t.as_nanos() as u64, Relaxed);
+    }
+}
