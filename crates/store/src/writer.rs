@@ -98,6 +98,8 @@ pub struct Writer<D> {
     given_up: bool,
     /// Parts that will never be written, by second.
     lost: Vec<Row>,
+    /// Packets in those.
+    unwritten: u64,
 }
 
 impl<D: Device> Writer<D> {
@@ -121,6 +123,7 @@ impl<D: Device> Writer<D> {
             stopping: None,
             given_up: false,
             lost: Vec::new(),
+            unwritten: 0,
         }
     }
 
