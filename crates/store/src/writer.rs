@@ -365,7 +365,11 @@ impl<D: Device> Writer<D> {
                 return false;
             }
         }
-        let Next::Ready { file, path } = &self.next else { return false };
+        let Next::Ready { file, path } = &self.next else {
+            // Whether a trouble is over is seen only once the file has its place.
+            self.blocked = true;
+            return false;
+        };
         let header = Header { first_pos: pos, start, ..self.config.header.clone() };
         let queue = (self.config.queues > 1).then_some(header.queue);
         let folder = names::hour_folder(&root, start);

@@ -54,7 +54,7 @@ fn a_full_volume_loses_nothing_when_space_comes_back() {
 #[test]
 fn random_streams_survive_random_faults_byte_for_byte() {
     let seed = testkit::seed("random_streams_survive_random_faults_byte_for_byte");
-    for round in 0..60 {
+    for round in 0..24 {
         let mut prng = Prng::new(seed ^ round);
         let stream = Stream::random(prng.below(1 << 30) * BLOCK, 300 + prng.below(2000), &mut prng);
         let device = MemoryDevice::new(prng.next_u64());
@@ -102,7 +102,7 @@ fn a_power_failure_at_any_call_leaves_published_files_whole() {
 #[test]
 fn stopping_while_the_volume_refuses_counts_what_was_not_written() {
     let seed = testkit::seed("stopping_while_the_volume_refuses_counts_what_was_not_written");
-    for round in 0..40 {
+    for round in 0..24 {
         let mut prng = Prng::new(seed ^ round);
         let stream = Stream::random(0, 1500, &mut prng);
         let device = MemoryDevice::new(round);
@@ -119,7 +119,7 @@ fn stopping_while_the_volume_refuses_counts_what_was_not_written() {
             true
         });
         let note = format!("seed {seed} round {round}");
-        assert!(outcome.done, "{note}");
+        assert!(outcome.done, "{note}: {:?}", &outcome.events[outcome.events.len().saturating_sub(6)..]);
         check_published(&stream, &device.files(), &note);
         let (got, model) = (outcome.totals.ledger.total(), stream.ledger().total());
         assert_eq!(got.residue(), 0, "{note}");

@@ -214,7 +214,7 @@ pub fn header() -> Header {
 }
 
 pub fn config() -> Config {
-    Config { allocate: 4 * BLOCK, ..Config::new(PathBuf::from("store"), header()) }
+    Config { allocate: BLOCK, ..Config::new(PathBuf::from("store"), header()) }
 }
 
 /// What a run left.
@@ -337,4 +337,62 @@ fn check_file(stream: &Stream, segment: &Segment, bytes: &[u8], index: &Index, n
     {
         assert_eq!(rows, segment.ledger, "{note}: ledger");
     }
+}
+
+/// A gate over a stream that is already there, in batches.
+pub struct FakeFeed<'a> {
+    pub stream: &'a Stream,
+    pub memory: Arc<Memory>,
+    pub given: usize,
+    pub released: (u64, u64),
+}
+
+impl<'a> FakeFeed<'a> {
+    pub fn new(stream: &'a Stream) -> Self {
+        Self { stream, memory: stream.memory(), given: 0, released: (0, 0) }
+    }
+}
+
+impl netgrain_store::Feed for FakeFeed<'_> {
+    fn memory(&self) -> Arc<dyn Bytes> {
+        Arc::clone(&self.memory) as Arc<dyn Bytes>
+    }
+
+    fn wait(&mut self, timeout: Duration) -> netgrain_store::Wait {
+        if self.given < self.stream.descs.len() {
+            return netgrain_store::Wait::Ready;
+        }
+        std::thread::sleep(timeout);
+        netgrain_store::Wait::Gone
+    }
+
+    fn descriptors(&mut self) -> &[Desc] {
+        let from = self.given;
+        self.given = (from + 1000).min(self.stream.descs.len());
+        &self.stream.descs[from..self.given]
+    }
+
+    fn release(&mut self, pos: u64, descriptors: u64) {
+        assert!(pos >= self.released.0 && descriptors >= self.released.1, "a release went back");
+        assert!(descriptors <= self.given as u64, "a release of what was never given");
+        self.released = (pos, descriptors);
+        self.memory.released.store(pos, Relaxed);
+    }
+}
+
+/// Every file below a folder.
+pub fn read_all(folder: &std::path::Path) -> Surviving {
+    let mut files = Surviving::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder").map(|e| e.expect("an entry").path()) {
+            if entry.is_dir() {
+                folders.push(entry);
+            } else {
+                let bytes = std::fs::read(&entry).expect("a file");
+                files.insert(entry, bytes);
+            }
+        }
+    }
+    files
 }
