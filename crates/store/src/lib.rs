@@ -18,4 +18,4 @@ pub use bytes::{Bytes, Slice};
 pub use device::{Device, DiskDevice, MemoryDevice};
 pub use feed::{Feed, Wait};
 pub use recorder::{Handle, Recorder, Summary};
-pub use writer::{Config, Event, Writer};
+pub use writer::{Config, Event, Format, Writer};
