@@ -10,7 +10,7 @@ use super::job::{Cut, Job, Part, Release};
 use super::seconds::{Seconds, row_of};
 use crate::bytes::{Bytes, PAGE, Slice};
 use crate::index::{Entry, Keys};
-use base::{Tally, Timestamp};
+use base::{Row, Tally, Timestamp};
 use pcap::raw::{MAX_CAPLEN, MIN_FILE, fits, padding_header, paddings, record_header};
 use ring::{BLOCK, Control, Desc, RECORD_HEADER, flag};
 use std::sync::Arc;
@@ -103,7 +103,7 @@ impl RawCutter {
     /// As [`super::Cutter::finish`].
     pub fn finish(&mut self, jobs: &mut Vec<Job>) {
         if self.written.is_none() && self.seconds.has_anything() {
-            self.open(self.last, jobs);
+            self.open(self.next.unwrap_or_default(), self.last, jobs);
         }
         self.close(jobs);
         jobs.push(Job::End);
@@ -123,13 +123,14 @@ impl RawCutter {
             && !fits(self.file_bytes - written, caplen)
         {
             for len in paddings(self.file_bytes - written) {
+                let at = self.buffer.len();
                 self.append(&padding_header(len), &vec![0; usize::from(len)]);
-                self.cut_full(None, jobs);
+                self.cut_full(at, None, jobs);
             }
             self.close(jobs);
         }
         if self.written.is_none() {
-            self.open(ts, jobs);
+            self.open(d.pos, ts, jobs);
         }
         self.last = self.last.max(ts);
         let data = &record[RECORD_HEADER..][..usize::from(caplen)];
@@ -139,7 +140,7 @@ impl RawCutter {
         self.first_record.get_or_insert(at as u32);
         self.stamps = Some(self.stamps.map_or((ts, ts), |(a, b)| (a.min(ts), b.max(ts))));
         self.append(&record_header(ts, caplen, wire_len), data);
-        self.cut_full(Some((at, d, wire_len)), jobs);
+        self.cut_full(at, Some(row_of(d, wire_len)), jobs);
     }
 
     fn append(&mut self, header: &[u8], data: &[u8]) {
@@ -148,13 +149,13 @@ impl RawCutter {
         self.written = self.written.map(|n| n + (header.len() + data.len()) as u64);
     }
 
-    /// Sends the block if it is full. `record` is what was appended last, and where it begins.
-    fn cut_full(&mut self, record: Option<(usize, &Desc, u32)>, jobs: &mut Vec<Job>) {
+    /// Sends the block if it is full. What was appended last begins at `at`, and is this packet or a padding.
+    fn cut_full(&mut self, at: usize, packet: Option<Row>, jobs: &mut Vec<Job>) {
         let block = BLOCK as usize;
         if self.buffer.len() < block {
             return;
         }
-        let beyond = record.filter(|_| self.buffer.len() > block);
+        let beyond = (self.buffer.len() > block).then_some((at, packet));
         let part = self.part(block, true, beyond);
         jobs.push(Job::Write(part));
         self.buffer.drain(..block);
@@ -167,15 +168,13 @@ impl RawCutter {
         self.seconds.next_block();
     }
 
-    fn part(&mut self, len: usize, last: bool, beyond: Option<(usize, &Desc, u32)>) -> Box<Part> {
+    fn part(&mut self, len: usize, last: bool, beyond: Option<(usize, Option<Row>)>) -> Box<Part> {
         let from = self.sent & !(PAGE as usize - 1);
         self.sent = len;
         let block = &self.buffer[..len];
         let crc = crc32c::crc32c(block);
         let cut = match beyond {
-            Some((at, d, wire_len)) => {
-                Cut { bytes: at as u32, crc: crc32c::crc32c(&block[..at]), straddler: Some(row_of(d, wire_len)) }
-            }
+            Some((at, straddler)) => Cut { bytes: at as u32, crc: crc32c::crc32c(&block[..at]), straddler },
             None => Cut { bytes: len as u32, crc, straddler: None },
         };
         let news = self.seconds.tell();
@@ -200,12 +199,12 @@ impl RawCutter {
         })
     }
 
-    fn open(&mut self, start: Timestamp, jobs: &mut Vec<Job>) {
+    fn open(&mut self, pos: u64, start: Timestamp, jobs: &mut Vec<Job>) {
         self.written = Some(0);
         self.buffer.clear();
         self.next_block(0);
         let release = Release::default();
-        jobs.push(Job::Open { pos: self.next.unwrap_or_default(), start, release });
+        jobs.push(Job::Open { pos, start, release });
     }
 
     fn close(&mut self, jobs: &mut Vec<Job>) {
