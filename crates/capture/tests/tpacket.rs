@@ -179,6 +179,19 @@ fn one_frame_on_a_quiet_port_does_not_wait_for_a_full_block() {
 }
 
 #[test]
+fn a_port_is_promiscuous_for_as_long_as_it_is_captured() {
+    let Some(sandbox) = Sandbox::new("a_port_is_promiscuous_for_as_long_as_it_is_captured") else { return };
+    let (_, b) = sandbox.veth("a", "b");
+    let promiscuity = || sandbox.netlink().link("b").expect("b").promiscuity;
+    let modest = open_one(&TpacketConfig { promiscuous: false, ..config(&b, Memory::Tiny) });
+    assert_eq!(promiscuity(), 0);
+    let curious = open_one(&config(&b, Memory::Tiny));
+    assert_eq!(promiscuity(), 1);
+    drop((modest, curious));
+    assert_eq!(promiscuity(), 0);
+}
+
+#[test]
 fn each_direction_is_there_once_and_named() {
     let Some(sandbox) = Sandbox::new("each_direction_is_there_once_and_named") else { return };
     let (a, b) = sandbox.veth("a", "b");
@@ -318,6 +331,20 @@ fn a_group_that_opens_and_stops_under_load_takes_no_frame_twice_and_balances() {
         stop.store(true, Ordering::Relaxed);
         let sent = sending.join().expect("sender");
         assert!(seen.iter().all(|n| *n < sent));
+    }
+}
+
+#[test]
+fn every_way_of_dealing_takes_every_frame() {
+    let Some(sandbox) = Sandbox::new("every_way_of_dealing_takes_every_frame") else { return };
+    let (a, b) = sandbox.veth("a", "b");
+    for fanout in [Fanout::Hash, Fanout::Cpu, Fanout::Queue] {
+        let config = TpacketConfig { threads: 3, fanout, ..config(&b, Memory::Usual) };
+        let mut sources = tpacket::open(&config).unwrap_or_else(|e| panic!("{fanout:?}: {e}"));
+        RawSender::new(&a).send(&numbered(0..500, |_| 60));
+        let mut taken: Vec<_> = sources.iter_mut().flat_map(|s| numbers(&stop_and_drain(s))).collect();
+        taken.sort_unstable();
+        assert_eq!(taken, (0..500).collect::<Vec<_>>(), "{fanout:?}");
     }
 }
 

@@ -18,6 +18,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 const DUMP_ATTEMPTS: usize = 8;
 /// Attributes of `if_link.h` and friends that libc does not name, or names only for some targets.
 mod attr {
+    pub const LINK_PROMISCUITY: u16 = 30;
     pub const LINK_NAMESPACE: u16 = 37;
     pub const LINK_XDP: u16 = 43;
     pub const LINK_PARENT_DEVICE: u16 = 56;
@@ -73,6 +74,8 @@ pub struct Link {
     pub master: Option<u32>,
     /// The port of this namespace that it sits on (a VLAN's card); for one end of a veth pair, the other end.
     pub lower: Option<u32>,
+    /// How many listeners want the port to take frames for other hosts too.
+    pub promiscuity: u32,
     /// Whether an XDP program is attached, ours or another's.
     pub has_xdp: bool,
     /// RFC 2863 state: 6 is up, 2 is down, 0 is unknown.
@@ -416,6 +419,7 @@ fn decode_link(answer: &Answer<'_>) -> Option<Link> {
             libc::IFLA_MTU => link.mtu = number(payload, 0)?,
             libc::IFLA_MASTER => link.master = number(payload, 0),
             libc::IFLA_LINK => link.lower = number(payload, 0),
+            attr::LINK_PROMISCUITY => link.promiscuity = number(payload, 0)?,
             attr::LINK_NAMESPACE => elsewhere = true,
             attr::LINK_XDP => {
                 let mode = attributes(payload).find(|a| a.0 == attr::XDP_ATTACHED);
