@@ -10,11 +10,13 @@
 //! queue still has its own fill and completion ring, so no two threads ever write to the same one.
 
 mod area;
+mod port;
 mod receiver;
 mod ring;
 mod sender;
 
 pub use area::{Area, Pages};
+pub use port::{active_queues, strips_vlan};
 pub use receiver::{Piece, ReceiveWish, Receiver};
 pub use sender::{Kicked, SendWish, Sender, Sent};
 
