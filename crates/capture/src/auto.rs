@@ -142,7 +142,7 @@ impl PortFacts {
         Ok(Self {
             name: link.name.clone(),
             uses: uses(&link, &links, &addresses, &routes),
-            driver: ethtool::driver(interface).ok(),
+            driver: ethtool::driver(&link.name).ok(),
             xdp: netdev::xdp_features(link.index).ok(),
             has_xdp: link.has_xdp,
             mtu: link.mtu,

@@ -22,6 +22,7 @@ fn what_does_not_exist_is_named_as_such() {
     let Some(sandbox) = Sandbox::new("what_does_not_exist_is_named_as_such") else { return };
     let mut netlink = sandbox.netlink();
     assert_eq!(os_error(netlink.link("nothing")), ENODEV);
+    assert_eq!(os_error(netlink.link("a name longer than fifteen bytes")), ENODEV);
     assert_eq!(os_error(netlink.delete_link(77)), ENODEV);
     assert_eq!(os_error(ethtool::driver("nothing")), ENODEV);
     assert_eq!(os_error(ethtool::driver("a name longer than fifteen bytes")), ENODEV);
