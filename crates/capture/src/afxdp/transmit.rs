@@ -1,9 +1,15 @@
 //! Sending through AF_XDP: the traffic generator's way onto a port.
 //!
 //! Nothing is reported as sent that is known to have been dropped. In copy mode the driver's refusals come back one by
-//! one (see `sys::xsk`): a veth port without a queueing discipline drops a frame when the 256 places of its peer's ring
-//! are taken, says so, and the frame counts as dropped; with any discipline (`tc qdisc add dev a root pfifo`) it stands
-//! still instead, the frame waits in our ring, and nothing is dropped at all. What happens behind the peer is its own.
+//! one (see `sys::xsk`). A veth port (drivers/net/veth.c, 6.16 and later) drops a frame when the 256 places of its
+//! peer's ring are taken, and says so; such a frame counts as dropped. With any queueing discipline on the sending port
+//! (`tc qdisc add dev a root pfifo`) the port stands still instead, the frame waits in our ring, and nothing is lost on
+//! the way. Both were tried until the peer's XDP program had seen exactly what was counted as sent.
+//!
+//! The peer's receive loop normally runs inside our own system call, once for each frame, so that its ring never fills;
+//! given a thread of its own (`/sys/class/net/b/threaded`) it runs beside us, is faster, and needs the discipline.
+//! Frames injected by `bpf::Program::run_live` cost about half as much as these, but a full ring swallows them without
+//! an answer to the caller, and all copies of one run are alike: not for a generator that promises to count.
 
 use super::{CopyMode, look_up, trouble};
 use crate::SourceError;
