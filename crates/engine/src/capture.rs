@@ -42,10 +42,18 @@ impl fmt::Display for EngineError {
             Self::Source(e) => e.fmt(f),
             Self::Filter(e) => write!(f, "filter: {e}"),
             Self::Ring(bytes, e) => {
-                write!(f, "no memory for a ring of {}: {e}; choose a smaller one with --ring", base::units::show_bytes(*bytes))
+                write!(
+                    f,
+                    "no memory for a ring of {}: {e}; choose a smaller one with --ring",
+                    base::units::show_bytes(*bytes)
+                )
             }
             Self::Socket(path, e) => {
-                write!(f, "{}: cannot let listeners in: {e}; choose another place with --socket, or --socket none", path.display())
+                write!(
+                    f,
+                    "{}: cannot let listeners in: {e}; choose another place with --socket, or --socket none",
+                    path.display()
+                )
             }
             Self::Store(text) => f.write_str(text),
             Self::Thread(text) => write!(f, "thread: {text}"),
@@ -116,8 +124,7 @@ impl Capture {
             let status = Arc::new(Mutex::new(WorkerStatus::default()));
             let (send_again, again) = channel();
             returns.insert(info.queue, send_again);
-            let wires =
-                Wires { stop: Arc::clone(&stop), status: Arc::clone(&status), gone: gone.clone(), again };
+            let wires = Wires { stop: Arc::clone(&stop), status: Arc::clone(&status), gone: gone.clone(), again };
             let settings = Settings {
                 snaplen: plan.snaplen as usize,
                 filter: filter.clone(),
@@ -295,7 +302,11 @@ impl Observer {
                 counts: Counts::from(&tally),
                 ring_fill: status.fill,
                 engine_cpu_seconds: status.cpu.as_secs_f64(),
-                clock_error_nanos: if q.info.stamps == StampKind::Engine { status.clock_error.as_nanos() as u64 } else { 0 },
+                clock_error_nanos: if q.info.stamps == StampKind::Engine {
+                    status.clock_error.as_nanos() as u64
+                } else {
+                    0
+                },
                 recorder: q.recording.as_ref().map(crate::recording::Gauge::report),
             });
         }
@@ -317,7 +328,8 @@ impl Observer {
 /// The engine's count and the recorder's are made independently; they must agree to the packet.
 fn disagreement(engine: &Tally, disk: &Tally, queue: u16) -> Option<String> {
     let given_up = disk.lost[base::Cause::Disk as usize];
-    let same = engine.stored == disk.stored + given_up && engine.offered == disk.offered && engine.filtered == disk.filtered;
+    let same =
+        engine.stored == disk.stored + given_up && engine.offered == disk.offered && engine.filtered == disk.filtered;
     (!same).then(|| {
         format!(
             "queue {queue}: the engine stored {} of {} packets, the files hold {} of {}; please report this",

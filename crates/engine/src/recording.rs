@@ -1,7 +1,7 @@
 //! One recorder of one queue: its gate, its threads, and what it says of itself.
 
 use crate::capture::EngineError;
-use crate::plan::{Format, Plan, StorePlan};
+use crate::plan::{Plan, StorePlan};
 use crate::status::RecorderReport;
 use base::Tally;
 use capture::SourceInfo;
@@ -177,7 +177,10 @@ fn hear(news: &mut News, event: Event) {
 /// Refuses a store that cannot be written before anything is captured.
 fn check(dir: &Path) -> Result<(), EngineError> {
     let fail = |e: std::io::Error| {
-        EngineError::Store(format!("{}: cannot record there: {e}; name a folder on a writable volume with --store", dir.display()))
+        EngineError::Store(format!(
+            "{}: cannot record there: {e}; name a folder on a writable volume with --store",
+            dir.display()
+        ))
     };
     std::fs::create_dir_all(dir).map_err(fail)?;
     let probe = dir.join(format!(".netgrain-{}", std::process::id()));

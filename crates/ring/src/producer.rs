@@ -517,13 +517,10 @@ impl Producer {
 
     /// Takes the gates' cursors over, as far as they are credible: a cursor that goes back or runs ahead is ignored.
     fn read_gates(&mut self) {
-        let (head, pos) = (self.published, self.pos);
+        let written = Place { desc: self.published, pos: self.pos };
         let mut limit = Place { desc: u64::MAX, pos: u64::MAX };
         for gate in &mut self.gates {
-            let (desc, byte) = gate.cursor.released();
-            if desc >= gate.released.desc && desc <= head && byte >= gate.released.pos && byte <= pos {
-                gate.released = Place { desc, pos: byte };
-            }
+            gate.released = gate.cursor.positions().credible(gate.released, written);
             let desc = gate.released.desc + self.memory.desc_capacity();
             let byte = gate.released.pos + self.memory.byte_capacity();
             if desc < limit.desc || byte < limit.pos {

@@ -98,6 +98,8 @@ pub struct Writer<D> {
     given_up: bool,
     /// Parts that will never be written, by second.
     lost: Vec<Row>,
+    /// Packets in those.
+    unwritten: u64,
 }
 
 impl<D: Device> Writer<D> {
@@ -121,6 +123,7 @@ impl<D: Device> Writer<D> {
             stopping: None,
             given_up: false,
             lost: Vec::new(),
+            unwritten: 0,
         }
     }
 
@@ -362,7 +365,11 @@ impl<D: Device> Writer<D> {
                 return false;
             }
         }
-        let Next::Ready { file, path } = &self.next else { return false };
+        let Next::Ready { file, path } = &self.next else {
+            // Whether a trouble is over is seen only once the file has its place.
+            self.blocked = true;
+            return false;
+        };
         let header = Header { first_pos: pos, start, ..self.config.header.clone() };
         let queue = (self.config.queues > 1).then_some(header.queue);
         let folder = names::hour_folder(&root, start);

@@ -129,6 +129,13 @@ pub struct Address {
     pub prefix: u8,
 }
 
+/// linux/pkt_sched.h: the place of a port's outermost queue.
+const TC_H_ROOT: u32 = 0xffff_ffff;
+/// linux/rtnetlink.h.
+const TCA_KIND: u16 = 1;
+/// linux/rtnetlink.h; for `pfifo` the options are one number, the limit.
+const TCA_OPTIONS: u16 = 2;
+
 /// A unicast route of the main table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
@@ -178,6 +185,19 @@ impl Netlink {
             })
         });
         self.change(message)
+    }
+
+    /// Gives a port a plain queue of this many packets (`pfifo`), which makes some drivers hold senders back where they
+    /// would drop without one.
+    ///
+    /// # Errors
+    /// `ENODEV`, `EPERM` without `CAP_NET_ADMIN`, `ENOENT` where the kernel has no such queue.
+    pub fn add_fifo(&mut self, link: u32, packets: u32) -> io::Result<()> {
+        let mut header = [0; 20];
+        header[4..8].copy_from_slice(&link.to_ne_bytes());
+        header[12..16].copy_from_slice(&TC_H_ROOT.to_ne_bytes());
+        let message = Message::new(libc::RTM_NEWQDISC, create_flags(), &header);
+        self.change(message.text(TCA_KIND, "pfifo").number(TCA_OPTIONS, packets))
     }
 
     /// Removes a port (of a veth pair, both ends).

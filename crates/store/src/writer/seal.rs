@@ -47,6 +47,10 @@ impl<D: Device> Writer<D> {
     pub(super) fn seal_files(&mut self, now: Duration) {
         let mut i = 0;
         while i < self.files.len() {
+            if self.files[i].step == Step::Done {
+                self.published(i);
+                continue;
+            }
             match self.seal_step(i) {
                 Ok(true) => {}
                 Ok(false) => i += 1,
@@ -55,9 +59,6 @@ impl<D: Device> Writer<D> {
                     self.fail("publish", self.files[i].hidden_data.clone(), error, now);
                     i += 1;
                 }
-            }
-            if self.files.get(i).is_some_and(|f| f.step == Step::Done) {
-                self.published(i);
             }
         }
     }

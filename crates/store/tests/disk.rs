@@ -1,0 +1,99 @@
+//! The whole recorder with its threads on real file systems, judged by other people's programs.
+
+mod common;
+
+use base::Prng;
+use common::{FakeFeed, Stream, check_published, config, read_all};
+use netgrain_store::{Config, DiskDevice, Recorder, Summary};
+use std::path::Path;
+
+fn record(stream: &Stream, store: &Path, device: DiskDevice) -> Summary {
+    let mut feed = FakeFeed::new(stream);
+    let config = Config { store: store.to_owned(), ..config() };
+    let summary = Recorder::new(config, device).run(&mut feed, |event| eprintln!("{event}")).expect("a thread");
+    assert_eq!(feed.released, (stream.segments.last().map_or(0, |s| s.end), stream.descs.len() as u64));
+    summary
+}
+
+fn check(stream: &Stream, store: &Path, summary: &Summary) {
+    let files = read_all(store);
+    let found = check_published(stream, &files, "on disk");
+    assert_eq!(found, (0..stream.segments.len()).collect::<Vec<_>>());
+    assert_eq!(files.len(), 2 * found.len(), "something was left over: {:?}", files.keys());
+    assert_eq!(summary.ledger, stream.ledger());
+    assert_eq!((summary.published, summary.hidden), (found.len() as u64, 0));
+}
+
+#[test]
+fn io_uring_and_plain_writes_give_the_same_files() {
+    let seed = testkit::seed("io_uring_and_plain_writes_give_the_same_files");
+    let mut prng = Prng::new(seed);
+    let stream = Stream::random(0, 3000, &mut prng);
+    for (name, device) in [("uring", DiskDevice::new(32)), ("plain", DiskDevice::plain())] {
+        let dir = testkit::TempDir::new(name);
+        let summary = record(&stream, dir.path(), device);
+        check(&stream, dir.path(), &summary);
+    }
+}
+
+#[test]
+fn a_file_system_without_direct_writes_is_written_through_the_cache() {
+    let test = "a_file_system_without_direct_writes_is_written_through_the_cache";
+    let memory = Path::new("/dev/shm");
+    if !memory.is_dir() {
+        return testkit::skip(test, "no /dev/shm here");
+    }
+    let dir = memory.join(format!("netgrain-store-{}", std::process::id()));
+    let stream = Stream::random(0, 500, &mut Prng::new(3));
+    let summary = record(&stream, &dir, DiskDevice::new(32));
+    check(&stream, &dir, &summary);
+    std::fs::remove_dir_all(&dir).expect("clean up");
+}
+
+#[test]
+fn capinfos_and_tcpdump_read_what_was_recorded() {
+    let test = "capinfos_and_tcpdump_read_what_was_recorded";
+    let mut prng = Prng::new(12);
+    let mut stream = Stream::new(0);
+    for i in 0..5000 {
+        stream.now += prng.below(400_000);
+        stream.packet(&mut prng, 60 + (i % 1000) as u16, 0);
+    }
+    stream.tick();
+    stream.end();
+    let dir = testkit::TempDir::new(test);
+    record(&stream, dir.path(), DiskDevice::new(32));
+    let files = read_all(dir.path());
+    let file = files.keys().find(|p| p.extension().is_some_and(|e| e == "pcap")).expect("a file");
+    if let Some(mut capinfos) = testkit::tool(test, "capinfos") {
+        let out = capinfos.args(["-T", "-r", "-m", "-t", "-c"]).arg(file).output().expect("capinfos");
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success() && text.contains("nanosecond") && text.contains("5000"), "{text}");
+    }
+    if let Some(mut tcpdump) = testkit::tool(test, "tcpdump") {
+        let out = tcpdump.args(["-nn", "--count", "-r"]).arg(file).output().expect("tcpdump");
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success() && text.contains("5000 packets"), "{text}");
+    }
+}
+
+#[test]
+fn a_store_that_cannot_be_written_gives_up_when_told_and_counts_every_packet() {
+    let dir = testkit::TempDir::new("unwritable");
+    let store = dir.join("a file, not a folder");
+    std::fs::write(&store, "x").expect("a file");
+    let stream = Stream::random(0, 200, &mut Prng::new(4));
+    let mut feed = FakeFeed::new(&stream);
+    let config = Config { store, grace: std::time::Duration::from_millis(50), ..config() };
+    let recorder = Recorder::new(config, DiskDevice::plain());
+    recorder.handle().stop();
+    let mut told = Vec::new();
+    let summary = {
+        let told = std::sync::Mutex::new(&mut told);
+        recorder.run(&mut feed, |event| told.lock().expect("one thread").push(event.to_string())).expect("a thread")
+    };
+    let (got, model) = (summary.ledger.total(), stream.ledger().total());
+    assert_eq!((got.stored, got.residue(), got.offered), (0, 0, model.offered));
+    assert!(told.iter().any(|t| t.contains("cannot create a file in")), "{told:?}");
+    assert!(told.iter().any(|t| t.contains(&format!("{} packets not written", model.stored))), "{told:?}");
+}
