@@ -1,6 +1,6 @@
 //! AF_XDP: the frames of a queue go to this process instead of the kernel.
 //!
-//! [`open`] puts our XDP program on the interface ([`steer`]), opens a socket for each queue and answers one [`AfXdp`]
+//! [`open`] puts our XDP program on the interface ([`Steer`]), opens a socket for each queue and answers one [`AfXdp`]
 //! per queue, for a thread each. Queues without a socket are left to the kernel. The program goes when the last source
 //! goes.
 //!
