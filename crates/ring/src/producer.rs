@@ -416,7 +416,8 @@ impl Producer {
     }
 
     /// Bytes and descriptors in use as a fraction of the ring, judged by the slowest gate; 0 without gates.
-    pub fn fill(&self) -> f64 {
+    pub fn fill(&mut self) -> f64 {
+        self.read_gates();
         let oldest = self.gates.iter().map(|g| g.released).fold(None, |a: Option<Place>, b| {
             Some(a.map_or(b, |a| Place { desc: a.desc.min(b.desc), pos: a.pos.min(b.pos) }))
         });

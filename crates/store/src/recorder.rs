@@ -1,10 +1,12 @@
 //! The recorder that the engine owns: a feed on one side, a device on the other, two threads between.
 
-use crate::cutter::{BrokenStream, Cutter, Job, Release};
+use crate::bytes::Bytes;
+use crate::cutter::{BrokenStream, Cutter, Job, RawCutter, Release};
 use crate::device::Device;
 use crate::feed::{Feed, Wait};
-use crate::writer::{Config, Event, Totals, Writer};
+use crate::writer::{Config, Event, Format, Totals, Writer};
 use base::Ledger;
+use ring::Desc;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -119,6 +121,7 @@ impl<D: Device> Recorder<D> {
         if described.starts_with("plain") {
             tell(Event::Remark(described));
         }
+        let machine = Machine::new(config.format, memory);
         let (jobs, to_do) = sync_channel(depth);
         let (done, released) = channel();
         let writer = Writer::new(device, config);
@@ -126,7 +129,7 @@ impl<D: Device> Recorder<D> {
         let (broken, totals) = std::thread::scope(|scope| -> io::Result<_> {
             let thread = std::thread::Builder::new().name("netgrain-write".into());
             let writing = thread.spawn_scoped(scope, move || write(writer, &to_do, &done, shared, tell))?;
-            let broken = cut(feed, Cutter::new(memory), &jobs, &released, shared);
+            let broken = cut(feed, machine, &jobs, &released, shared);
             drop(jobs);
             let totals = writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             while let Ok(r) = released.try_recv() {
@@ -140,10 +143,39 @@ impl<D: Device> Recorder<D> {
     }
 }
 
+/// The index machine for the format that is written.
+enum Machine {
+    Pcap(Box<Cutter>),
+    Raw(Box<RawCutter>),
+}
+
+impl Machine {
+    fn new(format: Format, memory: Arc<dyn Bytes>) -> Self {
+        match format {
+            Format::Pcap => Self::Pcap(Box::new(Cutter::new(memory))),
+            Format::Raw { file_bytes } => Self::Raw(Box::new(RawCutter::new(memory, file_bytes))),
+        }
+    }
+
+    fn walk(&mut self, descriptors: &[Desc], jobs: &mut Vec<Job>) -> Result<bool, BrokenStream> {
+        match self {
+            Self::Pcap(cutter) => cutter.walk(descriptors, jobs),
+            Self::Raw(cutter) => cutter.walk(descriptors, jobs),
+        }
+    }
+
+    fn finish(&mut self, jobs: &mut Vec<Job>) {
+        match self {
+            Self::Pcap(cutter) => cutter.finish(jobs),
+            Self::Raw(cutter) => cutter.finish(jobs),
+        }
+    }
+}
+
 /// The index thread.
 fn cut<F: Feed>(
     feed: &mut F,
-    mut cutter: Cutter,
+    mut cutter: Machine,
     jobs: &SyncSender<Job>,
     released: &Receiver<Release>,
     shared: &Shared,

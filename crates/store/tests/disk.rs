@@ -68,7 +68,7 @@ fn capinfos_and_tcpdump_read_what_was_recorded() {
     if let Some(mut capinfos) = testkit::tool(test, "capinfos") {
         let out = capinfos.args(["-T", "-r", "-m", "-t", "-c"]).arg(file).output().expect("capinfos");
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
-        assert!(out.status.success() && text.contains("nanosecond") && text.contains("5000"), "{text}");
+        assert!(out.status.success() && text.contains("nsecpcap") && text.contains("5000"), "{text}");
     }
     if let Some(mut tcpdump) = testkit::tool(test, "tcpdump") {
         let out = tcpdump.args(["-nn", "--count", "-r"]).arg(file).output().expect("tcpdump");

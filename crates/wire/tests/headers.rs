@@ -159,6 +159,7 @@ fn every_link_type_leads_to_the_same_packet() {
     for (link_type, bytes, l3) in [
         (link::ETHERNET, built(udp()), 14),
         (link::RAW_IP, packet.clone(), 0),
+        (link::RAW_IPV4, packet.clone(), 0),
         (link::LINUX_SLL, cooked(16, 14), 16),
         (link::LINUX_SLL2, cooked(20, 0), 20),
     ] {
