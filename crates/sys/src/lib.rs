@@ -4,8 +4,8 @@
 pub mod bpf;
 pub mod clock;
 pub mod cpu;
-pub mod ethtool;
 pub mod disk;
+pub mod ethtool;
 pub mod memory;
 pub mod netlink;
 pub mod netns;
