@@ -259,7 +259,8 @@ mod tests {
     /// The bytes are those of the encodings in RFC 9669, worked out by hand from its tables.
     #[test]
     fn encodings_are_those_of_the_standard() {
-        let cases: [(fn(&mut Asm), [u8; 8]); 12] = [
+        type Case = (fn(&mut Asm), [u8; 8]);
+        let cases: [Case; 12] = [
             (|a| a.mov(R::R0, 1), [0xb7, 0x00, 0, 0, 1, 0, 0, 0]),
             (|a| a.mov_reg(R::R6, R::R1), [0xbf, 0x16, 0, 0, 0, 0, 0, 0]),
             (|a| a.alu(Alu::Add, R::R2, -4), [0x07, 0x02, 0, 0, 0xfc, 0xff, 0xff, 0xff]),

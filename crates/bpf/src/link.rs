@@ -50,7 +50,12 @@ pub struct Link {
 #[derive(Debug)]
 pub enum AttachError {
     /// Another XDP program is there.
-    Busy(io::Error),
+    Busy {
+        /// The kernel's answer.
+        error: io::Error,
+        /// Its number, if it can be found out.
+        program: Option<u32>,
+    },
     /// CAP_NET_ADMIN is missing.
     NotPermitted(io::Error),
     /// The interface does not take the program in this mode.
@@ -83,7 +88,7 @@ impl Link {
                 Ok(fd) => return Ok(Self { fd, program, mode }),
                 // Another mode would not help against these, and would hide the reason.
                 Err(e) if matches!(e.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists) => {
-                    return Err(AttachError::Busy(e));
+                    return Err(AttachError::Busy { error: e, program: bpf::linked_program(ifindex) });
                 }
                 Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(AttachError::NotPermitted(e)),
                 Err(error) => refused = Some(AttachError::Refused { mode, error }),
@@ -125,7 +130,8 @@ impl Link {
 impl fmt::Display for AttachError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Busy(e) => write!(f, "another XDP program is attached ({e})"),
+            Self::Busy { program: Some(id), .. } => write!(f, "another XDP program is attached (id {id})"),
+            Self::Busy { error, program: None } => write!(f, "another XDP program is attached ({error})"),
             Self::NotPermitted(e) => write!(f, "attaching an XDP program needs CAP_NET_ADMIN ({e})"),
             Self::Refused { mode, error } => {
                 write!(f, "the driver refuses the program in {} mode ({error})", mode.name())

@@ -8,6 +8,7 @@
 
 pub mod afxdp;
 mod any;
+pub mod auto;
 mod contract;
 pub mod file;
 pub mod sim;

@@ -1,1 +1,24 @@
-//! Room engine.
+//! Floor 3: pipelines. A [`Plan`] says what to capture and what to do with it; a [`Capture`] does it.
+//!
+//! ```text
+//! source --frames--> engine thread --ring--> recorder (gate): index thread -> writer thread -> files
+//!                    (one per queue)   \---> listeners in other processes (lossy, or gates)
+//! ```
+#![forbid(unsafe_code)]
+
+mod capture;
+mod generator;
+mod metrics;
+mod network;
+mod plan;
+mod recording;
+mod status;
+mod worker;
+
+pub use crate::capture::{Capture, EngineError, Observer};
+pub use generator::{Sent, generate};
+pub use metrics::{MetricsServer, exposition};
+pub use network::private_pair;
+pub use plan::{Format, InterfacePlan, Plan, SocketPlan, SourcePlan, StorePlan, default_ring, default_socket};
+pub use status::{Counts, ListenerReport, QueueReport, RecorderReport, Report, Second, WorkerStatus};
+pub use worker::BATCH;

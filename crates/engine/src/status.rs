@@ -122,8 +122,9 @@ pub struct QueueReport {
 /// One recorder, for documents.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RecorderReport {
-    /// Packets in blocks that are written and indexed.
-    pub packets: u64,
+    /// Packets in the files, counted once more by the recorder itself when it ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packets: Option<u64>,
     /// Bytes written to packet files.
     pub bytes: u64,
     /// Files published.

@@ -317,7 +317,15 @@ impl Stage<'_> {
 
     /// `head` is the frame's beginning as it will be stored, `wire_len` its length then.
     #[inline]
-    fn look(&mut self, frame: &Frame<'_>, head: &[u8], wire_len: u32, ts: Timestamp, mut flags: u8, vlan: Option<[u8; 4]>) {
+    fn look(
+        &mut self,
+        frame: &Frame<'_>,
+        head: &[u8],
+        wire_len: u32,
+        ts: Timestamp,
+        mut flags: u8,
+        vlan: Option<[u8; 4]>,
+    ) {
         let headers = Headers::of(head, wire_len, self.link_type);
         if let Some(filter) = self.filter
             && !filter.matches(head, wire_len, &headers)

@@ -27,6 +27,23 @@
 //!
 //! Everything is a function of the [`Spec`]: equal specifications give equal frames on every machine, except for the
 //! departure times, which the caller passes in.
+//!
+//! ```
+//! # use base::Timestamp;
+//! # use netgrain_gen::{Pacer, Spec, Traffic};
+//! let spec: Spec = "imix,flows=100,rate=1Mpps,truth".parse()?;
+//! let (mut traffic, start) = (Traffic::new(&spec), Timestamp::from_nanos(1_700_000_000_000_000_000));
+//! let mut pacer = Pacer::new(spec.rate, start);
+//! let mut buf = vec![0; traffic.max_len()];
+//! let now = Timestamp::from_nanos(start.nanos() + 2500);
+//! while pacer.due(now, buf.len()) > 0 {
+//!     let len = traffic.fill(&mut buf, now);
+//!     // … send buf[..len] …
+//!     pacer.sent(1, len as u64);
+//! }
+//! assert_eq!(traffic.sequence(), 3); // those of 0, 1 and 2 microseconds
+//! # Ok::<(), netgrain_gen::SpecError>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod backbone;

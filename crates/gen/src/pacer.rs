@@ -41,10 +41,10 @@ impl Pacer {
 
     /// How many more frames of `len` bytes are due at `now`; `u64::MAX` when there is no rate.
     pub fn due(&self, now: Timestamp, len: usize) -> u64 {
-        let elapsed = u128::from(now.since(self.start).as_nanos() as u64);
-        if now < self.start {
-            return if matches!(self.unit, Unit::Flat) { u64::MAX } else { 0 };
+        if now < self.start && !matches!(self.unit, Unit::Flat) {
+            return 0;
         }
+        let elapsed = now.since(self.start).as_nanos();
         // A frame is due once the units before it have had their time, hence the one more.
         let due = match self.unit {
             Unit::Flat => return u64::MAX,

@@ -29,7 +29,7 @@ struct Shape {
 
 enum Flows {
     Even { next: u64, flows: u64 },
-    Heavy(Backbone),
+    Heavy(Box<Backbone>),
 }
 
 /// A frame that lacks only what differs from one departure to the next; see [`Traffic::stamp`].
@@ -56,7 +56,7 @@ impl Traffic {
         let mut prng = Prng::new(spec.seed);
         let flows = match spec.order {
             Order::Even => Flows::Even { next: 0, flows: u64::from(spec.flows) },
-            Order::Heavy => Flows::Heavy(Backbone::new(spec.flows, Prng::new(prng.next_u64()))),
+            Order::Heavy => Flows::Heavy(Box::new(Backbone::new(spec.flows, Prng::new(prng.next_u64())))),
         };
         let tickets = |(shape, (_, weight)): (usize, &(u16, u16))| vec![shape as u8; usize::from(*weight)];
         let lottery = weights.iter().enumerate().flat_map(tickets).collect();

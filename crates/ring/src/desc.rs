@@ -153,7 +153,8 @@ impl Desc {
     /// Stream position after the packet's last byte.
     #[inline]
     pub const fn end(&self) -> u64 {
-        self.pos + (RECORD_HEADER as u64) + self.caplen as u64
+        // Wrapping, as a listener must survive whatever an engine writes.
+        self.pos.wrapping_add(RECORD_HEADER as u64 + self.caplen as u64)
     }
 
     /// As four words, for atomic copies into and out of shared memory.

@@ -45,6 +45,11 @@ impl Gate {
         self.read
     }
 
+    /// Descriptors published and not yet given out.
+    pub fn waiting(&self) -> u64 {
+        self.memory.control.positions().head() - self.read
+    }
+
     /// The descriptors published since the last call, in place; they and their bytes stay until released.
     pub fn next(&mut self, most: usize) -> &[Desc] {
         let head = self.memory.control.positions().head();

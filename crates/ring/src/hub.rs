@@ -116,6 +116,9 @@ impl Hub {
         let (reply, answer) = channel();
         let state = {
             let mut inner = self.lock();
+            if mode == Mode::Gate && self.closed.load(Ordering::Acquire) {
+                return Err(JoinError::NoAnswer);
+            }
             let slot = (0..SLOTS as u8).find(|s| !inner.listeners.contains_key(s)).ok_or(JoinError::Full)?;
             let cursor = Arc::new(CursorPage::create(0, 0).map_err(|_| JoinError::Full)?);
             let state = ListenerState {
@@ -136,9 +139,7 @@ impl Hub {
         if mode == Mode::Lossy {
             return Ok((state, None));
         }
-        if !self.closed.load(Ordering::Acquire)
-            && let Ok(place) = answer.recv_timeout(JOIN_TIMEOUT)
-        {
+        if let Ok(place) = answer.recv_timeout(JOIN_TIMEOUT) {
             return Ok((state, Some(place)));
         }
         self.leave(state.slot);
@@ -152,7 +153,7 @@ impl Hub {
             if state.lost_because > 0 {
                 *inner.departed.entry(state.name).or_default() += state.lost_because;
             }
-            if state.mode == Mode::Gate {
+            if state.mode == Mode::Gate && !self.closed.load(Ordering::Acquire) {
                 inner.requests.push(Request::Leave { slot });
                 self.pending.store(true, Ordering::Release);
             }

@@ -416,7 +416,8 @@ impl Producer {
     }
 
     /// Bytes and descriptors in use as a fraction of the ring, judged by the slowest gate; 0 without gates.
-    pub fn fill(&self) -> f64 {
+    pub fn fill(&mut self) -> f64 {
+        self.read_gates();
         let oldest = self.gates.iter().map(|g| g.released).fold(None, |a: Option<Place>, b| {
             Some(a.map_or(b, |a| Place { desc: a.desc.min(b.desc), pos: a.pos.min(b.pos) }))
         });
@@ -517,13 +518,10 @@ impl Producer {
 
     /// Takes the gates' cursors over, as far as they are credible: a cursor that goes back or runs ahead is ignored.
     fn read_gates(&mut self) {
-        let (head, pos) = (self.published, self.pos);
+        let written = Place { desc: self.published, pos: self.pos };
         let mut limit = Place { desc: u64::MAX, pos: u64::MAX };
         for gate in &mut self.gates {
-            let (desc, byte) = gate.cursor.released();
-            if desc >= gate.released.desc && desc <= head && byte >= gate.released.pos && byte <= pos {
-                gate.released = Place { desc, pos: byte };
-            }
+            gate.released = gate.cursor.positions().credible(gate.released, written);
             let desc = gate.released.desc + self.memory.desc_capacity();
             let byte = gate.released.pos + self.memory.byte_capacity();
             if desc < limit.desc || byte < limit.pos {

@@ -107,6 +107,8 @@ const PROG_TEST_RUN: u32 = 10;
 const OBJ_GET_INFO_BY_FD: u32 = 15;
 const LINK_CREATE: u32 = 28;
 const LINK_UPDATE: u32 = 29;
+const LINK_GET_FD_BY_ID: u32 = 30;
+const LINK_GET_NEXT_ID: u32 = 31;
 
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
@@ -344,6 +346,26 @@ pub fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     // struct bpf_link_info begins: type, id, prog_id, (padding), and for XDP the ifindex.
     let words: [u32; 6] = object_info(link)?;
     Ok(LinkInfo { id: words[1], prog_id: words[2], ifindex: words[4] })
+}
+
+/// The program that a link keeps on this interface, if any: its number. One attached by netlink (`ip link set … xdp`) has
+/// no link and is not found. Needs CAP_SYS_ADMIN; without it the answer is `None`.
+pub fn linked_program(ifindex: u32) -> Option<u32> {
+    let mut id = 0u32;
+    loop {
+        let mut after = [id, 0];
+        // SAFETY: the attributes (start_id, next_id) hold no pointers.
+        unsafe { call(LINK_GET_NEXT_ID, &mut after) }.ok()?;
+        id = after[1];
+        // SAFETY: the attribute (link_id) holds no pointer. A link may have gone since it was listed.
+        let Ok(link) = (unsafe { call_fd(LINK_GET_FD_BY_ID, &mut [id]) }) else { continue };
+        // struct bpf_link_info begins with the type, as in `enum bpf_link_type`.
+        const LINK_TYPE_XDP: u32 = 6;
+        let words: [u32; 6] = object_info(link.as_fd()).ok()?;
+        if words[0] == LINK_TYPE_XDP && words[4] == ifindex {
+            return Some(words[2]);
+        }
+    }
 }
 
 fn object_info<const N: usize>(object: BorrowedFd<'_>) -> io::Result<[u32; N]> {

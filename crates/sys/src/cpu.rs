@@ -101,6 +101,14 @@ pub fn resident_bytes() -> u64 {
     pages * 4096
 }
 
+/// Memory of this machine in bytes (0 where /proc is absent).
+pub fn memory_bytes() -> u64 {
+    let kib = fs::read_to_string("/proc/meminfo").ok().and_then(|t| {
+        t.lines().find_map(|l| l.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok())
+    });
+    kib.unwrap_or(0) * 1024
+}
+
 /// The processor's name, for the head of a measurement.
 pub fn model() -> String {
     fs::read_to_string("/proc/cpuinfo")

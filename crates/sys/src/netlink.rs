@@ -18,7 +18,10 @@ const BUFFER_BYTES: usize = 64 * 1024;
 const DUMP_ATTEMPTS: usize = 8;
 /// Attributes of `if_link.h` and friends that libc does not name, or names only for some targets.
 mod attr {
+    pub const LINK_NAMESPACE: u16 = 37;
+    pub const LINK_XDP: u16 = 43;
     pub const LINK_PARENT_DEVICE: u16 = 56;
+    pub const XDP_ATTACHED: u16 = 2;
     pub const VETH_PEER: u16 = 1;
     pub const INFO_KIND: u16 = 1;
     pub const INFO_DATA: u16 = 2;
@@ -68,6 +71,10 @@ pub struct Link {
     pub mtu: u32,
     /// The bridge, bond or VRF that it belongs to.
     pub master: Option<u32>,
+    /// The port of this namespace that it sits on (a VLAN's card); for one end of a veth pair, the other end.
+    pub lower: Option<u32>,
+    /// Whether an XDP program is attached, ours or another's.
+    pub has_xdp: bool,
     /// RFC 2863 state: 6 is up, 2 is down, 0 is unknown.
     pub operstate: u8,
     /// Whether the other side answers.
@@ -122,6 +129,13 @@ pub struct Address {
     pub prefix: u8,
 }
 
+/// linux/pkt_sched.h: the place of a port's outermost queue.
+const TC_H_ROOT: u32 = 0xffff_ffff;
+/// linux/rtnetlink.h.
+const TCA_KIND: u16 = 1;
+/// linux/rtnetlink.h; for `pfifo` the options are one number, the limit.
+const TCA_OPTIONS: u16 = 2;
+
 /// A unicast route of the main table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
@@ -171,6 +185,19 @@ impl Netlink {
             })
         });
         self.change(message)
+    }
+
+    /// Gives a port a plain queue of this many packets (`pfifo`), which makes some drivers hold senders back where they
+    /// would drop without one.
+    ///
+    /// # Errors
+    /// `ENODEV`, `EPERM` without `CAP_NET_ADMIN`, `ENOENT` where the kernel has no such queue.
+    pub fn add_fifo(&mut self, link: u32, packets: u32) -> io::Result<()> {
+        let mut header = [0; 20];
+        header[4..8].copy_from_slice(&link.to_ne_bytes());
+        header[12..16].copy_from_slice(&TC_H_ROOT.to_ne_bytes());
+        let message = Message::new(libc::RTM_NEWQDISC, create_flags(), &header);
+        self.change(message.text(TCA_KIND, "pfifo").number(TCA_OPTIONS, packets))
     }
 
     /// Removes a port (of a veth pair, both ends).
@@ -401,12 +428,19 @@ fn decode_link(answer: &Answer<'_>) -> Option<Link> {
         hardware_type: message::half(body, 2)?,
         ..Link::default()
     };
+    let mut elsewhere = false;
     for (kind, payload) in attributes(body.get(16..)?) {
         match kind {
             libc::IFLA_IFNAME => link.name = text(payload),
             libc::IFLA_ADDRESS => link.mac = payload.try_into().ok(),
             libc::IFLA_MTU => link.mtu = number(payload, 0)?,
             libc::IFLA_MASTER => link.master = number(payload, 0),
+            libc::IFLA_LINK => link.lower = number(payload, 0),
+            attr::LINK_NAMESPACE => elsewhere = true,
+            attr::LINK_XDP => {
+                let mode = attributes(payload).find(|a| a.0 == attr::XDP_ATTACHED);
+                link.has_xdp = mode.is_some_and(|a| a.1.first().is_some_and(|mode| *mode != 0));
+            }
             libc::IFLA_OPERSTATE => link.operstate = *payload.first()?,
             libc::IFLA_CARRIER => link.carrier = *payload.first()? != 0,
             libc::IFLA_NUM_RX_QUEUES => link.rx_queues = number(payload, 0)?,
@@ -418,6 +452,10 @@ fn decode_link(answer: &Answer<'_>) -> Option<Link> {
             attr::LINK_PARENT_DEVICE => link.parent_device = Some(text(payload)),
             _ => (),
         }
+    }
+    if elsewhere {
+        // The number is one of another namespace, where it means another port.
+        link.lower = None;
     }
     Some(link)
 }

@@ -267,6 +267,18 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<Ve
     Ok(polls.iter().enumerate().filter(|(_, p)| p.revents != 0).map(|(i, _)| i).collect())
 }
 
+/// The number behind a user's or group's name in a file like /etc/passwd or /etc/group, or the number itself.
+pub fn id_of(name: &str, file: &Path) -> Option<u32> {
+    if let Ok(id) = name.parse() {
+        return Some(id);
+    }
+    let text = std::fs::read_to_string(file).ok()?;
+    text.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        if fields.next() == Some(name) { fields.nth(1)?.parse().ok() } else { None }
+    })
+}
+
 fn socket() -> io::Result<OwnedFd> {
     // SAFETY: no memory is passed.
     let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0) };
@@ -325,6 +337,13 @@ mod tests {
         copy.read_to_string(&mut text).unwrap();
         assert_eq!(text, "hello");
         std::fs::remove_file(file_path).unwrap();
+    }
+
+    #[test]
+    fn names_and_numbers_of_users() {
+        assert_eq!(id_of("root", Path::new("/etc/passwd")), Some(0));
+        assert_eq!(id_of("42", Path::new("/etc/group")), Some(42));
+        assert_eq!(id_of("nobody-of-this-name", Path::new("/etc/passwd")), None);
     }
 
     #[test]

@@ -10,11 +10,13 @@
 //! queue still has its own fill and completion ring, so no two threads ever write to the same one.
 
 mod area;
+mod port;
 mod receiver;
 mod ring;
 mod sender;
 
 pub use area::{Area, Pages};
+pub use port::{active_queues, strips_vlan};
 pub use receiver::{Piece, ReceiveWish, Receiver};
 pub use sender::{Kicked, SendWish, Sender, Sent};
 
@@ -22,6 +24,7 @@ use libc::c_int;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 /// Bytes that the kernel keeps free at the head of every receive chunk (`XDP_PACKET_HEADROOM`).
 pub const HEADROOM: u32 = 256;
@@ -90,6 +93,8 @@ impl<T> Step<T> for io::Result<T> {
     }
 }
 
+/// So long the kernel may need to let go of a queue.
+const RELEASE_TIME: Duration = Duration::from_millis(500);
 const SO_PREFER_BUSY_POLL: c_int = 69;
 const SO_BUSY_POLL_BUDGET: c_int = 70;
 const MAX_TX_SKB_BUDGET: c_int = 9;
@@ -132,6 +137,9 @@ fn register(fd: &OwnedFd, area: &Area, chunk: u32) -> io::Result<()> {
 }
 
 /// Binds the socket to a queue of an interface; `shared` is the socket whose UMEM it uses.
+///
+/// The kernel lets go of a queue some time after its socket was closed (`xp_release_deferred`), so a queue that is taken
+/// is asked for again for a while.
 fn bind(fd: &OwnedFd, ifindex: u32, queue: u32, flags: u16, shared: Option<&OwnedFd>) -> io::Result<()> {
     let address = libc::sockaddr_xdp {
         sxdp_family: libc::AF_XDP as u16,
@@ -140,11 +148,19 @@ fn bind(fd: &OwnedFd, ifindex: u32, queue: u32, flags: u16, shared: Option<&Owne
         sxdp_queue_id: queue,
         sxdp_shared_umem_fd: shared.map_or(0, |fd| fd.as_raw_fd() as u32),
     };
-    // SAFETY: the address is live for the call and of the size given.
-    let answer = unsafe {
-        libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size_of::<libc::sockaddr_xdp>() as libc::socklen_t)
-    };
-    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let bytes = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
+    let until = Instant::now() + RELEASE_TIME;
+    loop {
+        // SAFETY: the address is live for the call and of the size given.
+        if unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), bytes) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::ResourceBusy || Instant::now() >= until {
+            return Err(error);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 fn bind_flags(mode: CopyMode, multi_buffer: bool) -> u16 {

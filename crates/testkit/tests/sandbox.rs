@@ -54,13 +54,13 @@ fn a_frame_longer_than_the_port_allows_is_refused() {
 #[test]
 fn a_link_reports_what_was_set() {
     let Some(sandbox) = Sandbox::new("a_link_reports_what_was_set") else { return };
-    let (a, _) = sandbox.veth_with("a", "b", VethOptions { queues: 3, mtu: 2000, ..VethOptions::default() });
+    let (a, b) = sandbox.veth_with("a", "b", VethOptions { queues: 3, mtu: 2000, ..VethOptions::default() });
     let mut netlink = sandbox.netlink();
     let link = netlink.link("a").expect("a");
     assert_eq!((link.index, link.mtu, link.rx_queues, link.tx_queues), (a.index, 2000, 3, 3));
     assert_eq!((link.kind.as_deref(), link.hardware_type, link.carrier), (Some("veth"), 1, true));
-    assert_eq!((link.parent_device.as_deref(), link.master), (None, None));
-    assert!(link.is_up() && !link.is_loopback());
+    assert_eq!((link.parent_device.as_deref(), link.master, link.lower), (None, None, Some(b.index)));
+    assert!(link.is_up() && !link.is_loopback() && !link.has_xdp);
     assert_eq!(ethtool::driver("a").expect("driver of a"), "veth");
     assert!(!Offload::TxChecksum.is_on("a").expect("checksum offload of a"));
 
@@ -114,7 +114,10 @@ fn a_port_moves_to_another_sandbox() {
     netlink.move_to(b.index, std::os::fd::AsFd::as_fd(inner.namespace())).expect("move");
     let moved = inner.netlink().link("b").expect("b is inside");
     drop(inner);
-    assert!(outer.netlink().link("b").is_err() && outer.netlink().link("a").is_ok_and(|l| l.index == a.index));
+    assert!(
+        outer.netlink().link("b").is_err()
+            && outer.netlink().link("a").is_ok_and(|l| l.index == a.index && l.lower.is_none())
+    );
     assert_eq!(moved.kind.as_deref(), Some("veth"));
 }
 

@@ -80,10 +80,11 @@ impl<E: Copy> Producer<E> {
         self.shared.size - self.room()
     }
 
-    /// Writes one entry; the caller knows from [`Producer::room`] that there is room.
+    /// Writes one entry. The caller knows that there is room: from [`Producer::room`], or because there are no more
+    /// chunks than entries. The kernel's index does not always tell: `xsk_flush` publishes received frames before the
+    /// fill entries that it took for them, so a chunk may come back before its old entry is seen to be free.
     #[inline]
     pub fn write(&mut self, entry: E) {
-        debug_assert!(self.next.wrapping_sub(self.consumer) < self.shared.size, "ring overrun");
         // SAFETY: the masked index lies in the ring, and an entry beyond the kernel's reach (not yet submitted) is ours.
         unsafe { self.shared.entries.add((self.next & (self.shared.size - 1)) as usize).write(entry) };
         self.next = self.next.wrapping_add(1);

@@ -210,6 +210,11 @@ impl Sender {
         places
     }
 
+    /// Frames that have not come back.
+    pub fn under_way(&self) -> usize {
+        self.under_way.len() - self.free.len()
+    }
+
     /// The counters so far.
     pub fn sent(&self) -> Sent {
         self.sent

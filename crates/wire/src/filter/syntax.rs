@@ -214,16 +214,16 @@ impl<'a> Parser<'a> {
         let direction = self.direction();
         let what = self.next_word(&WHATS);
         if let (Some((_, scope)), None, None) = (scope, direction, what)
-            && (scope != Scope::Ether)
+            && let Some(test) = protocol_test(scope)
         {
-            return Ok((self.test(first, protocol_test(scope))?, None));
+            return Ok((self.test(first, test)?, None));
         }
         let head = Head {
             scope: scope.map(|(_, s)| s),
             direction: direction.unwrap_or_default(),
             what: what.map_or(What::Host, |(_, w)| w),
         };
-        self.check(first, scope, direction, what)?;
+        check(first, scope, direction, what)?;
         Ok((self.operand(head)?, Some(head)))
     }
 
@@ -238,46 +238,6 @@ impl<'a> Parser<'a> {
                 Some(if joint == Kind::And { Direction::Both } else { Direction::Either })
             }
             _ => Some(first),
-        }
-    }
-
-    /// Refuses words that cannot stand together.
-    fn check(
-        &self,
-        first: &Token<'_>,
-        scope: Option<(&'static str, Scope)>,
-        direction: Option<Direction>,
-        what: Option<(&'static str, What)>,
-    ) -> Result<(), FilterError> {
-        let (name, what) = what.unwrap_or(("host", What::Host));
-        if what == What::Proto && direction.is_some() {
-            let write = "proto 6".to_owned();
-            return Err(first.error(FilterCause::Conflict { word: "proto", write }));
-        }
-        let fits = match (scope.map(|(_, s)| s), what) {
-            (None, _) => true,
-            (Some(Scope::Ether), what) => matches!(what, What::Host | What::Proto),
-            (Some(Scope::Network(within)), What::Proto) => within != Within::Arp,
-            (Some(Scope::Network(_)), what) => matches!(what, What::Host | What::Net),
-            (Some(Scope::Transport(_)), what) => matches!(what, What::Port | What::PortRange),
-            (Some(Scope::Icmp(_)), _) => false,
-        };
-        match scope {
-            Some((word, _)) if !fits => {
-                let example = match what {
-                    What::Host => "10.0.0.1",
-                    What::Net => "10.0.0.0/8",
-                    What::Port => "80",
-                    What::PortRange => "80-90",
-                    What::Proto => "6",
-                };
-                let write = match word {
-                    "ether" => format!("{name} {example}"),
-                    _ => format!("{word} and {name} {example}"),
-                };
-                Err(first.error(FilterCause::Conflict { word: name, write }))
-            }
-            _ => Ok(()),
         }
     }
 
@@ -356,16 +316,55 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn protocol_test(scope: Scope) -> Test {
-    match scope {
-        Scope::Ether => Test::EtherType(EtherType::default()),
+/// Refuses words that cannot stand together.
+fn check(
+    first: &Token<'_>,
+    scope: Option<(&'static str, Scope)>,
+    direction: Option<Direction>,
+    what: Option<(&'static str, What)>,
+) -> Result<(), FilterError> {
+    let refuse = |word, write| Err(first.error(FilterCause::Conflict { word, write }));
+    let (name, kind) = what.unwrap_or(("host", What::Host));
+    if kind == What::Proto && direction.is_some() {
+        return refuse(name, "proto 6".to_owned());
+    }
+    let Some((word, scope)) = scope else { return Ok(()) };
+    let fits = match (scope, kind) {
+        (Scope::Ether, kind) => matches!(kind, What::Host | What::Proto),
+        (Scope::Network(within), What::Proto) => within != Within::Arp,
+        (Scope::Network(_), kind) => matches!(kind, What::Host | What::Net),
+        (Scope::Transport(_), kind) => matches!(kind, What::Port | What::PortRange),
+        (Scope::Icmp(_), _) => false,
+    };
+    let example = match kind {
+        What::Host => "10.0.0.1",
+        What::Net => "10.0.0.0/8",
+        What::Port => "80",
+        What::PortRange => "80-90",
+        What::Proto => "6",
+    };
+    match (scope, direction, what) {
+        _ if fits => Ok(()),
+        // Nobody writes `tcp src` and means a host.
+        (Scope::Transport(_), Some(direction), None) => {
+            refuse("src` or `dst` without `port", format!("{word} {direction}port 80"))
+        }
+        (Scope::Ether, ..) => refuse(name, format!("{name} {example}")),
+        _ => refuse(name, format!("{word} and {name} {example}")),
+    }
+}
+
+/// What a protocol word means alone; nothing for `ether`, which every frame would be.
+fn protocol_test(scope: Scope) -> Option<Test> {
+    Some(match scope {
+        Scope::Ether => return None,
         Scope::Network(Within::Any | Within::Ip) => Test::EtherType(EtherType::IPV4),
         Scope::Network(Within::Ip6) => Test::EtherType(EtherType::IPV6),
         Scope::Network(Within::Arp) => Test::EtherType(EtherType::ARP),
         Scope::Transport(protocol) => Test::Protocol(None, protocol),
         Scope::Icmp(Family::V6) => Test::Protocol(Some(Family::V6), IpProtocol::ICMPV6),
         Scope::Icmp(_) => Test::Protocol(Some(Family::V4), IpProtocol::ICMP),
-    }
+    })
 }
 
 fn family(scope: Option<Scope>) -> Option<Family> {

@@ -1,0 +1,158 @@
+//! Sending through AF_XDP: the traffic generator's way onto a port.
+//!
+//! Nothing is reported as sent that is known to have been dropped. In copy mode the driver's refusals come back one by
+//! one (see `sys::xsk`): a veth port without a queueing discipline drops a frame when the 256 places of its peer's ring
+//! are taken, says so, and the frame counts as dropped; with any discipline (`tc qdisc add dev a root pfifo`) it stands
+//! still instead, the frame waits in our ring, and nothing is dropped at all. What happens behind the peer is its own.
+
+use super::{CopyMode, look_up, trouble};
+use crate::SourceError;
+use std::io;
+use std::time::{Duration, Instant};
+use sys::xsk::{Kicked, SendWish, Sender};
+
+/// How to send.
+#[derive(Clone, Debug)]
+pub struct TransmitConfig {
+    /// The interface.
+    pub interface: String,
+    /// Its queue.
+    pub queue: u16,
+    /// Bytes of the longest frame that will be sent; above 4096 the port must take frames of several pieces.
+    pub frame_max: usize,
+    /// How many frames may be under way.
+    pub frames: u32,
+    /// Copying or not.
+    pub copy: CopyMode,
+}
+
+impl TransmitConfig {
+    /// Frames up to 1518 bytes, 2048 of them under way, zero-copy where the driver offers it.
+    pub fn new(interface: &str, queue: u16) -> Self {
+        Self { interface: interface.to_owned(), queue, frame_max: 1518, frames: 2048, copy: CopyMode::Best }
+    }
+}
+
+/// Cumulative counters of a [`Transmitter`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransmitCounts {
+    /// Frames that the driver took and did not say it dropped.
+    pub sent: u64,
+    /// Frames that the driver dropped, for want of room behind it.
+    pub dropped: u64,
+    /// Frames under way: in our ring, or with the driver and not yet done.
+    pub under_way: u64,
+    /// Descriptors that the kernel refused; there should be none.
+    pub invalid: u64,
+}
+
+/// Sends frames on one queue.
+pub struct Transmitter {
+    sender: Sender,
+    name: String,
+}
+
+/// For so long the driver may stand still before a call gives up waiting.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+impl Transmitter {
+    /// Opens the queue for sending. No XDP program is needed on this port.
+    ///
+    /// # Errors
+    /// [`SourceError`] with what to do.
+    pub fn open(config: &TransmitConfig) -> Result<Self, SourceError> {
+        let name = &config.interface;
+        let link = look_up(name)?;
+        let chunk = if config.frame_max <= 2048 { 2048 } else { 4096 };
+        let wish = SendWish {
+            ifindex: link.index,
+            queue: u32::from(config.queue),
+            chunk,
+            chunks_per_frame: config.frame_max.div_ceil(chunk as usize) as u32,
+            frames: config.frames,
+            mode: config.copy,
+        };
+        let sender = Sender::open(&wish).map_err(|e| trouble::socket(name, wish.queue, e))?;
+        Ok(Self { sender, name: name.clone() })
+    }
+
+    /// Sends `count` frames: `fill` writes the frame with this index into the place it is given and answers the
+    /// length, from 14 bytes to what was configured. Answers how many were filled: fewer only if the driver stood still
+    /// for a tenth of a second.
+    ///
+    /// # Errors
+    /// [`SourceError::Gone`], or a port that is down.
+    ///
+    /// # Panics
+    /// When `fill` answers a length that is none.
+    pub fn send(
+        &mut self,
+        count: usize,
+        mut fill: impl FnMut(usize, &mut [u8]) -> usize,
+    ) -> Result<usize, SourceError> {
+        let mut done = 0;
+        while done < count {
+            let filled = self.sender.put(count - done, |index, place| fill(done + index, place));
+            done += filled;
+            if !self.push(false)? && filled == 0 {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Waits until the driver has done with all frames; false if it stood still for a tenth of a second.
+    ///
+    /// # Errors
+    /// As for [`Transmitter::send`].
+    pub fn flush(&mut self) -> Result<bool, SourceError> {
+        self.push(true)
+    }
+
+    /// The counters so far.
+    ///
+    /// # Errors
+    /// When the kernel refuses to tell.
+    pub fn counts(&mut self) -> Result<TransmitCounts, SourceError> {
+        self.sender.reap();
+        let invalid = self.sender.statistics().map_err(|e| self.failed("read the counters", e))?.tx_invalid;
+        let sent = self.sender.sent();
+        Ok(TransmitCounts {
+            sent: sent.completed - sent.dropped.min(sent.completed),
+            dropped: sent.dropped,
+            under_way: sent.submitted - sent.completed - invalid,
+            invalid,
+        })
+    }
+
+    /// Whether the driver reads our memory without copying.
+    pub fn is_zero_copy(&self) -> bool {
+        self.sender.is_zero_copy()
+    }
+
+    /// Lets the kernel work until our ring is empty (or, if `all`, until every frame has come back).
+    fn push(&mut self, all: bool) -> Result<bool, SourceError> {
+        let mut stuck_since = None;
+        loop {
+            let kicked = self.sender.kick().map_err(|e| self.failed("send", e))?;
+            match kicked {
+                Kicked::Done if !all || self.sender.under_way() == 0 => return Ok(true),
+                Kicked::More => stuck_since = None,
+                Kicked::Done | Kicked::Stuck => {
+                    let since = *stuck_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() > PATIENCE {
+                        return Ok(false);
+                    }
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+
+    fn failed(&self, what: &'static str, error: io::Error) -> SourceError {
+        if self.sender.check().is_err() || trouble::is_gone(&error) {
+            return SourceError::Gone { name: self.name.clone() };
+        }
+        trouble::socket(&self.name, 0, sys::xsk::StepError { step: what, error })
+    }
+}

@@ -1,0 +1,104 @@
+//! What the kernel's refusals mean here, and what to do about them.
+
+use super::steer::SteerError;
+use crate::SourceError;
+use bpf::AttachError;
+use std::io;
+use sys::xsk::StepError;
+
+const PRIVILEGES: &str = "run as root, or give the program cap_net_raw, cap_net_admin and cap_bpf";
+
+/// A socket that could not be had for `queue` of `name`.
+pub(super) fn socket(name: &str, queue: u32, trouble: StepError) -> SourceError {
+    let StepError { step, error } = trouble;
+    let binding = step == "bind to the queue";
+    let advice = match error.raw_os_error() {
+        Some(errno::EPERM) => format!("AF_XDP needs CAP_NET_RAW (and CAP_NET_ADMIN for its program): {PRIVILEGES}"),
+        Some(errno::EAFNOSUPPORT) => "this kernel was built without CONFIG_XDP_SOCKETS; use TPACKET".to_owned(),
+        Some(errno::ENOBUFS | errno::ENOMEM) => {
+            "the packet memory is not to be had: raise the limit of locked memory (ulimit -l), or use smaller rings or \
+             fewer queues"
+                .to_owned()
+        }
+        Some(errno::EBUSY) if binding => {
+            format!("another AF_XDP socket has queue {queue}; stop that program or choose other queues")
+        }
+        Some(errno::EOPNOTSUPP) if binding => {
+            "the driver offers no zero-copy (or not with frames of several buffers); ask for copy mode".to_owned()
+        }
+        Some(errno::EINVAL) if binding => {
+            format!("queue {queue} may be switched off (see ethtool -l {name}), or the rings do not suit the driver")
+        }
+        Some(errno::ENETDOWN) => format!("bring it up: ip link set {name} up"),
+        _ => String::new(),
+    };
+    SourceError::System { name: name.to_owned(), what: step, error, advice }
+}
+
+/// A program that did not get onto `name`.
+pub(super) fn steer(name: &str, trouble: SteerError) -> SourceError {
+    let system =
+        |what, error: io::Error, advice: String| SourceError::System { name: name.to_owned(), what, error, advice };
+    match trouble {
+        SteerError::Map(error) => {
+            let advice = if error.kind() == io::ErrorKind::PermissionDenied {
+                format!("XDP needs CAP_BPF and CAP_NET_ADMIN: {PRIVILEGES}")
+            } else {
+                String::new()
+            };
+            system("make the maps of the XDP program", error, advice)
+        }
+        SteerError::Load(refusal) => {
+            let advice = if refusal.error.kind() == io::ErrorKind::PermissionDenied && refusal.log.is_empty() {
+                format!("XDP needs CAP_BPF and CAP_NET_ADMIN: {PRIVILEGES}")
+            } else {
+                format!("the verifier says:\n{}", refusal.log.trim_end())
+            };
+            system("load the XDP program", refusal.error, advice)
+        }
+        SteerError::Attach(AttachError::Busy { program, .. }) => {
+            let which = program.map_or_else(|| "see ip link".to_owned(), |id| format!("id {id}"));
+            SourceError::Unsupported {
+                name: name.to_owned(),
+                reason: format!(
+                    "the interface is busy: another XDP program is attached ({which}); stop the program that put it \
+                     there, or capture with TPACKET, which shares the port"
+                ),
+            }
+        }
+        SteerError::Attach(AttachError::NotPermitted(error)) => {
+            system("attach the XDP program", error, format!("this needs CAP_NET_ADMIN: {PRIVILEGES}"))
+        }
+        SteerError::Attach(AttachError::Refused { mode, error }) => {
+            let advice = match (mode, error.raw_os_error()) {
+                (_, Some(errno::ENODEV | errno::ENOLINK)) => "the interface went away".to_owned(),
+                (bpf::Mode::Native, _) => {
+                    "the driver does not run XDP programs, or not with this MTU or number of queues; let generic mode do"
+                        .to_owned()
+                }
+                (bpf::Mode::Generic, _) => String::new(),
+            };
+            system("attach the XDP program", error, advice)
+        }
+    }
+}
+
+/// Whether the error says that there is no such interface (any more).
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(errno::ENODEV | errno::ENXIO | errno::ENOLINK))
+}
+
+/// Linux's error numbers that are told apart above; the same on every machine that we build for.
+mod errno {
+    pub const EPERM: i32 = 1;
+    pub const ENXIO: i32 = 6;
+    pub const ENOMEM: i32 = 12;
+    pub const EBUSY: i32 = 16;
+    pub const ENODEV: i32 = 19;
+    pub const EINVAL: i32 = 22;
+    pub const ENOLINK: i32 = 67;
+    pub const EOPNOTSUPP: i32 = 95;
+    pub const EAFNOSUPPORT: i32 = 97;
+    pub const ENETDOWN: i32 = 100;
+    pub const ENOBUFS: i32 = 105;
+}

@@ -1,0 +1,308 @@
+//! Which source suits a port, when nobody said.
+//!
+//! AF_XDP takes frames away from the host, TPACKET_V3 copies them: the first is for a port that receives a mirror of other
+//! people's traffic, the second for one that the host lives on. The rule that is never broken: **a port that the host uses
+//! keeps its traffic unless `dedicated` was said.** [`PortFacts::gather`] asks the kernel, [`decide`] is a pure function of
+//! the answers.
+
+use crate::SourceError;
+use std::fmt;
+use std::net::IpAddr;
+use sys::ethtool;
+use sys::netlink::netdev::{self, XdpFeatures, feature};
+use sys::netlink::{Address, Link, Netlink, Route};
+
+/// Largest MTU whose frames fit one buffer of native XDP: a page of 4096 bytes without 256 of headroom, 320 of the kernel's
+/// bookkeeping, and 22 of link header and two tags.
+const ONE_BUFFER_MTU: u32 = 4096 - 256 - 320 - 22;
+
+/// The live sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// [`crate::afxdp`].
+    AfXdp,
+    /// [`crate::tpacket`].
+    Tpacket,
+}
+
+/// A source and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Which.
+    pub kind: Kind,
+    /// One line for people; begins with the port's name.
+    pub explanation: String,
+}
+
+/// One way in which the host uses a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// It has an address that somebody gave it.
+    Address(IpAddr),
+    /// The default route leaves by it.
+    DefaultRoute,
+    /// Another route leaves by it.
+    Route,
+    /// It belongs to a bridge, bond or VRF of this name.
+    Member(String),
+    /// A port of this name, such as a VLAN, sits on it.
+    Carries(String),
+    /// It is the loopback port.
+    Loopback,
+}
+
+impl fmt::Display for Use {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(ip) => write!(f, "address {ip}"),
+            Self::DefaultRoute => f.write_str("default route"),
+            Self::Route => f.write_str("route"),
+            Self::Member(name) => write!(f, "member of {name}"),
+            Self::Carries(name) => write!(f, "carries {name}"),
+            Self::Loopback => f.write_str("loopback"),
+        }
+    }
+}
+
+/// What the choice depends on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortFacts {
+    /// The port.
+    pub name: String,
+    /// How the host uses it; empty if it does not.
+    pub uses: Vec<Use>,
+    /// Its driver, if it tells.
+    pub driver: Option<String>,
+    /// What the driver can do with XDP, if the kernel tells.
+    pub xdp: Option<XdpFeatures>,
+    /// Somebody's XDP program is attached already.
+    pub has_xdp: bool,
+    /// Largest payload of a frame in bytes.
+    pub mtu: u32,
+}
+
+/// Chooses for the port `interface`; `dedicated` says that the host can do without its traffic.
+///
+/// # Errors
+/// [`SourceError::System`] when there is no such port or the kernel refuses to tell.
+pub fn choose(interface: &str, dedicated: bool) -> Result<Choice, SourceError> {
+    Ok(decide(&PortFacts::gather(interface)?, dedicated))
+}
+
+/// The choice, from facts alone.
+pub fn decide(facts: &PortFacts, dedicated: bool) -> Choice {
+    let name = &facts.name;
+    let share = |why: String| Choice { kind: Kind::Tpacket, explanation: format!("{name}: TPACKET_V3, {why}") };
+    if facts.uses.contains(&Use::Loopback) {
+        return share("because a loopback port only ever carries the host's own traffic".to_owned());
+    }
+    if !facts.uses.is_empty() && !dedicated {
+        let uses: Vec<_> = facts.uses.iter().map(Use::to_string).collect();
+        return share(format!("because the host uses this port ({}); --dedicated would take it away", uses.join(", ")));
+    }
+    if facts.has_xdp {
+        return share("because an XDP program is attached already".to_owned());
+    }
+    let driver = facts.driver.as_deref().unwrap_or("of unknown name");
+    let Some(xdp) = facts.xdp else {
+        return share("because this kernel does not tell what the driver can do with XDP".to_owned());
+    };
+    let can = |bits| xdp.bits & bits == bits;
+    if !can(feature::BASIC | feature::REDIRECT) {
+        return share(format!("because the driver ({driver}) cannot redirect in native XDP"));
+    }
+    if facts.mtu > ONE_BUFFER_MTU && !can(feature::RX_SG) {
+        return share(format!(
+            "because the driver ({driver}) cannot spread frames of MTU {} over several XDP buffers (limit {ONE_BUFFER_MTU})",
+            facts.mtu
+        ));
+    }
+    let copies = if can(feature::XSK_ZEROCOPY) { "zero copy" } else { "one copy in the kernel" };
+    let why = if facts.uses.is_empty() { "the host does not use this port" } else { "--dedicated was given" };
+    Choice {
+        kind: Kind::AfXdp,
+        explanation: format!("{name}: AF_XDP, because {why} and its driver ({driver}) can; {copies}"),
+    }
+}
+
+impl PortFacts {
+    /// Asks the kernel.
+    ///
+    /// # Errors
+    /// [`SourceError::System`] when there is no such port or the kernel refuses to tell.
+    pub fn gather(interface: &str) -> Result<Self, SourceError> {
+        let fail = |what: &'static str| {
+            move |error| SourceError::System { name: interface.to_owned(), what, error, advice: String::new() }
+        };
+        let mut netlink = Netlink::route().map_err(fail("ask the kernel for its ports"))?;
+        let link = netlink.link(interface).map_err(fail("find the port"))?;
+        let links = netlink.links().map_err(fail("list the ports"))?;
+        let addresses = netlink.addresses().map_err(fail("list the addresses"))?;
+        let routes = netlink.routes().map_err(fail("list the routes"))?;
+        Ok(Self {
+            name: link.name.clone(),
+            uses: uses(&link, &links, &addresses, &routes),
+            driver: ethtool::driver(interface).ok(),
+            xdp: netdev::xdp_features(link.index).ok(),
+            has_xdp: link.has_xdp,
+            mtu: link.mtu,
+        })
+    }
+}
+
+fn uses(link: &Link, links: &[Link], addresses: &[Address], routes: &[Route]) -> Vec<Use> {
+    let mut uses = Vec::new();
+    if link.is_loopback() {
+        uses.push(Use::Loopback);
+    }
+    let given = addresses.iter().filter(|a| a.link == link.index && !is_automatic(a.ip));
+    uses.extend(given.map(|a| Use::Address(a.ip)));
+    let mut leaving = routes.iter().filter(|r| r.link == link.index && !r.network.is_some_and(is_automatic));
+    if leaving.clone().any(|r| r.prefix == 0) {
+        uses.push(Use::DefaultRoute);
+    } else if leaving.next().is_some() {
+        uses.push(Use::Route);
+    }
+    if let Some(master) = link.master {
+        let name =
+            links.iter().find(|l| l.index == master).map_or_else(|| format!("port {master}"), |l| l.name.clone());
+        uses.push(Use::Member(name));
+    }
+    // The two ends of a veth pair name each other; neither sits on the other.
+    let above = links.iter().filter(|l| l.lower == Some(link.index) && l.kind.as_deref() != Some("veth"));
+    uses.extend(above.map(|l| Use::Carries(l.name.clone())));
+    uses
+}
+
+/// Whether the kernel gives such an address, and the route to its network, to every port that comes up.
+fn is_automatic(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local() || v6.is_multicast())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+    use testkit::Sandbox;
+
+    /// An unused port of a driver that can do everything.
+    fn mirror() -> PortFacts {
+        PortFacts {
+            name: "eth1".to_owned(),
+            driver: Some("ice".to_owned()),
+            xdp: Some(XdpFeatures {
+                bits: feature::BASIC | feature::REDIRECT | feature::RX_SG | feature::XSK_ZEROCOPY,
+                ..XdpFeatures::default()
+            }),
+            mtu: 9000,
+            ..PortFacts::default()
+        }
+    }
+
+    #[test]
+    fn a_port_in_use_keeps_its_traffic_whatever_its_driver_can_do() {
+        let all = [
+            Use::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            Use::DefaultRoute,
+            Use::Route,
+            Use::Member("br0".to_owned()),
+            Use::Carries("eth1.5".to_owned()),
+        ];
+        for one in all {
+            let facts = PortFacts { uses: vec![one.clone()], ..mirror() };
+            let choice = decide(&facts, false);
+            assert_eq!(choice.kind, Kind::Tpacket);
+            assert!(choice.explanation.contains(&one.to_string()) && choice.explanation.contains("--dedicated"));
+            assert_eq!(decide(&facts, true).kind, Kind::AfXdp, "{one}");
+        }
+    }
+
+    #[test]
+    fn loopback_is_shared_even_if_dedicated() {
+        let facts = PortFacts { uses: vec![Use::Loopback], ..mirror() };
+        assert_eq!(decide(&facts, true).kind, Kind::Tpacket);
+    }
+
+    #[test]
+    fn what_the_driver_cannot_do_is_the_reason_given() {
+        let features = |bits| Some(XdpFeatures { bits, ..XdpFeatures::default() });
+        let basic = feature::BASIC | feature::REDIRECT;
+        let cases = [
+            (PortFacts { xdp: None, ..mirror() }, "does not tell"),
+            (PortFacts { xdp: features(0), ..mirror() }, "(ice) cannot redirect"),
+            (PortFacts { xdp: features(feature::BASIC), ..mirror() }, "(ice) cannot redirect"),
+            (PortFacts { xdp: features(basic), ..mirror() }, "MTU 9000"),
+            (PortFacts { has_xdp: true, ..mirror() }, "attached already"),
+        ];
+        for (facts, reason) in cases {
+            for dedicated in [false, true] {
+                let choice = decide(&facts, dedicated);
+                assert_eq!(choice.kind, Kind::Tpacket);
+                assert!(choice.explanation.contains(reason), "{}", choice.explanation);
+            }
+        }
+        assert_eq!(
+            decide(&PortFacts { xdp: features(basic), mtu: ONE_BUFFER_MTU, ..mirror() }, false).kind,
+            Kind::AfXdp
+        );
+    }
+
+    #[test]
+    fn the_explanation_is_one_line_that_names_the_port() {
+        let choice = decide(&mirror(), false);
+        assert_eq!(
+            choice.explanation,
+            "eth1: AF_XDP, because the host does not use this port and its driver (ice) can; zero copy"
+        );
+    }
+
+    #[test]
+    fn only_what_somebody_set_up_counts_as_use() {
+        let port = |index, name: &str| Link { index, name: name.to_owned(), ..Link::default() };
+        let us = port(2, "eth1");
+        let v6 = |first| IpAddr::V6(Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 1));
+        let veth = Link { lower: Some(2), kind: Some("veth".to_owned()), ..port(3, "other-end") };
+        let automatic =
+            [Address { link: 2, ip: v6(0xfe80), prefix: 64 }, Address { link: 9, ip: v6(0x2001), prefix: 64 }];
+        let routes = [
+            Route { link: 2, network: Some(v6(0xfe80)), prefix: 64 },
+            Route { link: 9, network: None, prefix: 0 },
+            Route { link: 2, network: Some(v6(0xff00)), prefix: 8 },
+        ];
+        assert_eq!(uses(&us, std::slice::from_ref(&veth), &automatic, &routes), []);
+
+        let vlan = Link { lower: Some(2), kind: Some("vlan".to_owned()), ..port(4, "eth1.5") };
+        let bridged = Link { master: Some(5), ..us };
+        let given = [Address { link: 2, ip: v6(0x2001), prefix: 64 }];
+        let routes =
+            [Route { link: 2, network: Some(v6(0x2001)), prefix: 64 }, Route { link: 2, network: None, prefix: 0 }];
+        assert_eq!(
+            uses(&bridged, &[veth, vlan, port(5, "br0")], &given, &routes),
+            [
+                Use::Address(v6(0x2001)),
+                Use::DefaultRoute,
+                Use::Member("br0".to_owned()),
+                Use::Carries("eth1.5".to_owned())
+            ]
+        );
+    }
+
+    #[test]
+    fn the_facts_of_a_real_port_are_the_kernels() {
+        let Some(sandbox) = Sandbox::new("auto::the_facts_of_a_real_port_are_the_kernels") else { return };
+        assert!(choose("nothing0", false).expect_err("no such port").to_string().contains("nothing0: cannot find"));
+        assert_eq!(choose("lo", true).expect("lo").kind, Kind::Tpacket);
+        let (a, b) = sandbox.veth("a", "b");
+        let free = PortFacts::gather("b").expect("facts");
+        assert_eq!(
+            (free.uses.as_slice(), free.driver.as_deref(), free.has_xdp, free.mtu),
+            (&[][..], Some("veth"), false, 1500)
+        );
+        let ip = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9));
+        sandbox.netlink().add_address(&Address { link: b.index, ip, prefix: 24 }).expect("address");
+        let used = PortFacts::gather("b").expect("facts");
+        assert_eq!(used.uses, [Use::Address(ip), Use::Route]);
+        assert_eq!(decide(&used, false).kind, Kind::Tpacket);
+        assert_eq!(PortFacts::gather(&a.name).expect("facts").uses, [], "the other end is another port");
+    }
+}

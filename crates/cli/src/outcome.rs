@@ -1,0 +1,55 @@
+//! How a verb ends: 0 yes, 1 nothing found or unhealthy, 2 error; a closed pipe is success.
+
+use std::fmt;
+use std::io;
+
+/// Exit status: done, healthy, found.
+pub const YES: u8 = 0;
+/// Exit status: nothing found, packets lost, or a check that failed.
+pub const NO: u8 = 1;
+/// Exit status: could not be done.
+pub const FAILED: u8 = 2;
+
+/// A verb that could be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Exit status 0.
+    Yes,
+    /// Exit status 1.
+    No,
+}
+
+impl Outcome {
+    /// Yes if so.
+    pub fn of(yes: bool) -> Self {
+        if yes { Self::Yes } else { Self::No }
+    }
+}
+
+/// A verb that could not be done.
+#[derive(Debug)]
+pub enum Failure {
+    /// Whoever read our output has enough.
+    ClosedPipe,
+    /// In one line, what happened and what to do.
+    Said(String),
+}
+
+impl Failure {
+    /// In words.
+    pub fn say(text: impl fmt::Display) -> Self {
+        Self::Said(text.to_string())
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(e: io::Error) -> Self {
+        if e.kind() == io::ErrorKind::BrokenPipe { Self::ClosedPipe } else { Self::Said(format!("output: {e}")) }
+    }
+}
+
+impl From<engine::EngineError> for Failure {
+    fn from(e: engine::EngineError) -> Self {
+        Self::say(e)
+    }
+}

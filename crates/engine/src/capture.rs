@@ -1,0 +1,424 @@
+//! A running capture: sources, rings, engine threads, recorders and the door for listeners, assembled from a [`Plan`].
+
+use crate::plan::{Plan, SocketPlan, SourcePlan};
+use crate::recording::Recording;
+use crate::status::{Counts, ListenerReport, QueueReport, Report, WorkerStatus};
+use crate::worker::{Settings, Wires, Worker};
+use base::{Ledger, Tally};
+use capture::{AnySource, Source, SourceError, SourceInfo, StampKind};
+use ring::{Hub, Offer, Policy, Producer, Server, Shape};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use wire::Filter;
+
+/// How often a port that went away is looked for.
+const RETURN_LOOK: Duration = Duration::from_millis(500);
+
+/// Why a capture could not start, or how it ended.
+#[derive(Debug)]
+pub enum EngineError {
+    /// The source.
+    Source(SourceError),
+    /// The capture filter.
+    Filter(wire::FilterError),
+    /// Memory for the ring, with the number of bytes wanted.
+    Ring(u64, std::io::Error),
+    /// The listeners' socket, with its path.
+    Socket(std::path::PathBuf, std::io::Error),
+    /// The store, in its own words.
+    Store(String),
+    /// A thread could not be made, or died.
+    Thread(String),
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Source(e) => e.fmt(f),
+            Self::Filter(e) => write!(f, "filter: {e}"),
+            Self::Ring(bytes, e) => {
+                write!(
+                    f,
+                    "no memory for a ring of {}: {e}; choose a smaller one with --ring",
+                    base::units::show_bytes(*bytes)
+                )
+            }
+            Self::Socket(path, e) => {
+                write!(
+                    f,
+                    "{}: cannot let listeners in: {e}; choose another place with --socket, or --socket none",
+                    path.display()
+                )
+            }
+            Self::Store(text) => f.write_str(text),
+            Self::Thread(text) => write!(f, "thread: {text}"),
+        }
+    }
+}
+
+impl std::error::Error for EngineError {}
+
+impl From<SourceError> for EngineError {
+    fn from(e: SourceError) -> Self {
+        Self::Source(e)
+    }
+}
+
+/// See the module's text.
+pub struct Capture {
+    label: String,
+    started: Instant,
+    stop: Arc<AtomicBool>,
+    queues: Vec<Queue>,
+    server: Option<Server>,
+    supervisor: Option<JoinHandle<()>>,
+}
+
+struct Queue {
+    info: SourceInfo,
+    hub: Arc<Hub>,
+    offer: Offer,
+    status: Arc<Mutex<WorkerStatus>>,
+    worker: Option<JoinHandle<Result<(), SourceError>>>,
+    recording: Option<Recording>,
+}
+
+impl Capture {
+    /// Opens everything and begins.
+    ///
+    /// # Errors
+    /// [`EngineError`]; whatever was opened before it is closed again.
+    pub fn start(plan: &Plan) -> Result<Self, EngineError> {
+        let filter = match &plan.filter {
+            Some(text) => Some(Filter::parse(text).map_err(EngineError::Filter)?),
+            None => None,
+        };
+        let label = plan.source.label();
+        let stop = Arc::new(AtomicBool::new(false));
+        let sources = plan.source.open()?;
+        let queues = sources.len() as u16;
+        let (gone, gone_queues) = channel();
+        let hash_key = random_key();
+        let mut capture = Self {
+            label: label.clone(),
+            started: Instant::now(),
+            stop: Arc::clone(&stop),
+            queues: Vec::new(),
+            server: None,
+            supervisor: None,
+        };
+        let mut returns = BTreeMap::new();
+        for (number, source) in sources.into_iter().enumerate() {
+            let info = source.info().clone();
+            let mut producer = producer(plan, &label, &info)?;
+            let offer = offer(&producer);
+            let recording = match &plan.store {
+                Some(store) => Some(Recording::start(store, plan, &label, &info, queues, &mut producer)?),
+                None => None,
+            };
+            let status = Arc::new(Mutex::new(WorkerStatus::default()));
+            let (send_again, again) = channel();
+            returns.insert(info.queue, send_again);
+            let wires = Wires { stop: Arc::clone(&stop), status: Arc::clone(&status), gone: gone.clone(), again };
+            let settings = Settings {
+                snaplen: plan.snaplen as usize,
+                filter: filter.clone(),
+                hash_key,
+                cpus: processors(plan, number),
+                spin: plan.spin,
+                packets: plan.packets,
+                duration: plan.duration,
+            };
+            let hub = Arc::clone(producer.hub());
+            let worker = std::thread::Builder::new()
+                .name(format!("engine-{}", info.queue))
+                .spawn(move || Worker::new(source, producer, settings, wires).run())
+                .map_err(|e| EngineError::Thread(e.to_string()))?;
+            capture.queues.push(Queue { info, hub, offer, status, worker: Some(worker), recording });
+        }
+        if let Some(socket) = &plan.socket {
+            capture.server = Some(serve(socket, capture.queues.iter().map(|q| q.offer.clone()).collect())?);
+        }
+        if matches!(plan.source, SourcePlan::Interface(_)) {
+            capture.supervisor = Some(supervise(plan.source.clone(), stop, gone_queues, returns)?);
+        }
+        Ok(capture)
+    }
+
+    /// Asks all threads to stop; packets already taken are still stored.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether every engine thread has ended.
+    pub fn finished(&self) -> bool {
+        self.queues.iter().all(|q| q.worker.as_ref().is_none_or(JoinHandle::is_finished))
+    }
+
+    /// The sources in their own words.
+    pub fn sources(&self) -> impl Iterator<Item = &str> {
+        self.queues.iter().map(|q| q.info.description.as_str())
+    }
+
+    /// Stands for this capture where only its numbers are wanted (the metrics endpoint).
+    pub fn observer(&self) -> Observer {
+        Observer {
+            label: self.label.clone(),
+            started: self.started,
+            queues: self
+                .queues
+                .iter()
+                .map(|q| Observed {
+                    info: q.info.clone(),
+                    hub: Arc::clone(&q.hub),
+                    status: Arc::clone(&q.status),
+                    recording: q.recording.as_ref().map(Recording::gauge),
+                })
+                .collect(),
+        }
+    }
+
+    /// How things stand.
+    pub fn report(&self) -> Report {
+        self.observer().report()
+    }
+
+    /// Waits for the end of everything: engine threads first, then the recorders with what is still in the rings.
+    ///
+    /// # Errors
+    /// The first failure of a thread. The report is complete all the same; ask [`Capture::report`] before dropping.
+    pub fn wait(&mut self) -> Result<(), EngineError> {
+        let mut outcome = Ok(());
+        let mut keep = |r: Result<(), EngineError>| {
+            if outcome.is_ok() {
+                outcome = r;
+            }
+        };
+        for queue in &mut self.queues {
+            // The recorder may give up on a dead volume only once it is known that no more room will come.
+            if let Some(worker) = queue.worker.take() {
+                while !worker.is_finished() {
+                    if self.stop.load(Ordering::Relaxed)
+                        && let Some(recording) = &queue.recording
+                    {
+                        recording.closing();
+                    }
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                keep(match worker.join() {
+                    Ok(r) => r.map_err(EngineError::Source),
+                    Err(_) => Err(EngineError::Thread(format!("engine thread of queue {} panicked", queue.info.queue))),
+                });
+            }
+            if let Some(recording) = &mut queue.recording {
+                recording.closing();
+                keep(recording.wait());
+            }
+        }
+        self.stop.store(true, Ordering::Relaxed);
+        self.server = None;
+        if let Some(supervisor) = self.supervisor.take() {
+            let _ = supervisor.join();
+        }
+        outcome
+    }
+
+    /// The seconds of all queues together.
+    pub fn ledger(&self) -> Ledger {
+        let mut ledger = Ledger::new();
+        for q in &self.queues {
+            ledger.merge(&q.status.lock().unwrap_or_else(PoisonError::into_inner).ledger);
+        }
+        ledger
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.stop();
+        let _ = self.wait();
+    }
+}
+
+/// A capture's numbers without the capture.
+pub struct Observer {
+    label: String,
+    started: Instant,
+    queues: Vec<Observed>,
+}
+
+struct Observed {
+    info: SourceInfo,
+    hub: Arc<Hub>,
+    status: Arc<Mutex<WorkerStatus>>,
+    recording: Option<crate::recording::Gauge>,
+}
+
+impl Observer {
+    /// How things stand.
+    pub fn report(&self) -> Report {
+        let mut total = Tally::default();
+        let mut lost_by_gate: BTreeMap<String, u64> = BTreeMap::new();
+        let (mut queues, mut listeners, mut remarks) = (Vec::new(), Vec::new(), Vec::new());
+        for q in &self.queues {
+            let status = q.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let mut tally = status.tally;
+            let on_disk = q.recording.as_ref().and_then(crate::recording::Gauge::on_disk);
+            remarks.extend(on_disk.and_then(|disk| disagreement(&tally, &disk, q.info.queue)));
+            if let Some(disk) = on_disk {
+                // In the ring but never on the volume is not stored.
+                let given_up = disk.lost[base::Cause::Disk as usize];
+                tally.lost[base::Cause::Disk as usize] += given_up;
+                tally.stored = tally.stored.saturating_sub(given_up);
+            }
+            total += &tally;
+            for (gate, n) in q.hub.lost_by_gate() {
+                *lost_by_gate.entry(gate).or_default() += n;
+            }
+            for l in q.hub.listeners() {
+                let (seen, missed) = l.cursor.reported();
+                listeners.push(ListenerReport {
+                    name: l.name,
+                    queue: q.info.queue,
+                    mode: l.mode.name(),
+                    expired: l.expired,
+                    lost_because: l.lost_because,
+                    seen,
+                    missed,
+                });
+            }
+            remarks.extend(status.remarks.iter().cloned());
+            if let Some(recording) = &q.recording {
+                remarks.extend(recording.remarks());
+            }
+            queues.push(QueueReport {
+                queue: q.info.queue,
+                source: q.info.description.clone(),
+                counts: Counts::from(&tally),
+                ring_fill: status.fill,
+                engine_cpu_seconds: status.cpu.as_secs_f64(),
+                clock_error_nanos: if q.info.stamps == StampKind::Engine {
+                    status.clock_error.as_nanos() as u64
+                } else {
+                    0
+                },
+                recorder: q.recording.as_ref().map(crate::recording::Gauge::report),
+            });
+        }
+        let first = self.queues.first().map(|q| &q.info);
+        Report {
+            interface: self.label.clone(),
+            seconds: self.started.elapsed().as_secs_f64(),
+            counts: Counts::from(&total),
+            counted_from: first.map_or("", |i| i.counted_from),
+            stamps: first.map_or("", |i| i.stamps.name()),
+            lost_by_gate,
+            queues,
+            listeners,
+            remarks,
+        }
+    }
+}
+
+/// The engine's count and the recorder's are made independently; they must agree to the packet.
+fn disagreement(engine: &Tally, disk: &Tally, queue: u16) -> Option<String> {
+    let given_up = disk.lost[base::Cause::Disk as usize];
+    let same =
+        engine.stored == disk.stored + given_up && engine.offered == disk.offered && engine.filtered == disk.filtered;
+    (!same).then(|| {
+        format!(
+            "queue {queue}: the engine stored {} of {} packets, the files hold {} of {}; please report this",
+            engine.stored, engine.offered, disk.stored, disk.offered
+        )
+    })
+}
+
+fn producer(plan: &Plan, label: &str, info: &SourceInfo) -> Result<Producer, EngineError> {
+    Producer::new(ring::Config {
+        name: label.to_owned(),
+        bytes: plan.ring,
+        link_type: info.link_type.into(),
+        snaplen: plan.snaplen,
+        queue: info.queue,
+        segment_bytes: plan.segment,
+        rotate: plan.rotate,
+        gate_expiry: plan.gate_expiry,
+        ..ring::Config::default()
+    })
+    .map_err(|e| EngineError::Ring(plan.ring, e))
+}
+
+fn offer(producer: &Producer) -> Offer {
+    let c = producer.config();
+    let shape = Shape {
+        bytes: c.bytes,
+        descs: c.descs,
+        link_type: c.link_type,
+        snaplen: c.snaplen,
+        queue: c.queue,
+        name: c.name.clone(),
+    };
+    Offer { memory: Arc::clone(producer.memory()), hub: Arc::clone(producer.hub()), shape }
+}
+
+fn serve(plan: &SocketPlan, rings: Vec<Offer>) -> Result<Server, EngineError> {
+    let fail = |e| EngineError::Socket(plan.path.clone(), e);
+    if let Some(folder) = plan.path.parent() {
+        std::fs::create_dir_all(folder).map_err(fail)?;
+    }
+    let socket = sys::unix::Listener::bind(&plan.path, plan.mode, plan.uid, plan.gid).map_err(fail)?;
+    Server::start(socket, rings, Policy { uid: plan.uid, gid: plan.gid, gates: plan.gates }).map_err(fail)
+}
+
+/// Opens a port again that went away, and hands the new sources to the threads that wait for them.
+fn supervise(
+    plan: SourcePlan,
+    stop: Arc<AtomicBool>,
+    gone: Receiver<u16>,
+    returns: BTreeMap<u16, Sender<AnySource>>,
+) -> Result<JoinHandle<()>, EngineError> {
+    let watch = move || {
+        let mut waiting: Vec<u16> = Vec::new();
+        while !stop.load(Ordering::Relaxed) {
+            if let Ok(queue) = gone.recv_timeout(RETURN_LOOK) {
+                waiting.push(queue);
+            }
+            // Sources share one program and one fanout group, so they can only come back together.
+            if waiting.len() == returns.len()
+                && let Ok(sources) = plan.open()
+            {
+                for source in sources {
+                    if let Some(thread) = returns.get(&source.info().queue) {
+                        let _ = thread.send(source);
+                    }
+                }
+                waiting.clear();
+            }
+        }
+    };
+    std::thread::Builder::new().name("supervisor".into()).spawn(watch).map_err(|e| EngineError::Thread(e.to_string()))
+}
+
+/// Processors for this engine thread: the one it was given, else those of the port's NUMA node.
+fn processors(plan: &Plan, number: usize) -> Vec<usize> {
+    if !plan.cpus.is_empty() {
+        return vec![plan.cpus[number % plan.cpus.len()]];
+    }
+    match &plan.source {
+        SourcePlan::Interface(i) => {
+            sys::cpu::node_of_interface(&i.name).map(sys::cpu::cpus_of_node).unwrap_or_default()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// A key that nobody outside can guess, from the hasher seeds that std draws from the system.
+fn random_key() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}

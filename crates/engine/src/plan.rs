@@ -1,0 +1,198 @@
+//! What to capture and what to do with it: the whole of a capture's configuration, as a value.
+
+use base::Timestamp;
+use capture::auto::Kind;
+use capture::{AnySource, SourceError, afxdp, file, sim, tpacket};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where packets come from.
+#[derive(Clone, Debug)]
+pub enum SourcePlan {
+    /// A port.
+    Interface(InterfacePlan),
+    /// A capture file, or `-`.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// How fast to replay it.
+        options: file::Options,
+    },
+    /// Simulated traffic; on virtual time if a start is given.
+    Sim {
+        /// What to make up.
+        spec: sim::Spec,
+        /// First moment of virtual time.
+        start: Option<Timestamp>,
+    },
+}
+
+/// A port to capture.
+#[derive(Clone, Debug)]
+pub struct InterfacePlan {
+    /// Its name.
+    pub name: String,
+    /// Which way.
+    pub kind: Kind,
+    /// AF_XDP: how many queues, counted from 0 (all without); TPACKET: how many threads.
+    pub queues: Option<u16>,
+    /// AF_XDP: insist on generic or native mode, copy or zero copy, ring sizes, busy polling.
+    pub afxdp: afxdp::AfXdpConfig,
+    /// TPACKET: block and ring sizes.
+    pub tpacket: tpacket::TpacketConfig,
+}
+
+impl InterfacePlan {
+    /// The usual way.
+    pub fn new(name: &str, kind: Kind) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind,
+            queues: None,
+            afxdp: afxdp::AfXdpConfig::new(name),
+            tpacket: tpacket::TpacketConfig::new(name),
+        }
+    }
+}
+
+impl SourcePlan {
+    /// Opens the sources, one per engine thread.
+    ///
+    /// # Errors
+    /// The first source's that cannot be opened.
+    pub fn open(&self) -> Result<Vec<AnySource>, SourceError> {
+        match self {
+            Self::Interface(plan) => plan.open(),
+            Self::File { path, options } => Ok(vec![AnySource::File(file::File::open(path, *options)?)]),
+            Self::Sim { spec, start } => Ok(vec![AnySource::Sim(sim::Sim::open(spec, *start)?)]),
+        }
+    }
+
+    /// The name that files, metrics and listeners know this capture by.
+    pub fn label(&self) -> String {
+        match self {
+            Self::Interface(plan) => plan.name.clone(),
+            Self::File { path, .. } => {
+                path.file_name().map_or_else(|| "stdin".into(), |n| n.to_string_lossy().replace('/', "_"))
+            }
+            Self::Sim { .. } => "sim".into(),
+        }
+    }
+}
+
+impl InterfacePlan {
+    fn open(&self) -> Result<Vec<AnySource>, SourceError> {
+        Ok(match self.kind {
+            Kind::AfXdp => {
+                let mut config = self.afxdp.clone();
+                config.queues = self.queues.map(|n| (0..n).collect());
+                afxdp::open(&config)?.into_iter().map(AnySource::AfXdp).collect()
+            }
+            Kind::Tpacket => {
+                let mut config = self.tpacket.clone();
+                config.threads = self.queues.unwrap_or(1);
+                tpacket::open(&config)?.into_iter().map(AnySource::Tpacket).collect()
+            }
+        })
+    }
+}
+
+/// How other processes may listen.
+#[derive(Clone, Debug)]
+pub struct SocketPlan {
+    /// Where; the default is [`default_socket`].
+    pub path: PathBuf,
+    /// Permission bits of the socket.
+    pub mode: u32,
+    /// Its owner.
+    pub uid: Option<u32>,
+    /// Its group.
+    pub gid: Option<u32>,
+    /// Whether that owner and group may also attach gates.
+    pub gates: bool,
+}
+
+/// Where the engine of this interface listens unless told otherwise: `/run/netgrain/NAME.sock`.
+pub fn default_socket(interface: &str) -> PathBuf {
+    PathBuf::from("/run/netgrain").join(format!("{interface}.sock"))
+}
+
+/// What the recorder writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// Nanosecond pcap, byte for byte what lies in the ring.
+    #[default]
+    Pcap,
+    /// The thesis's RAW with its padding.
+    Raw,
+}
+
+/// Where and how to record.
+#[derive(Clone, Debug)]
+pub struct StorePlan {
+    /// The store's folder.
+    pub dir: PathBuf,
+    /// The files' format.
+    pub format: Format,
+    /// Writes in flight at a time.
+    pub depth: u32,
+}
+
+/// A capture, completely described.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where packets come from.
+    pub source: SourcePlan,
+    /// Bytes of each queue's ring.
+    pub ring: u64,
+    /// Most bytes of one file.
+    pub segment: u64,
+    /// A new file at every multiple of this.
+    pub rotate: Option<Duration>,
+    /// Most bytes stored of one packet.
+    pub snaplen: u32,
+    /// Packets to keep, in the filter language; none keeps all.
+    pub filter: Option<String>,
+    /// Processors for engine threads, dealt in turn; empty for the port's NUMA node.
+    pub cpus: Vec<usize>,
+    /// Spin instead of sleeping while there are no packets.
+    pub spin: bool,
+    /// Record.
+    pub store: Option<StorePlan>,
+    /// Let listeners in.
+    pub socket: Option<SocketPlan>,
+    /// Stop after this long.
+    pub duration: Option<Duration>,
+    /// Stop after this many stored packets (per queue).
+    pub packets: Option<u64>,
+    /// How long a gate of another process may hold up the ring.
+    pub gate_expiry: Option<Duration>,
+}
+
+impl Plan {
+    /// Everything that lies in these packets, in a ring of 1 GiB (or an eighth of the memory), recorded nowhere.
+    pub fn new(source: SourcePlan) -> Self {
+        Self {
+            source,
+            ring: default_ring(),
+            segment: 2 << 30,
+            rotate: None,
+            snaplen: ring::CAPLEN_MAX as u32,
+            filter: None,
+            cpus: Vec::new(),
+            spin: false,
+            store: None,
+            socket: None,
+            duration: None,
+            packets: None,
+            gate_expiry: Some(Duration::from_secs(10)),
+        }
+    }
+}
+
+/// 1 GiB, or the largest power of two within an eighth of this machine's memory.
+pub fn default_ring() -> u64 {
+    let eighth = sys::cpu::memory_bytes() / 8;
+    let fits = if eighth == 0 { 1 << 30 } else { 1 << (63 - eighth.leading_zeros()) };
+    (1u64 << 30).min(fits).max(8 << 20)
+}

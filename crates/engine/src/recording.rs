@@ -1,0 +1,189 @@
+//! One recorder of one queue: its gate, its threads, and what it says of itself.
+
+use crate::capture::EngineError;
+use crate::plan::{Plan, StorePlan};
+use crate::status::RecorderReport;
+use base::Tally;
+use capture::SourceInfo;
+use ring::{Gate, Producer};
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use store::index::Header;
+use store::{Config, DiskDevice, Event, GateFeed, Handle, Recorder, Summary};
+
+/// What the recorder's gate is called in tables and in the names of losses.
+const GATE: &str = "recorder";
+
+/// Remarks kept for the summary.
+const REMARKS_MAX: usize = 32;
+
+/// See the module's text.
+pub struct Recording {
+    thread: Option<JoinHandle<std::io::Result<Summary>>>,
+    gauge: Gauge,
+}
+
+/// The numbers of a recorder, for other threads.
+#[derive(Clone)]
+pub struct Gauge {
+    handle: Handle,
+    news: Arc<Mutex<News>>,
+}
+
+#[derive(Default)]
+struct News {
+    device: String,
+    trouble: Option<String>,
+    remarks: Vec<String>,
+    summary: Option<Summary>,
+}
+
+impl Recording {
+    /// Joins the ring before its first packet and begins to record.
+    pub fn start(
+        plan: &StorePlan,
+        whole: &Plan,
+        label: &str,
+        info: &SourceInfo,
+        queues: u16,
+        producer: &mut Producer,
+    ) -> Result<Self, EngineError> {
+        check(&plan.dir)?;
+        let header = Header {
+            interface: label.to_owned(),
+            queue: info.queue,
+            link_type: info.link_type.into(),
+            snaplen: whole.snaplen,
+            stamps: info.stamps.name().to_owned(),
+            stamp_error: 0,
+            filter: whole.filter.clone().unwrap_or_default(),
+            first_pos: 0,
+            start: base::Timestamp::ZERO,
+        };
+        let config = Config {
+            queues,
+            allocate: whole.segment,
+            depth: plan.depth as usize,
+            ..Config::new(plan.dir.clone(), header)
+        };
+        let device = DiskDevice::new(2 * plan.depth);
+        let gauge = Gauge { handle: Handle::default(), news: Arc::default() };
+        let recorder = Recorder::new(config, device);
+        let gauge = Gauge { handle: recorder.handle(), ..gauge };
+        let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.hub()));
+        let news = Arc::clone(&gauge.news);
+        let (joined, answer) = channel();
+        let work = move || {
+            let gate = match Gate::join(&memory, &hub, GATE) {
+                Ok(gate) => gate,
+                Err(e) => {
+                    let _ = joined.send(Err(e));
+                    return Ok(Summary::default());
+                }
+            };
+            let _ = joined.send(Ok(()));
+            let mut feed = GateFeed::new(gate);
+            let told = Arc::clone(&news);
+            let summary = recorder.run(&mut feed, move |event| hear(&mut lock(&told), event))?;
+            lock(&news).summary = Some(summary.clone());
+            Ok(summary)
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("index-{}", info.queue))
+            .spawn(work)
+            .map_err(|e| EngineError::Thread(e.to_string()))?;
+        // The producer is still ours: serve the gate's request to join, as the engine thread will later.
+        loop {
+            producer.service();
+            match answer.recv_timeout(std::time::Duration::from_millis(1)) {
+                Ok(Ok(())) => return Ok(Self { thread: Some(thread), gauge }),
+                Ok(Err(e)) => return Err(EngineError::Store(format!("the recorder cannot join the ring: {e}"))),
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
+                Err(e) => return Err(EngineError::Thread(e.to_string())),
+            }
+        }
+    }
+
+    /// No more packets will come: a volume that refuses is given up after its grace.
+    pub fn closing(&self) {
+        self.gauge.handle.stop();
+    }
+
+    /// The numbers.
+    pub fn gauge(&self) -> Gauge {
+        self.gauge.clone()
+    }
+
+    /// Waits until everything is written and published.
+    pub fn wait(&mut self) -> Result<(), EngineError> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        match thread.join() {
+            Ok(Ok(summary)) => match summary.broken {
+                Some(e) => Err(EngineError::Store(e.to_string())),
+                None => Ok(()),
+            },
+            Ok(Err(e)) => Err(EngineError::Thread(e.to_string())),
+            Err(_) => Err(EngineError::Thread("the recorder panicked".into())),
+        }
+    }
+}
+
+impl Gauge {
+    /// How the recorder stands.
+    pub fn report(&self) -> RecorderReport {
+        let news = lock(&self.news);
+        let (index, write) = self.handle.processor_time();
+        RecorderReport {
+            packets: news.summary.as_ref().map(|s| s.ledger.total().stored),
+            bytes: self.handle.bytes(),
+            files: self.handle.published(),
+            writer_cpu_seconds: write.as_secs_f64(),
+            index_cpu_seconds: index.as_secs_f64(),
+            device: news.device.clone(),
+            trouble: news.trouble.clone(),
+        }
+    }
+
+    /// What the files on disk say of the packets, once the recorder has ended.
+    pub fn on_disk(&self) -> Option<Tally> {
+        lock(&self.news).summary.as_ref().map(|s| s.ledger.total())
+    }
+
+    /// Things a person should know.
+    pub fn remarks(&self) -> Vec<String> {
+        lock(&self.news).remarks.clone()
+    }
+}
+
+fn lock(news: &Mutex<News>) -> MutexGuard<'_, News> {
+    news.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn hear(news: &mut News, event: Event) {
+    let text = event.to_string();
+    match event {
+        Event::Published { .. } => return,
+        Event::Trouble { .. } => news.trouble = Some(text.clone()),
+        Event::Recovered { .. } => news.trouble = None,
+        Event::LeftHidden { .. } | Event::GaveUp { .. } | Event::Remark(_) => {}
+    }
+    if news.remarks.len() < REMARKS_MAX && news.remarks.last() != Some(&text) {
+        news.remarks.push(text);
+    }
+}
+
+/// Refuses a store that cannot be written before anything is captured.
+fn check(dir: &Path) -> Result<(), EngineError> {
+    let fail = |e: std::io::Error| {
+        EngineError::Store(format!(
+            "{}: cannot record there: {e}; name a folder on a writable volume with --store",
+            dir.display()
+        ))
+    };
+    std::fs::create_dir_all(dir).map_err(fail)?;
+    let probe = dir.join(format!(".netgrain-{}", std::process::id()));
+    std::fs::write(&probe, b"").map_err(fail)?;
+    std::fs::remove_file(&probe).map_err(fail)
+}
