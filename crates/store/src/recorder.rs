@@ -114,12 +114,8 @@ impl<D: Device> Recorder<D> {
         let Self { mut device, config, handle } = self;
         let depth = config.depth;
         let memory = feed.memory();
-        let described = device.describe();
         if let Some(remark) = device.adopt(&memory) {
             tell(Event::Remark(remark));
-        }
-        if described.starts_with("plain") {
-            tell(Event::Remark(described));
         }
         let machine = Machine::new(config.format, memory);
         let (jobs, to_do) = sync_channel(depth);
@@ -184,6 +180,8 @@ fn cut<F: Feed>(
     let mut outstanding = false;
     let mut ended = false;
     let mut broken = None;
+    // The thread is the caller's, and may have worked before.
+    let before = processor_time();
     while !ended {
         let waited = feed.wait(if outstanding { BUSY_WAIT } else { FEED_WAIT });
         let descriptors = feed.descriptors();
@@ -207,7 +205,7 @@ fn cut<F: Feed>(
             feed.release(r.pos, r.descriptors);
             outstanding = false;
         }
-        keep_time(&shared.index_nanos);
+        shared.index_nanos.store(processor_time().saturating_sub(before), Relaxed);
     }
     broken
 }
@@ -222,6 +220,7 @@ fn write<D: Device>(
 ) -> Totals {
     let began = Instant::now();
     let mut told = Release::default();
+    let mut described = false;
     while !writer.is_done() {
         let mut fresh = false;
         while writer.has_room() {
@@ -239,6 +238,11 @@ fn write<D: Device>(
         let waiting = writer.is_waiting() && !fresh;
         writer.step(began.elapsed(), if waiting { DEVICE_WAIT } else { Duration::ZERO });
         writer.take_events().into_iter().for_each(&mut tell);
+        if !described && writer.totals().bytes > 0 {
+            // Only now is it known how the file system takes writes.
+            described = true;
+            tell(Event::Remark(format!("recording by {}", writer.describe())));
+        }
         if writer.released() != told {
             told = writer.released();
             // The index thread may have ended already; it reads what is left afterwards.
@@ -247,7 +251,7 @@ fn write<D: Device>(
         shared.refusing.store(writer.retry_at().is_some(), Relaxed);
         shared.bytes.store(writer.totals().bytes, Relaxed);
         shared.published.store(writer.totals().published, Relaxed);
-        keep_time(&shared.write_nanos);
+        shared.write_nanos.store(processor_time(), Relaxed);
         rest(&mut writer, to_do, began, fresh);
     }
     writer.totals().clone()
@@ -269,8 +273,7 @@ fn rest<D: Device>(writer: &mut Writer<D>, to_do: &Receiver<Job>, began: Instant
     }
 }
 
-fn keep_time(nanos: &AtomicU64) {
-    if let Ok(t) = sys::thread_time::thread_time() {
-        nanos.store(t.as_nanos() as u64, Relaxed);
-    }
+/// Of this thread, in nanoseconds.
+fn processor_time() -> u64 {
+    sys::thread_time::thread_time().map_or(0, |t| t.as_nanos() as u64)
 }

@@ -149,6 +149,11 @@ impl<D: Device> Writer<D> {
         }
     }
 
+    /// One line for people: how the device writes.
+    pub fn describe(&self) -> String {
+        self.device.describe()
+    }
+
     /// Whether another job may be given now.
     pub fn has_room(&self) -> bool {
         self.queue.len() < self.config.depth

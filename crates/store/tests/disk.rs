@@ -4,7 +4,8 @@ mod common;
 
 use base::Prng;
 use common::{FakeFeed, Stream, check_published, config, read_all};
-use netgrain_store::{Config, DiskDevice, Recorder, Summary};
+use netgrain_store::device::Fault;
+use netgrain_store::{Config, DiskDevice, MemoryDevice, Recorder, Summary};
 use std::path::Path;
 
 fn record(stream: &Stream, store: &Path, device: DiskDevice) -> Summary {
@@ -75,6 +76,30 @@ fn capinfos_and_tcpdump_read_what_was_recorded() {
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         assert!(out.status.success() && text.contains("5000 packets"), "{text}");
     }
+}
+
+#[test]
+fn a_running_recorder_says_that_the_volume_refuses_and_goes_on_when_it_is_freed() {
+    let stream = Stream::random(0, 1000, &mut Prng::new(5));
+    let device = MemoryDevice::new(5);
+    device.set_fault(Fault { capacity: Some(3 << 20), slow: true, short: 100, ..Fault::default() });
+    let recorder = Recorder::new(config(), device.clone());
+    let handle = recorder.handle();
+    let mut feed = FakeFeed::new(&stream);
+    let volume = device.clone();
+    let freeing = std::thread::spawn(move || {
+        while !handle.is_refused() {
+            std::thread::yield_now();
+        }
+        volume.set_fault(Fault { slow: true, ..Fault::default() });
+        handle
+    });
+    let summary = recorder.run(&mut feed, |e| eprintln!("{e}")).expect("a thread");
+    let handle = freeing.join().expect("the volume was refused");
+    let found = check_published(&stream, &device.files(), "freed");
+    assert_eq!(found.len(), stream.segments.len());
+    assert_eq!((handle.is_refused(), handle.published(), handle.bytes()), (false, summary.published, summary.bytes));
+    assert_eq!(summary.ledger, stream.ledger());
 }
 
 #[test]
