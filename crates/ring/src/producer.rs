@@ -377,6 +377,8 @@ impl Producer {
                     let _ = reply.send(place);
                 }
                 Request::Leave { slot } => {
+                    self.blame();
+                    self.hub.gone(slot);
                     self.gates.retain(|g| g.slot != slot);
                     self.read_gates();
                 }
@@ -572,14 +574,19 @@ impl Producer {
         true
     }
 
-    #[cold]
-    fn write_pending(&mut self) {
+    /// Tells the hub of the losses that it does not know of yet.
+    fn blame(&mut self) {
         for p in &mut self.pending {
             if let Fate::Lost { cause: Cause::RingFull, gate } = p.fate {
                 self.hub.blame(gate, p.packets - p.told);
                 p.told = p.packets;
             }
         }
+    }
+
+    #[cold]
+    fn write_pending(&mut self) {
+        self.blame();
         let ts = Timestamp::from_nanos(self.second_start);
         while let Some(p) = self.pending.pop() {
             if !self.write_control(p.fate.control(p.packets), ts) {
