@@ -96,7 +96,7 @@ impl Engine {
 
     /// Lets packets flow until this many were offered in all; `u64::MAX` is a load without end.
     pub fn feed(&self, goal: u64) {
-        self.told.goal.store(goal, Ordering::Relaxed);
+        self.told.goal.store(goal, Ordering::Release);
     }
 
     /// Stops the flow.
@@ -139,8 +139,9 @@ fn write(mut producer: Producer, told: &Told) -> Producer {
     let (mut number, mut bytes) = (0, Vec::new());
     let at = |number: u64| Timestamp::from_nanos(SECOND + number * 10_000);
     loop {
+        // In this order, whoever asked to join before the goal was set hears all that it brings.
+        let goal = told.goal.load(Ordering::Acquire).min(number + 64);
         producer.service();
-        let goal = told.goal.load(Ordering::Relaxed).min(number + 64);
         if goal <= number {
             if told.end.load(Ordering::Relaxed) {
                 break;
