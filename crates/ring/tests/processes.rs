@@ -268,6 +268,40 @@ fn an_engine_that_is_killed_is_missed_and_what_it_published_stays_readable() {
 }
 
 #[test]
+fn a_listener_that_attacks_the_memories_gets_errors_and_changes_nothing() {
+    const TEST: &str = "a_listener_that_attacks_the_memories_gets_errors_and_changes_nothing";
+    let folder = testkit::TempDir::new("attack");
+    let program = folder.join("attack");
+    let Some(mut cc) = testkit::tool(TEST, "cc") else { return };
+    cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror"]).arg("-o").arg(&program);
+    cc.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attack.c"));
+    let out = cc.output().expect("the compiler runs");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+
+    let mut engine = Engine::start("attack", config());
+    // Half a ring of packets, held by a gate so that they must be there afterwards.
+    let mut witness = attach(&engine.path, Mode::Gate, "witness").expect("welcome").remove(0);
+    engine.feed(5_000);
+    until("the packets are there", || engine.offered() == 5_000);
+    let mut attacker = Command::new(&program);
+    attacker.arg(&engine.path).stdin(Stdio::piped()).stdout(Stdio::piped());
+    assert_eq!(Other::spawn(attacker).says(), "done");
+
+    let (mut descs, mut buffer, mut next) = (Vec::new(), Vec::new(), 0);
+    while witness.lag() > 0 {
+        witness.next(1000, &mut descs);
+        for d in descs.iter().filter(|d| d.is_packet()) {
+            assert_eq!(witness.packet(d, &mut buffer).map(number), Some(next));
+            next += 1;
+        }
+    }
+    assert_eq!((next, witness.tally().stored), (5_000, 5_000));
+    drop(witness);
+    until("everybody has left", || engine.hub.listeners().is_empty());
+    assert_eq!(engine.finish().stored, 5_000);
+}
+
+#[test]
 fn strangers_are_refused_in_words_and_the_socket_has_the_mode_it_was_given() {
     const TEST: &str = "strangers_are_refused_in_words_and_the_socket_has_the_mode_it_was_given";
     const NOBODY: u32 = 65_534;
