@@ -11,29 +11,14 @@ use netgrain_ring::{Desc, Mode, RECORD_HEADER, flag};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::mem::offset_of;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use support::{Engine, config, frame, until};
+use support::{Engine, compile, config, frame, until, workspace};
 use testkit::TempDir;
 
 const HEADER: &str = include_str!("../../../include/netgrain_listen.h");
 const SOCKET: &str = "NETGRAIN_TEST_SOCKET";
 const MODE: &str = "NETGRAIN_TEST_MODE";
-
-fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// Compiles one C or C++ file with every warning as an error; `None` (and a named skip) without a compiler.
-fn compile(test: &str, compiler: &str, standard: &str, source: &Path, folder: &TempDir) -> Option<PathBuf> {
-    let program = folder.join("program");
-    let mut cc = testkit::tool(test, compiler)?;
-    cc.arg(format!("-std={standard}")).args(["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror", "-O2"]);
-    cc.arg("-I").arg(workspace().join("include")).arg(source).arg("-o").arg(&program);
-    let out = cc.output().expect("the compiler runs");
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    Some(program)
-}
 
 /// `#define NGL_…` of the header whose value is a plain number.
 fn defines() -> BTreeMap<&'static str, u64> {
@@ -103,7 +88,7 @@ fn a_descriptor_lies_in_c_as_it_lies_in_rust() {
     );
     std::fs::write(&source, text).expect("a file");
     let test = "a_descriptor_lies_in_c_as_it_lies_in_rust";
-    let Some(program) = compile(test, "cc", "c11", &source, &folder) else { return };
+    let Some(program) = compile(test, "cc", &["-std=c11", "-O2"], &source, &folder) else { return };
     let out = Command::new(program).output().expect("it runs");
     let ours = [
         offset_of!(Desc, pos),
@@ -137,7 +122,9 @@ fn the_header_is_also_cpp() {
          ngl_record(r, d, b, 64); ngl_report(r); ngl_read_books(r); ngl_expired(r); ngl_ended(r); ngl_connected(r);\n\
          ngl_close(n); return 0; }\n";
     std::fs::write(&source, text).expect("a file");
-    let Some(program) = compile("the_header_is_also_cpp", "c++", "c++11", &source, &folder) else { return };
+    let Some(program) = compile("the_header_is_also_cpp", "c++", &["-std=c++11", "-O2"], &source, &folder) else {
+        return;
+    };
     let out = Command::new(program).output().expect("it runs");
     assert_eq!(out.status.code(), Some(1), "a program is no engine");
     assert!(String::from_utf8_lossy(&out.stdout).starts_with("no engine answers there: "));
@@ -181,7 +168,7 @@ fn c_and_rust_count_the_same_packets_and_they_are_the_right_ones() {
     let test = "c_and_rust_count_the_same_packets_and_they_are_the_right_ones";
     let folder = TempDir::new("c_counts");
     let source = workspace().join("examples/c/count.c");
-    let Some(program) = compile(test, "cc", "c11", &source, &folder) else { return };
+    let Some(program) = compile(test, "cc", &["-std=c11", "-O2"], &source, &folder) else { return };
     // Room for all of it, so that nobody needs to be fast.
     let mut engine = Engine::start("counts", netgrain_ring::Config { bytes: 64 << 20, ..config() });
     let both = start_both(&program, &engine, "gate");
@@ -204,7 +191,7 @@ fn a_lapped_c_listener_knows_exactly_what_it_missed() {
     let test = "a_lapped_c_listener_knows_exactly_what_it_missed";
     let folder = TempDir::new("c_lapped");
     let source = workspace().join("examples/c/count.c");
-    let Some(program) = compile(test, "cc", "c11", &source, &folder) else { return };
+    let Some(program) = compile(test, "cc", &["-std=c11", "-O2"], &source, &folder) else { return };
     let mut engine = Engine::start("lapped", config());
     let mut command = Command::new(program);
     command.arg(&engine.path);

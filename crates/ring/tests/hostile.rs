@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use support::{Engine, config, number, socket_path, until};
+use support::{Engine, compile, config, number, socket_path, until};
 use sys::memory::SharedMemory;
 use sys::unix::Connection;
 
@@ -289,14 +289,10 @@ fn an_evil_engine_cannot_make_a_listener_panic_hang_or_map_absurd_sizes() {
 fn an_evil_engine_cannot_hurt_a_listener_in_c_either() {
     const TEST: &str = "an_evil_engine_cannot_hurt_a_listener_in_c_either";
     let folder = testkit::TempDir::new("victim");
-    let program = folder.join("victim");
-    let Some(mut cc) = testkit::tool(TEST, "cc") else { return };
-    cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1"]);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/victim.c");
     // Undefined behaviour ends the program, without a library that might be missing.
-    cc.args(["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"]).arg("-o").arg(&program);
-    cc.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/victim.c"));
-    let out = cc.output().expect("the compiler runs");
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let flags = ["-std=c11", "-O1", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"];
+    let Some(program) = compile(TEST, "cc", &flags, &source, &folder) else { return };
 
     let mut prng = Prng::new(testkit::seed(TEST));
     let path = socket_path("victim");

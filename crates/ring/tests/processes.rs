@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
-use support::{Engine, config, number, socket_path, until};
+use support::{Engine, compile, config, number, socket_path, until};
 
 const ROLE: &str = "NETGRAIN_TEST_ROLE";
 const SOCKET: &str = "NETGRAIN_TEST_SOCKET";
@@ -271,13 +271,8 @@ fn an_engine_that_is_killed_is_missed_and_what_it_published_stays_readable() {
 fn a_listener_that_attacks_the_memories_gets_errors_and_changes_nothing() {
     const TEST: &str = "a_listener_that_attacks_the_memories_gets_errors_and_changes_nothing";
     let folder = testkit::TempDir::new("attack");
-    let program = folder.join("attack");
-    let Some(mut cc) = testkit::tool(TEST, "cc") else { return };
-    cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror"]).arg("-o").arg(&program);
-    cc.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attack.c"));
-    let out = cc.output().expect("the compiler runs");
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attack.c");
+    let Some(program) = compile(TEST, "cc", &["-std=c11"], &source, &folder) else { return };
     let mut engine = Engine::start("attack", config());
     // Half a ring of packets, held by a gate so that they must be there afterwards.
     let mut witness = attach(&engine.path, Mode::Gate, "witness").expect("welcome").remove(0);

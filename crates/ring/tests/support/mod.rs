@@ -3,11 +3,14 @@
 
 use base::{Tally, Timestamp};
 use netgrain_ring::{Config, Hub, Offer, Packet, Policy, Producer, RingMemory, Server, Shape};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use testkit::TempDir;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -39,6 +42,24 @@ pub fn number(bytes: &[u8]) -> u64 {
     frame(n, &mut whole);
     assert_eq!(bytes, whole, "packet {n} is torn");
     n
+}
+
+/// Compiles one C or C++ file with every warning as an error; `None` (and a named skip) without a compiler.
+pub fn compile(test: &str, compiler: &str, flags: &[&str], source: &Path, folder: &TempDir) -> Option<PathBuf> {
+    let program = folder.join("program");
+    let mut cc = testkit::tool(test, compiler)?;
+    cc.args(["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror"]).args(flags);
+    cc.arg("-I").arg(workspace().join("include")).arg(source).arg("-o").arg(&program);
+    let out = cc.output().expect("the compiler runs");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    // Binding a socket changes the umask of the whole process for a moment, and the compiler may have inherited that.
+    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("our own file");
+    Some(program)
+}
+
+/// The root of the workspace.
+pub fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// Waits for something that another process or thread is about to do; panics when it never does.
