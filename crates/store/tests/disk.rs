@@ -46,7 +46,11 @@ fn a_file_system_without_direct_writes_is_written_through_the_cache() {
     }
     let dir = memory.join(format!("netgrain-store-{}", std::process::id()));
     let stream = Stream::random(0, 500, &mut Prng::new(3));
-    let summary = record(&stream, &dir, DiskDevice::new(32));
+    let mut feed = FakeFeed::new(&stream);
+    let recorder = Recorder::new(Config { store: dir.clone(), ..config() }, DiskDevice::new(32));
+    let handle = recorder.handle();
+    let summary = recorder.run(&mut feed, |e| eprintln!("{e}")).expect("a thread");
+    assert!(handle.device().contains("page cache"), "{}", handle.device());
     check(&stream, &dir, &summary);
     std::fs::remove_dir_all(&dir).expect("clean up");
 }
