@@ -1,6 +1,6 @@
 //! AF_XDP: the frames of a queue go to this process instead of the kernel.
 //!
-//! [`open`] puts our XDP program on the interface ([`steer`]), opens a socket for each queue and answers one [`AfXdp`]
+//! [`open`] puts our XDP program on the interface ([`Steer`]), opens a socket for each queue and answers one [`AfXdp`]
 //! per queue, for a thread each. Queues without a socket are left to the kernel. The program goes when the last source
 //! goes.
 //!
@@ -147,12 +147,14 @@ struct Whole {
 ///
 /// # Errors
 /// [`SourceError`] with what to do: a missing privilege, a busy interface, a queue that does not exist.
-///
-/// # Panics
-/// When a ring size is not a power of two.
 pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
-    assert!(config.receive_ring.is_power_of_two() && config.chunks.is_power_of_two(), "ring sizes are powers of two");
     let name = &config.interface;
+    for (what, size) in [("receive ring", config.receive_ring), ("number of chunks", config.chunks)] {
+        if !size.is_power_of_two() {
+            let reason = format!("the {what} must be a power of two, not {size}; try {}", size.next_power_of_two());
+            return Err(SourceError::Unsupported { name: name.clone(), reason });
+        }
+    }
     let link = look_up(name)?;
     // A driver that does not tell how many of its queues are in use has no more than it allocated.
     let existing = sys::xsk::active_queues(name).unwrap_or(0).min(link.rx_queues);

@@ -7,7 +7,11 @@
 //! What is counted: every frame that the socket's filter lets through, once. The kernel's own count of them (`seen`) is
 //! independent of ours, and after a stop it equals what was handed over plus what was lost here. The count begins and ends
 //! with that filter: sockets are bound, grouped and warmed while it refuses everything, so that no frame is taken twice
-//! during the set-up, and stopping is a single atomic step.
+//! during the set-up, and stopping is a single atomic step. The sources of a group are stopped together: what the group
+//! deals to a stopped one is taken by nobody.
+//!
+//! Stamps are the kernel's, taken when it hands the frame to its protocols; or the card's, if the card was told to stamp
+//! everything it receives. The card's clock is then expected to follow the system's (`phc2sys`).
 //!
 //! What is not offered: defragmentation in the fanout group (`PACKET_FANOUT_FLAG_DEFRAG`). It hands over the reassembled
 //! datagram *in place of* its fragments, and a recorder must keep what was on the wire. A fragment without ports can

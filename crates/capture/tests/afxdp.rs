@@ -99,6 +99,14 @@ fn a_queue_that_is_not_there_is_named() {
 }
 
 #[test]
+fn a_ring_that_is_no_power_of_two_is_refused_with_one_that_is() {
+    let Some(sandbox) = Sandbox::new("a_ring_that_is_no_power_of_two_is_refused_with_one_that_is") else { return };
+    let (a, _) = veth(&sandbox, VethOptions::default());
+    let error = open(&AfXdpConfig { receive_ring: 1000, ..small(&a) }).err().expect("an error").to_string();
+    assert_eq!(error, "a: the receive ring must be a power of two, not 1000; try 1024");
+}
+
+#[test]
 fn a_busy_interface_says_which_program_has_it() {
     let Some(sandbox) = Sandbox::new("a_busy_interface_says_which_program_has_it") else { return };
     let (a, _) = veth(&sandbox, VethOptions::default());
@@ -307,10 +315,16 @@ fn two_queues_are_two_sources_with_one_memory_or_two() {
                 assert_eq!(collect(&mut sources[usize::from(queue)], 800), expected, "queue {queue} round {round}");
             }
         }
-        for source in &mut sources {
-            let (_, counts) = finish(source);
-            assert_eq!((counts.seen, lost(&counts)), (Some(4000), 0));
-        }
+        let (_, counts) = finish(&mut sources[0]);
+        assert_eq!((counts.seen, lost(&counts)), (Some(4000), 0));
+        // The second goes on when the first, which registered the memory, has gone.
+        sources.remove(0);
+        let mut wire = Transmitter::open(&TransmitConfig::new(&a.name, 1)).expect("transmitter");
+        assert_eq!(wire.send(3000, |i, place| put(place, &frame(i as u64, 60))).expect("send"), 3000);
+        let mut second = sources.pop().expect("the second");
+        let (numbers, counts) = finish(&mut second);
+        assert_eq!((counts.seen, numbers.len() as u64 + lost(&counts)), (Some(7000), 3000), "{counts:?}");
+        assert_eq!(numbers[..1024], (0..1024).collect::<Vec<_>>());
     }
 }
 

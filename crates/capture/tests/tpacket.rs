@@ -9,15 +9,16 @@ use netgrain_capture::file::{File, Options};
 use netgrain_capture::tpacket::{self, Fanout, Tpacket, TpacketConfig};
 use netgrain_capture::{Polled, Source, SourceError, StampKind};
 use std::collections::{HashMap, HashSet};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use sys::netlink::Address;
-use testkit::{Port, RawReader, RawSender, Sandbox, VethOptions};
+use testkit::{Port, RawReader, RawSender, Sandbox, TempDir, VethOptions};
 
 /// The error that opening `config` gives.
 fn refused(config: &TpacketConfig) -> SourceError {
@@ -179,6 +180,19 @@ fn one_frame_on_a_quiet_port_does_not_wait_for_a_full_block() {
 }
 
 #[test]
+fn a_port_is_promiscuous_for_as_long_as_it_is_captured() {
+    let Some(sandbox) = Sandbox::new("a_port_is_promiscuous_for_as_long_as_it_is_captured") else { return };
+    let (_, b) = sandbox.veth("a", "b");
+    let promiscuity = || sandbox.netlink().link("b").expect("b").promiscuity;
+    let modest = open_one(&TpacketConfig { promiscuous: false, ..config(&b, Memory::Tiny) });
+    assert_eq!(promiscuity(), 0);
+    let curious = open_one(&config(&b, Memory::Tiny));
+    assert_eq!(promiscuity(), 1);
+    drop((modest, curious));
+    assert_eq!(promiscuity(), 0);
+}
+
+#[test]
 fn each_direction_is_there_once_and_named() {
     let Some(sandbox) = Sandbox::new("each_direction_is_there_once_and_named") else { return };
     let (a, b) = sandbox.veth("a", "b");
@@ -322,6 +336,20 @@ fn a_group_that_opens_and_stops_under_load_takes_no_frame_twice_and_balances() {
 }
 
 #[test]
+fn every_way_of_dealing_takes_every_frame() {
+    let Some(sandbox) = Sandbox::new("every_way_of_dealing_takes_every_frame") else { return };
+    let (a, b) = sandbox.veth("a", "b");
+    for fanout in [Fanout::Hash, Fanout::Cpu, Fanout::Queue] {
+        let config = TpacketConfig { threads: 3, fanout, ..config(&b, Memory::Usual) };
+        let mut sources = tpacket::open(&config).unwrap_or_else(|e| panic!("{fanout:?}: {e}"));
+        RawSender::new(&a).send(&numbered(0..500, |_| 60));
+        let mut taken: Vec<_> = sources.iter_mut().flat_map(|s| numbers(&stop_and_drain(s))).collect();
+        taken.sort_unstable();
+        assert_eq!(taken, (0..500).collect::<Vec<_>>(), "{fanout:?}");
+    }
+}
+
+#[test]
 fn fragments_stay_as_they_were_on_the_wire() {
     let Some(sandbox) = Sandbox::new("fragments_stay_as_they_were_on_the_wire") else { return };
     let (a, b) = sandbox.veth("a", "b");
@@ -439,6 +467,42 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
         std::fs::read_dir(folder).expect("a folder").map(|e| e.expect("an entry").path()).collect();
     entries.sort();
     entries.into_iter().flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn tcpdump_beside_us_sees_the_same_frames() {
+    let test = "tcpdump_beside_us_sees_the_same_frames";
+    let Some(mut tcpdump) = testkit::tool(test, "tcpdump") else { return };
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("a", "b");
+    let mut sent = numbered(0..300, |n| 60 + n as usize);
+    for tags in [&[(0x8100, 7)][..], &[(0x88a8, 7), (0x8100, 8)], &[(0x9100, 7), (0x8100, 8)]] {
+        sent.extend((0..50).map(|n| frame(n, 100 + n as usize, tags)));
+    }
+    let folder = TempDir::new(test);
+    let path = folder.join("tcpdump.pcap");
+    let count = sent.len().to_string();
+    let mut child = tcpdump
+        .args(["-i", "b", "-n", "-Z", "root", "-B", "16384", "-s", "0", "-c", &count, "-w"])
+        .arg(&path)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("tcpdump starts");
+    let mut says = BufReader::new(child.stderr.take().expect("its messages")).lines();
+    let listens = says.by_ref().map_while(Result::ok).find(|line| line.contains("listening on"));
+    assert!(listens.is_some(), "tcpdump ended before it listened");
+
+    let mut source = open_one(&config(&b, Memory::Usual));
+    RawSender::new(&a).send(&sent);
+    let ours = read(&mut source, sent.len());
+    let messages: Vec<String> = says.map_while(Result::ok).collect();
+    assert!(child.wait().expect("tcpdump ends").success(), "{messages:?}");
+    let theirs = read(&mut File::open(&path, Options::default()).expect("its file"), sent.len());
+    assert_eq!((ours.len(), theirs.len()), (sent.len(), sent.len()), "{messages:?}");
+    for (i, (our, their)) in ours.iter().zip(&theirs).enumerate() {
+        assert_eq!((&our.bytes, our.wire_len), (&their.bytes, their.wire_len), "frame {i}");
+        assert_eq!(our.bytes, sent[i], "frame {i}");
+    }
 }
 
 #[test]

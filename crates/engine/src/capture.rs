@@ -126,7 +126,7 @@ impl Capture {
             returns.insert(info.queue, send_again);
             let wires = Wires { stop: Arc::clone(&stop), status: Arc::clone(&status), gone: gone.clone(), again };
             let settings = Settings {
-                snaplen: plan.snaplen as usize,
+                snaplen: plan.snaplen_in_force() as usize,
                 filter: filter.clone(),
                 hash_key,
                 cpus: processors(plan, number),
@@ -343,7 +343,7 @@ fn producer(plan: &Plan, label: &str, info: &SourceInfo) -> Result<Producer, Eng
         name: label.to_owned(),
         bytes: plan.ring,
         link_type: info.link_type.into(),
-        snaplen: plan.snaplen,
+        snaplen: plan.snaplen_in_force(),
         queue: info.queue,
         segment_bytes: plan.segment,
         rotate: plan.rotate,

@@ -1,7 +1,7 @@
 //! One recorder of one queue: its gate, its threads, and what it says of itself.
 
 use crate::capture::EngineError;
-use crate::plan::{Plan, StorePlan};
+use crate::plan::{Format, Plan, StorePlan};
 use crate::status::RecorderReport;
 use base::Tally;
 use capture::SourceInfo;
@@ -11,7 +11,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use store::index::Header;
-use store::{Config, DiskDevice, Event, GateFeed, Handle, Recorder, Summary};
+use store::{Config, Device, DiskDevice, Event, GateFeed, Handle, Recorder, Summary};
 
 /// What the recorder's gate is called in tables and in the names of losses.
 const GATE: &str = "recorder";
@@ -55,7 +55,7 @@ impl Recording {
             interface: label.to_owned(),
             queue: info.queue,
             link_type: info.link_type.into(),
-            snaplen: whole.snaplen,
+            snaplen: whole.snaplen_in_force(),
             stamps: info.stamps.name().to_owned(),
             stamp_error: 0,
             filter: whole.filter.clone().unwrap_or_default(),
@@ -66,12 +66,17 @@ impl Recording {
             queues,
             allocate: whole.segment,
             depth: plan.depth as usize,
+            format: match plan.format {
+                Format::Pcap => store::writer::Format::Pcap,
+                Format::Raw => store::writer::Format::Raw { file_bytes: whole.segment },
+            },
             ..Config::new(plan.dir.clone(), header)
         };
         let device = DiskDevice::new(2 * plan.depth);
-        let gauge = Gauge { handle: Handle::default(), news: Arc::default() };
+        let described = device.describe();
         let recorder = Recorder::new(config, device);
-        let gauge = Gauge { handle: recorder.handle(), ..gauge };
+        let news = News { device: described, ..News::default() };
+        let gauge = Gauge { handle: recorder.handle(), news: Arc::new(Mutex::new(news)) };
         let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.hub()));
         let news = Arc::clone(&gauge.news);
         let (joined, answer) = channel();

@@ -376,6 +376,8 @@ impl Producer {
                     let _ = reply.send(place);
                 }
                 Request::Leave { slot } => {
+                    self.blame();
+                    self.hub.gone(slot);
                     self.gates.retain(|g| g.slot != slot);
                     self.read_gates();
                 }
@@ -572,17 +574,22 @@ impl Producer {
         true
     }
 
-    #[cold]
-    fn write_pending(&mut self) {
-        if self.segment_limit.is_none() {
-            // The stream begins with a segment; until there is one, everything else waits.
-            return;
-        }
+    /// Tells the hub of the losses that it does not know of yet.
+    fn blame(&mut self) {
         for p in &mut self.pending {
             if let Fate::Lost { cause: Cause::RingFull, gate } = p.fate {
                 self.hub.blame(gate, p.packets - p.told);
                 p.told = p.packets;
             }
+        }
+    }
+
+    #[cold]
+    fn write_pending(&mut self) {
+        self.blame();
+        if self.segment_limit.is_none() {
+            // The stream begins with a segment; until there is one, everything else waits.
+            return;
         }
         let ts = Timestamp::from_nanos(self.second_start);
         while let Some(p) = self.pending.pop() {

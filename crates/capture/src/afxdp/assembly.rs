@@ -2,7 +2,7 @@
 //!
 //! The kernel publishes the pieces of a frame together, but a batch may end between them, so what has come is kept.
 
-/// Frames longer than this are lost with [`Cause::Source`].
+/// Frames longer than this are lost with [`base::Cause::Source`].
 pub const FRAME_MAX: usize = 65_535;
 
 /// Pieces put together into frames. A frame of one piece is not copied.

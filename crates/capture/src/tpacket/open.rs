@@ -105,7 +105,7 @@ pub fn open(config: &TpacketConfig) -> Result<Vec<Tpacket>, SourceError> {
             format!("its frames (hardware type {}) are not Ethernet; capture the port below it", link.hardware_type);
         return Err(SourceError::Unsupported { name: config.interface.clone(), reason });
     }
-    let hardware_stamps = ethtool::stamps_all_received(&config.interface);
+    let hardware_stamps = ethtool::stamps_all_received(&link.name);
 
     let mut group = None;
     let mut sources = Vec::new();

@@ -17,7 +17,7 @@ impl crate::Rig for Rig {
     }
 
     fn start(&mut self, frames: &[Vec<u8>], _: Memory) -> (Sim, Vec<Vec<u8>>) {
-        let spec = format!("60,rate=1Mpps,packets={}", frames.len()).parse().unwrap_or_else(|e| panic!("{e}"));
+        let spec = format!("128,truth,rate=1Mpps,packets={}", frames.len()).parse().unwrap_or_else(|e| panic!("{e}"));
         let open =
             || Sim::open(&spec, Some(Timestamp::from_secs_nanos(1_700_000_000, 0))).unwrap_or_else(|e| panic!("{e}"));
         let (mut oracle, mut expected) = (open(), Vec::new());
