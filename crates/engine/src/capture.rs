@@ -14,6 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use sys::clock::Clock;
 use wire::Filter;
 
 /// How often a port that went away is looked for.
@@ -115,10 +116,14 @@ impl Capture {
         let mut returns = BTreeMap::new();
         for (number, source) in sources.into_iter().enumerate() {
             let info = source.info().clone();
-            let mut producer = producer(plan, &label, &info)?;
+            let cpus = processors(plan, number);
+            let mut producer = producer(plan, &label, &info, &cpus)?;
+            let clock = Clock::start();
             let offer = offer(&producer);
             let recording = match &plan.store {
-                Some(store) => Some(Recording::start(store, plan, &label, &info, queues, &mut producer)?),
+                Some(store) => {
+                    Some(Recording::start(store, plan, &label, &info, clock.error(), queues, &mut producer)?)
+                }
                 None => None,
             };
             let status = Arc::new(Mutex::new(WorkerStatus::default()));
@@ -129,7 +134,7 @@ impl Capture {
                 snaplen: plan.snaplen_in_force() as usize,
                 filter: filter.clone(),
                 hash_key,
-                cpus: processors(plan, number),
+                cpus,
                 spin: plan.spin,
                 packets: plan.packets,
                 duration: plan.duration,
@@ -137,7 +142,7 @@ impl Capture {
             let hub = Arc::clone(producer.hub());
             let worker = std::thread::Builder::new()
                 .name(format!("engine-{}", info.queue))
-                .spawn(move || Worker::new(source, producer, settings, wires).run())
+                .spawn(move || Worker::new(source, producer, clock, settings, wires).run())
                 .map_err(|e| EngineError::Thread(e.to_string()))?;
             capture.queues.push(Queue { info, hub, offer, status, worker: Some(worker), recording });
         }
@@ -338,8 +343,9 @@ fn disagreement(engine: &Tally, disk: &Tally, queue: u16) -> Option<String> {
     })
 }
 
-fn producer(plan: &Plan, label: &str, info: &SourceInfo) -> Result<Producer, EngineError> {
-    Producer::new(ring::Config {
+/// Makes the ring on the processors of its engine thread, so that its pages come from their NUMA node.
+fn producer(plan: &Plan, label: &str, info: &SourceInfo, cpus: &[usize]) -> Result<Producer, EngineError> {
+    let config = ring::Config {
         name: label.to_owned(),
         bytes: plan.ring,
         link_type: info.link_type.into(),
@@ -349,8 +355,17 @@ fn producer(plan: &Plan, label: &str, info: &SourceInfo) -> Result<Producer, Eng
         rotate: plan.rotate,
         gate_expiry: plan.gate_expiry,
         ..ring::Config::default()
-    })
-    .map_err(|e| EngineError::Ring(plan.ring, e))
+    };
+    let make = move || {
+        if !cpus.is_empty() {
+            // Where it fails the engine thread will say so; memory from elsewhere is slower, not wrong.
+            let _ = sys::cpu::pin_to(cpus);
+        }
+        Producer::new(config)
+    };
+    std::thread::scope(|scope| scope.spawn(make).join())
+        .map_err(|_| EngineError::Thread("making the ring panicked".into()))?
+        .map_err(|e| EngineError::Ring(plan.ring, e))
 }
 
 fn offer(producer: &Producer) -> Offer {

@@ -4,12 +4,13 @@ use crate::capture::EngineError;
 use crate::plan::{Format, Plan, StorePlan};
 use crate::status::RecorderReport;
 use base::Tally;
-use capture::SourceInfo;
+use capture::{SourceInfo, StampKind};
 use ring::{Gate, Producer};
 use std::path::Path;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use store::index::Header;
 use store::{Config, Device, DiskDevice, Event, GateFeed, Handle, Recorder, Summary};
 
@@ -47,6 +48,7 @@ impl Recording {
         whole: &Plan,
         label: &str,
         info: &SourceInfo,
+        clock_error: Duration,
         queues: u16,
         producer: &mut Producer,
     ) -> Result<Self, EngineError> {
@@ -57,7 +59,11 @@ impl Recording {
             link_type: info.link_type.into(),
             snaplen: whole.snaplen_in_force(),
             stamps: info.stamps.name().to_owned(),
-            stamp_error: 0,
+            // Of the kernel's, the card's and a file's stamps we know no error.
+            stamp_error: match info.stamps {
+                StampKind::Engine => clock_error.as_nanos() as u32,
+                _ => 0,
+            },
             filter: whole.filter.clone().unwrap_or_default(),
             first_pos: 0,
             start: base::Timestamp::ZERO,
@@ -72,7 +78,7 @@ impl Recording {
             },
             ..Config::new(plan.dir.clone(), header)
         };
-        let device = DiskDevice::new(2 * plan.depth);
+        let device = DiskDevice::new(4 * plan.depth);
         let described = device.describe();
         let recorder = Recorder::new(config, device);
         let news = News { device: described, ..News::default() };
@@ -102,7 +108,7 @@ impl Recording {
         // The producer is still ours: serve the gate's request to join, as the engine thread will later.
         loop {
             producer.service();
-            match answer.recv_timeout(std::time::Duration::from_millis(1)) {
+            match answer.recv_timeout(Duration::from_millis(1)) {
                 Ok(Ok(())) => return Ok(Self { thread: Some(thread), gauge }),
                 Ok(Err(e)) => return Err(EngineError::Store(format!("the recorder cannot join the ring: {e}"))),
                 Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}

@@ -76,8 +76,8 @@ pub struct Worker<S> {
 }
 
 impl Worker<capture::AnySource> {
-    /// Calibrates its clock (20 ms) and is ready.
-    pub fn new(source: capture::AnySource, producer: Producer, settings: Settings, wires: Wires) -> Self {
+    /// From its parts; the clock is already calibrated.
+    pub fn new(source: capture::AnySource, producer: Producer, clock: Clock, settings: Settings, wires: Wires) -> Self {
         let hasher = FlowHasher::new(settings.hash_key);
         let info = source.info().clone();
         Self {
@@ -86,7 +86,7 @@ impl Worker<capture::AnySource> {
             settings,
             wires,
             hasher,
-            clock: Clock::start(),
+            clock,
             info,
             counted: Counts::default(),
             handed: 0,
@@ -358,8 +358,8 @@ impl Stage<'_> {
                 hash: self.hasher.hash(head, &headers),
                 mark: 0,
                 flags,
-                l3: headers.l3() as u8,
-                l4: headers.l4() as u8,
+                l3: headers.l3(),
+                l4: headers.l4(),
                 vlan,
             })
             .is_ok();
