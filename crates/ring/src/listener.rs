@@ -129,9 +129,7 @@ impl Listener {
         // More than the whole ring means lapped, and more than that is not copied to find out.
         let most = (most as u64).min(self.memory.desc_capacity());
         let to = head.min(self.next.saturating_add(most)).max(self.next);
-        for index in self.next..to {
-            out.push(protocol::load(self.memory.slot(index)));
-        }
+        out.extend((self.next..to).map(|index| protocol::load(self.memory.slot(index))));
         let oldest = positions.oldest_desc(self.memory.desc_capacity());
         if oldest > self.next {
             // Lapped: the copies below `oldest` are worthless. Leave the writer some way to go before it is here again.
@@ -158,6 +156,11 @@ impl Listener {
     /// anything is read, whatever the descriptor says.
     pub fn packet<'b>(&self, desc: &Desc, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
         self.copy(desc.pos.wrapping_add(RECORD_HEADER as u64), usize::from(desc.caplen), buffer)
+    }
+
+    /// As [`Listener::packet`], but at most the first `most` bytes: whoever only wants headers touches no more than those.
+    pub fn first_bytes<'b>(&self, desc: &Desc, most: usize, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
+        self.copy(desc.pos.wrapping_add(RECORD_HEADER as u64), usize::from(desc.caplen).min(most), buffer)
     }
 
     /// Copies a packet's nanosecond-pcap record, header included, as it goes to disk.

@@ -10,6 +10,7 @@ use netgrain_ring::{AttachError, BLOCK, ControlPage, DESC_BYTES, Listener, Mode,
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use support::{Engine, config, number, socket_path, until};
@@ -282,6 +283,44 @@ fn an_evil_engine_cannot_make_a_listener_panic_hang_or_map_absurd_sizes() {
         }
     }
     assert!(welcome > 50 && refused > 50, "both ways were taken: {welcome} in, {refused} out");
+}
+
+#[test]
+fn an_evil_engine_cannot_hurt_a_listener_in_c_either() {
+    const TEST: &str = "an_evil_engine_cannot_hurt_a_listener_in_c_either";
+    let folder = testkit::TempDir::new("victim");
+    let program = folder.join("victim");
+    let Some(mut cc) = testkit::tool(TEST, "cc") else { return };
+    cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1"]);
+    // Undefined behaviour ends the program, without a library that might be missing.
+    cc.args(["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"]).arg("-o").arg(&program);
+    cc.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/victim.c"));
+    let out = cc.output().expect("the compiler runs");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+
+    let mut prng = Prng::new(testkit::seed(TEST));
+    let path = socket_path("victim");
+    let socket = sys::unix::Listener::bind(&path, 0o600, None, None).expect("a socket");
+    let mut evil = Evil::new();
+    let rounds = iterations(300);
+    let mut victim = Command::new(program);
+    let victim = victim.arg(&path).arg(rounds.to_string()).stdout(Stdio::piped()).spawn().expect("it starts");
+    // A victim that died comes no more; then the wait for it must end as well.
+    for _ in 0..rounds {
+        if sys::unix::wait_readable(&[socket.as_fd()], Duration::from_secs(20)).is_ok_and(|ready| ready.is_empty()) {
+            break;
+        }
+        let connection = socket.accept().expect("it has come");
+        let _ = evil.answer(&connection, &mut prng);
+        for _ in 0..20 {
+            evil.scramble_descriptors(&mut prng);
+            evil.scramble_positions(&mut prng);
+        }
+    }
+    let out = victim.wait_with_output().expect("it ends");
+    assert!(out.status.success(), "{}", out.status);
+    let welcome: u64 = String::from_utf8_lossy(&out.stdout).trim().parse().expect("a number");
+    assert!(welcome > 50 && welcome < rounds, "both ways were taken: {welcome} of {rounds} in");
 }
 
 #[test]

@@ -292,6 +292,7 @@ fn a_listener_that_attacks_the_memories_gets_errors_and_changes_nothing() {
         witness.next(1000, &mut descs);
         for d in descs.iter().filter(|d| d.is_packet()) {
             assert_eq!(witness.packet(d, &mut buffer).map(number), Some(next));
+            assert_eq!(witness.first_bytes(d, 8, &mut buffer), Some(&next.to_le_bytes()[..]));
             next += 1;
         }
     }
