@@ -129,7 +129,13 @@ impl Capture {
             let status = Arc::new(Mutex::new(WorkerStatus::default()));
             let (send_again, again) = channel();
             returns.insert(info.queue, send_again);
-            let wires = Wires { stop: Arc::clone(&stop), status: Arc::clone(&status), gone: gone.clone(), again };
+            let wires = Wires {
+                stop: Arc::clone(&stop),
+                status: Arc::clone(&status),
+                gone: gone.clone(),
+                again,
+                recorder: recording.as_ref().map(Recording::handle),
+            };
             let settings = Settings {
                 snaplen: plan.snaplen_in_force() as usize,
                 filter: filter.clone(),
@@ -205,23 +211,13 @@ impl Capture {
             }
         };
         for queue in &mut self.queues {
-            // The recorder may give up on a dead volume only once it is known that no more room will come.
             if let Some(worker) = queue.worker.take() {
-                while !worker.is_finished() {
-                    if self.stop.load(Ordering::Relaxed)
-                        && let Some(recording) = &queue.recording
-                    {
-                        recording.closing();
-                    }
-                    std::thread::sleep(Duration::from_millis(5));
-                }
                 keep(match worker.join() {
                     Ok(r) => r.map_err(EngineError::Source),
                     Err(_) => Err(EngineError::Thread(format!("engine thread of queue {} panicked", queue.info.queue))),
                 });
             }
             if let Some(recording) = &mut queue.recording {
-                recording.closing();
                 keep(recording.wait());
             }
         }
@@ -237,7 +233,11 @@ impl Capture {
     pub fn ledger(&self) -> Ledger {
         let mut ledger = Ledger::new();
         for q in &self.queues {
-            ledger.merge(&q.status.lock().unwrap_or_else(PoisonError::into_inner).ledger);
+            let engine = q.status.lock().unwrap_or_else(PoisonError::into_inner).ledger.clone();
+            ledger.merge(&match &q.recording {
+                Some(recording) => recording.gauge().correct(engine),
+                None => engine,
+            });
         }
         ledger
     }
@@ -280,6 +280,9 @@ impl Observer {
                 let given_up = disk.lost[base::Cause::Disk as usize];
                 tally.lost[base::Cause::Disk as usize] += given_up;
                 tally.stored = tally.stored.saturating_sub(given_up);
+                if given_up > 0 {
+                    tally.stored_bytes = disk.stored_bytes;
+                }
             }
             total += &tally;
             for (gate, n) in q.hub.lost_by_gate() {

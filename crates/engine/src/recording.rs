@@ -3,9 +3,10 @@
 use crate::capture::EngineError;
 use crate::plan::{Format, Plan, StorePlan};
 use crate::status::RecorderReport;
-use base::Tally;
+use base::{Cause, Ledger, Row, Tally};
 use capture::{SourceInfo, StampKind};
 use ring::{Gate, Producer};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -79,9 +80,8 @@ impl Recording {
             ..Config::new(plan.dir.clone(), header)
         };
         let device = DiskDevice::new(4 * plan.depth);
-        let described = device.describe();
+        let news = News { device: device.describe(), ..News::default() };
         let recorder = Recorder::new(config, device);
-        let news = News { device: described, ..News::default() };
         let gauge = Gauge { handle: recorder.handle(), news: Arc::new(Mutex::new(news)) };
         let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.hub()));
         let news = Arc::clone(&gauge.news);
@@ -117,9 +117,9 @@ impl Recording {
         }
     }
 
-    /// No more packets will come: a volume that refuses is given up after its grace.
-    pub fn closing(&self) {
-        self.gauge.handle.stop();
+    /// For whoever knows when no more packets will come.
+    pub fn handle(&self) -> Handle {
+        self.gauge.handle.clone()
     }
 
     /// The numbers.
@@ -162,10 +162,37 @@ impl Gauge {
         lock(&self.news).summary.as_ref().map(|s| s.ledger.total())
     }
 
+    /// Corrects the engine's seconds by what never reached the volume.
+    pub fn correct(&self, ledger: Ledger) -> Ledger {
+        match &lock(&self.news).summary {
+            Some(summary) => corrected(ledger, &summary.ledger),
+            None => ledger,
+        }
+    }
+
     /// Things a person should know.
     pub fn remarks(&self) -> Vec<String> {
         lock(&self.news).remarks.clone()
     }
+}
+
+/// In the ring but never on the volume is not stored.
+fn corrected(engine: Ledger, disk: &Ledger) -> Ledger {
+    let given_up = |row: &Row| row.tally.lost[Cause::Disk as usize];
+    let losses: BTreeMap<u64, Row> = disk.rows().filter(|r| given_up(r) > 0).map(|r| (r.second, r)).collect();
+    if losses.is_empty() {
+        return engine;
+    }
+    let mut out = Ledger::new();
+    for mut row in engine.rows() {
+        if let Some(on_disk) = losses.get(&row.second) {
+            row.tally.stored = row.tally.stored.saturating_sub(given_up(on_disk));
+            row.tally.stored_bytes = on_disk.tally.stored_bytes;
+            row.tally.lost[Cause::Disk as usize] += given_up(on_disk);
+        }
+        out.add(row.second, &row.tally);
+    }
+    out
 }
 
 fn lock(news: &Mutex<News>) -> MutexGuard<'_, News> {
