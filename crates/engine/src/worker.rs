@@ -342,7 +342,7 @@ impl Stage<'_> {
         head[..split].copy_from_slice(&frame.bytes[..split]);
         head[split..split + 4].copy_from_slice(&four);
         head[split + 4..len].copy_from_slice(&frame.bytes[split..len - 4]);
-        self.look(frame, &head[..len], frame.wire_len + 4, ts, flags | flag::VLAN_RESTORED, Some(four));
+        self.look(frame, &head[..len], frame.wire_len.saturating_add(4), ts, flags | flag::VLAN_RESTORED, Some(four));
     }
 
     /// `head` is the frame's beginning as it will be stored, `wire_len` its length then.
@@ -419,14 +419,7 @@ impl Stage<'_> {
 
     #[cold]
     fn note(&mut self, flags: u8) {
-        for (bit, note) in [
-            (flag::TRUNCATED, Note::Truncated),
-            (flag::MALFORMED, Note::Malformed),
-            (flag::SUPER_FRAME, Note::SuperFrame),
-            (flag::VLAN_RESTORED, Note::VlanRestored),
-            (flag::OUTGOING, Note::Outgoing),
-            (flag::CLAMPED, Note::Clamped),
-        ] {
+        for (bit, note) in flag::REMARKS {
             if flags & bit != 0 {
                 self.producer.note(note, 1);
             }

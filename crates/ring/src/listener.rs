@@ -224,7 +224,7 @@ impl Listener {
 
     /// The pcap file header of the stream.
     pub fn file_header(&self) -> [u8; FILE_HEADER] {
-        crate::producer::file_header(self.shape.snaplen, self.shape.link_type)
+        crate::config::file_header(self.shape.snaplen, self.shape.link_type)
     }
 }
 
