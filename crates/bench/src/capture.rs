@@ -208,7 +208,10 @@ fn engine(args: &CaptureArgs, spec: &sim::Spec, places: &Places) -> Result<Run, 
     capture.wait().map_err(Stop::say)?;
     let report = capture.report();
     if report.counts.residue != 0 {
-        return Err(Stop::say(format_args!("{} packets are unaccounted for; please report this", report.counts.residue)));
+        return Err(Stop::say(format_args!(
+            "{} packets are unaccounted for; please report this",
+            report.counts.residue
+        )));
     }
     Ok(Run {
         stored: report.counts.stored,
@@ -230,8 +233,12 @@ struct Bare {
 impl Bare {
     fn new(ring: u64) -> Result<Self, Stop> {
         let config = ring::Config { name: "bench".into(), bytes: ring, ..ring::Config::default() };
-        let producer = Producer::new(config)
-            .map_err(|e| Stop::say(format_args!("no memory for a ring of {}: {e}; choose a smaller one with --ring", show_bytes(ring))))?;
+        let producer = Producer::new(config).map_err(|e| {
+            Stop::say(format_args!(
+                "no memory for a ring of {}: {e}; choose a smaller one with --ring",
+                show_bytes(ring)
+            ))
+        })?;
         Ok(Self {
             producer,
             clock: Clock::start(),
@@ -256,7 +263,8 @@ impl Bare {
     fn source(&mut self, spec: &sim::Spec, span: Duration) -> Result<f64, Stop> {
         poll(spec, span, |source| {
             let mut sum = 0;
-            let polled = source.poll(BATCH, Duration::ZERO, |frame| sum += u64::from(frame.bytes[0]) + frame.bytes.len() as u64);
+            let polled =
+                source.poll(BATCH, Duration::ZERO, |frame| sum += u64::from(frame.bytes[0]) + frame.bytes.len() as u64);
             black_box(sum);
             polled
         })
@@ -309,7 +317,17 @@ impl Bare {
                     hash = hasher.hash(frame.bytes, &headers);
                     (l3, l4) = (headers.l3(), headers.l4());
                 }
-                let packet = Packet { bytes: frame.bytes, wire_len: frame.wire_len, ts, hash, mark: 0, flags: 0, l3, l4, vlan: None };
+                let packet = Packet {
+                    bytes: frame.bytes,
+                    wire_len: frame.wire_len,
+                    ts,
+                    hash,
+                    mark: 0,
+                    flags: 0,
+                    l3,
+                    l4,
+                    vlan: None,
+                };
                 // Without a gate nothing is ever refused.
                 let _ = producer.push(&packet);
             });

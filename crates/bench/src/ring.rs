@@ -24,8 +24,12 @@ use std::time::{Duration, Instant};
 /// Packets between two publications, as the engine has it.
 const BATCH: usize = engine::BATCH;
 
-/// Descriptors that a listener takes at a time: 128 KiB of them, which a second-level cache holds.
-const WALK: usize = 4096;
+/// Descriptors that a listener takes at a time: 16 KiB of them, which a first-level cache holds.
+const WALK: usize = 512;
+
+/// How long a listener sleeps when there is nothing: spinning would take the processor from others that share it, and
+/// would count as the price of a record.
+const NAP: Duration = Duration::from_micros(50);
 
 /// Frames in the prepared table.
 const TABLE: usize = 4096;
@@ -156,10 +160,10 @@ impl Row {
             repeat: args.repeat,
             producer_mrps: Spread::of(runs.iter().map(|r| million(r.published, r.seconds))),
             producer_ns: Spread::of(runs.iter().map(|r| r.cpu * 1e9 / r.published.max(1) as f64)),
-            slowest_mrps: Spread::of(
-                runs.iter().filter_map(|r| r.told.iter().map(rate).min_by(f64::total_cmp)),
+            slowest_mrps: Spread::of(runs.iter().filter_map(|r| r.told.iter().map(rate).min_by(f64::total_cmp))),
+            together_mrps: Spread::of(
+                runs.iter().filter(|r| !r.told.is_empty()).map(|r| r.told.iter().map(rate).sum()),
             ),
-            together_mrps: Spread::of(runs.iter().filter(|r| !r.told.is_empty()).map(|r| r.told.iter().map(rate).sum())),
             listener_ns: Spread::of(
                 runs.iter().flat_map(|r| &r.told).map(|t| t.cpu_seconds * 1e9 / t.seen.max(1) as f64),
             ),
@@ -170,10 +174,8 @@ impl Row {
 
     fn line(&self) -> String {
         let (producer, slowest) = (format!("{:.1}", self.producer_mrps), format!("{:.1}", self.slowest_mrps));
-        let mut line = format!(
-            "{:<10} {:>9}  {producer:<24} {:>5.1}",
-            self.traffic, self.listeners, self.producer_ns.median
-        );
+        let mut line =
+            format!("{:<10} {:>9}  {producer:<24} {:>5.1}", self.traffic, self.listeners, self.producer_ns.median);
         if self.listeners > 0 {
             line += &format!(
                 "   {slowest:<22} {:>9.1} {:>13.1}      {} of {} x {}",
@@ -191,7 +193,10 @@ impl Row {
 fn once(args: &RingArgs, spec: &sim::Spec, listeners: u8, places: &Places) -> Result<Run, Stop> {
     let config = ring::Config { name: "bench".into(), bytes: args.ring, ..ring::Config::default() };
     let mut producer = Producer::new(config).map_err(|e| {
-        Stop::say(format_args!("no memory for a ring of {}: {e}; choose a smaller one with --ring", show_bytes(args.ring)))
+        Stop::say(format_args!(
+            "no memory for a ring of {}: {e}; choose a smaller one with --ring",
+            show_bytes(args.ring)
+        ))
     })?;
     let socket = std::env::temp_dir().join(format!("netgrain-bench-{}.sock", std::process::id()));
     let door = serve(&producer, &socket)?;
@@ -223,9 +228,12 @@ fn once(args: &RingArgs, spec: &sim::Spec, listeners: u8, places: &Places) -> Re
     let mut told = Vec::new();
     for guest in guests {
         let text = guest.finish(PATIENCE)?;
-        let t: Told = serde_json::from_str(&text).map_err(|e| Stop::say(format_args!("a listener said {text:?}: {e}")))?;
+        let t: Told =
+            serde_json::from_str(&text).map_err(|e| Stop::say(format_args!("a listener said {text:?}: {e}")))?;
         if t.published != published || t.seen + t.missed != published {
-            return Err(Stop::say(format_args!("{published} records published, but a listener counts {t:?}; please report this")));
+            return Err(Stop::say(format_args!(
+                "{published} records published, but a listener counts {t:?}; please report this"
+            )));
         }
         told.push(t);
     }
@@ -276,8 +284,17 @@ fn write(producer: &mut Producer, spec: &sim::Spec, rate: base::units::Rate, spa
         let mut bytes = 0;
         for frame in batches.next().unwrap_or_default() {
             bytes += frame.len() as u64;
-            let packet =
-                Packet { bytes: frame, wire_len: frame.len() as u32, ts, hash: 1, mark: 0, flags: 0, l3: 14, l4: 34, vlan: None };
+            let packet = Packet {
+                bytes: frame,
+                wire_len: frame.len() as u32,
+                ts,
+                hash: 1,
+                mark: 0,
+                flags: 0,
+                l3: 14,
+                l4: 34,
+                vlan: None,
+            };
             // Lossy listeners never make the ring full.
             let _ = producer.push(&packet);
         }
@@ -294,7 +311,8 @@ fn write(producer: &mut Producer, spec: &sim::Spec, rate: base::units::Rate, spa
 pub fn listen(args: &ListenerArgs, out: &mut dyn Write) -> Result<(), Stop> {
     // Anywhere, if the processor is not to be had.
     let _ = sys::cpu::pin(args.cpu);
-    let mut listener = ring::attach(&args.socket, Mode::Lossy, "bench").map_err(Stop::say)?.pop().ok_or(Stop::Closed)?;
+    let mut listener =
+        ring::attach(&args.socket, Mode::Lossy, "bench").map_err(Stop::say)?.pop().ok_or(Stop::Closed)?;
     let (mut descs, mut buffer) = (Vec::with_capacity(WALK), Vec::with_capacity(usize::from(TOUCHED)));
     // The producer begins when all are there.
     writeln!(out, "ready")?;
@@ -309,11 +327,10 @@ pub fn listen(args: &ListenerArgs, out: &mut dyn Write) -> Result<(), Stop> {
                 break;
             }
             looks += 1;
-            if looks.is_multiple_of(1 << 12) && !listener.connected() {
+            if looks.is_multiple_of(1 << 10) && !listener.connected() {
                 return Err(Stop::say("the producer is gone"));
             }
-            // Several listeners may share a processor.
-            std::thread::yield_now();
+            std::thread::sleep(NAP);
             continue;
         }
         if started.is_none() {

@@ -52,8 +52,8 @@ pub fn percentile(ascending: &[f64], percent: f64) -> f64 {
 /// The factor for a two-sided 99 % interval with this many degrees of freedom (at least one).
 fn student_t99(freedom: usize) -> f64 {
     const TABLE: [f64; 30] = [
-        63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3.106, 3.055, 3.012, 2.977, 2.947, 2.921,
-        2.898, 2.878, 2.861, 2.845, 2.831, 2.819, 2.807, 2.797, 2.787, 2.779, 2.771, 2.763, 2.756, 2.750,
+        63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3.106, 3.055, 3.012, 2.977, 2.947,
+        2.921, 2.898, 2.878, 2.861, 2.845, 2.831, 2.819, 2.807, 2.797, 2.787, 2.779, 2.771, 2.763, 2.756, 2.750,
     ];
     match TABLE.get(freedom - 1) {
         Some(t) => *t,
@@ -100,8 +100,7 @@ mod tests {
         let mut hits = 0;
         for _ in 0..2000 {
             // The sum of twelve uniform values is normal enough.
-            let values: Vec<f64> =
-                (0..8).map(|_| (0..12).map(|_| prng.below(1000) as f64).sum::<f64>()).collect();
+            let values: Vec<f64> = (0..8).map(|_| (0..12).map(|_| prng.below(1000) as f64).sum::<f64>()).collect();
             let s = Study::of(&values);
             hits += u32::from(s.ci99[0] <= 5994.0 && 5994.0 <= s.ci99[1]);
         }

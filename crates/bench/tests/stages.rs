@@ -1,8 +1,8 @@
 //! `netgrain bench` as a program of its own, and the stories about it. Stages start further processes of the program that
 //! they are in, so this test is such a program: with `bench` as its first word it is the verb, else the test.
 
-use netgrain_bench::Stage;
 use clap::Parser;
+use netgrain_bench::Stage;
 use std::process::ExitCode;
 
 #[derive(Parser)]

@@ -135,7 +135,12 @@ impl PortFacts {
             move |error| SourceError::System { name: interface.to_owned(), what, error, advice: String::new() }
         };
         let mut netlink = Netlink::route().map_err(fail("ask the kernel for its ports"))?;
-        let link = netlink.link(interface).map_err(fail("find the port"))?;
+        let link = netlink.link(interface).map_err(|error| SourceError::System {
+            name: interface.to_owned(),
+            what: "find the port",
+            error,
+            advice: "see ip link for the names there are".to_owned(),
+        })?;
         let links = netlink.links().map_err(fail("list the ports"))?;
         let addresses = netlink.addresses().map_err(fail("list the addresses"))?;
         let routes = netlink.routes().map_err(fail("list the routes"))?;

@@ -4,12 +4,16 @@ use crate::args::{FileFormat, RecordArgs, SocketArgs, SourceKind};
 use crate::outcome::{Failure, Outcome};
 use crate::screen::{Ticker, summary};
 use crate::signals;
+use capture::afxdp::BusyPoll;
 use capture::auto::{self, Kind};
 use engine::{Capture, Format, InterfacePlan, MetricsServer, Plan, Report, Second, SocketPlan, SourcePlan, StorePlan};
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// One call brings at most this many frames and spins at most this long (the values of Suricata's and DPDK's defaults).
+const BUSY_POLL: BusyPoll = BusyPoll { micros: 20, budget: 64 };
 
 /// How often the loop looks at signals and at the end of the capture.
 const LOOK: Duration = Duration::from_millis(20);
@@ -116,7 +120,11 @@ fn plan(args: &RecordArgs) -> Result<Plan, Failure> {
 
 fn source(args: &RecordArgs) -> Result<SourcePlan, Failure> {
     if let Some(path) = &args.source.read {
-        return Ok(SourcePlan::File { path: path.clone(), options: capture::file::Options::default() });
+        let format = args.read_raw.then_some(pcap::Format::Raw);
+        return Ok(SourcePlan::File {
+            path: path.clone(),
+            options: capture::file::Options { speed: args.speed, format },
+        });
     }
     if let Some(spec) = &args.source.sim {
         let spec = spec.parse().map_err(Failure::say)?;
@@ -138,7 +146,9 @@ fn source(args: &RecordArgs) -> Result<SourcePlan, Failure> {
             )));
         }
     };
-    Ok(SourcePlan::Interface(InterfacePlan { queues: args.queues, ..InterfacePlan::new(name, kind) }))
+    let mut plan = InterfacePlan { queues: args.queues, ..InterfacePlan::new(name, kind) };
+    plan.afxdp.busy_poll = args.busy_poll.then_some(BUSY_POLL);
+    Ok(SourcePlan::Interface(plan))
 }
 
 fn socket(args: &SocketArgs, source: &SourcePlan) -> Result<Option<SocketPlan>, Failure> {

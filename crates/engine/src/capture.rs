@@ -14,6 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use sys::clock::Clock;
 use wire::Filter;
 
 /// How often a port that went away is looked for.
@@ -115,21 +116,31 @@ impl Capture {
         let mut returns = BTreeMap::new();
         for (number, source) in sources.into_iter().enumerate() {
             let info = source.info().clone();
-            let mut producer = producer(plan, &label, &info)?;
+            let cpus = processors(plan, number);
+            let mut producer = producer(plan, &label, &info, &cpus)?;
+            let clock = Clock::start();
             let offer = offer(&producer);
             let recording = match &plan.store {
-                Some(store) => Some(Recording::start(store, plan, &label, &info, queues, &mut producer)?),
+                Some(store) => {
+                    Some(Recording::start(store, plan, &label, &info, clock.error(), queues, &mut producer)?)
+                }
                 None => None,
             };
             let status = Arc::new(Mutex::new(WorkerStatus::default()));
             let (send_again, again) = channel();
             returns.insert(info.queue, send_again);
-            let wires = Wires { stop: Arc::clone(&stop), status: Arc::clone(&status), gone: gone.clone(), again };
+            let wires = Wires {
+                stop: Arc::clone(&stop),
+                status: Arc::clone(&status),
+                gone: gone.clone(),
+                again,
+                recorder: recording.as_ref().map(Recording::handle),
+            };
             let settings = Settings {
                 snaplen: plan.snaplen_in_force() as usize,
                 filter: filter.clone(),
                 hash_key,
-                cpus: processors(plan, number),
+                cpus,
                 spin: plan.spin,
                 packets: plan.packets,
                 duration: plan.duration,
@@ -137,7 +148,7 @@ impl Capture {
             let hub = Arc::clone(producer.hub());
             let worker = std::thread::Builder::new()
                 .name(format!("engine-{}", info.queue))
-                .spawn(move || Worker::new(source, producer, settings, wires).run())
+                .spawn(move || Worker::new(source, producer, clock, settings, wires).run())
                 .map_err(|e| EngineError::Thread(e.to_string()))?;
             capture.queues.push(Queue { info, hub, offer, status, worker: Some(worker), recording });
         }
@@ -200,23 +211,13 @@ impl Capture {
             }
         };
         for queue in &mut self.queues {
-            // The recorder may give up on a dead volume only once it is known that no more room will come.
             if let Some(worker) = queue.worker.take() {
-                while !worker.is_finished() {
-                    if self.stop.load(Ordering::Relaxed)
-                        && let Some(recording) = &queue.recording
-                    {
-                        recording.closing();
-                    }
-                    std::thread::sleep(Duration::from_millis(5));
-                }
                 keep(match worker.join() {
                     Ok(r) => r.map_err(EngineError::Source),
                     Err(_) => Err(EngineError::Thread(format!("engine thread of queue {} panicked", queue.info.queue))),
                 });
             }
             if let Some(recording) = &mut queue.recording {
-                recording.closing();
                 keep(recording.wait());
             }
         }
@@ -232,7 +233,11 @@ impl Capture {
     pub fn ledger(&self) -> Ledger {
         let mut ledger = Ledger::new();
         for q in &self.queues {
-            ledger.merge(&q.status.lock().unwrap_or_else(PoisonError::into_inner).ledger);
+            let engine = q.status.lock().unwrap_or_else(PoisonError::into_inner).ledger.clone();
+            ledger.merge(&match &q.recording {
+                Some(recording) => recording.gauge().correct(engine),
+                None => engine,
+            });
         }
         ledger
     }
@@ -275,6 +280,9 @@ impl Observer {
                 let given_up = disk.lost[base::Cause::Disk as usize];
                 tally.lost[base::Cause::Disk as usize] += given_up;
                 tally.stored = tally.stored.saturating_sub(given_up);
+                if given_up > 0 {
+                    tally.stored_bytes = disk.stored_bytes;
+                }
             }
             total += &tally;
             for (gate, n) in q.hub.lost_by_gate() {
@@ -338,8 +346,9 @@ fn disagreement(engine: &Tally, disk: &Tally, queue: u16) -> Option<String> {
     })
 }
 
-fn producer(plan: &Plan, label: &str, info: &SourceInfo) -> Result<Producer, EngineError> {
-    Producer::new(ring::Config {
+/// Makes the ring on the processors of its engine thread, so that its pages come from their NUMA node.
+fn producer(plan: &Plan, label: &str, info: &SourceInfo, cpus: &[usize]) -> Result<Producer, EngineError> {
+    let config = ring::Config {
         name: label.to_owned(),
         bytes: plan.ring,
         link_type: info.link_type.into(),
@@ -349,8 +358,17 @@ fn producer(plan: &Plan, label: &str, info: &SourceInfo) -> Result<Producer, Eng
         rotate: plan.rotate,
         gate_expiry: plan.gate_expiry,
         ..ring::Config::default()
-    })
-    .map_err(|e| EngineError::Ring(plan.ring, e))
+    };
+    let make = move || {
+        if !cpus.is_empty() {
+            // Where it fails the engine thread will say so; memory from elsewhere is slower, not wrong.
+            let _ = sys::cpu::pin_to(cpus);
+        }
+        Producer::new(config)
+    };
+    std::thread::scope(|scope| scope.spawn(make).join())
+        .map_err(|_| EngineError::Thread("making the ring panicked".into()))?
+        .map_err(|e| EngineError::Ring(plan.ring, e))
 }
 
 fn offer(producer: &Producer) -> Offer {

@@ -28,6 +28,10 @@ const CLAIM_BYTES: u64 = 256 << 10;
 const CLAIM_DESCS: u64 = 1024;
 /// Descriptors that packets leave free for control descriptors.
 const CONTROL_RESERVE: u64 = 128;
+/// Control descriptors that may precede one packet: a tick, and everything that can be pending.
+const CONTROLS_BEFORE: u64 = 16;
+/// Once no more packets come, the patience with a gate that otherwise would be waited for without end.
+const LAST_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The size and behaviour of a ring.
 #[derive(Clone, Debug)]
@@ -385,6 +389,31 @@ impl Producer {
         }
     }
 
+    /// Whether [`Producer::push`] of a packet of `len` stored bytes and this stamp would find room: for a source that can
+    /// wait, such as a file. Without room, the time for which gates hold the ring up counts by `now`, this machine's clock,
+    /// because the stamps of a file may leap; so ask again until there is room, publishing and serving in between.
+    #[inline]
+    pub fn has_room(&mut self, len: usize, ts: Timestamp, now: Timestamp) -> bool {
+        let (start, _, due) = self.next_record((RECORD_HEADER + len) as u64, ts);
+        let header = if due { FILE_HEADER } else { 0 };
+        let end = start + (header + RECORD_HEADER + len) as u64;
+        let desc = self.desc + 2 + CONTROL_RESERVE + CONTROLS_BEFORE;
+        if !self.allowed(end, desc) {
+            self.read_gates();
+            if !self.allowed(end, desc) {
+                self.lose_patience(now);
+                return false;
+            }
+        }
+        self.blocked_since = None;
+        true
+    }
+
+    /// Soon no more packets will come: from now on even a gate with unlimited patience is waited for only for a while.
+    pub fn closing(&mut self) {
+        self.config.gate_expiry.get_or_insert(LAST_PATIENCE);
+    }
+
     /// Ends the stream: everything pending is written, the end marked, and listeners no longer let in. Returns false,
     /// and may be called again, while a gate leaves no room for the last descriptors.
     pub fn finish(&mut self, now: Timestamp) -> bool {
@@ -457,16 +486,7 @@ impl Producer {
     /// Finds room for `need` bytes and one descriptor: begins a segment if one is due, reads the gates again, announces.
     #[cold]
     fn make_room(&mut self, need: u64, ts: Timestamp) -> Result<(), Full> {
-        let due = match self.segment_limit {
-            None => true,
-            Some(limit) => self.pos + need > limit || ts >= self.boundary,
-        };
-        let (start, gap) = if due {
-            let start = self.pos.next_multiple_of(BLOCK);
-            (start, start - self.pos)
-        } else {
-            (self.pos, 0)
-        };
+        let (start, gap, due) = self.next_record(need, ts);
         let end = if due { start + FILE_HEADER as u64 + need } else { start + need };
         // Two descriptors: the segment's and the packet's.
         if !self.allowed(end, self.desc + 2 + CONTROL_RESERVE) {
@@ -485,6 +505,18 @@ impl Producer {
         Ok(())
     }
 
+    /// Where a record of `need` bytes would begin, how much is skipped before it, and whether in a new segment.
+    #[inline]
+    fn next_record(&self, need: u64, ts: Timestamp) -> (u64, u64, bool) {
+        let due = match self.segment_limit {
+            None => true,
+            Some(limit) => self.pos + need > limit || ts >= self.boundary,
+        };
+        let start = if due { self.pos.next_multiple_of(BLOCK) } else { self.pos };
+        (start, start - self.pos, due)
+    }
+
+    #[inline]
     fn allowed(&self, pos: u64, desc: u64) -> bool {
         pos <= self.limit.pos && desc <= self.limit.desc
     }
@@ -492,12 +524,19 @@ impl Producer {
     fn refuse(&mut self, need: u64, ts: Timestamp) -> Result<(), Full> {
         self.easy_pos = 0;
         let gate = self.limiting_gate;
-        let since = *self.blocked_since.get_or_insert(ts);
         if need > 0 {
             self.pend(Fate::Lost { cause: Cause::RingFull, gate }, 1);
         }
+        self.lose_patience(ts);
+        Err(Full { gate })
+    }
+
+    /// A gate that holds the ring up for too long is no longer waited for.
+    fn lose_patience(&mut self, now: Timestamp) {
+        let gate = self.limiting_gate;
+        let since = *self.blocked_since.get_or_insert(now);
         if let Some(patience) = self.config.gate_expiry
-            && ts.since(since) > patience
+            && now.since(since) > patience
             && let Some(i) = self.gates.iter().position(|g| g.slot == gate && !g.patient)
         {
             self.gates.remove(i);
@@ -505,7 +544,6 @@ impl Producer {
             self.blocked_since = None;
             self.read_gates();
         }
-        Err(Full { gate })
     }
 
     /// Announces ground to lossy readers, never beyond what the gates allow (a gate elsewhere judges by the same words).

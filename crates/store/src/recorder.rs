@@ -8,9 +8,9 @@ use crate::writer::{Config, Event, Format, Totals, Writer};
 use base::Ledger;
 use ring::Desc;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long the index thread waits for packets before it looks at what the writing thread has finished.
@@ -32,6 +32,7 @@ pub struct Handle(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,
+    device: OnceLock<String>,
     refusing: AtomicBool,
     bytes: AtomicU64,
     published: AtomicU64,
@@ -48,6 +49,11 @@ impl Handle {
     /// Whether the volume refuses at this moment.
     pub fn is_refused(&self) -> bool {
         self.0.refusing.load(Relaxed)
+    }
+
+    /// How the device writes; empty before the first block is written.
+    pub fn device(&self) -> String {
+        self.0.device.get().cloned().unwrap_or_default()
     }
 
     /// Bytes of packet files written so far.
@@ -220,7 +226,6 @@ fn write<D: Device>(
 ) -> Totals {
     let began = Instant::now();
     let mut told = Release::default();
-    let mut described = false;
     while !writer.is_done() {
         let mut fresh = false;
         while writer.has_room() {
@@ -238,10 +243,12 @@ fn write<D: Device>(
         let waiting = writer.is_waiting() && !fresh;
         writer.step(began.elapsed(), if waiting { DEVICE_WAIT } else { Duration::ZERO });
         writer.take_events().into_iter().for_each(&mut tell);
-        if !described && writer.totals().bytes > 0 {
+        if shared.device.get().is_none() && writer.totals().bytes > 0 {
             // Only now is it known how the file system takes writes.
-            described = true;
-            tell(Event::Remark(format!("recording by {}", writer.describe())));
+            let device = shared.device.get_or_init(|| writer.describe());
+            if !writer.is_best() {
+                tell(Event::Remark(format!("recording by {device}")));
+            }
         }
         if writer.released() != told {
             told = writer.released();

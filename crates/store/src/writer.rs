@@ -154,6 +154,11 @@ impl<D: Device> Writer<D> {
         self.device.describe()
     }
 
+    /// Whether the device writes in the best way that there is.
+    pub fn is_best(&self) -> bool {
+        self.device.is_best()
+    }
+
     /// Whether another job may be given now.
     pub fn has_room(&self) -> bool {
         self.queue.len() < self.config.depth

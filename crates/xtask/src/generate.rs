@@ -85,7 +85,8 @@ fn rust(spec: &Spec) -> String {
             let _ = writeln!(out, "        Self::{},", camel(&e.name));
         }
         out.push_str("    ];\n\n");
-        let methods: [(&str, &str, fn(&Event) -> String); 3] = [
+        type Method = (&'static str, &'static str, fn(&Event) -> String);
+        let methods: [Method; 3] = [
             ("name", "The name used in JSON, metrics and tables.", |e| e.name.clone()),
             ("meaning", "What one count says.", |e| e.meaning.clone()),
             ("remedy", "What to do about it; empty where nothing needs doing.", |e| {
