@@ -170,8 +170,18 @@ impl SharedMemory {
             };
             if got == libc::MAP_FAILED {
                 let error = io::Error::last_os_error();
-                // SAFETY: the reservation is ours and no pointer into it has been given out.
-                unsafe { libc::munmap(start as *mut libc::c_void, mapped) };
+                // The kernel takes the old mapping away before it finds that it cannot make the new one (no huge pages
+                // left), and another thread's mapping may lie there by now. Only the parts before and behind are ours.
+                let behind = (half + 1) * len;
+                // SAFETY: both ranges are surely ours still, and no pointer into them has been given out.
+                unsafe {
+                    if half > 0 {
+                        libc::munmap(start as *mut libc::c_void, half * len);
+                    }
+                    if behind < mapped {
+                        libc::munmap((start + behind) as *mut libc::c_void, mapped - behind);
+                    }
+                }
                 return Err(error);
             }
         }
@@ -271,6 +281,38 @@ mod tests {
             m.base().add(m.len() + 5).write(42);
             assert_eq!(m.base().add(5).read(), 42);
         }
+    }
+
+    #[test]
+    fn memories_made_by_many_threads_at_once_do_not_take_each_other_away() {
+        // Two threads ask for huge pages, which fails where none are reserved, and two make memories and use them.
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let done = &done;
+            for _ in 0..2 {
+                scope.spawn(move || {
+                    while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                        let _ = SharedMemory::with_pages("huge", HUGE_PAGE, true, Pages::Huge);
+                    }
+                });
+            }
+            let makers = [1u8, 2].map(|n| {
+                scope.spawn(move || {
+                    for _ in 0..10_000 {
+                        let m = SharedMemory::with_pages("test", 4096, false, Pages::Transparent).unwrap();
+                        // SAFETY: the offset lies inside the mapping and no other thread uses it.
+                        unsafe {
+                            m.base().write(n);
+                            assert_eq!(m.base().read(), n);
+                        }
+                    }
+                })
+            });
+            for maker in makers {
+                maker.join().unwrap();
+            }
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
     }
 
     #[test]
