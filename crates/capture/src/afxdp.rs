@@ -1,6 +1,6 @@
 //! AF_XDP: the frames of a queue go to this process instead of the kernel.
 //!
-//! [`open`] puts our XDP program on the interface ([`steer`]), opens a socket for each queue and answers one [`AfXdp`]
+//! [`open`] puts our XDP program on the interface ([`Steer`]), opens a socket for each queue and answers one [`AfXdp`]
 //! per queue, for a thread each. Queues without a socket are left to the kernel. The program goes when the last source
 //! goes.
 //!
@@ -19,23 +19,26 @@
 //! | we hold more chunks than the receive ring has places | the ring is full before the fill ring is empty | `receive_full` |
 //!
 //! A chunk is taken before the ring is looked at, and put back when the ring is full; so the two counters never count
-//! the same frame. The driver counts all of these once more (veth in `rx_dropped`), which is why the driver's drops are
-//! not added: only `rx_missed`, the frames that a card had no room for before any program saw them, is a loss of its
+//! the same frame. In native mode the driver counts all of these once more (veth in `rx_dropped`), which is why the
+//! driver's drops are not added: only `rx_missed`, the frames that a card had no room for before any program saw them, is a loss of its
 //! own, and it is part of `seen`. It is counted for the interface, so the first source reports it.
 //!
 //! A VLAN tag that the port has taken out of the frame is not in the packet when the program runs, and no socket of
 //! this kind can tell it: `ethtool -K eth1 rxvlan off` leaves it in.
 
+mod assembly;
 mod steer;
 mod transmit;
 mod trouble;
 
+pub use assembly::FRAME_MAX;
 pub use bpf::{Mode, ModeWish};
 pub use steer::{Steer, SteerError, Steered};
 pub use sys::xsk::{BusyPoll, CopyMode};
 pub use transmit::{TransmitConfig, TransmitCounts, Transmitter};
 
 use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, StampKind};
+use assembly::Assembly;
 use base::{Cause, Note};
 use bpf::Frames;
 use std::io;
@@ -85,9 +88,6 @@ impl AfXdpConfig {
     }
 }
 
-/// Frames longer than this are lost with [`Cause::Source`].
-pub const FRAME_MAX: usize = 65_535;
-
 /// Longest frame that drivers which put one frame on a page take for a program without multi-buffer: a page less 256
 /// bytes before and 320 bytes behind the frame (veth, and most others).
 const PAGE_FRAME: u32 = 4096 - 256 - 320;
@@ -116,7 +116,9 @@ pub struct AfXdp {
     idle: u32,
     /// Present in the first source of an interface, which reports what belongs to none of the queues.
     whole: Option<Whole>,
-    /// Frames that were on their way when the interface went.
+    /// The interface went away.
+    gone: bool,
+    /// Frames that were on their way to the socket when the interface went: nothing in the kernel counts them.
     vanished: u64,
 }
 
@@ -129,7 +131,6 @@ enum Phase {
         since: Instant,
     },
     Ended,
-    Gone,
 }
 
 /// What is counted for the interface rather than for a queue.
@@ -146,14 +147,18 @@ struct Whole {
 ///
 /// # Errors
 /// [`SourceError`] with what to do: a missing privilege, a busy interface, a queue that does not exist.
-///
-/// # Panics
-/// When a ring size is not a power of two.
 pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
-    assert!(config.receive_ring.is_power_of_two() && config.chunks.is_power_of_two(), "ring sizes are powers of two");
     let name = &config.interface;
+    for (what, size) in [("receive ring", config.receive_ring), ("number of chunks", config.chunks)] {
+        if !size.is_power_of_two() {
+            let reason = format!("the {what} must be a power of two, not {size}; try {}", size.next_power_of_two());
+            return Err(SourceError::Unsupported { name: name.clone(), reason });
+        }
+    }
     let link = look_up(name)?;
-    let existing = link.rx_queues.max(1);
+    // A driver that does not tell how many of its queues are in use has no more than it allocated.
+    let existing = sys::xsk::active_queues(name).unwrap_or(0).min(link.rx_queues);
+    let existing = if existing == 0 { link.rx_queues.max(1) } else { existing };
     let queues = chosen_queues(config, existing)?;
     let multi_buffer = config.multi_buffer.unwrap_or(link.mtu + LINK_HEADER > PAGE_FRAME);
     let chunk = if link.mtu + LINK_HEADER <= 2048 - HEADROOM { 2048 } else { 4096 };
@@ -210,7 +215,7 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
 
 impl AfXdp {
     fn new(config: &AfXdpConfig, wish: &ReceiveWish, link: &Link, receiver: Receiver, steer: Arc<Steer>) -> Self {
-        let description = format!(
+        let mut description = format!(
             "AF_XDP {} queue {}: {} mode, {} XDP, need-wakeup{}{}, rings {} receive / {} fill, chunks of {} B in {} \
              pages{}",
             link.name,
@@ -229,6 +234,9 @@ impl AfXdp {
             },
             if config.shared_memory { " shared by the queues" } else { "" },
         );
+        if sys::xsk::strips_vlan(&link.name).unwrap_or(false) {
+            description += "; VLAN tags that the port takes out are lost (ethtool -K NAME rxvlan off)";
+        }
         let info = SourceInfo {
             name: link.name.clone(),
             queue: wish.queue as u16,
@@ -248,6 +256,7 @@ impl AfXdp {
             phase: Phase::Running,
             idle: 0,
             whole: None,
+            gone: false,
             vanished: 0,
         }
     }
@@ -270,16 +279,24 @@ impl AfXdp {
         frames
     }
 
-    /// Notices that the interface has gone.
-    fn check(&mut self) -> Result<(), SourceError> {
-        if self.receiver.check().is_ok() {
-            return Ok(());
+    /// Notices that the interface has gone; answers only the first time.
+    fn goes(&mut self) -> bool {
+        if self.gone || self.receiver.check().is_ok() {
+            return false;
         }
+        self.gone = true;
         // The kernel has unbound the socket; whatever still comes on this queue is for the kernel again.
         let _ = self.steer.give_back(self.queue);
         sys::bpf::wait_for_running_programs();
-        self.phase = Phase::Gone;
-        Err(self.gone())
+        true
+    }
+
+    /// Closes the books of an interface that has gone, once everything that did arrive has been handed over.
+    fn close_books(&mut self) {
+        if let Ok((steered, lost)) = self.tally() {
+            let accounted = self.delivered + lost.iter().sum::<u64>();
+            self.vanished = self.vanished.max(steered.redirected.saturating_sub(accounted));
+        }
     }
 
     /// Frames that the program sent to the socket, and those lost between the two.
@@ -333,18 +350,21 @@ impl Source for AfXdp {
             self.idle = 0;
             return Ok(Polled::Frames(frames));
         }
+        if self.gone {
+            self.close_books();
+        }
         match self.phase {
-            Phase::Ended => return Ok(Polled::End),
-            Phase::Gone => return Err(self.gone()),
             Phase::Draining { settled, since } if self.is_drained(settled, since) => {
                 self.phase = Phase::Ended;
                 return Ok(Polled::End);
             }
-            Phase::Running | Phase::Draining { .. } => {}
+            Phase::Running if self.gone => return Err(self.gone()),
+            _ => {}
         }
         self.idle += 1;
-        if !wait.is_zero() || self.idle.is_multiple_of(CHECK_EVERY) {
-            self.check()?;
+        if (!wait.is_zero() || self.idle.is_multiple_of(CHECK_EVERY)) && self.goes() {
+            // What had arrived before comes first; the next call says that the interface has gone.
+            return self.poll(budget, Duration::ZERO, take);
         }
         self.receiver.nudge();
         if !wait.is_zero() {
@@ -364,10 +384,6 @@ impl Source for AfXdp {
     fn counts(&mut self) -> Result<Counts, SourceError> {
         let running = self.phase == Phase::Running;
         let (steered, mut lost) = self.tally().map_err(|e| self.failed("read the counters", e))?;
-        if self.phase == Phase::Gone {
-            // Frames sent to the socket after the kernel had unbound it: nothing else counts them.
-            self.vanished = steered.redirected.saturating_sub(self.delivered + lost.iter().sum::<u64>());
-        }
         lost[Cause::Source as usize] += self.vanished;
         let mut notes = [0; Note::COUNT];
         notes[Note::Passed as usize] = steered.passed;
@@ -386,19 +402,13 @@ impl Source for AfXdp {
     }
 
     fn stop(&mut self) {
-        if !matches!(self.phase, Phase::Running | Phase::Gone) {
+        if self.phase != Phase::Running {
             return;
         }
         if let Some(whole) = &mut self.whole {
             whole.refresh();
         }
-        if self.phase == Phase::Gone {
-            // Already given back. What vanished with the interface stays counted.
-            let _ = self.counts();
-            self.phase = Phase::Draining { settled: true, since: Instant::now() };
-            return;
-        }
-        // Cannot fail but for a key beyond the map, which `open` has ruled out, or one that is not there.
+        // Cannot fail but for a queue that is not in the map: given back already because the interface has gone.
         let _ = self.steer.give_back(self.queue);
         self.phase = Phase::Draining { settled: sys::bpf::wait_for_running_programs(), since: Instant::now() };
     }
@@ -420,40 +430,6 @@ impl Whole {
         if let Ok(link) = self.netlink.link_by_index(self.ifindex) {
             self.missed = self.missed.max(link.stats.rx_missed.saturating_sub(self.missed_before));
         }
-    }
-}
-
-/// Pieces put together into frames. A frame of one piece is not copied.
-#[derive(Default)]
-struct Assembly {
-    bytes: Vec<u8>,
-    open: bool,
-    too_long: u64,
-}
-
-impl Assembly {
-    /// The whole frame, once its last piece has come and if it is not too long.
-    #[inline]
-    fn add<'a>(&'a mut self, piece: &'a [u8], more: bool) -> Option<&'a [u8]> {
-        if !self.open && !more {
-            return Some(piece);
-        }
-        if !self.open {
-            self.bytes.clear();
-            self.open = true;
-        }
-        // One byte too many is enough to know.
-        let room = (FRAME_MAX + 1).saturating_sub(self.bytes.len());
-        self.bytes.extend_from_slice(&piece[..piece.len().min(room)]);
-        if more {
-            return None;
-        }
-        self.open = false;
-        if self.bytes.len() > FRAME_MAX {
-            self.too_long += 1;
-            return None;
-        }
-        Some(&self.bytes)
     }
 }
 
@@ -491,28 +467,6 @@ fn chosen_queues(config: &AfXdpConfig, existing: u32) -> Result<Vec<u32>, Source
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_frame_that_is_too_long_is_counted_and_the_next_one_is_whole() {
-        let mut assembly = Assembly::default();
-        let piece = vec![7; 4096];
-        for _ in 0..16 {
-            assert_eq!(assembly.add(&piece, true), None);
-        }
-        assert_eq!(assembly.add(&[1], false), None);
-        assert_eq!(assembly.too_long, 1);
-        assert_eq!(assembly.add(&[1, 2], true), None);
-        assert_eq!(assembly.add(&[3], false), Some(&[1, 2, 3][..]));
-        assert_eq!(assembly.add(&[9], false), Some(&[9][..]));
-    }
-
-    #[test]
-    fn the_longest_frame_is_kept() {
-        let mut assembly = Assembly::default();
-        assert_eq!(assembly.add(&vec![1; 65_534], true), None);
-        assert_eq!(assembly.add(&[2], false).map(<[u8]>::len), Some(FRAME_MAX));
-        assert_eq!(assembly.too_long, 0);
-    }
 
     #[test]
     fn queues_that_do_not_exist_are_named() {

@@ -27,6 +27,16 @@ macro_rules! each {
     };
 }
 
+impl AnySource {
+    /// What happened that the counters do not explain, for people.
+    pub fn remarks(&self) -> Vec<String> {
+        match self {
+            Self::File(file) => file.remarks(),
+            Self::AfXdp(_) | Self::Tpacket(_) | Self::Sim(_) => Vec::new(),
+        }
+    }
+}
+
 impl Source for AnySource {
     fn info(&self) -> &SourceInfo {
         each!(self, s => s.info())

@@ -135,14 +135,19 @@ impl PortFacts {
             move |error| SourceError::System { name: interface.to_owned(), what, error, advice: String::new() }
         };
         let mut netlink = Netlink::route().map_err(fail("ask the kernel for its ports"))?;
-        let link = netlink.link(interface).map_err(fail("find the port"))?;
+        let link = netlink.link(interface).map_err(|error| SourceError::System {
+            name: interface.to_owned(),
+            what: "find the port",
+            error,
+            advice: "see ip link for the names there are".to_owned(),
+        })?;
         let links = netlink.links().map_err(fail("list the ports"))?;
         let addresses = netlink.addresses().map_err(fail("list the addresses"))?;
         let routes = netlink.routes().map_err(fail("list the routes"))?;
         Ok(Self {
             name: link.name.clone(),
             uses: uses(&link, &links, &addresses, &routes),
-            driver: ethtool::driver(interface).ok(),
+            driver: ethtool::driver(&link.name).ok(),
             xdp: netdev::xdp_features(link.index).ok(),
             has_xdp: link.has_xdp,
             mtu: link.mtu,
@@ -303,6 +308,10 @@ mod tests {
         let used = PortFacts::gather("b").expect("facts");
         assert_eq!(used.uses, [Use::Address(ip), Use::Route]);
         assert_eq!(decide(&used, false).kind, Kind::Tpacket);
-        assert_eq!(PortFacts::gather(&a.name).expect("facts").uses, [], "the other end is another port");
+        let taken = crate::afxdp::open(&crate::afxdp::AfXdpConfig::new(&a.name)).unwrap_or_else(|e| panic!("{e}"));
+        let facts = PortFacts::gather(&a.name).expect("facts");
+        assert_eq!((facts.uses.as_slice(), facts.has_xdp), (&[][..], true), "the other end is another port");
+        drop(taken);
+        assert!(!PortFacts::gather(&a.name).expect("facts").has_xdp);
     }
 }

@@ -5,6 +5,7 @@
 //! the port with it, [`file`](mod@file) replays captures and [`sim`] makes frames up. All of them pass one suite,
 //! `tests/conformance.rs`. Frames are borrowed from the source for one call: the engine copies each of them once, into
 //! the shared ring, and nobody else ever needs to.
+#![forbid(unsafe_code)]
 
 pub mod afxdp;
 mod any;

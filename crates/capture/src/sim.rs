@@ -143,27 +143,15 @@ impl Sim {
             }
             return count;
         }
-        match frames {
-            Frames::Table { bytes, index, next } if !self.truth => {
-                let mut sum = 0;
-                for _ in 0..count {
-                    let (at, prepared) = index[*next];
-                    *next = if *next + 1 == index.len() { 0 } else { *next + 1 };
-                    sum += prepared.len() as u64;
-                    take(&Frame::new(&bytes[at..at + prepared.len()]));
-                }
-                pacer.sent(count, sum);
-            }
-            _ => {
-                let now = if self.truth { system_time() } else { Timestamp::ZERO };
-                for _ in 0..count {
-                    frames.next(traffic, now, |bytes| {
-                        take(&Frame::new(bytes));
-                        pacer.sent(1, bytes.len() as u64);
-                    });
-                }
-            }
+        let now = if self.truth { system_time() } else { Timestamp::ZERO };
+        let mut sum = 0;
+        for _ in 0..count {
+            frames.next(traffic, now, |bytes| {
+                sum += bytes.len() as u64;
+                take(&Frame::new(bytes));
+            });
         }
+        pacer.sent(count, sum);
         count
     }
 }
@@ -191,6 +179,7 @@ impl Frames {
     }
 
     /// The next frame as it departs at `now`.
+    #[inline]
     fn next(&mut self, traffic: &mut Traffic, now: Timestamp, take: impl FnOnce(&[u8])) {
         match self {
             Self::Table { bytes, index, next } => {

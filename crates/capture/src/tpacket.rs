@@ -7,7 +7,11 @@
 //! What is counted: every frame that the socket's filter lets through, once. The kernel's own count of them (`seen`) is
 //! independent of ours, and after a stop it equals what was handed over plus what was lost here. The count begins and ends
 //! with that filter: sockets are bound, grouped and warmed while it refuses everything, so that no frame is taken twice
-//! during the set-up, and stopping is a single atomic step.
+//! during the set-up, and stopping is a single atomic step. The sources of a group are stopped together: what the group
+//! deals to a stopped one is taken by nobody.
+//!
+//! Stamps are the kernel's, taken when it hands the frame to its protocols; or the card's, if the card was told to stamp
+//! everything it receives. The card's clock is then expected to follow the system's (`phc2sys`).
 //!
 //! What is not offered: defragmentation in the fanout group (`PACKET_FANOUT_FLAG_DEFRAG`). It hands over the reassembled
 //! datagram *in place of* its fragments, and a recorder must keep what was on the wire. A fragment without ports can
@@ -24,7 +28,7 @@ use base::Timestamp;
 use drain::{Account, Drain};
 use std::io;
 use std::time::{Duration, Instant};
-use sys::netlink::Netlink;
+use sys::netlink::{Link, Netlink};
 use sys::packet::PacketSocket;
 use sys::packet::ring::{Record, Ring, status};
 
@@ -37,9 +41,7 @@ pub struct Tpacket {
     place: Place,
     phase: Phase,
     account: Account,
-    card: Option<Card>,
-    /// The longest frame that one frame of the wire can be, in bytes, without the tag that the kernel takes out.
-    longest: u32,
+    port: Port,
     retire: Duration,
     /// The port was down when last asked. While it is, its departure makes no event, so it must be asked for.
     down: bool,
@@ -66,18 +68,47 @@ enum Phase {
     Broken(io::Error),
 }
 
-/// A card's own counters, which no socket sees. Only one source of a fanout group has it, or losses would multiply.
-struct Card {
+/// What is asked of the port itself, by number, because names change.
+struct Port {
     netlink: Netlink,
     link: u32,
-    missed_at_open: u64,
+    /// The longest that one frame of the wire can be, in bytes, without the tag that the kernel takes out.
+    longest: u32,
+    /// What a card had missed when we began, which no socket sees. Only one source of a group has it, or losses would
+    /// multiply; ports without a card have nothing to miss.
+    missed_before: Option<u64>,
 }
 
-impl Card {
-    fn missed(&mut self) -> io::Result<u64> {
-        let stats = self.netlink.link_by_index(self.link)?.stats;
-        Ok(stats.rx_missed + stats.rx_fifo)
+impl Port {
+    /// Ethernet header, and the inner of two tags.
+    const LINK_OVERHEAD: u32 = 14 + 4;
+
+    fn new(netlink: Netlink, link: &Link, counts_missed: bool) -> Self {
+        Self {
+            netlink,
+            link: link.index,
+            longest: link.mtu + Self::LINK_OVERHEAD,
+            missed_before: counts_missed.then(|| missed(link)),
+        }
     }
+
+    /// Frames that the card missed since we began; `None` where nobody counts, or the port has gone.
+    fn missed(&mut self) -> Option<u64> {
+        let before = self.missed_before?;
+        let link = self.netlink.link_by_index(self.link).ok()?;
+        Some(missed(&link).saturating_sub(before))
+    }
+
+    /// The MTU may have been raised since.
+    fn measure_again(&mut self) {
+        if let Ok(link) = self.netlink.link_by_index(self.link) {
+            self.longest = link.mtu + Self::LINK_OVERHEAD;
+        }
+    }
+}
+
+fn missed(link: &Link) -> u64 {
+    link.stats.rx_missed + link.stats.rx_fifo
 }
 
 impl Source for Tpacket {
@@ -115,12 +146,8 @@ impl Source for Tpacket {
 
     fn counts(&mut self) -> Result<Counts, SourceError> {
         self.account.absorb(&self.socket).map_err(|e| self.system("read the socket's counters", e, ""))?;
-        if let Some(card) = &mut self.card
-            && let Ok(missed) = card.missed()
-        {
-            // A port that has gone tells nothing any more; what it told last stays.
-            self.account.nic = missed.saturating_sub(card.missed_at_open);
-        }
+        // A port that has gone tells nothing any more; what it told last stays.
+        self.account.nic = self.port.missed().unwrap_or(self.account.nic);
         Ok(self.account.counts())
     }
 
@@ -143,6 +170,7 @@ impl Tpacket {
     /// Hands over what lies in the ring, up to `budget` frames, and gives every finished block back at once.
     fn walk(&mut self, budget: usize, take: &mut impl FnMut(&Frame<'_>)) -> usize {
         let mut taken = 0;
+        let mut measured = false;
         while taken < budget {
             let Some(block) = self.ring.block(self.place.block) else { break };
             let mut left = self.place.left.unwrap_or_else(|| {
@@ -156,7 +184,12 @@ impl Tpacket {
                     left = 0;
                     break;
                 };
-                take(&frame(&record, self.longest));
+                if record.length > self.port.longest && !measured {
+                    // Once in a call: merged frames come in crowds, a new MTU once in a year.
+                    self.port.measure_again();
+                    measured = true;
+                }
+                take(&frame(&record, self.port.longest));
                 self.place.offset += record.next;
                 left -= 1;
                 taken += 1;

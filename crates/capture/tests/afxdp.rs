@@ -99,6 +99,14 @@ fn a_queue_that_is_not_there_is_named() {
 }
 
 #[test]
+fn a_ring_that_is_no_power_of_two_is_refused_with_one_that_is() {
+    let Some(sandbox) = Sandbox::new("a_ring_that_is_no_power_of_two_is_refused_with_one_that_is") else { return };
+    let (a, _) = veth(&sandbox, VethOptions::default());
+    let error = open(&AfXdpConfig { receive_ring: 1000, ..small(&a) }).err().expect("an error").to_string();
+    assert_eq!(error, "a: the receive ring must be a power of two, not 1000; try 1024");
+}
+
+#[test]
 fn a_busy_interface_says_which_program_has_it() {
     let Some(sandbox) = Sandbox::new("a_busy_interface_says_which_program_has_it") else { return };
     let (a, _) = veth(&sandbox, VethOptions::default());
@@ -227,6 +235,9 @@ fn a_full_receive_ring_is_counted_frame_by_frame() {
         assert_eq!(numbers, (0..64).collect::<Vec<_>>());
         assert_eq!(counts.seen, Some(500));
         assert_eq!((counts.lost[Cause::ReceiveFull as usize], lost(&counts)), (436, 436), "{xdp:?}");
+        // In native mode the driver counts the same frames once more, which is why its drops are not added.
+        let driver = sandbox.netlink().link_by_index(b.index).expect("port").stats.rx_dropped;
+        assert_eq!(driver, 436, "after {xdp:?}");
     }
 }
 
@@ -304,10 +315,16 @@ fn two_queues_are_two_sources_with_one_memory_or_two() {
                 assert_eq!(collect(&mut sources[usize::from(queue)], 800), expected, "queue {queue} round {round}");
             }
         }
-        for source in &mut sources {
-            let (_, counts) = finish(source);
-            assert_eq!((counts.seen, lost(&counts)), (Some(4000), 0));
-        }
+        let (_, counts) = finish(&mut sources[0]);
+        assert_eq!((counts.seen, lost(&counts)), (Some(4000), 0));
+        // The second goes on when the first, which registered the memory, has gone.
+        sources.remove(0);
+        let mut wire = Transmitter::open(&TransmitConfig::new(&a.name, 1)).expect("transmitter");
+        assert_eq!(wire.send(3000, |i, place| put(place, &frame(i as u64, 60))).expect("send"), 3000);
+        let mut second = sources.pop().expect("the second");
+        let (numbers, counts) = finish(&mut second);
+        assert_eq!((counts.seen, numbers.len() as u64 + lost(&counts)), (Some(7000), 3000), "{counts:?}");
+        assert_eq!(numbers[..1024], (0..1024).collect::<Vec<_>>());
     }
 }
 
@@ -421,6 +438,34 @@ fn a_port_that_goes_away_is_gone_after_its_last_frames() {
     assert_eq!((rest.len(), counts.seen, lost(&counts)), (0, Some(2), 0));
 }
 
+/// A port deleted under traffic: frames that were sent to a socket which the kernel had just unbound are told as well.
+#[test]
+fn the_books_balance_when_a_port_is_deleted_under_traffic() {
+    let Some(sandbox) = Sandbox::new("the_books_balance_when_a_port_is_deleted_under_traffic") else { return };
+    let (a, b) = veth(&sandbox, VethOptions::default());
+    let mut source = open_one(&AfXdpConfig::new(&b.name));
+    let mut handed_over = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut wire = Transmitter::open(&TransmitConfig::new(&a.name, 0)).expect("transmitter");
+            while wire.send(64, |i, place| put(place, &frame(i as u64, 60))).is_ok() {}
+        });
+        let some = collect(&mut source, 1000).len() as u64;
+        sandbox.netlink().delete_link(b.index).expect("delete");
+        some
+    });
+    let error = loop {
+        match source.poll(64, QUIET, |_| handed_over += 1) {
+            Ok(_) => (),
+            Err(e) => break e,
+        }
+    };
+    assert!(matches!(error, SourceError::Gone { .. }), "{error}");
+    let before = source.counts().expect("counts");
+    let (rest, counts) = finish(&mut source);
+    assert_eq!((rest.len(), before), (0, counts), "nothing changes any more");
+    assert_eq!(counts.seen, Some(handed_over + lost(&counts)), "{counts:?}");
+}
+
 #[test]
 fn a_port_that_moves_to_another_namespace_is_gone() {
     let Some(sandbox) = Sandbox::new("a_port_that_moves_to_another_namespace_is_gone") else { return };
@@ -432,6 +477,98 @@ fn a_port_that_moves_to_another_namespace_is_gone() {
         netlink.move_to(b.index, std::os::fd::AsFd::as_fd(other.namespace())).expect("move");
     }
     assert!(matches!(source.poll(1, QUIET, |_| {}), Err(SourceError::Gone { .. })));
+}
+
+#[test]
+fn sending_where_nothing_can_be_sent_says_why() {
+    let Some(sandbox) = Sandbox::new("sending_where_nothing_can_be_sent_says_why") else { return };
+    let (a, b) = veth(&sandbox, VethOptions::default());
+    let refusal =
+        |name: &str, queue| Transmitter::open(&TransmitConfig::new(name, queue)).err().expect("refused").to_string();
+    assert!(refusal("nowhere", 0).starts_with("nowhere: cannot find the interface"));
+    assert!(refusal(&a.name, 7).contains("queue 7 may be switched off"), "{}", refusal(&a.name, 7));
+    let mut wire = Transmitter::open(&TransmitConfig::new(&a.name, 0)).expect("transmitter");
+    assert!(refusal(&a.name, 0).contains("another AF_XDP socket has queue 0"), "{}", refusal(&a.name, 0));
+    sandbox.set_up(&a, false);
+    let error = wire.send(1, |_, place| put(place, &frame(0, 60))).expect_err("down");
+    assert!(error.to_string().contains("ip link set a up"), "{error}");
+    sandbox.netlink().delete_link(b.index).expect("delete");
+    let error = wire.send(1, |_, place| put(place, &frame(0, 60))).expect_err("gone");
+    assert!(matches!(error, SourceError::Gone { .. }), "{error}");
+}
+
+#[test]
+fn jumbo_frames_are_sent_in_pieces() {
+    let Some(sandbox) = Sandbox::new("jumbo_frames_are_sent_in_pieces") else { return };
+    let (a, b) = veth(&sandbox, VethOptions { mtu: 9000, ..VethOptions::default() });
+    let mut source = open_one(&small(&b));
+    let mut wire =
+        Transmitter::open(&TransmitConfig { frame_max: 9014, frames: 16, ..TransmitConfig::new(&a.name, 0) })
+            .expect("transmitter");
+    let lengths = [60, 4095, 4096, 4097, 8192, 8193, 9014, 60, 9014];
+    // More rounds than places, so that every place is used by frames of different numbers of pieces.
+    for round in 0..10 {
+        let sent: Vec<Vec<u8>> =
+            lengths.iter().enumerate().map(|(i, &len)| frame(round * 10 + i as u64, len)).collect();
+        assert_eq!(wire.send(sent.len(), |i, place| put(place, &sent[i])).expect("send"), sent.len());
+        assert_eq!(collect(&mut source, sent.len()), sent);
+    }
+    assert!(wire.flush().expect("flush"));
+    let counts = wire.counts().expect("counts");
+    assert_eq!((counts.sent, counts.dropped, counts.under_way, counts.invalid), (90, 0, 0, 0));
+}
+
+/// With its receive loop in a thread of its own, the peer falls behind and its ring of 256 places fills up.
+fn with_a_slow_peer(
+    test: &str,
+    discipline: Option<&str>,
+    check: impl FnOnce(u64, capture::afxdp::TransmitCounts, u64),
+) {
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = veth(&sandbox, VethOptions::default());
+    if let Some(discipline) = discipline {
+        let Some(mut tc) = testkit::tool(test, "tc") else { return };
+        assert!(tc.args(["qdisc", "add", "dev", &a.name, "root", discipline]).status().expect("tc").success());
+    }
+    let mut source = open_one(&AfXdpConfig::new(&b.name));
+    let Some(mut unshare) = testkit::tool(test, "unshare") else { return };
+    // The folder /sys shows the ports of the namespace that mounted it.
+    let script = format!("mount -t sysfs none /sys && echo 1 > /sys/class/net/{}/threaded", b.name);
+    if !unshare.args(["-m", "sh", "-c", &script]).status().expect("unshare").success() {
+        testkit::skip(test, "the receive loop cannot be given a thread");
+        return;
+    }
+    let mut wire = Transmitter::open(&TransmitConfig::new(&a.name, 0)).expect("transmitter");
+    let mut put_in = 0;
+    for _ in 0..200 {
+        put_in += wire.send(128, |i, place| put(place, &frame(i as u64, 60))).expect("send") as u64;
+    }
+    assert!(wire.flush().expect("flush"));
+    let counts = wire.counts().expect("counts");
+    // The thread has taken everything from the peer's ring once the program has seen what was sent.
+    let until = Instant::now() + PATIENCE;
+    while source.counts().expect("counts").seen != Some(counts.sent) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (numbers, received) = finish(&mut source);
+    assert_eq!(numbers.len() as u64 + lost(&received), received.seen.expect("a count"));
+    let dropped_by_driver = sandbox.netlink().link_by_index(a.index).expect("port").stats.tx_dropped;
+    assert_eq!(counts.dropped, dropped_by_driver);
+    check(put_in, counts, received.seen.expect("a count"));
+}
+
+#[test]
+fn what_the_driver_dropped_is_not_reported_as_sent() {
+    with_a_slow_peer("what_the_driver_dropped_is_not_reported_as_sent", None, |put_in, counts, seen| {
+        assert_eq!((counts.sent + counts.dropped, counts.sent), (put_in, seen), "{counts:?}");
+    });
+}
+
+#[test]
+fn with_a_queueing_discipline_nothing_is_dropped() {
+    with_a_slow_peer("with_a_queueing_discipline_nothing_is_dropped", Some("pfifo"), |put_in, counts, seen| {
+        assert_eq!((counts.sent, counts.dropped, seen), (put_in, 0, put_in), "{counts:?}");
+    });
 }
 
 fn put(place: &mut [u8], frame: &[u8]) -> usize {

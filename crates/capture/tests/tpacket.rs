@@ -4,16 +4,21 @@
 mod common;
 
 use base::{Cause, Prng};
-use common::{Memory, Taken, WAIT, config, frame, lost, number_of, numbered, open_one, read, stop_and_drain};
+use common::{Memory, Taken, WAIT, config, frame, lost, numbered, open_one, read, stop_and_drain};
+use netgrain_capture::file::{File, Options};
 use netgrain_capture::tpacket::{self, Fanout, Tpacket, TpacketConfig};
 use netgrain_capture::{Polled, Source, SourceError, StampKind};
-use std::collections::HashMap;
-use std::io::{Read, Write};
+use std::collections::{HashMap, HashSet};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use sys::netlink::Address;
-use testkit::{Port, RawReader, RawSender, Sandbox, VethOptions};
+use testkit::{Port, RawReader, RawSender, Sandbox, TempDir, VethOptions};
 
 /// The error that opening `config` gives.
 fn refused(config: &TpacketConfig) -> SourceError {
@@ -33,6 +38,11 @@ fn until_it_fails(source: &mut Tpacket) -> (Vec<u32>, SourceError) {
             }
         }
     }
+}
+
+/// The number in an untagged frame of [`common::frame`].
+fn number_of(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes(bytes[14..18].try_into().expect("four bytes"))
 }
 
 fn numbers(taken: &[Taken]) -> Vec<u32> {
@@ -142,6 +152,22 @@ fn a_new_name_does_not_disturb_a_capture() {
 }
 
 #[test]
+fn a_larger_mtu_does_not_make_super_frames() {
+    let Some(sandbox) = Sandbox::new("a_larger_mtu_does_not_make_super_frames") else { return };
+    let (a, b) = sandbox.veth("a", "b");
+    let mut source = open_one(&config(&b, Memory::Usual));
+    let mut netlink = sandbox.netlink();
+    for port in [&a, &b] {
+        netlink.set_mtu(port.index, 9000).expect("mtu");
+    }
+    let sent = numbered(0..20, |n| 1400 + n as usize * 400);
+    RawSender::new(&a).send(&sent);
+    let taken = read(&mut source, 20);
+    assert!(taken.iter().zip(&sent).all(|(t, s)| t.bytes == *s && !t.super_frame));
+    assert_eq!(taken.len(), 20);
+}
+
+#[test]
 fn one_frame_on_a_quiet_port_does_not_wait_for_a_full_block() {
     let Some(sandbox) = Sandbox::new("one_frame_on_a_quiet_port_does_not_wait_for_a_full_block") else { return };
     let (a, b) = sandbox.veth("a", "b");
@@ -151,6 +177,19 @@ fn one_frame_on_a_quiet_port_does_not_wait_for_a_full_block() {
         sender.send(&numbered(number..number + 1, |_| 60));
         assert_eq!(numbers(&read(&mut source, 1)), [number]);
     }
+}
+
+#[test]
+fn a_port_is_promiscuous_for_as_long_as_it_is_captured() {
+    let Some(sandbox) = Sandbox::new("a_port_is_promiscuous_for_as_long_as_it_is_captured") else { return };
+    let (_, b) = sandbox.veth("a", "b");
+    let promiscuity = || sandbox.netlink().link("b").expect("b").promiscuity;
+    let modest = open_one(&TpacketConfig { promiscuous: false, ..config(&b, Memory::Tiny) });
+    assert_eq!(promiscuity(), 0);
+    let curious = open_one(&config(&b, Memory::Tiny));
+    assert_eq!(promiscuity(), 1);
+    drop((modest, curious));
+    assert_eq!(promiscuity(), 0);
 }
 
 #[test]
@@ -250,6 +289,64 @@ fn a_group_takes_each_frame_once_and_keeps_conversations_together() {
     assert_eq!(all, sent);
     assert!(shares.iter().all(|s| *s > 0), "sixty conversations leave no thread idle: {shares:?}");
     assert_eq!(others.iter_mut().map(|s| stop_and_drain(s).len()).sum::<usize>(), sent.len());
+}
+
+/// Sends numbered frames from a thread of its own until told to stop, which then returns how many. Returns once it sends.
+fn send_until(stop: &Arc<AtomicBool>, port: &Port) -> std::thread::JoinHandle<u32> {
+    let (stop, sender) = (Arc::clone(stop), RawSender::new(port));
+    let (begun, wait) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let mut next = 0;
+        while !stop.load(Ordering::Relaxed) {
+            sender.send(&(next..next + 8).map(|n| ipv4((n % 40) as u8, 0, false, n)).collect::<Vec<_>>());
+            next += 8;
+            // Nobody listens any more after the first; that is no failure.
+            let _ = begun.send(());
+        }
+        next
+    });
+    wait.recv().expect("the sender begins");
+    thread
+}
+
+#[test]
+fn a_group_that_opens_and_stops_under_load_takes_no_frame_twice_and_balances() {
+    let test = "a_group_that_opens_and_stops_under_load_takes_no_frame_twice_and_balances";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("a", "b");
+    for round in 0..5 {
+        let stop = Arc::new(AtomicBool::new(false));
+        let sending = send_until(&stop, &a);
+        let mut sources = tpacket::open(&TpacketConfig { threads: 4, ..config(&b, Memory::Usual) }).expect("open");
+        let mut seen = HashSet::new();
+        for source in &mut sources {
+            let mut taken = read(source, 200);
+            taken.extend(stop_and_drain(source));
+            let counts = source.counts().expect("counts");
+            assert_eq!(counts.seen, Some(taken.len() as u64 + lost(&counts)), "round {round}: {counts:?}");
+            for t in taken {
+                let number = u32::from_be_bytes(t.bytes[42..46].try_into().expect("four bytes"));
+                assert!(seen.insert(number), "round {round}: frame {number} twice");
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        let sent = sending.join().expect("sender");
+        assert!(seen.iter().all(|n| *n < sent));
+    }
+}
+
+#[test]
+fn every_way_of_dealing_takes_every_frame() {
+    let Some(sandbox) = Sandbox::new("every_way_of_dealing_takes_every_frame") else { return };
+    let (a, b) = sandbox.veth("a", "b");
+    for fanout in [Fanout::Hash, Fanout::Cpu, Fanout::Queue] {
+        let config = TpacketConfig { threads: 3, fanout, ..config(&b, Memory::Usual) };
+        let mut sources = tpacket::open(&config).unwrap_or_else(|e| panic!("{fanout:?}: {e}"));
+        RawSender::new(&a).send(&numbered(0..500, |_| 60));
+        let mut taken: Vec<_> = sources.iter_mut().flat_map(|s| numbers(&stop_and_drain(s))).collect();
+        taken.sort_unstable();
+        assert_eq!(taken, (0..500).collect::<Vec<_>>(), "{fanout:?}");
+    }
 }
 
 #[test]
@@ -362,4 +459,86 @@ fn losses_after_a_pause_are_counted_and_capture_goes_on() {
     handed += stop_and_drain(&mut source).len() as u64;
     let counts = source.counts().expect("counts");
     assert_eq!(handed + lost(&counts), 20_000);
+}
+
+/// All files below `folder`, in the order of their names.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut entries: Vec<_> =
+        std::fs::read_dir(folder).expect("a folder").map(|e| e.expect("an entry").path()).collect();
+    entries.sort();
+    entries.into_iter().flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn tcpdump_beside_us_sees_the_same_frames() {
+    let test = "tcpdump_beside_us_sees_the_same_frames";
+    let Some(mut tcpdump) = testkit::tool(test, "tcpdump") else { return };
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("a", "b");
+    let mut sent = numbered(0..300, |n| 60 + n as usize);
+    for tags in [&[(0x8100, 7)][..], &[(0x88a8, 7), (0x8100, 8)], &[(0x9100, 7), (0x8100, 8)]] {
+        sent.extend((0..50).map(|n| frame(n, 100 + n as usize, tags)));
+    }
+    let folder = TempDir::new(test);
+    let path = folder.join("tcpdump.pcap");
+    let count = sent.len().to_string();
+    let mut child = tcpdump
+        .args(["-i", "b", "-n", "-Z", "root", "-B", "16384", "-s", "0", "-c", &count, "-w"])
+        .arg(&path)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("tcpdump starts");
+    let mut says = BufReader::new(child.stderr.take().expect("its messages")).lines();
+    let listens = says.by_ref().map_while(Result::ok).find(|line| line.contains("listening on"));
+    assert!(listens.is_some(), "tcpdump ended before it listened");
+
+    let mut source = open_one(&config(&b, Memory::Usual));
+    RawSender::new(&a).send(&sent);
+    let ours = read(&mut source, sent.len());
+    let messages: Vec<String> = says.map_while(Result::ok).collect();
+    assert!(child.wait().expect("tcpdump ends").success(), "{messages:?}");
+    let theirs = read(&mut File::open(&path, Options::default()).expect("its file"), sent.len());
+    assert_eq!((ours.len(), theirs.len()), (sent.len(), sent.len()), "{messages:?}");
+    for (i, (our, their)) in ours.iter().zip(&theirs).enumerate() {
+        assert_eq!((&our.bytes, our.wire_len), (&their.bytes, their.wire_len), "frame {i}");
+        assert_eq!(our.bytes, sent[i], "frame {i}");
+    }
+}
+
+#[test]
+fn real_captures_cross_the_wire_unchanged() {
+    let test = "real_captures_cross_the_wire_unchanged";
+    let Some(folder) = testkit::traces(test) else { return };
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("a", "b");
+    let sender = RawSender::new(&a);
+    let mut source = open_one(&config(&b, Memory::Usual));
+    let mut total = 0;
+    for path in files_below(&folder) {
+        let Ok(mut file) = File::open(&path, Options::default()) else { continue };
+        if file.info().link_type != 1 {
+            continue;
+        }
+        loop {
+            let mut sent = Vec::new();
+            let polled = file.poll(400, Duration::ZERO, |f| {
+                // What a port of MTU 1500 can send; the kernel drops frames that end within their tag.
+                if f.bytes.len() == f.wire_len as usize && (18..=1514).contains(&f.bytes.len()) {
+                    sent.push(f.bytes.to_vec());
+                }
+            });
+            if !matches!(polled, Ok(Polled::Frames(_))) {
+                break;
+            }
+            sender.send(&sent);
+            for (i, (got, frame)) in read(&mut source, sent.len()).iter().zip(&sent).enumerate() {
+                assert_eq!(&got.bytes, frame, "{}: frame {} of this kind", path.display(), total + i);
+            }
+            total += sent.len();
+        }
+    }
+    assert!(stop_and_drain(&mut source).is_empty(), "the host answered to a frame that was not for it");
+    let counts = source.counts().expect("counts");
+    assert_eq!((counts.seen, lost(&counts)), (Some(total as u64), 0));
+    assert!(total > 10_000, "only {total} frames in {}", folder.display());
 }

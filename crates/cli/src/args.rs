@@ -62,6 +62,15 @@ pub struct RecordArgs {
     /// Spin instead of sleeping while no packets come (give the thread a core of its own)
     #[arg(long)]
     pub spin: bool,
+    /// AF_XDP: let the engine thread run the driver's receive loop itself (needs a core of its own)
+    #[arg(long)]
+    pub busy_poll: bool,
+    /// How fast to replay a file: flat, original, or a factor such as 2x or 0.5x
+    #[arg(long, value_name = "SPEED", default_value = "flat", value_parser = speed, requires = "read")]
+    pub speed: capture::file::Speed,
+    /// The file is HPCAP's RAW, whatever it looks like
+    #[arg(long, requires = "read")]
+    pub read_raw: bool,
     /// Memory of each queue's ring [default: 1GiB, at most an eighth of the memory]
     #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
     pub ring: Option<u64>,
@@ -286,6 +295,18 @@ fn cpu_list(text: &str) -> Result<CpuList, String> {
         cpus.extend(first..=last);
     }
     Ok(CpuList(cpus))
+}
+
+fn speed(text: &str) -> Result<capture::file::Speed, String> {
+    use capture::file::Speed;
+    match text {
+        "flat" => Ok(Speed::Flat),
+        "original" => Ok(Speed::ORIGINAL),
+        _ => match text.strip_suffix('x').and_then(|f| f.parse::<f64>().ok()) {
+            Some(factor) if factor.is_finite() && factor > 0.0 => Ok(Speed::Scaled(factor)),
+            _ => Err(format!("{text:?} is not a speed: write flat, original, 2x, 0.5x")),
+        },
+    }
 }
 
 /// Permission bits.

@@ -13,6 +13,7 @@ mod screen;
 mod signals;
 
 use args::{Command, Netgrain};
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use outcome::{Failure, Outcome};
 use std::io::Write;
@@ -23,9 +24,15 @@ fn main() -> ExitCode {
         Ok(netgrain) => run(netgrain.command),
         Err(e) => {
             // Help and version are answers, not failures.
-            let code = if e.use_stderr() { outcome::FAILED } else { outcome::YES };
-            let _ = e.print();
-            return ExitCode::from(code);
+            if !e.use_stderr() {
+                let _ = e.print();
+                return ExitCode::from(outcome::YES);
+            }
+            let _ = match e.kind() {
+                ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => e.print(),
+                _ => writeln!(std::io::stderr(), "netgrain: {}", one_line(&e)),
+            };
+            return ExitCode::from(outcome::FAILED);
         }
     };
     match outcome {
@@ -37,6 +44,19 @@ fn main() -> ExitCode {
             ExitCode::from(outcome::FAILED)
         }
     }
+}
+
+/// What is wrong with the command line, what was perhaps meant, and where the help is.
+fn one_line(e: &clap::Error) -> String {
+    let text = e.render().to_string();
+    let lines = || text.lines().map(str::trim).filter(|l| !l.is_empty());
+    let what: Vec<_> = lines().take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more")).collect();
+    let what = what.join(" ").replace(" tip: ", "; ").replace(" [possible", "; [possible");
+    // `Usage: netgrain VERB ...`: the verb, if it was understood.
+    let usage = lines().find_map(|l| l.strip_prefix("Usage: netgrain "));
+    let verb = usage.and_then(|u| u.split(' ').next()).filter(|v| v.starts_with(char::is_lowercase));
+    let verb = verb.map(|v| format!("{v} ")).unwrap_or_default();
+    format!("{}; see netgrain {verb}--help", what.trim_start_matches("error: "))
 }
 
 fn run(command: Command) -> Result<Outcome, Failure> {

@@ -14,6 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use sys::clock::Clock;
 use wire::Filter;
 
 /// How often a port that went away is looked for.
@@ -42,10 +43,18 @@ impl fmt::Display for EngineError {
             Self::Source(e) => e.fmt(f),
             Self::Filter(e) => write!(f, "filter: {e}"),
             Self::Ring(bytes, e) => {
-                write!(f, "no memory for a ring of {}: {e}; choose a smaller one with --ring", base::units::show_bytes(*bytes))
+                write!(
+                    f,
+                    "no memory for a ring of {}: {e}; choose a smaller one with --ring",
+                    base::units::show_bytes(*bytes)
+                )
             }
             Self::Socket(path, e) => {
-                write!(f, "{}: cannot let listeners in: {e}; choose another place with --socket, or --socket none", path.display())
+                write!(
+                    f,
+                    "{}: cannot let listeners in: {e}; choose another place with --socket, or --socket none",
+                    path.display()
+                )
             }
             Self::Store(text) => f.write_str(text),
             Self::Thread(text) => write!(f, "thread: {text}"),
@@ -107,22 +116,31 @@ impl Capture {
         let mut returns = BTreeMap::new();
         for (number, source) in sources.into_iter().enumerate() {
             let info = source.info().clone();
-            let mut producer = producer(plan, &label, &info)?;
+            let cpus = processors(plan, number);
+            let mut producer = producer(plan, &label, &info, &cpus)?;
+            let clock = Clock::start();
             let offer = offer(&producer);
             let recording = match &plan.store {
-                Some(store) => Some(Recording::start(store, plan, &label, &info, queues, &mut producer)?),
+                Some(store) => {
+                    Some(Recording::start(store, plan, &label, &info, clock.error(), queues, &mut producer)?)
+                }
                 None => None,
             };
             let status = Arc::new(Mutex::new(WorkerStatus::default()));
             let (send_again, again) = channel();
             returns.insert(info.queue, send_again);
-            let wires =
-                Wires { stop: Arc::clone(&stop), status: Arc::clone(&status), gone: gone.clone(), again };
+            let wires = Wires {
+                stop: Arc::clone(&stop),
+                status: Arc::clone(&status),
+                gone: gone.clone(),
+                again,
+                recorder: recording.as_ref().map(Recording::handle),
+            };
             let settings = Settings {
-                snaplen: plan.snaplen as usize,
+                snaplen: plan.snaplen_in_force() as usize,
                 filter: filter.clone(),
                 hash_key,
-                cpus: processors(plan, number),
+                cpus,
                 spin: plan.spin,
                 packets: plan.packets,
                 duration: plan.duration,
@@ -130,7 +148,7 @@ impl Capture {
             let hub = Arc::clone(producer.hub());
             let worker = std::thread::Builder::new()
                 .name(format!("engine-{}", info.queue))
-                .spawn(move || Worker::new(source, producer, settings, wires).run())
+                .spawn(move || Worker::new(source, producer, clock, settings, wires).run())
                 .map_err(|e| EngineError::Thread(e.to_string()))?;
             capture.queues.push(Queue { info, hub, offer, status, worker: Some(worker), recording });
         }
@@ -193,23 +211,13 @@ impl Capture {
             }
         };
         for queue in &mut self.queues {
-            // The recorder may give up on a dead volume only once it is known that no more room will come.
             if let Some(worker) = queue.worker.take() {
-                while !worker.is_finished() {
-                    if self.stop.load(Ordering::Relaxed)
-                        && let Some(recording) = &queue.recording
-                    {
-                        recording.closing();
-                    }
-                    std::thread::sleep(Duration::from_millis(5));
-                }
                 keep(match worker.join() {
                     Ok(r) => r.map_err(EngineError::Source),
                     Err(_) => Err(EngineError::Thread(format!("engine thread of queue {} panicked", queue.info.queue))),
                 });
             }
             if let Some(recording) = &mut queue.recording {
-                recording.closing();
                 keep(recording.wait());
             }
         }
@@ -225,7 +233,11 @@ impl Capture {
     pub fn ledger(&self) -> Ledger {
         let mut ledger = Ledger::new();
         for q in &self.queues {
-            ledger.merge(&q.status.lock().unwrap_or_else(PoisonError::into_inner).ledger);
+            let engine = q.status.lock().unwrap_or_else(PoisonError::into_inner).ledger.clone();
+            ledger.merge(&match &q.recording {
+                Some(recording) => recording.gauge().correct(engine),
+                None => engine,
+            });
         }
         ledger
     }
@@ -268,6 +280,9 @@ impl Observer {
                 let given_up = disk.lost[base::Cause::Disk as usize];
                 tally.lost[base::Cause::Disk as usize] += given_up;
                 tally.stored = tally.stored.saturating_sub(given_up);
+                if given_up > 0 {
+                    tally.stored_bytes = disk.stored_bytes;
+                }
             }
             total += &tally;
             for (gate, n) in q.hub.lost_by_gate() {
@@ -295,7 +310,11 @@ impl Observer {
                 counts: Counts::from(&tally),
                 ring_fill: status.fill,
                 engine_cpu_seconds: status.cpu.as_secs_f64(),
-                clock_error_nanos: if q.info.stamps == StampKind::Engine { status.clock_error.as_nanos() as u64 } else { 0 },
+                clock_error_nanos: if q.info.stamps == StampKind::Engine {
+                    status.clock_error.as_nanos() as u64
+                } else {
+                    0
+                },
                 recorder: q.recording.as_ref().map(crate::recording::Gauge::report),
             });
         }
@@ -317,7 +336,8 @@ impl Observer {
 /// The engine's count and the recorder's are made independently; they must agree to the packet.
 fn disagreement(engine: &Tally, disk: &Tally, queue: u16) -> Option<String> {
     let given_up = disk.lost[base::Cause::Disk as usize];
-    let same = engine.stored == disk.stored + given_up && engine.offered == disk.offered && engine.filtered == disk.filtered;
+    let same =
+        engine.stored == disk.stored + given_up && engine.offered == disk.offered && engine.filtered == disk.filtered;
     (!same).then(|| {
         format!(
             "queue {queue}: the engine stored {} of {} packets, the files hold {} of {}; please report this",
@@ -326,19 +346,29 @@ fn disagreement(engine: &Tally, disk: &Tally, queue: u16) -> Option<String> {
     })
 }
 
-fn producer(plan: &Plan, label: &str, info: &SourceInfo) -> Result<Producer, EngineError> {
-    Producer::new(ring::Config {
+/// Makes the ring on the processors of its engine thread, so that its pages come from their NUMA node.
+fn producer(plan: &Plan, label: &str, info: &SourceInfo, cpus: &[usize]) -> Result<Producer, EngineError> {
+    let config = ring::Config {
         name: label.to_owned(),
         bytes: plan.ring,
         link_type: info.link_type.into(),
-        snaplen: plan.snaplen,
+        snaplen: plan.snaplen_in_force(),
         queue: info.queue,
         segment_bytes: plan.segment,
         rotate: plan.rotate,
         gate_expiry: plan.gate_expiry,
         ..ring::Config::default()
-    })
-    .map_err(|e| EngineError::Ring(plan.ring, e))
+    };
+    let make = move || {
+        if !cpus.is_empty() {
+            // Where it fails the engine thread will say so; memory from elsewhere is slower, not wrong.
+            let _ = sys::cpu::pin_to(cpus);
+        }
+        Producer::new(config)
+    };
+    std::thread::scope(|scope| scope.spawn(make).join())
+        .map_err(|_| EngineError::Thread("making the ring panicked".into()))?
+        .map_err(|e| EngineError::Ring(plan.ring, e))
 }
 
 fn offer(producer: &Producer) -> Offer {

@@ -7,14 +7,18 @@
 #![forbid(unsafe_code)]
 
 mod capture;
+mod generator;
 mod metrics;
+mod network;
 mod plan;
 mod recording;
 mod status;
 mod worker;
 
 pub use crate::capture::{Capture, EngineError, Observer};
+pub use generator::{Sent, generate};
 pub use metrics::{MetricsServer, exposition};
+pub use network::private_pair;
 pub use plan::{Format, InterfacePlan, Plan, SocketPlan, SourcePlan, StorePlan, default_ring, default_socket};
 pub use status::{Counts, ListenerReport, QueueReport, RecorderReport, Report, Second, WorkerStatus};
 pub use worker::BATCH;

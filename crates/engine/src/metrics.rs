@@ -23,11 +23,31 @@ pub fn exposition(report: &Report) -> String {
     let per_queue = |value: &dyn Fn(&crate::status::QueueReport) -> f64| -> Vec<(String, f64)> {
         queues.iter().map(|q| (format!(",queue=\"{}\"", q.queue), value(q))).collect()
     };
-    family("offered_packets_total", "counter", "Packets that reached the counting point.", &per_queue(&|q| q.counts.offered as f64));
+    family(
+        "offered_packets_total",
+        "counter",
+        "Packets that reached the counting point.",
+        &per_queue(&|q| q.counts.offered as f64),
+    );
     family("stored_packets_total", "counter", "Packets stored.", &per_queue(&|q| q.counts.stored as f64));
-    family("stored_wire_bytes_total", "counter", "Wire bytes of the packets stored.", &per_queue(&|q| q.counts.stored_bytes as f64));
-    family("filtered_packets_total", "counter", "Packets the capture filter refused.", &per_queue(&|q| q.counts.filtered as f64));
-    family("duplicate_packets_total", "counter", "Packets removed as copies.", &per_queue(&|q| q.counts.duplicate as f64));
+    family(
+        "stored_wire_bytes_total",
+        "counter",
+        "Wire bytes of the packets stored.",
+        &per_queue(&|q| q.counts.stored_bytes as f64),
+    );
+    family(
+        "filtered_packets_total",
+        "counter",
+        "Packets the capture filter refused.",
+        &per_queue(&|q| q.counts.filtered as f64),
+    );
+    family(
+        "duplicate_packets_total",
+        "counter",
+        "Packets removed as copies.",
+        &per_queue(&|q| q.counts.duplicate as f64),
+    );
     let mut lost = Vec::new();
     let mut notes = Vec::new();
     for q in queues {
@@ -42,24 +62,62 @@ pub fn exposition(report: &Report) -> String {
     }
     family("lost_packets_total", "counter", "Packets lost, by cause (docs/COUNTERS.md).", &lost);
     family("notes_total", "counter", "Remarks, by kind (docs/COUNTERS.md).", &notes);
-    let gates: Vec<_> = report.lost_by_gate.iter().map(|(g, n)| (format!(",gate=\"{}\"", escape(g)), *n as f64)).collect();
-    family("lost_to_gate_packets_total", "counter", "Packets lost because the ring was full, by the gate that held it.", &gates);
-    family("residue_packets", "gauge", "offered - stored - filtered - duplicate - lost; not zero is a bug.", &per_queue(&|q| q.counts.residue as f64));
-    family("ring_fill_ratio", "gauge", "How full the ring is, judged by its slowest gate.", &per_queue(&|q| q.ring_fill));
-    family("engine_cpu_seconds_total", "counter", "Processor time of the engine thread.", &per_queue(&|q| q.engine_cpu_seconds));
-    family("clock_error_seconds", "gauge", "Estimated error of the stamps.", &per_queue(&|q| q.clock_error_nanos as f64 / 1e9));
+    let gates: Vec<_> =
+        report.lost_by_gate.iter().map(|(g, n)| (format!(",gate=\"{}\"", escape(g)), *n as f64)).collect();
+    family(
+        "lost_to_gate_packets_total",
+        "counter",
+        "Packets lost because the ring was full, by the gate that held it.",
+        &gates,
+    );
+    family(
+        "residue_packets",
+        "gauge",
+        "offered - stored - filtered - duplicate - lost; not zero is a bug.",
+        &per_queue(&|q| q.counts.residue as f64),
+    );
+    family(
+        "ring_fill_ratio",
+        "gauge",
+        "How full the ring is, judged by its slowest gate.",
+        &per_queue(&|q| q.ring_fill),
+    );
+    family(
+        "engine_cpu_seconds_total",
+        "counter",
+        "Processor time of the engine thread.",
+        &per_queue(&|q| q.engine_cpu_seconds),
+    );
+    family(
+        "clock_error_seconds",
+        "gauge",
+        "Estimated error of the stamps.",
+        &per_queue(&|q| q.clock_error_nanos as f64 / 1e9),
+    );
     let recorder = |value: &dyn Fn(&crate::status::RecorderReport) -> f64| -> Vec<(String, f64)> {
         queues.iter().filter_map(|q| Some((format!(",queue=\"{}\"", q.queue), value(q.recorder.as_ref()?)))).collect()
     };
     family("written_bytes_total", "counter", "Bytes written to packet files.", &recorder(&|r| r.bytes as f64));
     family("files_total", "counter", "Files published.", &recorder(&|r| r.files as f64));
-    family("writer_cpu_seconds_total", "counter", "Processor time of the writer.", &recorder(&|r| r.writer_cpu_seconds));
+    family(
+        "writer_cpu_seconds_total",
+        "counter",
+        "Processor time of the writer.",
+        &recorder(&|r| r.writer_cpu_seconds),
+    );
     family("index_cpu_seconds_total", "counter", "Processor time of the indexer.", &recorder(&|r| r.index_cpu_seconds));
-    family("recorder_in_trouble", "gauge", "1 while the volume refuses writes.", &recorder(&|r| f64::from(u8::from(r.trouble.is_some()))));
+    family(
+        "recorder_in_trouble",
+        "gauge",
+        "1 while the volume refuses writes.",
+        &recorder(&|r| f64::from(u8::from(r.trouble.is_some()))),
+    );
     let listeners: Vec<_> = report
         .listeners
         .iter()
-        .map(|l| (format!(",queue=\"{}\",listener=\"{}\",mode=\"{}\"", l.queue, escape(&l.name), l.mode), l.missed as f64))
+        .map(|l| {
+            (format!(",queue=\"{}\",listener=\"{}\",mode=\"{}\"", l.queue, escape(&l.name), l.mode), l.missed as f64)
+        })
         .collect();
     family("listener_missed_packets_total", "counter", "Packets a lossy listener says it missed.", &listeners);
     out

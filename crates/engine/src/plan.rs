@@ -188,6 +188,14 @@ impl Plan {
             gate_expiry: Some(Duration::from_secs(10)),
         }
     }
+
+    /// Bytes kept of each packet, as far as the format of the files can say.
+    pub fn snaplen_in_force(&self) -> u32 {
+        match &self.store {
+            Some(StorePlan { format: Format::Raw, .. }) => self.snaplen.min(pcap::raw::MAX_CAPLEN.into()),
+            _ => self.snaplen,
+        }
+    }
 }
 
 /// 1 GiB, or the largest power of two within an eighth of this machine's memory.

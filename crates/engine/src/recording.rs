@@ -3,15 +3,17 @@
 use crate::capture::EngineError;
 use crate::plan::{Format, Plan, StorePlan};
 use crate::status::RecorderReport;
-use base::Tally;
-use capture::SourceInfo;
+use base::{Cause, Ledger, Row, Tally};
+use capture::{SourceInfo, StampKind};
 use ring::{Gate, Producer};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use store::index::Header;
-use store::{Config, DiskDevice, Event, GateFeed, Handle, Recorder, Summary};
+use store::{Config, Device, DiskDevice, Event, GateFeed, Handle, Recorder, Summary};
 
 /// What the recorder's gate is called in tables and in the names of losses.
 const GATE: &str = "recorder";
@@ -47,6 +49,7 @@ impl Recording {
         whole: &Plan,
         label: &str,
         info: &SourceInfo,
+        clock_error: Duration,
         queues: u16,
         producer: &mut Producer,
     ) -> Result<Self, EngineError> {
@@ -55,9 +58,13 @@ impl Recording {
             interface: label.to_owned(),
             queue: info.queue,
             link_type: info.link_type.into(),
-            snaplen: whole.snaplen,
+            snaplen: whole.snaplen_in_force(),
             stamps: info.stamps.name().to_owned(),
-            stamp_error: 0,
+            // Of the kernel's, the card's and a file's stamps we know no error.
+            stamp_error: match info.stamps {
+                StampKind::Engine => clock_error.as_nanos() as u32,
+                _ => 0,
+            },
             filter: whole.filter.clone().unwrap_or_default(),
             first_pos: 0,
             start: base::Timestamp::ZERO,
@@ -66,12 +73,16 @@ impl Recording {
             queues,
             allocate: whole.segment,
             depth: plan.depth as usize,
+            format: match plan.format {
+                Format::Pcap => store::writer::Format::Pcap,
+                Format::Raw => store::writer::Format::Raw { file_bytes: whole.segment },
+            },
             ..Config::new(plan.dir.clone(), header)
         };
-        let device = DiskDevice::new(2 * plan.depth);
-        let gauge = Gauge { handle: Handle::default(), news: Arc::default() };
+        let device = DiskDevice::new(4 * plan.depth);
+        let news = News { device: device.describe(), ..News::default() };
         let recorder = Recorder::new(config, device);
-        let gauge = Gauge { handle: recorder.handle(), ..gauge };
+        let gauge = Gauge { handle: recorder.handle(), news: Arc::new(Mutex::new(news)) };
         let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.hub()));
         let news = Arc::clone(&gauge.news);
         let (joined, answer) = channel();
@@ -97,7 +108,7 @@ impl Recording {
         // The producer is still ours: serve the gate's request to join, as the engine thread will later.
         loop {
             producer.service();
-            match answer.recv_timeout(std::time::Duration::from_millis(1)) {
+            match answer.recv_timeout(Duration::from_millis(1)) {
                 Ok(Ok(())) => return Ok(Self { thread: Some(thread), gauge }),
                 Ok(Err(e)) => return Err(EngineError::Store(format!("the recorder cannot join the ring: {e}"))),
                 Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
@@ -106,9 +117,9 @@ impl Recording {
         }
     }
 
-    /// No more packets will come: a volume that refuses is given up after its grace.
-    pub fn closing(&self) {
-        self.gauge.handle.stop();
+    /// For whoever knows when no more packets will come.
+    pub fn handle(&self) -> Handle {
+        self.gauge.handle.clone()
     }
 
     /// The numbers.
@@ -151,10 +162,37 @@ impl Gauge {
         lock(&self.news).summary.as_ref().map(|s| s.ledger.total())
     }
 
+    /// Corrects the engine's seconds by what never reached the volume.
+    pub fn correct(&self, ledger: Ledger) -> Ledger {
+        match &lock(&self.news).summary {
+            Some(summary) => corrected(ledger, &summary.ledger),
+            None => ledger,
+        }
+    }
+
     /// Things a person should know.
     pub fn remarks(&self) -> Vec<String> {
         lock(&self.news).remarks.clone()
     }
+}
+
+/// In the ring but never on the volume is not stored.
+fn corrected(engine: Ledger, disk: &Ledger) -> Ledger {
+    let given_up = |row: &Row| row.tally.lost[Cause::Disk as usize];
+    let losses: BTreeMap<u64, Row> = disk.rows().filter(|r| given_up(r) > 0).map(|r| (r.second, r)).collect();
+    if losses.is_empty() {
+        return engine;
+    }
+    let mut out = Ledger::new();
+    for mut row in engine.rows() {
+        if let Some(on_disk) = losses.get(&row.second) {
+            row.tally.stored = row.tally.stored.saturating_sub(given_up(on_disk));
+            row.tally.stored_bytes = on_disk.tally.stored_bytes;
+            row.tally.lost[Cause::Disk as usize] += given_up(on_disk);
+        }
+        out.add(row.second, &row.tally);
+    }
+    out
 }
 
 fn lock(news: &Mutex<News>) -> MutexGuard<'_, News> {
@@ -177,7 +215,10 @@ fn hear(news: &mut News, event: Event) {
 /// Refuses a store that cannot be written before anything is captured.
 fn check(dir: &Path) -> Result<(), EngineError> {
     let fail = |e: std::io::Error| {
-        EngineError::Store(format!("{}: cannot record there: {e}; name a folder on a writable volume with --store", dir.display()))
+        EngineError::Store(format!(
+            "{}: cannot record there: {e}; name a folder on a writable volume with --store",
+            dir.display()
+        ))
     };
     std::fs::create_dir_all(dir).map_err(fail)?;
     let probe = dir.join(format!(".netgrain-{}", std::process::id()));

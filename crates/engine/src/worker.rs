@@ -21,6 +21,9 @@ pub const BATCH: usize = 256;
 /// How long a poll sleeps when there are no packets. Short enough that stopping, ticking and newcomers are prompt.
 const WAIT: Duration = Duration::from_millis(20);
 
+/// How long is waited for a gate to release something, before the next look.
+const PAUSE: Duration = Duration::from_micros(200);
+
 /// How often losses are collected and the status renewed.
 const REPORT: Duration = Duration::from_millis(100);
 
@@ -55,6 +58,8 @@ pub struct Wires {
     pub gone: Sender<u16>,
     /// Brings a source that is open again.
     pub again: Receiver<capture::AnySource>,
+    /// Told that no more packets will come: only then may the recorder give up a volume that refuses.
+    pub recorder: Option<store::Handle>,
 }
 
 /// One engine thread, ready to run.
@@ -76,8 +81,8 @@ pub struct Worker<S> {
 }
 
 impl Worker<capture::AnySource> {
-    /// Calibrates its clock (20 ms) and is ready.
-    pub fn new(source: capture::AnySource, producer: Producer, settings: Settings, wires: Wires) -> Self {
+    /// From its parts; the clock is already calibrated.
+    pub fn new(source: capture::AnySource, producer: Producer, clock: Clock, settings: Settings, wires: Wires) -> Self {
         let hasher = FlowHasher::new(settings.hash_key);
         let info = source.info().clone();
         Self {
@@ -86,7 +91,7 @@ impl Worker<capture::AnySource> {
             settings,
             wires,
             hasher,
-            clock: Clock::start(),
+            clock,
             info,
             counted: Counts::default(),
             handed: 0,
@@ -112,9 +117,10 @@ impl Worker<capture::AnySource> {
         loop {
             if !draining && self.must_stop(started) {
                 self.source.stop();
+                closing(&self.wires, &mut self.producer);
                 draining = true;
             }
-            match self.turn() {
+            match self.turn(started) {
                 Ok(Polled::Frames(_) | Polled::Idle) => {}
                 Ok(Polled::End) => break,
                 Err(SourceError::Gone { name }) if !draining => {
@@ -134,13 +140,12 @@ impl Worker<capture::AnySource> {
     }
 
     fn must_stop(&self, started: Instant) -> bool {
-        self.wires.stop.load(Ordering::Relaxed)
-            || self.settings.duration.is_some_and(|d| started.elapsed() >= d)
+        time_is_up(&self.wires, &self.settings, started)
             || self.settings.packets.is_some_and(|n| self.producer.tally().stored >= n)
     }
 
     /// One batch.
-    fn turn(&mut self) -> Result<Polled, SourceError> {
+    fn turn(&mut self, started: Instant) -> Result<Polled, SourceError> {
         self.producer.service();
         self.clock.keep();
         let budget = match self.settings.packets {
@@ -158,6 +163,8 @@ impl Worker<capture::AnySource> {
             live: is_live(self.info.stamps),
             last: self.last,
             taken: 0,
+            time_is_up: &|| time_is_up(&self.wires, &self.settings, started),
+            wires: &self.wires,
         };
         let polled = self.source.poll(budget, wait, |frame| stage.take(frame));
         (self.last, self.handed) = (stage.last, self.handed + stage.taken);
@@ -224,6 +231,8 @@ impl Worker<capture::AnySource> {
         if let Err(e) = self.collect() {
             self.remark(e.to_string());
         }
+        self.source.remarks().into_iter().for_each(|r| self.remark(r));
+        closing(&self.wires, &mut self.producer);
         // The source's own count against what came out of it: the one check that the ledger cannot make of itself.
         if let Some(seen) = self.counted.seen {
             let lost: u64 = self.counted.lost.iter().sum::<u64>() - self.counted.lost[Cause::Nic as usize];
@@ -232,10 +241,16 @@ impl Worker<capture::AnySource> {
                 self.remark(format!("the source saw {seen} packets but {found} are accounted for; please report this"));
             }
         }
-        while !self.producer.finish(self.end_of_time()) {
-            // A gate holds everything; it must release a little before the end can be written.
+        // A gate that holds everything must release a little before the end can be written. How long it is waited for is a
+        // matter of this machine's time, whatever the packets' was.
+        loop {
+            let room = self.producer.has_room(0, self.end_of_time(), self.clock.now());
+            if (room || is_live(self.info.stamps)) && self.producer.finish(self.end_of_time()) {
+                break;
+            }
+            self.producer.service();
             self.show();
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(PAUSE);
         }
         self.show();
     }
@@ -268,6 +283,19 @@ const fn is_live(stamps: StampKind) -> bool {
     matches!(stamps, StampKind::Engine | StampKind::Kernel | StampKind::Hardware)
 }
 
+/// Whether somebody or the clock wants an end.
+fn time_is_up(wires: &Wires, settings: &Settings, started: Instant) -> bool {
+    wires.stop.load(Ordering::Relaxed) || settings.duration.is_some_and(|d| started.elapsed() >= d)
+}
+
+/// From now on, whoever holds the ring up is waited for only for a while.
+fn closing(wires: &Wires, producer: &mut Producer) {
+    producer.closing();
+    if let Some(recorder) = &wires.recorder {
+        recorder.stop();
+    }
+}
+
 /// What happens to each frame.
 struct Stage<'a> {
     producer: &'a mut Producer,
@@ -279,6 +307,8 @@ struct Stage<'a> {
     live: bool,
     last: Timestamp,
     taken: u64,
+    time_is_up: &'a dyn Fn() -> bool,
+    wires: &'a Wires,
 }
 
 impl Stage<'_> {
@@ -312,12 +342,20 @@ impl Stage<'_> {
         head[..split].copy_from_slice(&frame.bytes[..split]);
         head[split..split + 4].copy_from_slice(&four);
         head[split + 4..len].copy_from_slice(&frame.bytes[split..len - 4]);
-        self.look(frame, &head[..len], frame.wire_len + 4, ts, flags | flag::VLAN_RESTORED, Some(four));
+        self.look(frame, &head[..len], frame.wire_len.saturating_add(4), ts, flags | flag::VLAN_RESTORED, Some(four));
     }
 
     /// `head` is the frame's beginning as it will be stored, `wire_len` its length then.
     #[inline]
-    fn look(&mut self, frame: &Frame<'_>, head: &[u8], wire_len: u32, ts: Timestamp, mut flags: u8, vlan: Option<[u8; 4]>) {
+    fn look(
+        &mut self,
+        frame: &Frame<'_>,
+        head: &[u8],
+        wire_len: u32,
+        ts: Timestamp,
+        mut flags: u8,
+        vlan: Option<[u8; 4]>,
+    ) {
         let headers = Headers::of(head, wire_len, self.link_type);
         if let Some(filter) = self.filter
             && !filter.matches(head, wire_len, &headers)
@@ -340,6 +378,9 @@ impl Stage<'_> {
         if frame.outgoing {
             flags |= flag::OUTGOING;
         }
+        if !self.live && !self.producer.has_room(bytes.len() + tag, ts, self.clock.now()) {
+            self.wait_for_room(bytes.len() + tag, ts);
+        }
         // A full ring is the producer's to count; capture goes on.
         let stored = self
             .producer
@@ -350,8 +391,8 @@ impl Stage<'_> {
                 hash: self.hasher.hash(head, &headers),
                 mark: 0,
                 flags,
-                l3: headers.l3() as u8,
-                l4: headers.l4() as u8,
+                l3: headers.l3(),
+                l4: headers.l4(),
                 vlan,
             })
             .is_ok();
@@ -360,16 +401,25 @@ impl Stage<'_> {
         }
     }
 
+    /// A file waits for its gates, where a wire would not: nothing of it needs to be lost.
+    #[cold]
+    fn wait_for_room(&mut self, len: usize, ts: Timestamp) {
+        loop {
+            self.producer.publish();
+            self.producer.service();
+            if self.producer.has_room(len, ts, self.clock.now()) {
+                return;
+            }
+            if (self.time_is_up)() {
+                closing(self.wires, self.producer);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
     #[cold]
     fn note(&mut self, flags: u8) {
-        for (bit, note) in [
-            (flag::TRUNCATED, Note::Truncated),
-            (flag::MALFORMED, Note::Malformed),
-            (flag::SUPER_FRAME, Note::SuperFrame),
-            (flag::VLAN_RESTORED, Note::VlanRestored),
-            (flag::OUTGOING, Note::Outgoing),
-            (flag::CLAMPED, Note::Clamped),
-        ] {
+        for (bit, note) in flag::REMARKS {
             if flags & bit != 0 {
                 self.producer.note(note, 1);
             }

@@ -78,7 +78,8 @@ fn head<R: Read>(window: &mut Window<R>) -> Result<([u8; 4], usize), Error> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Recognises the format by its content and reads the headers, in pcapng up to the first interface.
+    /// Recognises the format by its content and reads the headers, in pcapng up to the first interface. Opening cannot
+    /// be resumed: until it is done, a source with nothing ready must wait instead of saying `WouldBlock`.
     ///
     /// # Errors
     /// [`Error::NotACapture`], or whatever is wrong with the headers.

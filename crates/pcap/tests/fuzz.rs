@@ -1,6 +1,6 @@
 //! Foreign bytes through every reader: nothing panics, memory stays bounded, reading ends.
 //!
-//! `NETGRAIN_FUZZ_ITERS=100` multiplies the work of a normal run; `NETGRAIN_FUZZ_SEED` repeats a failed one.
+//! `NETGRAIN_FUZZ_ITERS=100` multiplies the work of a normal run; `NETGRAIN_SEED` repeats a failed one.
 
 use base::{Prng, Timestamp};
 use netgrain_pcap::{ETHERNET, Error, Format, MAX_BLOCK, MAX_PACKET, Reader, classic, ng, raw};
@@ -56,12 +56,6 @@ fn rounds(normal: u64) -> u64 {
     normal * times
 }
 
-fn seed() -> u64 {
-    let seed = std::env::var("NETGRAIN_FUZZ_SEED").ok().and_then(|v| v.parse().ok()).unwrap_or(1);
-    println!("NETGRAIN_FUZZ_SEED={seed}");
-    seed
-}
-
 /// One small valid file of each kind.
 fn valid_files() -> Vec<(Format, Vec<u8>)> {
     let at = |i| Timestamp::from_secs_nanos(1_700_000_000, 0).after(Duration::from_millis(i));
@@ -102,7 +96,7 @@ fn valid_files() -> Vec<(Format, Vec<u8>)> {
 
 #[test]
 fn bytes_of_no_kind_do_no_harm() {
-    let seed = seed();
+    let seed = testkit::seed("bytes_of_no_kind_do_no_harm");
     for round in 0..rounds(4000) {
         let mut prng = Prng::new(seed ^ round << 20);
         let mut junk = vec![0; prng.below(600) as usize];
@@ -144,7 +138,7 @@ fn count(file: &[u8], format: Format) -> u64 {
 
 #[test]
 fn damaged_valid_files_do_no_harm() {
-    let seed = seed();
+    let seed = testkit::seed("damaged_valid_files_do_no_harm");
     let files = valid_files();
     let tempting =
         [0, 1, 3, 4, 11, 12, 0x7fff_ffff, 0x8000_0000, u32::MAX, MAX_PACKET, MAX_PACKET + 1, MAX_BLOCK, 65_535];

@@ -110,6 +110,19 @@ fn contradictions_are_named_with_block_and_byte() {
 }
 
 #[test]
+fn interfaces_without_end_are_refused_before_they_fill_the_memory() {
+    let by = ORDERS[0];
+    let mut file = by.section();
+    for _ in 0..70_000 {
+        file.extend(by.interface(1, 0, &[]));
+    }
+    let mut reader = Reader::open(&file[..]).unwrap();
+    let e = reader.next().unwrap_err();
+    assert!(matches!(e, Error::AbsurdLength { what: "number of interfaces", limit: 65_536, .. }), "{e}");
+    assert!(reader.memory() <= 3 * MAX_BLOCK as usize, "{}", reader.memory());
+}
+
+#[test]
 fn sections_of_either_order_follow_one_another_and_number_their_interfaces_anew() {
     let section = |by: By, link_type, name: &[u8]| {
         [by.section(), by.interface(link_type, 0, &[]), by.enhanced(0, 1_000_000, name, 60, &[])].concat()

@@ -10,7 +10,7 @@
 //! whatever the reason, so a process that dies is out at once.
 
 use crate::desc::DESC_BYTES;
-use crate::hub::{Hub, JoinError, Mode, Place};
+use crate::hub::{Hub, JoinError, Mode, Place, SLOTS};
 use crate::layout::{ControlPage, CursorPage, MAGIC, NAME, PAGE, Shape, VERSION};
 use crate::listener::{Listener, Stay};
 use crate::memory::RingMemory;
@@ -30,6 +30,8 @@ const WELCOME: usize = 128;
 const RING: usize = 40;
 const RINGS_MAX: u64 = 256;
 
+/// Most connections at a time, welcome or not: strangers must not use up the engine's file descriptors.
+const GUESTS_MAX: usize = 4 * SLOTS;
 /// How long a peer may take to say hello.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the server looks whether it should end.
@@ -150,10 +152,21 @@ impl Guests {
         for index in gone.into_iter().rev() {
             self.dismiss(index);
         }
-        if ready.contains(&0)
-            && let Ok(connection) = socket.accept()
-            && connection.set_timeout(GREETING_TIMEOUT).is_ok()
-        {
+        if ready.contains(&0) {
+            self.let_in(socket);
+        }
+    }
+
+    fn let_in(&mut self, socket: &sys::unix::Listener) {
+        let Ok(connection) = socket.accept() else {
+            // Out of descriptors, most likely: the newcomer stays in line, and asking again at once would only burn a core.
+            std::thread::sleep(LOOK);
+            return;
+        };
+        if self.connections.len() >= GUESTS_MAX {
+            // If even this word does not reach it, the closed connection does.
+            let _ = connection.send(&welcome(0, "too many connections to this engine; try again in a moment"), &[]);
+        } else if connection.set_timeout(GREETING_TIMEOUT).is_ok() {
             self.connections.push(Guest { connection, since: Instant::now(), slots: None });
         }
     }

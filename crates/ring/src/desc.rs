@@ -27,6 +27,16 @@ pub mod flag {
     pub const OUTGOING: u8 = 1 << 5;
     /// The stamp was raised to that of the packet before.
     pub const CLAMPED: u8 = 1 << 6;
+
+    /// The bits that are counted as remarks, and as which.
+    pub const REMARKS: [(u8, base::Note); 6] = [
+        (TRUNCATED, base::Note::Truncated),
+        (MALFORMED, base::Note::Malformed),
+        (SUPER_FRAME, base::Note::SuperFrame),
+        (VLAN_RESTORED, base::Note::VlanRestored),
+        (OUTGOING, base::Note::Outgoing),
+        (CLAMPED, base::Note::Clamped),
+    ];
 }
 
 /// Bytes of one descriptor.
@@ -153,7 +163,8 @@ impl Desc {
     /// Stream position after the packet's last byte.
     #[inline]
     pub const fn end(&self) -> u64 {
-        self.pos + (RECORD_HEADER as u64) + self.caplen as u64
+        // Wrapping, as a listener must survive whatever an engine writes.
+        self.pos.wrapping_add(RECORD_HEADER as u64 + self.caplen as u64)
     }
 
     /// As four words, for atomic copies into and out of shared memory.

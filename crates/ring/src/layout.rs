@@ -14,7 +14,9 @@
 //! ```
 
 use crate::atomic::AtomicU64;
-use crate::protocol::Positions;
+use crate::desc::{BLOCK, DESC_BYTES};
+use crate::hub::Place;
+use crate::protocol::{Positions, Released};
 use base::Tally;
 use std::sync::atomic::Ordering;
 use sys::memory::SharedMemory;
@@ -27,6 +29,8 @@ pub const VERSION: u64 = 1;
 pub const PAGE: usize = 4096;
 /// Bytes for a name.
 pub const NAME: usize = 64;
+/// Most bytes of a memory that a listener maps.
+const BYTES_MAX: u64 = 1 << 40;
 
 mod at {
     pub const MAGIC: usize = 0;
@@ -123,8 +127,14 @@ impl ControlPage {
             queue: page.get(at::QUEUE) as u16,
             name: String::from_utf8_lossy(&name).into_owned(),
         };
-        let sound = |n: u64| n.is_power_of_two() && (4096..=1 << 40).contains(&n);
-        if sound(shape.bytes) && sound(shape.descs) { Ok((page, shape)) } else { Err("a ring of impossible size") }
+        // The largest packet must fit, and neither memory may be more than anybody has.
+        let sound = |n: u64, least: u64| n.is_power_of_two() && (least..=BYTES_MAX).contains(&n);
+        let descs = shape.descs.checked_mul(DESC_BYTES as u64);
+        if sound(shape.bytes, BLOCK) && descs.is_some_and(|n| sound(n, PAGE as u64)) {
+            Ok((page, shape))
+        } else {
+            Err("a ring of impossible size")
+        }
     }
 
     #[cfg(not(loom))]
@@ -217,10 +227,11 @@ impl ControlPage {
 pub struct CursorPage(SharedMemory);
 
 impl CursorPage {
-    /// A new page at this place.
+    /// A new page at this place. Its listener may write anything into it, but not take it away from under the writer.
     pub fn create(desc: u64, pos: u64) -> std::io::Result<Self> {
         let page = Self(SharedMemory::create("netgrain-cursor", PAGE, false)?);
-        page.release(desc, pos);
+        page.positions().set(Place { desc, pos });
+        page.0.seal_size()?;
         Ok(page)
     }
 
@@ -239,16 +250,20 @@ impl CursorPage {
         unreachable!("loom explores the protocol on words of its own")
     }
 
+    /// How far the listener is done, as writer and listener tell each other.
+    pub fn positions(&self) -> Released<'_> {
+        Released { desc: self.word(at::RELEASED_DESC), pos: self.word(at::RELEASED_POS) }
+    }
+
     /// What the listener says it has released: (descriptor index, stream position). Anything at all may stand here.
     pub fn released(&self) -> (u64, u64) {
-        let pos = self.word(at::RELEASED_POS).load(Ordering::Acquire);
-        (self.word(at::RELEASED_DESC).load(Ordering::Acquire), pos)
+        let Place { desc, pos } = self.positions().get();
+        (desc, pos)
     }
 
     /// Listener: everything below may be overwritten.
     pub fn release(&self, desc: u64, pos: u64) {
-        self.word(at::RELEASED_DESC).store(desc, Ordering::Release);
-        self.word(at::RELEASED_POS).store(pos, Ordering::Release);
+        self.positions().set(Place { desc, pos });
     }
 
     /// Packets that the listener says it has seen and missed; for display only.

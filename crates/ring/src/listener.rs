@@ -2,12 +2,16 @@
 //!
 //! A lossy listener that was lapped jumps forward and knows exactly how many packets it missed, because head and control
 //! count are published together: packets = descriptors - controls. A gate is not lapped unless the writer has expired it.
+//!
+//! The engine is not trusted with this process either: whatever it writes, and wherever it dies, a listener neither
+//! panics nor hangs nor reads outside of its mappings. Hence the saturating sums and the loops bounded by the capacity.
 
 use crate::desc::{Desc, FILE_HEADER, RECORD_HEADER};
 use crate::hub::{Hub, JoinError, ListenerState, Mode, Place};
 use crate::layout::{CursorPage, Shape};
 use crate::memory::RingMemory;
 use crate::protocol;
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// How many packets went which way, for one listener.
@@ -33,6 +37,8 @@ pub struct Listener {
     next: u64,
     start: u64,
     start_controls: u64,
+    /// Head and control count as they were last seen to belong together.
+    settled: Cell<(u64, u64)>,
     /// Descriptors given out so far, and how many of them were controls.
     seen_descs: u64,
     seen_controls: u64,
@@ -73,7 +79,9 @@ impl Listener {
         place: Option<Place>,
         stay: Stay,
     ) -> Self {
-        let (head, controls) = settled(&memory);
+        // Only a writer that died in mid-publication leaves them apart, and then nothing will be published to count.
+        let positions = memory.control.positions();
+        let (head, controls) = settled(&memory).unwrap_or_else(|| (positions.head(), positions.controls()));
         let mut listener = Self {
             memory,
             cursor,
@@ -82,6 +90,7 @@ impl Listener {
             next: head,
             start: head,
             start_controls: controls,
+            settled: Cell::new((head, controls)),
             seen_descs: 0,
             seen_controls: 0,
             end: 0,
@@ -89,11 +98,12 @@ impl Listener {
         };
         // A gate begins where the writer put it, which may be before the head by now; what lies between was published
         // after it joined, and the controls among it are found by reading.
-        if let Some(place) = place.filter(|p| p.desc <= head) {
+        let capacity = listener.memory.desc_capacity();
+        if let Some(place) = place.filter(|p| p.desc <= head && head - p.desc <= capacity) {
             listener.next = place.desc;
             listener.start = place.desc;
             let between = (place.desc..head).filter(|i| !protocol::load(listener.memory.slot(*i)).is_packet());
-            listener.start_controls = controls - between.count() as u64;
+            listener.start_controls = controls.saturating_sub(between.count() as u64);
             listener.end = place.pos;
         }
         listener
@@ -116,7 +126,9 @@ impl Listener {
         self.cursor.release(self.next, self.end);
         let positions = self.memory.control.positions();
         let head = positions.head();
-        let to = head.min(self.next.saturating_add(most as u64));
+        // More than the whole ring means lapped, and more than that is not copied to find out.
+        let most = (most as u64).min(self.memory.desc_capacity());
+        let to = head.min(self.next.saturating_add(most)).max(self.next);
         // PERF: copied word by word but kept as they lie, controls counted on the way: see the commit for the figures.
         let controls = self.memory.copy_descs(self.next, to, out);
         let oldest = positions.oldest_desc(self.memory.desc_capacity());
@@ -124,7 +136,7 @@ impl Listener {
             // Lapped: the copies below `oldest` are worthless. Leave the writer some way to go before it is here again.
             out.clear();
             let head = positions.head();
-            self.next = (oldest + self.memory.desc_capacity() / 4).min(head).max(self.next);
+            self.next = oldest.saturating_add(self.memory.desc_capacity() / 4).min(head).max(self.next);
             return;
         }
         self.next = to;
@@ -144,7 +156,12 @@ impl Listener {
     /// Copies a packet's bytes; `None` when they were overwritten meanwhile. Lengths are checked against the ring before
     /// anything is read, whatever the descriptor says.
     pub fn packet<'b>(&self, desc: &Desc, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
-        self.copy(desc.pos + RECORD_HEADER as u64, usize::from(desc.caplen), buffer)
+        self.copy(desc.pos.wrapping_add(RECORD_HEADER as u64), usize::from(desc.caplen), buffer)
+    }
+
+    /// As [`Listener::packet`], but at most the first `most` bytes: whoever only wants headers touches no more than those.
+    pub fn first_bytes<'b>(&self, desc: &Desc, most: usize, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
+        self.copy(desc.pos.wrapping_add(RECORD_HEADER as u64), usize::from(desc.caplen).min(most), buffer)
     }
 
     /// Copies a packet's nanosecond-pcap record, header included, as it goes to disk.
@@ -159,15 +176,17 @@ impl Listener {
         (oldest <= pos).then_some(buffer.as_slice())
     }
 
-    /// What it has heard so far. Exact at the moment of the call, unless the writer publishes faster than two loads.
+    /// What it has heard so far, exact as of the latest publication that was complete.
     pub fn heard(&self) -> Heard {
-        let (head, controls) = settled(&self.memory);
-        let published = (head - self.start) - (controls - self.start_controls);
+        let (head, controls) = settled(&self.memory).unwrap_or(self.settled.get());
+        self.settled.set((head, controls));
+        let published = head.saturating_sub(self.start).saturating_sub(controls.saturating_sub(self.start_controls));
         let seen = self.seen_descs - self.seen_controls;
         // What lies between `next` and the head waits; controls among it are counted by looking.
         let oldest = self.memory.control.positions().oldest_desc(self.memory.desc_capacity());
         let from = self.next.max(oldest);
-        let waiting = (from..head).filter(|i| protocol::load(self.memory.slot(*i)).is_packet()).count() as u64;
+        let to = head.min(from.saturating_add(self.memory.desc_capacity()));
+        let waiting = (from..to).filter(|i| protocol::load(self.memory.slot(*i)).is_packet()).count() as u64;
         Heard { published, seen, missed: published.saturating_sub(seen + waiting), waiting }
     }
 
@@ -205,18 +224,22 @@ impl Listener {
 
     /// The pcap file header of the stream.
     pub fn file_header(&self) -> [u8; FILE_HEADER] {
-        crate::producer::file_header(self.shape.snaplen, self.shape.link_type)
+        crate::config::file_header(self.shape.snaplen, self.shape.link_type)
     }
 }
 
-/// Head and control count that belong together; the writer publishes them microseconds apart at the least.
-fn settled(memory: &RingMemory) -> (u64, u64) {
-    loop {
-        if let Some(pair) = memory.control.positions().head_and_controls() {
-            return pair;
+/// Head and control count that belong together. The writer publishes them nanoseconds apart, so looking again helps,
+/// and if it was interrupted just there, letting it run does; `None` when it must have died there.
+fn settled(memory: &RingMemory) -> Option<(u64, u64)> {
+    const LOOKS: u32 = 1000;
+    const PATIENCE: u32 = 100;
+    const NAP: std::time::Duration = std::time::Duration::from_millis(1);
+    (0..LOOKS + PATIENCE).find_map(|i| {
+        if i >= LOOKS {
+            std::thread::sleep(NAP);
         }
-        std::hint::spin_loop();
-    }
+        memory.control.positions().head_and_controls()
+    })
 }
 
 impl Drop for Listener {

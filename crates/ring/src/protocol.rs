@@ -7,9 +7,13 @@
 //! first and looks at the claim afterwards, behind a fence of its own: if what it copied could have been touched by then,
 //! the copy is thrown away. (A sequence lock whose sequence is the position; Boehm, MSPC 2012.) The copies themselves are
 //! relaxed atomic words, so that the race they may lose is a defined one.
+//!
+//! *Release*: a gate stores how far it is done with release order after its last read; the writer that loads it with
+//! acquire order may overwrite what lies below. A gate is a stranger's process: the writer believes only what can be true.
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::desc::Desc;
+use crate::hub::Place;
 
 /// The words through which writer and readers meet. All only grow.
 pub struct Positions<'a> {
@@ -48,6 +52,11 @@ impl Positions<'_> {
         self.head.load(Ordering::Acquire)
     }
 
+    /// Reader: how many controls were published, which may belong to a head a little further on.
+    pub fn controls(&self) -> u64 {
+        self.controls_after.load(Ordering::Acquire)
+    }
+
     /// Reader: head and control count that belong together; `None` when a publication came between the loads.
     ///
     /// If both counts are equal, every head stored between them was published with that count: a later one would have
@@ -71,6 +80,39 @@ impl Positions<'_> {
     pub fn oldest_pos(&self, capacity: u64) -> u64 {
         fence(Ordering::Acquire);
         self.claimed_pos.load(Ordering::Relaxed).saturating_sub(capacity)
+    }
+}
+
+/// The words by which a gate lets the writer go on; anything at all may stand there.
+pub struct Released<'a> {
+    /// Descriptors below this are done with.
+    pub desc: &'a AtomicU64,
+    /// Stream positions below this are done with.
+    pub pos: &'a AtomicU64,
+}
+
+impl Released<'_> {
+    /// Gate: everything below may be overwritten.
+    pub fn set(&self, to: Place) {
+        self.desc.store(to.desc, Ordering::Release);
+        self.pos.store(to.pos, Ordering::Release);
+    }
+
+    /// What the gate says. The two need not come from one [`Released::set`]: each holds for its own memory.
+    pub fn get(&self) -> Place {
+        let pos = self.pos.load(Ordering::Acquire);
+        Place { desc: self.desc.load(Ordering::Acquire), pos }
+    }
+
+    /// Writer: what the gate says if it can be true, that is neither before `known` nor beyond `written`; else `known`.
+    pub fn credible(&self, known: Place, written: Place) -> Place {
+        let said = self.get();
+        let within = |from: u64, said: u64, to: u64| from <= said && said <= to;
+        if within(known.desc, said.desc, written.desc) && within(known.pos, said.pos, written.pos) {
+            said
+        } else {
+            known
+        }
     }
 }
 

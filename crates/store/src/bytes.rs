@@ -35,8 +35,8 @@ enum Kind {
         pos: u64,
         len: usize,
     },
-    /// The page from this byte on.
-    Page(Arc<Page>, usize),
+    /// Pages of its own: these, from the first number up to the second.
+    Own(Arc<Vec<Page>>, usize, usize),
 }
 
 impl Slice {
@@ -48,16 +48,29 @@ impl Slice {
     /// A page of its own that begins with `content` (at most a page) and ends in zeros, so that nothing stale that lies
     /// behind the content in memory reaches the disk.
     pub fn padded(content: &[u8]) -> Self {
-        let mut page = Page([0; PAGE as usize]);
-        page.0[..content.len()].copy_from_slice(content);
-        Self(Kind::Page(Arc::new(page), 0))
+        let Self(kind) = Self::copied(content);
+        match kind {
+            Kind::Own(pages, from, _) => Self(Kind::Own(pages, from, PAGE as usize)),
+            stream @ Kind::Stream { .. } => Self(stream),
+        }
+    }
+
+    /// A copy in pages of its own.
+    pub fn copied(content: &[u8]) -> Self {
+        let page = |part: &[u8]| {
+            let mut page = Page([0; PAGE as usize]);
+            page.0[..part.len()].copy_from_slice(part);
+            page
+        };
+        let pages = content.chunks(PAGE as usize).map(page).collect();
+        Self(Kind::Own(Arc::new(pages), 0, content.len()))
     }
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         match &self.0 {
             Kind::Stream { memory, pos, len } => memory.at(*pos, *len),
-            Kind::Page(page, from) => &page.0[*from..],
+            Kind::Own(pages, from, to) => &flat(pages)[*from..*to],
         }
     }
 
@@ -65,7 +78,7 @@ impl Slice {
     pub fn len(&self) -> usize {
         match &self.0 {
             Kind::Stream { len, .. } => *len,
-            Kind::Page(_, from) => PAGE as usize - from,
+            Kind::Own(_, from, to) => to - from,
         }
     }
 
@@ -74,30 +87,35 @@ impl Slice {
         self.len() == 0
     }
 
-    /// The first `len` bytes of a stretch of the stream; a page is always whole.
+    /// The first `len` bytes, at most all.
     #[must_use]
     pub fn until(&self, len: usize) -> Self {
-        Self(match &self.0 {
-            Kind::Stream { memory, pos, len: all } => {
-                Kind::Stream { memory: Arc::clone(memory), pos: *pos, len: len.min(*all) }
-            }
-            Kind::Page(page, from) => Kind::Page(Arc::clone(page), *from),
-        })
+        let mut out = self.clone();
+        match &mut out.0 {
+            Kind::Stream { len: all, .. } => *all = len.min(*all),
+            Kind::Own(_, from, to) => *to = (*to).min(*from + len),
+        }
+        out
     }
 
     /// The bytes from `from` on.
     #[must_use]
     pub fn after(&self, from: usize) -> Self {
-        Self(match &self.0 {
-            Kind::Stream { memory, pos, len } => {
-                Kind::Stream { memory: Arc::clone(memory), pos: pos + from as u64, len: len - from }
-            }
-            Kind::Page(page, at) => Kind::Page(Arc::clone(page), at + from),
-        })
+        let mut out = self.clone();
+        match &mut out.0 {
+            Kind::Stream { pos, len, .. } => (*pos, *len) = (*pos + from as u64, *len - from),
+            Kind::Own(_, begin, _) => *begin += from,
+        }
+        out
     }
 }
 
-// SAFETY: the page and the shared memory are behind an Arc and do not move with the slice; the module's invariant says
+fn flat(pages: &[Page]) -> &[u8] {
+    // SAFETY: a page is an array of bytes whose size is its alignment, so a slice of pages is one of bytes.
+    unsafe { std::slice::from_raw_parts(pages.as_ptr().cast(), size_of_val(pages)) }
+}
+
+// SAFETY: the pages and the shared memory are behind an Arc and do not move with the slice; the module's invariant says
 // that the bytes do not change while it lives.
 unsafe impl Stable for Slice {
     fn bytes(&self) -> &[u8] {

@@ -6,8 +6,11 @@
 
 mod block;
 mod job;
+mod raw;
+mod seconds;
 
 pub use job::{Cut, Job, Part, Release};
+pub use raw::RawCutter;
 
 use crate::bytes::Bytes;
 use base::{Tally, Timestamp};
@@ -143,7 +146,7 @@ impl Cutter {
         self.close(self.next, jobs);
         self.segment = Some(pos);
         self.next = pos + FILE_HEADER as u64;
-        self.block.begin(pos, 0, FILE_HEADER as u64);
+        self.block.begin_segment(pos);
         self.last = ts;
         jobs.push(Job::Open { pos, start: ts, release: Release { pos, descriptors: self.seen } });
         Ok(())
@@ -157,8 +160,11 @@ impl Cutter {
 
     /// Sends ahead what the block has so far.
     fn flush(&mut self, jobs: &mut Vec<Job>) {
-        if self.segment.is_some() && self.block.has_news(self.next) {
-            jobs.push(Job::Write(self.block.so_far(self.next, &self.memory, self.seen)));
+        if self.segment.is_none() {
+            return;
+        }
+        if self.block.has_news(self.next) {
+            jobs.push(Job::Write(self.block.so_far(self.next, false, &self.memory, self.seen)));
         } else {
             jobs.push(Job::Release(Release { pos: self.block.sent(), descriptors: self.seen }));
         }
@@ -168,7 +174,7 @@ impl Cutter {
         let Some(first) = self.segment.take() else { return };
         self.last = self.last.max(self.block.last());
         if self.block.has_anything(end) {
-            jobs.push(Job::Write(self.block.rest(end, &self.memory, self.seen)));
+            jobs.push(Job::Write(self.block.so_far(end, true, &self.memory, self.seen)));
         }
         jobs.push(Job::Close {
             len: end - first,

@@ -65,7 +65,10 @@ struct Held(Arc<RingMemory>);
 
 impl Bytes for Held {
     fn at(&self, pos: u64, len: usize) -> &[u8] {
-        assert!(len as u64 <= BLOCK + u64::from(u16::MAX) + 64, "no piece of the stream is longer than a block and a record");
+        assert!(
+            len as u64 <= BLOCK + u64::from(u16::MAX) + 64,
+            "no piece of the stream is longer than a block and a record"
+        );
         // SAFETY: the recorder asks only for what its gate was given and has not released (see `Feed::release`).
         unsafe { self.0.held_bytes(pos, len) }
     }

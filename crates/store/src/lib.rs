@@ -20,4 +20,4 @@ pub use device::{Device, DiskDevice, MemoryDevice};
 pub use feed::{Feed, Wait};
 pub use gate::GateFeed;
 pub use recorder::{Handle, Recorder, Summary};
-pub use writer::{Config, Event, Writer};
+pub use writer::{Config, Event, Format, Writer};

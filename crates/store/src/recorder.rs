@@ -1,14 +1,16 @@
 //! The recorder that the engine owns: a feed on one side, a device on the other, two threads between.
 
-use crate::cutter::{BrokenStream, Cutter, Job, Release};
+use crate::bytes::Bytes;
+use crate::cutter::{BrokenStream, Cutter, Job, RawCutter, Release};
 use crate::device::Device;
 use crate::feed::{Feed, Wait};
-use crate::writer::{Config, Event, Totals, Writer};
+use crate::writer::{Config, Event, Format, Totals, Writer};
 use base::Ledger;
+use ring::Desc;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long the index thread waits for packets before it looks at what the writing thread has finished.
@@ -30,6 +32,7 @@ pub struct Handle(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,
+    device: OnceLock<String>,
     refusing: AtomicBool,
     bytes: AtomicU64,
     published: AtomicU64,
@@ -46,6 +49,11 @@ impl Handle {
     /// Whether the volume refuses at this moment.
     pub fn is_refused(&self) -> bool {
         self.0.refusing.load(Relaxed)
+    }
+
+    /// How the device writes; empty before the first block is written.
+    pub fn device(&self) -> String {
+        self.0.device.get().cloned().unwrap_or_default()
     }
 
     /// Bytes of packet files written so far.
@@ -112,13 +120,10 @@ impl<D: Device> Recorder<D> {
         let Self { mut device, config, handle } = self;
         let depth = config.depth;
         let memory = feed.memory();
-        let described = device.describe();
         if let Some(remark) = device.adopt(&memory) {
             tell(Event::Remark(remark));
         }
-        if described.starts_with("plain") {
-            tell(Event::Remark(described));
-        }
+        let machine = Machine::new(config.format, memory);
         let (jobs, to_do) = sync_channel(depth);
         let (done, released) = channel();
         let writer = Writer::new(device, config);
@@ -126,7 +131,7 @@ impl<D: Device> Recorder<D> {
         let (broken, totals) = std::thread::scope(|scope| -> io::Result<_> {
             let thread = std::thread::Builder::new().name("netgrain-write".into());
             let writing = thread.spawn_scoped(scope, move || write(writer, &to_do, &done, shared, tell))?;
-            let broken = cut(feed, Cutter::new(memory), &jobs, &released, shared);
+            let broken = cut(feed, machine, &jobs, &released, shared);
             drop(jobs);
             let totals = writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             while let Ok(r) = released.try_recv() {
@@ -140,10 +145,39 @@ impl<D: Device> Recorder<D> {
     }
 }
 
+/// The index machine for the format that is written.
+enum Machine {
+    Pcap(Box<Cutter>),
+    Raw(Box<RawCutter>),
+}
+
+impl Machine {
+    fn new(format: Format, memory: Arc<dyn Bytes>) -> Self {
+        match format {
+            Format::Pcap => Self::Pcap(Box::new(Cutter::new(memory))),
+            Format::Raw { file_bytes } => Self::Raw(Box::new(RawCutter::new(memory, file_bytes))),
+        }
+    }
+
+    fn walk(&mut self, descriptors: &[Desc], jobs: &mut Vec<Job>) -> Result<bool, BrokenStream> {
+        match self {
+            Self::Pcap(cutter) => cutter.walk(descriptors, jobs),
+            Self::Raw(cutter) => cutter.walk(descriptors, jobs),
+        }
+    }
+
+    fn finish(&mut self, jobs: &mut Vec<Job>) {
+        match self {
+            Self::Pcap(cutter) => cutter.finish(jobs),
+            Self::Raw(cutter) => cutter.finish(jobs),
+        }
+    }
+}
+
 /// The index thread.
 fn cut<F: Feed>(
     feed: &mut F,
-    mut cutter: Cutter,
+    mut cutter: Machine,
     jobs: &SyncSender<Job>,
     released: &Receiver<Release>,
     shared: &Shared,
@@ -152,6 +186,8 @@ fn cut<F: Feed>(
     let mut outstanding = false;
     let mut ended = false;
     let mut broken = None;
+    // The thread is the caller's, and may have worked before.
+    let before = processor_time();
     while !ended {
         let waited = feed.wait(if outstanding { BUSY_WAIT } else { FEED_WAIT });
         let descriptors = feed.descriptors();
@@ -175,7 +211,7 @@ fn cut<F: Feed>(
             feed.release(r.pos, r.descriptors);
             outstanding = false;
         }
-        keep_time(&shared.index_nanos);
+        shared.index_nanos.store(processor_time().saturating_sub(before), Relaxed);
     }
     broken
 }
@@ -207,6 +243,13 @@ fn write<D: Device>(
         let waiting = writer.is_waiting() && !fresh;
         writer.step(began.elapsed(), if waiting { DEVICE_WAIT } else { Duration::ZERO });
         writer.take_events().into_iter().for_each(&mut tell);
+        if shared.device.get().is_none() && writer.totals().bytes > 0 {
+            // Only now is it known how the file system takes writes.
+            let device = shared.device.get_or_init(|| writer.describe());
+            if !writer.is_best() {
+                tell(Event::Remark(format!("recording by {device}")));
+            }
+        }
         if writer.released() != told {
             told = writer.released();
             // The index thread may have ended already; it reads what is left afterwards.
@@ -215,7 +258,7 @@ fn write<D: Device>(
         shared.refusing.store(writer.retry_at().is_some(), Relaxed);
         shared.bytes.store(writer.totals().bytes, Relaxed);
         shared.published.store(writer.totals().published, Relaxed);
-        keep_time(&shared.write_nanos);
+        shared.write_nanos.store(processor_time(), Relaxed);
         rest(&mut writer, to_do, began, fresh);
     }
     writer.totals().clone()
@@ -237,8 +280,7 @@ fn rest<D: Device>(writer: &mut Writer<D>, to_do: &Receiver<Job>, began: Instant
     }
 }
 
-fn keep_time(nanos: &AtomicU64) {
-    if let Ok(t) = sys::thread_time::thread_time() {
-        nanos.store(t.as_nanos() as u64, Relaxed);
-    }
+/// Of this thread, in nanoseconds.
+fn processor_time() -> u64 {
+    sys::thread_time::thread_time().map_or(0, |t| t.as_nanos() as u64)
 }

@@ -46,14 +46,36 @@ pub struct Config {
     pub depth: usize,
     /// Once told to stop: how long a volume that refuses is tried.
     pub grace: Duration,
-    /// How the names of packet files end.
-    pub suffix: &'static str,
+    /// What the packet files are.
+    pub format: Format,
+}
+
+/// What the packet files are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Nanosecond pcap, as it lies in the ring.
+    Pcap,
+    /// HPCAP's RAW, in files of this many bytes.
+    Raw {
+        /// Bytes of a full file.
+        file_bytes: u64,
+    },
+}
+
+impl Format {
+    /// How the names of its files end.
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Self::Pcap => "pcap",
+            Self::Raw { .. } => "raw",
+        }
+    }
 }
 
 impl Config {
     /// The usual: 8 writes, 10 s of grace, pcap.
     pub fn new(store: PathBuf, header: Header) -> Self {
-        Self { store, header, queues: 1, allocate: 0, depth: 8, grace: Duration::from_secs(10), suffix: "pcap" }
+        Self { store, header, queues: 1, allocate: 0, depth: 8, grace: Duration::from_secs(10), format: Format::Pcap }
     }
 }
 
@@ -98,6 +120,8 @@ pub struct Writer<D> {
     given_up: bool,
     /// Parts that will never be written, by second.
     lost: Vec<Row>,
+    /// Packets in those.
+    unwritten: u64,
 }
 
 impl<D: Device> Writer<D> {
@@ -121,7 +145,18 @@ impl<D: Device> Writer<D> {
             stopping: None,
             given_up: false,
             lost: Vec::new(),
+            unwritten: 0,
         }
+    }
+
+    /// One line for people: how the device writes.
+    pub fn describe(&self) -> String {
+        self.device.describe()
+    }
+
+    /// Whether the device writes in the best way that there is.
+    pub fn is_best(&self) -> bool {
+        self.device.is_best()
     }
 
     /// Whether another job may be given now.
@@ -333,7 +368,7 @@ impl<D: Device> Writer<D> {
         self.device.create_folder(&root)?;
         let path = root.join(names::hidden(
             &format!("next-q{}-{}", self.config.header.queue, self.next_number),
-            self.config.suffix,
+            self.config.format.suffix(),
         ));
         self.next_number += 1;
         let file = self.device.create(&path, Content::Packets)?;
@@ -362,11 +397,15 @@ impl<D: Device> Writer<D> {
                 return false;
             }
         }
-        let Next::Ready { file, path } = &self.next else { return false };
+        let Next::Ready { file, path } = &self.next else {
+            // Whether a trouble is over is seen only once the file has its place.
+            self.blocked = true;
+            return false;
+        };
         let header = Header { first_pos: pos, start, ..self.config.header.clone() };
         let queue = (self.config.queues > 1).then_some(header.queue);
         let folder = names::hour_folder(&root, start);
-        match OpenFile::place(&mut self.device, (*file, path), &folder, &header, queue, self.config.suffix) {
+        match OpenFile::place(&mut self.device, (*file, path), &folder, &header, queue, self.config.format.suffix()) {
             Ok(open) => {
                 self.files.push(open);
                 self.next = Next::None;

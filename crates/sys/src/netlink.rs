@@ -18,7 +18,9 @@ const BUFFER_BYTES: usize = 64 * 1024;
 const DUMP_ATTEMPTS: usize = 8;
 /// Attributes of `if_link.h` and friends that libc does not name, or names only for some targets.
 mod attr {
+    pub const LINK_PROMISCUITY: u16 = 30;
     pub const LINK_NAMESPACE: u16 = 37;
+    pub const LINK_ALTERNATIVE_NAME: u16 = 53;
     pub const LINK_XDP: u16 = 43;
     pub const LINK_PARENT_DEVICE: u16 = 56;
     pub const XDP_ATTACHED: u16 = 2;
@@ -73,6 +75,8 @@ pub struct Link {
     pub master: Option<u32>,
     /// The port of this namespace that it sits on (a VLAN's card); for one end of a veth pair, the other end.
     pub lower: Option<u32>,
+    /// How many listeners want the port to take frames for other hosts too.
+    pub promiscuity: u32,
     /// Whether an XDP program is attached, ours or another's.
     pub has_xdp: bool,
     /// RFC 2863 state: 6 is up, 2 is down, 0 is unknown.
@@ -129,6 +133,13 @@ pub struct Address {
     pub prefix: u8,
 }
 
+/// linux/pkt_sched.h: the place of a port's outermost queue.
+const TC_H_ROOT: u32 = 0xffff_ffff;
+/// linux/rtnetlink.h.
+const TCA_KIND: u16 = 1;
+/// linux/rtnetlink.h; for `pfifo` the options are one number, the limit.
+const TCA_OPTIONS: u16 = 2;
+
 /// A unicast route of the main table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
@@ -180,12 +191,25 @@ impl Netlink {
         self.change(message)
     }
 
+    /// Gives a port a plain queue of this many packets (`pfifo`), which makes some drivers hold senders back where they
+    /// would drop without one.
+    ///
+    /// # Errors
+    /// `ENODEV`, `EPERM` without `CAP_NET_ADMIN`, `ENOENT` where the kernel has no such queue.
+    pub fn add_fifo(&mut self, link: u32, packets: u32) -> io::Result<()> {
+        let mut header = [0; 20];
+        header[4..8].copy_from_slice(&link.to_ne_bytes());
+        header[12..16].copy_from_slice(&TC_H_ROOT.to_ne_bytes());
+        let message = Message::new(libc::RTM_NEWQDISC, create_flags(), &header);
+        self.change(message.text(TCA_KIND, "pfifo").number(TCA_OPTIONS, packets))
+    }
+
     /// Removes a port (of a veth pair, both ends).
     ///
     /// # Errors
     /// `ENODEV` when there is none, `EOPNOTSUPP` for a card, `EPERM` without `CAP_NET_ADMIN`.
     pub fn delete_link(&mut self, link: u32) -> io::Result<()> {
-        self.change(Message::new(libc::RTM_DELLINK, change_flags(), &link_header(link, 0, 0)))
+        self.change(Message::new(libc::RTM_DELLINK, asked(), &link_header(link, 0, 0)))
     }
 
     /// Switches a port on or off.
@@ -206,7 +230,7 @@ impl Netlink {
 
     fn set_flag(&mut self, link: u32, flag: u32, on: bool) -> io::Result<()> {
         let value = if on { flag } else { 0 };
-        self.change(Message::new(libc::RTM_NEWLINK, change_flags(), &link_header(link, value, flag)))
+        self.change(Message::new(libc::RTM_NEWLINK, asked(), &link_header(link, value, flag)))
     }
 
     /// Gives a port another name.
@@ -261,15 +285,14 @@ impl Netlink {
         )
     }
 
-    /// The port called `name`.
+    /// The port called `name`, which may be one of its alternative names.
     ///
     /// # Errors
     /// `ENODEV` when there is none.
     pub fn link(&mut self, name: &str) -> io::Result<Link> {
-        self.get_link(
-            Message::new(libc::RTM_GETLINK, libc::NLM_F_REQUEST as u16 | libc::NLM_F_ACK as u16, &link_header(0, 0, 0))
-                .text(libc::IFLA_IFNAME, name),
-        )
+        // Only alternative names may be longer than 15 bytes; asked for as a plain one, they are out of range.
+        let kind = if name.len() < libc::IFNAMSIZ { libc::IFLA_IFNAME } else { attr::LINK_ALTERNATIVE_NAME };
+        self.get_link(Message::new(libc::RTM_GETLINK, asked(), &link_header(0, 0, 0)).text(kind, name))
     }
 
     /// The port numbered `link`, whatever its name is now.
@@ -277,11 +300,7 @@ impl Netlink {
     /// # Errors
     /// `ENODEV` when there is none.
     pub fn link_by_index(&mut self, link: u32) -> io::Result<Link> {
-        self.get_link(Message::new(
-            libc::RTM_GETLINK,
-            libc::NLM_F_REQUEST as u16 | libc::NLM_F_ACK as u16,
-            &link_header(link, 0, 0),
-        ))
+        self.get_link(Message::new(libc::RTM_GETLINK, asked(), &link_header(link, 0, 0)))
     }
 
     fn get_link(&mut self, message: Message) -> io::Result<Link> {
@@ -379,16 +398,17 @@ impl Netlink {
     }
 }
 
-const fn change_flags() -> u16 {
+/// A request that is acknowledged.
+const fn asked() -> u16 {
     (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16
 }
 
 const fn create_flags() -> u16 {
-    change_flags() | (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16
+    asked() | (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16
 }
 
 fn set_link(link: u32) -> Message {
-    Message::new(libc::RTM_NEWLINK, change_flags(), &link_header(link, 0, 0))
+    Message::new(libc::RTM_NEWLINK, asked(), &link_header(link, 0, 0))
 }
 
 /// `struct ifinfomsg`: family, pad, hardware type, index, flags, and which of the flags are meant.
@@ -416,6 +436,7 @@ fn decode_link(answer: &Answer<'_>) -> Option<Link> {
             libc::IFLA_MTU => link.mtu = number(payload, 0)?,
             libc::IFLA_MASTER => link.master = number(payload, 0),
             libc::IFLA_LINK => link.lower = number(payload, 0),
+            attr::LINK_PROMISCUITY => link.promiscuity = number(payload, 0)?,
             attr::LINK_NAMESPACE => elsewhere = true,
             attr::LINK_XDP => {
                 let mode = attributes(payload).find(|a| a.0 == attr::XDP_ATTACHED);

@@ -10,11 +10,13 @@
 //! queue still has its own fill and completion ring, so no two threads ever write to the same one.
 
 mod area;
+mod port;
 mod receiver;
 mod ring;
 mod sender;
 
 pub use area::{Area, Pages};
+pub use port::{active_queues, strips_vlan};
 pub use receiver::{Piece, ReceiveWish, Receiver};
 pub use sender::{Kicked, SendWish, Sender, Sent};
 
@@ -39,7 +41,9 @@ pub enum CopyMode {
     ZeroCopy,
 }
 
-/// Busy polling: the reading thread runs the driver's receive loop itself instead of waiting for an interrupt.
+/// Busy polling: the reading thread runs the driver's receive loop itself instead of waiting for an interrupt. The port
+/// then wants its interrupts deferred, or both compete (`napi_defer_hard_irqs` and `gro_flush_timeout` of the port, see
+/// Documentation/networking/napi.rst).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyPoll {
     /// How long one call may spin, in microseconds.

@@ -8,12 +8,15 @@ use std::process::{Command, Stdio};
 pub fn skip(test: &str, reason: &str) {
     let line = format!("SKIP {test}: {reason}\n");
     eprint!("{line}");
-    let Ok(path) = std::env::var("NETGRAIN_SKIPS") else { return };
-    let file = std::fs::OpenOptions::new().append(true).create(true).open(&path);
-    // One write of one line: appends of several test programs do not mix.
-    if let Err(error) = file.and_then(|mut f| f.write_all(line.as_bytes())) {
-        eprintln!("{path}: the skip could not be recorded: {error}");
+    let Some(path) = std::env::var_os("NETGRAIN_SKIPS") else { return };
+    if let Err(error) = append(Path::new(&path), &line) {
+        eprintln!("{}: the skip could not be recorded: {error}", path.display());
     }
+}
+
+/// One write of one line: those of several test programs do not mix.
+fn append(path: &Path, line: &str) -> std::io::Result<()> {
+    std::fs::OpenOptions::new().append(true).create(true).open(path)?.write_all(line.as_bytes())
 }
 
 /// The folder of real captures: `$NETGRAIN_TRACES`, or `shared/traces` beside the workspace. Without one the test skips.
@@ -29,13 +32,37 @@ pub fn traces(test: &str) -> Option<PathBuf> {
 
 /// A command for an outside program, if it is installed; else the test skips.
 pub fn tool(test: &str, program: &str) -> Option<Command> {
-    let found = std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
-    if !found {
+    if !is_installed(program) {
         skip(test, &format!("{program} is not installed"));
         return None;
     }
     let mut command = Command::new(program);
     command.stdin(Stdio::null());
     Some(command)
+}
+
+fn is_installed(program: &str) -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TempDir;
+
+    #[test]
+    fn skips_are_recorded_line_by_line() {
+        let folder = TempDir::new("skips_are_recorded_line_by_line");
+        let path = folder.join("skips");
+        append(&path, "SKIP one: why\n").expect("the first makes the file");
+        append(&path, "SKIP two: why not\n").expect("the second adds to it");
+        assert_eq!(std::fs::read_to_string(&path).expect("the file"), "SKIP one: why\nSKIP two: why not\n");
+        assert!(append(folder.path(), "SKIP three: no file\n").is_err());
+    }
+
+    #[test]
+    fn only_programs_that_exist_are_installed() {
+        assert!(is_installed("sh") && !is_installed("a program that nobody wrote"));
+    }
 }

@@ -22,6 +22,7 @@ fn what_does_not_exist_is_named_as_such() {
     let Some(sandbox) = Sandbox::new("what_does_not_exist_is_named_as_such") else { return };
     let mut netlink = sandbox.netlink();
     assert_eq!(os_error(netlink.link("nothing")), ENODEV);
+    assert_eq!(os_error(netlink.link("a name longer than fifteen bytes")), ENODEV);
     assert_eq!(os_error(netlink.delete_link(77)), ENODEV);
     assert_eq!(os_error(ethtool::driver("nothing")), ENODEV);
     assert_eq!(os_error(ethtool::driver("a name longer than fifteen bytes")), ENODEV);
@@ -62,7 +63,12 @@ fn a_link_reports_what_was_set() {
     assert_eq!((link.parent_device.as_deref(), link.master, link.lower), (None, None, Some(b.index)));
     assert!(link.is_up() && !link.is_loopback() && !link.has_xdp);
     assert_eq!(ethtool::driver("a").expect("driver of a"), "veth");
-    assert!(!Offload::TxChecksum.is_on("a").expect("checksum offload of a"));
+    for offload in [Offload::TxChecksum, Offload::Tso, Offload::Gso, Offload::Gro, Offload::Lro] {
+        assert!(!offload.is_on("a").unwrap_or_else(|e| panic!("{offload:?}: {e}")), "{offload:?}");
+    }
+    Offload::TxChecksum.set("a", true).expect("checksum offload on");
+    assert!(Offload::TxChecksum.is_on("a").expect("checksum offload of a"));
+    assert!(Offload::Lro.set("nothing", true).is_err());
 
     RawSender::new(&a).send(&[[0; 60]; 5]);
     netlink.set_mtu(a.index, 1400).expect("mtu");

@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn equals_the_definition_at_every_length_and_cut() {
-        let seed = 11;
+        let seed = testkit::seed("equals_the_definition_at_every_length_and_cut");
         let mut prng = Prng::new(seed);
         for len in 0..200 {
             let mut bytes = vec![0; len];
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn an_update_equals_the_sum_of_the_changed_header() {
-        let seed = 12;
+        let seed = testkit::seed("an_update_equals_the_sum_of_the_changed_header");
         let mut prng = Prng::new(seed);
         for round in 0..20_000 {
             let mut header = [0; 20];

@@ -2,18 +2,16 @@
 //!
 //! Ports are 0 where the protocol has none, where they were not captured, and for *all* fragments (also the first, which
 //! has them), so that a datagram stays together. The hash orders the two ends of the conversation and folds them with
-//! [`base::hash::combine`], which is made only of 64-bit multiply, xor, rotate and shift: an eBPF program computes the
-//! same number.
+//! [`base::hash::mix64`]. It is made only of 64-bit add, multiply, xor, rotate and shift: an eBPF program computes the same
+//! number.
 //!
 //! ```text
-//! IPv4   end = address << 16 | port                          state = key
-//!        state = combine(state, lesser end)
-//!        state = combine(state, greater end | protocol << 48)
-//! IPv6   end = (address, port), compared in this order
-//!        low  = combine(combine(key, lesser address >> 64), lesser address)
-//!        high = combine(combine(key + 1, greater address >> 64), greater address)
-//!        state = combine(low + rotate_left(high, 32), lesser port | greater port << 16 | protocol << 32 | 1 << 48)
-//! else   state = combine(combine(key + 2, lesser MAC | ethertype << 48), greater MAC)       (Ethernet only)
+//! IPv4   end = address << 16 | port
+//!        state = mix(mix(key ^ lesser end) + (greater end | protocol << 48))
+//! IPv6   end = (address, port), compared in this order; fold(k, a) = mix(mix(k ^ a >> 64) + a)
+//!        ends = fold(key, lesser address) + rotate_left(fold(key + 1, greater address), 32)
+//!        state = mix(ends + (lesser port | greater port << 16 | protocol << 32))
+//! else   state = mix(mix((key + 2) ^ (lesser MAC | ethertype << 48)) + greater MAC)         (Ethernet only)
 //! hash   the upper 32 bits of state; 1 instead of 0, because 0 stands for "no flow"
 //! ```
 //! All numbers are what their big-endian bytes say. The key makes collisions depend on a secret, so that nobody outside
@@ -21,7 +19,7 @@
 
 use crate::bytes::{be16, be32, chunk};
 use crate::{Family, Fragment, Headers, IpProtocol, Port, ethernet, ipv4, ipv6};
-use base::hash::combine;
+use base::hash::mix64;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -96,6 +94,8 @@ impl FlowHasher {
         Self { key }
     }
 
+    // PERF: 5.2 ns for IPv4, 9.5 ns for IPv6; together with `Headers::of` 7.4 and 11.4 ns, since the two overlap. Least of
+    // 400 runs over 1024 frames in cache, on two cores shared with other builds.
     /// The hash of a frame: that of its flow if it is IP, else of its link addresses and ethertype, else 0. Never 0 for
     /// IP.
     #[inline]
@@ -128,7 +128,7 @@ impl FlowHasher {
             Addresses::V4(src, dst) => {
                 let src = u64::from(src) << 16 | u64::from(ends.src_port);
                 let dst = u64::from(dst) << 16 | u64::from(ends.dst_port);
-                combine(combine(self.key, src.min(dst)), src.max(dst) | protocol << 48)
+                fold(self.key, src.min(dst), src.max(dst) | protocol << 48)
             }
             Addresses::V6(src, dst) => self.of_v6((src, ends.src_port), (dst, ends.dst_port), protocol),
         })
@@ -138,9 +138,10 @@ impl FlowHasher {
     fn of_v6(&self, src: (u128, u16), dst: (u128, u16), protocol: u64) -> u64 {
         let (low, high) = if src <= dst { (src, dst) } else { (dst, src) };
         // The two ends are folded side by side, not one after the other: half the latency of one long chain.
-        let fold = |key, address: u128| combine(combine(key, (address >> 64) as u64), address as u64);
-        let ends = fold(self.key, low.0).wrapping_add(fold(self.key.wrapping_add(1), high.0).rotate_left(32));
-        combine(ends, u64::from(low.1) | u64::from(high.1) << 16 | protocol << 32 | 1 << 48)
+        let low_end = fold(self.key, (low.0 >> 64) as u64, low.0 as u64);
+        let high_end = fold(self.key.wrapping_add(1), (high.0 >> 64) as u64, high.0 as u64);
+        let ends = low_end.wrapping_add(high_end.rotate_left(32));
+        mix64(ends.wrapping_add(u64::from(low.1) | u64::from(high.1) << 16 | protocol << 32))
     }
 
     #[inline(never)]
@@ -151,8 +152,15 @@ impl FlowHasher {
         let mac = |at| u64::from(be16(head, at)) << 32 | u64::from(be32(head, at + 2));
         let (dst, src) = (mac(ethernet::at::DST), mac(ethernet::at::SRC));
         let first = src.min(dst) | u64::from(headers.ethertype().0) << 48;
-        shorten(combine(combine(self.key.wrapping_add(2), first), src.max(dst)))
+        shorten(fold(self.key.wrapping_add(2), first, src.max(dst)))
     }
+}
+
+/// Two words under a key. The second is added to what the key and the first became, which nobody without the key knows,
+/// so two pairs of words collide under some keys and not under others.
+#[inline(always)]
+const fn fold(key: u64, first: u64, second: u64) -> u64 {
+    mix64(mix64(key ^ first).wrapping_add(second))
 }
 
 #[inline(always)]

@@ -15,8 +15,12 @@ use crate::{EtherType, IpProtocol, ethernet, ipv4, ipv6, mpls, tcp, udp, vlan};
 pub mod link {
     /// Ethernet.
     pub const ETHERNET: u16 = 1;
-    /// IPv4 or IPv6 without a link header.
+    /// IPv4 or IPv6 without a link header; the first half-byte says which.
     pub const RAW_IP: u16 = 101;
+    /// IPv4 without a link header.
+    pub const RAW_IPV4: u16 = 228;
+    /// IPv6 without a link header.
+    pub const RAW_IPV6: u16 = 229;
     /// Linux "cooked" capture, 16 bytes, protocol last.
     pub const LINUX_SLL: u16 = 113;
     /// Linux "cooked" capture version 2, 20 bytes, protocol first.
@@ -72,13 +76,18 @@ mod bit {
     pub const ETHERNET: u8 = 1 << 1;
 }
 
-/// Frames longer than this have only their beginning looked at.
+/// A transport header that begins after this byte is not reported.
 const FARTHEST: usize = u8::MAX as usize;
 
-/// Ethernet, IPv4 without options, and eight bytes of transport header.
-const PLAIN: usize = ethernet::at::END + ipv4::at::END + udp::at::END;
+// The network header always begins before: behind the longest link header and the most tags and labels.
+const _: () = assert!(link::SLL2_LEN + vlan::MAX_TAGS * vlan::at::END + mpls::MAX_LABELS * mpls::LABEL_LEN <= FARTHEST);
+
+/// The ethertype of IPv4 and the version and IHL of a header without options, as they follow each other.
+const PLAIN_IPV4: u32 = 0x0008_0045;
 
 impl Headers {
+    // PERF: 3.3 ns for UDP over IPv4 (60 B), 4.4 ns with a tag, 3.3 ns over IPv6; 13 ns where the walk is needed. Least of
+    // 400 runs over 1024 frames in cache, on two cores shared with other builds.
     /// Finds the headers of a frame of which `frame` was captured and `wire_len` bytes were sent (at least the former).
     ///
     /// ```
@@ -92,47 +101,66 @@ impl Headers {
     #[inline]
     pub fn of(frame: &[u8], wire_len: u32, link_type: u16) -> Self {
         if link_type == link::ETHERNET
-            && let Some(head) = frame.first_chunk()
-            && let Some(plain) = Self::plain(head, frame, wire_len)
+            && let Some(common) = Self::common(frame, frame.len().max(wire_len as usize))
         {
-            return plain;
+            return common;
         }
         Walk::new(frame, wire_len).headers(link_type)
     }
 
-    /// The common case, TCP or UDP over IPv4 over Ethernet with nothing unusual; `None` sends the frame to the walk.
+    /// The common cases over Ethernet, each with one bounds check: TCP or UDP over plain IPv4 with at most one tag, or over
+    /// plain IPv6. `None` sends the frame to the walk.
     #[inline(always)]
-    fn plain(head: &[u8; PLAIN], frame: &[u8], wire_len: u32) -> Option<Self> {
-        const L3: usize = ethernet::at::END;
-        const L4: usize = L3 + ipv4::at::END;
+    fn common(frame: &[u8], wire: usize) -> Option<Self> {
+        const TYPE: usize = ethernet::at::ETHERTYPE;
+        const UNTAGGED: usize = ethernet::at::END;
+        const TAGGED: usize = ethernet::at::END + vlan::at::END;
+        let head: &[u8; UNTAGGED + ipv4::at::END + udp::at::END] = frame.first_chunk()?;
         // Ethertype, version and IHL are neighbours: one comparison says IPv4 without options.
-        if be32(head, ethernet::at::ETHERTYPE) >> 8 != 0x0008_0045 {
-            return None;
+        let word = be32(head, TYPE);
+        if word >> 8 == PLAIN_IPV4 {
+            return Self::plain_v4::<UNTAGGED>(frame, wire);
         }
-        let total = usize::from(be16(head, L3 + ipv4::at::TOTAL_LEN));
-        let parts = be16(head, L3 + ipv4::at::FRAGMENT) & (ipv4::at::OFFSET_MASK | ipv4::at::MORE_FRAGMENTS);
-        if parts != 0 || L3 + total > frame.len().max(wire_len as usize) {
-            return None;
-        }
-        let protocol = IpProtocol(head[L3 + ipv4::at::PROTOCOL]);
-        let transport_ends = match protocol {
-            IpProtocol::UDP => Some(usize::from(be16(head, L4 + udp::at::LEN))).filter(|n| *n >= udp::at::END)?,
-            IpProtocol::TCP => {
-                Some(usize::from(frame.get(L4 + tcp::at::OFFSET)? >> 4) * 4).filter(|n| *n >= tcp::at::END)?
+        match EtherType((word >> 16) as u16) {
+            EtherType::IPV6 => Self::plain_v6::<UNTAGGED>(frame, wire),
+            EtherType::VLAN if be32(head, TYPE + vlan::at::END) >> 8 == PLAIN_IPV4 => {
+                let id = be16(head, UNTAGGED + vlan::at::TCI) & vlan::at::ID_MASK;
+                let inner = Self::plain_v4::<TAGGED>(frame, wire)?;
+                Some(Self { vlan: id, tags_at: UNTAGGED as u8, ..inner })
             }
-            _ => return None,
-        };
-        (ipv4::at::END + transport_ends <= total).then_some(Self {
-            ethertype: EtherType::IPV4,
-            vlan: 0,
-            protocol,
-            l3: L3 as u8,
-            l4: L4 as u8,
-            family: Family::V4,
-            fragment: Fragment::Whole,
-            tags_at: 0,
-            bits: bit::ETHERNET,
-        })
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    fn plain_v4<const L3: usize>(frame: &[u8], wire: usize) -> Option<Self> {
+        let head: &[u8; ipv4::at::END] = chunk(frame, L3)?;
+        let total = usize::from(be16(head, ipv4::at::TOTAL_LEN));
+        let parts = be16(head, ipv4::at::FRAGMENT) & (ipv4::at::OFFSET_MASK | ipv4::at::MORE_FRAGMENTS);
+        let protocol = IpProtocol(head[ipv4::at::PROTOCOL]);
+        let l4 = L3 + ipv4::at::END;
+        if parts != 0 || L3 + total > wire || l4 + plain_transport(frame, l4, protocol)? > L3 + total {
+            return None;
+        }
+        Some(Self::plain(EtherType::IPV4, Family::V4, protocol, L3, l4))
+    }
+
+    #[inline(always)]
+    fn plain_v6<const L3: usize>(frame: &[u8], wire: usize) -> Option<Self> {
+        let head: &[u8; ipv6::at::END] = chunk(frame, L3)?;
+        let protocol = IpProtocol(head[ipv6::at::NEXT]);
+        let l4 = L3 + ipv6::at::END;
+        let end = l4 + usize::from(be16(head, ipv6::at::PAYLOAD_LEN));
+        if head[ipv6::at::VERSION] >> 4 != 6 || end > wire || l4 + plain_transport(frame, l4, protocol)? > end {
+            return None;
+        }
+        Some(Self::plain(EtherType::IPV6, Family::V6, protocol, L3, l4))
+    }
+
+    #[inline(always)]
+    const fn plain(ethertype: EtherType, family: Family, protocol: IpProtocol, l3: usize, l4: usize) -> Self {
+        let (vlan, tags_at, fragment, bits) = (0, 0, Fragment::Whole, bit::ETHERNET);
+        Self { ethertype, vlan, protocol, l3: l3 as u8, l4: l4 as u8, family, fragment, tags_at, bits }
     }
 
     /// Offset of the network header, whatever its protocol; 0 where there is none (or where it begins the frame: raw
@@ -211,6 +239,22 @@ impl Headers {
     }
 }
 
+/// How many bytes a TCP header or a UDP datagram says it has; `None` if it is neither, or says what cannot be.
+#[inline(always)]
+fn plain_transport(frame: &[u8], at: usize, protocol: IpProtocol) -> Option<usize> {
+    match protocol {
+        IpProtocol::UDP => {
+            let len = usize::from(u16::from_be_bytes(*chunk(frame, at + udp::at::LEN)?));
+            (len >= udp::at::END).then_some(len)
+        }
+        IpProtocol::TCP => {
+            let len = usize::from(frame.get(at + tcp::at::OFFSET)? >> 4) * 4;
+            (len >= tcp::at::END).then_some(len)
+        }
+        _ => None,
+    }
+}
+
 /// The general case: one step per header, each of which says either where the next begins or that there is none.
 struct Walk<'a> {
     frame: &'a [u8],
@@ -226,15 +270,13 @@ impl<'a> Walk<'a> {
     #[inline(never)]
     fn headers(mut self, link_type: u16) -> Headers {
         if let Some(at) = self.link(link_type).and_then(|at| self.tags(at)).and_then(|at| self.labels(at)) {
-            if at > 0 && at < self.frame.len() && at <= FARTHEST {
+            if at < self.frame.len() {
                 self.out.l3 = at as u8;
             }
-            if at <= FARTHEST {
-                match self.out.ethertype {
-                    EtherType::IPV4 => _ = self.ipv4(at),
-                    EtherType::IPV6 => _ = self.ipv6(at),
-                    _ => (),
-                }
+            match self.out.ethertype {
+                EtherType::IPV4 => _ = self.ipv4(at),
+                EtherType::IPV6 => _ = self.ipv6(at),
+                _ => (),
             }
         }
         self.out
@@ -261,7 +303,7 @@ impl<'a> Walk<'a> {
                 self.out.bits |= bit::ETHERNET;
                 (be16(head, ethernet::at::ETHERTYPE), ethernet::at::END)
             }
-            link::RAW_IP => match self.need::<1>(0, self.wire)?[0] >> 4 {
+            link::RAW_IP | link::RAW_IPV4 | link::RAW_IPV6 => match self.need::<1>(0, self.wire)?[0] >> 4 {
                 4 => (EtherType::IPV4.0, 0),
                 6 => (EtherType::IPV6.0, 0),
                 _ => {
@@ -436,7 +478,10 @@ mod tests {
 
     #[test]
     fn the_common_case_and_the_walk_agree_on_every_value_of_every_header_byte() {
-        let frames = [Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2), Frame::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2)];
+        let udp4 = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2);
+        let tcp4 = Frame::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2);
+        let (udp6, tcp6) = (Frame::udp6([1; 8], 1, [2; 8], 2), Frame::tcp6([1; 8], 1, [2; 8], 2));
+        let frames = [udp4, tcp4, udp6, tcp6, udp4.tag(EtherType::VLAN, 5), tcp4.tag(EtherType::VLAN, 5)];
         let mut short = 0;
         for frame in frames {
             for extra in [0, 6, 200] {
@@ -456,7 +501,7 @@ mod tests {
 
     #[test]
     fn the_common_case_and_the_walk_agree_on_several_changes_at_once() {
-        let seed = 21;
+        let seed = testkit::seed("the_common_case_and_the_walk_agree_on_several_changes_at_once");
         let mut prng = Prng::new(seed);
         for round in 0..100_000 {
             let mut bytes = [0; 64];
@@ -476,7 +521,7 @@ mod tests {
         for wire in [bytes.len() as u32, bytes.len() as u32 + 4] {
             let walked = Walk::new(bytes, wire).headers(link::ETHERNET);
             assert_eq!(Headers::of(bytes, wire, link::ETHERNET), walked, "{bytes:02x?}");
-            taken = usize::from(bytes.first_chunk().is_some_and(|head| Headers::plain(head, bytes, wire).is_some()));
+            taken = usize::from(Headers::common(bytes, wire as usize).is_some());
         }
         taken
     }

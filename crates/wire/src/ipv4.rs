@@ -124,7 +124,7 @@ impl<'a> Ipv4<'a> {
         IpProtocol(self.head[at::PROTOCOL])
     }
 
-    /// The header checksum as sent; [`crate::checksum`] over the header is 0 where it is right.
+    /// The header checksum as sent; [`crate::checksum()`] over the header is 0 where it is right.
     pub fn checksum(&self) -> u16 {
         be16(self.head, at::CHECKSUM)
     }

@@ -120,7 +120,7 @@ impl<'a> Ipv6<'a> {
         self.rest
     }
 
-    /// Walks at most [`MAX_EXTENSIONS`] extension headers. After a fragment header the walk ends with the protocol that
+    /// Walks along at most eight extension headers. After a fragment header the walk ends with the protocol that
     /// header names, because later fragments know no other and all fragments must give the same.
     pub fn upper(&self) -> Upper<'a> {
         let mut upper = Upper { protocol: self.next_header(), fragment: Fragment::Whole, payload: Some(self.rest) };

@@ -42,7 +42,7 @@ fn errors_say_where_what_and_what_to_write() {
         ("port 80 & udp", "`&` at column 9: expected `and` (or `&&`)"),
         ("port 80 | udp", "`|` at column 9: expected `or` (or `||`)"),
         ("port 80;", "`;` at column 8: expected words, numbers, addresses and parentheses only"),
-        ("größe 5", "`gr` at column 1: expected words, numbers, addresses and parentheses only"),
+        ("größe 5", "`ö` at column 3: expected words, numbers, addresses and parentheses only"),
         (
             "tcp[13] & 2 != 0",
             "`[` at column 4: bytes of a header cannot be tested; write what they mean (host, port, proto, len)",
@@ -269,7 +269,7 @@ const PIECES: [&str; 46] = [
 
 #[test]
 fn random_words_never_panic_and_what_parses_has_a_canonical_text() {
-    let seed = 61;
+    let seed = testkit::seed("random_words_never_panic_and_what_parses_has_a_canonical_text");
     let mut prng = Prng::new(seed);
     let mut parsed = 0;
     for round in 0..common::rounds(100_000) {
@@ -298,7 +298,7 @@ fn random_words_never_panic_and_what_parses_has_a_canonical_text() {
 
 #[test]
 fn random_bytes_as_text_never_panic() {
-    let seed = 62;
+    let seed = testkit::seed("random_bytes_as_text_never_panic");
     let mut prng = Prng::new(seed);
     for _ in 0..common::rounds(20_000) {
         let mut bytes = vec![0; prng.below(60) as usize];
@@ -331,7 +331,7 @@ fn random_tree(prng: &mut Prng, depth: usize, truth: &[bool; 4]) -> (String, boo
 
 #[test]
 fn compiled_jumps_mean_what_the_tree_means() {
-    let seed = 63;
+    let seed = testkit::seed("compiled_jumps_mean_what_the_tree_means");
     let mut prng = Prng::new(seed);
     for round in 0..common::rounds(20_000) {
         let (udp, dns, short) = (prng.below(2) == 0, prng.below(2) == 0, prng.below(2) == 0);
@@ -345,7 +345,7 @@ fn compiled_jumps_mean_what_the_tree_means() {
 
 #[test]
 fn any_filter_survives_any_frame_and_any_headers() {
-    let seed = 64;
+    let seed = testkit::seed("any_filter_survives_any_frame_and_any_headers");
     let mut prng = Prng::new(seed);
     let filters: Vec<Filter> = [
         "host 10.0.0.1 or net 10 or arp host 1.2.3.4",

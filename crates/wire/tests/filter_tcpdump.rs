@@ -5,7 +5,7 @@
 //! (tags, labels, IPv6 extension headers) and those whose headers contradict themselves.
 
 use netgrain_wire::{EtherType, Family, Filter, Fragment, Headers, IpProtocol, Ipv6, link};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 const FILTERS: [&str; 75] = [
@@ -89,17 +89,16 @@ const FILTERS: [&str; 75] = [
 #[test]
 fn chooses_the_same_packets_as_tcpdump() {
     let name = "chooses_the_same_packets_as_tcpdump";
-    let traces = traces();
-    if !traces.is_dir() {
-        return eprintln!("SKIP {name}: no captures at {} (set NETGRAIN_TRACES)", traces.display());
-    }
-    if Command::new("tcpdump").arg("--version").output().is_err() {
-        return eprintln!("SKIP {name}: tcpdump is not installed");
+    let Some(traces) = testkit::traces(name) else { return };
+    if testkit::tool(name, "tcpdump").is_none() {
+        return;
     }
     let mut packets = Vec::new();
     collect(&traces, &mut packets);
     assert!(packets.len() > 1000, "only {} packets in {}", packets.len(), traces.display());
-    let file = Temporary::new(&joined(&packets));
+    let folder = testkit::TempDir::new(name);
+    let file = folder.join("joined.pcap");
+    std::fs::write(&file, joined(&packets)).unwrap();
 
     let (mut chosen, mut some_and_not_all) = (0, 0);
     for text in FILTERS.into_iter().map(str::to_owned).chain(hosts_of(&packets)) {
@@ -110,7 +109,7 @@ fn chooses_the_same_packets_as_tcpdump() {
                 filter.matches(&p.bytes, p.wire_len, &Headers::of(&p.bytes, p.wire_len, link::ETHERNET))
             })
             .collect();
-        let theirs = tcpdump(&file.0, &text);
+        let theirs = tcpdump(&file, &text);
         let differs = ours.iter().find(|i| theirs.binary_search(i).is_err()).map(|i| (i, "only we"));
         let differs =
             differs.or_else(|| theirs.iter().find(|i| ours.binary_search(i).is_err()).map(|i| (i, "only tcpdump")));
@@ -133,11 +132,6 @@ fn chooses_the_same_packets_as_tcpdump() {
 struct Packet {
     bytes: Vec<u8>,
     wire_len: u32,
-}
-
-fn traces() -> PathBuf {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
-    std::env::var_os("NETGRAIN_TRACES").map_or_else(beside, PathBuf::from)
 }
 
 /// Filters on the first addresses and ports that the captures really have.
@@ -225,21 +219,4 @@ fn tcpdump(file: &Path, filter: &str) -> Vec<u32> {
         rest = &after[word(8) as usize..];
     }
     numbers
-}
-
-/// A file that goes away with the test.
-struct Temporary(PathBuf);
-
-impl Temporary {
-    fn new(content: &[u8]) -> Self {
-        let path = std::env::temp_dir().join(format!("netgrain-filter-{}.pcap", std::process::id()));
-        std::fs::write(&path, content).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        _ = std::fs::remove_file(&self.0);
-    }
 }

@@ -1,9 +1,15 @@
 //! Sending through AF_XDP: the traffic generator's way onto a port.
 //!
 //! Nothing is reported as sent that is known to have been dropped. In copy mode the driver's refusals come back one by
-//! one (see `sys::xsk`): a veth port without a queueing discipline drops a frame when the 256 places of its peer's ring
-//! are taken, says so, and the frame counts as dropped; with any discipline (`tc qdisc add dev a root pfifo`) it stands
-//! still instead, the frame waits in our ring, and nothing is dropped at all. What happens behind the peer is its own.
+//! one (see `sys::xsk`). A veth port (drivers/net/veth.c, 6.16 and later) drops a frame when the 256 places of its
+//! peer's ring are taken, and says so; such a frame counts as dropped. With any queueing discipline on the sending port
+//! (`tc qdisc add dev a root pfifo`) the port stands still instead, the frame waits in our ring, and nothing is lost on
+//! the way. Both were tried until the peer's XDP program had seen exactly what was counted as sent.
+//!
+//! The peer's receive loop normally runs inside our own system call, once for each frame, so that its ring never fills;
+//! given a thread of its own (`/sys/class/net/b/threaded`) it runs beside us, is faster, and needs the discipline.
+//! Frames injected by `bpf::Program::run_live` cost less (about half at 60 B), but a full ring swallows them without
+//! an answer to the caller, and all copies of one run are alike: not for a generator that promises to count.
 
 use super::{CopyMode, look_up, trouble};
 use crate::SourceError;
@@ -20,7 +26,7 @@ pub struct TransmitConfig {
     pub queue: u16,
     /// Bytes of the longest frame that will be sent; above 4096 the port must take frames of several pieces.
     pub frame_max: usize,
-    /// How many frames may be under way.
+    /// How many frames may be under way, at least 1.
     pub frames: u32,
     /// Copying or not.
     pub copy: CopyMode,
@@ -50,6 +56,18 @@ pub struct TransmitCounts {
 pub struct Transmitter {
     sender: Sender,
     name: String,
+    queue: u32,
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Until {
+    /// The driver has taken all frames.
+    Taken,
+    /// There is a free place.
+    Place,
+    /// All frames have come back.
+    Back,
 }
 
 /// For so long the driver may stand still before a call gives up waiting.
@@ -69,11 +87,11 @@ impl Transmitter {
             queue: u32::from(config.queue),
             chunk,
             chunks_per_frame: config.frame_max.div_ceil(chunk as usize) as u32,
-            frames: config.frames,
+            frames: config.frames.max(1),
             mode: config.copy,
         };
         let sender = Sender::open(&wish).map_err(|e| trouble::socket(name, wish.queue, e))?;
-        Ok(Self { sender, name: name.clone() })
+        Ok(Self { sender, name: name.clone(), queue: wish.queue })
     }
 
     /// Sends `count` frames: `fill` writes the frame with this index into the place it is given and answers the
@@ -94,7 +112,7 @@ impl Transmitter {
         while done < count {
             let filled = self.sender.put(count - done, |index, place| fill(done + index, place));
             done += filled;
-            if !self.push(false)? && filled == 0 {
+            if !self.push(if filled == 0 { Until::Place } else { Until::Taken })? {
                 break;
             }
         }
@@ -106,7 +124,7 @@ impl Transmitter {
     /// # Errors
     /// As for [`Transmitter::send`].
     pub fn flush(&mut self) -> Result<bool, SourceError> {
-        self.push(true)
+        self.push(Until::Back)
     }
 
     /// The counters so far.
@@ -130,22 +148,27 @@ impl Transmitter {
         self.sender.is_zero_copy()
     }
 
-    /// Lets the kernel work until our ring is empty (or, if `all`, until every frame has come back).
-    fn push(&mut self, all: bool) -> Result<bool, SourceError> {
+    /// Lets the kernel work until it has done so much; false if it stood still for too long.
+    fn push(&mut self, until: Until) -> Result<bool, SourceError> {
         let mut stuck_since = None;
         loop {
             let kicked = self.sender.kick().map_err(|e| self.failed("send", e))?;
-            match kicked {
-                Kicked::Done if !all || self.sender.under_way() == 0 => return Ok(true),
-                Kicked::More => stuck_since = None,
-                Kicked::Done | Kicked::Stuck => {
-                    let since = *stuck_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() > PATIENCE {
-                        return Ok(false);
-                    }
-                    std::thread::yield_now();
-                }
+            let reached = match until {
+                Until::Taken => kicked == Kicked::Done,
+                Until::Place => self.sender.free() > 0,
+                Until::Back => kicked == Kicked::Done && self.sender.under_way() == 0,
+            };
+            if reached {
+                return Ok(true);
             }
+            if kicked == Kicked::More {
+                stuck_since = None;
+                continue;
+            }
+            if stuck_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+                return Ok(false);
+            }
+            std::thread::yield_now();
         }
     }
 
@@ -153,6 +176,6 @@ impl Transmitter {
         if self.sender.check().is_err() || trouble::is_gone(&error) {
             return SourceError::Gone { name: self.name.clone() };
         }
-        trouble::socket(&self.name, 0, sys::xsk::StepError { step: what, error })
+        trouble::socket(&self.name, self.queue, sys::xsk::StepError { step: what, error })
     }
 }

@@ -102,3 +102,47 @@ mod errno {
     pub const ENETDOWN: i32 = 100;
     pub const ENOBUFS: i32 = 105;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(step: &'static str, error: i32) -> String {
+        socket("eth1", 3, StepError { step, error: io::Error::from_raw_os_error(error) }).to_string()
+    }
+
+    #[test]
+    fn a_missing_privilege_is_named() {
+        let text = refused("open an AF_XDP socket", errno::EPERM);
+        assert!(text.starts_with("eth1: cannot open an AF_XDP socket"), "{text}");
+        assert!(text.contains("CAP_NET_RAW") && text.contains("run as root"), "{text}");
+        let denied = || io::Error::from_raw_os_error(errno::EPERM);
+        let load = bpf::LoadError { error: denied(), log: String::new() };
+        for trouble in
+            [SteerError::Map(denied()), SteerError::Load(load), SteerError::Attach(AttachError::NotPermitted(denied()))]
+        {
+            let text = steer("eth1", trouble).to_string();
+            assert!(text.contains("CAP_NET_ADMIN") && text.contains("run as root"), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_refusal_of_a_queue_has_its_advice() {
+        let bind = "bind to the queue";
+        assert!(refused(bind, errno::EBUSY).contains("another AF_XDP socket has queue 3"));
+        assert!(refused(bind, errno::EINVAL).contains("ethtool -l eth1"));
+        assert!(refused(bind, errno::EOPNOTSUPP).contains("ask for copy mode"));
+        assert!(refused("send", errno::ENETDOWN).contains("ip link set eth1 up"));
+        assert!(refused("register packet memory", errno::ENOBUFS).contains("ulimit -l"));
+    }
+
+    #[test]
+    fn a_busy_interface_names_the_program_or_where_to_look() {
+        let busy = |program| {
+            let error = io::Error::from_raw_os_error(errno::EBUSY);
+            steer("eth1", SteerError::Attach(AttachError::Busy { error, program })).to_string()
+        };
+        assert!(busy(Some(42)).starts_with("eth1: the interface is busy: another XDP program is attached (id 42)"));
+        assert!(busy(None).contains("(see ip link)"));
+    }
+}

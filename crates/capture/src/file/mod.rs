@@ -47,6 +47,7 @@ pub struct File {
     /// Stands in where a packet has no time of its own.
     last: Timestamp,
     foreign: Vec<(u16, u64)>,
+    foreign_others: u64,
     broken: u64,
     drops: u64,
 }
@@ -115,6 +116,7 @@ impl File {
             failed: None,
             last: Timestamp::ZERO,
             foreign: Vec::new(),
+            foreign_others: 0,
             broken: 0,
             drops: 0,
         };
@@ -132,21 +134,17 @@ impl File {
     /// What happened that the counters do not explain, for people: link types not handed over, and losses that the
     /// capturing program wrote into the file.
     pub fn remarks(&self) -> Vec<String> {
-        let mut remarks: Vec<String> = self
-            .foreign
-            .iter()
-            .map(|(link_type, packets)| {
-                format!(
-                    "{}: {packets} packets of link type {link_type} were left out, because the first is of type {}; \
-                     separate them with editcap or tshark",
-                    self.info.name, self.info.link_type
-                )
-            })
-            .collect();
-        if self.drops > 0 {
-            remarks.push(format!("{}: the capturing program had lost {} packets", self.info.name, self.drops));
-        }
-        remarks
+        let Self { info: SourceInfo { name, link_type: first, .. }, .. } = self;
+        let known = self.foreign.iter().map(|(link_type, packets)| (*packets, format!("link type {link_type}")));
+        let others = Some((self.foreign_others, "yet other link types".to_owned())).filter(|(packets, _)| *packets > 0);
+        let left_out = known.chain(others).map(|(packets, types)| {
+            format!(
+                "{name}: {packets} packets of {types} were left out, because the first is of type {first}; separate \
+                 them with tshark"
+            )
+        });
+        let drops = (self.drops > 0).then(|| format!("{name}: the capturing program had lost {} packets", self.drops));
+        left_out.chain(drops).collect()
     }
 
     /// Packets that the capturing program says it had lost (pcapng's `epb_dropcount`); they never were in the file.
@@ -202,7 +200,7 @@ impl File {
         match known {
             Some(i) => self.foreign[i].1 += 1,
             None if self.foreign.len() < MAX_FOREIGN => self.foreign.push((link_type, 1)),
-            None => self.foreign[MAX_FOREIGN - 1].1 += 1,
+            None => self.foreign_others += 1,
         }
     }
 }
@@ -262,7 +260,8 @@ impl Source for File {
 
     fn counts(&mut self) -> Result<Counts, SourceError> {
         let mut counts = Counts { seen: Some(self.reader.records() + self.broken), ..Counts::default() };
-        counts.lost[Cause::Source as usize] = self.foreign.iter().map(|(_, n)| n).sum::<u64>() + self.broken;
+        let foreign = self.foreign.iter().map(|(_, packets)| packets).sum::<u64>() + self.foreign_others;
+        counts.lost[Cause::Source as usize] = foreign + self.broken;
         Ok(counts)
     }
 

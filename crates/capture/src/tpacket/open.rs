@@ -1,6 +1,6 @@
 //! From a configuration to sockets that capture.
 
-use super::{Account, Card, Phase, Place, Tpacket};
+use super::{Account, Phase, Place, Port, Tpacket};
 use crate::{SourceError, SourceInfo, StampKind};
 use base::units::show_bytes;
 use std::io;
@@ -20,8 +20,6 @@ const BLOCK_GRAIN: u32 = 64 << 10;
 const MAX_RETIRE: Duration = Duration::from_millis(10);
 /// Sockets of one group; the fanout group itself would take more.
 const MAX_THREADS: u16 = 64;
-/// Ethernet header, and a service tag (the kernel takes out only one of two).
-const LINK_OVERHEAD: u32 = 14 + 4;
 const ETH_P_ALL: u16 = 0x0003;
 const ARPHRD_ETHER: u16 = 1;
 const ARPHRD_LOOPBACK: u16 = 772;
@@ -107,23 +105,16 @@ pub fn open(config: &TpacketConfig) -> Result<Vec<Tpacket>, SourceError> {
             format!("its frames (hardware type {}) are not Ethernet; capture the port below it", link.hardware_type);
         return Err(SourceError::Unsupported { name: config.interface.clone(), reason });
     }
-    let hardware_stamps = ethtool::stamps_all_received(&config.interface);
+    let hardware_stamps = ethtool::stamps_all_received(&link.name);
 
     let mut group = None;
     let mut sources = Vec::new();
     for thread in 0..config.threads {
-        let mut source = open_one(config, &link, thread, hardware_stamps)?;
+        let source = open_one(config, &link, thread, hardware_stamps)?;
         if config.threads > 1 {
             let joined = source.socket.join_fanout(group, config.fanout, link.is_loopback());
             let advice = "before kernel 6.10 the port must be up first".to_owned();
             group = Some(joined.map_err(|e| fail("form a fanout group", e, advice))?);
-        }
-        if thread == 0 && link.parent_device.is_some() {
-            source.card = Some(Card {
-                netlink: Netlink::route().map_err(|e| fail("ask the kernel for its ports", e, String::new()))?,
-                link: link.index,
-                missed_at_open: link.stats.rx_missed + link.stats.rx_fifo,
-            });
         }
         sources.push(source);
     }
@@ -138,6 +129,7 @@ fn open_one(config: &TpacketConfig, link: &Link, thread: u16, hardware_stamps: b
     let step = |what: &'static str, advice: &'static str| {
         move |error| SourceError::System { name: config.interface.clone(), what, error, advice: advice.to_owned() }
     };
+    let netlink = Netlink::route().map_err(step("ask the kernel for its ports", ""))?;
     let socket = PacketSocket::open().map_err(step("open a packet socket", "run as root or with CAP_NET_RAW"))?;
     socket.refuse_all().map_err(step("set a filter", ""))?;
     let layout = Layout { block_bytes: config.block_bytes, blocks: config.blocks, retire: config.retire };
@@ -182,8 +174,7 @@ fn open_one(config: &TpacketConfig, link: &Link, thread: u16, hardware_stamps: b
         place: Place::default(),
         phase: Phase::Capturing,
         account: Account::default(),
-        card: None,
-        longest: link.mtu + LINK_OVERHEAD,
+        port: Port::new(netlink, link, thread == 0 && link.parent_device.is_some()),
         retire: config.retire,
         down: false,
     })

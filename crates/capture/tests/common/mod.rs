@@ -60,7 +60,8 @@ pub fn stop_and_drain(source: &mut impl Source) -> Vec<Taken> {
     source.stop();
     let mut taken = Vec::new();
     let begun = SystemTime::now();
-    while source.poll(64, WAIT, |f| taken.push(Taken::new(f))).expect("poll") != Polled::End {
+    // Without a wait, so that a source that forgets what is still on its way is caught at it.
+    while source.poll(64, Duration::ZERO, |f| taken.push(Taken::new(f))).expect("poll") != Polled::End {
         assert!(begun.elapsed().is_ok_and(|t| t < PATIENCE), "a stopped source must end");
     }
     taken
@@ -90,11 +91,6 @@ pub fn frame(number: u32, len: usize, tags: &[(u16, u16)]) -> Vec<u8> {
     bytes.resize(len, 0);
     Prng::new(u64::from(number)).fill(&mut bytes[start..]);
     bytes
-}
-
-/// The number in an untagged frame of [`frame`].
-pub fn number_of(bytes: &[u8]) -> u32 {
-    u32::from_be_bytes(bytes[14..18].try_into().expect("four bytes"))
 }
 
 /// A configuration with as much memory as asked for.

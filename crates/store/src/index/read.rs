@@ -238,3 +238,132 @@ fn parse_footer(part: &[u8]) -> Option<Footer> {
         rows: rows::decode(&part[footer::ROWS..])?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{Prng, Row, Tally};
+
+    fn entry(block: u32, prng: &mut Prng) -> Entry {
+        let keys: Vec<u64> = (0..prng.below(200)).map(|_| prng.next_u64()).collect();
+        let stored = prng.below(1000);
+        Entry {
+            block,
+            bytes: 1 << 20,
+            first_record: (stored > 0).then_some(24),
+            crc: prng.next_u64() as u32,
+            first: Timestamp::from_nanos(prng.next_u64()),
+            last: Timestamp::from_nanos(prng.next_u64()),
+            rows: vec![Row {
+                second: 1000 + u64::from(block),
+                tally: Tally { stored, offered: stored, ..Tally::default() },
+            }],
+            sets: Sets { hosts: Set::of(&keys), ports: Set::All, flows: Set::Filter(Vec::new()) },
+        }
+    }
+
+    fn sample(blocks: u32, prng: &mut Prng) -> (Header, Vec<Entry>, Footer, Vec<u8>) {
+        let header = Header {
+            interface: "eth1".into(),
+            queue: 3,
+            link_type: 1,
+            snaplen: 65_535,
+            stamps: "tsc".into(),
+            stamp_error: 700,
+            filter: "host ä".into(),
+            first_pos: 1 << 33,
+            start: Timestamp::from_nanos(5),
+        };
+        let entries: Vec<Entry> = (0..blocks).map(|b| entry(b, prng)).collect();
+        let footer = Footer {
+            bytes: u64::from(blocks) << 20,
+            end: Timestamp::from_nanos(9),
+            entries: blocks,
+            rows: entries.iter().flat_map(|e| e.rows.clone()).collect(),
+        };
+        let mut bytes = header.encode();
+        entries.iter().for_each(|e| bytes.extend(e.encode()));
+        bytes.extend(footer.encode());
+        (header, entries, footer, bytes)
+    }
+
+    #[test]
+    fn a_footer_that_contradicts_the_entries_is_refused() {
+        let mut prng = Prng::new(1);
+        let (header, entries, mut footer, _) = sample(3, &mut prng);
+        footer.rows[0].tally.stored += 1;
+        let mut bytes = header.encode();
+        entries.iter().for_each(|e| bytes.extend(e.encode()));
+        bytes.extend(footer.encode());
+        let error = Index::parse(&bytes).expect_err("one packet too many");
+        assert!(error.to_string().contains("packets stored"), "{error}");
+        assert_eq!(Index::parse(b"PK\x03\x04"), Err(IndexError::NotAnIndex));
+        bytes[8] = 9;
+        assert_eq!(Index::parse(&bytes), Err(IndexError::Version { found: 9 }));
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_what_is_cut_off_is_read_up_to_there() {
+        let mut prng = Prng::new(2);
+        let (header, entries, footer, bytes) = sample(5, &mut prng);
+        let whole = Index::parse(&bytes).expect("a whole index");
+        assert_eq!(whole, Index { header, entries: entries.clone(), tail: Tail::Complete(footer) });
+        let header_len = whole.header.encode().len();
+        for len in 0..bytes.len() {
+            match Index::parse(&bytes[..len]) {
+                Ok(index) => {
+                    assert!(len >= header_len);
+                    assert_eq!(index.entries, entries[..index.entries.len()], "cut at {len}");
+                    assert!(matches!(index.tail, Tail::Open { at } if at <= len), "cut at {len}");
+                }
+                Err(e) => assert!(len < header_len, "cut at {len}: {e}"),
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_indexes_never_harm_and_never_yield_a_damaged_entry() {
+        // `NETGRAIN_FUZZ_ROUNDS` makes it run longer.
+        let rounds = std::env::var("NETGRAIN_FUZZ_ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(5_000);
+        let mut prng = Prng::new(3);
+        let (_, entries, _, bytes) = sample(4, &mut prng);
+        for round in 0..rounds {
+            let mut damaged = bytes.clone();
+            for _ in 0..=prng.below(4) {
+                let at = prng.below(damaged.len() as u64) as usize;
+                match prng.below(4) {
+                    0 => damaged[at] ^= 1 << prng.below(8),
+                    1 => damaged[at] = prng.next_u64() as u8,
+                    2 => damaged.truncate(at.max(1)),
+                    _ => drop(damaged.splice(at..at, (0..prng.below(9)).map(|i| i as u8))),
+                }
+            }
+            if let Ok(index) = Index::parse(&damaged) {
+                assert_eq!(index.entries, entries[..index.entries.len()], "round {round}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_entry_that_lies_behind_a_right_checksum_does_no_harm() {
+        let mut prng = Prng::new(4);
+        let header = sample(0, &mut prng).0.encode();
+        for _ in 0..5_000 {
+            let mut part = entry(0, &mut prng).encode();
+            part.truncate(part.len() - CRC);
+            for _ in 0..4 {
+                let at = 8 + prng.below(part.len() as u64 - 8) as usize;
+                part[at] = prng.next_u64() as u8;
+            }
+            part.extend(crc32c::crc32c(&part).to_le_bytes());
+            let mut bytes = header.clone();
+            bytes.extend(part);
+            if let Ok(index) = Index::parse(&bytes) {
+                for e in &index.entries {
+                    e.may_contain(Key::Port(prng.next_u64() as u16));
+                    e.may_contain(Key::Host("10.0.0.1".parse().expect("an address")));
+                }
+            }
+        }
+    }
+}

@@ -48,6 +48,7 @@ impl<D: Device> Writer<D> {
     }
 
     fn lose(&mut self, part: &Part) {
+        self.unwritten += part.news.iter().map(|r| r.tally.stored).sum::<u64>();
         for row in part.news.iter().map(as_lost) {
             self.totals.ledger.add(row.second, &row.tally);
             self.lost.push(row);
@@ -60,7 +61,7 @@ impl<D: Device> Writer<D> {
             return;
         }
         let mut lost = std::mem::take(&mut self.lost);
-        let mut packets: u64 = lost.iter().map(|r| r.tally.lost[base::Cause::Disk as usize]).sum();
+        let mut packets = std::mem::take(&mut self.unwritten);
         let mut i = 0;
         while i < self.files.len() {
             if !matches!(self.files[i].step, Step::Cut) {

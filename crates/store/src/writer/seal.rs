@@ -47,17 +47,20 @@ impl<D: Device> Writer<D> {
     pub(super) fn seal_files(&mut self, now: Duration) {
         let mut i = 0;
         while i < self.files.len() {
+            if self.files[i].step == Step::Done {
+                self.published(i);
+                continue;
+            }
             match self.seal_step(i) {
                 Ok(true) => {}
                 Ok(false) => i += 1,
+                // The device has its hands full: at the next step.
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => i += 1,
                 Err(error) if self.given_up => self.leave_hidden(i, "publish", error),
                 Err(error) => {
                     self.fail("publish", self.files[i].hidden_data.clone(), error, now);
                     i += 1;
                 }
-            }
-            if self.files.get(i).is_some_and(|f| f.step == Step::Done) {
-                self.published(i);
             }
         }
     }

@@ -11,7 +11,7 @@
 //!        | next | sec | nsec|snaplen| len |status | mac | net | hash| tci |tpid| pad  | sockaddr_ll ... |
 //!        +------+-----+-----+-------+-----+-------+-----+-----+-----+-----+----+------+-----------+----+
 //! ```
-//! The invariant: while a block's status has the bit [`USER`] only we touch it, and otherwise only the kernel does. A
+//! The invariant: while a block's status has the bit `USER` only we touch it, and otherwise only the kernel does. A
 //! [`Block`] borrows the ring shared, [`Ring::release`] borrows it exclusively, so no frame outlives its block.
 
 use super::PacketSocket;

@@ -60,8 +60,11 @@ pub struct Receiver {
 /// Chunks are given back after so many frames, so that a large budget does not starve the kernel.
 const BATCH: u32 = 64;
 
-/// So far ahead is the processor told of frames that it will need.
-const PREFETCH: u32 = 4;
+/// So many frames ahead the processor is told what it will need: another core wrote them.
+///
+/// PERF: 19.4 → 15.1 ns/frame at 60 B, taken and copied from a full ring of 32 768 (4 ahead: 17.0). Best of 15, two
+/// cores, veth, 2026-11-21.
+const PREFETCH: u32 = 8;
 
 impl Receiver {
     /// Opens, registers (or shares the memory of `share`), fills and binds.

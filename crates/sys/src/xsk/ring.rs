@@ -219,3 +219,120 @@ fn offsets(fd: &OwnedFd, kind: Kind) -> io::Result<libc::xdp_ring_offset> {
     }];
     Ok(libc::xdp_ring_offset { producer, consumer, desc, flags })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+    use std::collections::VecDeque;
+
+    /// Two views of one ring, whose indexes have run up to `start`: ours as the producer's, the kernel's as the consumer's.
+    fn pair(size: u32, start: u32) -> (Producer<u64>, Consumer<u64>) {
+        let map_bytes = 4096 + size as usize * 8;
+        let view = |map: *mut libc::c_void| {
+            let map = NonNull::new(map.cast::<u8>()).expect("a mapping");
+            // SAFETY: all four lie in the mapping, on cache lines of their own, aligned for their types.
+            unsafe {
+                Shared::<u64> {
+                    map,
+                    map_bytes,
+                    producer: map.cast(),
+                    consumer: map.add(64).cast(),
+                    flags: map.add(128).cast(),
+                    entries: map.add(4096).cast(),
+                    size,
+                }
+            }
+        };
+        // SAFETY: new mappings at addresses of the kernel's choice; `mremap` with an old size of zero makes a second view
+        // of a shared one.
+        let (first, second) = unsafe {
+            let first = libc::mmap(
+                std::ptr::null_mut(),
+                map_bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+            assert_ne!(first, libc::MAP_FAILED);
+            let second = libc::mremap(first, 0, map_bytes, libc::MREMAP_MAYMOVE);
+            assert_ne!(second, libc::MAP_FAILED);
+            (view(first), view(second))
+        };
+        first.producer().store(start, Ordering::Release);
+        first.consumer().store(start, Ordering::Release);
+        (
+            Producer { shared: first, next: start, consumer: start },
+            Consumer { shared: second, next: start, producer: start },
+        )
+    }
+
+    #[test]
+    fn a_ring_agrees_with_a_queue_over_a_random_walk_and_over_the_end_of_its_indexes() {
+        const SEED: u64 = 7;
+        eprintln!("seed {SEED}");
+        let mut random = Prng::new(SEED);
+        for start in [0, u32::MAX - 100] {
+            let (mut producer, mut consumer) = pair(16, start);
+            let (mut model, mut stepped_over, mut number) = (VecDeque::new(), 0, 0u64);
+            for _ in 0..5000 {
+                if random.below(2) == 0 {
+                    assert_eq!(producer.room(), 16 - model.len() as u32 - stepped_over);
+                    for _ in 0..random.below(u64::from(producer.room()) + 1) {
+                        producer.write(number);
+                        model.push_back(number);
+                        number += 1;
+                    }
+                    producer.submit();
+                } else {
+                    let ready = consumer.ready(1 + random.below(20) as u32);
+                    assert!(ready as usize <= model.len() && (ready > 0 || model.is_empty()));
+                    for ahead in 0..ready {
+                        assert_eq!(Some(consumer.peek(ahead)), model.pop_front());
+                    }
+                    consumer.advance(ready);
+                    stepped_over += ready;
+                    if random.below(2) == 0 {
+                        consumer.release();
+                        stepped_over = 0;
+                    }
+                }
+            }
+            assert!(number > 1000, "the walk went round the ring many times");
+        }
+    }
+
+    #[test]
+    fn entries_come_through_whole_between_two_threads() {
+        const COUNT: u64 = 200_000;
+        let (mut producer, mut consumer) = pair(64, u32::MAX - 1000);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut next = 0;
+                while next < COUNT {
+                    let room = u64::from(producer.room()).min(COUNT - next);
+                    (next..next + room).for_each(|number| producer.write(number));
+                    next += room;
+                    producer.submit();
+                    if room == 0 {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            let mut expected = 0;
+            while expected < COUNT {
+                let ready = consumer.ready(64);
+                for ahead in 0..ready {
+                    assert_eq!(consumer.peek(ahead), expected);
+                    expected += 1;
+                }
+                consumer.advance(ready);
+                consumer.release();
+                if ready == 0 {
+                    std::thread::yield_now();
+                }
+            }
+        });
+    }
+}

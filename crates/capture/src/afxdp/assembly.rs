@@ -1,0 +1,68 @@
+//! Frames that span several chunks are put together in one place; others are not touched.
+//!
+//! The kernel publishes the pieces of a frame together, but a batch may end between them, so what has come is kept.
+
+/// Frames longer than this are lost with [`base::Cause::Source`].
+pub const FRAME_MAX: usize = 65_535;
+
+/// Pieces put together into frames. A frame of one piece is not copied.
+#[derive(Default)]
+pub(super) struct Assembly {
+    bytes: Vec<u8>,
+    open: bool,
+    /// Frames that were too long, so far.
+    pub(super) too_long: u64,
+}
+
+impl Assembly {
+    /// The whole frame, once its last piece has come and if it is not too long.
+    #[inline]
+    pub(super) fn add<'a>(&'a mut self, piece: &'a [u8], more: bool) -> Option<&'a [u8]> {
+        if !self.open && !more {
+            return Some(piece);
+        }
+        if !self.open {
+            self.bytes.clear();
+            self.open = true;
+        }
+        // One byte too many is enough to know.
+        let room = (FRAME_MAX + 1).saturating_sub(self.bytes.len());
+        self.bytes.extend_from_slice(&piece[..piece.len().min(room)]);
+        if more {
+            return None;
+        }
+        self.open = false;
+        if self.bytes.len() > FRAME_MAX {
+            self.too_long += 1;
+            return None;
+        }
+        Some(&self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_that_is_too_long_is_counted_and_the_next_one_is_whole() {
+        let mut assembly = Assembly::default();
+        let piece = vec![7; 4096];
+        for _ in 0..16 {
+            assert_eq!(assembly.add(&piece, true), None);
+        }
+        assert_eq!(assembly.add(&[1], false), None);
+        assert_eq!(assembly.too_long, 1);
+        assert_eq!(assembly.add(&[1, 2], true), None);
+        assert_eq!(assembly.add(&[3], false), Some(&[1, 2, 3][..]));
+        assert_eq!(assembly.add(&[9], false), Some(&[9][..]));
+    }
+
+    #[test]
+    fn the_longest_frame_is_kept() {
+        let mut assembly = Assembly::default();
+        assert_eq!(assembly.add(&vec![1; 65_534], true), None);
+        assert_eq!(assembly.add(&[2], false).map(<[u8]>::len), Some(FRAME_MAX));
+        assert_eq!(assembly.too_long, 0);
+    }
+}

@@ -1,0 +1,209 @@
+//! `netgrain demo`: the whole path on this machine in less than a minute. With root, in a network namespace of its own
+//! with a veth pair: `gen` on one side, `record` on the other, each a process. Without, the same pipeline from the
+//! simulation. The namespace belongs to this process alone, so nothing is left behind however it ends.
+
+use crate::args::DemoArgs;
+use crate::outcome::{Failure, Outcome};
+use crate::record::{json, watch};
+use crate::screen::{Ticker, summary};
+use crate::signals;
+use base::units::{Rate, show_count};
+use capture::auto::Kind;
+use engine::{Capture, Format, InterfacePlan, Plan, Report, Sent, SourcePlan, StorePlan};
+use r#gen::Spec;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The two ends of the pair.
+const FROM: &str = "ng-demo0";
+const TO: &str = "ng-demo1";
+
+/// After the generator has ended: frames still on their way arrive within this.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// Runs the verb. No if a packet was lost or the checker finds fault.
+pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
+    let mut spec: Spec = args.traffic.parse().map_err(Failure::say)?;
+    (spec.truth, spec.rate, spec.duration) = (true, args.rate, Some(args.duration));
+    let scratch = Scratch::new(args.keep.as_deref())?;
+    let stop = signals::stop_flag();
+    let live = !args.sim && can_make_a_network(args);
+    let (report, sent) = if live {
+        over_veth(args, &spec, scratch.path(), &stop)?
+    } else {
+        simulated(args, spec, scratch.path(), &stop)?
+    };
+    let verdict =
+        checker::check(&[scratch.path().to_owned()], checker::Options { sent: Some(sent.sent), ..Default::default() })
+            .map_err(Failure::say)?;
+    let good = report.counts.lost_total == 0 && report.counts.residue == 0 && verdict.is_complete();
+    if args.json {
+        let verdict: serde_json::Value = serde_json::from_str(&verdict.to_json()).map_err(Failure::say)?;
+        json(&serde_json::json!({ "report": report, "sent": sent, "verdict": verdict }))?;
+    } else {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "\n{}", summary(&report))?;
+        writeln!(out, "{verdict}")?;
+        writeln!(
+            out,
+            "\n{} frames sent, {} stored, {} lost",
+            show_count(sent.sent),
+            show_count(report.counts.stored),
+            report.counts.lost_total
+        )?;
+        if args.keep.is_some() {
+            writeln!(
+                out,
+                "the store is in {}; any tool reads its files: tcpdump -r, Wireshark, tshark",
+                scratch.path().display()
+            )?;
+        }
+    }
+    Ok(Outcome::of(good))
+}
+
+/// Enters a network namespace of our own, if we may.
+fn can_make_a_network(args: &DemoArgs) -> bool {
+    match engine::private_pair(FROM, TO, 1500) {
+        Ok(()) => true,
+        Err(e) => {
+            if !args.json {
+                eprintln!(
+                    "netgrain: no network of its own for the demo ({e}); simulating the traffic instead (run as root for the real path)"
+                );
+            }
+            false
+        }
+    }
+}
+
+fn over_veth(
+    args: &DemoArgs,
+    spec: &Spec,
+    store: &Path,
+    stop: &std::sync::atomic::AtomicBool,
+) -> Result<(Report, Sent), Failure> {
+    let mut plan = Plan::new(SourcePlan::Interface(InterfacePlan::new(TO, Kind::AfXdp)));
+    plan.store = Some(StorePlan { dir: store.to_owned(), format: Format::Pcap, depth: 8 });
+    let cpus = sys::cpu::allowed();
+    plan.cpus = cpus.last().copied().into_iter().collect();
+    let mut capture = Capture::start(&plan)?;
+    if !args.json {
+        for source in capture.sources() {
+            eprintln!("netgrain: {source}");
+        }
+    }
+    let mut generator = Generator::start(args, spec, cpus.first().copied())?;
+    let mut ticker = Ticker::new();
+    while !generator.ended()? && !stop.load(std::sync::atomic::Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(20));
+        if ticker.is_due() {
+            ticker.skip();
+            if !args.json {
+                ticker.show(capture.report());
+            }
+        }
+    }
+    ticker.done();
+    let sent = generator.finish()?;
+    let until = Instant::now() + SETTLE;
+    while Instant::now() < until && capture.report().counts.offered < sent.sent {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    capture.stop();
+    capture.wait()?;
+    Ok((capture.report(), sent))
+}
+
+fn simulated(
+    args: &DemoArgs,
+    spec: Spec,
+    store: &Path,
+    stop: &std::sync::atomic::AtomicBool,
+) -> Result<(Report, Sent), Failure> {
+    let mut plan = Plan::new(SourcePlan::Sim { spec, start: None });
+    plan.store = Some(StorePlan { dir: store.to_owned(), format: Format::Pcap, depth: 8 });
+    let mut capture = Capture::start(&plan)?;
+    let mut ticker = Ticker::new();
+    watch(&capture, stop, |r| {
+        if !args.json {
+            ticker.show(r);
+        }
+        Ok(())
+    })?;
+    ticker.done();
+    capture.stop();
+    capture.wait()?;
+    let report = capture.report();
+    let made = report.counts.offered;
+    Ok((report, Sent { made, sent: made, ..Sent::default() }))
+}
+
+/// `netgrain gen` in a process of its own, in our namespace.
+struct Generator(Child);
+
+impl Generator {
+    fn start(args: &DemoArgs, spec: &Spec, cpu: Option<usize>) -> Result<Self, Failure> {
+        let program = std::env::current_exe().map_err(Failure::say)?;
+        let mut command = Command::new(program);
+        command.args(["gen", "-i", FROM, &args.traffic, "--json"]);
+        command.args(["--duration", &format!("{}ns", spec.duration.unwrap_or_default().as_nanos())]);
+        match args.rate {
+            Rate::Flat => {}
+            Rate::Packets(r) => {
+                command.args(["--rate", &format!("{r}pps")]);
+            }
+            Rate::Bits(r) => {
+                command.args(["--rate", &format!("{r}bit")]);
+            }
+        }
+        if let Some(cpu) = cpu {
+            command.args(["--cpu", &cpu.to_string()]);
+        }
+        command.stdout(Stdio::piped());
+        Ok(Self(command.spawn().map_err(|e| Failure::Said(format!("the generator does not start: {e}")))?))
+    }
+
+    fn ended(&mut self) -> Result<bool, Failure> {
+        Ok(self.0.try_wait().map_err(Failure::say)?.is_some())
+    }
+
+    fn finish(mut self) -> Result<Sent, Failure> {
+        let _ = self.0.wait();
+        let last = self.0.stdout.take().and_then(|out| BufReader::new(out).lines().map_while(Result::ok).last());
+        last.and_then(|line| serde_json::from_str(&line).ok()).ok_or_else(|| {
+            Failure::Said("the generator ended without saying what it sent; see its message above".into())
+        })
+    }
+}
+
+/// A folder that goes away unless it is to be kept.
+struct Scratch {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Scratch {
+    fn new(keep: Option<&Path>) -> Result<Self, Failure> {
+        let path = match keep {
+            Some(path) => path.to_owned(),
+            None => std::env::temp_dir().join(format!("netgrain-demo-{}", std::process::id())),
+        };
+        std::fs::create_dir_all(&path).map_err(|e| Failure::Said(format!("{}: {e}", path.display())))?;
+        Ok(Self { path, keep: keep.is_some() })
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}

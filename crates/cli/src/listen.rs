@@ -1,0 +1,231 @@
+//! `netgrain listen`: reads along with a running engine from another process: counts, lines, or pcap to a pipe.
+
+use crate::args::ListenArgs;
+use crate::outcome::{Failure, Outcome};
+use crate::record::json;
+use crate::signals;
+use base::Timestamp;
+use base::units::{show_count, show_si};
+use ring::{Desc, Listener, Mode, attach};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use wire::{Filter, FlowKey, Headers};
+
+/// Descriptors taken at a time from each ring.
+const BATCH: usize = 1024;
+
+/// Sleep when no ring has anything.
+const NAP: Duration = Duration::from_micros(500);
+
+/// How often counts are shown, and the engine's life is looked at.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Bytes that a file or pipe is given at a time, at most.
+const BUFFER: usize = 256 << 10;
+
+/// Runs the verb. No if packets were missed.
+pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
+    let filter = args.filter.as_deref().map(Filter::parse).transpose().map_err(Failure::say)?;
+    let socket = match (&args.socket, &args.interface) {
+        (Some(path), _) => path.clone(),
+        (None, Some(interface)) => engine::default_socket(interface),
+        (None, None) => return Err(Failure::Said("name an interface with -i, or a socket with --socket".into())),
+    };
+    let mode = if args.gate { Mode::Gate } else { Mode::Lossy };
+    let listeners = attach(&socket, mode, &args.name).map_err(|e| {
+        Failure::Said(format!("{}: {e}; is `netgrain record` running on that interface?", socket.display()))
+    })?;
+    let stop = signals::stop_flag();
+    let Some(first) = listeners.first() else { return Err(Failure::Said("the engine has no ring".into())) };
+    let link_type = first.shape().link_type as u16;
+    let sink: Box<dyn Write> = match &args.write {
+        Some(path) if path == Path::new("-") => Box::new(std::io::stdout()),
+        Some(path) => {
+            Box::new(std::fs::File::create(path).map_err(|e| Failure::Said(format!("{}: {e}", path.display())))?)
+        }
+        None => Box::new(std::io::stdout()),
+    };
+    let mut ear = Ear {
+        form: match (&args.write, args.print) {
+            (Some(_), _) => Form::Pcap,
+            (None, true) => Form::Lines,
+            (None, false) => Form::Counts,
+        },
+        out: BufWriter::with_capacity(BUFFER, sink),
+        filter,
+        link_type,
+        limit: args.packets.unwrap_or(u64::MAX),
+        packets: 0,
+        bytes: 0,
+        torn: 0,
+        buffer: Vec::new(),
+    };
+    if ear.form == Form::Pcap {
+        ear.out.write_all(&first.file_header())?;
+        ear.out.flush()?;
+    }
+    let listeners = ear.listen(listeners, args, &stop)?;
+    ear.out.flush()?;
+    finish(args, &ear, &listeners)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Counts,
+    Lines,
+    Pcap,
+}
+
+struct Ear {
+    form: Form,
+    out: BufWriter<Box<dyn Write>>,
+    filter: Option<Filter>,
+    link_type: u16,
+    limit: u64,
+    packets: u64,
+    bytes: u64,
+    /// Given, but overwritten before their bytes were copied.
+    torn: u64,
+    buffer: Vec<u8>,
+}
+
+impl Ear {
+    fn listen(
+        &mut self,
+        mut rings: Vec<Listener>,
+        args: &ListenArgs,
+        stop: &AtomicBool,
+    ) -> Result<Vec<Listener>, Failure> {
+        let started = Instant::now();
+        let mut shown = started;
+        let (mut packets, mut bytes) = (0, 0);
+        let mut batches: Vec<Vec<Desc>> = rings.iter().map(|_| Vec::new()).collect();
+        while !stop.load(Ordering::Relaxed) && self.packets < self.limit {
+            for (ring, batch) in rings.iter_mut().zip(&mut batches) {
+                ring.next(BATCH, batch);
+            }
+            let quiet = batches.iter().all(Vec::is_empty);
+            self.take(&rings, &batches)?;
+            if quiet {
+                // Whoever reads our pipe sees what there is, and not only when a buffer is full.
+                self.out.flush()?;
+                if rings.iter().all(Listener::ended) {
+                    break;
+                }
+                std::thread::sleep(NAP);
+            }
+            if args.duration.is_some_and(|d| started.elapsed() >= d) {
+                break;
+            }
+            if shown.elapsed() >= PERIOD {
+                let span = shown.elapsed().as_secs_f64();
+                shown = Instant::now();
+                rings.iter().for_each(Listener::report);
+                if quiet && !rings.iter().all(Listener::connected) {
+                    eprintln!("netgrain: the engine has gone");
+                    break;
+                }
+                if self.form == Form::Counts {
+                    self.show(
+                        args,
+                        (self.packets - packets) as f64 / span,
+                        (self.bytes - bytes) as f64 * 8.0 / span,
+                        &rings,
+                    )?;
+                }
+                (packets, bytes) = (self.packets, self.bytes);
+            }
+        }
+        rings.iter().for_each(Listener::report);
+        Ok(rings)
+    }
+
+    /// The packets of all rings, in the order of their stamps as far as these batches reach.
+    fn take(&mut self, rings: &[Listener], batches: &[Vec<Desc>]) -> Result<(), Failure> {
+        let mut next = vec![0; batches.len()];
+        while self.packets < self.limit {
+            let ready = |i: &usize| batches[*i].get(next[*i]).map(|d| d.ts);
+            let Some(i) = (0..batches.len()).filter(|i| ready(i).is_some()).min_by_key(|i| ready(i)) else { break };
+            let d = batches[i][next[i]];
+            next[i] += 1;
+            if d.is_packet() {
+                self.packet(&rings[i], &d)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn packet(&mut self, ring: &Listener, d: &Desc) -> Result<(), Failure> {
+        if self.form == Form::Counts && self.filter.is_none() {
+            self.packets += 1;
+            self.bytes += u64::from(d.wire_len);
+            return Ok(());
+        }
+        let Some(record) = ring.record(d, &mut self.buffer) else {
+            self.torn += 1;
+            return Ok(());
+        };
+        let (head, frame) = record.split_at(ring::RECORD_HEADER);
+        let wire_len = u32::from_le_bytes([head[12], head[13], head[14], head[15]]);
+        if let Some(filter) = &self.filter
+            && !filter.matches(frame, wire_len, &Headers::of(frame, wire_len, self.link_type))
+        {
+            return Ok(());
+        }
+        self.packets += 1;
+        self.bytes += u64::from(wire_len);
+        match self.form {
+            Form::Counts => {}
+            Form::Pcap => self.out.write_all(record)?,
+            Form::Lines => writeln!(self.out, "{}", line(d.timestamp(), frame, wire_len, self.link_type, d))?,
+        }
+        Ok(())
+    }
+
+    fn show(&mut self, args: &ListenArgs, pps: f64, bps: f64, rings: &[Listener]) -> Result<(), Failure> {
+        let missed: u64 = rings.iter().map(|r| r.heard().missed).sum();
+        if args.json {
+            return Ok(json(&serde_json::json!({ "live": {
+                "packets": self.packets, "bytes": self.bytes, "packets_per_second": pps, "missed": missed } }))?);
+        }
+        writeln!(
+            self.out,
+            "{:>14} packets  {:>10}  {:>10}  {} missed",
+            show_count(self.packets),
+            show_si(pps, "pps"),
+            show_si(bps, "b/s"),
+            show_count(missed)
+        )?;
+        Ok(self.out.flush()?)
+    }
+}
+
+/// One packet for people.
+fn line(ts: Timestamp, frame: &[u8], wire_len: u32, link_type: u16, d: &Desc) -> String {
+    let headers = Headers::of(frame, wire_len, link_type);
+    match FlowKey::of(frame, &headers) {
+        Some(key) => format!("{ts} q{} {wire_len} B  {key}  flow {:08x}", d.queue, d.hash),
+        None => format!("{ts} q{} {wire_len} B  {}", d.queue, headers.ethertype()),
+    }
+}
+
+fn finish(args: &ListenArgs, ear: &Ear, rings: &[Listener]) -> Result<Outcome, Failure> {
+    let missed: u64 = rings.iter().map(|r| r.heard().missed).sum::<u64>() + ear.torn;
+    if rings.iter().any(Listener::expired) {
+        eprintln!("netgrain: the engine no longer waited for this gate: it was too slow");
+    }
+    if args.json {
+        let value = serde_json::json!({ "report": { "packets": ear.packets, "bytes": ear.bytes, "missed": missed } });
+        if ear.form == Form::Counts { json(&value)? } else { eprintln!("{value}") }
+    } else {
+        eprintln!(
+            "netgrain: {} packets, {} bytes, {} missed",
+            show_count(ear.packets),
+            show_count(ear.bytes),
+            show_count(missed)
+        );
+    }
+    Ok(Outcome::of(missed == 0))
+}

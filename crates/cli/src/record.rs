@@ -1,0 +1,176 @@
+//! `netgrain record`: packets of a port, a file or a simulation into a store.
+
+use crate::args::{FileFormat, RecordArgs, SocketArgs, SourceKind};
+use crate::outcome::{Failure, Outcome};
+use crate::screen::{Ticker, summary};
+use crate::signals;
+use capture::afxdp::BusyPoll;
+use capture::auto::{self, Kind};
+use engine::{Capture, Format, InterfacePlan, MetricsServer, Plan, Report, Second, SocketPlan, SourcePlan, StorePlan};
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// One call brings at most this many frames and spins at most this long (the values of Suricata's and DPDK's defaults).
+const BUSY_POLL: BusyPoll = BusyPoll { micros: 20, budget: 64 };
+
+/// How often the loop looks at signals and at the end of the capture.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Runs the verb. No if packets were lost.
+pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
+    let plan = plan(args)?;
+    let stop = signals::stop_flag();
+    let mut capture = Capture::start(&plan)?;
+    for source in capture.sources() {
+        eprintln!("netgrain: {source}");
+    }
+    let metrics = match &args.metrics {
+        Some(address) => {
+            let observer = capture.observer();
+            let server = MetricsServer::start(address, move || observer.report())
+                .map_err(|e| Failure::say(format!("--metrics {address}: {e}; choose another address")))?;
+            eprintln!("netgrain: metrics at http://{}/metrics", server.address());
+            Some(server)
+        }
+        None => None,
+    };
+    let shown = if args.quiet {
+        watch(&capture, &stop, |_| Ok(()))
+    } else if args.json {
+        watch(&capture, &stop, |r| Ok(json(&serde_json::json!({ "live": r }))?))
+    } else {
+        let mut ticker = Ticker::new();
+        let r = watch(&capture, &stop, |r| {
+            ticker.show(r);
+            Ok(())
+        });
+        ticker.done();
+        r
+    };
+    capture.stop();
+    let ended = capture.wait();
+    let report = capture.report();
+    drop(metrics);
+    shown?;
+    finish(args, &capture, &report)?;
+    ended?;
+    Ok(Outcome::of(report.counts.lost_total == 0 && report.counts.residue == 0))
+}
+
+/// Calls `show` once a second until the capture ends or a signal comes.
+pub fn watch(
+    capture: &Capture,
+    stop: &AtomicBool,
+    mut show: impl FnMut(Report) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut ticker = Ticker::new();
+    while !capture.finished() && !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(LOOK);
+        if ticker.is_due() {
+            ticker.skip();
+            show(capture.report())?;
+        }
+    }
+    Ok(())
+}
+
+fn finish(args: &RecordArgs, capture: &Capture, report: &Report) -> Result<(), Failure> {
+    if args.json {
+        let ledger: Vec<Second> = capture.ledger().rows().map(|row| Second::from(&row)).collect();
+        json(&serde_json::json!({ "report": report, "ledger": ledger }))?;
+    } else {
+        std::io::stdout().write_all(summary(report).as_bytes())?;
+    }
+    Ok(())
+}
+
+/// One object on one line of standard output.
+pub fn json(value: &serde_json::Value) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{value}")?;
+    out.flush()
+}
+
+fn plan(args: &RecordArgs) -> Result<Plan, Failure> {
+    let mut plan = Plan::new(source(args)?);
+    if let Some(ring) = args.ring {
+        plan.ring = ring;
+    }
+    plan.segment = args.segment;
+    plan.rotate = args.rotate;
+    if args.snaplen > 0 {
+        plan.snaplen = args.snaplen.min(plan.snaplen);
+    }
+    plan.filter.clone_from(&args.filter);
+    plan.cpus = args.cpu.clone().map(|c| c.0).unwrap_or_default();
+    plan.spin = args.spin;
+    plan.duration = args.duration;
+    plan.packets = args.packets;
+    plan.gate_expiry = (args.socket.gate_expiry > Duration::ZERO).then_some(args.socket.gate_expiry);
+    let format = match args.format {
+        FileFormat::Pcap => Format::Pcap,
+        FileFormat::Raw => Format::Raw,
+    };
+    plan.store = Some(StorePlan { dir: args.store.clone(), format, depth: args.depth });
+    plan.socket = socket(&args.socket, &plan.source)?;
+    Ok(plan)
+}
+
+fn source(args: &RecordArgs) -> Result<SourcePlan, Failure> {
+    if let Some(path) = &args.source.read {
+        let format = args.read_raw.then_some(pcap::Format::Raw);
+        return Ok(SourcePlan::File {
+            path: path.clone(),
+            options: capture::file::Options { speed: args.speed, format },
+        });
+    }
+    if let Some(spec) = &args.source.sim {
+        let spec = spec.parse().map_err(Failure::say)?;
+        return Ok(SourcePlan::Sim { spec, start: None });
+    }
+    let name = args.source.interface.as_deref().unwrap_or_default();
+    let choice = auto::choose(name, args.dedicated).map_err(Failure::say)?;
+    let kind = match args.source_kind {
+        SourceKind::Auto => {
+            eprintln!("netgrain: {}", choice.explanation);
+            choice.kind
+        }
+        SourceKind::Tpacket => Kind::Tpacket,
+        SourceKind::AfXdp if choice.kind == Kind::AfXdp || args.dedicated => Kind::AfXdp,
+        SourceKind::AfXdp => {
+            return Err(Failure::Said(format!(
+                "{}; AF_XDP would take its traffic away: say --dedicated if that is meant",
+                choice.explanation
+            )));
+        }
+    };
+    let mut plan = InterfacePlan { queues: args.queues, ..InterfacePlan::new(name, kind) };
+    plan.afxdp.busy_poll = args.busy_poll.then_some(BUSY_POLL);
+    Ok(SourcePlan::Interface(plan))
+}
+
+fn socket(args: &SocketArgs, source: &SourcePlan) -> Result<Option<SocketPlan>, Failure> {
+    let live = matches!(source, SourcePlan::Interface(_));
+    let path = match &args.socket {
+        Some(path) if path == Path::new("none") => return Ok(None),
+        Some(path) => path.clone(),
+        // A replay or a simulation has listeners only when asked: nobody expects it at a port's address.
+        None if !live => return Ok(None),
+        None => engine::default_socket(&source.label()),
+    };
+    let id = |name: &Option<String>, file: &str| -> Result<Option<u32>, Failure> {
+        let Some(name) = name else { return Ok(None) };
+        sys::unix::id_of(name, Path::new(file))
+            .map(Some)
+            .ok_or_else(|| Failure::Said(format!("{name}: not a number and not in {file}")))
+    };
+    Ok(Some(SocketPlan {
+        path,
+        mode: args.socket_mode.0,
+        uid: id(&args.socket_owner, "/etc/passwd")?,
+        gid: id(&args.socket_group, "/etc/group")?,
+        gates: args.allow_gates,
+    }))
+}

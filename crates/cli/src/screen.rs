@@ -1,0 +1,155 @@
+//! What people read while a capture runs and when it has ended.
+
+use base::units::{show_bytes, show_count, show_si};
+use engine::Report;
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// Shows a running capture once a second: one line that renews itself on a terminal, plain lines elsewhere.
+pub struct Ticker {
+    last: Option<Report>,
+    next: Instant,
+    terminal: bool,
+    lines: u64,
+}
+
+/// How often a line appears.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// The header is repeated after so many plain lines.
+const HEADER_EVERY: u64 = 20;
+
+impl Ticker {
+    /// Begins now.
+    pub fn new() -> Self {
+        Self { last: None, next: Instant::now() + PERIOD, terminal: std::io::stderr().is_terminal(), lines: 0 }
+    }
+
+    /// Whether a second has passed.
+    pub fn is_due(&self) -> bool {
+        Instant::now() >= self.next
+    }
+
+    /// The next second begins.
+    pub fn skip(&mut self) {
+        self.next += PERIOD;
+    }
+
+    /// Shows it.
+    pub fn show(&mut self, report: Report) {
+        let line = self.line(&report);
+        let mut err = std::io::stderr().lock();
+        // A closed standard error is no reason to stop capturing.
+        let _ = if self.terminal {
+            write!(err, "\r\x1b[K{line}")
+        } else {
+            if self.lines.is_multiple_of(HEADER_EVERY) {
+                let _ = writeln!(err, "{HEADER}");
+            }
+            writeln!(err, "{line}")
+        };
+        let _ = err.flush();
+        self.lines += 1;
+        self.last = Some(report);
+    }
+
+    /// Leaves the line that renews itself.
+    pub fn done(&self) {
+        if self.terminal && self.lines > 0 {
+            let _ = writeln!(std::io::stderr());
+        }
+    }
+
+    /// The rates since the last report.
+    fn line(&self, now: &Report) -> String {
+        let zero = (0, 0, 0, 0.0);
+        let of = |r: &Report| (r.counts.stored, r.counts.stored_bytes, written(r), r.seconds);
+        let (packets, bytes, disk, seconds) = self.last.as_ref().map_or(zero, of);
+        let span = (now.seconds - seconds).max(1e-9);
+        let rate = |now: u64, then: u64, scale: f64| now.saturating_sub(then) as f64 * scale / span;
+        let fill = now.queues.iter().map(|q| q.ring_fill).fold(0.0, f64::max);
+        let mut line = format!(
+            "{:>6.0}s {:>10} {:>10} {:>6.1} % {:>10}/s  {}",
+            now.seconds,
+            show_si(rate(now.counts.stored, packets, 1.0), "pps"),
+            show_si(rate(now.counts.stored_bytes, bytes, 8.0), "b/s"),
+            fill * 100.0,
+            show_bytes(rate(written(now), disk, 1.0) as u64),
+            losses(now),
+        );
+        for trouble in now.queues.iter().filter_map(|q| q.recorder.as_ref()?.trouble.as_ref()).take(1) {
+            let _ = write!(line, "  ! {trouble}");
+        }
+        line
+    }
+}
+
+const HEADER: &str = "  time    packets       wire     ring        disk  lost";
+
+fn written(r: &Report) -> u64 {
+    r.queues.iter().filter_map(|q| q.recorder.as_ref()).map(|r| r.bytes).sum()
+}
+
+/// `0 lost`, or every cause with its count.
+fn losses(r: &Report) -> String {
+    if r.counts.lost_total == 0 {
+        return "0 lost".into();
+    }
+    let causes: Vec<String> = r.counts.lost.iter().map(|(c, n)| format!("{c} {}", show_count(*n))).collect();
+    format!("{} lost: {}", show_count(r.counts.lost_total), causes.join(", "))
+}
+
+/// The final report for people: the equation, who caused what, and what else there is to know.
+pub fn summary(r: &Report) -> String {
+    let mut out = String::new();
+    let c = &r.counts;
+    let _ = writeln!(out, "{} for {:.1} s, stamps: {}", r.interface, r.seconds, r.stamps);
+    for q in &r.queues {
+        let _ = writeln!(out, "  {}", q.source);
+    }
+    let _ = writeln!(out, "ledger (packets, {}):", r.counted_from);
+    let mut row = |name: &str, value: u64, more: &str| {
+        let _ = writeln!(out, "  {name:<14}{:>18}  {more}", show_count(value));
+    };
+    row("offered", c.offered, "");
+    row("stored", c.stored, &format!("{} on the wire", show_bytes(c.stored_bytes)));
+    row("filtered", c.filtered, "");
+    row("duplicate", c.duplicate, "");
+    row("lost", c.lost_total, "");
+    for cause in base::Cause::ALL {
+        if let Some(n) = c.lost.get(cause.name()) {
+            row(&format!("  {}", cause.name()), *n, &format!("{}; {}", cause.meaning(), cause.remedy()));
+        }
+    }
+    for (gate, n) in &r.lost_by_gate {
+        row("  because of", *n, gate);
+    }
+    for (note, n) in &c.notes {
+        row(&format!("({note})"), *n, "");
+    }
+    if c.residue != 0 {
+        let _ = writeln!(out, "  residue {} packets: this is a bug in netgrain, please report it", c.residue);
+    }
+    for q in &r.queues {
+        if let Some(w) = &q.recorder {
+            let _ = writeln!(
+                out,
+                "queue {}: {} file(s), {} written; processor time: engine {:.2} s, index {:.2} s, writer {:.2} s",
+                q.queue,
+                w.files,
+                show_bytes(w.bytes),
+                q.engine_cpu_seconds,
+                w.index_cpu_seconds,
+                w.writer_cpu_seconds
+            );
+        }
+    }
+    for l in r.listeners.iter().filter(|l| l.name != "recorder") {
+        let _ = writeln!(out, "listener {} ({}): {} missed", l.name, l.mode, show_count(l.missed));
+    }
+    for remark in &r.remarks {
+        let _ = writeln!(out, "note: {remark}");
+    }
+    out
+}

@@ -1,0 +1,331 @@
+//! The control protocol under every interleaving and every reordering that the memory model allows (loom).
+//!
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p netgrain-ring --test loom --release`, in a target folder of its own.
+//! Writer and readers are the functions of `netgrain_ring::protocol` themselves, on words of loom's. Each claim is
+//! proved twice: it holds for the production function, and the same model with one ordering taken away finds the
+//! interleaving that breaks it, so that a model which could not fail would be noticed.
+#![cfg(loom)]
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering};
+use netgrain_ring::protocol::{self, Positions, Released};
+use netgrain_ring::{Desc, Place};
+
+/// Words of a ring so small that every lap is explored. `N` is its capacity in descriptors and in words of bytes.
+struct Ring<const N: usize> {
+    head: AtomicU64,
+    controls_before: AtomicU64,
+    controls_after: AtomicU64,
+    claimed_desc: AtomicU64,
+    claimed_pos: AtomicU64,
+    released_desc: AtomicU64,
+    released_pos: AtomicU64,
+    slots: [[AtomicU64; 4]; N],
+    words: [AtomicU64; N],
+    /// Memory without any synchronisation of its own: loom objects to every access that could race.
+    held: [UnsafeCell<u64>; N],
+}
+
+impl<const N: usize> Ring<N> {
+    fn new() -> Arc<Self> {
+        let zero = || AtomicU64::new(0);
+        Arc::new(Self {
+            head: zero(),
+            controls_before: zero(),
+            controls_after: zero(),
+            claimed_desc: zero(),
+            claimed_pos: zero(),
+            released_desc: zero(),
+            released_pos: zero(),
+            slots: std::array::from_fn(|_| std::array::from_fn(|_| zero())),
+            words: std::array::from_fn(|_| zero()),
+            held: std::array::from_fn(|_| UnsafeCell::new(0)),
+        })
+    }
+
+    fn positions(&self) -> Positions<'_> {
+        Positions {
+            head: &self.head,
+            controls_before: &self.controls_before,
+            controls_after: &self.controls_after,
+            claimed_desc: &self.claimed_desc,
+            claimed_pos: &self.claimed_pos,
+        }
+    }
+
+    fn released(&self) -> Released<'_> {
+        Released { desc: &self.released_desc, pos: &self.released_pos }
+    }
+
+    fn slot(&self, index: u64) -> &[AtomicU64; 4] {
+        &self.slots[index as usize % N]
+    }
+}
+
+/// The descriptor that belongs at `index`: its number stands in all four words, so a mixture shows.
+fn desc(index: u64) -> Desc {
+    let n = index + 1;
+    Desc::from_words([n, n, n, n])
+}
+
+/// Explores with at most this many preemptions per execution; bugs of protocols this size need one or two.
+fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+type Claim = fn(&Positions<'_>, u64, u64);
+type Publish = fn(&Positions<'_>, u64, u64);
+type Oldest = fn(&Positions<'_>, u64) -> u64;
+type Set = fn(&Released<'_>, Place);
+type Believe = fn(&Released<'_>, Place, Place) -> Place;
+
+fn claim(p: &Positions<'_>, desc: u64, pos: u64) {
+    p.claim(desc, pos);
+}
+
+fn publish(p: &Positions<'_>, head: u64, controls: u64) {
+    p.publish(head, controls);
+}
+
+fn oldest_desc(p: &Positions<'_>, capacity: u64) -> u64 {
+    p.oldest_desc(capacity)
+}
+
+fn oldest_pos(p: &Positions<'_>, capacity: u64) -> u64 {
+    p.oldest_pos(capacity)
+}
+
+fn claim_without_fence(p: &Positions<'_>, desc: u64, pos: u64) {
+    p.claimed_desc.store(desc, Ordering::Relaxed);
+    p.claimed_pos.store(pos, Ordering::Relaxed);
+}
+
+fn publish_relaxed(p: &Positions<'_>, head: u64, controls: u64) {
+    p.controls_before.store(controls, Ordering::Relaxed);
+    p.head.store(head, Ordering::Relaxed);
+    p.controls_after.store(controls, Ordering::Relaxed);
+}
+
+fn set(r: &Released<'_>, to: Place) {
+    r.set(to);
+}
+
+fn credible(r: &Released<'_>, known: Place, written: Place) -> Place {
+    r.credible(known, written)
+}
+
+/// A reader takes what lies below the head; nothing is overwritten here.
+fn below_the_head(publish: Publish) {
+    explore(5, move || {
+        let ring = Ring::<2>::new();
+        let writer = Arc::clone(&ring);
+        let thread = loom::thread::spawn(move || {
+            for i in 0..2 {
+                protocol::store(writer.slot(i), desc(i));
+                writer.words[i as usize].store(i + 1, Ordering::Relaxed);
+                publish(&writer.positions(), i + 1, 0);
+            }
+        });
+        for i in 0..ring.positions().head() {
+            assert_eq!(protocol::load(ring.slot(i)), desc(i), "published, so it must be visible");
+            assert_eq!(ring.words[i as usize].load(Ordering::Relaxed), i + 1, "published, so it must be visible");
+        }
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn everything_below_the_head_is_visible() {
+    below_the_head(publish);
+}
+
+#[test]
+#[should_panic(expected = "published, so it must be visible")]
+fn loom_finds_a_head_stored_without_release() {
+    below_the_head(publish_relaxed);
+}
+
+/// A lossy reader copies a descriptor while the writer laps it, and judges by the claim.
+fn lapped_in_descriptors(claim: Claim, oldest: Oldest) {
+    explore(5, move || {
+        const CAPACITY: u64 = 1;
+        let ring = Ring::<1>::new();
+        protocol::store(ring.slot(0), desc(0));
+        ring.positions().claim(1, 0);
+        ring.positions().publish(1, 0);
+        let writer = Arc::clone(&ring);
+        let thread = loom::thread::spawn(move || {
+            for i in 1..3 {
+                claim(&writer.positions(), i + 1, 0);
+                protocol::store(writer.slot(i), desc(i));
+                writer.positions().publish(i + 1, 0);
+            }
+        });
+        let index = ring.positions().head() - 1;
+        let copy = protocol::load(ring.slot(index));
+        if oldest(&ring.positions(), CAPACITY) <= index {
+            assert_eq!(copy, desc(index), "accepted, so it must be whole");
+        }
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn a_lapped_reader_accepts_no_torn_descriptor() {
+    lapped_in_descriptors(claim, oldest_desc);
+}
+
+#[test]
+#[should_panic(expected = "accepted, so it must be whole")]
+fn loom_finds_a_claim_that_is_not_fenced() {
+    lapped_in_descriptors(claim_without_fence, oldest_desc);
+}
+
+#[test]
+#[should_panic(expected = "accepted, so it must be whole")]
+fn loom_finds_a_judgement_that_is_not_fenced() {
+    lapped_in_descriptors(claim, |p, capacity| p.claimed_desc.load(Ordering::Relaxed).saturating_sub(capacity));
+}
+
+#[test]
+#[should_panic(expected = "accepted, so it must be whole")]
+fn loom_finds_a_claim_that_comes_too_late() {
+    lapped_in_descriptors(|_, _, _| (), oldest_desc);
+}
+
+/// As above for packet bytes: two words that only make sense together.
+fn lapped_in_bytes(claim: Claim, oldest: Oldest) {
+    explore(5, move || {
+        const CAPACITY: u64 = 2;
+        let ring = Ring::<2>::new();
+        let writer = Arc::clone(&ring);
+        let thread = loom::thread::spawn(move || {
+            for lap in 0..3 {
+                let pos = lap * CAPACITY;
+                claim(&writer.positions(), 0, pos + CAPACITY);
+                for word in &writer.words {
+                    word.store(lap + 1, Ordering::Relaxed);
+                }
+                writer.positions().publish(lap + 1, 0);
+            }
+        });
+        if let Some(lap) = ring.positions().head().checked_sub(1) {
+            let copy = [0, 1].map(|i: usize| ring.words[i].load(Ordering::Relaxed));
+            if oldest(&ring.positions(), CAPACITY) <= lap * CAPACITY {
+                assert_eq!(copy, [lap + 1; 2], "accepted, so it must be whole");
+            }
+        }
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn a_lapped_reader_accepts_no_torn_bytes() {
+    lapped_in_bytes(claim, oldest_pos);
+}
+
+#[test]
+#[should_panic(expected = "accepted, so it must be whole")]
+fn loom_finds_unfenced_claims_of_bytes() {
+    lapped_in_bytes(claim_without_fence, oldest_pos);
+}
+
+/// Head and number of controls, as a listener needs them to count what it missed.
+fn pairs(publish: Publish) {
+    explore(5, move || {
+        const PUBLISHED: [(u64, u64); 5] = [(0, 0), (1, 0), (3, 2), (5, 2), (6, 3)];
+        let ring = Ring::<1>::new();
+        let writer = Arc::clone(&ring);
+        let thread = loom::thread::spawn(move || {
+            for (head, controls) in &PUBLISHED[1..] {
+                publish(&writer.positions(), *head, *controls);
+            }
+        });
+        if let Some(pair) = ring.positions().head_and_controls() {
+            assert!(PUBLISHED.contains(&pair), "{pair:?} was never published");
+        }
+        thread.join().unwrap();
+        assert_eq!(ring.positions().head_and_controls(), Some((6, 3)), "a writer at rest leaves a pair");
+    });
+}
+
+#[test]
+fn head_and_controls_belong_together() {
+    pairs(publish);
+}
+
+#[test]
+#[should_panic(expected = "was never published")]
+fn loom_finds_counts_stored_in_any_order() {
+    pairs(publish_relaxed);
+}
+
+/// The writer never waits: with the ring full because of the gate it drops. Whatever it does write must not touch what
+/// the gate still reads in place, which loom checks by itself, because `held` has no synchronisation of its own.
+fn gate(set: Set, believe: Believe) {
+    explore(5, move || {
+        const CAPACITY: u64 = 1;
+        let ring = Ring::<1>::new();
+        let writer = Arc::clone(&ring);
+        let thread = loom::thread::spawn(move || {
+            let (mut at, mut known) = (0, Place::default());
+            for _ in 0..3 {
+                known = believe(&writer.released(), known, Place { desc: at, pos: at });
+                if at < known.desc + CAPACITY && at < known.pos + CAPACITY {
+                    // SAFETY: loom's cell, which checks this very claim.
+                    writer.held[0].with_mut(|p| unsafe { *p = at + 1 });
+                    at += 1;
+                    writer.positions().publish(at, 0);
+                } else {
+                    // Without this, loom takes the next look for the same look again and never gets to a second lap.
+                    loom::thread::yield_now();
+                }
+            }
+        });
+        for _ in 0..2 {
+            let head = ring.positions().head();
+            if head > ring.released().get().desc {
+                // SAFETY: as above.
+                ring.held[0].with(|p| assert_eq!(unsafe { *p }, head, "what is held stays"));
+                set(&ring.released(), Place { desc: head, pos: head });
+            }
+        }
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn what_a_gate_holds_is_never_overwritten() {
+    gate(set, credible);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_finds_a_release_without_release_order() {
+    gate(
+        |r, to| {
+            r.desc.store(to.desc, Ordering::Relaxed);
+            r.pos.store(to.pos, Ordering::Relaxed);
+        },
+        credible,
+    );
+}
+
+#[test]
+fn a_gate_that_lies_is_not_believed() {
+    loom::model(|| {
+        let ring = Ring::<1>::new();
+        let liar = Arc::clone(&ring);
+        let thread = loom::thread::spawn(move || {
+            liar.released().set(Place { desc: u64::MAX, pos: 2 });
+            liar.released().set(Place { desc: 3, pos: 3 });
+        });
+        let (known, written) = (Place { desc: 1, pos: 1 }, Place { desc: 3, pos: 3 });
+        let believed = ring.released().credible(known, written);
+        assert!([known, written].contains(&believed) || believed == Place { desc: 3, pos: 2 }, "{believed:?}");
+        thread.join().unwrap();
+    });
+}

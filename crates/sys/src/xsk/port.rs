@@ -1,0 +1,55 @@
+//! What an AF_XDP user must know of a port that netlink does not say (`SIOCETHTOOL`, include/uapi/linux/ethtool.h).
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// How many receive queues of the port are in use now. Netlink tells how many were allocated, which on real cards is
+/// often more; a socket cannot be bound to the rest.
+///
+/// # Errors
+/// `EOPNOTSUPP` when the driver does not say (then all are in use), `ENODEV` when there is no such port.
+pub fn active_queues(name: &str) -> io::Result<u32> {
+    const GET_CHANNELS: u32 = 0x3c;
+    // struct ethtool_channels: cmd, max_rx, max_tx, max_other, max_combined, rx, tx, other, combined.
+    let mut words = [GET_CHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
+    ethtool(name, &mut words)?;
+    Ok(words[5] + words[8])
+}
+
+/// Whether the port takes VLAN tags out of received frames, where XDP cannot see them.
+///
+/// # Errors
+/// `EOPNOTSUPP` when the driver does not say, `ENODEV` when there is no such port.
+pub fn strips_vlan(name: &str) -> io::Result<bool> {
+    const GET_FLAGS: u32 = 0x25;
+    const RX_VLAN: u32 = 1 << 8;
+    // struct ethtool_value: cmd, data.
+    let mut words = [GET_FLAGS, 0];
+    ethtool(name, &mut words)?;
+    Ok(words[1] & RX_VLAN != 0)
+}
+
+/// One request; `words` is its structure, which begins with the command, and all structures used here are of `u32`.
+fn ethtool(name: &str, words: &mut [u32]) -> io::Result<()> {
+    // SAFETY: socket takes no pointers.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just opened it for us and nobody else knows of it.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: all zeros is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+    // SAFETY: request and words are live for the call, and the command in the first word has a structure of their size.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
