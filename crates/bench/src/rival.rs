@@ -1,0 +1,100 @@
+//! Other people's recorders, with their own defaults: tcpdump, dumpcap, netsniff-ng.
+
+use crate::live::TO;
+use crate::process::{Helper, find};
+use crate::sheet::{Sheet, Stop};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use sys::netns::Namespace;
+
+/// How long a rival may take to open its socket, and to write what it still has.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Between its socket and its readiness: libpcap sets filter and ring after the socket appears.
+const WARM: Duration = Duration::from_millis(300);
+
+/// One installed program.
+pub struct Rival {
+    name: &'static str,
+    program: PathBuf,
+}
+
+/// A program under load.
+pub struct Running(Helper);
+
+impl Rival {
+    /// Those that are here; the others are named.
+    pub fn installed(sheet: &mut Sheet<'_>) -> Result<Vec<Self>, Stop> {
+        let mut rivals = Vec::new();
+        for name in ["tcpdump", "dumpcap", "netsniff-ng"] {
+            match find(name) {
+                Some(program) => rivals.push(Self { name, program }),
+                None => sheet.remark(format_args!("{name} is not installed: its row is left out"))?,
+            }
+        }
+        Ok(rivals)
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Starts it on the port, on this processor, and waits until it listens.
+    pub fn start(&self, file: &Path, namespace: &Namespace, cpu: usize) -> Result<Running, Stop> {
+        let mut command = Command::new(&self.program);
+        command.stderr(Stdio::null());
+        match self.name {
+            // Root writes the file, since the folder is root's.
+            "tcpdump" => command.args(["-n", "-Z", "root", "-i", TO, "-w"]).arg(file),
+            "dumpcap" => command.args(["-q", "-P", "-i", TO, "-w"]).arg(file),
+            _ => command.args(["--silent", "--in", TO, "--out"]).arg(file),
+        };
+        // Namespace and processor are inherited from the thread that starts it.
+        let name = self.name;
+        let helper = std::thread::scope(|s| {
+            s.spawn(|| {
+                namespace.enter().map_err(Stop::say)?;
+                // Anywhere, if the processor is not to be had.
+                let _ = sys::cpu::pin(cpu);
+                Helper::start(command, name)
+            })
+            .join()
+        });
+        let mut running = Running(helper.map_err(|_| Stop::say("a starting thread panicked"))??);
+        let until = Instant::now() + PATIENCE;
+        while !somebody_listens() {
+            if !running.0.runs() || Instant::now() > until {
+                return Err(Stop::say(format_args!("{name} did not begin to capture")));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(WARM);
+        Ok(running)
+    }
+}
+
+impl Running {
+    /// Ends it as Ctrl-C would, and says how many processor seconds it has used.
+    pub fn end(self) -> Result<f64, Stop> {
+        let cpu = self.0.cpu_seconds();
+        self.0.interrupt()?;
+        self.0.finish_with(PATIENCE, &[0, 1])?;
+        Ok(cpu)
+    }
+}
+
+/// Whether there is a packet socket in this thread's namespace: packet(7), one line each under a head.
+fn somebody_listens() -> bool {
+    std::fs::read_to_string("/proc/thread-self/net/packet").is_ok_and(|text| text.lines().count() > 1)
+}
+
+/// Packets in a capture file; what follows the last whole one does not count.
+pub fn packets(file: &Path) -> Result<u64, Stop> {
+    let said = |e: &dyn std::fmt::Display| Stop::say(format_args!("{}: {e}", file.display()));
+    let mut reader = pcap::Reader::open(File::open(file).map_err(|e| said(&e))?).map_err(|e| said(&e))?;
+    while matches!(reader.advance(), Ok(true)) {}
+    Ok(reader.records())
+}
