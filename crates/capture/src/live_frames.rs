@@ -18,11 +18,13 @@
 //! (`/sys/class/net/IFACE/threaded`) that is slower than we, lose frames, and the counts say how many.
 
 mod program;
+mod ready;
 
 use crate::SourceError;
 use bpf::{Frames, LoadError, Program};
 use r#gen::Parts;
 use program::{LOW_48, Maps};
+use ready::Ready;
 use std::io;
 use std::time::{Duration, Instant};
 use sys::clock::realtime;
@@ -82,7 +84,7 @@ pub struct LiveFrames {
     ifindex: u32,
     template: Vec<u8>,
     maps: Maps,
-    program: Program,
+    program: Ready,
     first: u64,
     made: u64,
     before: LinkStats,
@@ -111,6 +113,7 @@ impl LiveFrames {
         let code = program::code(&maps, template.len(), parts.flows(), link.index, tai_ahead);
         let program = Program::load("netgrain_gen", &code, Frames::Linear)
             .map_err(|refusal| ClockError::Load(refusal).into_source_error(name))?;
+        let program = Ready::keep(program).map_err(|e| system("keep the sending program ready", e))?;
         Ok(Self {
             netlink,
             name: name.clone(),
@@ -139,7 +142,7 @@ impl LiveFrames {
         let begun = Instant::now();
         // The frames come from loopback as far as the kernel is concerned: it wants a receive queue that is in order, and
         // a veth port has one only while it receives XDP frames itself.
-        match self.program.run_live(&self.template, 0, count as u32, self.batch) {
+        match self.program.get().run_live(&self.template, 0, count as u32, self.batch) {
             Ok(()) => (),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => (),
             Err(e) => return Err(trouble(&self.name, "send", e)),
@@ -191,7 +194,7 @@ impl LiveFrames {
     /// # Errors
     /// The kernel's.
     pub fn instructions(&self) -> Result<u32, SourceError> {
-        let info = self.program.info().map_err(|e| trouble(&self.name, "ask for the program", e))?;
+        let info = self.program.get().info().map_err(|e| trouble(&self.name, "ask for the program", e))?;
         Ok(info.xlated_bytes / 8)
     }
 }
@@ -269,7 +272,7 @@ const ENODEV: i32 = 19;
 
 fn trouble(name: &str, what: &'static str, error: io::Error) -> SourceError {
     let advice = match error.raw_os_error() {
-        Some(EPERM) => "run as root, or give the program cap_net_admin and cap_bpf".to_owned(),
+        Some(EPERM) => "run as root, or give the program cap_net_admin, cap_bpf and cap_sys_admin".to_owned(),
         Some(ENODEV) => "see ip link for the names there are".to_owned(),
         _ => String::new(),
     };
