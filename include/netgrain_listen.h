@@ -442,8 +442,11 @@ static inline unsigned char *ngl_map_(int fd, uint64_t len, size_t times, int pr
     if (area + reserved > start + all) munmap(start + all, (size_t)(area + reserved - (start + all)));
     for (size_t i = 0; i < times; i++) {
         if (mmap(start + i * (size_t)len, (size_t)len, prot, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+            /* The kernel may already have taken this part of the reservation away, and another thread may live there now:
+             * only the parts before and behind it are surely ours. */
             int why = errno;
-            munmap(start, all);
+            if (i > 0) munmap(start, i * (size_t)len);
+            if (i + 1 < times) munmap(start + (i + 1) * (size_t)len, (times - i - 1) * (size_t)len);
             errno = why;
             return NULL;
         }

@@ -2,13 +2,18 @@
 #![forbid(unsafe_code)]
 
 mod capture;
+mod disk;
 mod place;
 mod process;
+mod record;
 mod ring;
 mod sheet;
 mod stats;
+mod volume;
 
 pub use crate::capture::CaptureArgs;
+pub use crate::disk::DiskArgs;
+pub use crate::record::RecordArgs;
 pub use crate::ring::{ListenerArgs, RingArgs};
 use sheet::Stop;
 use std::io::Write;
@@ -23,6 +28,10 @@ pub enum Stage {
     RingListener(ListenerArgs),
     /// The engine: simulated frames, stamped and hashed into the ring, without listeners
     Capture(CaptureArgs),
+    /// The volume: direct sequential writes, and what they are enough for
+    Disk(DiskArgs),
+    /// The whole recorder, from simulated frames to files, beside direct writing and fio
+    Record(RecordArgs),
 }
 
 impl Stage {
@@ -35,6 +44,8 @@ impl Stage {
             Self::Ring(args) => ring::run(args, out),
             Self::RingListener(args) => ring::listen(args, out),
             Self::Capture(args) => capture::run(args, out),
+            Self::Disk(args) => disk::run(args, out),
+            Self::Record(args) => record::run(args, out),
         };
         match outcome {
             Ok(()) | Err(Stop::Closed) => Ok(()),

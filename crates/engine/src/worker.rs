@@ -64,7 +64,8 @@ pub struct Wires {
 
 /// One engine thread, ready to run.
 pub struct Worker<S> {
-    source: S,
+    /// Absent while the port is away: a source that is kept keeps hold of the port, and no other could be opened on it.
+    source: Option<S>,
     producer: Producer,
     settings: Settings,
     wires: Wires,
@@ -86,7 +87,7 @@ impl Worker<capture::AnySource> {
         let hasher = FlowHasher::new(settings.hash_key);
         let info = source.info().clone();
         Self {
-            source,
+            source: Some(source),
             producer,
             settings,
             wires,
@@ -116,7 +117,9 @@ impl Worker<capture::AnySource> {
         let mut draining = false;
         loop {
             if !draining && self.must_stop(started) {
-                self.source.stop();
+                if let Some(source) = &mut self.source {
+                    source.stop();
+                }
                 closing(&self.wires, &mut self.producer);
                 draining = true;
             }
@@ -146,6 +149,7 @@ impl Worker<capture::AnySource> {
 
     /// One batch.
     fn turn(&mut self, started: Instant) -> Result<Polled, SourceError> {
+        let Some(source) = &mut self.source else { return Ok(Polled::End) };
         self.producer.service();
         self.clock.keep();
         let budget = match self.settings.packets {
@@ -166,7 +170,7 @@ impl Worker<capture::AnySource> {
             time_is_up: &|| time_is_up(&self.wires, &self.settings, started),
             wires: &self.wires,
         };
-        let polled = self.source.poll(budget, wait, |frame| stage.take(frame));
+        let polled = source.poll(budget, wait, |frame| stage.take(frame));
         (self.last, self.handed) = (stage.last, self.handed + stage.taken);
         let polled = polled?;
         if is_live(self.info.stamps) {
@@ -183,7 +187,8 @@ impl Worker<capture::AnySource> {
 
     /// Books what the source has lost since the last time.
     fn collect(&mut self) -> Result<(), SourceError> {
-        let counts = self.source.counts()?;
+        let Some(source) = &mut self.source else { return Ok(()) };
+        let counts = source.counts()?;
         for cause in Cause::ALL {
             let i = cause as usize;
             self.producer.lost(cause, counts.lost[i].saturating_sub(self.counted.lost[i]));
@@ -207,7 +212,7 @@ impl Worker<capture::AnySource> {
 
     /// The port is gone: ticks go on (silence is a fact too) until a source is open again or it is time to stop.
     fn wait_for_return(&mut self, started: Instant) -> bool {
-        let _ = self.collect();
+        self.part();
         let _ = self.wires.gone.send(self.info.queue);
         while !self.must_stop(started) {
             self.producer.service();
@@ -217,7 +222,7 @@ impl Worker<capture::AnySource> {
             self.show();
             if let Ok(source) = self.wires.again.recv_timeout(REPORT) {
                 self.info = source.info().clone();
-                self.source = source;
+                self.source = Some(source);
                 self.counted = Counts::default();
                 self.handed = 0;
                 self.remark(format!("{} is back: {}", self.info.name, self.info.description));
@@ -227,13 +232,14 @@ impl Worker<capture::AnySource> {
         false
     }
 
-    fn finish(&mut self) {
+    /// Takes leave of the source: its last counts, its last words, and the one check that the ledger cannot make of itself,
+    /// the source's own count against what came out of it.
+    fn part(&mut self) {
         if let Err(e) = self.collect() {
             self.remark(e.to_string());
         }
-        self.source.remarks().into_iter().for_each(|r| self.remark(r));
-        closing(&self.wires, &mut self.producer);
-        // The source's own count against what came out of it: the one check that the ledger cannot make of itself.
+        let Some(source) = self.source.take() else { return };
+        source.remarks().into_iter().for_each(|r| self.remark(r));
         if let Some(seen) = self.counted.seen {
             let lost: u64 = self.counted.lost.iter().sum::<u64>() - self.counted.lost[Cause::Nic as usize];
             let found = self.handed + lost;
@@ -241,6 +247,11 @@ impl Worker<capture::AnySource> {
                 self.remark(format!("the source saw {seen} packets but {found} are accounted for; please report this"));
             }
         }
+    }
+
+    fn finish(&mut self) {
+        self.part();
+        closing(&self.wires, &mut self.producer);
         // A gate that holds everything must release a little before the end can be written. How long it is waited for is a
         // matter of this machine's time, whatever the packets' was.
         loop {

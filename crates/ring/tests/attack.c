@@ -1,5 +1,5 @@
-/* A listener that tries to write what it was only lent to read. Prints one line per attempt that succeeded, then "done".
- * Started by tests/processes.rs; argument: the socket. */
+/* A listener that tries to write what it was only lent to read, and to take its own page away from under the writer.
+ * Prints one line per attempt that succeeded, then "done". Started by tests/processes.rs; argument: the socket. */
 #define _GNU_SOURCE 1
 #include "../../../include/netgrain_listen.h"
 
@@ -72,6 +72,16 @@ int main(int argc, char **argv) {
     attack("packet bytes", fds[0], (size_t)ngl_get_(message));
     attack("descriptors", fds[1], (size_t)ngl_get_(message + 8) * NGL_DESC_BYTES);
     attack("control page", fds[2], NGL_PAGE);
+    /* The cursor page is ours to write, but not to take away: the writer reads it, and would die of a bus error. */
+    must_fail("truncating to nothing", "cursor page", ftruncate(fds[3], 0) == 0);
+    must_fail("growing", "cursor page", ftruncate(fds[3], (off_t)1 << 40) == 0);
+    must_fail("forbidding it to others", "cursor page", fcntl(fds[3], F_ADD_SEALS, F_SEAL_WRITE) == 0);
+    if (pwrite(fds[3], "\xff\xff\xff\xff\xff\xff\xff\xff", 8, 0) != 8 ||
+        fallocate(fds[3], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, NGL_PAGE) != 0)
+        printf("> cursor page: cannot be written\n");
     printf("> done\n");
+    fflush(stdout);
+    /* Stay until told, so that the writer looks at what is left of the page. */
+    while (read(0, message, sizeof message) > 0) {}
     return 0;
 }

@@ -129,6 +129,9 @@ impl SharedMemory {
             Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
             Access::ReadOnly => libc::PROT_READ,
         };
+        if pages == Pages::Huge {
+            Self::probe(&fd, len, prot)?;
+        }
         // A reservation first, so that both halves land side by side and on a huge-page boundary.
         let reserved = mapped + HUGE_PAGE;
         // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
@@ -170,13 +173,29 @@ impl SharedMemory {
             };
             if got == libc::MAP_FAILED {
                 let error = io::Error::last_os_error();
-                // SAFETY: the reservation is ours and no pointer into it has been given out.
-                unsafe { libc::munmap(start as *mut libc::c_void, mapped) };
+                // A fixed mapping that fails may leave a hole, and in it may lie by now what another thread has mapped:
+                // only what is on either side of it is known to be ours.
+                for half in (0..mapped / len).filter(|other| *other != half) {
+                    // SAFETY: this half is mapped or reserved by us, and no pointer into it has been given out.
+                    unsafe { libc::munmap((start + half * len) as *mut libc::c_void, len) };
+                }
                 return Err(error);
             }
         }
         let base = NonNull::new(start as *mut u8).ok_or_else(|| io::Error::other("mapping at address zero"))?;
         Ok(Self { fd, base, len, mapped, pages, locked: false })
+    }
+
+    /// Takes the huge pages out of the pool, or fails, at an address where nothing can be lost: the file keeps them.
+    fn probe(fd: &OwnedFd, len: usize, prot: libc::c_int) -> io::Result<()> {
+        // SAFETY: a mapping at an address of the kernel's choice touches nothing that exists.
+        let area = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+        if area == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the range is the mapping made above, and no pointer into it has been given out.
+        unsafe { libc::munmap(area, len) };
+        Ok(())
     }
 
     fn populate(&self) -> io::Result<()> {
@@ -197,7 +216,19 @@ impl SharedMemory {
     /// # Errors
     /// When the kernel refuses the seals.
     pub fn seal(&self) -> io::Result<()> {
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
+        self.add_seals(libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL)
+    }
+
+    /// From now on the size is fixed, though anyone may still write. For memory that a stranger shares: if it could cut
+    /// the memory off, the next look at it here would be a bus error.
+    ///
+    /// # Errors
+    /// When the kernel refuses the seals.
+    pub fn seal_size(&self) -> io::Result<()> {
+        self.add_seals(libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL)
+    }
+
+    fn add_seals(&self, seals: libc::c_int) -> io::Result<()> {
         // SAFETY: fcntl on a descriptor that we own; no memory is passed.
         let r = unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_ADD_SEALS, seals) };
         if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -259,6 +290,23 @@ mod tests {
             m.base().add(m.len() + 5).write(42);
             assert_eq!(m.base().add(5).read(), 42);
         }
+    }
+
+    #[test]
+    fn memories_made_by_several_threads_at_once_do_not_get_in_each_others_way() {
+        let make = |byte: u8| {
+            for round in 0..100 {
+                // A small one fits into the place from which a large one just vanished.
+                let len = if round % 2 == 0 { HUGE_PAGE } else { 4 * HUGE_PAGE };
+                let m = SharedMemory::create("test", len, true).unwrap();
+                // SAFETY: the offsets lie inside the mapping, which is this thread's alone.
+                unsafe {
+                    m.base().write(byte);
+                    assert_eq!(m.base().add(m.len()).read(), byte);
+                }
+            }
+        };
+        std::thread::scope(|scope| (1..=4).for_each(|byte| drop(scope.spawn(move || make(byte)))));
     }
 
     #[test]
