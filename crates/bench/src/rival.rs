@@ -12,8 +12,9 @@ use sys::netns::Namespace;
 /// How long a rival may take to open its socket, and to write what it still has.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Between its socket and its readiness: libpcap sets filter and ring after the socket appears.
-const WARM: Duration = Duration::from_millis(300);
+/// A rival is ready when its socket listens and it has used no processor time for this long: netsniff-ng spends seconds on
+/// its ring after it has opened the socket, and would be charged with everything that was sent meanwhile.
+const QUIET: Duration = Duration::from_millis(300);
 
 /// One installed program.
 pub struct Rival {
@@ -22,7 +23,11 @@ pub struct Rival {
 }
 
 /// A program under load.
-pub struct Running(Helper);
+pub struct Running {
+    helper: Helper,
+    /// Processor seconds it had used before the load.
+    before: f64,
+}
 
 impl Rival {
     /// Those that are here; the others are named.
@@ -63,32 +68,38 @@ impl Rival {
             })
             .join()
         });
-        let mut running = Running(helper.map_err(|_| Stop::say("a starting thread panicked"))??);
+        let mut helper = helper.map_err(|_| Stop::say("a starting thread panicked"))??;
         let until = Instant::now() + PATIENCE;
-        while !somebody_listens() {
-            if !running.0.runs() || Instant::now() > until {
+        let mut before = f64::NAN;
+        loop {
+            let used = helper.cpu_seconds();
+            if somebody_listens() && used == before {
+                return Ok(Running { helper, before });
+            }
+            if !helper.runs() || Instant::now() > until {
                 return Err(Stop::say(format_args!("{name} did not begin to capture")));
             }
-            std::thread::sleep(Duration::from_millis(5));
+            before = used;
+            std::thread::sleep(QUIET);
         }
-        std::thread::sleep(WARM);
-        Ok(running)
     }
 }
 
 impl Running {
-    /// Ends it as Ctrl-C would, and says how many processor seconds it has used.
+    /// Ends it as Ctrl-C would, and says how many processor seconds the load has cost it.
     pub fn end(self) -> Result<f64, Stop> {
-        let cpu = self.0.cpu_seconds();
-        self.0.interrupt()?;
-        self.0.finish_with(PATIENCE, &[0, 1])?;
+        let cpu = self.helper.cpu_seconds() - self.before;
+        self.helper.interrupt()?;
+        self.helper.finish_with(PATIENCE, &[0, 1])?;
         Ok(cpu)
     }
 }
 
-/// Whether there is a packet socket in this thread's namespace: packet(7), one line each under a head.
+/// Whether a packet socket of this thread's namespace is bound to its port: packet(7), one line each under a head, of
+/// which the sixth word says so.
 fn somebody_listens() -> bool {
-    std::fs::read_to_string("/proc/thread-self/net/packet").is_ok_and(|text| text.lines().count() > 1)
+    std::fs::read_to_string("/proc/thread-self/net/packet")
+        .is_ok_and(|text| text.lines().skip(1).any(|l| l.split_whitespace().nth(5) == Some("1")))
 }
 
 /// Packets in a capture file; what follows the last whole one does not count.
