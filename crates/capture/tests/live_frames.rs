@@ -40,7 +40,12 @@ fn refusal(result: Result<LiveFrames, SourceError>) -> String {
 }
 
 /// Sends `count` frames while reading what arrives into a file; answers the counts and what the checker says of the file.
-fn send_and_check(test: &str, out: &mut LiveFrames, source: &mut impl Source, count: u64) -> (LiveCounts, checker::Report) {
+fn send_and_check(
+    test: &str,
+    out: &mut LiveFrames,
+    source: &mut impl Source,
+    count: u64,
+) -> (LiveCounts, checker::Report) {
     let folder = TempDir::new(test);
     let path = folder.join("frames.pcap");
     let mut file = Writer::new(File::create(&path).expect("a file"), Resolution::Nanos, 1).expect("a header");
@@ -51,7 +56,8 @@ fn send_and_check(test: &str, out: &mut LiveFrames, source: &mut impl Source, co
     while made < count {
         // No more at a time than the receiver can hold.
         made += out.send((count - made).min(4096)).expect("send");
-        let mut poll = |each: &mut dyn FnMut(&[u8])| source.poll(8192, Duration::ZERO, |f| each(f.bytes)).expect("poll");
+        let mut poll =
+            |each: &mut dyn FnMut(&[u8])| source.poll(8192, Duration::ZERO, |f| each(f.bytes)).expect("poll");
         while matches!(take(&mut poll), Polled::Frames(_)) {}
     }
     assert!(out.flush().expect("flush"), "all frames are accounted for: {:?}", out.counts());
@@ -210,7 +216,10 @@ fn give_thread(test: &str, port: &Port) -> bool {
     let script = format!("mount -t sysfs none /sys && echo 1 > /sys/class/net/{}/threaded", port.name);
     let done = unshare.args(["--mount", "sh", "-c", &script]).output().expect("unshare runs");
     if !done.status.success() {
-        testkit::skip(test, &format!("no thread for the receive loop: {}", String::from_utf8_lossy(&done.stderr).trim()));
+        testkit::skip(
+            test,
+            &format!("no thread for the receive loop: {}", String::from_utf8_lossy(&done.stderr).trim()),
+        );
     }
     done.status.success()
 }
