@@ -271,7 +271,7 @@ fn engine(
 ) -> Result<Run, Stop> {
     let dir = folder.join("store");
     let mut plan = Plan::new(SourcePlan::Interface(InterfacePlan::new(TO, kind)));
-    plan.ring = args.ring;
+    plan.ring = Some(args.ring);
     plan.cpus = vec![places.engine()];
     plan.store = Some(StorePlan { dir: dir.clone(), format: Format::Pcap, depth: 8 });
     let mut capture = Capture::start(&plan).map_err(Stop::say)?;

@@ -213,7 +213,7 @@ fn calm(args: &RecordArgs, spec: &sim::Spec, folder: &Path, reached: f64) -> Res
 
 fn plan(args: &RecordArgs, spec: sim::Spec, span: Duration) -> Plan {
     let mut plan = Plan::new(SourcePlan::Sim { spec, start: None });
-    plan.ring = args.ring;
+    plan.ring = Some(args.ring);
     plan.segment = args.segment;
     plan.cpus = vec![Places::find().engine()];
     plan.duration = Some(span);

@@ -71,7 +71,8 @@ pub struct RecordArgs {
     /// The file is HPCAP's RAW, whatever it looks like
     #[arg(long, requires = "read")]
     pub read_raw: bool,
-    /// Memory of each queue's ring [default: 1GiB, at most an eighth of the memory]
+    /// Memory of each queue's ring; descriptors add a quarter [default: 1GiB for all together, at most an eighth of the
+    /// memory]
     #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
     pub ring: Option<u64>,
     /// A new file at this size
@@ -254,7 +255,7 @@ pub struct CheckArgs {
 #[derive(Args)]
 pub struct DemoArgs {
     /// How long to send
-    #[arg(long, value_name = "SPAN", value_parser = units::parse_span, default_value = "10s")]
+    #[arg(long, value_name = "SPAN", value_parser = units::parse_span, default_value = "5s")]
     pub duration: Duration,
     /// Traffic to send
     #[arg(long, value_name = "SPEC", default_value = "1000,flows=10k")]

@@ -1,0 +1,248 @@
+//! What the tests of whole captures share: running a plan to its end, and the equation that must hold of every run.
+
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use base::{Cause, Prng, Tally, Timestamp};
+use capture::auto::Kind;
+use netgrain_engine::{Capture, EngineError, Format, InterfacePlan, Plan, Report, SourcePlan, StorePlan};
+use pcap::Reader;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use store::index::{Index, Tail};
+
+/// A test that waits this long has failed; nothing is asserted about how long things take.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Small enough for many tests side by side, and small enough to be filled.
+pub const RING: u64 = 8 << 20;
+
+/// One packet as it lies in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    pub ts: Timestamp,
+    pub wire_len: u32,
+    pub bytes: Vec<u8>,
+}
+
+/// One published file with its index.
+#[derive(Debug)]
+pub struct Stored {
+    pub path: PathBuf,
+    pub index: Index,
+    pub packets: Vec<Packet>,
+}
+
+/// A capture that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub outcome: Result<(), EngineError>,
+    pub report: Report,
+    pub files: Vec<Stored>,
+}
+
+impl Ended {
+    /// All packets, in the order of the stream.
+    pub fn packets(&self) -> impl Iterator<Item = &Packet> {
+        self.files.iter().flat_map(|f| &f.packets)
+    }
+
+    /// Packets lost to this cause.
+    pub fn lost(&self, cause: Cause) -> u64 {
+        self.report.counts.lost.get(cause.name()).copied().unwrap_or(0)
+    }
+
+    /// How often this remark was made of a packet.
+    pub fn noted(&self, note: base::Note) -> u64 {
+        self.report.counts.notes.get(note.name()).copied().unwrap_or(0)
+    }
+
+    /// Whether one of the remarks says so.
+    pub fn remarks(&self, text: &str) -> bool {
+        self.report.remarks.iter().any(|r| r.contains(text))
+    }
+}
+
+/// A plan with a small ring that records into `store`.
+pub fn plan(source: SourcePlan, store: &Path) -> Plan {
+    let store = Some(StorePlan { dir: store.to_owned(), format: Format::Pcap, depth: 8 });
+    Plan { ring: Some(RING), store, ..Plan::new(source) }
+}
+
+/// A port, with kernel rings that suit a test.
+pub fn port(name: &str, kind: Kind) -> InterfacePlan {
+    let mut plan = InterfacePlan::new(name, kind);
+    (plan.afxdp.receive_ring, plan.afxdp.chunks) = (4096, 8192);
+    plan.tpacket.blocks = 16;
+    plan
+}
+
+/// A capture file, flat out.
+pub fn file(path: &Path) -> SourcePlan {
+    SourcePlan::File { path: path.to_owned(), options: capture::file::Options::default() }
+}
+
+/// A simulation in live time.
+pub fn sim(spec: &str) -> SourcePlan {
+    SourcePlan::Sim { spec: spec.parse().expect("a specification"), start: None }
+}
+
+/// Starts; a test that cannot has failed.
+pub fn start(plan: &Plan) -> Capture {
+    Capture::start(plan).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Waits until `done`, which must come about.
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until so many packets were offered.
+pub fn until_offered(capture: &Capture, packets: u64) {
+    let begun = Instant::now();
+    while capture.report().counts.offered < packets {
+        assert!(begun.elapsed() < PATIENCE, "{packets} packets never came: {:?}", capture.report());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs a plan that ends by itself.
+pub fn run(plan: &Plan) -> Ended {
+    let capture = start(plan);
+    end(capture, plan)
+}
+
+/// Stops a capture and reads what it has left.
+pub fn stop(capture: Capture, plan: &Plan) -> Ended {
+    capture.stop();
+    end(capture, plan)
+}
+
+/// Waits for the end, and checks what holds of every capture: nothing unaccounted for, and the engine, the files, their
+/// index and the checker counting the same packets.
+pub fn end(mut capture: Capture, plan: &Plan) -> Ended {
+    let outcome = capture.wait();
+    let (report, ledger) = (capture.report(), capture.ledger());
+    let counts = &report.counts;
+    assert_eq!(counts.residue, 0, "{report:#?}");
+    assert!(!report.remarks.iter().any(|r| r.contains("please report")), "{:#?}", report.remarks);
+    for queue in &report.queues {
+        assert_eq!(queue.counts.residue, 0, "{queue:#?}");
+    }
+    for row in ledger.rows() {
+        assert_eq!(row.tally.residue(), 0, "{row:?}");
+    }
+    assert_eq!(
+        terms(&ledger.total()),
+        (counts.offered, counts.stored, counts.filtered, counts.lost_total),
+        "the seconds"
+    );
+    let files = plan.store.as_ref().map(|s| read_store(&s.dir)).unwrap_or_default();
+    if let Some(store) = &plan.store {
+        let recorded = report.queues.iter().map(|q| q.recorder.as_ref().and_then(|r| r.packets).expect("a recorder"));
+        assert_eq!(recorded.sum::<u64>(), counts.stored, "the recorder");
+        assert_eq!(files.iter().map(|f| f.packets.len() as u64).sum::<u64>(), counts.stored, "the files");
+        if !files.is_empty() {
+            let mut indexed = Tally::default();
+            files.iter().flat_map(|f| &f.index.entries).for_each(|e| indexed += &e.tally());
+            assert_eq!(
+                terms(&indexed),
+                (counts.offered, counts.stored, counts.filtered, counts.lost_total),
+                "the index"
+            );
+            assert_eq!(indexed.lost, ledger.total().lost, "losses by cause");
+            // The checker knows Ethernet and nothing else.
+            if files.iter().all(|f| f.index.header.link_type == u32::from(pcap::ETHERNET)) {
+                let checked = checker::check(&[store.dir.clone()], checker::Options::default()).expect("a check");
+                assert_eq!((checked.records, checked.broken), (counts.stored, 0), "{checked}");
+            }
+        }
+    }
+    Ended { outcome, report, files }
+}
+
+fn terms(t: &Tally) -> (u64, u64, u64, u64) {
+    (t.offered, t.stored, t.filtered, t.lost_total())
+}
+
+/// Every published file of a store in the order of its stream. Hidden files left behind are a failure.
+pub fn read_store(store: &Path) -> Vec<Stored> {
+    let mut files: Vec<Stored> = walk(store)
+        .into_iter()
+        .inspect(|p| assert!(!p.to_string_lossy().ends_with(".partial"), "left behind: {}", p.display()))
+        .filter(|p| p.extension().is_some_and(|e| e == "pcap"))
+        .map(read_stored)
+        .collect();
+    files.sort_by_key(|f| (f.index.header.queue, f.index.header.first_pos));
+    files
+}
+
+fn read_stored(path: PathBuf) -> Stored {
+    let bytes = std::fs::read(path.with_extension("ngi")).unwrap_or_else(|e| panic!("{}: index: {e}", path.display()));
+    let index = Index::parse(&bytes).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let Tail::Complete(footer) = &index.tail else { panic!("{}: the index is cut off", path.display()) };
+    assert_eq!(footer.bytes, path.metadata().expect("the file").len(), "{}", path.display());
+    let packets = read_capture(std::fs::File::open(&path).expect("a file"));
+    let indexed: u64 = index.entries.iter().map(|e| e.tally().stored).sum();
+    assert_eq!(indexed, packets.len() as u64, "{}", path.display());
+    Stored { path, index, packets }
+}
+
+/// Every packet of a capture file.
+pub fn read_capture(source: impl std::io::Read) -> Vec<Packet> {
+    let mut reader = Reader::open(source).expect("a capture");
+    let mut packets = Vec::new();
+    while let Some(p) = reader.next().expect("a packet") {
+        let (ts, wire_len) = (p.ts.unwrap_or(Timestamp::ZERO), p.wire_len - u32::from(p.fcs));
+        let len = p.data.len().min(wire_len as usize).min(ring::CAPLEN_MAX);
+        packets.push(Packet { ts, wire_len, bytes: p.data[..len].to_vec() });
+    }
+    packets
+}
+
+/// All files below a folder, sorted.
+pub fn walk(dir: &Path) -> Vec<PathBuf> {
+    let mut out = Vec::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() { out.extend(walk(&path)) } else { out.push(path) }
+    }
+    out.sort();
+    out
+}
+
+/// A nanosecond pcap of these packets.
+pub fn write_capture(path: &Path, packets: impl IntoIterator<Item = (Timestamp, Vec<u8>)>) {
+    let out = std::io::BufWriter::new(std::fs::File::create(path).expect("a file"));
+    let mut out = pcap::classic::Writer::new(out, pcap::classic::Resolution::Nanos, pcap::ETHERNET).expect("a header");
+    for (ts, bytes) in packets {
+        out.write(ts, bytes.len() as u32, &bytes).expect("a record");
+    }
+    out.finish().expect("the end");
+}
+
+/// An Ethernet frame of `len` bytes with VLAN tags (identifier, control information), outermost first; it carries its
+/// number where there is room, and looks like no protocol that anyone answers.
+pub fn frame(number: u32, len: usize, tags: &[(u16, u16)]) -> Vec<u8> {
+    let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+    for (tpid, tci) in tags {
+        bytes.extend(tpid.to_be_bytes());
+        bytes.extend(tci.to_be_bytes());
+    }
+    // IEEE 802 local experimental EtherType 1.
+    bytes.extend(0x88b5u16.to_be_bytes());
+    bytes.extend(number.to_be_bytes());
+    let start = bytes.len();
+    bytes.resize(len.max(start), 0);
+    Prng::new(u64::from(number)).fill(&mut bytes[start..]);
+    bytes.truncate(len);
+    bytes
+}
+
+/// Frames of one length.
+pub fn frames(range: std::ops::Range<u32>, len: usize) -> Vec<Vec<u8>> {
+    range.map(|n| frame(n, len, &[])).collect()
+}
