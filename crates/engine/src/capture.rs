@@ -147,6 +147,8 @@ impl Capture {
                 .map_err(|e| EngineError::Thread(e.to_string()))?;
             capture.queues.push(Queue { info, hub, offer, status, worker: Some(worker), recording });
         }
+        // Making large rings takes a moment, and that is not yet capturing.
+        capture.started = Instant::now();
         if let Some(socket) = &plan.socket {
             capture.server = Some(serve(socket, capture.queues.iter().map(|q| q.offer.clone()).collect())?);
         }

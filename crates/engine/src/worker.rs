@@ -402,8 +402,8 @@ impl Stage<'_> {
                 hash: self.hasher.hash(head, &headers),
                 mark: 0,
                 flags,
-                l3: headers.l3() as u8,
-                l4: headers.l4() as u8,
+                l3: headers.l3(),
+                l4: headers.l4(),
                 vlan,
             })
             .is_ok();
