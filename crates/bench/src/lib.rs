@@ -1,21 +1,69 @@
 //! Measurements: each stage by itself, with dummies in place of its neighbours, so that the bottleneck has a name.
 #![forbid(unsafe_code)]
 
+mod capture;
+mod disk;
+mod live;
+mod place;
+mod process;
+mod record;
+mod ring;
+mod rival;
+mod sheet;
+mod stats;
+mod volume;
+
+pub use crate::capture::CaptureArgs;
+pub use crate::disk::DiskArgs;
+pub use crate::live::LiveArgs;
+pub use crate::record::RecordArgs;
+pub use crate::ring::{ListenerArgs, RingArgs};
+use sheet::Stop;
 use std::io::Write;
 
 /// What to measure.
-#[derive(clap::Subcommand)]
+#[derive(clap::Subcommand, Clone, Debug)]
 pub enum Stage {
-    /// The ring: one producer, listeners in other processes
-    Ring,
+    /// The ring: one producer, and lossy listeners in other processes
+    Ring(RingArgs),
+    /// What `bench ring` starts
+    #[command(hide = true)]
+    RingListener(ListenerArgs),
+    /// The engine: simulated frames, stamped and hashed into the ring, without listeners
+    Capture(CaptureArgs),
+    /// The volume: direct sequential writes, and what they are enough for
+    Disk(DiskArgs),
+    /// The whole recorder, from simulated frames to files, beside direct writing and fio
+    Record(RecordArgs),
+    /// A live port under full load, recorded: AF_XDP, TPACKET, and other recorders beside them (root)
+    Live(LiveArgs),
 }
 
 impl Stage {
-    /// Measures and prints.
+    /// Measures and prints. Whoever closes the pipe has had enough, which is no error.
     ///
     /// # Errors
     /// In one line, what could not be measured and what to do.
-    pub fn run(&self, _out: &mut dyn Write) -> Result<(), String> {
-        Ok(())
+    pub fn run(&self, out: &mut dyn Write) -> Result<(), String> {
+        let outcome = match self {
+            Self::Ring(args) => ring::run(args, out),
+            Self::RingListener(args) => ring::listen(args, out),
+            Self::Capture(args) => capture::run(args, out),
+            Self::Disk(args) => disk::run(args, out),
+            Self::Record(args) => record::run(args, out),
+            Self::Live(args) => live::run(args, out),
+        };
+        match outcome {
+            Ok(()) | Err(Stop::Closed) => Ok(()),
+            Err(Stop::Said(text)) => Err(text),
+        }
+    }
+}
+
+/// A span in seconds that a measurement may last.
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(s) if (0.001..=86_400.0).contains(&s) => Ok(s),
+        _ => Err(format!("{text:?} is not a number of seconds from 0.001 to 86400")),
     }
 }

@@ -5,12 +5,14 @@
 //! the port with it, [`file`](mod@file) replays captures and [`sim`] makes frames up. All of them pass one suite,
 //! `tests/conformance.rs`. Frames are borrowed from the source for one call: the engine copies each of them once, into
 //! the shared ring, and nobody else ever needs to.
+#![forbid(unsafe_code)]
 
 pub mod afxdp;
 mod any;
 pub mod auto;
 mod contract;
 pub mod file;
+pub mod live_frames;
 pub mod sim;
 pub mod tpacket;
 

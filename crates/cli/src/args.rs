@@ -62,7 +62,17 @@ pub struct RecordArgs {
     /// Spin instead of sleeping while no packets come (give the thread a core of its own)
     #[arg(long)]
     pub spin: bool,
-    /// Memory of each queue's ring [default: 1GiB, at most an eighth of the memory]
+    /// AF_XDP: let the engine thread run the driver's receive loop itself (needs a core of its own)
+    #[arg(long)]
+    pub busy_poll: bool,
+    /// How fast to replay a file: flat, original, or a factor such as 2x or 0.5x
+    #[arg(long, value_name = "SPEED", default_value = "flat", value_parser = speed, requires = "read")]
+    pub speed: capture::file::Speed,
+    /// The file is HPCAP's RAW, whatever it looks like
+    #[arg(long, requires = "read")]
+    pub read_raw: bool,
+    /// Memory of each queue's ring; descriptors add a quarter [default: 1GiB for all together, at most an eighth of the
+    /// memory]
     #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
     pub ring: Option<u64>,
     /// A new file at this size
@@ -245,7 +255,7 @@ pub struct CheckArgs {
 #[derive(Args)]
 pub struct DemoArgs {
     /// How long to send
-    #[arg(long, value_name = "SPAN", value_parser = units::parse_span, default_value = "10s")]
+    #[arg(long, value_name = "SPAN", value_parser = units::parse_span, default_value = "5s")]
     pub duration: Duration,
     /// Traffic to send
     #[arg(long, value_name = "SPEC", default_value = "1000,flows=10k")]
@@ -286,6 +296,18 @@ fn cpu_list(text: &str) -> Result<CpuList, String> {
         cpus.extend(first..=last);
     }
     Ok(CpuList(cpus))
+}
+
+fn speed(text: &str) -> Result<capture::file::Speed, String> {
+    use capture::file::Speed;
+    match text {
+        "flat" => Ok(Speed::Flat),
+        "original" => Ok(Speed::ORIGINAL),
+        _ => match text.strip_suffix('x').and_then(|f| f.parse::<f64>().ok()) {
+            Some(factor) if factor.is_finite() && factor > 0.0 => Ok(Speed::Scaled(factor)),
+            _ => Err(format!("{text:?} is not a speed: write flat, original, 2x, 0.5x")),
+        },
+    }
 }
 
 /// Permission bits.

@@ -148,6 +148,9 @@ pub fn summary(r: &Report) -> String {
     for l in r.listeners.iter().filter(|l| l.name != "recorder") {
         let _ = writeln!(out, "listener {} ({}): {} missed", l.name, l.mode, show_count(l.missed));
     }
+    for fault in &r.faults {
+        let _ = writeln!(out, "FAULT: {fault}");
+    }
     for remark in &r.remarks {
         let _ = writeln!(out, "note: {remark}");
     }

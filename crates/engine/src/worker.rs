@@ -4,12 +4,13 @@
 //! requests of listeners. A few times a second: the losses that the source knows of, and the news for whoever watches.
 //! Nothing in the loop waits for anything but packets.
 
+use crate::recording::Line;
 use crate::status::WorkerStatus;
-use base::{Cause, Note, Timestamp};
+use base::{Cause, Ledger, Note, Timestamp};
 use capture::{Counts, Frame, Polled, Source, SourceError, SourceInfo, StampKind};
 use ring::{CAPLEN_MAX, Packet, Producer, flag};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use sys::clock::Clock;
@@ -23,6 +24,10 @@ const WAIT: Duration = Duration::from_millis(20);
 
 /// How long is waited for a gate to release something, before the next look.
 const PAUSE: Duration = Duration::from_micros(200);
+
+/// Longest time between a kernel's or card's stamp and the frame's arrival here on a quiet port: a block is retired within
+/// 10 ms, and a timer tick may be as long again.
+const HANDING_OVER: Duration = Duration::from_millis(25);
 
 /// How often losses are collected and the status renewed.
 const REPORT: Duration = Duration::from_millis(100);
@@ -54,12 +59,14 @@ pub struct Wires {
     pub stop: Arc<AtomicBool>,
     /// Renewed several times a second.
     pub status: Arc<Mutex<WorkerStatus>>,
+    /// The seconds that have passed. Apart from the status, because who copies it takes longer than a receive ring lasts.
+    pub ledger: Arc<Mutex<Ledger>>,
     /// Sent when the interface has gone away: queue number.
     pub gone: Sender<u16>,
     /// Brings a source that is open again.
     pub again: Receiver<capture::AnySource>,
-    /// Told that no more packets will come: only then may the recorder give up a volume that refuses.
-    pub recorder: Option<store::Handle>,
+    /// The recorder, if there is one.
+    pub recorder: Option<Line>,
 }
 
 /// One engine thread, ready to run.
@@ -79,11 +86,15 @@ pub struct Worker<S> {
     last: Timestamp,
     steps: u64,
     report_due: Instant,
+    /// The end came by a count, with frames still in the source that are nobody's any more.
+    cut_short: bool,
+    /// The recorder's early end was reported.
+    recorder_told: bool,
 }
 
 impl Worker<capture::AnySource> {
-    /// Calibrates its clock (20 ms) and is ready.
-    pub fn new(source: capture::AnySource, producer: Producer, settings: Settings, wires: Wires) -> Self {
+    /// From its parts; the clock is already calibrated.
+    pub fn new(source: capture::AnySource, producer: Producer, clock: Clock, settings: Settings, wires: Wires) -> Self {
         let hasher = FlowHasher::new(settings.hash_key);
         let info = source.info().clone();
         Self {
@@ -92,13 +103,15 @@ impl Worker<capture::AnySource> {
             settings,
             wires,
             hasher,
-            clock: Clock::start(),
+            clock,
             info,
             counted: Counts::default(),
             handed: 0,
             last: Timestamp::ZERO,
             steps: 0,
             report_due: Instant::now(),
+            cut_short: false,
+            recorder_told: false,
         }
     }
 
@@ -116,7 +129,12 @@ impl Worker<capture::AnySource> {
         let mut outcome = Ok(());
         let mut draining = false;
         loop {
-            if !draining && self.must_stop(started) {
+            if self.has_enough() {
+                // Draining would store more than was asked for.
+                self.cut_short = true;
+                break;
+            }
+            if !draining && time_is_up(&self.wires, &self.settings, started) {
                 if let Some(source) = &mut self.source {
                     source.stop();
                 }
@@ -142,16 +160,15 @@ impl Worker<capture::AnySource> {
         outcome
     }
 
-    fn must_stop(&self, started: Instant) -> bool {
-        time_is_up(&self.wires, &self.settings, started)
-            || self.settings.packets.is_some_and(|n| self.producer.tally().stored >= n)
+    fn has_enough(&self) -> bool {
+        self.settings.packets.is_some_and(|n| self.producer.tally().stored >= n)
     }
 
     /// One batch.
     fn turn(&mut self, started: Instant) -> Result<Polled, SourceError> {
-        let Some(source) = &mut self.source else { return Ok(Polled::End) };
         self.producer.service();
-        self.clock.keep();
+        self.keep_time();
+        let Some(source) = &mut self.source else { return Ok(Polled::End) };
         let budget = match self.settings.packets {
             Some(n) => BATCH.min((n.saturating_sub(self.producer.tally().stored)) as usize).max(1),
             None => BATCH,
@@ -173,8 +190,14 @@ impl Worker<capture::AnySource> {
         let polled = source.poll(budget, wait, |frame| stage.take(frame));
         (self.last, self.handed) = (stage.last, self.handed + stage.taken);
         let polled = polled?;
-        if is_live(self.info.stamps) {
-            self.producer.tick(self.clock.now());
+        match (self.info.stamps, polled) {
+            (StampKind::Engine, _) => self.producer.tick(self.clock.now()),
+            // Frames stamped by others are handed over some time after their stamp; time passes with them, and without
+            // them a little late, so that none comes into the second (or the file) after its own.
+            (StampKind::Kernel | StampKind::Hardware, Polled::Idle) => {
+                self.producer.tick(self.clock.now().before(HANDING_OVER));
+            }
+            _ => {}
         }
         self.producer.publish();
         if self.report_due <= Instant::now() {
@@ -200,27 +223,48 @@ impl Worker<capture::AnySource> {
                 self.producer.note(note, more);
             }
         }
-        let steps = self.clock.steps();
-        if steps > self.steps {
-            self.producer.note(Note::ClockStep, steps - self.steps);
-            self.steps = steps;
-        }
         self.counted = counts;
         self.producer.publish();
+        if !self.recorder_told && self.wires.recorder.as_ref().is_some_and(Line::has_ended) {
+            self.recorder_told = true;
+            self.status().faults.push(
+                "the recorder ended before the capture; nothing more would reach the disk, so the capture ends too"
+                    .into(),
+            );
+            self.wires.stop.store(true, Ordering::Relaxed);
+        }
         Ok(())
+    }
+
+    /// Fits the clock again if it is time to. After a step of the system clock, time goes on from there at once: stamps held
+    /// back until the old time comes round again would all be equal.
+    fn keep_time(&mut self) {
+        self.clock.keep();
+        let steps = self.clock.steps();
+        if steps > self.steps && is_live(self.info.stamps) {
+            self.producer.note(Note::ClockStep, steps - self.steps);
+            self.last = Timestamp::ZERO;
+            self.producer.clock_was_set();
+        }
+        self.steps = steps;
     }
 
     /// The port is gone: ticks go on (silence is a fact too) until a source is open again or it is time to stop.
     fn wait_for_return(&mut self, started: Instant) -> bool {
         self.part();
         let _ = self.wires.gone.send(self.info.queue);
-        while !self.must_stop(started) {
+        while !time_is_up(&self.wires, &self.settings, started) {
             self.producer.service();
-            self.clock.keep();
+            self.keep_time();
             self.producer.tick(self.clock.now());
             self.producer.publish();
             self.show();
-            if let Ok(source) = self.wires.again.recv_timeout(REPORT) {
+            let again = self.wires.again.recv_timeout(REPORT);
+            if matches!(again, Err(RecvTimeoutError::Disconnected)) {
+                self.remark(format!("queue {} of {} did not come back", self.info.queue, self.info.name));
+                return false;
+            }
+            if let Ok(source) = again {
                 self.info = source.info().clone();
                 self.source = Some(source);
                 self.counted = Counts::default();
@@ -240,11 +284,12 @@ impl Worker<capture::AnySource> {
         }
         let Some(source) = self.source.take() else { return };
         source.remarks().into_iter().for_each(|r| self.remark(r));
-        if let Some(seen) = self.counted.seen {
+        if let Some(seen) = self.counted.seen.filter(|_| !self.cut_short) {
             let lost: u64 = self.counted.lost.iter().sum::<u64>() - self.counted.lost[Cause::Nic as usize];
             let found = self.handed + lost;
             if seen != found {
-                self.remark(format!("the source saw {seen} packets but {found} are accounted for; please report this"));
+                let text = format!("the source saw {seen} packets but {found} are accounted for; please report this");
+                self.status().faults.push(text);
             }
         }
     }
@@ -264,6 +309,7 @@ impl Worker<capture::AnySource> {
             std::thread::sleep(PAUSE);
         }
         self.show();
+        self.wires.ledger.lock().unwrap_or_else(PoisonError::into_inner).merge(&self.producer.take_ledger());
     }
 
     fn end_of_time(&self) -> Timestamp {
@@ -279,9 +325,12 @@ impl Worker<capture::AnySource> {
     }
 
     fn show(&mut self) {
+        // Whoever copies the ledger just now gets the new seconds next time; the packets do not wait for them.
+        if let Ok(mut ledger) = self.wires.ledger.try_lock() {
+            ledger.merge(&self.producer.take_ledger());
+        }
         let mut s = self.wires.status.lock().unwrap_or_else(PoisonError::into_inner);
         s.tally = self.producer.tally();
-        s.ledger.merge(&self.producer.take_ledger());
         s.fill = self.producer.fill();
         s.clock_error = self.clock.error();
         s.cpu = sys::cpu::thread_time();
@@ -303,7 +352,7 @@ fn time_is_up(wires: &Wires, settings: &Settings, started: Instant) -> bool {
 fn closing(wires: &Wires, producer: &mut Producer) {
     producer.closing();
     if let Some(recorder) = &wires.recorder {
-        recorder.stop();
+        recorder.closing();
     }
 }
 
@@ -353,7 +402,7 @@ impl Stage<'_> {
         head[..split].copy_from_slice(&frame.bytes[..split]);
         head[split..split + 4].copy_from_slice(&four);
         head[split + 4..len].copy_from_slice(&frame.bytes[split..len - 4]);
-        self.look(frame, &head[..len], frame.wire_len + 4, ts, flags | flag::VLAN_RESTORED, Some(four));
+        self.look(frame, &head[..len], frame.wire_len.saturating_add(4), ts, flags | flag::VLAN_RESTORED, Some(four));
     }
 
     /// `head` is the frame's beginning as it will be stored, `wire_len` its length then.
@@ -430,14 +479,7 @@ impl Stage<'_> {
 
     #[cold]
     fn note(&mut self, flags: u8) {
-        for (bit, note) in [
-            (flag::TRUNCATED, Note::Truncated),
-            (flag::MALFORMED, Note::Malformed),
-            (flag::SUPER_FRAME, Note::SuperFrame),
-            (flag::VLAN_RESTORED, Note::VlanRestored),
-            (flag::OUTGOING, Note::Outgoing),
-            (flag::CLAMPED, Note::Clamped),
-        ] {
+        for (bit, note) in flag::REMARKS {
             if flags & bit != 0 {
                 self.producer.note(note, 1);
             }

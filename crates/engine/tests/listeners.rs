@@ -19,7 +19,7 @@ const MODE: &str = "NETGRAIN_TEST_MODE";
 
 fn with_socket(spec: &str, dir: &TempDir) -> Plan {
     let socket = SocketPlan { path: dir.join("s"), mode: 0o600, uid: None, gid: None, gates: false };
-    Plan { socket: Some(socket), ring: 32 << 20, ..plan(sim(spec), &dir.join("store")) }
+    Plan { socket: Some(socket), ring: Some(32 << 20), ..plan(sim(spec), &dir.join("store")) }
 }
 
 /// Not a test of its own: the body of [`listener_process`].
@@ -161,7 +161,7 @@ fn a_gate_stuck_at_the_end_does_not_keep_the_end_from_coming() {
     let dir = TempDir::new("stuck_end");
     // Short packets: the descriptors run out, and with them the room for the end itself.
     let wanted = with_socket("60,rate=150kpps,truth", &dir);
-    let plan = Plan { gate_expiry: Some(Duration::from_secs(4)), ring: common::RING, ..wanted };
+    let plan = Plan { gate_expiry: Some(Duration::from_secs(4)), ring: Some(common::RING), ..wanted };
     let capture = start(&plan);
     let process = listener_process(&plan, "gate");
     until("it listens", || is_listening(&capture));
@@ -191,7 +191,7 @@ fn a_slow_lossy_listener_counts_what_it_missed_to_the_packet_and_hurts_nobody() 
     let dir = TempDir::new("slow");
     // Three times round the ring, which has 65 536 descriptors.
     let wanted = with_socket(&format!("100,rate=100kpps,packets={SENT},truth"), &dir);
-    let plan = Plan { ring: common::RING, ..wanted };
+    let plan = Plan { ring: Some(common::RING), ..wanted };
     let capture = start(&plan);
     let mut slow =
         attach(&plan.socket.as_ref().expect("a socket").path, Mode::Lossy, "slow").expect("attach").remove(0);

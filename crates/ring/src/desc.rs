@@ -27,6 +27,16 @@ pub mod flag {
     pub const OUTGOING: u8 = 1 << 5;
     /// The stamp was raised to that of the packet before.
     pub const CLAMPED: u8 = 1 << 6;
+
+    /// The bits that are counted as remarks, and as which.
+    pub const REMARKS: [(u8, base::Note); 6] = [
+        (TRUNCATED, base::Note::Truncated),
+        (MALFORMED, base::Note::Malformed),
+        (SUPER_FRAME, base::Note::SuperFrame),
+        (VLAN_RESTORED, base::Note::VlanRestored),
+        (OUTGOING, base::Note::Outgoing),
+        (CLAMPED, base::Note::Clamped),
+    ];
 }
 
 /// Bytes of one descriptor.

@@ -100,6 +100,9 @@ pub struct Hub {
 struct Inner {
     requests: Vec<Request>,
     listeners: BTreeMap<u8, ListenerState>,
+    /// Gates that have left but that the writer still waits for. Their slots are not given away yet, because what was
+    /// lost in their name may not have been counted.
+    leaving: BTreeMap<u8, ListenerState>,
     /// Losses of gates that have left, by name.
     departed: BTreeMap<String, u64>,
 }
@@ -114,13 +117,14 @@ impl Hub {
         patient: bool,
     ) -> Result<(ListenerState, Option<Place>), JoinError> {
         let (reply, answer) = channel();
+        // Made before the lock is taken, because the writer takes it too and must not wait for the kernel.
+        let cursor = Arc::new(CursorPage::create(0, 0).map_err(|_| JoinError::Full)?);
         let state = {
             let mut inner = self.lock();
             if mode == Mode::Gate && self.closed.load(Ordering::Acquire) {
                 return Err(JoinError::NoAnswer);
             }
-            let slot = (0..SLOTS as u8).find(|s| !inner.listeners.contains_key(s)).ok_or(JoinError::Full)?;
-            let cursor = Arc::new(CursorPage::create(0, 0).map_err(|_| JoinError::Full)?);
+            let slot = (0..SLOTS as u8).find(|s| inner.is_free(*s)).ok_or(JoinError::Full)?;
             let state = ListenerState {
                 slot,
                 name: name.to_owned(),
@@ -150,12 +154,12 @@ impl Hub {
     pub fn leave(&self, slot: u8) {
         let mut inner = self.lock();
         if let Some(state) = inner.listeners.remove(&slot) {
-            if state.lost_because > 0 {
-                *inner.departed.entry(state.name).or_default() += state.lost_because;
-            }
             if state.mode == Mode::Gate && !self.closed.load(Ordering::Acquire) {
+                inner.leaving.insert(slot, state);
                 inner.requests.push(Request::Leave { slot });
                 self.pending.store(true, Ordering::Release);
+            } else {
+                inner.remember(state);
             }
         }
     }
@@ -169,7 +173,7 @@ impl Hub {
     pub fn lost_by_gate(&self) -> BTreeMap<String, u64> {
         let inner = self.lock();
         let mut out = inner.departed.clone();
-        for l in inner.listeners.values().filter(|l| l.lost_because > 0) {
+        for l in inner.listeners.values().chain(inner.leaving.values()).filter(|l| l.lost_because > 0) {
             *out.entry(l.name.clone()).or_default() += l.lost_because;
         }
         out
@@ -188,8 +192,17 @@ impl Hub {
 
     /// Writer: packets lost because of a gate.
     pub(crate) fn blame(&self, slot: u8, packets: u64) {
-        if let Some(l) = self.lock().listeners.get_mut(&slot) {
+        let inner = &mut *self.lock();
+        if let Some(l) = inner.listeners.get_mut(&slot).or(inner.leaving.get_mut(&slot)) {
             l.lost_because += packets;
+        }
+    }
+
+    /// Writer: this gate is not waited for any more, and all that was lost because of it has been told.
+    pub(crate) fn gone(&self, slot: u8) {
+        let mut inner = self.lock();
+        if let Some(state) = inner.leaving.remove(&slot) {
+            inner.remember(state);
         }
     }
 
@@ -205,12 +218,28 @@ impl Hub {
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         // Dropping a request drops its reply channel, so whoever waits is told at once.
-        self.lock().requests.clear();
+        let mut inner = self.lock();
+        inner.requests.clear();
+        for state in std::mem::take(&mut inner.leaving).into_values() {
+            inner.remember(state);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // A panic under the lock leaves plain data behind, which is as good as before.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn is_free(&self, slot: u8) -> bool {
+        !self.listeners.contains_key(&slot) && !self.leaving.contains_key(&slot)
+    }
+
+    fn remember(&mut self, state: ListenerState) {
+        if state.lost_because > 0 {
+            *self.departed.entry(state.name).or_default() += state.lost_because;
+        }
     }
 }
 

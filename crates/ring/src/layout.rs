@@ -227,10 +227,11 @@ impl ControlPage {
 pub struct CursorPage(SharedMemory);
 
 impl CursorPage {
-    /// A new page at this place.
+    /// A new page at this place. Its listener may write anything into it, but not take it away from under the writer.
     pub fn create(desc: u64, pos: u64) -> std::io::Result<Self> {
         let page = Self(SharedMemory::create("netgrain-cursor", PAGE, false)?);
         page.positions().set(Place { desc, pos });
+        page.0.seal_size()?;
         Ok(page)
     }
 

@@ -14,20 +14,26 @@ compile_error!("the ring's descriptors and pcap records are laid out for little-
 
 mod atomic;
 mod attach;
+mod config;
 mod desc;
+mod fates;
 mod gate;
+mod gates;
 mod hub;
 mod layout;
 mod listener;
 mod memory;
+mod packet;
 mod producer;
 pub mod protocol;
 
 pub use attach::{AttachError, Offer, Policy, Server, attach};
+pub use config::{CAPLEN_MAX, Config, file_header};
 pub use desc::{BLOCK, Control, DESC_BYTES, Desc, FILE_HEADER, RECORD_HEADER, flag};
 pub use gate::Gate;
 pub use hub::{Hub, JOIN_TIMEOUT, JoinError, ListenerState, Mode, Place, SLOTS};
 pub use layout::{ControlPage, CursorPage, Shape};
 pub use listener::{Heard, Listener};
 pub use memory::RingMemory;
-pub use producer::{CAPLEN_MAX, Config, Full, Packet, Producer, REMARKS, file_header};
+pub use packet::{Full, Packet};
+pub use producer::Producer;

@@ -5,6 +5,9 @@ use crate::desc::{DESC_BYTES, Desc};
 use crate::layout::{ControlPage, Shape};
 use sys::memory::SharedMemory;
 
+/// Where the flags of a descriptor lie in its last word.
+const FLAGS_AT: u32 = 40;
+
 /// Packet bytes, descriptors and control page of one ring, mapped in this process.
 #[derive(Debug)]
 pub struct RingMemory {
@@ -76,6 +79,30 @@ impl RingMemory {
         const { assert!(cfg!(loom) || size_of::<[AtomicU64; 4]>() == DESC_BYTES) };
         // SAFETY: the masked offset is inside the mapping, aligned to 32 bytes, and all sides use atomics.
         unsafe { &*self.descs.base().add((index & self.desc_mask) as usize * DESC_BYTES).cast::<[AtomicU64; 4]>() }
+    }
+
+    /// Appends copies of the descriptors `[from, to)`, which the writer may be overwriting: they mean nothing until the
+    /// claim has been looked at. Returns how many of them say that they are controls.
+    #[inline]
+    pub fn copy_descs(&self, from: u64, to: u64, out: &mut Vec<Desc>) -> u64 {
+        let count = to.saturating_sub(from).min(self.desc_capacity()) as usize;
+        out.reserve(count);
+        let begin = out.len();
+        let mut controls = 0;
+        // The mirror makes the slots contiguous.
+        let slots = std::ptr::from_ref(self.slot(from));
+        for i in 0..count {
+            // SAFETY: `count` is at most the capacity, so the mirror ends behind the last slot; all sides use atomics.
+            let slot = unsafe { &*slots.add(i) };
+            let words: [u64; 4] = std::array::from_fn(|w| slot[w].load(Ordering::Relaxed));
+            controls += words[3] >> FLAGS_AT & u64::from(crate::desc::flag::CONTROL);
+            // SAFETY: `reserve` has made room for `count` more; the words are `Desc`'s own layout on a little-endian
+            // machine, which `lib.rs` demands, and every bit pattern is one.
+            unsafe { out.as_mut_ptr().add(begin + i).cast::<[u64; 4]>().write(words) };
+        }
+        // SAFETY: all of them were written just now.
+        unsafe { out.set_len(begin + count) };
+        controls
     }
 
     /// Descriptors `[from, to)` in place.

@@ -7,20 +7,19 @@
 //! The producer also keeps the ledger: it sees every packet's fate exactly once, and puts losses into the stream as
 //! control descriptors, so that whoever reads the stream arrives at the same sums by itself.
 
-use crate::desc::{BLOCK, Control, Desc, FILE_HEADER, RECORD_HEADER, flag};
+use crate::config::{CAPLEN_MAX, Config, file_header};
+use crate::desc::{BLOCK, Control, Desc, FILE_HEADER, RECORD_HEADER};
+use crate::fates::{Fate, Fates};
+use crate::gates::Gates;
 use crate::hub::{Hub, Place, Request};
-use crate::layout::{CursorPage, Shape};
 use crate::memory::RingMemory;
+use crate::packet::{Full, Packet};
 use crate::protocol;
 use base::{Cause, Ledger, Note, Tally, Timestamp};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 const NANOS: u64 = 1_000_000_000;
-
-/// Most bytes stored of one packet: what 16 bits can say.
-pub const CAPLEN_MAX: usize = 65_535;
 
 /// Bytes announced ahead of the writer at a time, so that most packets need no announcement of their own.
 const CLAIM_BYTES: u64 = 256 << 10;
@@ -32,95 +31,6 @@ const CONTROL_RESERVE: u64 = 128;
 const CONTROLS_BEFORE: u64 = 16;
 /// Once no more packets come, the patience with a gate that otherwise would be waited for without end.
 const LAST_PATIENCE: Duration = Duration::from_secs(10);
-
-/// The size and behaviour of a ring.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Interface, file or simulation.
-    pub name: String,
-    /// Bytes of packet memory, rounded up to a power of two of at least 8 MiB.
-    pub bytes: u64,
-    /// Descriptors, rounded up to a power of two; 0 gives one per 128 bytes of packet memory.
-    pub descs: u64,
-    /// Link type as in pcap.
-    pub link_type: u32,
-    /// Most bytes stored of one packet, at most [`CAPLEN_MAX`].
-    pub snaplen: u32,
-    /// Queue number.
-    pub queue: u16,
-    /// Most bytes of one segment (one file); at least two blocks.
-    pub segment_bytes: u64,
-    /// A new segment at every multiple of this (counted from the epoch, at least one second), silence included.
-    pub rotate: Option<Duration>,
-    /// How long the ring may be full because of a gate in another process before it is no longer waited for.
-    pub gate_expiry: Option<Duration>,
-    /// First stream position, rounded up to a block. Anything but 0 serves tests of the counters' width.
-    pub start: u64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            name: String::new(),
-            bytes: 1 << 30,
-            descs: 0,
-            link_type: 1,
-            snaplen: CAPLEN_MAX as u32,
-            queue: 0,
-            segment_bytes: 2 << 30,
-            rotate: None,
-            gate_expiry: None,
-            start: 0,
-        }
-    }
-}
-
-/// A packet to be written.
-#[derive(Clone, Copy, Debug)]
-pub struct Packet<'a> {
-    /// Its bytes, at most [`CAPLEN_MAX`] (4 fewer with `vlan`).
-    pub bytes: &'a [u8],
-    /// Length on the wire, without the tag in `vlan`.
-    pub wire_len: u32,
-    /// When it arrived.
-    pub ts: Timestamp,
-    /// Flow hash.
-    pub hash: u32,
-    /// Free for programs.
-    pub mark: u32,
-    /// Bits of [`flag`].
-    pub flags: u8,
-    /// Offset of the network header in the packet as it will be stored, tag included.
-    pub l3: u8,
-    /// Offset of the transport header in the packet as it will be stored, tag included.
-    pub l4: u8,
-    /// A tag to put back behind the two MAC addresses: TPID and TCI, big-endian.
-    pub vlan: Option<[u8; 4]>,
-}
-
-/// The packet was not written: the ring is full, because of the gate in this slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full {
-    /// The gate that has not released.
-    pub gate: u8,
-}
-
-impl fmt::Display for Full {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the ring is full: the gate in slot {} has not released its part", self.gate)
-    }
-}
-
-impl std::error::Error for Full {}
-
-struct Gate {
-    slot: u8,
-    cursor: Arc<CursorPage>,
-    /// The last credible release.
-    released: Place,
-    /// Never expired.
-    patient: bool,
-}
 
 /// The writer of a ring.
 pub struct Producer {
@@ -136,54 +46,18 @@ pub struct Producer {
     easy_pos: u64,
     easy_desc: u64,
     claimed: Place,
-    /// What the gates allow.
-    limit: Place,
-    limiting_gate: u8,
-    gates: Vec<Gate>,
-    blocked_since: Option<Timestamp>,
+    gates: Gates,
     /// Where the segment in progress must end at the latest; `None` before the first.
     segment_limit: Option<u64>,
-    boundary: Timestamp,
+    /// When the next segment is due by the clock; `None` without rotation.
+    boundary: Option<Timestamp>,
     second_start: u64,
     last_tick: u64,
     tally: Tally,
     row_base: Tally,
     ledger: Ledger,
-    pending: Vec<Pending>,
+    pending: Fates,
     notes_changed: bool,
-}
-
-/// Packets whose fate is not yet in the stream.
-struct Pending {
-    fate: Fate,
-    packets: u64,
-    /// How many of them the hub knows of (see [`Hub::blame`]).
-    told: u64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Filtered,
-    Lost { cause: Cause, gate: u8 },
-}
-
-impl Fate {
-    fn control(self, packets: u64) -> Control {
-        match self {
-            Self::Filtered => Control::Filtered { packets },
-            Self::Lost { cause, gate } => Control::Lost { cause, gate, packets },
-        }
-    }
-
-    fn count(self, packets: u64, tally: &mut Tally) {
-        match self {
-            Self::Filtered => {
-                tally.offered += packets;
-                tally.filtered += packets;
-            }
-            Self::Lost { cause, .. } => tally.lose(cause, packets),
-        }
-    }
 }
 
 impl Producer {
@@ -191,27 +65,9 @@ impl Producer {
     ///
     /// # Errors
     /// When the machine has not that much memory.
-    pub fn new(mut config: Config) -> std::io::Result<Self> {
-        config.bytes = config.bytes.max(8 * BLOCK).next_power_of_two();
-        config.descs = match config.descs {
-            0 => config.bytes / 128,
-            n => n,
-        }
-        .max(64 * 1024)
-        .next_power_of_two();
-        config.snaplen = config.snaplen.min(CAPLEN_MAX as u32);
-        config.segment_bytes = config.segment_bytes.max(2 * BLOCK);
-        config.rotate = config.rotate.map(|p| Duration::from_secs(p.as_secs().max(1)));
-        config.start = config.start.next_multiple_of(BLOCK);
-        let shape = Shape {
-            bytes: config.bytes,
-            descs: config.descs,
-            link_type: config.link_type,
-            snaplen: config.snaplen,
-            queue: config.queue,
-            name: config.name.clone(),
-        };
-        let memory = Arc::new(RingMemory::create(&shape)?);
+    pub fn new(config: Config) -> std::io::Result<Self> {
+        let config = config.rounded();
+        let memory = Arc::new(RingMemory::create(&config.shape())?);
         let mut producer = Self {
             memory,
             hub: Arc::default(),
@@ -222,18 +78,15 @@ impl Producer {
             easy_pos: 0,
             easy_desc: 0,
             claimed: Place { desc: 0, pos: config.start },
-            limit: Place { desc: u64::MAX, pos: u64::MAX },
-            limiting_gate: 0,
-            gates: Vec::new(),
-            blocked_since: None,
+            gates: Gates::new(),
             segment_limit: None,
-            boundary: Timestamp::MAX,
+            boundary: None,
             second_start: 0,
             last_tick: 0,
             tally: Tally::default(),
             row_base: Tally::default(),
             ledger: Ledger::new(),
-            pending: Vec::new(),
+            pending: Fates::default(),
             notes_changed: false,
             config,
         };
@@ -262,19 +115,19 @@ impl Producer {
     /// [`Full`]; the loss is already in the books.
     #[inline]
     pub fn push(&mut self, p: &Packet<'_>) -> Result<(), Full> {
-        debug_assert!(p.bytes.len() + 4 * usize::from(p.vlan.is_some()) <= CAPLEN_MAX);
         let ts = p.ts.nanos();
         if ts.wrapping_sub(self.second_start) >= NANOS {
             self.turn(p.ts);
         }
-        let tag = if p.vlan.is_some() { 4 } else { 0 };
-        let caplen = p.bytes.len() + tag;
+        let caplen = p.bytes.len() + p.tag_len();
+        // The mirror's promise of contiguous room ends with the longest packet, so this is not left to the caller.
+        assert!(caplen <= CAPLEN_MAX, "a packet of {caplen} bytes");
         let need = (RECORD_HEADER + caplen) as u64;
         if self.pos + need > self.easy_pos || self.desc >= self.easy_desc {
             self.make_room(need, p.ts)?;
         }
-        let wire_len = p.wire_len + tag as u32;
-        let seconds = (self.second_start / NANOS) as u32;
+        let wire_len = p.wire_len.saturating_add(p.tag_len() as u32);
+        let seconds = u32::try_from(self.second_start / NANOS).unwrap_or(u32::MAX);
         let nanos = ts.wrapping_sub(self.second_start) as u32;
         let to = self.memory.at(self.pos);
         // SAFETY: `make_room` has found `need` bytes that no gate holds and has announced them to lossy readers; the
@@ -282,7 +135,7 @@ impl Producer {
         unsafe {
             to.cast::<u64>().write_unaligned((u64::from(seconds) | u64::from(nanos) << 32).to_le());
             to.add(8).cast::<u64>().write_unaligned((caplen as u64 | u64::from(wire_len) << 32).to_le());
-            copy(p, to.add(RECORD_HEADER));
+            p.copy_to(to.add(RECORD_HEADER));
         }
         protocol::store(
             self.memory.slot(self.desc),
@@ -313,12 +166,12 @@ impl Producer {
         if ts.nanos().wrapping_sub(self.second_start) >= NANOS {
             self.turn(ts);
         }
-        self.pend(Fate::Filtered, packets);
+        self.pending.add(Fate::Filtered, packets);
     }
 
     /// Counts packets that were lost before they came here.
     pub fn lost(&mut self, cause: Cause, packets: u64) {
-        self.pend(Fate::Lost { cause, gate: 0 }, packets);
+        self.pending.add(Fate::Lost { cause, gate: 0 }, packets);
     }
 
     /// Counts a remark; remarks are not in the stream, but on the descriptors themselves or nowhere.
@@ -326,16 +179,6 @@ impl Producer {
     pub fn note(&mut self, note: Note, count: u64) {
         self.tally.notes[note as usize] += count;
         self.notes_changed = true;
-    }
-
-    fn pend(&mut self, fate: Fate, packets: u64) {
-        if packets == 0 {
-            return;
-        }
-        match self.pending.iter_mut().find(|p| p.fate == fate) {
-            Some(p) => p.packets += packets,
-            None => self.pending.push(Pending { fate, packets, told: 0 }),
-        }
     }
 
     /// Makes everything written so far visible; call once per batch.
@@ -360,10 +203,25 @@ impl Producer {
         if now.nanos().wrapping_sub(self.second_start) >= NANOS {
             self.turn(now);
         }
-        if self.segment_limit.is_none() || now >= self.boundary {
+        if self.segment_limit.is_none() || self.is_past(now) {
             // Without room the segment begins with the first packet that finds some.
             let _ = self.make_room(0, now);
         }
+    }
+
+    /// Somebody has set the clock: time goes on from here, back or forward, in a segment of its own.
+    pub fn clock_was_set(&mut self) {
+        self.last_tick = 0;
+        self.boundary = None;
+        self.segment_limit = self.segment_limit.map(|_| self.pos);
+        self.easy_pos = 0;
+        self.gates.forgive();
+    }
+
+    /// Whether the segment in progress has reached its time.
+    #[inline]
+    fn is_past(&self, ts: Timestamp) -> bool {
+        self.boundary.is_some_and(|b| ts >= b)
     }
 
     /// Serves requests of listeners to join and leave, and looks again at what the gates have released.
@@ -373,14 +231,15 @@ impl Producer {
                 Request::Join { slot, cursor, patient, reply } => {
                     self.publish();
                     let place = Place { desc: self.desc, pos: self.pos };
-                    cursor.release(place.desc, place.pos);
-                    self.gates.push(Gate { slot, cursor, released: place, patient });
+                    self.gates.join(slot, cursor, place, patient);
                     self.read_gates();
                     // A newcomer that has already gone will also have left a request to leave.
                     let _ = reply.send(place);
                 }
                 Request::Leave { slot } => {
-                    self.gates.retain(|g| g.slot != slot);
+                    self.pending.blame(&self.hub);
+                    self.hub.gone(slot);
+                    self.gates.leave(slot);
                     self.read_gates();
                 }
             }
@@ -396,14 +255,13 @@ impl Producer {
         let header = if due { FILE_HEADER } else { 0 };
         let end = start + (header + RECORD_HEADER + len) as u64;
         let desc = self.desc + 2 + CONTROL_RESERVE + CONTROLS_BEFORE;
-        if !self.allowed(end, desc) {
+        if !self.gates.allow(end, desc) {
             self.read_gates();
-            if !self.allowed(end, desc) {
+            if !self.gates.allow(end, desc) {
                 self.lose_patience(now);
                 return false;
             }
         }
-        self.blocked_since = None;
         true
     }
 
@@ -433,9 +291,7 @@ impl Producer {
     /// Everything counted so far, including losses that have not found room in the stream yet.
     pub fn tally(&self) -> Tally {
         let mut tally = self.tally;
-        for p in &self.pending {
-            p.fate.count(p.packets, &mut tally);
-        }
+        self.pending.add_to(&mut tally);
         tally
     }
 
@@ -447,13 +303,7 @@ impl Producer {
     /// Bytes and descriptors in use as a fraction of the ring, judged by the slowest gate; 0 without gates.
     pub fn fill(&mut self) -> f64 {
         self.read_gates();
-        let oldest = self.gates.iter().map(|g| g.released).fold(None, |a: Option<Place>, b| {
-            Some(a.map_or(b, |a| Place { desc: a.desc.min(b.desc), pos: a.pos.min(b.pos) }))
-        });
-        oldest.map_or(0.0, |o| {
-            let bytes = (self.pos - o.pos) as f64 / self.memory.byte_capacity() as f64;
-            bytes.max((self.desc - o.desc) as f64 / self.memory.desc_capacity() as f64)
-        })
+        self.gates.fill(Place { desc: self.desc, pos: self.pos }, &self.memory)
     }
 
     /// A new second begins (or time jumps, in either direction).
@@ -467,7 +317,7 @@ impl Producer {
             // Only news of the time: when there is no room for it, the next second brings another.
             self.write_control(Control::Tick, Timestamp::from_nanos(self.second_start));
         }
-        if ts >= self.boundary {
+        if self.is_past(ts) {
             self.easy_pos = 0;
         }
     }
@@ -487,19 +337,18 @@ impl Producer {
         let (start, gap, due) = self.next_record(need, ts);
         let end = if due { start + FILE_HEADER as u64 + need } else { start + need };
         // Two descriptors: the segment's and the packet's.
-        if !self.allowed(end, self.desc + 2 + CONTROL_RESERVE) {
+        if !self.gates.allow(end, self.desc + 2 + CONTROL_RESERVE) {
             self.read_gates();
-            if !self.allowed(end, self.desc + 2 + CONTROL_RESERVE) {
+            if !self.gates.allow(end, self.desc + 2 + CONTROL_RESERVE) {
                 return self.refuse(need, ts);
             }
         }
-        self.blocked_since = None;
         if due {
             self.begin_segment(start, gap, ts);
         }
         self.claim(Place { desc: self.desc + CLAIM_DESCS, pos: end + CLAIM_BYTES });
         self.easy_pos = self.claimed.pos.min(self.segment_limit.unwrap_or(0));
-        self.easy_desc = self.claimed.desc.min(self.limit.desc.saturating_sub(CONTROL_RESERVE));
+        self.easy_desc = self.claimed.desc.min(self.gates.limit().desc.saturating_sub(CONTROL_RESERVE));
         Ok(())
     }
 
@@ -508,22 +357,17 @@ impl Producer {
     fn next_record(&self, need: u64, ts: Timestamp) -> (u64, u64, bool) {
         let due = match self.segment_limit {
             None => true,
-            Some(limit) => self.pos + need > limit || ts >= self.boundary,
+            Some(limit) => self.pos + need > limit || self.is_past(ts),
         };
         let start = if due { self.pos.next_multiple_of(BLOCK) } else { self.pos };
         (start, start - self.pos, due)
     }
 
-    #[inline]
-    fn allowed(&self, pos: u64, desc: u64) -> bool {
-        pos <= self.limit.pos && desc <= self.limit.desc
-    }
-
     fn refuse(&mut self, need: u64, ts: Timestamp) -> Result<(), Full> {
         self.easy_pos = 0;
-        let gate = self.limiting_gate;
+        let gate = self.gates.limiting();
         if need > 0 {
-            self.pend(Fate::Lost { cause: Cause::RingFull, gate }, 1);
+            self.pending.add(Fate::Lost { cause: Cause::RingFull, gate }, 1);
         }
         self.lose_patience(ts);
         Err(Full { gate })
@@ -531,15 +375,12 @@ impl Producer {
 
     /// A gate that holds the ring up for too long is no longer waited for.
     fn lose_patience(&mut self, now: Timestamp) {
-        let gate = self.limiting_gate;
-        let since = *self.blocked_since.get_or_insert(now);
+        let gate = self.gates.limiting();
         if let Some(patience) = self.config.gate_expiry
-            && now.since(since) > patience
-            && let Some(i) = self.gates.iter().position(|g| g.slot == gate && !g.patient)
+            && self.gates.held_up_for(gate, now) > patience
         {
-            self.gates.remove(i);
+            self.gates.leave(gate);
             self.hub.expire(gate);
-            self.blocked_since = None;
             self.read_gates();
         }
     }
@@ -547,31 +388,20 @@ impl Producer {
     /// Announces ground to lossy readers, never beyond what the gates allow (a gate elsewhere judges by the same words).
     fn claim(&mut self, to: Place) {
         let to = Place {
-            desc: to.desc.min(self.limit.desc).max(self.claimed.desc),
-            pos: to.pos.min(self.limit.pos).max(self.claimed.pos),
+            desc: to.desc.min(self.gates.limit().desc).max(self.claimed.desc),
+            pos: to.pos.min(self.gates.limit().pos).max(self.claimed.pos),
         };
         self.claimed = to;
         self.memory.control.positions().claim(to.desc, to.pos);
     }
 
-    /// Takes the gates' cursors over, as far as they are credible: a cursor that goes back or runs ahead is ignored.
+    /// Looks again at how far the gates have come.
     fn read_gates(&mut self) {
-        let written = Place { desc: self.published, pos: self.pos };
-        let mut limit = Place { desc: u64::MAX, pos: u64::MAX };
-        for gate in &mut self.gates {
-            gate.released = gate.cursor.positions().credible(gate.released, written);
-            let desc = gate.released.desc + self.memory.desc_capacity();
-            let byte = gate.released.pos + self.memory.byte_capacity();
-            if desc < limit.desc || byte < limit.pos {
-                self.limiting_gate = gate.slot;
-            }
-            limit = Place { desc: limit.desc.min(desc), pos: limit.pos.min(byte) };
-        }
-        self.limit = limit;
+        self.gates.read(Place { desc: self.published, pos: self.pos }, &self.memory);
     }
 
     fn begin_segment(&mut self, start: u64, gap: u64, ts: Timestamp) {
-        let by_clock = ts >= self.boundary;
+        let by_clock = self.is_past(ts);
         let named = match self.config.rotate {
             Some(period) if by_clock => ts.floor_to(period),
             _ => ts,
@@ -583,10 +413,7 @@ impl Producer {
         self.pos = start + FILE_HEADER as u64;
         self.put(Desc::control(Control::Segment { pos: start, gap: gap as u32 }, named));
         self.segment_limit = Some(start + self.config.segment_bytes);
-        self.boundary = match self.config.rotate {
-            Some(period) => ts.floor_to(period).after(period),
-            None => Timestamp::MAX,
-        };
+        self.boundary = self.config.rotate.map(|period| ts.floor_to(period).after(period));
     }
 
     fn put(&mut self, desc: Desc) {
@@ -597,9 +424,9 @@ impl Producer {
 
     /// Writes a control descriptor if there is room for one.
     fn write_control(&mut self, control: Control, ts: Timestamp) -> bool {
-        if self.desc + 1 > self.limit.desc {
+        if self.desc + 1 > self.gates.limit().desc {
             self.read_gates();
-            if self.desc + 1 > self.limit.desc {
+            if self.desc + 1 > self.gates.limit().desc {
                 return false;
             }
         }
@@ -612,24 +439,15 @@ impl Producer {
 
     #[cold]
     fn write_pending(&mut self) {
+        self.pending.blame(&self.hub);
         if self.segment_limit.is_none() {
             // The stream begins with a segment; until there is one, everything else waits.
             return;
         }
-        for p in &mut self.pending {
-            if let Fate::Lost { cause: Cause::RingFull, gate } = p.fate {
-                self.hub.blame(gate, p.packets - p.told);
-                p.told = p.packets;
-            }
-        }
         let ts = Timestamp::from_nanos(self.second_start);
-        while let Some(p) = self.pending.pop() {
-            if !self.write_control(p.fate.control(p.packets), ts) {
-                self.pending.push(p);
-                break;
-            }
-            p.fate.count(p.packets, &mut self.tally);
-        }
+        let (mut pending, mut tally) = (std::mem::take(&mut self.pending), self.tally);
+        while pending.write_one(&mut tally, |control| self.write_control(control, ts)) {}
+        (self.pending, self.tally) = (pending, tally);
         self.notes_changed = true;
     }
 }
@@ -640,39 +458,3 @@ impl Drop for Producer {
         self.hub.close();
     }
 }
-
-/// Copies the packet's bytes, putting a tag back behind the addresses.
-///
-/// # Safety
-/// `to` is writable for the bytes of the packet and its tag.
-#[inline]
-unsafe fn copy(p: &Packet<'_>, to: *mut u8) {
-    match p.vlan {
-        // SAFETY: the caller's promise.
-        None => unsafe { std::ptr::copy_nonoverlapping(p.bytes.as_ptr(), to, p.bytes.len()) },
-        Some(tag) => {
-            let split = p.bytes.len().min(12);
-            // SAFETY: the caller's promise; the three pieces follow each other.
-            unsafe {
-                std::ptr::copy_nonoverlapping(p.bytes.as_ptr(), to, split);
-                std::ptr::copy_nonoverlapping(tag.as_ptr(), to.add(split), 4);
-                std::ptr::copy_nonoverlapping(p.bytes.as_ptr().add(split), to.add(split + 4), p.bytes.len() - split);
-            }
-        }
-    }
-}
-
-/// The header of a nanosecond pcap file, little-endian (draft-ietf-opsawg-pcap).
-pub fn file_header(snaplen: u32, link_type: u32) -> [u8; FILE_HEADER] {
-    let mut h = [0; FILE_HEADER];
-    h[0..4].copy_from_slice(&0xa1b2_3c4d_u32.to_le_bytes());
-    h[4..6].copy_from_slice(&2u16.to_le_bytes());
-    h[6..8].copy_from_slice(&4u16.to_le_bytes());
-    h[16..20].copy_from_slice(&snaplen.to_le_bytes());
-    h[20..24].copy_from_slice(&link_type.to_le_bytes());
-    h
-}
-
-/// Whether a descriptor's flags say that something about the packet is remarkable.
-pub const REMARKS: u8 =
-    flag::TRUNCATED | flag::MALFORMED | flag::SUPER_FRAME | flag::VLAN_RESTORED | flag::OUTGOING | flag::CLAMPED;

@@ -160,7 +160,10 @@ impl Cutter {
 
     /// Sends ahead what the block has so far.
     fn flush(&mut self, jobs: &mut Vec<Job>) {
-        if self.segment.is_some() && self.block.has_news(self.next) {
+        if self.segment.is_none() {
+            return;
+        }
+        if self.block.has_news(self.next) {
             jobs.push(Job::Write(self.block.so_far(self.next, false, &self.memory, self.seen)));
         } else {
             jobs.push(Job::Release(Release { pos: self.block.sent(), descriptors: self.seen }));

@@ -55,6 +55,9 @@ pub trait Device: Send {
     /// One line for people: how this device writes.
     fn describe(&self) -> String;
 
+    /// Whether there is no better way.
+    fn is_best(&self) -> bool;
+
     /// Prepares for writes from this memory. Returns what people should know when it could not.
     fn adopt(&mut self, memory: &Arc<dyn Bytes>) -> Option<String>;
 

@@ -8,9 +8,9 @@ use crate::writer::{Config, Event, Format, Totals, Writer};
 use base::Ledger;
 use ring::Desc;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long the index thread waits for packets before it looks at what the writing thread has finished.
@@ -32,6 +32,7 @@ pub struct Handle(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,
+    device: OnceLock<String>,
     refusing: AtomicBool,
     bytes: AtomicU64,
     published: AtomicU64,
@@ -48,6 +49,11 @@ impl Handle {
     /// Whether the volume refuses at this moment.
     pub fn is_refused(&self) -> bool {
         self.0.refusing.load(Relaxed)
+    }
+
+    /// How the device writes; empty before the first block is written.
+    pub fn device(&self) -> String {
+        self.0.device.get().cloned().unwrap_or_default()
     }
 
     /// Bytes of packet files written so far.
@@ -114,12 +120,8 @@ impl<D: Device> Recorder<D> {
         let Self { mut device, config, handle } = self;
         let depth = config.depth;
         let memory = feed.memory();
-        let described = device.describe();
         if let Some(remark) = device.adopt(&memory) {
             tell(Event::Remark(remark));
-        }
-        if described.starts_with("plain") {
-            tell(Event::Remark(described));
         }
         let machine = Machine::new(config.format, memory);
         let (jobs, to_do) = sync_channel(depth);
@@ -184,6 +186,8 @@ fn cut<F: Feed>(
     let mut outstanding = false;
     let mut ended = false;
     let mut broken = None;
+    // The thread is the caller's, and may have worked before.
+    let before = processor_time();
     while !ended {
         let waited = feed.wait(if outstanding { BUSY_WAIT } else { FEED_WAIT });
         let descriptors = feed.descriptors();
@@ -207,7 +211,7 @@ fn cut<F: Feed>(
             feed.release(r.pos, r.descriptors);
             outstanding = false;
         }
-        keep_time(&shared.index_nanos);
+        shared.index_nanos.store(processor_time().saturating_sub(before), Relaxed);
     }
     broken
 }
@@ -239,6 +243,13 @@ fn write<D: Device>(
         let waiting = writer.is_waiting() && !fresh;
         writer.step(began.elapsed(), if waiting { DEVICE_WAIT } else { Duration::ZERO });
         writer.take_events().into_iter().for_each(&mut tell);
+        if shared.device.get().is_none() && writer.totals().bytes > 0 {
+            // Only now is it known how the file system takes writes.
+            let device = shared.device.get_or_init(|| writer.describe());
+            if !writer.is_best() {
+                tell(Event::Remark(format!("recording by {device}")));
+            }
+        }
         if writer.released() != told {
             told = writer.released();
             // The index thread may have ended already; it reads what is left afterwards.
@@ -247,7 +258,7 @@ fn write<D: Device>(
         shared.refusing.store(writer.retry_at().is_some(), Relaxed);
         shared.bytes.store(writer.totals().bytes, Relaxed);
         shared.published.store(writer.totals().published, Relaxed);
-        keep_time(&shared.write_nanos);
+        shared.write_nanos.store(processor_time(), Relaxed);
         rest(&mut writer, to_do, began, fresh);
     }
     writer.totals().clone()
@@ -269,8 +280,7 @@ fn rest<D: Device>(writer: &mut Writer<D>, to_do: &Receiver<Job>, began: Instant
     }
 }
 
-fn keep_time(nanos: &AtomicU64) {
-    if let Ok(t) = sys::thread_time::thread_time() {
-        nanos.store(t.as_nanos() as u64, Relaxed);
-    }
+/// Of this thread, in nanoseconds.
+fn processor_time() -> u64 {
+    sys::thread_time::thread_time().map_or(0, |t| t.as_nanos() as u64)
 }

@@ -149,6 +149,16 @@ impl<D: Device> Writer<D> {
         }
     }
 
+    /// One line for people: how the device writes.
+    pub fn describe(&self) -> String {
+        self.device.describe()
+    }
+
+    /// Whether the device writes in the best way that there is.
+    pub fn is_best(&self) -> bool {
+        self.device.is_best()
+    }
+
     /// Whether another job may be given now.
     pub fn has_room(&self) -> bool {
         self.queue.len() < self.config.depth

@@ -216,7 +216,19 @@ impl SharedMemory {
     /// # Errors
     /// When the kernel refuses the seals.
     pub fn seal(&self) -> io::Result<()> {
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
+        self.add_seals(libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL)
+    }
+
+    /// From now on the size is fixed, though anyone may still write. For memory that a stranger shares: if it could cut
+    /// the memory off, the next look at it here would be a bus error.
+    ///
+    /// # Errors
+    /// When the kernel refuses the seals.
+    pub fn seal_size(&self) -> io::Result<()> {
+        self.add_seals(libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL)
+    }
+
+    fn add_seals(&self, seals: libc::c_int) -> io::Result<()> {
         // SAFETY: fcntl on a descriptor that we own; no memory is passed.
         let r = unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_ADD_SEALS, seals) };
         if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

@@ -56,16 +56,15 @@ impl Listener {
         }
         let fd = socket()?;
         let (addr, len) = address(path)?;
-        // The file must never be open to more people than `mode` says, not even between bind and chmod.
-        // SAFETY: takes and returns plain numbers.
-        let old = unsafe { libc::umask(0o777 & !mode) };
+        // The file must never be open to more people than `mode` says, not even between bind and chmod. Linux gives it the
+        // socket's own mode (less the umask, which is the whole process's and therefore left alone).
+        // SAFETY: no memory is passed.
+        if unsafe { libc::fchmod(fd.as_raw_fd(), mode) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
         // SAFETY: `addr` is an initialised sockaddr_un of `len` bytes.
-        let bound = unsafe { libc::bind(fd.as_raw_fd(), (&raw const addr).cast(), len) };
-        let error = io::Error::last_os_error();
-        // SAFETY: as above.
-        unsafe { libc::umask(old) };
-        if bound != 0 {
-            return Err(error);
+        if unsafe { libc::bind(fd.as_raw_fd(), (&raw const addr).cast(), len) } != 0 {
+            return Err(io::Error::last_os_error());
         }
         let listener = Self { fd, path: path.to_owned() };
         std::os::unix::fs::chown(path, uid, gid)?;
@@ -344,6 +343,20 @@ mod tests {
         assert_eq!(id_of("root", Path::new("/etc/passwd")), Some(0));
         assert_eq!(id_of("42", Path::new("/etc/group")), Some(42));
         assert_eq!(id_of("nobody-of-this-name", Path::new("/etc/passwd")), None);
+    }
+
+    #[test]
+    fn the_file_has_its_mode_from_the_first_moment() {
+        let path = path("mode");
+        let fd = socket().unwrap();
+        let (addr, len) = address(&path).unwrap();
+        // SAFETY: no memory is passed to the first; `addr` is an initialised sockaddr_un of `len` bytes.
+        let r =
+            unsafe { libc::fchmod(fd.as_raw_fd(), 0o600) | libc::bind(fd.as_raw_fd(), (&raw const addr).cast(), len) };
+        assert_eq!(r, 0);
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "what bind relies on");
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

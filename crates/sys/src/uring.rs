@@ -114,7 +114,8 @@ impl<B: Stable> Uring<B> {
     /// # Errors
     /// `EBUSY` when as many operations are in flight as the ring was made for.
     pub fn write(&mut self, file: &Arc<File>, offset: u64, buffer: B, token: u64) -> io::Result<()> {
-        let (address, len) = (buffer.bytes().as_ptr(), buffer.bytes().len());
+        let bytes = buffer.bytes();
+        let (address, len) = (bytes.as_ptr(), bytes.len());
         let length = u32::try_from(len).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         let fd = types::Fd(file.as_raw_fd());
         let inside = |p: &Region| p.address <= address as usize && address as usize + len <= p.address + p.len;

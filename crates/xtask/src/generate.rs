@@ -28,7 +28,7 @@ pub fn files(root: &Path) -> Result<Vec<(&'static str, String)>, String> {
             return Err(format!("spec/events.toml: {:?} has kind {:?}; write loss, fate or note", e.name, e.kind));
         }
     }
-    Ok(vec![("crates/base/src/events.rs", rust(&spec)), ("docs/COUNTERS.md", markdown(&spec))])
+    Ok(vec![("crates/base/src/events.rs", formatted(root, &rust(&spec))?), ("docs/COUNTERS.md", markdown(&spec))])
 }
 
 /// Writes the files that differ.
@@ -41,6 +41,24 @@ pub fn write(root: &Path) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// As `cargo fmt` would have it, so that both agree on the file.
+fn formatted(root: &Path, code: &str) -> Result<String, String> {
+    use std::io::Write as _;
+    let fail = |e: std::io::Error| format!("rustfmt: {e}");
+    let mut child = std::process::Command::new("rustfmt")
+        .args(["--edition", "2024", "--config-path"])
+        .arg(root.join("rustfmt.toml"))
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .map_err(fail)?;
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(code.as_bytes()).map_err(fail)?;
+    }
+    let out = child.wait_with_output().map_err(fail)?;
+    String::from_utf8(out.stdout).map_err(|e| format!("rustfmt: {e}"))
 }
 
 fn rust(spec: &Spec) -> String {
@@ -67,7 +85,8 @@ fn rust(spec: &Spec) -> String {
             let _ = writeln!(out, "        Self::{},", camel(&e.name));
         }
         out.push_str("    ];\n\n");
-        let methods: [(&str, &str, fn(&Event) -> String); 3] = [
+        type Method = (&'static str, &'static str, fn(&Event) -> String);
+        let methods: [Method; 3] = [
             ("name", "The name used in JSON, metrics and tables.", |e| e.name.clone()),
             ("meaning", "What one count says.", |e| e.meaning.clone()),
             ("remedy", "What to do about it; empty where nothing needs doing.", |e| {

@@ -1,16 +1,33 @@
-//! Repository chores: `cargo xtask tidy | generate | ci`.
+//! Repository chores: `cargo xtask ci | test | tidy | generate | oracles`.
 #![forbid(unsafe_code)]
 
+mod ci;
 mod generate;
+mod oracles;
+mod tidy;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+const USAGE: &str = "usage: cargo xtask VERB
+  ci         oracles, format, lints, tidy, every test, the models; prints what was skipped
+  test       every test, without the rest
+  tidy       the room table against the code, generated files, sizes, leftovers
+  generate   write the files that come from spec/
+  oracles    install the programs that tests compare with (Debian, as root)";
+
 fn main() -> ExitCode {
-    let verb = std::env::args().nth(1).unwrap_or_default();
-    let outcome = match verb.as_str() {
-        "generate" => generate::write(&root()),
-        _ => Err("usage: cargo xtask generate   write the files that come from spec/".into()),
+    let root = root();
+    let outcome = match std::env::args().nth(1).as_deref() {
+        Some("ci") => ci::all(&root),
+        Some("test") => ci::tests(&root),
+        Some("tidy") => tidy::run(&root),
+        Some("generate") => generate::write(&root),
+        Some("oracles") => {
+            oracles::install();
+            Ok(())
+        }
+        _ => Err(USAGE.into()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -23,5 +40,6 @@ fn main() -> ExitCode {
 
 /// The workspace's folder.
 fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).map(PathBuf::from).unwrap_or(here)
 }

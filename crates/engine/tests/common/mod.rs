@@ -65,7 +65,7 @@ impl Ended {
 /// A plan with a small ring that records into `store`.
 pub fn plan(source: SourcePlan, store: &Path) -> Plan {
     let store = Some(StorePlan { dir: store.to_owned(), format: Format::Pcap, depth: 8 });
-    Plan { ring: RING, store, ..Plan::new(source) }
+    Plan { ring: Some(RING), store, ..Plan::new(source) }
 }
 
 /// A port, with kernel rings that suit a test.

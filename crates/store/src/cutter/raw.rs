@@ -88,6 +88,8 @@ impl RawCutter {
                     if self.written.is_some() && (self.buffer.len() > self.sent || self.seconds.has_news()) {
                         let part = self.part(self.buffer.len(), false, None);
                         jobs.push(Job::Write(part));
+                    } else if self.next.is_some() {
+                        jobs.push(Job::Release(self.release()));
                     }
                 }
                 Some(Control::End) => {

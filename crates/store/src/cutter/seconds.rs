@@ -1,22 +1,12 @@
 //! The ledger rows of one block while it fills, and what of them is news to the writing machine.
 
-use base::{Note, Row, Tally};
+use base::{Row, Tally};
 use ring::{Desc, flag};
 
 /// Rows looked at for the second of a new one, so that hours of silence do not make each second dearer.
 const NEAR: usize = 8;
 
 const NANOS: u64 = 1_000_000_000;
-
-/// A flag whose packets the ledger remarks on, and the remark.
-const REMARKS: [(u8, Note); 6] = [
-    (flag::TRUNCATED, Note::Truncated),
-    (flag::MALFORMED, Note::Malformed),
-    (flag::SUPER_FRAME, Note::SuperFrame),
-    (flag::VLAN_RESTORED, Note::VlanRestored),
-    (flag::OUTGOING, Note::Outgoing),
-    (flag::CLAMPED, Note::Clamped),
-];
 
 /// See the module.
 #[derive(Default)]
@@ -116,7 +106,7 @@ fn add(rows: &mut Vec<Row>, row: &Row) {
 
 #[cold]
 fn remark(tally: &mut Tally, flags: u8) {
-    for (bit, note) in REMARKS {
+    for (bit, note) in flag::REMARKS {
         tally.notes[note as usize] += u64::from(flags & bit != 0);
     }
 }

@@ -103,6 +103,10 @@ impl Device for DiskDevice {
         format!("{engine}, {cache}")
     }
 
+    fn is_best(&self) -> bool {
+        matches!(self.engine, Engine::Uring(_)) && self.direct != Direct::No
+    }
+
     fn adopt(&mut self, memory: &Arc<dyn Bytes>) -> Option<String> {
         let Engine::Uring(ring) = &mut self.engine else { return None };
         self.adopted.push(Arc::clone(memory));

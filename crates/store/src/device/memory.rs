@@ -250,6 +250,10 @@ impl Device for MemoryDevice {
         "memory".to_owned()
     }
 
+    fn is_best(&self) -> bool {
+        true
+    }
+
     fn adopt(&mut self, _: &Arc<dyn Bytes>) -> Option<String> {
         None
     }

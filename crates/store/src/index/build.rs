@@ -26,6 +26,8 @@ struct Tuple {
 /// The keys of one block.
 pub struct Keys {
     recent: Vec<Tuple>,
+    /// One bit for each port.
+    seen_ports: Vec<u64>,
     hosts: Distinct,
     ports: Distinct,
     flows: Distinct,
@@ -35,6 +37,7 @@ impl Default for Keys {
     fn default() -> Self {
         Self {
             recent: vec![Tuple::default(); RECENT],
+            seen_ports: vec![0; 1024],
             hosts: Distinct::default(),
             ports: Distinct::default(),
             flows: Distinct::default(),
@@ -74,13 +77,28 @@ impl Keys {
             ([t.addresses[0], t.addresses[1]], [t.addresses[2], t.addresses[3]])
         };
         let (protocol, from, to) = ((t.rest >> 32) as u8, (t.rest >> 16) as u16, t.rest as u16);
-        self.hosts.insert(host(a));
-        self.hosts.insert(host(b));
         if has_ports(protocol) && t.rest >> 40 & 1 != 0 {
-            self.ports.insert(port(from));
-            self.ports.insert(port(to));
+            self.add_port(from);
+            self.add_port(to);
         }
-        self.flows.insert(flow(protocol, (a, from), (b, to)));
+        // What does not fit any more need not be hashed: under a flood of new flows that is most of the work.
+        if self.hosts.full && self.flows.full {
+            return;
+        }
+        let (a, b) = (host(a), host(b));
+        self.hosts.insert(a);
+        self.hosts.insert(b);
+        if !self.flows.full {
+            self.flows.insert(flow(protocol, (a, from), (b, to)));
+        }
+    }
+
+    fn add_port(&mut self, number: u16) {
+        let (word, bit) = (&mut self.seen_ports[usize::from(number) / 64], 1 << (number % 64));
+        if *word & bit == 0 {
+            *word |= bit;
+            self.ports.insert(port(number));
+        }
     }
 
     /// ARP for IPv4 over Ethernet (RFC 826), after any tags.
@@ -111,6 +129,7 @@ impl Keys {
     /// Forgets everything, for the next block.
     pub fn clear(&mut self) {
         self.recent.fill(Tuple::default());
+        self.seen_ports.fill(0);
         self.hosts.clear();
         self.ports.clear();
         self.flows.clear();

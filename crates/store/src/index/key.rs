@@ -25,7 +25,7 @@ impl Key {
         match self {
             Self::Host(address) => host(words(address)),
             Self::Port(number) => port(number),
-            Self::Flow(f) => flow(f.protocol, (words(f.a.0), f.a.1), (words(f.b.0), f.b.1)),
+            Self::Flow(f) => flow(f.protocol, (host(words(f.a.0)), f.a.1), (host(words(f.b.0)), f.b.1)),
         }
     }
 }
@@ -67,10 +67,11 @@ pub(super) fn port(number: u16) -> u64 {
     combine(PORT, u64::from(number))
 }
 
-pub(super) fn flow(protocol: u8, a: ([u64; 2], u16), b: ([u64; 2], u16)) -> u64 {
+/// From the hashes of both hosts, in either order.
+pub(super) fn flow(protocol: u8, a: (u64, u16), b: (u64, u16)) -> u64 {
     let (low, high) = if a <= b { (a, b) } else { (b, a) };
     let ports = u64::from(protocol) << 32 | u64::from(low.1) << 16 | u64::from(high.1);
-    combine(combine(combine(FLOW, host(low.0)), host(high.0)), ports)
+    combine(combine(combine(FLOW, low.0), high.0), ports)
 }
 
 #[cfg(test)]

@@ -54,6 +54,8 @@ impl<D: Device> Writer<D> {
             match self.seal_step(i) {
                 Ok(true) => {}
                 Ok(false) => i += 1,
+                // The device has its hands full: at the next step.
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => i += 1,
                 Err(error) if self.given_up => self.leave_hidden(i, "publish", error),
                 Err(error) => {
                     self.fail("publish", self.files[i].hidden_data.clone(), error, now);

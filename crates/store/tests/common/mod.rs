@@ -120,6 +120,22 @@ impl Stream {
         self.row(tally);
     }
 
+    /// A packet of a real capture, with the offsets that Ethernet and its tags give.
+    pub fn real_packet(&mut self, data: &[u8]) {
+        let (pos, caplen) = (self.pos(), data.len() as u16);
+        let mut l3 = 14;
+        while data.get(l3 - 2..l3).is_some_and(|t| t == [0x81, 0x00] || t == [0x88, 0xa8]) {
+            l3 += 4;
+        }
+        for word in [(self.now / SECOND) as u32, (self.now % SECOND) as u32, u32::from(caplen), u32::from(caplen)] {
+            self.bytes.extend(word.to_le_bytes());
+        }
+        self.bytes.extend(data);
+        let l3 = l3 as u8;
+        self.descs.push(Desc { pos, ts: self.now, caplen, wire_len: caplen, l3, ..Desc::default() });
+        self.row(Tally { offered: 1, stored: 1, stored_bytes: u64::from(caplen), ..Tally::default() });
+    }
+
     pub fn lose(&mut self, cause: Cause, packets: u64) {
         self.descs.push(Desc::control(Control::Lost { cause, gate: 0, packets }, Timestamp::from_nanos(self.now)));
         let mut tally = Tally::default();
@@ -318,7 +334,7 @@ fn check_file(stream: &Stream, segment: &Segment, bytes: &[u8], index: &Index, n
                 "{note}"
             );
         }
-        for d in here.iter().filter(|d| d.l3 > 0) {
+        for d in here.iter().filter(|d| d.l4 == 34) {
             let packet = stream.at(d.pos + 16, d.end());
             let host = Ipv4Addr::new(packet[26], packet[27], packet[28], packet[29]);
             assert!(entry.may_contain(Key::Host(host.into())), "{note}: {host} hidden");

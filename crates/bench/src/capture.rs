@@ -1,0 +1,355 @@
+//! The capture stage alone: simulated frames, the engine thread, the shared ring, and no listener.
+//!
+//! Beside the engine's own figure runs a ladder of loops that leave parts of its work out, over the same frames, on the
+//! same processor, in the same run: so the price of each part can be read off, and how far the whole is from what a bare
+//! copy allows. The thesis did the same for the stamp (HPCAP at 60 B: 69.4 % of 10 Gb/s stamped, 82.9 % not stamped).
+
+use crate::place::Places;
+use crate::sheet::{Sheet, Spread, Stop};
+use base::Timestamp;
+use base::units::show_bytes;
+use capture::{Polled, Source, sim};
+use clap::Args;
+use engine::{BATCH, Capture, Plan, SourcePlan};
+use ring::{Packet, Producer};
+use serde::Serialize;
+use std::hint::black_box;
+use std::io::Write;
+use std::time::{Duration, Instant};
+use sys::clock::Clock;
+use wire::{FlowHasher, Headers};
+
+/// The sizes of the thesis (with our four bytes less of frame check sequence), the Internet mix, and a backbone.
+const SIZES: &str = "60,64,128,256,512,750,1024,1250,1514,imix,backbone";
+
+/// Bytes of the bare loop's target: it stays in a second-level cache, as no ring can, so its figure is a limit.
+const BARE: usize = 512 << 10;
+
+/// Flags of `netgrain bench capture`.
+#[derive(Args, Clone, Debug)]
+pub struct CaptureArgs {
+    /// Traffic to measure, by size or name
+    #[arg(long, value_name = "LIST", default_value = SIZES, value_delimiter = ',')]
+    pub sizes: Vec<String>,
+    /// Flows among which the frames alternate (a backbone has its own)
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pub flows: u32,
+    /// Length of each of the runs
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.2, value_parser = crate::seconds)]
+    pub seconds: f64,
+    /// Runs of each kind; their median is shown
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Memory of the ring
+    #[arg(long, value_name = "SIZE", value_parser = base::units::parse_bytes, default_value = "256MiB")]
+    pub ring: u64,
+    /// The engine alone, without the ladder beside it
+    #[arg(long)]
+    pub engine_only: bool,
+    /// One JSON object per line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// One size.
+#[derive(Debug, Serialize)]
+struct Row {
+    traffic: String,
+    mean_bytes: f64,
+    seconds: f64,
+    repeat: u32,
+    /// Stamped, hashed, stored in the ring by the engine thread: millions of packets per second of real time.
+    mpps: Spread,
+    /// Processor time of the engine thread, in nanoseconds per packet: on a machine with others on it, the truer figure.
+    ns: Spread,
+    /// Of frame bytes.
+    gbps: f64,
+    /// Processor seconds of the engine thread per second.
+    cores: f64,
+    /// Packets lost in all runs together.
+    lost: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ladder: Option<Ladder>,
+}
+
+/// What is left when parts of the work are left out, in nanoseconds of processor time per packet (medians).
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Ladder {
+    /// Frames handed out by the simulation and looked at, nothing else.
+    source: f64,
+    /// Copied with a record header and a descriptor into cached memory, without source and ring.
+    copy: f64,
+    /// Source and ring, neither stamped nor hashed.
+    plain: f64,
+    /// Source and ring, hashed only.
+    hashed: f64,
+    /// Source and ring, stamped only.
+    stamped: f64,
+    /// Source and ring, both, in a bare loop around the same parts.
+    both: f64,
+}
+
+/// Measures and prints.
+pub fn run(args: &CaptureArgs, out: &mut dyn Write) -> Result<(), Stop> {
+    let specs = args.sizes.iter().map(|s| spec(s, args.flows)).collect::<Result<Vec<_>, _>>()?;
+    let places = Places::find();
+    let mut sheet = Sheet::begin(out, args.json, "capture")?;
+    sheet.head(format_args!(
+        "sim -> engine thread (processor {}) -> ring of {} without listeners; {} runs of {} s each, medians",
+        places.engine(),
+        show_bytes(args.ring),
+        args.repeat,
+        args.seconds
+    ))?;
+    sheet.head(HEAD)?;
+    let mut ladder = if args.engine_only { None } else { Some(Bare::new(args.ring)?) };
+    for (name, spec) in args.sizes.iter().zip(&specs) {
+        let row = measure(args, name, spec, &places, ladder.as_mut())?;
+        let line = row.line();
+        sheet.row("capture", &row, line)?;
+    }
+    Ok(())
+}
+
+const HEAD: &str = "\
+             every packet stamped, hashed, in the ring               processor ns per packet, parts of the work alone
+traffic            Mpps (min..max)    Gb/s   core  lost  ns (min..max)         source   copy  plain  +hash  +stamp   both";
+
+impl Row {
+    fn line(&self) -> String {
+        let (mpps, ns) = (format!("{:.2}", self.mpps), format!("{:.1}", self.ns));
+        let mut line = format!(
+            "{:<10} {mpps:>22} {:>7.2} {:>6.2} {:>5}  {ns:<20}",
+            self.traffic, self.gbps, self.cores, self.lost
+        );
+        if let Some(l) = &self.ladder {
+            line += &format!(
+                " {:>6.1} {:>6.1} {:>6.1} {:>6.1} {:>7.1} {:>6.1}",
+                l.source, l.copy, l.plain, l.hashed, l.stamped, l.both
+            );
+        }
+        line
+    }
+}
+
+fn spec(text: &str, flows: u32) -> Result<sim::Spec, Stop> {
+    let mut spec: sim::Spec = text.parse().map_err(Stop::say)?;
+    if spec.order == r#gen::Order::Even {
+        spec.flows = flows;
+    }
+    Ok(spec)
+}
+
+fn measure(
+    args: &CaptureArgs,
+    name: &str,
+    spec: &sim::Spec,
+    places: &Places,
+    mut bare: Option<&mut Bare>,
+) -> Result<Row, Stop> {
+    let mut rungs: [Vec<f64>; 6] = Default::default();
+    let mut runs = Vec::new();
+    // One of each in turn, so that a disturbance of the machine meets all alike.
+    for _ in 0..args.repeat {
+        runs.push(engine(args, spec, places)?);
+        if let Some(bare) = bare.as_deref_mut() {
+            let span = Duration::from_secs_f64(args.seconds / 2.0);
+            let figures = std::thread::scope(|s| {
+                s.spawn(|| {
+                    // Anywhere, if the processor is not to be had: then the figures of the engine are as loose.
+                    let _ = sys::cpu::pin(places.engine());
+                    bare.climb(spec, span)
+                })
+                .join()
+            });
+            let figures = figures.map_err(|_| Stop::say("a measuring loop panicked"))??;
+            for (rung, ns) in rungs.iter_mut().zip(figures) {
+                rung.push(ns);
+            }
+        }
+    }
+    let median = |rung: &Vec<f64>| Spread::of(rung.iter().copied()).median;
+    let ladder = bare.is_some().then(|| {
+        let [source, copy, plain, hashed, stamped, both] = rungs.each_ref().map(median);
+        Ladder { source, copy, plain, hashed, stamped, both }
+    });
+    let mpps = Spread::of(runs.iter().map(|r| r.stored as f64 / args.seconds / 1e6));
+    let bytes: u64 = runs.iter().map(|r| r.bytes).sum();
+    let stored: u64 = runs.iter().map(|r| r.stored).sum();
+    let mean_bytes = bytes as f64 / stored.max(1) as f64;
+    Ok(Row {
+        traffic: name.to_owned(),
+        mean_bytes,
+        seconds: args.seconds,
+        repeat: args.repeat,
+        ns: Spread::of(runs.iter().map(|r| r.cpu * 1e9 / r.stored.max(1) as f64)),
+        gbps: mpps.median * mean_bytes * 8.0 / 1e3,
+        mpps,
+        cores: Spread::of(runs.iter().map(|r| r.cpu / args.seconds)).median,
+        lost: runs.iter().map(|r| r.lost).sum(),
+        ladder,
+    })
+}
+
+struct Run {
+    stored: u64,
+    bytes: u64,
+    lost: u64,
+    cpu: f64,
+}
+
+/// The real thing: the engine as `netgrain record` starts it, without a store and without a socket.
+fn engine(args: &CaptureArgs, spec: &sim::Spec, places: &Places) -> Result<Run, Stop> {
+    let mut plan = Plan::new(SourcePlan::Sim { spec: spec.clone(), start: None });
+    plan.ring = Some(args.ring);
+    plan.cpus = vec![places.engine()];
+    plan.duration = Some(Duration::from_secs_f64(args.seconds));
+    let mut capture = Capture::start(&plan).map_err(Stop::say)?;
+    capture.wait().map_err(Stop::say)?;
+    let report = capture.report();
+    if report.counts.residue != 0 {
+        return Err(Stop::say(format_args!(
+            "{} packets are unaccounted for; please report this",
+            report.counts.residue
+        )));
+    }
+    Ok(Run {
+        stored: report.counts.stored,
+        bytes: report.counts.stored_bytes,
+        lost: report.counts.lost_total,
+        cpu: report.queues.iter().map(|q| q.engine_cpu_seconds).sum(),
+    })
+}
+
+/// The loops of the ladder, and the ring they share.
+struct Bare {
+    producer: Producer,
+    clock: Clock,
+    hasher: FlowHasher,
+    target: Vec<u8>,
+    descs: Vec<[u64; 4]>,
+}
+
+impl Bare {
+    fn new(ring: u64) -> Result<Self, Stop> {
+        let config = ring::Config { name: "bench".into(), bytes: ring, ..ring::Config::default() };
+        let producer = Producer::new(config).map_err(|e| {
+            Stop::say(format_args!(
+                "no memory for a ring of {}: {e}; choose a smaller one with --ring",
+                show_bytes(ring)
+            ))
+        })?;
+        Ok(Self {
+            producer,
+            clock: Clock::start(),
+            hasher: FlowHasher::new(0x6e65_7467_7261_696e),
+            target: vec![0; BARE],
+            descs: vec![[0; 4]; BARE / 128],
+        })
+    }
+
+    /// All rungs once.
+    fn climb(&mut self, spec: &sim::Spec, span: Duration) -> Result<[f64; 6], Stop> {
+        Ok([
+            self.source(spec, span)?,
+            self.copy(spec, span),
+            self.through::<false, false>(spec, span)?,
+            self.through::<false, true>(spec, span)?,
+            self.through::<true, false>(spec, span)?,
+            self.through::<true, true>(spec, span)?,
+        ])
+    }
+
+    fn source(&mut self, spec: &sim::Spec, span: Duration) -> Result<f64, Stop> {
+        poll(spec, span, |source| {
+            let mut sum = 0;
+            let polled =
+                source.poll(BATCH, Duration::ZERO, |frame| sum += u64::from(frame.bytes[0]) + frame.bytes.len() as u64);
+            black_box(sum);
+            polled
+        })
+    }
+
+    /// What the memory allows: copies of the same lengths, and nothing that a capture needs besides.
+    fn copy(&mut self, spec: &sim::Spec, span: Duration) -> f64 {
+        let mut traffic = r#gen::Traffic::new(spec);
+        let mut frame = vec![0; traffic.max_len()];
+        let frames: Vec<Vec<u8>> = (0..256)
+            .map(|_| {
+                let len = traffic.fill(&mut frame, Timestamp::ZERO);
+                frame[..len].to_vec()
+            })
+            .collect();
+        let (mut at, mut slot, mut copied) = (0, 0, 0u64);
+        let started = Instant::now();
+        let before = sys::cpu::thread_time();
+        while started.elapsed() < span {
+            for frame in &frames {
+                let need = ring::RECORD_HEADER + frame.len();
+                if at + need > self.target.len() {
+                    at = 0;
+                }
+                let to = &mut self.target[at..at + need];
+                to[..8].copy_from_slice(&copied.to_le_bytes());
+                to[8..16].copy_from_slice(&(frame.len() as u64).to_le_bytes());
+                to[ring::RECORD_HEADER..].copy_from_slice(frame);
+                self.descs[slot] = [at as u64, copied, 0, frame.len() as u64];
+                slot = (slot + 1) % self.descs.len();
+                at += need;
+            }
+            copied += frames.len() as u64;
+            black_box((&mut self.target, &mut self.descs));
+        }
+        (sys::cpu::thread_time() - before).as_nanos() as f64 / copied as f64
+    }
+
+    /// Source and ring, stamped and hashed or not.
+    fn through<const STAMP: bool, const HASH: bool>(&mut self, spec: &sim::Spec, span: Duration) -> Result<f64, Stop> {
+        let Self { producer, clock, hasher, .. } = self;
+        poll(spec, span, |source| {
+            clock.keep();
+            let batch = clock.now();
+            let polled = source.poll(BATCH, Duration::ZERO, |frame| {
+                let ts = if STAMP { clock.now() } else { batch };
+                let (mut hash, mut l3, mut l4) = (0, 0, 0);
+                if HASH {
+                    let headers = Headers::of(frame.bytes, frame.wire_len, 1);
+                    hash = hasher.hash(frame.bytes, &headers);
+                    (l3, l4) = (headers.l3(), headers.l4());
+                }
+                let packet = Packet {
+                    bytes: frame.bytes,
+                    wire_len: frame.wire_len,
+                    ts,
+                    hash,
+                    mark: 0,
+                    flags: 0,
+                    l3,
+                    l4,
+                    vlan: None,
+                };
+                // Without a gate nothing is ever refused.
+                let _ = producer.push(&packet);
+            });
+            producer.publish();
+            polled
+        })
+    }
+}
+
+/// Polls until the span is over; nanoseconds of processor time per frame.
+fn poll(
+    spec: &sim::Spec,
+    span: Duration,
+    mut turn: impl FnMut(&mut sim::Sim) -> Result<Polled, capture::SourceError>,
+) -> Result<f64, Stop> {
+    let mut source = sim::Sim::open(spec, None).map_err(Stop::say)?;
+    let mut frames = 0;
+    let (started, before) = (Instant::now(), sys::cpu::thread_time());
+    while started.elapsed() < span {
+        if let Polled::Frames(n) = turn(&mut source).map_err(Stop::say)? {
+            frames += n;
+        }
+    }
+    Ok((sys::cpu::thread_time() - before).as_nanos() as f64 / frames.max(1) as f64)
+}

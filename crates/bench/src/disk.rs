@@ -1,0 +1,193 @@
+//! The papers' storage study (PhD thesis, section 4.3; "Packet storage at multi-gigabit rates") for the user's own
+//! volume: files one after the other, past the page cache; mean, its 99 % confidence interval, 5th and 95th percentile,
+//! by block size and depth; the curve over time; and what that is enough for.
+
+use crate::sheet::{Sheet, Stop};
+use crate::stats::Study;
+use crate::volume::{self, CURVE_STEP, Manner, Workplace};
+use base::units::{parse_bytes, show_bytes};
+use clap::Args;
+use serde::Serialize;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Files of each combination at the least, so that there is a spread.
+const LEAST: usize = 3;
+
+/// Files that `fio` writes at the most.
+const FIO_FILES: usize = 8;
+
+/// Bytes that a packet occupies on the wire besides its frame: check sequence, preamble, gap.
+const WIRE_EXTRA: f64 = 24.0;
+
+/// The longest ordinary frame; among all sizes it is the one that makes a full port ask the most of a volume.
+const LONGEST: f64 = 1514.0;
+
+/// Ports in gigabits per second.
+const PORTS: [f64; 10] = [1.0, 2.5, 5.0, 10.0, 25.0, 40.0, 50.0, 100.0, 200.0, 400.0];
+
+/// Flags of `netgrain bench disk`.
+#[derive(Args, Clone, Debug)]
+pub struct DiskArgs {
+    /// Folder on the volume to measure; what is written there is removed again
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+    /// Block sizes to compare
+    #[arg(long, value_name = "LIST", default_value = "64KiB,256KiB,1MiB,4MiB", value_delimiter = ',', value_parser = parse_bytes)]
+    pub blocks: Vec<u64>,
+    /// Writes under way to compare
+    #[arg(long, value_name = "LIST", default_value = "1,8", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub depths: Vec<u32>,
+    /// Size of each file
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
+    pub file: u64,
+    /// Length of each combination (at least three files)
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.5, value_parser = crate::seconds)]
+    pub seconds: f64,
+    /// Length of the run in the recorder's own manner, which the verdict is about
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = crate::seconds)]
+    pub sustained: f64,
+    /// One JSON object per line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// One combination.
+#[derive(Debug, Serialize)]
+struct Row {
+    writer: &'static str,
+    block: u64,
+    depth: u32,
+    /// Gigabits per second of each file.
+    #[serde(flatten)]
+    study: Study,
+}
+
+/// The long run over time.
+#[derive(Debug, Serialize)]
+struct Curve {
+    step_seconds: f64,
+    /// Gigabits per second in each step.
+    gbps: Vec<f64>,
+}
+
+/// Measures and prints.
+pub fn run(args: &DiskArgs, out: &mut dyn Write) -> Result<(), Stop> {
+    for block in &args.blocks {
+        if *block == 0 || !block.is_multiple_of(4096) || *block > volume::SUPPLY as u64 {
+            return Err(Stop::say(format_args!("{block} is no block size: write a multiple of 4KiB up to 64MiB")));
+        }
+    }
+    let work = Workplace::below(&args.dir)?;
+    let mut sheet = Sheet::begin(out, args.json, "disk")?;
+    sheet.head(format_args!(
+        "{}: files of {}, past the page cache, synced; Gb/s of each file",
+        args.dir.display(),
+        show_bytes(args.file)
+    ))?;
+    sheet.head("writer          block  depth  files     mean   99 % confidence     5th    95th percentile")?;
+    for block in &args.blocks {
+        for depth in &args.depths {
+            let manner = Manner { block: *block, depth: *depth, file: args.file };
+            let written = volume::write(work.path(), manner, Duration::from_secs_f64(args.seconds), LEAST)?;
+            row(&mut sheet, "direct", manner, Study::of(&written.rates()))?;
+        }
+    }
+    let manner = Manner { block: ring::BLOCK, depth: 8, file: args.file };
+    let written = volume::write(work.path(), manner, Duration::from_secs_f64(args.sustained), LEAST)?;
+    let study = Study::of(&written.rates());
+    row(&mut sheet, "as recorded", manner, study)?;
+    // All of its files exist at once, hence not more than a few.
+    match volume::fio(work.path(), manner, written.files.len().min(FIO_FILES))? {
+        Some(gbps) => row(&mut sheet, "fio", manner, Study::of(&[gbps]))?,
+        None => sheet.remark("fio is not installed: its figure is left out")?,
+    }
+    curve(&mut sheet, &written.curve)?;
+    if !written.device.contains("past the page cache") || written.device.starts_with("plain") {
+        sheet.remark(format_args!("written with {}", written.device))?;
+    }
+    sheet.verdict(verdict(&study))
+}
+
+fn row(sheet: &mut Sheet<'_>, writer: &'static str, manner: Manner, study: Study) -> Result<(), Stop> {
+    let interval = format!("({:.2}, {:.2})", study.ci99[0].max(0.0), study.ci99[1]);
+    let line = format!(
+        "{writer:<12} {:>8} {:>6} {:>6} {:>8.2}   {interval:>15} {:>7.2} {:>7.2}",
+        show_bytes(manner.block).replace(".00 ", " ").replace(".0 ", " "),
+        manner.depth,
+        study.samples,
+        study.mean,
+        study.p5,
+        study.p95
+    );
+    sheet.row("disk", &Row { writer, block: manner.block, depth: manner.depth, study }, line)
+}
+
+fn curve(sheet: &mut Sheet<'_>, bytes: &[u64]) -> Result<(), Stop> {
+    let step_seconds = CURVE_STEP.as_secs_f64();
+    // The last step is not a whole one.
+    let whole = &bytes[..bytes.len().saturating_sub(1)];
+    let curve = Curve { step_seconds, gbps: whole.iter().map(|b| volume::gbps(*b, step_seconds)).collect() };
+    let text = format!("over time, {step_seconds} s each: {}", spark(&curve.gbps));
+    sheet.row("curve", &curve, text)
+}
+
+/// Eight heights, from nothing to the most.
+fn spark(values: &[f64]) -> String {
+    const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let most = values.iter().copied().fold(0.0, f64::max);
+    values.iter().map(|v| HEIGHTS[((v / most.max(1e-9) * 8.0) as usize).min(7)]).collect()
+}
+
+/// What a full port of `gbps` asks of a volume, in Gb/s of pcap records, with frames of this size.
+fn demand(gbps: f64, frame: f64) -> f64 {
+    gbps * (frame + ring::RECORD_HEADER as f64) / (frame + WIRE_EXTRA)
+}
+
+/// As in the thesis, the lower end of the confidence interval must reach the demand; slower files are the ring's to bridge.
+fn verdict(study: &Study) -> String {
+    let sure = study.ci99[0].max(0.0);
+    let port = PORTS.iter().rev().find(|p| demand(**p, LONGEST) <= sure);
+    let enough = match port {
+        Some(port) if demand(*port, LONGEST) <= study.p5 => {
+            format!("enough for a full {port} Gb/s Ethernet port at any packet size")
+        }
+        Some(port) => format!(
+            "enough for a full {port} Gb/s Ethernet port at any packet size while the ring bridges slower moments ({:.2} Gb/s)",
+            study.p5
+        ),
+        None => format!("enough for {:.0} % of a 1 Gb/s Ethernet port", 100.0 * sure / demand(1.0, LONGEST)),
+    };
+    format!("this volume sustains {:.2} Gb/s (99 % confidence: at least {sure:.2}): {enough}", study.mean)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn study(mean: f64, low: f64, p5: f64) -> Study {
+        Study { samples: 9, mean, ci99: [low, 2.0 * mean - low], p5, p95: mean }
+    }
+
+    #[test]
+    fn the_demand_is_that_of_the_thesis() {
+        // Table 4.3: pcap at 10 Gb/s takes 9.05 to 9.95 Gb/s of disk.
+        assert_eq!(format!("{:.2} {:.2}", demand(10.0, 60.0), demand(10.0, 1514.0)), "9.05 9.95");
+    }
+
+    #[test]
+    fn the_verdict_goes_by_the_lower_end_of_the_interval() {
+        assert!(verdict(&study(0.5, 0.497, 0.4)).contains("50 % of a 1 Gb/s"));
+        assert!(verdict(&study(10.0, 9.9, 9.9)).contains("full 5 Gb/s"));
+        assert!(verdict(&study(10.1, 10.0, 10.0)).ends_with("full 10 Gb/s Ethernet port at any packet size"));
+        assert!(verdict(&study(10.1, 10.0, 7.0)).contains("bridges slower moments (7.00 Gb/s)"));
+    }
+
+    #[test]
+    fn a_curve_has_a_height_for_every_step() {
+        assert_eq!(spark(&[0.0, 4.0, 8.0]), "▁▅█");
+        assert_eq!(spark(&[]), "");
+    }
+}

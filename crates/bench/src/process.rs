@@ -1,0 +1,134 @@
+//! Further processes of this program, and of others': started, heard, and never left behind.
+
+use crate::sheet::Stop;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A process that is ended when this is dropped.
+pub struct Helper {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    name: String,
+}
+
+impl Helper {
+    /// This program once more, with these arguments.
+    pub fn again<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Result<Self, Stop> {
+        let program = std::env::current_exe()
+            .map_err(|e| Stop::say(format_args!("this program cannot be found to be started again: {e}")))?;
+        let mut command = Command::new(program);
+        command.args(arguments);
+        Self::start(command, "netgrain")
+    }
+
+    /// Starts a command whose standard output is kept for [`Helper::finish`].
+    pub fn start(mut command: Command, name: &str) -> Result<Self, Stop> {
+        let failed = |e: std::io::Error| Stop::say(format_args!("{name} cannot be started: {e}"));
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let output = child.stdout.take().ok_or_else(|| failed(std::io::ErrorKind::BrokenPipe.into()))?;
+        Ok(Self { child, output: BufReader::new(output), name: name.to_owned() })
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for its next line.
+    pub fn line(&mut self) -> Result<String, Stop> {
+        let mut line = String::new();
+        match self.output.read_line(&mut line) {
+            Ok(n) if n > 0 => Ok(line),
+            Ok(_) => Err(Stop::say(format_args!("{} ended before it was ready", self.name))),
+            Err(e) => Err(Stop::say(format_args!("{}: {e}", self.name))),
+        }
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Waits for its end, at most for `patience`, and returns what it printed. What it prints must fit a pipe (64 KiB).
+    pub fn finish(self, patience: Duration) -> Result<String, Stop> {
+        self.finish_with(patience, &[0])
+    }
+
+    /// The same for a program whose good ends have other exit codes, too.
+    pub fn finish_with(mut self, patience: Duration, good: &[i32]) -> Result<String, Stop> {
+        let until = Instant::now() + patience;
+        let status = loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => break status,
+                Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(2)),
+                Ok(None) => return Err(Stop::say(format_args!("{} did not end within {patience:?}", self.name))),
+                Err(e) => return Err(Stop::say(format_args!("{}: {e}", self.name))),
+            }
+        };
+        let mut text = String::new();
+        self.output.read_to_string(&mut text).map_err(|e| Stop::say(format_args!("{}: {e}", self.name)))?;
+        if status.code().is_some_and(|code| good.contains(&code)) {
+            Ok(text)
+        } else {
+            Err(Stop::say(format_args!("{} failed: {status}", self.name)))
+        }
+    }
+
+    /// Asks it to end, as Ctrl-C would.
+    pub fn interrupt(&self) -> Result<(), Stop> {
+        let status = Command::new("sh").args(["-c", &format!("kill -INT {}", self.id())]).status();
+        match status {
+            Ok(s) if s.success() => Ok(()),
+            Ok(s) => Err(Stop::say(format_args!("{} cannot be interrupted: {s}", self.name))),
+            Err(e) => Err(Stop::say(format_args!("{} cannot be interrupted: {e}", self.name))),
+        }
+    }
+
+    /// Processor seconds it has used so far (all threads, user and system), to a hundredth; 0 when it has ended.
+    pub fn cpu_seconds(&self) -> f64 {
+        // proc(5): fields 14 and 15 in ticks of 1/100 s, counted from behind the name, which may contain blanks.
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap_or_default();
+        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(2);
+        fields.filter_map(|f| f.parse::<f64>().ok()).sum::<f64>() / 100.0
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        // Both fail only when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where this program is installed, if it is.
+pub fn find(program: &str) -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(program)).find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_fails_hangs_or_is_absent_is_said_to() {
+        let said = |stop: Stop| match stop {
+            Stop::Said(text) => text,
+            Stop::Closed => panic!("nobody closed anything"),
+        };
+        let failing = Helper::start(Command::new("false"), "false").unwrap();
+        assert!(said(failing.finish(Duration::from_secs(60)).unwrap_err()).contains("failed"));
+        let mut hanging = Command::new("sleep");
+        hanging.arg("1000");
+        let mut hanging = Helper::start(hanging, "sleep").unwrap();
+        assert!(hanging.runs());
+        assert!(said(hanging.finish(Duration::from_millis(5)).unwrap_err()).contains("did not end"));
+        let mut silent = Helper::start(Command::new("true"), "true").unwrap();
+        assert!(said(silent.line().unwrap_err()).contains("before it was ready"));
+        let absent = Helper::start(Command::new("/nowhere/at/all"), "absent").err().unwrap();
+        assert!(said(absent).contains("cannot be started"));
+        assert!(find("surely-not-installed").is_none() && find("sh").is_some());
+    }
+}

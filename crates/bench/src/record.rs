@@ -1,0 +1,275 @@
+//! The whole recorder, from simulated frames to published files, held in the same run against what the volume takes when
+//! nobody captures: our own direct writer, and `fio` where it is installed.
+//!
+//! The frames come as fast as they can be made, so that the volume is never without work; what the ring cannot hold is
+//! lost and counted. A last run at nine tenths of the rate that was reached must lose nothing.
+
+use crate::place::Places;
+use crate::sheet::{Sheet, Spread, Stop};
+use crate::volume::{self, Manner, Workplace, gbps};
+use base::units::{parse_bytes, show_bytes, show_count};
+use capture::sim;
+use clap::Args;
+use engine::{Capture, Format, Plan, SourcePlan, StorePlan};
+use serde::Serialize;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long the engine's own rate is measured, without a store.
+const ENGINE_ALONE: Duration = Duration::from_millis(300);
+
+/// Flags of `netgrain bench record`.
+#[derive(Args, Clone, Debug)]
+pub struct RecordArgs {
+    /// Folder on the volume to record to; what is written there is removed again
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+    /// Traffic to record, by size or name
+    #[arg(long, value_name = "SPEC", default_value = "1000")]
+    pub traffic: String,
+    /// Length of each run
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = crate::seconds)]
+    pub seconds: f64,
+    /// Runs of each kind, in turn; medians are shown
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Memory of the ring
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "512MiB")]
+    pub ring: u64,
+    /// Size of each file
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "1GiB")]
+    pub segment: u64,
+    /// Writes in flight at a time
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub depth: u32,
+    /// One JSON object per line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// One recording.
+#[derive(Clone, Debug, Serialize)]
+struct Recorded {
+    /// Bytes of packet files per second, until the last one was published.
+    gbps: f64,
+    mpps: f64,
+    seconds: f64,
+    files: usize,
+    bytes: u64,
+    offered: u64,
+    stored: u64,
+    lost: u64,
+    /// Of these, because the ring was full.
+    ring_full: u64,
+    /// Processor seconds per second of the threads that write, index, and capture.
+    writer_cores: f64,
+    index_cores: f64,
+    engine_cores: f64,
+}
+
+/// What the measurement was made for.
+#[derive(Debug, Serialize)]
+struct Summary {
+    traffic: String,
+    repeat: u32,
+    seconds: f64,
+    /// Our own direct writer, Gb/s.
+    direct: Spread,
+    /// `fio`, Gb/s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fio: Option<Spread>,
+    /// The recorder, Gb/s.
+    record: Spread,
+    /// Each recording against the direct writer just before it.
+    of_direct: Spread,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of_fio: Option<Spread>,
+    /// What the engine alone brings, in Gb/s of pcap records.
+    engine_gbps: f64,
+    bottleneck: &'static str,
+}
+
+/// Measures and prints.
+pub fn run(args: &RecordArgs, out: &mut dyn Write) -> Result<(), Stop> {
+    let spec: sim::Spec = args.traffic.parse().map_err(Stop::say)?;
+    let work = Workplace::below(&args.dir)?;
+    let span = Duration::from_secs_f64(args.seconds);
+    let mut sheet = Sheet::begin(out, args.json, "record")?;
+    sheet.head(format_args!(
+        "sim:{spec} -> ring of {} -> files of {} in {}; {} runs of {} s in turn; Gb/s",
+        show_bytes(args.ring),
+        show_bytes(args.segment),
+        args.dir.display(),
+        args.repeat,
+        args.seconds
+    ))?;
+    sheet
+        .head("run    direct    fio   record    Mpps      stored        lost   cores: writer  index  engine   files")?;
+    let manner = Manner { block: ring::BLOCK, depth: args.depth, file: args.segment };
+    let (mut direct, mut fio, mut runs) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 1..=args.repeat {
+        let written = volume::write(work.path(), manner, span, 1)?;
+        direct.push(written.rate());
+        fio.extend(volume::fio(work.path(), manner, written.files.len())?);
+        let recorded = record(args, &spec, work.path(), span)?;
+        let line = recorded.line(&number.to_string(), direct.last().copied(), fio.last().copied());
+        sheet.row("recording", &recorded, line)?;
+        runs.push(recorded);
+    }
+    if fio.is_empty() {
+        sheet.remark("fio is not installed: our own direct writer is the only rival")?;
+    }
+    let summary = summarise(args, &spec, &direct, &fio, &runs)?;
+    let calm = calm(args, &spec, work.path(), summary.record.min)?;
+    let line = calm.line("90 %", None, None);
+    sheet.row("paced", &calm, line)?;
+    let line = summary.line();
+    sheet.row("summary", &summary, line)?;
+    let cores = Spread::of(runs.iter().map(|r| r.writer_cores));
+    sheet.verdict(format_args!(
+        "the recorder writes {:.1} % of what the volume takes directly, its writer at {:.3} core; bottleneck: {}; at nine tenths of that rate {} packets are lost",
+        100.0 * summary.of_direct.median,
+        cores.median,
+        summary.bottleneck,
+        show_count(calm.lost)
+    ))
+}
+
+impl Recorded {
+    fn line(&self, run: &str, direct: Option<f64>, fio: Option<f64>) -> String {
+        let rival = |gbps: Option<f64>| gbps.map_or("-".to_owned(), |g| format!("{g:.2}"));
+        format!(
+            "{run:<5} {:>7} {:>6} {:>8.2} {:>7.2} {:>11} {:>11}  {:>14.3} {:>6.2} {:>7.2} {:>7}",
+            rival(direct),
+            rival(fio),
+            self.gbps,
+            self.mpps,
+            show_count(self.stored),
+            show_count(self.lost),
+            self.writer_cores,
+            self.index_cores,
+            self.engine_cores,
+            self.files
+        )
+    }
+}
+
+impl Summary {
+    fn line(&self) -> String {
+        let mut line = format!("record / direct {:.3}", self.of_direct);
+        if let Some(of_fio) = self.of_fio {
+            line += &format!("; record / fio {of_fio:.3}");
+        }
+        line + &format!(
+            "; alone, the engine brings {:.2} Gb/s and the volume takes {:.2}",
+            self.engine_gbps, self.direct.median
+        )
+    }
+}
+
+fn summarise(
+    args: &RecordArgs,
+    spec: &sim::Spec,
+    direct: &[f64],
+    fio: &[f64],
+    runs: &[Recorded],
+) -> Result<Summary, Stop> {
+    let engine_gbps = engine_alone(args, spec)?;
+    let of = |rival: &[f64]| Spread::of(runs.iter().zip(rival).map(|(r, rival)| r.gbps / rival));
+    let direct_spread = Spread::of(direct.iter().copied());
+    Ok(Summary {
+        traffic: args.traffic.clone(),
+        repeat: args.repeat,
+        seconds: args.seconds,
+        direct: direct_spread,
+        fio: (!fio.is_empty()).then(|| Spread::of(fio.iter().copied())),
+        record: Spread::of(runs.iter().map(|r| r.gbps)),
+        of_direct: of(direct),
+        of_fio: (!fio.is_empty()).then(|| of(fio)),
+        engine_gbps,
+        bottleneck: if engine_gbps < direct_spread.median { "the engine" } else { "the volume" },
+    })
+}
+
+/// Gb/s of pcap records that the engine puts into the ring when nobody records.
+fn engine_alone(args: &RecordArgs, spec: &sim::Spec) -> Result<f64, Stop> {
+    let mut plan = plan(args, spec.clone(), ENGINE_ALONE);
+    plan.store = None;
+    let mut capture = Capture::start(&plan).map_err(Stop::say)?;
+    capture.wait().map_err(Stop::say)?;
+    let counts = capture.report().counts;
+    let bytes = counts.stored_bytes + counts.stored * ring::RECORD_HEADER as u64;
+    Ok(gbps(bytes, ENGINE_ALONE.as_secs_f64()))
+}
+
+/// The recording at nine tenths of the least rate that was reached.
+fn calm(args: &RecordArgs, spec: &sim::Spec, folder: &Path, reached: f64) -> Result<Recorded, Stop> {
+    let mean = r#gen::Traffic::new(spec).mean_len();
+    let packets = 0.9 * reached * 1e9 / 8.0 / (mean + ring::RECORD_HEADER as f64);
+    let spec = sim::Spec { rate: base::units::Rate::Packets(packets.max(1.0)), ..spec.clone() };
+    record(args, &spec, folder, Duration::from_secs_f64(args.seconds))
+}
+
+fn plan(args: &RecordArgs, spec: sim::Spec, span: Duration) -> Plan {
+    let mut plan = Plan::new(SourcePlan::Sim { spec, start: None });
+    plan.ring = Some(args.ring);
+    plan.segment = args.segment;
+    plan.cpus = vec![Places::find().engine()];
+    plan.duration = Some(span);
+    plan
+}
+
+/// Records into a store of its own, which is measured from outside and removed.
+fn record(args: &RecordArgs, spec: &sim::Spec, folder: &Path, span: Duration) -> Result<Recorded, Stop> {
+    let dir = folder.join("store");
+    let mut plan = plan(args, spec.clone(), span);
+    plan.store = Some(StorePlan { dir: dir.clone(), format: Format::Pcap, depth: args.depth });
+    let mut capture = Capture::start(&plan).map_err(Stop::say)?;
+    let started = Instant::now();
+    capture.wait().map_err(Stop::say)?;
+    let seconds = started.elapsed().as_secs_f64();
+    let report = capture.report();
+    let counts = &report.counts;
+    let (files, bytes) = packet_files(&dir).map_err(|e| Stop::say(format_args!("{}: {e}", dir.display())))?;
+    std::fs::remove_dir_all(&dir).map_err(|e| Stop::say(format_args!("{}: {e}", dir.display())))?;
+    let header = (files * ring::FILE_HEADER) as u64;
+    let expected = header + counts.stored_bytes + counts.stored * ring::RECORD_HEADER as u64;
+    if counts.residue != 0 || bytes != expected {
+        return Err(Stop::say(format_args!(
+            "the ledger leaves {} packets over, and the files have {bytes} bytes where it says {expected}; please report this",
+            counts.residue
+        )));
+    }
+    let recorder = report.queues.first().and_then(|q| q.recorder.clone()).unwrap_or_default();
+    Ok(Recorded {
+        gbps: gbps(bytes, seconds),
+        mpps: counts.stored as f64 / seconds / 1e6,
+        seconds,
+        files,
+        bytes,
+        offered: counts.offered,
+        stored: counts.stored,
+        lost: counts.lost_total,
+        ring_full: counts.lost.get(base::Cause::RingFull.name()).copied().unwrap_or(0),
+        writer_cores: recorder.writer_cpu_seconds / seconds,
+        index_cores: recorder.index_cpu_seconds / seconds,
+        engine_cores: report.queues.iter().map(|q| q.engine_cpu_seconds).sum::<f64>() / seconds,
+    })
+}
+
+/// How many packet files there are below a folder, and their bytes: what anyone can see from outside.
+pub fn packet_files(folder: &Path) -> std::io::Result<(usize, u64)> {
+    let (mut files, mut bytes) = (0, 0);
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            let (f, b) = packet_files(&path)?;
+            (files, bytes) = (files + f, bytes + b);
+        } else if path.extension().is_some_and(|e| e == "pcap") {
+            (files, bytes) = (files + 1, bytes + entry.metadata()?.len());
+        }
+    }
+    Ok((files, bytes))
+}

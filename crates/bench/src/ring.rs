@@ -1,0 +1,359 @@
+//! The ring stage alone: one producer that neither stamps nor hashes, and listeners in processes of their own that came
+//! in through the socket as any listener does.
+//!
+//! Listeners walk descriptors in batches and look at nothing else, or (`--touch`) copy the beginning of each packet as
+//! well. The producer never waits for them, so two things are shown for each: how many records it was given per second,
+//! and how many it missed. Both sides count alone, and the counts must meet.
+
+use crate::place::Places;
+use crate::process::Helper;
+use crate::sheet::{Sheet, Spread, Stop};
+use base::Timestamp;
+use base::units::{parse_rate, show_bytes, show_count};
+use capture::sim;
+use clap::Args;
+use r#gen::{Pacer, Traffic};
+use ring::{Mode, Offer, Packet, Policy, Producer, Server, Shape};
+use serde::{Deserialize, Serialize};
+use std::hint::black_box;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Packets between two publications, as the engine has it.
+const BATCH: usize = engine::BATCH;
+
+/// Descriptors that a listener takes at a time: 16 KiB of them, which a first-level cache holds.
+const WALK: usize = 512;
+
+/// How long a listener sleeps when there is nothing: spinning would take the processor from others that share it, and
+/// would count as the price of a record.
+const NAP: Duration = Duration::from_micros(50);
+
+/// Frames in the prepared table.
+const TABLE: usize = 4096;
+
+/// How long listeners may take to come and to go.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Bytes of a packet that `--touch` copies: what one cache line holds behind the record header.
+const TOUCHED: u16 = 48;
+
+/// Flags of `netgrain bench ring`.
+#[derive(Args, Clone, Debug)]
+pub struct RingArgs {
+    /// How many listeners, one measurement for each number
+    #[arg(long, value_name = "LIST", default_value = "0,1,3", value_delimiter = ',',
+          value_parser = clap::value_parser!(u8).range(0..=32))]
+    pub listeners: Vec<u8>,
+    /// Traffic to write, by size or name
+    #[arg(long, value_name = "SPEC", default_value = "60")]
+    pub traffic: String,
+    /// How fast the producer goes
+    #[arg(long, value_name = "RATE", default_value = "flat", value_parser = parse_rate)]
+    pub rate: base::units::Rate,
+    /// Listeners copy the first bytes of each packet, too
+    #[arg(long)]
+    pub touch: bool,
+    /// Length of each run
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::seconds)]
+    pub seconds: f64,
+    /// Runs for each number of listeners; their median is shown
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Memory of the ring
+    #[arg(long, value_name = "SIZE", value_parser = base::units::parse_bytes, default_value = "256MiB")]
+    pub ring: u64,
+    /// One JSON object per line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of the process that listens; `bench ring` starts it.
+#[derive(Args, Clone, Debug)]
+pub struct ListenerArgs {
+    /// Socket of the ring
+    pub socket: PathBuf,
+    /// Processor to run on
+    #[arg(long)]
+    pub cpu: usize,
+    /// Copy the beginning of each packet
+    #[arg(long)]
+    pub touch: bool,
+}
+
+/// What a listener tells at its end.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Told {
+    published: u64,
+    seen: u64,
+    missed: u64,
+    /// From the first record to the end of the stream.
+    seconds: f64,
+    cpu_seconds: f64,
+}
+
+/// One number of listeners.
+#[derive(Debug, Serialize)]
+struct Row {
+    traffic: String,
+    listeners: u8,
+    touch: bool,
+    seconds: f64,
+    repeat: u32,
+    /// Millions of records per second that the producer published.
+    producer_mrps: Spread,
+    /// The producer's processor time per record.
+    producer_ns: Spread,
+    /// Millions of records per second that the slowest listener of each run was given.
+    slowest_mrps: Spread,
+    /// The same for all listeners of each run together.
+    together_mrps: Spread,
+    /// Processor time of a listener per record.
+    listener_ns: Spread,
+    /// Records published, and missed by listeners, in all runs together.
+    published: u64,
+    missed: u64,
+}
+
+/// Measures and prints.
+pub fn run(args: &RingArgs, out: &mut dyn Write) -> Result<(), Stop> {
+    let spec: sim::Spec = args.traffic.parse().map_err(Stop::say)?;
+    let places = Places::find();
+    let mut sheet = Sheet::begin(out, args.json, "ring")?;
+    sheet.head(format_args!(
+        "one producer (processor {}) -> ring of {} -> lossy listeners in other processes (processor {} and on), {}; {} runs of {} s, medians",
+        places.engine(),
+        show_bytes(args.ring),
+        places.other(0),
+        if args.touch { "copying the beginning of each packet" } else { "descriptors only" },
+        args.repeat,
+        args.seconds
+    ))?;
+    sheet.head("traffic    listeners  producer M/s (min..max)     ns   slowest listener M/s      all M/s   listener ns      missed of published")?;
+    for listeners in &args.listeners {
+        let runs = (0..args.repeat).map(|_| once(args, &spec, *listeners, &places)).collect::<Result<Vec<_>, _>>()?;
+        let row = Row::of(args, *listeners, &runs);
+        let line = row.line();
+        sheet.row("ring", &row, line)?;
+    }
+    Ok(())
+}
+
+struct Run {
+    published: u64,
+    seconds: f64,
+    cpu: f64,
+    told: Vec<Told>,
+}
+
+impl Row {
+    fn of(args: &RingArgs, listeners: u8, runs: &[Run]) -> Self {
+        let million = |records: u64, seconds: f64| records as f64 / seconds.max(1e-9) / 1e6;
+        let rate = |t: &Told| million(t.seen, t.seconds);
+        Self {
+            traffic: args.traffic.clone(),
+            listeners,
+            touch: args.touch,
+            seconds: args.seconds,
+            repeat: args.repeat,
+            producer_mrps: Spread::of(runs.iter().map(|r| million(r.published, r.seconds))),
+            producer_ns: Spread::of(runs.iter().map(|r| r.cpu * 1e9 / r.published.max(1) as f64)),
+            slowest_mrps: Spread::of(runs.iter().filter_map(|r| r.told.iter().map(rate).min_by(f64::total_cmp))),
+            together_mrps: Spread::of(
+                runs.iter().filter(|r| !r.told.is_empty()).map(|r| r.told.iter().map(rate).sum()),
+            ),
+            listener_ns: Spread::of(
+                runs.iter().flat_map(|r| &r.told).map(|t| t.cpu_seconds * 1e9 / t.seen.max(1) as f64),
+            ),
+            published: runs.iter().map(|r| r.published).sum(),
+            missed: runs.iter().flat_map(|r| &r.told).map(|t| t.missed).sum(),
+        }
+    }
+
+    fn line(&self) -> String {
+        let (producer, slowest) = (format!("{:.1}", self.producer_mrps), format!("{:.1}", self.slowest_mrps));
+        let mut line =
+            format!("{:<10} {:>9}  {producer:<24} {:>5.1}", self.traffic, self.listeners, self.producer_ns.median);
+        if self.listeners > 0 {
+            line += &format!(
+                "   {slowest:<22} {:>9.1} {:>13.1}      {} of {} x {}",
+                self.together_mrps.median,
+                self.listener_ns.median,
+                show_count(self.missed),
+                self.listeners,
+                show_count(self.published)
+            );
+        }
+        line
+    }
+}
+
+fn once(args: &RingArgs, spec: &sim::Spec, listeners: u8, places: &Places) -> Result<Run, Stop> {
+    let config = ring::Config { name: "bench".into(), bytes: args.ring, ..ring::Config::default() };
+    let mut producer = Producer::new(config).map_err(|e| {
+        Stop::say(format_args!(
+            "no memory for a ring of {}: {e}; choose a smaller one with --ring",
+            show_bytes(args.ring)
+        ))
+    })?;
+    let socket = std::env::temp_dir().join(format!("netgrain-bench-{}.sock", std::process::id()));
+    let door = serve(&producer, &socket)?;
+    let mut guests = Vec::new();
+    for i in 0..listeners {
+        let cpu = places.other(usize::from(i)).to_string();
+        let mut arguments = vec!["bench".into(), "ring-listener".into(), socket.clone().into_os_string()];
+        arguments.extend(["--cpu".into(), cpu.into()]);
+        if args.touch {
+            arguments.push("--touch".into());
+        }
+        guests.push(Helper::again(arguments)?);
+    }
+    for guest in &mut guests {
+        guest.line()?;
+    }
+    let span = Duration::from_secs_f64(args.seconds);
+    let place = places.engine();
+    let written = std::thread::scope(|s| {
+        s.spawn(|| {
+            // Anywhere, if the processor is not to be had.
+            let _ = sys::cpu::pin(place);
+            write(&mut producer, spec, args.rate, span)
+        })
+        .join()
+    });
+    let (seconds, cpu) = written.map_err(|_| Stop::say("the producer panicked"))?;
+    let published = producer.tally().stored;
+    let mut told = Vec::new();
+    for guest in guests {
+        let text = guest.finish(PATIENCE)?;
+        let t: Told =
+            serde_json::from_str(&text).map_err(|e| Stop::say(format_args!("a listener said {text:?}: {e}")))?;
+        if t.published != published || t.seen + t.missed != published {
+            return Err(Stop::say(format_args!(
+                "{published} records published, but a listener counts {t:?}; please report this"
+            )));
+        }
+        told.push(t);
+    }
+    drop(door);
+    Ok(Run { published, seconds, cpu, told })
+}
+
+fn serve(producer: &Producer, socket: &Path) -> Result<Server, Stop> {
+    let c = producer.config();
+    let shape = Shape {
+        bytes: c.bytes,
+        descs: c.descs,
+        link_type: c.link_type,
+        snaplen: c.snaplen,
+        queue: c.queue,
+        name: c.name.clone(),
+    };
+    let offer = Offer { memory: Arc::clone(producer.memory()), hub: Arc::clone(producer.hub()), shape };
+    sys::unix::Listener::bind(socket, 0o600, None, None)
+        .and_then(|l| Server::start(l, vec![offer], Policy::default()))
+        .map_err(|e| Stop::say(format_args!("{}: cannot let listeners in: {e}", socket.display())))
+}
+
+/// The producer's thread: real and processor seconds.
+fn write(producer: &mut Producer, spec: &sim::Spec, rate: base::units::Rate, span: Duration) -> (f64, f64) {
+    let mut traffic = Traffic::new(spec);
+    let mut frame = vec![0; traffic.max_len()];
+    let table: Vec<Vec<u8>> = (0..TABLE)
+        .map(|_| {
+            let len = traffic.fill(&mut frame, Timestamp::ZERO);
+            frame[..len].to_vec()
+        })
+        .collect();
+    let start = sys::clock::realtime();
+    let mut pacer = Pacer::new(rate, Timestamp::ZERO);
+    let (started, before) = (Instant::now(), sys::cpu::thread_time());
+    let mut batches = table.chunks(BATCH).cycle();
+    loop {
+        let elapsed = started.elapsed();
+        if elapsed >= span {
+            break;
+        }
+        let ts = start.after(elapsed);
+        if pacer.due(Timestamp::ZERO.after(elapsed), frame.len()) < BATCH as u64 {
+            std::hint::spin_loop();
+            continue;
+        }
+        let mut bytes = 0;
+        for frame in batches.next().unwrap_or_default() {
+            bytes += frame.len() as u64;
+            let packet = Packet {
+                bytes: frame,
+                wire_len: frame.len() as u32,
+                ts,
+                hash: 1,
+                mark: 0,
+                flags: 0,
+                l3: 14,
+                l4: 34,
+                vlan: None,
+            };
+            // Lossy listeners never make the ring full.
+            let _ = producer.push(&packet);
+        }
+        producer.publish();
+        pacer.sent(BATCH as u64, bytes);
+    }
+    let figures = (started.elapsed().as_secs_f64(), (sys::cpu::thread_time() - before).as_secs_f64());
+    // Without gates the first try succeeds.
+    while !producer.finish(start.after(started.elapsed())) {}
+    figures
+}
+
+/// The listening process.
+pub fn listen(args: &ListenerArgs, out: &mut dyn Write) -> Result<(), Stop> {
+    // Anywhere, if the processor is not to be had.
+    let _ = sys::cpu::pin(args.cpu);
+    let mut listener =
+        ring::attach(&args.socket, Mode::Lossy, "bench").map_err(Stop::say)?.pop().ok_or(Stop::Closed)?;
+    let (mut descs, mut buffer) = (Vec::with_capacity(WALK), Vec::with_capacity(usize::from(TOUCHED)));
+    // The producer begins when all are there.
+    writeln!(out, "ready")?;
+    out.flush()?;
+    let mut started = None;
+    let mut before = Duration::ZERO;
+    let mut looks = 0u32;
+    loop {
+        listener.next(WALK, &mut descs);
+        if descs.is_empty() {
+            if listener.ended() {
+                break;
+            }
+            looks += 1;
+            if looks.is_multiple_of(1 << 10) && !listener.connected() {
+                return Err(Stop::say("the producer is gone"));
+            }
+            std::thread::sleep(NAP);
+            continue;
+        }
+        if started.is_none() {
+            (started, before) = (Some(Instant::now()), sys::cpu::thread_time());
+        }
+        let mut sum = 0;
+        for d in &descs {
+            sum += u64::from(d.wire_len) + u64::from(d.hash);
+            if args.touch && d.is_packet() {
+                let head = ring::Desc { caplen: d.caplen.min(TOUCHED), ..*d };
+                sum += listener.packet(&head, &mut buffer).map_or(0, |bytes| u64::from(bytes[0]));
+            }
+        }
+        black_box(sum);
+    }
+    let heard = listener.heard();
+    let told = Told {
+        published: heard.published,
+        seen: heard.seen,
+        missed: heard.missed,
+        seconds: started.map_or(0.0, |s| s.elapsed().as_secs_f64()),
+        cpu_seconds: (sys::cpu::thread_time() - before).as_secs_f64(),
+    };
+    writeln!(out, "{}", serde_json::to_string(&told).map_err(Stop::say)?)?;
+    Ok(())
+}

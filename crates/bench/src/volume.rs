@@ -1,0 +1,264 @@
+//! Direct sequential writing without a recorder: the rate that a volume has to give, through the same device that the
+//! recorder uses, and through `fio` where it is installed.
+
+use crate::process::{Helper, find};
+use crate::sheet::Stop;
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::device::{Content, Op};
+use store::{Bytes, Device, DiskDevice, Slice};
+use sys::uring::Region;
+
+/// Direct writes begin at multiples of this many bytes in memory.
+const PAGE: usize = store::bytes::PAGE as usize;
+
+/// Bytes that are written over and over; also the largest block.
+pub const SUPPLY: usize = 64 << 20;
+
+/// How files are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Manner {
+    /// Bytes of one write, a multiple of 4 KiB.
+    pub block: u64,
+    /// Writes under way at once.
+    pub depth: u32,
+    /// Bytes of one file, rounded up to whole blocks.
+    pub file: u64,
+}
+
+/// What was written, and when.
+#[derive(Clone, Debug, Default)]
+pub struct Written {
+    /// One entry per file: bytes, and seconds from the first write to the end of the sync.
+    pub files: Vec<(u64, f64)>,
+    /// Bytes that had been written after each [`CURVE_STEP`] of writing.
+    pub curve: Vec<u64>,
+    /// How the device describes itself.
+    pub device: String,
+}
+
+/// The resolution of [`Written::curve`].
+pub const CURVE_STEP: Duration = Duration::from_millis(100);
+
+impl Written {
+    /// Gigabits per second of each file.
+    pub fn rates(&self) -> Vec<f64> {
+        self.files.iter().map(|(bytes, seconds)| gbps(*bytes, *seconds)).collect()
+    }
+
+    /// Gigabits per second of all files together, without the pauses between them.
+    pub fn rate(&self) -> f64 {
+        gbps(self.files.iter().map(|f| f.0).sum(), self.files.iter().map(|f| f.1).sum())
+    }
+}
+
+/// Gigabits (10^9) per second.
+pub fn gbps(bytes: u64, seconds: f64) -> f64 {
+    bytes as f64 * 8.0 / seconds.max(1e-9) / 1e9
+}
+
+/// A folder of its own on the volume, removed with everything in it when dropped.
+pub struct Workplace(PathBuf);
+
+impl Workplace {
+    /// Below `volume`, which must exist.
+    pub fn below(volume: &Path) -> Result<Self, Stop> {
+        let path = volume.join(format!("netgrain-bench-{}", std::process::id()));
+        std::fs::create_dir(&path).map_err(|e| {
+            Stop::say(format_args!(
+                "{}: cannot be written: {e}; name a folder on the volume with --dir",
+                volume.display()
+            ))
+        })?;
+        Ok(Self(path))
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Workplace {
+    fn drop(&mut self) {
+        // Left behind at worst, under a name that says where it is from.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What is written: noise, so that no layer below can compress it away.
+struct Supply {
+    bytes: Vec<u8>,
+    first: usize,
+}
+
+impl Supply {
+    fn new() -> Self {
+        let mut bytes = vec![0; SUPPLY + PAGE];
+        base::Prng::new(1).fill(&mut bytes);
+        let first = bytes.as_ptr().align_offset(PAGE);
+        Self { bytes, first }
+    }
+}
+
+impl Bytes for Supply {
+    fn at(&self, pos: u64, len: usize) -> &[u8] {
+        // Positions and lengths are whole pages, and so is what is left of the division.
+        let room = (SUPPLY - len).max(PAGE);
+        let from = self.first + (pos % room as u64) as usize;
+        &self.bytes[from..from + len]
+    }
+
+    fn regions(&self) -> Vec<Region> {
+        vec![Region { address: self.bytes[self.first..].as_ptr() as usize, len: SUPPLY }]
+    }
+}
+
+/// Writes one file after the other for this long, and at least `least` of them; each is allocated ahead as the recorder
+/// does it (not counted), written, synced, and removed (not counted).
+pub fn write(folder: &Path, manner: Manner, span: Duration, least: usize) -> Result<Written, Stop> {
+    let said = |e: io::Error| Stop::say(format_args!("{}: {e}", folder.display()));
+    let mut device = DiskDevice::new(manner.depth + 1);
+    let memory: Arc<dyn Bytes> = Arc::new(Supply::new());
+    // Without pinning, each write pins its own part: slower, not wrong.
+    let _ = device.adopt(&memory);
+    let mut written = Written::default();
+    let began = Instant::now();
+    let mut busy = Duration::ZERO;
+    while began.elapsed() < span || written.files.len() < least {
+        let path = folder.join(format!("direct-{}", written.files.len()));
+        let outcome = one_file(&mut device, &memory, &path, manner, busy, &mut written.curve);
+        // The file may not even have come to be.
+        let _ = std::fs::remove_file(&path);
+        let (bytes, took) = outcome.map_err(said)?;
+        busy += took;
+        written.files.push((bytes, took.as_secs_f64()));
+    }
+    written.device = device.describe();
+    Ok(written)
+}
+
+fn one_file(
+    device: &mut DiskDevice,
+    memory: &Arc<dyn Bytes>,
+    path: &Path,
+    manner: Manner,
+    busy: Duration,
+    curve: &mut Vec<u64>,
+) -> io::Result<(u64, Duration)> {
+    let size = manner.file.next_multiple_of(manner.block);
+    let file = device.create(path, Content::Packets)?;
+    device.start(file, Op::Allocate(size), 0)?;
+    // A file system that cannot allocate ahead is written to all the same.
+    let _ = await_one(device)?;
+    let began = Instant::now();
+    let mut waiting: VecDeque<(u64, u64)> =
+        (0..size / manner.block).map(|i| (i * manner.block, manner.block)).collect();
+    let (mut under_way, mut done) = (0, Vec::new());
+    while under_way > 0 || !waiting.is_empty() {
+        while under_way < manner.depth
+            && let Some((offset, len)) = waiting.pop_front()
+        {
+            device.start(file, Op::Write { offset, slice: Slice::stream(memory, offset, len as usize) }, offset)?;
+            under_way += 1;
+        }
+        device.reap(Duration::from_millis(100), &mut done)?;
+        for completion in done.drain(..) {
+            under_way -= 1;
+            let bytes = completion.result? as u64;
+            if bytes < manner.block {
+                return Err(io::Error::new(
+                    io::ErrorKind::WriteZero,
+                    format!("only {bytes} bytes of a block were written"),
+                ));
+            }
+            let step = ((busy + began.elapsed()).as_nanos() / CURVE_STEP.as_nanos()) as usize;
+            curve.resize(curve.len().max(step + 1), 0);
+            curve[step] += bytes;
+        }
+    }
+    device.start(file, Op::Sync, 0)?;
+    await_one(device)??;
+    let took = began.elapsed();
+    device.close(file);
+    Ok((size, took))
+}
+
+/// The only operation under way: its own outcome inside that of the device.
+fn await_one(device: &mut DiskDevice) -> io::Result<io::Result<usize>> {
+    let mut done = Vec::new();
+    loop {
+        device.reap(Duration::from_millis(100), &mut done)?;
+        if let Some(completion) = done.pop() {
+            return Ok(completion.result);
+        }
+    }
+}
+
+/// What `fio` writes in the same manner, into this many new files one after the other, in gigabits per second; `None`
+/// where it is not installed. (Left to its own, it would write the same file again and again, which costs the file
+/// system less than new files do.)
+pub fn fio(folder: &Path, manner: Manner, files: usize) -> Result<Option<f64>, Stop> {
+    let Some(program) = find("fio") else { return Ok(None) };
+    let mut command = Command::new(program);
+    command.args(["--name=netgrain", "--rw=write", "--direct=1", "--ioengine=io_uring", "--fallocate=native"]);
+    command.args(["--file_service_type=sequential", "--fsync_on_close=1", "--unlink=1", "--output-format=json"]);
+    command.arg(format!("--directory={}", folder.display()));
+    command.args([format!("--bs={}", manner.block), format!("--iodepth={}", manner.depth)]);
+    let size = manner.file.next_multiple_of(manner.block);
+    command.args([
+        format!("--nrfiles={files}"),
+        format!("--filesize={size}"),
+        format!("--size={}", size * files as u64),
+    ]);
+    command.stderr(std::process::Stdio::null());
+    let text = Helper::start(command, "fio")?.finish(FIO_PATIENCE)?;
+    // Warnings may stand before the document.
+    let document = text.find('{').map_or("", |at| &text[at..]);
+    let report: serde_json::Value =
+        serde_json::from_str(document).map_err(|e| Stop::say(format_args!("fio's report: {e}")))?;
+    match report["jobs"][0]["write"]["bw_bytes"].as_f64() {
+        Some(bytes) => Ok(Some(bytes * 8.0 / 1e9)),
+        None => Err(Stop::say("fio's report says nothing of its write rate")),
+    }
+}
+
+/// How long `fio` may take.
+const FIO_PATIENCE: Duration = Duration::from_secs(600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_supply_is_aligned_and_never_runs_out() {
+        let supply = Supply::new();
+        for len in [PAGE, 3 * PAGE, 1 << 20, SUPPLY - PAGE, SUPPLY] {
+            for i in 0..1000 {
+                let bytes = supply.at(i * len as u64, len);
+                assert!(bytes.len() == len && (bytes.as_ptr() as usize).is_multiple_of(PAGE), "block {i} of {len}");
+            }
+        }
+        assert_ne!(supply.at(0, 4096), supply.at(4096, 4096));
+    }
+
+    #[test]
+    fn a_volume_that_is_not_there_is_said_to_be() {
+        let Err(Stop::Said(text)) = Workplace::below(Path::new("/nowhere/at/all")).map(|_| ()) else { panic!() };
+        assert!(text.contains("--dir"), "{text}");
+    }
+
+    #[test]
+    fn every_byte_of_every_file_is_on_the_curve() {
+        let work = Workplace::below(&std::env::temp_dir()).unwrap();
+        let manner = Manner { block: 64 << 10, depth: 4, file: 1 << 20 };
+        let written = write(work.path(), manner, Duration::ZERO, 3).unwrap();
+        assert_eq!(written.files.len(), 3);
+        assert_eq!(written.curve.iter().sum::<u64>(), 3 << 20);
+        assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0, "files are removed");
+    }
+}

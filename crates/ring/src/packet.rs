@@ -1,0 +1,74 @@
+//! A packet on its way into the ring, and the refusal it may meet.
+
+use base::Timestamp;
+use std::fmt;
+
+/// A packet to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// Its bytes, at most [`CAPLEN_MAX`] (4 fewer with `vlan`).
+    pub bytes: &'a [u8],
+    /// Length on the wire, without the tag in `vlan`.
+    pub wire_len: u32,
+    /// When it arrived.
+    pub ts: Timestamp,
+    /// Flow hash.
+    pub hash: u32,
+    /// Free for programs.
+    pub mark: u32,
+    /// Bits of [`flag`].
+    pub flags: u8,
+    /// Offset of the network header in the packet as it will be stored, tag included.
+    pub l3: u8,
+    /// Offset of the transport header in the packet as it will be stored, tag included.
+    pub l4: u8,
+    /// A tag to put back behind the two MAC addresses: TPID and TCI, big-endian.
+    pub vlan: Option<[u8; 4]>,
+}
+
+/// The packet was not written: the ring is full, because of the gate in this slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full {
+    /// The gate that has not released.
+    pub gate: u8,
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the ring is full: the gate in slot {} has not released its part", self.gate)
+    }
+}
+
+impl std::error::Error for Full {}
+
+impl Packet<'_> {
+    /// Bytes of the tag to put back.
+    #[inline]
+    pub(crate) const fn tag_len(&self) -> usize {
+        if self.vlan.is_some() { 4 } else { 0 }
+    }
+
+    /// Copies the bytes, putting the tag back behind the addresses.
+    ///
+    /// # Safety
+    /// `to` is writable for the bytes of the packet and its tag.
+    #[inline]
+    pub(crate) unsafe fn copy_to(&self, to: *mut u8) {
+        match self.vlan {
+            // SAFETY: the caller's promise.
+            None => unsafe { std::ptr::copy_nonoverlapping(self.bytes.as_ptr(), to, self.bytes.len()) },
+            Some(tag) => {
+                let (head, tail) = self.bytes.split_at(self.bytes.len().min(ADDRESSES));
+                // SAFETY: the caller's promise; the three pieces follow each other.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(head.as_ptr(), to, head.len());
+                    std::ptr::copy_nonoverlapping(tag.as_ptr(), to.add(head.len()), 4);
+                    std::ptr::copy_nonoverlapping(tail.as_ptr(), to.add(head.len() + 4), tail.len());
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of the two MAC addresses.
+const ADDRESSES: usize = 12;

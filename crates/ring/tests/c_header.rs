@@ -1,0 +1,217 @@
+//! `include/netgrain_listen.h` says what the Rust side says: same numbers, same layout, same packets, same sums.
+#![cfg(not(loom))]
+
+mod support;
+
+#[path = "../examples/count.rs"]
+#[allow(dead_code, reason = "its main is for people")]
+mod count;
+
+use netgrain_ring::{Desc, Mode, RECORD_HEADER, flag};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::mem::offset_of;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use support::{Engine, compile, config, frame, until, workspace};
+use testkit::TempDir;
+
+const HEADER: &str = include_str!("../../../include/netgrain_listen.h");
+const SOCKET: &str = "NETGRAIN_TEST_SOCKET";
+const MODE: &str = "NETGRAIN_TEST_MODE";
+
+/// `#define NGL_…` of the header whose value is a plain number.
+fn defines() -> BTreeMap<&'static str, u64> {
+    let lines = HEADER.lines().filter_map(|l| l.strip_prefix("#define NGL_"));
+    lines.filter_map(|l| l.split_once(' ')).filter_map(|(k, v)| Some((k, number(v)?))).collect()
+}
+
+/// The first number of a C or Rust expression that is nothing but one.
+fn number(text: &str) -> Option<u64> {
+    let text = text.split("/*").next()?.trim().trim_end_matches(';').trim();
+    match text.split_once(" << ") {
+        Some((n, shift)) => Some(number(n)? << number(shift)?),
+        None => text.replace('_', "").parse().ok(),
+    }
+}
+
+/// `const NAME: T = number;` within `mod NAME { … }` of a Rust source, or outside of all modules.
+fn constants<'a>(source: &'a str, module: Option<&str>) -> BTreeMap<&'a str, u64> {
+    let from = module.map_or(0, |m| source.find(&format!("mod {m} {{")).expect("the module is there"));
+    let text = &source[from..];
+    let text = module.map_or(text, |_| &text[..text.find("\n}").expect("it ends")]);
+    let indent = if module.is_some() { "    " } else { "" };
+    let lines = text.lines().filter_map(|l| l.strip_prefix(indent)).map(|l| l.trim_start_matches("pub "));
+    let pairs = lines.filter_map(|l| l.strip_prefix("const ")?.split_once(": "));
+    pairs.filter_map(|(name, rest)| Some((name, number(rest.split_once(" = ")?.1)?))).collect()
+}
+
+#[test]
+fn the_header_has_the_numbers_of_the_layout() {
+    let c = defines();
+    let layout = include_str!("../src/layout.rs");
+    let at = constants(layout, Some("at"));
+    assert!(at.len() >= 24, "offsets were found: {at:?}");
+    for (name, offset) in &at {
+        assert_eq!(c.get(format!("AT_{name}").as_str()), Some(offset), "NGL_AT_{name}");
+    }
+    assert_eq!(c.keys().filter(|k| k.starts_with("AT_")).count(), at.len(), "no offset of C's own");
+    let desc = include_str!("../src/desc.rs");
+    for (name, bit) in constants(desc, Some("flag")) {
+        assert_eq!(c.get(format!("FLAG_{name}").as_str()), Some(&bit), "NGL_FLAG_{name}");
+    }
+    let kinds = constants(desc, Some("kind"));
+    assert_eq!(kinds.len(), 5);
+    for (name, kind) in kinds {
+        assert_eq!(c.get(format!("KIND_{name}").as_str()), Some(&kind), "NGL_KIND_{name}");
+    }
+    let layout = constants(layout, None);
+    assert_eq!((c["VERSION"], c["PAGE"], c["NAME"]), (layout["VERSION"], layout["PAGE"], layout["NAME"]));
+    let attach = constants(include_str!("../src/attach.rs"), None);
+    assert_eq!((c["WELCOME"], c["RING"], c["RINGS_MAX"]), (attach["WELCOME"], attach["RING"], attach["RINGS_MAX"]));
+    assert_eq!(c["RECORD_HEADER"], RECORD_HEADER as u64);
+    assert_eq!(c["PACKET_MAX"], netgrain_ring::CAPLEN_MAX as u64);
+    assert!(c["CAUSES"] >= base::Cause::COUNT as u64);
+    assert_eq!(c["FLAG_CONTROL"], u64::from(flag::CONTROL));
+}
+
+#[test]
+fn a_descriptor_lies_in_c_as_it_lies_in_rust() {
+    let folder = TempDir::new("c_layout");
+    let source = folder.join("layout.c");
+    let fields = ["pos", "ts", "hash", "mark", "caplen", "wire_len", "queue", "flags", "l3", "l4"];
+    let prints: String = fields.iter().map(|f| format!("printf(\"%zu \", offsetof(ngl_desc, {f}));")).collect();
+    let text = format!(
+        "#include \"netgrain_listen.h\"\n#include <inttypes.h>\n#include <stddef.h>\n\
+         int main(void) {{ {prints} printf(\"%zu %d %\" PRIu64 \" %\" PRIu64 \" %d\", sizeof(ngl_desc), NGL_DESC_BYTES, \
+         NGL_MAGIC, NGL_BLOCK, NGL_HELLO); return 0; }}\n"
+    );
+    std::fs::write(&source, text).expect("a file");
+    let test = "a_descriptor_lies_in_c_as_it_lies_in_rust";
+    let Some(program) = compile(test, "cc", &["-std=c11", "-O2"], &source, &folder) else { return };
+    let out = Command::new(program).output().expect("it runs");
+    let ours = [
+        offset_of!(Desc, pos),
+        offset_of!(Desc, ts),
+        offset_of!(Desc, hash),
+        offset_of!(Desc, mark),
+        offset_of!(Desc, caplen),
+        offset_of!(Desc, wire_len),
+        offset_of!(Desc, queue),
+        offset_of!(Desc, flags),
+        offset_of!(Desc, l3),
+        offset_of!(Desc, l4),
+        size_of::<Desc>(),
+        netgrain_ring::DESC_BYTES,
+        u64::from_le_bytes(*b"NGRING1\0") as usize,
+        netgrain_ring::BLOCK as usize,
+        24 + 64,
+    ];
+    let ours: Vec<String> = ours.iter().map(ToString::to_string).collect();
+    assert_eq!(String::from_utf8_lossy(&out.stdout), ours.join(" "));
+}
+
+#[test]
+fn the_header_is_also_cpp() {
+    let folder = TempDir::new("c_plus_plus");
+    let source = folder.join("plus.cc");
+    let text = "#include \"netgrain_listen.h\"\n#include <cstdio>\n\
+         int main(int, char **argv) { ngl_error e; ngl *n = ngl_attach(argv[0], NGL_LOSSY, \"x\", &e);\n\
+         if (!n) { std::puts(e.text); return e.failure; }\n\
+         ngl_desc d[4]; unsigned char b[64]; ngl_ring *r = n->ring; ngl_next(r, d, 4); ngl_packet(r, d, b, 64);\n\
+         ngl_record(r, d, b, 64); ngl_report(r); ngl_read_books(r); ngl_expired(r); ngl_ended(r); ngl_connected(r);\n\
+         ngl_close(n); return 0; }\n";
+    std::fs::write(&source, text).expect("a file");
+    let Some(program) = compile("the_header_is_also_cpp", "c++", &["-std=c++11", "-O2"], &source, &folder) else {
+        return;
+    };
+    let out = Command::new(program).output().expect("it runs");
+    assert_eq!(out.status.code(), Some(1), "a program is no engine");
+    assert!(String::from_utf8_lossy(&out.stdout).starts_with("no engine answers there: "));
+}
+
+#[test]
+#[ignore = "the body of the process in which the Rust example counts"]
+fn the_rust_example_counts() {
+    let (Some(socket), Ok(mode)) = (std::env::var_os(SOCKET), std::env::var(MODE)) else { return };
+    let mode = if mode == "gate" { Mode::Gate } else { Mode::Lossy };
+    count::count(Path::new(&socket), mode).expect("welcome");
+}
+
+/// The last line that a counter printed.
+fn last_line(child: std::process::Child) -> String {
+    let out = child.wait_with_output().expect("it ends");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let line = text.lines().rev().find(|l| l.contains("packets ")).unwrap_or_else(|| panic!("no count in {text:?}"));
+    line[line.find("packets ").expect("just found")..].to_owned()
+}
+
+fn start(mut command: Command) -> std::process::Child {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+}
+
+fn start_both(program: &Path, engine: &Engine, mode: &str) -> [std::process::Child; 2] {
+    let mut c = Command::new(program);
+    c.arg(&engine.path).arg(mode);
+    let mut rust = Command::new(std::env::current_exe().expect("this program"));
+    rust.args(["--exact", "the_rust_example_counts", "--ignored", "--nocapture"]);
+    rust.env(SOCKET, &engine.path).env(MODE, mode);
+    let both = [start(c), start(rust)];
+    until("both listen", || engine.hub.listeners().len() == 2);
+    both
+}
+
+#[test]
+fn c_and_rust_count_the_same_packets_and_they_are_the_right_ones() {
+    const PACKETS: u64 = 50_000;
+    let test = "c_and_rust_count_the_same_packets_and_they_are_the_right_ones";
+    let folder = TempDir::new("c_counts");
+    let source = workspace().join("examples/c/count.c");
+    let Some(program) = compile(test, "cc", &["-std=c11", "-O2"], &source, &folder) else { return };
+    // Room for all of it, so that nobody needs to be fast.
+    let mut engine = Engine::start("counts", netgrain_ring::Config { bytes: 64 << 20, ..config() });
+    let both = start_both(&program, &engine, "gate");
+    engine.feed(PACKETS);
+    let tally = engine.finish();
+
+    let (mut bytes, mut octets, mut sum) = (Vec::new(), 0, 0u64);
+    for n in 0..PACKETS {
+        frame(n, &mut bytes);
+        octets += bytes.len() as u64;
+        sum += bytes.iter().map(|b| u64::from(*b)).sum::<u64>();
+    }
+    assert_eq!((tally.stored, tally.stored_bytes), (PACKETS, octets));
+    let right = format!("packets {PACKETS} bytes {octets} missed 0 overwritten 0 sum {sum}");
+    assert_eq!(both.map(last_line), [right.clone(), right]);
+}
+
+#[test]
+fn a_lapped_c_listener_knows_exactly_what_it_missed() {
+    let test = "a_lapped_c_listener_knows_exactly_what_it_missed";
+    let folder = TempDir::new("c_lapped");
+    let source = workspace().join("examples/c/count.c");
+    let Some(program) = compile(test, "cc", &["-std=c11", "-O2"], &source, &folder) else { return };
+    let mut engine = Engine::start("lapped", config());
+    let mut command = Command::new(program);
+    command.arg(&engine.path);
+    let mut child = start(command);
+    // Its first line says that it has joined.
+    let mut lines = BufReader::new(child.stdout.as_mut().expect("a pipe")).lines();
+    let first = lines.next().expect("a line").expect("its output");
+    assert_eq!(first, "packets 0 bytes 0 missed 0 overwritten 0 sum 0");
+    stop_and_go(&child, "STOP");
+    engine.feed(100_000);
+    let tally = engine.finish();
+    stop_and_go(&child, "CONT");
+    let last = last_line(child);
+    let words: Vec<&str> = last.split(' ').collect();
+    let (packets, missed): (u64, u64) = (words[1].parse().expect("packets"), words[5].parse().expect("missed"));
+    assert_eq!(packets + missed, tally.stored, "{last}");
+    assert!(missed > 0, "it stood still for several laps: {last}");
+}
+
+fn stop_and_go(child: &std::process::Child, signal: &str) {
+    let kill = format!("kill -{signal} {}", child.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success());
+}

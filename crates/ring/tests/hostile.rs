@@ -1,0 +1,357 @@
+//! Strangers on both sides of the socket: garbage never hurts the server, and an evil engine never hurts a listener.
+//!
+//! Random tests print their seed; `NETGRAIN_FUZZ_ITERS` multiplies their length.
+#![cfg(not(loom))]
+
+mod support;
+
+use base::Prng;
+use netgrain_ring::{AttachError, BLOCK, ControlPage, DESC_BYTES, Listener, Mode, Shape, attach};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use support::{Engine, compile, config, number, socket_path, until};
+use sys::memory::SharedMemory;
+use sys::unix::Connection;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"NGRING1\0");
+const HELLO: usize = 88;
+const WELCOME: usize = 128;
+const RING: usize = 40;
+
+fn iterations(usual: u64) -> u64 {
+    let text = std::env::var("NETGRAIN_FUZZ_ITERS").unwrap_or_else(|_| "1".into());
+    usual * text.parse::<u64>().expect("NETGRAIN_FUZZ_ITERS is a number")
+}
+
+fn words(words: &[u64], len: usize) -> Vec<u8> {
+    let mut message: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+    message.resize(len, 0);
+    message
+}
+
+/// A number that somebody who means harm would try.
+fn nasty(prng: &mut Prng) -> u64 {
+    let near = prng.below(3).wrapping_sub(1);
+    match prng.below(6) {
+        0 => 0,
+        1 => u64::MAX,
+        2 => (1u64 << prng.below(64)).wrapping_add(near),
+        3 => prng.below(1 << 20),
+        4 => u64::MAX - prng.below(1 << 20),
+        _ => prng.next_u64(),
+    }
+}
+
+fn open_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("proc").count()
+}
+
+/// A listener that behaves: it must be let in and hear whole packets.
+fn behave(engine: &Engine, goal: u64) {
+    let mut l = attach(&engine.path, Mode::Gate, "good").expect("welcome").remove(0);
+    engine.feed(goal);
+    let (mut descs, mut buffer, mut heard) = (Vec::new(), Vec::new(), 0);
+    while heard < 10 {
+        l.next(64, &mut descs);
+        for d in descs.iter().filter(|d| d.is_packet()) {
+            number(l.packet(d, &mut buffer).expect("a gate is not lapped"));
+            heard += 1;
+        }
+    }
+}
+
+#[test]
+fn garbage_and_mutated_hellos_never_stop_the_server_from_serving() {
+    let mut prng = Prng::new(testkit::seed("garbage_and_mutated_hellos_never_stop_the_server_from_serving"));
+    let mut engine = Engine::start("garbage", config());
+    behave(&engine, 20);
+    until("the good one has left", || engine.hub.listeners().is_empty());
+    let before = open_descriptors();
+    let null = File::open("/dev/null").expect("/dev/null");
+    let mut goal = 20;
+    for i in 0..iterations(400) {
+        let stranger = Connection::connect(&engine.path).expect("the socket is there");
+        stranger.set_timeout(Duration::from_secs(20)).expect("a timeout");
+        let mut hello = words(&[MAGIC, 1, prng.below(2)], HELLO);
+        prng.fill(&mut hello[24..]);
+        match prng.below(6) {
+            0 => {
+                hello = vec![0; prng.below(300) as usize];
+                prng.fill(&mut hello);
+            }
+            1 => hello.truncate(prng.below(HELLO as u64) as usize),
+            2 => hello.extend_from_slice(&[0; 8]),
+            3 | 4 => {
+                for _ in 0..=prng.below(3) {
+                    hello[prng.below(24) as usize] ^= 1 << prng.below(8);
+                }
+            }
+            _ => {}
+        }
+        let gifts = vec![null.as_fd(); prng.below(3) as usize];
+        let sent = stranger.send(&hello, &gifts);
+        match prng.below(4) {
+            // Gone before the answer, or after part of it, or after talking out of turn.
+            0 => {}
+            1 => drop(stranger.receive(&mut [0; WELCOME])),
+            2 => drop(sent.and_then(|()| stranger.send(&hello, &[]))),
+            _ => while stranger.receive(&mut [0; 256]).is_ok_and(|(n, fds)| n > 0 && fds.is_empty()) {},
+        }
+        drop(stranger);
+        if i % 20 == 0 {
+            goal += 20;
+            behave(&engine, goal);
+        }
+    }
+    until("everybody has left", || engine.hub.listeners().is_empty());
+    until("every descriptor is closed again", || open_descriptors() <= before);
+    assert_eq!(engine.finish().stored, goal);
+}
+
+#[test]
+fn a_crowd_of_silent_strangers_is_limited_and_goes_away() {
+    let engine = Engine::start("crowd", config());
+    let crowd: Vec<Connection> = (0..256).map(|_| Connection::connect(&engine.path).expect("a connection")).collect();
+    let mut refused = String::new();
+    // The last of the crowd may not have been let in yet, so the first try may still get through.
+    until("newcomers are refused", || match attach(&engine.path, Mode::Lossy, "late") {
+        Err(AttachError::Refused(why)) => {
+            refused = why;
+            true
+        }
+        _ => false,
+    });
+    assert_eq!(refused, "too many connections to this engine; try again in a moment");
+    drop(crowd);
+    until("there is room again", || attach(&engine.path, Mode::Lossy, "later").is_ok());
+}
+
+/// Memories such as an engine lends, but writable here, so that anything can be put into them.
+struct Evil {
+    bytes: SharedMemory,
+    descs: SharedMemory,
+    control: ControlPage,
+    cursor: SharedMemory,
+    null: File,
+    shape: Shape,
+}
+
+impl Evil {
+    fn new() -> Self {
+        let shape =
+            Shape { bytes: 2 << 20, descs: 1 << 16, link_type: 1, snaplen: 65_535, queue: 0, name: "evil".into() };
+        Self {
+            bytes: SharedMemory::create("evil", shape.bytes as usize, true).expect("memory"),
+            descs: SharedMemory::create("evil", shape.descs as usize * DESC_BYTES, true).expect("memory"),
+            control: ControlPage::create(&shape).expect("memory"),
+            cursor: SharedMemory::create("evil", 4096, false).expect("memory"),
+            null: File::open("/dev/null").expect("/dev/null"),
+            shape,
+        }
+    }
+
+    fn put(memory: &SharedMemory, word: usize, value: u64) {
+        assert!(word * 8 < memory.mapped());
+        // SAFETY: the word lies inside the mapping and is aligned; all sides use atomics.
+        unsafe { (*memory.base().cast::<AtomicU64>().add(word)).store(value, Ordering::Relaxed) };
+    }
+
+    /// A sound control page again, with this much published.
+    fn restore(&mut self, prng: &mut Prng) {
+        self.control = ControlPage::create(&self.shape).expect("memory");
+        let head = prng.below(1 << 17);
+        self.control.positions().claim(head, head * 100);
+        self.control.positions().publish(head, head / 50);
+    }
+
+    /// Head, counts, claims and the end mark: everything that a listener looks at again and again.
+    fn scramble_positions(&self, prng: &mut Prng) {
+        for word in [8, 9, 10, 11, 16, 17] {
+            if prng.below(3) == 0 {
+                Self::put(self.control.memory(), word, nasty(prng));
+            }
+        }
+        // Usually counts that agree, as a listener waits a while for those that do not.
+        if prng.below(20) != 0 {
+            let controls = nasty(prng);
+            Self::put(self.control.memory(), 9, controls);
+            Self::put(self.control.memory(), 11, controls);
+        }
+    }
+
+    fn scramble_descriptors(&self, prng: &mut Prng) {
+        for _ in 0..64 {
+            Self::put(&self.descs, prng.below(self.shape.descs * 4) as usize, nasty(prng));
+        }
+    }
+
+    /// Answers one hello, with whatever the dice say.
+    fn answer(&mut self, guest: &Connection, prng: &mut Prng) -> std::io::Result<()> {
+        guest.receive(&mut [0; HELLO])?;
+        self.restore(prng);
+        let mut welcome = words(&[MAGIC, 1, 1], WELCOME);
+        let mut ring = words(&[self.shape.bytes, self.shape.descs, prng.below(1 << 17), 0, 0], RING);
+        let mut fds: Vec<BorrowedFd<'_>> =
+            vec![self.bytes.as_fd(), self.descs.as_fd(), self.control.memory().as_fd(), self.cursor.as_fd()];
+        match prng.below(10) {
+            0 => {
+                welcome.truncate(prng.below(WELCOME as u64) as usize);
+            }
+            1 => welcome[16..24].copy_from_slice(&nasty(prng).to_le_bytes()),
+            2 => prng.fill(&mut welcome[24..]),
+            3 => {
+                let at = 8 * prng.below(4) as usize;
+                ring[at..at + 8].copy_from_slice(&nasty(prng).to_le_bytes());
+            }
+            4 => ring.truncate(prng.below(RING as u64) as usize),
+            5 => {
+                let (i, j) = (prng.below(4) as usize, prng.below(4) as usize);
+                fds.swap(i, j);
+            }
+            6 => fds[prng.below(4) as usize] = self.null.as_fd(),
+            7 => fds.truncate(prng.below(4) as usize),
+            8 => {
+                // A shape of any size, said twice so that it agrees with itself.
+                let size = if prng.below(2) == 0 { nasty(prng) } else { 1 << prng.below(64) };
+                let field = prng.below(2) as usize;
+                Self::put(self.control.memory(), 2 + field, size);
+                ring[8 * field..8 * field + 8].copy_from_slice(&size.to_le_bytes());
+            }
+            _ => {}
+        }
+        if prng.below(3) == 0 {
+            self.scramble_positions(prng);
+        }
+        guest.send(&welcome, &[])?;
+        guest.send(&ring, &fds)
+    }
+}
+
+/// Does all that a listener can do; nothing of it may panic, hang or read outside of its mappings.
+fn use_everything(l: &mut Listener, evil: &Evil, prng: &mut Prng) {
+    let (mut descs, mut buffer) = (Vec::new(), Vec::new());
+    for _ in 0..4 {
+        evil.scramble_positions(prng);
+        evil.scramble_descriptors(prng);
+        l.next(if prng.below(4) == 0 { usize::MAX } else { 100 }, &mut descs);
+        assert!(descs.len() as u64 <= l.shape().descs);
+        for d in descs.iter().take(100) {
+            let _ = (d.as_control(), d.end(), d.timestamp());
+            assert!(l.packet(d, &mut buffer).is_none_or(|b| b.len() == usize::from(d.caplen)));
+            assert!(l.record(d, &mut buffer).is_none_or(|b| b.len() == 16 + usize::from(d.caplen)));
+        }
+        let _ = (l.heard(), l.lag(), l.ended(), l.connected(), l.expired(), l.tally());
+        l.report();
+    }
+}
+
+#[test]
+fn an_evil_engine_cannot_make_a_listener_panic_hang_or_map_absurd_sizes() {
+    let name = "an_evil_engine_cannot_make_a_listener_panic_hang_or_map_absurd_sizes";
+    let mut prng = Prng::new(testkit::seed(name));
+    let path = socket_path("evil");
+    let socket = sys::unix::Listener::bind(&path, 0o600, None, None).expect("a socket");
+    let mut evil = Evil::new();
+    let (mut welcome, mut refused) = (0, 0);
+    for i in 0..iterations(600) {
+        let mode = if prng.below(2) == 0 { Mode::Gate } else { Mode::Lossy };
+        let guest = {
+            let path = path.clone();
+            std::thread::spawn(move || attach(&path, mode, "victim"))
+        };
+        let connection = socket.accept().expect("the victim comes");
+        let answered = evil.answer(&connection, &mut prng);
+        // An engine that says no more; a listener that waits for more learns it by the end of the connection.
+        drop(connection);
+        match guest.join().unwrap_or_else(|_| panic!("attach panicked in round {i} ({answered:?})")) {
+            Ok(mut rings) => {
+                welcome += 1;
+                let shape = rings[0].shape().clone();
+                assert!(shape.bytes >= BLOCK, "{shape:?}");
+                assert!(shape.bytes <= evil.bytes.len() as u64, "no more is mapped than there is: {shape:?}");
+                assert!(shape.descs * DESC_BYTES as u64 <= evil.descs.len() as u64, "{shape:?}");
+                use_everything(&mut rings[0], &evil, &mut prng);
+            }
+            Err(e) => {
+                refused += 1;
+                assert!(!e.to_string().is_empty());
+            }
+        }
+    }
+    assert!(welcome > 50 && refused > 50, "both ways were taken: {welcome} in, {refused} out");
+}
+
+#[test]
+fn an_evil_engine_cannot_hurt_a_listener_in_c_either() {
+    const TEST: &str = "an_evil_engine_cannot_hurt_a_listener_in_c_either";
+    let folder = testkit::TempDir::new("victim");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/victim.c");
+    // Undefined behaviour ends the program, without a library that might be missing.
+    let flags = ["-std=c11", "-O1", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"];
+    let Some(program) = compile(TEST, "cc", &flags, &source, &folder) else { return };
+
+    let mut prng = Prng::new(testkit::seed(TEST));
+    let path = socket_path("victim");
+    let socket = sys::unix::Listener::bind(&path, 0o600, None, None).expect("a socket");
+    let mut evil = Evil::new();
+    let rounds = iterations(300);
+    let mut victim = Command::new(program);
+    let victim = victim.arg(&path).arg(rounds.to_string()).stdout(Stdio::piped()).spawn().expect("it starts");
+    // A victim that died comes no more; then the wait for it must end as well.
+    for _ in 0..rounds {
+        if sys::unix::wait_readable(&[socket.as_fd()], Duration::from_secs(20)).is_ok_and(|ready| ready.is_empty()) {
+            break;
+        }
+        let connection = socket.accept().expect("it has come");
+        let _ = evil.answer(&connection, &mut prng);
+        for _ in 0..20 {
+            evil.scramble_descriptors(&mut prng);
+            evil.scramble_positions(&mut prng);
+        }
+    }
+    let out = victim.wait_with_output().expect("it ends");
+    assert!(out.status.success(), "{}", out.status);
+    let welcome: u64 = String::from_utf8_lossy(&out.stdout).trim().parse().expect("a number");
+    assert!(welcome > 50 && welcome < rounds, "both ways were taken: {welcome} of {rounds} in");
+}
+
+#[test]
+fn an_engine_that_died_in_mid_publication_leaves_its_listeners_the_last_whole_count() {
+    let path = socket_path("half");
+    let socket = sys::unix::Listener::bind(&path, 0o600, None, None).expect("a socket");
+    let evil = Evil::new();
+    evil.control.positions().claim(100, 0);
+    evil.control.positions().publish(100, 10);
+    let guest = std::thread::spawn(move || attach(&path, Mode::Lossy, "heir"));
+    let connection = socket.accept().expect("the listener comes");
+    connection.receive(&mut [0; HELLO]).expect("a hello");
+    connection.send(&words(&[MAGIC, 1, 1], WELCOME), &[]).expect("sent");
+    let ring = words(&[evil.shape.bytes, evil.shape.descs, 0, 0, 0], RING);
+    let fds = [evil.bytes.as_fd(), evil.descs.as_fd(), evil.control.memory().as_fd(), evil.cursor.as_fd()];
+    connection.send(&ring, &fds).expect("sent");
+    let l = guest.join().expect("no panic").expect("welcome").remove(0);
+    evil.control.positions().publish(150, 20);
+    assert_eq!(l.heard().published, 40);
+    // The next publication gets no further than its first word.
+    evil.control.positions().controls_before.store(25, Ordering::Relaxed);
+    drop(connection);
+    assert_eq!(l.heard().published, 40);
+    assert!(!l.connected());
+}
+
+#[test]
+fn no_engine_a_file_and_a_long_path_are_told_apart() {
+    let missing = attach(Path::new("/nonexistent/netgrain"), Mode::Lossy, "x").expect_err("nobody there");
+    assert!(matches!(missing, AttachError::Unreachable(_)), "{missing}");
+    let file = socket_path("file");
+    std::fs::write(&file, "no socket").expect("a file");
+    assert!(attach(&file, Mode::Lossy, "x").is_err());
+    assert!(sys::unix::Listener::bind(&file, 0o600, None, None).is_err(), "a file is not replaced by a socket");
+    std::fs::remove_file(&file).expect("it is still there");
+    let long = attach(Path::new(&"x".repeat(200)), Mode::Lossy, "x").expect_err("too long");
+    assert!(long.to_string().contains("at most 107 bytes"), "{long}");
+}

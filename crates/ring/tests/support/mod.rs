@@ -1,0 +1,197 @@
+//! An engine for tests: a writer on a thread of its own, its socket, and packets that can be recognised.
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use base::{Tally, Timestamp};
+use netgrain_ring::{Config, Hub, Offer, Packet, Policy, Producer, RingMemory, Server, Shape};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use testkit::TempDir;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A small ring, so that laps come soon.
+pub fn config() -> Config {
+    Config { name: "test".into(), bytes: 8 << 20, segment_bytes: 3 << 20, ..Config::default() }
+}
+
+/// A path for a socket, short enough for one, that no other test has.
+pub fn socket_path(test: &str) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("netgrain-{test}-{}-{n}", std::process::id()))
+}
+
+/// Packet `number`: 60 to 1059 bytes, its number at both ends.
+pub fn frame(number: u64, buffer: &mut Vec<u8>) {
+    buffer.clear();
+    buffer.resize(60 + (number * 7919 % 1000) as usize, number as u8);
+    let end = buffer.len() - 8;
+    buffer[..8].copy_from_slice(&number.to_le_bytes());
+    buffer[end..].copy_from_slice(&number.to_le_bytes());
+}
+
+/// The number of such a packet; panics when it is not whole.
+pub fn number(bytes: &[u8]) -> u64 {
+    let mut whole = Vec::new();
+    let n = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+    frame(n, &mut whole);
+    assert_eq!(bytes, whole, "packet {n} is torn");
+    n
+}
+
+/// Compiles one C or C++ file with every warning as an error; `None` (and a named skip) without a compiler.
+pub fn compile(test: &str, compiler: &str, flags: &[&str], source: &Path, folder: &TempDir) -> Option<PathBuf> {
+    let program = folder.join("program");
+    let mut cc = testkit::tool(test, compiler)?;
+    cc.args(["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror"]).args(flags);
+    cc.arg("-I").arg(workspace().join("include")).arg(source).arg("-o").arg(&program);
+    let out = cc.output().expect("the compiler runs");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    // Binding a socket changes the umask of the whole process for a moment, and the compiler may have inherited that.
+    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("our own file");
+    Some(program)
+}
+
+/// The root of the workspace.
+pub fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Waits for something that another process or thread is about to do; panics when it never does.
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !done() {
+        assert!(Instant::now() < patience, "waited a minute in vain until {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// See the module's text. Packets flow up to [`Engine::feed`]'s goal.
+pub struct Engine {
+    pub path: PathBuf,
+    pub hub: Arc<Hub>,
+    pub memory: Arc<RingMemory>,
+    told: Arc<Told>,
+    server: Option<Server>,
+    thread: Option<JoinHandle<Producer>>,
+}
+
+#[derive(Default)]
+struct Told {
+    goal: AtomicU64,
+    pushed: AtomicU64,
+    lost: AtomicU64,
+    end: AtomicBool,
+}
+
+impl Engine {
+    pub fn start(test: &str, config: Config) -> Self {
+        Self::start_at(&socket_path(test), config, 0o600, Policy::default())
+    }
+
+    pub fn start_at(path: &Path, config: Config, mode: u32, policy: Policy) -> Self {
+        let socket = sys::unix::Listener::bind(path, mode, None, None).expect("a socket");
+        let producer = Producer::new(config).expect("a ring");
+        let (hub, memory) = (Arc::clone(producer.hub()), Arc::clone(producer.memory()));
+        let c = producer.config();
+        let shape = Shape {
+            bytes: c.bytes,
+            descs: c.descs,
+            link_type: c.link_type,
+            snaplen: c.snaplen,
+            queue: c.queue,
+            name: c.name.clone(),
+        };
+        let offer = Offer { memory: Arc::clone(&memory), hub: Arc::clone(&hub), shape };
+        let server = Server::start(socket, vec![offer], policy).expect("a thread");
+        let told = Arc::<Told>::default();
+        let ear = Arc::clone(&told);
+        let thread = std::thread::spawn(move || write(producer, &ear));
+        Self { path: path.to_owned(), hub, memory, told, server: Some(server), thread: Some(thread) }
+    }
+
+    /// Lets packets flow until this many were offered in all; `u64::MAX` is a load without end.
+    pub fn feed(&self, goal: u64) {
+        self.told.goal.store(goal, Ordering::Release);
+    }
+
+    /// Stops the flow.
+    pub fn pause(&self) {
+        self.told.goal.store(0, Ordering::Relaxed);
+    }
+
+    /// Packets offered to the ring so far.
+    pub fn offered(&self) -> u64 {
+        self.told.pushed.load(Ordering::Relaxed)
+    }
+
+    /// Packets that found no room so far.
+    pub fn lost(&self) -> u64 {
+        self.told.lost.load(Ordering::Relaxed)
+    }
+
+    /// Waits for the goal, ends the stream, and returns what the writer counted. The socket stays for those who read on.
+    pub fn finish(&mut self) -> Tally {
+        self.told.end.store(true, Ordering::Relaxed);
+        let producer = self.thread.take().expect("finished once").join().expect("the writer lives");
+        let tally = producer.tally();
+        assert_eq!(tally.residue(), 0, "every packet is accounted for");
+        tally
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.told.end.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            self.pause();
+            let _ = thread.join();
+        }
+        drop(self.server.take());
+    }
+}
+
+fn write(mut producer: Producer, told: &Told) -> Producer {
+    let (mut number, mut bytes) = (0, Vec::new());
+    let at = |number: u64| Timestamp::from_nanos(SECOND + number * 10_000);
+    loop {
+        // In this order, whoever asked to join before the goal was set hears all that it brings.
+        let goal = told.goal.load(Ordering::Acquire).min(number + 64);
+        producer.service();
+        if goal <= number {
+            if told.end.load(Ordering::Relaxed) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        while number < goal {
+            frame(number, &mut bytes);
+            let packet = Packet {
+                bytes: &bytes,
+                wire_len: bytes.len() as u32,
+                ts: at(number),
+                hash: number as u32,
+                mark: 0,
+                flags: 0,
+                l3: 14,
+                l4: 34,
+                vlan: None,
+            };
+            if producer.push(&packet).is_err() {
+                told.lost.fetch_add(1, Ordering::Relaxed);
+            }
+            number += 1;
+        }
+        producer.publish();
+        told.pushed.store(number, Ordering::Relaxed);
+    }
+    while !producer.finish(at(number)) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    producer
+}

@@ -1,0 +1,198 @@
+//! What no compiler checks: the room table of ARCHITECTURE.md against the crates, generated files against their
+//! specification, reasons beside outside crates, file sizes, and leftovers.
+
+use crate::generate;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+/// A source file longer than this holds two things.
+const LINES_MAX: usize = 1000;
+
+/// Outside crates that only one room may use.
+const CAGED: &[(&str, &str)] = &[("libc", "sys"), ("io-uring", "sys")];
+
+/// Words that say that something is not finished. Written in pieces, so that this file is none.
+const LEFTOVERS: &[&str] = &[
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("XX", "X"),
+    concat!("unimpl", "emented!"),
+    concat!("to", "do!("),
+];
+
+/// All checks; every complaint at once.
+pub fn run(root: &Path) -> Result<(), String> {
+    let mut complaints = Vec::new();
+    let rooms = rooms(root)?;
+    let crates = crates(root)?;
+    edges(&rooms, &crates, &mut complaints);
+    unsafety(root, &rooms, &mut complaints);
+    outside(root, &rooms, &mut complaints);
+    for (path, content) in generate::files(root)? {
+        if std::fs::read_to_string(root.join(path)).ok().as_deref() != Some(&content) {
+            complaints.push(format!("{path} is not what spec/ says; run `cargo xtask generate`"));
+        }
+    }
+    sources(root, &mut complaints)?;
+    if complaints.is_empty() {
+        println!("tidy: {} rooms, nothing to complain about", rooms.len());
+        return Ok(());
+    }
+    Err(format!("{} complaints:\n  {}", complaints.len(), complaints.join("\n  ")))
+}
+
+/// One row of the table.
+struct Room {
+    floor: String,
+    may_use: BTreeSet<String>,
+    forbids_unsafe: bool,
+}
+
+/// The rows between the markers in ARCHITECTURE.md: `| floor | `room` | what | may use | unsafe |`.
+fn rooms(root: &Path) -> Result<BTreeMap<String, Room>, String> {
+    let text = read(root, "ARCHITECTURE.md")?;
+    let table = text
+        .split("<!-- rooms -->")
+        .nth(1)
+        .and_then(|t| t.split("<!-- /rooms -->").next())
+        .ok_or("ARCHITECTURE.md: the room table stands between <!-- rooms --> and <!-- /rooms -->")?;
+    let mut rooms = BTreeMap::new();
+    for line in table.lines().filter(|l| l.starts_with('|') && l.contains('`')) {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [floor, name, _, may_use, unsafe_code] = cells[..] else {
+            return Err(format!("ARCHITECTURE.md: this row has not five cells: {line}"));
+        };
+        let room = Room {
+            floor: floor.to_owned(),
+            may_use: may_use.split_whitespace().filter(|w| *w != "–").map(str::to_owned).collect(),
+            forbids_unsafe: unsafe_code == "forbid",
+        };
+        rooms.insert(name.trim_matches('`').to_owned(), room);
+    }
+    Ok(rooms)
+}
+
+/// Folder name under crates/ -> the rooms of ours that it uses in its ordinary dependencies.
+fn crates(root: &Path) -> Result<BTreeMap<String, BTreeSet<String>>, String> {
+    let out = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
+        .args(["metadata", "--format-version", "1", "--no-deps"])
+        .current_dir(root)
+        .output()
+        .map_err(|e| format!("cargo metadata: {e}"))?;
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&out.stdout).map_err(|e| format!("cargo metadata: {e}"))?;
+    let mut crates = BTreeMap::new();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let manifest = Path::new(package["manifest_path"].as_str().unwrap_or_default());
+        let uses = package["dependencies"].as_array().into_iter().flatten().filter(|d| d["kind"].is_null());
+        let uses = uses.filter_map(|d| folder(Path::new(d["path"].as_str()?))).collect();
+        if let Some(name) = manifest.parent().and_then(folder) {
+            crates.insert(name, uses);
+        }
+    }
+    Ok(crates)
+}
+
+fn folder(path: &Path) -> Option<String> {
+    Some(path.file_name()?.to_str()?.to_owned())
+}
+
+fn edges(rooms: &BTreeMap<String, Room>, crates: &BTreeMap<String, BTreeSet<String>>, complaints: &mut Vec<String>) {
+    for (name, uses) in crates {
+        let Some(room) = rooms.get(name) else {
+            complaints.push(format!("crates/{name} has no row in ARCHITECTURE.md"));
+            continue;
+        };
+        for used in uses {
+            let listed = room.may_use.contains(used) || room.may_use.contains("all");
+            if !listed {
+                complaints.push(format!("crates/{name} uses {used}, which ARCHITECTURE.md does not allow"));
+            }
+        }
+        for listed in room.may_use.iter().filter(|l| *l != "all") {
+            if !uses.contains(listed) {
+                complaints.push(format!("ARCHITECTURE.md lets {name} use {listed}, and it does not"));
+            }
+        }
+    }
+    for name in rooms.keys().filter(|n| !crates.contains_key(*n)) {
+        complaints.push(format!("ARCHITECTURE.md has a row for {name}, which does not exist"));
+    }
+}
+
+fn unsafety(root: &Path, rooms: &BTreeMap<String, Room>, complaints: &mut Vec<String>) {
+    for (name, room) in rooms {
+        let src = root.join("crates").join(name).join("src");
+        let top =
+            ["lib.rs", "main.rs"].iter().find_map(|f| std::fs::read_to_string(src.join(f)).ok()).unwrap_or_default();
+        if room.forbids_unsafe != top.contains("#![forbid(unsafe_code)]") {
+            let should = if room.forbids_unsafe { "forbid" } else { "allow" };
+            complaints.push(format!("crates/{name} should {should} unsafe code, says ARCHITECTURE.md"));
+        }
+    }
+}
+
+/// Floors 0 and 1 have no outside crates; elsewhere each has its reason in the line before.
+fn outside(root: &Path, rooms: &BTreeMap<String, Room>, complaints: &mut Vec<String>) {
+    for (name, room) in rooms {
+        let path = format!("crates/{name}/Cargo.toml");
+        let Ok(text) = read(root, &path) else { continue };
+        let mut section = "";
+        let mut before = "";
+        for line in text.lines() {
+            if line.starts_with('[') {
+                section = line;
+            } else if let Some((dependency, _)) = line.split_once(" = ")
+                && section.contains("dependencies")
+                && !dependency.ends_with(".workspace")
+            {
+                if !before.starts_with('#') {
+                    complaints.push(format!("{path}: {dependency} has no reason in the line before"));
+                }
+                if section == "[dependencies]" && matches!(room.floor.as_str(), "0" | "1") {
+                    complaints.push(format!("{path}: {dependency}: floors 0 and 1 use nothing from outside"));
+                }
+                if CAGED.iter().any(|(caged, owner)| *caged == dependency && owner != name) {
+                    complaints.push(format!("{path}: {dependency} belongs to another room"));
+                }
+            }
+            before = line;
+        }
+    }
+}
+
+fn sources(root: &Path, complaints: &mut Vec<String>) -> Result<(), String> {
+    let mut folders = vec![root.join("crates"), root.join("examples"), root.join("include")];
+    while let Some(dir) = folders.pop() {
+        let Ok(entries) = std::fs::read_dir(&dir) else { continue };
+        for path in entries.flatten().map(|e| e.path()) {
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            if !path.extension().is_some_and(|e| e == "rs" || e == "h" || e == "c") {
+                continue;
+            }
+            let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+            let text = std::fs::read_to_string(&path).map_err(|e| format!("{shown}: {e}"))?;
+            let lines = text.lines().count();
+            if lines > LINES_MAX {
+                complaints.push(format!("{shown}: {lines} lines; what is the second noun?"));
+            }
+            for (number, line) in text.lines().enumerate() {
+                if let Some(word) = LEFTOVERS.iter().find(|w| line.contains(**w)) {
+                    complaints.push(format!("{shown}:{}: {word}", number + 1));
+                }
+            }
+            if path.extension().is_some_and(|e| e == "rs") && !text.starts_with("//!") {
+                complaints.push(format!("{shown}: begins without saying what it is for (//!)"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read(root: &Path, path: &str) -> Result<String, String> {
+    std::fs::read_to_string(root.join(path)).map_err(|e| format!("{path}: {e}"))
+}

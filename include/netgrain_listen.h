@@ -1,0 +1,590 @@
+/* Listening to a running netgrain engine from C (C11) or C++ (C++11): one header, nothing but libc.
+ *
+ *     ngl_error err;
+ *     ngl *engine = ngl_attach("/run/netgrain/eth1.sock", NGL_LOSSY, "my tool", &err);
+ *     if (!engine) { fprintf(stderr, "%s\n", err.text); return 2; }
+ *     ngl_desc descs[256];
+ *     static unsigned char bytes[NGL_PACKET_MAX];
+ *     for (size_t n; !ngl_ended(&engine->ring[0]); ) {
+ *         n = ngl_next(&engine->ring[0], descs, 256);
+ *         for (size_t i = 0; i < n; i++) {
+ *             if (!ngl_is_packet(&descs[i])) continue;
+ *             long len = ngl_packet(&engine->ring[0], &descs[i], bytes, sizeof bytes);
+ *             if (len >= 0) look_at(bytes, (size_t)len);
+ *         }
+ *         if (n == 0) wait_a_moment();
+ *     }
+ *     ngl_close(engine);
+ *
+ * A full program is examples/c/count.c. The engine's rings (one per queue) are mapped read-only: a listener can neither
+ * harm them nor the other listeners, however it fails. A *lossy* listener that is too slow is lapped and knows exactly
+ * how many packets it missed (ngl_heard). A *gate* is never lapped, but when it does not call ngl_next in time the engine
+ * drops packets in its name; be a gate only for what must see everything.
+ *
+ * The rules against races are those of the Rust listener (crates/ring/src/protocol.rs): copy with relaxed atomic loads,
+ * then an acquire fence, then look how far the writer has claimed the ring; what may have been touched is thrown away.
+ * Layout and attach protocol are those of crates/ring/src/layout.rs and attach.rs; a test compares the numbers.
+ *
+ * One thread at a time per ring. Include this header before others, or define _DEFAULT_SOURCE for the whole program. */
+#ifndef NETGRAIN_LISTEN_H
+#define NETGRAIN_LISTEN_H
+
+#if !defined(_DEFAULT_SOURCE) && !defined(_GNU_SOURCE)
+#define _DEFAULT_SOURCE 1
+#endif
+
+#include <errno.h>
+#include <poll.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef MAP_ANONYMOUS
+#error "include netgrain_listen.h before other headers, or define _DEFAULT_SOURCE for the whole program"
+#endif
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the ring is laid out for little-endian machines"
+#endif
+
+#ifdef __cplusplus
+#include <atomic>
+typedef std::atomic<uint64_t> ngl_word;
+typedef std::atomic<unsigned char> ngl_byte;
+#define NGL_RELAXED std::memory_order_relaxed
+#define NGL_ACQUIRE std::memory_order_acquire
+#define NGL_RELEASE std::memory_order_release
+#else
+#include <stdatomic.h>
+typedef _Atomic uint64_t ngl_word;
+typedef _Atomic unsigned char ngl_byte;
+#define NGL_RELAXED memory_order_relaxed
+#define NGL_ACQUIRE memory_order_acquire
+#define NGL_RELEASE memory_order_release
+#endif
+
+/* ---- What a listener works with ---------------------------------------------------------------------------------- */
+
+/* One packet, or (NGL_FLAG_CONTROL) something else that happened at this place of the stream. */
+typedef struct ngl_desc {
+    uint64_t pos;      /* stream position of the packet's pcap record header; see ngl_control for controls */
+    uint64_t ts;       /* nanoseconds since 1970 (UTC) */
+    uint32_t hash;     /* keyed symmetric flow hash; 0 where there is no flow */
+    uint32_t mark;     /* free for programs; the kind of a control */
+    uint16_t caplen;   /* bytes stored */
+    uint16_t wire_len; /* bytes on the wire; 65535 means "at least", and the record header has the exact number */
+    uint8_t queue;     /* queue number, modulo 256 */
+    uint8_t flags;     /* NGL_FLAG_... */
+    uint8_t l3;        /* offset of the network header in the packet; 0 where there is none within 255 bytes */
+    uint8_t l4;        /* offset of the transport header, likewise */
+} ngl_desc;
+
+#define NGL_FLAG_CONTROL 1       /* not a packet */
+#define NGL_FLAG_TRUNCATED 2     /* fewer bytes are stored than were on the wire */
+#define NGL_FLAG_MALFORMED 4     /* a header contradicts its length */
+#define NGL_FLAG_SUPER_FRAME 8   /* merged by the card or the kernel */
+#define NGL_FLAG_VLAN_RESTORED 16 /* a tag that the kernel had taken out was put back */
+#define NGL_FLAG_OUTGOING 32     /* sent by this host */
+#define NGL_FLAG_CLAMPED 64      /* the stamp was raised to that of the packet before */
+
+/* Kinds of controls, in ngl_desc.mark. */
+#define NGL_KIND_SEGMENT 1  /* a new pcap file begins at pos; the one before ended `hash` bytes earlier */
+#define NGL_KIND_LOST 2     /* `pos` packets were lost: cause number in l3, slot of the gate (if any) in l4 */
+#define NGL_KIND_FILTERED 3 /* `pos` packets did not match the capture filter */
+#define NGL_KIND_TICK 4     /* time has reached the second of ts */
+#define NGL_KIND_END 5      /* nothing follows */
+
+#define NGL_RECORD_HEADER 16           /* bytes of the nanosecond-pcap record header before each packet */
+#define NGL_PACKET_MAX 65535           /* most bytes of one packet; a buffer of this size is always enough */
+#define NGL_RECORD_MAX (NGL_RECORD_HEADER + NGL_PACKET_MAX)
+#define NGL_CAUSES 32                  /* room for causes of loss, numbered as in spec/events.toml */
+
+typedef enum ngl_mode { NGL_LOSSY = 0, NGL_GATE = 1 } ngl_mode;
+
+typedef enum ngl_failure {
+    NGL_UNREACHABLE = 1, /* no engine there, or no way to it */
+    NGL_REFUSED = 2,     /* the engine said no; text has its words */
+    NGL_PROTOCOL = 3,    /* what came was not what the protocol says */
+    NGL_MEMORY = 4       /* the memory could not be mapped */
+} ngl_failure;
+
+/* Why attaching failed, as a number and as one line for people. */
+typedef struct ngl_error {
+    ngl_failure failure;
+    char text[256];
+} ngl_error;
+
+/* How many packets went which way, for one listener and ring. */
+typedef struct ngl_count {
+    uint64_t published; /* since the listener joined */
+    uint64_t seen;      /* given to it by ngl_next */
+    uint64_t missed;    /* overwritten before it came to them */
+    uint64_t waiting;   /* waiting for it */
+} ngl_count;
+
+/* The engine's own books of a ring: offered = stored + filtered + duplicate + the sum of lost. */
+typedef struct ngl_books {
+    uint64_t offered, stored, stored_bytes, filtered, duplicate;
+    uint64_t lost[NGL_CAUSES];
+} ngl_books;
+
+/* One ring. The first fields are for reading; the rest is private. */
+typedef struct ngl_ring {
+    char name[65]; /* interface, file or simulation */
+    uint32_t link_type, snaplen;
+    uint16_t queue;
+    ngl_mode mode;
+
+    uint64_t bytes_len, descs_len; /* capacities: bytes, and number of descriptors; powers of two */
+    unsigned char *bytes, *descs, *control, *cursor;
+    size_t bytes_mapped, descs_mapped, control_mapped, cursor_mapped;
+    uint64_t next, end, start, start_controls, seen_descs, seen_controls, settled_head, settled_controls;
+    int socket;
+} ngl_ring;
+
+/* An attached engine. */
+typedef struct ngl {
+    size_t rings;
+    ngl_ring *ring;
+    int socket;
+} ngl;
+
+/* ---- Layout and protocol, as in crates/ring/src/layout.rs and attach.rs ------------------------------------------- */
+
+#define NGL_MAGIC UINT64_C(0x0031474e4952474e) /* "NGRING1\0" */
+#define NGL_VERSION 1
+#define NGL_PAGE 4096
+#define NGL_NAME 64
+#define NGL_DESC_BYTES 32
+#define NGL_BLOCK (UINT64_C(1) << 20)
+#define NGL_BYTES_MAX (UINT64_C(1) << 40)
+
+#define NGL_AT_MAGIC 0
+#define NGL_AT_VERSION 8
+#define NGL_AT_BYTES_LEN 16
+#define NGL_AT_DESCS 24
+#define NGL_AT_LINK_TYPE 32
+#define NGL_AT_SNAPLEN 40
+#define NGL_AT_QUEUE 48
+#define NGL_AT_HEAD 64
+#define NGL_AT_CONTROLS_BEFORE 72
+#define NGL_AT_ENDED 80
+#define NGL_AT_CONTROLS_AFTER 88
+#define NGL_AT_CLAIMED_DESC 128
+#define NGL_AT_CLAIMED_POS 136
+#define NGL_AT_OFFERED 192
+#define NGL_AT_STORED 200
+#define NGL_AT_STORED_BYTES 208
+#define NGL_AT_FILTERED 216
+#define NGL_AT_DUPLICATE 224
+#define NGL_AT_LOST 256
+#define NGL_AT_NOTES 512
+#define NGL_AT_NAME 1024
+#define NGL_AT_RELEASED_DESC 0
+#define NGL_AT_RELEASED_POS 8
+#define NGL_AT_SEEN 16
+#define NGL_AT_MISSED 24
+#define NGL_AT_EXPIRED 64
+
+#define NGL_HELLO (24 + NGL_NAME)
+#define NGL_WELCOME 128
+#define NGL_RING 40
+#define NGL_RINGS_MAX 256
+#define NGL_HUGE_PAGE ((size_t)2 << 20)
+
+static inline uint64_t ngl_load_(const unsigned char *page, size_t at) {
+    return atomic_load_explicit((ngl_word *)(page + at), NGL_RELAXED);
+}
+
+static inline uint64_t ngl_acquire_(const unsigned char *page, size_t at) {
+    return atomic_load_explicit((ngl_word *)(page + at), NGL_ACQUIRE);
+}
+
+static inline void ngl_store_(unsigned char *page, size_t at, uint64_t value) {
+    atomic_store_explicit((ngl_word *)(page + at), value, NGL_RELAXED);
+}
+
+static inline uint64_t ngl_min_(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static inline uint64_t ngl_max_(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static inline uint64_t ngl_minus_(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+static inline uint64_t ngl_plus_(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
+
+/* ---- Reading ------------------------------------------------------------------------------------------------------ */
+
+static inline int ngl_is_packet(const ngl_desc *d) { return (d->flags & NGL_FLAG_CONTROL) == 0; }
+
+/* Copies one descriptor; it means nothing until the claim has been looked at. */
+static inline ngl_desc ngl_load_desc_(const ngl_ring *r, uint64_t index) {
+    const unsigned char *slot = r->descs + (size_t)(index & (r->descs_len - 1)) * NGL_DESC_BYTES;
+    uint64_t words[4];
+    ngl_desc d;
+    for (size_t i = 0; i < 4; i++) words[i] = ngl_load_(slot, 8 * i);
+    memcpy(&d, words, sizeof d);
+    return d;
+}
+
+/* The first descriptor, and the first byte, that was not overwritten; judged after copying. */
+static inline uint64_t ngl_oldest_desc_(const ngl_ring *r) {
+    atomic_thread_fence(NGL_ACQUIRE);
+    return ngl_minus_(ngl_load_(r->control, NGL_AT_CLAIMED_DESC), r->descs_len);
+}
+
+static inline uint64_t ngl_oldest_pos_(const ngl_ring *r) {
+    atomic_thread_fence(NGL_ACQUIRE);
+    return ngl_minus_(ngl_load_(r->control, NGL_AT_CLAIMED_POS), r->bytes_len);
+}
+
+/* Releases what was given before (which is what keeps a gate's writer going) and copies up to `most` descriptors behind
+ * it; returns how many. 0 means that there is nothing now, or that the listener was lapped and has skipped forward. */
+static inline size_t ngl_next(ngl_ring *r, ngl_desc *out, size_t most) {
+    uint64_t head, to, oldest;
+    size_t n = 0;
+    atomic_store_explicit((ngl_word *)(r->cursor + NGL_AT_RELEASED_DESC), r->next, NGL_RELEASE);
+    atomic_store_explicit((ngl_word *)(r->cursor + NGL_AT_RELEASED_POS), r->end, NGL_RELEASE);
+    head = ngl_acquire_(r->control, NGL_AT_HEAD);
+    to = ngl_max_(ngl_min_(head, ngl_plus_(r->next, ngl_min_(most, r->descs_len))), r->next);
+    for (uint64_t i = r->next; i < to; i++) out[n++] = ngl_load_desc_(r, i);
+    oldest = ngl_oldest_desc_(r);
+    if (oldest > r->next) {
+        /* Lapped: the copies are worthless. Leave the writer some way to go before it is here again. */
+        head = ngl_acquire_(r->control, NGL_AT_HEAD);
+        r->next = ngl_max_(ngl_min_(ngl_plus_(oldest, r->descs_len / 4), head), r->next);
+        return 0;
+    }
+    r->next = to;
+    r->seen_descs += n;
+    for (size_t i = 0; i < n; i++) {
+        if (ngl_is_packet(&out[i])) r->end = out[i].pos + NGL_RECORD_HEADER + out[i].caplen;
+        else r->seen_controls++;
+    }
+    return n;
+}
+
+/* Copies `len` bytes of the stream; whether they still were what they had been. */
+static inline int ngl_copy_(const ngl_ring *r, uint64_t pos, unsigned char *to, size_t len) {
+    const unsigned char *from = r->bytes + (size_t)(pos & (r->bytes_len - 1));
+    size_t i = 0;
+    /* Up to the first aligned word, then words, then the rest; the mirror makes every range contiguous. */
+    for (; i < len && ((uintptr_t)(from + i) & 7) != 0; i++)
+        to[i] = atomic_load_explicit((ngl_byte *)(from + i), NGL_RELAXED);
+    for (; i + 8 <= len; i += 8) {
+        uint64_t word = ngl_load_(from, i);
+        memcpy(to + i, &word, 8);
+    }
+    for (; i < len; i++) to[i] = atomic_load_explicit((ngl_byte *)(from + i), NGL_RELAXED);
+    return ngl_oldest_pos_(r) <= pos;
+}
+
+/* Copies a packet's bytes, at most `size` of them. Returns how many, or -1 when they were overwritten meanwhile. */
+static inline long ngl_packet(const ngl_ring *r, const ngl_desc *d, void *to, size_t size) {
+    size_t len = d->caplen < size ? d->caplen : size;
+    return ngl_copy_(r, d->pos + NGL_RECORD_HEADER, (unsigned char *)to, len) ? (long)len : -1;
+}
+
+/* As above, with the nanosecond-pcap record header before the packet: what a pcap file has. */
+static inline long ngl_record(const ngl_ring *r, const ngl_desc *d, void *to, size_t size) {
+    size_t all = (size_t)NGL_RECORD_HEADER + d->caplen, len = all < size ? all : size;
+    return ngl_copy_(r, d->pos, (unsigned char *)to, len) ? (long)len : -1;
+}
+
+/* Head and number of controls that belong together. The writer publishes them nanoseconds apart, so looking again helps,
+ * and if it was interrupted just there, letting it run does; 0 when it must have died there. */
+static inline int ngl_settled_(const ngl_ring *r, uint64_t *head, uint64_t *controls) {
+    for (int i = 0; i < 1100; i++) {
+        struct timespec nap = {0, 1000000};
+        uint64_t before;
+        if (i >= 1000) nanosleep(&nap, NULL);
+        *controls = ngl_acquire_(r->control, NGL_AT_CONTROLS_AFTER);
+        *head = ngl_acquire_(r->control, NGL_AT_HEAD);
+        before = ngl_load_(r->control, NGL_AT_CONTROLS_BEFORE);
+        if (before == *controls) return 1;
+    }
+    return 0;
+}
+
+/* What this listener has heard so far, exact as of the latest publication that was complete. */
+static inline ngl_count ngl_heard(ngl_ring *r) {
+    uint64_t head, controls, from, to;
+    ngl_count c;
+    if (ngl_settled_(r, &head, &controls)) {
+        r->settled_head = head;
+        r->settled_controls = controls;
+    }
+    head = r->settled_head;
+    c.published = ngl_minus_(ngl_minus_(head, r->start), ngl_minus_(r->settled_controls, r->start_controls));
+    c.seen = r->seen_descs - r->seen_controls;
+    c.waiting = 0;
+    from = ngl_max_(r->next, ngl_oldest_desc_(r));
+    to = ngl_min_(head, ngl_plus_(from, r->descs_len));
+    for (uint64_t i = from; i < to; i++) {
+        ngl_desc d = ngl_load_desc_(r, i);
+        if (ngl_is_packet(&d)) c.waiting++;
+    }
+    c.missed = ngl_minus_(c.published, c.seen + c.waiting);
+    return c;
+}
+
+/* Tells the engine how this listener fares, for its tables; call now and then. */
+static inline void ngl_report(ngl_ring *r) {
+    ngl_count c = ngl_heard(r);
+    ngl_store_(r->cursor, NGL_AT_SEEN, c.seen);
+    ngl_store_(r->cursor, NGL_AT_MISSED, c.missed);
+}
+
+/* The engine's counters. */
+static inline ngl_books ngl_read_books(const ngl_ring *r) {
+    ngl_books b;
+    b.offered = ngl_load_(r->control, NGL_AT_OFFERED);
+    b.stored = ngl_load_(r->control, NGL_AT_STORED);
+    b.stored_bytes = ngl_load_(r->control, NGL_AT_STORED_BYTES);
+    b.filtered = ngl_load_(r->control, NGL_AT_FILTERED);
+    b.duplicate = ngl_load_(r->control, NGL_AT_DUPLICATE);
+    for (size_t i = 0; i < NGL_CAUSES; i++) b.lost[i] = ngl_load_(r->control, NGL_AT_LOST + 8 * i);
+    return b;
+}
+
+/* Descriptors between the listener and the head. */
+static inline uint64_t ngl_lag(const ngl_ring *r) { return ngl_minus_(ngl_acquire_(r->control, NGL_AT_HEAD), r->next); }
+
+/* Whether the writer has finished and everything that it published has been given out. */
+static inline int ngl_ended(const ngl_ring *r) {
+    return ngl_acquire_(r->control, NGL_AT_ENDED) != 0 && ngl_lag(r) == 0;
+}
+
+/* Whether the engine still lives: it never writes after the welcome, so a readable socket is a closed one. */
+static inline int ngl_connected(const ngl_ring *r) {
+    struct pollfd p;
+    p.fd = r->socket;
+    p.events = POLLIN;
+    p.revents = 0;
+    return poll(&p, 1, 0) == 0;
+}
+
+/* Whether this gate was given up by the writer because it did not release in time. */
+static inline int ngl_expired(const ngl_ring *r) { return ngl_acquire_(r->cursor, NGL_AT_EXPIRED) != 0; }
+
+/* ---- Attaching ---------------------------------------------------------------------------------------------------- */
+
+static inline void ngl_put_(unsigned char *to, uint64_t value) { memcpy(to, &value, 8); }
+
+static inline uint64_t ngl_get_(const unsigned char *from) {
+    uint64_t value;
+    memcpy(&value, from, 8);
+    return value;
+}
+
+static inline int ngl_fail_(ngl_error *err, ngl_failure failure, const char *what, const char *why) {
+    if (err) {
+        err->failure = failure;
+        snprintf(err->text, sizeof err->text, "%s%s", what, why);
+    }
+    return 0;
+}
+
+/* Receives one message of exactly `want` bytes and up to 4 file descriptors (into fds, -1 where none came). */
+static inline int ngl_receive_(int sock, unsigned char *to, size_t want, int fds[4], ngl_error *err) {
+    union {
+        struct cmsghdr align;
+        unsigned char room[CMSG_SPACE(16 * sizeof(int))];
+    } control;
+    struct iovec iov;
+    struct msghdr msg;
+    struct cmsghdr *c;
+    ssize_t n;
+    memset(&control, 0, sizeof control);
+    memset(&msg, 0, sizeof msg);
+    iov.iov_base = to;
+    iov.iov_len = want;
+    msg.msg_iov = &iov;
+    msg.msg_iovlen = 1;
+    msg.msg_control = &control;
+    msg.msg_controllen = sizeof control;
+    for (int i = 0; i < 4; i++) fds[i] = -1;
+    n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
+    if (n < 0) return ngl_fail_(err, NGL_UNREACHABLE, "no engine answers there: ", strerror(errno));
+    for (c = CMSG_FIRSTHDR(&msg); c != NULL; c = CMSG_NXTHDR(&msg, c)) {
+        size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+        for (size_t i = 0; i < count; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+            if (i < 4 && fds[i] < 0) fds[i] = fd;
+            else close(fd);
+        }
+    }
+    if ((size_t)n != want || (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
+        return ngl_fail_(err, NGL_PROTOCOL, "the engine's answer is not understood: ", "a message of another form");
+    return 1;
+}
+
+/* Maps `len` bytes `times` times back to back; NULL (with errno) when the kernel refuses. */
+static inline unsigned char *ngl_map_(int fd, uint64_t len, size_t times, int prot, size_t *mapped) {
+    size_t all = (size_t)len * times, reserved = all + NGL_HUGE_PAGE;
+    struct stat st;
+    unsigned char *area, *start;
+    if (fstat(fd, &st) != 0) return NULL;
+    if ((uint64_t)st.st_size < len) {
+        errno = ENODATA;
+        return NULL;
+    }
+    /* A reservation first, so that both halves land side by side and on a huge-page boundary. */
+    area = (unsigned char *)mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (area == (unsigned char *)MAP_FAILED) return NULL;
+    start = area + (NGL_HUGE_PAGE - ((uintptr_t)area & (NGL_HUGE_PAGE - 1))) % NGL_HUGE_PAGE;
+    if (start > area) munmap(area, (size_t)(start - area));
+    if (area + reserved > start + all) munmap(start + all, (size_t)(area + reserved - (start + all)));
+    for (size_t i = 0; i < times; i++) {
+        if (mmap(start + i * (size_t)len, (size_t)len, prot, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+            /* The kernel may already have taken this part of the reservation away, and another thread may live there now:
+             * only the parts before and behind it are surely ours. */
+            int why = errno;
+            if (i > 0) munmap(start, i * (size_t)len);
+            if (i + 1 < times) munmap(start + (i + 1) * (size_t)len, (times - i - 1) * (size_t)len);
+            errno = why;
+            return NULL;
+        }
+    }
+    *mapped = all;
+    return start;
+}
+
+static inline int ngl_sound_(uint64_t n, uint64_t least) {
+    return (n & (n - 1)) == 0 && n >= least && n <= NGL_BYTES_MAX;
+}
+
+/* Maps one ring from its four descriptors; on failure ngl_close clears up. */
+static inline int ngl_open_ring_(ngl_ring *r, const int fds[4], const unsigned char *message, ngl_error *err) {
+    const char *form = "the engine's answer is not understood: ", *map = "the shared ring cannot be mapped: ";
+    uint64_t head, controls, desc = ngl_get_(message + 16), descs;
+    for (int i = 0; i < 4; i++)
+        if (fds[i] < 0) return ngl_fail_(err, NGL_PROTOCOL, form, "a ring without its four descriptors");
+    r->control = ngl_map_(fds[2], NGL_PAGE, 1, PROT_READ, &r->control_mapped);
+    if (!r->control) return ngl_fail_(err, NGL_MEMORY, map, strerror(errno));
+    if (ngl_load_(r->control, NGL_AT_MAGIC) != NGL_MAGIC || ngl_load_(r->control, NGL_AT_VERSION) != NGL_VERSION)
+        return ngl_fail_(err, NGL_PROTOCOL, form, "not a ring of this version of netgrain");
+    r->bytes_len = ngl_load_(r->control, NGL_AT_BYTES_LEN);
+    r->descs_len = descs = ngl_load_(r->control, NGL_AT_DESCS);
+    if (!ngl_sound_(r->bytes_len, NGL_BLOCK) || descs > NGL_BYTES_MAX / NGL_DESC_BYTES ||
+        !ngl_sound_(descs * NGL_DESC_BYTES, NGL_PAGE))
+        return ngl_fail_(err, NGL_PROTOCOL, form, "a ring of impossible size");
+    if (ngl_get_(message) != r->bytes_len || ngl_get_(message + 8) != descs)
+        return ngl_fail_(err, NGL_PROTOCOL, form, "a ring of two sizes");
+    r->link_type = (uint32_t)ngl_load_(r->control, NGL_AT_LINK_TYPE);
+    r->snaplen = (uint32_t)ngl_load_(r->control, NGL_AT_SNAPLEN);
+    r->queue = (uint16_t)ngl_load_(r->control, NGL_AT_QUEUE);
+    for (size_t i = 0; i < NGL_NAME; i += 8) {
+        uint64_t word = ngl_load_(r->control, NGL_AT_NAME + i);
+        memcpy(r->name + i, &word, 8);
+    }
+    r->name[NGL_NAME] = 0;
+    r->bytes = ngl_map_(fds[0], r->bytes_len, 2, PROT_READ, &r->bytes_mapped);
+    if (r->bytes) r->descs = ngl_map_(fds[1], descs * NGL_DESC_BYTES, 2, PROT_READ, &r->descs_mapped);
+    if (r->descs) r->cursor = ngl_map_(fds[3], NGL_PAGE, 1, PROT_READ | PROT_WRITE, &r->cursor_mapped);
+    if (!r->cursor) return ngl_fail_(err, NGL_MEMORY, map, strerror(errno));
+
+    /* Only a writer that died in mid-publication leaves the two apart, and then nothing will be published to count. */
+    ngl_settled_(r, &head, &controls);
+    r->settled_head = r->start = r->next = head;
+    r->settled_controls = r->start_controls = controls;
+    if (r->mode == NGL_GATE && desc <= head && head - desc <= descs) {
+        /* A gate begins where the writer put it, which may be before the head by now. */
+        for (uint64_t i = desc; i < head; i++) {
+            ngl_desc d = ngl_load_desc_(r, i);
+            if (!ngl_is_packet(&d)) r->start_controls = ngl_minus_(r->start_controls, 1);
+        }
+        r->start = r->next = desc;
+        r->end = ngl_get_(message + 24);
+    }
+    return 1;
+}
+
+/* Detaches: the engine is told by the end of the connection, as it is when a process dies. NULL is allowed. */
+static inline void ngl_close(ngl *e) {
+    if (!e) return;
+    for (size_t i = 0; i < e->rings; i++) {
+        ngl_ring *r = &e->ring[i];
+        if (r->bytes) munmap(r->bytes, r->bytes_mapped);
+        if (r->descs) munmap(r->descs, r->descs_mapped);
+        if (r->control) munmap(r->control, r->control_mapped);
+        if (r->cursor) munmap(r->cursor, r->cursor_mapped);
+    }
+    if (e->socket >= 0) close(e->socket);
+    free(e->ring);
+    free(e);
+}
+
+/* Says hello and takes what comes; 0 with *err set on failure. */
+static inline int ngl_greet_(ngl *e, const char *path, ngl_mode mode, const char *name, ngl_error *err) {
+    const char *unreachable = "no engine answers there: ";
+    struct timeval patience = {10, 0};
+    struct sockaddr_un addr;
+    unsigned char hello[NGL_HELLO] = {0}, welcome[NGL_WELCOME], message[NGL_RING];
+    int fds[4], ok = 1;
+    size_t len = name ? strlen(name) : 0;
+    uint64_t rings;
+    memset(&addr, 0, sizeof addr);
+    addr.sun_family = AF_UNIX;
+    if (strlen(path) >= sizeof addr.sun_path)
+        return ngl_fail_(err, NGL_UNREACHABLE, unreachable, "the socket's path is too long");
+    memcpy(addr.sun_path, path, strlen(path));
+    e->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (e->socket < 0 || connect(e->socket, (struct sockaddr *)&addr, sizeof addr) != 0 ||
+        setsockopt(e->socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0)
+        return errno == EACCES
+                   ? ngl_fail_(err, NGL_UNREACHABLE, "permission denied on the engine's socket; ",
+                               "run as its owner or a member of its group")
+                   : ngl_fail_(err, NGL_UNREACHABLE, unreachable, strerror(errno));
+    ngl_put_(hello, NGL_MAGIC);
+    ngl_put_(hello + 8, NGL_VERSION);
+    ngl_put_(hello + 16, mode == NGL_GATE);
+    if (len > 0) memcpy(hello + 24, name, len < NGL_NAME ? len : NGL_NAME);
+    if (send(e->socket, hello, sizeof hello, MSG_NOSIGNAL) < 0)
+        return ngl_fail_(err, NGL_UNREACHABLE, unreachable, strerror(errno));
+
+    if (!ngl_receive_(e->socket, welcome, sizeof welcome, fds, err)) ok = 0;
+    for (int i = 0; i < 4; i++)
+        if (fds[i] >= 0) close(fds[i]);
+    if (!ok) return 0;
+    if (ngl_get_(welcome) != NGL_MAGIC)
+        return ngl_fail_(err, NGL_PROTOCOL, "the engine's answer is not understood: ", "the welcome has another form");
+    welcome[NGL_WELCOME - 1] = 0;
+    if (welcome[24] != 0) return ngl_fail_(err, NGL_REFUSED, "the engine refused: ", (const char *)welcome + 24);
+    rings = ngl_get_(welcome + 16);
+    if (rings == 0 || rings > NGL_RINGS_MAX)
+        return ngl_fail_(err, NGL_PROTOCOL, "the engine's answer is not understood: ", "an impossible number of rings");
+    e->ring = (ngl_ring *)calloc((size_t)rings, sizeof *e->ring);
+    if (!e->ring) return ngl_fail_(err, NGL_MEMORY, "the shared ring cannot be mapped: ", strerror(errno));
+    while (ok && e->rings < rings) {
+        ngl_ring *r = &e->ring[e->rings++];
+        r->mode = mode;
+        r->socket = e->socket;
+        ok = ngl_receive_(e->socket, message, sizeof message, fds, err) && ngl_open_ring_(r, fds, message, err);
+        /* The mappings stay without them. */
+        for (int i = 0; i < 4; i++)
+            if (fds[i] >= 0) close(fds[i]);
+    }
+    return ok;
+}
+
+/* Attaches to the engine that listens at `path`, under a name of at most 64 bytes for its tables. NULL on failure, with
+ * the reason in *err (which may be NULL). */
+static inline ngl *ngl_attach(const char *path, ngl_mode mode, const char *name, ngl_error *err) {
+    ngl *e = (ngl *)calloc(1, sizeof *e);
+    if (!e) {
+        ngl_fail_(err, NGL_MEMORY, "the shared ring cannot be mapped: ", strerror(errno));
+        return NULL;
+    }
+    e->socket = -1;
+    if (ngl_greet_(e, path, mode, name, err)) return e;
+    ngl_close(e);
+    return NULL;
+}
+
+#endif
