@@ -154,6 +154,8 @@ impl Capture {
             capture.queues.push(Queue { info, hub, offer, status, ledger, worker: None, recording });
             crew.push((source, producer, clock, settings, wires));
         }
+        // Making large rings takes a moment, and that is not yet capturing.
+        capture.started = Instant::now();
         if let Some(socket) = &plan.socket {
             capture.server = Some(serve(socket, capture.queues.iter().map(|q| q.offer.clone()).collect())?);
         }
