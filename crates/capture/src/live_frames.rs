@@ -104,8 +104,7 @@ impl LiveFrames {
         let system = |what, error| trouble(name, what, error);
         let mut netlink = Netlink::route().map_err(|e| system("ask for the interface", e))?;
         let link = netlink.link(name).map_err(|e| system("find the interface", e))?;
-        check(config, parts, &link)
-            .map_err(|reason| SourceError::Unsupported { name: name.clone(), reason })?;
+        check(config, parts, &link).map_err(|reason| SourceError::Unsupported { name: name.clone(), reason })?;
         let tai_ahead = tai_ahead().map_err(|e| e.into_source_error(name))?;
         let first = config.first & LOW_48;
         let maps = Maps::create(parts, first).map_err(|e| system("make the maps of the sending program", e))?;
@@ -189,6 +188,11 @@ impl LiveFrames {
         Ok(LiveCounts { made: self.made, sent, dropped, under_way: self.made - dropped - sent })
     }
 
+    /// Bytes of each frame, without frame check sequence.
+    pub fn frame_bytes(&self) -> usize {
+        self.template.len()
+    }
+
     /// How many instructions the sending program has.
     ///
     /// # Errors
@@ -207,7 +211,10 @@ fn check(config: &LiveFramesConfig, parts: &Parts, link: &Link) -> Result<(), St
         return Err(format!("live frames have at most {MAX_LEN} bytes, not {len}; send these through AF_XDP"));
     }
     if parts.flows() > MAX_FLOWS {
-        return Err(format!("live frames have at most {MAX_FLOWS} flows, not {}; send these through AF_XDP", parts.flows()));
+        return Err(format!(
+            "live frames have at most {MAX_FLOWS} flows, not {}; send these through AF_XDP",
+            parts.flows()
+        ));
     }
     if !(1..=256).contains(&config.batch) {
         return Err(format!("a batch has 1 to 256 frames, not {}", config.batch));
@@ -223,9 +230,11 @@ fn check(config: &LiveFramesConfig, parts: &Parts, link: &Link) -> Result<(), St
     }
     match xdp_features(link.index) {
         Ok(features) if features.bits & feature::NDO_XMIT != 0 => Ok(()),
-        Ok(_) => Err("the other end takes no XDP frames; switch on its GRO (ethtool -K PEER gro on), capture there with \
+        Ok(_) => {
+            Err("the other end takes no XDP frames; switch on its GRO (ethtool -K PEER gro on), capture there with \
                       AF_XDP, or send through AF_XDP"
-            .to_owned()),
+                .to_owned())
+        }
         Err(e) => Err(format!(
             "the kernel does not say whether the other end takes XDP frames ({e}; it does from 6.3 on); send through AF_XDP"
         )),

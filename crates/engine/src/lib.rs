@@ -16,7 +16,7 @@ mod status;
 mod worker;
 
 pub use crate::capture::{Capture, EngineError, Observer};
-pub use generator::{Sent, generate};
+pub use generator::{Generator, Method, Sent};
 pub use metrics::{MetricsServer, exposition};
 pub use network::private_pair;
 pub use plan::{Format, InterfacePlan, Plan, SocketPlan, SourcePlan, StorePlan, default_ring, default_socket};

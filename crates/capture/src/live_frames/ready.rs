@@ -40,6 +40,8 @@ impl Ready {
 
 fn refusal(trouble: AttachError) -> io::Error {
     match trouble {
-        AttachError::Busy { error, .. } | AttachError::NotPermitted(error) | AttachError::Refused { error, .. } => error,
+        AttachError::Busy { error, .. } | AttachError::NotPermitted(error) | AttachError::Refused { error, .. } => {
+            error
+        }
     }
 }
