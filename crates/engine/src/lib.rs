@@ -18,7 +18,7 @@ mod status;
 mod worker;
 
 pub use crate::capture::{Capture, EngineError};
-pub use generator::{Sent, generate};
+pub use generator::{Generator, Method, Sent};
 pub use metrics::{MetricsServer, exposition};
 pub use network::private_pair;
 pub use observer::Observer;
