@@ -16,7 +16,7 @@ pub struct Netgrain {
 #[derive(Subcommand)]
 pub enum Command {
     /// Record every packet of a port, stamped and accounted for
-    Record(RecordArgs),
+    Record(Box<RecordArgs>),
     /// Read along with a running engine from another process
     Listen(ListenArgs),
     /// Send frames that carry their own truth
