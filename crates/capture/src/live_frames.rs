@@ -31,7 +31,7 @@ use sys::clock::realtime;
 use sys::netlink::netdev::{feature, xdp_features};
 use sys::netlink::{Link, LinkStats, Netlink};
 
-/// The longest frame: what the kernel leaves of a page for it.
+/// The longest frame: a page less what the kernel keeps beside a frame there, rounded down.
 pub const MAX_LEN: usize = 3392;
 
 /// The most flows: each is one call of the kernel before the first frame, and 24 bytes of its memory.
