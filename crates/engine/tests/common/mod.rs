@@ -156,7 +156,8 @@ pub fn end(mut capture: Capture, plan: &Plan) -> Ended {
             assert_eq!(indexed.lost, ledger.total().lost, "losses by cause");
             // The checker knows Ethernet and nothing else.
             if files.iter().all(|f| f.index.header.link_type == u32::from(pcap::ETHERNET)) {
-                let checked = checker::check(&[store.dir.clone()], checker::Options::default()).expect("a check");
+                let checked =
+                    checker::check(std::slice::from_ref(&store.dir), checker::Options::default()).expect("a check");
                 assert_eq!((checked.records, checked.broken), (counts.stored, 0), "{checked}");
             }
         }
