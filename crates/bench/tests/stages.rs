@@ -68,7 +68,8 @@ fn verb() -> ExitCode {
         Verb::Gen { interface, spec, rate, duration, cpu, .. } => {
             let spec = format!("{spec},truth,rate={rate},duration={duration}").parse().expect("a specification");
             let _ = sys::cpu::pin(cpu);
-            engine::generate(&spec, &interface, 0, &AtomicBool::new(false), |_| ())
+            engine::Generator::open(&spec, &interface, 0, engine::Method::Auto)
+                .and_then(|generator| generator.run(&AtomicBool::new(false), |_| ()))
                 .map(|sent| println!("{}", serde_json::to_string(&sent).expect("numbers")))
                 .map_err(|e| e.to_string())
         }

@@ -188,6 +188,11 @@ impl LiveFrames {
         Ok(LiveCounts { made: self.made, sent, dropped, under_way: self.made - dropped - sent })
     }
 
+    /// Bytes of each frame, without frame check sequence.
+    pub fn frame_bytes(&self) -> usize {
+        self.template.len()
+    }
+
     /// How many instructions the sending program has.
     ///
     /// # Errors

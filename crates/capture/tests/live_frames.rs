@@ -11,6 +11,7 @@ use capture::{Polled, Source, SourceError};
 use r#gen::{Parts, Spec, Traffic};
 use pcap::classic::{Resolution, Writer};
 use std::fs::File;
+use std::io::BufWriter;
 use std::time::{Duration, Instant};
 use sys::clock::realtime;
 use sys::ethtool::Offload;
@@ -48,28 +49,28 @@ fn send_and_check(
 ) -> (LiveCounts, checker::Report) {
     let folder = TempDir::new(test);
     let path = folder.join("frames.pcap");
-    let mut file = Writer::new(File::create(&path).expect("a file"), Resolution::Nanos, 1).expect("a header");
-    let mut take = |source: &mut dyn FnMut(&mut dyn FnMut(&[u8])) -> Polled| {
-        source(&mut |bytes| file.write(realtime(), bytes.len() as u32, bytes).expect("a record"))
-    };
+    let mut file =
+        Writer::new(BufWriter::new(File::create(&path).expect("a file")), Resolution::Nanos, 1).expect("a header");
     let mut made = 0;
     while made < count {
         // No more at a time than the receiver can hold.
         made += out.send((count - made).min(4096)).expect("send");
-        let mut poll =
-            |each: &mut dyn FnMut(&[u8])| source.poll(8192, Duration::ZERO, |f| each(f.bytes)).expect("poll");
-        while matches!(take(&mut poll), Polled::Frames(_)) {}
+        while matches!(store(source, &mut file, Duration::ZERO), Polled::Frames(_)) {}
     }
     assert!(out.flush().expect("flush"), "all frames are accounted for: {:?}", out.counts());
     source.stop();
     let until = Instant::now() + PATIENCE;
-    let mut poll = |each: &mut dyn FnMut(&[u8])| source.poll(8192, QUIET, |f| each(f.bytes)).expect("poll");
-    while take(&mut poll) != Polled::End {
+    while store(source, &mut file, QUIET) != Polled::End {
         assert!(Instant::now() < until, "a stopped source ends");
     }
     file.finish().expect("the file");
     let report = checker::check(&[path], checker::Options::default()).expect("a report");
     (out.counts().expect("counts"), report)
+}
+
+fn store(source: &mut impl Source, file: &mut Writer<BufWriter<File>>, wait: Duration) -> Polled {
+    let mut each = |bytes: &[u8]| file.write(realtime(), bytes.len() as u32, bytes).expect("a record");
+    source.poll(8192, wait, |f| each(f.bytes)).expect("poll")
 }
 
 /// Everything made has arrived, whole, in order, once, and left after `begun`.

@@ -16,7 +16,7 @@ pub struct Netgrain {
 #[derive(Subcommand)]
 pub enum Command {
     /// Record every packet of a port, stamped and accounted for
-    Record(RecordArgs),
+    Record(Box<RecordArgs>),
     /// Read along with a running engine from another process
     Listen(ListenArgs),
     /// Send frames that carry their own truth
@@ -228,7 +228,10 @@ pub struct GenArgs {
     /// Stop after this long
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]
     pub duration: Option<Duration>,
-    /// Queue to send on
+    /// How to send
+    #[arg(long, value_enum, default_value_t = SendMethod::Auto, conflicts_with = "write")]
+    pub method: SendMethod,
+    /// Queue to send on (AF_XDP)
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub queue: u16,
     /// Processor to send from
@@ -237,6 +240,16 @@ pub struct GenArgs {
     /// What was sent, as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SendMethod {
+    /// Live frames for one size flat out on a veth port whose other end takes them, otherwise AF_XDP
+    Auto,
+    /// Frames made inside the kernel: the fastest way onto a veth port
+    LiveFrames,
+    /// AF_XDP transmit: every traffic, every rate, every port
+    AfXdp,
 }
 
 #[derive(Args)]

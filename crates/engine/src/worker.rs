@@ -5,16 +5,17 @@
 //! Nothing in the loop waits for anything but packets.
 
 use crate::recording::Line;
+use crate::stage::Stage;
 use crate::status::WorkerStatus;
 use base::{Cause, Ledger, Note, Timestamp};
-use capture::{Counts, Frame, Polled, Source, SourceError, SourceInfo, StampKind};
-use ring::{CAPLEN_MAX, Packet, Producer, flag};
+use capture::{Counts, Polled, Source, SourceError, SourceInfo, StampKind};
+use ring::Producer;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use sys::clock::Clock;
-use wire::{Filter, FlowHasher, Headers};
+use wire::{Filter, FlowHasher};
 
 /// Frames taken from a source between two publications.
 pub const BATCH: usize = 256;
@@ -23,7 +24,7 @@ pub const BATCH: usize = 256;
 const WAIT: Duration = Duration::from_millis(20);
 
 /// How long is waited for a gate to release something, before the next look.
-const PAUSE: Duration = Duration::from_micros(200);
+pub const PAUSE: Duration = Duration::from_micros(200);
 
 /// Longest time between a kernel's or card's stamp and the frame's arrival here on a quiet port: a block is retired within
 /// 10 ms, and a timer tick may be as long again.
@@ -31,9 +32,6 @@ const HANDING_OVER: Duration = Duration::from_millis(25);
 
 /// How often losses are collected and the status renewed.
 const REPORT: Duration = Duration::from_millis(100);
-
-/// Frames whose tag was taken out have this much of their beginning rebuilt for the header walk and the filter.
-const HEAD: usize = 320;
 
 /// How the thread is to work.
 pub struct Settings {
@@ -349,140 +347,9 @@ fn time_is_up(wires: &Wires, settings: &Settings, started: Instant) -> bool {
 }
 
 /// From now on, whoever holds the ring up is waited for only for a while.
-fn closing(wires: &Wires, producer: &mut Producer) {
+pub fn closing(wires: &Wires, producer: &mut Producer) {
     producer.closing();
     if let Some(recorder) = &wires.recorder {
         recorder.closing();
-    }
-}
-
-/// What happens to each frame.
-struct Stage<'a> {
-    producer: &'a mut Producer,
-    filter: Option<&'a Filter>,
-    hasher: &'a FlowHasher,
-    clock: &'a Clock,
-    snaplen: usize,
-    link_type: u16,
-    live: bool,
-    last: Timestamp,
-    taken: u64,
-    time_is_up: &'a dyn Fn() -> bool,
-    wires: &'a Wires,
-}
-
-impl Stage<'_> {
-    #[inline]
-    fn take(&mut self, frame: &Frame<'_>) {
-        let mut flags = 0;
-        let mut ts = match frame.stamp {
-            Some(stamp) => stamp,
-            None => self.clock.now(),
-        };
-        if ts < self.last && self.live {
-            ts = self.last;
-            flags |= flag::CLAMPED;
-        }
-        self.last = ts;
-        self.taken += 1;
-        match frame.vlan {
-            None => self.look(frame, frame.bytes, frame.wire_len, ts, flags, None),
-            Some(tag) => self.take_tagged(frame, tag, ts, flags),
-        }
-    }
-
-    #[cold]
-    fn take_tagged(&mut self, frame: &Frame<'_>, tag: capture::VlanTag, ts: Timestamp, flags: u8) {
-        let mut four = [0; 4];
-        four[..2].copy_from_slice(&tag.tpid.to_be_bytes());
-        four[2..].copy_from_slice(&tag.tci.to_be_bytes());
-        let mut head = [0; HEAD];
-        let split = frame.bytes.len().min(12);
-        let len = (frame.bytes.len() + 4).min(HEAD);
-        head[..split].copy_from_slice(&frame.bytes[..split]);
-        head[split..split + 4].copy_from_slice(&four);
-        head[split + 4..len].copy_from_slice(&frame.bytes[split..len - 4]);
-        self.look(frame, &head[..len], frame.wire_len.saturating_add(4), ts, flags | flag::VLAN_RESTORED, Some(four));
-    }
-
-    /// `head` is the frame's beginning as it will be stored, `wire_len` its length then.
-    #[inline]
-    fn look(
-        &mut self,
-        frame: &Frame<'_>,
-        head: &[u8],
-        wire_len: u32,
-        ts: Timestamp,
-        mut flags: u8,
-        vlan: Option<[u8; 4]>,
-    ) {
-        let headers = Headers::of(head, wire_len, self.link_type);
-        if let Some(filter) = self.filter
-            && !filter.matches(head, wire_len, &headers)
-        {
-            self.producer.filtered(ts, 1);
-            return;
-        }
-        let tag = if vlan.is_some() { 4 } else { 0 };
-        let most = self.snaplen.min(CAPLEN_MAX).saturating_sub(tag);
-        let bytes = &frame.bytes[..frame.bytes.len().min(most)];
-        if bytes.len() + tag < wire_len as usize {
-            flags |= flag::TRUNCATED;
-        }
-        if headers.malformed() {
-            flags |= flag::MALFORMED;
-        }
-        if frame.super_frame {
-            flags |= flag::SUPER_FRAME;
-        }
-        if frame.outgoing {
-            flags |= flag::OUTGOING;
-        }
-        if !self.live && !self.producer.has_room(bytes.len() + tag, ts, self.clock.now()) {
-            self.wait_for_room(bytes.len() + tag, ts);
-        }
-        // A full ring is the producer's to count; capture goes on.
-        let stored = self
-            .producer
-            .push(&Packet {
-                bytes,
-                wire_len: frame.wire_len,
-                ts,
-                hash: self.hasher.hash(head, &headers),
-                mark: 0,
-                flags,
-                l3: headers.l3(),
-                l4: headers.l4(),
-                vlan,
-            })
-            .is_ok();
-        if flags != 0 && stored {
-            self.note(flags);
-        }
-    }
-
-    /// A file waits for its gates, where a wire would not: nothing of it needs to be lost.
-    #[cold]
-    fn wait_for_room(&mut self, len: usize, ts: Timestamp) {
-        loop {
-            self.producer.publish();
-            self.producer.service();
-            if self.producer.has_room(len, ts, self.clock.now()) {
-                return;
-            }
-            if (self.time_is_up)() {
-                closing(self.wires, self.producer);
-            }
-            std::thread::sleep(PAUSE);
-        }
-    }
-
-    #[cold]
-    fn note(&mut self, flags: u8) {
-        for (bit, note) in flag::REMARKS {
-            if flags & bit != 0 {
-                self.producer.note(note, 1);
-            }
-        }
     }
 }
