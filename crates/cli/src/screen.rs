@@ -106,7 +106,7 @@ pub fn summary(r: &Report) -> String {
     let c = &r.counts;
     let _ = writeln!(out, "{} for {:.1} s, stamps: {}", r.interface, r.seconds, r.stamps);
     for q in &r.queues {
-        let _ = writeln!(out, "  {}", q.source);
+        let _ = writeln!(out, "  {}; ring of {}", q.source, q.ring);
     }
     let _ = writeln!(out, "ledger (packets, {}):", r.counted_from);
     let mut row = |name: &str, value: u64, more: &str| {

@@ -202,6 +202,7 @@ impl Capture {
                 .map(|q| Observed {
                     info: q.info.clone(),
                     hub: Arc::clone(&q.hub),
+                    ring: describe(&q.offer),
                     status: Arc::clone(&q.status),
                     recording: q.recording.as_ref().map(Recording::gauge),
                 })
@@ -289,6 +290,13 @@ fn producer(plan: &Plan, label: &str, info: &SourceInfo, cpus: &[usize], queues:
     std::thread::scope(|scope| scope.spawn(make).join())
         .map_err(|_| EngineError::Thread("making the ring panicked".into()))?
         .map_err(|e| EngineError::Ring(bytes, e))
+}
+
+/// A ring in words.
+fn describe(offer: &Offer) -> String {
+    let memory = offer.memory.bytes();
+    let locked = if memory.locked() { "locked" } else { "not locked (CAP_IPC_LOCK, or a larger memlock limit)" };
+    format!("{} in {}, {locked}", base::units::show_bytes(memory.len() as u64), memory.pages().name())
 }
 
 fn offer(producer: &Producer) -> Offer {

@@ -20,6 +20,7 @@ pub struct Observer {
 pub struct Observed {
     pub info: SourceInfo,
     pub hub: Arc<Hub>,
+    pub ring: String,
     pub status: Arc<Mutex<WorkerStatus>>,
     pub recording: Option<Gauge>,
 }
@@ -77,6 +78,7 @@ impl Observer {
                 source: q.info.description.clone(),
                 counts: Counts::from(&tally),
                 ring_fill: status.fill,
+                ring: q.ring.clone(),
                 engine_cpu_seconds: status.cpu.as_secs_f64(),
                 clock_error_nanos: if q.info.stamps == StampKind::Engine {
                     status.clock_error.as_nanos() as u64

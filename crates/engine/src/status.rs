@@ -112,6 +112,8 @@ pub struct QueueReport {
     pub counts: Counts,
     /// How full the ring is: 0 to 1.
     pub ring_fill: f64,
+    /// Bytes of the ring (without descriptors), what its pages are, and whether they are locked.
+    pub ring: String,
     /// Processor seconds of the engine thread.
     pub engine_cpu_seconds: f64,
     /// Estimated error of its stamps in nanoseconds; 0 where the source stamps.
