@@ -21,6 +21,9 @@ const NAP: Duration = Duration::from_millis(1);
 /// Below this much time to the next frame the loop spins: a sleep would be late.
 const SPIN: Duration = Duration::from_micros(100);
 
+/// Live frames at a rate leave in bursts of so many: one system call costs as much as a few dozen frames.
+const LIVE_BURST: u64 = 512;
+
 /// What was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Sent {
@@ -42,7 +45,7 @@ pub enum Method {
     /// Live frames where they serve, else AF_XDP.
     #[default]
     Auto,
-    /// Made by an XDP program inside the kernel: flat out, one size, flows in turn, on veth ports.
+    /// Made by an XDP program inside the kernel: one size, flows in turn, on veth ports; flat out, or in bursts at a rate.
     LiveFrames,
     /// Through an AF_XDP socket: every traffic, on every port.
     AfXdp,
@@ -67,14 +70,15 @@ impl Generator {
     /// Those of [`LiveFrames::open`] if these are demanded, and those of [`Transmitter::open`].
     pub fn open(spec: &Spec, interface: &str, queue: u16, method: Method) -> Result<Self, SourceError> {
         let mut description = format!("AF_XDP transmit on {interface} queue {queue}");
-        if method != Method::AfXdp {
+        // At a rate, live frames leave in bursts; whoever wants them so must ask for them.
+        if method == Method::LiveFrames || method == Method::Auto && spec.rate == Rate::Flat {
             match live_frames(spec, interface) {
                 Ok(out) => {
                     let (out, description) = (Out::LiveFrames(Box::new(out)), format!("live frames on {interface}"));
                     return Ok(Self { spec: spec.clone(), out, description });
                 }
                 Err(e) if method == Method::LiveFrames => return Err(e),
-                // Mixed or paced traffic was never meant for live frames; in all other cases people want to know why not.
+                // Mixed traffic was never meant for live frames; in all other cases people want to know why not.
                 Err(e) if suits_live_frames(spec) => description.push_str(&format!(" (no live frames: {e})")),
                 Err(_) => (),
             }
@@ -103,16 +107,15 @@ impl Generator {
 }
 
 fn suits_live_frames(spec: &Spec) -> bool {
-    spec.rate == Rate::Flat && Parts::new(spec).is_some()
+    Parts::new(spec).is_some()
 }
 
 fn live_frames(spec: &Spec, interface: &str) -> Result<LiveFrames, SourceError> {
     match Parts::new(spec) {
-        Some(parts) if spec.rate == Rate::Flat => LiveFrames::open(&LiveFramesConfig::new(interface), &parts),
-        _ => Err(SourceError::Unsupported {
+        Some(parts) => LiveFrames::open(&LiveFramesConfig::new(interface), &parts),
+        None => Err(SourceError::Unsupported {
             name: interface.to_owned(),
-            reason: "live frames leave flat out, in one size, flow by flow; send other traffic through AF_XDP"
-                .to_owned(),
+            reason: "live frames have one size and leave flow by flow; send other traffic through AF_XDP".to_owned(),
         }),
     }
 }
@@ -126,6 +129,7 @@ fn send_live_frames(
     let frame_bytes = out.frame_bytes() as u64;
     let (started, mut shown, mut made) = (Instant::now(), 0, 0);
     let limit = spec.packets.unwrap_or(u64::MAX);
+    let mut pacer = Pacer::new(spec.rate, Timestamp::ZERO);
     let told = |counts: LiveCounts, elapsed: Duration| Sent {
         made: counts.made,
         sent: counts.sent,
@@ -142,7 +146,17 @@ fn send_live_frames(
             shown = elapsed.as_secs();
             progress(told(out.counts()?, elapsed));
         }
-        made += out.send(limit - made)?;
+        let mut most = limit - made;
+        if spec.rate != Rate::Flat {
+            most = pacer.due(Timestamp::ZERO.after(elapsed), frame_bytes as usize).min(LIVE_BURST).min(most);
+            if most < LIVE_BURST.min(limit - made) {
+                std::thread::sleep(SPIN);
+                continue;
+            }
+        }
+        let new = out.send(most)?;
+        pacer.sent(new, new * frame_bytes);
+        made += new;
     }
     let elapsed = started.elapsed();
     out.flush()?;
