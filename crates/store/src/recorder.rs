@@ -36,6 +36,7 @@ struct Shared {
     refusing: AtomicBool,
     bytes: AtomicU64,
     published: AtomicU64,
+    hidden: AtomicU64,
     index_nanos: AtomicU64,
     write_nanos: AtomicU64,
 }
@@ -64,6 +65,11 @@ impl Handle {
     /// Files published so far.
     pub fn published(&self) -> u64 {
         self.0.published.load(Relaxed)
+    }
+
+    /// Files left so far under their hidden name; see [`Summary::hidden`].
+    pub fn hidden(&self) -> u64 {
+        self.0.hidden.load(Relaxed)
     }
 
     /// Processor time used so far by the index thread and by the writing thread.
@@ -258,6 +264,7 @@ fn write<D: Device>(
         shared.refusing.store(writer.retry_at().is_some(), Relaxed);
         shared.bytes.store(writer.totals().bytes, Relaxed);
         shared.published.store(writer.totals().published, Relaxed);
+        shared.hidden.store(writer.totals().hidden, Relaxed);
         shared.write_nanos.store(processor_time(), Relaxed);
         rest(&mut writer, to_do, began, fresh);
     }

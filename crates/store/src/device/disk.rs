@@ -131,7 +131,11 @@ impl Device for DiskDevice {
                 Err(e) => return Err(e),
             }
             let parent = folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            File::open(parent)?.sync_all()?;
+            match File::open(parent)?.sync_all() {
+                // A file system that knows no sync of folders.
+                Err(e) if e.kind() == io::ErrorKind::InvalidInput => {}
+                other => other?,
+            }
         }
         Ok(())
     }

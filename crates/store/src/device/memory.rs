@@ -26,6 +26,10 @@ pub struct Fault {
     pub sync_error: u64,
     /// Operations end late and in any order.
     pub slow: bool,
+    /// Each sync of a folder fails with this number.
+    pub folder_sync: Option<i32>,
+    /// Renaming a file fails with `EIO` when its path ends so.
+    pub no_rename: Option<&'static str>,
     /// The power fails at this call, counted from 0.
     pub crash_at: Option<u64>,
 }
@@ -101,6 +105,7 @@ fn error(code: i32) -> io::Error {
     io::Error::from_raw_os_error(code)
 }
 
+const ENOENT: i32 = 2;
 const EIO: i32 = 5;
 const EEXIST: i32 = 17;
 const ENOSPC: i32 = 28;
@@ -236,6 +241,9 @@ impl Volume {
             }
             (Op::Sync, None) => {
                 self.call(self.fault.sync_error)?;
+                if let Some(code) = self.fault.folder_sync {
+                    return Err(error(code));
+                }
                 self.durable_names.clone_from(&self.names);
                 self.naming.clear();
                 Ok(0)
@@ -341,6 +349,12 @@ impl Device for MemoryDevice {
         let mut v = self.volume();
         let chance = v.fault.io_error;
         v.call(chance)?;
+        if v.fault.no_rename.is_some_and(|end| from.to_string_lossy().ends_with(end)) {
+            return Err(error(EIO));
+        }
+        if !v.names.contains_key(from) {
+            return Err(error(ENOENT));
+        }
         if v.names.contains_key(to) {
             return Err(error(EEXIST));
         }
@@ -351,6 +365,9 @@ impl Device for MemoryDevice {
     fn remove(&mut self, path: &Path) -> io::Result<()> {
         let mut v = self.volume();
         v.call(0)?;
+        if !v.names.contains_key(path) {
+            return Err(error(ENOENT));
+        }
         v.name(Naming::Remove(path.to_owned()));
         Ok(())
     }

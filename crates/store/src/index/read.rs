@@ -9,6 +9,9 @@ use base::Timestamp;
 use std::fmt;
 use std::ops::Range;
 
+/// What reads a packet file without its index.
+const READERS: &str = "capinfos, tcpdump -r";
+
 /// An index file in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Index {
@@ -58,13 +61,21 @@ pub enum IndexError {
 impl fmt::Display for IndexError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotAnIndex => write!(f, "not a netgrain index: remove it and run netgrain repair on the packet file"),
-            Self::Version { found } => {
-                write!(f, "index version {found}, this program reads {VERSION}: use a newer netgrain")
+            Self::NotAnIndex => {
+                write!(f, "not a netgrain index; the packet file beside it is readable without ({READERS})")
             }
-            Self::Header => write!(f, "the index header is damaged: run netgrain repair on the packet file"),
+            Self::Version { found } => {
+                write!(f, "index version {found}, this program reads {VERSION}: use the netgrain that wrote it")
+            }
+            Self::Header => {
+                write!(f, "the index header is damaged; the packet file beside it is readable without ({READERS})")
+            }
             Self::Contradiction { what, footer, entries } => {
-                write!(f, "{what}: {footer} in the footer, {entries} in the entries: run netgrain repair on the file")
+                write!(
+                    f,
+                    "{what}: {footer} in the footer, {entries} in the entries; \
+                     check the packet file itself ({READERS})"
+                )
             }
         }
     }

@@ -1,5 +1,6 @@
 //! A packet file and its index while they are written.
 
+use super::event::Trouble;
 use super::seal::Step;
 use crate::cutter::{Cut, Part};
 use crate::device::{Content, Device, FileId};
@@ -23,6 +24,8 @@ pub(super) struct OpenFile {
     pub copy: u32,
     /// Where the next entry of the index goes.
     pub index_at: u64,
+    /// Where the bytes written so far end.
+    written: u64,
     /// True length, and the footer's other numbers.
     pub len: u64,
     pub end: Timestamp,
@@ -31,6 +34,8 @@ pub(super) struct OpenFile {
     /// The part accepted last.
     last: Option<Accepted>,
     pub step: Step,
+    /// The step was refused, and is tried again.
+    pub trouble: Option<Trouble>,
 }
 
 struct Accepted {
@@ -83,12 +88,14 @@ impl OpenFile {
                 suffix,
                 copy,
                 index_at: bytes.len() as u64,
+                written: 0,
                 len: 0,
                 end: header.start,
                 ledger: Ledger::new(),
                 entries: 0,
                 last: None,
                 step: Step::Open,
+                trouble: None,
             });
         }
         Err(io::ErrorKind::AlreadyExists.into())
@@ -102,6 +109,13 @@ impl OpenFile {
     /// The operation under way for it, if there is one.
     pub fn token(&self) -> Option<u64> {
         self.step.token()
+    }
+
+    /// Bytes are written up to `end`; by how many the file is longer now.
+    pub fn grow(&mut self, end: u64) -> u64 {
+        let more = end.saturating_sub(self.written);
+        self.written += more;
+        more
     }
 
     /// A part and its entry (of `encoded` bytes) are written.

@@ -17,7 +17,11 @@ impl<D: Device> Writer<D> {
             return;
         }
         self.given_up = true;
+        // This trouble ends in `Event::GaveUp`, not in a recovery.
         self.trouble = None;
+        if self.troubles().next().is_none() {
+            self.troubled_since = None;
+        }
         self.drop_next();
         for flight in std::mem::take(&mut self.flights) {
             if let Some(part) = &flight.part {
