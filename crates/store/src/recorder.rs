@@ -147,7 +147,7 @@ impl<D: Device> Recorder<D> {
         })?;
         let (index_time, write_time) = handle.processor_time();
         let Totals { ledger, published, hidden, bytes } = totals;
-        Ok(Summary { ledger, published, hidden, bytes, broken, index_time, write_time })
+        Ok(Summary { ledger: ledger.to_ledger(), published, hidden, bytes, broken, index_time, write_time })
     }
 }
 

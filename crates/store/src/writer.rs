@@ -20,9 +20,9 @@ pub use event::{Event, advice};
 use crate::bytes::PAGE;
 use crate::cutter::{Job, Part, Release};
 use crate::device::{Completion, Content, Device, FileId, Op};
-use crate::index::Header;
+use crate::index::{Header, Rows};
 use crate::names;
-use base::{Ledger, Row, Timestamp};
+use base::Timestamp;
 use event::Trouble;
 use file::OpenFile;
 use flight::{Flight, State};
@@ -90,7 +90,7 @@ enum Next {
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
     /// By second; packets that could not be written are lost to [`base::Cause::Disk`].
-    pub ledger: Ledger,
+    pub ledger: Rows,
     /// Files published.
     pub published: u64,
     /// Files left under their hidden name, or removed by somebody before they could get a real one.
@@ -124,7 +124,7 @@ pub struct Writer<D> {
     stopping: Option<Duration>,
     given_up: bool,
     /// Parts that will never be written, by second.
-    lost: Vec<Row>,
+    lost: Rows,
     /// Packets in those.
     unwritten: u64,
 }
@@ -151,7 +151,7 @@ impl<D: Device> Writer<D> {
             ended: false,
             stopping: None,
             given_up: false,
-            lost: Vec::new(),
+            lost: Rows::new(),
             unwritten: 0,
         }
     }
@@ -299,7 +299,7 @@ impl<D: Device> Writer<D> {
                     return self.fail("write", path, error, now);
                 }
                 self.totals.bytes += open.grow(part.offset + part.bytes.len() as u64);
-                part.news.iter().for_each(|r| self.totals.ledger.add(r.second, &r.tally));
+                self.totals.ledger.merge(&part.news);
                 open.accept(part, entry.len() as u64);
             }
             let Some(front) = self.flights.pop_front() else { return };

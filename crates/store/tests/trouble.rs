@@ -83,7 +83,7 @@ fn a_prepared_file_that_is_removed_is_made_again() {
     assert_eq!(removed, 1, "the scenario did not happen");
     assert!(outcome.done, "no file could be opened any more: {:?}", texts(&outcome));
     assert_eq!(check_published(&stream, &device.files(), "made again"), [0, 1, 2, 3, 4]);
-    assert_eq!(outcome.totals.ledger, stream.ledger());
+    assert_eq!(outcome.totals.ledger.to_ledger(), stream.ledger());
 }
 
 #[test]
