@@ -232,6 +232,8 @@ fn write<D: Device>(
 ) -> Totals {
     let began = Instant::now();
     let mut told = Release::default();
+    // The room that a killed recorder had prepared may be the only room there is.
+    let mut surveying = writer.survey();
     while !writer.is_done() {
         let mut fresh = false;
         while writer.has_room() {
@@ -266,8 +268,16 @@ fn write<D: Device>(
         shared.published.store(writer.totals().published, Relaxed);
         shared.hidden.store(writer.totals().hidden, Relaxed);
         shared.write_nanos.store(processor_time(), Relaxed);
-        rest(&mut writer, to_do, began, fresh);
+        if surveying && !fresh {
+            surveying = writer.survey();
+        } else {
+            rest(&mut writer, to_do, began, fresh);
+        }
     }
+    while surveying {
+        surveying = writer.survey();
+    }
+    writer.take_events().into_iter().for_each(&mut tell);
     writer.totals().clone()
 }
 

@@ -14,6 +14,7 @@ mod file;
 mod flight;
 mod give_up;
 mod seal;
+mod survey;
 
 pub use event::{Event, advice};
 
@@ -30,6 +31,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
+use survey::Survey;
 
 /// What a recorder is told once.
 #[derive(Clone, Debug)]
@@ -117,6 +119,7 @@ pub struct Writer<D> {
     blocked: bool,
     /// It was said that folders cannot be synced.
     unsynced_told: bool,
+    survey: Survey,
     events: Vec<Event>,
     released: Release,
     totals: Totals,
@@ -145,6 +148,7 @@ impl<D: Device> Writer<D> {
             troubled_since: None,
             blocked: false,
             unsynced_told: false,
+            survey: Survey::default(),
             events: Vec::new(),
             released: Release::default(),
             totals: Totals::default(),
@@ -381,10 +385,8 @@ impl<D: Device> Writer<D> {
         }
         let root = names::interface_folder(&self.config.store, &self.config.header.interface);
         self.device.create_folder(&root)?;
-        let path = root.join(names::hidden(
-            &format!("next-q{}-{}", self.config.header.queue, self.next_number),
-            self.config.format.suffix(),
-        ));
+        let name = names::prepared(self.config.header.queue, self.next_number, self.config.format.suffix());
+        let path = root.join(name);
         self.next_number += 1;
         let file = self.device.create(&path, Content::Packets)?;
         self.next = if self.config.allocate == 0 {

@@ -145,6 +145,13 @@ impl MemoryDevice {
         self.volume().crashed()
     }
 
+    /// The process that had files open is killed: what it wrote stays, and it holds nothing any more.
+    pub fn kill(&self) {
+        let mut volume = self.volume();
+        volume.open.values_mut().for_each(|inode| *inode = None);
+        volume.pending.clear();
+    }
+
     /// Every file as it is now.
     pub fn files(&self) -> Surviving {
         let volume = self.volume();
@@ -343,6 +350,33 @@ impl Device for MemoryDevice {
 
     fn exists(&mut self, path: &Path) -> bool {
         self.volume().names.contains_key(path)
+    }
+
+    fn list(&mut self, folder: &Path) -> io::Result<Vec<(String, bool)>> {
+        let v = self.volume();
+        let inside = v.names.keys().filter_map(|path| path.strip_prefix(folder).ok());
+        let mut list: Vec<(String, bool)> = inside
+            .filter_map(|path| {
+                let mut parts = path.components();
+                let first = parts.next()?.as_os_str().to_str()?;
+                Some((first.to_owned(), parts.next().is_some()))
+            })
+            .collect();
+        list.dedup();
+        Ok(list)
+    }
+
+    fn is_held(&mut self, path: &Path) -> bool {
+        let v = self.volume();
+        v.names.get(path).is_some_and(|inode| v.open.values().any(|open| *open == Some(*inode)))
+    }
+
+    fn remove_unheld(&mut self, path: &Path) -> io::Result<Option<u64>> {
+        if self.is_held(path) {
+            return Ok(None);
+        }
+        let room = self.files().get(path).map(|bytes| bytes.len() as u64);
+        self.remove(path).map(|()| room)
     }
 
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
