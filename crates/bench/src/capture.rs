@@ -201,7 +201,7 @@ struct Run {
 /// The real thing: the engine as `netgrain record` starts it, without a store and without a socket.
 fn engine(args: &CaptureArgs, spec: &sim::Spec, places: &Places) -> Result<Run, Stop> {
     let mut plan = Plan::new(SourcePlan::Sim { spec: spec.clone(), start: None });
-    plan.ring = args.ring;
+    plan.ring = Some(args.ring);
     plan.cpus = vec![places.engine()];
     plan.duration = Some(Duration::from_secs_f64(args.seconds));
     let mut capture = Capture::start(&plan).map_err(Stop::say)?;

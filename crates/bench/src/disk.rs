@@ -15,6 +15,9 @@ use std::time::Duration;
 /// Files of each combination at the least, so that there is a spread.
 const LEAST: usize = 3;
 
+/// Files that `fio` writes at the most.
+const FIO_FILES: usize = 8;
+
 /// Bytes that a packet occupies on the wire besides its frame: check sequence, preamble, gap.
 const WIRE_EXTRA: f64 = 24.0;
 
@@ -93,13 +96,14 @@ pub fn run(args: &DiskArgs, out: &mut dyn Write) -> Result<(), Stop> {
         }
     }
     let manner = Manner { block: ring::BLOCK, depth: 8, file: args.file };
-    match volume::fio(work.path(), manner, Duration::from_secs_f64(args.seconds))? {
-        Some(gbps) => row(&mut sheet, "fio", manner, Study::of(&[gbps]))?,
-        None => sheet.remark("fio is not installed: its figure is left out")?,
-    }
     let written = volume::write(work.path(), manner, Duration::from_secs_f64(args.sustained), LEAST)?;
     let study = Study::of(&written.rates());
     row(&mut sheet, "as recorded", manner, study)?;
+    // All of its files exist at once, hence not more than a few.
+    match volume::fio(work.path(), manner, written.files.len().min(FIO_FILES))? {
+        Some(gbps) => row(&mut sheet, "fio", manner, Study::of(&[gbps]))?,
+        None => sheet.remark("fio is not installed: its figure is left out")?,
+    }
     curve(&mut sheet, &written.curve)?;
     if !written.device.contains("past the page cache") || written.device.starts_with("plain") {
         sheet.remark(format_args!("written with {}", written.device))?;

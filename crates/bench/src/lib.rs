@@ -3,16 +3,19 @@
 
 mod capture;
 mod disk;
+mod live;
 mod place;
 mod process;
 mod record;
 mod ring;
+mod rival;
 mod sheet;
 mod stats;
 mod volume;
 
 pub use crate::capture::CaptureArgs;
 pub use crate::disk::DiskArgs;
+pub use crate::live::LiveArgs;
 pub use crate::record::RecordArgs;
 pub use crate::ring::{ListenerArgs, RingArgs};
 use sheet::Stop;
@@ -32,6 +35,8 @@ pub enum Stage {
     Disk(DiskArgs),
     /// The whole recorder, from simulated frames to files, beside direct writing and fio
     Record(RecordArgs),
+    /// A live port under full load, recorded: AF_XDP, TPACKET, and other recorders beside them (root)
+    Live(LiveArgs),
 }
 
 impl Stage {
@@ -46,6 +51,7 @@ impl Stage {
             Self::Capture(args) => capture::run(args, out),
             Self::Disk(args) => disk::run(args, out),
             Self::Record(args) => record::run(args, out),
+            Self::Live(args) => live::run(args, out),
         };
         match outcome {
             Ok(()) | Err(Stop::Closed) => Ok(()),

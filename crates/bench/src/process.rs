@@ -52,7 +52,12 @@ impl Helper {
     }
 
     /// Waits for its end, at most for `patience`, and returns what it printed. What it prints must fit a pipe (64 KiB).
-    pub fn finish(mut self, patience: Duration) -> Result<String, Stop> {
+    pub fn finish(self, patience: Duration) -> Result<String, Stop> {
+        self.finish_with(patience, &[0])
+    }
+
+    /// The same for a program whose good ends have other exit codes, too.
+    pub fn finish_with(mut self, patience: Duration, good: &[i32]) -> Result<String, Stop> {
         let until = Instant::now() + patience;
         let status = loop {
             match self.child.try_wait() {
@@ -64,7 +69,29 @@ impl Helper {
         };
         let mut text = String::new();
         self.output.read_to_string(&mut text).map_err(|e| Stop::say(format_args!("{}: {e}", self.name)))?;
-        if status.success() { Ok(text) } else { Err(Stop::say(format_args!("{} failed: {status}", self.name))) }
+        if status.code().is_some_and(|code| good.contains(&code)) {
+            Ok(text)
+        } else {
+            Err(Stop::say(format_args!("{} failed: {status}", self.name)))
+        }
+    }
+
+    /// Asks it to end, as Ctrl-C would.
+    pub fn interrupt(&self) -> Result<(), Stop> {
+        let status = Command::new("sh").args(["-c", &format!("kill -INT {}", self.id())]).status();
+        match status {
+            Ok(s) if s.success() => Ok(()),
+            Ok(s) => Err(Stop::say(format_args!("{} cannot be interrupted: {s}", self.name))),
+            Err(e) => Err(Stop::say(format_args!("{} cannot be interrupted: {e}", self.name))),
+        }
+    }
+
+    /// Processor seconds it has used so far (all threads, user and system), to a hundredth; 0 when it has ended.
+    pub fn cpu_seconds(&self) -> f64 {
+        // proc(5): fields 14 and 15 in ticks of 1/100 s, counted from behind the name, which may contain blanks.
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap_or_default();
+        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(2);
+        fields.filter_map(|f| f.parse::<f64>().ok()).sum::<f64>() / 100.0
     }
 }
 

@@ -109,8 +109,9 @@ pub fn run(args: &RecordArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let manner = Manner { block: ring::BLOCK, depth: args.depth, file: args.segment };
     let (mut direct, mut fio, mut runs) = (Vec::new(), Vec::new(), Vec::new());
     for number in 1..=args.repeat {
-        direct.push(volume::write(work.path(), manner, span, 1)?.rate());
-        fio.extend(volume::fio(work.path(), manner, span)?);
+        let written = volume::write(work.path(), manner, span, 1)?;
+        direct.push(written.rate());
+        fio.extend(volume::fio(work.path(), manner, written.files.len())?);
         let recorded = record(args, &spec, work.path(), span)?;
         let line = recorded.line(&number.to_string(), direct.last().copied(), fio.last().copied());
         sheet.row("recording", &recorded, line)?;
@@ -212,7 +213,7 @@ fn calm(args: &RecordArgs, spec: &sim::Spec, folder: &Path, reached: f64) -> Res
 
 fn plan(args: &RecordArgs, spec: sim::Spec, span: Duration) -> Plan {
     let mut plan = Plan::new(SourcePlan::Sim { spec, start: None });
-    plan.ring = args.ring;
+    plan.ring = Some(args.ring);
     plan.segment = args.segment;
     plan.cpus = vec![Places::find().engine()];
     plan.duration = Some(span);

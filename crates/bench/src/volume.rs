@@ -199,17 +199,24 @@ fn await_one(device: &mut DiskDevice) -> io::Result<io::Result<usize>> {
     }
 }
 
-/// What `fio` writes in the same manner, in gigabits per second; `None` where it is not installed.
-pub fn fio(folder: &Path, manner: Manner, span: Duration) -> Result<Option<f64>, Stop> {
+/// What `fio` writes in the same manner, into this many new files one after the other, in gigabits per second; `None`
+/// where it is not installed. (Left to its own, it would write the same file again and again, which costs the file
+/// system less than new files do.)
+pub fn fio(folder: &Path, manner: Manner, files: usize) -> Result<Option<f64>, Stop> {
     let Some(program) = find("fio") else { return Ok(None) };
     let mut command = Command::new(program);
     command.args(["--name=netgrain", "--rw=write", "--direct=1", "--ioengine=io_uring", "--fallocate=native"]);
-    command.args(["--time_based=1", "--unlink=1", "--end_fsync=1", "--output-format=json", "--filename=fio"]);
+    command.args(["--file_service_type=sequential", "--fsync_on_close=1", "--unlink=1", "--output-format=json"]);
     command.arg(format!("--directory={}", folder.display()));
     command.args([format!("--bs={}", manner.block), format!("--iodepth={}", manner.depth)]);
-    command.args([format!("--size={}", manner.file), format!("--runtime={}ms", span.as_millis())]);
+    let size = manner.file.next_multiple_of(manner.block);
+    command.args([
+        format!("--nrfiles={files}"),
+        format!("--filesize={size}"),
+        format!("--size={}", size * files as u64),
+    ]);
     command.stderr(std::process::Stdio::null());
-    let text = Helper::start(command, "fio")?.finish(span * 10 + Duration::from_secs(60))?;
+    let text = Helper::start(command, "fio")?.finish(FIO_PATIENCE)?;
     // Warnings may stand before the document.
     let document = text.find('{').map_or("", |at| &text[at..]);
     let report: serde_json::Value =
@@ -219,6 +226,9 @@ pub fn fio(folder: &Path, manner: Manner, span: Duration) -> Result<Option<f64>,
         None => Err(Stop::say("fio's report says nothing of its write rate")),
     }
 }
+
+/// How long `fio` may take.
+const FIO_PATIENCE: Duration = Duration::from_secs(600);
 
 #[cfg(test)]
 mod tests {

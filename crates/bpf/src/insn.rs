@@ -117,6 +117,7 @@ pub enum Helper {
     KtimeGetNs = 5,
     Redirect = 23,
     RedirectMap = 51,
+    KtimeGetTaiNs = 208,
 }
 
 /// One slot of eight bytes.

@@ -69,6 +69,8 @@ pub struct AfXdpConfig {
     pub shared_memory: bool,
     /// Busy polling: lowest delay, for a thread that has a core of its own.
     pub busy_poll: Option<BusyPoll>,
+    /// Prepare everything, but leave the frames to the kernel until [`AfXdp::begin`].
+    pub prepared: bool,
 }
 
 impl AfXdpConfig {
@@ -84,6 +86,7 @@ impl AfXdpConfig {
             chunks: 65_536,
             shared_memory: false,
             busy_poll: None,
+            prepared: false,
         }
     }
 }
@@ -205,15 +208,22 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
         first.whole = Some(Whole::new(&link, others)?);
     }
     // Only now: a queue that fails to open leaves the others with the kernel, not with a socket that nobody reads.
-    for source in &sources {
-        steer
-            .take(source.queue, source.receiver.as_fd())
-            .map_err(|e| source.failed("give the queue to the socket", e))?;
+    if !config.prepared {
+        sources.iter().try_for_each(AfXdp::begin)?;
     }
     Ok(sources)
 }
 
 impl AfXdp {
+    /// From now on the queue's frames come here. Needed once after opening with [`AfXdpConfig::prepared`].
+    ///
+    /// # Errors
+    /// When the kernel refuses to give the queue to the socket.
+    pub fn begin(&self) -> Result<(), SourceError> {
+        let given = self.steer.take(self.queue, self.receiver.as_fd());
+        given.map_err(|e| self.failed("give the queue to the socket", e))
+    }
+
     fn new(config: &AfXdpConfig, wish: &ReceiveWish, link: &Link, receiver: Receiver, steer: Arc<Steer>) -> Self {
         let mut description = format!(
             "AF_XDP {} queue {}: {} mode, {} XDP, need-wakeup{}{}, rings {} receive / {} fill, chunks of {} B in {} \
@@ -398,7 +408,7 @@ impl Source for AfXdp {
             }
         }
         lost[Cause::Nic as usize] = missed;
-        Ok(Counts { lost, notes, seen: Some(steered.redirected + missed) })
+        Ok(Counts { lost, notes, seen: Some(steered.redirected) })
     }
 
     fn stop(&mut self) {

@@ -28,6 +28,18 @@ macro_rules! each {
 }
 
 impl AnySource {
+    /// Lets frames in, where the source was opened only prepared.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn begin(&self) -> Result<(), SourceError> {
+        match self {
+            Self::AfXdp(source) => source.begin(),
+            Self::Tpacket(source) => source.begin(),
+            Self::File(_) | Self::Sim(_) => Ok(()),
+        }
+    }
+
     /// What happened that the counters do not explain, for people.
     pub fn remarks(&self) -> Vec<String> {
         match self {

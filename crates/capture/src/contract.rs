@@ -101,7 +101,7 @@ pub struct Counts {
     /// Remarks that only the source can make.
     pub notes: [u64; Note::COUNT],
     /// Packets offered by an independent count (the XDP program's own, the kernel's), where there is one. Once a
-    /// source is stopped and drained it must equal the frames handed over plus the losses.
+    /// source is stopped and drained it must equal the frames handed over plus the losses other than `nic`.
     pub seen: Option<u64>,
 }
 

@@ -12,6 +12,7 @@ mod any;
 pub mod auto;
 mod contract;
 pub mod file;
+pub mod live_frames;
 pub mod sim;
 pub mod tpacket;
 

@@ -16,7 +16,7 @@ pub struct Netgrain {
 #[derive(Subcommand)]
 pub enum Command {
     /// Record every packet of a port, stamped and accounted for
-    Record(RecordArgs),
+    Record(Box<RecordArgs>),
     /// Read along with a running engine from another process
     Listen(ListenArgs),
     /// Send frames that carry their own truth
@@ -71,7 +71,8 @@ pub struct RecordArgs {
     /// The file is HPCAP's RAW, whatever it looks like
     #[arg(long, requires = "read")]
     pub read_raw: bool,
-    /// Memory of each queue's ring [default: 1GiB, at most an eighth of the memory]
+    /// Memory of each queue's ring; descriptors add a quarter [default: 1GiB for all together, at most an eighth of the
+    /// memory]
     #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
     pub ring: Option<u64>,
     /// A new file at this size
@@ -227,7 +228,10 @@ pub struct GenArgs {
     /// Stop after this long
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]
     pub duration: Option<Duration>,
-    /// Queue to send on
+    /// How to send
+    #[arg(long, value_enum, default_value_t = SendMethod::Auto, conflicts_with = "write")]
+    pub method: SendMethod,
+    /// Queue to send on (AF_XDP)
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub queue: u16,
     /// Processor to send from
@@ -236,6 +240,16 @@ pub struct GenArgs {
     /// What was sent, as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SendMethod {
+    /// Live frames for one size flat out on a veth port whose other end takes them, otherwise AF_XDP
+    Auto,
+    /// Frames made inside the kernel: the fastest way onto a veth port
+    LiveFrames,
+    /// AF_XDP transmit: every traffic, every rate, every port
+    AfXdp,
 }
 
 #[derive(Args)]
@@ -254,7 +268,7 @@ pub struct CheckArgs {
 #[derive(Args)]
 pub struct DemoArgs {
     /// How long to send
-    #[arg(long, value_name = "SPAN", value_parser = units::parse_span, default_value = "10s")]
+    #[arg(long, value_name = "SPAN", value_parser = units::parse_span, default_value = "5s")]
     pub duration: Duration,
     /// Traffic to send
     #[arg(long, value_name = "SPEC", default_value = "1000,flows=10k")]

@@ -9,7 +9,7 @@ use crate::screen::{Ticker, summary};
 use crate::signals;
 use base::units::{Rate, show_count};
 use capture::auto::Kind;
-use engine::{Capture, Format, InterfacePlan, Plan, Report, Sent, SourcePlan, StorePlan};
+use engine::{Capture, EngineError, Format, InterfacePlan, Plan, Report, Sent, SourcePlan, StorePlan};
 use r#gen::Spec;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -19,6 +19,12 @@ use std::time::{Duration, Instant};
 /// The two ends of the pair.
 const FROM: &str = "ng-demo0";
 const TO: &str = "ng-demo1";
+
+/// Enough for a volume that stalls for a second; a larger one would take longer to make.
+const RING: u64 = 256 << 20;
+
+/// Small files, so that little more room is taken than there are packets.
+const SEGMENT: u64 = 256 << 20;
 
 /// After the generator has ended: frames still on their way arrive within this.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -38,7 +44,7 @@ pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     let verdict =
         checker::check(&[scratch.path().to_owned()], checker::Options { sent: Some(sent.sent), ..Default::default() })
             .map_err(Failure::say)?;
-    let good = report.counts.lost_total == 0 && report.counts.residue == 0 && verdict.is_complete();
+    let good = report.is_healthy() && verdict.is_complete();
     if args.json {
         let verdict: serde_json::Value = serde_json::from_str(&verdict.to_json()).map_err(Failure::say)?;
         json(&serde_json::json!({ "report": report, "sent": sent, "verdict": verdict }))?;
@@ -79,17 +85,34 @@ fn can_make_a_network(args: &DemoArgs) -> bool {
     }
 }
 
+fn plan(source: SourcePlan, store: &Path) -> Plan {
+    Plan {
+        store: Some(StorePlan { dir: store.to_owned(), format: Format::Pcap, depth: 8 }),
+        ring: Some(RING),
+        segment: SEGMENT,
+        ..Plan::new(source)
+    }
+}
+
 fn over_veth(
     args: &DemoArgs,
     spec: &Spec,
     store: &Path,
     stop: &std::sync::atomic::AtomicBool,
 ) -> Result<(Report, Sent), Failure> {
-    let mut plan = Plan::new(SourcePlan::Interface(InterfacePlan::new(TO, Kind::AfXdp)));
-    plan.store = Some(StorePlan { dir: store.to_owned(), format: Format::Pcap, depth: 8 });
     let cpus = sys::cpu::allowed();
-    plan.cpus = cpus.last().copied().into_iter().collect();
-    let mut capture = Capture::start(&plan)?;
+    let start = |kind| {
+        let mut plan = plan(SourcePlan::Interface(InterfacePlan::new(TO, kind)), store);
+        plan.cpus = cpus.last().copied().into_iter().collect();
+        Capture::start(&plan)
+    };
+    let mut capture = match start(Kind::AfXdp) {
+        Err(EngineError::Source(e)) => {
+            eprintln!("netgrain: no AF_XDP here ({e}); taking TPACKET");
+            start(Kind::Tpacket)?
+        }
+        other => other?,
+    };
     if !args.json {
         for source in capture.sources() {
             eprintln!("netgrain: {source}");
@@ -123,9 +146,7 @@ fn simulated(
     store: &Path,
     stop: &std::sync::atomic::AtomicBool,
 ) -> Result<(Report, Sent), Failure> {
-    let mut plan = Plan::new(SourcePlan::Sim { spec, start: None });
-    plan.store = Some(StorePlan { dir: store.to_owned(), format: Format::Pcap, depth: 8 });
-    let mut capture = Capture::start(&plan)?;
+    let mut capture = Capture::start(&plan(SourcePlan::Sim { spec, start: None }, store))?;
     let mut ticker = Ticker::new();
     watch(&capture, stop, |r| {
         if !args.json {
@@ -176,6 +197,14 @@ impl Generator {
         last.and_then(|line| serde_json::from_str(&line).ok()).ok_or_else(|| {
             Failure::Said("the generator ended without saying what it sent; see its message above".into())
         })
+    }
+}
+
+impl Drop for Generator {
+    fn drop(&mut self) {
+        // After an error nobody waits for it; after an orderly end it has already gone.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -1,11 +1,11 @@
 //! `netgrain gen`: frames that carry their own truth, onto a port or into a file.
 
-use crate::args::GenArgs;
+use crate::args::{GenArgs, SendMethod};
 use crate::outcome::{Failure, Outcome};
 use crate::record::json;
 use crate::signals;
 use base::units::{show_count, show_si};
-use engine::Sent;
+use engine::{Generator, Method, Sent};
 use r#gen::{Spec, Traffic};
 use pcap::classic::{Resolution, Writer};
 use std::io::Write;
@@ -24,12 +24,16 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     }
     let stop = signals::stop_flag();
     let sent = match (&args.interface, &args.write) {
-        (Some(interface), _) => engine::generate(&spec, interface, args.queue, &stop, |s| {
-            if !args.json {
-                eprintln!("{}", line(&s));
-            }
-        })
-        .map_err(Failure::say)?,
+        (Some(interface), _) => {
+            let generator = Generator::open(&spec, interface, args.queue, method(args.method)).map_err(Failure::say)?;
+            eprintln!("netgrain: {}", generator.description());
+            let progress = |s| {
+                if !args.json {
+                    eprintln!("{}", line(&s));
+                }
+            };
+            generator.run(&stop, progress).map_err(Failure::say)?
+        }
         (None, Some(path)) => write(&spec, path, &stop)?,
         (None, None) => return Err(Failure::Said("name a port with -i, or a file with -w".into())),
     };
@@ -39,6 +43,14 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
         writeln!(std::io::stdout(), "{}", line(&sent))?;
     }
     Ok(Outcome::of(sent.dropped == 0))
+}
+
+fn method(wish: SendMethod) -> Method {
+    match wish {
+        SendMethod::Auto => Method::Auto,
+        SendMethod::LiveFrames => Method::LiveFrames,
+        SendMethod::AfXdp => Method::AfXdp,
+    }
 }
 
 fn line(s: &Sent) -> String {

@@ -53,27 +53,36 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     let ended = capture.wait();
     let report = capture.report();
     drop(metrics);
-    shown?;
-    finish(args, &capture, &report)?;
+    let told = shown.and_then(|()| finish(args, &capture, &report));
     ended?;
-    Ok(Outcome::of(report.counts.lost_total == 0 && report.counts.residue == 0))
+    told?;
+    Ok(Outcome::of(report.is_healthy()))
 }
 
-/// Calls `show` once a second until the capture ends or a signal comes.
+/// Calls `show` once a second until the capture ends or a signal comes. Whoever reads our output may go; the packets come
+/// all the same.
 pub fn watch(
     capture: &Capture,
     stop: &AtomicBool,
     mut show: impl FnMut(Report) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
+    let (mut gone, mut told) = (false, false);
     let mut ticker = Ticker::new();
     while !capture.finished() && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK);
         if ticker.is_due() {
             ticker.skip();
-            show(capture.report())?;
+            match show(capture.report()) {
+                Err(Failure::ClosedPipe) => gone = true,
+                other => other?,
+            }
+        }
+        if gone && !told {
+            eprintln!("netgrain: nobody reads the reports any more; recording goes on");
+            told = true;
         }
     }
-    Ok(())
+    if gone { Err(Failure::ClosedPipe) } else { Ok(()) }
 }
 
 fn finish(args: &RecordArgs, capture: &Capture, report: &Report) -> Result<(), Failure> {
@@ -95,9 +104,7 @@ pub fn json(value: &serde_json::Value) -> std::io::Result<()> {
 
 fn plan(args: &RecordArgs) -> Result<Plan, Failure> {
     let mut plan = Plan::new(source(args)?);
-    if let Some(ring) = args.ring {
-        plan.ring = ring;
-    }
+    plan.ring = args.ring;
     plan.segment = args.segment;
     plan.rotate = args.rotate;
     if args.snaplen > 0 {
@@ -131,18 +138,20 @@ fn source(args: &RecordArgs) -> Result<SourcePlan, Failure> {
         return Ok(SourcePlan::Sim { spec, start: None });
     }
     let name = args.source.interface.as_deref().unwrap_or_default();
-    let choice = auto::choose(name, args.dedicated).map_err(Failure::say)?;
+    let facts = auto::PortFacts::gather(name).map_err(Failure::say)?;
+    let choice = auto::decide(&facts, args.dedicated);
     let kind = match args.source_kind {
         SourceKind::Auto => {
             eprintln!("netgrain: {}", choice.explanation);
             choice.kind
         }
         SourceKind::Tpacket => Kind::Tpacket,
-        SourceKind::AfXdp if choice.kind == Kind::AfXdp || args.dedicated => Kind::AfXdp,
+        SourceKind::AfXdp if facts.uses.is_empty() || args.dedicated => Kind::AfXdp,
         SourceKind::AfXdp => {
+            let uses: Vec<String> = facts.uses.iter().map(ToString::to_string).collect();
             return Err(Failure::Said(format!(
-                "{}; AF_XDP would take its traffic away: say --dedicated if that is meant",
-                choice.explanation
+                "{name}: the host uses this port ({}), and AF_XDP would take its traffic away: say --dedicated if that is meant",
+                uses.join(", ")
             )));
         }
     };

@@ -106,7 +106,7 @@ pub fn summary(r: &Report) -> String {
     let c = &r.counts;
     let _ = writeln!(out, "{} for {:.1} s, stamps: {}", r.interface, r.seconds, r.stamps);
     for q in &r.queues {
-        let _ = writeln!(out, "  {}", q.source);
+        let _ = writeln!(out, "  {}; ring of {}", q.source, q.ring);
     }
     let _ = writeln!(out, "ledger (packets, {}):", r.counted_from);
     let mut row = |name: &str, value: u64, more: &str| {
@@ -147,6 +147,9 @@ pub fn summary(r: &Report) -> String {
     }
     for l in r.listeners.iter().filter(|l| l.name != "recorder") {
         let _ = writeln!(out, "listener {} ({}): {} missed", l.name, l.mode, show_count(l.missed));
+    }
+    for fault in &r.faults {
+        let _ = writeln!(out, "FAULT: {fault}");
     }
     for remark in &r.remarks {
         let _ = writeln!(out, "note: {remark}");

@@ -1,15 +1,16 @@
 //! A running capture: sources, rings, engine threads, recorders and the door for listeners, assembled from a [`Plan`].
 
-use crate::plan::{Plan, SocketPlan, SourcePlan};
+use crate::observer::{Observed, Observer};
+use crate::plan::{Plan, SocketPlan, SourcePlan, default_ring};
 use crate::recording::Recording;
-use crate::status::{Counts, ListenerReport, QueueReport, Report, WorkerStatus};
+use crate::status::{Report, WorkerStatus};
 use crate::worker::{Settings, Wires, Worker};
-use base::{Ledger, Tally};
-use capture::{AnySource, Source, SourceError, SourceInfo, StampKind};
+use base::Ledger;
+use capture::{AnySource, Source, SourceError, SourceInfo};
 use ring::{Hub, Offer, Policy, Producer, Server, Shape};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -85,6 +86,7 @@ struct Queue {
     hub: Arc<Hub>,
     offer: Offer,
     status: Arc<Mutex<WorkerStatus>>,
+    ledger: Arc<Mutex<Ledger>>,
     worker: Option<JoinHandle<Result<(), SourceError>>>,
     recording: Option<Recording>,
 }
@@ -113,28 +115,31 @@ impl Capture {
             server: None,
             supervisor: None,
         };
+        // Everything is made before the first frame is let in, because a ring takes longer to touch and lock than a busy
+        // port takes to fill a receive ring.
+        let mut crew = Vec::new();
         let mut returns = BTreeMap::new();
+        let alive = Arc::new(AtomicUsize::new(sources.len()));
         for (number, source) in sources.into_iter().enumerate() {
             let info = source.info().clone();
             let cpus = processors(plan, number);
-            let mut producer = producer(plan, &label, &info, &cpus)?;
+            let mut producer = producer(plan, &label, &info, &cpus, queues)?;
             let clock = Clock::start();
             let offer = offer(&producer);
             let recording = match &plan.store {
-                Some(store) => {
-                    Some(Recording::start(store, plan, &label, &info, clock.error(), queues, &mut producer)?)
-                }
+                Some(store) => Some(Recording::start(store, plan, &label, &info, &clock, queues, &mut producer)?),
                 None => None,
             };
-            let status = Arc::new(Mutex::new(WorkerStatus::default()));
+            let (status, ledger) = (Arc::default(), Arc::default());
             let (send_again, again) = channel();
             returns.insert(info.queue, send_again);
             let wires = Wires {
                 stop: Arc::clone(&stop),
                 status: Arc::clone(&status),
+                ledger: Arc::clone(&ledger),
                 gone: gone.clone(),
                 again,
-                recorder: recording.as_ref().map(Recording::handle),
+                recorder: recording.as_ref().map(Recording::line),
             };
             let settings = Settings {
                 snaplen: plan.snaplen_in_force() as usize,
@@ -146,18 +151,28 @@ impl Capture {
                 duration: plan.duration,
             };
             let hub = Arc::clone(producer.hub());
-            let worker = std::thread::Builder::new()
-                .name(format!("engine-{}", info.queue))
-                .spawn(move || Worker::new(source, producer, clock, settings, wires).run())
-                .map_err(|e| EngineError::Thread(e.to_string()))?;
-            capture.queues.push(Queue { info, hub, offer, status, worker: Some(worker), recording });
+            capture.queues.push(Queue { info, hub, offer, status, ledger, worker: None, recording });
+            crew.push((source, producer, clock, settings, wires));
         }
+        // Making large rings takes a moment, and that is not yet capturing.
+        capture.started = Instant::now();
         if let Some(socket) = &plan.socket {
             capture.server = Some(serve(socket, capture.queues.iter().map(|q| q.offer.clone()).collect())?);
         }
         if matches!(plan.source, SourcePlan::Interface(_)) {
-            capture.supervisor = Some(supervise(plan.source.clone(), stop, gone_queues, returns)?);
+            capture.supervisor = Some(supervise(plan.source.clone(), stop, gone_queues, returns, Arc::clone(&alive))?);
         }
+        for ((source, producer, clock, settings, wires), queue) in crew.into_iter().zip(&mut capture.queues) {
+            source.begin()?;
+            let present = Present(Arc::clone(&alive));
+            let work = move || {
+                let _present = present;
+                Worker::new(source, producer, clock, settings, wires).run()
+            };
+            let thread = std::thread::Builder::new().name(format!("engine-{}", queue.info.queue)).spawn(work);
+            queue.worker = Some(thread.map_err(|e| EngineError::Thread(e.to_string()))?);
+        }
+        capture.started = Instant::now();
         Ok(capture)
     }
 
@@ -187,6 +202,7 @@ impl Capture {
                 .map(|q| Observed {
                     info: q.info.clone(),
                     hub: Arc::clone(&q.hub),
+                    ring: describe(&q.offer),
                     status: Arc::clone(&q.status),
                     recording: q.recording.as_ref().map(Recording::gauge),
                 })
@@ -233,7 +249,7 @@ impl Capture {
     pub fn ledger(&self) -> Ledger {
         let mut ledger = Ledger::new();
         for q in &self.queues {
-            let engine = q.status.lock().unwrap_or_else(PoisonError::into_inner).ledger.clone();
+            let engine = q.ledger.lock().unwrap_or_else(PoisonError::into_inner).clone();
             ledger.merge(&match &q.recording {
                 Some(recording) => recording.gauge().correct(engine),
                 None => engine,
@@ -250,107 +266,12 @@ impl Drop for Capture {
     }
 }
 
-/// A capture's numbers without the capture.
-pub struct Observer {
-    label: String,
-    started: Instant,
-    queues: Vec<Observed>,
-}
-
-struct Observed {
-    info: SourceInfo,
-    hub: Arc<Hub>,
-    status: Arc<Mutex<WorkerStatus>>,
-    recording: Option<crate::recording::Gauge>,
-}
-
-impl Observer {
-    /// How things stand.
-    pub fn report(&self) -> Report {
-        let mut total = Tally::default();
-        let mut lost_by_gate: BTreeMap<String, u64> = BTreeMap::new();
-        let (mut queues, mut listeners, mut remarks) = (Vec::new(), Vec::new(), Vec::new());
-        for q in &self.queues {
-            let status = q.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let mut tally = status.tally;
-            let on_disk = q.recording.as_ref().and_then(crate::recording::Gauge::on_disk);
-            remarks.extend(on_disk.and_then(|disk| disagreement(&tally, &disk, q.info.queue)));
-            if let Some(disk) = on_disk {
-                // In the ring but never on the volume is not stored.
-                let given_up = disk.lost[base::Cause::Disk as usize];
-                tally.lost[base::Cause::Disk as usize] += given_up;
-                tally.stored = tally.stored.saturating_sub(given_up);
-                if given_up > 0 {
-                    tally.stored_bytes = disk.stored_bytes;
-                }
-            }
-            total += &tally;
-            for (gate, n) in q.hub.lost_by_gate() {
-                *lost_by_gate.entry(gate).or_default() += n;
-            }
-            for l in q.hub.listeners() {
-                let (seen, missed) = l.cursor.reported();
-                listeners.push(ListenerReport {
-                    name: l.name,
-                    queue: q.info.queue,
-                    mode: l.mode.name(),
-                    expired: l.expired,
-                    lost_because: l.lost_because,
-                    seen,
-                    missed,
-                });
-            }
-            remarks.extend(status.remarks.iter().cloned());
-            if let Some(recording) = &q.recording {
-                remarks.extend(recording.remarks());
-            }
-            queues.push(QueueReport {
-                queue: q.info.queue,
-                source: q.info.description.clone(),
-                counts: Counts::from(&tally),
-                ring_fill: status.fill,
-                engine_cpu_seconds: status.cpu.as_secs_f64(),
-                clock_error_nanos: if q.info.stamps == StampKind::Engine {
-                    status.clock_error.as_nanos() as u64
-                } else {
-                    0
-                },
-                recorder: q.recording.as_ref().map(crate::recording::Gauge::report),
-            });
-        }
-        let first = self.queues.first().map(|q| &q.info);
-        Report {
-            interface: self.label.clone(),
-            seconds: self.started.elapsed().as_secs_f64(),
-            counts: Counts::from(&total),
-            counted_from: first.map_or("", |i| i.counted_from),
-            stamps: first.map_or("", |i| i.stamps.name()),
-            lost_by_gate,
-            queues,
-            listeners,
-            remarks,
-        }
-    }
-}
-
-/// The engine's count and the recorder's are made independently; they must agree to the packet.
-fn disagreement(engine: &Tally, disk: &Tally, queue: u16) -> Option<String> {
-    let given_up = disk.lost[base::Cause::Disk as usize];
-    let same =
-        engine.stored == disk.stored + given_up && engine.offered == disk.offered && engine.filtered == disk.filtered;
-    (!same).then(|| {
-        format!(
-            "queue {queue}: the engine stored {} of {} packets, the files hold {} of {}; please report this",
-            engine.stored, engine.offered, disk.stored, disk.offered
-        )
-    })
-}
-
 /// Makes the ring on the processors of its engine thread, so that its pages come from their NUMA node.
-fn producer(plan: &Plan, label: &str, info: &SourceInfo, cpus: &[usize]) -> Result<Producer, EngineError> {
+fn producer(plan: &Plan, label: &str, info: &SourceInfo, cpus: &[usize], queues: u16) -> Result<Producer, EngineError> {
+    let bytes = plan.ring.unwrap_or_else(|| default_ring(queues));
     let config = ring::Config {
         name: label.to_owned(),
-        bytes: plan.ring,
+        bytes,
         link_type: info.link_type.into(),
         snaplen: plan.snaplen_in_force(),
         queue: info.queue,
@@ -368,7 +289,14 @@ fn producer(plan: &Plan, label: &str, info: &SourceInfo, cpus: &[usize]) -> Resu
     };
     std::thread::scope(|scope| scope.spawn(make).join())
         .map_err(|_| EngineError::Thread("making the ring panicked".into()))?
-        .map_err(|e| EngineError::Ring(plan.ring, e))
+        .map_err(|e| EngineError::Ring(bytes, e))
+}
+
+/// A ring in words.
+fn describe(offer: &Offer) -> String {
+    let memory = offer.memory.bytes();
+    let locked = if memory.locked() { "locked" } else { "not locked (CAP_IPC_LOCK, or a larger memlock limit)" };
+    format!("{} in {}, {locked}", base::units::show_bytes(memory.len() as u64), memory.pages().name())
 }
 
 fn offer(producer: &Producer) -> Offer {
@@ -393,30 +321,46 @@ fn serve(plan: &SocketPlan, rings: Vec<Offer>) -> Result<Server, EngineError> {
     Server::start(socket, rings, Policy { uid: plan.uid, gid: plan.gid, gates: plan.gates }).map_err(fail)
 }
 
-/// Opens a port again that went away, and hands the new sources to the threads that wait for them.
+/// An engine thread that has not ended.
+struct Present(Arc<AtomicUsize>);
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Opens a port again that went away, and hands the new sources to the threads that wait for them. A thread whose queue
+/// did not come back is told by the end of its channel.
 fn supervise(
     plan: SourcePlan,
     stop: Arc<AtomicBool>,
     gone: Receiver<u16>,
-    returns: BTreeMap<u16, Sender<AnySource>>,
+    mut returns: BTreeMap<u16, Sender<AnySource>>,
+    alive: Arc<AtomicUsize>,
 ) -> Result<JoinHandle<()>, EngineError> {
     let watch = move || {
-        let mut waiting: Vec<u16> = Vec::new();
+        let mut waiting: BTreeSet<u16> = BTreeSet::new();
         while !stop.load(Ordering::Relaxed) {
             if let Ok(queue) = gone.recv_timeout(RETURN_LOOK) {
-                waiting.push(queue);
+                waiting.insert(queue);
             }
             // Sources share one program and one fanout group, so they can only come back together.
-            if waiting.len() == returns.len()
-                && let Ok(sources) = plan.open()
-            {
-                for source in sources {
-                    if let Some(thread) = returns.get(&source.info().queue) {
-                        let _ = thread.send(source);
-                    }
-                }
-                waiting.clear();
+            if waiting.is_empty() || waiting.len() < alive.load(Ordering::Acquire) {
+                continue;
             }
+            let Ok(sources) = plan.open() else { continue };
+            for source in sources {
+                let queue = source.info().queue;
+                if let Some(thread) = returns.get(&queue)
+                    && source.begin().is_ok()
+                    && thread.send(source).is_ok()
+                {
+                    waiting.remove(&queue);
+                }
+            }
+            returns.retain(|queue, _| !waiting.contains(queue));
+            waiting.clear();
         }
     };
     std::thread::Builder::new().name("supervisor".into()).spawn(watch).map_err(|e| EngineError::Thread(e.to_string()))

@@ -1,10 +1,13 @@
-//! The sending loop of `netgrain gen`: traffic from `gen`, pace from its pacer, frames into AF_XDP's memory in place.
+//! The sending loops of `netgrain gen`. Flat out and in one size, an XDP program makes the frames inside the kernel
+//! (`capture::live_frames`), where the port can count them; otherwise traffic from `gen`, paced by its pacer, goes into
+//! AF_XDP's memory in place.
 
 use base::Timestamp;
 use base::units::Rate;
 use capture::SourceError;
 use capture::afxdp::{TransmitConfig, Transmitter};
-use r#gen::{Pacer, Spec, Traffic};
+use capture::live_frames::{LiveCounts, LiveFrames, LiveFramesConfig};
+use r#gen::{Pacer, Parts, Spec, Traffic};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use sys::clock::Clock;
@@ -23,7 +26,7 @@ const SPIN: Duration = Duration::from_micros(100);
 pub struct Sent {
     /// Frames made; their sequence numbers are 0 to this, excluded.
     pub made: u64,
-    /// Frames the driver took.
+    /// Frames the driver took; of live frames, those that the other end took.
     pub sent: u64,
     /// Frames the driver dropped for want of room at the other end.
     pub dropped: u64,
@@ -33,20 +36,129 @@ pub struct Sent {
     pub nanos: u64,
 }
 
-/// Sends until the specification's limits, or until told to stop. `progress` is called about once a second.
-///
-/// # Errors
-/// The transmitter's.
-pub fn generate(
+/// How frames get onto the port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Method {
+    /// Live frames where they serve, else AF_XDP.
+    #[default]
+    Auto,
+    /// Made by an XDP program inside the kernel: flat out, one size, flows in turn, on veth ports.
+    LiveFrames,
+    /// Through an AF_XDP socket: every traffic, on every port.
+    AfXdp,
+}
+
+/// Traffic that is ready to leave.
+pub struct Generator {
+    spec: Spec,
+    out: Out,
+    description: String,
+}
+
+enum Out {
+    LiveFrames(Box<LiveFrames>),
+    AfXdp(Box<Transmitter>, Box<Traffic>),
+}
+
+impl Generator {
+    /// Opens the port for the traffic of `spec`. `queue` is for AF_XDP.
+    ///
+    /// # Errors
+    /// Those of [`LiveFrames::open`] if these are demanded, and those of [`Transmitter::open`].
+    pub fn open(spec: &Spec, interface: &str, queue: u16, method: Method) -> Result<Self, SourceError> {
+        let mut description = format!("AF_XDP transmit on {interface} queue {queue}");
+        if method != Method::AfXdp {
+            match live_frames(spec, interface) {
+                Ok(out) => {
+                    let (out, description) = (Out::LiveFrames(Box::new(out)), format!("live frames on {interface}"));
+                    return Ok(Self { spec: spec.clone(), out, description });
+                }
+                Err(e) if method == Method::LiveFrames => return Err(e),
+                // Mixed or paced traffic was never meant for live frames; in all other cases people want to know why not.
+                Err(e) if suits_live_frames(spec) => description.push_str(&format!(" (no live frames: {e})")),
+                Err(_) => (),
+            }
+        }
+        let traffic = Traffic::new(spec);
+        let config = TransmitConfig { frame_max: traffic.max_len(), ..TransmitConfig::new(interface, queue) };
+        let out = Out::AfXdp(Box::new(Transmitter::open(&config)?), Box::new(traffic));
+        Ok(Self { spec: spec.clone(), out, description })
+    }
+
+    /// One line for people: how the frames leave.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// Sends until the specification's limits, or until told to stop. `progress` is called about once a second.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn run(self, stop: &AtomicBool, progress: impl FnMut(Sent)) -> Result<Sent, SourceError> {
+        match self.out {
+            Out::LiveFrames(out) => send_live_frames(&self.spec, *out, stop, progress),
+            Out::AfXdp(out, traffic) => send_af_xdp(&self.spec, *out, *traffic, stop, progress),
+        }
+    }
+}
+
+fn suits_live_frames(spec: &Spec) -> bool {
+    spec.rate == Rate::Flat && Parts::new(spec).is_some()
+}
+
+fn live_frames(spec: &Spec, interface: &str) -> Result<LiveFrames, SourceError> {
+    match Parts::new(spec) {
+        Some(parts) if spec.rate == Rate::Flat => LiveFrames::open(&LiveFramesConfig::new(interface), &parts),
+        _ => Err(SourceError::Unsupported {
+            name: interface.to_owned(),
+            reason: "live frames leave flat out, in one size, flow by flow; send other traffic through AF_XDP"
+                .to_owned(),
+        }),
+    }
+}
+
+fn send_live_frames(
     spec: &Spec,
-    interface: &str,
-    queue: u16,
+    mut out: LiveFrames,
     stop: &AtomicBool,
     mut progress: impl FnMut(Sent),
 ) -> Result<Sent, SourceError> {
-    let mut traffic = Traffic::new(spec);
+    let frame_bytes = out.frame_bytes() as u64;
+    let (started, mut shown, mut made) = (Instant::now(), 0, 0);
+    let limit = spec.packets.unwrap_or(u64::MAX);
+    let told = |counts: LiveCounts, elapsed: Duration| Sent {
+        made: counts.made,
+        sent: counts.sent,
+        dropped: counts.dropped,
+        bytes: counts.made * frame_bytes,
+        nanos: elapsed.as_nanos() as u64,
+    };
+    while !stop.load(Ordering::Relaxed) && made < limit {
+        let elapsed = started.elapsed();
+        if spec.duration.is_some_and(|d| elapsed >= d) {
+            break;
+        }
+        if elapsed.as_secs() > shown {
+            shown = elapsed.as_secs();
+            progress(told(out.counts()?, elapsed));
+        }
+        made += out.send(limit - made)?;
+    }
+    let elapsed = started.elapsed();
+    out.flush()?;
+    let counts = out.counts()?;
+    // What is still under way after the flush never reached the other end.
+    Ok(told(LiveCounts { dropped: counts.dropped + counts.under_way, under_way: 0, ..counts }, elapsed))
+}
+
+fn send_af_xdp(
+    spec: &Spec,
+    mut out: Transmitter,
+    mut traffic: Traffic,
+    stop: &AtomicBool,
+    mut progress: impl FnMut(Sent),
+) -> Result<Sent, SourceError> {
     let frame_max = traffic.max_len();
-    let mut out = Transmitter::open(&TransmitConfig { frame_max, ..TransmitConfig::new(interface, queue) })?;
     let mut clock = Clock::start();
     let started = Instant::now();
     let mut pacer = Pacer::new(spec.rate, Timestamp::ZERO);

@@ -116,7 +116,16 @@ pub fn exposition(report: &Report) -> String {
         .listeners
         .iter()
         .map(|l| {
-            (format!(",queue=\"{}\",listener=\"{}\",mode=\"{}\"", l.queue, escape(&l.name), l.mode), l.missed as f64)
+            (
+                format!(
+                    ",queue=\"{}\",slot=\"{}\",listener=\"{}\",mode=\"{}\"",
+                    l.queue,
+                    l.slot,
+                    escape(&l.name),
+                    l.mode
+                ),
+                l.missed as f64,
+            )
         })
         .collect();
     family("listener_missed_packets_total", "counter", "Packets a lossy listener says it missed.", &listeners);

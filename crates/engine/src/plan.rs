@@ -56,7 +56,7 @@ impl InterfacePlan {
 }
 
 impl SourcePlan {
-    /// Opens the sources, one per engine thread.
+    /// Opens the sources, one per engine thread; ports let no frame in before [`AnySource::begin`].
     ///
     /// # Errors
     /// The first source's that cannot be opened.
@@ -86,11 +86,13 @@ impl InterfacePlan {
             Kind::AfXdp => {
                 let mut config = self.afxdp.clone();
                 config.queues = self.queues.map(|n| (0..n).collect());
+                config.prepared = true;
                 afxdp::open(&config)?.into_iter().map(AnySource::AfXdp).collect()
             }
             Kind::Tpacket => {
                 let mut config = self.tpacket.clone();
                 config.threads = self.queues.unwrap_or(1);
+                config.prepared = true;
                 tpacket::open(&config)?.into_iter().map(AnySource::Tpacket).collect()
             }
         })
@@ -143,8 +145,8 @@ pub struct StorePlan {
 pub struct Plan {
     /// Where packets come from.
     pub source: SourcePlan,
-    /// Bytes of each queue's ring.
-    pub ring: u64,
+    /// Bytes of each queue's ring (descriptors add a quarter); without, [`default_ring`].
+    pub ring: Option<u64>,
     /// Most bytes of one file.
     pub segment: u64,
     /// A new file at every multiple of this.
@@ -170,11 +172,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Everything that lies in these packets, in a ring of 1 GiB (or an eighth of the memory), recorded nowhere.
+    /// Everything that lies in these packets, in a ring of the usual size, recorded nowhere.
     pub fn new(source: SourcePlan) -> Self {
         Self {
             source,
-            ring: default_ring(),
+            ring: None,
             segment: 2 << 30,
             rotate: None,
             snaplen: ring::CAPLEN_MAX as u32,
@@ -198,9 +200,10 @@ impl Plan {
     }
 }
 
-/// 1 GiB, or the largest power of two within an eighth of this machine's memory.
-pub fn default_ring() -> u64 {
+/// Bytes of each ring when nobody said: all queues together take 1 GiB, or the largest power of two within an eighth of
+/// this machine's memory; one takes at least 64 MiB.
+pub fn default_ring(queues: u16) -> u64 {
     let eighth = sys::cpu::memory_bytes() / 8;
     let fits = if eighth == 0 { 1 << 30 } else { 1 << (63 - eighth.leading_zeros()) };
-    (1u64 << 30).min(fits).max(8 << 20)
+    ((1u64 << 30).min(fits) / u64::from(queues.max(1)).next_power_of_two()).max(64 << 20)
 }

@@ -6,25 +6,56 @@ use crate::status::RecorderReport;
 use base::{Cause, Ledger, Row, Tally};
 use capture::{SourceInfo, StampKind};
 use ring::{Gate, Producer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use store::index::Header;
 use store::{Config, Device, DiskDevice, Event, GateFeed, Handle, Recorder, Summary};
+use sys::clock::Clock;
 
 /// What the recorder's gate is called in tables and in the names of losses.
 const GATE: &str = "recorder";
 
-/// Remarks kept for the summary.
+/// Remarks kept for the summary: the latest, because the last word matters most.
 const REMARKS_MAX: usize = 32;
 
 /// See the module's text.
 pub struct Recording {
     thread: Option<JoinHandle<std::io::Result<Summary>>>,
     gauge: Gauge,
+    line: Line,
+}
+
+/// Between the engine thread and its recorder.
+#[derive(Clone)]
+pub struct Line {
+    handle: Handle,
+    ended: Arc<AtomicBool>,
+}
+
+impl Line {
+    /// No more packets will come: only then may the recorder give up a volume that refuses.
+    pub fn closing(&self) {
+        self.handle.stop();
+    }
+
+    /// Whether the recorder has ended, for whatever reason; nothing reaches the disk then.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+}
+
+/// Says that the recorder has ended, also when it panicked.
+struct Farewell(Arc<AtomicBool>);
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 /// The numbers of a recorder, for other threads.
@@ -38,7 +69,7 @@ pub struct Gauge {
 struct News {
     device: String,
     trouble: Option<String>,
-    remarks: Vec<String>,
+    remarks: VecDeque<String>,
     summary: Option<Summary>,
 }
 
@@ -49,7 +80,7 @@ impl Recording {
         whole: &Plan,
         label: &str,
         info: &SourceInfo,
-        clock_error: Duration,
+        clock: &Clock,
         queues: u16,
         producer: &mut Producer,
     ) -> Result<Self, EngineError> {
@@ -59,10 +90,13 @@ impl Recording {
             queue: info.queue,
             link_type: info.link_type.into(),
             snaplen: whole.snaplen_in_force(),
-            stamps: info.stamps.name().to_owned(),
+            stamps: match info.stamps {
+                StampKind::Engine => clock.method().to_owned(),
+                other => other.name().to_owned(),
+            },
             // Of the kernel's, the card's and a file's stamps we know no error.
             stamp_error: match info.stamps {
-                StampKind::Engine => clock_error.as_nanos() as u32,
+                StampKind::Engine => clock.error().as_nanos() as u32,
                 _ => 0,
             },
             filter: whole.filter.clone().unwrap_or_default(),
@@ -86,7 +120,10 @@ impl Recording {
         let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.hub()));
         let news = Arc::clone(&gauge.news);
         let (joined, answer) = channel();
+        let line = Line { handle: gauge.handle.clone(), ended: Arc::default() };
+        let farewell = Farewell(Arc::clone(&line.ended));
         let work = move || {
+            let _farewell = farewell;
             let gate = match Gate::join(&memory, &hub, GATE) {
                 Ok(gate) => gate,
                 Err(e) => {
@@ -109,7 +146,7 @@ impl Recording {
         loop {
             producer.service();
             match answer.recv_timeout(Duration::from_millis(1)) {
-                Ok(Ok(())) => return Ok(Self { thread: Some(thread), gauge }),
+                Ok(Ok(())) => return Ok(Self { thread: Some(thread), gauge, line }),
                 Ok(Err(e)) => return Err(EngineError::Store(format!("the recorder cannot join the ring: {e}"))),
                 Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
                 Err(e) => return Err(EngineError::Thread(e.to_string())),
@@ -117,9 +154,9 @@ impl Recording {
         }
     }
 
-    /// For whoever knows when no more packets will come.
-    pub fn handle(&self) -> Handle {
-        self.gauge.handle.clone()
+    /// For the engine thread.
+    pub fn line(&self) -> Line {
+        self.line.clone()
     }
 
     /// The numbers.
@@ -150,6 +187,7 @@ impl Gauge {
             packets: news.summary.as_ref().map(|s| s.ledger.total().stored),
             bytes: self.handle.bytes(),
             files: self.handle.published(),
+            hidden: news.summary.as_ref().map_or(0, |s| s.hidden),
             writer_cpu_seconds: write.as_secs_f64(),
             index_cpu_seconds: index.as_secs_f64(),
             device: news.device.clone(),
@@ -172,7 +210,7 @@ impl Gauge {
 
     /// Things a person should know.
     pub fn remarks(&self) -> Vec<String> {
-        lock(&self.news).remarks.clone()
+        lock(&self.news).remarks.iter().cloned().collect()
     }
 }
 
@@ -207,8 +245,11 @@ fn hear(news: &mut News, event: Event) {
         Event::Recovered { .. } => news.trouble = None,
         Event::LeftHidden { .. } | Event::GaveUp { .. } | Event::Remark(_) => {}
     }
-    if news.remarks.len() < REMARKS_MAX && news.remarks.last() != Some(&text) {
-        news.remarks.push(text);
+    if news.remarks.back() != Some(&text) {
+        news.remarks.push_back(text);
+    }
+    if news.remarks.len() > REMARKS_MAX {
+        news.remarks.pop_front();
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a running capture says of itself: the same numbers for the live table, `--json`, `/metrics` and the summary.
 
-use base::{Ledger, Row, Tally};
+use base::{Row, Tally};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,8 +10,6 @@ use std::time::Duration;
 pub struct WorkerStatus {
     /// Everything so far.
     pub tally: Tally,
-    /// The seconds that have passed.
-    pub ledger: Ledger,
     /// How full the ring is, judged by its slowest gate: 0 to 1.
     pub fill: f64,
     /// Estimated error of this thread's stamps.
@@ -22,6 +20,8 @@ pub struct WorkerStatus {
     pub handed: u64,
     /// Things a person should know, in order.
     pub remarks: Vec<String>,
+    /// Things that are wrong.
+    pub faults: Vec<String>,
 }
 
 /// A tally in words, for documents.
@@ -82,6 +82,8 @@ impl From<&Row> for Second {
 /// One listener, for documents.
 #[derive(Clone, Debug, Serialize)]
 pub struct ListenerReport {
+    /// Its slot in the ring.
+    pub slot: u8,
     /// What it calls itself.
     pub name: String,
     /// Queue of its ring.
@@ -110,6 +112,8 @@ pub struct QueueReport {
     pub counts: Counts,
     /// How full the ring is: 0 to 1.
     pub ring_fill: f64,
+    /// Bytes of the ring (without descriptors), what its pages are, and whether they are locked.
+    pub ring: String,
     /// Processor seconds of the engine thread.
     pub engine_cpu_seconds: f64,
     /// Estimated error of its stamps in nanoseconds; 0 where the source stamps.
@@ -129,6 +133,8 @@ pub struct RecorderReport {
     pub bytes: u64,
     /// Files published.
     pub files: u64,
+    /// Files that keep a hidden name because something about them failed.
+    pub hidden: u64,
     /// Processor seconds of the thread that writes.
     pub writer_cpu_seconds: f64,
     /// Processor seconds of the thread that checksums and indexes.
@@ -162,4 +168,13 @@ pub struct Report {
     pub listeners: Vec<ListenerReport>,
     /// Things a person should know.
     pub remarks: Vec<String>,
+    /// Things that are wrong: counts that contradict each other, files left hidden. Empty in a healthy capture.
+    pub faults: Vec<String>,
+}
+
+impl Report {
+    /// Nothing lost, nothing wrong.
+    pub fn is_healthy(&self) -> bool {
+        self.counts.lost_total == 0 && self.counts.residue == 0 && self.faults.is_empty()
+    }
 }

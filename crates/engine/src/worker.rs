@@ -4,16 +4,18 @@
 //! requests of listeners. A few times a second: the losses that the source knows of, and the news for whoever watches.
 //! Nothing in the loop waits for anything but packets.
 
+use crate::recording::Line;
+use crate::stage::Stage;
 use crate::status::WorkerStatus;
-use base::{Cause, Note, Timestamp};
-use capture::{Counts, Frame, Polled, Source, SourceError, SourceInfo, StampKind};
-use ring::{CAPLEN_MAX, Packet, Producer, flag};
+use base::{Cause, Ledger, Note, Timestamp};
+use capture::{Counts, Polled, Source, SourceError, SourceInfo, StampKind};
+use ring::Producer;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use sys::clock::Clock;
-use wire::{Filter, FlowHasher, Headers};
+use wire::{Filter, FlowHasher};
 
 /// Frames taken from a source between two publications.
 pub const BATCH: usize = 256;
@@ -22,13 +24,14 @@ pub const BATCH: usize = 256;
 const WAIT: Duration = Duration::from_millis(20);
 
 /// How long is waited for a gate to release something, before the next look.
-const PAUSE: Duration = Duration::from_micros(200);
+pub const PAUSE: Duration = Duration::from_micros(200);
+
+/// Longest time between a kernel's or card's stamp and the frame's arrival here on a quiet port: a block is retired within
+/// 10 ms, and a timer tick may be as long again.
+const HANDING_OVER: Duration = Duration::from_millis(25);
 
 /// How often losses are collected and the status renewed.
 const REPORT: Duration = Duration::from_millis(100);
-
-/// Frames whose tag was taken out have this much of their beginning rebuilt for the header walk and the filter.
-const HEAD: usize = 320;
 
 /// How the thread is to work.
 pub struct Settings {
@@ -54,12 +57,14 @@ pub struct Wires {
     pub stop: Arc<AtomicBool>,
     /// Renewed several times a second.
     pub status: Arc<Mutex<WorkerStatus>>,
+    /// The seconds that have passed. Apart from the status, because who copies it takes longer than a receive ring lasts.
+    pub ledger: Arc<Mutex<Ledger>>,
     /// Sent when the interface has gone away: queue number.
     pub gone: Sender<u16>,
     /// Brings a source that is open again.
     pub again: Receiver<capture::AnySource>,
-    /// Told that no more packets will come: only then may the recorder give up a volume that refuses.
-    pub recorder: Option<store::Handle>,
+    /// The recorder, if there is one.
+    pub recorder: Option<Line>,
 }
 
 /// One engine thread, ready to run.
@@ -79,6 +84,10 @@ pub struct Worker<S> {
     last: Timestamp,
     steps: u64,
     report_due: Instant,
+    /// The end came by a count, with frames still in the source that are nobody's any more.
+    cut_short: bool,
+    /// The recorder's early end was reported.
+    recorder_told: bool,
 }
 
 impl Worker<capture::AnySource> {
@@ -99,6 +108,8 @@ impl Worker<capture::AnySource> {
             last: Timestamp::ZERO,
             steps: 0,
             report_due: Instant::now(),
+            cut_short: false,
+            recorder_told: false,
         }
     }
 
@@ -116,7 +127,12 @@ impl Worker<capture::AnySource> {
         let mut outcome = Ok(());
         let mut draining = false;
         loop {
-            if !draining && self.must_stop(started) {
+            if self.has_enough() {
+                // Draining would store more than was asked for.
+                self.cut_short = true;
+                break;
+            }
+            if !draining && time_is_up(&self.wires, &self.settings, started) {
                 if let Some(source) = &mut self.source {
                     source.stop();
                 }
@@ -142,16 +158,15 @@ impl Worker<capture::AnySource> {
         outcome
     }
 
-    fn must_stop(&self, started: Instant) -> bool {
-        time_is_up(&self.wires, &self.settings, started)
-            || self.settings.packets.is_some_and(|n| self.producer.tally().stored >= n)
+    fn has_enough(&self) -> bool {
+        self.settings.packets.is_some_and(|n| self.producer.tally().stored >= n)
     }
 
     /// One batch.
     fn turn(&mut self, started: Instant) -> Result<Polled, SourceError> {
-        let Some(source) = &mut self.source else { return Ok(Polled::End) };
         self.producer.service();
-        self.clock.keep();
+        self.keep_time();
+        let Some(source) = &mut self.source else { return Ok(Polled::End) };
         let budget = match self.settings.packets {
             Some(n) => BATCH.min((n.saturating_sub(self.producer.tally().stored)) as usize).max(1),
             None => BATCH,
@@ -173,8 +188,14 @@ impl Worker<capture::AnySource> {
         let polled = source.poll(budget, wait, |frame| stage.take(frame));
         (self.last, self.handed) = (stage.last, self.handed + stage.taken);
         let polled = polled?;
-        if is_live(self.info.stamps) {
-            self.producer.tick(self.clock.now());
+        match (self.info.stamps, polled) {
+            (StampKind::Engine, _) => self.producer.tick(self.clock.now()),
+            // Frames stamped by others are handed over some time after their stamp; time passes with them, and without
+            // them a little late, so that none comes into the second (or the file) after its own.
+            (StampKind::Kernel | StampKind::Hardware, Polled::Idle) => {
+                self.producer.tick(self.clock.now().before(HANDING_OVER));
+            }
+            _ => {}
         }
         self.producer.publish();
         if self.report_due <= Instant::now() {
@@ -200,27 +221,48 @@ impl Worker<capture::AnySource> {
                 self.producer.note(note, more);
             }
         }
-        let steps = self.clock.steps();
-        if steps > self.steps {
-            self.producer.note(Note::ClockStep, steps - self.steps);
-            self.steps = steps;
-        }
         self.counted = counts;
         self.producer.publish();
+        if !self.recorder_told && self.wires.recorder.as_ref().is_some_and(Line::has_ended) {
+            self.recorder_told = true;
+            self.status().faults.push(
+                "the recorder ended before the capture; nothing more would reach the disk, so the capture ends too"
+                    .into(),
+            );
+            self.wires.stop.store(true, Ordering::Relaxed);
+        }
         Ok(())
+    }
+
+    /// Fits the clock again if it is time to. After a step of the system clock, time goes on from there at once: stamps held
+    /// back until the old time comes round again would all be equal.
+    fn keep_time(&mut self) {
+        self.clock.keep();
+        let steps = self.clock.steps();
+        if steps > self.steps && is_live(self.info.stamps) {
+            self.producer.note(Note::ClockStep, steps - self.steps);
+            self.last = Timestamp::ZERO;
+            self.producer.clock_was_set();
+        }
+        self.steps = steps;
     }
 
     /// The port is gone: ticks go on (silence is a fact too) until a source is open again or it is time to stop.
     fn wait_for_return(&mut self, started: Instant) -> bool {
         self.part();
         let _ = self.wires.gone.send(self.info.queue);
-        while !self.must_stop(started) {
+        while !time_is_up(&self.wires, &self.settings, started) {
             self.producer.service();
-            self.clock.keep();
+            self.keep_time();
             self.producer.tick(self.clock.now());
             self.producer.publish();
             self.show();
-            if let Ok(source) = self.wires.again.recv_timeout(REPORT) {
+            let again = self.wires.again.recv_timeout(REPORT);
+            if matches!(again, Err(RecvTimeoutError::Disconnected)) {
+                self.remark(format!("queue {} of {} did not come back", self.info.queue, self.info.name));
+                return false;
+            }
+            if let Ok(source) = again {
                 self.info = source.info().clone();
                 self.source = Some(source);
                 self.counted = Counts::default();
@@ -240,11 +282,12 @@ impl Worker<capture::AnySource> {
         }
         let Some(source) = self.source.take() else { return };
         source.remarks().into_iter().for_each(|r| self.remark(r));
-        if let Some(seen) = self.counted.seen {
+        if let Some(seen) = self.counted.seen.filter(|_| !self.cut_short) {
             let lost: u64 = self.counted.lost.iter().sum::<u64>() - self.counted.lost[Cause::Nic as usize];
             let found = self.handed + lost;
             if seen != found {
-                self.remark(format!("the source saw {seen} packets but {found} are accounted for; please report this"));
+                let text = format!("the source saw {seen} packets but {found} are accounted for; please report this");
+                self.status().faults.push(text);
             }
         }
     }
@@ -264,6 +307,7 @@ impl Worker<capture::AnySource> {
             std::thread::sleep(PAUSE);
         }
         self.show();
+        self.wires.ledger.lock().unwrap_or_else(PoisonError::into_inner).merge(&self.producer.take_ledger());
     }
 
     fn end_of_time(&self) -> Timestamp {
@@ -279,9 +323,12 @@ impl Worker<capture::AnySource> {
     }
 
     fn show(&mut self) {
+        // Whoever copies the ledger just now gets the new seconds next time; the packets do not wait for them.
+        if let Ok(mut ledger) = self.wires.ledger.try_lock() {
+            ledger.merge(&self.producer.take_ledger());
+        }
         let mut s = self.wires.status.lock().unwrap_or_else(PoisonError::into_inner);
         s.tally = self.producer.tally();
-        s.ledger.merge(&self.producer.take_ledger());
         s.fill = self.producer.fill();
         s.clock_error = self.clock.error();
         s.cpu = sys::cpu::thread_time();
@@ -300,140 +347,9 @@ fn time_is_up(wires: &Wires, settings: &Settings, started: Instant) -> bool {
 }
 
 /// From now on, whoever holds the ring up is waited for only for a while.
-fn closing(wires: &Wires, producer: &mut Producer) {
+pub fn closing(wires: &Wires, producer: &mut Producer) {
     producer.closing();
     if let Some(recorder) = &wires.recorder {
-        recorder.stop();
-    }
-}
-
-/// What happens to each frame.
-struct Stage<'a> {
-    producer: &'a mut Producer,
-    filter: Option<&'a Filter>,
-    hasher: &'a FlowHasher,
-    clock: &'a Clock,
-    snaplen: usize,
-    link_type: u16,
-    live: bool,
-    last: Timestamp,
-    taken: u64,
-    time_is_up: &'a dyn Fn() -> bool,
-    wires: &'a Wires,
-}
-
-impl Stage<'_> {
-    #[inline]
-    fn take(&mut self, frame: &Frame<'_>) {
-        let mut flags = 0;
-        let mut ts = match frame.stamp {
-            Some(stamp) => stamp,
-            None => self.clock.now(),
-        };
-        if ts < self.last && self.live {
-            ts = self.last;
-            flags |= flag::CLAMPED;
-        }
-        self.last = ts;
-        self.taken += 1;
-        match frame.vlan {
-            None => self.look(frame, frame.bytes, frame.wire_len, ts, flags, None),
-            Some(tag) => self.take_tagged(frame, tag, ts, flags),
-        }
-    }
-
-    #[cold]
-    fn take_tagged(&mut self, frame: &Frame<'_>, tag: capture::VlanTag, ts: Timestamp, flags: u8) {
-        let mut four = [0; 4];
-        four[..2].copy_from_slice(&tag.tpid.to_be_bytes());
-        four[2..].copy_from_slice(&tag.tci.to_be_bytes());
-        let mut head = [0; HEAD];
-        let split = frame.bytes.len().min(12);
-        let len = (frame.bytes.len() + 4).min(HEAD);
-        head[..split].copy_from_slice(&frame.bytes[..split]);
-        head[split..split + 4].copy_from_slice(&four);
-        head[split + 4..len].copy_from_slice(&frame.bytes[split..len - 4]);
-        self.look(frame, &head[..len], frame.wire_len.saturating_add(4), ts, flags | flag::VLAN_RESTORED, Some(four));
-    }
-
-    /// `head` is the frame's beginning as it will be stored, `wire_len` its length then.
-    #[inline]
-    fn look(
-        &mut self,
-        frame: &Frame<'_>,
-        head: &[u8],
-        wire_len: u32,
-        ts: Timestamp,
-        mut flags: u8,
-        vlan: Option<[u8; 4]>,
-    ) {
-        let headers = Headers::of(head, wire_len, self.link_type);
-        if let Some(filter) = self.filter
-            && !filter.matches(head, wire_len, &headers)
-        {
-            self.producer.filtered(ts, 1);
-            return;
-        }
-        let tag = if vlan.is_some() { 4 } else { 0 };
-        let most = self.snaplen.min(CAPLEN_MAX).saturating_sub(tag);
-        let bytes = &frame.bytes[..frame.bytes.len().min(most)];
-        if bytes.len() + tag < wire_len as usize {
-            flags |= flag::TRUNCATED;
-        }
-        if headers.malformed() {
-            flags |= flag::MALFORMED;
-        }
-        if frame.super_frame {
-            flags |= flag::SUPER_FRAME;
-        }
-        if frame.outgoing {
-            flags |= flag::OUTGOING;
-        }
-        if !self.live && !self.producer.has_room(bytes.len() + tag, ts, self.clock.now()) {
-            self.wait_for_room(bytes.len() + tag, ts);
-        }
-        // A full ring is the producer's to count; capture goes on.
-        let stored = self
-            .producer
-            .push(&Packet {
-                bytes,
-                wire_len: frame.wire_len,
-                ts,
-                hash: self.hasher.hash(head, &headers),
-                mark: 0,
-                flags,
-                l3: headers.l3(),
-                l4: headers.l4(),
-                vlan,
-            })
-            .is_ok();
-        if flags != 0 && stored {
-            self.note(flags);
-        }
-    }
-
-    /// A file waits for its gates, where a wire would not: nothing of it needs to be lost.
-    #[cold]
-    fn wait_for_room(&mut self, len: usize, ts: Timestamp) {
-        loop {
-            self.producer.publish();
-            self.producer.service();
-            if self.producer.has_room(len, ts, self.clock.now()) {
-                return;
-            }
-            if (self.time_is_up)() {
-                closing(self.wires, self.producer);
-            }
-            std::thread::sleep(PAUSE);
-        }
-    }
-
-    #[cold]
-    fn note(&mut self, flags: u8) {
-        for (bit, note) in flag::REMARKS {
-            if flags & bit != 0 {
-                self.producer.note(note, 1);
-            }
-        }
+        recorder.closing();
     }
 }

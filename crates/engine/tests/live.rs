@@ -282,6 +282,34 @@ fn a_port_that_is_deleted_and_made_again_is_captured_again() {
 }
 
 #[test]
+fn a_port_with_two_queues_comes_back_with_both() {
+    let test = "a_port_with_two_queues_comes_back_with_both";
+    for kind in KINDS {
+        let Some(sandbox) = Sandbox::new(test) else { return };
+        let options = VethOptions { queues: 2, ..VethOptions::default() };
+        let (store, (a, b)) = (TempDir::new(test), sandbox.veth_with("a", "b", options));
+        let plan = live(InterfacePlan { queues: Some(2), ..port(&b.name, kind) }, &store, kind);
+        let capture = start(&plan);
+        send(&capture, &RawSender::new(&a), &frames(0..20, 100));
+        sandbox.netlink().delete_link(b.index).expect("delete");
+        let said = |text: &str| capture.report().remarks.iter().filter(|r| r.contains(text)).count();
+        until("both queues miss it", || said("b went away") == 2);
+        let (a, _) = sandbox.veth_with("a", "b", options);
+        until("both queues have it back", || said("b is back") == 2);
+        let wire = RawSender::new(&a);
+        send_until_taken(&capture, &wire, &frame(99, 100, &[]));
+        send(&capture, &wire, &frames(20..40, 100));
+        let ended = stop(capture, &plan);
+        let again = frame(99, 100, &[]);
+        let (mut came, mut went) = (bytes(&ended), frames(0..40, 100));
+        came.retain(|f| *f != again);
+        came.sort();
+        went.sort();
+        assert!(came == went, "{kind:?}: {:?}", ended.report);
+    }
+}
+
+#[test]
 fn a_capture_whose_port_never_returns_ends_when_told() {
     let test = "a_capture_whose_port_never_returns_ends_when_told";
     for kind in KINDS {

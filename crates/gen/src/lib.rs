@@ -50,11 +50,13 @@ mod backbone;
 mod crc;
 mod layout;
 mod pacer;
+mod parts;
 mod spec;
 mod traffic;
 
 pub use crc::crc32c;
 pub use layout::{Flow, MAGIC, MAX_FRAME, MIN_FRAME};
 pub use pacer::Pacer;
+pub use parts::{FlowPart, Parts, StampTables};
 pub use spec::{MAX_FLOWS, Order, Sizes, Spec, SpecError};
 pub use traffic::{Prepared, Traffic};

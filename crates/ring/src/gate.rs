@@ -1,6 +1,6 @@
 //! A gate in the writer's own process: reads in place, is never lapped and never expired. The recorder is one.
 
-use crate::desc::Desc;
+use crate::desc::{Control, Desc, FILE_HEADER};
 use crate::hub::{Hub, JoinError, Mode, Place};
 use crate::layout::CursorPage;
 use crate::memory::RingMemory;
@@ -15,6 +15,8 @@ pub struct Gate {
     slot: u8,
     read: u64,
     released: Place,
+    /// Stream position after the last byte that was given out.
+    end: u64,
 }
 
 impl Gate {
@@ -32,6 +34,7 @@ impl Gate {
             slot: state.slot,
             read: place.desc,
             released: place,
+            end: place.pos,
         })
     }
 
@@ -57,16 +60,18 @@ impl Gate {
         // SAFETY: below the head, not below what was released, and the writer waits for this gate.
         let descs = unsafe { self.memory.held_descs(self.read, to) };
         self.read = to;
+        self.end = descs.iter().rev().find_map(end_of).unwrap_or(self.end);
         descs
     }
 
-    /// Bytes of the stream in place, from a position not yet released.
+    /// Bytes of the stream in place, given out and not yet released.
     ///
     /// # Panics
-    /// When the range begins below what was released: it may already be something else.
+    /// When the range begins below what was released or ends beyond what was given out: it may be something else.
     pub fn bytes(&self, pos: u64, len: usize) -> &[u8] {
         assert!(pos >= self.released.pos, "position {pos} was released ({})", self.released.pos);
-        // SAFETY: not below what was released, and the writer waits for this gate.
+        assert!(pos + len as u64 <= self.end, "position {} was not given out ({})", pos + len as u64, self.end);
+        // SAFETY: published, not below what was released, and the writer waits for this gate.
         unsafe { self.memory.held_bytes(pos, len) }
     }
 
@@ -88,6 +93,15 @@ impl Gate {
     /// The ring's memory.
     pub fn memory(&self) -> &Arc<RingMemory> {
         &self.memory
+    }
+}
+
+/// Where the bytes of a descriptor end, if it has any.
+fn end_of(desc: &Desc) -> Option<u64> {
+    match desc.as_control() {
+        None if desc.is_packet() => Some(desc.end()),
+        Some(Control::Segment { pos, .. }) => Some(pos + FILE_HEADER as u64),
+        _ => None,
     }
 }
 

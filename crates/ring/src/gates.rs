@@ -3,7 +3,13 @@
 use crate::hub::Place;
 use crate::layout::CursorPage;
 use crate::memory::RingMemory;
+use base::Timestamp;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// A ring that was not full for this long had rest from its gates, and patience begins anew. While it is full every now
+/// and then, because a slow gate lets a packet in here and there, it had none.
+const REST: Duration = Duration::from_secs(1);
 
 /// The gates of one ring, as the writer sees them.
 pub struct Gates {
@@ -19,6 +25,8 @@ struct Gate {
     released: Place,
     /// Never expired.
     patient: bool,
+    /// When the ring was first full because of it without rest since, and when last.
+    held_up: Option<(Timestamp, Timestamp)>,
 }
 
 impl Gates {
@@ -47,7 +55,7 @@ impl Gates {
     /// One more, from this place on.
     pub fn join(&mut self, slot: u8, cursor: Arc<CursorPage>, place: Place, patient: bool) {
         cursor.release(place.desc, place.pos);
-        self.gates.push(Gate { slot, cursor, released: place, patient });
+        self.gates.push(Gate { slot, cursor, released: place, patient, held_up: None });
     }
 
     /// One fewer.
@@ -55,9 +63,23 @@ impl Gates {
         self.gates.retain(|g| g.slot != slot);
     }
 
-    /// Whether this gate may be given up.
-    pub fn may_expire(&self, slot: u8) -> bool {
-        self.gates.iter().any(|g| g.slot == slot && !g.patient)
+    /// The ring is full because of this gate; for how long that has been so, by `now`. Zero for a gate that is never
+    /// expired.
+    pub fn held_up_for(&mut self, slot: u8, now: Timestamp) -> Duration {
+        let Some(gate) = self.gates.iter_mut().find(|g| g.slot == slot && !g.patient) else { return Duration::ZERO };
+        let since = match gate.held_up {
+            Some((since, last)) if now.since(last) <= REST => since,
+            _ => now,
+        };
+        gate.held_up = Some((since, now));
+        now.since(since)
+    }
+
+    /// Time has leapt: how long anybody held the ring up is unknown.
+    pub fn forgive(&mut self) {
+        for gate in &mut self.gates {
+            gate.held_up = None;
+        }
     }
 
     /// Takes the cursors over, as far as they are credible: one that goes back or runs ahead of `written` is ignored.

@@ -117,13 +117,14 @@ impl Hub {
         patient: bool,
     ) -> Result<(ListenerState, Option<Place>), JoinError> {
         let (reply, answer) = channel();
+        // Made before the lock is taken, because the writer takes it too and must not wait for the kernel.
+        let cursor = Arc::new(CursorPage::create(0, 0).map_err(|_| JoinError::Full)?);
         let state = {
             let mut inner = self.lock();
             if mode == Mode::Gate && self.closed.load(Ordering::Acquire) {
                 return Err(JoinError::NoAnswer);
             }
             let slot = (0..SLOTS as u8).find(|s| inner.is_free(*s)).ok_or(JoinError::Full)?;
-            let cursor = Arc::new(CursorPage::create(0, 0).map_err(|_| JoinError::Full)?);
             let state = ListenerState {
                 slot,
                 name: name.to_owned(),

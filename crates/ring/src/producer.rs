@@ -47,10 +47,10 @@ pub struct Producer {
     easy_desc: u64,
     claimed: Place,
     gates: Gates,
-    blocked_since: Option<Timestamp>,
     /// Where the segment in progress must end at the latest; `None` before the first.
     segment_limit: Option<u64>,
-    boundary: Timestamp,
+    /// When the next segment is due by the clock; `None` without rotation.
+    boundary: Option<Timestamp>,
     second_start: u64,
     last_tick: u64,
     tally: Tally,
@@ -79,9 +79,8 @@ impl Producer {
             easy_desc: 0,
             claimed: Place { desc: 0, pos: config.start },
             gates: Gates::new(),
-            blocked_since: None,
             segment_limit: None,
-            boundary: Timestamp::MAX,
+            boundary: None,
             second_start: 0,
             last_tick: 0,
             tally: Tally::default(),
@@ -128,7 +127,7 @@ impl Producer {
             self.make_room(need, p.ts)?;
         }
         let wire_len = p.wire_len.saturating_add(p.tag_len() as u32);
-        let seconds = (self.second_start / NANOS) as u32;
+        let seconds = u32::try_from(self.second_start / NANOS).unwrap_or(u32::MAX);
         let nanos = ts.wrapping_sub(self.second_start) as u32;
         let to = self.memory.at(self.pos);
         // SAFETY: `make_room` has found `need` bytes that no gate holds and has announced them to lossy readers; the
@@ -204,10 +203,25 @@ impl Producer {
         if now.nanos().wrapping_sub(self.second_start) >= NANOS {
             self.turn(now);
         }
-        if self.segment_limit.is_none() || now >= self.boundary {
+        if self.segment_limit.is_none() || self.is_past(now) {
             // Without room the segment begins with the first packet that finds some.
             let _ = self.make_room(0, now);
         }
+    }
+
+    /// Somebody has set the clock: time goes on from here, back or forward, in a segment of its own.
+    pub fn clock_was_set(&mut self) {
+        self.last_tick = 0;
+        self.boundary = None;
+        self.segment_limit = self.segment_limit.map(|_| self.pos);
+        self.easy_pos = 0;
+        self.gates.forgive();
+    }
+
+    /// Whether the segment in progress has reached its time.
+    #[inline]
+    fn is_past(&self, ts: Timestamp) -> bool {
+        self.boundary.is_some_and(|b| ts >= b)
     }
 
     /// Serves requests of listeners to join and leave, and looks again at what the gates have released.
@@ -248,7 +262,6 @@ impl Producer {
                 return false;
             }
         }
-        self.blocked_since = None;
         true
     }
 
@@ -304,7 +317,7 @@ impl Producer {
             // Only news of the time: when there is no room for it, the next second brings another.
             self.write_control(Control::Tick, Timestamp::from_nanos(self.second_start));
         }
-        if ts >= self.boundary {
+        if self.is_past(ts) {
             self.easy_pos = 0;
         }
     }
@@ -330,7 +343,6 @@ impl Producer {
                 return self.refuse(need, ts);
             }
         }
-        self.blocked_since = None;
         if due {
             self.begin_segment(start, gap, ts);
         }
@@ -345,7 +357,7 @@ impl Producer {
     fn next_record(&self, need: u64, ts: Timestamp) -> (u64, u64, bool) {
         let due = match self.segment_limit {
             None => true,
-            Some(limit) => self.pos + need > limit || ts >= self.boundary,
+            Some(limit) => self.pos + need > limit || self.is_past(ts),
         };
         let start = if due { self.pos.next_multiple_of(BLOCK) } else { self.pos };
         (start, start - self.pos, due)
@@ -364,14 +376,11 @@ impl Producer {
     /// A gate that holds the ring up for too long is no longer waited for.
     fn lose_patience(&mut self, now: Timestamp) {
         let gate = self.gates.limiting();
-        let since = *self.blocked_since.get_or_insert(now);
         if let Some(patience) = self.config.gate_expiry
-            && now.since(since) > patience
-            && self.gates.may_expire(gate)
+            && self.gates.held_up_for(gate, now) > patience
         {
             self.gates.leave(gate);
             self.hub.expire(gate);
-            self.blocked_since = None;
             self.read_gates();
         }
     }
@@ -392,7 +401,7 @@ impl Producer {
     }
 
     fn begin_segment(&mut self, start: u64, gap: u64, ts: Timestamp) {
-        let by_clock = ts >= self.boundary;
+        let by_clock = self.is_past(ts);
         let named = match self.config.rotate {
             Some(period) if by_clock => ts.floor_to(period),
             _ => ts,
@@ -404,10 +413,7 @@ impl Producer {
         self.pos = start + FILE_HEADER as u64;
         self.put(Desc::control(Control::Segment { pos: start, gap: gap as u32 }, named));
         self.segment_limit = Some(start + self.config.segment_bytes);
-        self.boundary = match self.config.rotate {
-            Some(period) => ts.floor_to(period).after(period),
-            None => Timestamp::MAX,
-        };
+        self.boundary = self.config.rotate.map(|period| ts.floor_to(period).after(period));
     }
 
     fn put(&mut self, desc: Desc) {

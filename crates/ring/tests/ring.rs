@@ -236,6 +236,51 @@ fn a_stuck_gate_of_another_process_is_expired_by_policy_but_the_recorder_never_i
 }
 
 #[test]
+fn a_gate_so_slow_that_it_costs_nearly_everything_is_expired_although_it_moves() {
+    let mut p = Producer::new(Config { gate_expiry: Some(Duration::from_secs(5)), ..config() }).unwrap();
+    let mut slow = listener(&mut p, "slow", Mode::Gate);
+    let mut descs = Vec::new();
+    let bytes = [0; 1000];
+    let mut now = SECOND;
+    for i in 0..60_000u64 {
+        now += SECOND / 1000;
+        let _ = p.push(&packet(&bytes, now));
+        p.publish();
+        if i % 100 == 0 {
+            slow.next(1, &mut descs);
+        }
+    }
+    assert!(slow.expired(), "one packet now and then is no rest for the ring");
+    let lost = p.tally().lost[Cause::RingFull as usize];
+    assert!(p.push(&packet(&bytes, now)).is_ok());
+    assert!(lost > 0 && p.tally().residue() == 0);
+}
+
+#[test]
+fn after_the_clock_was_set_back_time_goes_on_in_a_segment_of_its_own() {
+    let mut p = Producer::new(Config { rotate: Some(Duration::from_secs(60)), ..config() }).unwrap();
+    let mut gate = gate(&mut p, "model");
+    let (early, late) = (1_000_000 * SECOND, 1_007_200 * SECOND);
+    p.push(&packet(&[1; 60], late)).unwrap();
+    p.tick(Timestamp::from_nanos(late + 2 * SECOND));
+    p.clock_was_set();
+    for s in 0..130 {
+        p.tick(Timestamp::from_nanos(early + s * SECOND));
+        p.push(&packet(&[2; 60], early + s * SECOND)).unwrap();
+    }
+    assert!(p.finish(Timestamp::from_nanos(early + 131 * SECOND)));
+    let descs = gate.next(usize::MAX).to_vec();
+    let ticks = descs.iter().filter(|d| d.as_control() == Some(Control::Tick) && d.ts < late).count();
+    assert!(ticks >= 130, "each second is told again: {ticks}");
+    let segments: Vec<u64> = descs
+        .iter()
+        .filter(|d| matches!(d.as_control(), Some(Control::Segment { .. })))
+        .map(|d| d.ts / SECOND)
+        .collect();
+    assert_eq!(segments, [1_007_200, 1_000_000, 1_000_020, 1_000_080], "and rotation follows the new time");
+}
+
+#[test]
 fn a_lapped_listener_knows_exactly_what_it_missed_and_reads_nothing_torn() {
     let mut prng = Prng::new(11);
     let mut p = Producer::new(config()).unwrap();

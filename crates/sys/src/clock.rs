@@ -163,12 +163,13 @@ fn width_nanos(sample: &Sample, rate: u64) -> Duration {
     Duration::from_nanos(((u128::from(sample.width / 2) * u128::from(rate)) >> SHIFT) as u64)
 }
 
-/// The live clock of one engine thread.
+/// The live clock of one engine thread. Where the counter is not steady, each reading asks the system instead.
 #[derive(Debug)]
 pub struct Clock {
     fitter: Fitter,
     fit: Fit,
     due: u64,
+    steady: bool,
 }
 
 impl Clock {
@@ -176,8 +177,8 @@ impl Clock {
     pub fn start() -> Self {
         let first = Sample::take();
         std::thread::sleep(Duration::from_millis(20));
-        let mut clock =
-            Self { fitter: Fitter::new(first, Sample::take()), fit: Fit { ticks: 0, nanos: 0, slope: 0 }, due: 0 };
+        let fitter = Fitter::new(first, Sample::take());
+        let mut clock = Self { fit: fitter.fit(), fitter, due: 0, steady: ticks_are_steady() };
         clock.adopt();
         clock
     }
@@ -191,7 +192,12 @@ impl Clock {
     /// The time now: one reading of the counter, one multiplication.
     #[inline]
     pub fn now(&self) -> Timestamp {
-        self.fit.at(ticks())
+        if self.steady { self.fit.at(ticks()) } else { realtime() }
+    }
+
+    /// How it tells the time, for the index and for people.
+    pub fn method(&self) -> &'static str {
+        if self.steady { "tsc" } else { "realtime" }
     }
 
     /// Fits again if a second has passed; call once per batch.

@@ -13,6 +13,9 @@ pub enum Pages {
     Huge,
     /// Ordinary pages that the kernel was asked to merge into huge ones.
     Transparent,
+    /// Ordinary pages: none are reserved, and the kernel merges none in shared memory
+    /// (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`).
+    Small,
 }
 
 impl Pages {
@@ -21,6 +24,7 @@ impl Pages {
         match self {
             Self::Huge => "2 MiB huge pages",
             Self::Transparent => "transparent huge pages",
+            Self::Small => "4 KiB pages",
         }
     }
 }
@@ -82,6 +86,9 @@ impl SharedMemory {
         let fd = unsafe { OwnedFd::from_raw_fd(raw) };
         File::from(fd.try_clone()?).set_len(len as u64)?;
         let mut memory = Self::map(fd, len, mirrored, Access::ReadWrite, pages)?;
+        if pages == Pages::Transparent && !shared_memory_may_be_huge() {
+            memory.pages = Pages::Small;
+        }
         if pages == Pages::Transparent && len >= HUGE_PAGE {
             // Advice only: where transparent huge pages are off, the same memory is simply made of small ones.
             // SAFETY: the range is this mapping.
@@ -262,6 +269,12 @@ impl SharedMemory {
     pub fn locked(&self) -> bool {
         self.locked
     }
+}
+
+/// Whether the kernel makes huge pages of shared memory when advised to.
+fn shared_memory_may_be_huge() -> bool {
+    let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled").unwrap_or_default();
+    ["[always]", "[within_size]", "[advise]", "[force]"].iter().any(|s| setting.contains(s))
 }
 
 impl AsFd for SharedMemory {

@@ -8,8 +8,7 @@
 //!
 //! The peer's receive loop normally runs inside our own system call, once for each frame, so that its ring never fills;
 //! given a thread of its own (`/sys/class/net/b/threaded`) it runs beside us, is faster, and needs the discipline.
-//! Frames injected by `bpf::Program::run_live` cost less (about half at 60 B), but a full ring swallows them without
-//! an answer to the caller, and all copies of one run are alike: not for a generator that promises to count.
+//! Flat out and in one size, frames made inside the kernel cost less: see [`live_frames`](crate::live_frames).
 
 use super::{CopyMode, look_up, trouble};
 use crate::SourceError;

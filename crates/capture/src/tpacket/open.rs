@@ -42,6 +42,8 @@ pub struct TpacketConfig {
     pub fanout: Fanout,
     /// Take frames for other hosts too.
     pub promiscuous: bool,
+    /// Prepare everything, but let no frame in until [`Tpacket::begin`].
+    pub prepared: bool,
 }
 
 impl TpacketConfig {
@@ -56,6 +58,7 @@ impl TpacketConfig {
             retire: Duration::from_millis(4),
             fanout: Fanout::Hash,
             promiscuous: true,
+            prepared: false,
         }
     }
 
@@ -99,7 +102,7 @@ pub fn open(config: &TpacketConfig) -> Result<Vec<Tpacket>, SourceError> {
     let mut netlink = Netlink::route().map_err(|e| fail("ask the kernel for its ports", e, String::new()))?;
     let link = netlink
         .link(&config.interface)
-        .map_err(|e| fail("find the port", e, "`netgrain doctor` lists the ports".to_owned()))?;
+        .map_err(|e| fail("find the port", e, "`ip link` lists the ports".to_owned()))?;
     if !matches!(link.hardware_type, ARPHRD_ETHER | ARPHRD_LOOPBACK) {
         let reason =
             format!("its frames (hardware type {}) are not Ethernet; capture the port below it", link.hardware_type);
@@ -118,10 +121,25 @@ pub fn open(config: &TpacketConfig) -> Result<Vec<Tpacket>, SourceError> {
         }
         sources.push(source);
     }
-    for source in &sources {
-        source.socket.accept_all().map_err(|e| fail("begin the capture", e, String::new()))?;
+    if !config.prepared {
+        sources.iter().try_for_each(Tpacket::begin)?;
     }
     Ok(sources)
+}
+
+impl Tpacket {
+    /// Lets frames in. Needed once after opening with [`TpacketConfig::prepared`].
+    ///
+    /// # Errors
+    /// When the kernel refuses to change the filter.
+    pub fn begin(&self) -> Result<(), SourceError> {
+        self.socket.accept_all().map_err(|error| SourceError::System {
+            name: self.info.name.clone(),
+            what: "begin the capture",
+            error,
+            advice: String::new(),
+        })
+    }
 }
 
 /// One socket, ready in everything, that still refuses every frame.

@@ -65,7 +65,7 @@ impl Ended {
 /// A plan with a small ring that records into `store`.
 pub fn plan(source: SourcePlan, store: &Path) -> Plan {
     let store = Some(StorePlan { dir: store.to_owned(), format: Format::Pcap, depth: 8 });
-    Plan { ring: RING, store, ..Plan::new(source) }
+    Plan { ring: Some(RING), store, ..Plan::new(source) }
 }
 
 /// A port, with kernel rings that suit a test.
@@ -155,8 +155,9 @@ pub fn end(mut capture: Capture, plan: &Plan) -> Ended {
             );
             assert_eq!(indexed.lost, ledger.total().lost, "losses by cause");
             // The checker knows Ethernet and nothing else.
-            if files.iter().all(|f| f.index.header.link_type == pcap::ETHERNET.into()) {
-                let checked = checker::check(&[store.dir.clone()], checker::Options::default()).expect("a check");
+            if files.iter().all(|f| f.index.header.link_type == u32::from(pcap::ETHERNET)) {
+                let checked =
+                    checker::check(std::slice::from_ref(&store.dir), checker::Options::default()).expect("a check");
                 assert_eq!((checked.records, checked.broken), (counts.stored, 0), "{checked}");
             }
         }

@@ -116,7 +116,7 @@ impl Keys {
     /// The sets, within the budget: hosts first, then ports, then flows; a kind that does not fit admits every key.
     pub fn sets(&self) -> Sets {
         let mut groups = SETS_BUDGET / GROUP;
-        let mut set = |distinct: &Distinct| match &distinct.keys() {
+        let mut set = |distinct: &Distinct| match distinct.keys() {
             Some(keys) if Set::groups_for(keys.len()) <= groups => {
                 groups -= Set::groups_for(keys.len());
                 Set::of(keys)
@@ -186,51 +186,55 @@ fn tuple_v6(network: &[u8]) -> Tuple {
 }
 
 /// A growing set of distinct hashes, up to [`MOST_KEYS`]; beyond, it only knows that there were more. 0 marks a free
-/// place, so that hash is remembered apart.
+/// place, so that hash is in the list alone.
 #[derive(Default)]
 struct Distinct {
     table: Vec<u64>,
-    len: usize,
+    list: Vec<u64>,
     zero: bool,
     full: bool,
 }
+
+/// Places of the smallest table.
+const SMALLEST: usize = 64;
 
 impl Distinct {
     fn insert(&mut self, hash: u64) {
         if self.full {
             return;
         }
-        if hash == 0 {
-            self.zero = true;
-            return;
-        }
-        if self.table.len() < 2 * (self.len + 1) {
+        if self.table.len() < 2 * (self.list.len() + 1) {
             self.grow();
         }
-        if place(&mut self.table, hash) {
-            self.len += 1;
-            self.full = self.len > MOST_KEYS;
+        let new = if hash == 0 { !std::mem::replace(&mut self.zero, true) } else { place(&mut self.table, hash) };
+        if new {
+            self.list.push(hash);
+            self.full = self.list.len() > MOST_KEYS;
         }
     }
 
     fn grow(&mut self) {
-        let old = std::mem::take(&mut self.table);
-        self.table.resize((2 * old.len()).max(64), 0);
-        for hash in old.into_iter().filter(|h| *h != 0) {
-            place(&mut self.table, hash);
+        let len = (2 * self.table.len()).max(SMALLEST);
+        self.table.clear();
+        self.table.resize(len, 0);
+        for hash in self.list.iter().filter(|h| **h != 0) {
+            place(&mut self.table, *hash);
         }
     }
 
-    fn keys(&self) -> Option<Vec<u64>> {
-        let listed = self.table.iter().copied().filter(|h| *h != 0);
-        (!self.full).then(|| listed.chain(self.zero.then_some(0)).collect())
+    fn keys(&self) -> Option<&[u64]> {
+        (!self.full).then_some(&self.list)
     }
 
     fn clear(&mut self) {
-        // A block of many keys says nothing of the next: start small again, or clearing would cost more than filling.
-        self.table.truncate(1024);
+        // The next block is likely to have as many keys; a table that was much too large for this one is halved, so that
+        // one block of many does not make all later ones dear to clear.
+        if self.table.len() > SMALLEST && self.table.len() > 16 * self.list.len() {
+            self.table.truncate(self.table.len() / 2);
+        }
         self.table.fill(0);
-        (self.len, self.zero, self.full) = (0, false, false);
+        self.list.clear();
+        (self.zero, self.full) = (false, false);
     }
 }
 

@@ -12,6 +12,8 @@ pub mod feature {
     pub const BASIC: u64 = 1 << 0;
     /// The program may redirect, which AF_XDP needs.
     pub const REDIRECT: u64 = 1 << 1;
+    /// Frames can be redirected to this port (for veth: the other end takes them now).
+    pub const NDO_XMIT: u64 = 1 << 2;
     /// AF_XDP without a copy in the kernel.
     pub const XSK_ZEROCOPY: u64 = 1 << 3;
     /// Frames in several buffers on receive (jumbo frames).

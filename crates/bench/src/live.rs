@@ -1,0 +1,337 @@
+//! The whole path through a live port, recorded: a generator in a process of its own sends flat out over a veth pair in a
+//! network namespace that exists for this measurement alone. First the engine (AF_XDP, TPACKET), then each installed
+//! rival by itself under the same load.
+//!
+//! Nobody is believed: frames are numbered and summed by the generator, our files are read by the independent checker,
+//! and a rival has lost what was sent and is not in its file.
+
+use crate::place::Places;
+use crate::process::Helper;
+use crate::rival::{self, Rival};
+use crate::sheet::{Sheet, Spread, Stop};
+use crate::volume::Workplace;
+use base::units::{parse_bytes, show_count};
+use capture::auto::Kind;
+use clap::Args;
+use engine::{Capture, Format, InterfacePlan, Plan, SourcePlan, StorePlan};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use sys::netns::Namespace;
+
+/// The two ends of the pair.
+const FROM: &str = "ng-bench0";
+pub const TO: &str = "ng-bench1";
+
+/// After the generator has ended, frames still on their way arrive within this.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// How much longer than asked the generator may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Flags of `netgrain bench live`.
+#[derive(Args, Clone, Debug)]
+pub struct LiveArgs {
+    /// Folder to record into; what is written there is removed again
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+    /// Traffic to send, by size or name
+    #[arg(long, value_name = "LIST", default_value = "60,1000", value_delimiter = ',')]
+    pub sizes: Vec<String>,
+    /// How fast: flat, 500kpps, 5Gbit
+    #[arg(long, value_name = "RATE", default_value = "flat")]
+    pub rate: String,
+    /// How long the generator sends in each run
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::seconds)]
+    pub seconds: f64,
+    /// Runs of each kind, in turn; medians are shown
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Memory of the ring
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "512MiB")]
+    pub ring: u64,
+    /// Leave tcpdump, dumpcap and netsniff-ng out
+    #[arg(long)]
+    pub no_rivals: bool,
+    /// One JSON object per line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What the generator tells at its end; the words of `netgrain gen --json`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Sent {
+    /// Frames that the driver took.
+    pub sent: u64,
+    /// Frames that the driver dropped; no frame with their numbers was ever on the wire.
+    pub dropped: u64,
+    /// From the first frame to the last.
+    pub nanos: u64,
+}
+
+/// One way of recording under one load, over all runs.
+#[derive(Debug, Default, Serialize)]
+struct Row {
+    recorder: String,
+    traffic: String,
+    seconds: f64,
+    repeat: u32,
+    /// Millions of frames per second that the generator sent.
+    sent_mpps: Option<Spread>,
+    /// Gigabits of frames per second.
+    sent_gbps: Option<Spread>,
+    /// Share of the sent frames that is in the files.
+    stored_share: Option<Spread>,
+    /// Processor seconds of all the recorder's threads, per second of sending.
+    cores: Option<Spread>,
+    /// The sums over all runs.
+    sent: u64,
+    offered: Option<u64>,
+    stored: u64,
+    missing: u64,
+    /// By the ledger's causes.
+    lost: BTreeMap<&'static str, u64>,
+    /// By thread, per second of sending (medians).
+    threads: BTreeMap<&'static str, f64>,
+    /// The checker's last line, of the last run.
+    verdict: Option<String>,
+}
+
+/// One run.
+pub struct Run {
+    sent: Sent,
+    bytes_per_frame: f64,
+    offered: Option<u64>,
+    stored: u64,
+    lost: BTreeMap<&'static str, u64>,
+    threads: BTreeMap<&'static str, f64>,
+    verdict: Option<String>,
+}
+
+/// Measures and prints.
+pub fn run(args: &LiveArgs, out: &mut dyn Write) -> Result<(), Stop> {
+    let specs =
+        args.sizes.iter().map(|s| s.parse::<r#gen::Spec>().map_err(Stop::say)).collect::<Result<Vec<_>, _>>()?;
+    base::units::parse_rate(&args.rate).map_err(Stop::say)?;
+    let work = Workplace::below(&args.dir)?;
+    let mut sheet = Sheet::begin(out, args.json, "live")?;
+    let rivals = if args.no_rivals { Vec::new() } else { Rival::installed(&mut sheet)? };
+    let home = Home(Namespace::current().map_err(Stop::say)?);
+    let outcome = measure(args, &specs, &rivals, work.path(), &mut sheet);
+    drop(home);
+    outcome
+}
+
+/// Brings the thread back into the namespace that it came from; the other one vanishes with its ports.
+struct Home(Namespace);
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if let Err(e) = self.0.enter() {
+            // Going on would measure, or send, somewhere else than people think.
+            panic!("the thread cannot return to its network namespace: {e}");
+        }
+    }
+}
+
+fn measure(
+    args: &LiveArgs,
+    specs: &[r#gen::Spec],
+    rivals: &[Rival],
+    folder: &Path,
+    sheet: &mut Sheet<'_>,
+) -> Result<(), Stop> {
+    engine::private_pair(FROM, TO, 1500)
+        .map_err(|e| Stop::say(format_args!("no network of its own for the measurement: {e}; run as root")))?;
+    let namespace = Namespace::current().map_err(Stop::say)?;
+    let places = Places::find();
+    sheet.head(format_args!(
+        "gen (processor {}) -> veth -> recorder (processor {}) -> files in {}; {} runs of {} s in turn, medians",
+        places.other(0),
+        places.engine(),
+        args.dir.display(),
+        args.repeat,
+        args.seconds
+    ))?;
+    sheet.head("recorder      traffic    sent Mpps   Gb/s    stored %  (min..max)        cores   missing of sent")?;
+    for (name, spec) in args.sizes.iter().zip(specs) {
+        let bytes = r#gen::Traffic::new(spec).mean_len();
+        let mut engines = [(Kind::AfXdp, Vec::new()), (Kind::Tpacket, Vec::new())];
+        let mut others: Vec<Vec<Run>> = rivals.iter().map(|_| Vec::new()).collect();
+        for _ in 0..args.repeat {
+            for (kind, runs) in &mut engines {
+                runs.push(engine(args, name, *kind, bytes, &places, folder)?);
+            }
+            for (rival, runs) in rivals.iter().zip(&mut others) {
+                runs.push(against(args, name, rival, bytes, &places, folder, &namespace)?);
+            }
+        }
+        let engines = engines.into_iter().map(|(kind, runs)| (ours(kind).to_owned(), runs));
+        for (recorder, runs) in engines.chain(rivals.iter().map(|r| r.name().to_owned()).zip(others)) {
+            let row = Row::of(args, recorder, name, &runs);
+            let line = row.line();
+            sheet.row("live", &row, line)?;
+        }
+    }
+    Ok(())
+}
+
+const fn ours(kind: Kind) -> &'static str {
+    match kind {
+        Kind::AfXdp => "netgrain af_xdp",
+        Kind::Tpacket => "netgrain tpacket",
+    }
+}
+
+impl Row {
+    fn of(args: &LiveArgs, recorder: String, traffic: &str, runs: &[Run]) -> Self {
+        let seconds = |r: &Run| r.sent.nanos.max(1) as f64 / 1e9;
+        let spread = |value: &dyn Fn(&Run) -> f64| Some(Spread::of(runs.iter().map(value)));
+        let mut row = Self {
+            recorder,
+            traffic: traffic.to_owned(),
+            seconds: args.seconds,
+            repeat: args.repeat,
+            sent_mpps: spread(&|r| r.sent.sent as f64 / seconds(r) / 1e6),
+            sent_gbps: spread(&|r| r.sent.sent as f64 * r.bytes_per_frame * 8.0 / seconds(r) / 1e9),
+            stored_share: spread(&|r| r.stored as f64 / r.sent.sent.max(1) as f64),
+            cores: spread(&|r| r.threads.values().sum::<f64>() / seconds(r)),
+            verdict: runs.last().and_then(|r| r.verdict.clone()),
+            ..Self::default()
+        };
+        for r in runs {
+            row.sent += r.sent.sent;
+            row.stored += r.stored;
+            row.missing += r.sent.sent.saturating_sub(r.stored);
+            row.offered = r.offered.map(|n| n + row.offered.unwrap_or(0));
+            for (cause, n) in &r.lost {
+                *row.lost.entry(cause).or_default() += n;
+            }
+            for thread in r.threads.keys() {
+                let share = |r: &Run| r.threads.get(thread).copied().unwrap_or(0.0) / seconds(r);
+                row.threads.insert(thread, Spread::of(runs.iter().map(share)).median);
+            }
+        }
+        row
+    }
+
+    fn line(&self) -> String {
+        let median = |s: &Option<Spread>| s.map_or(0.0, |s| s.median);
+        let share = self.stored_share.map_or_else(String::new, |s| {
+            format!("{:.2} ({:.2}..{:.2})", 100.0 * s.median, 100.0 * s.min, 100.0 * s.max)
+        });
+        let mut line = format!(
+            "{:<16} {:<9} {:>7.3} {:>6.2}    {share:<24} {:>6.2}   {} of {}",
+            self.recorder,
+            self.traffic,
+            median(&self.sent_mpps),
+            median(&self.sent_gbps),
+            median(&self.cores),
+            show_count(self.missing),
+            show_count(self.sent)
+        );
+        for (cause, n) in &self.lost {
+            line += &format!("; {cause} {}", show_count(*n));
+        }
+        if self.threads.len() > 1 {
+            let threads: Vec<String> = self.threads.iter().map(|(name, share)| format!("{name} {share:.2}")).collect();
+            line += &format!("\n                 cores: {}", threads.join(", "));
+        }
+        if let Some(verdict) = &self.verdict {
+            line += &format!("\n                 checker, last run: {verdict}");
+        }
+        line
+    }
+}
+
+/// Starts the generator in the namespace of this thread.
+fn generator(args: &LiveArgs, traffic: &str, places: &Places) -> Result<Helper, Stop> {
+    let duration = format!("{}ms", (args.seconds * 1e3).ceil());
+    let cpu = places.other(0).to_string();
+    Helper::again(["gen", "-i", FROM, traffic, "--rate", &args.rate, "--duration", &duration, "--cpu", &cpu, "--json"])
+}
+
+/// Waits for its end, and for what is still under way.
+fn sent(generator: Helper, args: &LiveArgs) -> Result<Sent, Stop> {
+    // One: the driver dropped frames, which is part of the answer.
+    let text = generator.finish_with(Duration::from_secs_f64(args.seconds) + PATIENCE, &[0, 1])?;
+    let last = text.lines().last().unwrap_or_default();
+    serde_json::from_str(last).map_err(|e| Stop::say(format_args!("the generator said {last:?}: {e}")))
+}
+
+fn engine(
+    args: &LiveArgs,
+    traffic: &str,
+    kind: Kind,
+    bytes_per_frame: f64,
+    places: &Places,
+    folder: &Path,
+) -> Result<Run, Stop> {
+    let dir = folder.join("store");
+    let mut plan = Plan::new(SourcePlan::Interface(InterfacePlan::new(TO, kind)));
+    plan.ring = Some(args.ring);
+    plan.cpus = vec![places.engine()];
+    plan.store = Some(StorePlan { dir: dir.clone(), format: Format::Pcap, depth: 8 });
+    let mut capture = Capture::start(&plan).map_err(Stop::say)?;
+    let sent = sent(generator(args, traffic, places)?, args)?;
+    let until = Instant::now() + SETTLE;
+    while Instant::now() < until && capture.report().counts.offered < sent.sent {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    capture.stop();
+    capture.wait().map_err(Stop::say)?;
+    let report = capture.report();
+    let options = checker::Options { sent: (sent.dropped == 0).then_some(sent.sent), ..Default::default() };
+    let checked = checker::check(std::slice::from_ref(&dir), options).map_err(Stop::say)?;
+    std::fs::remove_dir_all(&dir).map_err(|e| Stop::say(format_args!("{}: {e}", dir.display())))?;
+    let counts = &report.counts;
+    if counts.residue != 0 || checked.records != counts.stored {
+        return Err(Stop::say(format_args!(
+            "the ledger leaves {} packets over, and the files hold {} where it says {}; please report this",
+            counts.residue, checked.records, counts.stored
+        )));
+    }
+    let recorders = || report.queues.iter().filter_map(|q| q.recorder.as_ref());
+    Ok(Run {
+        sent,
+        bytes_per_frame,
+        offered: Some(counts.offered),
+        stored: checked.frames,
+        lost: counts.lost.clone(),
+        threads: BTreeMap::from([
+            ("engine", report.queues.iter().map(|q| q.engine_cpu_seconds).sum()),
+            ("index", recorders().map(|r| r.index_cpu_seconds).sum()),
+            ("writer", recorders().map(|r| r.writer_cpu_seconds).sum()),
+        ]),
+        verdict: checked.to_string().lines().last().map(str::to_owned),
+    })
+}
+
+fn against(
+    args: &LiveArgs,
+    traffic: &str,
+    rival: &Rival,
+    bytes_per_frame: f64,
+    places: &Places,
+    folder: &Path,
+    namespace: &Namespace,
+) -> Result<Run, Stop> {
+    let file = folder.join("rival.pcap");
+    let running = rival.start(&file, namespace, places.engine())?;
+    let sent = sent(generator(args, traffic, places)?, args)?;
+    std::thread::sleep(SETTLE);
+    let cpu = running.end()?;
+    let stored = rival::packets(&file)?;
+    std::fs::remove_file(&file).map_err(|e| Stop::say(format_args!("{}: {e}", file.display())))?;
+    Ok(Run {
+        sent,
+        bytes_per_frame,
+        offered: None,
+        stored,
+        lost: BTreeMap::new(),
+        threads: BTreeMap::from([("all", cpu)]),
+        verdict: None,
+    })
+}

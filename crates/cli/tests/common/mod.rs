@@ -1,0 +1,117 @@
+//! What the tests of the binary share: running it, and looking at what it said.
+
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A test that waits this long has failed; nothing is asserted about how long things take.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a run left behind.
+#[derive(Debug)]
+pub struct Said {
+    pub status: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+/// The binary under test, with nothing on its standard input.
+pub fn netgrain(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netgrain"));
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// Runs a command to its end.
+pub fn say(command: &mut Command) -> Said {
+    let done = command.output().expect("it starts");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    Said { status: done.status.code(), out: text(done.stdout), err: text(done.stderr) }
+}
+
+/// Runs the binary to its end.
+pub fn run(args: &[&str]) -> Said {
+    say(&mut netgrain(args))
+}
+
+/// A path as an argument.
+pub fn arg(path: &Path) -> &str {
+    path.to_str().expect("a path of characters")
+}
+
+/// Sends a signal by name.
+pub fn signal(child: &Child, name: &str) {
+    let done = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status().expect("sh");
+    assert!(done.success(), "kill -{name}");
+}
+
+/// Waits until `done`, which must come about.
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A process that is killed if the test ends before it.
+pub struct Running(pub Child);
+
+impl Running {
+    /// Starts it with both outputs caught, and waits until it has said that it captures.
+    pub fn start(command: &mut Command) -> (Self, BufReader<std::process::ChildStderr>) {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut err = BufReader::new(child.stderr.take().expect("caught"));
+        let mut line = String::new();
+        // The line that describes the source comes when the capture has begun.
+        while !["simulation", "AF_XDP ", "TPACKET_V3 "].iter().any(|s| line.starts_with(&format!("netgrain: {s}"))) {
+            line.clear();
+            assert!(err.read_line(&mut line).expect("text") > 0, "it ended before it began");
+        }
+        (Self(child), err)
+    }
+
+    /// Waits for the end.
+    pub fn end(mut self, mut err: BufReader<std::process::ChildStderr>) -> Said {
+        let mut said = Said { status: None, out: String::new(), err: String::new() };
+        let mut out = self.0.stdout.take().expect("caught");
+        let rest = std::thread::spawn(move || {
+            let mut text = String::new();
+            err.read_to_string(&mut text).map(|_| text)
+        });
+        out.read_to_string(&mut said.out).expect("text");
+        said.err = rest.join().expect("a reader").expect("text");
+        said.status = self.0.wait().expect("it ends").code();
+        said
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The objects of `--json`, one on each line.
+pub fn objects(out: &str) -> Vec<serde_json::Value> {
+    let object = |line: &str| match serde_json::from_str(line) {
+        Ok(value @ serde_json::Value::Object(_)) => value,
+        other => panic!("{other:?}: {line}"),
+    };
+    out.lines().map(object).collect()
+}
+
+/// Every file below a folder.
+pub fn walk(dir: &Path) -> Vec<PathBuf> {
+    let mut out = Vec::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() { out.extend(walk(&path)) } else { out.push(path) }
+    }
+    out.sort();
+    out
+}

@@ -1,0 +1,131 @@
+//! Recording as users do it: generated, replayed, interrupted, piped, and checked.
+
+mod common;
+
+use common::{Running, arg, netgrain, objects, run, signal, until, walk};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use testkit::TempDir;
+
+const RING: [&str; 2] = ["--ring", "8MiB"];
+
+#[test]
+fn generated_recorded_and_checked_it_is_complete() {
+    let dir = TempDir::new("whole_path");
+    let (file, store) = (dir.join("frames.pcap"), dir.join("store"));
+    let made = run(&["gen", "-w", arg(&file), "imix,flows=1k", "--packets", "20k", "--json"]);
+    assert_eq!(made.status, Some(0), "{made:?}");
+    assert_eq!(objects(&made.out)[0]["sent"], 20_000);
+    let said = run(&[&["record", "-r", arg(&file), "--store", arg(&store)], &RING[..]].concat());
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert!(said.out.contains("20 000") && !said.err.contains("20 000"), "the summary is data: {said:?}");
+    let checked = run(&["check", arg(&store), "--sent", "20k", "--json"]);
+    assert_eq!(checked.status, Some(0));
+    let verdict = &objects(&checked.out)[0];
+    assert_eq!((&verdict["complete"], &verdict["frames"]), (&true.into(), &20_000.into()));
+    // One more was sent than arrived: no.
+    assert_eq!(run(&["check", arg(&store), "--sent", "20001"]).status, Some(1));
+}
+
+#[test]
+fn a_damaged_file_is_an_error_that_says_where_and_what_precedes_is_stored() {
+    let dir = TempDir::new("damaged");
+    let (file, store) = (dir.join("frames.pcap"), dir.join("store"));
+    assert_eq!(run(&["gen", "-w", arg(&file), "1000", "--packets", "100"]).status, Some(0));
+    let whole = std::fs::read(&file).expect("the file");
+    std::fs::write(&file, &whole[..whole.len() - 500]).expect("cut");
+    let said = run(&[&["record", "-r", arg(&file), "--store", arg(&store)], &RING[..]].concat());
+    assert_eq!(said.status, Some(2), "{said:?}");
+    let offset = 24 + 99 * 1016;
+    assert!(said.err.contains(&format!("{}: byte {offset}: ", arg(&file))), "{}", said.err);
+    assert!(said.out.contains("source"), "the loss is in the ledger: {}", said.out);
+    assert_eq!(run(&["check", arg(&store), "--sent", "99"]).status, Some(0));
+}
+
+#[test]
+fn a_capture_comes_through_a_pipe() {
+    let dir = TempDir::new("pipe");
+    let (file, store) = (dir.join("frames.pcap"), dir.join("store"));
+    assert_eq!(run(&["gen", "-w", arg(&file), "600", "--packets", "5k"]).status, Some(0));
+    let input = std::fs::File::open(&file).expect("the file");
+    let mut command = netgrain(&[&["record", "-r", "-", "--store", arg(&store)], &RING[..]].concat());
+    let said = common::say(command.stdin(input));
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert_eq!(run(&["check", arg(&store), "--sent", "5k"]).status, Some(0));
+}
+
+#[test]
+fn an_interrupt_ends_cleanly_with_the_summary() {
+    for name in ["INT", "TERM"] {
+        let dir = TempDir::new("interrupt");
+        let store = dir.join("store");
+        let args = [&["record", "--sim", "200,rate=10kpps,truth", "--store", arg(&store)], &RING[..]].concat();
+        let (running, err) = Running::start(&mut netgrain(&args));
+        until("a file is begun", || !walk(&store).is_empty());
+        signal(&running.0, name);
+        let said = running.end(err);
+        assert_eq!(said.status, Some(0), "{said:?}");
+        assert!(said.out.contains("ledger") && said.out.contains("offered"), "{}", said.out);
+        let left: Vec<_> = walk(&store).into_iter().filter(|p| arg(p).ends_with(".partial")).collect();
+        assert!(left.is_empty(), "{left:?}");
+        assert_eq!(run(&["check", arg(&store)]).status, Some(0));
+    }
+}
+
+#[test]
+fn lost_packets_are_status_one_and_json_is_one_object_a_line_that_agrees_with_itself() {
+    let dir = TempDir::new("lossy");
+    let store = dir.join("store");
+    // Flat out into the smallest ring.
+    let args = ["record", "--sim", "1000,truth,packets=1M", "--store", arg(&store), "--json"];
+    let said = run(&[&args[..], &RING[..]].concat());
+    assert_eq!(said.status, Some(1), "{said:?}");
+    let objects = objects(&said.out);
+    let (last, live) = objects.split_last().expect("a report");
+    assert!(live.iter().all(|o| o["live"]["offered"].is_u64()), "{live:?}");
+    let (report, ledger) = (&last["report"], last["ledger"].as_array().expect("seconds"));
+    assert_eq!((&report["offered"], &report["residue"]), (&1_000_000.into(), &0.into()));
+    for term in ["offered", "stored", "filtered", "lost_total", "stored_bytes"] {
+        let sum: u64 = ledger.iter().map(|s| s[term].as_u64().expect("a number")).sum();
+        assert_eq!(report[term], sum, "{term}");
+    }
+    assert_eq!(report["lost"]["ring_full"], report["lost_by_gate"]["recorder"]);
+    let checked = common::objects(&run(&["check", arg(&store), "--sent", "1M", "--json"]).out);
+    assert_eq!((&checked[0]["frames"], &checked[0]["missing"]), (&report["stored"], &report["lost_total"]));
+}
+
+#[test]
+fn a_reader_that_has_enough_is_no_failure_and_costs_no_packet() {
+    let dir = TempDir::new("closed_pipe");
+    let store = dir.join("store");
+    let args = ["record", "--sim", "60,rate=1kpps,packets=3k,truth", "--store", arg(&store), "--json"];
+    let mut command = netgrain(&[&args[..], &RING[..]].concat());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+    let mut running = Running(child);
+    let mut out = BufReader::new(running.0.stdout.take().expect("caught"));
+    let mut first = String::new();
+    out.read_line(&mut first).expect("a line");
+    assert_eq!(objects(&first).len(), 1);
+    drop(out);
+    assert_eq!(running.0.wait().expect("it ends").code(), Some(0));
+    assert_eq!(run(&["check", arg(&store), "--sent", "3k"]).status, Some(0));
+}
+
+#[test]
+fn the_simulated_demo_is_complete_and_leaves_nothing_behind() {
+    let dir = TempDir::new("demo_sim");
+    let mut command = netgrain(&["demo", "--sim", "--duration", "1s", "--rate", "20kpps", "--json"]);
+    let said = common::say(command.env("TMPDIR", dir.path()));
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let report = &objects(&said.out)[0];
+    assert_eq!(report["verdict"]["complete"], true);
+    assert_eq!(
+        (&report["report"]["stored"], &report["verdict"]["frames"]),
+        (&report["sent"]["sent"], &report["sent"]["sent"])
+    );
+    assert!(walk(dir.path()).is_empty());
+    let keep = dir.join("kept");
+    let said = run(&["demo", "--sim", "--duration", "1s", "--rate", "20kpps", "--keep", arg(&keep)]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert!(said.out.contains(arg(&keep)) && run(&["check", arg(&keep)]).status == Some(0));
+}

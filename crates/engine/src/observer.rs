@@ -1,0 +1,118 @@
+//! A capture's numbers without the capture: one report for the table, `--json`, the metrics and the summary.
+
+use crate::recording::Gauge;
+use crate::status::{Counts, ListenerReport, QueueReport, Report, WorkerStatus};
+use base::{Cause, Tally};
+use capture::{SourceInfo, StampKind};
+use ring::Hub;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// A capture's numbers without the capture.
+pub struct Observer {
+    pub(crate) label: String,
+    pub(crate) started: Instant,
+    pub(crate) queues: Vec<Observed>,
+}
+
+/// One queue's part.
+pub struct Observed {
+    pub info: SourceInfo,
+    pub hub: Arc<Hub>,
+    pub ring: String,
+    pub status: Arc<Mutex<WorkerStatus>>,
+    pub recording: Option<Gauge>,
+}
+
+impl Observer {
+    /// How things stand.
+    pub fn report(&self) -> Report {
+        let mut total = Tally::default();
+        let mut lost_by_gate: BTreeMap<String, u64> = BTreeMap::new();
+        let (mut queues, mut listeners) = (Vec::new(), Vec::new());
+        let (mut remarks, mut faults) = (Vec::new(), Vec::new());
+        for q in &self.queues {
+            let status = q.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let mut tally = status.tally;
+            let on_disk = q.recording.as_ref().and_then(Gauge::on_disk);
+            faults.extend(status.faults.iter().cloned());
+            faults.extend(on_disk.and_then(|disk| disagreement(&tally, &disk, q.info.queue)));
+            if let Some(disk) = on_disk {
+                // In the ring but never on the volume is not stored.
+                let given_up = disk.lost[Cause::Disk as usize];
+                tally.lost[Cause::Disk as usize] += given_up;
+                tally.stored = tally.stored.saturating_sub(given_up);
+                if given_up > 0 {
+                    tally.stored_bytes = disk.stored_bytes;
+                }
+            }
+            total += &tally;
+            for (gate, n) in q.hub.lost_by_gate() {
+                *lost_by_gate.entry(gate).or_default() += n;
+            }
+            for l in q.hub.listeners() {
+                let (seen, missed) = l.cursor.reported();
+                listeners.push(ListenerReport {
+                    slot: l.slot,
+                    name: l.name,
+                    queue: q.info.queue,
+                    mode: l.mode.name(),
+                    expired: l.expired,
+                    lost_because: l.lost_because,
+                    seen,
+                    missed,
+                });
+            }
+            remarks.extend(status.remarks.iter().cloned());
+            if let Some(recording) = &q.recording {
+                remarks.extend(recording.remarks());
+            }
+            let recorder = q.recording.as_ref().map(Gauge::report);
+            if let Some(hidden) = recorder.as_ref().map(|r| r.hidden).filter(|n| *n > 0) {
+                faults
+                    .push(format!("queue {}: {hidden} file(s) left under a hidden name, see the notes", q.info.queue));
+            }
+            queues.push(QueueReport {
+                queue: q.info.queue,
+                source: q.info.description.clone(),
+                counts: Counts::from(&tally),
+                ring_fill: status.fill,
+                ring: q.ring.clone(),
+                engine_cpu_seconds: status.cpu.as_secs_f64(),
+                clock_error_nanos: if q.info.stamps == StampKind::Engine {
+                    status.clock_error.as_nanos() as u64
+                } else {
+                    0
+                },
+                recorder,
+            });
+        }
+        let first = self.queues.first().map(|q| &q.info);
+        Report {
+            interface: self.label.clone(),
+            seconds: self.started.elapsed().as_secs_f64(),
+            counts: Counts::from(&total),
+            counted_from: first.map_or("", |i| i.counted_from),
+            stamps: first.map_or("", |i| i.stamps.name()),
+            lost_by_gate,
+            queues,
+            listeners,
+            remarks,
+            faults,
+        }
+    }
+}
+
+/// The engine's count and the recorder's are made independently; they must agree to the packet.
+fn disagreement(engine: &Tally, disk: &Tally, queue: u16) -> Option<String> {
+    let given_up = disk.lost[Cause::Disk as usize];
+    let same =
+        engine.stored == disk.stored + given_up && engine.offered == disk.offered && engine.filtered == disk.filtered;
+    (!same).then(|| {
+        format!(
+            "queue {queue}: the engine stored {} of {} packets, the files hold {} of {}; please report this",
+            engine.stored, engine.offered, disk.stored, disk.offered
+        )
+    })
+}

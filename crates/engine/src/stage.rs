@@ -1,0 +1,154 @@
+//! What happens to each frame: stamp, headers, filter, hash, and the one copy into the ring.
+
+use crate::worker::{PAUSE, Wires, closing};
+use base::Timestamp;
+use capture::Frame;
+use ring::{CAPLEN_MAX, Packet, Producer, flag};
+use sys::clock::Clock;
+use wire::{Filter, FlowHasher, Headers};
+
+/// Frames whose tag was taken out have this much of their beginning rebuilt for the header walk and the filter.
+const HEAD: usize = 320;
+
+/// See the module's text; one lives for one poll.
+pub struct Stage<'a> {
+    /// The ring.
+    pub producer: &'a mut Producer,
+    /// Packets that do not match are counted and left out.
+    pub filter: Option<&'a Filter>,
+    /// Of flows.
+    pub hasher: &'a FlowHasher,
+    /// For frames without a stamp.
+    pub clock: &'a Clock,
+    /// Most bytes stored of a packet.
+    pub snaplen: usize,
+    /// As pcap numbers it.
+    pub link_type: u16,
+    /// Frames come whether there is room or not, and in the order of time.
+    pub live: bool,
+    /// Stamp of the frame before.
+    pub last: Timestamp,
+    /// Frames so far.
+    pub taken: u64,
+    /// Whether somebody or the clock wants an end.
+    pub time_is_up: &'a dyn Fn() -> bool,
+    /// To the outside.
+    pub wires: &'a Wires,
+}
+
+impl Stage<'_> {
+    /// Takes one frame.
+    #[inline]
+    pub fn take(&mut self, frame: &Frame<'_>) {
+        let mut flags = 0;
+        let mut ts = match frame.stamp {
+            Some(stamp) => stamp,
+            None => self.clock.now(),
+        };
+        if ts < self.last && self.live {
+            ts = self.last;
+            flags |= flag::CLAMPED;
+        }
+        self.last = ts;
+        self.taken += 1;
+        match frame.vlan {
+            None => self.look(frame, frame.bytes, frame.wire_len, ts, flags, None),
+            Some(tag) => self.take_tagged(frame, tag, ts, flags),
+        }
+    }
+
+    #[cold]
+    fn take_tagged(&mut self, frame: &Frame<'_>, tag: capture::VlanTag, ts: Timestamp, flags: u8) {
+        let mut four = [0; 4];
+        four[..2].copy_from_slice(&tag.tpid.to_be_bytes());
+        four[2..].copy_from_slice(&tag.tci.to_be_bytes());
+        let mut head = [0; HEAD];
+        let split = frame.bytes.len().min(12);
+        let len = (frame.bytes.len() + 4).min(HEAD);
+        head[..split].copy_from_slice(&frame.bytes[..split]);
+        head[split..split + 4].copy_from_slice(&four);
+        head[split + 4..len].copy_from_slice(&frame.bytes[split..len - 4]);
+        self.look(frame, &head[..len], frame.wire_len.saturating_add(4), ts, flags | flag::VLAN_RESTORED, Some(four));
+    }
+
+    /// `head` is the frame's beginning as it will be stored, `wire_len` its length then.
+    #[inline]
+    fn look(
+        &mut self,
+        frame: &Frame<'_>,
+        head: &[u8],
+        wire_len: u32,
+        ts: Timestamp,
+        mut flags: u8,
+        vlan: Option<[u8; 4]>,
+    ) {
+        let headers = Headers::of(head, wire_len, self.link_type);
+        if let Some(filter) = self.filter
+            && !filter.matches(head, wire_len, &headers)
+        {
+            self.producer.filtered(ts, 1);
+            return;
+        }
+        let tag = if vlan.is_some() { 4 } else { 0 };
+        let most = self.snaplen.min(CAPLEN_MAX).saturating_sub(tag);
+        let bytes = &frame.bytes[..frame.bytes.len().min(most)];
+        if bytes.len() + tag < wire_len as usize {
+            flags |= flag::TRUNCATED;
+        }
+        if headers.malformed() {
+            flags |= flag::MALFORMED;
+        }
+        if frame.super_frame {
+            flags |= flag::SUPER_FRAME;
+        }
+        if frame.outgoing {
+            flags |= flag::OUTGOING;
+        }
+        if !self.live && !self.producer.has_room(bytes.len() + tag, ts, self.clock.now()) {
+            self.wait_for_room(bytes.len() + tag, ts);
+        }
+        // A full ring is the producer's to count; capture goes on.
+        let stored = self
+            .producer
+            .push(&Packet {
+                bytes,
+                wire_len: frame.wire_len,
+                ts,
+                hash: self.hasher.hash(head, &headers),
+                mark: 0,
+                flags,
+                l3: headers.l3(),
+                l4: headers.l4(),
+                vlan,
+            })
+            .is_ok();
+        if flags != 0 && stored {
+            self.note(flags);
+        }
+    }
+
+    /// A file waits for its gates, where a wire would not: nothing of it needs to be lost.
+    #[cold]
+    fn wait_for_room(&mut self, len: usize, ts: Timestamp) {
+        loop {
+            self.producer.publish();
+            self.producer.service();
+            if self.producer.has_room(len, ts, self.clock.now()) {
+                return;
+            }
+            if (self.time_is_up)() {
+                closing(self.wires, self.producer);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    #[cold]
+    fn note(&mut self, flags: u8) {
+        for (bit, note) in flag::REMARKS {
+            if flags & bit != 0 {
+                self.producer.note(note, 1);
+            }
+        }
+    }
+}
