@@ -91,8 +91,9 @@ impl fmt::Display for Event {
 pub(crate) fn how_to_publish(path: &Path) -> &'static str {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     if name.ends_with(&format!(".{}.{}", Format::Pcap.suffix(), names::PARTIAL)) {
-        "it is a pcap, readable up to its last whole record (behind that, empty packets of 1970 are room that was not \
-         used): check it with capinfos or tcpdump -r, then rename it without the dot and the last ending"
+        "it is a pcap, readable up to its last whole record: check it with capinfos or tcpdump -r (empty packets behind \
+         the last one are room that was not used; the filter 'greater 1' leaves them out), then rename it without the dot \
+         and the last ending"
     } else {
         "it is readable up to its last whole record (zeros behind that are room that was not used): rename it without \
          the dot and the last ending"
