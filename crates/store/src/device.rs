@@ -67,7 +67,8 @@ pub trait Device: Send {
     /// What the file system says.
     fn create_folder(&mut self, path: &Path) -> io::Result<()>;
 
-    /// Creates a file that must not exist.
+    /// Creates a file that must not exist. One for packets is held until it is closed or this process ends, whatever its
+    /// name becomes.
     ///
     /// # Errors
     /// `EEXIST`, or what the file system says.
@@ -108,6 +109,22 @@ pub trait Device: Send {
 
     /// Whether something has this name.
     fn exists(&mut self, path: &Path) -> bool;
+
+    /// What lies in a folder: each name, and whether it is a folder itself. Names that are not text are left out.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn list(&mut self, folder: &Path) -> io::Result<Vec<(String, bool)>>;
+
+    /// Whether a living process holds this packet file; yes where that cannot be known.
+    fn is_held(&mut self, path: &Path) -> bool;
+
+    /// Removes a packet file that no living process holds, and tells how many bytes of room that gave back; `None`, and
+    /// nothing is removed, if one does or that cannot be known.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn remove_unheld(&mut self, path: &Path) -> io::Result<Option<u64>>;
 
     /// Renames, never over an existing name.
     ///

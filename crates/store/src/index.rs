@@ -17,6 +17,7 @@ pub use build::Keys;
 pub use format::{Entry, Footer, Header, Sets};
 pub use key::{FlowKey, Key};
 pub use read::{Index, IndexError, Tail};
+pub use rows::{Rows, Run};
 pub use set::Set;
 
 /// How the name of an index ends.

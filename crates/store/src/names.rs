@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 /// How the hidden name of an unfinished file ends.
 pub const PARTIAL: &str = "partial";
 
+/// How the name of a file begins that was made ahead of need, and is empty of packets.
+pub const PREPARED: &str = ".next-";
+
 /// The folder of an interface in the store. A name that is not one part of a path (`sim:60` is, `a/b.pcap` is not) has
 /// its slashes, and a leading dot, replaced.
 pub fn interface_folder(store: &Path, interface: &str) -> PathBuf {
@@ -39,6 +42,17 @@ pub fn stem(start: Timestamp, queue: Option<u16>, copy: u32) -> String {
     name
 }
 
+/// The queue in the name of a file, 0 where there is none.
+pub fn queue_of(stem: &str) -> u16 {
+    let digits = stem.split_once("Z-q").map_or("", |(_, queue)| queue.split('_').next().unwrap_or(""));
+    digits.parse().unwrap_or(0)
+}
+
+/// The hidden name of a file made ahead of need.
+pub fn prepared(queue: u16, number: u32, ending: &str) -> String {
+    format!("{PREPARED}q{queue}-{number}.{ending}.{PARTIAL}")
+}
+
 /// The hidden name of a file while it is written.
 pub fn hidden(stem: &str, ending: &str) -> String {
     format!(".{stem}.{ending}.{PARTIAL}")
@@ -53,6 +67,9 @@ mod tests {
         let t = Timestamp::from_secs_nanos(1_795_290_000, 5);
         assert_eq!(stem(t, None, 0), "20261121T194000.000000005Z");
         assert_eq!(stem(t, Some(3), 2), "20261121T194000.000000005Z-q3_2");
+        for (queue, copy) in [(None, 0), (None, 7), (Some(3), 0), (Some(12), 7)] {
+            assert_eq!(queue_of(&stem(t, queue, copy)), queue.unwrap_or(0));
+        }
         assert_eq!(hour_folder(Path::new("s/eth1"), t), Path::new("s/eth1/2026/11/21/19"));
         assert_eq!(interface_folder(Path::new("s"), "../etc"), Path::new("s/_.._etc"));
         assert_eq!(interface_folder(Path::new("s"), ".."), Path::new("s/_.."));

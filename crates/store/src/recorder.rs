@@ -36,6 +36,7 @@ struct Shared {
     refusing: AtomicBool,
     bytes: AtomicU64,
     published: AtomicU64,
+    hidden: AtomicU64,
     index_nanos: AtomicU64,
     write_nanos: AtomicU64,
 }
@@ -64,6 +65,11 @@ impl Handle {
     /// Files published so far.
     pub fn published(&self) -> u64 {
         self.0.published.load(Relaxed)
+    }
+
+    /// Files left so far under their hidden name; see [`Summary::hidden`].
+    pub fn hidden(&self) -> u64 {
+        self.0.hidden.load(Relaxed)
     }
 
     /// Processor time used so far by the index thread and by the writing thread.
@@ -141,7 +147,7 @@ impl<D: Device> Recorder<D> {
         })?;
         let (index_time, write_time) = handle.processor_time();
         let Totals { ledger, published, hidden, bytes } = totals;
-        Ok(Summary { ledger, published, hidden, bytes, broken, index_time, write_time })
+        Ok(Summary { ledger: ledger.to_ledger(), published, hidden, bytes, broken, index_time, write_time })
     }
 }
 
@@ -226,6 +232,8 @@ fn write<D: Device>(
 ) -> Totals {
     let began = Instant::now();
     let mut told = Release::default();
+    // The room that a killed recorder had prepared may be the only room there is.
+    let mut surveying = writer.survey();
     while !writer.is_done() {
         let mut fresh = false;
         while writer.has_room() {
@@ -258,9 +266,18 @@ fn write<D: Device>(
         shared.refusing.store(writer.retry_at().is_some(), Relaxed);
         shared.bytes.store(writer.totals().bytes, Relaxed);
         shared.published.store(writer.totals().published, Relaxed);
+        shared.hidden.store(writer.totals().hidden, Relaxed);
         shared.write_nanos.store(processor_time(), Relaxed);
-        rest(&mut writer, to_do, began, fresh);
+        if surveying && !fresh {
+            surveying = writer.survey();
+        } else {
+            rest(&mut writer, to_do, began, fresh);
+        }
     }
+    while surveying {
+        surveying = writer.survey();
+    }
+    writer.take_events().into_iter().for_each(&mut tell);
     writer.totals().clone()
 }
 

@@ -14,15 +14,16 @@ mod file;
 mod flight;
 mod give_up;
 mod seal;
+mod survey;
 
 pub use event::{Event, advice};
 
 use crate::bytes::PAGE;
 use crate::cutter::{Job, Part, Release};
 use crate::device::{Completion, Content, Device, FileId, Op};
-use crate::index::Header;
+use crate::index::{Header, Rows};
 use crate::names;
-use base::{Ledger, Row, Timestamp};
+use base::Timestamp;
 use event::Trouble;
 use file::OpenFile;
 use flight::{Flight, State};
@@ -30,6 +31,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
+use survey::Survey;
 
 /// What a recorder is told once.
 #[derive(Clone, Debug)]
@@ -90,12 +92,12 @@ enum Next {
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
     /// By second; packets that could not be written are lost to [`base::Cause::Disk`].
-    pub ledger: Ledger,
+    pub ledger: Rows,
     /// Files published.
     pub published: u64,
-    /// Files left under their hidden name.
+    /// Files left under their hidden name, or removed by somebody before they could get a real one.
     pub hidden: u64,
-    /// Bytes of packet files written, counting a page that was rewritten once.
+    /// Bytes of packet files written; a page that was written again, because more came into it, counts once.
     pub bytes: u64,
 }
 
@@ -109,9 +111,15 @@ pub struct Writer<D> {
     next: Next,
     next_number: u32,
     token: u64,
+    /// Writing or opening is refused; sealing has a trouble for each file.
     trouble: Option<Trouble>,
+    /// Since when there is any trouble, as people were told.
+    troubled_since: Option<Duration>,
     /// Something failed in this step.
     blocked: bool,
+    /// It was said that folders cannot be synced.
+    unsynced_told: bool,
+    survey: Survey,
     events: Vec<Event>,
     released: Release,
     totals: Totals,
@@ -119,7 +127,7 @@ pub struct Writer<D> {
     stopping: Option<Duration>,
     given_up: bool,
     /// Parts that will never be written, by second.
-    lost: Vec<Row>,
+    lost: Rows,
     /// Packets in those.
     unwritten: u64,
 }
@@ -137,14 +145,17 @@ impl<D: Device> Writer<D> {
             next_number: 0,
             token: 0,
             trouble: None,
+            troubled_since: None,
             blocked: false,
+            unsynced_told: false,
+            survey: Survey::default(),
             events: Vec::new(),
             released: Release::default(),
             totals: Totals::default(),
             ended: false,
             stopping: None,
             given_up: false,
-            lost: Vec::new(),
+            lost: Rows::new(),
             unwritten: 0,
         }
     }
@@ -188,7 +199,11 @@ impl<D: Device> Writer<D> {
 
     /// When, if the volume refuses, it will be tried again.
     pub fn retry_at(&self) -> Option<Duration> {
-        self.trouble.as_ref().map(|t| t.retry_at)
+        self.troubles().map(|t| t.retry_at).min()
+    }
+
+    fn troubles(&self) -> impl Iterator<Item = &Trouble> {
+        self.trouble.iter().chain(self.files.iter().filter_map(|f| f.trouble.as_ref()))
     }
 
     /// What may be given back to the ring.
@@ -217,16 +232,20 @@ impl<D: Device> Writer<D> {
             self.complete(completion, now);
         }
         self.consider_giving_up(now);
-        if self.trouble.as_ref().is_some_and(|t| now < t.retry_at) {
-            return;
+        // A volume that refuses writes is left alone for a while; what is sealed has pauses of its own, file by file.
+        let pausing = |this: &Self| this.trouble.as_ref().is_some_and(|t| t.pauses(now));
+        if !pausing(self) {
+            self.restart_failed();
+            self.retire(now);
         }
-        self.restart_failed();
-        self.retire(now);
         self.seal_files(now);
-        self.begin(now);
-        self.retire(now);
-        self.finish_if_given_up();
-        self.consider_recovered(now);
+        if !pausing(self) {
+            self.begin(now);
+            self.retire(now);
+            self.finish_if_given_up();
+            self.consider_recovered();
+        }
+        self.tell_recovered(now);
     }
 
     fn new_token(&mut self) -> u64 {
@@ -283,8 +302,8 @@ impl<D: Device> Writer<D> {
                     let path = open.hidden_index.clone();
                     return self.fail("write", path, error, now);
                 }
-                self.totals.bytes += part.bytes.len() as u64;
-                part.news.iter().for_each(|r| self.totals.ledger.add(r.second, &r.tally));
+                self.totals.bytes += open.grow(part.offset + part.bytes.len() as u64);
+                self.totals.ledger.merge(&part.news);
                 open.accept(part, entry.len() as u64);
             }
             let Some(front) = self.flights.pop_front() else { return };
@@ -366,10 +385,8 @@ impl<D: Device> Writer<D> {
         }
         let root = names::interface_folder(&self.config.store, &self.config.header.interface);
         self.device.create_folder(&root)?;
-        let path = root.join(names::hidden(
-            &format!("next-q{}-{}", self.config.header.queue, self.next_number),
-            self.config.format.suffix(),
-        ));
+        let name = names::prepared(self.config.header.queue, self.next_number, self.config.format.suffix());
+        let path = root.join(name);
         self.next_number += 1;
         let file = self.device.create(&path, Content::Packets)?;
         self.next = if self.config.allocate == 0 {
@@ -412,6 +429,10 @@ impl<D: Device> Writer<D> {
                 true
             }
             Err(error) => {
+                if error.kind() == io::ErrorKind::NotFound {
+                    // Somebody removed the prepared file, or the hour: another one is made, and the hour again.
+                    self.drop_next();
+                }
                 self.fail("create a file in", folder, error, now);
                 false
             }
@@ -442,19 +463,33 @@ impl<D: Device> Writer<D> {
         match &mut self.trouble {
             Some(trouble) => trouble.again(now),
             None => {
-                self.trouble = Some(Trouble::new(now));
-                self.events.push(Event::Trouble { what, path, advice: advice(&error), error });
+                let trouble = Trouble::new(error.kind(), now);
+                self.tell_trouble(what, path, error, now);
+                self.trouble = Some(trouble);
             }
         }
     }
 
-    fn consider_recovered(&mut self, now: Duration) {
+    /// One message for one trouble: a volume that is full refuses many things for the same reason.
+    fn tell_trouble(&mut self, what: &'static str, path: PathBuf, error: io::Error, now: Duration) {
+        self.troubled_since.get_or_insert(now);
+        if !self.troubles().any(|t| t.kind == error.kind()) {
+            self.events.push(Event::Trouble { what, path, advice: advice(&error), error });
+        }
+    }
+
+    fn consider_recovered(&mut self) {
         let retried = self.flights.iter().flat_map(|f| &f.pieces).any(|p| p.tried && p.state != State::Done);
-        if !self.blocked
-            && !retried
-            && let Some(trouble) = self.trouble.take()
+        if !self.blocked && !retried {
+            self.trouble = None;
+        }
+    }
+
+    fn tell_recovered(&mut self, now: Duration) {
+        if self.troubles().next().is_none()
+            && let Some(since) = self.troubled_since.take()
         {
-            self.events.push(Event::Recovered { after: now.saturating_sub(trouble.since) });
+            self.events.push(Event::Recovered { after: now.saturating_sub(since) });
         }
     }
 }

@@ -186,3 +186,15 @@ fn a_store_that_cannot_be_written_gives_up_when_told_and_counts_every_packet() {
     assert!(told.iter().any(|t| t.contains("cannot create a file in")), "{told:?}");
     assert!(told.iter().any(|t| t.contains(&format!("{} packets not written", model.stored))), "{told:?}");
 }
+
+#[test]
+fn the_handle_knows_of_files_left_hidden_while_the_recorder_runs() {
+    let stream = Stream::random(0, 100, &mut Prng::new(6));
+    let device = MemoryDevice::new(6);
+    device.set_fault(Fault { sync_error: 1000, ..Fault::default() });
+    let recorder = Recorder::new(config(), device);
+    let handle = recorder.handle();
+    let summary = recorder.run(&mut FakeFeed::new(&stream), |_| {}).expect("a thread");
+    assert!(summary.hidden > 0);
+    assert_eq!((handle.hidden(), handle.published()), (summary.hidden, 0));
+}

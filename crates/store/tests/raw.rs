@@ -3,7 +3,7 @@
 mod common;
 
 use base::Prng;
-use common::{FakeFeed, Stream, config, read_all};
+use common::{FakeFeed, SECOND, Stream, config, read_all};
 use netgrain_store::index::{Index, Tail};
 use netgrain_store::{Config, DiskDevice, Format, Recorder};
 use ring::BLOCK;
@@ -56,4 +56,49 @@ fn raw_files_have_their_size_and_hold_every_packet_in_order() {
         }
         assert_eq!(expected.count(), 0, "{note}: packets are missing");
     }
+}
+
+#[test]
+fn the_clock_ends_a_raw_file_and_size_alone_does_not() {
+    let test = "the_clock_ends_a_raw_file_and_size_alone_does_not";
+    let mut prng = Prng::new(7);
+    let mut stream = Stream::new(0);
+    let mut spans = Vec::new();
+    for span in 0..4 {
+        stream.now = stream.now.next_multiple_of(60 * SECOND);
+        if span > 0 {
+            // As the producer names it: after the boundary, whatever the stamp of the packet that met it.
+            stream.segment();
+        }
+        let packets = 20 + 3 * span;
+        for i in 0..packets {
+            stream.now += SECOND / 3 + 1;
+            if i == 10 {
+                // By size.
+                stream.segment();
+            }
+            stream.packet(&mut prng, 60_000, 0);
+        }
+        spans.push(packets);
+    }
+    stream.end();
+    let dir = testkit::TempDir::new(test);
+    let file_bytes = 64 * BLOCK;
+    let config = Config { store: dir.path().to_owned(), format: Format::Raw { file_bytes }, ..config() };
+    let mut feed = FakeFeed::new(&stream);
+    let summary = Recorder::new(config, DiskDevice::plain()).run(&mut feed, |e| eprintln!("{e}")).expect("a thread");
+    assert_eq!((summary.published, summary.ledger.total()), (4, stream.ledger().total()));
+    assert_eq!(feed.released.1, stream.descs.len() as u64);
+    let mut found = Vec::new();
+    for (path, bytes) in read_all(dir.path()).iter().filter(|(p, _)| p.extension().is_some_and(|e| e == "raw")) {
+        let index = Index::parse(&std::fs::read(path.with_extension("ngi")).expect("an index")).expect("a valid one");
+        let mut reader = pcap::Reader::open_as(&bytes[..], pcap::Format::Raw).expect("RAW");
+        let mut packets = 0;
+        while reader.next().expect("whole records").is_some() {
+            packets += 1;
+        }
+        assert_eq!(index.entries.iter().map(|e| e.tally().stored).sum::<u64>(), packets, "{}", path.display());
+        found.push(packets);
+    }
+    assert_eq!(found, spans, "files lie in the order of time");
 }

@@ -131,7 +131,7 @@ impl Block {
                 crc: self.crc,
                 first,
                 last: latest,
-                rows: self.seconds.told().to_vec(),
+                rows: self.seconds.told().clone(),
                 sets: self.keys.sets(),
             },
             last,

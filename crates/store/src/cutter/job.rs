@@ -1,7 +1,7 @@
 //! What the index machine tells the writing machine.
 
 use crate::bytes::Slice;
-use crate::index::Entry;
+use crate::index::{Entry, Rows};
 use base::{Row, Timestamp};
 
 /// What may be given back to the ring once a job is done.
@@ -52,7 +52,7 @@ pub struct Part {
     /// Nothing more will come for this block.
     pub last: bool,
     /// What the entry's rows have grown by since the part before.
-    pub news: Vec<Row>,
+    pub news: Rows,
     /// How to end the file behind the last whole packet, if nothing after this part can ever be written.
     pub cut: Cut,
     /// What may be given back when this is done.

@@ -1,8 +1,11 @@
 //! The index machine for files in HPCAP's RAW format ([`pcap::raw`]): packets are copied, because their records differ
 //! from those of the ring, into blocks of their own.
 //!
-//! Files are cut by size alone, as the format has it; segments of the stream mean nothing here. A full file has exactly
-//! its size, the last one ends behind its last packet. What was not enough for a block is sent at each tick all the same.
+//! Files are cut by size, as the format has it, and by the clock where the producer rotates by it. A file that is full
+//! has exactly its size; one that the clock ended, and the last one, end behind their last packet. Segments that size
+//! began mean nothing here: a record of RAW is shorter than one of the ring, so such a segment would end a file early.
+//! What was not enough for a block is sent at each tick all the same. A span of the clock without packets has no file;
+//! its seconds are told by the next one.
 
 use super::BrokenStream;
 use super::block::wire_len;
@@ -74,7 +77,12 @@ impl RawCutter {
             self.last = self.last.max(d.timestamp());
             let second = d.timestamp().secs();
             match d.as_control() {
-                Some(Control::Segment { pos, .. }) => self.next = Some(pos + ring::FILE_HEADER as u64),
+                Some(Control::Segment { pos, .. }) => {
+                    self.next = Some(pos + ring::FILE_HEADER as u64);
+                    if by_clock(d.timestamp()) {
+                        self.close(jobs);
+                    }
+                }
                 Some(Control::Lost { cause, packets, .. }) => {
                     let mut tally = Tally::default();
                     tally.lose(cause, packets);
@@ -191,7 +199,7 @@ impl RawCutter {
                 crc,
                 first,
                 last: latest,
-                rows: self.seconds.told().to_vec(),
+                rows: self.seconds.told().clone(),
                 sets: self.keys.sets(),
             },
             last,
@@ -218,4 +226,10 @@ impl RawCutter {
         let release = self.release();
         jobs.push(Job::Close { len, end: self.last, release });
     }
+}
+
+/// Whether the clock began this segment. It does so at whole seconds, and names the segment after them; size does so at
+/// the stamp of a packet, which is a whole second once in a thousand million times. A file is short then, and as good.
+const fn by_clock(start: Timestamp) -> bool {
+    start.subsec_nanos() == 0
 }

@@ -1,18 +1,16 @@
 //! The ledger rows of one block while it fills, and what of them is news to the writing machine.
 
+use crate::index::Rows;
 use base::{Row, Tally};
 use ring::{Desc, flag};
-
-/// Rows looked at for the second of a new one, so that hours of silence do not make each second dearer.
-const NEAR: usize = 8;
 
 const NANOS: u64 = 1_000_000_000;
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct Seconds {
-    told: Vec<Row>,
-    news: Vec<Row>,
+    told: Rows,
+    news: Rows,
     /// The row being filled, and the first nanosecond of its second: one compare per packet instead of a division.
     tally: Tally,
     second_at: u64,
@@ -45,7 +43,7 @@ impl Seconds {
     /// Whether something happened that was not told; seconds of silence can wait.
     pub fn has_news(&mut self) -> bool {
         self.end();
-        self.news.iter().any(|r| !r.tally.is_empty())
+        !self.news.is_silent()
     }
 
     /// Whether there is any row at all, told or not.
@@ -55,21 +53,21 @@ impl Seconds {
     }
 
     /// What was not told yet; it is now.
-    pub fn tell(&mut self) -> Vec<Row> {
+    pub fn tell(&mut self) -> Rows {
         self.end();
         let news = std::mem::take(&mut self.news);
-        news.iter().for_each(|row| add(&mut self.told, row));
+        self.told.merge(&news);
         news
     }
 
     /// What was told of this block.
-    pub fn told(&self) -> &[Row] {
+    pub fn told(&self) -> &Rows {
         &self.told
     }
 
     /// The next block begins; what was not told will be told with it.
     pub fn next_block(&mut self) {
-        self.told.clear();
+        self.told = Rows::new();
     }
 
     #[inline(never)]
@@ -82,7 +80,7 @@ impl Seconds {
     fn end(&mut self) {
         if self.counting {
             let tally = std::mem::take(&mut self.tally);
-            add(&mut self.news, &Row { second: self.second_at / NANOS, tally });
+            self.news.add(self.second_at / NANOS, &tally);
             self.counting = false;
         }
     }
@@ -93,15 +91,6 @@ pub(super) fn row_of(d: &Desc, wire_len: u32) -> Row {
     let mut tally = Tally { offered: 1, stored: 1, stored_bytes: u64::from(wire_len), ..Tally::default() };
     remark(&mut tally, d.flags);
     Row { second: d.timestamp().secs(), tally }
-}
-
-/// Adds a row to rows; almost always to the last one. Rows of one second may stay apart when that second is long past:
-/// their sum is what counts.
-fn add(rows: &mut Vec<Row>, row: &Row) {
-    match rows.iter_mut().rev().take(NEAR).find(|r| r.second == row.second) {
-        Some(found) => found.tally += &row.tally,
-        None => rows.push(*row),
-    }
 }
 
 #[cold]

@@ -4,9 +4,9 @@
 use super::{Completion, Content, Device, FileId, Op};
 use crate::bytes::{Bytes, PAGE, Slice};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -131,14 +131,18 @@ impl Device for DiskDevice {
                 Err(e) => return Err(e),
             }
             let parent = folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            File::open(parent)?.sync_all()?;
+            match File::open(parent)?.sync_all() {
+                // A file system that knows no sync of folders.
+                Err(e) if e.kind() == io::ErrorKind::InvalidInput => {}
+                other => other?,
+            }
         }
         Ok(())
     }
 
     fn create(&mut self, path: &Path, content: Content) -> io::Result<FileId> {
         let file = match content {
-            Content::Packets => self.create_packets(path)?,
+            Content::Packets => hold(self.create_packets(path)?)?,
             Content::Index => disk::create_new(path, false)?,
         };
         Ok(self.keep(file))
@@ -197,11 +201,50 @@ impl Device for DiskDevice {
         fs::symlink_metadata(path).is_ok()
     }
 
+    fn list(&mut self, folder: &Path) -> io::Result<Vec<(String, bool)>> {
+        let entries = fs::read_dir(folder)?.filter_map(Result::ok);
+        let named = entries.filter_map(|e| Some((e.file_name().into_string().ok()?, e.file_type().ok()?.is_dir())));
+        Ok(named.collect())
+    }
+
+    fn is_held(&mut self, path: &Path) -> bool {
+        // Shared, so that two who ask at once do not take each other for a holder.
+        match File::open(path).map(|file| file.try_lock_shared()) {
+            Ok(Ok(())) => false,
+            Ok(Err(_)) => true,
+            Err(e) => e.kind() != io::ErrorKind::NotFound,
+        }
+    }
+
+    fn remove_unheld(&mut self, path: &Path) -> io::Result<Option<u64>> {
+        let file = File::options().write(true).open(path)?;
+        if file.try_lock().is_err() {
+            return Ok(None);
+        }
+        // While it was being opened, its holder may have renamed it and somebody else taken the name.
+        let (opened, named) = (file.metadata()?, fs::symlink_metadata(path)?);
+        if (opened.dev(), opened.ino()) != (named.dev(), named.ino()) {
+            return Ok(None);
+        }
+        fs::remove_file(path)?;
+        Ok(Some(512 * opened.blocks()))
+    }
+
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         disk::rename_new(from, to)
     }
 
     fn remove(&mut self, path: &Path) -> io::Result<()> {
         fs::remove_file(path)
+    }
+}
+
+/// Locks a file that was just created. Somebody who took it for a dead one between the two calls has removed it, or will.
+fn hold(file: File) -> io::Result<File> {
+    match file.try_lock() {
+        // A file system without locks: nobody will take any file for dead.
+        Err(TryLockError::Error(_)) => Ok(file),
+        Ok(()) if file.metadata()?.nlink() > 0 => Ok(file),
+        Ok(()) | Err(TryLockError::WouldBlock) => Err(io::ErrorKind::AlreadyExists.into()),
     }
 }

@@ -26,6 +26,10 @@ pub struct Fault {
     pub sync_error: u64,
     /// Operations end late and in any order.
     pub slow: bool,
+    /// Each sync of a folder fails with this number.
+    pub folder_sync: Option<i32>,
+    /// Renaming a file fails with `EIO` when its path ends so.
+    pub no_rename: Option<&'static str>,
     /// The power fails at this call, counted from 0.
     pub crash_at: Option<u64>,
 }
@@ -101,6 +105,7 @@ fn error(code: i32) -> io::Error {
     io::Error::from_raw_os_error(code)
 }
 
+const ENOENT: i32 = 2;
 const EIO: i32 = 5;
 const EEXIST: i32 = 17;
 const ENOSPC: i32 = 28;
@@ -138,6 +143,13 @@ impl MemoryDevice {
     /// Whether the power has failed.
     pub fn crashed(&self) -> bool {
         self.volume().crashed()
+    }
+
+    /// The process that had files open is killed: what it wrote stays, and it holds nothing any more.
+    pub fn kill(&self) {
+        let mut volume = self.volume();
+        volume.open.values_mut().for_each(|inode| *inode = None);
+        volume.pending.clear();
     }
 
     /// Every file as it is now.
@@ -236,6 +248,9 @@ impl Volume {
             }
             (Op::Sync, None) => {
                 self.call(self.fault.sync_error)?;
+                if let Some(code) = self.fault.folder_sync {
+                    return Err(error(code));
+                }
                 self.durable_names.clone_from(&self.names);
                 self.naming.clear();
                 Ok(0)
@@ -337,10 +352,43 @@ impl Device for MemoryDevice {
         self.volume().names.contains_key(path)
     }
 
+    fn list(&mut self, folder: &Path) -> io::Result<Vec<(String, bool)>> {
+        let v = self.volume();
+        let inside = v.names.keys().filter_map(|path| path.strip_prefix(folder).ok());
+        let mut list: Vec<(String, bool)> = inside
+            .filter_map(|path| {
+                let mut parts = path.components();
+                let first = parts.next()?.as_os_str().to_str()?;
+                Some((first.to_owned(), parts.next().is_some()))
+            })
+            .collect();
+        list.dedup();
+        Ok(list)
+    }
+
+    fn is_held(&mut self, path: &Path) -> bool {
+        let v = self.volume();
+        v.names.get(path).is_some_and(|inode| v.open.values().any(|open| *open == Some(*inode)))
+    }
+
+    fn remove_unheld(&mut self, path: &Path) -> io::Result<Option<u64>> {
+        if self.is_held(path) {
+            return Ok(None);
+        }
+        let room = self.files().get(path).map(|bytes| bytes.len() as u64);
+        self.remove(path).map(|()| room)
+    }
+
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         let mut v = self.volume();
         let chance = v.fault.io_error;
         v.call(chance)?;
+        if v.fault.no_rename.is_some_and(|end| from.to_string_lossy().ends_with(end)) {
+            return Err(error(EIO));
+        }
+        if !v.names.contains_key(from) {
+            return Err(error(ENOENT));
+        }
         if v.names.contains_key(to) {
             return Err(error(EEXIST));
         }
@@ -351,6 +399,9 @@ impl Device for MemoryDevice {
     fn remove(&mut self, path: &Path) -> io::Result<()> {
         let mut v = self.volume();
         v.call(0)?;
+        if !v.names.contains_key(path) {
+            return Err(error(ENOENT));
+        }
         v.name(Naming::Remove(path.to_owned()));
         Ok(())
     }

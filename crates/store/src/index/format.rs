@@ -9,12 +9,12 @@
 //! ```
 //! `length` counts the whole part with its CRC. 65 535 groups mean "any key".
 
-use super::rows;
+use super::rows::{self, Rows};
 use super::set::{GROUP, Set};
-use base::{Row, Tally, Timestamp};
+use base::{Tally, Timestamp};
 
 pub(super) const MAGIC: [u8; 8] = *b"\x89NGI\r\n\x1a\n";
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 pub(super) const ENTRY_TAG: [u8; 4] = *b"BLK1";
 pub(super) const FOOTER_TAG: [u8; 4] = *b"END1";
 pub(super) const ALL_GROUPS: u16 = u16::MAX;
@@ -115,7 +115,7 @@ pub struct Entry {
     pub last: Timestamp,
     /// What happened, by second, since the block before: packets stored in this block, losses, filtered, remarks; a row
     /// of zeros for each second in which nothing did.
-    pub rows: Vec<Row>,
+    pub rows: Rows,
     /// Who is in it.
     pub sets: Sets,
 }
@@ -123,9 +123,7 @@ pub struct Entry {
 impl Entry {
     /// The sum of the rows.
     pub fn tally(&self) -> Tally {
-        let mut total = Tally::default();
-        self.rows.iter().for_each(|r| total += &r.tally);
-        total
+        self.rows.total()
     }
 }
 
@@ -139,7 +137,7 @@ pub struct Footer {
     /// Number of entries.
     pub entries: u32,
     /// What happened by second: the sum of the entries' rows.
-    pub rows: Vec<Row>,
+    pub rows: Rows,
 }
 
 fn seal(mut out: Vec<u8>, length_at: std::ops::Range<usize>) -> Vec<u8> {

@@ -2,12 +2,15 @@
 
 use super::format::{ALL_GROUPS, CRC, ENTRY_TAG, FOOTER_TAG, MAGIC, NO_RECORD, VERSION, entry, footer, header};
 use super::key::Key;
-use super::rows;
+use super::rows::{self, Rows};
 use super::set::{GROUP, Set};
 use super::{Entry, Footer, Header, Sets};
 use base::Timestamp;
 use std::fmt;
 use std::ops::Range;
+
+/// What reads a packet file without its index.
+const READERS: &str = "capinfos, tcpdump -r";
 
 /// An index file in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,13 +61,21 @@ pub enum IndexError {
 impl fmt::Display for IndexError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotAnIndex => write!(f, "not a netgrain index: remove it and run netgrain repair on the packet file"),
-            Self::Version { found } => {
-                write!(f, "index version {found}, this program reads {VERSION}: use a newer netgrain")
+            Self::NotAnIndex => {
+                write!(f, "not a netgrain index; the packet file beside it is readable without ({READERS})")
             }
-            Self::Header => write!(f, "the index header is damaged: run netgrain repair on the packet file"),
+            Self::Version { found } => {
+                write!(f, "index version {found}, this program reads {VERSION}: use the netgrain that wrote it")
+            }
+            Self::Header => {
+                write!(f, "the index header is damaged; the packet file beside it is readable without ({READERS})")
+            }
             Self::Contradiction { what, footer, entries } => {
-                write!(f, "{what}: {footer} in the footer, {entries} in the entries: run netgrain repair on the file")
+                write!(
+                    f,
+                    "{what}: {footer} in the footer, {entries} in the entries; \
+                     check the packet file itself ({READERS})"
+                )
             }
         }
     }
@@ -113,7 +124,7 @@ impl Index {
             check("number of entries", u64::from(footer.entries), self.entries.len() as u64)?;
             check("bytes", footer.bytes, self.entries.iter().map(|e| u64::from(e.bytes)).sum())?;
             // Sums of foreign numbers may overflow; wrapping keeps the comparison exact where it matters.
-            let stored = |rows: &[base::Row]| rows.iter().fold(0u64, |n, r| n.wrapping_add(r.tally.stored));
+            let stored = |rows: &Rows| rows.runs().fold(0u64, |n, r| n.wrapping_add(r.tally.stored));
             check("packets stored", stored(&footer.rows), {
                 self.entries.iter().fold(0u64, |n, e| n.wrapping_add(stored(&e.rows)))
             })?;
@@ -254,10 +265,12 @@ mod tests {
             crc: prng.next_u64() as u32,
             first: Timestamp::from_nanos(prng.next_u64()),
             last: Timestamp::from_nanos(prng.next_u64()),
-            rows: vec![Row {
+            rows: [Row {
                 second: 1000 + u64::from(block),
                 tally: Tally { stored, offered: stored, ..Tally::default() },
-            }],
+            }]
+            .into_iter()
+            .collect(),
             sets: Sets { hosts: Set::of(&keys), ports: Set::All, flows: Set::Filter(Vec::new()) },
         }
     }
@@ -279,7 +292,7 @@ mod tests {
             bytes: u64::from(blocks) << 20,
             end: Timestamp::from_nanos(9),
             entries: blocks,
-            rows: entries.iter().flat_map(|e| e.rows.clone()).collect(),
+            rows: entries.iter().flat_map(|e| e.rows.iter()).collect(),
         };
         let mut bytes = header.encode();
         entries.iter().for_each(|e| bytes.extend(e.encode()));
@@ -291,7 +304,7 @@ mod tests {
     fn a_footer_that_contradicts_the_entries_is_refused() {
         let mut prng = Prng::new(1);
         let (header, entries, mut footer, _) = sample(3, &mut prng);
-        footer.rows[0].tally.stored += 1;
+        footer.rows.add(1000, &Tally { stored: 1, ..Tally::default() });
         let mut bytes = header.encode();
         entries.iter().for_each(|e| bytes.extend(e.encode()));
         bytes.extend(footer.encode());

@@ -1,90 +1,225 @@
-//! Ledger rows as bytes: seconds as steps, a mask of the terms that are not zero, then those. An hour of silence, which
-//! is a fact worth storing, costs two bytes per second.
+//! Ledger rows in little room. A second in which nothing happened is a fact worth keeping, but one like another: a run of
+//! such seconds is kept as one, so that an idle week costs as much as an idle second. A second without a row, silent or
+//! not, is a gap: nobody watched then.
+//!
+//! Invariants: runs do not overlap, are in time order, and no two silent ones touch. There are at most
+//! [`Ledger::MAX_ROWS`] of them; older ones are then folded as the ledger does it, so that the total stays exact.
 
-use base::{Cause, Note, Row, Tally};
+mod bytes;
 
-const TERMS: usize = 5 + Cause::COUNT + Note::COUNT;
+pub(super) use bytes::{decode, encode};
 
-fn terms(t: &Tally) -> [u64; TERMS] {
-    let mut out = [0; TERMS];
-    out[..5].copy_from_slice(&[t.offered, t.stored, t.stored_bytes, t.filtered, t.duplicate]);
-    out[5..5 + Cause::COUNT].copy_from_slice(&t.lost);
-    out[5 + Cause::COUNT..].copy_from_slice(&t.notes);
-    out
+use base::{Ledger, Row, Tally};
+use std::collections::BTreeMap;
+
+/// Rows by second.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    /// By first second: how many, and what happened. Only silent ones last for more than one second.
+    runs: BTreeMap<u64, (u64, Tally)>,
 }
 
-fn tally(terms: &[u64; TERMS]) -> Tally {
-    let mut t = Tally {
-        offered: terms[0],
-        stored: terms[1],
-        stored_bytes: terms[2],
-        filtered: terms[3],
-        duplicate: terms[4],
-        ..Tally::default()
-    };
-    t.lost.copy_from_slice(&terms[5..5 + Cause::COUNT]);
-    t.notes.copy_from_slice(&terms[5 + Cause::COUNT..]);
-    t
+/// Seconds of which the same is to be said: many of silence, or one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The first, since 1970 (UTC).
+    pub second: u64,
+    /// How many.
+    pub seconds: u64,
+    /// What happened; all zeros in silence.
+    pub tally: Tally,
 }
 
-/// Appends one LEB128 number.
-fn put(out: &mut Vec<u8>, mut n: u64) {
-    while n >= 0x80 {
-        out.push(n as u8 | 0x80);
-        n >>= 7;
+impl Rows {
+    /// No rows.
+    pub const fn new() -> Self {
+        Self { runs: BTreeMap::new() }
     }
-    out.push(n as u8);
-}
 
-fn take(bytes: &mut &[u8]) -> Option<u64> {
-    let mut n = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        let part = u64::from(byte & 0x7f);
-        if shift == 63 && part > 1 {
-            return None;
+    /// Adds to the row of a second; a tally of zeros makes sure that there is one.
+    pub fn add(&mut self, second: u64, tally: &Tally) {
+        if tally.is_empty() {
+            return self.add_silence(second, 1);
         }
-        n |= part << shift;
-        if byte & 0x80 == 0 {
-            return Some(n);
+        match self.covering(second) {
+            Some((first, 1)) => {
+                if let Some((_, counted)) = self.runs.get_mut(&first) {
+                    *counted += tally;
+                }
+            }
+            Some((first, seconds)) => {
+                self.runs.remove(&first);
+                self.put(first, second - first, Tally::default());
+                self.put(second, 1, *tally);
+                self.put(second + 1, first + seconds - second - 1, Tally::default());
+            }
+            None => self.put(second, 1, *tally),
         }
+        self.fold();
     }
-    None
-}
 
-/// Rows as bytes; steps between seconds may go back (by wrapping).
-pub fn encode(rows: &[Row], out: &mut Vec<u8>) {
-    let mut last = 0;
-    for row in rows {
-        put(out, row.second.wrapping_sub(last));
-        last = row.second;
-        let terms = terms(&row.tally);
-        let mask = terms.iter().enumerate().fold(0, |m, (i, t)| m | u64::from(*t != 0) << i);
-        put(out, mask);
-        terms.iter().filter(|t| **t != 0).for_each(|t| put(out, *t));
-    }
-}
-
-/// The inverse of [`encode`]; `None` for bytes that it does not write.
-pub fn decode(mut bytes: &[u8]) -> Option<Vec<Row>> {
-    let mut rows = Vec::new();
-    let mut last = 0u64;
-    while !bytes.is_empty() {
-        last = last.wrapping_add(take(&mut bytes)?);
-        let mask = take(&mut bytes)?;
-        if mask >> TERMS != 0 {
-            return None;
+    /// Makes sure that there is a row for each of so many seconds.
+    pub fn add_silence(&mut self, first: u64, seconds: u64) {
+        let (mut at, end) = (first, first.saturating_add(seconds));
+        while at < end {
+            if let Some((first, seconds)) = self.covering(at) {
+                at = first + seconds;
+                continue;
+            }
+            let next = self.runs.range(at..end).next().map_or(end, |(second, _)| *second);
+            self.put(at, next - at, Tally::default());
+            self.join(at);
+            at = next;
         }
-        let mut terms = [0; TERMS];
-        for (i, term) in terms.iter_mut().enumerate() {
-            if mask >> i & 1 != 0 {
-                *term = take(&mut bytes)?;
+        self.fold();
+    }
+
+    /// Adds all rows of another.
+    pub fn merge(&mut self, other: &Self) {
+        for run in other.runs() {
+            if run.is_silent() {
+                self.add_silence(run.second, run.seconds);
+            } else {
+                self.add(run.second, &run.tally);
             }
         }
-        rows.push(Row { second: last, tally: tally(&terms) });
     }
-    Some(rows)
+
+    /// Takes back what was added to the row of a second.
+    pub fn subtract(&mut self, second: u64, tally: &Tally) {
+        let Some((seconds, counted)) = self.runs.get_mut(&second) else { return };
+        if *seconds == 1 {
+            *counted = counted.minus(tally);
+            if counted.is_empty() {
+                self.join(second);
+            }
+        }
+    }
+
+    /// The same seconds, each with another tally; silence stays silence.
+    #[must_use]
+    pub fn map(&self, f: impl Fn(&Tally) -> Tally) -> Self {
+        let mut out = Self::new();
+        for run in self.runs() {
+            match run.is_silent() {
+                true => out.add_silence(run.second, run.seconds),
+                false => out.add(run.second, &f(&run.tally)),
+            }
+        }
+        out
+    }
+
+    /// In time order, silence in one piece: the way to read them whose cost is that of what happened.
+    pub fn runs(&self) -> impl DoubleEndedIterator<Item = Run> + '_ {
+        self.runs.iter().map(|(second, (seconds, tally))| Run { second: *second, seconds: *seconds, tally: *tally })
+    }
+
+    /// In time order, one for each second. An index holds at most [`Rows::MOST_SILENCE`] silent ones.
+    pub fn iter(&self) -> impl Iterator<Item = Row> + '_ {
+        self.runs().flat_map(|run| (0..run.seconds).map(move |i| Row { second: run.second + i, tally: run.tally }))
+    }
+
+    /// Silent seconds that are believed of one part of an index: eight years.
+    pub const MOST_SILENCE: u64 = 1 << 28;
+
+    /// Whether there is no row, not even a silent one.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Whether there are only silent ones, or none.
+    pub fn is_silent(&self) -> bool {
+        self.runs().all(|run| run.is_silent())
+    }
+
+    /// The sum of all rows.
+    pub fn total(&self) -> Tally {
+        let mut total = Tally::default();
+        self.runs.values().for_each(|(_, tally)| total += tally);
+        total
+    }
+
+    /// As a ledger, which keeps the newest [`Ledger::MAX_ROWS`] seconds apart.
+    pub fn to_ledger(&self) -> Ledger {
+        let mut ledger = Ledger::new();
+        let mut room = Ledger::MAX_ROWS as u64;
+        for run in self.runs().rev() {
+            let kept = run.seconds.min(room);
+            room -= kept;
+            if kept == 0 && !run.is_silent() {
+                ledger.add(run.second, &run.tally);
+            }
+            (0..kept).for_each(|i| ledger.add(run.second + run.seconds - 1 - i, &run.tally));
+        }
+        ledger
+    }
+
+    /// The run that a second is in: its first second, and how many.
+    fn covering(&self, second: u64) -> Option<(u64, u64)> {
+        let (first, (seconds, _)) = self.runs.range(..=second).next_back()?;
+        (second - first < *seconds).then_some((*first, *seconds))
+    }
+
+    fn put(&mut self, first: u64, seconds: u64, tally: Tally) {
+        if seconds > 0 {
+            self.runs.insert(first, (seconds, tally));
+        }
+    }
+
+    /// Makes one of a silent run and the silent ones that it touches.
+    fn join(&mut self, at: u64) {
+        let Some((seconds, _)) = self.runs.remove(&at) else { return };
+        let (mut first, mut end) = (at, at + seconds);
+        if let Some((before, (seconds, tally))) = self.runs.range(..at).next_back()
+            && before + seconds == at
+            && tally.is_empty()
+        {
+            first = *before;
+        }
+        if let Some((seconds, tally)) = self.runs.get(&end)
+            && tally.is_empty()
+        {
+            let more = *seconds;
+            self.runs.remove(&end);
+            end += more;
+        }
+        self.put(first, end - first, Tally::default());
+    }
+
+    fn fold(&mut self) {
+        while self.runs.len() > Ledger::MAX_ROWS
+            && let Some((mut oldest, (_, carried))) = self.runs.pop_first()
+        {
+            if carried.is_empty() {
+                continue;
+            }
+            // Silence that something were folded into would be none.
+            let first = |this: &Self| this.runs.first_key_value().map(|(second, (_, t))| (*second, t.is_empty()));
+            while let Some((second, true)) = first(self) {
+                oldest = second;
+                self.runs.pop_first();
+            }
+            match self.runs.first_entry() {
+                Some(mut next) => next.get_mut().1 += &carried,
+                None => self.put(oldest, 1, carried),
+            }
+        }
+    }
+}
+
+impl Run {
+    /// Whether nothing happened.
+    pub fn is_silent(&self) -> bool {
+        self.tally.is_empty()
+    }
+}
+
+impl FromIterator<Row> for Rows {
+    fn from_iter<I: IntoIterator<Item = Row>>(rows: I) -> Self {
+        let mut out = Self::new();
+        rows.into_iter().for_each(|row| out.add(row.second, &row.tally));
+        out
+    }
 }
 
 #[cfg(test)]
@@ -92,38 +227,97 @@ mod tests {
     use super::*;
     use base::Prng;
 
-    #[test]
-    fn rows_survive_the_trip_and_silence_is_small() {
-        let mut prng = Prng::new(5);
-        let rows: Vec<Row> = (0..500)
-            .map(|_| {
-                let mut terms = [0; TERMS];
-                terms.iter_mut().for_each(|t| *t = prng.next_u64() >> prng.below(64) >> prng.below(2));
-                Row { second: prng.next_u64() >> prng.below(64), tally: tally(&terms) }
-            })
-            .collect();
-        let mut bytes = Vec::new();
-        encode(&rows, &mut bytes);
-        assert_eq!(decode(&bytes), Some(rows));
-        let silence: Vec<Row> = (0..3600).map(|s| Row { second: 1_795_290_000 + s, tally: Tally::default() }).collect();
-        bytes.clear();
-        encode(&silence, &mut bytes);
-        assert!(bytes.len() < 7210, "{}", bytes.len());
+    fn stored(packets: u64) -> Tally {
+        Tally { offered: packets, stored: packets, ..Tally::default() }
+    }
+
+    /// Runs in order, apart, and no two silent ones touching.
+    fn check(rows: &Rows) {
+        let mut before: Option<Run> = None;
+        for run in rows.runs() {
+            assert!(run.seconds == 1 || run.is_silent() && run.seconds > 0, "{run:?}");
+            if let Some(b) = before {
+                let end = b.second + b.seconds;
+                assert!(end < run.second || end == run.second && !(b.is_silent() && run.is_silent()), "{b:?} {run:?}");
+            }
+            before = Some(run);
+        }
     }
 
     #[test]
-    fn foreign_bytes_are_refused_or_read_but_never_harm() {
-        assert_eq!(decode(&[0x80]), None);
-        assert_eq!(decode(&[0, 0xff, 0xff, 0xff, 0x7f]), None);
-        let mut prng = Prng::new(6);
-        for _ in 0..20_000 {
-            let mut bytes = vec![0; prng.below(40) as usize];
-            prng.fill(&mut bytes);
-            if let Some(rows) = decode(&bytes) {
-                let mut again = Vec::new();
-                encode(&rows, &mut again);
-                assert_eq!(decode(&again), Some(rows));
+    fn a_random_walk_gives_what_a_plain_map_of_seconds_gives() {
+        let mut prng = Prng::new(31);
+        for round in 0..200 {
+            let (mut rows, mut model) = (Rows::new(), BTreeMap::<u64, Tally>::new());
+            for step in 0..200 {
+                let second = prng.below(60);
+                match prng.below(4) {
+                    0 => {
+                        let seconds = prng.below(20);
+                        rows.add_silence(second, seconds);
+                        model.extend(
+                            (second..second + seconds)
+                                .filter(|s| !model.contains_key(s))
+                                .map(|s| (s, Tally::default()))
+                                .collect::<Vec<_>>(),
+                        );
+                    }
+                    1 => {
+                        rows.add(second, &Tally::default());
+                        model.entry(second).or_default();
+                    }
+                    2 => {
+                        let tally = stored(1 + prng.below(3));
+                        rows.add(second, &tally);
+                        *model.entry(second).or_default() += &tally;
+                    }
+                    _ => {
+                        if let Some(counted) = model.get_mut(&second)
+                            && counted.stored > 0
+                        {
+                            let tally = stored(1 + prng.below(counted.stored));
+                            rows.subtract(second, &tally);
+                            *counted = counted.minus(&tally);
+                        }
+                    }
+                }
+                check(&rows);
+                let plain: Vec<Row> = model.iter().map(|(s, t)| Row { second: *s, tally: *t }).collect();
+                assert_eq!(rows.iter().collect::<Vec<_>>(), plain, "round {round} step {step}");
+            }
+            let mut merged: Rows = [Row { second: 30, tally: stored(5) }].into_iter().collect();
+            merged.merge(&rows);
+            check(&merged);
+            *model.entry(30).or_default() += &stored(5);
+            assert!(merged.to_ledger().rows().map(|r| (r.second, r.tally)).eq(model), "round {round}");
+        }
+    }
+
+    #[test]
+    fn an_idle_week_is_one_run_and_a_second_that_nobody_watched_parts_it() {
+        const WEEK: u64 = 7 * 86_400;
+        let mut rows = Rows::new();
+        (0..WEEK).filter(|s| *s != 1000).for_each(|s| rows.add(s, &Tally::default()));
+        let runs: Vec<(u64, u64)> = rows.runs().map(|r| (r.second, r.seconds)).collect();
+        assert_eq!(runs, [(0, 1000), (1001, WEEK - 1001)]);
+        assert_eq!(rows.iter().count() as u64, WEEK - 1);
+        assert!(rows.is_silent() && !rows.is_empty());
+    }
+
+    #[test]
+    fn more_rows_than_a_day_has_are_folded_and_the_total_stays_exact() {
+        let mut rows = Rows::new();
+        let mut total = Tally::default();
+        for i in 0..Ledger::MAX_ROWS as u64 + 500 {
+            rows.add(3 * i, &stored(i % 7 + 1));
+            total += &stored(i % 7 + 1);
+            if i % 2 == 0 {
+                rows.add_silence(3 * i + 1, 2);
             }
         }
+        assert!(rows.runs().count() <= Ledger::MAX_ROWS);
+        assert_eq!(rows.total(), total);
+        assert_eq!(rows.to_ledger().total(), total);
+        check(&rows);
     }
 }

@@ -1,8 +1,10 @@
 //! What the writing machine tells people, and how it waits when the volume refuses.
 
+use super::Format;
+use crate::names;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// First pause before a refused operation is tried again; each further one is twice as long.
@@ -73,14 +75,28 @@ impl fmt::Display for Event {
             Self::Recovered { after } => write!(f, "the volume takes writes again, after {:.1} s", after.as_secs_f64()),
             Self::LeftHidden { path, what, error } => write!(
                 f,
-                "{}: cannot {what}: {error}; left under this hidden name, netgrain repair checks and publishes it",
-                path.display()
+                "{}: cannot {what}: {error}; left under this hidden name; {}",
+                path.display(),
+                how_to_publish(path)
             ),
             Self::GaveUp { packets } => {
                 write!(f, "stopped while the volume refused writes: {packets} packets not written (lost: disk)")
             }
             Self::Remark(text) => f.write_str(text),
         }
+    }
+}
+
+/// What to do with a packet file that has kept its hidden name.
+pub(crate) fn how_to_publish(path: &Path) -> &'static str {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if name.ends_with(&format!(".{}.{}", Format::Pcap.suffix(), names::PARTIAL)) {
+        "it is a pcap, readable up to its last whole record: check it with capinfos or tcpdump -r (empty packets behind \
+         the last one are room that was not used; the filter 'greater 1' leaves them out), then rename it without the dot \
+         and the last ending"
+    } else {
+        "it is readable up to its last whole record (zeros behind that are room that was not used): rename it without \
+         the dot and the last ending"
     }
 }
 
@@ -92,12 +108,17 @@ pub fn advice(error: &io::Error) -> &'static str {
         io::ErrorKind::ReadOnlyFilesystem => {
             "mount the volume for writing (it may have become read-only after an error: see dmesg)"
         }
+        io::ErrorKind::NotFound => {
+            "something removed a file or folder of the running recorder: let it keep hidden names"
+        }
         _ => "check the volume (dmesg, smartctl)",
     }
 }
 
-/// The volume refuses.
+/// The volume refuses: to write and open, or to take one file a step further.
 pub(super) struct Trouble {
+    /// Why it did first.
+    pub kind: io::ErrorKind,
     /// Since when.
     pub since: Duration,
     /// When it is tried again.
@@ -106,8 +127,8 @@ pub(super) struct Trouble {
 }
 
 impl Trouble {
-    pub fn new(now: Duration) -> Self {
-        Self { since: now, retry_at: now + FIRST_PAUSE, pause: FIRST_PAUSE }
+    pub fn new(kind: io::ErrorKind, now: Duration) -> Self {
+        Self { kind, since: now, retry_at: now + FIRST_PAUSE, pause: FIRST_PAUSE }
     }
 
     /// One more refusal. Those that come while the pause already runs are part of the one that began it.
@@ -116,5 +137,10 @@ impl Trouble {
             self.pause = (2 * self.pause).min(LONGEST_PAUSE);
             self.retry_at = now + self.pause;
         }
+    }
+
+    /// Whether what failed is left alone at this moment.
+    pub fn pauses(&self, now: Duration) -> bool {
+        now < self.retry_at
     }
 }

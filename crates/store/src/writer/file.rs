@@ -1,11 +1,12 @@
 //! A packet file and its index while they are written.
 
+use super::event::Trouble;
 use super::seal::Step;
 use crate::cutter::{Cut, Part};
 use crate::device::{Content, Device, FileId};
-use crate::index::{self, Entry, Footer, Header};
+use crate::index::{self, Entry, Footer, Header, Rows};
 use crate::names;
-use base::{Cause, Ledger, Row, Timestamp};
+use base::{Cause, Row, Tally, Timestamp};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -23,14 +24,18 @@ pub(super) struct OpenFile {
     pub copy: u32,
     /// Where the next entry of the index goes.
     pub index_at: u64,
+    /// Where the bytes written so far end.
+    written: u64,
     /// True length, and the footer's other numbers.
     pub len: u64,
     pub end: Timestamp,
-    pub ledger: Ledger,
+    pub ledger: Rows,
     entries: u32,
     /// The part accepted last.
     last: Option<Accepted>,
     pub step: Step,
+    /// The step was refused, and is tried again.
+    pub trouble: Option<Trouble>,
 }
 
 struct Accepted {
@@ -83,12 +88,14 @@ impl OpenFile {
                 suffix,
                 copy,
                 index_at: bytes.len() as u64,
+                written: 0,
                 len: 0,
                 end: header.start,
-                ledger: Ledger::new(),
+                ledger: Rows::new(),
                 entries: 0,
                 last: None,
                 step: Step::Open,
+                trouble: None,
             });
         }
         Err(io::ErrorKind::AlreadyExists.into())
@@ -104,9 +111,16 @@ impl OpenFile {
         self.step.token()
     }
 
+    /// Bytes are written up to `end`; by how many the file is longer now.
+    pub fn grow(&mut self, end: u64) -> u64 {
+        let more = end.saturating_sub(self.written);
+        self.written += more;
+        more
+    }
+
     /// A part and its entry (of `encoded` bytes) are written.
     pub fn accept(&mut self, part: &Part, encoded: u64) {
-        part.news.iter().for_each(|r| self.ledger.add(r.second, &r.tally));
+        self.ledger.merge(&part.news);
         self.last = Some(Accepted { entry: part.entry.clone(), at: self.index_at, cut: part.cut });
         if part.last {
             self.index_at += encoded;
@@ -122,25 +136,21 @@ impl OpenFile {
 
     /// Nothing more can be written: ends the file behind its last whole packet and tells in its last entry what was lost.
     /// `None` if nothing was ever written to it.
-    pub fn cut_short(&mut self, lost: &[Row]) -> Option<CutShort> {
+    pub fn cut_short(&mut self, lost: &Rows) -> Option<CutShort> {
         let Accepted { mut entry, at, cut } = self.last.take()?;
-        let mut rows = lost.to_vec();
+        let mut rows = lost.clone();
         if let Some(row) = cut.straddler {
             // Counted as stored when the block in which it begins was; what was stored of it is cut off.
-            if let Some(counted) = entry.rows.iter_mut().find(|r| r.second == row.second && r.tally.stored > 0) {
-                counted.tally = counted.tally.minus(&row.tally);
-            }
-            rows.push(as_lost(&row));
+            entry.rows.subtract(row.second, &row.tally);
+            self.ledger.subtract(row.second, &row.tally);
+            rows.add(row.second, &as_lost(&row.tally));
         }
-        entry.rows.extend(&rows);
+        entry.rows.merge(&rows);
         (entry.bytes, entry.crc) = (cut.bytes, cut.crc);
         self.len = u64::from(entry.block) * ring::BLOCK + u64::from(entry.bytes);
         self.entries = entry.block + 1;
         self.index_at = at;
-        if let Some(row) = cut.straddler {
-            self.ledger = without(&self.ledger, &row);
-        }
-        rows.iter().for_each(|r| self.ledger.add(r.second, &r.tally));
+        self.ledger.merge(&rows);
         self.end = self.end.max(entry.last);
         self.step = Step::Footer;
         Some(CutShort { entry: entry.encode(), straddler: cut.straddler })
@@ -148,8 +158,7 @@ impl OpenFile {
 
     /// The footer.
     pub fn footer(&self) -> Vec<u8> {
-        let rows = self.ledger.rows().collect();
-        Footer { bytes: self.len, end: self.end, entries: self.entries, rows }.encode()
+        Footer { bytes: self.len, end: self.end, entries: self.entries, rows: self.ledger.clone() }.encode()
     }
 
     /// Where a file of this one will be published.
@@ -166,20 +175,11 @@ pub(super) struct CutShort {
     pub straddler: Option<Row>,
 }
 
-/// A ledger less one row.
-pub(super) fn without(ledger: &Ledger, row: &Row) -> Ledger {
-    let mut out = Ledger::new();
-    for r in ledger.rows() {
-        out.add(r.second, &if r.second == row.second { r.tally.minus(&row.tally) } else { r.tally });
-    }
-    out
-}
-
 /// What was to be stored, as lost. Remarks are made of stored packets only.
-pub(super) fn as_lost(row: &Row) -> Row {
-    let mut row = *row;
-    row.tally.lost[Cause::Disk as usize] += std::mem::take(&mut row.tally.stored);
-    row.tally.stored_bytes = 0;
-    row.tally.notes = Default::default();
-    row
+pub(super) fn as_lost(tally: &Tally) -> Tally {
+    let mut tally = *tally;
+    tally.lost[Cause::Disk as usize] += std::mem::take(&mut tally.stored);
+    tally.stored_bytes = 0;
+    tally.notes = Default::default();
+    tally
 }

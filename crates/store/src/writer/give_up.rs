@@ -1,10 +1,11 @@
 //! The end of patience: the recorder was told to stop and the volume still refuses.
 
-use super::file::{as_lost, without};
+use super::file::as_lost;
 use super::seal::Step;
 use super::{Event, Writer};
 use crate::cutter::{Job, Part};
 use crate::device::Device;
+use crate::index::Rows;
 use crate::writer::flight::Flight;
 use std::time::Duration;
 
@@ -17,7 +18,11 @@ impl<D: Device> Writer<D> {
             return;
         }
         self.given_up = true;
+        // This trouble ends in `Event::GaveUp`, not in a recovery.
         self.trouble = None;
+        if self.troubles().next().is_none() {
+            self.troubled_since = None;
+        }
         self.drop_next();
         for flight in std::mem::take(&mut self.flights) {
             if let Some(part) = &flight.part {
@@ -48,11 +53,10 @@ impl<D: Device> Writer<D> {
     }
 
     fn lose(&mut self, part: &Part) {
-        self.unwritten += part.news.iter().map(|r| r.tally.stored).sum::<u64>();
-        for row in part.news.iter().map(as_lost) {
-            self.totals.ledger.add(row.second, &row.tally);
-            self.lost.push(row);
-        }
+        self.unwritten += part.news.total().stored;
+        let lost = part.news.map(as_lost);
+        self.totals.ledger.merge(&lost);
+        self.lost.merge(&lost);
     }
 
     /// Once the last loss is known: closes the files that were cut short, the first of which tells of all losses.
@@ -72,12 +76,11 @@ impl<D: Device> Writer<D> {
                 self.remove_empty(i);
                 continue;
             };
-            lost.clear();
+            lost = Rows::new();
             if let Some(row) = cut.straddler {
                 packets += 1;
-                self.totals.ledger = without(&self.totals.ledger, &row);
-                let row = as_lost(&row);
-                self.totals.ledger.add(row.second, &row.tally);
+                self.totals.ledger.subtract(row.second, &row.tally);
+                self.totals.ledger.add(row.second, &as_lost(&row.tally));
             }
             let file = &mut self.files[i];
             match self.device.put(file.index, file.index_at, &cut.entry) {

@@ -1,6 +1,7 @@
 //! From the last byte to the real name: footer, true length, sync of both files, the index's name, the packets' name,
 //! sync of the folder. Each step is done when the one before has succeeded; blocks of the next file are written meanwhile.
 
+use super::event::{Trouble, advice};
 use super::file::OpenFile;
 use super::{Event, Writer};
 use crate::device::{Device, FileId, Op};
@@ -51,17 +52,70 @@ impl<D: Device> Writer<D> {
                 self.published(i);
                 continue;
             }
+            if self.files[i].trouble.as_ref().is_some_and(|t| t.pauses(now)) {
+                i += 1;
+                continue;
+            }
             match self.seal_step(i) {
-                Ok(true) => {}
+                Ok(true) => {
+                    let file = &mut self.files[i];
+                    if file.token().is_none() {
+                        file.trouble = None;
+                    }
+                }
                 Ok(false) => i += 1,
                 // The device has its hands full: at the next step.
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => i += 1,
-                Err(error) if self.given_up => self.leave_hidden(i, "publish", error),
-                Err(error) => {
-                    self.fail("publish", self.files[i].hidden_data.clone(), error, now);
-                    i += 1;
-                }
+                Err(error) => i += usize::from(self.refused(i, error, now)),
             }
+        }
+    }
+
+    /// A step was refused. Other files and all writing go on; true if this one stays, to be tried again.
+    fn refused(&mut self, i: usize, error: io::Error, now: Duration) -> bool {
+        let file = &mut self.files[i];
+        let named = matches!(file.step, Step::SyncFolder(_));
+        let what = if named { "sync the folder of" } else { "publish" };
+        let since = file.trouble.as_ref().map_or(now, |t| t.since);
+        // A file that has its name is not worth waiting for the end: it would hold descriptors, one file after another.
+        let from = if named { Some(since) } else { self.stopping.map(|stopped| stopped.max(since)) };
+        let hopeless = error.kind() == io::ErrorKind::NotFound
+            || self.given_up
+            || from.is_some_and(|from| now >= from + self.config.grace)
+            || named && self.unsynced_told;
+        match (hopeless, named) {
+            (true, true) => self.go_on_unsynced(i, &error),
+            (true, false) => {
+                self.leave_hidden(i, what, error);
+                return false;
+            }
+            (false, _) => {
+                if error.kind() == io::ErrorKind::StorageFull {
+                    self.drop_next();
+                }
+                let (kind, path) = (error.kind(), self.files[i].hidden_data.clone());
+                if self.files[i].trouble.is_none() {
+                    self.tell_trouble(what, path, error, now);
+                }
+                let file = &mut self.files[i];
+                file.trouble.get_or_insert_with(|| Trouble::new(kind, now)).again(now);
+            }
+        }
+        true
+    }
+
+    /// The file has its name, but the folder that holds it cannot be synced; said once.
+    fn go_on_unsynced(&mut self, i: usize, error: &io::Error) {
+        self.files[i].step = Step::Done;
+        self.files[i].trouble = None;
+        if !std::mem::replace(&mut self.unsynced_told, true) {
+            let folder = self.files[i].folder.display();
+            let remark = format!(
+                "{folder}: cannot sync this folder: {error}; its files have their names and content, but a power failure \
+                 soon after may take a name back; {}",
+                advice(error)
+            );
+            self.events.push(Event::Remark(remark));
         }
     }
 
@@ -130,14 +184,20 @@ impl<D: Device> Writer<D> {
                 if let Some((folder, _)) = under_way {
                     self.device.close(folder);
                 }
+                let file = &mut self.files[i];
                 match result {
-                    Ok(()) => self.files[i].step = Step::Done,
-                    Err(_) if self.given_up => self.files[i].step = Step::Done,
+                    Ok(()) => {
+                        (file.step, file.trouble) = (Step::Done, None);
+                        self.unsynced_told = false;
+                    }
+                    // A file system that knows no sync of folders (some network and FUSE ones) keeps names safe itself.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                        (file.step, file.trouble) = (Step::Done, None);
+                    }
                     // Names are in the journal, not in a cache that was dropped: these are synced again.
                     Err(error) => {
-                        self.files[i].step = Step::SyncFolder(None);
-                        let folder = self.files[i].folder.clone();
-                        self.fail("sync the folder", folder, error, now);
+                        file.step = Step::SyncFolder(None);
+                        self.refused(i, error, now);
                     }
                 }
             }
@@ -151,7 +211,15 @@ impl<D: Device> Writer<D> {
         self.device.close(file.data);
         self.device.close(file.index);
         self.totals.hidden += 1;
-        self.events.push(Event::LeftHidden { path: file.hidden_data, what, error });
+        self.events.push(if self.device.exists(&file.hidden_data) {
+            Event::LeftHidden { path: file.hidden_data, what, error }
+        } else {
+            let (path, packets) = (file.hidden_data.display(), file.ledger.total().stored);
+            Event::Remark(format!(
+                "{path}: cannot {what}: {error}; somebody removed it while it was being written, and with it {packets} \
+                 packets that are counted as stored: let the recorder keep its hidden names"
+            ))
+        });
     }
 
     fn published(&mut self, i: usize) {

@@ -1,0 +1,146 @@
+//! Rows as bytes: for each run the seconds between it and the one before, a mask of the terms that are not zero, and then
+//! those; or, where none is, how many seconds of silence follow the first. A silent week costs six bytes. All numbers
+//! are LEB128.
+
+use super::Rows;
+use base::{Cause, Ledger, Note, Tally};
+
+const TERMS: usize = 5 + Cause::COUNT + Note::COUNT;
+
+fn terms(t: &Tally) -> [u64; TERMS] {
+    let mut out = [0; TERMS];
+    out[..5].copy_from_slice(&[t.offered, t.stored, t.stored_bytes, t.filtered, t.duplicate]);
+    out[5..5 + Cause::COUNT].copy_from_slice(&t.lost);
+    out[5 + Cause::COUNT..].copy_from_slice(&t.notes);
+    out
+}
+
+fn tally(terms: &[u64; TERMS]) -> Tally {
+    let mut t = Tally {
+        offered: terms[0],
+        stored: terms[1],
+        stored_bytes: terms[2],
+        filtered: terms[3],
+        duplicate: terms[4],
+        ..Tally::default()
+    };
+    t.lost.copy_from_slice(&terms[5..5 + Cause::COUNT]);
+    t.notes.copy_from_slice(&terms[5 + Cause::COUNT..]);
+    t
+}
+
+/// Appends one LEB128 number.
+fn put(out: &mut Vec<u8>, mut n: u64) {
+    while n >= 0x80 {
+        out.push(n as u8 | 0x80);
+        n >>= 7;
+    }
+    out.push(n as u8);
+}
+
+fn take(bytes: &mut &[u8]) -> Option<u64> {
+    let mut n = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        let part = u64::from(byte & 0x7f);
+        if shift == 63 && part > 1 {
+            return None;
+        }
+        n |= part << shift;
+        if byte & 0x80 == 0 {
+            return Some(n);
+        }
+    }
+    None
+}
+
+/// Appends rows.
+pub fn encode(rows: &Rows, out: &mut Vec<u8>) {
+    let mut end = 0;
+    for run in rows.runs() {
+        put(out, run.second - end);
+        end = run.second + run.seconds;
+        let terms = terms(&run.tally);
+        let mask = terms.iter().enumerate().fold(0, |m, (i, t)| m | u64::from(*t != 0) << i);
+        put(out, mask);
+        if mask == 0 {
+            put(out, run.seconds - 1);
+        }
+        terms.iter().filter(|t| **t != 0).for_each(|t| put(out, *t));
+    }
+}
+
+/// The inverse of [`encode`]; `None` for bytes that it does not write.
+pub fn decode(mut bytes: &[u8]) -> Option<Rows> {
+    let mut rows = Rows::new();
+    let (mut end, mut silence) = (0u64, 0u64);
+    while !bytes.is_empty() {
+        let second = end.checked_add(take(&mut bytes)?)?;
+        let mask = take(&mut bytes)?;
+        if mask >> TERMS != 0 || rows.runs.len() >= Ledger::MAX_ROWS {
+            return None;
+        }
+        let mut terms = [0; TERMS];
+        for (i, term) in terms.iter_mut().enumerate() {
+            if mask >> i & 1 != 0 {
+                *term = take(&mut bytes)?;
+            }
+        }
+        let seconds = if mask == 0 { take(&mut bytes)?.checked_add(1)? } else { 1 };
+        end = second.checked_add(seconds)?;
+        let tally = tally(&terms);
+        if tally.is_empty() {
+            silence = silence.checked_add(seconds).filter(|s| *s <= Rows::MOST_SILENCE)?;
+            rows.add_silence(second, seconds);
+        } else {
+            rows.add(second, &tally);
+        }
+    }
+    Some(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+
+    #[test]
+    fn foreign_bytes_are_refused_or_read_but_never_harm() {
+        assert_eq!(decode(&[0x80]), None);
+        assert_eq!(decode(&[0, 0xff, 0xff, 0xff, 0x7f]), None);
+        // More silence than anyone has watched.
+        assert_eq!(decode(&[0, 0, 0xff, 0xff, 0xff, 0xff, 0x7f]), None);
+        let mut prng = Prng::new(6);
+        for _ in 0..20_000 {
+            let mut bytes = vec![0; prng.below(40) as usize];
+            prng.fill(&mut bytes);
+            if let Some(rows) = decode(&bytes) {
+                let mut again = Vec::new();
+                encode(&rows, &mut again);
+                assert_eq!(decode(&again), Some(rows));
+            }
+        }
+    }
+
+    #[test]
+    fn rows_survive_the_trip_and_a_week_of_silence_costs_a_few_bytes() {
+        let mut prng = Prng::new(5);
+        let mut rows = Rows::new();
+        for _ in 0..500 {
+            let mut terms = [0; TERMS];
+            terms.iter_mut().for_each(|t| *t = prng.next_u64() >> 16 >> prng.below(48) >> prng.below(2));
+            rows.add(prng.next_u64() >> 1 >> prng.below(63), &tally(&terms));
+            rows.add_silence(prng.next_u64() >> 1 >> prng.below(63), 1 + prng.below(1000));
+        }
+        let mut bytes = Vec::new();
+        encode(&rows, &mut bytes);
+        assert_eq!(decode(&bytes), Some(rows));
+        let mut silence = Rows::new();
+        silence.add_silence(1_795_290_000, 7 * 86_400);
+        bytes.clear();
+        encode(&silence, &mut bytes);
+        assert!(bytes.len() <= 9, "{}", bytes.len());
+        assert_eq!(decode(&bytes), Some(silence));
+    }
+}
