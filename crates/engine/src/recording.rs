@@ -187,7 +187,7 @@ impl Gauge {
             packets: news.summary.as_ref().map(|s| s.ledger.total().stored),
             bytes: self.handle.bytes(),
             files: self.handle.published(),
-            hidden: news.summary.as_ref().map_or(0, |s| s.hidden),
+            hidden: self.handle.hidden(),
             writer_cpu_seconds: write.as_secs_f64(),
             index_cpu_seconds: index.as_secs_f64(),
             device: news.device.clone(),

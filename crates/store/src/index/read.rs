@@ -336,8 +336,8 @@ mod tests {
 
     #[test]
     fn damaged_indexes_never_harm_and_never_yield_a_damaged_entry() {
-        // `NETGRAIN_FUZZ_ROUNDS` makes it run longer.
-        let rounds = std::env::var("NETGRAIN_FUZZ_ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(5_000);
+        // `NETGRAIN_FUZZ_ITERS` multiplies the rounds.
+        let rounds = std::env::var("NETGRAIN_FUZZ_ITERS").ok().and_then(|r| r.parse().ok()).unwrap_or(1) * 5_000;
         let mut prng = Prng::new(3);
         let (_, entries, _, bytes) = sample(4, &mut prng);
         for round in 0..rounds {
