@@ -21,7 +21,7 @@ const FROM: &str = "ng-demo0";
 const TO: &str = "ng-demo1";
 
 /// Enough for a volume that stalls for a second; a larger one would take longer to make.
-const RING: u64 = 256 << 20;
+const RING: u64 = 1 << 30;
 
 /// Small files, so that little more room is taken than there are packets.
 const SEGMENT: u64 = 256 << 20;

@@ -22,7 +22,7 @@ pub const BATCH: usize = 256;
 
 /// Ahead of every ordinary thread, but not so far that a flood starves them: under full load the recorder's threads on the
 /// same core still get their share by weight.
-const ENGINE_NICE: i32 = -19;
+const ENGINE_NICE: i32 = -5;
 
 /// How long a poll sleeps when there are no packets. Short enough that stopping, ticking and newcomers are prompt.
 const WAIT: Duration = Duration::from_millis(20);
@@ -33,6 +33,12 @@ pub const PAUSE: Duration = Duration::from_micros(200);
 /// Longest time between a kernel's or card's stamp and the frame's arrival here on a quiet port: a block is retired within
 /// 10 ms, and a timer tick may be as long again.
 const HANDING_OVER: Duration = Duration::from_millis(25);
+
+/// On a busy port, a batch this small was not worth waking up for…
+const SMALL: std::ops::Range<usize> = 8..BATCH / 2;
+
+/// …so the next one is given this long to grow. A thread with a core of its own spins instead and stamps the better for it.
+const LULL: Duration = Duration::from_micros(60);
 
 /// How often losses are collected and the status renewed.
 const REPORT: Duration = Duration::from_millis(100);
@@ -129,6 +135,7 @@ impl Worker<capture::AnySource> {
         }
         // Packets cannot wait and everything else can. Without the privilege the thread is one among equals.
         let _ = sys::cpu::set_nice(ENGINE_NICE);
+        sys::cpu::sleep_exactly();
         let started = Instant::now();
         let mut outcome = Ok(());
         let mut draining = false;
@@ -208,6 +215,13 @@ impl Worker<capture::AnySource> {
             self.report_due = Instant::now() + REPORT;
             self.collect()?;
             self.show();
+        }
+        if let Polled::Frames(n) = polled
+            && SMALL.contains(&n)
+            && self.info.stamps == StampKind::Engine
+            && !self.settings.spin
+        {
+            std::thread::sleep(LULL);
         }
         Ok(polled)
     }

@@ -75,6 +75,12 @@ pub fn set_nice(nice: i32) -> io::Result<()> {
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Sleeps of the calling thread end when they should and not up to 50 us later (PR_SET_TIMERSLACK, prctl(2)).
+pub fn sleep_exactly() {
+    // SAFETY: no memory is passed; the call only sets a number of the calling thread.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+}
+
 /// Processor time that the calling thread has used.
 pub fn thread_time() -> Duration {
     clock_time(libc::CLOCK_THREAD_CPUTIME_ID)
