@@ -15,9 +15,6 @@ use std::time::Duration;
 /// Files of each combination at the least, so that there is a spread.
 const LEAST: usize = 3;
 
-/// Files that `fio` writes at the most.
-const FIO_FILES: usize = 8;
-
 /// Bytes that a packet occupies on the wire besides its frame: check sequence, preamble, gap.
 const WIRE_EXTRA: f64 = 24.0;
 
@@ -37,7 +34,7 @@ pub struct DiskArgs {
     #[arg(long, value_name = "LIST", default_value = "64KiB,256KiB,1MiB,4MiB", value_delimiter = ',', value_parser = parse_bytes)]
     pub blocks: Vec<u64>,
     /// Writes under way to compare
-    #[arg(long, value_name = "LIST", default_value = "1,8", value_delimiter = ',',
+    #[arg(long, value_name = "LIST", default_value = "1,8,32", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=256))]
     pub depths: Vec<u32>,
     /// Size of each file
@@ -95,12 +92,12 @@ pub fn run(args: &DiskArgs, out: &mut dyn Write) -> Result<(), Stop> {
             row(&mut sheet, "direct", manner, Study::of(&written.rates()))?;
         }
     }
-    let manner = Manner { block: ring::BLOCK, depth: 8, file: args.file };
+    let manner = Manner { block: ring::BLOCK, depth: engine::WRITE_DEPTH, file: args.file };
     let written = volume::write(work.path(), manner, Duration::from_secs_f64(args.sustained), LEAST)?;
     let study = Study::of(&written.rates());
     row(&mut sheet, "as recorded", manner, study)?;
     // All of its files exist at once, hence not more than a few.
-    match volume::fio(work.path(), manner, written.files.len().min(FIO_FILES))? {
+    match volume::fio(work.path(), manner, &written)? {
         Some(gbps) => row(&mut sheet, "fio", manner, Study::of(&[gbps]))?,
         None => sheet.remark("fio is not installed: its figure is left out")?,
     }

@@ -273,7 +273,7 @@ fn engine(
     let mut plan = Plan::new(SourcePlan::Interface(InterfacePlan::new(TO, kind)));
     plan.ring = Some(args.ring);
     plan.cpus = vec![places.engine()];
-    plan.store = Some(StorePlan { dir: dir.clone(), format: Format::Pcap, depth: 8 });
+    plan.store = Some(StorePlan { dir: dir.clone(), format: Format::Pcap, depth: engine::WRITE_DEPTH });
     let mut capture = Capture::start(&plan).map_err(Stop::say)?;
     let sent = sent(generator(args, traffic, places)?, args)?;
     let until = Instant::now() + SETTLE;

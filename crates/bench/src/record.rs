@@ -41,7 +41,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "1GiB")]
     pub segment: u64,
     /// Writes in flight at a time
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = engine::WRITE_DEPTH, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub depth: u32,
     /// One JSON object per line
     #[arg(long)]
@@ -111,7 +111,7 @@ pub fn run(args: &RecordArgs, out: &mut dyn Write) -> Result<(), Stop> {
     for number in 1..=args.repeat {
         let written = volume::write(work.path(), manner, span, 1)?;
         direct.push(written.rate());
-        fio.extend(volume::fio(work.path(), manner, written.files.len())?);
+        fio.extend(volume::fio(work.path(), manner, &written)?);
         let recorded = record(args, &spec, work.path(), span)?;
         let line = recorded.line(&number.to_string(), direct.last().copied(), fio.last().copied());
         sheet.row("recording", &recorded, line)?;

@@ -3,6 +3,7 @@
 
 use crate::process::{Helper, find};
 use crate::sheet::Stop;
+use ring::{Gate, Producer};
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,11 +11,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::device::{Content, Op};
-use store::{Bytes, Device, DiskDevice, Slice};
-use sys::uring::Region;
-
-/// Direct writes begin at multiples of this many bytes in memory.
-const PAGE: usize = store::bytes::PAGE as usize;
+use store::{Bytes, Device, DiskDevice, Feed, GateFeed, Slice};
+use sys::memory::Pages;
 
 /// Bytes that are written over and over; also the largest block.
 pub const SUPPLY: usize = 64 << 20;
@@ -39,6 +37,8 @@ pub struct Written {
     pub curve: Vec<u64>,
     /// How the device describes itself.
     pub device: String,
+    /// What the memory's pages were.
+    pub pages: Option<Pages>,
 }
 
 /// The resolution of [`Written::curve`].
@@ -90,31 +90,51 @@ impl Drop for Workplace {
     }
 }
 
-/// What is written: noise, so that no layer below can compress it away.
+/// What is written: a ring of noise (so that no layer below can compress it away), held by a gate. The same memory as the
+/// recorder writes from, because the pages of a buffer decide how many pieces a write falls into: on one virtual disk,
+/// 2 MiB pages doubled the rate of direct writes.
 struct Supply {
-    bytes: Vec<u8>,
-    first: usize,
+    feed: GateFeed,
+    pages: Pages,
+    /// Keeps the memory as it is.
+    _producer: Producer,
 }
 
 impl Supply {
-    fn new() -> Self {
-        let mut bytes = vec![0; SUPPLY + PAGE];
-        base::Prng::new(1).fill(&mut bytes);
-        let first = bytes.as_ptr().align_offset(PAGE);
-        Self { bytes, first }
+    fn new() -> io::Result<Self> {
+        let mut producer = Producer::new(ring::Config { bytes: SUPPLY as u64, ..ring::Config::default() })?;
+        let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.hub()));
+        let pages = memory.bytes().pages();
+        let joining = std::thread::spawn(move || Gate::join(&memory, &hub, "volume"));
+        while !joining.is_finished() {
+            producer.service();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let gate =
+            joining.join().map_err(|_| io::Error::other("joining a ring of our own"))?.map_err(io::Error::other)?;
+        let mut prng = base::Prng::new(1);
+        let mut noise = [0; 1400];
+        loop {
+            prng.fill(&mut noise);
+            let packet = ring::Packet {
+                bytes: &noise,
+                wire_len: noise.len() as u32,
+                ts: base::Timestamp::from_secs_nanos(1, 0),
+                hash: 0,
+                mark: 0,
+                flags: 0,
+                l3: 0,
+                l4: 0,
+                vlan: None,
+            };
+            if producer.push(&packet).is_err() {
+                return Ok(Self { feed: GateFeed::new(gate), pages, _producer: producer });
+            }
+        }
     }
-}
 
-impl Bytes for Supply {
-    fn at(&self, pos: u64, len: usize) -> &[u8] {
-        // Positions and lengths are whole pages, and so is what is left of the division.
-        let room = (SUPPLY - len).max(PAGE);
-        let from = self.first + (pos % room as u64) as usize;
-        &self.bytes[from..from + len]
-    }
-
-    fn regions(&self) -> Vec<Region> {
-        vec![Region { address: self.bytes[self.first..].as_ptr() as usize, len: SUPPLY }]
+    fn memory(&self) -> Arc<dyn Bytes> {
+        self.feed.memory()
     }
 }
 
@@ -123,7 +143,8 @@ impl Bytes for Supply {
 pub fn write(folder: &Path, manner: Manner, span: Duration, least: usize) -> Result<Written, Stop> {
     let said = |e: io::Error| Stop::say(format_args!("{}: {e}", folder.display()));
     let mut device = DiskDevice::new(manner.depth + 1);
-    let memory: Arc<dyn Bytes> = Arc::new(Supply::new());
+    let supply = Supply::new().map_err(said)?;
+    let memory = supply.memory();
     // Without pinning, each write pins its own part: slower, not wrong.
     let _ = device.adopt(&memory);
     let mut written = Written::default();
@@ -139,6 +160,7 @@ pub fn write(folder: &Path, manner: Manner, span: Duration, least: usize) -> Res
         written.files.push((bytes, took.as_secs_f64()));
     }
     written.device = device.describe();
+    written.pages = Some(supply.pages);
     Ok(written)
 }
 
@@ -199,17 +221,21 @@ fn await_one(device: &mut DiskDevice) -> io::Result<io::Result<usize>> {
     }
 }
 
-/// What `fio` writes in the same manner, into this many new files one after the other, in gigabits per second; `None`
+/// What `fio` writes in the same manner, from the same kind of pages, into as many new files one after the other, in gigabits per second; `None`
 /// where it is not installed. (Left to its own, it would write the same file again and again, which costs the file
 /// system less than new files do.)
-pub fn fio(folder: &Path, manner: Manner, files: usize) -> Result<Option<f64>, Stop> {
+pub fn fio(folder: &Path, manner: Manner, written: &Written) -> Result<Option<f64>, Stop> {
     let Some(program) = find("fio") else { return Ok(None) };
     let mut command = Command::new(program);
     command.args(["--name=netgrain", "--rw=write", "--direct=1", "--ioengine=io_uring", "--fallocate=native"]);
     command.args(["--file_service_type=sequential", "--fsync_on_close=1", "--unlink=1", "--output-format=json"]);
     command.arg(format!("--directory={}", folder.display()));
     command.args([format!("--bs={}", manner.block), format!("--iodepth={}", manner.depth)]);
-    let size = manner.file.next_multiple_of(manner.block);
+    if written.pages == Some(Pages::Huge) {
+        // The same pages for everyone (see `Supply`).
+        command.args(["--iomem=shmhuge", "--hugepage-size=2m", "--fixedbufs=1"]);
+    }
+    let (size, files) = (manner.file.next_multiple_of(manner.block), written.files.len().min(FIO_FILES));
     command.args([
         format!("--nrfiles={files}"),
         format!("--filesize={size}"),
@@ -227,6 +253,9 @@ pub fn fio(folder: &Path, manner: Manner, files: usize) -> Result<Option<f64>, S
     }
 }
 
+/// Files that `fio` writes at the most.
+const FIO_FILES: usize = 8;
+
 /// How long `fio` may take.
 const FIO_PATIENCE: Duration = Duration::from_secs(600);
 
@@ -235,15 +264,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_supply_is_aligned_and_never_runs_out() {
-        let supply = Supply::new();
+    fn the_supply_is_aligned_noise_and_never_runs_out() {
+        const PAGE: usize = store::bytes::PAGE as usize;
+        let supply = Supply::new().unwrap();
+        let memory = supply.memory();
         for len in [PAGE, 3 * PAGE, 1 << 20, SUPPLY - PAGE, SUPPLY] {
             for i in 0..1000 {
-                let bytes = supply.at(i * len as u64, len);
+                let bytes = memory.at(i * len as u64, len);
                 assert!(bytes.len() == len && (bytes.as_ptr() as usize).is_multiple_of(PAGE), "block {i} of {len}");
             }
         }
-        assert_ne!(supply.at(0, 4096), supply.at(4096, 4096));
+        assert_ne!(memory.at(0, 4096), memory.at(4096, 4096));
     }
 
     #[test]

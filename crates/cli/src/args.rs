@@ -97,7 +97,7 @@ pub struct RecordArgs {
     #[arg(long, value_enum, default_value_t = FileFormat::Pcap)]
     pub format: FileFormat,
     /// Writes in flight at a time
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = engine::WRITE_DEPTH, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub depth: u32,
     #[command(flatten)]
     pub socket: SocketArgs,

@@ -87,7 +87,7 @@ fn can_make_a_network(args: &DemoArgs) -> bool {
 
 fn plan(source: SourcePlan, store: &Path) -> Plan {
     Plan {
-        store: Some(StorePlan { dir: store.to_owned(), format: Format::Pcap, depth: 8 }),
+        store: Some(StorePlan { dir: store.to_owned(), format: Format::Pcap, depth: engine::WRITE_DEPTH }),
         ring: Some(RING),
         segment: SEGMENT,
         ..Plan::new(source)

@@ -22,6 +22,8 @@ pub use generator::{Generator, Method, Sent};
 pub use metrics::{MetricsServer, exposition};
 pub use network::private_pair;
 pub use observer::Observer;
-pub use plan::{Format, InterfacePlan, Plan, SocketPlan, SourcePlan, StorePlan, default_ring, default_socket};
+pub use plan::{
+    Format, InterfacePlan, Plan, SocketPlan, SourcePlan, StorePlan, WRITE_DEPTH, default_ring, default_socket,
+};
 pub use status::{Counts, ListenerReport, QueueReport, RecorderReport, Report, Second, WorkerStatus};
 pub use worker::BATCH;

@@ -129,6 +129,10 @@ pub enum Format {
     Raw,
 }
 
+/// Writes in flight when nobody said. Measured on a virtual disk with 2 MiB pages (1000 B, `--sim`): 8 in flight wrote
+/// 1.9 GB/s, 16 2.7, 32 3.0; the price is the ring's memory for as many MiB.
+pub const WRITE_DEPTH: u32 = 32;
+
 /// Where and how to record.
 #[derive(Clone, Debug)]
 pub struct StorePlan {

@@ -2,7 +2,7 @@
 
 use crate::bytes::Bytes;
 use crate::feed::{Feed, Wait};
-use ring::{BLOCK, Desc, Gate, Place, RingMemory};
+use ring::{Desc, Gate, Place, RingMemory};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use sys::uring::Region;
@@ -65,10 +65,6 @@ struct Held(Arc<RingMemory>);
 
 impl Bytes for Held {
     fn at(&self, pos: u64, len: usize) -> &[u8] {
-        assert!(
-            len as u64 <= BLOCK + u64::from(u16::MAX) + 64,
-            "no piece of the stream is longer than a block and a record"
-        );
         // SAFETY: the recorder asks only for what its gate was given and has not released (see `Feed::release`).
         unsafe { self.0.held_bytes(pos, len) }
     }
