@@ -1,5 +1,6 @@
 //! A running capture: sources, rings, engine threads, recorders and the door for listeners, assembled from a [`Plan`].
 
+use crate::error::EngineError;
 use crate::observer::{Observed, Observer};
 use crate::plan::{Plan, SocketPlan, SourcePlan, default_ring};
 use crate::recording::Recording;
@@ -9,7 +10,6 @@ use base::Ledger;
 use capture::{AnySource, Source, SourceError, SourceInfo};
 use ring::{Hub, Offer, Policy, Producer, Server, Shape};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,56 +20,6 @@ use wire::Filter;
 
 /// How often a port that went away is looked for.
 const RETURN_LOOK: Duration = Duration::from_millis(500);
-
-/// Why a capture could not start, or how it ended.
-#[derive(Debug)]
-pub enum EngineError {
-    /// The source.
-    Source(SourceError),
-    /// The capture filter.
-    Filter(wire::FilterError),
-    /// Memory for the ring, with the number of bytes wanted.
-    Ring(u64, std::io::Error),
-    /// The listeners' socket, with its path.
-    Socket(std::path::PathBuf, std::io::Error),
-    /// The store, in its own words.
-    Store(String),
-    /// A thread could not be made, or died.
-    Thread(String),
-}
-
-impl fmt::Display for EngineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Source(e) => e.fmt(f),
-            Self::Filter(e) => write!(f, "filter: {e}"),
-            Self::Ring(bytes, e) => {
-                write!(
-                    f,
-                    "no memory for a ring of {}: {e}; choose a smaller one with --ring",
-                    base::units::show_bytes(*bytes)
-                )
-            }
-            Self::Socket(path, e) => {
-                write!(
-                    f,
-                    "{}: cannot let listeners in: {e}; choose another place with --socket, or --socket none",
-                    path.display()
-                )
-            }
-            Self::Store(text) => f.write_str(text),
-            Self::Thread(text) => write!(f, "thread: {text}"),
-        }
-    }
-}
-
-impl std::error::Error for EngineError {}
-
-impl From<SourceError> for EngineError {
-    fn from(e: SourceError) -> Self {
-        Self::Source(e)
-    }
-}
 
 /// See the module's text.
 pub struct Capture {

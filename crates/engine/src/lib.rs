@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod capture;
+mod error;
 mod generator;
 mod metrics;
 mod network;
@@ -17,7 +18,8 @@ mod stage;
 mod status;
 mod worker;
 
-pub use crate::capture::{Capture, EngineError};
+pub use crate::capture::Capture;
+pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};
 pub use metrics::{MetricsServer, exposition};
 pub use network::private_pair;

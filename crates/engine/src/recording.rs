@@ -1,6 +1,6 @@
 //! One recorder of one queue: its gate, its threads, and what it says of itself.
 
-use crate::capture::EngineError;
+use crate::error::EngineError;
 use crate::plan::{Format, Plan, StorePlan};
 use crate::status::RecorderReport;
 use base::{Cause, Ledger, Row, Tally};

@@ -10,7 +10,8 @@
 //! whatever the reason, so a process that dies is out at once.
 
 use crate::desc::DESC_BYTES;
-use crate::hub::{Hub, JoinError, Mode, Place, SLOTS};
+use crate::desc::Place;
+use crate::hub::{Hub, JoinError, Mode, SLOTS};
 use crate::layout::{ControlPage, CursorPage, MAGIC, NAME, PAGE, Shape, VERSION};
 use crate::listener::{Listener, Stay};
 use crate::memory::RingMemory;

@@ -78,6 +78,15 @@ pub struct Desc {
     pub l4: u8,
 }
 
+/// A place in the stream, between two descriptors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Index of the next descriptor.
+    pub desc: u64,
+    /// Stream position after the last published byte.
+    pub pos: u64,
+}
+
 /// What a control descriptor says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {

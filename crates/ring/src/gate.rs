@@ -1,7 +1,8 @@
 //! A gate in the writer's own process: reads in place, is never lapped and never expired. The recorder is one.
 
+use crate::desc::Place;
 use crate::desc::{Control, Desc, FILE_HEADER};
-use crate::hub::{Hub, JoinError, Mode, Place};
+use crate::hub::{Hub, JoinError, Mode};
 use crate::layout::CursorPage;
 use crate::memory::RingMemory;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Those whom the writer waits for, and how far they let it go.
 
-use crate::hub::Place;
+use crate::desc::Place;
 use crate::layout::CursorPage;
 use crate::memory::RingMemory;
 use base::Timestamp;

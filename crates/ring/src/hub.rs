@@ -3,6 +3,7 @@
 //! Only the writer decides what it waits for. Others leave requests here, the writer serves them between two batches
 //! ([`crate::Producer::service`]), and so a gate begins exactly at a published descriptor and no race is possible.
 
+use crate::desc::Place;
 use crate::layout::CursorPage;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,15 +29,6 @@ impl Mode {
             Self::Lossy => "lossy",
         }
     }
-}
-
-/// A place in the stream, between two descriptors.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// Index of the next descriptor.
-    pub desc: u64,
-    /// Stream position after the last published byte.
-    pub pos: u64,
 }
 
 /// One listener, as the engine knows it.

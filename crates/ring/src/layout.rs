@@ -14,8 +14,8 @@
 //! ```
 
 use crate::atomic::AtomicU64;
+use crate::desc::Place;
 use crate::desc::{BLOCK, DESC_BYTES};
-use crate::hub::Place;
 use crate::protocol::{Positions, Released};
 use base::Tally;
 use std::sync::atomic::Ordering;

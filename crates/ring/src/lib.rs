@@ -29,9 +29,9 @@ pub mod protocol;
 
 pub use attach::{AttachError, Offer, Policy, Server, attach};
 pub use config::{CAPLEN_MAX, Config, file_header};
-pub use desc::{BLOCK, Control, DESC_BYTES, Desc, FILE_HEADER, RECORD_HEADER, flag};
+pub use desc::{BLOCK, Control, DESC_BYTES, Desc, FILE_HEADER, Place, RECORD_HEADER, flag};
 pub use gate::Gate;
-pub use hub::{Hub, JOIN_TIMEOUT, JoinError, ListenerState, Mode, Place, SLOTS};
+pub use hub::{Hub, JOIN_TIMEOUT, JoinError, ListenerState, Mode, SLOTS};
 pub use layout::{ControlPage, CursorPage, Shape};
 pub use listener::{Heard, Listener};
 pub use memory::RingMemory;

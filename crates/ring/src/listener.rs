@@ -6,8 +6,9 @@
 //! The engine is not trusted with this process either: whatever it writes, and wherever it dies, a listener neither
 //! panics nor hangs nor reads outside of its mappings. Hence the saturating sums and the loops bounded by the capacity.
 
+use crate::desc::Place;
 use crate::desc::{Desc, FILE_HEADER, RECORD_HEADER};
-use crate::hub::{Hub, JoinError, ListenerState, Mode, Place};
+use crate::hub::{Hub, JoinError, ListenerState, Mode};
 use crate::layout::{CursorPage, Shape};
 use crate::memory::RingMemory;
 use crate::protocol;

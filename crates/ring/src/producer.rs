@@ -8,10 +8,11 @@
 //! control descriptors, so that whoever reads the stream arrives at the same sums by itself.
 
 use crate::config::{CAPLEN_MAX, Config, file_header};
+use crate::desc::Place;
 use crate::desc::{BLOCK, Control, Desc, FILE_HEADER, RECORD_HEADER};
 use crate::fates::{Fate, Fates};
 use crate::gates::Gates;
-use crate::hub::{Hub, Place, Request};
+use crate::hub::{Hub, Request};
 use crate::memory::RingMemory;
 use crate::packet::{Full, Packet};
 use crate::protocol;

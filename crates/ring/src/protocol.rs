@@ -13,7 +13,7 @@
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::desc::Desc;
-use crate::hub::Place;
+use crate::desc::Place;
 
 /// The words through which writer and readers meet. All only grow.
 pub struct Positions<'a> {

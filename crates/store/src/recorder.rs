@@ -299,5 +299,5 @@ fn rest<D: Device>(writer: &mut Writer<D>, to_do: &Receiver<Job>, began: Instant
 
 /// Of this thread, in nanoseconds.
 fn processor_time() -> u64 {
-    sys::thread_time::thread_time().map_or(0, |t| t.as_nanos() as u64)
+    sys::cpu::thread_time().as_nanos() as u64
 }

@@ -164,4 +164,17 @@ mod tests {
         .unwrap();
         assert!(pin(1_000_000).is_err());
     }
+
+    #[test]
+    fn work_costs_time_and_sleep_does_not() {
+        let a = thread_time();
+        std::thread::sleep(Duration::from_millis(30));
+        let b = thread_time();
+        assert!(b - a < Duration::from_millis(30), "slept for {:?} of processor time", b - a);
+        let mut x = 1u64;
+        while thread_time() - b < Duration::from_millis(2) {
+            x = base::hash::mix64(x);
+        }
+        assert_ne!(x, 0);
+    }
 }

@@ -10,7 +10,6 @@ pub mod memory;
 pub mod netlink;
 pub mod netns;
 pub mod packet;
-pub mod thread_time;
 pub mod unix;
 pub mod uring;
 pub mod xsk;

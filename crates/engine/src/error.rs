@@ -1,0 +1,54 @@
+//! Why a capture could not start, or how it ended, in words that say what to do.
+
+use capture::SourceError;
+use std::fmt;
+
+/// Why a capture could not start, or how it ended.
+#[derive(Debug)]
+pub enum EngineError {
+    /// The source.
+    Source(SourceError),
+    /// The capture filter.
+    Filter(wire::FilterError),
+    /// Memory for the ring, with the number of bytes wanted.
+    Ring(u64, std::io::Error),
+    /// The listeners' socket, with its path.
+    Socket(std::path::PathBuf, std::io::Error),
+    /// The store, in its own words.
+    Store(String),
+    /// A thread could not be made, or died.
+    Thread(String),
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Source(e) => e.fmt(f),
+            Self::Filter(e) => write!(f, "filter: {e}"),
+            Self::Ring(bytes, e) => {
+                write!(
+                    f,
+                    "no memory for a ring of {}: {e}; choose a smaller one with --ring",
+                    base::units::show_bytes(*bytes)
+                )
+            }
+            Self::Socket(path, e) => {
+                write!(
+                    f,
+                    "{}: cannot let listeners in: {e}; choose another place with --socket, or --socket none",
+                    path.display()
+                )
+            }
+            Self::Store(text) => f.write_str(text),
+            Self::Thread(text) => write!(f, "thread: {text}"),
+        }
+    }
+}
+
+impl std::error::Error for EngineError {}
+
+impl From<SourceError> for EngineError {
+    fn from(e: SourceError) -> Self {
+        Self::Source(e)
+    }
+}
