@@ -37,7 +37,7 @@ pub struct Choice {
 /// One way in which the host uses a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// It has an address that somebody gave it.
+    /// It has an address, given or chosen by the kernel.
     Address(IpAddr),
     /// The default route leaves by it.
     DefaultRoute,
@@ -160,8 +160,9 @@ fn uses(link: &Link, links: &[Link], addresses: &[Address], routes: &[Route]) ->
     if link.is_loopback() {
         uses.push(Use::Loopback);
     }
-    let given = addresses.iter().filter(|a| a.link == link.index && !is_automatic(a.ip));
-    uses.extend(given.map(|a| Use::Address(a.ip)));
+    // Also an address that the kernel chose by itself (fe80::/10): routing daemons speak over ports that have no other.
+    let own = addresses.iter().filter(|a| a.link == link.index);
+    uses.extend(own.map(|a| Use::Address(a.ip)));
     let mut leaving = routes.iter().filter(|r| r.link == link.index && !r.network.is_some_and(is_automatic));
     if leaving.clone().any(|r| r.prefix == 0) {
         uses.push(Use::DefaultRoute);
@@ -179,7 +180,7 @@ fn uses(link: &Link, links: &[Link], addresses: &[Address], routes: &[Route]) ->
     uses
 }
 
-/// Whether the kernel gives such an address, and the route to its network, to every port that comes up.
+/// Whether the kernel gives the route to such a network to every port that comes up.
 fn is_automatic(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local() || v6.is_multicast())
 }
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_somebody_set_up_counts_as_use() {
+    fn addresses_count_as_use_and_of_routes_those_that_somebody_set_up() {
         let port = |index, name: &str| Link { index, name: name.to_owned(), ..Link::default() };
         let us = port(2, "eth1");
         let v6 = |first| IpAddr::V6(Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 1));
@@ -274,7 +275,9 @@ mod tests {
             Route { link: 9, network: None, prefix: 0 },
             Route { link: 2, network: Some(v6(0xff00)), prefix: 8 },
         ];
-        assert_eq!(uses(&us, std::slice::from_ref(&veth), &automatic, &routes), []);
+        let local = [Use::Address(v6(0xfe80))];
+        assert_eq!(uses(&us, std::slice::from_ref(&veth), &automatic, &routes), local, "routing daemons use it");
+        assert_eq!(uses(&us, std::slice::from_ref(&veth), &automatic[1..], &routes), []);
 
         let vlan = Link { lower: Some(2), kind: Some("vlan".to_owned()), ..port(4, "eth1.5") };
         let bridged = Link { master: Some(5), ..us };

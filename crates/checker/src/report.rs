@@ -261,6 +261,13 @@ impl fmt::Display for Report {
             let text: Vec<&str> = parts.into_iter().filter(|p| !p.is_empty()).collect();
             line(f, &format!("  {}", e.defect.name()), &text.join(" "))?;
         }
+        if self.frames == 0 && self.foreign > 0 && self.damaged == 0 {
+            let packets = spaced(self.foreign);
+            return writeln!(
+                f,
+                "NOT complete: none of the {packets} packets is a frame of `netgrain gen` (or `--sim …,truth`)"
+            );
+        }
         f.write_str(if self.is_complete() { "complete: " } else { "NOT complete: " })?;
         write!(f, "{} frames", spaced(self.frames))?;
         for (i, defect) in Defect::ALL.into_iter().enumerate() {
@@ -327,6 +334,12 @@ mod tests {
         let broken = Report { frames: 1, missing: 2, broken: 1, ..Report::new() };
         let wanted = "NOT complete: 1 frames, 2 missing, 0 duplicated, 0 reordered, 0 damaged, 1 broken files";
         assert_eq!(broken.to_string().lines().last(), Some(wanted));
+    }
+
+    #[test]
+    fn packets_of_others_are_no_broken_store() {
+        let text = Report { foreign: 7, ..Report::new() }.to_string();
+        assert!(text.ends_with("none of the 7 packets is a frame of `netgrain gen` (or `--sim …,truth`)\n"), "{text}");
     }
 
     #[test]

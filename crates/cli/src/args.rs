@@ -73,13 +73,13 @@ pub struct RecordArgs {
     pub read_raw: bool,
     /// Memory of each queue's ring; descriptors add a quarter [default: 1GiB for all together, at most an eighth of the
     /// memory]
-    #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = ring_size)]
     pub ring: Option<u64>,
     /// A new file at this size
-    #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes, default_value = "2GiB")]
+    #[arg(long, value_name = "SIZE", value_parser = segment_size, default_value = "2GiB")]
     pub segment: u64,
     /// A new file at every multiple of this span, silence included
-    #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]
+    #[arg(long, value_name = "SPAN", value_parser = rotation)]
     pub rotate: Option<Duration>,
     /// Most bytes kept of each packet (0: all)
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
@@ -146,7 +146,7 @@ pub enum FileFormat {
 
 #[derive(Args)]
 pub struct SocketArgs {
-    /// Where listeners attach, or `none` [default: /run/netgrain/IFACE.sock]
+    /// Where listeners attach, or `none` [default: /run/netgrain/IFACE.sock for ports, none for files and simulations]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// Permission bits of that socket
@@ -311,6 +311,27 @@ fn cpu_list(text: &str) -> Result<CpuList, String> {
     Ok(CpuList(cpus))
 }
 
+fn ring_size(text: &str) -> Result<u64, String> {
+    at_least(text, 8 << 20, "8MiB")
+}
+
+fn segment_size(text: &str) -> Result<u64, String> {
+    at_least(text, 2 << 20, "2MiB")
+}
+
+fn at_least(text: &str, least: u64, shown: &str) -> Result<u64, String> {
+    let bytes = units::parse_bytes(text).map_err(|e| e.to_string())?;
+    if bytes < least { Err(format!("{text} is too small: at least {shown}")) } else { Ok(bytes) }
+}
+
+fn rotation(text: &str) -> Result<Duration, String> {
+    let span = units::parse_span(text).map_err(|e| e.to_string())?;
+    if span.as_secs() == 0 || span.subsec_nanos() > 0 {
+        return Err(format!("{text} is not a number of whole seconds, at least 1s"));
+    }
+    Ok(span)
+}
+
 fn speed(text: &str) -> Result<capture::file::Speed, String> {
     use capture::file::Speed;
     match text {
@@ -364,5 +385,7 @@ mod tests {
         assert!(octal("9").is_err());
         assert_eq!(count("2M"), Ok(2_000_000));
         assert!(count("many").is_err());
+        assert!(ring_size("1KiB").is_err() && segment_size("1").is_err());
+        assert!(rotation("0s").is_err() && rotation("300ms").is_err() && rotation("1min").is_ok());
     }
 }

@@ -112,6 +112,7 @@ impl Ear {
                 // Whoever reads our pipe sees what there is, and not only when a buffer is full.
                 self.out.flush()?;
                 if rings.iter().all(Listener::ended) {
+                    eprintln!("netgrain: the engine has ended");
                     break;
                 }
                 std::thread::sleep(NAP);

@@ -39,7 +39,12 @@ impl Ticker {
     /// Shows it.
     pub fn show(&mut self, report: Report) {
         let line = self.line(&report);
+        let (remarks, faults) = self.last.as_ref().map_or((0, 0), |r| (r.remarks.len(), r.faults.len()));
         let mut err = std::io::stderr().lock();
+        // What happened is told when it happens, and once more in the summary.
+        for text in report.remarks.iter().skip(remarks).chain(report.faults.iter().skip(faults)) {
+            let _ = writeln!(err, "{}netgrain: {text}", if self.terminal { "\r\x1b[K" } else { "" });
+        }
         // A closed standard error is no reason to stop capturing.
         let _ = if self.terminal {
             write!(err, "\r\x1b[K{line}")

@@ -7,6 +7,7 @@ use crate::recording::Recording;
 use crate::status::{Report, WorkerStatus};
 use crate::worker::{Settings, Wires, Worker};
 use base::Ledger;
+use base::units::show_bytes;
 use capture::{AnySource, Source, SourceError, SourceInfo};
 use ring::{Hub, Offer, Policy, Producer, Server, Shape};
 use std::collections::{BTreeMap, BTreeSet};
@@ -219,6 +220,7 @@ impl Drop for Capture {
 /// Makes the ring on the processors of its engine thread, so that its pages come from their NUMA node.
 fn producer(plan: &Plan, label: &str, info: &SourceInfo, cpus: &[usize], queues: u16) -> Result<Producer, EngineError> {
     let bytes = plan.ring.unwrap_or_else(|| default_ring(queues));
+    enough_memory(bytes)?;
     let config = ring::Config {
         name: label.to_owned(),
         bytes,
@@ -242,11 +244,24 @@ fn producer(plan: &Plan, label: &str, info: &SourceInfo, cpus: &[usize], queues:
         .map_err(|e| EngineError::Ring(bytes, e))
 }
 
+/// Refuses a ring that this machine has no memory for. The kernel would not: it would hand out pages until something had
+/// to be killed. Huge pages that are reserved are not among the available memory, so what they can hold is let through.
+fn enough_memory(bytes: u64) -> Result<(), EngineError> {
+    // Descriptors take a quarter more.
+    let wanted = bytes.next_power_of_two().saturating_add(bytes.next_power_of_two() / 4);
+    let available = sys::cpu::memory_available().saturating_add(sys::cpu::reserved_memory());
+    if available > 0 && wanted > available {
+        let text = format!("{} are available and {} wanted", show_bytes(available), show_bytes(wanted));
+        return Err(EngineError::Ring(bytes, std::io::Error::other(text)));
+    }
+    Ok(())
+}
+
 /// A ring in words.
 fn describe(offer: &Offer) -> String {
     let memory = offer.memory.bytes();
     let locked = if memory.locked() { "locked" } else { "not locked (CAP_IPC_LOCK, or a larger memlock limit)" };
-    format!("{} in {}, {locked}", base::units::show_bytes(memory.len() as u64), memory.pages().name())
+    format!("{} in {}, {locked}", show_bytes(memory.len() as u64), memory.pages().name())
 }
 
 fn offer(producer: &Producer) -> Offer {

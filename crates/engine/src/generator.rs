@@ -11,6 +11,7 @@ use r#gen::{Pacer, Parts, Spec, Traffic};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use sys::clock::Clock;
+use sys::netlink::Netlink;
 
 /// Frames filled between two looks at the clock and the stop flag.
 const BATCH: u64 = 64;
@@ -20,6 +21,9 @@ const NAP: Duration = Duration::from_millis(1);
 
 /// Below this much time to the next frame the loop spins: a sleep would be late.
 const SPIN: Duration = Duration::from_micros(100);
+
+/// Bytes of an Ethernet header, which the MTU does not count.
+const LINK_HEADER: usize = 14;
 
 /// Live frames at a rate leave in bursts of so many: one system call costs as much as a few dozen frames.
 const LIVE_BURST: u64 = 512;
@@ -84,6 +88,7 @@ impl Generator {
             }
         }
         let traffic = Traffic::new(spec);
+        fits(interface, traffic.max_len())?;
         let config = TransmitConfig { frame_max: traffic.max_len(), ..TransmitConfig::new(interface, queue) };
         let out = Out::AfXdp(Box::new(Transmitter::open(&config)?), Box::new(traffic));
         Ok(Self { spec: spec.clone(), out, description })
@@ -104,6 +109,22 @@ impl Generator {
             Out::AfXdp(out, traffic) => send_af_xdp(&self.spec, *out, *traffic, stop, progress),
         }
     }
+}
+
+/// Refuses frames that the port would drop one by one for their length.
+fn fits(interface: &str, longest: usize) -> Result<(), SourceError> {
+    // Whether there is such a port, the transmitter finds out and says better.
+    let Ok(link) = Netlink::route().and_then(|mut n| n.link(interface)) else { return Ok(()) };
+    if longest <= link.mtu as usize + LINK_HEADER {
+        return Ok(());
+    }
+    let reason = format!(
+        "frames of {longest} B are longer than its MTU of {} and {LINK_HEADER} B of header; `ip link set {interface} mtu {}` \
+         makes room",
+        link.mtu,
+        longest - LINK_HEADER
+    );
+    Err(SourceError::Unsupported { name: interface.to_owned(), reason })
 }
 
 fn suits_live_frames(spec: &Spec) -> bool {

@@ -3,7 +3,7 @@
 use base::Timestamp;
 use capture::auto::Kind;
 use capture::{AnySource, SourceError, afxdp, file, sim, tpacket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where packets come from.
@@ -72,6 +72,7 @@ impl SourcePlan {
     pub fn label(&self) -> String {
         match self {
             Self::Interface(plan) => plan.name.clone(),
+            Self::File { path, .. } if path == Path::new("-") => "stdin".into(),
             Self::File { path, .. } => {
                 path.file_name().map_or_else(|| "stdin".into(), |n| n.to_string_lossy().replace('/', "_"))
             }

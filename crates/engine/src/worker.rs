@@ -158,6 +158,8 @@ impl Worker<capture::AnySource> {
                 Err(SourceError::Gone { name }) if !draining => {
                     self.remark(format!("{name} went away; waiting for it to come back"));
                     if !self.wait_for_return(started) {
+                        let fault = format!("{name} was away when the capture ended");
+                        self.status().faults.push(fault);
                         break;
                     }
                 }

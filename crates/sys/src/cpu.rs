@@ -109,9 +109,24 @@ pub fn resident_bytes() -> u64 {
 
 /// Memory of this machine in bytes (0 where /proc is absent).
 pub fn memory_bytes() -> u64 {
-    let kib = fs::read_to_string("/proc/meminfo").ok().and_then(|t| {
-        t.lines().find_map(|l| l.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok())
-    });
+    meminfo("MemTotal:")
+}
+
+/// Memory that can still be had without swapping, in bytes (0 where /proc is absent).
+pub fn memory_available() -> u64 {
+    meminfo("MemAvailable:")
+}
+
+/// Memory in huge pages that are reserved and free, in bytes.
+pub fn reserved_memory() -> u64 {
+    // The count stands where others have a size in kiB, and the size of a page in a line of its own.
+    (meminfo("HugePages_Free:") / 1024).saturating_mul(meminfo("Hugepagesize:"))
+}
+
+fn meminfo(key: &str) -> u64 {
+    let kib = fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|t| t.lines().find_map(|l| l.strip_prefix(key)?.split_whitespace().next()?.parse::<u64>().ok()));
     kib.unwrap_or(0) * 1024
 }
 
