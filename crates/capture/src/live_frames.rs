@@ -1,9 +1,9 @@
 //! Sending flat out: frames that an XDP program makes inside the kernel, without a socket and without a copy.
 //!
 //! `BPF_PROG_TEST_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES` (net/bpf/test_run.c, kernel 5.18) runs a program on pages of its
-//! own and carries out what the program decides. [`program`] makes each page the next frame of the traffic and redirects
+//! own and carries out what the program decides. `program.rs` makes each page the next frame of the traffic and redirects
 //! it to the port. Two to three times as many frames leave as through AF_XDP in copy mode, and they are the same frames,
-//! byte for byte, as [`gen::Traffic`](r#gen::Traffic) makes: one size, flows in turn. Mixed sizes and rates are for the
+//! byte for byte, as `gen::Traffic` makes: one size, flows in turn. Mixed sizes are for the
 //! [`Transmitter`](crate::afxdp::Transmitter).
 //!
 //! **Where frames go, and what counts them.** Only veth ports are served, because only there every way of a frame is

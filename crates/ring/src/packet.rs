@@ -6,7 +6,7 @@ use std::fmt;
 /// A packet to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// Its bytes, at most [`CAPLEN_MAX`] (4 fewer with `vlan`).
+    /// Its bytes, at most [`CAPLEN_MAX`](crate::CAPLEN_MAX) (4 fewer with `vlan`).
     pub bytes: &'a [u8],
     /// Length on the wire, without the tag in `vlan`.
     pub wire_len: u32,
@@ -16,7 +16,7 @@ pub struct Packet<'a> {
     pub hash: u32,
     /// Free for programs.
     pub mark: u32,
-    /// Bits of [`flag`].
+    /// Bits of [`flag`](crate::flag).
     pub flags: u8,
     /// Offset of the network header in the packet as it will be stored, tag included.
     pub l3: u8,
