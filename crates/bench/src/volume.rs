@@ -11,7 +11,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::device::{Content, Op};
-use store::{Bytes, Device, DiskDevice, Feed, GateFeed, Slice};
+use recorder::{Feed, GateFeed};
+use store::{Bytes, Device, DiskDevice, Slice};
 use sys::memory::Pages;
 
 /// Bytes that are written over and over; also the largest block.

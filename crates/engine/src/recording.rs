@@ -13,8 +13,9 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use store::index::Header;
-use store::{Config, Device, DiskDevice, Event, GateFeed, Handle, Recorder, Summary};
+use index::Header;
+use recorder::{Config, Event, GateFeed, Handle, Recorder, Summary};
+use store::{Device, DiskDevice};
 use sys::clock::Clock;
 
 /// What the recorder's gate is called in tables and in the names of losses.
@@ -108,8 +109,8 @@ impl Recording {
             allocate: whole.segment,
             depth: plan.depth as usize,
             format: match plan.format {
-                Format::Pcap => store::writer::Format::Pcap,
-                Format::Raw => store::writer::Format::Raw { file_bytes: whole.segment },
+                Format::Pcap => recorder::writer::Format::Pcap,
+                Format::Raw => recorder::writer::Format::Raw { file_bytes: whole.segment },
             },
             ..Config::new(plan.dir.clone(), header)
         };

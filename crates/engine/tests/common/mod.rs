@@ -8,7 +8,7 @@ use netgrain_engine::{Capture, EngineError, Format, InterfacePlan, Plan, Report,
 use pcap::Reader;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use store::index::{Index, Tail};
+use index::{Index, Tail};
 
 /// A test that waits this long has failed; nothing is asserted about how long things take.
 pub const PATIENCE: Duration = Duration::from_secs(30);

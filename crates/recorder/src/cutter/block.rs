@@ -1,0 +1,168 @@
+//! One block while it fills.
+
+use super::job::{Cut, Part, Release};
+use super::seconds::{Seconds, row_of};
+use store::bytes::{Bytes, PAGE, Slice};
+use index::{Entry, Keys};
+use base::{Tally, Timestamp};
+use ring::{BLOCK, Desc, RECORD_HEADER};
+use std::sync::Arc;
+
+/// How far the checksum may lag behind the descriptors: little enough that the bytes are still in the processor's cache.
+const CHECKSUM_STEP: u64 = 32 << 10;
+
+/// The block that is filling. Positions are those of the stream.
+#[derive(Default)]
+pub(super) struct Block {
+    start: u64,
+    number: u32,
+    /// What is on its way to disk already.
+    sent: u64,
+    /// The checksum covers the block up to here.
+    summed: u64,
+    crc: u32,
+    first_record: Option<u32>,
+    stamps: Option<(Timestamp, Timestamp)>,
+    /// The latest stamp in the file.
+    latest: Timestamp,
+    seconds: Seconds,
+    cut: Option<Cut>,
+    keys: Keys,
+}
+
+impl Block {
+    /// Becomes the first block of a segment. What was counted and not sent stays, and becomes part of it.
+    pub fn begin_segment(&mut self, pos: u64) {
+        self.latest = Timestamp::ZERO;
+        self.begin(pos, 0);
+    }
+
+    fn begin(&mut self, start: u64, number: u32) {
+        (self.start, self.number, self.sent, self.summed) = (start, number, start, start);
+        (self.crc, self.first_record, self.stamps) = (0, None, None);
+        self.seconds.next_block();
+        self.keys.clear();
+    }
+
+    /// First position behind the block.
+    pub fn limit(&self) -> u64 {
+        self.start + BLOCK
+    }
+
+    /// What is on its way to disk, down to a page.
+    pub fn sent(&self) -> u64 {
+        self.sent & !(PAGE - 1)
+    }
+
+    /// The latest stamp in this file.
+    pub fn last(&self) -> Timestamp {
+        self.stamps.map_or(self.latest, |(_, last)| last.max(self.latest))
+    }
+
+    /// Whether a tick has something to send ahead; seconds of silence can wait.
+    pub fn has_news(&mut self, end: u64) -> bool {
+        end > self.sent || self.seconds.has_news()
+    }
+
+    /// Whether the block has bytes, or rows that no block has told.
+    pub fn has_anything(&mut self, end: u64) -> bool {
+        end > self.start || self.seconds.has_anything()
+    }
+
+    /// Takes one packet; true when it reaches the block's end.
+    #[inline]
+    pub fn packet(&mut self, d: &Desc, memory: &dyn Bytes) -> bool {
+        let record = memory.at(d.pos, RECORD_HEADER + usize::from(d.caplen));
+        let wire_len = wire_len(d, record);
+        self.keys.add(d.l3, &record[RECORD_HEADER..]);
+        self.seconds.packet(d, wire_len);
+        let ts = d.timestamp();
+        match &mut self.stamps {
+            Some((first, last)) => (*first, *last) = ((*first).min(ts), (*last).max(ts)),
+            None => {
+                self.stamps = Some((ts, ts));
+                self.first_record = Some((d.pos - self.start) as u32);
+            }
+        }
+        if d.end() >= self.limit() {
+            self.reach(d, wire_len, memory);
+            return true;
+        }
+        if d.pos - self.summed >= CHECKSUM_STEP {
+            self.sum_to(d.pos, memory);
+        }
+        false
+    }
+
+    /// Adds to the row of a second.
+    pub fn count(&mut self, second: u64, tally: &Tally) {
+        self.seconds.count(second, tally);
+    }
+
+    /// The full block, as a part; becomes the next one.
+    pub fn whole(&mut self, memory: &Arc<dyn Bytes>, release: Release) -> Box<Part> {
+        self.sum_to(self.limit(), &**memory);
+        let part = self.part(self.limit(), true, memory, release);
+        self.latest = self.last();
+        self.begin(self.limit(), self.number + 1);
+        part
+    }
+
+    /// What there is up to `end`, sent ahead, or as the last part of the file.
+    pub fn so_far(&mut self, end: u64, last: bool, memory: &Arc<dyn Bytes>, seen: u64) -> Box<Part> {
+        self.sum_to(end, &**memory);
+        self.part(end, last, memory, Release { pos: end & !(PAGE - 1), descriptors: seen })
+    }
+
+    fn part(&mut self, end: u64, last: bool, memory: &Arc<dyn Bytes>, release: Release) -> Box<Part> {
+        let news = self.seconds.tell();
+        let from = self.sent();
+        self.sent = end;
+        let bytes = (end - self.start) as u32;
+        let cut = self.cut.take().unwrap_or(Cut { bytes, crc: self.crc, straddler: None });
+        let (first, latest) = self.stamps.unwrap_or_default();
+        Box::new(Part {
+            offset: u64::from(self.number) * BLOCK + (from - self.start),
+            bytes: Slice::stream(memory, from, (end - from) as usize),
+            entry: Entry {
+                block: self.number,
+                bytes,
+                first_record: self.first_record,
+                crc: self.crc,
+                first,
+                last: latest,
+                rows: self.seconds.told().clone(),
+                sets: self.keys.sets(),
+            },
+            last,
+            news,
+            cut,
+            release,
+        })
+    }
+
+    /// The packet reaches the block's end: remembers how the block would look without it, if it goes beyond.
+    fn reach(&mut self, d: &Desc, wire_len: u32, memory: &dyn Bytes) {
+        if d.end() == self.limit() {
+            return;
+        }
+        self.sum_to(d.pos, memory);
+        let straddler = Some(row_of(d, wire_len));
+        self.cut = Some(Cut { bytes: (d.pos - self.start) as u32, crc: self.crc, straddler });
+    }
+
+    fn sum_to(&mut self, pos: u64, memory: &dyn Bytes) {
+        let bytes = memory.at(self.summed, (pos - self.summed) as usize);
+        self.crc = crc32c::crc32c_append(self.crc, bytes);
+        self.summed = pos;
+    }
+}
+
+/// The length on the wire; the record header has it where the descriptor cannot.
+#[inline]
+pub(super) fn wire_len(d: &Desc, record: &[u8]) -> u32 {
+    match d.wire_len {
+        u16::MAX => u32::from_le_bytes([record[12], record[13], record[14], record[15]]),
+        n => u32::from(n),
+    }
+}

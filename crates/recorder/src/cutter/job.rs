@@ -1,0 +1,71 @@
+//! What the index machine tells the writing machine.
+
+use store::bytes::Slice;
+use index::{Entry, Rows};
+use base::{Row, Timestamp};
+
+/// What may be given back to the ring once a job is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Release {
+    /// The stream before this position.
+    pub pos: u64,
+    /// The first so many descriptors of the stream.
+    pub descriptors: u64,
+}
+
+/// One thing to do, in order.
+pub enum Job {
+    /// Begin a file.
+    Open {
+        /// Its first stream position.
+        pos: u64,
+        /// Its first moment, which names it.
+        start: Timestamp,
+        /// What was before.
+        release: Release,
+    },
+    /// Write a part of a block, and its index entry.
+    Write(Box<Part>),
+    /// End the file: nothing more will be written to it.
+    Close {
+        /// Its true length.
+        len: u64,
+        /// Its last moment.
+        end: Timestamp,
+        /// What was before.
+        release: Release,
+    },
+    /// Nothing to write; only this to give back, once all before is done.
+    Release(Release),
+    /// The stream has ended.
+    End,
+}
+
+/// Bytes of one block, and the entry that describes the block up to their end.
+pub struct Part {
+    /// Offset in the file of the first byte, a multiple of a page.
+    pub offset: u64,
+    /// The bytes, of any length: what was sent ahead of this block is not repeated, but for its last page.
+    pub bytes: Slice,
+    /// The block so far.
+    pub entry: Entry,
+    /// Nothing more will come for this block.
+    pub last: bool,
+    /// What the entry's rows have grown by since the part before.
+    pub news: Rows,
+    /// How to end the file behind the last whole packet, if nothing after this part can ever be written.
+    pub cut: Cut,
+    /// What may be given back when this is done.
+    pub release: Release,
+}
+
+/// The last record boundary in a block. A record that begins in the block but ends in the next is not whole here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Bytes of the block up to the boundary.
+    pub bytes: u32,
+    /// CRC32C of those.
+    pub crc: u32,
+    /// The record behind the boundary, as the ledger counted it.
+    pub straddler: Option<Row>,
+}

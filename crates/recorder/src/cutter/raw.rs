@@ -1,0 +1,235 @@
+//! The index machine for files in HPCAP's RAW format ([`pcap::raw`]): packets are copied, because their records differ
+//! from those of the ring, into blocks of their own.
+//!
+//! Files are cut by size, as the format has it, and by the clock where the producer rotates by it. A file that is full
+//! has exactly its size; one that the clock ended, and the last one, end behind their last packet. Segments that size
+//! began mean nothing here: a record of RAW is shorter than one of the ring, so such a segment would end a file early.
+//! What was not enough for a block is sent at each tick all the same. A span of the clock without packets has no file;
+//! its seconds are told by the next one.
+
+use super::BrokenStream;
+use super::block::wire_len;
+use super::job::{Cut, Job, Part, Release};
+use super::seconds::{Seconds, row_of};
+use store::bytes::{Bytes, PAGE, Slice};
+use index::{Entry, Keys};
+use base::{Row, Tally, Timestamp};
+use pcap::raw::{MAX_CAPLEN, MIN_FILE, fits, padding_header, paddings, record_header};
+use ring::{BLOCK, Control, Desc, RECORD_HEADER, flag};
+use std::sync::Arc;
+
+/// The machine.
+pub struct RawCutter {
+    memory: Arc<dyn Bytes>,
+    file_bytes: u64,
+    /// Bytes in the open file, if there is one.
+    written: Option<u64>,
+    buffer: Vec<u8>,
+    number: u32,
+    /// Bytes of the buffer that are on their way to disk.
+    sent: usize,
+    first_record: Option<u32>,
+    stamps: Option<(Timestamp, Timestamp)>,
+    seconds: Seconds,
+    keys: Keys,
+    next: Option<u64>,
+    seen: u64,
+    last: Timestamp,
+}
+
+impl RawCutter {
+    /// A machine that makes files of this size, at least [`MIN_FILE`] rounded up to a page.
+    pub fn new(memory: Arc<dyn Bytes>, file_bytes: u64) -> Self {
+        Self {
+            memory,
+            file_bytes: file_bytes.max(MIN_FILE).next_multiple_of(PAGE),
+            written: None,
+            buffer: Vec::with_capacity(2 * BLOCK as usize),
+            number: 0,
+            sent: 0,
+            first_record: None,
+            stamps: None,
+            seconds: Seconds::default(),
+            keys: Keys::default(),
+            next: None,
+            seen: 0,
+            last: Timestamp::ZERO,
+        }
+    }
+
+    /// As [`super::Cutter::walk`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn walk(&mut self, descriptors: &[Desc], jobs: &mut Vec<Job>) -> Result<bool, BrokenStream> {
+        let memory = Arc::clone(&self.memory);
+        for d in descriptors {
+            self.seen += 1;
+            if d.is_packet() {
+                let expected = self.next.unwrap_or_default();
+                if d.pos != expected {
+                    return Err(BrokenStream::Position { expected, found: d.pos });
+                }
+                self.next = Some(d.end());
+                self.packet(d, memory.at(d.pos, RECORD_HEADER + usize::from(d.caplen)), jobs);
+                continue;
+            }
+            self.last = self.last.max(d.timestamp());
+            let second = d.timestamp().secs();
+            match d.as_control() {
+                Some(Control::Segment { pos, .. }) => {
+                    self.next = Some(pos + ring::FILE_HEADER as u64);
+                    if by_clock(d.timestamp()) {
+                        self.close(jobs);
+                    }
+                }
+                Some(Control::Lost { cause, packets, .. }) => {
+                    let mut tally = Tally::default();
+                    tally.lose(cause, packets);
+                    self.seconds.count(second, &tally);
+                }
+                Some(Control::Filtered { packets }) => {
+                    self.seconds.count(second, &Tally { offered: packets, filtered: packets, ..Tally::default() });
+                }
+                Some(Control::Tick) => {
+                    self.seconds.count(second, &Tally::default());
+                    if self.written.is_some() && (self.buffer.len() > self.sent || self.seconds.has_news()) {
+                        let part = self.part(self.buffer.len(), false, None);
+                        jobs.push(Job::Write(part));
+                    } else if self.next.is_some() {
+                        jobs.push(Job::Release(self.release()));
+                    }
+                }
+                Some(Control::End) => {
+                    self.finish(jobs);
+                    return Ok(true);
+                }
+                None => {}
+            }
+        }
+        Ok(false)
+    }
+
+    /// As [`super::Cutter::finish`].
+    pub fn finish(&mut self, jobs: &mut Vec<Job>) {
+        if self.written.is_none() && self.seconds.has_anything() {
+            self.open(self.next.unwrap_or_default(), self.last, jobs);
+        }
+        self.close(jobs);
+        jobs.push(Job::End);
+    }
+
+    fn release(&self) -> Release {
+        Release { pos: self.next.unwrap_or_default(), descriptors: self.seen }
+    }
+
+    fn packet(&mut self, d: &Desc, record: &[u8], jobs: &mut Vec<Job>) {
+        let wire_len = wire_len(d, record);
+        let caplen = d.caplen.min(MAX_CAPLEN);
+        let flags = if caplen < d.caplen { d.flags | flag::TRUNCATED } else { d.flags };
+        let d = &Desc { caplen, flags, ..*d };
+        let ts = d.timestamp();
+        if let Some(written) = self.written
+            && !fits(self.file_bytes - written, caplen)
+        {
+            for len in paddings(self.file_bytes - written) {
+                let at = self.buffer.len();
+                self.append(&padding_header(len), &vec![0; usize::from(len)]);
+                self.cut_full(at, None, jobs);
+            }
+            self.close(jobs);
+        }
+        if self.written.is_none() {
+            self.open(d.pos, ts, jobs);
+        }
+        self.last = self.last.max(ts);
+        let data = &record[RECORD_HEADER..][..usize::from(caplen)];
+        self.keys.add(d.l3, data);
+        self.seconds.packet(d, wire_len);
+        let at = self.buffer.len();
+        self.first_record.get_or_insert(at as u32);
+        self.stamps = Some(self.stamps.map_or((ts, ts), |(a, b)| (a.min(ts), b.max(ts))));
+        self.append(&record_header(ts, caplen, wire_len), data);
+        self.cut_full(at, Some(row_of(d, wire_len)), jobs);
+    }
+
+    fn append(&mut self, header: &[u8], data: &[u8]) {
+        self.buffer.extend_from_slice(header);
+        self.buffer.extend_from_slice(data);
+        self.written = self.written.map(|n| n + (header.len() + data.len()) as u64);
+    }
+
+    /// Sends the block if it is full. What was appended last begins at `at`, and is this packet or a padding.
+    fn cut_full(&mut self, at: usize, packet: Option<Row>, jobs: &mut Vec<Job>) {
+        let block = BLOCK as usize;
+        if self.buffer.len() < block {
+            return;
+        }
+        let beyond = (self.buffer.len() > block).then_some((at, packet));
+        let part = self.part(block, true, beyond);
+        jobs.push(Job::Write(part));
+        self.buffer.drain(..block);
+        self.next_block(self.number + 1);
+    }
+
+    fn next_block(&mut self, number: u32) {
+        (self.number, self.sent, self.first_record, self.stamps) = (number, 0, None, None);
+        self.keys.clear();
+        self.seconds.next_block();
+    }
+
+    fn part(&mut self, len: usize, last: bool, beyond: Option<(usize, Option<Row>)>) -> Box<Part> {
+        let from = self.sent & !(PAGE as usize - 1);
+        self.sent = len;
+        let block = &self.buffer[..len];
+        let crc = crc32c::crc32c(block);
+        let cut = match beyond {
+            Some((at, straddler)) => Cut { bytes: at as u32, crc: crc32c::crc32c(&block[..at]), straddler },
+            None => Cut { bytes: len as u32, crc, straddler: None },
+        };
+        let news = self.seconds.tell();
+        let (first, latest) = self.stamps.unwrap_or_default();
+        Box::new(Part {
+            offset: u64::from(self.number) * BLOCK + from as u64,
+            bytes: Slice::copied(&block[from..]),
+            entry: Entry {
+                block: self.number,
+                bytes: len as u32,
+                first_record: self.first_record,
+                crc,
+                first,
+                last: latest,
+                rows: self.seconds.told().clone(),
+                sets: self.keys.sets(),
+            },
+            last,
+            news,
+            cut,
+            release: self.release(),
+        })
+    }
+
+    fn open(&mut self, pos: u64, start: Timestamp, jobs: &mut Vec<Job>) {
+        self.written = Some(0);
+        self.buffer.clear();
+        self.next_block(0);
+        let release = Release::default();
+        jobs.push(Job::Open { pos, start, release });
+    }
+
+    fn close(&mut self, jobs: &mut Vec<Job>) {
+        let Some(len) = self.written.take() else { return };
+        if !self.buffer.is_empty() || self.seconds.has_anything() {
+            let part = self.part(self.buffer.len(), true, None);
+            jobs.push(Job::Write(part));
+        }
+        let release = self.release();
+        jobs.push(Job::Close { len, end: self.last, release });
+    }
+}
+
+/// Whether the clock began this segment. It does so at whole seconds, and names the segment after them; size does so at
+/// the stamp of a packet, which is a whole second once in a thousand million times. A file is short then, and as good.
+const fn by_clock(start: Timestamp) -> bool {
+    start.subsec_nanos() == 0
+}

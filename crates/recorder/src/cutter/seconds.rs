@@ -1,0 +1,101 @@
+//! The ledger rows of one block while it fills, and what of them is news to the writing machine.
+
+use index::Rows;
+use base::{Row, Tally};
+use ring::{Desc, flag};
+
+const NANOS: u64 = 1_000_000_000;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Seconds {
+    told: Rows,
+    news: Rows,
+    /// The row being filled, and the first nanosecond of its second: one compare per packet instead of a division.
+    tally: Tally,
+    second_at: u64,
+    counting: bool,
+}
+
+impl Seconds {
+    /// One packet stored.
+    #[inline]
+    pub fn packet(&mut self, d: &Desc, wire_len: u32) {
+        if d.ts.wrapping_sub(self.second_at) >= NANOS || !self.counting {
+            self.begin(d.timestamp().secs());
+        }
+        self.tally.offered += 1;
+        self.tally.stored += 1;
+        self.tally.stored_bytes += u64::from(wire_len);
+        if d.flags != 0 {
+            remark(&mut self.tally, d.flags);
+        }
+    }
+
+    /// Anything else that happened in a second; a tally of zeros says that nothing did.
+    pub fn count(&mut self, second: u64, tally: &Tally) {
+        if !self.counting || self.second_at != second.saturating_mul(NANOS) {
+            self.begin(second);
+        }
+        self.tally += tally;
+    }
+
+    /// Whether something happened that was not told; seconds of silence can wait.
+    pub fn has_news(&mut self) -> bool {
+        self.end();
+        !self.news.is_silent()
+    }
+
+    /// Whether there is any row at all, told or not.
+    pub fn has_anything(&mut self) -> bool {
+        self.end();
+        !self.news.is_empty() || !self.told.is_empty()
+    }
+
+    /// What was not told yet; it is now.
+    pub fn tell(&mut self) -> Rows {
+        self.end();
+        let news = std::mem::take(&mut self.news);
+        self.told.merge(&news);
+        news
+    }
+
+    /// What was told of this block.
+    pub fn told(&self) -> &Rows {
+        &self.told
+    }
+
+    /// The next block begins; what was not told will be told with it.
+    pub fn next_block(&mut self) {
+        self.told = Rows::new();
+    }
+
+    #[inline(never)]
+    fn begin(&mut self, second: u64) {
+        self.end();
+        self.second_at = second.saturating_mul(NANOS);
+        self.counting = true;
+    }
+
+    fn end(&mut self) {
+        if self.counting {
+            let tally = std::mem::take(&mut self.tally);
+            self.news.add(self.second_at / NANOS, &tally);
+            self.counting = false;
+        }
+    }
+}
+
+/// The row of one stored packet.
+pub(super) fn row_of(d: &Desc, wire_len: u32) -> Row {
+    let mut tally = Tally { offered: 1, stored: 1, stored_bytes: u64::from(wire_len), ..Tally::default() };
+    remark(&mut tally, d.flags);
+    Row { second: d.timestamp().secs(), tally }
+}
+
+#[cold]
+fn remark(tally: &mut Tally, flags: u8) {
+    for (bit, note) in flag::REMARKS {
+        tally.notes[note as usize] += u64::from(flags & bit != 0);
+    }
+}

@@ -1,0 +1,495 @@
+//! The writing machine: moves blocks to the device with several writes under way, keeps each file's index beside it, and
+//! publishes whole files.
+//!
+//! Invariants: jobs are finished in the order in which they came, whatever order the device answers in; nothing is given
+//! back to the ring before its bytes are written and its index entry is; two writes of the same page are never under way
+//! together; a file gets its real name only when content and index are synced, the index first. When the volume refuses,
+//! the machine holds everything and tries again, until it is told to stop and has waited long enough: then it counts what
+//! it could not write, and closes the file behind the last whole packet.
+//!
+//! It asks no clock: `now` arrives as an argument, counted from any moment.
+
+mod event;
+mod file;
+mod flight;
+mod give_up;
+mod seal;
+mod survey;
+
+pub use event::{Event, advice};
+
+use store::bytes::PAGE;
+use crate::cutter::{Job, Part, Release};
+use store::device::{Completion, Content, Device, FileId, Op};
+use index::{Header, Rows};
+use store::names;
+use base::Timestamp;
+use event::Trouble;
+use file::OpenFile;
+use flight::{Flight, State};
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+use survey::Survey;
+
+/// What a recorder is told once.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The store.
+    pub store: PathBuf,
+    /// What is common to all files; position and start are filled in for each.
+    pub header: Header,
+    /// How many queues the interface has; with more than one, names carry the queue.
+    pub queues: u16,
+    /// Room given to each file ahead of need, in bytes: the size at which the producer rotates; 0 for none.
+    pub allocate: u64,
+    /// Writes under way at once.
+    pub depth: usize,
+    /// Once told to stop: how long a volume that refuses is tried.
+    pub grace: Duration,
+    /// What the packet files are.
+    pub format: Format,
+}
+
+/// What the packet files are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Nanosecond pcap, as it lies in the ring.
+    Pcap,
+    /// HPCAP's RAW, in files of this many bytes.
+    Raw {
+        /// Bytes of a full file.
+        file_bytes: u64,
+    },
+}
+
+impl Format {
+    /// How the names of its files end.
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Self::Pcap => "pcap",
+            Self::Raw { .. } => "raw",
+        }
+    }
+}
+
+impl Config {
+    /// The usual: 8 writes, 10 s of grace, pcap.
+    pub fn new(store: PathBuf, header: Header) -> Self {
+        Self { store, header, queues: 1, allocate: 0, depth: 8, grace: Duration::from_secs(10), format: Format::Pcap }
+    }
+}
+
+/// The file that will be opened next, made ahead of need so that rotation does not wait for the file system.
+enum Next {
+    None,
+    Allocating { file: FileId, path: PathBuf, token: u64 },
+    Ready { file: FileId, path: PathBuf },
+}
+
+/// What has become of the packets so far.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// By second; packets that could not be written are lost to [`base::Cause::Disk`].
+    pub ledger: Rows,
+    /// Files published.
+    pub published: u64,
+    /// Files left under their hidden name, or removed by somebody before they could get a real one.
+    pub hidden: u64,
+    /// Bytes of packet files written; a page that was written again, because more came into it, counts once.
+    pub bytes: u64,
+}
+
+/// The machine.
+pub struct Writer<D> {
+    device: D,
+    config: Config,
+    queue: VecDeque<Job>,
+    flights: VecDeque<Flight>,
+    files: Vec<OpenFile>,
+    next: Next,
+    next_number: u32,
+    token: u64,
+    /// Writing or opening is refused; sealing has a trouble for each file.
+    trouble: Option<Trouble>,
+    /// Since when there is any trouble, as people were told.
+    troubled_since: Option<Duration>,
+    /// Something failed in this step.
+    blocked: bool,
+    /// It was said that folders cannot be synced.
+    unsynced_told: bool,
+    survey: Survey,
+    events: Vec<Event>,
+    released: Release,
+    totals: Totals,
+    ended: bool,
+    stopping: Option<Duration>,
+    given_up: bool,
+    /// Parts that will never be written, by second.
+    lost: Rows,
+    /// Packets in those.
+    unwritten: u64,
+}
+
+impl<D: Device> Writer<D> {
+    /// A machine over this device.
+    pub fn new(device: D, config: Config) -> Self {
+        Self {
+            device,
+            config,
+            queue: VecDeque::new(),
+            flights: VecDeque::new(),
+            files: Vec::new(),
+            next: Next::None,
+            next_number: 0,
+            token: 0,
+            trouble: None,
+            troubled_since: None,
+            blocked: false,
+            unsynced_told: false,
+            survey: Survey::default(),
+            events: Vec::new(),
+            released: Release::default(),
+            totals: Totals::default(),
+            ended: false,
+            stopping: None,
+            given_up: false,
+            lost: Rows::new(),
+            unwritten: 0,
+        }
+    }
+
+    /// One line for people: how the device writes.
+    pub fn describe(&self) -> String {
+        self.device.describe()
+    }
+
+    /// Whether the device writes in the best way that there is.
+    pub fn is_best(&self) -> bool {
+        self.device.is_best()
+    }
+
+    /// Whether another job may be given now.
+    pub fn has_room(&self) -> bool {
+        self.queue.len() < self.config.depth
+    }
+
+    /// Takes a job. The caller asks [`Writer::has_room`] first; more are kept all the same.
+    pub fn accept(&mut self, job: Job) {
+        self.queue.push_back(job);
+    }
+
+    /// From now on a volume that refuses is tried only for the grace period. The end of the stream implies it.
+    pub fn stop(&mut self, now: Duration) {
+        self.stopping.get_or_insert(now);
+    }
+
+    /// Whether the stream has ended and every file is published or given up.
+    pub fn is_done(&self) -> bool {
+        self.ended && self.queue.is_empty() && self.flights.is_empty() && self.files.is_empty()
+    }
+
+    /// Whether operations are under way at the device, so that waiting for it makes sense.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.next, Next::Allocating { .. })
+            || self.flights.iter().any(Flight::is_flying)
+            || self.files.iter().any(|f| f.token().is_some())
+    }
+
+    /// When, if the volume refuses, it will be tried again.
+    pub fn retry_at(&self) -> Option<Duration> {
+        self.troubles().map(|t| t.retry_at).min()
+    }
+
+    fn troubles(&self) -> impl Iterator<Item = &Trouble> {
+        self.trouble.iter().chain(self.files.iter().filter_map(|f| f.trouble.as_ref()))
+    }
+
+    /// What may be given back to the ring.
+    pub fn released(&self) -> Release {
+        self.released
+    }
+
+    /// What people should know, since the last call.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// What has become of the packets whose jobs are finished.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Takes what the device has finished, waiting up to `wait` for it, and goes as far as can be gone now.
+    pub fn step(&mut self, now: Duration, wait: Duration) {
+        let mut done = Vec::new();
+        self.blocked = false;
+        if let Err(error) = self.device.reap(wait, &mut done) {
+            self.fail("wait for the volume", self.config.store.clone(), error, now);
+        }
+        for completion in done {
+            self.complete(completion, now);
+        }
+        self.consider_giving_up(now);
+        // A volume that refuses writes is left alone for a while; what is sealed has pauses of its own, file by file.
+        let pausing = |this: &Self| this.trouble.as_ref().is_some_and(|t| t.pauses(now));
+        if !pausing(self) {
+            self.restart_failed();
+            self.retire(now);
+        }
+        self.seal_files(now);
+        if !pausing(self) {
+            self.begin(now);
+            self.retire(now);
+            self.finish_if_given_up();
+            self.consider_recovered();
+        }
+        self.tell_recovered(now);
+    }
+
+    fn new_token(&mut self) -> u64 {
+        self.token += 1;
+        self.token
+    }
+
+    fn complete(&mut self, done: Completion, now: Duration) {
+        if let Next::Allocating { file, path, token } = &self.next
+            && *token == done.token
+        {
+            let (file, path) = (*file, path.clone());
+            if done.result.is_err() {
+                // A volume that cannot allocate ahead can still be written to; what it gave in part is given back.
+                let _ = self.device.truncate(file, 0);
+            }
+            self.next = Next::Ready { file, path };
+            return;
+        }
+        if let Some(i) = self.files.iter().position(|f| f.token() == Some(done.token)) {
+            self.sealed_step(i, done.result.map(|_| ()), now);
+            return;
+        }
+        let Some((flight, piece)) = self.flights.iter_mut().find_map(|f| {
+            let at = f.pieces.iter().position(|p| p.state == State::Flying(done.token))?;
+            Some((f.file, &mut f.pieces[at]))
+        }) else {
+            return;
+        };
+        if let Err(error) = piece.complete(done.result) {
+            let path = self.files.iter().find(|f| Some(f.data) == flight).map(|f| f.hidden_data.clone());
+            self.fail("write", path.unwrap_or_default(), error, now);
+        }
+    }
+
+    /// Starts again what failed or was too much for the device.
+    fn restart_failed(&mut self) {
+        for piece in self.flights.iter_mut().flat_map(|f| &mut f.pieces).filter(|p| p.state == State::Waiting) {
+            self.token += 1;
+            piece.start(&mut self.device, self.token);
+        }
+    }
+
+    /// Finishes what is complete, in order.
+    fn retire(&mut self, now: Duration) {
+        while let Some(front) = self.flights.front() {
+            if !front.is_complete() {
+                return;
+            }
+            if let (Some(part), Some(file)) = (&front.part, front.file) {
+                let Some(open) = self.files.iter_mut().find(|f| f.data == file) else { return };
+                let entry = part.entry.encode();
+                if let Err(error) = self.device.put(open.index, open.index_at, &entry) {
+                    let path = open.hidden_index.clone();
+                    return self.fail("write", path, error, now);
+                }
+                self.totals.bytes += open.grow(part.offset + part.bytes.len() as u64);
+                self.totals.ledger.merge(&part.news);
+                open.accept(part, entry.len() as u64);
+            }
+            let Some(front) = self.flights.pop_front() else { return };
+            if let (Some((len, end)), Some(file)) = (front.close, front.file)
+                && let Some(open) = self.files.iter_mut().find(|f| f.data == file)
+            {
+                open.begin_seal(len, end);
+            }
+            self.release(front.release);
+        }
+    }
+
+    fn release(&mut self, r: Release) {
+        self.released.pos = self.released.pos.max(r.pos);
+        self.released.descriptors = self.released.descriptors.max(r.descriptors);
+    }
+
+    /// Begins jobs while the device has room.
+    fn begin(&mut self, now: Duration) {
+        while let Some(job) = self.queue.front() {
+            if self.given_up {
+                if let Some(job) = self.queue.pop_front() {
+                    self.discard(job, now);
+                }
+                continue;
+            }
+            let flying = self.flights.iter().filter(|f| !f.is_complete()).count();
+            match job {
+                Job::Write(part) if flying >= self.config.depth || self.overlaps(part) => return,
+                Job::Open { pos, start, .. } => {
+                    let (pos, start) = (*pos, *start);
+                    if !self.open(pos, start, now) {
+                        return;
+                    }
+                }
+                _ => {}
+            }
+            let current = self.files.last().map(|f| f.data);
+            match self.queue.pop_front() {
+                Some(Job::Write(part)) => {
+                    let Some(file) = current else { continue };
+                    let mut flight = Flight::write(file, part);
+                    for piece in &mut flight.pieces {
+                        self.token += 1;
+                        piece.start(&mut self.device, self.token);
+                    }
+                    self.flights.push_back(flight);
+                }
+                Some(Job::Open { release, .. } | Job::Release(release)) => {
+                    self.flights.push_back(Flight::release(release));
+                }
+                Some(Job::Close { len, end, release }) => {
+                    self.flights.push_back(Flight::close(current, len, end, release));
+                }
+                Some(Job::End) => self.end(now),
+                None => return,
+            }
+        }
+        if !self.given_up && !self.ended && self.files.last().is_some_and(OpenFile::is_open) {
+            // Ahead of need: a failure is met again, and told, when the file is needed.
+            let _ = self.prepare();
+        }
+    }
+
+    /// Whether a page of this part is being written by a part before it.
+    fn overlaps(&self, part: &Part) -> bool {
+        let Some(file) = self.files.last().map(|f| f.data) else { return false };
+        let pieces = self.flights.iter().filter(|f| f.file == Some(file)).flat_map(|f| &f.pieces);
+        let pages = part.offset..(part.offset + part.bytes.len() as u64).next_multiple_of(PAGE);
+        pieces
+            .filter(|p| p.state != State::Done)
+            .any(|p| p.offset < pages.end && pages.start < p.offset + p.slice.len() as u64)
+    }
+
+    /// Makes the next file under a name that says nothing yet.
+    fn prepare(&mut self) -> io::Result<()> {
+        if !matches!(self.next, Next::None) {
+            return Ok(());
+        }
+        let root = names::interface_folder(&self.config.store, &self.config.header.interface);
+        self.device.create_folder(&root)?;
+        let name = names::prepared(self.config.header.queue, self.next_number, self.config.format.suffix());
+        let path = root.join(name);
+        self.next_number += 1;
+        let file = self.device.create(&path, Content::Packets)?;
+        self.next = if self.config.allocate == 0 {
+            Next::Ready { file, path }
+        } else {
+            let token = self.new_token();
+            match self.device.start(file, Op::Allocate(self.config.allocate), token) {
+                Ok(()) => Next::Allocating { file, path, token },
+                // As above: written to without.
+                Err(_) => Next::Ready { file, path },
+            }
+        };
+        Ok(())
+    }
+
+    /// Opens the file of a segment; false if it has to be tried again.
+    fn open(&mut self, pos: u64, start: Timestamp, now: Duration) -> bool {
+        let root = names::interface_folder(&self.config.store, &self.config.header.interface);
+        match self.prepare() {
+            Ok(()) => {}
+            // A name left by a recorder that died: the next number is tried at once.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return self.open(pos, start, now),
+            Err(e) => {
+                self.fail("create a file in", root, e, now);
+                return false;
+            }
+        }
+        let Next::Ready { file, path } = &self.next else {
+            // Whether a trouble is over is seen only once the file has its place.
+            self.blocked = true;
+            return false;
+        };
+        let header = Header { first_pos: pos, start, ..self.config.header.clone() };
+        let queue = (self.config.queues > 1).then_some(header.queue);
+        let folder = names::hour_folder(&root, start);
+        match OpenFile::place(&mut self.device, (*file, path), &folder, &header, queue, self.config.format.suffix()) {
+            Ok(open) => {
+                self.files.push(open);
+                self.next = Next::None;
+                true
+            }
+            Err(error) => {
+                if error.kind() == io::ErrorKind::NotFound {
+                    // Somebody removed the prepared file, or the hour: another one is made, and the hour again.
+                    self.drop_next();
+                }
+                self.fail("create a file in", folder, error, now);
+                false
+            }
+        }
+    }
+
+    fn end(&mut self, now: Duration) {
+        self.ended = true;
+        self.stop(now);
+        self.drop_next();
+    }
+
+    /// Gives back the file that was made ahead.
+    fn drop_next(&mut self) {
+        if let Next::Ready { file, path } | Next::Allocating { file, path, .. } =
+            std::mem::replace(&mut self.next, Next::None)
+        {
+            self.device.close(file);
+            let _ = self.device.remove(&path);
+        }
+    }
+
+    fn fail(&mut self, what: &'static str, path: PathBuf, error: io::Error, now: Duration) {
+        self.blocked = true;
+        if error.kind() == io::ErrorKind::StorageFull {
+            self.drop_next();
+        }
+        match &mut self.trouble {
+            Some(trouble) => trouble.again(now),
+            None => {
+                let trouble = Trouble::new(error.kind(), now);
+                self.tell_trouble(what, path, error, now);
+                self.trouble = Some(trouble);
+            }
+        }
+    }
+
+    /// One message for one trouble: a volume that is full refuses many things for the same reason.
+    fn tell_trouble(&mut self, what: &'static str, path: PathBuf, error: io::Error, now: Duration) {
+        self.troubled_since.get_or_insert(now);
+        if !self.troubles().any(|t| t.kind == error.kind()) {
+            self.events.push(Event::Trouble { what, path, advice: advice(&error), error });
+        }
+    }
+
+    fn consider_recovered(&mut self) {
+        let retried = self.flights.iter().flat_map(|f| &f.pieces).any(|p| p.tried && p.state != State::Done);
+        if !self.blocked && !retried {
+            self.trouble = None;
+        }
+    }
+
+    fn tell_recovered(&mut self, now: Duration) {
+        if self.troubles().next().is_none()
+            && let Some(since) = self.troubled_since.take()
+        {
+            self.events.push(Event::Recovered { after: now.saturating_sub(since) });
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What the writing machine tells people, and how it waits when the volume refuses.
+
+use super::Format;
+use store::names;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// First pause before a refused operation is tried again; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+
+/// Longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Something people should know. Its text is one line.
+#[derive(Debug)]
+pub enum Event {
+    /// A file is whole, synced, and has its name.
+    Published {
+        /// The packet file.
+        path: PathBuf,
+        /// Packets in it.
+        packets: u64,
+        /// Its length.
+        bytes: u64,
+    },
+    /// The volume refuses. Nothing is lost yet; it is tried again.
+    Trouble {
+        /// What was being done.
+        what: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// The volume takes writes again.
+    Recovered {
+        /// How long it did not.
+        after: Duration,
+    },
+    /// A file keeps its hidden name.
+    LeftHidden {
+        /// Which.
+        path: PathBuf,
+        /// What failed.
+        what: &'static str,
+        /// Why.
+        error: io::Error,
+    },
+    /// The recorder was told to stop while the volume refused, and waited long enough.
+    GaveUp {
+        /// Packets not written.
+        packets: u64,
+    },
+    /// Something works, but not in the best way.
+    Remark(String),
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Published { path, packets, bytes } => {
+                write!(f, "{}: published, {packets} packets, {bytes} bytes", path.display())
+            }
+            Self::Trouble { what, path, error, advice } => {
+                write!(
+                    f,
+                    "cannot {what} {}: {error}; trying again, the ring holds the packets; {advice}",
+                    path.display()
+                )
+            }
+            Self::Recovered { after } => write!(f, "the volume takes writes again, after {:.1} s", after.as_secs_f64()),
+            Self::LeftHidden { path, what, error } => write!(
+                f,
+                "{}: cannot {what}: {error}; left under this hidden name; {}",
+                path.display(),
+                how_to_publish(path)
+            ),
+            Self::GaveUp { packets } => {
+                write!(f, "stopped while the volume refused writes: {packets} packets not written (lost: disk)")
+            }
+            Self::Remark(text) => f.write_str(text),
+        }
+    }
+}
+
+/// What to do with a packet file that has kept its hidden name.
+pub(crate) fn how_to_publish(path: &Path) -> &'static str {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if name.ends_with(&format!(".{}.{}", Format::Pcap.suffix(), names::PARTIAL)) {
+        "it is a pcap, readable up to its last whole record: check it with capinfos or tcpdump -r (empty packets behind \
+         the last one are room that was not used; the filter 'greater 1' leaves them out), then rename it without the dot \
+         and the last ending"
+    } else {
+        "it is readable up to its last whole record (zeros behind that are room that was not used): rename it without \
+         the dot and the last ending"
+    }
+}
+
+/// What to do about an error of the volume.
+pub fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space on the volume",
+        io::ErrorKind::PermissionDenied => "give the recorder write permission there",
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "mount the volume for writing (it may have become read-only after an error: see dmesg)"
+        }
+        io::ErrorKind::NotFound => {
+            "something removed a file or folder of the running recorder: let it keep hidden names"
+        }
+        _ => "check the volume (dmesg, smartctl)",
+    }
+}
+
+/// The volume refuses: to write and open, or to take one file a step further.
+pub(super) struct Trouble {
+    /// Why it did first.
+    pub kind: io::ErrorKind,
+    /// Since when.
+    pub since: Duration,
+    /// When it is tried again.
+    pub retry_at: Duration,
+    pause: Duration,
+}
+
+impl Trouble {
+    pub fn new(kind: io::ErrorKind, now: Duration) -> Self {
+        Self { kind, since: now, retry_at: now + FIRST_PAUSE, pause: FIRST_PAUSE }
+    }
+
+    /// One more refusal. Those that come while the pause already runs are part of the one that began it.
+    pub fn again(&mut self, now: Duration) {
+        if now >= self.retry_at {
+            self.pause = (2 * self.pause).min(LONGEST_PAUSE);
+            self.retry_at = now + self.pause;
+        }
+    }
+
+    /// Whether what failed is left alone at this moment.
+    pub fn pauses(&self, now: Duration) -> bool {
+        now < self.retry_at
+    }
+}

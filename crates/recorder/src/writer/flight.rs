@@ -1,0 +1,103 @@
+//! A job under way.
+
+use store::bytes::{PAGE, Slice};
+use crate::cutter::{Part, Release};
+use store::device::{Device, FileId, Op};
+use base::Timestamp;
+use std::io;
+
+/// Where a piece is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// To be started (again).
+    Waiting,
+    /// At the device, with this token.
+    Flying(u64),
+    /// Written.
+    Done,
+}
+
+/// One write: the whole pages of a part, or its last page with zeros behind the content.
+pub(super) struct Piece {
+    pub file: FileId,
+    pub offset: u64,
+    pub slice: Slice,
+    pub state: State,
+    /// It has failed before.
+    pub tried: bool,
+}
+
+impl Piece {
+    /// Gives it to the device; a device that is busy gets it at the next step.
+    pub fn start<D: Device>(&mut self, device: &mut D, token: u64) {
+        let op = Op::Write { offset: self.offset, slice: self.slice.clone() };
+        if device.start(self.file, op, token).is_ok() {
+            self.state = State::Flying(token);
+        }
+    }
+
+    /// The device is done with it. A short write goes on behind the last whole page.
+    pub fn complete(&mut self, result: io::Result<usize>) -> io::Result<()> {
+        self.state = State::Waiting;
+        let written = match result {
+            Ok(n) if n >= self.slice.len() => {
+                self.state = State::Done;
+                return Ok(());
+            }
+            Ok(n) => n - n % PAGE as usize,
+            Err(e) => {
+                self.tried = true;
+                return Err(e);
+            }
+        };
+        if written == 0 {
+            self.tried = true;
+            return Err(io::Error::new(io::ErrorKind::WriteZero, "the volume wrote less than a page"));
+        }
+        self.offset += written as u64;
+        self.slice = self.slice.after(written);
+        Ok(())
+    }
+}
+
+/// A job that was begun.
+pub(super) struct Flight {
+    pub file: Option<FileId>,
+    pub part: Option<Box<Part>>,
+    pub pieces: Vec<Piece>,
+    /// The file ends: true length, last moment.
+    pub close: Option<(u64, Timestamp)>,
+    pub release: Release,
+}
+
+impl Flight {
+    pub fn write(file: FileId, part: Box<Part>) -> Self {
+        let (len, page) = (part.bytes.len(), PAGE as usize);
+        let whole = len - len % page;
+        let mut pieces = Vec::with_capacity(2);
+        let mut piece = |offset, slice| pieces.push(Piece { file, offset, slice, state: State::Waiting, tried: false });
+        if whole > 0 {
+            piece(part.offset, part.bytes.until(whole));
+        }
+        if whole < len {
+            piece(part.offset + whole as u64, Slice::padded(part.bytes.after(whole).bytes()));
+        }
+        Self { file: Some(file), release: part.release, part: Some(part), pieces, close: None }
+    }
+
+    pub fn close(file: Option<FileId>, len: u64, end: Timestamp, release: Release) -> Self {
+        Self { file, part: None, pieces: Vec::new(), close: Some((len, end)), release }
+    }
+
+    pub fn release(release: Release) -> Self {
+        Self { file: None, part: None, pieces: Vec::new(), close: None, release }
+    }
+
+    pub fn is_complete(&self) -> bool {
+        self.pieces.iter().all(|p| p.state == State::Done)
+    }
+
+    pub fn is_flying(&self) -> bool {
+        self.pieces.iter().any(|p| matches!(p.state, State::Flying(_)))
+    }
+}

@@ -1,0 +1,107 @@
+//! The end of patience: the recorder was told to stop and the volume still refuses.
+
+use super::file::as_lost;
+use super::seal::Step;
+use super::{Event, Writer};
+use crate::cutter::{Job, Part};
+use store::device::Device;
+use index::Rows;
+use crate::writer::flight::Flight;
+use std::time::Duration;
+
+impl<D: Device> Writer<D> {
+    pub(super) fn consider_giving_up(&mut self, now: Duration) {
+        let (Some(stopped), Some(trouble), false) = (self.stopping, &self.trouble, self.given_up) else { return };
+        let patience = stopped.max(trouble.since) + self.config.grace;
+        // What is at the device reads the ring's memory: it has to come back before that memory is given back.
+        if now < patience || self.flights.iter().any(Flight::is_flying) {
+            return;
+        }
+        self.given_up = true;
+        // This trouble ends in `Event::GaveUp`, not in a recovery.
+        self.trouble = None;
+        if self.troubles().next().is_none() {
+            self.troubled_since = None;
+        }
+        self.drop_next();
+        for flight in std::mem::take(&mut self.flights) {
+            if let Some(part) = &flight.part {
+                self.lose(part);
+            }
+            // A file whose end comes before the first loss is whole, and is published as ever.
+            match (flight.close, self.files.iter_mut().find(|f| Some(f.data) == flight.file)) {
+                (Some((len, end)), Some(file)) if self.lost.is_empty() && file.is_open() => file.begin_seal(len, end),
+                _ => {}
+            }
+            self.release(flight.release);
+        }
+        for file in self.files.iter_mut().filter(|f| f.is_open()) {
+            file.step = Step::Cut;
+        }
+    }
+
+    /// A job that comes after giving up.
+    pub(super) fn discard(&mut self, job: Job, now: Duration) {
+        match job {
+            Job::Write(part) => {
+                self.lose(&part);
+                self.release(part.release);
+            }
+            Job::Open { release, .. } | Job::Close { release, .. } | Job::Release(release) => self.release(release),
+            Job::End => self.end(now),
+        }
+    }
+
+    fn lose(&mut self, part: &Part) {
+        self.unwritten += part.news.total().stored;
+        let lost = part.news.map(as_lost);
+        self.totals.ledger.merge(&lost);
+        self.lost.merge(&lost);
+    }
+
+    /// Once the last loss is known: closes the files that were cut short, the first of which tells of all losses.
+    pub(super) fn finish_if_given_up(&mut self) {
+        if !self.given_up || !self.ended || !self.queue.is_empty() {
+            return;
+        }
+        let mut lost = std::mem::take(&mut self.lost);
+        let mut packets = std::mem::take(&mut self.unwritten);
+        let mut i = 0;
+        while i < self.files.len() {
+            if !matches!(self.files[i].step, Step::Cut) {
+                i += 1;
+                continue;
+            }
+            let Some(cut) = self.files[i].cut_short(&lost) else {
+                self.remove_empty(i);
+                continue;
+            };
+            lost = Rows::new();
+            if let Some(row) = cut.straddler {
+                packets += 1;
+                self.totals.ledger.subtract(row.second, &row.tally);
+                self.totals.ledger.add(row.second, &as_lost(&row.tally));
+            }
+            let file = &mut self.files[i];
+            match self.device.put(file.index, file.index_at, &cut.entry) {
+                Ok(()) => {
+                    file.index_at += cut.entry.len() as u64;
+                    i += 1;
+                }
+                Err(error) => self.leave_hidden(i, "end the index of the file", error),
+            }
+        }
+        if packets > 0 {
+            self.events.push(Event::GaveUp { packets });
+        }
+    }
+
+    /// A file to which nothing was written has nothing to tell.
+    fn remove_empty(&mut self, i: usize) {
+        let file = self.files.remove(i);
+        self.device.close(file.data);
+        self.device.close(file.index);
+        let _ = self.device.remove(&file.hidden_data);
+        let _ = self.device.remove(&file.hidden_index);
+    }
+}

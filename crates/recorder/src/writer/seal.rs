@@ -1,0 +1,251 @@
+//! From the last byte to the real name: footer, true length, sync of both files, the index's name, the packets' name,
+//! sync of the folder. Each step is done when the one before has succeeded; blocks of the next file are written meanwhile.
+
+use super::event::{Trouble, advice};
+use super::file::OpenFile;
+use super::{Event, Writer};
+use store::device::{Device, FileId, Op};
+use index;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What a file waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// More packets.
+    Open,
+    /// The end of the stream, to learn of all that was lost.
+    Cut,
+    /// Its index's footer.
+    Footer,
+    /// The true lengths.
+    Truncate,
+    /// The content to be safe, packets and index; a token once the sync is under way.
+    SyncData(Option<u64>),
+    SyncIndex(Option<u64>),
+    /// Its names.
+    PublishIndex,
+    PublishData,
+    /// The names to be safe.
+    SyncFolder(Option<(FileId, u64)>),
+    /// Nothing.
+    Done,
+}
+
+impl Step {
+    pub fn token(self) -> Option<u64> {
+        match self {
+            Self::SyncData(token) | Self::SyncIndex(token) => token,
+            Self::SyncFolder(under_way) => under_way.map(|(_, token)| token),
+            _ => None,
+        }
+    }
+}
+
+impl<D: Device> Writer<D> {
+    /// Takes every file as far as it goes.
+    pub(super) fn seal_files(&mut self, now: Duration) {
+        let mut i = 0;
+        while i < self.files.len() {
+            if self.files[i].step == Step::Done {
+                self.published(i);
+                continue;
+            }
+            if self.files[i].trouble.as_ref().is_some_and(|t| t.pauses(now)) {
+                i += 1;
+                continue;
+            }
+            match self.seal_step(i) {
+                Ok(true) => {
+                    let file = &mut self.files[i];
+                    if file.token().is_none() {
+                        file.trouble = None;
+                    }
+                }
+                Ok(false) => i += 1,
+                // The device has its hands full: at the next step.
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => i += 1,
+                Err(error) => i += usize::from(self.refused(i, error, now)),
+            }
+        }
+    }
+
+    /// A step was refused. Other files and all writing go on; true if this one stays, to be tried again.
+    fn refused(&mut self, i: usize, error: io::Error, now: Duration) -> bool {
+        let file = &mut self.files[i];
+        let named = matches!(file.step, Step::SyncFolder(_));
+        let what = if named { "sync the folder of" } else { "publish" };
+        let since = file.trouble.as_ref().map_or(now, |t| t.since);
+        // A file that has its name is not worth waiting for the end: it would hold descriptors, one file after another.
+        let from = if named { Some(since) } else { self.stopping.map(|stopped| stopped.max(since)) };
+        let hopeless = error.kind() == io::ErrorKind::NotFound
+            || self.given_up
+            || from.is_some_and(|from| now >= from + self.config.grace)
+            || named && self.unsynced_told;
+        match (hopeless, named) {
+            (true, true) => self.go_on_unsynced(i, &error),
+            (true, false) => {
+                self.leave_hidden(i, what, error);
+                return false;
+            }
+            (false, _) => {
+                if error.kind() == io::ErrorKind::StorageFull {
+                    self.drop_next();
+                }
+                let (kind, path) = (error.kind(), self.files[i].hidden_data.clone());
+                if self.files[i].trouble.is_none() {
+                    self.tell_trouble(what, path, error, now);
+                }
+                let file = &mut self.files[i];
+                file.trouble.get_or_insert_with(|| Trouble::new(kind, now)).again(now);
+            }
+        }
+        true
+    }
+
+    /// The file has its name, but the folder that holds it cannot be synced; said once.
+    fn go_on_unsynced(&mut self, i: usize, error: &io::Error) {
+        self.files[i].step = Step::Done;
+        self.files[i].trouble = None;
+        if !std::mem::replace(&mut self.unsynced_told, true) {
+            let folder = self.files[i].folder.display();
+            let remark = format!(
+                "{folder}: cannot sync this folder: {error}; its files have their names and content, but a power failure \
+                 soon after may take a name back; {}",
+                advice(error)
+            );
+            self.events.push(Event::Remark(remark));
+        }
+    }
+
+    /// One step of one file; false when it has to wait.
+    fn seal_step(&mut self, i: usize) -> io::Result<bool> {
+        let token = self.new_token();
+        let (file, device) = (&mut self.files[i], &mut self.device);
+        file.step = match file.step {
+            Step::Footer => {
+                let footer = file.footer();
+                device.put(file.index, file.index_at, &footer)?;
+                // A provisional entry may have been longer than the final one.
+                device.truncate(file.index, file.index_at + footer.len() as u64)?;
+                Step::Truncate
+            }
+            Step::Truncate => {
+                device.truncate(file.data, file.len)?;
+                Step::SyncData(None)
+            }
+            Step::SyncData(None) => {
+                device.start(file.data, Op::Sync, token)?;
+                Step::SyncData(Some(token))
+            }
+            Step::SyncIndex(None) => {
+                device.start(file.index, Op::Sync, token)?;
+                Step::SyncIndex(Some(token))
+            }
+            Step::PublishIndex => publish_index(file, device)?,
+            Step::PublishData => {
+                let name = file.published(file.suffix);
+                match device.rename(&file.hidden_data, &name) {
+                    Ok(()) => {
+                        file.hidden_data = name;
+                        Step::SyncFolder(None)
+                    }
+                    Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                        file.copy += 1;
+                        Step::PublishIndex
+                    }
+                    Err(e) => return Err(e),
+                }
+            }
+            Step::SyncFolder(None) => {
+                let folder = device.open_folder(&file.folder)?;
+                if let Err(e) = device.start(folder, Op::Sync, token) {
+                    device.close(folder);
+                    return Err(e);
+                }
+                Step::SyncFolder(Some((folder, token)))
+            }
+            Step::Open | Step::Cut | Step::SyncData(_) | Step::SyncIndex(_) | Step::SyncFolder(_) | Step::Done => {
+                return Ok(false);
+            }
+        };
+        Ok(true)
+    }
+
+    /// A sync has ended. One that failed is not repeated: the kernel may have dropped what it could not write and
+    /// would then report success. The file keeps its hidden name, and its checksums say later what is in it.
+    pub(super) fn sealed_step(&mut self, i: usize, result: io::Result<()>, now: Duration) {
+        let file = &mut self.files[i];
+        match (file.step, result) {
+            (Step::SyncData(_), Ok(())) => file.step = Step::SyncIndex(None),
+            (Step::SyncIndex(_), Ok(())) => file.step = Step::PublishIndex,
+            (Step::SyncFolder(under_way), result) => {
+                if let Some((folder, _)) = under_way {
+                    self.device.close(folder);
+                }
+                let file = &mut self.files[i];
+                match result {
+                    Ok(()) => {
+                        (file.step, file.trouble) = (Step::Done, None);
+                        self.unsynced_told = false;
+                    }
+                    // A file system that knows no sync of folders (some network and FUSE ones) keeps names safe itself.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                        (file.step, file.trouble) = (Step::Done, None);
+                    }
+                    // Names are in the journal, not in a cache that was dropped: these are synced again.
+                    Err(error) => {
+                        file.step = Step::SyncFolder(None);
+                        self.refused(i, error, now);
+                    }
+                }
+            }
+            (_, Err(error)) => self.leave_hidden(i, "sync", error),
+            (_, Ok(())) => {}
+        }
+    }
+
+    pub(super) fn leave_hidden(&mut self, i: usize, what: &'static str, error: io::Error) {
+        let file = self.files.remove(i);
+        self.device.close(file.data);
+        self.device.close(file.index);
+        self.totals.hidden += 1;
+        self.events.push(if self.device.exists(&file.hidden_data) {
+            Event::LeftHidden { path: file.hidden_data, what, error }
+        } else {
+            let (path, packets) = (file.hidden_data.display(), file.ledger.total().stored);
+            Event::Remark(format!(
+                "{path}: cannot {what}: {error}; somebody removed it while it was being written, and with it {packets} \
+                 packets that are counted as stored: let the recorder keep its hidden names"
+            ))
+        });
+    }
+
+    fn published(&mut self, i: usize) {
+        let file = self.files.remove(i);
+        self.device.close(file.data);
+        self.device.close(file.index);
+        self.totals.published += 1;
+        let packets = file.ledger.total().stored;
+        self.events.push(Event::Published { path: file.hidden_data, packets, bytes: file.len });
+    }
+}
+
+/// Gives the index its name: one that neither an index nor a packet file has.
+fn publish_index<D: Device>(file: &mut OpenFile, device: &mut D) -> io::Result<Step> {
+    loop {
+        let name: PathBuf = file.published(index::SUFFIX);
+        if !device.exists(&file.published(file.suffix)) {
+            match device.rename(&file.hidden_index, &name) {
+                Ok(()) => {
+                    file.hidden_index = name;
+                    return Ok(Step::PublishData);
+                }
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e),
+            }
+        }
+        file.copy += 1;
+    }
+}

@@ -1,0 +1,414 @@
+//! A producer in memory, and what must come of its stream.
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use base::{Cause, Ledger, Note, Prng, Tally, Timestamp};
+use store::bytes::Bytes;
+use netgrain_recorder::cutter::{Cutter, Job};
+use store::device::{Device, Surviving};
+use index::{Header, Index, Key, Tail};
+use netgrain_recorder::writer::{Config, Event, Totals, Writer};
+use ring::{BLOCK, Control, Desc, FILE_HEADER, RECORD_HEADER, flag};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use sys::uring::Region;
+
+/// 2026-11-21T19:40:00Z.
+pub const START: u64 = 1_795_290_000_000_000_000;
+pub const SECOND: u64 = 1_000_000_000;
+
+/// Memory that holds the whole stream and panics when a byte is asked for that was given back.
+pub struct Memory {
+    base: u64,
+    bytes: Vec<u8>,
+    aligned: usize,
+    pub released: AtomicU64,
+}
+
+impl Bytes for Memory {
+    fn at(&self, pos: u64, len: usize) -> &[u8] {
+        assert!(pos >= self.released.load(Relaxed), "position {pos} was given back");
+        &self.bytes[self.aligned + (pos - self.base) as usize..][..len]
+    }
+
+    fn regions(&self) -> Vec<Region> {
+        let address = self.bytes.as_ptr() as usize + self.aligned;
+        vec![Region { address, len: (self.bytes.len() - self.aligned) & !4095 }]
+    }
+}
+
+/// One segment as it should be on disk.
+pub struct Segment {
+    pub pos: u64,
+    pub end: u64,
+    pub start: Timestamp,
+    pub ledger: Ledger,
+}
+
+/// A stream being produced.
+pub struct Stream {
+    pub base: u64,
+    pub bytes: Vec<u8>,
+    pub descs: Vec<Desc>,
+    pub segments: Vec<Segment>,
+    pub now: u64,
+}
+
+impl Stream {
+    /// A stream whose first segment begins at `base`, a multiple of a block, at 19:40.
+    pub fn new(base: u64) -> Self {
+        assert_eq!(base % BLOCK, 0);
+        let mut s = Self { base, bytes: Vec::new(), descs: Vec::new(), segments: Vec::new(), now: START };
+        s.segment();
+        s
+    }
+
+    pub fn pos(&self) -> u64 {
+        self.base + self.bytes.len() as u64
+    }
+
+    /// Bytes left in the block.
+    pub fn room(&self) -> u64 {
+        BLOCK - self.pos() % BLOCK
+    }
+
+    fn row(&mut self, tally: Tally) {
+        let second = self.now / SECOND;
+        self.segments.last_mut().expect("a segment is open").ledger.add(second, &tally);
+    }
+
+    pub fn segment(&mut self) {
+        let end = self.pos();
+        if let Some(open) = self.segments.last_mut() {
+            open.end = end;
+        }
+        // What lies between two segments means nothing, and must not come to disk.
+        self.bytes.resize(self.bytes.len().next_multiple_of(BLOCK as usize), 0xee);
+        let pos = self.pos();
+        let ts = Timestamp::from_nanos(self.now);
+        self.descs.push(Desc::control(Control::Segment { pos, gap: (pos - end) as u32 }, ts));
+        self.segments.push(Segment { pos, end: pos, start: ts, ledger: Ledger::new() });
+        // Nanosecond pcap, version 2.4, snaplen 65535, Ethernet.
+        for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 65_535, 1] {
+            self.bytes.extend(word.to_le_bytes());
+        }
+        assert_eq!(self.bytes.len() % BLOCK as usize, FILE_HEADER);
+    }
+
+    /// A UDP packet between two of a few hosts, `caplen` bytes long, the rest as chance wants it.
+    pub fn packet(&mut self, prng: &mut Prng, caplen: u16, flags: u8) {
+        let mut data = vec![0u8; usize::from(caplen)];
+        prng.fill(&mut data);
+        let mut d =
+            Desc { pos: self.pos(), ts: self.now, caplen, wire_len: caplen, flags, queue: 0, ..Desc::default() };
+        if caplen >= 42 {
+            let (a, b) = (prng.below(8) as u8, prng.below(8) as u8);
+            data[12..38].copy_from_slice(&[
+                8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, a, 10, 0, 0, b, 0x10, a, 0, 53,
+            ]);
+            (d.l3, d.l4) = (14, 34);
+        }
+        for word in [(self.now / SECOND) as u32, (self.now % SECOND) as u32, u32::from(caplen), u32::from(caplen)] {
+            self.bytes.extend(word.to_le_bytes());
+        }
+        self.bytes.extend(&data);
+        self.descs.push(d);
+        let mut tally = Tally { offered: 1, stored: 1, stored_bytes: u64::from(caplen), ..Tally::default() };
+        tally.notes[Note::Outgoing as usize] = u64::from(flags & flag::OUTGOING != 0);
+        self.row(tally);
+    }
+
+    /// A packet of a real capture, with the offsets that Ethernet and its tags give.
+    pub fn real_packet(&mut self, data: &[u8]) {
+        let (pos, caplen) = (self.pos(), data.len() as u16);
+        let mut l3 = 14;
+        while data.get(l3 - 2..l3).is_some_and(|t| t == [0x81, 0x00] || t == [0x88, 0xa8]) {
+            l3 += 4;
+        }
+        for word in [(self.now / SECOND) as u32, (self.now % SECOND) as u32, u32::from(caplen), u32::from(caplen)] {
+            self.bytes.extend(word.to_le_bytes());
+        }
+        self.bytes.extend(data);
+        let l3 = l3 as u8;
+        self.descs.push(Desc { pos, ts: self.now, caplen, wire_len: caplen, l3, ..Desc::default() });
+        self.row(Tally { offered: 1, stored: 1, stored_bytes: u64::from(caplen), ..Tally::default() });
+    }
+
+    pub fn lose(&mut self, cause: Cause, packets: u64) {
+        self.descs.push(Desc::control(Control::Lost { cause, gate: 0, packets }, Timestamp::from_nanos(self.now)));
+        let mut tally = Tally::default();
+        tally.lose(cause, packets);
+        self.row(tally);
+    }
+
+    pub fn filter(&mut self, packets: u64) {
+        self.descs.push(Desc::control(Control::Filtered { packets }, Timestamp::from_nanos(self.now)));
+        self.row(Tally { offered: packets, filtered: packets, ..Tally::default() });
+    }
+
+    /// The next second.
+    pub fn tick(&mut self) {
+        self.now = (self.now / SECOND + 1) * SECOND;
+        self.descs.push(Desc::control(Control::Tick, Timestamp::from_nanos(self.now)));
+        self.row(Tally::default());
+    }
+
+    pub fn end(&mut self) {
+        self.descs.push(Desc::control(Control::End, Timestamp::from_nanos(self.now)));
+        let end = self.pos();
+        self.segments.last_mut().expect("a segment is open").end = end;
+    }
+
+    /// Whatever may happen in a capture, `steps` of it.
+    pub fn random(base: u64, steps: u64, prng: &mut Prng) -> Self {
+        let mut s = Self::new(base);
+        for _ in 0..steps {
+            s.now += prng.below(SECOND / 20);
+            match prng.below(100) {
+                0..3 => s.segment(),
+                3..12 => s.tick(),
+                12..16 => s.lose(Cause::ALL[prng.below(Cause::COUNT as u64) as usize], prng.below(1000)),
+                16..20 => s.filter(prng.below(1000)),
+                20..25 => {
+                    for _ in 0..prng.below(20) {
+                        s.packet(prng, 65_535, 0);
+                    }
+                }
+                // Exactly to the end of the block, or nearly.
+                25..30 if s.room() < 60_000 => {
+                    let fit = s.room().saturating_sub(RECORD_HEADER as u64);
+                    let caplen = (fit + prng.below(3)).saturating_sub(prng.below(3)) as u16;
+                    s.packet(prng, caplen, flag::OUTGOING);
+                }
+                _ => {
+                    let caplen = prng.below(1515) as u16;
+                    let flags = if prng.below(3) == 0 { flag::OUTGOING } else { 0 };
+                    s.packet(prng, caplen, flags);
+                }
+            }
+        }
+        s.end();
+        s
+    }
+
+    pub fn memory(&self) -> Arc<Memory> {
+        let mut bytes: Vec<u8> = Vec::with_capacity(self.bytes.len() + 2 * BLOCK as usize);
+        let aligned = bytes.as_ptr().align_offset(4096);
+        bytes.resize(aligned, 0);
+        bytes.extend(&self.bytes);
+        bytes.resize(aligned + self.bytes.len().next_multiple_of(BLOCK as usize), 0xdd);
+        Arc::new(Memory { base: self.base, bytes, aligned, released: AtomicU64::new(0) })
+    }
+
+    /// The bytes of a stretch.
+    pub fn at(&self, from: u64, to: u64) -> &[u8] {
+        &self.bytes[(from - self.base) as usize..(to - self.base) as usize]
+    }
+
+    /// All seconds of all segments.
+    pub fn ledger(&self) -> Ledger {
+        let mut all = Ledger::new();
+        self.segments.iter().for_each(|s| all.merge(&s.ledger));
+        all
+    }
+}
+
+pub fn header() -> Header {
+    Header {
+        interface: "eth1".into(),
+        queue: 0,
+        link_type: 1,
+        snaplen: 65_535,
+        stamps: "simulated".into(),
+        stamp_error: 100,
+        filter: String::new(),
+        first_pos: 0,
+        start: Timestamp::ZERO,
+    }
+}
+
+pub fn config() -> Config {
+    Config { allocate: BLOCK, ..Config::new(PathBuf::from("store"), header()) }
+}
+
+/// What a run left.
+pub struct Outcome {
+    pub totals: Totals,
+    pub events: Vec<Event>,
+    pub done: bool,
+    pub released: u64,
+    pub descriptors: u64,
+}
+
+/// Runs both machines in step with a clock of their own. `meddle` is called before each step with its number and time.
+pub fn run<D: Device>(
+    stream: &Stream,
+    device: D,
+    config: Config,
+    prng: &mut Prng,
+    mut meddle: impl FnMut(u64, &mut Writer<D>, Duration) -> bool,
+) -> Outcome {
+    let memory = stream.memory();
+    let mut cutter = Cutter::new(Arc::clone(&memory) as Arc<dyn Bytes>);
+    let mut writer = Writer::new(device, config);
+    let mut jobs: std::collections::VecDeque<Job> = Default::default();
+    let mut rest = &stream.descs[..];
+    let mut events = Vec::new();
+    let mut now = Duration::ZERO;
+    for step in 0..200_000 {
+        while writer.has_room() && (!rest.is_empty() || !jobs.is_empty()) {
+            if let Some(job) = jobs.pop_front() {
+                writer.accept(job);
+                continue;
+            }
+            let (batch, later) = rest.split_at((1 + prng.below(200) as usize).min(rest.len()));
+            rest = later;
+            let mut made = Vec::new();
+            cutter.walk(batch, &mut made).expect("the stream is whole");
+            jobs.extend(made);
+        }
+        let go_on = meddle(step, &mut writer, now);
+        writer.step(now, Duration::ZERO);
+        now += Duration::from_millis(3);
+        events.append(&mut writer.take_events());
+        memory.released.store(writer.released().pos, Relaxed);
+        if !go_on || writer.is_done() {
+            break;
+        }
+    }
+    Outcome {
+        totals: writer.totals().clone(),
+        events,
+        done: writer.is_done(),
+        released: writer.released().pos,
+        descriptors: writer.released().descriptors,
+    }
+}
+
+/// The published packet files, each with its segment's number; all that must hold of them is asserted.
+pub fn check_published(stream: &Stream, files: &Surviving, note: &str) -> Vec<usize> {
+    let mut found = Vec::new();
+    for (path, bytes) in files {
+        let name = path.file_name().and_then(|n| n.to_str()).expect("names are text");
+        if name.starts_with('.') || !name.ends_with(".pcap") {
+            continue;
+        }
+        let index = files.get(&path.with_extension("ngi")).unwrap_or_else(|| panic!("{note}: {name} has no index"));
+        let index = Index::parse(index).unwrap_or_else(|e| panic!("{note}: {name}: {e}"));
+        let number = stream.segments.iter().position(|s| s.pos == index.header.first_pos).expect("a known segment");
+        check_file(stream, &stream.segments[number], bytes, &index, &format!("{note}: {name}"));
+        found.push(number);
+    }
+    found.sort_unstable();
+    found
+}
+
+fn check_file(stream: &Stream, segment: &Segment, bytes: &[u8], index: &Index, note: &str) {
+    assert_eq!(index.header.start, segment.start, "{note}");
+    let Tail::Complete(footer) = &index.tail else { panic!("{note}: no footer") };
+    let end = segment.pos + footer.bytes;
+    assert_eq!(bytes.len() as u64, footer.bytes, "{note}: length");
+    assert!(bytes == stream.at(segment.pos, end), "{note}: content differs from the stream");
+    let inside: Vec<&Desc> =
+        stream.descs.iter().filter(|d| d.is_packet() && d.pos >= segment.pos && d.pos < segment.end).collect();
+    let stored = inside.iter().filter(|d| d.end() <= end).count() as u64;
+    assert!(
+        end == segment.end || inside.iter().any(|d| d.end() == end) || footer.bytes == 24,
+        "{note}: cut in a packet"
+    );
+    let mut sum = Ledger::new();
+    for entry in &index.entries {
+        entry.rows.iter().for_each(|r| sum.add(r.second, &r.tally));
+        let from = segment.pos + u64::from(entry.block) * BLOCK;
+        let to = from + u64::from(entry.bytes);
+        assert_eq!(entry.crc, crc32c::crc32c(stream.at(from, to)), "{note}: block {}", entry.block);
+        let here: Vec<&&Desc> = inside.iter().filter(|d| d.pos >= from && d.pos < to && d.end() <= end).collect();
+        assert_eq!(entry.tally().stored, here.len() as u64, "{note}: block {}", entry.block);
+        if let (Some(first), Some(last)) = (here.first(), here.last()) {
+            assert_eq!(entry.first_record, Some((first.pos - from) as u32), "{note}");
+            assert_eq!(
+                (entry.first.nanos(), entry.last.nanos()),
+                (first.ts, last.ts.max(entry.last.nanos())),
+                "{note}"
+            );
+        }
+        for d in here.iter().filter(|d| d.l4 == 34) {
+            let packet = stream.at(d.pos + 16, d.end());
+            let host = Ipv4Addr::new(packet[26], packet[27], packet[28], packet[29]);
+            assert!(entry.may_contain(Key::Host(host.into())), "{note}: {host} hidden");
+            assert!(entry.may_contain(Key::Port(53)), "{note}: port hidden");
+        }
+    }
+    let rows: Ledger = footer.rows.iter().fold(Ledger::new(), |mut l, r| {
+        l.add(r.second, &r.tally);
+        l
+    });
+    assert_eq!(rows, sum, "{note}: footer and entries");
+    assert_eq!(rows.total().stored, stored, "{note}: stored");
+    assert_eq!(rows.total().residue(), 0, "{note}: residue");
+    if end == segment.end
+        && rows.total().lost[Cause::Disk as usize] == segment.ledger.total().lost[Cause::Disk as usize]
+    {
+        assert_eq!(rows, segment.ledger, "{note}: ledger");
+    }
+}
+
+/// A gate over a stream that is already there, in batches.
+pub struct FakeFeed<'a> {
+    pub stream: &'a Stream,
+    pub memory: Arc<Memory>,
+    pub given: usize,
+    pub released: (u64, u64),
+}
+
+impl<'a> FakeFeed<'a> {
+    pub fn new(stream: &'a Stream) -> Self {
+        Self { stream, memory: stream.memory(), given: 0, released: (0, 0) }
+    }
+}
+
+impl netgrain_recorder::Feed for FakeFeed<'_> {
+    fn memory(&self) -> Arc<dyn Bytes> {
+        Arc::clone(&self.memory) as Arc<dyn Bytes>
+    }
+
+    fn wait(&mut self, timeout: Duration) -> netgrain_recorder::Wait {
+        if self.given < self.stream.descs.len() {
+            return netgrain_recorder::Wait::Ready;
+        }
+        std::thread::sleep(timeout);
+        netgrain_recorder::Wait::Gone
+    }
+
+    fn descriptors(&mut self) -> &[Desc] {
+        let from = self.given;
+        self.given = (from + 1000).min(self.stream.descs.len());
+        &self.stream.descs[from..self.given]
+    }
+
+    fn release(&mut self, pos: u64, descriptors: u64) {
+        assert!(pos >= self.released.0 && descriptors >= self.released.1, "a release went back");
+        assert!(descriptors <= self.given as u64, "a release of what was never given");
+        self.released = (pos, descriptors);
+        self.memory.released.store(pos, Relaxed);
+    }
+}
+
+/// Every file below a folder.
+pub fn read_all(folder: &std::path::Path) -> Surviving {
+    let mut files = Surviving::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder").map(|e| e.expect("an entry").path()) {
+            if entry.is_dir() {
+                folders.push(entry);
+            } else {
+                let bytes = std::fs::read(&entry).expect("a file");
+                files.insert(entry, bytes);
+            }
+        }
+    }
+    files
+}
