@@ -3,6 +3,7 @@
 
 use crate::process::{Helper, find};
 use crate::sheet::Stop;
+use recorder::{Feed, GateFeed};
 use ring::{Gate, Producer};
 use std::collections::VecDeque;
 use std::io;
@@ -11,7 +12,6 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::device::{Content, Op};
-use recorder::{Feed, GateFeed};
 use store::{Bytes, Device, DiskDevice, Slice};
 use sys::memory::Pages;
 

@@ -19,6 +19,18 @@ pub enum Command {
     Record(Box<RecordArgs>),
     /// Read along with a running engine from another process
     Listen(ListenArgs),
+    /// Find packets again, by time and filter: in the ring, the open file and sealed files as one
+    Packets(Box<crate::packets::PacketsArgs>),
+    /// Give foreign captures the index that makes them as quick to search as a store
+    Index(Box<crate::index::IndexArgs>),
+    /// Check a store or captures: order, checksums, counts, the ledger against the content, gaps
+    Verify(Box<crate::verify::VerifyArgs>),
+    /// Mend what a crash or a bad disk left of a store or a capture
+    Repair(Box<crate::repair::RepairArgs>),
+    /// Turn captures into captures: format, slice, split, merge, anonymise
+    Convert(Box<crate::convert::ConvertArgs>),
+    /// Find what makes capture fail, lose or lie on this machine, and mend it
+    Doctor(Box<crate::doctor::DoctorArgs>),
     /// Send frames that carry their own truth
     Gen(GenArgs),
     /// Check stored frames of `netgrain gen` for missing, duplicated, reordered and damaged ones

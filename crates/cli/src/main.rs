@@ -3,14 +3,20 @@
 
 mod args;
 mod check;
+mod convert;
 mod demo;
+mod doctor;
 mod generate;
+mod index;
 mod listen;
 mod measure;
 mod outcome;
+mod packets;
 mod record;
+mod repair;
 mod screen;
 mod signals;
+mod verify;
 
 use args::{Command, Netgrain};
 use clap::error::ErrorKind;
@@ -63,6 +69,12 @@ fn run(command: Command) -> Result<Outcome, Failure> {
     match command {
         Command::Record(args) => record::run(&args),
         Command::Listen(args) => listen::run(&args),
+        Command::Packets(args) => packets::run(&args),
+        Command::Index(args) => index::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Repair(args) => repair::run(&args),
+        Command::Convert(args) => convert::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Gen(args) => generate::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Demo(args) => demo::run(&args),

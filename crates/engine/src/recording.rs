@@ -5,6 +5,8 @@ use crate::plan::{Format, Plan, StorePlan};
 use crate::status::RecorderReport;
 use base::{Cause, Ledger, Row, Tally};
 use capture::{SourceInfo, StampKind};
+use index::Header;
+use recorder::{Config, Event, GateFeed, Handle, Recorder, Summary};
 use ring::{Gate, Producer};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -13,8 +15,6 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use index::Header;
-use recorder::{Config, Event, GateFeed, Handle, Recorder, Summary};
 use store::{Device, DiskDevice};
 use sys::clock::Clock;
 

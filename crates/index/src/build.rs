@@ -8,7 +8,6 @@ use super::key::{flow, host, port, v4_words};
 use super::set::{GROUP, Set};
 use super::{SETS_BUDGET, Sets};
 
-
 /// Tuples remembered per block.
 const RECENT: usize = 512;
 

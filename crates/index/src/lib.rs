@@ -5,11 +5,13 @@
 //! ```
 //! All numbers are little-endian; each part ends in a CRC32C of itself, so that a file cut off anywhere is readable up to
 //! there. While a block is still filling, its entry is rewritten in place; the footer comes when the packet file is whole.
+#![forbid(unsafe_code)]
 
 mod build;
 mod format;
 mod key;
 mod read;
+mod reader;
 mod rows;
 mod set;
 
@@ -17,6 +19,7 @@ pub use build::Keys;
 pub use format::{Entry, Footer, Header, Sets};
 pub use key::{FlowKey, Key};
 pub use read::{Index, IndexError, Tail};
+pub use reader::{Block, ReadAt, Reader};
 pub use rows::{Rows, Run};
 pub use set::Set;
 

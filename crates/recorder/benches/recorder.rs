@@ -3,15 +3,15 @@
 //! time is printed. Compare with `fio` on the same volume in the same minute.
 
 use base::Timestamp;
-use store::bytes::Bytes;
-use netgrain_recorder::cutter::Cutter;
 use index::Header;
+use netgrain_recorder::cutter::Cutter;
 use netgrain_recorder::{Config, Feed, Recorder, Wait};
-use store::{DiskDevice};
 use ring::{BLOCK, Control, Desc, FILE_HEADER};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use store::DiskDevice;
+use store::bytes::Bytes;
 use sys::uring::Region;
 
 /// Bytes of the ring; behind it lies its beginning once more, as far as a record can reach.

@@ -12,12 +12,12 @@ mod seconds;
 pub use job::{Cut, Job, Part, Release};
 pub use raw::RawCutter;
 
-use store::bytes::Bytes;
 use base::{Tally, Timestamp};
 use block::Block;
 use ring::{BLOCK, Control, Desc, FILE_HEADER};
 use std::fmt;
 use std::sync::Arc;
+use store::bytes::Bytes;
 
 /// The stream is not what the producer promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! What the recorder needs of the ring's reading side: a gate, which the producer never overtakes.
 
-use store::bytes::Bytes;
 use ring::Desc;
 use std::sync::Arc;
 use std::time::Duration;
+use store::bytes::Bytes;
 
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! The ring's own gate as a [`Feed`]: what the recorder reads lies where the producer wrote it.
 
-use store::bytes::Bytes;
 use crate::feed::{Feed, Wait};
 use ring::{Desc, Gate, Place, RingMemory};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use store::bytes::Bytes;
 use sys::uring::Region;
 
 /// How long to sleep between two looks at the head. Descriptors come in batches many times a millisecond or hardly at all,

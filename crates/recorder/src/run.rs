@@ -1,8 +1,6 @@
 //! The recorder that the engine owns: a feed on one side, a device on the other, two threads between.
 
-use store::bytes::Bytes;
 use crate::cutter::{BrokenStream, Cutter, Job, RawCutter, Release};
-use store::device::Device;
 use crate::feed::{Feed, Wait};
 use crate::writer::{Config, Event, Format, Totals, Writer};
 use base::Ledger;
@@ -12,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use store::bytes::Bytes;
+use store::device::Device;
 
 /// How long the index thread waits for packets before it looks at what the writing thread has finished.
 const FEED_WAIT: Duration = Duration::from_millis(20);

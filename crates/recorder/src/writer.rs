@@ -18,19 +18,19 @@ mod survey;
 
 pub use event::{Event, advice};
 
-use store::bytes::PAGE;
 use crate::cutter::{Job, Part, Release};
-use store::device::{Completion, Content, Device, FileId, Op};
-use index::{Header, Rows};
-use store::names;
 use base::Timestamp;
 use event::Trouble;
 use file::OpenFile;
 use flight::{Flight, State};
+use index::{Header, Rows};
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
+use store::bytes::PAGE;
+use store::device::{Completion, Content, Device, FileId, Op};
+use store::names;
 use survey::Survey;
 
 /// What a recorder is told once.

@@ -4,12 +4,12 @@ mod common;
 
 use base::Prng;
 use common::{FakeFeed, Stream, check_published, config, read_all};
-use store::device::Fault;
 use index::{Index, Key};
 use netgrain_recorder::{Config, Recorder, Summary};
-use store::{DiskDevice, MemoryDevice};
 use std::net::IpAddr;
 use std::path::Path;
+use store::device::Fault;
+use store::{DiskDevice, MemoryDevice};
 
 fn record(stream: &Stream, store: &Path, device: DiskDevice) -> Summary {
     let mut feed = FakeFeed::new(stream);

@@ -4,11 +4,11 @@ mod common;
 
 use base::Prng;
 use common::{FakeFeed, Stream, config, read_all, run};
-use store::device::{Content, Device, MemoryDevice};
 use netgrain_recorder::{Config, Recorder, Writer};
-use store::{DiskDevice};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use store::DiskDevice;
+use store::device::{Content, Device, MemoryDevice};
 
 const NEXT: &str = "store/eth1/.next-q0-1.pcap.partial";
 const HIDDEN: &str = "store/eth1/2026/11/21/19/.20261121T194000.000000000Z.pcap.partial";

@@ -6,9 +6,9 @@ use base::Prng;
 use common::{FakeFeed, SECOND, Stream, config, read_all};
 use index::{Index, Tail};
 use netgrain_recorder::{Config, Format, Recorder};
-use store::{DiskDevice};
 use ring::BLOCK;
 use std::path::PathBuf;
+use store::DiskDevice;
 
 #[test]
 fn raw_files_have_their_size_and_hold_every_packet_in_order() {

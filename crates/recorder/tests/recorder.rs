@@ -4,11 +4,11 @@ mod common;
 
 use base::{Cause, Prng};
 use common::{Outcome, SECOND, Stream, check_published, config, run};
-use store::device::{Fault, MemoryDevice};
 use index::{Index, Tail};
 use netgrain_recorder::writer::Event;
 use ring::{BLOCK, RECORD_HEADER};
 use std::time::Duration;
+use store::device::{Fault, MemoryDevice};
 
 /// A run without interference, which must come to its end.
 fn whole(stream: &Stream, device: &MemoryDevice, prng: &mut Prng) -> Outcome {

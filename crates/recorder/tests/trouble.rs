@@ -4,10 +4,10 @@ mod common;
 
 use base::{Cause, Prng};
 use common::{Outcome, Stream, check_published, config, run};
-use store::device::{Device, Fault, MemoryDevice};
 use netgrain_recorder::writer::Event;
 use std::path::PathBuf;
 use std::time::Duration;
+use store::device::{Device, Fault, MemoryDevice};
 
 /// Five segments of some packets, each with a few ticks.
 fn five_segments(prng: &mut Prng) -> Stream {

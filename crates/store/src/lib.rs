@@ -4,8 +4,12 @@
 //! reads them, `upkeep` keeps them whole and in their bounds.
 
 pub mod bytes;
+pub mod claim;
 pub mod device;
+mod hold;
 pub mod names;
 
 pub use bytes::{Bytes, Slice};
+pub use claim::{Claim, Claimant};
 pub use device::{Device, DiskDevice, MemoryDevice};
+pub use hold::Hold;

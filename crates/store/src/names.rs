@@ -5,6 +5,12 @@
 use base::Timestamp;
 use std::path::{Path, PathBuf};
 
+/// How packet files end: nanosecond pcap, and HPCAP's RAW.
+pub const PACKETS: [&str; 2] = ["pcap", "raw"];
+
+/// How the index beside a packet file ends.
+pub const INDEX: &str = "ngi";
+
 /// How the hidden name of an unfinished file ends.
 pub const PARTIAL: &str = "partial";
 

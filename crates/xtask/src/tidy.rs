@@ -150,8 +150,8 @@ fn outside(root: &Path, rooms: &BTreeMap<String, Room>, complaints: &mut Vec<Str
                 if !before.starts_with('#') {
                     complaints.push(format!("{path}: {dependency} has no reason in the line before"));
                 }
-                if section == "[dependencies]" && matches!(room.floor.as_str(), "0" | "1") {
-                    complaints.push(format!("{path}: {dependency}: floors 0 and 1 use nothing from outside"));
+                if section == "[dependencies]" && room.floor == "0" {
+                    complaints.push(format!("{path}: {dependency}: floor 0 uses nothing from outside"));
                 }
                 if CAGED.iter().any(|(caged, owner)| *caged == dependency && owner != name) {
                     complaints.push(format!("{path}: {dependency} belongs to another room"));

@@ -4,11 +4,11 @@
 
 use base::{Cause, Prng, Tally, Timestamp};
 use capture::auto::Kind;
+use index::{Index, Tail};
 use netgrain_engine::{Capture, EngineError, Format, InterfacePlan, Plan, Report, SourcePlan, StorePlan};
 use pcap::Reader;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use index::{Index, Tail};
 
 /// A test that waits this long has failed; nothing is asserted about how long things take.
 pub const PATIENCE: Duration = Duration::from_secs(30);

@@ -2,11 +2,11 @@
 
 use super::job::{Cut, Part, Release};
 use super::seconds::{Seconds, row_of};
-use store::bytes::{Bytes, PAGE, Slice};
-use index::{Entry, Keys};
 use base::{Tally, Timestamp};
+use index::{Entry, Keys};
 use ring::{BLOCK, Desc, RECORD_HEADER};
 use std::sync::Arc;
+use store::bytes::{Bytes, PAGE, Slice};
 
 /// How far the checksum may lag behind the descriptors: little enough that the bytes are still in the processor's cache.
 const CHECKSUM_STEP: u64 = 32 << 10;

@@ -1,8 +1,8 @@
 //! What the index machine tells the writing machine.
 
-use store::bytes::Slice;
-use index::{Entry, Rows};
 use base::{Row, Timestamp};
+use index::{Entry, Rows};
+use store::bytes::Slice;
 
 /// What may be given back to the ring once a job is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,12 +11,12 @@ use super::BrokenStream;
 use super::block::wire_len;
 use super::job::{Cut, Job, Part, Release};
 use super::seconds::{Seconds, row_of};
-use store::bytes::{Bytes, PAGE, Slice};
-use index::{Entry, Keys};
 use base::{Row, Tally, Timestamp};
+use index::{Entry, Keys};
 use pcap::raw::{MAX_CAPLEN, MIN_FILE, fits, padding_header, paddings, record_header};
 use ring::{BLOCK, Control, Desc, RECORD_HEADER, flag};
 use std::sync::Arc;
+use store::bytes::{Bytes, PAGE, Slice};
 
 /// The machine.
 pub struct RawCutter {

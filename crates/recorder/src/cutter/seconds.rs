@@ -1,7 +1,7 @@
 //! The ledger rows of one block while it fills, and what of them is news to the writing machine.
 
-use index::Rows;
 use base::{Row, Tally};
+use index::Rows;
 use ring::{Desc, flag};
 
 const NANOS: u64 = 1_000_000_000;

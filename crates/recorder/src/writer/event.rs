@@ -1,11 +1,11 @@
 //! What the writing machine tells people, and how it waits when the volume refuses.
 
 use super::Format;
-use store::names;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use store::names;
 
 /// First pause before a refused operation is tried again; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);

@@ -3,12 +3,12 @@
 use super::event::Trouble;
 use super::seal::Step;
 use crate::cutter::{Cut, Part};
-use store::device::{Content, Device, FileId};
-use index::{self, Entry, Footer, Header, Rows};
-use store::names;
 use base::{Cause, Row, Tally, Timestamp};
+use index::{self, Entry, Footer, Header, Rows};
 use std::io;
 use std::path::{Path, PathBuf};
+use store::device::{Content, Device, FileId};
+use store::names;
 
 /// See the module.
 pub(super) struct OpenFile {

@@ -1,10 +1,10 @@
 //! A job under way.
 
-use store::bytes::{PAGE, Slice};
 use crate::cutter::{Part, Release};
-use store::device::{Device, FileId, Op};
 use base::Timestamp;
 use std::io;
+use store::bytes::{PAGE, Slice};
+use store::device::{Device, FileId, Op};
 
 /// Where a piece is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use super::file::as_lost;
 use super::seal::Step;
 use super::{Event, Writer};
 use crate::cutter::{Job, Part};
-use store::device::Device;
-use index::Rows;
 use crate::writer::flight::Flight;
+use index::Rows;
 use std::time::Duration;
+use store::device::Device;
 
 impl<D: Device> Writer<D> {
     pub(super) fn consider_giving_up(&mut self, now: Duration) {

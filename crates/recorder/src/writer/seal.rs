@@ -4,11 +4,11 @@
 use super::event::{Trouble, advice};
 use super::file::OpenFile;
 use super::{Event, Writer};
-use store::device::{Device, FileId, Op};
 use index;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
+use store::device::{Device, FileId, Op};
 
 /// What a file waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,12 +6,12 @@
 
 use super::event::how_to_publish;
 use super::{Event, Format, Writer};
-use store::device::Device;
 use index;
-use store::names;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use store::device::Device;
+use store::names;
 
 /// Folders looked at, at most: more than a month of hours.
 const MOST_FOLDERS: usize = 1000;

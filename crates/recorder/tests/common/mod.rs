@@ -2,10 +2,8 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use base::{Cause, Ledger, Note, Prng, Tally, Timestamp};
-use store::bytes::Bytes;
-use netgrain_recorder::cutter::{Cutter, Job};
-use store::device::{Device, Surviving};
 use index::{Header, Index, Key, Tail};
+use netgrain_recorder::cutter::{Cutter, Job};
 use netgrain_recorder::writer::{Config, Event, Totals, Writer};
 use ring::{BLOCK, Control, Desc, FILE_HEADER, RECORD_HEADER, flag};
 use std::net::Ipv4Addr;
@@ -13,6 +11,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use store::bytes::Bytes;
+use store::device::{Device, Surviving};
 use sys::uring::Region;
 
 /// 2026-11-21T19:40:00Z.

@@ -29,6 +29,7 @@
 //! ends, because every jump goes forward.
 
 mod error;
+mod need;
 mod program;
 mod syntax;
 mod test;
@@ -36,6 +37,7 @@ mod token;
 mod value;
 
 pub use error::{FilterCause, FilterError};
+pub use need::Need;
 
 use crate::Headers;
 use program::Program;
@@ -83,9 +85,21 @@ impl Filter {
         self.program.run(&test::Subject { frame, wire_len, headers })
     }
 
+    /// What every frame has that matches, for an index.
+    pub fn need(&self) -> Need {
+        Need::Anything
+    }
+
     /// Whether it matches every frame because it says nothing.
     pub fn is_empty(&self) -> bool {
         self.canonical.is_empty()
+    }
+}
+
+/// The empty filter.
+impl Default for Filter {
+    fn default() -> Self {
+        Self { program: Program::of(None), canonical: String::new() }
     }
 }
 

@@ -1,0 +1,30 @@
+//! What an answer cost: `--explain`.
+
+/// Considered, skipped by what the index knows, and read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Packet files in the place.
+    pub files: u64,
+    /// Of these, outside of the interval or without a candidate block.
+    pub files_skipped: u64,
+    /// Blocks of the files that were looked at.
+    pub blocks: u64,
+    /// Of these, skipped by time.
+    pub blocks_skipped_time: u64,
+    /// Of these, skipped by the key sets.
+    pub blocks_skipped_keys: u64,
+    /// Blocks read.
+    pub blocks_read: u64,
+    /// Bytes of packet files in the place.
+    pub bytes: u64,
+    /// Bytes of packets read.
+    pub bytes_read: u64,
+    /// Bytes of indexes read.
+    pub index_bytes_read: u64,
+    /// Packets looked at, those from the ring included.
+    pub packets: u64,
+    /// Packets that matched.
+    pub matched: u64,
+    /// Packets that were taken from the ring of a running recorder.
+    pub from_ring: u64,
+}

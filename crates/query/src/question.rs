@@ -1,0 +1,50 @@
+//! What is asked.
+
+use base::Timestamp;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use wire::Filter;
+
+/// Where to look.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// A store: its sealed files, the file that is being written, and the ring of a recorder that runs.
+    Store(PathBuf),
+    /// Capture files of anyone, with an index beside them or without.
+    Files(Vec<PathBuf>),
+}
+
+/// Which packets are wanted.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// The first moment of the interval.
+    pub from: Timestamp,
+    /// The last moment, itself included.
+    pub to: Timestamp,
+    /// Which of them.
+    pub filter: Filter,
+    /// Interfaces of the store; empty for all.
+    pub interfaces: Vec<String>,
+    /// Go on with packets as they arrive, until `stop` or `to`.
+    pub follow: bool,
+    /// Look into the ring of a running recorder too.
+    pub live: bool,
+    /// Ends the answer early, from another thread or a signal.
+    pub stop: Option<Arc<AtomicBool>>,
+}
+
+impl Default for Question {
+    /// Every packet there is at this moment.
+    fn default() -> Self {
+        Self {
+            from: Timestamp::ZERO,
+            to: Timestamp::from_nanos(u64::MAX),
+            filter: Filter::default(),
+            interfaces: Vec::new(),
+            follow: false,
+            live: true,
+            stop: None,
+        }
+    }
+}
