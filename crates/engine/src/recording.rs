@@ -103,6 +103,7 @@ impl Recording {
             filter: whole.filter.clone().unwrap_or_default(),
             first_pos: 0,
             start: base::Timestamp::ZERO,
+            content: index::Content::Recorded,
         };
         let config = Config {
             queues,
