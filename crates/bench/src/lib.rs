@@ -6,6 +6,7 @@ mod disk;
 mod live;
 mod place;
 mod process;
+mod query;
 mod record;
 mod ring;
 mod rival;
@@ -16,6 +17,7 @@ mod volume;
 pub use crate::capture::CaptureArgs;
 pub use crate::disk::DiskArgs;
 pub use crate::live::LiveArgs;
+pub use crate::query::QueryArgs;
 pub use crate::record::RecordArgs;
 pub use crate::ring::{ListenerArgs, RingArgs};
 use sheet::Stop;
@@ -35,6 +37,8 @@ pub enum Stage {
     Disk(DiskArgs),
     /// The whole recorder, from simulated frames to files, beside direct writing and fio
     Record(RecordArgs),
+    /// Finding packets again in a store, beside tcpdump -r and the volume's own reading
+    Query(QueryArgs),
     /// A live port under full load, recorded: AF_XDP, TPACKET, and other recorders beside them (root)
     Live(LiveArgs),
 }
@@ -51,6 +55,7 @@ impl Stage {
             Self::Capture(args) => capture::run(args, out),
             Self::Disk(args) => disk::run(args, out),
             Self::Record(args) => record::run(args, out),
+            Self::Query(args) => query::run(args, out),
             Self::Live(args) => live::run(args, out),
         };
         match outcome {
