@@ -12,6 +12,7 @@ mod ring;
 mod rival;
 mod sheet;
 mod stats;
+mod stenographer;
 mod volume;
 
 pub use crate::capture::CaptureArgs;
@@ -20,6 +21,7 @@ pub use crate::live::LiveArgs;
 pub use crate::query::QueryArgs;
 pub use crate::record::RecordArgs;
 pub use crate::ring::{ListenerArgs, RingArgs};
+pub use crate::stenographer::StenographerArgs;
 use sheet::Stop;
 use std::io::Write;
 
@@ -39,6 +41,8 @@ pub enum Stage {
     Record(RecordArgs),
     /// Finding packets again in a store, beside tcpdump -r and the volume's own reading
     Query(QueryArgs),
+    /// Stenographer beside us: the same packets, the same questions (root)
+    Stenographer(StenographerArgs),
     /// A live port under full load, recorded: AF_XDP, TPACKET, and other recorders beside them (root)
     Live(LiveArgs),
 }
@@ -56,6 +60,7 @@ impl Stage {
             Self::Disk(args) => disk::run(args, out),
             Self::Record(args) => record::run(args, out),
             Self::Query(args) => query::run(args, out),
+            Self::Stenographer(args) => stenographer::run(args, out),
             Self::Live(args) => live::run(args, out),
         };
         match outcome {

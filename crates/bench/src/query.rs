@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 const READ: usize = 1 << 20;
 
 /// Bytes of a pcap file header.
-const FILE_HEADER: u64 = 24;
+pub const FILE_HEADER: u64 = 24;
 
 /// Flags of `netgrain bench query`.
 #[derive(Args, Clone, Debug)]
@@ -148,7 +148,8 @@ fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: 
     if tcpdump.is_none() {
         sheet.remark("tcpdump is not installed: its column is left out")?;
     }
-    sheet.head("question                          packets' bytes    first ms         ms   tcpdump ms   times faster")?;
+    sheet
+        .head("question                          packets' bytes    first ms         ms   tcpdump ms   times faster")?;
     let mut rows = Vec::new();
     for number in 0..args.hosts {
         let at = (f64::from(number) + 0.5) / f64::from(args.hosts);
@@ -200,7 +201,7 @@ fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: 
     match rows.iter().map(|r| r.faster).collect::<Option<Vec<f64>>>() {
         Some(faster) => sheet.head(format_args!(
             "one host: {:.1} times as fast as tcpdump -r; first packet after {:.1} ms",
-            Spread::of(faster.into_iter()),
+            Spread::of(faster),
             first
         )),
         None => sheet.head(format_args!("one host: first packet after {first:.1} ms")),
@@ -226,12 +227,9 @@ fn everything(store: &Path, files: &[PathBuf], bytes: u64, sheet: &mut Sheet<'_>
         }
         ours.push(rate(started.elapsed()));
     }
-    let (ours, volume) = (Spread::of(ours.into_iter()), Spread::of(volume.into_iter()));
+    let (ours, volume) = (Spread::of(ours), Spread::of(volume));
     let row = Everything { gbps: ours.median, volume_gbps: volume.median, share: ours.median / volume.median };
-    let line = format!(
-        "everything: {ours:.2} Gb/s, the volume alone {volume:.2} Gb/s: {:.1} %",
-        100.0 * row.share
-    );
+    let line = format!("everything: {ours:.2} Gb/s, the volume alone {volume:.2} Gb/s: {:.1} %", 100.0 * row.share);
     sheet.row("everything", &row, line)
 }
 
@@ -240,7 +238,9 @@ fn depths(args: &QueryArgs, store: &Path, sheet: &mut Sheet<'_>) -> Result<(), S
     let mut rows: Vec<Depth> = Vec::new();
     for wanted in &args.files {
         if rows.is_empty() {
-            sheet.head("files       bytes     one packet, ms: any    of the last second    of a host in the last file")?;
+            sheet.head(
+                "files       bytes     one packet, ms: any    of the last second    of a host in the last file",
+            )?;
         }
         make_files(*wanted, store)?;
         let files = packet_paths(store)?;
@@ -257,7 +257,7 @@ fn depths(args: &QueryArgs, store: &Path, sheet: &mut Sheet<'_>) -> Result<(), S
                 }
                 all.push(millis(took));
             }
-            Ok(Spread::of(all.into_iter()))
+            Ok(Spread::of(all))
         };
         let row = Depth {
             files: files.len(),
@@ -314,11 +314,21 @@ fn packets(store: &Path, filter: &str, more: &[&str]) -> Result<Command, Stop> {
 }
 
 /// How long the answer takes, and its bytes.
-fn ask(store: &Path, filter: &str, more: &[&str]) -> Result<(Duration, u64), Stop> {
+pub fn ask(store: &Path, filter: &str, more: &[&str]) -> Result<(Duration, u64), Stop> {
     timed(packets(store, filter, more)?)
 }
 
-fn timed(mut command: Command) -> Result<(Duration, u64), Stop> {
+/// The same where nothing may be found.
+pub fn ask_anything(store: &Path, filter: &str, more: &[&str]) -> Result<(Duration, u64), Stop> {
+    run_to_end(packets(store, filter, more)?, &[0, 1])
+}
+
+/// Runs a command to its end; how long it took, and how much it printed.
+pub fn timed(command: Command) -> Result<(Duration, u64), Stop> {
+    run_to_end(command, &[0])
+}
+
+fn run_to_end(mut command: Command, good: &[i32]) -> Result<(Duration, u64), Stop> {
     let started = Instant::now();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().map_err(Stop::say)?;
@@ -333,14 +343,14 @@ fn timed(mut command: Command) -> Result<(Duration, u64), Stop> {
         }
     }
     let status = child.wait().map_err(Stop::say)?;
-    if !status.success() {
+    if !status.code().is_some_and(|code| good.contains(&code)) {
         return Err(Stop::say(format_args!("{command:?} failed: {status}")));
     }
     Ok((started.elapsed(), bytes))
 }
 
 /// Forgets what the kernel keeps of files.
-fn cold() -> Result<(), Stop> {
+pub fn cold() -> Result<(), Stop> {
     std::fs::write("/proc/sys/vm/drop_caches", "3")
         .map_err(|e| Stop::say(format_args!("the page cache cannot be dropped: {e}; run as root")))
 }
@@ -380,13 +390,13 @@ fn read_directly(files: &[PathBuf]) -> Result<u64, Stop> {
 }
 
 /// All packet files in the order of their names.
-fn packet_paths(folder: &Path) -> Result<Vec<PathBuf>, Stop> {
+pub fn packet_paths(folder: &Path) -> Result<Vec<PathBuf>, Stop> {
     let mut found = below(folder, "pcap")?;
     found.sort_unstable_by(|a, b| a.file_name().cmp(&b.file_name()));
     Ok(found)
 }
 
-fn below(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, Stop> {
+pub fn below(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, Stop> {
     let failed = |e: std::io::Error| Stop::say(format_args!("{}: {e}", folder.display()));
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(failed)? {
@@ -409,7 +419,7 @@ fn index_bytes(store: &Path) -> Result<u64, Stop> {
 }
 
 /// The source of a packet that lies at this share of all bytes.
-fn host_at(files: &[PathBuf], share: f64) -> Result<std::net::IpAddr, Stop> {
+pub fn host_at(files: &[PathBuf], share: f64) -> Result<std::net::IpAddr, Stop> {
     let file = &files[((files.len() as f64 * share) as usize).min(files.len().saturating_sub(1))];
     let part = (files.len() as f64 * share).fract();
     let source = File::open(file).map_err(|e| Stop::say(format_args!("{}: {e}", file.display())))?;
@@ -434,6 +444,6 @@ fn second_of(file: &Path) -> Result<String, Stop> {
     Ok(first.ok_or_else(|| Stop::say(format_args!("{}: no packet", file.display())))?.to_string())
 }
 
-fn millis(took: Duration) -> f64 {
+pub fn millis(took: Duration) -> f64 {
     took.as_secs_f64() * 1e3
 }
