@@ -10,6 +10,7 @@ pub mod memory;
 pub mod netlink;
 pub mod netns;
 pub mod packet;
+pub mod priority;
 pub mod unix;
 pub mod uring;
 pub mod xsk;
