@@ -401,11 +401,10 @@ fn a_rewound_listener_hears_everything_from_there_on_and_counts_from_there() {
 /// Writes down where the packets lie that a gate has not seen yet.
 fn note_positions(gate: &mut Gate, all: &mut [u64]) {
     let descs: Vec<Desc> = gate.next(usize::MAX).to_vec();
-    let mut at = all.iter().rposition(|pos| *pos != 0).map_or(0, |i| i + 1);
+    let from = all.iter().rposition(|pos| *pos != 0).map_or(0, |i| i + 1);
     let mut end = gate.released().pos;
-    for d in descs.iter().filter(|d| d.is_packet()) {
-        all[at] = d.pos;
-        at += 1;
+    for (known, d) in all[from..].iter_mut().zip(descs.iter().filter(|d| d.is_packet())) {
+        *known = d.pos;
         end = d.end();
     }
     gate.release(Place { desc: gate.position(), pos: end });
