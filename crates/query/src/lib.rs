@@ -6,11 +6,19 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod book;
 mod cost;
+mod cursor;
 mod error;
+mod foreign;
+mod live;
+mod merge;
 mod question;
+mod sealed;
 
-pub use answer::{Answer, Found, Origin, ask};
+use book::Book;
+
+pub use answer::{Answer, Batch, Found, Origin, ask};
 pub use cost::Cost;
 pub use error::QueryError;
 pub use question::{Place, Question};

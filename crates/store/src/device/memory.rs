@@ -110,13 +110,19 @@ struct Volume {
     names: BTreeMap<PathBuf, usize>,
     durable_names: BTreeMap<PathBuf, usize>,
     naming: Vec<Naming>,
-    /// Open files; a folder has no inode.
-    open: BTreeMap<FileId, Option<usize>>,
+    open: BTreeMap<FileId, Open>,
     pending: Vec<(u64, Option<usize>, Op)>,
     /// Folders that readers hold, once for each.
     held: Vec<PathBuf>,
     /// Names changed so far.
     named: u64,
+}
+
+/// What an open file is; a folder, and what was closed, has no inode.
+#[derive(Clone, Copy, Default)]
+struct Open {
+    inode: Option<usize>,
+    held: bool,
 }
 
 fn error(code: i32) -> io::Error {
@@ -132,13 +138,20 @@ const ENOSPC: i32 = 28;
 impl MemoryDevice {
     /// An empty volume without faults; the seed decides what chance decides.
     pub fn new(seed: u64) -> Self {
+        Self::with(seed, Surviving::new())
+    }
+
+    /// A volume with these files on it, which survive whatever happens to it before they are changed.
+    pub fn with(seed: u64, files: Surviving) -> Self {
+        let names: BTreeMap<PathBuf, usize> = files.keys().cloned().zip(0..).collect();
+        let inode = |bytes: Vec<u8>| Inode { durable: bytes.clone(), now: bytes, since: Vec::new() };
         Self(Arc::new(Mutex::new(Volume {
             fault: Fault::default(),
             prng: Prng::new(seed),
             calls: 0,
-            inodes: Vec::new(),
-            names: BTreeMap::new(),
-            durable_names: BTreeMap::new(),
+            inodes: files.into_values().map(inode).collect(),
+            durable_names: names.clone(),
+            names,
             naming: Vec::new(),
             open: BTreeMap::new(),
             pending: Vec::new(),
@@ -169,7 +182,7 @@ impl MemoryDevice {
     /// The process that had files open is killed: what it wrote stays, and it holds nothing any more.
     pub fn kill(&self) {
         let mut volume = self.volume();
-        volume.open.values_mut().for_each(|inode| *inode = None);
+        volume.open.values_mut().for_each(|open| *open = Open::default());
         volume.pending.clear();
     }
 
@@ -251,7 +264,25 @@ impl Volume {
     }
 
     fn inode(&self, file: FileId) -> io::Result<usize> {
-        self.open.get(&file).copied().flatten().ok_or_else(|| error(EIO))
+        self.open.get(&file).and_then(|open| open.inode).ok_or_else(|| error(EIO))
+    }
+
+    fn keep(&mut self, inode: Option<usize>, held: bool) -> FileId {
+        let id = FileId(self.open.len() as u32);
+        self.open.insert(id, Open { inode, held });
+        id
+    }
+
+    /// What has this name, to be opened.
+    fn named(&mut self, path: &Path) -> io::Result<usize> {
+        if self.crashed() {
+            return Err(error(EIO));
+        }
+        self.names.get(path).copied().ok_or_else(|| error(ENOENT))
+    }
+
+    fn holds(&self, inode: usize) -> bool {
+        self.open.values().any(|open| open.held && open.inode == Some(inode))
     }
 
     fn perform(&mut self, inode: Option<usize>, op: Op) -> io::Result<usize> {
@@ -320,22 +351,49 @@ impl Device for MemoryDevice {
         v.inodes.push(Inode::default());
         let inode = v.inodes.len() - 1;
         v.name(Naming::Add(path.to_owned(), inode));
-        let id = FileId(v.open.len() as u32);
-        v.open.insert(id, Some(inode));
-        Ok(id)
+        Ok(v.keep(Some(inode), true))
     }
 
     fn open_folder(&mut self, _: &Path) -> io::Result<FileId> {
         let mut v = self.volume();
         v.call(0)?;
-        let id = FileId(v.open.len() as u32);
-        v.open.insert(id, None);
-        Ok(id)
+        Ok(v.keep(None, false))
+    }
+
+    fn open(&mut self, path: &Path) -> io::Result<FileId> {
+        let mut v = self.volume();
+        let inode = v.named(path)?;
+        Ok(v.keep(Some(inode), false))
+    }
+
+    fn take(&mut self, path: &Path) -> io::Result<Option<FileId>> {
+        let mut v = self.volume();
+        let inode = v.named(path)?;
+        Ok(if v.holds(inode) { None } else { Some(v.keep(Some(inode), true)) })
+    }
+
+    fn len(&mut self, file: FileId) -> io::Result<u64> {
+        let v = self.volume();
+        Ok(v.inodes[v.inode(file)?].now.len() as u64)
+    }
+
+    // Reading changes nothing, so it is no step at which a failure of the power is worth trying.
+    fn read(&mut self, file: FileId, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut v = self.volume();
+        let inode = v.inode(file)?;
+        let unlucky = v.fault.io_error > 0 && v.prng.below(1000) < v.fault.io_error;
+        if unlucky || v.crashed() {
+            return Err(error(EIO));
+        }
+        let bytes = v.inodes[inode].now.get(offset as usize..).unwrap_or(&[]);
+        let len = bytes.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&bytes[..len]);
+        Ok(len)
     }
 
     fn start(&mut self, file: FileId, op: Op, token: u64) -> io::Result<()> {
         let mut v = self.volume();
-        let inode = *v.open.get(&file).ok_or_else(|| error(EIO))?;
+        let inode = v.open.get(&file).ok_or_else(|| error(EIO))?.inode;
         v.pending.push((token, inode, op));
         Ok(())
     }
@@ -376,7 +434,7 @@ impl Device for MemoryDevice {
 
     fn close(&mut self, file: FileId) {
         // The number stays taken, so that none is given twice.
-        self.volume().open.insert(file, None);
+        self.volume().open.insert(file, Open::default());
     }
 
     fn exists(&mut self, path: &Path) -> bool {
@@ -399,7 +457,7 @@ impl Device for MemoryDevice {
 
     fn is_held(&mut self, path: &Path) -> bool {
         let v = self.volume();
-        v.names.get(path).is_some_and(|inode| v.open.values().any(|open| *open == Some(*inode)))
+        v.names.get(path).is_some_and(|inode| v.holds(*inode))
     }
 
     fn remove_unheld(&mut self, path: &Path) -> io::Result<Option<u64>> {
