@@ -136,7 +136,10 @@ mod tests {
                     fs::File::options().write(true).open(shut.join("old")).map(drop),
                 ] {
                     let kind = refused.unwrap_err().kind();
-                    assert!(matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::CrossesDevices), "{kind:?}");
+                    assert!(
+                        matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::CrossesDevices),
+                        "{kind:?}"
+                    );
                 }
                 assert_eq!(fs::read_to_string(shut.join("old")).unwrap(), "old");
                 fs::write(open.join("new"), "x").unwrap();
@@ -144,7 +147,9 @@ mod tests {
                 fs::remove_file(open.join("old")).unwrap();
                 fs::write(&single, "one").unwrap();
                 before.set_len(1).expect("what was open stays open");
-                std::thread::scope(|s| s.spawn(|| fs::write(shut.join("by a child"), "x").unwrap_err()).join().unwrap());
+                std::thread::scope(|s| {
+                    s.spawn(|| fs::write(shut.join("by a child"), "x").unwrap_err()).join().unwrap()
+                });
             });
         });
         assert_eq!(fs::read_to_string(shut.join("old")).unwrap(), "o");

@@ -35,7 +35,9 @@ impl Notifier {
         let address = match name.strip_prefix('@') {
             Some(name) => SocketAddr::from_abstract_name(name)?,
             None if name.starts_with('/') => SocketAddr::from_pathname(name)?,
-            None => return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("NOTIFY_SOCKET={name}: no address"))),
+            None => {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("NOTIFY_SOCKET={name}: no address")));
+            }
         };
         let socket = UnixDatagram::unbound()?;
         socket.set_nonblocking(true)?;
