@@ -132,7 +132,7 @@ enum Next {
     /// It ends beyond what was read.
     Cut,
     /// No record has such a length.
-    Absurd(u32),
+    Absurd,
 }
 
 impl Layout {
@@ -162,7 +162,7 @@ impl Layout {
             }
         };
         if caplen > ring::CAPLEN_MAX as u32 {
-            return Next::Absurd(caplen);
+            return Next::Absurd;
         }
         let data = at + self.header()..at + self.header() + caplen as usize;
         if data.end - at > bytes.len() {
@@ -243,7 +243,7 @@ impl SealedFile {
                 }
                 Next::Padding(end) => self.at = end,
                 Next::Cut => break,
-                Next::Absurd(_) => {
+                Next::Absurd => {
                     damage = Some("a record has a length that none has");
                     match self.straddles_to.take() {
                         Some(to) => self.at = to,

@@ -228,5 +228,7 @@ pub fn open(
     };
     let blocks = Blocks::new(file, plan.wanted);
     let indexed = Indexed { reader, file: index };
-    Ok(Some(Box::new(SealedFile::new(name, layout, link_type, origin, blocks, plan.lost_after, indexed, hold))))
+    let mut file = SealedFile::new(name, layout, link_type, origin, blocks, plan.lost_after, indexed, hold);
+    file.prepare(book);
+    Ok(Some(Box::new(file)))
 }
