@@ -1,6 +1,6 @@
 //! The last seconds of a store: the file that is still being written, and the ring of the recorder that writes it.
 
-use crate::cursor::{Cursor, Rank};
+use crate::cursor::Ranked;
 use crate::{Book, QueryError};
 use std::path::Path;
 use store::catalogue::Entry;
@@ -18,6 +18,6 @@ pub fn cursors(
     _rank: u32,
     _open: Vec<Entry>,
     _book: &mut Book,
-) -> Result<Vec<(Rank, Box<dyn Cursor>)>, QueryError> {
+) -> Result<Vec<Ranked>, QueryError> {
     Ok(Vec::new())
 }

@@ -7,7 +7,7 @@
 //! the replay of a capture in disorder writes.
 
 use super::plan;
-use crate::cursor::{Cursor, Rank, Supply};
+use crate::cursor::{Ranked, Supply};
 use crate::{Book, QueryError};
 use base::Timestamp;
 use std::collections::{BTreeMap, VecDeque};
@@ -40,6 +40,9 @@ pub struct Snapshot {
     /// Files that others read, wherever they are met.
     pub taken: Vec<Entry>,
 }
+
+/// The files of an hour, and what keeps them there.
+type Held = (Vec<Entry>, Arc<Hold>);
 
 /// See the module.
 pub struct Files {
@@ -77,7 +80,7 @@ impl Files {
     }
 
     /// The files of an hour, held; `None` if it has gone.
-    fn list(&self, hour: &Hour) -> Result<Option<(Vec<Entry>, Arc<Hold>)>, QueryError> {
+    fn list(&self, hour: &Hour) -> Result<Option<Held>, QueryError> {
         let io = |error| QueryError::Io { path: hour.folder.clone(), error };
         let gone = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
         let (listing, hold) = if self.snapshot.from.is_some_and(|from| from <= hour.start) {
@@ -229,7 +232,7 @@ impl Supply for Files {
         Ok(self.due.front().map(|(entry, _)| entry.start))
     }
 
-    fn open(&mut self, book: &mut Book) -> Result<Option<(Rank, Box<dyn Cursor>)>, QueryError> {
+    fn open(&mut self, book: &mut Book) -> Result<Option<Ranked>, QueryError> {
         self.fill(book)?;
         let Some((entry, hold)) = self.due.pop_front() else { return Ok(None) };
         let cursor = plan::open(&entry, &self.interface, &hold, book)?;
