@@ -155,10 +155,9 @@ impl Files {
         if plan::is_hidden(entry) {
             return true;
         }
-        let Ok(indexed) = plan::open_index(entry, None) else { return true };
+        let Ok(indexed) = plan::begin_index(entry) else { return true };
         book.cost.index_bytes_read += indexed.reader.bytes_read();
-        let blocks = indexed.reader.blocks();
-        !indexed.reader.is_sealed() || blocks.iter().any(|b| b.packets > 0 && b.last >= book.question.from)
+        !indexed.reader.is_sealed() || indexed.overlaps(book.question.from, Timestamp::MAX)
     }
 
     /// Files that begin behind the interval and hold packets from before their own beginning.
@@ -176,11 +175,10 @@ impl Files {
                 if *settled {
                     continue;
                 }
-                let Ok(indexed) = plan::open_index(&entry, None) else { continue };
+                let Ok(indexed) = plan::begin_index(&entry) else { continue };
                 book.cost.index_bytes_read += indexed.reader.bytes_read();
-                let mut blocks = indexed.reader.blocks().iter().filter(|b| b.packets > 0);
-                *settled = blocks.clone().all(|b| b.first >= entry.start);
-                if blocks.any(|b| b.first <= to) {
+                *settled = indexed.reader.summary().stamps.is_none_or(|(first, _)| first >= entry.start);
+                if indexed.overlaps(book.question.from, to) {
                     self.due.push_back((entry, Arc::clone(&hold)));
                 }
             }

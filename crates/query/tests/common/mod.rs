@@ -103,22 +103,11 @@ pub fn header() -> Header {
         link_type: 1,
         snaplen: 65_535,
         stamps: "test".into(),
-        filter: String::new(),
-        ..index_header()
-    }
-}
-
-fn index_header() -> Header {
-    Header {
-        interface: String::new(),
-        queue: 0,
-        link_type: 1,
-        snaplen: 0,
-        stamps: String::new(),
         stamp_error: 0,
         filter: String::new(),
         first_pos: 0,
         start: START,
+        content: index::Content::Recorded,
     }
 }
 
