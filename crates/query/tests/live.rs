@@ -82,7 +82,7 @@ fn assert_whole(numbers: &[u64], at_least: u64, remarks: &[String], context: &st
     if let Some(i) = (0..numbers.len()).find(|i| numbers[*i] != *i as u64) {
         panic!("{context}: packet {} in place of {i}, of {}; {remarks:#?}", numbers[i], numbers.len());
     }
-    assert!(numbers.len() as u64 >= at_least, "{context}: {} packets, {at_least} were published", numbers.len());
+    assert!(numbers.len() as u64 >= at_least, "{context}: {} packets, {at_least} were published; {remarks:?}", numbers.len());
 }
 
 /// Not a test of its own: the body of [`recorder_process`].
@@ -122,6 +122,7 @@ fn every_packet_is_found_once_up_to_the_moment_of_the_question() {
     let store = dir.join("store");
     let plan = Plan { socket: socket(dir.join("s")), ..sim("300,rate=20kpps,truth", &store) };
     let capture = start(&plan);
+    until("its first file is there", || !numbers(&mut begin(&store, Question::default())).is_empty());
     let (mut from_ring, begun) = (0, Instant::now());
     while begun.elapsed() < Duration::from_secs(5) {
         let before = stored(&capture);
@@ -138,6 +139,27 @@ fn every_packet_is_found_once_up_to_the_moment_of_the_question() {
     let found = numbers(&mut begin(&store, Question::default()));
     assert_whole(&found, all, &[], "afterwards");
     assert_eq!(found.len() as u64, all);
+}
+
+#[test]
+fn a_recorder_that_has_just_begun_is_listened_to_and_not_mixed_up_with_the_one_before() {
+    let dir = TempDir::new("just_begun");
+    let store = dir.join("store");
+    let plan = Plan { socket: socket(dir.join("s")), ..sim("300,rate=20kpps,truth", &store) };
+    for round in 0..12 {
+        let capture = start(&plan);
+        let holder = store::Claim::holder(&store.join("sim")).expect("it has claimed the folder");
+        for _ in 0..10 {
+            let before = stored(&capture);
+            // The first recording makes the first folder; until it has, the store has no such interface.
+            let mut answer = begin(&store, Question { from: holder.since, ..Question::default() });
+            let found = numbers(&mut answer);
+            let least = if round > 0 { before } else { 0 };
+            assert_whole(&found, least, &answer.remarks(), &format!("round {round}"));
+            std::thread::sleep(Duration::from_millis(7));
+        }
+        stop(capture);
+    }
 }
 
 #[test]
