@@ -21,6 +21,7 @@ pub struct Book {
     counted: Vec<Counted>,
     remarks: Vec<String>,
     unsaid: u64,
+    damaged: bool,
 }
 
 /// What is known of one origin.
@@ -42,6 +43,7 @@ impl Book {
             counted: Vec::new(),
             remarks: Vec::new(),
             unsaid: 0,
+            damaged: false,
         }
     }
 
@@ -106,6 +108,17 @@ impl Book {
             true => self.remarks.push(text),
             false => self.unsaid += 1,
         }
+    }
+
+    /// A remark on something that could not be read, so that packets may be missing from the answer.
+    pub fn damage(&mut self, text: String) {
+        self.damaged = true;
+        self.remark(text);
+    }
+
+    /// Whether nothing that should have been read was unreadable.
+    pub fn is_whole(&self) -> bool {
+        !self.damaged
     }
 
     /// All remarks so far.
