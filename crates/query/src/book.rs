@@ -1,5 +1,6 @@
 //! What the parts of one answer share: the question, and what they have to tell.
 
+use crate::disk::Disk;
 use crate::{Cost, Origin, Question};
 use base::{Tally, Timestamp};
 use std::sync::atomic::Ordering;
@@ -14,6 +15,8 @@ pub struct Book {
     pub question: Question,
     /// What it has cost so far.
     pub cost: Cost,
+    /// Reads of files of the store, of all cursors together.
+    pub disk: Disk,
     origins: Vec<Origin>,
     counted: Vec<Counted>,
     remarks: Vec<String>,
@@ -35,6 +38,7 @@ impl Book {
         Self {
             question,
             cost: Cost::default(),
+            disk: Disk::new(),
             origins: Vec::new(),
             counted: Vec::new(),
             remarks: Vec::new(),
