@@ -2,9 +2,11 @@
 //! fail: [`DiskDevice`] is the real one, [`MemoryDevice`] one in memory with faults on demand.
 
 mod disk;
+mod housekeeping;
 mod memory;
 
 pub use disk::DiskDevice;
+pub use housekeeping::{Housekeeping, Lock, Space, Stat};
 pub use memory::{Fault, MemoryDevice, Surviving};
 
 use crate::bytes::{Bytes, Slice};

@@ -6,3 +6,4 @@
 
 mod mend;
 pub mod recovery;
+pub mod retention;

@@ -182,7 +182,8 @@ impl<D: Device> Recovery<D> {
         // After the packets, because mending them takes their indexes away.
         let names = self.volume.names(folder).unwrap_or_default();
         for name in &names {
-            let outcome = match called::hidden_index(name).or_else(|| called::mended_index(name)) {
+            let index = called::hidden_index(name).or_else(|| called::sealed_index(name));
+            let outcome = match index.or_else(|| called::mended_index(name)) {
                 Some(stem) => self.lone_index(folder, name, stem),
                 None if called::is_mended(name) => self.volume.remove_unheld(&folder.join(name)).map(|_| ()),
                 None => Ok(()),

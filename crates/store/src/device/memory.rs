@@ -4,6 +4,8 @@
 //! What survives a power failure follows POSIX at its worst: content that was not synced survives in any part and may be
 //! torn; names changed since the last sync of a folder survive up to any of them, in order.
 
+mod housekeeping;
+
 use super::{Completion, Content, Device, FileId, Op};
 use crate::bytes::Bytes;
 use base::Prng;
@@ -32,6 +34,18 @@ pub struct Fault {
     pub no_rename: Option<&'static str>,
     /// The power fails at this call, counted from 0.
     pub crash_at: Option<u64>,
+    /// Paths that begin so lie on another volume: nothing is renamed from one to the other.
+    pub elsewhere: Option<&'static str>,
+    /// That one holds this many bytes.
+    pub elsewhere_capacity: Option<u64>,
+    /// Paths that begin so are not there when they are looked at, as of a volume that is not mounted.
+    pub missing: Option<&'static str>,
+}
+
+impl Fault {
+    fn lies_elsewhere(&self, path: &Path) -> bool {
+        self.elsewhere.is_some_and(|elsewhere| path.starts_with(elsewhere))
+    }
 }
 
 /// File contents by name.
@@ -98,6 +112,10 @@ struct Volume {
     naming: Vec<Naming>,
     open: BTreeMap<FileId, Open>,
     pending: Vec<(u64, Option<usize>, Op)>,
+    /// Folders that readers hold, once for each.
+    held: Vec<PathBuf>,
+    /// Names changed so far.
+    named: u64,
 }
 
 /// What an open file is; a folder, and what was closed, has no inode.
@@ -114,6 +132,7 @@ fn error(code: i32) -> io::Error {
 const ENOENT: i32 = 2;
 const EIO: i32 = 5;
 const EEXIST: i32 = 17;
+const EXDEV: i32 = 18;
 const ENOSPC: i32 = 28;
 
 impl MemoryDevice {
@@ -136,6 +155,8 @@ impl MemoryDevice {
             naming: Vec::new(),
             open: BTreeMap::new(),
             pending: Vec::new(),
+            held: Vec::new(),
+            named: 0,
         })))
     }
 
@@ -209,8 +230,17 @@ impl Volume {
         if unlucky || self.crashed() { Err(error(EIO)) } else { Ok(()) }
     }
 
-    fn used(&self) -> u64 {
-        self.names.values().map(|i| self.inodes[*i].now.len() as u64).sum()
+    fn used(&self, elsewhere: bool) -> u64 {
+        let here = self.names.iter().filter(|(path, _)| self.fault.lies_elsewhere(path) == elsewhere);
+        here.map(|(_, i)| self.inodes[*i].now.len() as u64).sum()
+    }
+
+    /// Whether the volume of this file has no room for so many bytes more.
+    fn is_full(&self, inode: usize, more: u64) -> bool {
+        let path = self.names.iter().find(|(_, i)| **i == inode).map(|(path, _)| path);
+        let elsewhere = path.is_some_and(|path| self.fault.lies_elsewhere(path));
+        let capacity = if elsewhere { self.fault.elsewhere_capacity } else { self.fault.capacity };
+        capacity.is_some_and(|c| self.used(elsewhere) + more > c)
     }
 
     fn change(&mut self, inode: usize, change: Change) -> io::Result<()> {
@@ -219,7 +249,7 @@ impl Volume {
             Change::Write(offset, bytes) => old.max(offset + bytes.len() as u64),
             Change::Length(len) => *len,
         };
-        if new > old && self.fault.capacity.is_some_and(|c| self.used() + new - old > c) {
+        if new > old && self.is_full(inode, new - old) {
             return Err(error(ENOSPC));
         }
         change.apply(&mut self.inodes[inode].now);
@@ -230,6 +260,7 @@ impl Volume {
     fn name(&mut self, naming: Naming) {
         naming.apply(&mut self.names);
         self.naming.push(naming);
+        self.named += 1;
     }
 
     fn inode(&self, file: FileId) -> io::Result<usize> {
@@ -452,6 +483,9 @@ impl Device for MemoryDevice {
         }
         if v.names.contains_key(to) {
             return Err(error(EEXIST));
+        }
+        if v.fault.lies_elsewhere(from) != v.fault.lies_elsewhere(to) {
+            return Err(error(EXDEV));
         }
         v.name(Naming::Move(from.to_owned(), to.to_owned()));
         Ok(())

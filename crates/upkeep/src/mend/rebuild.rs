@@ -2,27 +2,32 @@
 
 use super::{BLOCK, Findings, Layout, Window};
 use base::{Tally, Timestamp};
-use index::{Entry, Footer, Header, Keys, Rows};
+use index::{Builder, Entry, Header, Keys, Rows};
 use std::io;
 use store::device::Device;
-use wire::Headers;
 
 /// A packet file's index, and what it says of it.
 #[derive(Clone, Debug)]
 pub struct Rebuilt {
     /// Block by block.
     pub entries: Vec<Entry>,
-    /// Of the whole file.
-    pub footer: Footer,
+    /// Length of the packet file.
+    pub bytes: u64,
+    /// When it ended.
+    pub end: Timestamp,
 }
 
 impl Rebuilt {
-    /// The index as bytes.
-    pub fn encode(&self, header: &Header) -> Vec<u8> {
-        let mut bytes = header.encode();
-        self.entries.iter().for_each(|e| bytes.extend(e.encode()));
-        bytes.extend(self.footer.encode());
-        bytes
+    /// The sealed index as bytes.
+    ///
+    /// # Errors
+    /// For more blocks than an index has room for.
+    pub fn encode(self, header: &Header) -> io::Result<Vec<u8>> {
+        let mut builder = Builder::new(header.clone());
+        self.entries.into_iter().for_each(|entry| builder.push(entry));
+        let mut bytes = Vec::new();
+        builder.finish(self.bytes, self.end, &[], &mut bytes)?;
+        Ok(bytes)
     }
 }
 
@@ -62,8 +67,7 @@ pub fn rebuild<D: Device>(
             let whole = window.get(record.at, (record.end - record.at) as usize)?.to_vec();
             if !record.padding {
                 let data = &whole[layout.record_header()..];
-                let headers = Headers::of(data, record.wire_len, header.link_type as u16);
-                out.packet(headers.l3(), data, record.ts, record.wire_len);
+                out.packet(data, record.ts, record.wire_len, header.link_type as u16);
             }
             copy(window.device(), out.len, &whole)?;
             out.bytes(&whole);
@@ -87,15 +91,14 @@ struct Output {
     stamps: Option<(Timestamp, Timestamp)>,
     rows: Rows,
     keys: Keys,
-    total: Rows,
     end: Timestamp,
 }
 
 impl Output {
-    fn packet(&mut self, l3: u8, data: &[u8], ts: Timestamp, wire_len: u32) {
+    fn packet(&mut self, data: &[u8], ts: Timestamp, wire_len: u32, link_type: u16) {
         self.first_record.get_or_insert((self.len % BLOCK) as u32);
         self.stamps = Some(self.stamps.map_or((ts, ts), |(a, b)| (a.min(ts), b.max(ts))));
-        self.keys.add(l3, data);
+        self.keys.add(data, wire_len, link_type);
         let tally = Tally { offered: 1, stored: 1, stored_bytes: u64::from(wire_len), ..Tally::default() };
         self.rows.add(ts.secs(), &tally);
         self.end = self.end.max(ts);
@@ -124,7 +127,6 @@ impl Output {
     fn entry(&mut self, bytes: u32) {
         let (first, last) = self.stamps.take().unwrap_or_default();
         let rows = std::mem::take(&mut self.rows);
-        self.total.merge(&rows);
         self.entries.push(Entry {
             block: self.entries.len() as u32,
             bytes,

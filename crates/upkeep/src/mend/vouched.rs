@@ -1,10 +1,13 @@
 //! What an index says of a packet file, whether it is sealed, still growing, torn, or gone.
 
 use super::DeviceFile;
-use index::{Header, Reader, Rows};
+use index::{Header, Index, ReadAt, Reader, Rows, Tail};
 use std::io;
 use std::path::Path;
 use store::device::Device;
+
+/// How an entry of a growing index begins.
+const ENTRY_TAG: [u8; 4] = *b"BLK1";
 
 /// What an index promises of one block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,15 +55,16 @@ impl Vouched {
         }
     }
 
-    fn of<D: Device>(source: &DeviceFile<'_, D>) -> io::Result<Self> {
+    fn of(source: &impl ReadAt) -> io::Result<Self> {
         let mut reader = Reader::open(source)?;
+        let sealed = reader.is_sealed();
         let blocks = reader.blocks().to_vec();
         let mut promises = Vec::with_capacity(blocks.len());
         for (i, b) in blocks.iter().enumerate() {
             let rows = reader.rows(source, i)?;
             promises.push(Promise { number: b.number, bytes: b.bytes, crc: b.crc, first_record: b.first_record, rows });
         }
-        let (sealed, torn) = (reader.is_sealed(), false);
+        let torn = !sealed && is_torn(source)?;
         Ok(Self { header: reader.header().clone(), promises, sealed, torn })
     }
 
@@ -102,4 +106,12 @@ impl Promise {
         let bytes = window.get(self.start(), self.bytes as usize)?;
         Ok(bytes.len() == self.bytes as usize && crc32c::crc32c(bytes) == self.crc)
     }
+}
+
+/// Whether a growing index ends in an entry that cannot be read. What is left of a longer one that was there before is
+/// no entry.
+fn is_torn(source: &impl ReadAt) -> io::Result<bool> {
+    let Tail::Open { at } = Index::read(source)?.tail else { return Ok(false) };
+    let mut tag = [0; ENTRY_TAG.len()];
+    Ok(source.read_at(&mut tag, at as u64)? == tag.len() && tag == ENTRY_TAG)
 }

@@ -6,6 +6,9 @@ use store::names::{INDEX, PACKETS, PARTIAL, PREPARED};
 /// How the names of files end that recovery makes before anything of the old is touched.
 const MENDED: &str = "mended";
 
+/// How the stem of a sealed index ends while it is hidden.
+const SEALED: &str = ".sealed";
+
 /// How the names of files end that hold what could not be vouched for.
 pub const DAMAGED: &str = "damaged";
 
@@ -59,6 +62,11 @@ impl Called {
     /// `.STEM.ngi.partial`.
     pub fn hidden_index(&self) -> String {
         store::names::hidden(&self.stem, INDEX)
+    }
+
+    /// `.STEM.sealed.ngi.partial`: what the recorder seals a file with, before that has its name.
+    pub fn sealed_index(&self) -> String {
+        store::names::hidden(&format!("{}{SEALED}", self.stem), INDEX)
     }
 
     /// The copy without what is damaged.
@@ -119,9 +127,15 @@ fn base(stem: &str) -> &str {
     }
 }
 
-/// The stem of a hidden index.
+/// The stem of a hidden index that grew.
 pub fn hidden_index(name: &str) -> Option<&str> {
-    inner(name, PARTIAL)?.strip_suffix(INDEX)?.strip_suffix('.')
+    let stem = inner(name, PARTIAL)?.strip_suffix(INDEX)?.strip_suffix('.')?;
+    (!stem.ends_with(SEALED)).then_some(stem)
+}
+
+/// The stem of a hidden index that was sealed.
+pub fn sealed_index(name: &str) -> Option<&str> {
+    inner(name, PARTIAL)?.strip_suffix(INDEX)?.strip_suffix('.')?.strip_suffix(SEALED)
 }
 
 /// The stem of an index that has its real name.
@@ -167,6 +181,7 @@ mod tests {
         assert_eq!(Called::hidden(&file.hidden_packets()), Some(file.clone()));
         assert_eq!(Called::mended(&file.mended_packets()), Some(file.clone()));
         assert_eq!(hidden_index(&file.hidden_index()), Some(&file.stem[..]));
+        assert_eq!((hidden_index(&file.sealed_index()), sealed_index(&file.sealed_index())), (None, Some(&file.stem[..])));
         assert_eq!(published_index(&file.index()), Some(&file.stem[..]));
         assert_eq!(mended_index(&file.mended_index()), Some(&file.stem[..]));
         assert_eq!((file.number(), file.numbered(0).number(), file.numbered(7).number()), (2, 0, 7));

@@ -95,10 +95,10 @@ impl<'v, D: Device> Mending<'v, D> {
         }
     }
 
-    /// An index that is sealed, and whose packets are all there: an earlier recovery's, or one that was given its name
-    /// before its packets were given theirs.
+    /// An index that is sealed, and whose packets are all there: an earlier recovery's, one that the recorder had made, or
+    /// one that was given its name before its packets were given theirs.
     fn whole_index(&mut self, file: FileId) -> io::Result<Option<(Vouched, PathBuf)>> {
-        let mut candidates = vec![self.path(&self.called.mended_index())];
+        let mut candidates = vec![self.path(&self.called.mended_index()), self.path(&self.called.sealed_index())];
         candidates.extend(self.orphans()?);
         for path in candidates {
             let Some(vouched) = Vouched::read(&mut self.volume.device, &path)?.filter(|v| v.sealed) else { continue };
@@ -147,6 +147,7 @@ impl<'v, D: Device> Mending<'v, D> {
 
     fn remove(&mut self, from: &Path, index: &str) -> io::Result<Outcome> {
         self.volume.remove(&self.path(index))?;
+        self.volume.remove(&self.path(&self.called.sealed_index()))?;
         self.volume.remove(from)?;
         Ok(Outcome::Removed)
     }
@@ -168,7 +169,7 @@ impl<'v, D: Device> Mending<'v, D> {
             self.keep_aside(file, len)?;
         }
         let at = self.path(&self.called.mended_index());
-        self.write_index(&at, header, &rebuilt)?;
+        self.write_index(&at, header, rebuilt)?;
         self.volume.sync_folder(self.folder)?;
         let vouched = self.read_back(&at)?;
         self.publish(from, file, &vouched, &at, index)
@@ -190,7 +191,7 @@ impl<'v, D: Device> Mending<'v, D> {
         self.volume.device.close(copy);
         let rebuilt = rebuilt?;
         let at = self.path(&self.called.mended_index());
-        self.write_index(&at, header, &rebuilt)?;
+        self.write_index(&at, header, rebuilt)?;
         self.volume.sync_folder(self.folder)?;
         // From here on the copy is what counts; without the original, a later recovery goes on with it.
         let aside = match findings.damaged.is_empty() {
@@ -280,6 +281,7 @@ impl<'v, D: Device> Mending<'v, D> {
         let aside = if self.volume.device.exists(&aside) { Some(self.set_aside(&aside)?) } else { None };
         self.volume.remove(&self.path(index))?;
         self.volume.remove(&self.path(&self.called.mended_index()))?;
+        self.volume.remove(&self.path(&self.called.sealed_index()))?;
         self.volume.sync_folder(self.folder)?;
         let mut tally = Tally::default();
         vouched.promises.iter().for_each(|p| tally += &p.rows.total());
@@ -334,8 +336,8 @@ impl<'v, D: Device> Mending<'v, D> {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    fn write_index(&mut self, at: &Path, header: &Header, rebuilt: &Rebuilt) -> io::Result<()> {
-        let bytes = rebuilt.encode(header);
+    fn write_index(&mut self, at: &Path, header: &Header, rebuilt: Rebuilt) -> io::Result<()> {
+        let bytes = rebuilt.encode(header)?;
         let file = self.volume.device.create(at, Content::Index)?;
         let written = self.volume.device.put(file, 0, &bytes).and_then(|()| self.volume.sync(file));
         self.volume.device.close(file);
@@ -364,6 +366,7 @@ impl<'v, D: Device> Mending<'v, D> {
             stamp_error: 0,
             filter: String::new(),
             first_pos: 0,
+            content: index::Content::Recorded,
             start: self.called.start().or(first.map(|r| r.ts)).unwrap_or_default(),
         })
     }

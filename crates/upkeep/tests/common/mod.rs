@@ -8,7 +8,8 @@ mod recorded;
 pub use recorded::*;
 
 use base::{Cause, Note, Prng, Tally};
-use index::{Index, Key, Tail};
+use index::{Index, Tail};
+use wire::filter::Need;
 use netgrain_upkeep::recovery::Recovery;
 use ring::{BLOCK, Desc};
 use std::net::Ipv4Addr;
@@ -94,8 +95,8 @@ fn check_file(stream: &Stream, packets: &[&Desc], bytes: &[u8], index: &Index, o
         assert!(entry.last.nanos() >= ts, "{note}: last stamp");
         if d.l4 == 34 {
             let host = Ipv4Addr::new(record[42], record[43], record[44], record[45]);
-            assert!(entry.may_contain(Key::Host(host.into())), "{note}: {host} hidden");
-            assert!(entry.may_contain(Key::Port(53)), "{note}: port hidden");
+            assert!(index.candidates(&Need::Host(host.into())).any(|b| b == entry.block), "{note}: {host} hidden");
+            assert!(index.candidates(&Need::Ports(53, 53)).any(|b| b == entry.block), "{note}: port hidden");
         }
         let bytes = u64::from(word(3));
         seconds.add(ts / SECOND, &Tally { offered: 1, stored: 1, stored_bytes: bytes, ..Tally::default() });
