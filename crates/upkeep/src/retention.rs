@@ -168,6 +168,11 @@ impl<D: Housekeeping> Keeper<D> {
         self.moving.is_none() && self.needs(at, self.rules.short_of(self.state.space)).is_empty()
     }
 
+    /// Whether a file is on its way to the archive: [`Keeper::step`] then copies, if it is given slack.
+    pub fn is_moving(&self) -> bool {
+        self.moving.is_some()
+    }
+
     /// The next step looks at the store anew.
     pub fn look_again(&mut self) {
         self.looked = None;
