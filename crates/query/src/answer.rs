@@ -142,6 +142,12 @@ impl Answer {
         self.book.remarks()
     }
 
+    /// Whether everything could be read that should have been: false when packets may be missing because a file is damaged
+    /// or was cut off, which a remark then names.
+    pub fn is_whole(&self) -> bool {
+        self.book.is_whole()
+    }
+
     /// What happened on an origin in the seconds of the interval, so far: of files that were walked to their end or
     /// beyond the interval's, as their indexes tell it.
     pub fn tally(&self, origin: usize) -> Tally {

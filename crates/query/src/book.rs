@@ -1,5 +1,6 @@
 //! What the parts of one answer share: the question, and what they have to tell.
 
+use crate::disk::Disk;
 use crate::{Cost, Origin, Question};
 use base::{Tally, Timestamp};
 use std::sync::atomic::Ordering;
@@ -14,10 +15,13 @@ pub struct Book {
     pub question: Question,
     /// What it has cost so far.
     pub cost: Cost,
+    /// Reads of files of the store, of all cursors together.
+    pub disk: Disk,
     origins: Vec<Origin>,
     counted: Vec<Counted>,
     remarks: Vec<String>,
     unsaid: u64,
+    damaged: bool,
 }
 
 /// What is known of one origin.
@@ -34,10 +38,12 @@ impl Book {
         Self {
             question,
             cost: Cost::default(),
+            disk: Disk::new(),
             origins: Vec::new(),
             counted: Vec::new(),
             remarks: Vec::new(),
             unsaid: 0,
+            damaged: false,
         }
     }
 
@@ -102,6 +108,17 @@ impl Book {
             true => self.remarks.push(text),
             false => self.unsaid += 1,
         }
+    }
+
+    /// A remark on something that could not be read, so that packets may be missing from the answer.
+    pub fn damage(&mut self, text: String) {
+        self.damaged = true;
+        self.remark(text);
+    }
+
+    /// Whether nothing that should have been read was unreadable.
+    pub fn is_whole(&self) -> bool {
+        !self.damaged
     }
 
     /// All remarks so far.

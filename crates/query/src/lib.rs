@@ -6,9 +6,11 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod behind;
 mod book;
 mod cost;
 mod cursor;
+mod disk;
 mod error;
 mod foreign;
 mod live;
@@ -19,6 +21,7 @@ mod sealed;
 use book::Book;
 
 pub use answer::{Answer, Batch, Found, Origin, ask};
+pub use behind::{Behind, step_behind};
 pub use cost::Cost;
 pub use error::QueryError;
 pub use question::{Place, Question};

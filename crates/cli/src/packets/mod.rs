@@ -17,6 +17,7 @@ use base::{Moment, Timestamp, units};
 use clap::{Args, ValueEnum};
 use explain::Clock;
 use given::Given;
+use query::{Answer, Batch, Found};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
@@ -101,32 +102,49 @@ pub fn run(args: &PacketsArgs) -> Result<Outcome, Failure> {
     let mut clock = Clock::start();
     let mut given = Given::begin(args, &asked)?;
     let mut answer = query::ask(&asked.place, asked.question(std::sync::Arc::clone(&stop))).map_err(Failure::say)?;
-    let limit = args.limit.unwrap_or(u64::MAX);
-    let mut ended = Ok(());
-    while given.packets() < limit && !stop.load(Ordering::Relaxed) {
-        match answer.step() {
-            Ok(true) => {}
-            Ok(false) => break,
-            Err(e) => {
-                ended = Err(Failure::say(e));
-                break;
-            }
-        }
-        let Some(found) = answer.current() else { break };
-        clock.packet();
-        given.take(answer.origins(), &found)?;
-    }
+    let ended = give(&mut answer, args.limit, &mut given, &mut clock);
     clock.stop();
-    for remark in answer.remarks() {
-        eprintln!("netgrain: {remark}");
-    }
-    given.finish(&answer, stop.load(Ordering::Relaxed))?;
+    let stopped = stop.load(Ordering::Relaxed);
+    answer.remarks().iter().for_each(|remark| eprintln!("netgrain: {remark}"));
+    // What was found before the trouble is given all the same.
+    given.finish(&answer, stopped)?;
     if args.explain {
-        explain::tell(&answer.cost(), &clock, args.json);
+        explain::tell(&answer.cost(), &clock, given.packets(), args.json);
     }
     ended?;
-    if given.packets() == 0 {
+    if given.packets() == 0 && !stopped {
         eprintln!("netgrain: nothing found: {}", asked.in_vain());
     }
     Ok(Outcome::of(given.packets() > 0 && answer.is_whole()))
+}
+
+/// Passes the packets on; as many at a time as lie together where all of them are wanted.
+fn give(answer: &mut Answer, limit: Option<u64>, given: &mut Given, clock: &mut Clock) -> Result<(), Failure> {
+    let mut origins = answer.origins().to_vec();
+    if let Some(limit) = limit {
+        while given.packets() < limit {
+            let Some(found) = answer.next().map_err(Failure::say)? else { break };
+            clock.packet();
+            if found.origin < origins.len() {
+                given.take(&origins, &found)?;
+                continue;
+            }
+            // The answer lends either a packet or the list of origins: the first packet of each is copied.
+            let (data, found) = (found.data.to_vec(), Found { data: &[], ..found });
+            origins = answer.origins().to_vec();
+            given.take(&origins, &Found { data: &data, ..found })?;
+        }
+        return Ok(());
+    }
+    while let Some(batch) = answer.next_batch().map_err(Failure::say)? {
+        clock.packet();
+        if batch.origin < origins.len() {
+            given.take_all(&origins, &batch)?;
+            continue;
+        }
+        let (records, batch) = (batch.records.to_vec(), Batch { records: &[], ..batch });
+        origins = answer.origins().to_vec();
+        given.take_all(&origins, &Batch { records: &records, ..batch })?;
+    }
+    Ok(())
 }

@@ -2,9 +2,10 @@
 //! a question that finds nothing, or names what is not there, is answered with what is.
 
 use crate::outcome::Failure;
-use base::{Moment, Timestamp};
+use base::Timestamp;
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use store::catalogue::{self, Hours};
 use store::names;
 
 /// Most interfaces that are named in one line.
@@ -27,20 +28,21 @@ pub fn shelves(store: &Path) -> Result<Vec<Shelf>, Failure> {
             return Err(say("there is no such folder; name the --store that `netgrain record` writes"));
         }
         Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => {
-            return Err(say("not a folder but a file; ask it with -r, or name the --store that `netgrain record` writes"));
+            return Err(say(
+                "not a folder but a file; ask it with -r, or name the --store that `netgrain record` writes",
+            ));
         }
         Err(e) => return Err(say(&format!("{e}; reading a store needs the right to read its folders"))),
     };
-    let mut found = Vec::new();
-    for entry in entries.filter_map(Result::ok) {
-        let name = entry.file_name();
-        let hidden = name.as_encoded_bytes().starts_with(b".");
-        if !hidden && !numbers(&entry.path(), 4).is_empty() {
-            let files = first(&entry.path(), false).zip(first(&entry.path(), true));
-            found.push(Shelf { interface: name.to_string_lossy().into_owned(), files });
-        }
-    }
-    found.sort_by(|a, b| a.interface.cmp(&b.interface));
+    drop(entries);
+    let names = catalogue::interfaces(store).map_err(|e| say(&e.to_string()))?;
+    let shelf = |interface: String| {
+        let folder = store.join(&interface);
+        let first = edge(Hours::forward(&folder, Timestamp::ZERO, Timestamp::MAX), Iterator::min);
+        let last = edge(Hours::back(&folder, Timestamp::MAX), Iterator::max);
+        Shelf { interface, files: first.zip(last) }
+    };
+    let found: Vec<Shelf> = names.into_iter().map(shelf).collect();
     if found.is_empty() {
         return Err(say("nothing has been recorded here; name the --store that `netgrain record` writes"));
     }
@@ -80,43 +82,17 @@ fn listed(names: impl Iterator<Item = String>) -> String {
     all[..all.len().min(MOST)].join(", ") + &more
 }
 
-/// The first file, or the last one, below the folder of an interface: year, month, day and hour are folders.
-fn first(folder: &Path, last: bool) -> Option<Timestamp> {
-    fn below(folder: &Path, digits: &[usize], last: bool) -> Option<Timestamp> {
-        let Some((len, rest)) = digits.split_first() else {
-            let stems = std::fs::read_dir(folder).ok()?.filter_map(Result::ok).filter_map(|e| start(&e.path()));
-            return if last { stems.max() } else { stems.min() };
-        };
-        let mut folders = numbers(folder, *len);
-        folders.sort_unstable();
-        if last {
-            folders.reverse();
+/// The beginning that `choose` takes of those in the first hour that has any. What cannot be listed has none.
+fn edge(mut hours: Hours, choose: fn(std::vec::IntoIter<Timestamp>) -> Option<Timestamp>) -> Option<Timestamp> {
+    // Retention leaves empty folders behind for a moment.
+    while let Ok(Some(hour)) = hours.next() {
+        let listing = hour.list().unwrap_or_default();
+        let starts: Vec<Timestamp> = listing.sealed.iter().chain(&listing.unfinished).map(|e| e.start).collect();
+        if let Some(start) = choose(starts.into_iter()) {
+            return Some(start);
         }
-        // Retention leaves empty folders behind for a moment.
-        folders.iter().find_map(|f| below(f, rest, last))
     }
-    below(folder, &[4, 2, 2, 2], last)
-}
-
-fn numbers(folder: &Path, len: usize) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let is_number = |name: &OsStr| name.len() == len && name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
-    entries.filter_map(Result::ok).filter(|e| is_number(&e.file_name())).map(|e| e.path()).collect()
-}
-
-/// When a packet file begins, the one that is being written too.
-fn start(path: &Path) -> Option<Timestamp> {
-    let name = path.file_name()?.to_str()?;
-    let name = name.strip_suffix(&format!(".{}", names::PARTIAL)).unwrap_or(name).trim_start_matches('.');
-    let (stem, ending) = name.rsplit_once('.')?;
-    if !names::PACKETS.contains(&ending) {
-        return None;
-    }
-    let (stamp, _) = stem.split_once('Z')?;
-    match Moment::parse(stamp) {
-        Ok(Moment::At(start)) => Some(start),
-        _ => None,
-    }
+    None
 }
 
 /// Letters to change, insert or remove to make one of the other (Levenshtein).

@@ -19,7 +19,12 @@ pub enum Target {
 
 impl Target {
     /// Opens it, and refuses what would harm: a path in the store that is asked, or one of the files that are read.
-    pub fn open(path: &Path, follow: bool, store: Option<&Path>, files: &[PathBuf]) -> Result<(Self, Box<dyn Write + Send>), Failure> {
+    pub fn open(
+        path: &Path,
+        follow: bool,
+        store: Option<&Path>,
+        files: &[PathBuf],
+    ) -> Result<(Self, Box<dyn Write + Send>), Failure> {
         if path == Path::new("-") {
             return Ok((Self::Pipe, Box::new(io::stdout())));
         }
@@ -42,7 +47,8 @@ impl Target {
         }
         let regular = std::fs::metadata(path).map_or(true, |m| m.is_file());
         if follow || !regular {
-            let file = File::options().write(true).create(true).truncate(true).open(path).map_err(|e| say(e.to_string()))?;
+            let file =
+                File::options().write(true).create(true).truncate(true).open(path).map_err(|e| say(e.to_string()))?;
             return Ok((Self::InPlace(path.to_owned()), Box::new(file)));
         }
         let mut hidden = std::ffi::OsString::from(".");
@@ -73,7 +79,10 @@ impl Target {
             }
             Self::InPlace(path) | Self::Renamed(_, path) => path,
         };
-        Failure::Said(format!("{}: {e}; it holds the first of {packets} packets; make room and ask again", left.display()))
+        Failure::Said(format!(
+            "{}: {e}; it holds the first of {packets} packets; make room and ask again",
+            left.display()
+        ))
     }
 
     /// Its name, for people.
