@@ -102,7 +102,8 @@ fn distance(a: &str, b: &str) -> usize {
         let mut diagonal = std::mem::replace(&mut row[0], i + 1);
         for (j, y) in b.chars().enumerate() {
             let changed = diagonal + usize::from(x != y);
-            diagonal = std::mem::replace(&mut row[j + 1], changed.min(row[j] + 1).min(row[j + 1] + 1));
+            let least = changed.min(row[j] + 1).min(row[j + 1] + 1);
+            diagonal = std::mem::replace(&mut row[j + 1], least);
         }
     }
     row.last().copied().unwrap_or(0)
