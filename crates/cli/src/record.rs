@@ -7,7 +7,10 @@ use crate::screen::{Ticker, summary};
 use crate::signals;
 use capture::afxdp::BusyPoll;
 use capture::auto::{self, Kind};
-use engine::{Capture, Format, InterfacePlan, MetricsServer, Plan, Report, Retention, RetentionReport, Second, SocketPlan, SourcePlan, StorePlan};
+use engine::{
+    Capture, Format, InterfacePlan, MetricsServer, Plan, Report, Retention, RetentionReport, Second, SocketPlan,
+    SourcePlan, StorePlan,
+};
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -103,7 +103,18 @@ impl Catalogue {
     }
 
     /// Looks at what changed. Folders that have been empty for `patience` are removed.
+    ///
+    /// What cannot be looked at is not known any more, and so is not removed.
     pub fn refresh<D: Housekeeping>(&mut self, device: &mut D, now: Timestamp, patience: Duration) -> io::Result<()> {
+        let outcome = self.walk(device, now, patience);
+        let all = || self.hours.values().flat_map(|hour| hour.files.values());
+        self.published = all().flatten().flatten().sum();
+        self.files = all().filter(|rooms| has_packets(rooms)).count() as u64;
+        outcome
+    }
+
+    fn walk<D: Housekeeping>(&mut self, device: &mut D, now: Timestamp, patience: Duration) -> io::Result<()> {
+        self.ahead = 0;
         let mut uppers = std::mem::take(&mut self.uppers);
         let mut hours = std::mem::take(&mut self.hours);
         let mut level = vec![(self.root.clone(), String::new())];
@@ -138,13 +149,9 @@ impl Catalogue {
                 Err(e) => return Err(e),
             }
         }
-        self.ahead = 0;
         for (name, _) in device.list(&self.root)?.iter().filter(|(name, _)| name.starts_with(names::PREPARED)) {
             self.ahead += device.stat(&self.root.join(name)).map_or(0, |stat| stat.room);
         }
-        let all = || self.hours.values().flat_map(|hour| hour.files.values());
-        self.published = all().flatten().flatten().sum();
-        self.files = all().filter(|rooms| has_packets(rooms)).count() as u64;
         Ok(())
     }
 
