@@ -1,12 +1,221 @@
-//! `netgrain doctor`.
+//! `netgrain doctor`: looks, tells, and on request mends and undoes.
 
 use crate::outcome::{Failure, Outcome};
+use crate::record::json;
+use base::units;
 use clap::Args;
+use doctor::{Check, Finding, Journal, Question, State, Step, Subject};
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use sys::sysfs::Tree;
 
 #[derive(Args)]
-pub struct DoctorArgs {}
+#[command(after_help = "Examples:
+  netgrain doctor                              the machine, and every physical port
+  netgrain doctor -i eth1 --store /data/store  one port and the volume its packets will go to
+  netgrain doctor -i eth1 --fix                shows what can be mended, and asks
+  netgrain doctor --undo                       puts everything back that --fix has changed")]
+pub struct DoctorArgs {
+    /// Port to look at; may be given several times [default: every physical port]
+    #[arg(short = 'i', long, value_name = "IFACE")]
+    pub interface: Vec<String>,
+    /// Look at the volume of this store, and write to it for a moment (at most 256 MiB and 2 s; removed)
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+    /// The port will be captured from with --dedicated
+    #[arg(long)]
+    pub dedicated: bool,
+    /// Memory of the ring that it has to fit [default: what `netgrain record` would take]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub ring: Option<u64>,
+    /// Only these checks, by name
+    #[arg(long, value_name = "CHECK", value_delimiter = ',', value_parser = check)]
+    pub only: Vec<&'static Check>,
+    /// Capture a few frames by AF_XDP on a private pair of ports
+    #[arg(long = "try")]
+    pub trial: bool,
+    /// Mend what can be mended safely and put back
+    #[arg(long, conflicts_with = "undo")]
+    pub fix: bool,
+    /// Do not ask before
+    #[arg(long, short)]
+    pub yes: bool,
+    /// Put back what --fix has changed, the latest change first
+    #[arg(long, conflicts_with_all = ["interface", "store", "trial"])]
+    pub undo: bool,
+    /// Where it is kept what can be put back
+    #[arg(long, value_name = "FILE", default_value = "/var/lib/netgrain/doctor-undo.json")]
+    pub state: PathBuf,
+    /// What was found of good things, too
+    #[arg(long, short)]
+    pub verbose: bool,
+    /// One JSON object per finding, step and summary (docs/DOCTOR.md)
+    #[arg(long)]
+    pub json: bool,
+}
 
-/// Runs the verb.
-pub fn run(_args: &DoctorArgs) -> Result<Outcome, Failure> {
-    Err(Failure::Said("doctor: not there yet".into()))
+fn bytes(text: &str) -> Result<u64, String> {
+    units::parse_bytes(text).map_err(|e| e.to_string())
+}
+
+fn check(text: &str) -> Result<&'static Check, String> {
+    Check::named(text).ok_or_else(|| {
+        let names: Vec<&str> = Check::ALL.iter().map(|c| c.name).collect();
+        format!("no check has this name; there are {}", names.join(", "))
+    })
+}
+
+/// Runs the verb. No if anything makes capture fail, lose or lie.
+pub fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
+    let tree = Tree::default();
+    if args.undo {
+        return undo(args, &tree);
+    }
+    let findings = look(args, &tree)?;
+    if args.json {
+        for finding in &findings {
+            json(&serde_json::to_value(finding).map_err(Failure::say)?)?;
+        }
+    } else {
+        std::io::stdout().write_all(report(&findings, args.verbose).as_bytes())?;
+    }
+    summary(args, &findings)?;
+    if !args.fix {
+        return Ok(Outcome::of(!findings.iter().any(|f| f.state == State::Bad)));
+    }
+    let refused = fix(args, &findings, &tree)?;
+    // What is mended now is no longer wrong.
+    let after = look(args, &tree)?;
+    Ok(Outcome::of(refused == 0 && !after.iter().any(|f| f.state == State::Bad)))
+}
+
+fn look(args: &DoctorArgs, tree: &Tree) -> Result<Vec<Finding>, Failure> {
+    let question = Question {
+        ports: args.interface.clone(),
+        store: args.store.clone(),
+        only: args.only.iter().map(|c| c.name.to_owned()).collect(),
+        ring: args.ring.unwrap_or_else(|| engine::default_ring(1)),
+        segment: 2 << 30,
+        dedicated: args.dedicated,
+        trial: args.trial,
+    };
+    doctor::examine(&question, tree).map_err(Failure::say)
+}
+
+/// For people: everything that is not good with what it costs and what mends it, the good things in one line each port.
+fn report(findings: &[Finding], verbose: bool) -> String {
+    let mut out = String::new();
+    let mut subjects: Vec<&Subject> = findings.iter().map(|f| &f.subject).collect();
+    subjects.dedup();
+    for subject in subjects {
+        let of = || findings.iter().filter(|f| f.subject == *subject);
+        let _ = writeln!(out, "{subject}");
+        for f in of().filter(|f| f.state != State::Good || verbose) {
+            let _ = writeln!(out, "  {:<8} {:<17} {}", f.state.name(), f.check.name, f.found);
+            if f.state == State::Good {
+                continue;
+            }
+            let _ = writeln!(out, "           {}: {}", f.check.cost.name(), f.check.why);
+            if let Some(mend) = &f.mend {
+                let fix = if f.changes.is_empty() { "" } else { "   (--fix does it)" };
+                let _ = writeln!(out, "           mend: {mend}{fix}");
+            }
+        }
+        let good: Vec<&str> = of().filter(|f| f.state == State::Good).map(|f| f.check.name).collect();
+        if !verbose && !good.is_empty() {
+            let _ = writeln!(out, "  good     {}", good.join(", "));
+        }
+    }
+    out
+}
+
+fn summary(args: &DoctorArgs, findings: &[Finding]) -> Result<(), Failure> {
+    let count = |state| findings.iter().filter(|f| f.state == state).count();
+    let (bad, remarks, unknown, good) =
+        (count(State::Bad), count(State::Remark), count(State::Unknown), count(State::Good));
+    if args.json {
+        let numbers = serde_json::json!({ "bad": bad, "remark": remarks, "unknown": unknown, "good": good });
+        return Ok(json(&serde_json::json!({ "summary": numbers }))?);
+    }
+    writeln!(std::io::stdout(), "{bad} bad, {remarks} remark(s), {unknown} unknown, {good} good")?;
+    Ok(())
+}
+
+/// Says what it will do, asks unless told not to, does it. Returns how many steps were refused.
+fn fix(args: &DoctorArgs, findings: &[Finding], tree: &Tree) -> Result<usize, Failure> {
+    let steps = doctor::steps(findings, tree);
+    if steps.is_empty() {
+        eprintln!("netgrain: nothing that --fix can mend");
+        return Ok(0);
+    }
+    for step in &steps {
+        eprintln!("netgrain: {}: {} -> {} ({})", step.change.setting, step.was, step.change.value, step.check);
+    }
+    if !args.yes && !agreed()? {
+        return Ok(0);
+    }
+    let mut journal = Journal::open(&args.state).map_err(Failure::say)?;
+    let mut told = Ok(());
+    let done = doctor::mend(&steps, &mut journal, tree, |step, outcome| {
+        if let Err(e) = outcome {
+            eprintln!("netgrain: {}: refused: {e}{}", step.change.setting, advice(e));
+        }
+        if args.json && told.is_ok() {
+            told = json(&step_object("made", step, outcome.as_ref().err()));
+        }
+    })
+    .map_err(Failure::say)?;
+    told?;
+    eprintln!(
+        "netgrain: {} changed, {} refused; netgrain doctor --undo puts back ({})",
+        done.made,
+        done.refused,
+        args.state.display()
+    );
+    Ok(done.refused)
+}
+
+fn advice(e: &std::io::Error) -> &'static str {
+    if e.kind() == std::io::ErrorKind::PermissionDenied { "; run as root" } else { "" }
+}
+
+fn step_object(what: &str, step: &Step, error: Option<&std::io::Error>) -> serde_json::Value {
+    serde_json::json!({ what: {
+        "setting": step.change.setting.to_string(), "check": step.check, "was": step.was, "value": step.change.value,
+        "error": error.map(ToString::to_string) } })
+}
+
+fn agreed() -> Result<bool, Failure> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::Said("--fix: nothing changed, because nobody can be asked here: say --yes too".into()));
+    }
+    eprint!("netgrain: change this? [y/N] ");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+}
+
+fn undo(args: &DoctorArgs, tree: &Tree) -> Result<Outcome, Failure> {
+    let mut journal = Journal::open(&args.state).map_err(Failure::say)?;
+    if journal.entries().is_empty() {
+        eprintln!("netgrain: nothing to put back ({})", args.state.display());
+        return Ok(Outcome::Yes);
+    }
+    let mut told = Ok(());
+    let failed = doctor::undo(&mut journal, tree, |entry, outcome| {
+        let note = match &outcome {
+            Ok(None) => String::new(),
+            Ok(Some(remark)) => format!(" ({remark})"),
+            Err(e) => format!(": refused: {e}{}; tried again at the next --undo", advice(e)),
+        };
+        eprintln!("netgrain: {}: back to {}{note}", entry.setting, entry.was);
+        if args.json && told.is_ok() {
+            told = json(&serde_json::json!({ "undone": { "setting": entry.setting.to_string(), "value": entry.was,
+                "error": outcome.err().map(|e| e.to_string()) } }));
+        }
+    })
+    .map_err(Failure::say)?;
+    told?;
+    Ok(Outcome::of(failed == 0))
 }

@@ -1,2 +1,104 @@
 //! What makes capture fail, lose or lie on this machine, what it costs, and the command that mends it.
+//!
+//! [`examine`] looks and changes nothing. Each look is two steps: facts are gathered from the kernel (sysfs and procfs
+//! through a root that can be a test's folder, ethtool, netlink), then a pure function judges them. Every [`Finding`]
+//! belongs to a row of the one table of checks ([`Check::ALL`]), from which the documentation is made. [`mend`] changes
+//! what findings offer to change, with the old value on disk before the new one is in force, and [`undo`] puts it back.
+//!
+//! What is worth looking at comes from the reports of others: HPCAP's bug diary (tags stripped, offloads), the kernel's
+//! `af_xdp.rst` and `scaling.rst`, and the thesis's 34 to 47 % loss with memory of the wrong NUMA node.
 #![forbid(unsafe_code)]
+
+mod checks;
+mod disk;
+mod finding;
+mod kernel;
+mod mend;
+mod port;
+mod processor;
+mod setting;
+mod time;
+mod trial;
+mod undo;
+
+pub use checks::{Check, Cost};
+pub use finding::{Finding, State, Subject};
+pub use mend::{Done, Step, mend, steps};
+pub use setting::{Change, Setting};
+pub use undo::{Journal, JournalError, undo};
+
+use capture::SourceError;
+use std::path::PathBuf;
+use sys::netlink::{Link, Netlink};
+use sys::sysfs::Tree;
+
+/// What to look at.
+#[derive(Clone, Debug, Default)]
+pub struct Question {
+    /// These ports; none means every physical one.
+    pub ports: Vec<String>,
+    /// A store's folder, which is written to for a moment.
+    pub store: Option<PathBuf>,
+    /// Only these checks, by name; none means all.
+    pub only: Vec<String>,
+    /// Bytes of all rings together, as the recorder would make them.
+    pub ring: u64,
+    /// Bytes of one file, as the recorder would allocate them.
+    pub segment: u64,
+    /// Ports are taken for capture alone, although the host uses them.
+    pub dedicated: bool,
+    /// Also capture a few frames on a private pair of ports.
+    pub trial: bool,
+}
+
+impl Question {
+    /// Whether any of these checks is asked for.
+    fn wants(&self, checks: &[&Check]) -> bool {
+        self.only.is_empty() || checks.iter().any(|c| self.only.iter().any(|o| o == c.name))
+    }
+}
+
+/// Looks at everything that was asked for: ports first, then the machine, then the store. Findings come in the order of
+/// the table.
+///
+/// # Errors
+/// When a port that was named is not there, or the kernel does not tell of its ports at all. What it refuses to tell in
+/// particular is a finding of unknown state.
+pub fn examine(question: &Question, tree: &Tree) -> Result<Vec<Finding>, SourceError> {
+    let mut findings = Vec::new();
+    let mut fastest = None;
+    let of_ports: Vec<&Check> = Check::ALL.iter().copied().filter(|c| c.about == checks::About::Port).collect();
+    if question.wants(&of_ports) || (question.store.is_some() && question.wants(&[&checks::WRITE_SPEED])) {
+        for name in ports(question)? {
+            let facts = port::Facts::gather(&name, question.dedicated, tree)?;
+            fastest = fastest.max(facts.speed.map(|s| s.megabits));
+            findings.extend(port::judge(&facts));
+        }
+    }
+    findings.extend(kernel::judge(&kernel::Facts::gather(tree), question));
+    findings.extend(processor::judge(&processor::Facts::gather(tree)));
+    findings.extend(time::judge(&time::Facts::gather(tree)));
+    if let Some(store) = &question.store {
+        findings.extend(disk::examine(store, question, fastest, tree));
+    }
+    if question.trial {
+        findings.push(trial::run());
+    }
+    findings.retain(|f| question.wants(&[f.check]));
+    Ok(findings)
+}
+
+/// The ports to look at: those named, or every one with a card behind it.
+fn ports(question: &Question) -> Result<Vec<String>, SourceError> {
+    if !question.ports.is_empty() {
+        return Ok(question.ports.clone());
+    }
+    let links = Netlink::route().and_then(|mut n| n.links()).map_err(|error| SourceError::System {
+        name: "doctor".to_owned(),
+        what: "ask the kernel for its ports",
+        error,
+        advice: String::new(),
+    })?;
+    let physical = |l: &Link| l.parent_device.is_some() && !l.is_loopback();
+    Ok(links.into_iter().filter(physical).map(|l| l.name).collect())
+}

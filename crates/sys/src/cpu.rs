@@ -54,7 +54,7 @@ pub fn cpus_of_node(node: usize) -> Vec<usize> {
 }
 
 /// `0-3,8` as numbers.
-fn parse_list(text: &str) -> Vec<usize> {
+pub fn parse_list(text: &str) -> Vec<usize> {
     let mut cpus = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

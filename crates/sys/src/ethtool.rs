@@ -1,5 +1,14 @@
-//! The few requests of `SIOCETHTOOL` that we need (`include/uapi/linux/ethtool.h`): offloads that change what a capture
-//! sees, and the name of the driver. The ports are those of the calling thread's network namespace.
+//! The requests of `SIOCETHTOOL` that we need (`include/uapi/linux/ethtool.h`): offloads that change what a capture sees,
+//! the driver, what a card was told and could be told. The ports are those of the calling thread's network namespace.
+
+mod feature;
+mod settings;
+
+pub use feature::{Feature, features, set_feature, statistics};
+pub use settings::{
+    Channels, FLOW_KINDS, Pause, Rings, Rss, Speed, Stamping, channels, hashes_ports, pause, rings, rss, set_channels,
+    set_pause, set_rx_ring, speed, stamping,
+};
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -111,6 +120,15 @@ fn command_value(name: &str, command: u32, data: u32) -> io::Result<u32> {
     // SAFETY: all commands that come here read and write a `struct ethtool_value`.
     unsafe { request(name, libc::SIOCETHTOOL, (&raw mut value).cast())? };
     Ok(value.data)
+}
+
+/// One request of `SIOCETHTOOL`, whose structure begins with the command.
+///
+/// # Safety
+/// `data` points to the structure of the command, with all the room that it says it has.
+unsafe fn command(name: &str, data: *mut libc::c_char) -> io::Result<()> {
+    // SAFETY: what the caller promises is what `SIOCETHTOOL` wants.
+    unsafe { request(name, libc::SIOCETHTOOL, data) }
 }
 
 /// One ioctl on the port `name`.

@@ -1,0 +1,280 @@
+//! The volume of a store: whether it can be written, how, and how fast, tried through the recorder's own device.
+
+use crate::Question;
+use crate::checks;
+use crate::finding::{Finding, State, Subject};
+use base::units::{show_bytes, show_si};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use store::Slice;
+use store::device::{Content, Device, DiskDevice, FileId, Op};
+use sys::sysfs::Tree;
+use sys::timex::{self, Room};
+
+/// Bytes of one write, as the recorder's.
+const BLOCK: usize = 1 << 20;
+/// Most bytes that the probe writes.
+const PROBE_MOST: u64 = 256 << 20;
+/// It stops at the next block after this.
+const PROBE_TIME: Duration = Duration::from_secs(2);
+/// Writes in flight.
+const DEPTH: usize = 16;
+/// The probe leaves at least this much of the room that it finds.
+const PROBE_SHARE: u64 = 4;
+
+/// File systems whose files are in memory, and those that answer through a network or a process.
+const IN_MEMORY: [&str; 3] = ["tmpfs", "ramfs", "devtmpfs"];
+const FAR: [&str; 9] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "virtiofs", "fuse", "glusterfs"];
+
+/// Looks at the volume below `store`, which need not exist yet.
+pub fn examine(store: &Path, question: &Question, fastest: Option<u32>, tree: &Tree) -> Vec<Finding> {
+    let s = Subject::Store(store.display().to_string());
+    let Some(folder) = existing(store) else {
+        return vec![Finding::new(&checks::FOLDER, &s, State::Bad, "no folder above it either").mend("check the path")];
+    };
+    let mut all = Vec::new();
+    let room = timex::room(&folder).unwrap_or(Room { total: 0, free: 0 });
+    all.push(file_system(&s, &folder, tree));
+    all.push(space(&s, room, question.segment, fastest));
+    all.push(queue(&s, &folder, tree));
+    let speed = question.wants(&[&checks::WRITE_SPEED]);
+    let most = if speed { PROBE_MOST.min(room.free / PROBE_SHARE) } else { BLOCK as u64 };
+    match probe(&folder, most) {
+        Ok(probe) => {
+            let there = if folder == store { "can be written" } else { "will be made by the recorder" };
+            all.insert(0, Finding::good(&checks::FOLDER, &s, there));
+            all.insert(2, direct(&s, &probe));
+            if speed {
+                all.push(write_speed(&s, &probe, fastest));
+            }
+        }
+        Err(e) => all.insert(
+            0,
+            Finding::new(&checks::FOLDER, &s, State::Bad, format!("{}: cannot be written: {e}", folder.display()))
+                .mend("give the user that records the right to write there, or name another folder"),
+        ),
+    }
+    all
+}
+
+/// The folder itself, or the nearest above it that is there.
+fn existing(store: &Path) -> Option<PathBuf> {
+    let whole = std::path::absolute(store).ok()?;
+    whole.ancestors().find(|p| p.is_dir()).map(Path::to_owned)
+}
+
+/// Type of the file system that holds `folder`: the mount whose point is the longest above it (proc_pid_mountinfo(5)).
+fn mounted(folder: &Path, mountinfo: &str) -> Option<String> {
+    let folder = folder.canonicalize().ok()?;
+    let mut best: Option<(usize, &str)> = None;
+    for line in mountinfo.lines() {
+        let Some((front, back)) = line.split_once(" - ") else { continue };
+        let Some(point) = front.split(' ').nth(4) else { continue };
+        // Spaces in names are written as octal numbers.
+        let point = point.replace("\\040", " ");
+        let kind = back.split(' ').next().unwrap_or_default();
+        // Of two mounts at one point, the later one is on top.
+        if folder.starts_with(&point) && best.is_none_or(|(len, _)| len <= point.len()) {
+            best = Some((point.len(), kind));
+        }
+    }
+    best.map(|b| b.1.to_owned())
+}
+
+fn file_system(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
+    let mountinfo = tree.text("proc/self/mountinfo").unwrap_or_default();
+    match mounted(folder, &mountinfo) {
+        None => Finding::new(&checks::FILE_SYSTEM, s, State::Unknown, "the kernel does not tell"),
+        Some(kind) if IN_MEMORY.contains(&kind.as_str()) => {
+            Finding::new(&checks::FILE_SYSTEM, s, State::Remark, format!("{kind}, in memory: gone with the next start"))
+                .mend("a folder on a disk")
+        }
+        Some(kind) if FAR.iter().any(|f| kind == *f || kind.starts_with("fuse.")) => {
+            Finding::new(&checks::FILE_SYSTEM, s, State::Bad, format!("{kind}, not a local disk"))
+                .mend("a folder on a local disk (ext4, XFS); an archive may be far away")
+        }
+        Some(kind) => Finding::good(&checks::FILE_SYSTEM, s, kind),
+    }
+}
+
+fn space(s: &Subject, room: Room, segment: u64, fastest: Option<u32>) -> Finding {
+    /// Below this share file systems slow down, whatever their size.
+    const LITTLE: f64 = 0.05;
+    if room.total == 0 {
+        return Finding::new(&checks::SPACE, s, State::Unknown, "the file system does not tell");
+    }
+    let share = room.free as f64 / room.total as f64;
+    let lasts = fastest
+        .map(|m| room.free as f64 / (f64::from(m) * 1e6 / 8.0))
+        .map_or_else(String::new, |secs| format!(", {:.1} min of the full link", secs / 60.0));
+    let found = format!("{} free of {}{lasts}", show_bytes(room.free), show_bytes(room.total));
+    let mend = "remove old files, or let retention do it (see docs)";
+    if room.free < segment.max(BLOCK as u64) {
+        return Finding::new(&checks::SPACE, s, State::Bad, format!("{found}: less than one file")).mend(mend);
+    }
+    if share < LITTLE {
+        return Finding::new(&checks::SPACE, s, State::Remark, found).mend(mend);
+    }
+    Finding::good(&checks::SPACE, s, found)
+}
+
+/// What the block layer does with the volume's writes; nothing for file systems without one block device.
+fn queue(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
+    let device = folder.metadata().map(|m| m.dev()).unwrap_or(0);
+    // Linux's encoding of st_dev (include/linux/kdev_t.h, new_encode_dev).
+    let (major, minor) = (device >> 8 & 0xfff | device >> 32 & 0xffff_f000, device & 0xff | device >> 12 & 0xffff_ff00);
+    let base = format!("sys/dev/block/{major}:{minor}");
+    // A partition has the queue of its disk.
+    let queue = [format!("{base}/queue"), format!("{base}/../queue")].into_iter().find(|q| tree.has(q));
+    let Some(queue) = queue else {
+        return Finding::good(&checks::DEVICE, s, "no block device of its own");
+    };
+    let file = |name: &str| tree.text(&format!("{queue}/{name}")).unwrap_or_default();
+    let schedulers = file("scheduler");
+    let chosen = schedulers.split(['[', ']']).nth(1).unwrap_or("none").to_owned();
+    let rotates = file("rotational") == "1";
+    let found = format!(
+        "{}, scheduler {chosen}, read-ahead {} kB, write cache: {}",
+        if rotates { "rotates, or says so" } else { "does not rotate" },
+        file("read_ahead_kb"),
+        file("write_cache")
+    );
+    if matches!(chosen.as_str(), "bfq" | "cfq") {
+        return Finding::new(&checks::DEVICE, s, State::Remark, found)
+            .mend(format!("echo mq-deadline > /{queue}/scheduler (none for NVMe)"));
+    }
+    Finding::good(&checks::DEVICE, s, found)
+}
+
+/// What the probe saw.
+struct Probe {
+    how: String,
+    best: bool,
+    bytes: u64,
+    seconds: f64,
+}
+
+/// Removes the probe's file however the probe ends.
+struct Cleared(PathBuf);
+
+impl Drop for Cleared {
+    fn drop(&mut self) {
+        // Without it, nothing was written.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Writes up to `most` bytes the way the recorder does, and removes them.
+fn probe(folder: &Path, most: u64) -> io::Result<Probe> {
+    let mut device = DiskDevice::new(DEPTH as u32 * 2);
+    let path = folder.join(format!(".netgrain-doctor-{}", std::process::id()));
+    let file = device.create(&path, Content::Packets)?;
+    let _cleared = Cleared(path);
+    let outcome = write(&mut device, file, most.max(BLOCK as u64) / BLOCK as u64);
+    device.close(file);
+    let (bytes, seconds) = outcome?;
+    Ok(Probe { how: device.describe(), best: device.is_best(), bytes, seconds })
+}
+
+fn write(device: &mut DiskDevice, file: FileId, blocks: u64) -> io::Result<(u64, f64)> {
+    const ALLOCATE: u64 = u64::MAX;
+    const SYNC: u64 = u64::MAX - 1;
+    let mut done = Vec::new();
+    let mut settle = |device: &mut DiskDevice, in_flight: &mut usize, until: usize| -> io::Result<()> {
+        while *in_flight > until {
+            device.reap(Duration::from_millis(100), &mut done)?;
+            for end in done.drain(..) {
+                *in_flight -= 1;
+                match end.result {
+                    // Not every file system can allocate ahead, and none has to.
+                    Err(_) if end.token == ALLOCATE => {}
+                    result => drop(result?),
+                }
+            }
+        }
+        Ok(())
+    };
+    let mut in_flight = 1;
+    device.start(file, Op::Allocate(blocks * BLOCK as u64), ALLOCATE)?;
+    settle(device, &mut in_flight, 0)?;
+    let content: Vec<u8> = (0..BLOCK).map(|i| base::hash::mix64(i as u64) as u8).collect();
+    let begun = Instant::now();
+    let mut written = 0;
+    while written < blocks && begun.elapsed() < PROBE_TIME {
+        settle(device, &mut in_flight, DEPTH - 1)?;
+        let offset = written * BLOCK as u64;
+        device.start(file, Op::Write { offset, slice: Slice::copied(&content) }, written)?;
+        (written, in_flight) = (written + 1, in_flight + 1);
+    }
+    settle(device, &mut in_flight, 0)?;
+    device.start(file, Op::Sync, SYNC)?;
+    in_flight += 1;
+    settle(device, &mut in_flight, 0)?;
+    Ok((written * BLOCK as u64, begun.elapsed().as_secs_f64()))
+}
+
+fn direct(s: &Subject, probe: &Probe) -> Finding {
+    if probe.best {
+        return Finding::good(&checks::DIRECT, s, &*probe.how);
+    }
+    Finding::new(&checks::DIRECT, s, State::Remark, &*probe.how)
+        .mend("a local file system with direct writes (ext4, XFS), and io_uring allowed (kernel.io_uring_disabled=0)")
+}
+
+fn write_speed(s: &Subject, probe: &Probe, fastest: Option<u32>) -> Finding {
+    let rate = probe.bytes as f64 / probe.seconds.max(1e-9);
+    let found = format!("{}/s over {}", show_bytes(rate as u64), show_bytes(probe.bytes));
+    let Some(link) = fastest.map(|m| f64::from(m) * 1e6) else {
+        return Finding::good(&checks::WRITE_SPEED, s, found);
+    };
+    let found = format!("{found}; the fastest link here brings {}/s", show_bytes((link / 8.0) as u64));
+    if rate * 8.0 < link {
+        return Finding::new(&checks::WRITE_SPEED, s, State::Remark, found)
+            .mend(format!("faster disks, a --filter or --snaplen; up to {} are safe", show_si(rate * 8.0, "b/s")));
+    }
+    Finding::good(&checks::WRITE_SPEED, s, found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::TempDir;
+
+    #[test]
+    fn the_probe_writes_and_leaves_nothing() {
+        let dir = TempDir::new("doctor-probe");
+        let probe = probe(dir.path(), 4 << 20).expect("a folder that can be written");
+        assert_eq!(probe.bytes, 4 << 20);
+        assert!(probe.seconds > 0.0 && std::fs::read_dir(dir.path()).expect("the folder").next().is_none());
+    }
+
+    #[test]
+    fn a_store_that_is_not_there_yet_is_judged_by_the_folder_above_and_not_made() {
+        let dir = TempDir::new("doctor-above");
+        let store = dir.join("not/yet");
+        let question = Question { segment: 2 << 20, ..Question::default() };
+        let findings = examine(&store, &question, None, &Tree::default());
+        assert_eq!((findings[0].check.name, findings[0].state), ("folder", State::Good), "{findings:?}");
+        assert!(!dir.join("not").exists());
+    }
+
+    #[test]
+    fn the_mount_on_top_decides() {
+        let info = "20 1 0:1 / / rw - ext4 /dev/a rw\n21 20 0:2 / /tmp rw shared:1 - tmpfs t rw\n\
+                    22 20 0:3 / /tmp rw - xfs /dev/b rw\n23 20 0:4 / /tmpish rw - nfs x rw\n";
+        assert_eq!(mounted(Path::new("/tmp"), info).as_deref(), Some("xfs"));
+        assert_eq!(mounted(Path::new("/"), info).as_deref(), Some("ext4"));
+        assert_eq!(mounted(Path::new("/no such folder"), info), None);
+    }
+
+    #[test]
+    fn little_room_is_said_before_it_is_none() {
+        let s = Subject::Store("x".into());
+        let of = |free, total| space(&s, Room { free, total }, 2 << 30, Some(10_000)).state;
+        assert_eq!(of(1 << 30, 1 << 40), State::Bad, "less than one file");
+        assert_eq!(of(30 << 30, 1 << 40), State::Remark);
+        assert_eq!(of(1 << 39, 1 << 40), State::Good);
+    }
+}

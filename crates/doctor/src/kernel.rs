@@ -1,0 +1,330 @@
+//! What the kernel allows: AF_XDP, BPF, io_uring, capabilities, locked memory, huge pages; and what its network stack lost.
+
+use crate::Question;
+use crate::checks;
+use crate::finding::{Finding, State, Subject};
+use crate::setting::{Change, Setting};
+use base::units::{show_bytes, show_count};
+use sys::privilege::{self, Capabilities, Capability};
+use sys::sysfs::Tree;
+
+/// What capturing from ports takes; see `docs/PRIVILEGES.md`.
+pub const NEEDED: Capabilities = Capabilities::of(&[Capability::NetRaw, Capability::NetAdmin, Capability::Bpf]);
+
+/// What makes it better: locked memory, threads that go first.
+pub const HELPFUL: Capabilities = Capabilities::of(&[Capability::IpcLock, Capability::SysNice]);
+
+/// From this release on drivers tell of XDP, and links carry programs.
+const OLDEST: (u32, u32) = (6, 3);
+
+/// Bytes of a huge page that the ring asks for.
+const HUGE_PAGE: u64 = 2 << 20;
+
+const POOL: &str = "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+
+/// What the kernel tells.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    pub release: String,
+    pub has_xdp_sockets: bool,
+    /// `None` where the file cannot be read.
+    pub bpf_jit: Option<u32>,
+    pub io_uring_disabled: u32,
+    pub capabilities: Capabilities,
+    /// Bytes that may be locked; `None` for no limit.
+    pub memlock: Option<u64>,
+    pub memory_available: u64,
+    pub huge_pages: Option<HugePages>,
+    pub softnet: Softnet,
+}
+
+/// The pool of 2 MiB pages, and whether shared memory gets some without it.
+#[derive(Clone, Debug, Default)]
+pub struct HugePages {
+    pub total: u64,
+    pub free: u64,
+    pub transparent: bool,
+}
+
+/// Sums of `/proc/net/softnet_stat`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Softnet {
+    pub processed: u64,
+    pub dropped: u64,
+    pub squeezed: u64,
+    pub backlog: u64,
+    pub budget: u64,
+}
+
+impl Facts {
+    /// Asks the kernel.
+    pub fn gather(tree: &Tree) -> Self {
+        let protocols = tree.text("proc/net/protocols").unwrap_or_default();
+        let available = tree.text("proc/meminfo").unwrap_or_default();
+        let available =
+            available.lines().find_map(|l| l.strip_prefix("MemAvailable:")?.split_whitespace().next()?.parse().ok());
+        Self {
+            release: tree.text("proc/sys/kernel/osrelease").unwrap_or_default(),
+            has_xdp_sockets: protocols.lines().any(|l| l.split_whitespace().next() == Some("XDP")),
+            bpf_jit: tree.value("proc/sys/net/core/bpf_jit_enable"),
+            io_uring_disabled: tree.value("proc/sys/kernel/io_uring_disabled").unwrap_or(0),
+            capabilities: privilege::effective(),
+            memlock: memlock(&tree.text("proc/self/limits").unwrap_or_default()),
+            memory_available: available.unwrap_or(0u64) << 10,
+            huge_pages: huge_pages(tree),
+            softnet: softnet(tree),
+        }
+    }
+}
+
+/// The limit in `/proc/self/limits`; none if it says so or is not there.
+fn memlock(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|l| l.strip_prefix("Max locked memory"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+fn huge_pages(tree: &Tree) -> Option<HugePages> {
+    let total = tree.value(POOL)?;
+    let free = tree.value("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").unwrap_or(0);
+    let shmem = tree.text("sys/kernel/mm/transparent_hugepage/shmem_enabled").unwrap_or_default();
+    let transparent = ["[always]", "[within_size]", "[advise]", "[force]"].iter().any(|m| shmem.contains(m));
+    Some(HugePages { total, free, transparent })
+}
+
+fn softnet(tree: &Tree) -> Softnet {
+    let mut sum = Softnet {
+        backlog: tree.value("proc/sys/net/core/netdev_max_backlog").unwrap_or(0),
+        budget: tree.value("proc/sys/net/core/netdev_budget").unwrap_or(0),
+        ..Softnet::default()
+    };
+    for line in tree.text("proc/net/softnet_stat").unwrap_or_default().lines() {
+        let mut columns = line.split_whitespace().map(|c| u64::from_str_radix(c, 16).unwrap_or(0));
+        sum.processed += columns.next().unwrap_or(0);
+        sum.dropped += columns.next().unwrap_or(0);
+        sum.squeezed += columns.next().unwrap_or(0);
+    }
+    sum
+}
+
+/// All checks of the kernel.
+pub fn judge(f: &Facts, question: &Question) -> Vec<Finding> {
+    // Descriptors take a quarter more.
+    let ring = question.ring + question.ring / 4;
+    vec![
+        kernel(f),
+        bpf_jit(f),
+        io_uring(f),
+        privileges(f),
+        locked(f, ring),
+        memory(f, ring),
+        pages(f, ring),
+        network_stack(f),
+    ]
+}
+
+fn sysctl(path: &str, value: impl ToString) -> (String, Change) {
+    let name = path.trim_start_matches("proc/sys/").replace('/', ".");
+    let value = value.to_string();
+    let command = format!("sysctl -w {name}={value}");
+    (command, Change { setting: Setting::File { path: path.to_owned() }, value })
+}
+
+fn kernel(f: &Facts) -> Finding {
+    let s = Subject::Machine;
+    let mut numbers = f.release.split(['.', '-']).map(|n| n.parse::<u32>().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version < OLDEST {
+        return Finding::new(&checks::KERNEL, &s, State::Bad, format!("Linux {}", f.release)).mend("a newer kernel");
+    }
+    if !f.has_xdp_sockets {
+        return Finding::new(&checks::KERNEL, &s, State::Bad, format!("Linux {} without AF_XDP sockets", f.release))
+            .mend("a kernel with CONFIG_XDP_SOCKETS=y; until then, TPACKET");
+    }
+    Finding::good(&checks::KERNEL, &s, format!("Linux {} with AF_XDP", f.release))
+}
+
+fn bpf_jit(f: &Facts) -> Finding {
+    let s = Subject::Machine;
+    match f.bpf_jit {
+        None => Finding::new(&checks::BPF_JIT, &s, State::Unknown, "only root may see it, outside network namespaces"),
+        Some(0) => {
+            let (command, change) = sysctl("proc/sys/net/core/bpf_jit_enable", 1);
+            Finding::new(&checks::BPF_JIT, &s, State::Remark, "off").mend(command).change(change)
+        }
+        Some(_) => Finding::good(&checks::BPF_JIT, &s, "on"),
+    }
+}
+
+fn io_uring(f: &Facts) -> Finding {
+    let s = Subject::Machine;
+    let found = match f.io_uring_disabled {
+        0 => return Finding::good(&checks::IO_URING, &s, "allowed"),
+        1 => "allowed to one group only (kernel.io_uring_group)",
+        _ => "forbidden",
+    };
+    let (command, change) = sysctl("proc/sys/kernel/io_uring_disabled", 0);
+    Finding::new(&checks::IO_URING, &s, State::Remark, found).mend(command).change(change)
+}
+
+fn privileges(f: &Facts) -> Finding {
+    let s = Subject::Machine;
+    let (missing, helpful) = (NEEDED.without(f.capabilities), HELPFUL.without(f.capabilities));
+    let names = |set: Capabilities| set.iter().map(|c| c.name().to_lowercase()).collect::<Vec<_>>().join(",");
+    let give = format!("run as root, or: setcap {}+ep $(command -v netgrain)", names(NEEDED.with(HELPFUL)));
+    if !missing.is_empty() {
+        return Finding::new(&checks::PRIVILEGES, &s, State::Bad, format!("this process lacks {missing}")).mend(give);
+    }
+    if !helpful.is_empty() {
+        let found = format!("enough to capture; without {helpful}, locked memory or priority");
+        return Finding::new(&checks::PRIVILEGES, &s, State::Remark, found).mend(give);
+    }
+    Finding::good(&checks::PRIVILEGES, &s, "this process has what capturing takes")
+}
+
+fn locked(f: &Facts, ring: u64) -> Finding {
+    let s = Subject::Machine;
+    if f.capabilities.has(Capability::IpcLock) {
+        return Finding::good(&checks::MEMLOCK, &s, "CAP_IPC_LOCK: no limit");
+    }
+    match f.memlock {
+        Some(limit) if limit < ring => {
+            let found = format!("{} may be locked, {} wanted for the ring", show_bytes(limit), show_bytes(ring));
+            Finding::new(&checks::MEMLOCK, &s, State::Bad, found)
+                .mend("ulimit -l unlimited, LimitMEMLOCK=infinity in the unit, or CAP_IPC_LOCK")
+        }
+        Some(limit) => Finding::good(&checks::MEMLOCK, &s, format!("{} may be locked", show_bytes(limit))),
+        None => Finding::good(&checks::MEMLOCK, &s, "no limit"),
+    }
+}
+
+fn memory(f: &Facts, ring: u64) -> Finding {
+    let s = Subject::Machine;
+    if f.memory_available == 0 {
+        return Finding::new(&checks::MEMORY, &s, State::Unknown, "the kernel does not tell what is free");
+    }
+    let reserved = f.huge_pages.as_ref().map_or(0, |h| h.free * HUGE_PAGE);
+    let found = format!("{} free for a ring of {}", show_bytes(f.memory_available + reserved), show_bytes(ring));
+    if f.memory_available + reserved < ring {
+        return Finding::new(&checks::MEMORY, &s, State::Bad, found).mend("a smaller --ring");
+    }
+    Finding::good(&checks::MEMORY, &s, found)
+}
+
+fn pages(f: &Facts, ring: u64) -> Finding {
+    let s = Subject::Machine;
+    let Some(pool) = &f.huge_pages else {
+        return Finding::new(&checks::HUGE_PAGES, &s, State::Unknown, "the kernel has no pages of 2 MiB to reserve");
+    };
+    let wanted = ring.div_ceil(HUGE_PAGE);
+    if pool.free >= wanted {
+        return Finding::good(
+            &checks::HUGE_PAGES,
+            &s,
+            format!("{} free of {} reserved, {wanted} wanted", pool.free, pool.total),
+        );
+    }
+    let otherwise = if pool.transparent { "the kernel will merge what pages it can" } else { "small pages it will be" };
+    let found = format!("{} of the {wanted} wanted are reserved and free; {otherwise}", pool.free);
+    let (missing, total) = (wanted - pool.free, pool.total + wanted - pool.free);
+    let finding = Finding::new(&checks::HUGE_PAGES, &s, State::Remark, found);
+    // Reserving takes memory from everybody else; half of what is free is for a person to give.
+    if missing * HUGE_PAGE > f.memory_available / 2 {
+        return finding
+            .mend(format!("a smaller --ring, or as long as memory suffices: sysctl -w vm.nr_hugepages={total}"));
+    }
+    let change = Change { setting: Setting::File { path: POOL.to_owned() }, value: total.to_string() };
+    finding.mend(format!("sysctl -w vm.nr_hugepages={total}")).change(change)
+}
+
+fn network_stack(f: &Facts) -> Finding {
+    /// One in so many batches may run out of time.
+    const SQUEEZED: u64 = 1000;
+    let (s, n) = (Subject::Machine, &f.softnet);
+    let found =
+        format!("{} dropped, {} times out of time since the start", show_count(n.dropped), show_count(n.squeezed));
+    let path = if n.dropped > 0 && n.backlog > 0 {
+        ("proc/sys/net/core/netdev_max_backlog", n.backlog * 4)
+    } else if n.squeezed * SQUEEZED > n.processed && n.budget > 0 {
+        ("proc/sys/net/core/netdev_budget", n.budget * 2)
+    } else {
+        return Finding::good(&checks::SOFTNET, &s, found);
+    };
+    let (command, change) = sysctl(path.0, path.1);
+    Finding::new(&checks::SOFTNET, &s, State::Remark, found).mend(command).change(change)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn well() -> Facts {
+        Facts {
+            release: "6.18.4-generic".into(),
+            has_xdp_sockets: true,
+            bpf_jit: Some(1),
+            capabilities: Capabilities(u64::MAX),
+            memory_available: 16 << 30,
+            huge_pages: Some(HugePages { total: 1000, free: 1000, transparent: true }),
+            ..Facts::default()
+        }
+    }
+
+    fn found(f: &Facts, check: &str) -> Finding {
+        let question = Question { ring: 1 << 30, ..Question::default() };
+        judge(f, &question).into_iter().find(|f| f.check.name == check).expect("a check of the kernel")
+    }
+
+    #[test]
+    fn a_well_kept_kernel_is_good_in_everything() {
+        for finding in judge(&well(), &Question { ring: 1 << 30, ..Question::default() }) {
+            assert_eq!(finding.state, State::Good, "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_what_gives_it() {
+        let none = Facts { capabilities: Capabilities::NONE, memlock: Some(8 << 20), ..well() };
+        let finding = found(&none, "privileges");
+        assert_eq!(finding.state, State::Bad);
+        assert!(finding.found.ends_with("CAP_NET_ADMIN CAP_NET_RAW CAP_BPF"), "{}", finding.found);
+        assert!(finding.mend.expect("a command").contains("setcap cap_net_admin,cap_net_raw,cap_ipc_lock"));
+        assert_eq!(found(&none, "memlock").state, State::Bad);
+        let some = Facts { capabilities: NEEDED, ..well() };
+        assert_eq!((found(&some, "privileges").state, found(&some, "memlock").state), (State::Remark, State::Good));
+        let old = Facts { release: "5.15.0-100".into(), ..well() };
+        assert_eq!(found(&old, "kernel").state, State::Bad);
+        let without = Facts { has_xdp_sockets: false, ..well() };
+        assert!(found(&without, "kernel").mend.expect("a step").contains("CONFIG_XDP_SOCKETS"));
+    }
+
+    #[test]
+    fn huge_pages_are_offered_only_where_they_leave_enough_for_others() {
+        let pool = HugePages { total: 100, free: 40, transparent: true };
+        let room = Facts { huge_pages: Some(pool.clone()), ..well() };
+        // 1 GiB and a quarter are 640 pages; 600 are missing to the 100 that are there.
+        assert_eq!(found(&room, "huge-pages").changes[0].value, "700");
+        let tight = Facts { huge_pages: Some(pool), memory_available: 2 << 30, ..well() };
+        let finding = found(&tight, "huge-pages");
+        assert!(finding.changes.is_empty() && finding.mend.expect("a step").contains("smaller --ring"));
+    }
+
+    #[test]
+    fn the_kernels_own_losses_name_the_limit_that_was_too_low() {
+        let dropped =
+            Facts { softnet: Softnet { dropped: 3, backlog: 1000, budget: 300, ..Softnet::default() }, ..well() };
+        assert_eq!(found(&dropped, "softnet").mend.as_deref(), Some("sysctl -w net.core.netdev_max_backlog=4000"));
+        let squeezed = Softnet { processed: 10_000, squeezed: 11, budget: 300, ..Softnet::default() };
+        let finding = found(&Facts { softnet: squeezed, ..well() }, "softnet");
+        assert_eq!(finding.mend.as_deref(), Some("sysctl -w net.core.netdev_budget=600"));
+        let seldom = Softnet { processed: 100_000, squeezed: 11, budget: 300, ..Softnet::default() };
+        assert_eq!(found(&Facts { softnet: seldom, ..well() }, "softnet").state, State::Good);
+    }
+
+    #[test]
+    fn limits_as_the_kernel_writes_them() {
+        let text = "Limit                     Soft Limit           Hard Limit           Units\n\
+                    Max locked memory         8388608              unlimited            bytes\n";
+        assert_eq!(memlock(text), Some(8 << 20));
+        assert_eq!(memlock(&text.replace("8388608", "unlimited")), None);
+    }
+}

@@ -1,0 +1,484 @@
+//! One port: what its driver can, what its card was told, what it has already lost.
+
+use crate::checks::{self, Check};
+use crate::finding::{Finding, State, Subject};
+use crate::setting::{Change, Setting};
+use base::units::{show_count, show_si};
+use capture::SourceError;
+use capture::auto::{Kind, PortFacts, decide};
+use sys::cpu;
+use sys::ethtool::{self, Channels, Feature, Pause, Rings, Rss, Speed, Stamping};
+use sys::netlink::netdev::feature;
+use sys::netlink::{Link, Netlink};
+use sys::sysfs::Tree;
+
+/// From this speed on one queue is not enough for small packets.
+const FAST_MEGABITS: u32 = 10_000;
+
+/// Names under which drivers count what they lost for want of descriptors or memory (ixgbe and igb; i40e and ice; mlx5;
+/// virtio_net and ena; bnxt).
+const LOSS_NAMES: [&str; 9] = [
+    "rx_no_dma_resources",
+    "rx_missed_errors",
+    "port.rx_dropped",
+    "rx_out_of_buffer",
+    "rx_discards_phy",
+    "rx_fifo_errors",
+    "rx_drops",
+    "rx_no_buffer_count",
+    "rx_total_discard_pkts",
+];
+
+/// An interrupt of the port and the processors that may get it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Irq {
+    pub number: u32,
+    pub cpus: Vec<usize>,
+}
+
+/// What the kernel tells of a port.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    pub port: PortFacts,
+    pub link: Link,
+    pub dedicated: bool,
+    pub features: Option<Vec<Feature>>,
+    pub rings: Option<Rings>,
+    pub channels: Option<Channels>,
+    pub pause: Option<Pause>,
+    pub speed: Option<Speed>,
+    pub stamping: Option<Stamping>,
+    pub stamps_all: bool,
+    pub rss: Option<Rss>,
+    /// Kinds of packets whose transport ports are hashed, and whether they are.
+    pub hashed: Vec<(&'static str, bool)>,
+    pub lost: Vec<(String, u64)>,
+    pub irqs: Vec<Irq>,
+    /// NUMA node of the card, where there are several, and its processors.
+    pub node: Option<(usize, Vec<usize>)>,
+    /// Processors that this process may use.
+    pub allowed: Vec<usize>,
+    pub is_virtual_function: bool,
+}
+
+impl Facts {
+    /// Asks the kernel.
+    pub fn gather(name: &str, dedicated: bool, tree: &Tree) -> Result<Self, SourceError> {
+        let port = PortFacts::gather(name)?;
+        let name = port.name.clone();
+        let link = Netlink::route().and_then(|mut n| n.link(&name)).map_err(|error| SourceError::System {
+            name: name.clone(),
+            what: "find the port",
+            error,
+            advice: "see ip link for the names there are".to_owned(),
+        })?;
+        let device = link.parent_device.as_deref().and_then(|d| tree.device(d));
+        let file = |file: &str| device.as_ref().map(|d| format!("{d}/{file}"));
+        let several_nodes = tree.names("sys/devices/system/node").iter().filter(|n| is_node(n)).count() > 1;
+        // The device of a virtual function has a link to the one that it is a function of; virtio sits on its bus device.
+        let node = [file("numa_node"), file("../numa_node")].into_iter().flatten().find_map(|f| tree.value::<i64>(&f));
+        let node = node.and_then(|n| usize::try_from(n).ok()).filter(|_| several_nodes);
+        let node =
+            node.map(|n| (n, tree.cpus(&format!("sys/devices/system/node/node{n}/cpulist")).unwrap_or_default()));
+        let hashed =
+            ethtool::FLOW_KINDS.iter().filter_map(|(kind, n)| Some((*kind, ethtool::hashes_ports(&name, *n).ok()?)));
+        let lost = ethtool::statistics(&name).unwrap_or_default();
+        Ok(Self {
+            dedicated,
+            features: ethtool::features(&name).ok(),
+            rings: ethtool::rings(&name).ok(),
+            channels: ethtool::channels(&name).ok(),
+            pause: ethtool::pause(&name).ok(),
+            speed: ethtool::speed(&name),
+            stamping: ethtool::stamping(&name).ok(),
+            stamps_all: ethtool::stamps_all_received(&name),
+            rss: ethtool::rss(&name).ok(),
+            hashed: hashed.collect(),
+            lost: lost.into_iter().filter(|(n, count)| *count > 0 && LOSS_NAMES.contains(&n.as_str())).collect(),
+            irqs: irqs(&name, link.parent_device.as_deref(), tree),
+            node,
+            allowed: cpu::allowed(),
+            is_virtual_function: file("physfn").is_some_and(|f| tree.has(&f)),
+            port,
+            link,
+        })
+    }
+
+    fn feature(&self, name: &str) -> Option<&Feature> {
+        self.features.as_deref().unwrap_or_default().iter().find(|f| f.name == name)
+    }
+
+    /// The names of these features that are on: those that can be switched off, and those that cannot.
+    fn on(&self, names: &[&'static str]) -> (Vec<&'static str>, Vec<&'static str>) {
+        let on = names.iter().copied().filter(|n| self.feature(n).is_some_and(|f| f.on));
+        on.partition(|n| self.feature(n).is_some_and(|f| f.can_change))
+    }
+
+    fn subject(&self) -> Subject {
+        Subject::Port(self.port.name.clone())
+    }
+
+    const fn is_physical(&self) -> bool {
+        self.link.parent_device.is_some()
+    }
+}
+
+fn is_node(name: &str) -> bool {
+    name.strip_prefix("node").is_some_and(|n| n.parse::<u32>().is_ok())
+}
+
+/// The interrupts of `/proc/interrupts` that bear the name of the port or of its device, those of its administration left
+/// out.
+pub fn irqs(port: &str, device: Option<&str>, tree: &Tree) -> Vec<Irq> {
+    const ADMINISTRATION: [&str; 5] = ["config", "async", "mbx", "other", "misc"];
+    let text = tree.text("proc/interrupts").unwrap_or_default();
+    let mut irqs = Vec::new();
+    for line in text.lines() {
+        let Some((number, rest)) = line.split_once(':') else { continue };
+        let Ok(number) = number.trim().parse() else { continue };
+        let label = rest.split_whitespace().last().unwrap_or_default();
+        let named = names(label, port) || device.is_some_and(|d| names(label, d));
+        if !named || ADMINISTRATION.iter().any(|a| label.ends_with(a)) {
+            continue;
+        }
+        let list = |file: &str| tree.cpus(&format!("proc/irq/{number}/{file}")).filter(|c| !c.is_empty());
+        // Where the interrupt really goes, if the controller tells.
+        let cpus = list("effective_affinity_list").or_else(|| list("smp_affinity_list"));
+        irqs.push(Irq { number, cpus: cpus.unwrap_or_default() });
+    }
+    irqs
+}
+
+/// Whether `label` has `name` in it as a whole: `eth1` is in `ice-eth1-TxRx-0` and not in `eth10-rx`.
+fn names(label: &str, name: &str) -> bool {
+    let edge = |c: Option<char>| !c.is_some_and(char::is_alphanumeric);
+    label
+        .match_indices(name)
+        .any(|(at, _)| edge(label[..at].chars().next_back()) && edge(label[at + name.len()..].chars().next()))
+}
+
+/// All checks of a port.
+pub fn judge(f: &Facts) -> Vec<Finding> {
+    let choice = decide(&f.port, f.dedicated);
+    let kind = choice.kind;
+    let mut all = vec![link(f), source(f, kind, &choice.explanation), xdp_taken(f), promiscuous(f, kind)];
+    all.extend([virtual_function(f), merging(f, kind), sending(f, kind), vlan(f, kind), rx_ring(f), queues(f)]);
+    all.extend([rss(f), interrupts(f), numa(f), mtu(f, kind), pause(f), counters(f), card_stamps(f, kind)]);
+    all
+}
+
+fn link(f: &Facts) -> Finding {
+    let (s, name) = (f.subject(), &f.port.name);
+    let bad = |found: &str| Finding::new(&checks::LINK, &s, State::Bad, found);
+    if !f.link.is_up() {
+        return bad("switched off").mend(format!("ip link set {name} up"));
+    }
+    if !f.link.carrier {
+        return bad("no link").mend("look at cable, transceiver and the other end");
+    }
+    match f.speed {
+        Some(Speed { megabits, full_duplex: false }) => {
+            bad(&format!("{}, half duplex", bits(megabits))).mend(format!("ethtool -s {name} duplex full"))
+        }
+        Some(Speed { megabits, .. }) => Finding::good(&checks::LINK, &s, format!("up, {}", bits(megabits))),
+        None => Finding::good(&checks::LINK, &s, "up; it has no speed to tell of"),
+    }
+}
+
+fn bits(megabits: u32) -> String {
+    show_si(f64::from(megabits) * 1e6, "b/s")
+}
+
+fn source(f: &Facts, kind: Kind, explanation: &str) -> Finding {
+    let s = f.subject();
+    let driver = f.port.driver.as_deref().unwrap_or("of unknown name");
+    let found = explanation.strip_prefix(&format!("{}: ", f.port.name)).unwrap_or(explanation).to_owned();
+    let can = |bits| f.port.xdp.is_some_and(|x| x.bits & bits == bits);
+    if f.port.xdp.is_none() {
+        return Finding::new(&checks::SOURCE, &s, State::Unknown, found).mend("a kernel from 6.3 on tells");
+    }
+    if !can(feature::BASIC | feature::REDIRECT) {
+        let state = if f.is_physical() { State::Remark } else { State::Good };
+        return Finding::new(&checks::SOURCE, &s, state, found)
+            .mend(format!("another card: the driver ({driver}) has no native XDP"));
+    }
+    // What takes a copy on a virtual port has no other way.
+    if kind == Kind::AfXdp && f.is_physical() && !can(feature::XSK_ZEROCOPY) {
+        return Finding::new(&checks::SOURCE, &s, State::Remark, found).mend("a card whose driver has zero copy");
+    }
+    Finding::good(&checks::SOURCE, &s, found)
+}
+
+fn xdp_taken(f: &Facts) -> Finding {
+    let s = f.subject();
+    if f.port.has_xdp {
+        Finding::new(&checks::XDP_TAKEN, &s, State::Remark, "an XDP program is attached").mend(format!(
+            "stop the program that put it there (a running netgrain record is one); see ip link show {}",
+            f.port.name
+        ))
+    } else {
+        Finding::good(&checks::XDP_TAKEN, &s, "no XDP program is attached")
+    }
+}
+
+fn promiscuous(f: &Facts, kind: Kind) -> Finding {
+    let (s, name) = (f.subject(), &f.port.name);
+    if f.link.promiscuity > 0 {
+        return Finding::good(&checks::PROMISCUOUS, &s, "takes packets for others too");
+    }
+    if kind == Kind::Tpacket {
+        return Finding::good(&checks::PROMISCUOUS, &s, "TPACKET switches it on while it captures");
+    }
+    if !f.is_physical() {
+        return Finding::good(&checks::PROMISCUOUS, &s, "a virtual port has no address filter before XDP");
+    }
+    let setting = Setting::Promiscuous { port: name.clone() };
+    Finding::new(&checks::PROMISCUOUS, &s, State::Bad, "takes only what is addressed to it, and AF_XDP leaves that so")
+        .mend(format!("ip link set {name} promisc on"))
+        .change(Change { setting, value: "on".to_owned() })
+}
+
+fn virtual_function(f: &Facts) -> Finding {
+    let s = f.subject();
+    if f.is_virtual_function {
+        Finding::new(&checks::FUNCTION, &s, State::Remark, "a virtual function of a card")
+            .mend("on the host: ip link set CARD vf NUMBER trust on")
+    } else {
+        Finding::good(&checks::FUNCTION, &s, "not a virtual function")
+    }
+}
+
+/// The finding of features that should be off and are on, with the change that switches them off.
+fn switched(check: &'static Check, f: &Facts, names: &[&'static str], state: State, fix: bool) -> Finding {
+    let s = f.subject();
+    if f.features.is_none() {
+        return Finding::new(check, &s, State::Unknown, "the port does not tell its features");
+    }
+    let (can, cannot) = f.on(names);
+    if can.is_empty() && cannot.is_empty() {
+        return Finding::good(check, &s, "off, or not there");
+    }
+    let listed = [can.as_slice(), cannot.as_slice()].concat().join(", ");
+    if can.is_empty() {
+        return Finding::new(check, &s, state, format!("{listed} on; the driver does not let go of it"))
+            .mend("another card or driver; netgrain marks merged packets (note super_frame)");
+    }
+    let switches: Vec<String> = can.iter().map(|n| format!("{} off", command_name(n))).collect();
+    let mut finding = Finding::new(check, &s, state, format!("{listed} on")).mend(format!(
+        "ethtool -K {} {}",
+        f.port.name,
+        switches.join(" ")
+    ));
+    for feature in can.into_iter().filter(|_| fix) {
+        let setting = Setting::Feature { port: f.port.name.clone(), feature: feature.to_owned() };
+        finding = finding.change(Change { setting, value: "off".to_owned() });
+    }
+    finding
+}
+
+/// The name that ethtool(8) gives a feature of the kernel.
+fn command_name(feature: &str) -> &str {
+    match feature {
+        "rx-gro" => "gro",
+        "rx-lro" => "lro",
+        "rx-vlan-hw-parse" => "rxvlan",
+        "tx-tcp-segmentation" => "tso",
+        "tx-generic-segmentation" => "gso",
+        other => other,
+    }
+}
+
+fn merging(f: &Facts, kind: Kind) -> Finding {
+    const IN_THE_CARD: [&str; 2] = ["rx-lro", "rx-gro-hw"];
+    const EVERYWHERE: [&str; 5] = ["rx-gro", "rx-lro", "rx-gro-hw", "rx-gro-list", "rx-udp-gro-forwarding"];
+    match kind {
+        // XDP runs before the kernel merges. On veth it even needs GRO where no program is attached at the other end.
+        Kind::AfXdp => switched(&checks::MERGING, f, &IN_THE_CARD, State::Bad, true),
+        Kind::Tpacket => switched(&checks::MERGING, f, &EVERYWHERE, State::Bad, true),
+    }
+}
+
+fn sending(f: &Facts, kind: Kind) -> Finding {
+    const NAMES: [&str; 3] = ["tx-tcp-segmentation", "tx-generic-segmentation", "tx-checksum-ip-generic"];
+    if kind == Kind::AfXdp || f.port.uses.is_empty() {
+        return Finding::good(&checks::SENDING, &f.subject(), "nothing that this host sends is captured here");
+    }
+    // Not for --fix: it slows the host, and says nothing wrong of what others send.
+    switched(&checks::SENDING, f, &NAMES, State::Remark, false)
+}
+
+fn vlan(f: &Facts, kind: Kind) -> Finding {
+    const NAMES: [&str; 2] = ["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"];
+    match kind {
+        Kind::Tpacket => {
+            Finding::good(&checks::VLAN, &f.subject(), "TPACKET is told the tag, and netgrain puts it back")
+        }
+        Kind::AfXdp if f.port.driver.as_deref() == Some("veth") => {
+            Finding::good(&checks::VLAN, &f.subject(), "veth takes no tag out of packets that were sent with one")
+        }
+        Kind::AfXdp => switched(&checks::VLAN, f, &NAMES, State::Bad, true),
+    }
+}
+
+fn rx_ring(f: &Facts) -> Finding {
+    let (s, name) = (f.subject(), &f.port.name);
+    let Some(rings) = f.rings.filter(|r| r.rx_max > 0) else {
+        return Finding::good(&checks::RX_RING, &s, "the port has no ring to size");
+    };
+    if rings.rx >= rings.rx_max {
+        return Finding::good(&checks::RX_RING, &s, format!("{} descriptors, the most there can be", rings.rx));
+    }
+    let value = rings.rx_max.to_string();
+    Finding::new(&checks::RX_RING, &s, State::Remark, format!("{} descriptors of {} possible", rings.rx, rings.rx_max))
+        .mend(format!("ethtool -G {name} rx {value}"))
+        .change(Change { setting: Setting::RxRing { port: name.clone() }, value })
+}
+
+fn queues(f: &Facts) -> Finding {
+    let (s, name) = (f.subject(), &f.port.name);
+    let Some(channels) = f.channels.filter(|c| c.most() > 0) else {
+        return Finding::good(&checks::QUEUES, &s, format!("{} queue(s), which cannot be changed", f.link.rx_queues));
+    };
+    let (now, cpus) = (channels.receiving() as usize, f.allowed.len().max(1));
+    let found = format!("{now} of {} queues for {cpus} processor(s)", channels.most());
+    let fast = f.speed.is_some_and(|s| s.megabits >= FAST_MEGABITS) && f.is_physical();
+    let kind = if channels.combined_max > 0 { "combined" } else { "rx" };
+    let wanted = if now > cpus {
+        cpus
+    } else if now == 1 && fast && cpus > 1 && channels.most() > 1 {
+        cpus.min(channels.most() as usize)
+    } else {
+        return Finding::good(&checks::QUEUES, &s, found);
+    };
+    Finding::new(&checks::QUEUES, &s, State::Remark, found)
+        .mend(format!("ethtool -L {name} {kind} {wanted}"))
+        .change(Change { setting: Setting::Queues { port: name.clone() }, value: wanted.to_string() })
+}
+
+fn rss(f: &Facts) -> Finding {
+    let (s, name) = (f.subject(), &f.port.name);
+    if f.channels.map_or(f.link.rx_queues, Channels::receiving) <= 1 {
+        return Finding::good(&checks::RSS, &s, "one queue: nothing is spread");
+    }
+    let Some(rss) = f.rss.as_ref().filter(|r| !r.key.is_empty() || r.symmetric) else {
+        return Finding::new(&checks::RSS, &s, State::Unknown, "the card does not tell its hash");
+    };
+    let without: Vec<&str> = f.hashed.iter().filter(|(_, ports)| !ports).map(|(kind, _)| *kind).collect();
+    let fields =
+        if without.is_empty() { String::new() } else { format!("; by addresses alone: {}", without.join(" ")) };
+    if rss.is_symmetric() {
+        return Finding::good(&checks::RSS, &s, format!("symmetric{fields}"));
+    }
+    let key: Vec<&str> = (0..rss.key.len()).map(|i| if i % 2 == 0 { "6d" } else { "5a" }).collect();
+    Finding::new(&checks::RSS, &s, State::Remark, format!("not symmetric{fields}"))
+        .mend(format!("ethtool -X {name} hkey {}", key.join(":")))
+}
+
+fn interrupts(f: &Facts) -> Finding {
+    let s = f.subject();
+    let placed: Vec<&Irq> = f.irqs.iter().filter(|i| !i.cpus.is_empty()).collect();
+    if placed.is_empty() {
+        return Finding::good(&checks::INTERRUPTS, &s, "no interrupts of its own");
+    }
+    let advice = |cpus: &[usize]| {
+        let lines: Vec<String> = placed
+            .iter()
+            .zip(cpus.iter().cycle())
+            .map(|(irq, cpu)| format!("echo {cpu} > /proc/irq/{}/smp_affinity_list", irq.number))
+            .collect();
+        lines.join("; ")
+    };
+    if let Some((node, cpus)) = &f.node {
+        let far = placed.iter().filter(|i| !i.cpus.iter().any(|c| cpus.contains(c))).count();
+        if far > 0 {
+            return Finding::new(
+                &checks::INTERRUPTS,
+                &s,
+                State::Bad,
+                format!("{far} of {} interrupts go to processors away from the card's node {node}", placed.len()),
+            )
+            .mend(advice(cpus));
+        }
+    }
+    let on_one = placed.iter().all(|i| i.cpus.len() == 1 && i.cpus == placed[0].cpus);
+    let cpus = f.node.as_ref().map_or(&f.allowed, |n| &n.1);
+    if placed.len() > 2 && on_one && cpus.len() > 1 {
+        let found = format!("all {} interrupts go to processor {}", placed.len(), placed[0].cpus[0]);
+        return Finding::new(&checks::INTERRUPTS, &s, State::Remark, found).mend(advice(cpus));
+    }
+    Finding::good(&checks::INTERRUPTS, &s, format!("{} interrupt(s), well placed", placed.len()))
+}
+
+fn numa(f: &Facts) -> Finding {
+    let s = f.subject();
+    let Some((node, cpus)) = &f.node else {
+        return Finding::good(&checks::NUMA, &s, "one node, or a port without a card");
+    };
+    if cpus.iter().any(|c| f.allowed.contains(c)) {
+        let found = format!("the card is on node {node}, whose processors netgrain chooses by itself");
+        return Finding::good(&checks::NUMA, &s, found);
+    }
+    let found = format!("the card is on node {node}, and this process may use none of its processors");
+    Finding::new(&checks::NUMA, &s, State::Bad, found)
+        .mend(format!("let netgrain run on processors {cpus:?} (taskset, AllowedCPUs= of the unit)"))
+}
+
+fn mtu(f: &Facts, kind: Kind) -> Finding {
+    let (s, mtu) = (f.subject(), f.link.mtu);
+    // The source's own words carry the limit.
+    let explanation = decide(&f.port, true).explanation;
+    if kind == Kind::Tpacket && explanation.contains("cannot spread") {
+        return Finding::new(&checks::MTU, &s, State::Remark, format!("MTU {mtu} is more than one XDP buffer holds"))
+            .mend(format!("ip link set {} mtu 1500, if the link carries no longer packets", f.port.name));
+    }
+    Finding::good(&checks::MTU, &s, format!("MTU {mtu}; longer packets are dropped by most cards"))
+}
+
+fn pause(f: &Facts) -> Finding {
+    let (s, name) = (f.subject(), &f.port.name);
+    let Some(pause) = f.pause else {
+        return Finding::good(&checks::PAUSE, &s, "the port has no pause frames");
+    };
+    if !pause.rx && !pause.tx {
+        return Finding::good(&checks::PAUSE, &s, "off");
+    }
+    let on: Vec<&str> =
+        [("rx", pause.rx), ("tx", pause.tx)].into_iter().filter_map(|(n, on)| on.then_some(n)).collect();
+    Finding::new(&checks::PAUSE, &s, State::Remark, format!("{} on", on.join(" and ")))
+        .mend(format!("ethtool -A {name} autoneg off rx off tx off"))
+        .change(Change { setting: Setting::Pause { port: name.clone() }, value: "0 0 0".to_owned() })
+}
+
+fn counters(f: &Facts) -> Finding {
+    let s = f.subject();
+    let kernels =
+        [("missed", f.link.stats.rx_missed), ("full queue", f.link.stats.rx_fifo), ("broken", f.link.stats.rx_errors)];
+    let mut lost: Vec<String> =
+        kernels.iter().filter(|(_, n)| *n > 0).map(|(what, n)| format!("{what} {}", show_count(*n))).collect();
+    lost.extend(f.lost.iter().map(|(name, n)| format!("{name} {}", show_count(*n))));
+    if lost.is_empty() {
+        return Finding::good(&checks::COUNTERS, &s, "none since the port is there");
+    }
+    Finding::new(&checks::COUNTERS, &s, State::Remark, lost.join(", "))
+        .mend("deeper rx-ring, more queues, or what the other findings say; the counts themselves stay until a restart")
+}
+
+fn card_stamps(f: &Facts, kind: Kind) -> Finding {
+    let s = f.subject();
+    let clock = f.stamping.and_then(|t| t.clock).map_or_else(String::new, |n| format!(", clock /dev/ptp{n}"));
+    match f.stamping {
+        Some(t) if t.hardware && f.stamps_all => {
+            Finding::good(&checks::CARD_STAMPS, &s, format!("the card stamps every packet{clock}"))
+        }
+        Some(t) if t.hardware && t.every_frame && kind == Kind::Tpacket => {
+            Finding::new(&checks::CARD_STAMPS, &s, State::Remark, format!("the card could stamp every packet{clock}"))
+                .mend(format!("hwstamp_ctl -i {} -r 1, and phc2sys to keep its clock", f.port.name))
+        }
+        Some(t) if t.hardware => Finding::good(
+            &checks::CARD_STAMPS,
+            &s,
+            format!("the card has stamps{clock} that this way to capture does not use; software stamps"),
+        ),
+        _ => Finding::good(&checks::CARD_STAMPS, &s, "the card has no stamps; software stamps"),
+    }
+}

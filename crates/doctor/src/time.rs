@@ -1,0 +1,86 @@
+//! Clocks: what stamps are taken with, and who keeps it right.
+
+use crate::checks;
+use crate::finding::{Finding, State, Subject};
+use std::time::Duration;
+use sys::sysfs::Tree;
+use sys::timex::{self, Discipline};
+
+/// Clock sources of the kernel that are read without a system call and count steadily.
+const STEADY: [&str; 4] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
+
+/// A larger error makes packets of two machines hard to put in order.
+const ERROR_MOST: Duration = Duration::from_millis(10);
+
+/// What the kernel tells of its clocks.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    pub source: String,
+    pub available: String,
+    /// The processor's counter runs at one rate and never stops; `None` on processors of another kind.
+    pub steady_counter: Option<bool>,
+    pub discipline: Option<Discipline>,
+}
+
+impl Facts {
+    /// Asks the kernel.
+    pub fn gather(tree: &Tree) -> Self {
+        const FOLDER: &str = "sys/devices/system/clocksource/clocksource0";
+        let cpuinfo = tree.text("proc/cpuinfo").unwrap_or_default();
+        let flags = cpuinfo.lines().find(|l| l.starts_with("flags"));
+        let has = |line: &str, flag: &str| line.split_whitespace().any(|f| f == flag);
+        Self {
+            source: tree.text(&format!("{FOLDER}/current_clocksource")).unwrap_or_default(),
+            available: tree.text(&format!("{FOLDER}/available_clocksource")).unwrap_or_default(),
+            steady_counter: flags.map(|l| has(l, "constant_tsc") && has(l, "nonstop_tsc")),
+            discipline: timex::discipline().ok(),
+        }
+    }
+}
+
+/// All checks of clocks.
+pub fn judge(f: &Facts) -> Vec<Finding> {
+    vec![source(f), synchronisation(f)]
+}
+
+fn source(f: &Facts) -> Finding {
+    let s = Subject::Machine;
+    let counter = match f.steady_counter {
+        Some(true) => "; the time stamp counter is steady",
+        Some(false) => "; the time stamp counter is not steady, so each stamp asks the system",
+        None => "",
+    };
+    let found = format!("{}{counter}", if f.source.is_empty() { "unknown" } else { &f.source });
+    let steady_source = STEADY.contains(&f.source.as_str());
+    if f.source.is_empty() {
+        return Finding::new(&checks::CLOCK_SOURCE, &s, State::Unknown, found);
+    }
+    if steady_source && f.steady_counter != Some(false) {
+        return Finding::good(&checks::CLOCK_SOURCE, &s, found);
+    }
+    let finding = Finding::new(&checks::CLOCK_SOURCE, &s, State::Bad, found);
+    match STEADY.iter().find(|good| f.available.split_whitespace().any(|a| a == **good)) {
+        Some(good) if !steady_source => finding.mend(format!(
+            "echo {good} > /sys/devices/system/clocksource/clocksource0/current_clocksource, if dmesg tells no reason against it"
+        )),
+        _ => finding.mend("dmesg tells why the kernel does not trust the counter; firmware and hypervisor settings decide"),
+    }
+}
+
+fn synchronisation(f: &Facts) -> Finding {
+    let s = Subject::Machine;
+    let Some(d) = f.discipline else {
+        return Finding::new(&checks::CLOCK_SYNC, &s, State::Unknown, "the kernel does not tell");
+    };
+    let keep = "systemctl enable --now chrony (or another time daemon; with hardware stamps, ptp4l and phc2sys)";
+    if !d.synchronised {
+        return Finding::new(&checks::CLOCK_SYNC, &s, State::Bad, "nobody keeps the clock").mend(keep);
+    }
+    let found =
+        format!("kept, off by {:?}, estimated error {:?}, at most {:?}", d.offset, d.estimated_error, d.maximum_error);
+    if d.estimated_error > ERROR_MOST {
+        return Finding::new(&checks::CLOCK_SYNC, &s, State::Remark, found)
+            .mend("a nearer time server, or wait until the daemon has settled");
+    }
+    Finding::good(&checks::CLOCK_SYNC, &s, found)
+}

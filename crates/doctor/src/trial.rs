@@ -1,0 +1,104 @@
+//! A capture tried out: a private pair of ports in a network of its own, a few frames sent into one end, AF_XDP at the
+//! other. Nothing of the host's network is touched, and it goes away with the thread that tries.
+
+use crate::checks;
+use crate::finding::{Finding, State, Subject};
+use capture::afxdp::{self, AfXdpConfig};
+use capture::{Polled, Source};
+use std::io;
+use std::time::{Duration, Instant};
+use sys::netlink::{Netlink, Veth};
+use sys::netns::Namespace;
+use sys::packet::PacketSocket;
+
+/// Frames sent.
+const FRAMES: u32 = 1000;
+/// They take milliseconds; a kernel that needs this long loses them.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// RFC 2863: `ifOperStatus` up.
+const OPERATIONAL: u8 = 6;
+
+/// Tries it.
+pub fn run() -> Finding {
+    let s = Subject::Machine;
+    match std::thread::Builder::new().name("trial".into()).spawn(attempt).map(std::thread::JoinHandle::join) {
+        Ok(Ok(Ok((FRAMES, how)))) => Finding::good(&checks::TRIAL, &s, format!("all of {FRAMES} frames came; {how}")),
+        Ok(Ok(Ok((came, how)))) => {
+            Finding::new(&checks::TRIAL, &s, State::Bad, format!("{came} of {FRAMES} frames came; {how}"))
+                .mend("record with --source-kind tpacket, and report this with the kernel's version")
+        }
+        Ok(Ok(Err(refusal))) => refusal,
+        Ok(Err(_)) | Err(_) => Finding::new(&checks::TRIAL, &s, State::Unknown, "the thread that tries could not run"),
+    }
+}
+
+fn attempt() -> Result<(u32, String), Finding> {
+    let s = Subject::Machine;
+    let cannot = |e: io::Error| {
+        Finding::new(&checks::TRIAL, &s, State::Unknown, format!("no private pair of ports: {e}"))
+            .mend("run as root: this takes CAP_SYS_ADMIN and CAP_NET_ADMIN")
+    };
+    let (near, far) = pair().map_err(cannot)?;
+    let mut config = AfXdpConfig::new("ng-try1");
+    (config.receive_ring, config.chunks) = (2048, 4096);
+    let refused = |e: capture::SourceError| {
+        Finding::new(&checks::TRIAL, &s, State::Bad, e.to_string()).mend("what the line says; TPACKET works without")
+    };
+    let mut sources = afxdp::open(&config).map_err(refused)?;
+    wait_up(near, far).map_err(cannot)?;
+    let sender = PacketSocket::open().and_then(|p| p.bind(near, None).map(|()| p)).map_err(cannot)?;
+    let frames: Vec<Vec<u8>> = (0..FRAMES).map(frame).collect();
+    sender.send_all(&frames).map_err(cannot)?;
+    let (mut came, mut how) = (0, String::new());
+    let until = Instant::now() + PATIENCE;
+    while came < FRAMES && Instant::now() < until {
+        for source in &mut sources {
+            how.clone_from(&source.info().description);
+            // Only ours count: each once, in order.
+            let take = |f: &capture::Frame<'_>| came += u32::from(f.bytes == frame(came).as_slice());
+            match source.poll(256, Duration::from_millis(10), take).map_err(refused)? {
+                Polled::End => return Ok((came, how)),
+                Polled::Frames(_) | Polled::Idle => {}
+            }
+        }
+    }
+    Ok((came, how))
+}
+
+/// A new network with two ports that are connected; the calling thread is in it from now on.
+fn pair() -> io::Result<(u32, u32)> {
+    Namespace::unshare()?;
+    for file in ["all/disable_ipv6", "default/disable_ipv6"] {
+        // The file is missing where the kernel has no IPv6, and then there is nothing to silence.
+        let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{file}"), "1");
+    }
+    let mut netlink = Netlink::route()?;
+    netlink.add_veth(&Veth { name: "ng-try0", peer: "ng-try1", rx_queues: 1, tx_queues: 1, mtu: 1500 })?;
+    let mut both = [0; 2];
+    for (index, name) in both.iter_mut().zip(["ng-try0", "ng-try1"]) {
+        *index = netlink.link(name)?.index;
+        netlink.set_no_arp(*index, true)?;
+        netlink.set_up(*index, true)?;
+    }
+    Ok((both[0], both[1]))
+}
+
+fn wait_up(near: u32, far: u32) -> io::Result<()> {
+    let mut netlink = Netlink::route()?;
+    let until = Instant::now() + PATIENCE;
+    while ![near, far].iter().all(|i| netlink.link_by_index(*i).is_ok_and(|l| l.operstate == OPERATIONAL)) {
+        if Instant::now() > until {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the two ports do not come up"));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// Frame number `n`: an experimental EtherType (IEEE 802a), then the number.
+fn frame(n: u32) -> Vec<u8> {
+    let mut bytes = vec![0; 60];
+    bytes[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+    bytes[14..18].copy_from_slice(&n.to_be_bytes());
+    bytes
+}

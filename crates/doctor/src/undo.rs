@@ -1,0 +1,186 @@
+//! What was changed and what it was before, on disk, so that another run can put it back.
+//!
+//! The invariant: a change is in the journal, and the journal on disk, before it is made. Whatever happens in between, the
+//! worst is an entry whose setting never changed, and putting that back changes nothing.
+
+use crate::setting::Setting;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use sys::sysfs::Tree;
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Of what.
+    #[serde(flatten)]
+    pub setting: Setting,
+    /// Its value before.
+    pub was: String,
+    /// Its value since.
+    pub value: String,
+    /// The run of the kernel in which it was made; the next one begins with its own settings.
+    pub boot: String,
+}
+
+/// The changes that can be put back, oldest first.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    entries: Vec<Entry>,
+}
+
+/// Why there is no journal.
+#[derive(Debug)]
+pub enum JournalError {
+    /// The file cannot be read or written.
+    Io(PathBuf, io::Error),
+    /// The file is not one of ours.
+    Foreign(PathBuf, String),
+}
+
+impl fmt::Display for JournalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(path, e) => {
+                write!(
+                    f,
+                    "{}: {e}; what can be undone is kept there: name a file that can be written with --state",
+                    path.display()
+                )
+            }
+            Self::Foreign(path, e) => {
+                write!(f, "{}: not a journal of netgrain doctor ({e}); name another with --state", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for JournalError {}
+
+#[derive(Serialize, Deserialize)]
+struct Document {
+    netgrain_doctor_undo: u32,
+    entries: Vec<Entry>,
+}
+
+const VERSION: u32 = 1;
+
+impl Journal {
+    /// The journal at `path`; a file that is not there is an empty one.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn open(path: &Path) -> Result<Self, JournalError> {
+        let entries = match fs::read(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(e) => return Err(JournalError::Io(path.to_owned(), e)),
+            Ok(bytes) => {
+                let foreign = |why: String| JournalError::Foreign(path.to_owned(), why);
+                let document: Document = serde_json::from_slice(&bytes).map_err(|e| foreign(e.to_string()))?;
+                if document.netgrain_doctor_undo != VERSION {
+                    return Err(foreign(format!("version {}", document.netgrain_doctor_undo)));
+                }
+                document.entries
+            }
+        };
+        Ok(Self { path: path.to_owned(), entries })
+    }
+
+    /// The changes, oldest first.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Adds a change, on disk when this returns.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`]; the change must not be made then.
+    pub fn add(&mut self, entry: Entry) -> Result<(), JournalError> {
+        self.entries.push(entry);
+        let saved = self.save();
+        if saved.is_err() {
+            self.entries.pop();
+        }
+        saved
+    }
+
+    /// Forgets a change, on disk when this returns; the file goes with the last.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`].
+    pub fn forget(&mut self, at: usize) -> Result<(), JournalError> {
+        self.entries.remove(at);
+        self.save()
+    }
+
+    fn save(&self) -> Result<(), JournalError> {
+        self.replace().map_err(|e| JournalError::Io(self.path.clone(), e))
+    }
+
+    fn replace(&self) -> io::Result<()> {
+        if self.entries.is_empty() {
+            return match fs::remove_file(&self.path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+                _ => Ok(()),
+            };
+        }
+        let folder = self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        fs::create_dir_all(folder)?;
+        let document = Document { netgrain_doctor_undo: VERSION, entries: self.entries.clone() };
+        let mut text = serde_json::to_vec_pretty(&document)?;
+        text.push(b'\n');
+        let new = self.path.with_extension("new");
+        let mut file = fs::File::create(&new)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        fs::rename(&new, &self.path)?;
+        fs::File::open(folder)?.sync_all()
+    }
+}
+
+/// The run of the kernel that this is.
+pub fn boot(tree: &Tree) -> String {
+    tree.text("proc/sys/kernel/random/boot_id").unwrap_or_default()
+}
+
+/// Puts everything back, the latest change first. `tell` hears of each: `Ok` with a remark if there is one. Changes that
+/// cannot be put back stay in the journal.
+///
+/// # Errors
+/// [`JournalError::Io`] when the journal cannot be kept up.
+pub fn undo(
+    journal: &mut Journal,
+    tree: &Tree,
+    mut tell: impl FnMut(&Entry, Result<Option<String>, io::Error>),
+) -> Result<usize, JournalError> {
+    let boot = boot(tree);
+    let mut failed = 0;
+    for at in (0..journal.entries.len()).rev() {
+        let entry = journal.entries[at].clone();
+        let outcome = if entry.boot == boot {
+            put_back(&entry, tree)
+        } else {
+            Ok(Some("the machine was started again since, which has undone it".to_owned()))
+        };
+        let done = outcome.is_ok();
+        tell(&entry, outcome);
+        if done {
+            journal.forget(at)?;
+        } else {
+            failed += 1;
+        }
+    }
+    Ok(failed)
+}
+
+fn put_back(entry: &Entry, tree: &Tree) -> io::Result<Option<String>> {
+    let now = entry.setting.read(tree)?;
+    if now == entry.was {
+        return Ok(Some("it is already".to_owned()));
+    }
+    entry.setting.write(tree, &entry.was)?;
+    Ok((now != entry.value).then(|| format!("somebody had made it {now} meanwhile")))
+}

@@ -1,0 +1,160 @@
+//! Giving up what of the file system is not needed (Landlock, `include/uapi/linux/landlock.h`): afterwards the calling
+//! thread, and every thread and process that it starts, reads what its user may read and writes only below the folders
+//! named. It cannot be taken back.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// `LANDLOCK_CREATE_RULESET_VERSION`.
+const ASK_VERSION: u32 = 1;
+/// `LANDLOCK_RULE_PATH_BENEATH`.
+const PATH_BENEATH: u32 = 1;
+
+mod access {
+    pub const WRITE_FILE: u64 = 1 << 1;
+    pub const REMOVE_DIR: u64 = 1 << 4;
+    pub const REMOVE_FILE: u64 = 1 << 5;
+    pub const MAKE_CHAR: u64 = 1 << 6;
+    pub const MAKE_DIR: u64 = 1 << 7;
+    pub const MAKE_REG: u64 = 1 << 8;
+    pub const MAKE_SOCK: u64 = 1 << 9;
+    pub const MAKE_FIFO: u64 = 1 << 10;
+    pub const MAKE_BLOCK: u64 = 1 << 11;
+    pub const MAKE_SYM: u64 = 1 << 12;
+    /// From version 2.
+    pub const REFER: u64 = 1 << 13;
+    /// From version 3; before it, files that could be opened for reading could be cut short.
+    pub const TRUNCATE: u64 = 1 << 14;
+    /// Every way to change something.
+    pub const CHANGES: u64 = WRITE_FILE
+        | REMOVE_DIR
+        | REMOVE_FILE
+        | MAKE_CHAR
+        | MAKE_DIR
+        | MAKE_REG
+        | MAKE_SOCK
+        | MAKE_FIFO
+        | MAKE_BLOCK
+        | MAKE_SYM;
+    /// The ways to change a file that is there.
+    pub const OF_FILES: u64 = WRITE_FILE | TRUNCATE;
+}
+
+/// The version of Landlock that the kernel has; 0 without any.
+pub fn version() -> u32 {
+    // SAFETY: with this flag no memory is passed.
+    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0, ASK_VERSION) };
+    u32::try_from(version).unwrap_or(0)
+}
+
+/// From now on the calling thread, and whatever it starts, changes nothing in the file system except below `folders` (a
+/// file may be named, too). Files that are open stay as they are. No right is gained: what was not allowed is not.
+///
+/// # Errors
+/// `ENOSYS` or `EOPNOTSUPP` on kernels without Landlock; `EPERM` before `no_new_privs` was set; what open(2) says of a
+/// folder. Nothing is given up then.
+pub fn write_only_below(folders: &[&Path]) -> io::Result<()> {
+    let version = version();
+    let mut handled = access::CHANGES;
+    if version >= 2 {
+        handled |= access::REFER;
+    }
+    if version >= 3 {
+        handled |= access::TRUNCATE;
+    }
+    // `struct landlock_ruleset_attr` of the first version: the rights that are given up unless a rule grants them.
+    let attr = handled;
+    // SAFETY: `attr` is the structure, of the size passed.
+    let raw = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, &raw const attr, size_of_val(&attr), 0) };
+    if raw < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call succeeded, so the descriptor is new and ours.
+    let ruleset = unsafe { OwnedFd::from_raw_fd(raw as i32) };
+    for folder in folders {
+        allow(&ruleset, folder, handled)?;
+    }
+    // SAFETY: the descriptor is open; no memory is passed.
+    if unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+fn allow(ruleset: &OwnedFd, path: &Path, rights: u64) -> io::Result<()> {
+    /// `struct landlock_path_beneath_attr`.
+    #[repr(C, packed)]
+    struct Beneath {
+        rights: u64,
+        parent: i32,
+    }
+    let file = File::options().read(true).custom_flags(libc::O_PATH).open(path)?;
+    // Rights that only a folder can have are refused for a file.
+    let rights = if file.metadata()?.is_dir() { rights } else { rights & access::OF_FILES };
+    let rule = Beneath { rights, parent: file.as_raw_fd() };
+    // SAFETY: `rule` is the structure of this kind of rule, and both descriptors are open.
+    let done =
+        unsafe { libc::syscall(libc::SYS_landlock_add_rule, ruleset.as_raw_fd(), PATH_BENEATH, &raw const rule, 0) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn afterwards_only_the_named_folder_can_be_written_and_everything_read() {
+        if version() == 0 {
+            eprintln!("SKIP landlock::afterwards_only_the_named_folder_can_be_written: this kernel has no Landlock");
+            return;
+        }
+        let root = std::env::temp_dir().join(format!("netgrain-landlock-{}", std::process::id()));
+        let (open, shut) = (root.join("open"), root.join("shut"));
+        for folder in [&open, &shut] {
+            fs::create_dir_all(folder).unwrap();
+            fs::write(folder.join("old"), "old").unwrap();
+        }
+        let single = shut.join("single");
+        fs::write(&single, "").unwrap();
+        // A thread of its own: what it gives up is given up for good.
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                crate::privilege::no_new_privileges().unwrap();
+                let before = fs::File::options().write(true).open(shut.join("old")).unwrap();
+                write_only_below(&[&open, &single]).unwrap();
+                for refused in [
+                    fs::write(shut.join("new"), "x"),
+                    fs::write(shut.join("old"), "x"),
+                    fs::remove_file(shut.join("old")),
+                    fs::create_dir(shut.join("folder")),
+                    fs::rename(shut.join("old"), open.join("stolen")),
+                    fs::hard_link(shut.join("old"), open.join("linked")),
+                    fs::File::options().write(true).open(shut.join("old")).map(drop),
+                ] {
+                    let kind = refused.unwrap_err().kind();
+                    assert!(
+                        matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::CrossesDevices),
+                        "{kind:?}"
+                    );
+                }
+                assert_eq!(fs::read_to_string(shut.join("old")).unwrap(), "old");
+                fs::write(open.join("new"), "x").unwrap();
+                fs::rename(open.join("new"), open.join("newer")).unwrap();
+                fs::remove_file(open.join("old")).unwrap();
+                fs::write(&single, "one").unwrap();
+                before.set_len(1).expect("what was open stays open");
+                std::thread::scope(|s| {
+                    s.spawn(|| fs::write(shut.join("by a child"), "x").unwrap_err()).join().unwrap()
+                });
+            });
+        });
+        assert_eq!(fs::read_to_string(shut.join("old")).unwrap(), "o");
+        assert_eq!(fs::read_to_string(&single).unwrap(), "one");
+        fs::write(shut.join("new"), "x").expect("other threads are as free as before");
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

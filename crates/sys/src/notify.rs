@@ -1,0 +1,111 @@
+//! Telling the service manager how things stand (sd_notify(3)): a datagram to the socket named by `NOTIFY_SOCKET`, which is
+//! a path, or an abstract name written with a leading `@`.
+//!
+//! Nothing here waits: a manager that does not listen must not hold up a recorder.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+/// The way to the service manager.
+#[derive(Debug)]
+pub struct Notifier {
+    socket: UnixDatagram,
+    address: SocketAddr,
+}
+
+impl Notifier {
+    /// To the manager that started this process; `None` if none did, or none that wants to be told.
+    ///
+    /// # Errors
+    /// For a name that is no address.
+    pub fn from_environment() -> io::Result<Option<Self>> {
+        match std::env::var_os("NOTIFY_SOCKET").and_then(|n| n.into_string().ok()) {
+            Some(name) if !name.is_empty() => Self::to(&name).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// To this socket: `/run/…` or `@…`.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a name that is neither, or too long.
+    pub fn to(name: &str) -> io::Result<Self> {
+        let address = match name.strip_prefix('@') {
+            Some(name) => SocketAddr::from_abstract_name(name)?,
+            None if name.starts_with('/') => SocketAddr::from_pathname(name)?,
+            None => {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("NOTIFY_SOCKET={name}: no address")));
+            }
+        };
+        let socket = UnixDatagram::unbound()?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, address })
+    }
+
+    /// Says something: `READY=1`, `STATUS=…`, `STOPPING=1`, `WATCHDOG=1`; several, one on each line.
+    ///
+    /// # Errors
+    /// When the manager has gone, or has not fetched the last ones.
+    pub fn say(&self, text: &str) -> io::Result<()> {
+        self.socket.send_to_addr(text.as_bytes(), &self.address).map(drop)
+    }
+}
+
+/// How often the manager wants to hear `WATCHDOG=1` from this process, if it does (`WATCHDOG_USEC`, `WATCHDOG_PID`): half of
+/// the time after which it gives the process up.
+pub fn watchdog_period() -> Option<Duration> {
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    period(number("WATCHDOG_USEC"), number("WATCHDOG_PID"), std::process::id())
+}
+
+fn period(micros: Option<u64>, meant: Option<u64>, own: u32) -> Option<Duration> {
+    if meant.is_some_and(|pid| pid != u64::from(own)) {
+        return None;
+    }
+    micros.filter(|m| *m > 0).map(|m| Duration::from_micros(m / 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_kinds_of_address_are_heard() {
+        let path = std::env::temp_dir().join(format!("netgrain-notify-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let named = UnixDatagram::bind(&path).expect("a socket file");
+        let hidden = format!("netgrain-notify-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&hidden).expect("a name");
+        let abstract_one = UnixDatagram::bind_addr(&address).expect("an abstract name");
+        for (name, socket) in [(path.display().to_string(), named), (format!("@{hidden}"), abstract_one)] {
+            Notifier::to(&name).expect("an address").say("READY=1\nSTATUS=here").expect("a listener");
+            let mut heard = [0; 64];
+            let n = socket.recv(&mut heard).expect("a message");
+            assert_eq!(&heard[..n], b"READY=1\nSTATUS=here");
+        }
+        std::fs::remove_file(&path).expect("clean up");
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_and_silence_is_an_error_not_a_wait() {
+        assert!(Notifier::to("run/here").is_err());
+        assert!(Notifier::to(&format!("/{}", "x".repeat(200))).is_err());
+        assert!(Notifier::to("/nobody/listens/here").expect("an address").say("READY=1").is_err());
+        let name = format!("netgrain-deaf-{}", std::process::id());
+        let _deaf = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).expect("a name")).expect("bind");
+        let notifier = Notifier::to(&format!("@{name}")).expect("an address");
+        let refused = (0..100_000).find_map(|_| notifier.say("STATUS=x").err()).expect("its queue is finite");
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn the_watchdog_is_fed_at_twice_its_rate_and_only_by_whom_it_means() {
+        assert_eq!(period(Some(10_000_000), None, 7), Some(Duration::from_secs(5)));
+        assert_eq!(period(Some(10_000_000), Some(7), 7), Some(Duration::from_secs(5)));
+        assert_eq!(period(Some(10_000_000), Some(8), 7), None);
+        assert_eq!(period(None, None, 7), None);
+        assert_eq!(period(Some(0), None, 7), None);
+    }
+}

@@ -1,0 +1,337 @@
+//! Capabilities (capabilities(7)) and identity: what the calling thread may do, and giving it up.
+//!
+//! All of it belongs to a **thread**. Threads started later inherit what their parent has left, so a process that gives up
+//! its privileges does so before it starts any; [`of_threads`] shows whether that came true.
+
+use std::fmt;
+use std::fs;
+use std::io;
+
+/// `_LINUX_CAPABILITY_VERSION_3`: 64 bits in two halves.
+const VERSION: u32 = 0x2008_0522;
+
+/// One capability that we use or look for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Capability {
+    /// Change the owner of files.
+    Chown,
+    /// Write (and read) files whoever they belong to.
+    DacOverride,
+    /// Read files and list folders whoever they belong to.
+    DacReadSearch,
+    /// Change the mode of files whoever they belong to.
+    Fowner,
+    /// Become another group.
+    Setgid,
+    /// Become another user.
+    Setuid,
+    /// Make the bounding set smaller.
+    Setpcap,
+    /// Administer ports: attach XDP programs, rename, set offloads.
+    NetAdmin,
+    /// Open packet and AF_XDP sockets.
+    NetRaw,
+    /// Lock memory beyond the limit.
+    IpcLock,
+    /// Everything that has no capability of its own: namespaces, reserving huge pages.
+    SysAdmin,
+    /// Raise the priority of threads.
+    SysNice,
+    /// Load BPF programs and make their maps.
+    Bpf,
+}
+
+impl Capability {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::Chown,
+        Self::DacOverride,
+        Self::DacReadSearch,
+        Self::Fowner,
+        Self::Setgid,
+        Self::Setuid,
+        Self::Setpcap,
+        Self::NetAdmin,
+        Self::NetRaw,
+        Self::IpcLock,
+        Self::SysAdmin,
+        Self::SysNice,
+        Self::Bpf,
+    ];
+
+    /// The number in `include/uapi/linux/capability.h`.
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::Chown => 0,
+            Self::DacOverride => 1,
+            Self::DacReadSearch => 2,
+            Self::Fowner => 3,
+            Self::Setgid => 6,
+            Self::Setuid => 7,
+            Self::Setpcap => 8,
+            Self::NetAdmin => 12,
+            Self::NetRaw => 13,
+            Self::IpcLock => 14,
+            Self::SysAdmin => 21,
+            Self::SysNice => 23,
+            Self::Bpf => 39,
+        }
+    }
+
+    /// The name that the documentation gives it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Chown => "CAP_CHOWN",
+            Self::DacOverride => "CAP_DAC_OVERRIDE",
+            Self::DacReadSearch => "CAP_DAC_READ_SEARCH",
+            Self::Fowner => "CAP_FOWNER",
+            Self::Setgid => "CAP_SETGID",
+            Self::Setuid => "CAP_SETUID",
+            Self::Setpcap => "CAP_SETPCAP",
+            Self::NetAdmin => "CAP_NET_ADMIN",
+            Self::NetRaw => "CAP_NET_RAW",
+            Self::IpcLock => "CAP_IPC_LOCK",
+            Self::SysAdmin => "CAP_SYS_ADMIN",
+            Self::SysNice => "CAP_SYS_NICE",
+            Self::Bpf => "CAP_BPF",
+        }
+    }
+}
+
+/// A set of capabilities, those without a name here included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities(pub u64);
+
+impl Capabilities {
+    /// None.
+    pub const NONE: Self = Self(0);
+
+    /// Just these.
+    pub const fn of(list: &[Capability]) -> Self {
+        let mut bits = 0;
+        let mut i = 0;
+        while i < list.len() {
+            bits |= 1 << list[i].number();
+            i += 1;
+        }
+        Self(bits)
+    }
+
+    /// Whether it is among them.
+    pub const fn has(self, capability: Capability) -> bool {
+        self.0 & 1 << capability.number() != 0
+    }
+
+    /// These and those.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Those that are in both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// These without those.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Those that have a name here.
+    pub fn iter(self) -> impl Iterator<Item = Capability> {
+        Capability::ALL.into_iter().filter(move |c| self.has(*c))
+    }
+}
+
+impl fmt::Display for Capabilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("none");
+        }
+        let names: Vec<_> = self.iter().map(Capability::name).collect();
+        let others = self.without(Self::of(&Capability::ALL)).0.count_ones();
+        f.write_str(&names.join(" "))?;
+        if others > 0 {
+            write!(f, "{}{others} more", if names.is_empty() { "" } else { " and " })?;
+        }
+        Ok(())
+    }
+}
+
+#[repr(C)]
+struct Header {
+    version: u32,
+    pid: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Half {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// What the calling thread may do now.
+pub fn effective() -> Capabilities {
+    let both = get();
+    Capabilities(u64::from(both[0].effective) | u64::from(both[1].effective) << 32)
+}
+
+/// What the calling thread may give itself.
+pub fn permitted() -> Capabilities {
+    let both = get();
+    Capabilities(u64::from(both[0].permitted) | u64::from(both[1].permitted) << 32)
+}
+
+fn get() -> [Half; 2] {
+    let header = Header { version: VERSION, pid: 0 };
+    let mut halves = [Half::default(); 2];
+    // SAFETY: header and the two halves of version 3 are ours and live until the call returns. It fails only for other
+    // versions and other processes.
+    unsafe { libc::syscall(libc::SYS_capget, &raw const header, halves.as_mut_ptr()) };
+    halves
+}
+
+/// Sets the effective and permitted set of the calling thread; nothing is inherited by other programs.
+///
+/// # Errors
+/// `EPERM` for a capability that is not permitted now.
+pub fn set(capabilities: Capabilities) -> io::Result<()> {
+    let header = Header { version: VERSION, pid: 0 };
+    let half = |bits: u64| Half { effective: bits as u32, permitted: bits as u32, inheritable: 0 };
+    let halves = [half(capabilities.0), half(capabilities.0 >> 32)];
+    // SAFETY: header and the two halves of version 3 are ours and live until the call returns.
+    check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, halves.as_ptr()) })
+}
+
+/// Takes every capability out of the ambient and of the bounding set of the calling thread, so that no program it starts
+/// has any. `false` where the bounding set has to stay, because that takes `CAP_SETPCAP`.
+pub fn clear_bounding() -> bool {
+    // SAFETY: numbers only.
+    unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };
+    // The kernel knows fewer than 64 and refuses the first that it does not know.
+    // SAFETY: numbers only.
+    let known = (0..64).take_while(|n| unsafe { libc::prctl(libc::PR_CAPBSET_READ, *n, 0, 0, 0) } >= 0);
+    known.fold(true, |all, n| {
+        // SAFETY: numbers only.
+        let gone = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, n, 0, 0, 0) } == 0;
+        all && gone
+    })
+}
+
+/// No program that the calling thread starts gains anything by being set-user-id or having capabilities of its file.
+///
+/// # Errors
+/// None that is known.
+pub fn no_new_privileges() -> io::Result<()> {
+    // SAFETY: numbers only.
+    check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.into())
+}
+
+/// Becomes another user and group, in no further groups than `groups`, and keeps the permitted capabilities (the effective
+/// ones have to be [`set`] again). The C library does this for every thread of the process.
+///
+/// # Errors
+/// `EPERM` without `CAP_SETUID` and `CAP_SETGID`.
+pub fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
+    // SAFETY: a number; without it the kernel would clear the permitted set when user id 0 is left.
+    check(unsafe { libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0) }.into())?;
+    // SAFETY: pointer and length describe `groups`.
+    check(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) }.into())?;
+    // SAFETY: numbers only.
+    check(unsafe { libc::setresgid(gid, gid, gid) }.into())?;
+    // SAFETY: numbers only.
+    check(unsafe { libc::setresuid(uid, uid, uid) }.into())
+}
+
+/// Belongs to these further groups from now on, and to no others.
+///
+/// # Errors
+/// `EPERM` without `CAP_SETGID`.
+pub fn set_groups(groups: &[u32]) -> io::Result<()> {
+    // SAFETY: pointer and length describe `groups`.
+    check(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) }.into())
+}
+
+fn check(r: libc::c_long) -> io::Result<()> {
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// What one thread may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// What it may do.
+    pub effective: Capabilities,
+    /// What it may give itself.
+    pub permitted: Capabilities,
+    /// The most that a program it starts can have.
+    pub bounding: Capabilities,
+    /// What a program it starts has by itself.
+    pub ambient: Capabilities,
+    /// See [`no_new_privileges`].
+    pub no_new_privileges: bool,
+    /// Its user.
+    pub uid: u32,
+}
+
+/// Every thread of a process, from `/proc/PID/task`.
+pub fn of_threads(pid: u32) -> Vec<Held> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|t| fs::read_to_string(t.path().join("status")).ok()).map(|t| decode(&t)).collect()
+}
+
+fn decode(status: &str) -> Held {
+    let field = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).map(str::trim).unwrap_or_default();
+    let set = |name: &str| Capabilities(u64::from_str_radix(field(name), 16).unwrap_or(u64::MAX));
+    Held {
+        effective: set("CapEff:"),
+        permitted: set("CapPrm:"),
+        bounding: set("CapBnd:"),
+        ambient: set("CapAmb:"),
+        no_new_privileges: field("NoNewPrivs:") == "1",
+        uid: field("Uid:").split_whitespace().nth(1).and_then(|t| t.parse().ok()).unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_are_named_in_order_and_strangers_counted() {
+        let set = Capabilities::of(&[Capability::NetRaw, Capability::Bpf]);
+        assert_eq!(set.to_string(), "CAP_NET_RAW CAP_BPF");
+        assert_eq!(set.with(Capabilities(1 << 30)).to_string(), "CAP_NET_RAW CAP_BPF and 1 more");
+        assert_eq!(Capabilities::NONE.to_string(), "none");
+        assert!(set.has(Capability::Bpf) && !set.has(Capability::SysAdmin));
+        assert_eq!(set.without(Capabilities::of(&[Capability::Bpf])), Capabilities::of(&[Capability::NetRaw]));
+    }
+
+    #[test]
+    fn what_a_thread_gives_up_its_children_never_have_and_others_keep() {
+        let before = of_threads(std::process::id());
+        let kept = Capabilities::of(&[Capability::NetRaw]).and(permitted());
+        std::thread::spawn(move || {
+            no_new_privileges().expect("open to all");
+            let all_gone = clear_bounding();
+            set(kept).expect("less is always allowed");
+            assert_eq!((effective(), permitted()), (kept, kept));
+            assert!(set(kept.with(Capabilities::of(&[Capability::SysAdmin]))).is_err(), "given up is given up");
+            let me = fs::read_to_string("/proc/thread-self/status").map(|t| decode(&t)).expect("proc");
+            assert!(me.no_new_privileges && me.ambient.is_empty() && (me.bounding.is_empty() || !all_gone), "{me:?}");
+            std::thread::spawn(move || assert_eq!((effective(), permitted()), (kept, kept))).join().expect("a child");
+        })
+        .join()
+        .expect("a thread");
+        assert!(of_threads(std::process::id()).iter().any(|h| before.contains(h)), "other threads are as before");
+    }
+}

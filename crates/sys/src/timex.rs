@@ -1,0 +1,90 @@
+//! How well the system clock is kept (adjtimex(2), read only), and what a file system has left (statvfs(3)).
+
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// The kernel's word on its own clock, as the time daemon has left it there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Discipline {
+    /// Somebody keeps the clock (`STA_UNSYNC` is not set).
+    pub synchronised: bool,
+    /// What is still to be slewed away.
+    pub offset: Duration,
+    /// Estimated error.
+    pub estimated_error: Duration,
+    /// Most that it can be wrong by.
+    pub maximum_error: Duration,
+    /// Difference of TAI from UTC in seconds; 0 when nobody has told the kernel.
+    pub tai_offset: i32,
+}
+
+/// Asks the kernel.
+///
+/// # Errors
+/// What adjtimex(2) says; reading needs no privilege.
+pub fn discipline() -> io::Result<Discipline> {
+    // SAFETY: timex is a plain structure of integers, for which zero is a value: a request that changes nothing.
+    let mut timex: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: `timex` is writable.
+    let state = unsafe { libc::adjtimex(&raw mut timex) };
+    if state < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let in_nanos = timex.status & libc::STA_NANO != 0;
+    let offset = timex.offset.unsigned_abs();
+    let micros = |n: libc::c_long| Duration::from_micros(u64::try_from(n).unwrap_or(0));
+    Ok(Discipline {
+        synchronised: timex.status & libc::STA_UNSYNC == 0 && state != libc::TIME_ERROR,
+        offset: if in_nanos { Duration::from_nanos(offset) } else { Duration::from_micros(offset) },
+        estimated_error: micros(timex.esterror),
+        maximum_error: micros(timex.maxerror),
+        tai_offset: timex.tai,
+    })
+}
+
+/// Room of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes in all.
+    pub total: u64,
+    /// Bytes that an unprivileged process may still write.
+    pub free: u64,
+}
+
+/// The room of the file system that holds `path`.
+///
+/// # Errors
+/// What statvfs(3) says.
+pub fn room(path: &Path) -> io::Result<Room> {
+    let path = CString::new(path.as_os_str().as_bytes()).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+    // SAFETY: statvfs is a plain structure of integers, for which zero is a value.
+    let mut answer: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path is a C string, and `answer` is only written to.
+    if unsafe { libc::statvfs(path.as_ptr(), &raw mut answer) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let bytes = |blocks: u64| blocks.saturating_mul(answer.f_frsize);
+    Ok(Room { total: bytes(answer.f_blocks), free: bytes(answer.f_bavail) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_tells_of_its_clock_and_reading_changes_nothing() {
+        let first = discipline().expect("adjtimex without a request is open to all");
+        assert!(first.maximum_error >= first.estimated_error || !first.synchronised, "{first:?}");
+        assert_eq!(discipline().expect("again").tai_offset, first.tai_offset);
+    }
+
+    #[test]
+    fn a_volume_has_no_more_free_than_in_all() {
+        let room = room(Path::new("/")).expect("a root");
+        assert!(room.total > 0 && room.free <= room.total, "{room:?}");
+        assert!(super::room(Path::new("/no such folder")).is_err());
+    }
+}
