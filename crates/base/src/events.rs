@@ -16,14 +16,16 @@ pub enum Cause {
     Source = 4,
     /// Unit: packets. Taken from the ring but not written: the volume refused them until the recorder had to give up.
     Disk = 5,
+    /// Unit: packets. Were in a file, but not found whole in it when it was mended: cut off by a crash or a power failure, or damaged on the volume.
+    Crash = 6,
 }
 
 impl Cause {
     /// How many there are.
-    pub const COUNT: usize = 6;
+    pub const COUNT: usize = 7;
     /// All, in the order of declaration, which is also their number on disk.
     pub const ALL: [Self; Self::COUNT] =
-        [Self::Nic, Self::FillEmpty, Self::ReceiveFull, Self::RingFull, Self::Source, Self::Disk];
+        [Self::Nic, Self::FillEmpty, Self::ReceiveFull, Self::RingFull, Self::Source, Self::Disk, Self::Crash];
 
     /// The name used in JSON, metrics and tables.
     pub const fn name(self) -> &'static str {
@@ -34,6 +36,7 @@ impl Cause {
             Self::RingFull => "ring_full",
             Self::Source => "source",
             Self::Disk => "disk",
+            Self::Crash => "crash",
         }
     }
 
@@ -50,6 +53,9 @@ impl Cause {
             Self::Disk => {
                 "taken from the ring but not written: the volume refused them until the recorder had to give up"
             }
+            Self::Crash => {
+                "were in a file, but not found whole in it when it was mended: cut off by a crash or a power failure, or damaged on the volume"
+            }
         }
     }
 
@@ -64,6 +70,9 @@ impl Cause {
             }
             Self::Source => "see the message printed beside it",
             Self::Disk => "free space on the volume or replace it; what was published before stays readable",
+            Self::Crash => {
+                "what was readable of them lies beside the file under a name that ends in .damaged; check the volume if there was no crash"
+            }
         }
     }
 
@@ -93,11 +102,13 @@ pub enum Note {
     ClockStep = 6,
     /// Unit: packets. Seen by our XDP program and left to the kernel because no socket takes their queue.
     Passed = 7,
+    /// Unit: packets. Found in a file whose index was lost, so that no checksum says that they are as they arrived.
+    Unvouched = 8,
 }
 
 impl Note {
     /// How many there are.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 9;
     /// All, in the order of declaration, which is also their number on disk.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Truncated,
@@ -108,6 +119,7 @@ impl Note {
         Self::Clamped,
         Self::ClockStep,
         Self::Passed,
+        Self::Unvouched,
     ];
 
     /// The name used in JSON, metrics and tables.
@@ -121,6 +133,7 @@ impl Note {
             Self::Clamped => "clamped",
             Self::ClockStep => "clock_step",
             Self::Passed => "passed",
+            Self::Unvouched => "unvouched",
         }
     }
 
@@ -135,6 +148,9 @@ impl Note {
             Self::Clamped => "stamped earlier than the packet before them in the same queue; raised to its stamp",
             Self::ClockStep => "the system clock jumped by more than a millisecond between two fits",
             Self::Passed => "seen by our XDP program and left to the kernel because no socket takes their queue",
+            Self::Unvouched => {
+                "found in a file whose index was lost, so that no checksum says that they are as they arrived"
+            }
         }
     }
 
@@ -149,6 +165,7 @@ impl Note {
             Self::Clamped => "",
             Self::ClockStep => "",
             Self::Passed => "",
+            Self::Unvouched => "",
         }
     }
 

@@ -6,18 +6,22 @@ mod disk;
 mod live;
 mod place;
 mod process;
+mod query;
 mod record;
 mod ring;
 mod rival;
 mod sheet;
 mod stats;
+mod stenographer;
 mod volume;
 
 pub use crate::capture::CaptureArgs;
 pub use crate::disk::DiskArgs;
 pub use crate::live::LiveArgs;
+pub use crate::query::QueryArgs;
 pub use crate::record::RecordArgs;
 pub use crate::ring::{ListenerArgs, RingArgs};
+pub use crate::stenographer::StenographerArgs;
 use sheet::Stop;
 use std::io::Write;
 
@@ -35,6 +39,10 @@ pub enum Stage {
     Disk(DiskArgs),
     /// The whole recorder, from simulated frames to files, beside direct writing and fio
     Record(RecordArgs),
+    /// Finding packets again in a store, beside tcpdump -r and the volume's own reading
+    Query(QueryArgs),
+    /// Stenographer beside us: the same packets, the same questions (root)
+    Stenographer(StenographerArgs),
     /// A live port under full load, recorded: AF_XDP, TPACKET, and other recorders beside them (root)
     Live(LiveArgs),
 }
@@ -51,6 +59,8 @@ impl Stage {
             Self::Capture(args) => capture::run(args, out),
             Self::Disk(args) => disk::run(args, out),
             Self::Record(args) => record::run(args, out),
+            Self::Query(args) => query::run(args, out),
+            Self::Stenographer(args) => stenographer::run(args, out),
             Self::Live(args) => live::run(args, out),
         };
         match outcome {

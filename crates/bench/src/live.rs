@@ -7,6 +7,7 @@
 
 use crate::place::Places;
 use crate::process::Helper;
+use crate::query::{self, FILE_HEADER};
 use crate::rival::{self, Rival};
 use crate::sheet::{Sheet, Spread, Stop};
 use crate::volume::Workplace;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use sys::netns::Namespace;
 
@@ -52,6 +54,9 @@ pub struct LiveArgs {
     /// Memory of the ring
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "512MiB")]
     pub ring: u64,
+    /// Ask the store this, in a process of its own, each second while the port is recorded: 'host 10.0.0.1'
+    #[arg(long, value_name = "EXPRESSION")]
+    pub ask: Option<String>,
     /// Leave tcpdump, dumpcap and netsniff-ng out
     #[arg(long)]
     pub no_rivals: bool,
@@ -97,6 +102,9 @@ struct Row {
     threads: BTreeMap<&'static str, f64>,
     /// The checker's last line, of the last run.
     verdict: Option<String>,
+    /// What each question took, in milliseconds, and how many found something.
+    asked_ms: Option<Spread>,
+    answered: u64,
 }
 
 /// One run.
@@ -108,6 +116,8 @@ pub struct Run {
     lost: BTreeMap<&'static str, u64>,
     threads: BTreeMap<&'static str, f64>,
     verdict: Option<String>,
+    /// Milliseconds and bytes of each answer.
+    asked: Vec<(f64, u64)>,
 }
 
 /// Measures and prints.
@@ -201,6 +211,9 @@ impl Row {
             verdict: runs.last().and_then(|r| r.verdict.clone()),
             ..Self::default()
         };
+        let asked = || runs.iter().flat_map(|r| &r.asked);
+        row.asked_ms = asked().next().map(|_| Spread::of(asked().map(|(ms, _)| *ms)));
+        row.answered = asked().filter(|(_, bytes)| *bytes > FILE_HEADER).count() as u64;
         for r in runs {
             row.sent += r.sent.sent;
             row.stored += r.stored;
@@ -239,6 +252,9 @@ impl Row {
             let threads: Vec<String> = self.threads.iter().map(|(name, share)| format!("{name} {share:.2}")).collect();
             line += &format!("\n                 cores: {}", threads.join(", "));
         }
+        if let Some(asked) = self.asked_ms {
+            line += &format!("\n                 each question took {asked:.1} ms; {} found packets", self.answered);
+        }
         if let Some(verdict) = &self.verdict {
             line += &format!("\n                 checker, last run: {verdict}");
         }
@@ -275,7 +291,14 @@ fn engine(
     plan.cpus = vec![places.engine()];
     plan.store = Some(StorePlan { dir: dir.clone(), format: Format::Pcap, depth: engine::WRITE_DEPTH });
     let mut capture = Capture::start(&plan).map_err(Stop::say)?;
-    let sent = sent(generator(args, traffic, places)?, args)?;
+    let ended = AtomicBool::new(false);
+    let (sent, asked) = std::thread::scope(|scope| {
+        let asking = args.ask.as_ref().map(|question| scope.spawn(|| ask_each_second(&dir, question, &ended)));
+        let sent = generator(args, traffic, places).and_then(|generator| sent(generator, args));
+        ended.store(true, Relaxed);
+        let asked = asking.map(|a| a.join().unwrap_or_else(|_| Err(Stop::say("the asking thread panicked"))));
+        Ok::<_, Stop>((sent?, asked.transpose()?.unwrap_or_default()))
+    })?;
     let until = Instant::now() + SETTLE;
     while Instant::now() < until && capture.report().counts.offered < sent.sent {
         std::thread::sleep(Duration::from_millis(10));
@@ -306,7 +329,23 @@ fn engine(
             ("writer", recorders().map(|r| r.writer_cpu_seconds).sum()),
         ]),
         verdict: checked.to_string().lines().last().map(str::to_owned),
+        asked,
     })
+}
+
+/// Asks for the packets of the last two seconds, once a second, for as long as the port is under load.
+fn ask_each_second(store: &Path, question: &str, ended: &AtomicBool) -> Result<Vec<(f64, u64)>, Stop> {
+    let mut asked = Vec::new();
+    let mut due = Instant::now() + Duration::from_secs(1);
+    while !ended.load(Relaxed) {
+        if Instant::now() >= due {
+            let (took, bytes) = query::ask_anything(store, question, &["--from", "-2s"])?;
+            asked.push((query::millis(took), bytes));
+            due += Duration::from_secs(1);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(asked)
 }
 
 fn against(
@@ -333,5 +372,6 @@ fn against(
         lost: BTreeMap::new(),
         threads: BTreeMap::from([("all", cpu)]),
         verdict: None,
+        asked: Vec::new(),
     })
 }

@@ -88,10 +88,7 @@ impl Helper {
 
     /// Processor seconds it has used so far (all threads, user and system), to a hundredth; 0 when it has ended.
     pub fn cpu_seconds(&self) -> f64 {
-        // proc(5): fields 14 and 15 in ticks of 1/100 s, counted from behind the name, which may contain blanks.
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap_or_default();
-        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(2);
-        fields.filter_map(|f| f.parse::<f64>().ok()).sum::<f64>() / 100.0
+        cpu_seconds(self.id())
     }
 }
 
@@ -100,6 +97,33 @@ impl Drop for Helper {
         // Both fail only when it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+fn cpu_seconds(pid: u32) -> f64 {
+    // proc(5): fields 14 and 15 in ticks of 1/100 s, counted from behind the name, which may contain blanks.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(2);
+    fields.filter_map(|f| f.parse::<f64>().ok()).sum::<f64>() / 100.0
+}
+
+/// Processes that this one has started and not yet waited for.
+fn children(pid: u32) -> Vec<u32> {
+    let list = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().filter_map(Result::ok);
+    let texts = list.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    texts.flat_map(|text| text.split_whitespace().filter_map(|n| n.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
+/// Processor seconds of a process and its children so far.
+pub fn cpu_seconds_with_children(pid: u32) -> f64 {
+    cpu_seconds(pid) + children(pid).into_iter().map(cpu_seconds).sum::<f64>()
+}
+
+/// Ends the children of a process that does not do so itself.
+pub fn end_children(pid: u32) {
+    for child in children(pid) {
+        // It may have ended meanwhile, which is as good.
+        let _ = Command::new("sh").args(["-c", &format!("kill -TERM {child}")]).stderr(Stdio::null()).status();
     }
 }
 

@@ -368,7 +368,7 @@ fn octal(text: &str) -> Result<Mode, String> {
 }
 
 /// `1000000`, `1M`, `100k`.
-fn count(text: &str) -> Result<u64, String> {
+pub fn count(text: &str) -> Result<u64, String> {
     let bad = || format!("{text:?} is not a number of packets: write 100k, 1M, 1000000");
     let (digits, scale) = match text.chars().last() {
         Some('k') => (&text[..text.len() - 1], 1000),

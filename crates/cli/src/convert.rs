@@ -1,12 +1,286 @@
-//! `netgrain convert`.
+//! `netgrain convert`: captures into captures.
+
+mod keys;
+mod open;
+mod targets;
 
 use crate::outcome::{Failure, Outcome};
-use clap::Args;
+use crate::record::json;
+use crate::signals;
+use base::units::{self, show_bytes, show_count};
+use base::{Moment, Timestamp};
+use clap::{Args, ValueEnum};
+use convert::anonymise::Macs;
+use convert::{Anonymiser, Format, Input, Plan, Report, Slice, Split};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use targets::{Naming, Targets};
+use wire::Filter;
 
 #[derive(Args)]
-pub struct ConvertArgs {}
+#[command(after_help = "Examples:
+  netgrain convert trace.pcapng.gz -w trace.pcap
+  netgrain convert a.pcap b.pcap -w both.pcapng                   merged in order of time
+  netgrain convert big.pcap -w part.pcap --split-time 1min --slice l4
+  netgrain convert in.pcap -w out.pcap --filter 'port 53' --from 10:42 --to +5min
+  netgrain convert in.pcap -w give-away.pcap --anonymise --key-file key     (a new one: --new-key key)")]
+pub struct ConvertArgs {
+    /// Captures: pcap, pcapng, RAW; .gz and .zst too; - for standard input. Several are merged in order of time
+    #[arg(value_name = "IN", required_unless_present = "new_key")]
+    pub inputs: Vec<PathBuf>,
+    /// What is written; - for standard output
+    #[arg(short = 'w', long = "write", value_name = "OUT", required_unless_present = "new_key")]
+    pub write: Option<PathBuf>,
+    /// Format of the output [default: as OUT ends, otherwise pcap]
+    #[arg(long, value_enum)]
+    pub format: Option<Wanted>,
+    /// The inputs are HPCAP's RAW, whatever they look like
+    #[arg(long)]
+    pub read_raw: bool,
+    /// The first moment wanted: 2026-11-21T10:42:00Z, 10:42, 1795257720.5, -10min
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true)]
+    pub from: Option<Moment>,
+    /// The last moment wanted, itself included; +5min counts from --from
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true)]
+    pub to: Option<Moment>,
+    /// Keep only packets that match: host net port proto vlan, and or not, parentheses
+    #[arg(long, value_name = "EXPRESSION")]
+    pub filter: Option<String>,
+    /// Most bytes kept of each packet (0: all)
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    pub snaplen: u32,
+    /// Cut each packet behind its own headers up to this layer
+    #[arg(long, value_enum)]
+    pub slice: Option<Layer>,
+    /// A new file at every multiple of this span; files are named OUT-00001 and so on
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    pub split_time: Option<Duration>,
+    /// A new file before this size is exceeded (RAW: padded to exactly this size)
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub split_size: Option<u64>,
+    /// A new file after so many packets
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub split_packets: Option<u64>,
+    /// How the files of a split are told apart
+    #[arg(long, value_enum, default_value_t = Naming::Number)]
+    pub split_names: Naming,
+    /// Put packets in order of time that an input has out of order, holding back at most SIZE
+    #[arg(long, value_name = "SIZE", value_parser = size, num_args = 0..=1, require_equals = true,
+          default_missing_value = "256MiB")]
+    pub sort: Option<u64>,
+    /// Map addresses prefix-preservingly (CryptoPAn) and cut payloads
+    #[arg(long, alias = "anonymize", requires = "key_file")]
+    pub anonymise: bool,
+    /// The key of --anonymise: 64 hexadecimal digits or 32 bytes, readable by nobody else
+    #[arg(long, value_name = "FILE", requires = "anonymise")]
+    pub key_file: Option<PathBuf>,
+    /// Write a new key into a file that does not exist yet, and do nothing else
+    #[arg(long, value_name = "FILE", exclusive = true)]
+    pub new_key: Option<PathBuf>,
+    /// What --anonymise does with MAC addresses
+    #[arg(long, value_enum, default_value_t = MacRule::All, requires = "anonymise")]
+    pub macs: MacRule,
+    /// Let --anonymise keep what TCP, UDP and ICMP echo carry, whatever addresses are in it
+    #[arg(long, requires = "anonymise")]
+    pub keep_payload: bool,
+    /// Replace OUT if it exists
+    #[arg(long)]
+    pub force: bool,
+    /// What was done as JSON, on standard output (standard error with -w -)
+    #[arg(long)]
+    pub json: bool,
+    /// Say nothing but errors
+    #[arg(long, short)]
+    pub quiet: bool,
+}
 
-/// Runs the verb.
-pub fn run(_args: &ConvertArgs) -> Result<Outcome, Failure> {
-    Err(Failure::Said("convert: not there yet".into()))
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Wanted {
+    /// pcap with nanoseconds
+    Pcap,
+    /// pcap with microseconds
+    PcapUs,
+    /// pcapng: keeps interfaces, directions and losses
+    Pcapng,
+    /// HPCAP's RAW
+    Raw,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Layer {
+    /// Link header, tags and labels
+    L2,
+    /// And the network header
+    L3,
+    /// And the transport header
+    L4,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MacRule {
+    /// All 48 bits are mapped
+    All,
+    /// The vendor's half stays
+    Vendor,
+    /// They stay
+    Keep,
+}
+
+/// Runs the verb. No if nothing was found, an input is damaged, or it was interrupted.
+pub fn run(args: &ConvertArgs) -> Result<Outcome, Failure> {
+    if let Some(path) = &args.new_key {
+        keys::create(path)?;
+        if !args.quiet {
+            eprintln!("netgrain: {} is a new key; whoever has it can undo what it anonymises", path.display());
+        }
+        return Ok(Outcome::Yes);
+    }
+    let Some(out) = &args.write else { return Err(Failure::Said("name the output with -w".into())) };
+    let plan = plan(args, out)?;
+    let mut targets = Targets::new(out, !plan.split.is_none(), args.split_names, args.force)?;
+    let inputs = args.inputs.iter().map(|path| input(path, args.read_raw)).collect::<Result<Vec<_>, _>>()?;
+    let done = convert::convert(inputs, &plan, &mut targets);
+    let report = match done {
+        Ok(report) => report,
+        Err(convert::Error::Output(e)) if targets.is_stdout() => return Err(e.into()),
+        Err(e) => return Err(Failure::Said(targets.blame(&e))),
+    };
+    tell(args, &plan, &report, &targets)?;
+    Ok(Outcome::of(report.written > 0 && report.broken.is_empty() && !report.stopped))
+}
+
+fn plan(args: &ConvertArgs, out: &Path) -> Result<Plan, Failure> {
+    let now = sys::clock::realtime();
+    let from = args.from.map(|moment| moment.at(now, None));
+    let to = args.to.map(|moment| moment.at(now, from));
+    if let (Some(from), Some(to)) = (from, to)
+        && from > to
+    {
+        return Err(Failure::Said(format!("--from {from} is after --to {to}: exchange them")));
+    }
+    let promised = out.extension().and_then(|e| Format::of_extension(e.to_str()?));
+    let format = args.format.map(|wanted| match wanted {
+        Wanted::Pcap => Format::Pcap,
+        Wanted::PcapUs => Format::PcapMicros,
+        Wanted::Pcapng => Format::PcapNg,
+        Wanted::Raw => Format::Raw,
+    });
+    let anonymise = match &args.key_file {
+        Some(path) => Some(Anonymiser {
+            macs: match args.macs {
+                MacRule::All => Macs::All,
+                MacRule::Vendor => Macs::Vendor,
+                MacRule::Keep => Macs::Keep,
+            },
+            keep_payload: args.keep_payload,
+            ..Anonymiser::new(keys::read(path)?)
+        }),
+        None => None,
+    };
+    Ok(Plan {
+        format: format.or(promised).unwrap_or_default(),
+        from: from.unwrap_or(Timestamp::ZERO),
+        to: to.unwrap_or(Timestamp::MAX),
+        filter: args.filter.as_deref().map(Filter::parse).transpose().map_err(Failure::say)?.unwrap_or_default(),
+        snaplen: args.snaplen,
+        slice: args.slice.map(|layer| match layer {
+            Layer::L2 => Slice::L2,
+            Layer::L3 => Slice::L3,
+            Layer::L4 => Slice::L4,
+        }),
+        split: Split { every: args.split_time, bytes: args.split_size, packets: args.split_packets },
+        sort: args.sort.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+        anonymise,
+        stop: Some(signals::stop_flag()),
+    })
+}
+
+fn input(path: &Path, raw: bool) -> Result<Input<open::Bytes>, Failure> {
+    let name = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
+    let source = open::open(path).map_err(|e| Failure::Said(format!("{name}: {e}; check the path")))?;
+    let input = if raw { Input::open_as(&name, source, pcap::Format::Raw) } else { Input::open(&name, source) };
+    input.map_err(|e| Failure::Said(format!("{name}: {e}")))
+}
+
+/// The summary and what people should know, on standard error; as JSON on standard output, unless packets go there.
+fn tell(args: &ConvertArgs, plan: &Plan, report: &Report, targets: &Targets) -> Result<(), Failure> {
+    if args.json {
+        let object = object(plan, report, targets);
+        if targets.is_stdout() { eprintln!("{object}") } else { json(&object)? }
+    }
+    if args.quiet || args.json {
+        return Ok(());
+    }
+    eprintln!(
+        "netgrain: {} of {} packets into {} of {} ({}, {}): {} outside of the interval, {} did not match",
+        show_count(report.written),
+        show_count(report.read),
+        if report.files == 1 { "1 file".to_owned() } else { format!("{} files", show_count(report.files)) },
+        targets.name(),
+        plan.format,
+        show_bytes(report.bytes),
+        show_count(report.outside),
+        show_count(report.filtered),
+    );
+    for remark in report.remarks(plan.format) {
+        eprintln!("netgrain: {remark}");
+    }
+    if report.stopped {
+        eprintln!("netgrain: interrupted; what was written until then is whole");
+    }
+    Ok(())
+}
+
+fn object(plan: &Plan, report: &Report, targets: &Targets) -> serde_json::Value {
+    let (kept, cover) = (&report.kept, &report.cover);
+    serde_json::json!({
+        "format": plan.format.to_string(),
+        "read": report.read,
+        "written": report.written,
+        "outside": report.outside,
+        "filtered": report.filtered,
+        "cut": report.cut,
+        "files": report.files,
+        "bytes": report.bytes,
+        "disordered": report.disordered,
+        "late": report.late,
+        "not_kept": {
+            "nanos": kept.without_nanos,
+            "clamped": kept.clamped,
+            "unstamped": kept.unstamped,
+            "direction": kept.without_direction,
+            "drops": kept.drops,
+            "interfaces": kept.interfaces,
+            "fcs": kept.without_fcs,
+            "over_long": kept.over_long,
+            "wire_len": kept.wire_len,
+        },
+        "anonymised": {
+            "packets": cover.packets,
+            "payload": cover.payload,
+            "unknown": cover.unknown,
+            "options": cover.options,
+        },
+        "broken": report.broken.iter().map(|b| serde_json::json!({
+            "input": b.input, "offset": b.offset, "reason": b.reason,
+        })).collect::<Vec<_>>(),
+        "stopped": report.stopped,
+        "outputs": targets.published(),
+    })
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    match units::parse_bytes(text) {
+        Ok(0) => Err(format!("{text} is no size to split or sort by")),
+        Ok(bytes) => Ok(bytes),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    match units::parse_span(text) {
+        Ok(Duration::ZERO) => Err(format!("{text} is no span to split by")),
+        Ok(span) => Ok(span),
+        Err(e) => Err(e.to_string()),
+    }
 }

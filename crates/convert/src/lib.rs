@@ -1,2 +1,43 @@
-//! Captures into captures: between formats, sliced, split, merged in time order, anonymised prefix-preservingly.
+//! Captures into captures: between formats, cut, split, merged in time order, anonymised prefix-preservingly.
+//!
+//! [`convert`] takes any number of [`Input`]s and a [`Plan`], and writes into the files that a [`Files`] gives it. It is
+//! pure: bytes come from `Read` and go to `Write`, and who opens, names and publishes files is somebody else's matter.
+//!
+//! Invariant: no packet and nothing that a file said of one vanishes silently. `read = written + outside + filtered`
+//! in every [`Report`], and what the target cannot hold (the direction of a packet in pcap, its nanoseconds in
+//! microsecond pcap) is counted there by name.
+//!
+//! ```
+//! use netgrain_convert::{Input, Memory, Plan, convert};
+//! # use base::Timestamp;
+//! # use pcap::classic::{Resolution, Writer};
+//! let mut file = Writer::new(Vec::new(), Resolution::Nanos, 1)?;
+//! file.write(Timestamp::from_secs_nanos(1_000_000_000, 7), 60, &[0; 60])?;
+//! let bytes = file.finish()?;
+//!
+//! let input = Input::open("in.pcap", &bytes[..]).unwrap();
+//! let mut files = Memory::default();
+//! let report = convert(vec![input], &Plan { snaplen: 14, ..Plan::default() }, &mut files).unwrap();
+//! assert_eq!((report.read, report.written, files.whole[0].len()), (1, 1, 24 + 16 + 14));
+//! # Ok::<(), std::io::Error>(())
+//! ```
 #![forbid(unsafe_code)]
+
+pub mod anonymise;
+mod cut;
+mod error;
+mod files;
+mod merge;
+mod output;
+mod plan;
+mod report;
+mod run;
+mod sort;
+
+pub use anonymise::Anonymiser;
+pub use error::Error;
+pub use files::{Files, Memory};
+pub use merge::Input;
+pub use plan::{Format, Plan, Slice, Split};
+pub use report::{Broken, Kept, Report};
+pub use run::convert;

@@ -3,7 +3,7 @@
 use crate::error::EngineError;
 use crate::observer::{Observed, Observer};
 use crate::plan::{Plan, SocketPlan, SourcePlan, default_ring};
-use crate::recording::Recording;
+use crate::recording::{self, Recording};
 use crate::status::{Report, WorkerStatus};
 use crate::worker::{Settings, Wires, Worker};
 use base::Ledger;
@@ -16,6 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use store::Claim;
 use sys::clock::Clock;
 use wire::Filter;
 
@@ -30,6 +31,8 @@ pub struct Capture {
     queues: Vec<Queue>,
     server: Option<Server>,
     supervisor: Option<JoinHandle<()>>,
+    /// Nobody else records this interface into this store until everything is written.
+    claim: Option<Claim>,
 }
 
 struct Queue {
@@ -54,6 +57,8 @@ impl Capture {
         };
         let label = plan.source.label();
         let stop = Arc::new(AtomicBool::new(false));
+        // Before the port is touched: a second recorder must not disturb the first.
+        let claim = plan.store.as_ref().map(|store| recording::claim(plan, store, &label)).transpose()?;
         let sources = plan.source.open()?;
         let queues = sources.len() as u16;
         let (gone, gone_queues) = channel();
@@ -65,6 +70,7 @@ impl Capture {
             queues: Vec::new(),
             server: None,
             supervisor: None,
+            claim,
         };
         // Everything is made before the first frame is let in, because a ring takes longer to touch and lock than a busy
         // port takes to fill a receive ring.
@@ -193,6 +199,7 @@ impl Capture {
         if let Some(supervisor) = self.supervisor.take() {
             let _ = supervisor.join();
         }
+        self.claim = None;
         outcome
     }
 

@@ -2,6 +2,7 @@
 
 use capture::SourceError;
 use std::fmt;
+use store::claim::ClaimError;
 
 /// Why a capture could not start, or how it ended.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub enum EngineError {
     Socket(std::path::PathBuf, std::io::Error),
     /// The store, in its own words.
     Store(String),
+    /// Somebody else records this interface into this store, or it cannot be claimed.
+    Claim(ClaimError),
     /// A thread could not be made, or died.
     Thread(String),
 }
@@ -40,6 +43,7 @@ impl fmt::Display for EngineError {
                 )
             }
             Self::Store(text) => f.write_str(text),
+            Self::Claim(e) => e.fmt(f),
             Self::Thread(text) => write!(f, "thread: {text}"),
         }
     }
@@ -50,5 +54,11 @@ impl std::error::Error for EngineError {}
 impl From<SourceError> for EngineError {
     fn from(e: SourceError) -> Self {
         Self::Source(e)
+    }
+}
+
+impl From<ClaimError> for EngineError {
+    fn from(e: ClaimError) -> Self {
+        Self::Claim(e)
     }
 }

@@ -14,6 +14,7 @@ mod network;
 mod observer;
 mod plan;
 mod recording;
+mod retention;
 mod stage;
 mod status;
 mod worker;
@@ -27,5 +28,6 @@ pub use observer::Observer;
 pub use plan::{
     Format, InterfacePlan, Plan, SocketPlan, SourcePlan, StorePlan, WRITE_DEPTH, default_ring, default_socket,
 };
+pub use retention::{Gone, Retention, RetentionPlan, RetentionReport};
 pub use status::{Counts, ListenerReport, QueueReport, RecorderReport, Report, Second, WorkerStatus};
 pub use worker::BATCH;

@@ -1,9 +1,10 @@
-//! One recorder of one queue: its gate, its threads, and what it says of itself.
+//! One recorder of one queue: its gate, its threads, and what it says of itself. Before the first of them, the interface's
+//! folder of the store is claimed: two processes that wrote there would mix their files.
 
 use crate::error::EngineError;
 use crate::plan::{Format, Plan, StorePlan};
 use crate::status::RecorderReport;
-use base::{Cause, Ledger, Row, Tally};
+use base::{Cause, Ledger, Row, Tally, Timestamp};
 use capture::{SourceInfo, StampKind};
 use index::Header;
 use recorder::{Config, Event, GateFeed, Handle, Recorder, Summary};
@@ -14,8 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
-use store::{Device, DiskDevice};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use store::claim::ClaimError;
+use store::{Claim, Claimant, Device, DiskDevice, names};
 use sys::clock::Clock;
 
 /// What the recorder's gate is called in tables and in the names of losses.
@@ -85,7 +87,6 @@ impl Recording {
         queues: u16,
         producer: &mut Producer,
     ) -> Result<Self, EngineError> {
-        check(&plan.dir)?;
         let header = Header {
             interface: label.to_owned(),
             queue: info.queue,
@@ -102,7 +103,7 @@ impl Recording {
             },
             filter: whole.filter.clone().unwrap_or_default(),
             first_pos: 0,
-            start: base::Timestamp::ZERO,
+            start: Timestamp::ZERO,
         };
         let config = Config {
             queues,
@@ -251,6 +252,33 @@ fn hear(news: &mut News, event: Event) {
     }
     if news.remarks.len() > REMARKS_MAX {
         news.remarks.pop_front();
+    }
+}
+
+/// How often, and how long apart, a claim is tried: whoever asks who records here looks at the lock by taking it for a
+/// moment, and must not keep a recorder from starting.
+const CLAIM_TRIES: u32 = 20;
+const CLAIM_PAUSE: Duration = Duration::from_millis(10);
+
+/// Claims the interface's folder of the store for this process, before anything is written into it.
+///
+/// # Errors
+/// A store that cannot be written, or the recorder that is there already, by name.
+pub fn claim(plan: &Plan, store: &StorePlan, label: &str) -> Result<Claim, EngineError> {
+    check(&store.dir)?;
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let socket = plan.socket.as_ref().map(|s| std::path::absolute(&s.path).unwrap_or_else(|_| s.path.clone()));
+    let claimant = Claimant::this(Timestamp::ZERO.after(since), socket, plan.cpus.clone());
+    let folder = names::interface_folder(&store.dir, label);
+    let mut tries = 1;
+    loop {
+        match Claim::take(&folder, &claimant) {
+            Err(ClaimError::Taken { .. }) if tries < CLAIM_TRIES => {
+                tries += 1;
+                std::thread::sleep(CLAIM_PAUSE);
+            }
+            other => return Ok(other?),
+        }
     }
 }
 

@@ -135,8 +135,24 @@ fn tshark_reads_what_we_write() {
     let sink = |path: &Path| BufWriter::new(File::create(path).unwrap());
     let mut ns = classic::Writer::new(sink(&nanos), classic::Resolution::Nanos, ETHERNET).unwrap();
     let mut us = classic::Writer::new(sink(&micros), classic::Resolution::Micros, ETHERNET).unwrap();
-    let mut all = ng::Writer::new(sink(&pcapng), "netgrain 0.1", "Linux").unwrap();
-    let interfaces = [all.interface("eth0", ETHERNET).unwrap(), all.interface("eth1", ETHERNET).unwrap()];
+    let section = ng::Section {
+        hardware: "16 cores of something",
+        os: "Linux",
+        application: "netgrain 0.1",
+        comment: "host 10.1.2.3 and port 53",
+    };
+    let mut all = ng::Writer::with(sink(&pcapng), &section).unwrap();
+    let described = ng::Description {
+        name: "eth0",
+        description: "queue 3, stamps by the card",
+        filter: "not port 22",
+        hardware: "a card with eight queues",
+        os: "Linux 6.18",
+        comment: "the uplink",
+        link_type: ETHERNET,
+        snaplen: 2048,
+    };
+    let interfaces = [all.describe(&described).unwrap(), all.interface("eth1", ETHERNET).unwrap()];
     let mut prng = Prng::new(testkit::seed(test));
     for i in 0..300u64 {
         let ts = Timestamp::from_nanos(1_795_257_720_000_000_000 + i * 1_234_567_891);
@@ -156,6 +172,8 @@ fn tshark_reads_what_we_write() {
         dropped: Some(987_654_321),
         accepted: Some(305),
         os_dropped: Some(123_456_789),
+        delivered: Some(135_791_113),
+        comment: "lost: 123456789 because the ring was full",
     };
     all.statistics(0, Timestamp::from_secs_nanos(1_795_258_000, 0), &statistics).unwrap();
     drop((ns.finish().unwrap(), us.finish().unwrap(), all.finish().unwrap()));
@@ -172,7 +190,11 @@ fn tshark_reads_what_we_write() {
     let Some(mut tshark) = testkit::tool(test, "tshark") else { return };
     tshark.args(["-X", "read_format:MIME Files Format", "-O", "file-pcapng", "-V", "-r"]).arg(&pcapng);
     let tree = output(tshark);
-    for value in ["310", "987654321", "305", "123456789", "eth1", "netgrain 0.1"] {
+    let texts = [section.hardware, section.comment, described.description, described.hardware, described.comment];
+    let numbers =
+        ["310", "987654321", "305", "123456789", "135791113", "2048", "eth1", "netgrain 0.1", statistics.comment];
+    assert!(tree.contains(described.filter), "{tree}");
+    for value in numbers.into_iter().chain(texts) {
         assert!(
             tree.lines().any(|l| l.contains(&format!("= {value}")) || l.contains(&format!(": {value}"))),
             "{value}"

@@ -1,6 +1,7 @@
 //! The packets that were asked for, one after the other.
 
-use crate::{Cost, Place, QueryError, Question};
+use crate::merge::Merge;
+use crate::{Book, Cost, Place, QueryError, Question, foreign, sealed};
 use base::{Tally, Timestamp};
 
 /// Where packets come from: one queue of an interface of the store, or one interface of a capture file.
@@ -38,42 +39,118 @@ pub struct Found<'a> {
     pub lost: u64,
 }
 
-/// See the module.
-pub struct Answer {
-    origins: Vec<Origin>,
-    cost: Cost,
+/// Packets that follow each other, as the bytes of a file: borrowed until the next are asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    /// Whole records of little-endian nanosecond pcap, headers included.
+    pub records: &'a [u8],
+    /// How many packets they are; at least one.
+    pub packets: u64,
+    /// When the first of them arrived.
+    pub first: Timestamp,
+    /// How to read their first bytes.
+    pub link_type: u16,
+    /// Index into [`Answer::origins`].
+    pub origin: usize,
+    /// As [`Found::lost`], of the first of them; between the others nothing is known to be lost.
+    pub lost: u64,
 }
 
-/// Begins an answer; nothing is read yet but names.
+/// See the module.
+pub struct Answer {
+    book: Book,
+    merge: Merge,
+    /// One record, where a packet does not lie as one.
+    record: Vec<u8>,
+}
+
+/// Begins an answer; nothing is read yet but names, and who records at this moment.
 ///
 /// # Errors
-/// When the place cannot be looked at.
-pub fn ask(_place: &Place, _question: Question) -> Result<Answer, QueryError> {
-    Ok(Answer { origins: Vec::new(), cost: Cost::default() })
+/// When the place cannot be looked at, or the question contradicts itself.
+pub fn ask(place: &Place, question: Question) -> Result<Answer, QueryError> {
+    if question.from > question.to {
+        return Err(QueryError::Backwards { from: question.from, to: question.to });
+    }
+    let mut book = Book::new(question);
+    let mut merge = Merge::default();
+    match place {
+        Place::Store(store) => sealed::begin(store, &mut merge, &mut book)?,
+        Place::Files(files) => merge.supply(foreign::supply(files, &mut book)?),
+    }
+    Ok(Answer { book, merge, record: Vec::new() })
 }
 
 impl Answer {
-    /// The next packet in time order; `None` at the end.
+    /// The next packet in time order; `None` at the end, or when [`Question::stop`] was set.
     ///
     /// # Errors
     /// What cannot be read.
     #[allow(clippy::should_implement_trait, reason = "an Iterator cannot lend")]
+    #[inline]
     pub fn next(&mut self) -> Result<Option<Found<'_>>, QueryError> {
-        Ok(None)
+        if !self.advance()? {
+            return Ok(None);
+        }
+        self.book.cost.matched += 1;
+        Ok(self.merge.packet())
+    }
+
+    /// The next packets in time order, as many as lie together: the fast way to write them all out. `None` as in
+    /// [`Answer::next`]; the two may be mixed.
+    ///
+    /// # Errors
+    /// What cannot be read.
+    pub fn next_batch(&mut self) -> Result<Option<Batch<'_>>, QueryError> {
+        if !self.advance()? {
+            return Ok(None);
+        }
+        let Some(Found { ts: first, link_type, origin, lost, .. }) = self.merge.packet() else { return Ok(None) };
+        let (records, packets) = match self.merge.extend(&mut self.book)? {
+            Some(extent) => (self.merge.records(), extent.packets),
+            None => {
+                let Some(found) = self.merge.packet() else { return Ok(None) };
+                self.record.clear();
+                let caplen = u32::try_from(found.data.len()).unwrap_or(u32::MAX);
+                self.record.extend(pcap::record_header_ns(found.ts, caplen, found.wire_len));
+                self.record.extend(found.data);
+                (&self.record[..], 1)
+            }
+        };
+        self.book.cost.matched += packets;
+        Ok(Some(Batch { records, packets, first, link_type, origin, lost }))
+    }
+
+    #[inline]
+    fn advance(&mut self) -> Result<bool, QueryError> {
+        Ok(!self.book.is_stopped() && self.merge.advance(&mut self.book)?)
     }
 
     /// Where the packets come from, as far as is known by now; it only grows.
     pub fn origins(&self) -> &[Origin] {
-        &self.origins
+        self.book.origins()
     }
 
     /// What it has cost so far.
     pub fn cost(&self) -> Cost {
-        self.cost
+        self.book.cost
     }
 
-    /// What happened on an origin in the blocks that were looked at: the ledger of the interval.
-    pub fn tally(&self, _origin: usize) -> Tally {
-        Tally::default()
+    /// What people should know about the answer, so far: files that were damaged, vanished or had to be read without an
+    /// index, a recorder that could not be listened to.
+    pub fn remarks(&self) -> Vec<String> {
+        self.book.remarks()
+    }
+
+    /// Whether everything could be read that should have been: false when packets may be missing because a file is damaged
+    /// or was cut off, which a remark then names.
+    pub fn is_whole(&self) -> bool {
+        self.book.is_whole()
+    }
+
+    /// What happened on an origin in the seconds of the interval, so far: of files that were walked to their end or
+    /// beyond the interval's, as their indexes tell it.
+    pub fn tally(&self, origin: usize) -> Tally {
+        self.book.tally(origin)
     }
 }

@@ -6,11 +6,22 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod behind;
+mod book;
 mod cost;
+mod cursor;
+mod disk;
 mod error;
+mod foreign;
+mod live;
+mod merge;
 mod question;
+mod sealed;
 
-pub use answer::{Answer, Found, Origin, ask};
+use book::Book;
+
+pub use answer::{Answer, Batch, Found, Origin, ask};
+pub use behind::{Behind, step_behind};
 pub use cost::Cost;
 pub use error::QueryError;
 pub use question::{Place, Question};

@@ -26,6 +26,7 @@ mod memory;
 mod packet;
 mod producer;
 pub mod protocol;
+mod search;
 
 pub use attach::{AttachError, Offer, Policy, Server, attach};
 pub use config::{CAPLEN_MAX, Config, file_header};

@@ -12,13 +12,17 @@ use crate::hub::{Hub, JoinError, ListenerState, Mode};
 use crate::layout::{CursorPage, Shape};
 use crate::memory::RingMemory;
 use crate::protocol;
+use crate::search;
 use std::cell::Cell;
 use std::sync::Arc;
+
+/// How often a rewind is tried again when the writer has overwritten its goal meanwhile.
+const REWINDS: u32 = 8;
 
 /// How many packets went which way, for one listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
-    /// Packets published since the listener joined.
+    /// Packets published since the listener joined, or behind the place that it was rewound to.
     pub published: u64,
     /// Packets it has been given.
     pub seen: u64,
@@ -147,6 +151,54 @@ impl Listener {
         if let Some(last) = out.iter().rev().find(|d| d.is_packet()) {
             self.end = last.end();
         }
+    }
+
+    /// Goes to the first packet at or behind this position of the stream, back or forward, as far as it is still whole; a
+    /// segment's beginning counts as one, and 0 finds the oldest of all. [`Listener::heard`] counts from there. True if
+    /// nothing at or behind `pos` was passed over because it was overwritten. A gate stays where it is, because the writer
+    /// only holds what is before it: false.
+    pub fn rewind(&mut self, pos: u64) -> bool {
+        if self.mode == Mode::Gate {
+            return false;
+        }
+        let capacity = self.memory.desc_capacity();
+        for _ in 0..REWINDS {
+            let Some((head, controls)) = settled(&self.memory) else { break };
+            let positions = self.memory.control.positions();
+            // A head and a claim that cannot both be true are an engine's that lies or died; no more than the ring is read.
+            let oldest = || positions.oldest_desc(capacity).max(head.saturating_sub(capacity));
+            let load = |i| protocol::load(self.memory.slot(i));
+            let found = search::first_from(pos, head, load, oldest);
+            let between = (found.index..head).filter(|i| !load(*i).is_packet()).count() as u64;
+            if oldest() <= found.index {
+                self.begin(found.index, controls.saturating_sub(between), (head, controls));
+                return found.complete;
+            }
+        }
+        let (head, controls) = settled(&self.memory).unwrap_or(self.settled.get());
+        self.begin(head, controls, (head, controls));
+        false
+    }
+
+    fn begin(&mut self, next: u64, controls: u64, settled: (u64, u64)) {
+        (self.next, self.start, self.start_controls) = (next, next, controls);
+        (self.seen_descs, self.seen_controls) = (0, 0);
+        self.settled.set(settled);
+    }
+
+    /// Index of the descriptor that the next [`Listener::next`] begins with. If that is not where the last one ended, the
+    /// listener was lapped.
+    pub fn position(&self) -> u64 {
+        self.next
+    }
+
+    /// What is published by now: the first descriptor that is not, and the end of the last packet among those that are
+    /// whole; `None` while there is no such packet.
+    pub fn published(&self) -> (u64, Option<u64>) {
+        let (head, capacity) = (self.memory.control.positions().head(), self.memory.desc_capacity());
+        let last = (head.saturating_sub(capacity)..head).rev().map(|i| protocol::load(self.memory.slot(i)));
+        let end = last.into_iter().find(Desc::is_packet).map(|d| d.end());
+        (head, end)
     }
 
     /// Tells the engine how this listener fares, for its tables; call now and then.

@@ -244,7 +244,12 @@ fn use_everything(l: &mut Listener, evil: &Evil, prng: &mut Prng) {
             assert!(l.packet(d, &mut buffer).is_none_or(|b| b.len() == usize::from(d.caplen)));
             assert!(l.record(d, &mut buffer).is_none_or(|b| b.len() == 16 + usize::from(d.caplen)));
         }
-        let _ = (l.heard(), l.lag(), l.ended(), l.connected(), l.expired(), l.tally());
+        let _ = (l.heard(), l.lag(), l.ended(), l.connected(), l.expired(), l.tally(), l.published());
+        if prng.below(4) == 0 {
+            let moved = l.rewind(nasty(prng));
+            assert!(l.mode() == Mode::Lossy || !moved);
+            let _ = (l.heard(), l.position());
+        }
         l.report();
     }
 }

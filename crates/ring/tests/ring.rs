@@ -325,6 +325,92 @@ fn a_lapped_listener_knows_exactly_what_it_missed_and_reads_nothing_torn() {
 }
 
 #[test]
+fn a_rewound_listener_hears_everything_from_there_on_and_counts_from_there() {
+    let test = "a_rewound_listener_hears_everything_from_there_on_and_counts_from_there";
+    let mut prng = Prng::new(testkit::seed(test));
+    let mut p = Producer::new(Config { rotate: Some(Duration::from_secs(3)), ..config() }).unwrap();
+    let mut gate = gate(&mut p, "model");
+    let mut l = listener(&mut p, "looks back", Mode::Lossy);
+    // Where each packet lies, as a gate saw it.
+    let mut all: Vec<u64> = Vec::new();
+    let (mut descs, mut buffer) = (Vec::new(), Vec::new());
+    let (mut now, mut lapped, mut whole, mut empty) = (SECOND, 0, 0, 0);
+    for round in 0..400 {
+        // Long packets use up the bytes first, short ones the descriptors.
+        let len = if round % 40 < 20 { 20 } else { 1400 };
+        for _ in 0..prng.below(30_000 / (1 + len / 100)) {
+            let mut bytes = vec![0; len as usize];
+            bytes[..8].copy_from_slice(&(all.len() as u64).to_le_bytes());
+            now += 1000;
+            if p.push(&packet(&bytes, now)).is_err() {
+                panic!("the gate is read in time");
+            }
+            all.push(0);
+            if all.len().is_multiple_of(1000) {
+                p.publish();
+                note_positions(&mut gate, &mut all);
+            }
+        }
+        now += prng.below(2 * SECOND);
+        p.tick(Timestamp::from_nanos(now));
+        p.publish();
+        note_positions(&mut gate, &mut all);
+        if all.is_empty() {
+            continue;
+        }
+        let (_, end) = l.published();
+        assert!(end.is_none_or(|end| end > *all.last().unwrap()), "round {round}");
+        // From anywhere: a packet's place, one behind it, the beginning, the end.
+        let target = match prng.below(6) {
+            0 => 0,
+            1 => all.last().unwrap() + 1,
+            _ => all[all.len() - 1 - prng.below(all.len().min(60_000) as u64) as usize] + prng.below(2),
+        };
+        let complete = l.rewind(target);
+        let first = all.partition_point(|pos| *pos < target);
+        assert_eq!(l.heard().seen, 0);
+        let heard_from = l.heard().published as usize;
+        if complete {
+            assert_eq!(heard_from, all.len() - first, "round {round}: everything at or behind {target}");
+        }
+        let mut next = all.len() - heard_from;
+        assert!(next >= first);
+        (whole, lapped) = (whole + usize::from(complete), lapped + usize::from(!complete));
+        empty += usize::from(heard_from == 0);
+        while l.lag() > 0 {
+            let at = l.position();
+            l.next(5000, &mut descs);
+            assert_eq!(l.position(), at + descs.len() as u64, "nobody writes, so nobody laps");
+            for d in descs.iter().filter(|d| d.is_packet()) {
+                assert_eq!(d.pos, all[next]);
+                if let Some(bytes) = l.packet(d, &mut buffer) {
+                    assert_eq!(bytes[..8], (next as u64).to_le_bytes());
+                }
+                next += 1;
+            }
+        }
+        assert_eq!(next, all.len());
+        let heard = l.heard();
+        assert_eq!((heard.published, heard.seen, heard.missed), (heard_from as u64, heard_from as u64, 0));
+    }
+    assert!(whole > 100 && lapped > 20 && empty > 20, "{whole} whole, {lapped} lapped, {empty} empty");
+    let mut gate = listener(&mut p, "gate", Mode::Gate);
+    assert!(!gate.rewind(0) && gate.lag() == 0, "the writer holds nothing that was there before a gate");
+}
+
+/// Writes down where the packets lie that a gate has not seen yet.
+fn note_positions(gate: &mut Gate, all: &mut [u64]) {
+    let descs: Vec<Desc> = gate.next(usize::MAX).to_vec();
+    let from = all.iter().rposition(|pos| *pos != 0).map_or(0, |i| i + 1);
+    let mut end = gate.released().pos;
+    for (known, d) in all[from..].iter_mut().zip(descs.iter().filter(|d| d.is_packet())) {
+        *known = d.pos;
+        end = d.end();
+    }
+    gate.release(Place { desc: gate.position(), pos: end });
+}
+
+#[test]
 fn a_hostile_cursor_is_not_believed() {
     let mut p = Producer::new(config()).unwrap();
     let (memory, hub, shape) = (Arc::clone(p.memory()), Arc::clone(p.hub()), shape(&p));

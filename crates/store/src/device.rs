@@ -2,9 +2,11 @@
 //! fail: [`DiskDevice`] is the real one, [`MemoryDevice`] one in memory with faults on demand.
 
 mod disk;
+mod housekeeping;
 mod memory;
 
 pub use disk::DiskDevice;
+pub use housekeeping::{Housekeeping, Lock, Space, Stat};
 pub use memory::{Fault, MemoryDevice, Surviving};
 
 use crate::bytes::{Bytes, Slice};
@@ -67,8 +69,7 @@ pub trait Device: Send {
     /// What the file system says.
     fn create_folder(&mut self, path: &Path) -> io::Result<()>;
 
-    /// Creates a file that must not exist. One for packets is held until it is closed or this process ends, whatever its
-    /// name becomes.
+    /// Creates a file that must not exist. It is held until it is closed or this process ends, whatever its name becomes.
     ///
     /// # Errors
     /// `EEXIST`, or what the file system says.
@@ -79,6 +80,31 @@ pub trait Device: Send {
     /// # Errors
     /// What the file system says.
     fn open_folder(&mut self, path: &Path) -> io::Result<FileId>;
+
+    /// Opens a file for reading; nobody is kept from anything.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn open(&mut self, path: &Path) -> io::Result<FileId>;
+
+    /// Opens a file for reading and writing, and holds it until it is closed; `None` if a living process does, or that
+    /// cannot be known.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn take(&mut self, path: &Path) -> io::Result<Option<FileId>>;
+
+    /// How long the file is.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn len(&mut self, file: FileId) -> io::Result<u64>;
+
+    /// Fills `buffer` from `offset` on and says how far; less than all of it only at the end of the file.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn read(&mut self, file: FileId, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
 
     /// Begins an operation that will end as a [`Completion`] with this token.
     ///
@@ -116,10 +142,10 @@ pub trait Device: Send {
     /// What the file system says.
     fn list(&mut self, folder: &Path) -> io::Result<Vec<(String, bool)>>;
 
-    /// Whether a living process holds this packet file; yes where that cannot be known.
+    /// Whether a living process holds this file; yes where that cannot be known.
     fn is_held(&mut self, path: &Path) -> bool;
 
-    /// Removes a packet file that no living process holds, and tells how many bytes of room that gave back; `None`, and
+    /// Removes a file that no living process holds, and tells how many bytes of room that gave back; `None`, and
     /// nothing is removed, if one does or that cannot be known.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 //! reads them, `upkeep` keeps them whole and in their bounds.
 
 pub mod bytes;
+pub mod catalogue;
 pub mod claim;
 pub mod device;
 mod hold;

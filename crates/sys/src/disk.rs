@@ -21,6 +21,19 @@ pub struct DirectAlign {
     pub offset: usize,
 }
 
+/// Opens a file for reading; `direct` bypasses the page cache.
+///
+/// # Errors
+/// `EINVAL` where the file system has no direct reads; what `open(2)` says.
+pub fn open(path: &Path, direct: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    if direct {
+        options.custom_flags(libc::O_DIRECT);
+    }
+    options.open(path)
+}
+
 /// Creates a file that must not exist, for writing; `direct` bypasses the page cache.
 ///
 /// # Errors

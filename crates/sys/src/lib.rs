@@ -12,6 +12,7 @@ pub mod netlink;
 pub mod netns;
 pub mod notify;
 pub mod packet;
+pub mod priority;
 pub mod privilege;
 pub mod sysfs;
 pub mod timex;

@@ -1,13 +1,19 @@
-//! Asynchronous file writes through io_uring (`io_uring(7)`).
+//! Asynchronous file writes and reads through io_uring (`io_uring(7)`).
 //!
-//! [`Uring`] owns what the kernel reads: each operation in flight keeps its file and its buffer until the completion has
-//! been taken, and dropping the ring waits for all of them. That is the invariant that makes the interface safe.
+//! [`Uring`] owns what the kernel reads and writes: each operation in flight keeps its file and its buffer until the
+//! completion has been taken, and dropping the ring waits for all of them. That is the invariant that makes the interface
+//! safe.
 //! Memory named by [`Uring::register`] is pinned once instead of at every write.
 
 use io_uring::{IoUring, opcode, types};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fs::File;
 use std::io;
+use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,19 +38,109 @@ pub unsafe trait Stable: Send + 'static {
     fn bytes(&self) -> &[u8];
 }
 
+/// Bytes that can be read into while the value is owned by a ring.
+///
+/// # Safety
+/// [`StableMut::bytes_mut`] returns what [`Stable::bytes`] does, and nobody else looks at the bytes while the ring has the
+/// value. "Nobody changes them" means: but the kernel.
+pub unsafe trait StableMut: Stable {
+    /// The bytes.
+    fn bytes_mut(&mut self) -> &mut [u8];
+}
+
+/// Memory of its own for direct reads: its first byte lies at the beginning of a page.
+#[derive(Debug)]
+pub struct Aligned {
+    base: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the memory is owned by this value alone.
+unsafe impl Send for Aligned {}
+// SAFETY: shared access only reads.
+unsafe impl Sync for Aligned {}
+
+impl Aligned {
+    /// What the memory begins at a multiple of.
+    pub const ALIGN: usize = 4096;
+
+    /// So many bytes, at least one, all zero.
+    ///
+    /// # Panics
+    /// When the length is more than an address can tell.
+    pub fn new(len: usize) -> Self {
+        let layout = Layout::from_size_align(len.max(1), Self::ALIGN).expect("a length that memory can have");
+        // SAFETY: the layout is not empty.
+        let base = unsafe { alloc_zeroed(layout) };
+        Self { base: NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout)), layout }
+    }
+}
+
+impl Deref for Aligned {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the memory is as long as the layout says, initialised, and borrowed with this value.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.layout.size()) }
+    }
+}
+
+impl DerefMut for Aligned {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and borrowed mutably with this value.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.layout.size()) }
+    }
+}
+
+impl Drop for Aligned {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and freed once.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+    }
+}
+
+// SAFETY: the memory does not move with the value, and only its owner can reach it.
+unsafe impl Stable for Aligned {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+// SAFETY: as above.
+unsafe impl StableMut for Aligned {
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+/// Opens a file for reads into [`Aligned`] memory, past the page cache where the file system can; whether it does. Then
+/// offsets and lengths must be multiples of [`Aligned::ALIGN`].
+///
+/// # Errors
+/// What `open(2)` says.
+pub fn open_aligned(path: &Path) -> io::Result<(File, bool)> {
+    match File::options().read(true).custom_flags(libc::O_DIRECT).open(path) {
+        Ok(file) => Ok((file, true)),
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok((File::open(path)?, false)),
+        Err(e) => Err(e),
+    }
+}
+
 /// An operation that has ended.
 #[derive(Debug)]
-pub struct Done {
+pub struct Done<B> {
     /// As given when it was pushed.
     pub token: u64,
-    /// Bytes written (0 for the others), or why not.
+    /// Bytes written or read (0 for the others), or why not.
     pub result: io::Result<usize>,
+    /// The buffer that went with it, if one did.
+    pub buffer: Option<B>,
 }
 
 /// What the kernel may still be looking at.
-#[expect(dead_code, reason = "held for the kernel, which is the one that reads them")]
 struct Held<B> {
     token: u64,
+    #[expect(dead_code, reason = "held for the kernel, which is the one that uses it")]
     file: Arc<File>,
     buffer: Option<B>,
 }
@@ -126,6 +222,27 @@ impl<B: Stable> Uring<B> {
         self.push(entry, file, Some(buffer), token)
     }
 
+    /// Queues a read from `offset` on into a part of the buffer. It may come back short; the buffer comes with it.
+    ///
+    /// # Errors
+    /// `EBUSY`, as for [`Uring::write`]; `EINVAL` for a part that the buffer does not have. The buffer is lost then.
+    pub fn read(
+        &mut self,
+        file: &Arc<File>,
+        offset: u64,
+        mut buffer: B,
+        part: Range<usize>,
+        token: u64,
+    ) -> io::Result<()>
+    where
+        B: StableMut,
+    {
+        let into = buffer.bytes_mut().get_mut(part).ok_or(io::ErrorKind::InvalidInput)?;
+        let length = u32::try_from(into.len()).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+        let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), into.as_mut_ptr(), length).offset(offset).build();
+        self.push(entry, file, Some(buffer), token)
+    }
+
     /// Queues an `fdatasync`.
     ///
     /// # Errors
@@ -168,7 +285,7 @@ impl<B: Stable> Uring<B> {
     ///
     /// # Errors
     /// When the ring itself fails; an operation that failed is a [`Done`].
-    pub fn reap(&mut self, wait: Duration, out: &mut Vec<Done>) -> io::Result<()> {
+    pub fn reap(&mut self, wait: Duration, out: &mut Vec<Done<B>>) -> io::Result<()> {
         let outcome = if wait.is_zero() || self.in_flight() == 0 || !self.ring.completion().is_empty() {
             self.ring.submit()
         } else {
@@ -189,7 +306,7 @@ impl<B: Stable> Uring<B> {
                     n if n >= 0 => Ok(n as usize),
                     n => Err(io::Error::from_raw_os_error(-n)),
                 };
-                out.push(Done { token: held.token, result });
+                out.push(Done { token: held.token, result, buffer: held.buffer });
             }
         }
         Ok(())
@@ -214,6 +331,7 @@ mod tests {
     use super::*;
     use base::Prng;
 
+    #[derive(Debug)]
     struct Heap(Vec<u8>);
     // SAFETY: a vector's heap block does not move with the vector, and nobody changes it here.
     unsafe impl Stable for Heap {
@@ -243,6 +361,35 @@ mod tests {
         }
         assert_eq!(out[0].token, 7);
         assert_eq!(out[0].result.as_ref().unwrap_err().raw_os_error(), Some(libc::EBADF));
+    }
+
+    #[test]
+    fn reads_of_a_part_come_back_with_their_buffer_short_at_the_end_and_refused_outside() {
+        let test = "reads_of_a_part_come_back_with_their_buffer_short_at_the_end_and_refused_outside";
+        let mut ring = match Uring::<Aligned>::new(4) {
+            Ok(ring) => ring,
+            Err(e) => return eprintln!("SKIP {test}: io_uring refused: {e}"),
+        };
+        let path = std::env::temp_dir().join(format!("netgrain-uring-read-{}", std::process::id()));
+        let mut content = vec![0u8; 10_000];
+        Prng::new(4).fill(&mut content);
+        std::fs::write(&path, &content).unwrap();
+        let file = Arc::new(File::open(&path).unwrap());
+        assert!(ring.read(&file, 0, Aligned::new(4096), 4000..4097, 0).is_err());
+        ring.read(&file, 0, Aligned::new(8192), 4096..8192, 1).unwrap();
+        ring.read(&file, 8192, Aligned::new(8192), 0..8192, 2).unwrap();
+        let mut out = Vec::new();
+        while out.len() < 2 {
+            ring.reap(Duration::from_millis(100), &mut out).unwrap();
+        }
+        out.sort_by_key(|d| d.token);
+        let [first, second] = &out[..] else { panic!("two reads") };
+        let buffer = first.buffer.as_ref().unwrap();
+        assert!(matches!(first.result, Ok(4096)) && buffer[4096..] == content[..4096] && buffer[..4096] == [0; 4096]);
+        let buffer = second.buffer.as_ref().unwrap();
+        assert!(matches!(second.result, Ok(1808)) && buffer[..1808] == content[8192..]);
+        assert_eq!(buffer.as_ptr() as usize % Aligned::ALIGN, 0);
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

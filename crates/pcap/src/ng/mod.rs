@@ -14,7 +14,7 @@ mod write;
 
 use crate::window::Order;
 pub(crate) use read::Ng;
-pub use write::{PacketOptions, Statistics, Writer};
+pub use write::{Description, PacketOptions, Section, Statistics, Writer};
 
 /// Types of blocks.
 mod block {
@@ -29,12 +29,18 @@ mod block {
 /// Codes of options, each in the name space of its block.
 mod option {
     pub const END: u16 = 0;
+    pub const COMMENT: u16 = 1;
+    pub const SHB_HARDWARE: u16 = 2;
     pub const SHB_OS: u16 = 3;
     pub const SHB_USERAPPL: u16 = 4;
     pub const IF_NAME: u16 = 2;
+    pub const IF_DESCRIPTION: u16 = 3;
     pub const IF_TSRESOL: u16 = 9;
+    pub const IF_FILTER: u16 = 11;
+    pub const IF_OS: u16 = 12;
     pub const IF_FCSLEN: u16 = 13;
     pub const IF_TSOFFSET: u16 = 14;
+    pub const IF_HARDWARE: u16 = 15;
     pub const EPB_FLAGS: u16 = 2;
     pub const EPB_DROPCOUNT: u16 = 4;
     pub const EPB_QUEUE: u16 = 6;
@@ -44,6 +50,7 @@ mod option {
     pub const ISB_IFDROP: u16 = 5;
     pub const ISB_FILTERACCEPT: u16 = 6;
     pub const ISB_OSDROP: u16 = 7;
+    pub const ISB_USRDELIV: u16 = 8;
 }
 
 /// What a section header begins its body with, in the byte order of the section.

@@ -6,6 +6,40 @@ use crate::{Direction, MAX_PACKET};
 use base::Timestamp;
 use std::io::{self, Write};
 
+/// What may be said of a section; empty texts are left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Section<'a> {
+    /// The machine.
+    pub hardware: &'a str,
+    /// Its operating system.
+    pub os: &'a str,
+    /// The program that writes.
+    pub application: &'a str,
+    /// Anything else, for people.
+    pub comment: &'a str,
+}
+
+/// What may be said of an interface; empty texts are left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Description<'a> {
+    /// Its name, as the system has it.
+    pub name: &'a str,
+    /// What else is to be known of it, in one line.
+    pub description: &'a str,
+    /// The capture filter, in the words of libpcap.
+    pub filter: &'a str,
+    /// The card.
+    pub hardware: &'a str,
+    /// The operating system that it belongs to.
+    pub os: &'a str,
+    /// Anything else, for people.
+    pub comment: &'a str,
+    /// As pcap numbers it.
+    pub link_type: u16,
+    /// Bytes kept of each packet; 0 for all.
+    pub snaplen: u32,
+}
+
 /// What may be said of a packet beside its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketOptions {
@@ -19,7 +53,7 @@ pub struct PacketOptions {
 
 /// What may be said of an interface at the end of a section; counts are in packets, and absent where not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+pub struct Statistics<'a> {
     /// When capturing began.
     pub start: Option<Timestamp>,
     /// When it ended.
@@ -32,6 +66,10 @@ pub struct Statistics {
     pub accepted: Option<u64>,
     /// Lost by the operating system or the capturing program.
     pub os_dropped: Option<u64>,
+    /// Given to whoever asked: those of this section.
+    pub delivered: Option<u64>,
+    /// Anything else, for people; empty is left out.
+    pub comment: &'a str,
 }
 
 /// Writes one section. Wrap the sink in a `BufWriter` if it is not a buffer itself.
@@ -49,16 +87,23 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Those of the sink.
     pub fn new(sink: W, application: &str, os: &str) -> io::Result<Self> {
+        Self::with(sink, &Section { application, os, ..Section::default() })
+    }
+
+    /// Begins a section of which more is said.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    pub fn with(sink: W, section: &Section<'_>) -> io::Result<Self> {
         let mut writer = Self { sink, block: Vec::new(), has_options: false, interfaces: 0 };
         writer.begin(block::SECTION);
         writer.u32(BYTE_ORDER_MAGIC);
         writer.u32(1); // version 1.0
         writer.u64(u64::MAX); // the length of the section is not told in advance
-        for (code, text) in [(option::SHB_OS, os), (option::SHB_USERAPPL, application)] {
-            if !text.is_empty() {
-                writer.option(code, text.as_bytes());
-            }
-        }
+        writer.text(option::SHB_HARDWARE, section.hardware);
+        writer.text(option::SHB_OS, section.os);
+        writer.text(option::SHB_USERAPPL, section.application);
+        writer.text(option::COMMENT, section.comment);
         writer.end()?;
         Ok(writer)
     }
@@ -68,13 +113,27 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Those of the sink.
     pub fn interface(&mut self, name: &str, link_type: u16) -> io::Result<u32> {
+        self.describe(&Description { name, link_type, snaplen: MAX_PACKET, ..Description::default() })
+    }
+
+    /// Describes an interface of which more is said, with time in nanoseconds, and gives its number.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    pub fn describe(&mut self, interface: &Description<'_>) -> io::Result<u32> {
         self.begin(block::INTERFACE);
-        self.u32(u32::from(link_type));
-        self.u32(MAX_PACKET);
-        if !name.is_empty() {
-            self.option(option::IF_NAME, name.as_bytes());
-        }
+        self.u32(u32::from(interface.link_type));
+        self.u32(interface.snaplen);
+        self.text(option::IF_NAME, interface.name);
+        self.text(option::IF_DESCRIPTION, interface.description);
         self.option(option::IF_TSRESOL, &[NANOSECONDS]);
+        if !interface.filter.is_empty() {
+            // The first byte says in which language: 0 is libpcap's.
+            self.option(option::IF_FILTER, &[&[0], interface.filter.as_bytes()].concat());
+        }
+        self.text(option::IF_OS, interface.os);
+        self.text(option::IF_HARDWARE, interface.hardware);
+        self.text(option::COMMENT, interface.comment);
         self.end()?;
         self.interfaces += 1;
         Ok(self.interfaces - 1)
@@ -96,10 +155,13 @@ impl<W: Write> Writer<W> {
         let caplen = within_limit(data)?;
         self.known(interface)?;
         self.begin(block::ENHANCED_PACKET);
-        self.u32(interface);
-        self.timestamp(ts);
-        self.u32(caplen);
-        self.u32(wire_len.max(caplen));
+        let stamp = ts.nanos().rotate_right(32).to_le_bytes();
+        let lengths = (u64::from(wire_len.max(caplen)) << 32 | u64::from(caplen)).to_le_bytes();
+        let mut fields = [0; 20];
+        fields[..4].copy_from_slice(&interface.to_le_bytes());
+        fields[4..12].copy_from_slice(&stamp);
+        fields[12..].copy_from_slice(&lengths);
+        self.block.extend_from_slice(&fields);
         self.block.extend_from_slice(data);
         self.pad();
         match options.direction {
@@ -118,7 +180,7 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// Those of the sink; `InvalidInput` for an interface that was not described.
-    pub fn statistics(&mut self, interface: u32, ts: Timestamp, told: &Statistics) -> io::Result<()> {
+    pub fn statistics(&mut self, interface: u32, ts: Timestamp, told: &Statistics<'_>) -> io::Result<()> {
         self.known(interface)?;
         self.begin(block::STATISTICS);
         self.u32(interface);
@@ -133,7 +195,22 @@ impl<W: Write> Writer<W> {
         self.count(option::ISB_IFDROP, told.dropped);
         self.count(option::ISB_FILTERACCEPT, told.accepted);
         self.count(option::ISB_OSDROP, told.os_dropped);
+        self.count(option::ISB_USRDELIV, told.delivered);
+        self.text(option::COMMENT, told.comment);
         self.end()
+    }
+
+    /// Flushes the sink, so that whoever reads a pipe sees what there is.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
+    }
+
+    /// Where the blocks go.
+    pub fn sink(&self) -> &W {
+        &self.sink
     }
 
     /// Flushes and gives the sink back.
@@ -186,6 +263,17 @@ impl<W: Write> Writer<W> {
     fn count(&mut self, code: u16, count: Option<u64>) {
         if let Some(count) = count {
             self.option(code, &count.to_le_bytes());
+        }
+    }
+
+    /// A text, cut at the 64 KiB that an option can have; nothing for an empty one.
+    fn text(&mut self, code: u16, text: &str) {
+        let mut len = text.len().min(usize::from(u16::MAX) - 1);
+        while !text.is_char_boundary(len) {
+            len -= 1;
+        }
+        if len > 0 {
+            self.option(code, &text.as_bytes()[..len]);
         }
     }
 

@@ -142,15 +142,44 @@ impl Device for DiskDevice {
 
     fn create(&mut self, path: &Path, content: Content) -> io::Result<FileId> {
         let file = match content {
-            Content::Packets => hold(self.create_packets(path)?)?,
+            Content::Packets => self.create_packets(path)?,
             Content::Index => disk::create_new(path, false)?,
         };
+        let file = hold(file)?;
         Ok(self.keep(file))
     }
 
     fn open_folder(&mut self, path: &Path) -> io::Result<FileId> {
         let folder = File::open(path)?;
         Ok(self.keep(folder))
+    }
+
+    fn open(&mut self, path: &Path) -> io::Result<FileId> {
+        let file = File::open(path)?;
+        Ok(self.keep(file))
+    }
+
+    fn take(&mut self, path: &Path) -> io::Result<Option<FileId>> {
+        let file = File::options().read(true).write(true).open(path)?;
+        Ok(if is_free(&file, path)? { Some(self.keep(file)) } else { None })
+    }
+
+    fn len(&mut self, file: FileId) -> io::Result<u64> {
+        Ok(self.file(file)?.metadata()?.len())
+    }
+
+    fn read(&mut self, file: FileId, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let file = self.file(file)?;
+        let mut done = 0;
+        while done < buffer.len() {
+            match file.read_at(&mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
     }
 
     fn start(&mut self, file: FileId, op: Op, token: u64) -> io::Result<()> {
@@ -218,16 +247,11 @@ impl Device for DiskDevice {
 
     fn remove_unheld(&mut self, path: &Path) -> io::Result<Option<u64>> {
         let file = File::options().write(true).open(path)?;
-        if file.try_lock().is_err() {
-            return Ok(None);
-        }
-        // While it was being opened, its holder may have renamed it and somebody else taken the name.
-        let (opened, named) = (file.metadata()?, fs::symlink_metadata(path)?);
-        if (opened.dev(), opened.ino()) != (named.dev(), named.ino()) {
+        if !is_free(&file, path)? {
             return Ok(None);
         }
         fs::remove_file(path)?;
-        Ok(Some(512 * opened.blocks()))
+        Ok(Some(512 * file.metadata()?.blocks()))
     }
 
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
@@ -237,6 +261,16 @@ impl Device for DiskDevice {
     fn remove(&mut self, path: &Path) -> io::Result<()> {
         fs::remove_file(path)
     }
+}
+
+/// Locks a file that was just opened, if nobody lives who has.
+fn is_free(file: &File, path: &Path) -> io::Result<bool> {
+    if file.try_lock().is_err() {
+        return Ok(false);
+    }
+    // While it was being opened, its holder may have renamed it and somebody else taken the name.
+    let (opened, named) = (file.metadata()?, fs::symlink_metadata(path)?);
+    Ok((opened.dev(), opened.ino()) == (named.dev(), named.ino()))
 }
 
 /// Locks a file that was just created. Somebody who took it for a dead one between the two calls has removed it, or will.

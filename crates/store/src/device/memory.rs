@@ -4,6 +4,8 @@
 //! What survives a power failure follows POSIX at its worst: content that was not synced survives in any part and may be
 //! torn; names changed since the last sync of a folder survive up to any of them, in order.
 
+mod housekeeping;
+
 use super::{Completion, Content, Device, FileId, Op};
 use crate::bytes::Bytes;
 use base::Prng;
@@ -32,6 +34,18 @@ pub struct Fault {
     pub no_rename: Option<&'static str>,
     /// The power fails at this call, counted from 0.
     pub crash_at: Option<u64>,
+    /// Paths that begin so lie on another volume: nothing is renamed from one to the other.
+    pub elsewhere: Option<&'static str>,
+    /// That one holds this many bytes.
+    pub elsewhere_capacity: Option<u64>,
+    /// Paths that begin so are not there when they are looked at, as of a volume that is not mounted.
+    pub missing: Option<&'static str>,
+}
+
+impl Fault {
+    fn lies_elsewhere(&self, path: &Path) -> bool {
+        self.elsewhere.is_some_and(|elsewhere| path.starts_with(elsewhere))
+    }
 }
 
 /// File contents by name.
@@ -96,9 +110,19 @@ struct Volume {
     names: BTreeMap<PathBuf, usize>,
     durable_names: BTreeMap<PathBuf, usize>,
     naming: Vec<Naming>,
-    /// Open files; a folder has no inode.
-    open: BTreeMap<FileId, Option<usize>>,
+    open: BTreeMap<FileId, Open>,
     pending: Vec<(u64, Option<usize>, Op)>,
+    /// Folders that readers hold, once for each.
+    held: Vec<PathBuf>,
+    /// Names changed so far.
+    named: u64,
+}
+
+/// What an open file is; a folder, and what was closed, has no inode.
+#[derive(Clone, Copy, Default)]
+struct Open {
+    inode: Option<usize>,
+    held: bool,
 }
 
 fn error(code: i32) -> io::Error {
@@ -108,21 +132,31 @@ fn error(code: i32) -> io::Error {
 const ENOENT: i32 = 2;
 const EIO: i32 = 5;
 const EEXIST: i32 = 17;
+const EXDEV: i32 = 18;
 const ENOSPC: i32 = 28;
 
 impl MemoryDevice {
     /// An empty volume without faults; the seed decides what chance decides.
     pub fn new(seed: u64) -> Self {
+        Self::with(seed, Surviving::new())
+    }
+
+    /// A volume with these files on it, which survive whatever happens to it before they are changed.
+    pub fn with(seed: u64, files: Surviving) -> Self {
+        let names: BTreeMap<PathBuf, usize> = files.keys().cloned().zip(0..).collect();
+        let inode = |bytes: Vec<u8>| Inode { durable: bytes.clone(), now: bytes, since: Vec::new() };
         Self(Arc::new(Mutex::new(Volume {
             fault: Fault::default(),
             prng: Prng::new(seed),
             calls: 0,
-            inodes: Vec::new(),
-            names: BTreeMap::new(),
-            durable_names: BTreeMap::new(),
+            inodes: files.into_values().map(inode).collect(),
+            durable_names: names.clone(),
+            names,
             naming: Vec::new(),
             open: BTreeMap::new(),
             pending: Vec::new(),
+            held: Vec::new(),
+            named: 0,
         })))
     }
 
@@ -148,7 +182,7 @@ impl MemoryDevice {
     /// The process that had files open is killed: what it wrote stays, and it holds nothing any more.
     pub fn kill(&self) {
         let mut volume = self.volume();
-        volume.open.values_mut().for_each(|inode| *inode = None);
+        volume.open.values_mut().for_each(|open| *open = Open::default());
         volume.pending.clear();
     }
 
@@ -196,8 +230,17 @@ impl Volume {
         if unlucky || self.crashed() { Err(error(EIO)) } else { Ok(()) }
     }
 
-    fn used(&self) -> u64 {
-        self.names.values().map(|i| self.inodes[*i].now.len() as u64).sum()
+    fn used(&self, elsewhere: bool) -> u64 {
+        let here = self.names.iter().filter(|(path, _)| self.fault.lies_elsewhere(path) == elsewhere);
+        here.map(|(_, i)| self.inodes[*i].now.len() as u64).sum()
+    }
+
+    /// Whether the volume of this file has no room for so many bytes more.
+    fn is_full(&self, inode: usize, more: u64) -> bool {
+        let path = self.names.iter().find(|(_, i)| **i == inode).map(|(path, _)| path);
+        let elsewhere = path.is_some_and(|path| self.fault.lies_elsewhere(path));
+        let capacity = if elsewhere { self.fault.elsewhere_capacity } else { self.fault.capacity };
+        capacity.is_some_and(|c| self.used(elsewhere) + more > c)
     }
 
     fn change(&mut self, inode: usize, change: Change) -> io::Result<()> {
@@ -206,7 +249,7 @@ impl Volume {
             Change::Write(offset, bytes) => old.max(offset + bytes.len() as u64),
             Change::Length(len) => *len,
         };
-        if new > old && self.fault.capacity.is_some_and(|c| self.used() + new - old > c) {
+        if new > old && self.is_full(inode, new - old) {
             return Err(error(ENOSPC));
         }
         change.apply(&mut self.inodes[inode].now);
@@ -217,10 +260,29 @@ impl Volume {
     fn name(&mut self, naming: Naming) {
         naming.apply(&mut self.names);
         self.naming.push(naming);
+        self.named += 1;
     }
 
     fn inode(&self, file: FileId) -> io::Result<usize> {
-        self.open.get(&file).copied().flatten().ok_or_else(|| error(EIO))
+        self.open.get(&file).and_then(|open| open.inode).ok_or_else(|| error(EIO))
+    }
+
+    fn keep(&mut self, inode: Option<usize>, held: bool) -> FileId {
+        let id = FileId(self.open.len() as u32);
+        self.open.insert(id, Open { inode, held });
+        id
+    }
+
+    /// What has this name, to be opened.
+    fn named(&mut self, path: &Path) -> io::Result<usize> {
+        if self.crashed() {
+            return Err(error(EIO));
+        }
+        self.names.get(path).copied().ok_or_else(|| error(ENOENT))
+    }
+
+    fn holds(&self, inode: usize) -> bool {
+        self.open.values().any(|open| open.held && open.inode == Some(inode))
     }
 
     fn perform(&mut self, inode: Option<usize>, op: Op) -> io::Result<usize> {
@@ -289,22 +351,49 @@ impl Device for MemoryDevice {
         v.inodes.push(Inode::default());
         let inode = v.inodes.len() - 1;
         v.name(Naming::Add(path.to_owned(), inode));
-        let id = FileId(v.open.len() as u32);
-        v.open.insert(id, Some(inode));
-        Ok(id)
+        Ok(v.keep(Some(inode), true))
     }
 
     fn open_folder(&mut self, _: &Path) -> io::Result<FileId> {
         let mut v = self.volume();
         v.call(0)?;
-        let id = FileId(v.open.len() as u32);
-        v.open.insert(id, None);
-        Ok(id)
+        Ok(v.keep(None, false))
+    }
+
+    fn open(&mut self, path: &Path) -> io::Result<FileId> {
+        let mut v = self.volume();
+        let inode = v.named(path)?;
+        Ok(v.keep(Some(inode), false))
+    }
+
+    fn take(&mut self, path: &Path) -> io::Result<Option<FileId>> {
+        let mut v = self.volume();
+        let inode = v.named(path)?;
+        Ok(if v.holds(inode) { None } else { Some(v.keep(Some(inode), true)) })
+    }
+
+    fn len(&mut self, file: FileId) -> io::Result<u64> {
+        let v = self.volume();
+        Ok(v.inodes[v.inode(file)?].now.len() as u64)
+    }
+
+    // Reading changes nothing, so it is no step at which a failure of the power is worth trying.
+    fn read(&mut self, file: FileId, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut v = self.volume();
+        let inode = v.inode(file)?;
+        let unlucky = v.fault.io_error > 0 && v.prng.below(1000) < v.fault.io_error;
+        if unlucky || v.crashed() {
+            return Err(error(EIO));
+        }
+        let bytes = v.inodes[inode].now.get(offset as usize..).unwrap_or(&[]);
+        let len = bytes.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&bytes[..len]);
+        Ok(len)
     }
 
     fn start(&mut self, file: FileId, op: Op, token: u64) -> io::Result<()> {
         let mut v = self.volume();
-        let inode = *v.open.get(&file).ok_or_else(|| error(EIO))?;
+        let inode = v.open.get(&file).ok_or_else(|| error(EIO))?.inode;
         v.pending.push((token, inode, op));
         Ok(())
     }
@@ -345,7 +434,7 @@ impl Device for MemoryDevice {
 
     fn close(&mut self, file: FileId) {
         // The number stays taken, so that none is given twice.
-        self.volume().open.insert(file, None);
+        self.volume().open.insert(file, Open::default());
     }
 
     fn exists(&mut self, path: &Path) -> bool {
@@ -368,7 +457,7 @@ impl Device for MemoryDevice {
 
     fn is_held(&mut self, path: &Path) -> bool {
         let v = self.volume();
-        v.names.get(path).is_some_and(|inode| v.open.values().any(|open| *open == Some(*inode)))
+        v.names.get(path).is_some_and(|inode| v.holds(*inode))
     }
 
     fn remove_unheld(&mut self, path: &Path) -> io::Result<Option<u64>> {
@@ -391,6 +480,9 @@ impl Device for MemoryDevice {
         }
         if v.names.contains_key(to) {
             return Err(error(EEXIST));
+        }
+        if v.fault.lies_elsewhere(from) != v.fault.lies_elsewhere(to) {
+            return Err(error(EXDEV));
         }
         v.name(Naming::Move(from.to_owned(), to.to_owned()));
         Ok(())

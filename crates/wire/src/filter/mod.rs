@@ -54,6 +54,7 @@ pub const MAX_NESTING: usize = 100;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
     program: Program,
+    need: Need,
     canonical: String,
 }
 
@@ -75,7 +76,8 @@ impl Filter {
     /// ```
     pub fn parse(text: &str) -> Result<Self, FilterError> {
         let expr = syntax::parse(text)?;
-        Ok(Self { program: Program::of(expr.as_ref()), canonical: expr.map_or_else(String::new, |e| e.to_string()) })
+        let (program, need) = (Program::of(expr.as_ref()), Need::of(expr.as_ref()));
+        Ok(Self { program, need, canonical: expr.map_or_else(String::new, |e| e.to_string()) })
     }
 
     /// Whether a frame matches. `headers` must be those of this frame; with others the answer is meaningless but no
@@ -86,8 +88,15 @@ impl Filter {
     }
 
     /// What every frame has that matches, for an index.
+    ///
+    /// ```
+    /// use netgrain_wire::{Filter, filter::Need};
+    /// let need = |text: &str| Filter::parse(text).unwrap().need();
+    /// assert_eq!(need("port 53 and not host 10.0.0.9"), Need::Ports(53, 53));
+    /// assert_eq!(need("port 53 or less 100"), Need::Anything);
+    /// ```
     pub fn need(&self) -> Need {
-        Need::Anything
+        self.need.clone()
     }
 
     /// Whether it matches every frame because it says nothing.
@@ -99,7 +108,7 @@ impl Filter {
 /// The empty filter.
 impl Default for Filter {
     fn default() -> Self {
-        Self { program: Program::of(None), canonical: String::new() }
+        Self { program: Program::of(None), need: Need::Anything, canonical: String::new() }
     }
 }
 

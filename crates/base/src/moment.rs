@@ -1,0 +1,392 @@
+//! A moment as people write it: on a command line, in a question.
+//!
+//! ```text
+//! moment   = "now" [signed] | signed | date "T" clock [zone] | date [zone] | clock [zone] | number
+//! signed   = ("-" | "+") span                 -10min, +5s, -1h30min; see [`crate::units::parse_span`]
+//! date     = 2026-11-21 | 20261121            the second form as in the names of a store's files
+//! clock    = 10:42 | 10:42:07 | 10:42:07.25 | 104207.25
+//! zone     = "Z" | +01:00 | +0100 | +01       after RFC 3339; without one: UTC, never the zone of the machine
+//! number   = since 1970: seconds (to 11 digits), milli- (12-14), micro- (15-17) or nanoseconds (18-20), with a fraction
+//! ```
+//! A blank may stand for the `T`. A clock without a date is of today, in its zone. What is written without a zone is UTC,
+//! as are the names of all files and every time that we print: a question must not mean something else on another
+//! machine. [`Moment::parse`] needs no clock; [`Moment::at`] is given one.
+
+use crate::Timestamp;
+use crate::time::{NANOS_PER_SEC, days_to};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A moment, some of which only a clock can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// This one.
+    At(Timestamp),
+    /// So long before now.
+    Ago(Duration),
+    /// So long after now, or after another moment where one is given.
+    Later(Duration),
+    /// This time of the day, which is given in nanoseconds since midnight of a zone so many seconds east of UTC.
+    Today {
+        /// Nanoseconds since midnight.
+        nanos: u64,
+        /// Seconds to the east.
+        east: i64,
+    },
+}
+
+/// The text was not a moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseTimeError {
+    text: String,
+    why: Option<&'static str>,
+}
+
+impl fmt::Display for ParseTimeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is not a time", self.text)?;
+        if let Some(why) = self.why {
+            write!(f, " ({why})")?;
+        }
+        f.write_str(
+            ": write 2026-11-21T10:42:00Z, 10:42 (today, UTC), seconds since 1970 (1795257720.25), now, or -10min",
+        )
+    }
+}
+
+impl std::error::Error for ParseTimeError {}
+
+impl Moment {
+    /// Reads a moment.
+    ///
+    /// # Errors
+    /// [`ParseTimeError`] carries the text, what is wrong with it if that is plain, and what would have been understood.
+    ///
+    /// ```
+    /// # use netgrain_base::{Moment, Timestamp};
+    /// let now = Timestamp::parse("2026-11-21T10:42:00Z", Timestamp::ZERO)?;
+    /// let at = |text: &str| Moment::parse(text).map(|m| m.at(now, None).to_string());
+    /// assert_eq!(at("-1h30min")?, "2026-11-21T09:12:00.000000000Z");
+    /// assert_eq!(at("10:40:30.5")?, "2026-11-21T10:40:30.500000000Z");
+    /// assert_eq!(at("2026-11-21 11:42+01:00")?, now.to_string());
+    /// assert_eq!(at("1795257720250")?, "2026-11-21T10:42:00.250000000Z");
+    /// # Ok::<(), netgrain_base::ParseTimeError>(())
+    /// ```
+    pub fn parse(text: &str) -> Result<Self, ParseTimeError> {
+        let t = text.trim();
+        read(t).map_err(|why| ParseTimeError { text: text.to_owned(), why })
+    }
+
+    /// The moment, when it is `now`. `+SPAN` counts from `anchor` where there is one: the beginning of an interval whose
+    /// end is asked for.
+    pub fn at(self, now: Timestamp, anchor: Option<Timestamp>) -> Timestamp {
+        const DAY: i128 = 86_400 * NANOS_PER_SEC as i128;
+        match self {
+            Self::At(moment) => moment,
+            Self::Ago(span) => now.before(span),
+            Self::Later(span) => anchor.unwrap_or(now).after(span),
+            Self::Today { nanos, east } => {
+                let east = i128::from(east) * i128::from(NANOS_PER_SEC);
+                let there = i128::from(now.nanos()) + east;
+                let moment = there - there.rem_euclid(DAY) + i128::from(nanos) - east;
+                Timestamp::from_nanos(u64::try_from(moment.max(0)).unwrap_or(u64::MAX))
+            }
+        }
+    }
+}
+
+impl FromStr for Moment {
+    type Err = ParseTimeError;
+
+    fn from_str(text: &str) -> Result<Self, ParseTimeError> {
+        Self::parse(text)
+    }
+}
+
+type Why = Option<&'static str>;
+
+fn read(t: &str) -> Result<Moment, Why> {
+    let relative = t.strip_prefix("now").unwrap_or(t).trim_start();
+    if relative.is_empty() && !t.is_empty() {
+        return Ok(Moment::Ago(Duration::ZERO));
+    }
+    let span = |text| crate::units::parse_span(text).map_err(|_| Some("a span is 10s, 250ms, 5min or 1h30min"));
+    if let Some(before) = relative.strip_prefix('-') {
+        return span(before).map(Moment::Ago);
+    }
+    if let Some(after) = relative.strip_prefix('+') {
+        return span(after).map(Moment::Later);
+    }
+    if !t.is_ascii() {
+        return Err(None);
+    }
+    match number(t) {
+        Some(moment) => Ok(Moment::At(moment)),
+        None => civil(t),
+    }
+}
+
+/// Since 1970, in the unit that its digits tell.
+fn number(t: &str) -> Option<Timestamp> {
+    let (whole, part) = t.split_once('.').unwrap_or((t, "0"));
+    let unit = match whole.len() {
+        // Eight digits are a date.
+        8 if !t.contains('.') => return None,
+        1..=11 => NANOS_PER_SEC,
+        12..=14 => 1_000_000,
+        15..=17 => 1000,
+        18..=20 => 1,
+        _ => return None,
+    };
+    let count = u128::from(digits(whole)?) * u128::from(unit) + u128::from(fraction(part)? / (NANOS_PER_SEC / unit));
+    u64::try_from(count).ok().map(Timestamp::from_nanos)
+}
+
+/// A date, a clock, or both, and a zone.
+fn civil(t: &str) -> Result<Moment, Why> {
+    let (date, rest) = match date(t)? {
+        Some((days, left)) => (Some(days), &t[t.len() - left..]),
+        None => (None, t),
+    };
+    let (clock_at, rest) = match (date, rest.as_bytes().first()) {
+        (None, _) => (true, rest),
+        (Some(_), Some(b'T' | b't' | b' ')) => (true, &rest[1..]),
+        (Some(_), _) => (false, rest),
+    };
+    let (nanos, rest) = if clock_at { clock(rest)? } else { (0, rest) };
+    let east = zone(rest)?;
+    let Some(days) = date else { return Ok(Moment::Today { nanos, east }) };
+    let moment = i128::from(days) * 86_400 * i128::from(NANOS_PER_SEC) + i128::from(nanos)
+        - i128::from(east) * i128::from(NANOS_PER_SEC);
+    match u64::try_from(moment) {
+        Ok(moment) => Ok(Moment::At(Timestamp::from_nanos(moment))),
+        Err(_) if moment < 0 => Err(Some("before 1970")),
+        Err(_) => Err(Some("after 2554")),
+    }
+}
+
+/// The days since 1970 of a date that the text begins with, and how many bytes are left behind it.
+fn date(t: &str) -> Result<Option<(u64, usize)>, Why> {
+    let b = t.as_bytes();
+    let run = b.iter().take_while(|b| b.is_ascii_digit()).count();
+    let parts = match run {
+        4 if b.get(4) == Some(&b'-') && b.get(7) == Some(&b'-') => [t.get(..4), t.get(5..7), t.get(8..10)],
+        8 => [t.get(..4), t.get(4..6), t.get(6..8)],
+        _ => return Ok(None),
+    };
+    let [Some(year), Some(month), Some(day)] = parts.map(|p| p.and_then(digits)) else { return Err(None) };
+    let days_in_month = match month {
+        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => return Err(Some("there is no such month")),
+    };
+    if day == 0 || day > days_in_month {
+        return Err(Some("there is no such day"));
+    }
+    if year < 1970 {
+        return Err(Some("before 1970"));
+    }
+    Ok(Some((days_to(year, month, day), t.len() - if run == 8 { 8 } else { 10 })))
+}
+
+/// The nanoseconds since midnight of a time of day that the text begins with, and what is left behind it.
+fn clock(t: &str) -> Result<(u64, &str), Why> {
+    let b = t.as_bytes();
+    let run = b.iter().take_while(|b| b.is_ascii_digit()).count();
+    let (texts, mut rest) = match run {
+        6 => ([t.get(..2), t.get(2..4), t.get(4..6)], &t[6..]),
+        2 if b.get(2) == Some(&b':') && b.get(5) == Some(&b':') => {
+            ([t.get(..2), t.get(3..5), t.get(6..8)], { t.get(8..).ok_or(None)? })
+        }
+        2 if b.get(2) == Some(&b':') => ([t.get(..2), t.get(3..5), Some("0")], t.get(5..).ok_or(None)?),
+        _ => return Err(None),
+    };
+    let [Some(h), Some(m), Some(s)] = texts.map(|p| p.and_then(digits)) else { return Err(None) };
+    // A leap second is the first of the next minute, as the system's clock has it.
+    if h > 23 || m > 59 || s > 60 {
+        return Err(Some("there is no such time of day"));
+    }
+    let mut nanos = 0;
+    if let Some(r) = rest.strip_prefix('.') {
+        let end = r.bytes().position(|b| !b.is_ascii_digit()).unwrap_or(r.len());
+        nanos = fraction(&r[..end]).ok_or(None)?;
+        rest = &r[end..];
+    }
+    Ok(((h * 3600 + m * 60 + s) * NANOS_PER_SEC + nanos, rest))
+}
+
+/// Seconds to the east of UTC.
+fn zone(t: &str) -> Result<i64, Why> {
+    let Some(sign) = t.chars().next() else { return Ok(0) };
+    let rest = &t[1..];
+    let east = match sign {
+        'Z' | 'z' if rest.is_empty() => return Ok(0),
+        '+' => 1,
+        '-' => -1,
+        _ => return Err(None),
+    };
+    let (h, m) = match rest.as_bytes() {
+        [_, _] => (digits(rest), Some(0)),
+        [_, _, _, _] => (digits(&rest[..2]), digits(&rest[2..])),
+        [_, _, b':', _, _] => (digits(&rest[..2]), digits(&rest[3..])),
+        _ => return Err(Some("a zone is Z, +01:00 or -05:00")),
+    };
+    match (h, m) {
+        (Some(h @ 0..=23), Some(m @ 0..=59)) => Ok(east * (h * 3600 + m * 60) as i64),
+        _ => Err(Some("a zone is Z, +01:00 or -05:00")),
+    }
+}
+
+fn digits(text: &str) -> Option<u64> {
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    text.parse().ok()
+}
+
+/// Nanoseconds of the digits behind a point; beyond the ninth they are dropped.
+fn fraction(text: &str) -> Option<u64> {
+    digits(text)?;
+    let nine: String = text.chars().chain(std::iter::repeat('0')).take(9).collect();
+    digits(&nine)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Prng;
+
+    const NOW: Timestamp = Timestamp::from_secs_nanos(1_795_257_720, 250_000_000);
+
+    fn at(text: &str) -> Timestamp {
+        Moment::parse(text).unwrap_or_else(|e| panic!("{e}")).at(NOW, None)
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_advice() {
+        for (bad, why) in [
+            ("", ""),
+            ("yesterday", ""),
+            ("nowish", ""),
+            ("2026-02-30T00:00:00Z", "no such day"),
+            ("2026-13-01T00:00:00Z", "no such month"),
+            ("1969-12-31", "before 1970"),
+            ("1970-01-01T00:30:00+01:00", "before 1970"),
+            ("2555-01-01", "after 2554"),
+            ("24:00", "no such time of day"),
+            ("10:61", "no such time of day"),
+            ("1.2.3", ""),
+            ("1.", ""),
+            (".5", ""),
+            ("-", "a span is"),
+            ("-10 fortnights", "a span is"),
+            ("+", "a span is"),
+            ("2026-11-21T10:00:00+1:00", "a zone is"),
+            ("2026-11-21T10:00:00 CET", ""),
+            ("2026-11-21T", ""),
+            ("2026-11", ""),
+            ("10:4", ""),
+            ("１０:42", ""),
+            ("123456789012345678901", ""),
+        ] {
+            let e = Moment::parse(bad).expect_err(bad).to_string();
+            assert!(e.contains(&format!("{bad:?}")) && e.contains(why) && e.contains("-10min"), "{bad}: {e}");
+        }
+    }
+
+    #[test]
+    fn each_form_is_what_it_looks_like() {
+        let day = 1_795_257_720 / 86_400 * 86_400;
+        for (text, secs, nanos) in [
+            ("now", NOW.secs(), 250_000_000),
+            ("-10min", NOW.secs() - 600, 250_000_000),
+            ("now-1h30min", NOW.secs() - 5400, 250_000_000),
+            ("now + 5s", NOW.secs() + 5, 250_000_000),
+            ("+250ms", NOW.secs(), 500_000_000),
+            ("2026-11-21T10:42:00Z", 1_795_257_720, 0),
+            ("2026-11-21t10:42:00.5z", 1_795_257_720, 500_000_000),
+            ("2026-11-21 10:42", 1_795_257_720, 0),
+            ("2026-11-21T05:42-05:00", 1_795_257_720, 0),
+            ("2026-11-21T16:12:00+0530", 1_795_257_720, 0),
+            ("20261121T104200.000000007Z", 1_795_257_720, 7),
+            ("2026-11-21", day, 0),
+            ("2026-11-21+01", day - 3600, 0),
+            ("20261121", day, 0),
+            ("10:42", 1_795_257_720, 0),
+            ("10:41:59.999999999", 1_795_257_719, 999_999_999),
+            // Half past midnight in Kiribati is of the day that has begun there already.
+            ("00:30+14:00", day + 1800 + 86_400 - 14 * 3600, 0),
+            ("23:30-11:00", day + 23 * 3600 + 1800 + 11 * 3600 - 86_400, 0),
+            ("0", 0, 0),
+            ("1795257720", 1_795_257_720, 0),
+            ("1795257720.25", 1_795_257_720, 250_000_000),
+            ("1795257720250", 1_795_257_720, 250_000_000),
+            ("1795257720250.5", 1_795_257_720, 250_500_000),
+            ("1795257720250001", 1_795_257_720, 250_001_000),
+            ("1795257720250000009", 1_795_257_720, 250_000_009),
+        ] {
+            assert_eq!(at(text), Timestamp::from_secs_nanos(secs, nanos), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_later_counts_from_the_beginning_where_there_is_one() {
+        let from = Timestamp::from_secs_nanos(100, 0);
+        let later = Moment::parse("+5min").expect("a span");
+        assert_eq!(later.at(NOW, Some(from)).secs(), 400);
+        assert_eq!(Moment::parse("-10s").expect("a span").at(NOW, Some(from)), NOW.before(Duration::from_secs(10)));
+    }
+
+    /// Every way to write a random moment gives it back, in any zone.
+    #[test]
+    fn all_spellings_of_a_moment_agree() {
+        let seed = 7;
+        let mut prng = Prng::new(seed);
+        for round in 0..20_000 {
+            let t =
+                Timestamp::from_nanos(86_400 * NANOS_PER_SEC + prng.next_u64() % (480 * 366 * 86_400 * NANOS_PER_SEC));
+            let east = prng.below(2 * 23 * 60 + 1) as i64 - 23 * 60;
+            let there = Timestamp::from_nanos((t.nanos() as i128 + i128::from(east) * 60 * 1_000_000_000) as u64);
+            let zone = format!(
+                "{}{:02}{}{:02}",
+                if east < 0 { '-' } else { '+' },
+                east.abs() / 60,
+                if round % 2 == 0 { ":" } else { "" },
+                east.abs() % 60
+            );
+            let there_text = there.to_string();
+            let local = there_text.trim_end_matches('Z');
+            let (seconds, nanos) = (t.secs(), t.subsec_nanos());
+            for text in [
+                t.to_string(),
+                t.to_string().replace('T', " "),
+                t.to_string().trim_end_matches('Z').to_owned(),
+                t.to_string().replace(['-', ':'], ""),
+                format!("{local}{zone}"),
+                format!("{seconds}.{nanos:09}"),
+            ] {
+                let got = Moment::parse(&text).map(|m| m.at(NOW, None));
+                assert_eq!(got, Ok(t), "seed {seed} round {round}: {text}");
+            }
+            let clock = &local[11..];
+            let today = Moment::parse(&format!("{clock}{zone}")).map(|m| m.at(t, None));
+            assert_eq!(today, Ok(t), "seed {seed} round {round}: {clock}{zone}");
+        }
+    }
+
+    #[test]
+    fn any_text_is_read_or_refused() {
+        let mut prng = Prng::new(9);
+        let alphabet: Vec<char> = "0123456789-+:.TZ nowmsh䷀".chars().collect();
+        for _ in 0..200_000 {
+            let text: String =
+                (0..prng.below(24)).map(|_| alphabet[prng.below(alphabet.len() as u64) as usize]).collect();
+            if let Ok(moment) = Moment::parse(&text) {
+                moment.at(NOW, None);
+            }
+        }
+    }
+}

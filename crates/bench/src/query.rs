@@ -1,0 +1,449 @@
+//! Finding packets again, as a process of its own, held in the same run against what everyone has: `tcpdump -r` over the
+//! same files, and the volume's own sequential read. Before each question the page cache is dropped, so that every answer
+//! comes from the disk; whoever answers differently is told of.
+
+use crate::place::Places;
+use crate::process::find;
+use crate::record::packet_files;
+use crate::sheet::{Sheet, Spread, Stop};
+use crate::volume::Workplace;
+use base::Timestamp;
+use base::units::{parse_bytes, show_bytes, show_count};
+use capture::sim;
+use clap::Args;
+use engine::{Capture, Format, Plan, SourcePlan, StorePlan};
+use serde::Serialize;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Bytes read at a time from a pipe, and from the volume by the plain reader.
+const READ: usize = 1 << 20;
+
+/// Bytes of a pcap file header.
+pub const FILE_HEADER: u64 = 24;
+
+/// Flags of `netgrain bench query`.
+#[derive(Args, Clone, Debug)]
+pub struct QueryArgs {
+    /// Folder on the volume to make the store in; it is removed again
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+    /// Ask this store instead of making one
+    #[arg(long, value_name = "DIR", conflicts_with = "size")]
+    pub store: Option<PathBuf>,
+    /// Size of the store
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "10GiB")]
+    pub size: u64,
+    /// Traffic in it
+    #[arg(long, value_name = "SPEC", default_value = "backbone")]
+    pub traffic: String,
+    /// Size of each file
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "1GiB")]
+    pub segment: u64,
+    /// Hosts asked for, spread over the store; each once by everyone
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub hosts: u32,
+    /// Numbers of files between which the time to the first packet is compared; none for no such comparison
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "10,100,1000,10000")]
+    pub files: Vec<u32>,
+    /// One JSON object per line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// One question, by us and by tcpdump.
+#[derive(Clone, Debug, Serialize)]
+struct Asked {
+    question: String,
+    /// Bytes of the answer, as pcap.
+    bytes: u64,
+    /// Until the process that wants one packet has ended.
+    first_ms: f64,
+    /// Until the whole answer is there.
+    ms: f64,
+    tcpdump_ms: Option<f64>,
+    /// How many times as long tcpdump took.
+    faster: Option<f64>,
+}
+
+/// Everything, beside the volume itself.
+#[derive(Clone, Debug, Serialize)]
+struct Everything {
+    gbps: f64,
+    volume_gbps: f64,
+    share: f64,
+}
+
+/// How long one packet takes in a store of so many files.
+#[derive(Clone, Debug, Serialize)]
+struct Depth {
+    files: usize,
+    bytes: u64,
+    /// Anything at all; something of the last second; a host that is only in the last file.
+    any_ms: Spread,
+    last_second_ms: Spread,
+    needle_ms: Spread,
+}
+
+/// Measures and prints.
+pub fn run(args: &QueryArgs, out: &mut dyn Write) -> Result<(), Stop> {
+    let work = Workplace::below(&args.dir)?;
+    let mut sheet = Sheet::begin(out, args.json, "query")?;
+    let made = work.path().join("store");
+    let store = match &args.store {
+        Some(store) => store.clone(),
+        None => {
+            make(args, &made)?;
+            made.clone()
+        }
+    };
+    let files = packet_paths(&store)?;
+    let bytes = packet_files(&store).map_err(|e| Stop::say(format_args!("{}: {e}", store.display())))?.1;
+    let index = index_bytes(&store)?;
+    sheet.head(format_args!(
+        "{} in {} files ({}); index {:.3} % of it; cold cache; processes from start to end",
+        show_bytes(bytes),
+        files.len(),
+        args.store.as_ref().map_or(&args.traffic[..], |_| "a store given"),
+        100.0 * index as f64 / bytes.max(1) as f64
+    ))?;
+    hosts(args, &store, &files, work.path(), &mut sheet)?;
+    everything(&store, &files, bytes, &mut sheet)?;
+    if args.store.is_none() {
+        std::fs::remove_dir_all(&made).map_err(|e| Stop::say(format_args!("{}: {e}", made.display())))?;
+    }
+    depths(args, &made, &mut sheet)
+}
+
+/// Records a store from made-up traffic, fast, and in as many bytes as asked for.
+fn make(args: &QueryArgs, dir: &Path) -> Result<(), Stop> {
+    let mut spec: sim::Spec = args.traffic.parse().map_err(Stop::say)?;
+    let record = r#gen::Traffic::new(&spec).mean_len() + ring::RECORD_HEADER as f64;
+    spec.packets = Some((args.size as f64 / record) as u64);
+    if matches!(spec.rate, base::units::Rate::Flat) {
+        // Less than the index of the most varied traffic can take, so that nothing is lost.
+        spec.rate = base::units::Rate::Packets(1e6);
+    }
+    let mut plan = Plan::new(SourcePlan::Sim { spec, start: None });
+    plan.segment = args.segment;
+    plan.cpus = vec![Places::find().engine()];
+    record_all(plan, dir)
+}
+
+fn record_all(mut plan: Plan, dir: &Path) -> Result<(), Stop> {
+    plan.store = Some(StorePlan { dir: dir.to_owned(), format: Format::Pcap, depth: engine::WRITE_DEPTH });
+    let mut capture = Capture::start(&plan).map_err(Stop::say)?;
+    capture.wait().map_err(Stop::say)
+}
+
+/// One host after the other, by us and by tcpdump.
+fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+    let list = work.join("files");
+    let names: String = files.iter().map(|f| format!("{}\n", f.display())).collect();
+    std::fs::write(&list, names).map_err(|e| Stop::say(format_args!("{}: {e}", list.display())))?;
+    let tcpdump = find("tcpdump");
+    if tcpdump.is_none() {
+        sheet.remark("tcpdump is not installed: its column is left out")?;
+    }
+    sheet
+        .head("question                          packets' bytes    first ms         ms   tcpdump ms   times faster")?;
+    let mut rows = Vec::new();
+    for number in 0..args.hosts {
+        let at = (f64::from(number) + 0.5) / f64::from(args.hosts);
+        let question = format!("host {}", host_at(files, at)?);
+        cold()?;
+        let (first, one) = ask(store, &question, &["--limit", "1"])?;
+        cold()?;
+        let (whole, bytes) = ask(store, &question, &[])?;
+        let rival = match &tcpdump {
+            Some(program) => {
+                cold()?;
+                let mut command = Command::new(program);
+                command.args(["-n", "-V"]).arg(&list).args(["-w", "-", &question]);
+                let (took, theirs) = timed(command)?;
+                if theirs != bytes {
+                    return Err(Stop::say(format_args!(
+                        "{question}: our answer has {bytes} bytes and tcpdump's {theirs}; please report this"
+                    )));
+                }
+                Some(took)
+            }
+            None => None,
+        };
+        if one <= FILE_HEADER {
+            return Err(Stop::say(format_args!("{question}: no packet, though one was seen in the files")));
+        }
+        let row = Asked {
+            question,
+            bytes,
+            first_ms: millis(first),
+            ms: millis(whole),
+            tcpdump_ms: rival.map(millis),
+            faster: rival.map(|t| t.as_secs_f64() / whole.as_secs_f64()),
+        };
+        let number = |n: Option<f64>| n.map_or("-".to_owned(), |n| format!("{n:.1}"));
+        let line = format!(
+            "{:<34} {:>13} {:>11.1} {:>10.1} {:>12} {:>14}",
+            row.question,
+            show_count(row.bytes),
+            row.first_ms,
+            row.ms,
+            number(row.tcpdump_ms),
+            number(row.faster)
+        );
+        sheet.row("host", &row, line)?;
+        rows.push(row);
+    }
+    let first = Spread::of(rows.iter().map(|r| r.first_ms));
+    match rows.iter().map(|r| r.faster).collect::<Option<Vec<f64>>>() {
+        Some(faster) => sheet.head(format_args!(
+            "one host: {:.1} times as fast as tcpdump -r; first packet after {:.1} ms",
+            Spread::of(faster),
+            first
+        )),
+        None => sheet.head(format_args!("one host: first packet after {first:.1} ms")),
+    }
+}
+
+/// The whole store through a pipe to nowhere, beside a plain direct read of the same files.
+fn everything(store: &Path, files: &[PathBuf], bytes: u64, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+    let rate = |took: Duration| bytes as f64 * 8.0 / took.as_secs_f64() / 1e9;
+    let (mut ours, mut volume) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        cold()?;
+        let started = Instant::now();
+        read_directly(files)?;
+        volume.push(rate(started.elapsed()));
+        cold()?;
+        let mut command = packets(store, "", &[])?;
+        command.stdout(Stdio::null());
+        let started = Instant::now();
+        let status = command.status().map_err(Stop::say)?;
+        if !status.success() {
+            return Err(Stop::say(format_args!("netgrain packets failed: {status}")));
+        }
+        ours.push(rate(started.elapsed()));
+    }
+    let (ours, volume) = (Spread::of(ours), Spread::of(volume));
+    let row = Everything { gbps: ours.median, volume_gbps: volume.median, share: ours.median / volume.median };
+    let line = format!("everything: {ours:.2} Gb/s, the volume alone {volume:.2} Gb/s: {:.1} %", 100.0 * row.share);
+    sheet.row("everything", &row, line)
+}
+
+/// The same traffic in ever more files.
+fn depths(args: &QueryArgs, store: &Path, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+    let mut rows: Vec<Depth> = Vec::new();
+    for wanted in &args.files {
+        if rows.is_empty() {
+            sheet.head(
+                "files       bytes     one packet, ms: any    of the last second    of a host in the last file",
+            )?;
+        }
+        make_files(*wanted, store)?;
+        let files = packet_paths(store)?;
+        let last = files.last().ok_or_else(|| Stop::say("the store that was made has no files"))?;
+        let last_second = second_of(last)?;
+        let needle = format!("host {}", host_at(std::slice::from_ref(last), 0.9)?);
+        let take = |filter: &str, more: &[&str]| -> Result<Spread, Stop> {
+            let mut all = Vec::new();
+            for _ in 0..5 {
+                cold()?;
+                let (took, bytes) = ask(store, filter, &[&["--limit", "1"], more].concat())?;
+                if bytes <= FILE_HEADER {
+                    return Err(Stop::say(format_args!("{filter:?} found nothing in a store of {wanted} files")));
+                }
+                all.push(millis(took));
+            }
+            Ok(Spread::of(all))
+        };
+        let row = Depth {
+            files: files.len(),
+            bytes: packet_files(store).map_err(Stop::say)?.1,
+            any_ms: take("", &[])?,
+            last_second_ms: take("", &["--from", &last_second])?,
+            needle_ms: take(&needle, &[])?,
+        };
+        let line = format!(
+            "{:<8} {:>10} {:>22.1} {:>21.1} {:>29.1}",
+            show_count(row.files as u64),
+            show_bytes(row.bytes),
+            row.any_ms,
+            row.last_second_ms,
+            row.needle_ms
+        );
+        sheet.row("files", &row, line)?;
+        rows.push(row);
+        std::fs::remove_dir_all(store).map_err(|e| Stop::say(format_args!("{}: {e}", store.display())))?;
+    }
+    let (Some(few), Some(many)) = (rows.first(), rows.last()) else { return Ok(()) };
+    sheet.verdict(format_args!(
+        "from {} to {} files the time to the first packet grows {:.2}-fold, of the last second {:.2}-fold",
+        few.files,
+        many.files,
+        many.any_ms.median / few.any_ms.median,
+        many.last_second_ms.median / few.last_second_ms.median
+    ))
+}
+
+/// A store of so many files, one for each second of virtual time, a hundred packets in each.
+fn make_files(files: u32, dir: &Path) -> Result<(), Stop> {
+    let mut spec: sim::Spec = "1000,flows=1M".parse().map_err(Stop::say)?;
+    spec.rate = base::units::Rate::Packets(100.0);
+    spec.packets = Some(u64::from(files) * 100);
+    let start = Timestamp::from_secs_nanos(sys::clock::realtime().secs() - u64::from(files) - 3600, 0);
+    let mut plan = Plan::new(SourcePlan::Sim { spec, start: Some(start) });
+    plan.rotate = Some(Duration::from_secs(1));
+    plan.segment = 16 << 20;
+    record_all(plan, dir)
+}
+
+/// This program as it would be asked.
+fn packets(store: &Path, filter: &str, more: &[&str]) -> Result<Command, Stop> {
+    let program = std::env::current_exe()
+        .map_err(|e| Stop::say(format_args!("this program cannot be found to be started again: {e}")))?;
+    let mut command = Command::new(program);
+    command.arg("packets").arg("--store").arg(store).args(["--format", "pcap", "-w", "-"]).args(more);
+    if !filter.is_empty() {
+        command.arg(filter);
+    }
+    command.stderr(Stdio::null());
+    Ok(command)
+}
+
+/// How long the answer takes, and its bytes.
+pub fn ask(store: &Path, filter: &str, more: &[&str]) -> Result<(Duration, u64), Stop> {
+    timed(packets(store, filter, more)?)
+}
+
+/// The same where nothing may be found.
+pub fn ask_anything(store: &Path, filter: &str, more: &[&str]) -> Result<(Duration, u64), Stop> {
+    run_to_end(packets(store, filter, more)?, &[0, 1])
+}
+
+/// Runs a command to its end; how long it took, and how much it printed.
+pub fn timed(command: Command) -> Result<(Duration, u64), Stop> {
+    run_to_end(command, &[0])
+}
+
+fn run_to_end(mut command: Command, good: &[i32]) -> Result<(Duration, u64), Stop> {
+    let started = Instant::now();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(Stop::say)?;
+    let mut bytes = 0;
+    let mut buffer = vec![0; READ];
+    if let Some(output) = &mut child.stdout {
+        loop {
+            match output.read(&mut buffer).map_err(Stop::say)? {
+                0 => break,
+                n => bytes += n as u64,
+            }
+        }
+    }
+    let status = child.wait().map_err(Stop::say)?;
+    if !status.code().is_some_and(|code| good.contains(&code)) {
+        return Err(Stop::say(format_args!("{command:?} failed: {status}")));
+    }
+    Ok((started.elapsed(), bytes))
+}
+
+/// Forgets what the kernel keeps of files.
+pub fn cold() -> Result<(), Stop> {
+    std::fs::write("/proc/sys/vm/drop_caches", "3")
+        .map_err(|e| Stop::say(format_args!("the page cache cannot be dropped: {e}; run as root")))
+}
+
+/// Reads all files past the page cache, as fast as one thread with plain calls can: two take turns, so that the volume
+/// always has the next one.
+fn read_directly(files: &[PathBuf]) -> Result<u64, Stop> {
+    /// In flight together, each of this many bytes.
+    const DEPTH: u64 = 4;
+    const PIECE: u64 = 4 << 20;
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..DEPTH)
+            .map(|own| {
+                scope.spawn(move || -> std::io::Result<u64> {
+                    // Direct reads want an aligned place.
+                    let mut memory = vec![0u8; PIECE as usize + 4096];
+                    let skip = memory.as_ptr().align_offset(4096);
+                    let piece = &mut memory[skip..skip + PIECE as usize];
+                    let mut bytes = 0;
+                    for path in files {
+                        let file = sys::disk::open(path, true)?;
+                        let len = file.metadata()?.len();
+                        for at in (own * PIECE..len).step_by((DEPTH * PIECE) as usize) {
+                            bytes += std::os::unix::fs::FileExt::read_at(&file, piece, at)? as u64;
+                        }
+                    }
+                    Ok(bytes)
+                })
+            })
+            .collect();
+        let mut bytes = 0;
+        for reader in readers {
+            bytes += reader.join().map_err(|_| Stop::say("a reading thread panicked"))?.map_err(Stop::say)?;
+        }
+        Ok(bytes)
+    })
+}
+
+/// All packet files in the order of their names.
+pub fn packet_paths(folder: &Path) -> Result<Vec<PathBuf>, Stop> {
+    let mut found = below(folder, "pcap")?;
+    found.sort_unstable_by(|a, b| a.file_name().cmp(&b.file_name()));
+    Ok(found)
+}
+
+pub fn below(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, Stop> {
+    let failed = |e: std::io::Error| Stop::say(format_args!("{}: {e}", folder.display()));
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.is_dir() {
+            found.append(&mut below(&path, ending)?);
+        } else if path.extension().is_some_and(|e| e == ending) {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+fn index_bytes(store: &Path) -> Result<u64, Stop> {
+    let mut bytes = 0;
+    for path in below(store, "ngi")? {
+        bytes += path.metadata().map_err(Stop::say)?.len();
+    }
+    Ok(bytes)
+}
+
+/// The source of a packet that lies at this share of all bytes.
+pub fn host_at(files: &[PathBuf], share: f64) -> Result<std::net::IpAddr, Stop> {
+    let file = &files[((files.len() as f64 * share) as usize).min(files.len().saturating_sub(1))];
+    let part = (files.len() as f64 * share).fract();
+    let source = File::open(file).map_err(|e| Stop::say(format_args!("{}: {e}", file.display())))?;
+    let len = source.metadata().map_err(Stop::say)?.len();
+    let mut reader = pcap::Reader::open(source).map_err(Stop::say)?;
+    while let Some(packet) = reader.next().map_err(Stop::say)? {
+        let headers = wire::Headers::of(packet.data, packet.wire_len, packet.link_type);
+        if packet.offset as f64 >= part * 0.99 * len as f64
+            && let Some(key) = wire::FlowKey::of(packet.data, &headers)
+        {
+            return Ok(key.src);
+        }
+    }
+    Err(Stop::say(format_args!("{}: no packet with addresses", file.display())))
+}
+
+/// The last second of a file.
+fn second_of(file: &Path) -> Result<String, Stop> {
+    let source = File::open(file).map_err(|e| Stop::say(format_args!("{}: {e}", file.display())))?;
+    let mut reader = pcap::Reader::open(source).map_err(Stop::say)?;
+    let first = reader.next().map_err(Stop::say)?.and_then(|p| p.ts);
+    Ok(first.ok_or_else(|| Stop::say(format_args!("{}: no packet", file.display())))?.to_string())
+}
+
+pub fn millis(took: Duration) -> f64 {
+    took.as_secs_f64() * 1e3
+}

@@ -1,0 +1,284 @@
+//! Stenographer on the same packets, with the same questions: both recorders share one port of a private pair, the frames
+//! pass once, and then each is asked for the same hosts from a cold cache. Its daemon publishes a file, and can be asked
+//! about it, only when it rotates; how long that takes is part of the answer.
+//!
+//! It runs as the user that its package makes and with the certificates that are made at its installation.
+
+use crate::place::Places;
+use crate::process::{Helper, find};
+use crate::query::{ask, below, cold, host_at, millis, packet_paths, timed};
+use crate::record::packet_files;
+use crate::sheet::{Sheet, Spread, Stop};
+use crate::volume::Workplace;
+use capture::auto::Kind;
+use clap::Args;
+use engine::{Capture, Format, InterfacePlan, Plan, SourcePlan, StorePlan};
+use serde::Serialize;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const FROM: &str = "ng-bench0";
+const TO: &str = "ng-bench1";
+
+/// After these many seconds the daemon rotates; the least that it takes together with its other limits.
+const FILE_AGE: u64 = 10;
+
+/// How much longer than that a file may take to appear.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where its package keeps certificates.
+const CERTIFICATES: &str = "/etc/stenographer/certs";
+
+/// Its port on this machine's own loopback, in the private namespace.
+const PORT: u16 = 1234;
+
+/// Flags of `netgrain bench stenographer`.
+#[derive(Args, Clone, Debug)]
+pub struct StenographerArgs {
+    /// Folder to record into, which other users may enter; what is written there is removed again
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    pub dir: PathBuf,
+    /// Traffic to send, by size or name
+    #[arg(long, value_name = "SPEC", default_value = "backbone")]
+    pub traffic: String,
+    /// How fast
+    #[arg(long, value_name = "RATE", default_value = "100kpps")]
+    pub rate: String,
+    /// How long the generator sends
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = crate::seconds)]
+    pub seconds: f64,
+    /// Hosts asked for
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub hosts: u32,
+    /// One JSON object per line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What each has on disk.
+#[derive(Debug, Serialize)]
+struct Stored {
+    recorder: &'static str,
+    bytes: u64,
+    index_bytes: u64,
+    /// Processor seconds while the frames came.
+    cpu_seconds: f64,
+    /// After the last frame, until the last file could be asked about.
+    visible_seconds: f64,
+}
+
+/// One question.
+#[derive(Debug, Serialize)]
+struct Asked {
+    question: String,
+    ms: f64,
+    bytes: u64,
+    stenographer_ms: f64,
+    stenographer_bytes: u64,
+    faster: f64,
+}
+
+/// Measures and prints.
+pub fn run(args: &StenographerArgs, out: &mut dyn Write) -> Result<(), Stop> {
+    base::units::parse_rate(&args.rate).map_err(Stop::say)?;
+    let _: r#gen::Spec = args.traffic.parse().map_err(Stop::say)?;
+    for program in ["stenographer", "stenotype", "stenocurl", "setpriv"] {
+        find(program).ok_or_else(|| Stop::say(format_args!("{program} is not installed; install stenographer")))?;
+    }
+    let work = Workplace::below(&args.dir)?;
+    let mut sheet = Sheet::begin(out, args.json, "stenographer")?;
+    engine::private_pair(FROM, TO, 1500)
+        .and_then(|()| loopback_up())
+        .map_err(|e| Stop::say(format_args!("no network of its own for the measurement: {e}; run as root")))?;
+    let daemon = Daemon::start(work.path())?;
+    let store = work.path().join("store");
+    let mut plan = Plan::new(SourcePlan::Interface(InterfacePlan::new(TO, Kind::Tpacket)));
+    plan.cpus = vec![Places::find().engine()];
+    plan.store = Some(StorePlan { dir: store.clone(), format: Format::Pcap, depth: engine::WRITE_DEPTH });
+    let mut capture = Capture::start(&plan).map_err(Stop::say)?;
+    let before = daemon.cpu_seconds();
+    let sent = Helper::again([
+        "gen",
+        "-i",
+        FROM,
+        &args.traffic,
+        "--rate",
+        &args.rate,
+        "--json",
+        "--duration",
+        &format!("{}ms", (args.seconds * 1e3).ceil()),
+    ])?
+    .finish_with(Duration::from_secs_f64(args.seconds) + PATIENCE, &[0, 1])?;
+    let ended = Instant::now();
+    std::thread::sleep(Duration::from_millis(500));
+    capture.stop();
+    capture.wait().map_err(Stop::say)?;
+    let counts = capture.report();
+    let cpu = daemon.cpu_seconds() - before;
+    let visible = daemon.wait_for_all(ended)?;
+    let sent = sent.lines().last().unwrap_or_default().to_owned();
+    sheet.head(format_args!("gen --json said: {sent}; ours stored {}", counts.counts.stored))?;
+    let files = packet_paths(&store)?;
+    let ours = Stored {
+        recorder: "netgrain",
+        bytes: packet_files(&store).map_err(Stop::say)?.1,
+        index_bytes: sum(&below(&store, "ngi")?)?,
+        cpu_seconds: counts.queues.iter().map(|q| q.engine_cpu_seconds).sum::<f64>()
+            + counts
+                .queues
+                .iter()
+                .filter_map(|q| q.recorder.as_ref())
+                .map(|r| r.index_cpu_seconds + r.writer_cpu_seconds)
+                .sum::<f64>(),
+        visible_seconds: 0.5,
+    };
+    let theirs = Stored {
+        recorder: "stenographer",
+        bytes: sum(&daemon.files("packets")?)?,
+        index_bytes: sum(&daemon.files("index")?)?,
+        cpu_seconds: cpu,
+        visible_seconds: visible.as_secs_f64(),
+    };
+    sheet.head("recorder           bytes on disk   index %   cpu s   askable after s")?;
+    for row in [&ours, &theirs] {
+        let line = format!(
+            "{:<14} {:>17} {:>9.3} {:>7.2} {:>17.1}",
+            row.recorder,
+            row.bytes,
+            100.0 * row.index_bytes as f64 / row.bytes.max(1) as f64,
+            row.cpu_seconds,
+            row.visible_seconds
+        );
+        sheet.row("stored", row, line)?;
+    }
+    questions(args, &store, &files, &daemon, &mut sheet)
+}
+
+fn questions(
+    args: &StenographerArgs,
+    store: &Path,
+    files: &[PathBuf],
+    daemon: &Daemon,
+    sheet: &mut Sheet<'_>,
+) -> Result<(), Stop> {
+    sheet
+        .head("question                              ms        bytes   stenographer ms        bytes   times faster")?;
+    let mut faster = Vec::new();
+    for number in 0..args.hosts {
+        let question = format!("host {}", host_at(files, (f64::from(number) + 0.5) / f64::from(args.hosts))?);
+        cold()?;
+        let (took, bytes) = ask(store, &question, &[])?;
+        cold()?;
+        let (their_took, their_bytes) = timed(daemon.question(&question))?;
+        let row = Asked {
+            ms: millis(took),
+            bytes,
+            stenographer_ms: millis(their_took),
+            stenographer_bytes: their_bytes,
+            faster: their_took.as_secs_f64() / took.as_secs_f64(),
+            question,
+        };
+        let line = format!(
+            "{:<30} {:>9.1} {:>12} {:>17.1} {:>12} {:>14.1}",
+            row.question, row.ms, row.bytes, row.stenographer_ms, row.stenographer_bytes, row.faster
+        );
+        sheet.row("host", &row, line)?;
+        faster.push(row.faster);
+    }
+    sheet.verdict(format_args!("{:.1} times as fast as stenographer", Spread::of(faster)))
+}
+
+/// The daemon and the writer that it starts; both end when this is dropped.
+struct Daemon {
+    helper: Helper,
+    folder: PathBuf,
+}
+
+impl Daemon {
+    fn start(folder: &Path) -> Result<Self, Stop> {
+        let folder = fs::canonicalize(folder).map_err(Stop::say)?.join("stenographer");
+        let config = folder.join("config");
+        let said = |e: std::io::Error| Stop::say(format_args!("{}: {e}", folder.display()));
+        for kind in ["packets", "index"] {
+            fs::create_dir_all(folder.join(kind)).map_err(said)?;
+        }
+        let document = serde_json::json!({
+            "Threads": [{
+                "PacketsDirectory": folder.join("packets"), "IndexDirectory": folder.join("index"),
+                "MaxDirectoryFiles": 30_000, "DiskFreePercentage": 1,
+            }],
+            "StenotypePath": find("stenotype"), "Interface": TO, "Host": "127.0.0.1", "Port": PORT,
+            "Flags": [format!("--fileage_sec={FILE_AGE}"), "--blockage_sec=2", "--seccomp=none"],
+            "CertPath": CERTIFICATES,
+        });
+        fs::write(&config, document.to_string()).map_err(said)?;
+        let owned = Command::new("chown").args(["-R", "stenographer"]).arg(&folder).status().map_err(Stop::say)?;
+        if !owned.success() {
+            return Err(Stop::say("there is no user stenographer; install stenographer"));
+        }
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "stenographer", "--regid", "stenographer", "--init-groups", "stenographer"]);
+        command.arg("--config").arg(&config).arg("-syslog=false").stderr(Stdio::null());
+        let mut daemon = Self { helper: Helper::start(command, "stenographer")?, folder };
+        let until = Instant::now() + PATIENCE;
+        // It captures once its writer has a file open.
+        while fs::read_dir(daemon.folder.join("packets")).map_err(Stop::say)?.next().is_none() {
+            if Instant::now() > until || !daemon.helper.runs() {
+                return Err(Stop::say("stenographer does not begin to capture; try it by hand"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        Ok(daemon)
+    }
+
+    /// Of daemon and writer.
+    fn cpu_seconds(&self) -> f64 {
+        crate::process::cpu_seconds_with_children(self.helper.id())
+    }
+
+    /// Published files.
+    fn files(&self, kind: &str) -> Result<Vec<PathBuf>, Stop> {
+        let names = fs::read_dir(self.folder.join(kind)).map_err(Stop::say)?.filter_map(Result::ok);
+        Ok(names.map(|e| e.path()).filter(|p| p.file_name().is_none_or(|n| n.as_encoded_bytes()[0] != b'.')).collect())
+    }
+
+    /// Waits until what was open at `ended` is published, and tells how long that took.
+    fn wait_for_all(&self, ended: Instant) -> Result<Duration, Stop> {
+        let before = self.files("index")?.len();
+        while self.files("index")?.len() == before {
+            if ended.elapsed() > PATIENCE {
+                return Err(Stop::say("stenographer published nothing"));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(ended.elapsed())
+    }
+
+    fn question(&self, question: &str) -> Command {
+        let mut command = Command::new("stenocurl");
+        command.env("STENOGRAPHER_CONFIG", self.folder.join("config"));
+        command.args(["/query", "--silent", "--fail", "--max-time", "600", "-d", question]);
+        command
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Its writer is not ended with it.
+        crate::process::end_children(self.helper.id());
+    }
+}
+
+fn loopback_up() -> std::io::Result<()> {
+    let mut netlink = sys::netlink::Netlink::route()?;
+    let index = netlink.link("lo")?.index;
+    netlink.set_up(index, true)
+}
+
+fn sum(files: &[PathBuf]) -> Result<u64, Stop> {
+    files.iter().map(|f| Ok(f.metadata().map_err(Stop::say)?.len())).sum()
+}

@@ -1,0 +1,46 @@
+//! Key files: made for the owner alone, and refused when others can read them.
+
+use crate::outcome::Failure;
+use convert::anonymise::Key;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+/// Group and others.
+const OTHERS: u32 = 0o077;
+
+/// Writes a random key into a file that must not exist.
+pub fn create(path: &Path) -> Result<(), Failure> {
+    let fail = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            Failure::Said(format!("{}: exists, and a key is never overwritten: choose another name", path.display()))
+        }
+        _ => Failure::Said(format!("{}: {e}", path.display())),
+    };
+    let mut bytes = [0; 32];
+    let random = File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));
+    random.map_err(|e| Failure::Said(format!("/dev/urandom: {e}; without it there is no key")))?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(fail)?;
+    file.write_all(Key::new(bytes).to_file().as_bytes()).and_then(|()| file.sync_all()).map_err(fail)
+}
+
+/// Reads a key, if it is one and nobody else can.
+pub fn read(path: &Path) -> Result<Key, Failure> {
+    let fail = |e: std::io::Error| {
+        Failure::Said(format!("{}: {e}; make a key with netgrain convert --new-key FILE", path.display()))
+    };
+    let file = File::open(path).map_err(fail)?;
+    let mode = file.metadata().map_err(fail)?.permissions().mode();
+    if mode & OTHERS != 0 {
+        let mode = mode & 0o777;
+        return Err(Failure::Said(format!(
+            "{}: others can use this key (mode {mode:o}): chmod 600 it, and make a new one if they may have",
+            path.display()
+        )));
+    }
+    let mut content = Vec::new();
+    // More than any key has, so that a wrong file is neither read whole nor taken for one.
+    file.take(4096).read_to_end(&mut content).map_err(fail)?;
+    Key::from_file(&content).map_err(|e| Failure::Said(format!("{}: {e}", path.display())))
+}

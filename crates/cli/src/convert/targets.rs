@@ -1,0 +1,171 @@
+//! The output files: written under a hidden name beside their place, and renamed when they are whole.
+//!
+//! Invariant: under a name that the user gave there is either what was there before or a whole file. What fails removes
+//! its hidden file; a killed process leaves one, whose name begins with a dot and ends in `.partial`.
+
+use crate::outcome::Failure;
+use base::Timestamp;
+use clap::ValueEnum;
+use convert::Files;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+/// How the files of a split are told apart.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Naming {
+    /// OUT-00001, OUT-00002, ...
+    Number,
+    /// OUT-20261121T104200.000000000Z: the first packet, or the boundary of --split-time
+    Time,
+}
+
+/// Gives the files, and remembers those that are done.
+pub struct Targets {
+    out: PathBuf,
+    split: bool,
+    naming: Naming,
+    force: bool,
+    used: HashSet<PathBuf>,
+    published: Vec<String>,
+}
+
+impl Targets {
+    pub fn new(out: &Path, split: bool, naming: Naming, force: bool) -> Result<Self, Failure> {
+        let targets = Self { out: out.to_owned(), split, naming, force, used: HashSet::new(), published: Vec::new() };
+        if targets.is_stdout() {
+            if split {
+                return Err(Failure::Said("standard output is one file: name a file with -w to split".into()));
+            }
+        } else if out.file_name().is_none() || out.is_dir() {
+            return Err(Failure::Said(format!("{}: names a folder: name a file in it", out.display())));
+        } else if !split {
+            // Better now than after hours.
+            targets.free(out).map_err(|e| Failure::Said(format!("{}: {e}", out.display())))?;
+        }
+        Ok(targets)
+    }
+
+    /// Whether packets go to standard output.
+    pub fn is_stdout(&self) -> bool {
+        self.out == Path::new("-")
+    }
+
+    /// For messages.
+    pub fn name(&self) -> String {
+        if self.is_stdout() { "standard output".to_owned() } else { self.out.display().to_string() }
+    }
+
+    /// The files that are whole.
+    pub fn published(&self) -> &[String] {
+        &self.published
+    }
+
+    /// A failure, with the output's name where the failure does not name an input.
+    pub fn blame(&self, error: &convert::Error) -> String {
+        match error {
+            convert::Error::Output(e) => format!("{}: {e}", self.name()),
+            other => other.to_string(),
+        }
+    }
+
+    fn free(&self, path: &Path) -> io::Result<()> {
+        match path.symlink_metadata() {
+            // A device or pipe is written as it is, not replaced.
+            Ok(there) if there.is_file() && !self.force => Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                format!("{} exists: --force replaces it", path.display()),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// `OUT`, or for a split `OUT` with something before its extension; never the same twice.
+    fn path(&mut self, number: u64, first: Timestamp) -> PathBuf {
+        if !self.split {
+            return self.out.clone();
+        }
+        let text = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
+        let (stem, extension) = (text(self.out.file_stem()), text(self.out.extension()));
+        let dot = if extension.is_empty() { "" } else { "." };
+        let tag = match self.naming {
+            Naming::Number => format!("{number:05}"),
+            Naming::Time => {
+                let (year, month, day, h, m, s) = first.civil();
+                format!("{year:04}{month:02}{day:02}T{h:02}{m:02}{s:02}.{:09}Z", first.subsec_nanos())
+            }
+        };
+        let mut path = self.out.with_file_name(format!("{stem}-{tag}{dot}{extension}"));
+        let mut again = 1;
+        while !self.used.insert(path.clone()) {
+            again += 1;
+            path = self.out.with_file_name(format!("{stem}-{tag}-{again}{dot}{extension}"));
+        }
+        path
+    }
+}
+
+impl Files for Targets {
+    type Sink = Target;
+
+    fn begin(&mut self, number: u64, first: Timestamp) -> io::Result<Target> {
+        if self.is_stdout() {
+            // Without the line buffer, which searches every packet for an end of line.
+            let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+            return Ok(Target { file, place: None });
+        }
+        let path = self.path(number, first);
+        self.free(&path)?;
+        if path.metadata().is_ok_and(|there| !there.is_file()) {
+            let file = File::options().write(true).open(&path)?;
+            return Ok(Target { file, place: Some(Place { path, hidden: None }) });
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let hidden = path.with_file_name(format!(".{name}.{}.partial", std::process::id()));
+        let file = File::create(&hidden)?;
+        Ok(Target { file, place: Some(Place { path, hidden: Some(hidden) }) })
+    }
+
+    fn end(&mut self, mut target: Target) -> io::Result<()> {
+        let Some(place) = &mut target.place else { return Ok(()) };
+        if let Some(hidden) = &place.hidden {
+            target.file.sync_all()?;
+            std::fs::rename(hidden, &place.path)?;
+            place.hidden = None;
+        }
+        self.published.push(place.path.display().to_string());
+        Ok(())
+    }
+}
+
+/// A file that is being written. Dropped before it is published, it vanishes.
+pub struct Target {
+    file: File,
+    place: Option<Place>,
+}
+
+struct Place {
+    path: PathBuf,
+    hidden: Option<PathBuf>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(hidden) = &self.hidden {
+            // Left behind at worst, under a name that says what it is.
+            let _ = std::fs::remove_file(hidden);
+        }
+    }
+}
+
+impl Write for Target {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}

@@ -1,0 +1,214 @@
+//! The packets of an answer as a capture. pcapng tells what was lost where: each interface with its stamps, its filter and
+//! its queue, before each packet what was lost, and at the end what the ledger of the interval says.
+
+use super::CaptureFormat;
+use super::outlet::Outlet;
+use base::{Cause, Tally, Timestamp};
+use pcap::{FILE_HEADER_NS, MAX_PACKET, classic, ng, record_header_ns};
+use query::{Found, Origin};
+use std::io::{self, Write};
+
+/// A capture that is being written.
+pub enum CaptureFile {
+    Ng(Ng),
+    Classic(Classic),
+}
+
+impl CaptureFile {
+    /// Begins one that answers this question.
+    pub fn begin(format: CaptureFormat, out: Outlet, question: &str) -> io::Result<Self> {
+        Ok(match format {
+            CaptureFormat::Pcapng => Self::Ng(Ng::begin(out, question)?),
+            CaptureFormat::Pcap => Self::Classic(Classic { out, link_type: None }),
+        })
+    }
+
+    /// Appends a packet. `InvalidInput` for one that the format cannot hold.
+    pub fn packet(&mut self, origins: &[Origin], found: &Found<'_>) -> io::Result<()> {
+        match self {
+            Self::Ng(file) => file.packet(origins, found),
+            Self::Classic(file) => file.packet(found),
+        }
+    }
+
+    /// Writes what is to be said at the end, and waits until all is written.
+    pub fn finish(self, origins: &[Origin], tally: impl Fn(usize) -> Tally) -> io::Result<u64> {
+        match self {
+            Self::Ng(file) => file.finish(origins, tally),
+            Self::Classic(file) => file.finish(),
+        }
+    }
+}
+
+/// Classic pcap, in nanoseconds.
+pub struct Classic {
+    out: Outlet,
+    link_type: Option<u16>,
+}
+
+impl Classic {
+    fn packet(&mut self, found: &Found<'_>) -> io::Result<()> {
+        match self.link_type {
+            Some(link_type) if link_type == found.link_type => {}
+            Some(other) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!(
+                        "packets of link types {other} and {} do not fit one pcap: say --format pcapng, or choose with -i",
+                        found.link_type
+                    ),
+                ));
+            }
+            None => self.begin(found.link_type)?,
+        }
+        let mut record = [0; 4096];
+        let header = record_header_ns(found.ts, found.data.len() as u32, found.wire_len);
+        let len = header.len() + found.data.len();
+        match record.get_mut(..len) {
+            // One call, so that the record stays in one piece.
+            Some(record) => {
+                record[..header.len()].copy_from_slice(&header);
+                record[header.len()..].copy_from_slice(found.data);
+                self.out.write_all(record)
+            }
+            None => self.out.write_all(&[&header[..], found.data].concat()),
+        }
+    }
+
+    fn begin(&mut self, link_type: u16) -> io::Result<()> {
+        self.link_type = Some(link_type);
+        self.out.write_all(&classic::file_header(classic::Resolution::Nanos, link_type))
+    }
+
+    fn finish(mut self) -> io::Result<u64> {
+        if self.link_type.is_none() {
+            // A capture without packets is one, too.
+            self.out.write_all(&FILE_HEADER_NS)?;
+        }
+        self.out.finish()
+    }
+}
+
+/// pcapng; the number of an interface is that of its origin.
+pub struct Ng {
+    file: ng::Writer<Outlet>,
+    described: Vec<Described>,
+    os: String,
+    /// What all interfaces say of their snaplen as far as it is true: libpcap refuses files in which they differ.
+    snaplen: u32,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Described {
+    first: Option<Timestamp>,
+    last: Timestamp,
+    delivered: u64,
+    queue: u32,
+}
+
+impl Ng {
+    fn begin(out: Outlet, question: &str) -> io::Result<Self> {
+        let os = format!("Linux {}", first_line("/proc/sys/kernel/osrelease", ""));
+        let application = concat!("netgrain ", env!("CARGO_PKG_VERSION"));
+        let section = ng::Section {
+            hardware: &first_line("/proc/cpuinfo", "model name"),
+            os: &os,
+            application,
+            comment: &format!("asked: {question}"),
+        };
+        Ok(Self { file: ng::Writer::with(out, &section)?, described: Vec::new(), os, snaplen: 0 })
+    }
+
+    fn packet(&mut self, origins: &[Origin], found: &Found<'_>) -> io::Result<()> {
+        if found.origin >= self.described.len() {
+            self.describe(origins)?;
+        }
+        let Some(described) = self.described.get_mut(found.origin) else {
+            return Err(io::Error::other(format!("a packet of origin {}, of {}", found.origin, origins.len())));
+        };
+        described.first.get_or_insert(found.ts);
+        described.last = described.last.max(found.ts);
+        described.delivered += 1;
+        let options = ng::PacketOptions {
+            drops: (found.lost > 0).then_some(found.lost),
+            queue: (described.queue > 0).then_some(described.queue),
+            ..ng::PacketOptions::default()
+        };
+        self.file.packet(found.origin as u32, found.ts, found.wire_len, found.data, options)
+    }
+
+    fn describe(&mut self, origins: &[Origin]) -> io::Result<()> {
+        let known = self.described.len();
+        let full = |o: &Origin| if o.snaplen == 0 { MAX_PACKET } else { o.snaplen };
+        self.snaplen = origins.iter().map(full).fold(self.snaplen, u32::max);
+        for origin in &origins[known..] {
+            let mut description = format!("queue {}", origin.queue);
+            if !origin.stamps.is_empty() {
+                description += &format!(", stamped by {}", origin.stamps);
+            }
+            if full(origin) < self.snaplen {
+                description += &format!(", at most {} bytes kept of each packet", origin.snaplen);
+            }
+            self.file.describe(&ng::Description {
+                name: &origin.interface,
+                description: &description,
+                filter: &origin.filter,
+                os: &self.os,
+                link_type: origin.link_type,
+                snaplen: self.snaplen,
+                ..ng::Description::default()
+            })?;
+            self.described.push(Described { queue: u32::from(origin.queue), ..Described::default() });
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, origins: &[Origin], tally: impl Fn(usize) -> Tally) -> io::Result<u64> {
+        self.describe(origins)?;
+        let end = self.described.iter().map(|d| d.last).max().unwrap_or_default();
+        for (number, described) in self.described.iter().enumerate() {
+            let t = tally(number);
+            let comment = losses(&t);
+            let known = !t.is_empty();
+            let count = |n: u64| known.then_some(n);
+            self.file.statistics(
+                number as u32,
+                end,
+                &ng::Statistics {
+                    start: described.first,
+                    end: described.first.map(|_| described.last),
+                    received: count(t.offered),
+                    dropped: count(t.lost[Cause::Nic as usize]),
+                    accepted: count(t.offered.saturating_sub(t.filtered)),
+                    os_dropped: count(t.lost_total().saturating_sub(t.lost[Cause::Nic as usize])),
+                    delivered: Some(described.delivered),
+                    comment: &comment,
+                },
+            )?;
+        }
+        self.file.finish()?.finish()
+    }
+}
+
+/// The ledger in one line; empty where there is none.
+pub fn losses(t: &Tally) -> String {
+    if t.is_empty() {
+        return String::new();
+    }
+    let mut text =
+        format!("offered {} = stored {} + filtered {} + duplicate {}", t.offered, t.stored, t.filtered, t.duplicate);
+    for (cause, packets) in t.losses() {
+        text += &format!(" + lost {packets} ({}: {})", cause.name(), cause.meaning());
+    }
+    if t.lost_total() == 0 {
+        text += ", none lost";
+    }
+    text
+}
+
+/// The value of a line of a file of the kernel, by the word it begins with.
+fn first_line(path: &str, key: &str) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let line = text.lines().find(|l| l.starts_with(key)).unwrap_or_default();
+    line.split_once(':').map_or(line, |(_, value)| value).trim().to_owned()
+}

@@ -1,0 +1,102 @@
+//! What an answer cost: for `--explain`, on standard error.
+
+use base::units::{show_bytes, show_count, show_si};
+use query::Cost;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// How long it took until the first packet, and altogether.
+pub struct Clock {
+    begun: Instant,
+    first: Option<Duration>,
+    total: Duration,
+}
+
+impl Clock {
+    /// From now on.
+    pub fn start() -> Self {
+        Self { begun: Instant::now(), first: None, total: Duration::ZERO }
+    }
+
+    /// A packet has been found.
+    #[inline]
+    pub fn packet(&mut self) {
+        if self.first.is_none() {
+            self.first = Some(self.begun.elapsed());
+        }
+    }
+
+    /// All have been.
+    pub fn stop(&mut self) {
+        self.total = self.begun.elapsed();
+    }
+}
+
+/// Says it, as a table or as an object.
+pub fn tell(c: &Cost, clock: &Clock, given: u64, json: bool) {
+    if json {
+        let first = clock.first.map(|d| d.as_secs_f64());
+        let value = serde_json::json!({ "explain": {
+            "files": c.files, "files_skipped": c.files_skipped,
+            "blocks": c.blocks, "blocks_skipped_time": c.blocks_skipped_time,
+            "blocks_skipped_keys": c.blocks_skipped_keys, "blocks_read": c.blocks_read,
+            "bytes": c.bytes, "bytes_read": c.bytes_read, "index_bytes_read": c.index_bytes_read,
+            "packets_looked_at": c.packets, "packets_from_ring": c.from_ring, "packets": given,
+            "seconds_to_first": first, "seconds": clock.total.as_secs_f64(),
+        } });
+        eprintln!("{value}");
+        return;
+    }
+    eprint!("{}", Table(c, clock, given));
+}
+
+struct Table<'a>(&'a Cost, &'a Clock, u64);
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(c, clock, given) = self;
+        let n = show_count;
+        let looked = c.files.saturating_sub(c.files_skipped);
+        writeln!(
+            f,
+            "files    {:>14} considered  {:>14} skipped       {:>14} looked at",
+            n(c.files),
+            n(c.files_skipped),
+            n(looked)
+        )?;
+        writeln!(
+            f,
+            "blocks   {:>14} considered  {:>14} skipped       {:>14} read  ({} by time, {} by keys)",
+            n(c.blocks),
+            n(c.blocks_skipped_time + c.blocks_skipped_keys),
+            n(c.blocks_read),
+            n(c.blocks_skipped_time),
+            n(c.blocks_skipped_keys)
+        )?;
+        writeln!(
+            f,
+            "bytes    {:>14} considered  {:>14} of packets    {:>14} of indexes read",
+            show_bytes(c.bytes),
+            show_bytes(c.bytes_read),
+            show_bytes(c.index_bytes_read)
+        )?;
+        writeln!(
+            f,
+            "packets  {:>14} looked at   {:>14} found         {:>14} from the ring",
+            n(c.packets),
+            n(*given),
+            n(c.from_ring)
+        )?;
+        let first = clock.first.map_or_else(|| "-".to_owned(), |d| format!("{:.3} ms", d.as_secs_f64() * 1e3));
+        let seconds = clock.total.as_secs_f64();
+        let rate = |amount: u64| amount as f64 / seconds.max(1e-9);
+        writeln!(
+            f,
+            "time     {:>14} to first    {:>14} in all        {} looked at, {} read",
+            first,
+            format!("{:.3} ms", seconds * 1e3),
+            show_si(rate(c.packets), "pps"),
+            show_si(rate(c.bytes_read), "B/s")
+        )
+    }
+}

@@ -1,0 +1,278 @@
+//! What one packet says of itself: a line for people, an object for programs. Both come from the same fields.
+
+use query::{Found, Origin};
+use serde::Serialize;
+use std::fmt;
+use std::net::IpAddr;
+use wire::{Arp, Family, FlowKey, Fragment, Headers, Icmp, IpProtocol, Ipv4, Ipv6, Tcp, Udp, link, tcp_flags};
+
+/// A packet as `--json` has it; what does not apply is left out.
+#[derive(Default, Serialize)]
+pub struct Packet<'a> {
+    time: String,
+    interface: &'a str,
+    queue: u16,
+    /// Bytes on the wire.
+    length: u32,
+    /// Bytes kept.
+    captured: usize,
+    link_type: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vlan: Option<u16>,
+    /// `ip`, `ip6`, `arp`, or the number of another ethertype.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ethertype: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    src: Option<IpAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    src_port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dst: Option<IpAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dst_port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    protocol: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttl: Option<u8>,
+    /// `first` or `later`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fragment: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tcp: Option<Segment>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    icmp: Option<Message>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arp: Option<Resolution>,
+    /// Bytes above TCP or UDP, as the headers tell them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<usize>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    malformed: bool,
+    /// Packets that were lost on this queue since its packet before in this answer.
+    #[serde(skip_serializing_if = "is_zero")]
+    lost_before: u64,
+}
+
+#[derive(Serialize)]
+struct Segment {
+    /// As tcpdump writes them: `S`, `S.`, `P.`, `F.`, `R`, `.`.
+    flags: String,
+    seq: u32,
+    ack: u32,
+    window: u16,
+}
+
+#[derive(Serialize)]
+struct Message {
+    #[serde(rename = "type")]
+    kind: u8,
+    code: u8,
+}
+
+#[derive(Serialize)]
+struct Resolution {
+    operation: u16,
+    sender: String,
+    sender_mac: String,
+    target: String,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+impl<'a> Packet<'a> {
+    /// Of a packet and where it comes from.
+    pub fn of(found: &Found<'_>, origin: &'a Origin) -> Self {
+        let (frame, headers) = (found.data, Headers::of(found.data, found.wire_len, found.link_type));
+        let mut packet = Self {
+            time: found.ts.to_string(),
+            interface: &origin.interface,
+            queue: origin.queue,
+            length: found.wire_len,
+            captured: frame.len(),
+            link_type: found.link_type,
+            vlan: headers.vlan(),
+            malformed: headers.malformed(),
+            lost_before: found.lost,
+            ..Self::default()
+        };
+        if headers.ethertype().0 != 0 {
+            packet.ethertype = Some(headers.ethertype().to_string());
+        }
+        packet.internet(frame, &headers);
+        if headers.family() == Family::Other && headers.ethertype() == wire::EtherType::ARP {
+            packet.resolution(frame, &headers, found.link_type);
+        }
+        packet
+    }
+
+    fn internet(&mut self, frame: &[u8], headers: &Headers) {
+        let Some(flow) = FlowKey::of(frame, headers) else { return };
+        (self.src, self.dst) = (Some(flow.src), Some(flow.dst));
+        self.protocol = Some(flow.protocol.to_string());
+        let l3 = usize::from(headers.l3());
+        // Where the datagram ends, counted from its own beginning.
+        let end = match headers.family() {
+            Family::V4 => Ipv4::parse(frame, l3).ok().map(|ip| {
+                self.ttl = Some(ip.ttl());
+                usize::from(ip.total_len())
+            }),
+            Family::V6 => Ipv6::parse(frame, l3).ok().map(|ip| {
+                self.ttl = Some(ip.hop_limit());
+                Ipv6::LEN + usize::from(ip.payload_len())
+            }),
+            Family::Other => None,
+        };
+        self.fragment = match headers.fragment() {
+            Fragment::Whole => None,
+            Fragment::First => Some("first"),
+            Fragment::Later => Some("later"),
+        };
+        let l4 = usize::from(headers.l4());
+        if l4 == 0 {
+            return;
+        }
+        if flow.protocol.has_ports() && frame.len() >= l4 + 4 {
+            // The flow of a fragment has no ports, so that its parts stay together; its first part does.
+            let port = |at: usize| Some(u16::from_be_bytes([frame[at], frame[at + 1]]));
+            (self.src_port, self.dst_port) = (port(l4), port(l4 + 2));
+        }
+        match flow.protocol {
+            IpProtocol::TCP => {
+                if let Ok(tcp) = Tcp::parse(frame, l4) {
+                    let header = l4 - l3 + Tcp::LEN + tcp.options().len();
+                    self.payload = end.and_then(|end| end.checked_sub(header));
+                    let flags = flags(tcp.flags());
+                    self.tcp = Some(Segment { flags, seq: tcp.seq(), ack: tcp.ack(), window: tcp.window() });
+                }
+            }
+            IpProtocol::UDP => {
+                let udp = Udp::parse(frame, l4).ok();
+                self.payload = udp.map(|udp| usize::from(udp.len()).saturating_sub(Udp::LEN));
+            }
+            IpProtocol::ICMP | IpProtocol::ICMPV6 => {
+                let icmp = Icmp::parse(frame, l4).ok();
+                self.icmp = icmp.map(|icmp| Message { kind: icmp.kind(), code: icmp.code() });
+            }
+            _ => {}
+        }
+    }
+
+    fn resolution(&mut self, frame: &[u8], headers: &Headers, link_type: u16) {
+        // Of ARP the walk gives no offset: it is behind the type that ends the link header and its tags.
+        let at = match (headers.l3(), link_type) {
+            (l3, _) if l3 > 0 => usize::from(l3),
+            (_, link::ETHERNET) => 14,
+            _ => return,
+        };
+        if let Ok(arp) = Arp::parse(frame, at) {
+            self.arp = Some(Resolution {
+                operation: arp.operation(),
+                sender: arp.sender_ip().to_string(),
+                sender_mac: arp.sender_mac().to_string(),
+                target: arp.target_ip().to_string(),
+            });
+        }
+    }
+}
+
+/// The letters of tcpdump.
+fn flags(bits: u8) -> String {
+    const LETTERS: [(u8, char); 8] = [
+        (tcp_flags::FIN, 'F'),
+        (tcp_flags::SYN, 'S'),
+        (tcp_flags::RST, 'R'),
+        (tcp_flags::PSH, 'P'),
+        (tcp_flags::ACK, '.'),
+        (tcp_flags::URG, 'U'),
+        (tcp_flags::ECE, 'E'),
+        (tcp_flags::CWR, 'W'),
+    ];
+    let told: String = LETTERS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, letter)| letter).collect();
+    if told.is_empty() { "none".to_owned() } else { told }
+}
+
+/// `2026-11-21T10:42:00.000000007Z eth1 q0 74 B 10.0.0.1:443 > 10.0.0.2:4000 tcp [S.] seq 1 ack 2 win 512, 0 B`
+impl fmt::Display for Packet<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} q{} {} B ", self.time, self.interface, self.queue, self.length)?;
+        if let Some(vlan) = self.vlan {
+            write!(f, "vlan {vlan} ")?;
+        }
+        match (self.src, self.dst, &self.protocol) {
+            (Some(src), Some(dst), Some(protocol)) => {
+                End(src, self.src_port).fmt(f)?;
+                f.write_str(" > ")?;
+                End(dst, self.dst_port).fmt(f)?;
+                write!(f, " {protocol}")?;
+            }
+            _ => f.write_str(self.ethertype.as_deref().unwrap_or("no headers"))?,
+        }
+        if let Some(fragment) = self.fragment {
+            write!(f, " {fragment} fragment")?;
+        }
+        if let Some(tcp) = &self.tcp {
+            write!(f, " [{}] seq {} ack {} win {}", tcp.flags, tcp.seq, tcp.ack, tcp.window)?;
+        }
+        if let Some(payload) = self.payload {
+            write!(f, ", {payload} B")?;
+        }
+        if let Some(icmp) = &self.icmp {
+            let six = self.src.is_some_and(|a| a.is_ipv6());
+            match meaning(six, icmp.kind) {
+                Some(text) => write!(f, " {text}")?,
+                None => write!(f, " type {}", icmp.kind)?,
+            }
+            write!(f, " code {}", icmp.code)?;
+        }
+        match &self.arp {
+            Some(Resolution { operation: 1, sender, target, .. }) => write!(f, " who has {target}? tell {sender}")?,
+            Some(Resolution { operation: 2, sender, sender_mac, .. }) => write!(f, " {sender} is at {sender_mac}")?,
+            Some(other) => write!(f, " operation {}", other.operation)?,
+            None => {}
+        }
+        if self.captured < self.length as usize {
+            write!(f, " (cut at {} B)", self.captured)?;
+        }
+        if self.malformed {
+            f.write_str(" (malformed)")?;
+        }
+        if self.lost_before > 0 {
+            write!(f, " ({} lost before it)", base::units::show_count(self.lost_before))?;
+        }
+        Ok(())
+    }
+}
+
+/// An address, with a port if there is one.
+struct End(IpAddr, Option<u16>);
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0, self.1) {
+            (IpAddr::V6(a), Some(port)) => write!(f, "[{a}]:{port}"),
+            (a, Some(port)) => write!(f, "{a}:{port}"),
+            (a, None) => a.fmt(f),
+        }
+    }
+}
+
+/// The messages that are met every day (RFC 792, 4443, 4861).
+fn meaning(six: bool, kind: u8) -> Option<&'static str> {
+    Some(match (six, kind) {
+        (false, 0) | (true, 129) => "echo reply",
+        (false, 8) | (true, 128) => "echo request",
+        (false, 3) | (true, 1) => "unreachable",
+        (false, 5) | (true, 137) => "redirect",
+        (false, 11) | (true, 3) => "time exceeded",
+        (false, 12) | (true, 4) => "parameter problem",
+        (true, 2) => "packet too big",
+        (true, 133) => "router solicitation",
+        (true, 134) => "router advertisement",
+        (true, 135) => "neighbour solicitation",
+        (true, 136) => "neighbour advertisement",
+        _ => return None,
+    })
+}

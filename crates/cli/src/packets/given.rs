@@ -1,0 +1,150 @@
+//! What becomes of the packets of an answer: lines, objects, a count, or a capture.
+
+use super::PacketsArgs;
+use super::asked::Asked;
+use super::capture_file::{CaptureFile, losses};
+use super::frame::Packet;
+use super::outlet::Outlet;
+use super::target::Target;
+use crate::outcome::Failure;
+use base::Tally;
+use base::units::{show_bytes, show_count};
+use pcap::classic;
+use query::{Answer, Batch, Found, Origin, Place};
+use std::io::{self, Write};
+
+/// See the module.
+pub struct Given {
+    form: Form,
+    json: bool,
+    packets: u64,
+    bytes: u64,
+    /// The text of one packet.
+    line: Vec<u8>,
+}
+
+enum Form {
+    Count,
+    Lines(Outlet),
+    Objects(Outlet),
+    Capture(Box<CaptureFile>, Target),
+}
+
+impl Given {
+    /// Opens what the packets go to, before anything is asked.
+    pub fn begin(args: &PacketsArgs, asked: &Asked) -> Result<Self, Failure> {
+        let form = match &args.write {
+            Some(path) => {
+                let files: &[_] = if let Place::Files(files) = &asked.place { files } else { &[] };
+                let (target, sink) = Target::open(path, args.follow, args.store.as_deref(), files)?;
+                let file = CaptureFile::begin(args.format, Outlet::new(sink), &asked.in_words());
+                let file = file.map_err(|e| target.broken(&e, 0))?;
+                Form::Capture(Box::new(file), target)
+            }
+            None if args.count => Form::Count,
+            None if args.json => Form::Objects(Outlet::new(io::stdout())),
+            None => Form::Lines(Outlet::new(io::stdout())),
+        };
+        Ok(Self { form, json: args.json, packets: 0, bytes: 0, line: Vec::new() })
+    }
+
+    /// How many packets were given.
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Gives one.
+    #[inline]
+    pub fn take(&mut self, origins: &[Origin], found: &Found<'_>) -> Result<(), Failure> {
+        self.packets += 1;
+        self.bytes += u64::from(found.wire_len);
+        match &mut self.form {
+            Form::Count => Ok(()),
+            Form::Capture(file, target) => file.packet(origins, found).map_err(|e| target.broken(&e, self.packets)),
+            Form::Lines(out) => {
+                self.line.clear();
+                writeln!(self.line, "{}", Packet::of(found, &origins[found.origin]))?;
+                Ok(out.write_all(&self.line)?)
+            }
+            Form::Objects(out) => {
+                self.line.clear();
+                serde_json::to_writer(&mut self.line, &Packet::of(found, &origins[found.origin]))
+                    .map_err(io::Error::from)?;
+                self.line.push(b'\n');
+                Ok(out.write_all(&self.line)?)
+            }
+        }
+    }
+
+    /// Gives all of a batch.
+    pub fn take_all(&mut self, origins: &[Origin], batch: &Batch<'_>) -> Result<(), Failure> {
+        let (mut rest, mut lost) = (batch.records, batch.lost);
+        while let Some((header, tail)) = rest.split_first_chunk::<{ classic::RECORD_HEADER }>() {
+            let record = classic::parse_record(classic::Resolution::Nanos, *header);
+            let Some((data, tail)) = tail.split_at_checked(record.caplen as usize) else { break };
+            rest = tail;
+            let (ts, wire_len) = (record.ts, record.wire_len);
+            let lost = std::mem::take(&mut lost);
+            self.take(origins, &Found { ts, wire_len, data, link_type: batch.link_type, origin: batch.origin, lost })?;
+        }
+        Ok(())
+    }
+
+    /// Ends the output, and says what it is.
+    pub fn finish(&mut self, answer: &Answer, stopped: bool) -> Result<(), Failure> {
+        let mut tally = Tally::default();
+        (0..answer.origins().len()).for_each(|o| tally += &answer.tally(o));
+        let mut into = None;
+        match std::mem::replace(&mut self.form, Form::Count) {
+            Form::Lines(out) | Form::Objects(out) => {
+                out.finish()?;
+                if self.json || self.packets == 0 {
+                    return Ok(());
+                }
+            }
+            Form::Count => {
+                let report = self.report(&tally, stopped);
+                let text = if self.json { report.to_string() } else { self.in_words() };
+                writeln!(io::stdout(), "{text}")?;
+                return Ok(());
+            }
+            Form::Capture(file, target) => {
+                let written =
+                    file.finish(answer.origins(), |o| answer.tally(o)).map_err(|e| target.broken(&e, self.packets))?;
+                target.publish()?;
+                if self.json {
+                    let mut report = self.report(&tally, stopped);
+                    report["file"] = target.name().into();
+                    report["file_bytes"] = written.into();
+                    match target.is_pipe() {
+                        true => eprintln!("{report}"),
+                        false => writeln!(io::stdout(), "{report}")?,
+                    }
+                    return Ok(());
+                }
+                into = Some(target.name());
+            }
+        }
+        let into = into.map(|name| format!(" into {name}")).unwrap_or_default();
+        let early = if stopped { ", stopped early" } else { "" };
+        eprintln!("netgrain: {}{into}{early}", self.in_words());
+        if tally.lost_total() > 0 {
+            eprintln!("netgrain: the interval is not complete: {}", losses(&tally));
+        }
+        Ok(())
+    }
+
+    fn in_words(&self) -> String {
+        let bytes = show_bytes(self.bytes);
+        format!("{} packets, {} bytes on the wire ({bytes})", show_count(self.packets), show_count(self.bytes))
+    }
+
+    fn report(&self, tally: &Tally, stopped: bool) -> serde_json::Value {
+        let lost: serde_json::Map<_, _> = tally.losses().map(|(c, n)| (c.name().to_owned(), n.into())).collect();
+        serde_json::json!({
+            "packets": self.packets, "bytes": self.bytes, "stopped": stopped,
+            "interval": { "offered": tally.offered, "stored": tally.stored, "filtered": tally.filtered,
+                "duplicate": tally.duplicate, "lost_total": tally.lost_total(), "lost": lost },
+        })
+    }
+}

@@ -1,0 +1,150 @@
+//! `netgrain packets`: finding packets again, in a store or in captures of anyone, and giving them out: as lines, as JSON,
+//! counted, or as a capture that says what was lost where.
+
+mod asked;
+mod capture_file;
+mod explain;
+mod frame;
+mod given;
+mod outlet;
+mod stock;
+mod target;
+
+use crate::outcome::{Failure, Outcome};
+use crate::signals;
+use asked::Asked;
+use base::{Moment, Timestamp, units};
+use clap::{Args, ValueEnum};
+use explain::Clock;
+use given::Given;
+use query::{Answer, Batch, Found};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+#[derive(Args)]
+#[command(
+    override_usage = "netgrain packets --store <DIR> [OPTIONS] [FILTER]\n       netgrain packets -r <FILE>... [OPTIONS] [FILTER]",
+    after_help = "Examples:
+  netgrain packets --store /data --from -10min 'host 10.1.2.3 and port 53'
+  netgrain packets --store /data --around 10:42 --within 30s -i eth1 -w out.pcapng
+  netgrain packets --store /data --from 2026-11-21T10:40:00+01:00 --to +5min net 10.0.0.0/8 --count
+  netgrain packets --store /data --follow -w - tcp | tshark -r -
+  netgrain packets -r /archive/*.pcap --explain udp port 53
+
+Times: RFC 3339 (2026-11-21T10:42:00Z, +01:00), 10:42 (today), seconds, ms, us or ns since 1970, now, -10min; --to +5min
+counts from --from. What has no zone is UTC."
+)]
+pub struct PacketsArgs {
+    /// Which packets: host net port proto vlan tcp udp less …, and or not, parentheses [default: all]
+    #[arg(value_name = "FILTER")]
+    pub words: Vec<String>,
+    /// Folder of the store
+    #[arg(long, value_name = "DIR", required_unless_present = "read", conflicts_with = "read")]
+    pub store: Option<PathBuf>,
+    /// Captures of anyone instead (pcap, pcapng, RAW), or the indexes of them; also the words behind it that are files
+    #[arg(short = 'r', long, value_name = "FILE")]
+    pub read: Vec<PathBuf>,
+    /// The first moment
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true)]
+    pub from: Option<Moment>,
+    /// The last moment, itself included; +5min counts from --from
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true)]
+    pub to: Option<Moment>,
+    /// A moment in the middle, instead of --from and --to
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true, conflicts_with_all = ["from", "to"])]
+    pub around: Option<Moment>,
+    /// How far from that moment, before and after it [default: 30s]
+    #[arg(long, value_name = "SPAN", value_parser = units::parse_span, requires = "around")]
+    pub within: Option<Duration>,
+    /// Interface, again for several [default: all that the store has]
+    #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',')]
+    pub interface: Vec<String>,
+    /// Write a capture to a file, or to standard output with -
+    #[arg(short = 'w', long, value_name = "FILE", conflicts_with = "count")]
+    pub write: Option<PathBuf>,
+    /// Its format
+    #[arg(long, value_enum, default_value_t = CaptureFormat::Pcapng, requires = "write")]
+    pub format: CaptureFormat,
+    /// Only how many packets and bytes
+    #[arg(long)]
+    pub count: bool,
+    /// One JSON object per packet; of --count, -w and --explain one object
+    #[arg(long)]
+    pub json: bool,
+    /// Go on with packets as they arrive [default of --from: now]
+    #[arg(long, conflicts_with_all = ["read", "no_live"])]
+    pub follow: bool,
+    /// Stop after this many packets
+    #[arg(long, value_name = "N", value_parser = crate::args::count)]
+    pub limit: Option<u64>,
+    /// Say what the answer cost: files, blocks and bytes considered, skipped and read, and the time
+    #[arg(long)]
+    pub explain: bool,
+    /// Leave out the ring of a running recorder
+    #[arg(long)]
+    pub no_live: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CaptureFormat {
+    /// With interfaces, losses and the question in it
+    Pcapng,
+    /// Nanosecond pcap: packets alone, of one link type
+    Pcap,
+}
+
+/// Runs the verb. No if nothing was found, or if not everything could be read.
+pub fn run(args: &PacketsArgs) -> Result<Outcome, Failure> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let asked = Asked::of(args, Timestamp::ZERO.after(now))?;
+    let stop = signals::stop_flag();
+    let mut clock = Clock::start();
+    let mut given = Given::begin(args, &asked)?;
+    let mut answer = query::ask(&asked.place, asked.question(std::sync::Arc::clone(&stop))).map_err(Failure::say)?;
+    let ended = give(&mut answer, args.limit, &mut given, &mut clock);
+    clock.stop();
+    let stopped = stop.load(Ordering::Relaxed);
+    answer.remarks().iter().for_each(|remark| eprintln!("netgrain: {remark}"));
+    // What was found before the trouble is given all the same.
+    given.finish(&answer, stopped)?;
+    if args.explain {
+        explain::tell(&answer.cost(), &clock, given.packets(), args.json);
+    }
+    ended?;
+    if given.packets() == 0 && !stopped {
+        eprintln!("netgrain: nothing found: {}", asked.in_vain());
+    }
+    Ok(Outcome::of(given.packets() > 0 && answer.is_whole()))
+}
+
+/// Passes the packets on; as many at a time as lie together where all of them are wanted.
+fn give(answer: &mut Answer, limit: Option<u64>, given: &mut Given, clock: &mut Clock) -> Result<(), Failure> {
+    let mut origins = answer.origins().to_vec();
+    if let Some(limit) = limit {
+        while given.packets() < limit {
+            let Some(found) = answer.next().map_err(Failure::say)? else { break };
+            clock.packet();
+            if found.origin < origins.len() {
+                given.take(&origins, &found)?;
+                continue;
+            }
+            // The answer lends either a packet or the list of origins: the first packet of each is copied.
+            let (data, found) = (found.data.to_vec(), Found { data: &[], ..found });
+            origins = answer.origins().to_vec();
+            given.take(&origins, &Found { data: &data, ..found })?;
+        }
+        return Ok(());
+    }
+    while let Some(batch) = answer.next_batch().map_err(Failure::say)? {
+        clock.packet();
+        if batch.origin < origins.len() {
+            given.take_all(&origins, &batch)?;
+            continue;
+        }
+        let (records, batch) = (batch.records.to_vec(), Batch { records: &[], ..batch });
+        origins = answer.origins().to_vec();
+        given.take_all(&origins, &Batch { records: &records, ..batch })?;
+    }
+    Ok(())
+}

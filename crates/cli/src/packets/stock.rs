@@ -1,0 +1,161 @@
+//! What a store has, as far as its names tell: interfaces, and when the first and last file of each begins. For messages:
+//! a question that finds nothing, or names what is not there, is answered with what is.
+
+use crate::outcome::Failure;
+use base::Timestamp;
+use std::ffi::OsStr;
+use std::path::Path;
+use store::catalogue::{self, Hours};
+use store::names;
+
+/// Most interfaces that are named in one line.
+const MOST: usize = 6;
+
+/// One interface of a store.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Shelf {
+    pub interface: String,
+    /// When the first file begins, and the last one; `None` if there are only folders.
+    pub files: Option<(Timestamp, Timestamp)>,
+}
+
+/// Looks at a store.
+pub fn shelves(store: &Path) -> Result<Vec<Shelf>, Failure> {
+    let say = |what: &str| Failure::Said(format!("{}: {what}", store.display()));
+    let entries = match std::fs::read_dir(store) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return Err(say("there is no such folder; name the --store that `netgrain record` writes"));
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => {
+            return Err(say(
+                "not a folder but a file; ask it with -r, or name the --store that `netgrain record` writes",
+            ));
+        }
+        Err(e) => return Err(say(&format!("{e}; reading a store needs the right to read its folders"))),
+    };
+    drop(entries);
+    let names = catalogue::interfaces(store).map_err(|e| say(&e.to_string()))?;
+    let shelf = |interface: String| {
+        let folder = store.join(&interface);
+        let first = edge(Hours::forward(&folder, Timestamp::ZERO, Timestamp::MAX), Iterator::min);
+        let last = edge(Hours::back(&folder, Timestamp::MAX), Iterator::max);
+        Shelf { interface, files: first.zip(last) }
+    };
+    let found: Vec<Shelf> = names.into_iter().map(shelf).collect();
+    if found.is_empty() {
+        return Err(say("nothing has been recorded here; name the --store that `netgrain record` writes"));
+    }
+    Ok(found)
+}
+
+/// Refuses an interface that the store does not have, and names the one that was perhaps meant.
+pub fn check(store: &Path, shelves: &[Shelf], asked: &[String]) -> Result<(), Failure> {
+    for name in asked {
+        let folder = names::interface_folder(store, name);
+        if shelves.iter().any(|s| folder.file_name() == Some(OsStr::new(&s.interface))) {
+            continue;
+        }
+        let near = shelves.iter().min_by_key(|s| distance(&s.interface, name));
+        let near = near.filter(|s| distance(&s.interface, name) <= 2.min(name.len() / 2));
+        let advice = match near {
+            Some(shelf) => format!("did you mean {}?", shelf.interface),
+            None => format!("it has {}", listed(shelves.iter().map(|s| s.interface.clone()))),
+        };
+        return Err(Failure::Said(format!("{name}: {} has no such interface; {advice}", store.display())));
+    }
+    Ok(())
+}
+
+/// `eth1 (files from … to …), eth2 (…)`.
+pub fn tell(shelves: &[Shelf], asked: &[String]) -> String {
+    let wanted = |s: &&Shelf| asked.is_empty() || asked.contains(&s.interface);
+    listed(shelves.iter().filter(wanted).map(|s| match s.files {
+        Some((first, last)) => format!("{} (files begin {first} to {last})", s.interface),
+        None => format!("{} (no files)", s.interface),
+    }))
+}
+
+fn listed(names: impl Iterator<Item = String>) -> String {
+    let all: Vec<String> = names.collect();
+    let more = if all.len() > MOST { format!(" and {} more", all.len() - MOST) } else { String::new() };
+    all[..all.len().min(MOST)].join(", ") + &more
+}
+
+/// The beginning that `choose` takes of those in the first hour that has any. What cannot be listed has none.
+fn edge(mut hours: Hours, choose: fn(std::vec::IntoIter<Timestamp>) -> Option<Timestamp>) -> Option<Timestamp> {
+    // Retention leaves empty folders behind for a moment.
+    while let Ok(Some(hour)) = hours.next() {
+        let listing = hour.list().unwrap_or_default();
+        let starts: Vec<Timestamp> = listing.sealed.iter().chain(&listing.unfinished).map(|e| e.start).collect();
+        if let Some(start) = choose(starts.into_iter()) {
+            return Some(start);
+        }
+    }
+    None
+}
+
+/// Letters to change, insert or remove to make one of the other (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.chars().enumerate() {
+            let changed = diagonal + usize::from(x != y);
+            let least = changed.min(row[j] + 1).min(row[j + 1] + 1);
+            diagonal = std::mem::replace(&mut row[j + 1], least);
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::TempDir;
+
+    fn said<T>(result: Result<T, Failure>) -> String {
+        match result {
+            Err(Failure::Said(text)) => text,
+            _ => panic!("it was not refused"),
+        }
+    }
+
+    #[test]
+    fn what_is_no_store_is_named_and_so_is_what_was_perhaps_meant() {
+        let dir = TempDir::new("stock");
+        assert!(said(shelves(&dir.join("none"))).contains("no such folder"));
+        assert!(said(shelves(dir.path())).contains("nothing has been recorded"));
+        std::fs::write(dir.join("file"), "x").expect("a file");
+        assert!(said(shelves(&dir.join("file"))).contains("with -r"));
+        for interface in ["eth1", "uplink"] {
+            std::fs::create_dir_all(dir.join(interface).join("2026/11/21/10")).expect("folders");
+        }
+        let found = shelves(dir.path()).expect("two interfaces");
+        let refused = |name: &str| said(check(dir.path(), &found, &[name.to_owned()]));
+        assert!(refused("eth2").ends_with("did you mean eth1?"), "{}", refused("eth2"));
+        assert!(refused("wlan0").ends_with("it has eth1, uplink"), "{}", refused("wlan0"));
+        check(dir.path(), &found, &["uplink".to_owned()]).expect("it is there");
+        assert_eq!(tell(&found, &[]), "eth1 (no files), uplink (no files)");
+    }
+
+    #[test]
+    fn the_first_and_last_file_are_found_by_name_past_empty_folders_and_foreign_files() {
+        let dir = TempDir::new("stock-names");
+        for hour in ["2025/01/01/00", "2026/11/21/10", "2026/11/21/11", "2026/12/01/00"] {
+            std::fs::create_dir_all(dir.join("eth1").join(hour)).expect("folders");
+        }
+        for file in [
+            "2026/11/21/10/20261121T104200.000000005Z-q1.pcap",
+            "2026/11/21/10/20261121T104200.000000005Z-q1.ngi",
+            "2026/11/21/10/zebra.pcap",
+            "2026/11/21/11/20261121T110000.000000000Z.pcap",
+            "2026/11/21/11/.20261121T110500.000000000Z.pcap.partial",
+        ] {
+            std::fs::write(dir.join("eth1").join(file), "").expect("a file");
+        }
+        let at = |text: &str| Timestamp::parse(text, Timestamp::ZERO).expect("a time");
+        let files = Some((at("2026-11-21T10:42:00.000000005Z"), at("2026-11-21T11:05:00Z")));
+        assert_eq!(shelves(dir.path()).expect("a store"), [Shelf { interface: "eth1".into(), files }]);
+    }
+}

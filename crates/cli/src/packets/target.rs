@@ -1,0 +1,100 @@
+//! Where `-w` writes. A file is written under a hidden name beside its own and renamed when it is whole, so that a name
+//! never stands for half an answer; what `--follow` writes, a device and a pipe are written in place.
+
+use crate::outcome::Failure;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Where it goes.
+#[derive(Debug)]
+pub enum Target {
+    /// Standard output.
+    Pipe,
+    /// Bytes go to the path itself.
+    InPlace(PathBuf),
+    /// Bytes go to the second path, which becomes the first.
+    Renamed(PathBuf, PathBuf),
+}
+
+impl Target {
+    /// Opens it, and refuses what would harm: a path in the store that is asked, or one of the files that are read.
+    pub fn open(
+        path: &Path,
+        follow: bool,
+        store: Option<&Path>,
+        files: &[PathBuf],
+    ) -> Result<(Self, Box<dyn Write + Send>), Failure> {
+        if path == Path::new("-") {
+            return Ok((Self::Pipe, Box::new(io::stdout())));
+        }
+        let say = |what: String| Failure::Said(format!("{}: {what}", path.display()));
+        let Some(name) = path.file_name() else { return Err(say("not the name of a file".into())) };
+        let folder = match path.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        };
+        let place = folder.canonicalize().map_err(|e| say(format!("{e}; the folder must exist")))?;
+        if let Some(store) = store.and_then(|s| s.canonicalize().ok())
+            && place.starts_with(&store)
+        {
+            return Err(say("it lies in the store; write it anywhere else".into()));
+        }
+        if let Ok(there) = path.canonicalize()
+            && files.iter().any(|f| f.canonicalize().is_ok_and(|f| f == there))
+        {
+            return Err(say("it is being read; write to another file".into()));
+        }
+        let regular = std::fs::metadata(path).map_or(true, |m| m.is_file());
+        if follow || !regular {
+            let file =
+                File::options().write(true).create(true).truncate(true).open(path).map_err(|e| say(e.to_string()))?;
+            return Ok((Self::InPlace(path.to_owned()), Box::new(file)));
+        }
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(name);
+        hidden.push(format!(".{}.partial", std::process::id()));
+        let hidden = folder.join(hidden);
+        let file = File::create(&hidden).map_err(|e| say(e.to_string()))?;
+        Ok((Self::Renamed(path.to_owned(), hidden), Box::new(file)))
+    }
+
+    /// Gives the file its name.
+    pub fn publish(&self) -> Result<(), Failure> {
+        match self {
+            Self::Renamed(path, hidden) => std::fs::rename(hidden, path).map_err(|e| {
+                Failure::Said(format!("{}: {e}; the answer is whole in {}", path.display(), hidden.display()))
+            }),
+            Self::Pipe | Self::InPlace(_) => Ok(()),
+        }
+    }
+
+    /// Writing failed: names what is left, or removes it if that is nothing.
+    pub fn broken(&self, e: &io::Error, packets: u64) -> Failure {
+        let left = match self {
+            Self::Pipe if e.kind() == io::ErrorKind::BrokenPipe => return Failure::ClosedPipe,
+            Self::Pipe => return Failure::Said(format!("standard output: {e}")),
+            Self::InPlace(path) if e.kind() == io::ErrorKind::BrokenPipe => {
+                return Failure::Said(format!("{}: its reader has gone", path.display()));
+            }
+            Self::InPlace(path) | Self::Renamed(_, path) => path,
+        };
+        Failure::Said(format!(
+            "{}: {e}; it holds the first of {packets} packets; make room and ask again",
+            left.display()
+        ))
+    }
+
+    /// Its name, for people.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Pipe => "standard output".into(),
+            Self::InPlace(path) | Self::Renamed(path, _) => path.display().to_string(),
+        }
+    }
+
+    /// Whether standard output carries the capture.
+    pub fn is_pipe(&self) -> bool {
+        matches!(self, Self::Pipe)
+    }
+}

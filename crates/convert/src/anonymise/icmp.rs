@@ -1,0 +1,137 @@
+//! ICMP (RFC 792) and ICMPv6 (RFC 4443, 4861, 2710): the packets they quote, and the addresses they are about.
+//!
+//! Their checksums cover all of the message, so whatever changes in it is put right at the end. Of messages that are not
+//! listed the first eight bytes are kept, in which none has an address.
+
+use super::Cover;
+use super::rewrite::{Above, DEPTH, Kept, Rewriter, correct};
+use wire::{Checksum, Icmp};
+
+const CHECKSUM: usize = 2;
+
+/// Kinds of ICMP messages.
+mod v4 {
+    pub const ECHO_REPLY: u8 = 0;
+    pub const UNREACHABLE: u8 = 3;
+    pub const QUENCH: u8 = 4;
+    pub const REDIRECT: u8 = 5;
+    pub const ECHO: u8 = 8;
+    pub const EXCEEDED: u8 = 11;
+    pub const PARAMETER: u8 = 12;
+}
+
+/// Kinds of ICMPv6 messages.
+mod v6 {
+    pub const ERRORS: std::ops::RangeInclusive<u8> = 1..=4;
+    pub const ECHO: std::ops::RangeInclusive<u8> = 128..=129;
+    pub const LISTENER: std::ops::RangeInclusive<u8> = 130..=132;
+    pub const ROUTER_SOLICITATION: u8 = 133;
+    pub const ROUTER_ADVERTISEMENT: u8 = 134;
+    pub const NEIGHBOUR: std::ops::RangeInclusive<u8> = 135..=136;
+    pub const REDIRECT: u8 = 137;
+}
+
+/// Options of neighbour discovery (RFC 4861 §4.6).
+mod nd {
+    pub const SOURCE_LINK: u8 = 1;
+    pub const TARGET_LINK: u8 = 2;
+    pub const PREFIX: u8 = 3;
+    pub const MTU: u8 = 5;
+}
+
+impl Rewriter {
+    pub(super) fn icmp(&mut self, message: &mut [u8], above: Above, cover: &mut Cover) -> Kept {
+        if message.len() < Icmp::LEN {
+            return Kept::only(0);
+        }
+        let before = Checksum::new().bytes(message);
+        let kept = match message[0] {
+            v4::UNREACHABLE | v4::QUENCH | v4::REDIRECT | v4::EXCEEDED | v4::PARAMETER => {
+                if message[0] == v4::REDIRECT {
+                    self.v4(message, 4);
+                }
+                self.quoted(message, above, cover)
+            }
+            v4::ECHO | v4::ECHO_REPLY if self.keep_payload && !above.quoted => Kept::to(message.len()),
+            _ => Kept::to(Icmp::LEN),
+        };
+        correct(message, CHECKSUM, before, Checksum::new().bytes(message));
+        kept
+    }
+
+    pub(super) fn icmp6(&mut self, message: &mut [u8], above: Above, cover: &mut Cover) -> Kept {
+        if message.len() < Icmp::LEN {
+            return Kept::only(0);
+        }
+        let before = above.before.bytes(message);
+        let kind = message[0];
+        // How many addresses follow the first eight bytes, and where the options of neighbour discovery begin.
+        let (addresses, options) = match kind {
+            v6::ROUTER_SOLICITATION => (0, Some(8)),
+            v6::ROUTER_ADVERTISEMENT => (0, Some(16)),
+            _ if v6::NEIGHBOUR.contains(&kind) => (1, Some(24)),
+            v6::REDIRECT => (2, Some(40)),
+            _ if v6::LISTENER.contains(&kind) => (1, None),
+            _ => (0, None),
+        };
+        let fixed = Icmp::LEN + addresses * 16;
+        let kept = if message.len() < options.unwrap_or(fixed).max(fixed) {
+            Kept::only(Icmp::LEN)
+        } else {
+            for n in 0..addresses {
+                self.v6(message, Icmp::LEN + n * 16);
+            }
+            match options {
+                Some(at) => self.discovery(&mut message[at..], cover).behind(at),
+                None if v6::ERRORS.contains(&kind) => self.quoted(message, above, cover),
+                None if v6::ECHO.contains(&kind) && self.keep_payload && !above.quoted => Kept::to(message.len()),
+                None => Kept::to(fixed),
+            }
+        };
+        correct(message, CHECKSUM, before, above.after.bytes(message));
+        kept
+    }
+
+    /// The packet that an error is about, behind the first eight bytes.
+    fn quoted(&mut self, message: &mut [u8], above: Above, cover: &mut Cover) -> Kept {
+        if above.depth >= DEPTH {
+            return Kept::only(Icmp::LEN);
+        }
+        self.packet(&mut message[Icmp::LEN..], above.depth + 1, true, cover).behind(Icmp::LEN)
+    }
+
+    /// Options of neighbour discovery: link addresses and prefixes are mapped, the MTU stays, anything else is blanked (a
+    /// redirected packet too).
+    fn discovery(&mut self, options: &mut [u8], cover: &mut Cover) -> Kept {
+        let mut at = 0;
+        while at + 2 <= options.len() {
+            let len = usize::from(options[at + 1]) * 8;
+            if len == 0 || at + len > options.len() {
+                return Kept::only(at);
+            }
+            let option = &mut options[at..at + len];
+            match (option[0], len) {
+                (nd::SOURCE_LINK | nd::TARGET_LINK, 8) => self.mac(option, 2),
+                (nd::PREFIX, 32) => self.prefix(option),
+                (nd::MTU, 8) => {}
+                _ => {
+                    option[2..].fill(0);
+                    cover.options += 1;
+                }
+            }
+            at += len;
+        }
+        Kept::to(at)
+    }
+
+    /// A prefix is mapped as far as it reaches; what follows it stays zero.
+    fn prefix(&mut self, option: &mut [u8]) {
+        const PREFIX: usize = 16;
+        let reach = option[2].min(128);
+        self.v6(option, PREFIX);
+        let mut bits = [0; 16];
+        bits.copy_from_slice(&option[PREFIX..]);
+        let beyond = u128::MAX.checked_shr(u32::from(reach)).unwrap_or(0);
+        option[PREFIX..].copy_from_slice(&(u128::from_be_bytes(bits) & !beyond).to_be_bytes());
+    }
+}

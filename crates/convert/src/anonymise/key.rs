@@ -1,0 +1,90 @@
+//! The secret of CryptoPAn: 32 bytes, of which 16 are the key of the cipher and 16 make the padding.
+
+use std::fmt;
+
+/// Bytes of a key.
+pub const LEN: usize = 32;
+
+/// A key. It prints as nothing, so that it does not end up in a log.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key([u8; LEN]);
+
+impl Key {
+    /// From its bytes.
+    pub const fn new(bytes: [u8; LEN]) -> Self {
+        Self(bytes)
+    }
+
+    /// From the content of a key file: 64 hexadecimal digits, or the 32 bytes themselves (as other tools keep them).
+    ///
+    /// # Errors
+    /// [`KeyError`] says what is there instead.
+    ///
+    /// ```
+    /// use netgrain_convert::anonymise::Key;
+    /// assert!(Key::from_file(&[7; 32]).is_ok());
+    /// assert_eq!(Key::from_file(&b"07".repeat(32)), Key::from_file(&[7; 32]));
+    /// assert!(Key::from_file(b"secret").unwrap_err().to_string().starts_with("6 bytes"));
+    /// ```
+    pub fn from_file(content: &[u8]) -> Result<Self, KeyError> {
+        if let Ok(bytes) = content.try_into() {
+            return Self::chosen(bytes);
+        }
+        let digits = content.trim_ascii();
+        if digits.len() != 2 * LEN || !digits.iter().all(u8::is_ascii_hexdigit) {
+            return Err(KeyError::Length(content.len()));
+        }
+        let mut bytes = [0; LEN];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            let digit = |c: u8| char::from(c).to_digit(16).unwrap_or(0) as u8;
+            *byte = digit(pair[0]) << 4 | digit(pair[1]);
+        }
+        Self::chosen(bytes)
+    }
+
+    /// The content of a key file, as hexadecimal digits.
+    pub fn to_file(&self) -> String {
+        let digits: String = self.0.iter().map(|b| format!("{b:02x}")).collect();
+        digits + "\n"
+    }
+
+    /// Zeros come from a file that was never filled, and are nobody's secret.
+    fn chosen(bytes: [u8; LEN]) -> Result<Self, KeyError> {
+        if bytes == [0; LEN] { Err(KeyError::Zero) } else { Ok(Self(bytes)) }
+    }
+
+    pub(super) fn halves(&self) -> ([u8; LEN / 2], [u8; LEN / 2]) {
+        let (mut key, mut pad) = ([0; LEN / 2], [0; LEN / 2]);
+        key.copy_from_slice(&self.0[..LEN / 2]);
+        pad.copy_from_slice(&self.0[LEN / 2..]);
+        (key, pad)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(secret)")
+    }
+}
+
+/// What is wrong with a key file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyError {
+    /// It has so many bytes.
+    Length(usize),
+    /// It is all zeros.
+    Zero,
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length(have) => {
+                write!(f, "{have} bytes are no key: a key is {LEN} bytes, or {} hexadecimal digits", 2 * LEN)
+            }
+            Self::Zero => write!(f, "a key of zeros is no secret"),
+        }
+    }
+}
+
+impl std::error::Error for KeyError {}

@@ -1,0 +1,121 @@
+//! Options of IPv4, IPv6 and TCP: those that hold no address stay, the others are blanked in place, so that all lengths
+//! stay true.
+
+/// Options of IPv4 that stay (RFC 791 §3.1, RFC 2113): the two of one byte, and router alert.
+mod v4 {
+    pub const END: u8 = 0;
+    pub const NOP: u8 = 1;
+    pub const ROUTER_ALERT: u8 = 148;
+}
+
+/// Options of TCP that stay (RFC 9293 §3.2, 7323, 2018): segment size, window scale, selective acknowledgements,
+/// timestamps. Not on the list: multipath TCP, which announces addresses, cookies and signatures.
+mod tcp {
+    pub const END: u8 = 0;
+    pub const NOP: u8 = 1;
+    pub const KEPT: [u8; 5] = [2, 3, 4, 5, 8];
+}
+
+/// Options of IPv6 that stay (RFC 8200 §4.2, 2711, 2675): padding, router alert, jumbo length.
+mod v6 {
+    pub const PAD1: u8 = 0;
+    pub const PADN: u8 = 1;
+    pub const KEPT: [u8; 2] = [5, 0xc2];
+}
+
+/// Blanks options of IPv4 with no-operations and says how many.
+pub fn blank_v4(options: &mut [u8]) -> u64 {
+    blank(options, v4::END, v4::NOP, &[v4::ROUTER_ALERT])
+}
+
+/// Blanks options of TCP with no-operations and says how many.
+pub fn blank_tcp(options: &mut [u8]) -> u64 {
+    blank(options, tcp::END, tcp::NOP, &tcp::KEPT)
+}
+
+/// IPv4 and TCP share the shape: a kind, and but for two kinds a length that counts itself and the kind. What stands
+/// behind the end mark means nothing and is blanked without being counted; an option that runs over is blanked to the end.
+fn blank(options: &mut [u8], end: u8, nop: u8, kept: &[u8]) -> u64 {
+    let (mut at, mut blanked) = (0, 0);
+    while at < options.len() {
+        let kind = options[at];
+        if kind == end {
+            options[at..].fill(end);
+            break;
+        }
+        if kind == nop {
+            at += 1;
+            continue;
+        }
+        let len = options.get(at + 1).map_or(0, |len| usize::from(*len));
+        let fits = len >= 2 && at + len <= options.len();
+        let next = if fits { at + len } else { options.len() };
+        if !fits || !kept.contains(&kind) {
+            options[at..next].fill(nop);
+            blanked += 1;
+        }
+        at = next;
+    }
+    blanked
+}
+
+/// Turns options of IPv6 into padding and says how many. Here the length counts what follows it.
+pub fn blank_v6(options: &mut [u8]) -> u64 {
+    let (mut at, mut blanked) = (0, 0);
+    while at < options.len() {
+        if options[at] == v6::PAD1 {
+            at += 1;
+            continue;
+        }
+        let len = options.get(at + 1).map(|len| usize::from(*len) + 2);
+        let Some(len) = len.filter(|len| at + len <= options.len()) else {
+            options[at..].fill(v6::PAD1);
+            return blanked + 1;
+        };
+        let (kind, data) = (options[at], at + 2..at + len);
+        if !v6::KEPT.contains(&kind) {
+            blanked += u64::from(kind != v6::PADN);
+            options[at] = v6::PADN;
+            options[data].fill(0);
+        }
+        at += len;
+    }
+    blanked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recorded_route_is_blanked_and_router_alert_stays() {
+        let mut options = [1, 148, 4, 0, 0, 7, 7, 4, 10, 1, 2, 3, 0, 99];
+        assert_eq!(blank_v4(&mut options), 1);
+        assert_eq!(options, [1, 148, 4, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn an_address_announced_by_multipath_tcp_is_blanked_and_timestamps_stay() {
+        let mut options = [8, 10, 1, 2, 3, 4, 5, 6, 7, 8, 30, 8, 0x30, 1, 10, 1, 2, 3];
+        assert_eq!(blank_tcp(&mut options), 1);
+        assert_eq!(options, [8, 10, 1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 1, 1, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn an_option_that_runs_over_or_has_no_length_is_blanked_to_the_end() {
+        for mut options in [[2, 9, 5, 5], [2, 0, 5, 5], [1, 1, 1, 2]] {
+            assert_eq!(blank_tcp(&mut options), 1);
+            assert_eq!(options, [1; 4]);
+        }
+        let mut options = [0, 5, 2, 0, 0, 201, 16, 1];
+        assert_eq!(blank_v6(&mut options), 1);
+        assert_eq!(options, [0, 5, 2, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_home_address_becomes_padding_and_padding_is_emptied() {
+        let mut options = [201, 4, 1, 2, 3, 4, 1, 2, 9, 9];
+        assert_eq!(blank_v6(&mut options), 1);
+        assert_eq!(options, [1, 4, 0, 0, 0, 0, 1, 2, 0, 0]);
+    }
+}

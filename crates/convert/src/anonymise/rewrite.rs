@@ -1,0 +1,341 @@
+//! The way through a frame: link, tags and labels, network headers. Whatever it does not understand ends it.
+//!
+//! Invariant: in the bytes that are kept, every address at a place where the protocols put one is mapped or blanked.
+
+use super::options::{blank_v4, blank_v6};
+use super::{Anonymiser, Cover, CryptoPan, Macs};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use wire::{Arp, Checksum, EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, VlanTag, link, mpls, update_checksum};
+
+/// Packets within packets that are gone through.
+pub(super) const DEPTH: u32 = 4;
+
+/// Tags of one frame that are gone through.
+const TAGS: usize = 8;
+
+/// Extension headers of one packet that are gone through.
+const EXTENSIONS: usize = 8;
+
+/// Anonymises frames, one after the other.
+pub struct Rewriter {
+    addresses: CryptoPan,
+    hardware: CryptoPan,
+    macs: Macs,
+    pub(super) keep_payload: bool,
+}
+
+/// How many bytes of a stretch are kept, and why no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kept {
+    pub len: usize,
+    pub understood: bool,
+}
+
+impl Kept {
+    /// All that has a meaning is kept; what follows is payload or padding.
+    pub const fn to(len: usize) -> Self {
+        Self { len, understood: true }
+    }
+
+    /// What follows is not understood, or not wholly there.
+    pub const fn only(len: usize) -> Self {
+        Self { len, understood: false }
+    }
+
+    /// The same, seen from so many bytes before.
+    pub const fn behind(self, header: usize) -> Self {
+        Self { len: header + self.len, ..self }
+    }
+}
+
+/// Where a transport header finds itself: the sums of the addresses above it, which its checksum covers, before and after.
+#[derive(Clone, Copy)]
+pub(super) struct Above {
+    pub before: Checksum,
+    pub after: Checksum,
+    pub depth: u32,
+    /// It is quoted by ICMP, so that nothing behind its header is kept.
+    pub quoted: bool,
+}
+
+impl Rewriter {
+    pub(super) fn new(how: &Anonymiser) -> Self {
+        Self {
+            addresses: CryptoPan::new(&how.key),
+            hardware: CryptoPan::derived(&how.key, b"MAC addresses  "),
+            macs: how.macs,
+            keep_payload: how.keep_payload,
+        }
+    }
+
+    /// Anonymises a frame in place and says how many of its bytes may be kept; the others must not be given away.
+    pub fn rewrite(&mut self, frame: &mut [u8], link_type: u16, cover: &mut Cover) -> usize {
+        let kept = self.link(frame, link_type, cover);
+        cover.packets += 1;
+        if kept.len < frame.len() {
+            let why = if kept.understood { &mut cover.payload } else { &mut cover.unknown };
+            *why += 1;
+        }
+        kept.len
+    }
+
+    fn link(&mut self, frame: &mut [u8], link_type: u16, cover: &mut Cover) -> Kept {
+        match link_type {
+            link::ETHERNET if frame.len() >= Ethernet::LEN => {
+                self.mac(frame, 0);
+                self.mac(frame, 6);
+                self.tagged(frame, Ethernet::LEN, be16(frame, 12), cover)
+            }
+            link::RAW_IP | link::RAW_IPV4 | link::RAW_IPV6 => self.packet(frame, 0, false, cover),
+            link::LINUX_SLL if frame.len() >= sll::LEN => {
+                self.cooked_address(frame, sll::ADDRESS, usize::from(be16(frame, sll::ADDRESS_LEN)));
+                self.tagged(frame, sll::LEN, be16(frame, sll::PROTOCOL), cover)
+            }
+            link::LINUX_SLL2 if frame.len() >= sll2::LEN => {
+                self.cooked_address(frame, sll2::ADDRESS, usize::from(frame[sll2::ADDRESS_LEN]));
+                self.tagged(frame, sll2::LEN, be16(frame, sll2::PROTOCOL), cover)
+            }
+            _ => Kept::only(0),
+        }
+    }
+
+    /// Tags, and what is under them.
+    fn tagged(&mut self, frame: &mut [u8], mut at: usize, ethertype: u16, cover: &mut Cover) -> Kept {
+        let mut ethertype = EtherType(ethertype);
+        for _ in 0..TAGS {
+            if !ethertype.is_vlan() {
+                break;
+            }
+            if frame.len() < at + VlanTag::LEN {
+                return Kept::only(at);
+            }
+            ethertype = EtherType(be16(frame, at + 2));
+            at += VlanTag::LEN;
+        }
+        let kept = match ethertype {
+            EtherType::IPV4 | EtherType::IPV6 => self.packet(&mut frame[at..], 0, false, cover),
+            EtherType::ARP | RARP => self.arp(&mut frame[at..]),
+            _ if ethertype.is_mpls() => self.labelled(&mut frame[at..], cover),
+            _ => Kept::only(0),
+        };
+        kept.behind(at)
+    }
+
+    fn labelled(&mut self, stack: &mut [u8], cover: &mut Cover) -> Kept {
+        let labels = stack.chunks_exact(mpls::LABEL_LEN).take(mpls::MAX_LABELS);
+        let Some(bottom) = labels.map(|label| label[2] & 1).position(|bottom| bottom == 1) else {
+            return Kept::only(0);
+        };
+        let under = (bottom + 1) * mpls::LABEL_LEN;
+        // A pseudowire, whose first half-byte is 0, is not looked into.
+        self.packet(&mut stack[under..], 0, false, cover).behind(under)
+    }
+
+    /// ARP and RARP for IPv4 over MAC addresses.
+    fn arp(&mut self, message: &mut [u8]) -> Kept {
+        const PLAIN: [u8; 6] = [0, 1, 8, 0, 6, 4];
+        if message.len() < Arp::LEN || message[..6] != PLAIN {
+            return Kept::only(0);
+        }
+        for at in [8, 18] {
+            self.mac(message, at);
+            self.v4(message, at + 6);
+        }
+        Kept::to(Arp::LEN)
+    }
+
+    /// A packet of IPv4 or IPv6, as its first half-byte says.
+    pub(super) fn packet(&mut self, packet: &mut [u8], depth: u32, quoted: bool, cover: &mut Cover) -> Kept {
+        match packet.first() {
+            Some(first) if first >> 4 == 4 => self.ipv4(packet, depth, quoted, cover),
+            Some(first) if first >> 4 == 6 => self.ipv6(packet, depth, quoted, cover),
+            _ => Kept::only(0),
+        }
+    }
+
+    fn ipv4(&mut self, packet: &mut [u8], depth: u32, quoted: bool, cover: &mut Cover) -> Kept {
+        const CHECKSUM: usize = 10;
+        const ADDRESSES: std::ops::Range<usize> = 12..20;
+        let header = usize::from(packet[0] & 15) * 4;
+        if header < Ipv4::LEN || packet.len() < header {
+            return Kept::only(0);
+        }
+        let (head, rest) = packet.split_at_mut(header);
+        let total = usize::from(be16(head, 2));
+        let len = if total < header { rest.len() } else { rest.len().min(total - header) };
+        let (all, before) = (Checksum::new().bytes(head), Checksum::new().bytes(&head[ADDRESSES]));
+        self.v4(head, 12);
+        self.v4(head, 16);
+        cover.options += blank_v4(&mut head[Ipv4::LEN..]);
+        correct(head, CHECKSUM, all, Checksum::new().bytes(head));
+        // Later fragments have no header that could be kept.
+        if be16(head, 6) & 0x1fff != 0 {
+            return Kept::to(header);
+        }
+        let above = Above { before, after: Checksum::new().bytes(&head[ADDRESSES]), depth, quoted };
+        self.transport(IpProtocol(head[9]), &mut rest[..len], above, cover).behind(header)
+    }
+
+    fn ipv6(&mut self, packet: &mut [u8], depth: u32, quoted: bool, cover: &mut Cover) -> Kept {
+        const FRAGMENT: usize = 8;
+        if packet.len() < Ipv6::LEN {
+            return Kept::only(0);
+        }
+        let len = match usize::from(be16(packet, 4)) {
+            0 => packet.len(), // a jumbogram, or merged by the card
+            len => packet.len().min(Ipv6::LEN + len),
+        };
+        let packet = &mut packet[..len];
+        let (source, mut target) = (address(packet, 8), address(packet, 24));
+        self.v6(packet, 8);
+        self.v6(packet, 24);
+        let (source_after, mut target_after) = (address(packet, 8), address(packet, 24));
+        let (mut next, mut at) = (IpProtocol(packet[6]), Ipv6::LEN);
+        for _ in 0..EXTENSIONS {
+            let rest = &mut packet[at..];
+            let len = match next {
+                IpProtocol::FRAGMENT => FRAGMENT,
+                IpProtocol::HOP_BY_HOP | IpProtocol::DEST_OPTIONS | IpProtocol::ROUTING if rest.len() >= 2 => {
+                    (usize::from(rest[1]) + 1) * 8
+                }
+                _ => break,
+            };
+            if rest.len() < len {
+                return Kept::only(at);
+            }
+            match next {
+                IpProtocol::FRAGMENT if be16(rest, 2) & 0xfff8 != 0 => return Kept::to(at + len),
+                IpProtocol::FRAGMENT => {}
+                // The checksum above covers the address at which the packet will arrive in the end.
+                IpProtocol::ROUTING => {
+                    if let Some((before, after)) = self.routing(&mut rest[..len], cover) {
+                        (target, target_after) = (before, after);
+                    }
+                }
+                _ => cover.options += blank_v6(&mut rest[2..len]),
+            }
+            next = IpProtocol(rest[0]);
+            at += len;
+        }
+        let sum = |source: [u8; 16], target: [u8; 16]| Checksum::new().bytes(&source).bytes(&target);
+        let (before, after) = (sum(source, target), sum(source_after, target_after));
+        let above = Above { before, after, depth, quoted };
+        self.transport(next, &mut packet[at..], above, cover).behind(at)
+    }
+
+    /// A routing header: source route (type 0), mobile (2) and segment (4) have a list of addresses; of other types
+    /// everything is blanked. Gives the last stop before and after, if the packet has not yet passed it.
+    fn routing(&mut self, header: &mut [u8], cover: &mut Cover) -> Option<([u8; 16], [u8; 16])> {
+        const LIST: usize = 8;
+        const SEGMENTS: u8 = 4;
+        let (kind, left) = (header[2], header[3]);
+        let room = (header.len() - LIST) / 16;
+        let many = match kind {
+            0 | 2 => room,
+            SEGMENTS => room.min(usize::from(header[4]) + 1),
+            _ => 0,
+        };
+        let list = LIST..LIST + many * 16;
+        // The list of segments is told from its end.
+        let stop = if kind == SEGMENTS { list.start } else { list.end.saturating_sub(16) };
+        let before = (many > 0 && left > 0).then(|| address(header, stop));
+        for at in list.clone().step_by(16) {
+            self.v6(header, at);
+        }
+        if list.end < header.len() {
+            header[list.end..].fill(0);
+            cover.options += 1;
+        }
+        before.map(|before| (before, address(header, stop)))
+    }
+
+    /// Maps the IPv4 address at `at`.
+    pub(super) fn v4(&mut self, bytes: &mut [u8], at: usize) {
+        let Some(field) = bytes[at..].first_chunk_mut::<4>() else { return };
+        *field = self.addresses.v4(Ipv4Addr::from(*field)).octets();
+    }
+
+    /// Maps the IPv6 address at `at`.
+    pub(super) fn v6(&mut self, bytes: &mut [u8], at: usize) {
+        let Some(field) = bytes[at..].first_chunk_mut::<16>() else { return };
+        *field = self.addresses.v6(Ipv6Addr::from(*field)).octets();
+    }
+
+    /// Maps the MAC address at `at`. Broadcast, nobody, and the two bits that say "group" and "local" stay.
+    pub(super) fn mac(&mut self, bytes: &mut [u8], at: usize) {
+        const WIDTH: u32 = 48;
+        const VENDOR: u32 = 24;
+        const MEANING: u64 = 0x0300_0000_0000;
+        let from = match self.macs {
+            Macs::All => 0,
+            Macs::Vendor => VENDOR,
+            Macs::Keep => return,
+        };
+        let Some(field) = bytes[at..].first_chunk_mut::<6>() else { return };
+        let mut wide = [0; 8];
+        wide[2..].copy_from_slice(field);
+        let mut mac = u64::from_be_bytes(wide);
+        let special = |mac: u64| mac == 0 || mac == (1 << WIDTH) - 1;
+        if special(mac) {
+            return;
+        }
+        // What comes out as one of those that stay is mapped once more, so that no two addresses become one.
+        loop {
+            let flips = self.hardware.flips(u128::from(mac) << (128 - WIDTH), from, WIDTH) >> (128 - WIDTH);
+            mac ^= flips as u64 & !MEANING;
+            if !special(mac) {
+                break;
+            }
+        }
+        field.copy_from_slice(&mac.to_be_bytes()[2..]);
+    }
+
+    /// The field of eight bytes that cooked captures have for a link address.
+    fn cooked_address(&mut self, frame: &mut [u8], at: usize, len: usize) {
+        if len == 6 {
+            self.mac(frame, at);
+            frame[at + 6..at + 8].fill(0);
+        } else if self.macs != Macs::Keep {
+            frame[at..at + 8].fill(0);
+        }
+    }
+}
+
+/// Linux cooked capture (LINKTYPE_LINUX_SLL).
+mod sll {
+    pub const ADDRESS_LEN: usize = 4;
+    pub const ADDRESS: usize = 6;
+    pub const PROTOCOL: usize = 14;
+    pub const LEN: usize = 16;
+}
+
+/// Linux cooked capture, version 2 (LINKTYPE_LINUX_SLL2).
+mod sll2 {
+    pub const PROTOCOL: usize = 0;
+    pub const ADDRESS_LEN: usize = 11;
+    pub const ADDRESS: usize = 12;
+    pub const LEN: usize = 20;
+}
+
+/// Reverse ARP (RFC 903), with the layout of ARP.
+const RARP: EtherType = EtherType(0x8035);
+
+/// Corrects the checksum at `at` by what changed in the bytes that it covers (RFC 1624), if it was captured.
+pub(super) fn correct(bytes: &mut [u8], at: usize, before: Checksum, after: Checksum) {
+    let (before, after) = (!before.finish(), !after.finish());
+    if bytes.len() < at + 2 || before == after {
+        return;
+    }
+    let sum = update_checksum(be16(bytes, at), before, after);
+    bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
+pub(super) fn be16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn address(bytes: &[u8], at: usize) -> [u8; 16] {
+    let mut out = [0; 16];
+    out.copy_from_slice(&bytes[at..at + 16]);
+    out
+}

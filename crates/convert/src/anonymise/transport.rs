@@ -1,0 +1,87 @@
+//! Transport headers: what is kept of them, and their checksums, which cover the addresses above.
+
+use super::Cover;
+use super::options::blank_tcp;
+use super::rewrite::{Above, DEPTH, Kept, Rewriter, be16, correct};
+use wire::{Checksum, IpProtocol, Sctp, Tcp, Udp};
+
+/// Protocols that `wire` has no name for: packets in packets.
+const IPV4_IN_IP: IpProtocol = IpProtocol(4);
+const IPV6_IN_IP: IpProtocol = IpProtocol(41);
+
+/// Bytes of the part of a DCCP header that all its kinds have (RFC 4340 §5.1).
+const DCCP: usize = 12;
+
+/// Bytes of a query or report of IGMP before any list.
+const IGMP: usize = 8;
+
+impl Rewriter {
+    /// The bytes behind a network header, up to the end of the packet.
+    pub(super) fn transport(
+        &mut self,
+        protocol: IpProtocol,
+        segment: &mut [u8],
+        above: Above,
+        cover: &mut Cover,
+    ) -> Kept {
+        let keep = self.keep_payload && !above.quoted;
+        let up_to = |len: usize, segment: &[u8]| Kept::to(segment.len().min(len));
+        match protocol {
+            IpProtocol::TCP => {
+                let header = self.tcp(segment, above, cover);
+                if keep { Kept::to(segment.len()) } else { up_to(header, segment) }
+            }
+            IpProtocol::UDP | IpProtocol::UDP_LITE => {
+                const CHECKSUM: usize = 6;
+                // Zero says that there is none, so a sum of zero is sent as its complement.
+                if segment.len() >= Udp::LEN && be16(segment, CHECKSUM) != 0 {
+                    correct(segment, CHECKSUM, above.before, above.after);
+                    if be16(segment, CHECKSUM) == 0 {
+                        segment[CHECKSUM..CHECKSUM + 2].fill(0xff);
+                    }
+                }
+                if keep { Kept::to(segment.len()) } else { up_to(Udp::LEN, segment) }
+            }
+            IpProtocol::ICMP => self.icmp(segment, above, cover),
+            IpProtocol::ICMPV6 => self.icmp6(segment, above, cover),
+            IpProtocol::IGMP => {
+                let before = Checksum::new().bytes(segment);
+                if segment.len() < IGMP {
+                    return Kept::only(0);
+                }
+                self.v4(segment, 4);
+                correct(segment, 2, before, Checksum::new().bytes(segment));
+                Kept::to(IGMP)
+            }
+            // Its checksum does not cover the addresses, but its chunks may hold some.
+            IpProtocol::SCTP => up_to(Sctp::LEN, segment),
+            IpProtocol::DCCP => {
+                correct(segment, 6, above.before, above.after);
+                up_to(DCCP, segment)
+            }
+            IPV4_IN_IP | IPV6_IN_IP if above.depth < DEPTH => {
+                self.packet(segment, above.depth + 1, above.quoted, cover)
+            }
+            IpProtocol::NONE => Kept::to(0),
+            _ => Kept::only(0),
+        }
+    }
+
+    /// Corrects a TCP header and says how long it is.
+    fn tcp(&mut self, segment: &mut [u8], above: Above, cover: &mut Cover) -> usize {
+        const OFFSET: usize = 12;
+        const CHECKSUM: usize = 16;
+        if segment.len() < Tcp::LEN {
+            correct(segment, CHECKSUM, above.before, above.after);
+            return Tcp::LEN;
+        }
+        let header = (usize::from(segment[OFFSET] >> 4) * 4).max(Tcp::LEN);
+        let end = header.min(segment.len());
+        let options = Tcp::LEN..end;
+        let before = above.before.bytes(&segment[options.clone()]);
+        cover.options += blank_tcp(&mut segment[options.clone()]);
+        let after = above.after.bytes(&segment[options]);
+        correct(segment, CHECKSUM, before, after);
+        header
+    }
+}

@@ -1,0 +1,128 @@
+//! The loop: merge, choose, anonymise, cut, (sort,) write.
+
+use crate::anonymise::Rewriter;
+use crate::merge::{Input, Merge, Merged};
+use crate::output::{About, Output};
+use crate::sort::Window;
+use crate::{Error, Files, Plan, Report, cut};
+use base::Timestamp;
+use std::io::Read;
+use std::sync::atomic::Ordering;
+use wire::Headers;
+
+/// Converts. The inputs are merged in order of time; of equal stamps the earlier input's go first, and each keeps its own
+/// order.
+///
+/// An input that breaks off ends there, and [`Report::broken`] says so.
+///
+/// # Errors
+/// When the output cannot be written, or the format cannot hold the packets. What was ended before stays.
+pub fn convert<R: Read, F: Files>(inputs: Vec<Input<R>>, plan: &Plan, files: &mut F) -> Result<Report, Error> {
+    let link_type = inputs.first().map_or(pcap::ETHERNET, Input::link_type);
+    let mut merge = Merge::new(inputs);
+    let names: Vec<String> = merge.inputs().iter().map(|i| i.name().to_owned()).collect();
+    let mut chosen = Chosen::new(plan);
+    let mut output = Output::new(files, plan.format, plan.split)?;
+    let mut window = plan.sort.map(Window::new);
+    let mut report = Report::default();
+    while let Some(merged) = merge.next() {
+        if plan.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            report.stopped = true;
+            break;
+        }
+        report.read += 1;
+        let Some((ts, data, about)) = chosen.take(&merged, &mut report) else {
+            output.leave_out(&about(&merged));
+            continue;
+        };
+        let Some(window) = &mut window else {
+            output.write(ts, data, &about, &names[about.input])?;
+            continue;
+        };
+        window.push(ts, data, about);
+        while let Some(held) = window.overflow() {
+            output.write(held.ts(), &held.data, &held.about, &names[held.about.input])?;
+        }
+    }
+    while let Some(held) = window.as_mut().and_then(Window::pop) {
+        output.write(held.ts(), &held.data, &held.about, &names[held.about.input])?;
+    }
+    output.finish(link_type)?;
+    let kept = crate::Kept { unstamped: merge.unstamped, without_fcs: report.kept.without_fcs, ..output.kept };
+    Ok(Report {
+        written: output.written,
+        files: output.begun,
+        bytes: output.bytes,
+        disordered: if plan.sort.is_some() { 0 } else { merge.disordered },
+        late: output.late,
+        kept,
+        broken: merge.broken,
+        ..report
+    })
+}
+
+/// What is done to each packet, and the memory that it needs.
+struct Chosen<'p> {
+    plan: &'p Plan,
+    /// The packet with other addresses.
+    changed: Vec<u8>,
+    anonymiser: Option<Rewriter>,
+}
+
+impl<'p> Chosen<'p> {
+    fn new(plan: &'p Plan) -> Self {
+        let anonymiser = plan.anonymise.as_ref().map(|a| a.rewriter());
+        Self { plan, changed: Vec::new(), anonymiser }
+    }
+
+    /// The packet as it is written, or `None` if it is not wanted; counts which.
+    fn take<'a>(&'a mut self, merged: &Merged<'a>, report: &mut Report) -> Option<(Timestamp, &'a [u8], About)> {
+        let (plan, ts, packet) = (self.plan, merged.ts, &merged.packet);
+        if ts < plan.from || ts > plan.to {
+            report.outside += 1;
+            return None;
+        }
+        // Neither pcap nor RAW as written here can say that the last bytes are a check sequence, and any other reader
+        // would take them for payload.
+        let wire_len = packet.wire_len.saturating_sub(u32::from(packet.fcs));
+        let data = &packet.data[..packet.data.len().min(wire_len as usize)];
+        let headers = Headers::of(data, wire_len, packet.link_type);
+        if !plan.filter.matches(data, wire_len, &headers) {
+            report.filtered += 1;
+            return None;
+        }
+        report.kept.without_fcs += u64::from(packet.fcs > 0);
+        let mut end = data.len();
+        if let Some(slice) = plan.slice {
+            end = end.min(cut::kept(slice, data, &headers));
+        }
+        if plan.snaplen > 0 {
+            end = end.min(plan.snaplen as usize);
+        }
+        let about = About { wire_len, ..about(merged) };
+        let data = match &mut self.anonymiser {
+            None => &data[..end],
+            Some(anonymiser) => {
+                self.changed.clear();
+                self.changed.extend_from_slice(data);
+                let kept = anonymiser.rewrite(&mut self.changed, packet.link_type, &mut report.cover);
+                &self.changed[..end.min(kept)]
+            }
+        };
+        report.cut += u64::from(data.len() < packet.data.len());
+        Some((ts, data, about))
+    }
+}
+
+fn about(merged: &Merged<'_>) -> About {
+    let packet = &merged.packet;
+    About {
+        input: merged.input,
+        interface: packet.interface,
+        link_type: packet.link_type,
+        direction: packet.direction,
+        drops: packet.drops,
+        wire_len: packet.wire_len,
+        offset: packet.offset,
+    }
+}

@@ -1,0 +1,125 @@
+//! Putting a stream in order of time with bounded memory: a window of packets is held back, and the oldest of them leaves
+//! when the window is full.
+//!
+//! A packet that comes when a later one has already left is written where it comes; the caller counts it. Packets of
+//! equal stamp keep their order.
+
+use base::Timestamp;
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+/// What a packet that is held back costs beside its bytes.
+const OVERHEAD: usize = size_of::<Held<()>>() + 32;
+
+/// Packets held back, each with what the caller needs to know of it.
+pub struct Window<T> {
+    held: BinaryHeap<Held<T>>,
+    bytes: usize,
+    limit: usize,
+    arrivals: u64,
+}
+
+/// A packet held back.
+pub struct Held<T> {
+    ts: Timestamp,
+    arrival: u64,
+    /// Its bytes.
+    pub data: Box<[u8]>,
+    /// What the caller gave with it.
+    pub about: T,
+}
+
+impl<T> Window<T> {
+    /// Holds back at most `limit` bytes, and always one packet.
+    pub fn new(limit: usize) -> Self {
+        Self { held: BinaryHeap::new(), bytes: 0, limit, arrivals: 0 }
+    }
+
+    /// Takes a packet.
+    pub fn push(&mut self, ts: Timestamp, data: &[u8], about: T) {
+        self.bytes += data.len() + OVERHEAD;
+        self.held.push(Held { ts, arrival: self.arrivals, data: data.into(), about });
+        self.arrivals += 1;
+    }
+
+    /// The oldest packet, if more are held than may be.
+    pub fn overflow(&mut self) -> Option<Held<T>> {
+        if self.bytes > self.limit && self.held.len() > 1 { self.pop() } else { None }
+    }
+
+    /// The oldest packet.
+    pub fn pop(&mut self) -> Option<Held<T>> {
+        let held = self.held.pop()?;
+        self.bytes -= held.data.len() + OVERHEAD;
+        Some(held)
+    }
+}
+
+impl<T> Held<T> {
+    /// Its stamp.
+    pub fn ts(&self) -> Timestamp {
+        self.ts
+    }
+}
+
+/// The heap gives its greatest, which must be the oldest.
+impl<T> Ord for Held<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.ts, other.arrival).cmp(&(self.ts, self.arrival))
+    }
+}
+
+impl<T> PartialOrd for Held<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> PartialEq for Held<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl<T> Eq for Held<T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+
+    #[test]
+    fn a_window_as_large_as_the_disorder_gives_the_stable_sort() {
+        let seed = testkit::seed("a_window_as_large_as_the_disorder_gives_the_stable_sort");
+        let mut prng = Prng::new(seed);
+        let mut window = Window::new(100 * (4 + OVERHEAD));
+        // Each packet is at most 20 places away from where it belongs, several share a stamp.
+        let packets: Vec<(u64, u32)> = (0..5000).map(|i| (i / 3 + prng.below(20), i as u32)).collect();
+        let mut out = Vec::new();
+        for (ts, i) in &packets {
+            window.push(Timestamp::from_nanos(*ts), &i.to_le_bytes(), *i);
+            while let Some(h) = window.overflow() {
+                out.push((h.ts().nanos(), h.about));
+            }
+        }
+        while let Some(h) = window.pop() {
+            out.push((h.ts().nanos(), h.about));
+        }
+        let mut sorted = packets;
+        sorted.sort_by_key(|(ts, _)| *ts);
+        assert_eq!(out, sorted, "seed {seed}");
+    }
+
+    #[test]
+    fn memory_is_bounded_and_one_packet_always_has_room() {
+        let mut window = Window::new(1000);
+        for i in 0..100 {
+            window.push(Timestamp::from_nanos(100 - i), &[0; 300], ());
+            while window.overflow().is_some() {}
+            assert!(window.bytes <= 1000);
+        }
+        let mut tiny = Window::new(0);
+        tiny.push(Timestamp::ZERO, &[0; 50], ());
+        assert!(tiny.overflow().is_none() && tiny.pop().is_some() && tiny.bytes == 0);
+    }
+}

@@ -1,0 +1,193 @@
+//! The thread that makes room while a capture records: [`upkeep::retention`] with the clocks of this machine, below
+//! everything else in priority, and copying to an archive only while the rings are nearly empty.
+
+use crate::error::EngineError;
+use crate::observer::Observer;
+use base::Timestamp;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use store::DiskDevice;
+use upkeep::retention::{Charge, Event, Keeper, Moment, Progress, Rules, State};
+
+/// How often free space is looked at: several times while the fastest disk fills one file.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// How long copying waits when the writer has no time for it, and how long an answer to that holds.
+const BREATH: Duration = Duration::from_millis(20);
+
+/// A ring fuller than this says that the disk is needed for packets.
+const SLACK_FILL: f64 = 0.1;
+
+/// A recorder makes the folder of an hour just before its first file.
+const FOLDERS_AFTER: Duration = Duration::from_secs(60);
+
+/// Scheduled after everything else.
+const NICE: i32 = 19;
+
+/// What is kept of what a capture records.
+#[derive(Clone, Debug)]
+pub struct RetentionPlan {
+    /// The store.
+    pub store: PathBuf,
+    /// Bytes of each file that the recorder makes ahead of need, in each queue.
+    pub segment: u64,
+    /// What to keep; `ahead` is filled in.
+    pub rules: Rules,
+}
+
+/// Runs until dropped.
+pub struct Retention {
+    stop: Arc<AtomicBool>,
+    state: Arc<Mutex<State>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// So many files and bytes, for documents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Gone {
+    /// Packet files.
+    pub files: u64,
+    /// Bytes of the volume that they took, with their indexes.
+    pub bytes: u64,
+}
+
+/// How retention stands, for documents.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RetentionReport {
+    /// Published packet files that are kept.
+    pub files: u64,
+    /// Bytes of the volume that everything of the interface takes, files in work included.
+    pub bytes: u64,
+    /// The first moment of the oldest file kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest: Option<String>,
+    /// The same in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest_second: Option<u64>,
+    /// Removed since the start.
+    pub removed: Gone,
+    /// Moved to the archive since the start.
+    pub archived: Gone,
+    /// How many of the removed files the archive should have had.
+    pub unarchived_files: u64,
+    /// Hours whose files should go, but queries hold them.
+    pub held_hours: u64,
+    /// Free bytes of the volume.
+    pub free: u64,
+    /// All its bytes.
+    pub total: u64,
+    /// What cannot be done at this moment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
+impl From<&State> for RetentionReport {
+    fn from(s: &State) -> Self {
+        Self {
+            files: s.files,
+            bytes: s.bytes,
+            oldest: s.oldest.map(|t| t.to_string()),
+            oldest_second: s.oldest.map(Timestamp::secs),
+            removed: Gone { files: s.removed.files, bytes: s.removed.bytes },
+            archived: Gone { files: s.archived.files, bytes: s.archived.bytes },
+            unarchived_files: s.unarchived,
+            held_hours: s.held,
+            free: s.space.free,
+            total: s.space.total,
+            trouble: s.trouble.clone(),
+        }
+    }
+}
+
+impl Retention {
+    /// Looks after the interface of this capture. `tell` hears of every file that goes, from the thread that does it.
+    ///
+    /// # Errors
+    /// When the system refuses the thread.
+    pub fn start(
+        plan: RetentionPlan,
+        capture: Observer,
+        mut tell: impl FnMut(&Event) + Send + 'static,
+    ) -> Result<Self, EngineError> {
+        let ahead = plan.segment.saturating_mul(capture.queues.len() as u64);
+        let rules = Rules { ahead, ..plan.rules };
+        let charge = Charge {
+            store: plan.store,
+            interfaces: vec![capture.label.clone()],
+            beside_others: true,
+            folders_after: FOLDERS_AFTER,
+        };
+        let (stop, state) = (Arc::<AtomicBool>::default(), Arc::<Mutex<State>>::default());
+        let (told_stop, shared) = (Arc::clone(&stop), Arc::clone(&state));
+        let work = move || {
+            // Without the right to it, retention competes with other threads of its kind; capture's are above.
+            let _ = sys::cpu::set_nice(NICE);
+            let mut keeper = Keeper::new(DiskDevice::plain(), charge, rules);
+            let began = Instant::now();
+            let mut slack = Slack::new(capture);
+            while !told_stop.load(Ordering::Relaxed) {
+                let at = Moment { now: now(), up: began.elapsed() };
+                let progress = keeper.step(at, slack.is_there());
+                keeper.take_events().iter().for_each(&mut tell);
+                shared.lock().unwrap_or_else(PoisonError::into_inner).clone_from(keeper.state());
+                match progress {
+                    Progress::More => {}
+                    Progress::Waiting => std::thread::sleep(BREATH),
+                    Progress::Idle => std::thread::park_timeout(PERIOD),
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("retention".into()).spawn(work);
+        let thread = thread.map_err(|e| EngineError::Thread(e.to_string()))?;
+        Ok(Self { stop, state, thread: Some(thread) })
+    }
+
+    /// How things stand.
+    pub fn report(&self) -> RetentionReport {
+        RetentionReport::from(&*self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Retention {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Whether the writer has time.
+struct Slack {
+    capture: Observer,
+    asked: Option<Instant>,
+    answer: bool,
+}
+
+impl Slack {
+    fn new(capture: Observer) -> Self {
+        Self { capture, asked: None, answer: false }
+    }
+
+    fn is_there(&mut self) -> bool {
+        if self.asked.is_none_or(|asked| asked.elapsed() >= BREATH) {
+            let report = self.capture.report();
+            let busy = |q: &crate::QueueReport| {
+                q.ring_fill > SLACK_FILL || q.recorder.as_ref().is_some_and(|r| r.trouble.is_some())
+            };
+            self.answer = !report.queues.iter().any(busy);
+            self.asked = Some(Instant::now());
+        }
+        self.answer
+    }
+}
+
+/// What the clock of this machine says.
+fn now() -> Timestamp {
+    Timestamp::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO))
+}

@@ -1,0 +1,25 @@
+//! Reading comes after writing: whoever asks a store that is being written steps behind its recorder.
+
+use store::{Claim, catalogue};
+use sys::priority;
+
+pub use sys::priority::Behind;
+
+use crate::Place;
+
+/// Puts the calling thread behind all others at the disk and the processor, and keeps it off the processors that the
+/// recorders of this store have for themselves, where that leaves any. For good: call it on a thread that only asks.
+///
+/// Returns what could not be done, for people; the answer is the same.
+pub fn step_behind(place: &Place, behind: Behind) -> Option<String> {
+    if let Place::Store(store) = place {
+        let interfaces = catalogue::interfaces(store).unwrap_or_default();
+        let taken: Vec<usize> =
+            interfaces.iter().filter_map(|name| Claim::holder(&store.join(name))).flat_map(|c| c.cpus).collect();
+        if !taken.is_empty() {
+            // On a machine without other processors, the order of the scheduler has to do.
+            priority::keep_off(&taken);
+        }
+    }
+    priority::step_behind(behind).err().map(|e| format!("reading competes with recording as an equal: {e}"))
+}

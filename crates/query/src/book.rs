@@ -1,0 +1,137 @@
+//! What the parts of one answer share: the question, and what they have to tell.
+
+use crate::disk::Disk;
+use crate::{Cost, Origin, Question};
+use base::{Tally, Timestamp};
+use std::sync::atomic::Ordering;
+use wire::Headers;
+
+/// Most remarks that are kept; a store in ruins repeats itself.
+const MOST_REMARKS: usize = 100;
+
+/// See the module.
+pub struct Book {
+    /// What was asked.
+    pub question: Question,
+    /// What it has cost so far.
+    pub cost: Cost,
+    /// Reads of files of the store, of all cursors together.
+    pub disk: Disk,
+    origins: Vec<Origin>,
+    counted: Vec<Counted>,
+    remarks: Vec<String>,
+    unsaid: u64,
+    damaged: bool,
+}
+
+/// What is known of one origin.
+#[derive(Default)]
+struct Counted {
+    tally: Tally,
+    /// Lost since the packet that was lent last.
+    lost: u64,
+}
+
+impl Book {
+    /// An empty one.
+    pub fn new(question: Question) -> Self {
+        Self {
+            question,
+            cost: Cost::default(),
+            disk: Disk::new(),
+            origins: Vec::new(),
+            counted: Vec::new(),
+            remarks: Vec::new(),
+            unsaid: 0,
+            damaged: false,
+        }
+    }
+
+    /// The number of this origin.
+    pub fn origin(&mut self, origin: Origin) -> usize {
+        match self.origins.iter().position(|o| *o == origin) {
+            Some(known) => known,
+            None => {
+                self.origins.push(origin);
+                self.counted.push(Counted::default());
+                self.origins.len() - 1
+            }
+        }
+    }
+
+    /// All origins so far.
+    pub fn origins(&self) -> &[Origin] {
+        &self.origins
+    }
+
+    /// Whether the interval has this moment.
+    #[inline]
+    pub fn is_inside(&self, ts: Timestamp) -> bool {
+        self.question.from <= ts && ts <= self.question.to
+    }
+
+    /// Whether a packet answers the question. Does not count it.
+    #[inline]
+    pub fn wants(&self, ts: Timestamp, wire_len: u32, data: &[u8], link_type: u16) -> bool {
+        self.is_inside(ts)
+            && (self.question.filter.is_empty()
+                || self.question.filter.matches(data, wire_len, &Headers::of(data, wire_len, link_type)))
+    }
+
+    /// Adds to the ledger of an origin.
+    pub fn count(&mut self, origin: usize, tally: &Tally) {
+        self.counted[origin].tally += tally;
+    }
+
+    /// The ledger of an origin so far.
+    pub fn tally(&self, origin: usize) -> Tally {
+        self.counted.get(origin).map(|c| c.tally).unwrap_or_default()
+    }
+
+    /// Packets of an origin were lost here; the next packet that is found will say so.
+    pub fn lose(&mut self, origin: usize, packets: u64) {
+        let lost = &mut self.counted[origin].lost;
+        *lost = lost.saturating_add(packets);
+    }
+
+    /// What was lost since this was asked last: for [`Found::lost`](crate::Found::lost) of the packet now stood on.
+    pub fn take_lost(&mut self, origin: usize) -> u64 {
+        std::mem::take(&mut self.counted[origin].lost)
+    }
+
+    /// Something that people should know, each once.
+    pub fn remark(&mut self, text: String) {
+        if self.remarks.contains(&text) {
+            return;
+        }
+        match self.remarks.len() < MOST_REMARKS {
+            true => self.remarks.push(text),
+            false => self.unsaid += 1,
+        }
+    }
+
+    /// A remark on something that could not be read, so that packets may be missing from the answer.
+    pub fn damage(&mut self, text: String) {
+        self.damaged = true;
+        self.remark(text);
+    }
+
+    /// Whether nothing that should have been read was unreadable.
+    pub fn is_whole(&self) -> bool {
+        !self.damaged
+    }
+
+    /// All remarks so far.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut out = self.remarks.clone();
+        if self.unsaid > 0 {
+            out.push(format!("and {} more remarks; netgrain verify names everything", self.unsaid));
+        }
+        out
+    }
+
+    /// Whether the answer is to end early.
+    pub fn is_stopped(&self) -> bool {
+        self.question.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+}

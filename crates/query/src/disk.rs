@@ -1,0 +1,209 @@
+//! Reads of whole blocks, several under way at once, into memory that is used again.
+//!
+//! A [`Chunk`] has room before the bytes that were read, where the beginning of a record is put that the block before
+//! ended in: so a record is one slice wherever it lies, and nothing else is copied. Memory is bounded by [`MOST_AHEAD`]
+//! chunks that nobody waits for yet, and one for each cursor.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::Duration;
+use sys::uring::{Aligned, Done, Uring};
+
+/// Room before the bytes and behind a whole block: the longest record and a page to round up to.
+pub const ROOM: usize = 17 * Aligned::ALIGN;
+
+/// Bytes of a block.
+pub const BLOCK: usize = ring::BLOCK as usize;
+
+const _: () = assert!(ROOM >= ring::RECORD_HEADER + ring::CAPLEN_MAX && BLOCK.is_multiple_of(Aligned::ALIGN));
+
+/// Reads that are begun before anybody waits for them: deep enough to keep a disk busy, and bounded whatever the number
+/// of cursors.
+const MOST_AHEAD: usize = 16;
+
+/// Reads under way at once, the ones that somebody waits for included.
+const ENTRIES: u32 = 2 * MOST_AHEAD as u32;
+
+/// A read that was begun.
+#[derive(Debug)]
+pub struct Ticket(u64);
+
+/// What was read.
+pub struct Chunk {
+    /// The bytes lie from [`ROOM`] on.
+    pub memory: Aligned,
+    /// How many.
+    pub len: usize,
+}
+
+/// See the module.
+pub struct Disk {
+    engine: Engine,
+    next: u64,
+    /// What is to be read by a ticket, and what has become of it.
+    reads: BTreeMap<u64, Read>,
+    idle: Vec<Aligned>,
+}
+
+enum Engine {
+    /// Nothing was read yet.
+    Unknown,
+    Uring(Box<Uring<Aligned>>),
+    /// The kernel has no io_uring for us: a read is done when somebody waits for it.
+    Plain,
+}
+
+struct Read {
+    file: Arc<File>,
+    offset: u64,
+    len: usize,
+    outcome: Option<io::Result<Chunk>>,
+    abandoned: bool,
+}
+
+impl Disk {
+    /// Nothing is opened before the first read.
+    pub fn new() -> Self {
+        Self { engine: Engine::Unknown, next: 0, reads: BTreeMap::new(), idle: Vec::new() }
+    }
+
+    /// Whether another read may be begun that nobody waits for yet.
+    pub fn has_room(&self) -> bool {
+        self.reads.len() < MOST_AHEAD
+    }
+
+    /// Begins to read `len` bytes, at most a block and [`ROOM`], from `offset` on, a multiple of a page.
+    ///
+    /// # Errors
+    /// What the system says of the queue; what it says of the file comes with [`Disk::wait`].
+    pub fn start(&mut self, file: &Arc<File>, offset: u64, len: usize) -> io::Result<Ticket> {
+        if matches!(self.engine, Engine::Unknown) {
+            self.engine = Uring::new(ENTRIES).map_or(Engine::Plain, |ring| Engine::Uring(Box::new(ring)));
+        }
+        let token = self.next;
+        self.next += 1;
+        if let Engine::Uring(ring) = &mut self.engine {
+            while ring.in_flight() >= ENTRIES as usize {
+                reap(ring, &mut self.reads, &mut self.idle, Duration::from_secs(1))?;
+            }
+            let memory = self.idle.pop().unwrap_or_else(memory);
+            ring.read(file, offset, memory, ROOM..ROOM + rounded(len), token)?;
+        }
+        self.reads.insert(token, Read { file: Arc::clone(file), offset, len, outcome: None, abandoned: false });
+        if let Engine::Uring(ring) = &mut self.engine {
+            // Handed over at once: the disk works while this thread walks what it has.
+            reap(ring, &mut self.reads, &mut self.idle, Duration::ZERO)?;
+        }
+        Ok(Ticket(token))
+    }
+
+    /// The bytes of a read; fewer than asked only at the end of the file.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn wait(&mut self, ticket: Ticket) -> io::Result<Chunk> {
+        let token = ticket.0;
+        while let Engine::Uring(ring) = &mut self.engine
+            && self.reads.get(&token).is_some_and(|read| read.outcome.is_none())
+        {
+            reap(ring, &mut self.reads, &mut self.idle, Duration::from_secs(1))?;
+        }
+        let Some(mut read) = self.reads.remove(&token) else { return Err(io::ErrorKind::NotFound.into()) };
+        let (mut memory, have) = match read.outcome.take() {
+            Some(Ok(chunk)) => (chunk.memory, chunk.len),
+            Some(Err(e)) if e.kind() == io::ErrorKind::InvalidInput => {
+                // A file system whose direct reads want more alignment than a page: its cache will do.
+                read.file = Arc::new(File::open(format!("/proc/self/fd/{}", read.file.as_raw_fd()))?);
+                (self.idle.pop().unwrap_or_else(memory), 0)
+            }
+            Some(Err(e)) => return Err(e),
+            None => (self.idle.pop().unwrap_or_else(memory), 0),
+        };
+        let len = read.finish(&mut memory, have)?;
+        Ok(Chunk { memory, len })
+    }
+
+    /// Nobody will ask for this one.
+    pub fn abandon(&mut self, ticket: Ticket) {
+        match self.reads.get_mut(&ticket.0) {
+            Some(read) if read.outcome.is_none() && matches!(self.engine, Engine::Uring(_)) => read.abandoned = true,
+            _ => {
+                if let Some(Read { outcome: Some(Ok(chunk)), .. }) = self.reads.remove(&ticket.0) {
+                    self.recycle(chunk.memory);
+                }
+            }
+        }
+    }
+
+    /// Memory that is needed no more.
+    pub fn recycle(&mut self, memory: Aligned) {
+        keep(&mut self.idle, memory);
+    }
+}
+
+impl Read {
+    /// Reads on where `have` bytes are there already: a read may come back short anywhere.
+    fn finish(&self, memory: &mut Aligned, have: usize) -> io::Result<usize> {
+        let mut have = have;
+        while have < self.len {
+            // Direct reads go on at a page.
+            let from = have - have % Aligned::ALIGN;
+            let part = &mut memory[ROOM + from..ROOM + rounded(self.len)];
+            match self.file.read_at(part, self.offset + from as u64) {
+                Ok(n) if from + n <= have => break,
+                Ok(n) => have = from + n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(have.min(self.len))
+    }
+}
+
+fn memory() -> Aligned {
+    Aligned::new(ROOM + BLOCK + ROOM)
+}
+
+fn keep(idle: &mut Vec<Aligned>, memory: Aligned) {
+    if idle.len() < MOST_AHEAD {
+        idle.push(memory);
+    }
+}
+
+fn rounded(len: usize) -> usize {
+    len.min(BLOCK + ROOM).next_multiple_of(Aligned::ALIGN)
+}
+
+/// Takes what has ended.
+fn reap(
+    ring: &mut Uring<Aligned>,
+    reads: &mut BTreeMap<u64, Read>,
+    idle: &mut Vec<Aligned>,
+    wait: Duration,
+) -> io::Result<()> {
+    let mut done: Vec<Done<Aligned>> = Vec::new();
+    ring.reap(wait, &mut done)?;
+    for Done { token, result, buffer } in done {
+        let Some(memory) = buffer else { continue };
+        match reads.get_mut(&token) {
+            Some(read) if !read.abandoned => {
+                read.outcome = Some(match result {
+                    Ok(len) => Ok(Chunk { memory, len }),
+                    Err(e) => {
+                        keep(idle, memory);
+                        Err(e)
+                    }
+                });
+            }
+            _ => {
+                reads.remove(&token);
+                keep(idle, memory);
+            }
+        }
+    }
+    Ok(())
+}

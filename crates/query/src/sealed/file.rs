@@ -1,0 +1,435 @@
+//! A packet file with an index: the wanted blocks, read ahead, checked, and walked record by record.
+//!
+//! A record belongs to the block in which it begins. Where it ends in the next one, its beginning is copied before that
+//! one's bytes; every other record is lent from where the disk put it. Bytes are walked only when the block's CRC32C is
+//! right, and even then no length in them is believed beyond what was read.
+
+use super::plan::{Indexed, Wanted, overlaps};
+use crate::cursor::{Cursor, Extent, Stand};
+use crate::disk::{BLOCK, Chunk, ROOM, Ticket};
+use crate::{Book, Found, QueryError};
+use base::{Tally, Timestamp};
+use index::Rows;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use store::Hold;
+
+/// Blocks that are read ahead of the one that is walked, once it is clear that the answer is long.
+const DEEPEST: usize = 8;
+
+/// What the records look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Little-endian nanosecond pcap.
+    Pcap,
+    /// HPCAP's RAW.
+    Raw,
+}
+
+/// The wanted blocks of a file, in order, each asked for before it is needed.
+pub struct Blocks {
+    file: Arc<File>,
+    wanted: Vec<Wanted>,
+    /// How many reads were begun; of these, the last ones are under way.
+    asked: usize,
+    flying: VecDeque<Ticket>,
+    /// Doubles with each block: the first read of a short answer is a short one.
+    depth: usize,
+}
+
+impl Blocks {
+    /// Nothing is read yet.
+    pub fn new(file: File, wanted: Vec<Wanted>) -> Self {
+        Self { file: Arc::new(file), wanted, asked: 0, flying: VecDeque::new(), depth: 1 }
+    }
+
+    /// Whether all reads were begun.
+    pub fn is_asked(&self) -> bool {
+        self.asked == self.wanted.len()
+    }
+
+    /// Begins reads as far as there is room; one at least if `needed` and none is under way.
+    pub fn ask(&mut self, needed: bool, book: &mut Book) -> io::Result<()> {
+        while let Some(block) = self.wanted.get(self.asked)
+            && self.flying.len() < self.depth
+            && (book.disk.has_room() || needed && self.flying.is_empty())
+        {
+            let len = block.bytes as usize + block.tail as usize;
+            let ticket = book.disk.start(&self.file, u64::from(block.number) * BLOCK as u64, len)?;
+            book.cost.blocks_read += 1;
+            book.cost.bytes_read += len as u64;
+            self.flying.push_back(ticket);
+            self.asked += 1;
+        }
+        Ok(())
+    }
+
+    /// The next block; `None` behind the last.
+    pub fn next(&mut self, book: &mut Book) -> Option<(Wanted, io::Result<Chunk>)> {
+        let asked = self.ask(true, book);
+        let block = *self.wanted.get(self.asked - self.flying.len())?;
+        let ticket = match (self.flying.pop_front(), asked) {
+            (Some(ticket), _) => ticket,
+            (None, Err(e)) => {
+                self.asked += 1;
+                return Some((block, Err(e)));
+            }
+            (None, Ok(())) => return None,
+        };
+        self.depth = (2 * self.depth).min(DEEPEST);
+        // What follows is under way while this one is waited for; a refusal is met again when the block is needed.
+        let _ = self.ask(false, book);
+        Some((block, book.disk.wait(ticket)))
+    }
+
+    /// Forgets what is under way.
+    pub fn give_up(&mut self, book: &mut Book) {
+        self.flying.drain(..).for_each(|ticket| book.disk.abandon(ticket));
+        self.asked = self.wanted.len();
+    }
+}
+
+/// See the module.
+pub struct SealedFile {
+    name: String,
+    layout: Layout,
+    link_type: u16,
+    origin: usize,
+    blocks: Blocks,
+    lost_after: u64,
+    indexed: Option<Indexed>,
+    chunk: Option<Chunk>,
+    number: u32,
+    /// In the chunk's memory: where the next record begins, where the block ends, and where what was read of it and its
+    /// tail ends.
+    at: usize,
+    end: usize,
+    read: usize,
+    /// Where the record that the block before ended in must end.
+    straddles_to: Option<usize>,
+    record: Record,
+    batch: Range<usize>,
+    _hold: Arc<Hold>,
+}
+
+/// A record in the chunk.
+#[derive(Clone, Debug, Default)]
+struct Record {
+    ts: Timestamp,
+    wire_len: u32,
+    data: Range<usize>,
+    lost: u64,
+}
+
+/// What lies at a place.
+enum Next {
+    Record(Record),
+    /// Bytes that mean nothing, up to there.
+    Padding(usize),
+    /// It ends beyond what was read.
+    Cut,
+    /// No record has such a length.
+    Absurd(u32),
+}
+
+impl Layout {
+    const fn header(self) -> usize {
+        match self {
+            Self::Pcap => ring::RECORD_HEADER,
+            Self::Raw => pcap::raw::RECORD_HEADER,
+        }
+    }
+
+    /// The record at the beginning of `bytes`, which lie at `at`.
+    #[inline]
+    fn parse(self, bytes: &[u8], at: usize) -> Next {
+        let word =
+            |bytes: &[u8; 16], i: usize| u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
+        let (secs, nanos, caplen, wire_len) = match self {
+            Self::Pcap => {
+                let Some(head) = bytes.first_chunk::<16>() else { return Next::Cut };
+                (word(head, 0), word(head, 4), word(head, 8), word(head, 12))
+            }
+            Self::Raw => {
+                let Some(head) = bytes.first_chunk::<12>() else { return Next::Cut };
+                let mut wide = [0; 16];
+                wide[..12].copy_from_slice(head);
+                let lengths = word(&wide, 8);
+                (word(&wide, 0), word(&wide, 4), lengths & 0xffff, lengths >> 16)
+            }
+        };
+        if caplen > ring::CAPLEN_MAX as u32 {
+            return Next::Absurd(caplen);
+        }
+        let data = at + self.header()..at + self.header() + caplen as usize;
+        if data.end - at > bytes.len() {
+            return Next::Cut;
+        }
+        if self == Self::Raw && secs == 0 && nanos == 0 {
+            return Next::Padding(data.end);
+        }
+        let ts = Timestamp::from_secs_nanos(u64::from(secs), u64::from(nanos));
+        Next::Record(Record { ts, wire_len: wire_len.max(caplen), data, lost: 0 })
+    }
+}
+
+impl SealedFile {
+    #[allow(clippy::too_many_arguments, reason = "called once, with what was just made for it")]
+    pub fn new(
+        name: String,
+        layout: Layout,
+        link_type: u16,
+        origin: usize,
+        blocks: Blocks,
+        lost_after: u64,
+        indexed: Indexed,
+        hold: &Arc<Hold>,
+    ) -> Self {
+        Self {
+            name,
+            layout,
+            link_type,
+            origin,
+            blocks,
+            lost_after,
+            indexed: Some(indexed),
+            chunk: None,
+            number: 0,
+            at: 0,
+            end: 0,
+            read: 0,
+            straddles_to: None,
+            record: Record::default(),
+            batch: 0..0,
+            _hold: Arc::clone(hold),
+        }
+    }
+
+    /// Begins to read, so that the first block is there when the file has its turn.
+    pub fn prepare(&mut self, book: &mut Book) {
+        // A refusal is met again when the block is needed.
+        let _ = self.blocks.ask(false, book);
+    }
+
+    fn memory(&self) -> &[u8] {
+        self.chunk.as_ref().map_or(&[], |chunk| &chunk.memory)
+    }
+
+    /// The next record of the block that answers; `None` at the block's end.
+    fn walk(&mut self, book: &mut Book) -> Option<Timestamp> {
+        let memory: &[u8] = &self.chunk.as_ref()?.memory;
+        let mut looked = 0;
+        let mut found = None;
+        let mut damage = None;
+        while self.at < self.end {
+            match self.layout.parse(&memory[self.at..self.read], self.at) {
+                Next::Record(record) => {
+                    if let Some(to) = self.straddles_to.take()
+                        && record.data.end != to
+                    {
+                        damage = Some("a record does not end where the next begins");
+                        self.at = to;
+                        continue;
+                    }
+                    looked += 1;
+                    self.at = record.data.end;
+                    if book.wants(record.ts, record.wire_len, &memory[record.data.clone()], self.link_type) {
+                        found = Some(record);
+                        break;
+                    }
+                }
+                Next::Padding(end) => self.at = end,
+                Next::Cut => break,
+                Next::Absurd(_) => {
+                    damage = Some("a record has a length that none has");
+                    match self.straddles_to.take() {
+                        Some(to) => self.at = to,
+                        None => self.at = self.end,
+                    }
+                }
+            }
+        }
+        book.cost.packets += looked;
+        if let Some(what) = damage {
+            self.damaged(self.number, what, book);
+        }
+        let mut record = found?;
+        record.lost = book.take_lost(self.origin);
+        self.record = record;
+        Some(self.record.ts)
+    }
+
+    /// Moves to the next wanted block; false behind the last.
+    fn next_block(&mut self, book: &mut Book) -> bool {
+        loop {
+            let before = self.chunk.take();
+            let carried = self.at.min(self.read)..self.read;
+            let is_cut = before.is_some() && self.at < self.end;
+            if book.is_stopped() {
+                self.blocks.give_up(book);
+            }
+            let Some((block, chunk)) = self.blocks.next(book) else {
+                if is_cut {
+                    self.damaged(self.number, "its last record is not whole", book);
+                }
+                before.into_iter().for_each(|chunk| book.disk.recycle(chunk.memory));
+                return false;
+            };
+            book.lose(self.origin, block.lost);
+            if is_cut && !block.follows {
+                self.damaged(self.number, "its last record is not whole", book);
+            }
+            let had = self.number;
+            let mut chunk = match self.check(&block, chunk, book) {
+                Some(chunk) => chunk,
+                None => {
+                    if is_cut && block.follows {
+                        self.damaged(had, "its last record ends in a block that is damaged", book);
+                    }
+                    before.into_iter().for_each(|chunk| book.disk.recycle(chunk.memory));
+                    (self.at, self.end, self.read) = (0, 0, 0);
+                    continue;
+                }
+            };
+            let first = ROOM + block.first_record as usize;
+            self.at = first;
+            self.straddles_to = None;
+            if let Some(before) = before {
+                if is_cut && block.follows && carried.len() <= ROOM {
+                    self.at = ROOM - carried.len();
+                    self.straddles_to = Some(first);
+                    chunk.memory[self.at..ROOM].copy_from_slice(&before.memory[carried]);
+                }
+                book.disk.recycle(before.memory);
+            }
+            self.number = block.number;
+            self.end = ROOM + block.bytes as usize;
+            self.read = ROOM + chunk.len;
+            self.chunk = Some(chunk);
+            return true;
+        }
+    }
+
+    /// The block if it is what the index says.
+    fn check(&self, block: &Wanted, chunk: io::Result<Chunk>, book: &mut Book) -> Option<Chunk> {
+        let bytes = block.bytes as usize;
+        let what = match chunk {
+            Err(e) => format!("cannot be read ({e})"),
+            Ok(chunk) => {
+                let what = if chunk.len < bytes {
+                    format!("has {} of its {bytes} bytes", chunk.len)
+                } else if crc32c::crc32c(&chunk.memory[ROOM..ROOM + bytes]) != block.crc {
+                    "is not what was written (CRC32C)".to_owned()
+                } else {
+                    return Some(chunk);
+                };
+                book.disk.recycle(chunk.memory);
+                what
+            }
+        };
+        book.remark(format!(
+            "{}: block {} {what}; its packets are missing here, see netgrain verify",
+            self.name, block.number
+        ));
+        None
+    }
+
+    fn damaged(&self, block: u32, what: &str, book: &mut Book) {
+        book.remark(format!("{}: block {block}: {what}; see netgrain verify", self.name));
+    }
+
+    /// Enters what the index knows of the interval, once the walk is over.
+    fn finish(&mut self, book: &mut Book) {
+        let Some(Indexed { mut reader, file }) = self.indexed.take() else { return };
+        book.lose(self.origin, self.lost_after);
+        let before = reader.bytes_read();
+        let (from, to) = (book.question.from, book.question.to);
+        let mut inside = false;
+        let mut tally = Tally::default();
+        for i in 0..reader.blocks().len() {
+            let block = &reader.blocks()[i];
+            if block.packets > 0 {
+                inside = overlaps(block, from, to);
+            }
+            if inside {
+                match reader.rows(&file, i) {
+                    Ok(rows) => add_inside(&mut tally, &rows, from, to),
+                    Err(e) => book.remark(format!("{}: its index cannot be read on ({e}); netgrain verify", self.name)),
+                }
+            }
+        }
+        book.count(self.origin, &tally);
+        book.cost.index_bytes_read += reader.bytes_read() - before;
+    }
+}
+
+/// Adds the rows of the seconds that the interval touches.
+fn add_inside(tally: &mut Tally, rows: &Rows, from: Timestamp, to: Timestamp) {
+    for run in rows.runs().filter(|run| from.secs() <= run.second && run.second <= to.secs()) {
+        *tally += &run.tally;
+    }
+}
+
+impl Cursor for SealedFile {
+    #[inline]
+    fn advance(&mut self, book: &mut Book) -> Result<Stand, QueryError> {
+        loop {
+            if let Some(ts) = self.walk(book) {
+                return Ok(Stand::Packet(ts));
+            }
+            if !self.next_block(book) {
+                self.finish(book);
+                return Ok(Stand::End);
+            }
+        }
+    }
+
+    #[inline]
+    fn packet(&self) -> Found<'_> {
+        let Record { ts, wire_len, data, lost } = &self.record;
+        Found {
+            ts: *ts,
+            wire_len: *wire_len,
+            data: &self.memory()[data.clone()],
+            link_type: self.link_type,
+            origin: self.origin,
+            lost: *lost,
+        }
+    }
+
+    fn extend(&mut self, until: Timestamp, book: &mut Book) -> Result<Option<Extent>, QueryError> {
+        if self.layout != Layout::Pcap {
+            return Ok(None);
+        }
+        let Some(chunk) = &self.chunk else { return Ok(None) };
+        let memory: &[u8] = &chunk.memory;
+        let first = self.record.data.start - self.layout.header();
+        let mut extent = Extent { packets: 1, latest: self.record.ts };
+        while self.at < self.end {
+            let Next::Record(record) = self.layout.parse(&memory[self.at..self.read], self.at) else { break };
+            let fits = record.ts <= until
+                && book.wants(record.ts, record.wire_len, &memory[record.data.clone()], self.link_type);
+            if !fits {
+                break;
+            }
+            self.at = record.data.end;
+            extent.packets += 1;
+            extent.latest = extent.latest.max(record.ts);
+            self.record = record;
+        }
+        book.cost.packets += extent.packets - 1;
+        self.batch = first..self.record.data.end;
+        Ok(Some(extent))
+    }
+
+    fn records(&self) -> &[u8] {
+        &self.memory()[self.batch.clone()]
+    }
+
+    fn is_ending(&self) -> bool {
+        self.blocks.is_asked()
+    }
+}

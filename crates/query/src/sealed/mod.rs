@@ -1,0 +1,125 @@
+//! A store: which of its files are sealed, which are being written, and a supply of cursors over the sealed ones.
+
+mod file;
+mod plain;
+mod plan;
+mod supply;
+
+use crate::merge::Merge;
+use crate::{Book, QueryError, live};
+use base::Timestamp;
+use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use store::catalogue::{self, Entry, Hours};
+use store::{Hold, names};
+use supply::{Files, Snapshot};
+
+/// Hours with files in which the file that a queue is being written to is looked for.
+const HOURS_BACK: usize = 24;
+
+/// Looks at what is being written, until two in a row agree; a recorder that begins files faster than this is not waited
+/// for any longer.
+const TRIES: usize = 20;
+
+/// Puts everything that a store has into the merge.
+///
+/// # Errors
+/// When the store cannot be listed, or has no such interface.
+pub fn begin(store: &Path, merge: &mut Merge, book: &mut Book) -> Result<(), QueryError> {
+    let known = catalogue::interfaces(store).map_err(|error| QueryError::Io { path: store.to_owned(), error })?;
+    for name in &book.question.interfaces {
+        if !known.iter().any(|folder| is_of(store, folder, name)) {
+            return Err(QueryError::NoInterface { store: store.to_owned(), name: name.clone(), known });
+        }
+    }
+    for (rank, name) in (0..).zip(&known) {
+        let asked = &book.question.interfaces;
+        if !asked.is_empty() && !asked.iter().any(|a| is_of(store, name, a)) {
+            continue;
+        }
+        let folder = store.join(name);
+        let io = |error| QueryError::Io { path: folder.clone(), error };
+        let (open, snapshot) = look(&folder).map_err(io)?;
+        for (rank, cursor) in live::cursors(&folder, rank, open, book)? {
+            merge.add(rank, cursor);
+        }
+        merge.supply(Box::new(Files::new(&folder, name, rank, snapshot, book)));
+    }
+    Ok(())
+}
+
+fn is_of(store: &Path, folder: &str, interface: &str) -> bool {
+    names::interface_folder(store, interface) == store.join(folder)
+}
+
+/// The file that each queue is being written to, and what was sealed at that same moment: had anything been sealed
+/// between the two, it would be read twice or not at all, so the look is repeated until nothing has.
+fn look(folder: &Path) -> io::Result<(Vec<Entry>, Snapshot)> {
+    let mut open = being_written(folder)?;
+    for _ in 0..TRIES {
+        let Some(newest) = open.iter().map(|entry| entry.start).max() else { break };
+        let snapshot = snapshot(folder, newest, &open)?;
+        let again = being_written(folder)?;
+        if again == open {
+            return Ok((open, snapshot));
+        }
+        open = again;
+    }
+    let newest = open.iter().map(|entry| entry.start).max();
+    let snapshot = newest.map(|newest| snapshot(folder, newest, &open)).transpose()?;
+    Ok((open, snapshot.unwrap_or_default()))
+}
+
+fn snapshot(folder: &Path, newest: Timestamp, open: &[Entry]) -> io::Result<Snapshot> {
+    let mut hours = Hours::forward(folder, newest, Timestamp::MAX);
+    let mut snapshot = Snapshot { from: None, hours: BTreeMap::new(), taken: open.to_vec() };
+    while let Some(hour) = hours.next()? {
+        let held = Hold::reader(&hour.folder).and_then(|hold| Ok((hour.list()?, Arc::new(hold))));
+        match held {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            other => drop(snapshot.hours.insert(hour.start, other?)),
+        }
+        snapshot.from.get_or_insert(hour.start);
+    }
+    Ok(snapshot)
+}
+
+/// For each queue, the file that a living recorder writes to: the newest of the unfinished ones that it holds. An older
+/// one is being sealed; all of it is vouched for by its index, and it is read like any other file.
+fn being_written(folder: &Path) -> io::Result<Vec<Entry>> {
+    // What was made ahead of need lies in the interface's folder and tells how many queues to look for.
+    let mut queues: Vec<u16> = std::fs::read_dir(folder)?
+        .filter_map(|e| e.ok()?.file_name().into_string().ok())
+        .filter_map(|name| name.strip_prefix(names::PREPARED)?.strip_prefix('q')?.split('-').next()?.parse().ok())
+        .collect();
+    queues.sort_unstable();
+    queues.dedup();
+    let mut found: BTreeMap<u16, Entry> = BTreeMap::new();
+    let mut hours = Hours::back(folder, Timestamp::MAX);
+    let mut listed = 0;
+    while listed < HOURS_BACK
+        && let Some(hour) = hours.next()?
+    {
+        listed += 1;
+        let listing = match hour.list() {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            other => other?,
+        };
+        for entry in listing.unfinished.into_iter().rev().filter(is_held) {
+            found.entry(entry.queue).or_insert(entry);
+        }
+        let all = queues.iter().all(|queue| found.contains_key(queue));
+        if all && (listed > 1 || !found.is_empty()) {
+            break;
+        }
+    }
+    Ok(found.into_values().collect())
+}
+
+/// Whether its recorder lives.
+fn is_held(entry: &Entry) -> bool {
+    matches!(File::open(&entry.path).map(|file| file.try_lock_shared()), Ok(Err(TryLockError::WouldBlock)))
+}

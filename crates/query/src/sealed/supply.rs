@@ -1,0 +1,238 @@
+//! The files of one interface in the order of their names, hour by hour as the answer comes to them.
+//!
+//! A name tells a file's first moment and its index the last one. What reaches into the interval from before is found by
+//! walking back: for each queue until [`LOOKS`] files in a row end before the interval begins. One would do while a clock
+//! only goes forward; after one that was set back, a long file may lie behind shorter ones that began later and ended
+//! earlier. Behind the interval's end, a file is looked into as long as it holds packets older than its name, which only
+//! the replay of a capture in disorder writes.
+
+use super::plan;
+use crate::cursor::{Cursor, Rank, Supply};
+use crate::{Book, QueryError};
+use base::Timestamp;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use store::Hold;
+use store::catalogue::{Entry, Hour, Hours, Listing};
+
+/// Files of a queue in a row that end before the interval begins, before the walk back ends.
+const LOOKS: u32 = 8;
+
+/// Hours with files that are listed when walking back, where names tell of several queues: one of them may have been
+/// silent for long. Without several, the walk ends sooner.
+const HOURS_BACK: u32 = 24;
+
+/// Hours with files that are listed when walking back, at most.
+const MOST_HOURS_BACK: u32 = 7 * 24;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// What the newest hours held when the question was asked: while a recorder runs, they would change under the walk.
+#[derive(Default)]
+pub struct Snapshot {
+    /// From this hour on.
+    pub from: Option<Timestamp>,
+    /// What they held, but for what others read.
+    pub hours: BTreeMap<Timestamp, (Listing, Arc<Hold>)>,
+    /// Files that others read, wherever they are met.
+    pub taken: Vec<Entry>,
+}
+
+/// See the module.
+pub struct Files {
+    folder: PathBuf,
+    interface: String,
+    rank: u32,
+    snapshot: Snapshot,
+    hours: Hours,
+    /// Opened next, in order.
+    due: VecDeque<(Entry, Arc<Hold>)>,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Before,
+    Inside,
+    Behind,
+    Over,
+}
+
+impl Files {
+    /// Nothing is listed yet but what is in the snapshot.
+    pub fn new(folder: &Path, interface: &str, rank: u32, snapshot: Snapshot, book: &Book) -> Self {
+        let (from, to) = (book.question.from, book.question.to);
+        Self {
+            folder: folder.to_owned(),
+            interface: interface.to_owned(),
+            rank,
+            snapshot,
+            hours: Hours::forward(folder, from, to),
+            due: VecDeque::new(),
+            stage: Stage::Before,
+        }
+    }
+
+    /// The files of an hour, held; `None` if it has gone.
+    fn list(&self, hour: &Hour) -> Result<Option<(Vec<Entry>, Arc<Hold>)>, QueryError> {
+        let io = |error| QueryError::Io { path: hour.folder.clone(), error };
+        let gone = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
+        let (listing, hold) = if self.snapshot.from.is_some_and(|from| from <= hour.start) {
+            match self.snapshot.hours.get(&hour.start) {
+                Some((listing, hold)) => (listing.clone(), Arc::clone(hold)),
+                None => return Ok(None),
+            }
+        } else {
+            // Held before it is listed, so that what is listed stays.
+            let hold = match Hold::reader(&hour.folder) {
+                Err(e) if gone(&e) => return Ok(None),
+                other => Arc::new(other.map_err(io)?),
+            };
+            match hour.list() {
+                Err(e) if gone(&e) => return Ok(None),
+                other => (other.map_err(io)?, hold),
+            }
+        };
+        let mut files = listing.sealed;
+        files.extend(listing.unfinished);
+        let is = |a: &Entry, b: &Entry| (a.start, a.queue, a.copy) == (b.start, b.queue, b.copy);
+        files.retain(|entry| !self.snapshot.taken.iter().any(|taken| is(taken, entry)));
+        files.sort();
+        Ok(Some((files, hold)))
+    }
+
+    fn next_hour(&self, hours: &mut Hours) -> Result<Option<Hour>, QueryError> {
+        hours.next().map_err(|error| QueryError::Io { path: self.folder.clone(), error })
+    }
+
+    /// Files that begin before the interval and reach into it.
+    fn reach_back(&mut self, book: &mut Book) -> Result<(), QueryError> {
+        let from = book.question.from;
+        if from == Timestamp::ZERO {
+            return Ok(());
+        }
+        let mut hours = Hours::back(&self.folder, from);
+        // For each queue, how many files in a row have ended before.
+        let mut misses: BTreeMap<u16, u32> = BTreeMap::new();
+        let (mut listed, mut several) = (0, false);
+        while listed < MOST_HOURS_BACK
+            && let Some(hour) = self.next_hour(&mut hours)?
+        {
+            let Some((files, hold)) = self.list(&hour)? else { continue };
+            listed += 1;
+            for entry in files.into_iter().rev().filter(|entry| entry.start < from) {
+                several |= entry.path.to_string_lossy().contains("Z-q");
+                let misses = misses.entry(entry.queue).or_default();
+                if *misses >= LOOKS {
+                    continue;
+                }
+                if self.reaches(&entry, book) {
+                    *misses = 0;
+                    self.due.push_front((entry, Arc::clone(&hold)));
+                } else {
+                    *misses += 1;
+                    book.cost.files += 1;
+                    book.cost.files_skipped += 1;
+                }
+            }
+            let settled = !misses.is_empty() && misses.values().all(|n| *n >= LOOKS);
+            if settled && !several || listed >= HOURS_BACK && misses.values().all(|n| *n > 0) {
+                break;
+            }
+        }
+        self.due.make_contiguous().sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(())
+    }
+
+    /// Whether a file that begins before the interval may have packets in it.
+    fn reaches(&self, entry: &Entry, book: &mut Book) -> bool {
+        if plan::is_hidden(entry) {
+            return true;
+        }
+        let Ok(indexed) = plan::open_index(entry, None) else { return true };
+        book.cost.index_bytes_read += indexed.reader.bytes_read();
+        let blocks = indexed.reader.blocks();
+        !indexed.reader.is_sealed() || blocks.iter().any(|b| b.packets > 0 && b.last >= book.question.from)
+    }
+
+    /// Files that begin behind the interval and hold packets from before their own beginning.
+    fn reach_ahead(&mut self, book: &mut Book) -> Result<(), QueryError> {
+        let to = book.question.to;
+        if to.nanos() > u64::MAX - 2 * HOUR.as_nanos() as u64 {
+            return Ok(());
+        }
+        let mut settled: BTreeMap<u16, bool> = BTreeMap::new();
+        let mut hours = Hours::forward(&self.folder, to, Timestamp::MAX);
+        while let Some(hour) = self.next_hour(&mut hours)? {
+            let Some((files, hold)) = self.list(&hour)? else { continue };
+            for entry in files.into_iter().filter(|entry| entry.start > to && !plan::is_hidden(entry)) {
+                let settled = settled.entry(entry.queue).or_default();
+                if *settled {
+                    continue;
+                }
+                let Ok(indexed) = plan::open_index(&entry, None) else { continue };
+                book.cost.index_bytes_read += indexed.reader.bytes_read();
+                let mut blocks = indexed.reader.blocks().iter().filter(|b| b.packets > 0);
+                *settled = blocks.clone().all(|b| b.first >= entry.start);
+                if blocks.any(|b| b.first <= to) {
+                    self.due.push_back((entry, Arc::clone(&hold)));
+                }
+            }
+            if !settled.is_empty() && settled.values().all(|s| *s) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds more to open.
+    fn fill(&mut self, book: &mut Book) -> Result<(), QueryError> {
+        while self.due.is_empty() {
+            match self.stage {
+                Stage::Before => {
+                    self.reach_back(book)?;
+                    self.stage = Stage::Inside;
+                }
+                Stage::Inside => {
+                    let mut hours = std::mem::replace(&mut self.hours, Hours::back(&self.folder, Timestamp::ZERO));
+                    let hour = self.next_hour(&mut hours);
+                    self.hours = hours;
+                    match hour? {
+                        Some(hour) => {
+                            let (from, to) = (book.question.from, book.question.to);
+                            if let Some((files, hold)) = self.list(&hour)? {
+                                let inside = files.into_iter().filter(|e| from <= e.start && e.start <= to);
+                                self.due.extend(inside.map(|entry| (entry, Arc::clone(&hold))));
+                            }
+                            self.snapshot.hours.remove(&hour.start);
+                        }
+                        None => self.stage = Stage::Behind,
+                    }
+                }
+                Stage::Behind => {
+                    self.reach_ahead(book)?;
+                    self.stage = Stage::Over;
+                }
+                Stage::Over => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Supply for Files {
+    fn begins(&mut self, book: &mut Book) -> Result<Option<Timestamp>, QueryError> {
+        self.fill(book)?;
+        Ok(self.due.front().map(|(entry, _)| entry.start))
+    }
+
+    fn open(&mut self, book: &mut Book) -> Result<Option<(Rank, Box<dyn Cursor>)>, QueryError> {
+        self.fill(book)?;
+        let Some((entry, hold)) = self.due.pop_front() else { return Ok(None) };
+        let cursor = plan::open(&entry, &self.interface, &hold, book)?;
+        Ok(cursor.map(|cursor| ((self.rank, entry.queue), cursor)))
+    }
+}

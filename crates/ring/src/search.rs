@@ -1,0 +1,173 @@
+//! Finding a stream position among the descriptors while the writer overwrites the oldest of them.
+//!
+//! Positions only grow from descriptor to descriptor, and a descriptor never changes until it is overwritten; so what one
+//! look has proved stays true, and only the look itself can be spoilt. Each is therefore judged by the claim behind it
+//! (see `protocol`), and a spoilt one moves the search forward to what is still whole. Most controls have no position:
+//! the search walks over them, and each walk that finds nothing halves what is left, so that even a ring full of controls
+//! is walked through once or twice. Whatever stands in the memory, the search ends and reads nothing outside.
+
+use crate::desc::{Control, Desc};
+
+/// How often the writer may be in the way before the search gives up: it then laps faster than anyone could read.
+const SPOILT_MAX: u32 = 64;
+
+/// Where the search has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Index of the first whole descriptor, of a packet or a segment, at or behind the position; the head if there is none.
+    pub index: u64,
+    /// Nothing at or behind the position lies before it: not in the ring, and not overwritten either.
+    pub complete: bool,
+}
+
+/// Searches the descriptors below `head` for the first packet or segment at or behind `pos`. `load` copies a descriptor,
+/// `oldest` tells the first that was whole behind that copy.
+pub fn first_from(pos: u64, head: u64, load: impl Fn(u64) -> Desc, oldest: impl Fn() -> u64) -> Found {
+    let mut from = oldest().min(head);
+    let mut to = head;
+    // Everything before `from` is known to lie before the position.
+    let mut complete = from == 0;
+    // What was found at or behind `to`: its index and whether it stands exactly at the position.
+    let mut found = (head, false);
+    let mut spoilt = 0;
+    while from < to {
+        let middle = from + (to - from) / 2;
+        let placed = (middle..to).find_map(|i| Some((i, place_of(&load(i))?)));
+        let whole = oldest();
+        if whole > middle {
+            spoilt += 1;
+            if spoilt > SPOILT_MAX {
+                return Found { index: head, complete: false };
+            }
+            (from, to, complete, found) = (whole.min(head), head, false, (head, false));
+            continue;
+        }
+        match placed {
+            Some((index, place)) if place.pos < pos => (from, complete) = (index + 1, true),
+            Some((index, place)) => (to, found) = (middle, (index, place.behind <= pos)),
+            None => to = middle,
+        }
+    }
+    Found { index: found.0, complete: complete || found.1 }
+}
+
+/// Where in the stream a descriptor stands.
+struct Placed {
+    /// Where the packet or segment begins.
+    pos: u64,
+    /// Every packet before it begins before this.
+    behind: u64,
+}
+
+/// `None` for what has no place in the stream of bytes.
+fn place_of(desc: &Desc) -> Option<Placed> {
+    match desc.as_control() {
+        Some(Control::Segment { pos, gap }) => Some(Placed { pos, behind: pos.wrapping_sub(u64::from(gap)) }),
+        Some(_) => None,
+        None => desc.is_packet().then_some(Placed { pos: desc.pos, behind: desc.pos }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{Prng, Timestamp};
+    use std::cell::Cell;
+
+    /// Descriptors as a producer makes them: packets, segments with gaps, and controls without a position.
+    fn stream(prng: &mut Prng, controls_in_100: u64) -> Vec<Desc> {
+        let (mut pos, mut out) = (1000, Vec::new());
+        let len = prng.below(300);
+        while (out.len() as u64) < len {
+            let ts = Timestamp::from_nanos(out.len() as u64);
+            if prng.below(100) < controls_in_100 {
+                out.push(Desc::control(Control::Tick, ts));
+            } else if prng.below(10) == 0 {
+                let gap = prng.below(50);
+                out.push(Desc::control(Control::Segment { pos: pos + gap, gap: gap as u32 }, ts));
+                pos += gap + 24;
+            } else {
+                let caplen = prng.below(100) as u16;
+                out.push(Desc { pos, ts: ts.nanos(), caplen, ..Desc::default() });
+                pos += 16 + u64::from(caplen);
+            }
+        }
+        out
+    }
+
+    fn pos_of(desc: &Desc) -> Option<u64> {
+        place_of(desc).map(|p| p.pos)
+    }
+
+    #[test]
+    fn whatever_the_writer_overwrites_meanwhile_nothing_whole_is_passed_over_and_complete_means_complete() {
+        let test = "whatever_the_writer_overwrites_meanwhile";
+        let mut prng = Prng::new(testkit::seed(test));
+        let (mut complete, mut spoilt) = (0, 0);
+        for round in 0..30_000 {
+            let busy = [0, 5, 50, 95, 100][prng.below(5) as usize];
+            let all = stream(&mut prng, busy);
+            let head = all.len() as u64;
+            let target = 900 + prng.below(all.iter().filter_map(pos_of).max().unwrap_or(0) + 200);
+            let target = match all.get(prng.below(head.max(1)) as usize).and_then(pos_of) {
+                Some(pos) if prng.below(2) == 0 => pos,
+                _ => target,
+            };
+            // Some of the ring was overwritten before the search, more is while it looks; what is overwritten reads as
+            // anything.
+            let begun = if prng.below(3) == 0 { 0 } else { prng.below(head + 1) };
+            let (oldest, noise) = (Cell::new(begun), Cell::new(prng.next_u64()));
+            let pace = if prng.below(2) == 0 { 0 } else { prng.below(20) };
+            let load = |i: u64| {
+                noise.set(noise.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+                if noise.get() >> 60 == 0 {
+                    oldest.set((oldest.get() + pace).min(head + 5));
+                }
+                if i >= oldest.get() { all[i as usize] } else { Desc::from_words([noise.get(); 4]) }
+            };
+            let found = first_from(target, head, load, || oldest.get());
+            spoilt += u64::from(oldest.get() > begun);
+            let first = all.iter().position(|d| pos_of(d).is_some_and(|p| p >= target)).map_or(head, |i| i as u64);
+            let packet = all.iter().position(|d| d.is_packet() && d.pos >= target).map_or(head, |i| i as u64);
+            let told = format!("round {round}: {found:?}, first {first}, packet {packet}, oldest {}", oldest.get());
+            assert!(found.index >= first.min(head) && found.index <= head, "{told}");
+            if found.complete {
+                complete += 1;
+                assert!(found.index <= packet, "a packet was passed over: {told}");
+            }
+            if pace == 0 {
+                assert_eq!(found.index, first.max(begun_at(&all, begun, target)), "{told}");
+            }
+            if begun == 0 && pace == 0 {
+                assert!(found.complete, "{told}");
+            }
+        }
+        assert!(complete > 5000 && spoilt > 5000, "{complete} complete, {spoilt} spoilt");
+    }
+
+    /// The first at or behind the position among those that are whole.
+    fn begun_at(all: &[Desc], oldest: u64, pos: u64) -> u64 {
+        let whole = all.iter().enumerate().skip(oldest as usize);
+        whole.into_iter().find(|(_, d)| pos_of(d).is_some_and(|p| p >= pos)).map_or(all.len() as u64, |(i, _)| i as u64)
+    }
+
+    #[test]
+    fn whatever_stands_in_the_memory_the_search_ends_inside() {
+        let test = "whatever_stands_in_the_memory_the_search_ends_inside";
+        let mut prng = Prng::new(testkit::seed(test));
+        for _ in 0..20_000 {
+            let (head, pos) = (prng.below(200), prng.next_u64() >> prng.below(64));
+            let dice = Cell::new(prng.next_u64());
+            let roll = || {
+                dice.set(base::hash::mix64(dice.get().wrapping_add(1)));
+                dice.get()
+            };
+            let load = |i: u64| {
+                assert!(i < head);
+                Desc::from_words(std::array::from_fn(|_| roll() >> (roll() % 64)))
+            };
+            let found = first_from(pos, head, load, || roll() >> (roll() % 64));
+            assert!(found.index <= head);
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! What is in a store, by name only: interfaces, hours in order of time, and the packet files of an hour. Nothing is opened
+//! here, and an hour is listed only when it is asked for, so that the beginning of a long answer costs as much as that of a
+//! short one.
+//!
+//! Foreign things do no harm: folders whose names are not those of [`names::hour_folder`], files that are not named as
+//! [`names::stem`] does, and whatever is hidden are passed over.
+
+use crate::names;
+use base::Timestamp;
+use std::collections::BTreeMap;
+use std::fs::{self, FileType};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Years that are believed in names of folders; a [`Timestamp`] reaches little farther.
+const YEARS: std::ops::RangeInclusive<u32> = 1970..=2553;
+
+/// A packet file, as its name tells it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    /// Its first moment.
+    pub start: Timestamp,
+    /// The hardware queue.
+    pub queue: u16,
+    /// Number behind the name of the second file and later ones that would have had the same.
+    pub copy: u32,
+    /// Where the packets are.
+    pub path: PathBuf,
+    /// Where its index is; `None` if there is none.
+    pub index: Option<PathBuf>,
+}
+
+/// The folder of one hour.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Hour {
+    /// Its first moment.
+    pub start: Timestamp,
+    /// Where it is.
+    pub folder: PathBuf,
+}
+
+/// What lies in an hour, each kind in the order of time, queue and number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Files that are complete and will not change.
+    pub sealed: Vec<Entry>,
+    /// Files that are being written, or were when their recorder died; their names are hidden.
+    pub unfinished: Vec<Entry>,
+}
+
+/// The interfaces of a store, by the names of their folders.
+///
+/// # Errors
+/// When the store cannot be listed.
+pub fn interfaces(store: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for (name, kind) in list(store)? {
+        if !name.starts_with('.') && is_folder(&store.join(&name), kind) && has_a_year(&store.join(&name)) {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+impl Hour {
+    /// The packet files in it.
+    ///
+    /// # Errors
+    /// When it cannot be listed; `NotFound` if it was removed meanwhile.
+    pub fn list(&self) -> io::Result<Listing> {
+        let mut listing = Listing::default();
+        let mut indexes = BTreeMap::new();
+        for (name, kind) in list(&self.folder)? {
+            if kind.is_dir() {
+                continue;
+            }
+            let (shown, hidden) = shown(&name);
+            let Some((stem, ending)) = shown.rsplit_once('.') else { continue };
+            let path = self.folder.join(&name);
+            if ending == names::INDEX {
+                indexes.insert((stem.to_owned(), hidden), path);
+            } else if names::PACKETS.contains(&ending)
+                && let Some((start, queue, copy)) = parse_stem(stem)
+            {
+                let entry = Entry { start, queue, copy, path, index: None };
+                if hidden { &mut listing.unfinished } else { &mut listing.sealed }.push(entry);
+            }
+        }
+        for (entries, hidden) in [(&mut listing.sealed, false), (&mut listing.unfinished, true)] {
+            for entry in entries.iter_mut() {
+                let name = entry.path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+                let stem = shown(name).0.rsplit_once('.').map_or("", |(stem, _)| stem);
+                // The index is sealed a moment before its packets are, so a hidden file may have a visible index.
+                entry.index =
+                    indexes.get(&(stem.to_owned(), hidden)).or_else(|| indexes.get(&(stem.to_owned(), false))).cloned();
+            }
+            entries.sort();
+        }
+        Ok(listing)
+    }
+}
+
+/// The name without what hides it, and whether anything did.
+fn shown(name: &str) -> (&str, bool) {
+    let inner = name.strip_prefix('.').and_then(|n| n.strip_suffix(names::PARTIAL)?.strip_suffix('.'));
+    inner.map_or((name, false), |inner| (inner, true))
+}
+
+/// The inverse of [`names::stem`]; `None` for any name that it does not give.
+pub fn parse_stem(stem: &str) -> Option<(Timestamp, u16, u32)> {
+    let (moment, rest) = stem.split_once('Z')?;
+    let (rest, copy) = match rest.split_once('_') {
+        Some((rest, copy)) => (rest, copy.parse().ok()?),
+        None => (rest, 0),
+    };
+    let queue = match rest {
+        "" => None,
+        rest => Some(rest.strip_prefix("-q")?.parse().ok()?),
+    };
+    let part = |range: std::ops::Range<usize>| moment.get(range);
+    let text = format!(
+        "{}-{}-{}T{}:{}:{}Z",
+        part(0..4)?,
+        part(4..6)?,
+        part(6..8)?,
+        part(9..11)?,
+        part(11..13)?,
+        moment.get(13..)?
+    );
+    let start = Timestamp::parse(&text, Timestamp::ZERO).ok()?;
+    (names::stem(start, queue, copy) == stem).then_some((start, queue.unwrap_or(0), copy))
+}
+
+/// The hours of an interface, one after the other; each folder above is listed when the walk comes to it.
+pub struct Hours {
+    root: PathBuf,
+    direction: Direction,
+    /// The first and the last hour of the walk, as year, month, day, hour.
+    bounds: ([u32; LEVELS], [u32; LEVELS]),
+    /// For each level that was entered, the names still to come, the next one last.
+    open: Vec<Vec<u32>>,
+    /// The names of the folders that the walk is in.
+    at: Vec<u32>,
+}
+
+/// Year, month, day, hour.
+const LEVELS: usize = 4;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Forward,
+    Back,
+}
+
+impl Hours {
+    /// From the hour that holds the first moment to the one that holds the last.
+    pub fn forward(interface_folder: &Path, from: Timestamp, to: Timestamp) -> Self {
+        Self::new(interface_folder, from, to, Direction::Forward)
+    }
+
+    /// From the hour that holds this moment back to the beginning of the store.
+    pub fn back(interface_folder: &Path, from: Timestamp) -> Self {
+        Self::new(interface_folder, Timestamp::ZERO, from, Direction::Back)
+    }
+
+    fn new(root: &Path, from: Timestamp, to: Timestamp, direction: Direction) -> Self {
+        let parts = |t: Timestamp| {
+            let (year, month, day, hour, ..) = t.civil();
+            [year as u32, u32::from(month), u32::from(day), u32::from(hour)]
+        };
+        Self { root: root.to_owned(), direction, bounds: (parts(from), parts(to)), open: Vec::new(), at: Vec::new() }
+    }
+
+    /// The next hour; `None` when there is no other.
+    ///
+    /// # Errors
+    /// When a folder cannot be listed. One that was removed meanwhile is passed over.
+    #[allow(clippy::should_implement_trait, reason = "an iterator of results would end after its first error")]
+    pub fn next(&mut self) -> io::Result<Option<Hour>> {
+        if self.open.is_empty() {
+            let years = self.inside(&self.root.clone())?;
+            self.open.push(years);
+        }
+        while let Some(level) = self.open.last_mut() {
+            let Some(name) = level.pop() else {
+                self.open.pop();
+                if self.at.pop().is_none() {
+                    // The years are exhausted; without this, they would be listed again.
+                    self.open.push(Vec::new());
+                    return Ok(None);
+                }
+                continue;
+            };
+            self.at.push(name);
+            let folder =
+                self.at.iter().enumerate().fold(self.root.clone(), |path, (i, n)| path.join(folder_name(i, *n)));
+            if self.at.len() == LEVELS {
+                let start = moment(&self.at);
+                self.at.pop();
+                if let Some(start) = start {
+                    return Ok(Some(Hour { start, folder }));
+                }
+                continue;
+            }
+            let below = self.inside(&folder)?;
+            self.open.push(below);
+        }
+        Ok(None)
+    }
+
+    /// The names in a folder that lie within the bounds, in the order in which they are popped.
+    fn inside(&self, folder: &Path) -> io::Result<Vec<u32>> {
+        let entries = match list(folder) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+            other => other?,
+        };
+        let depth = self.at.len();
+        let mut numbers = Vec::new();
+        for (name, kind) in entries {
+            let Some(number) = name.parse::<u32>().ok().filter(|n| folder_name(depth, *n) == name) else { continue };
+            let mut here = self.at.clone();
+            here.push(number);
+            let within = self.bounds.0[..=depth] <= here[..] && here[..] <= self.bounds.1[..=depth];
+            if within && is_folder(&folder.join(&name), kind) {
+                numbers.push(number);
+            }
+        }
+        numbers.sort_unstable();
+        if self.direction == Direction::Forward {
+            numbers.reverse();
+        }
+        Ok(numbers)
+    }
+}
+
+fn folder_name(level: usize, number: u32) -> String {
+    if level == 0 { format!("{number:04}") } else { format!("{number:02}") }
+}
+
+fn moment(at: &[u32]) -> Option<Timestamp> {
+    let [year, month, day, hour] = at else { return None };
+    let text = format!("{year:04}-{month:02}-{day:02}T{hour:02}:00:00Z");
+    YEARS.contains(year).then(|| Timestamp::parse(&text, Timestamp::ZERO).ok())?
+}
+
+fn has_a_year(folder: &Path) -> bool {
+    let year = |name: &str| name.len() == 4 && name.parse().is_ok_and(|n| YEARS.contains(&n));
+    list(folder).is_ok_and(|names| names.iter().any(|(name, _)| year(name)))
+}
+
+/// The names in a folder, of which those that are not text are left out.
+fn list(folder: &Path) -> io::Result<Vec<(String, FileType)>> {
+    let mut out = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if let (Ok(name), Ok(kind)) = (entry.file_name().into_string(), entry.file_type()) {
+            out.push((name, kind));
+        }
+    }
+    Ok(out)
+}
+
+/// A folder, or a link to one: an archive may lie on another volume.
+fn is_folder(path: &Path, kind: FileType) -> bool {
+    kind.is_dir() || (kind.is_symlink() && path.is_dir())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+    use testkit::TempDir;
+
+    fn touch(folder: &Path, name: &str) {
+        fs::create_dir_all(folder).expect("a folder");
+        fs::write(folder.join(name), b"").expect("a file");
+    }
+
+    #[test]
+    fn what_others_put_into_a_store_is_passed_over() {
+        let store = TempDir::new("catalogue-foreign");
+        let start = Timestamp::from_secs_nanos(1_795_290_000, 5);
+        let iface = store.path().join("eth1");
+        let hour = names::hour_folder(&iface, start);
+        let stem = names::stem(start, None, 0);
+        touch(&hour, &format!("{stem}.pcap"));
+        touch(&hour, &format!("{stem}.ngi"));
+        for name in ["notes.txt", "dump.pcap", "20261121T194000.pcap", ".hidden", "x.ngi", "20261121T194000.000000005Z"]
+        {
+            touch(&hour, name);
+        }
+        touch(&hour, &format!("{}.pcap", names::stem(start, None, 0).replace("T19", "T29")));
+        fs::create_dir(hour.join(format!("{}.pcap", names::stem(start, Some(1), 0)))).expect("a folder");
+        for folder in
+            ["eth1/lost+found", "eth1/2026/13/01/00", "eth1/2026/11/21/1", "eth1/2026/11/xx", "eth1/0000/01/01/00"]
+        {
+            touch(&store.path().join(folder), "20261121T194000.000000005Z.pcap");
+        }
+        for folder in ["lost+found", "other", ".snapshot/2026/11/21/19"] {
+            fs::create_dir_all(store.path().join(folder)).expect("a folder");
+        }
+        assert_eq!(interfaces(store.path()).expect("a listing"), ["eth1"]);
+        let mut hours = Hours::forward(&iface, Timestamp::ZERO, Timestamp::MAX);
+        let found = hours.next().expect("a walk").expect("an hour");
+        assert_eq!(found, Hour { start: start.floor_to(std::time::Duration::from_secs(3600)), folder: hour.clone() });
+        assert_eq!((hours.next().expect("a walk"), hours.next().expect("a walk")), (None, None));
+        let entry = Entry {
+            start,
+            queue: 0,
+            copy: 0,
+            path: hour.join(format!("{stem}.pcap")),
+            index: Some(hour.join(format!("{stem}.ngi"))),
+        };
+        assert_eq!(found.list().expect("a listing"), Listing { sealed: vec![entry], unfinished: vec![] });
+    }
+
+    #[test]
+    fn hidden_files_are_unfinished_ones_with_the_index_that_is_there() {
+        let store = TempDir::new("catalogue-hidden");
+        let start = Timestamp::from_secs_nanos(1_795_290_000, 0);
+        let hour = Hour { start, folder: store.path().to_owned() };
+        let (a, b) = (names::stem(start, Some(0), 0), names::stem(start, Some(1), 3));
+        touch(store.path(), &names::hidden(&a, "pcap"));
+        touch(store.path(), &names::hidden(&a, "ngi"));
+        touch(store.path(), &names::hidden(&b, "raw"));
+        touch(store.path(), &format!("{b}.ngi"));
+        touch(store.path(), &names::prepared(0, 7, "pcap"));
+        let listing = hour.list().expect("a listing");
+        assert!(listing.sealed.is_empty());
+        let seen: Vec<_> = listing.unfinished.iter().map(|e| (e.queue, e.copy, e.index.clone())).collect();
+        let index = |name: String| Some(store.path().join(name));
+        assert_eq!(seen, [(0, 0, index(names::hidden(&a, "ngi"))), (1, 3, index(format!("{b}.ngi")))]);
+    }
+
+    #[test]
+    fn every_name_that_is_given_is_read_and_no_other() {
+        let mut prng = Prng::new(testkit::seed("every_name_that_is_given_is_read_and_no_other"));
+        for _ in 0..5_000 {
+            let start = Timestamp::from_nanos(prng.next_u64() >> prng.below(20));
+            let queue = (prng.below(2) == 0).then(|| prng.next_u64() as u16);
+            let copy = if prng.below(2) == 0 { 0 } else { prng.next_u64() as u32 };
+            let stem = names::stem(start, queue, copy);
+            assert_eq!(parse_stem(&stem), Some((start, queue.unwrap_or(0), copy)), "{stem}");
+            let mut broken = stem.clone().into_bytes();
+            let at = prng.below(broken.len() as u64) as usize;
+            broken[at] = b' ' + prng.below(90) as u8;
+            if let Ok(text) = String::from_utf8(broken)
+                && let Some((start, queue, copy)) = parse_stem(&text)
+            {
+                let again = [None, Some(queue)].map(|q| names::stem(start, q, copy));
+                assert!(again.contains(&text), "{text}");
+            }
+        }
+        assert_eq!(parse_stem("20261121T194000.000000005Zé"), None);
+        assert_eq!(parse_stem("ä0261121T194000.000000005Z"), None);
+    }
+
+    #[test]
+    fn hours_come_in_order_from_any_first_to_any_last_in_both_directions() {
+        let seed = testkit::seed("hours_come_in_order_from_any_first_to_any_last_in_both_directions");
+        let mut prng = Prng::new(seed);
+        let store = TempDir::new("catalogue-hours");
+        let base = 1_795_000_000u64;
+        let mut model: Vec<Timestamp> =
+            (0..120).map(|_| Timestamp::from_secs_nanos((base + prng.below(90 * 86_400)) / 3600 * 3600, 0)).collect();
+        model.sort();
+        model.dedup();
+        for hour in &model {
+            fs::create_dir_all(names::hour_folder(store.path(), *hour)).expect("a folder");
+        }
+        let walk = |mut hours: Hours| {
+            let mut out = Vec::new();
+            while let Some(hour) = hours.next().expect("a walk") {
+                assert_eq!(hour.folder, names::hour_folder(store.path(), hour.start));
+                out.push(hour.start);
+            }
+            out
+        };
+        for _ in 0..100 {
+            let pick = |prng: &mut Prng| Timestamp::from_secs_nanos(base - 100_000 + prng.below(100 * 86_400), 1);
+            let (from, to) = (pick(&mut prng), pick(&mut prng));
+            let first = from.floor_to(std::time::Duration::from_secs(3600));
+            let inside: Vec<_> = model.iter().copied().filter(|h| first <= *h && *h <= to).collect();
+            assert_eq!(walk(Hours::forward(store.path(), from, to)), inside, "seed {seed}");
+            let mut before: Vec<_> = model.iter().copied().filter(|h| *h <= to).collect();
+            before.reverse();
+            assert_eq!(walk(Hours::back(store.path(), to)), before, "seed {seed}");
+        }
+    }
+}

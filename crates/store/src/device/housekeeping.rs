@@ -1,0 +1,161 @@
+//! What making room asks of a volume beyond what recording does: how much is free, what a file takes, who holds a folder,
+//! and reading for a copy elsewhere (statvfs(3), stat(2), flock(2), rmdir(2)). All by path: a keeper looks at thousands of
+//! files and has none of them open.
+
+use super::{Device, DiskDevice};
+use crate::Hold;
+use base::Timestamp;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Bytes of a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// What an ordinary user may still write.
+    pub free: u64,
+    /// All there are.
+    pub total: u64,
+}
+
+/// What is known of a file or folder without opening it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stat {
+    /// Its length.
+    pub bytes: u64,
+    /// Bytes of the volume that it takes; more than its length where room was allocated ahead.
+    pub room: u64,
+    /// When it was changed last; a folder, when a name in it came or went.
+    pub modified: Timestamp,
+    /// The volume that it lies on; the same number is the same volume.
+    pub volume: u64,
+}
+
+/// Ends when it is dropped.
+pub type Lock = Box<dyn Send>;
+
+/// A volume on which room can be made.
+pub trait Housekeeping: Device {
+    /// How much the volume of this path has.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn space(&mut self, path: &Path) -> io::Result<Space>;
+
+    /// What is known of a file or folder. A symbolic link is told of itself.
+    ///
+    /// # Errors
+    /// `ENOENT`, or what the file system says.
+    fn stat(&mut self, path: &Path) -> io::Result<Stat>;
+
+    /// Keeps readers out of this folder for as long as the lock lives, as [`Hold::remover`] does; `None` while one holds
+    /// it.
+    ///
+    /// # Errors
+    /// `ENOENT`, or what the file system says.
+    fn lock_out(&mut self, folder: &Path) -> io::Result<Option<Lock>>;
+
+    /// Reads at an offset, as much as there is and fits; 0 at the end.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn read_at(&mut self, path: &Path, offset: u64, into: &mut [u8]) -> io::Result<usize>;
+
+    /// Makes the content of a file, or the names in a folder, survive a power failure, now.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn sync(&mut self, path: &Path) -> io::Result<()>;
+
+    /// Removes a folder in which nothing is.
+    ///
+    /// # Errors
+    /// `ENOTEMPTY`, or what the file system says.
+    fn remove_folder(&mut self, path: &Path) -> io::Result<()>;
+}
+
+impl Housekeeping for DiskDevice {
+    fn space(&mut self, path: &Path) -> io::Result<Space> {
+        let v = rustix::fs::statvfs(path)?;
+        Ok(Space { free: v.f_bavail.saturating_mul(v.f_frsize), total: v.f_blocks.saturating_mul(v.f_frsize) })
+    }
+
+    fn stat(&mut self, path: &Path) -> io::Result<Stat> {
+        let m = fs::symlink_metadata(path)?;
+        let since = m.modified()?.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let modified = Timestamp::ZERO.after(since);
+        Ok(Stat { bytes: m.len(), room: 512 * m.blocks(), modified, volume: m.dev() })
+    }
+
+    fn lock_out(&mut self, folder: &Path) -> io::Result<Option<Lock>> {
+        Ok(Hold::remover(folder)?.map(|hold| Box::new(hold) as Lock))
+    }
+
+    fn read_at(&mut self, path: &Path, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let file = File::open(path)?;
+        let mut done = 0;
+        while done < into.len() {
+            match file.read_at(&mut into[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+
+    fn sync(&mut self, path: &Path) -> io::Result<()> {
+        match File::open(path)?.sync_all() {
+            // A file system that knows no sync of folders.
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput && path.is_dir() => Ok(()),
+            other => other,
+        }
+    }
+
+    fn remove_folder(&mut self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_tells_its_room_and_a_file_what_it_takes() {
+        let dir = testkit::TempDir::new("housekeeping");
+        let mut device = DiskDevice::plain();
+        assert_eq!(device.space(&dir.join("nowhere")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let space = device.space(dir.path()).expect("a volume");
+        assert!(space.total > 0 && space.free <= space.total, "{space:?}");
+        let path = dir.join("f");
+        fs::write(&path, [7; 5000]).expect("a file");
+        let stat = device.stat(&path).expect("the file");
+        assert_eq!((stat.bytes, stat.volume), (5000, device.stat(dir.path()).expect("the folder").volume));
+        let mut part = [0; 16];
+        assert_eq!(device.read_at(&path, 4990, &mut part).expect("the end"), 10);
+        assert_eq!(device.read_at(&path, 5000, &mut part).expect("behind it"), 0);
+        device.sync(&path).expect("the content");
+        device.sync(dir.path()).expect("the name");
+    }
+
+    #[test]
+    fn a_folder_goes_when_it_is_empty_and_a_reader_keeps_the_remover_out() {
+        let dir = testkit::TempDir::new("housekeeping");
+        let mut device = DiskDevice::plain();
+        let hour = dir.join("10");
+        fs::create_dir(&hour).expect("a folder");
+        let reader = Hold::reader(&hour).expect("a reader");
+        assert!(device.lock_out(&hour).expect("a look").is_none());
+        drop(reader);
+        assert!(device.lock_out(&hour).expect("a look").is_some());
+        fs::write(hour.join("foreign"), b"").expect("a file");
+        assert_eq!(device.remove_folder(&hour).unwrap_err().kind(), io::ErrorKind::DirectoryNotEmpty);
+        fs::remove_file(hour.join("foreign")).expect("the file");
+        device.remove_folder(&hour).expect("an empty folder");
+        assert_eq!(device.stat(&hour).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,114 @@
+//! Making room on the volume in memory. Folders are there as long as something is in them; a second volume is wherever
+//! [`super::Fault::elsewhere`] says, with a capacity of its own.
+
+use super::{EIO, ENOENT, MemoryDevice, Volume, error};
+use crate::device::housekeeping::{Housekeeping, Lock, Space, Stat};
+use base::Timestamp;
+use std::io;
+use std::path::{Path, PathBuf};
+
+const ENOTEMPTY: i32 = 39;
+
+/// What a volume without a limit says it has.
+const PLENTY: u64 = 1 << 50;
+
+/// A reader's hold of a folder.
+pub struct Reading(MemoryDevice, PathBuf);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let mut volume = self.0.volume();
+        if let Some(at) = volume.held.iter().position(|folder| *folder == self.1) {
+            volume.held.swap_remove(at);
+        }
+    }
+}
+
+impl MemoryDevice {
+    /// Holds a folder as a reader does, until it is dropped.
+    pub fn hold(&self, folder: &Path) -> Reading {
+        self.volume().held.push(folder.to_owned());
+        Reading(self.clone(), folder.to_owned())
+    }
+}
+
+impl Volume {
+    fn inode_at(&self, path: &Path) -> io::Result<usize> {
+        self.names.get(path).copied().ok_or_else(|| error(ENOENT))
+    }
+
+    fn is_folder(&self, path: &Path) -> bool {
+        self.names.keys().any(|name| name != path && name.starts_with(path))
+    }
+}
+
+impl Housekeeping for MemoryDevice {
+    fn space(&mut self, path: &Path) -> io::Result<Space> {
+        let mut v = self.volume();
+        v.call(0)?;
+        let elsewhere = v.fault.lies_elsewhere(path);
+        let total = if elsewhere { v.fault.elsewhere_capacity } else { v.fault.capacity }.unwrap_or(PLENTY);
+        Ok(Space { free: total.saturating_sub(v.used(elsewhere)), total })
+    }
+
+    fn stat(&mut self, path: &Path) -> io::Result<Stat> {
+        let mut v = self.volume();
+        v.call(0)?;
+        let volume = u64::from(v.fault.lies_elsewhere(path));
+        if v.fault.missing.is_some_and(|missing| path.starts_with(missing)) {
+            return Err(error(ENOENT));
+        }
+        match v.inode_at(path) {
+            Ok(inode) => {
+                let bytes = v.inodes[inode].now.len() as u64;
+                Ok(Stat { bytes, room: bytes, modified: Timestamp::ZERO, volume })
+            }
+            // Counts changes instead of telling the time: it never stays the same where something changed.
+            Err(_) if v.is_folder(path) || v.fault.elsewhere.is_some_and(|e| path == Path::new(e)) => {
+                Ok(Stat { modified: Timestamp::from_nanos(v.named), volume, ..Stat::default() })
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn lock_out(&mut self, folder: &Path) -> io::Result<Option<Lock>> {
+        let mut v = self.volume();
+        v.call(0)?;
+        Ok((!v.held.iter().any(|held| held == folder)).then(|| Box::new(()) as Lock))
+    }
+
+    fn read_at(&mut self, path: &Path, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut v = self.volume();
+        let chance = v.fault.io_error;
+        v.call(chance)?;
+        let inode = v.inode_at(path)?;
+        let from = v.inodes[inode].now.get(offset as usize..).unwrap_or_default();
+        let len = from.len().min(into.len());
+        into[..len].copy_from_slice(&from[..len]);
+        Ok(len)
+    }
+
+    fn sync(&mut self, path: &Path) -> io::Result<()> {
+        let mut v = self.volume();
+        let chance = v.fault.sync_error;
+        v.call(chance)?;
+        if let Ok(inode) = v.inode_at(path) {
+            let inode = &mut v.inodes[inode];
+            inode.durable.clone_from(&inode.now);
+            inode.since.clear();
+        } else if v.fault.folder_sync.is_some() {
+            return Err(error(v.fault.folder_sync.unwrap_or(EIO)));
+        } else {
+            let names = v.names.clone();
+            v.durable_names = names;
+            v.naming.clear();
+        }
+        Ok(())
+    }
+
+    fn remove_folder(&mut self, path: &Path) -> io::Result<()> {
+        let mut v = self.volume();
+        v.call(0)?;
+        if v.is_folder(path) { Err(error(ENOTEMPTY)) } else { Err(error(ENOENT)) }
+    }
+}

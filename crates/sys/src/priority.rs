@@ -1,0 +1,98 @@
+//! The calling thread behind all others: for the disk (ioprio_set(2)) and for the processor (sched(7)).
+//!
+//! Whoever reads a store while it is written must not slow the writer down. Both settings need no privilege, and neither
+//! can be taken back without one, so they are for threads that do nothing else.
+
+use crate::cpu;
+use std::io;
+
+/// How far behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behind {
+    /// The disk when nobody else wants it, the processor at the lowest ordinary weight (SCHED_BATCH, nice 19): always gets
+    /// somewhere.
+    Batch,
+    /// The disk and the processor when nobody else wants them (SCHED_IDLE).
+    Idle,
+}
+
+/// From linux/ioprio.h, which libc does not carry.
+mod ioprio {
+    pub const WHO_PROCESS: libc::c_int = 1;
+    pub const CLASS_IDLE: libc::c_int = 3;
+    pub const CLASS_SHIFT: u32 = 13;
+}
+
+/// Puts the calling thread behind all others.
+///
+/// # Errors
+/// The first refusal; what could be set is set.
+pub fn step_behind(behind: Behind) -> io::Result<()> {
+    let disk = idle_disk();
+    let policy = match behind {
+        Behind::Batch => cpu::set_nice(19).and(schedule(libc::SCHED_BATCH)),
+        Behind::Idle => schedule(libc::SCHED_IDLE),
+    };
+    disk.and(policy)
+}
+
+fn idle_disk() -> io::Result<()> {
+    let class = ioprio::CLASS_IDLE << ioprio::CLASS_SHIFT;
+    // SAFETY: integers only; id 0 is the calling thread.
+    let rc = unsafe { libc::syscall(libc::SYS_ioprio_set, ioprio::WHO_PROCESS, 0, class) };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn schedule(policy: libc::c_int) -> io::Result<()> {
+    // SAFETY: sched_param is a plain structure of integers, for which zero is a value (and the only one for these policies).
+    let parameter: libc::sched_param = unsafe { std::mem::zeroed() };
+    // SAFETY: `parameter` is initialised; id 0 is the calling thread.
+    let rc = unsafe { libc::sched_setscheduler(0, policy, &parameter) };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Keeps the calling thread off these processors, if that leaves it any; whether it did.
+pub fn keep_off(cpus: &[usize]) -> bool {
+    let allowed = cpu::allowed();
+    let others: Vec<usize> = allowed.iter().copied().filter(|c| !cpus.contains(c)).collect();
+    !others.is_empty() && (others.len() == allowed.len() || cpu::pin_to(&others).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn apart(work: impl FnOnce() + Send + 'static) {
+        std::thread::spawn(work).join().expect("a thread that ends");
+    }
+
+    #[test]
+    fn a_thread_that_steps_behind_has_the_policy_and_the_class_it_asked_for() {
+        for (behind, policy) in [(Behind::Batch, libc::SCHED_BATCH), (Behind::Idle, libc::SCHED_IDLE)] {
+            apart(move || {
+                step_behind(behind).expect("no privilege is needed");
+                // SAFETY: integers only; id 0 is the calling thread.
+                assert_eq!(unsafe { libc::sched_getscheduler(0) }, policy);
+                // SAFETY: as above.
+                let class = unsafe { libc::syscall(libc::SYS_ioprio_get, ioprio::WHO_PROCESS, 0) };
+                assert_eq!(class >> ioprio::CLASS_SHIFT, i64::from(ioprio::CLASS_IDLE));
+            });
+        }
+    }
+
+    #[test]
+    fn a_thread_keeps_off_only_where_that_leaves_it_a_processor() {
+        apart(|| {
+            let all = cpu::allowed();
+            assert!(!keep_off(&all));
+            assert_eq!(cpu::allowed(), all);
+            assert!(keep_off(&[]));
+            if let [first, rest @ ..] = &all[..]
+                && !rest.is_empty()
+            {
+                assert!(keep_off(&[*first]));
+                assert_eq!(cpu::allowed(), rest);
+            }
+        });
+    }
+}

@@ -1,0 +1,570 @@
+//! Making room: the oldest files of a store go, or move to an archive, by free space, by size and by age.
+//!
+//! A [`Keeper`] looks after interface folders of one store. [`Keeper::step`] does one bounded piece of work (a look at what
+//! changed, one file removed, one MiB copied) and asks no clock; it keeps nothing on disk, so what a restart finds is what
+//! the names say. Invariants: only published files of ours go, each under a name that lies where it says; the index before
+//! its packets, so that a crash between leaves a packet file that every tool reads and that is still the oldest; never in
+//! an hour that a reader holds ([`store::Hold`]); with an archive nothing leaves the store before its copy is read back and
+//! synced, unless the volume is about to be full.
+
+mod archive;
+mod catalogue;
+mod clock;
+mod event;
+mod rules;
+
+pub use clock::Moment;
+pub use event::{Count, Event, State};
+pub use rules::{Free, ParseFreeError, Rules, Why};
+
+use archive::{Failed, Move};
+use base::Timestamp;
+use catalogue::{Catalogue, Key, Part};
+use clock::Steady;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use store::device::{Housekeeping, Lock, Space};
+use store::names;
+
+/// How often a keeper looks for what came and went.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// How long something that failed is left alone.
+const RETRY_EVERY: Duration = Duration::from_secs(10);
+
+/// How long the keeper of one interface gives those of others, whose files are older, to make room first.
+const YIELD: Duration = Duration::from_secs(1);
+
+/// After this many removals in a row that gave nothing back, each further one waits for [`SETTLE`].
+const UNSETTLED: u32 = 3;
+
+/// See [`UNSETTLED`].
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// What a step has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// There is more to do at once.
+    More,
+    /// There is more to do, but not while the writer is busy.
+    Waiting,
+    /// Nothing is to be done now.
+    Idle,
+}
+
+/// Who looks after what.
+#[derive(Clone, Debug)]
+pub struct Charge {
+    /// The store.
+    pub store: PathBuf,
+    /// Its interfaces that this keeper looks after.
+    pub interfaces: Vec<String>,
+    /// Whether others may look after other interfaces at the same time: for free space the keeper of the oldest files
+    /// then goes first.
+    pub beside_others: bool,
+    /// For how long a folder has been empty before it is removed: a recorder may be about to use it.
+    pub folders_after: Duration,
+}
+
+/// See the module.
+pub struct Keeper<D> {
+    device: D,
+    charge: Charge,
+    rules: Rules,
+    shelves: Vec<Shelf>,
+    steady: Steady,
+    looked: Option<Duration>,
+    /// The volume of the archive, as it was first seen.
+    archive_volume: Option<u64>,
+    archive_again: Duration,
+    moving: Option<(usize, Key, Why, Move)>,
+    /// Since when there is too little free space.
+    pressed: Option<Duration>,
+    unsettled: u32,
+    not_before: Duration,
+    stuck: BTreeSet<(usize, Key)>,
+    stuck_until: Duration,
+    /// Hours that readers hold in this step, and those of which it was told.
+    held: BTreeSet<(usize, Timestamp)>,
+    told_held: BTreeSet<(usize, Timestamp)>,
+    told: BTreeSet<String>,
+    /// When something was said last.
+    said: Duration,
+    up: Duration,
+    events: Vec<Event>,
+    state: State,
+    /// Bytes that would have been removed, if this is not in earnest.
+    pretended: Option<u64>,
+}
+
+/// One interface.
+struct Shelf {
+    folder: PathBuf,
+    files: Catalogue,
+    /// Keeps other keepers out while this one works.
+    keeping: Option<Lock>,
+}
+
+/// What has to go.
+struct Need {
+    why: Why,
+    /// Of one interface, or of all.
+    shelf: Option<usize>,
+    /// Only files that begin before this moment.
+    before: Timestamp,
+}
+
+impl<D: Housekeeping> Keeper<D> {
+    /// A keeper that has not looked yet.
+    pub fn new(device: D, charge: Charge, rules: Rules) -> Self {
+        let shelf = |name: &String| {
+            let folder = names::interface_folder(&charge.store, name);
+            Shelf { files: Catalogue::new(&folder), folder, keeping: None }
+        };
+        Self {
+            shelves: charge.interfaces.iter().map(shelf).collect(),
+            device,
+            charge,
+            rules,
+            steady: Steady::default(),
+            looked: None,
+            archive_volume: None,
+            archive_again: Duration::ZERO,
+            moving: None,
+            pressed: None,
+            unsettled: 0,
+            not_before: Duration::ZERO,
+            stuck: BTreeSet::new(),
+            stuck_until: Duration::ZERO,
+            held: BTreeSet::new(),
+            told_held: BTreeSet::new(),
+            told: BTreeSet::new(),
+            said: Duration::ZERO,
+            up: Duration::ZERO,
+            events: Vec::new(),
+            state: State::default(),
+            pretended: None,
+        }
+    }
+
+    /// The clock of this machine is believed from the first moment on: a person says so who calls now.
+    #[must_use]
+    pub fn trusting_the_clock(mut self) -> Self {
+        self.steady.trust();
+        self
+    }
+
+    /// Only tells what would go, and changes nothing. Files that would be archived are told as removed.
+    #[must_use]
+    pub fn pretending(mut self) -> Self {
+        self.pretended = Some(0);
+        self
+    }
+
+    /// Whether every rule is kept, as far as was seen in the last step.
+    pub fn is_content(&self, at: Moment) -> bool {
+        self.moving.is_none() && self.needs(at, self.rules.short_of(self.state.space)).is_empty()
+    }
+
+    /// The next step looks at the store anew.
+    pub fn look_again(&mut self) {
+        self.looked = None;
+    }
+
+    /// What happened since the last call.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// How things stand.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// One piece of work. `slack`: the writer has time, so that copying does not hold it up.
+    pub fn step(&mut self, at: Moment, slack: bool) -> Progress {
+        let progress = self.work(at, slack);
+        if progress == Progress::Idle && self.moving.is_none() {
+            self.shelves.iter_mut().for_each(|shelf| shelf.keeping = None);
+        }
+        self.describe();
+        progress
+    }
+
+    fn work(&mut self, at: Moment, slack: bool) -> Progress {
+        self.steady.see(at);
+        self.up = at.up;
+        if self.looked.is_none_or(|looked| at.up >= looked + LOOK_EVERY) {
+            self.looked = Some(at.up);
+            self.look(at.now);
+        }
+        if at.up >= self.stuck_until {
+            self.stuck.clear();
+        }
+        let space = match self.device.space(&self.charge.store) {
+            Ok(Space { free, total }) => Space { free: free + self.pretended.unwrap_or(0), total },
+            Err(e) => {
+                self.say(format!("{}: cannot tell the free space: {e}", self.charge.store.display()));
+                return Progress::Idle;
+            }
+        };
+        self.state.space = space;
+        let short = self.rules.short_of(space);
+        let forced = self.rules.is_pressing(space);
+        self.pressed = if short { self.pressed.or(Some(at.up)) } else { None };
+        if !short {
+            self.unsettled = 0;
+        }
+        if self.moving.is_some() {
+            if !forced {
+                return if slack { self.go_on_moving(at) } else { Progress::Waiting };
+            }
+            self.abandon_move();
+        }
+        self.held.clear();
+        for need in self.needs(at, short) {
+            // A rule that nothing can be done about just now does not keep the others from being kept.
+            let progress = self.relieve(&need, at, forced);
+            if progress != Progress::Idle {
+                return progress;
+            }
+        }
+        Progress::Idle
+    }
+
+    /// What came and went.
+    fn look(&mut self, now: Timestamp) {
+        let patience = if self.pretended.is_some() { Duration::MAX } else { self.charge.folders_after };
+        for i in 0..self.shelves.len() {
+            let shelf = &mut self.shelves[i];
+            match shelf.files.refresh(&mut self.device, now, patience) {
+                Ok(()) => {}
+                // No recorder has made it yet.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => {
+                    let text = format!("{}: cannot look for what may go: {e}", shelf.folder.display());
+                    self.say(text);
+                }
+            }
+        }
+        self.told_held.retain(|(shelf, hour)| self.shelves[*shelf].files.has(*hour));
+        if self.up > self.said + 2 * RETRY_EVERY {
+            self.state.trouble = None;
+            self.told.clear();
+        }
+    }
+
+    /// The rules that are not kept.
+    fn needs(&self, at: Moment, short: bool) -> Vec<Need> {
+        let mut needs = Vec::new();
+        if let Some(age) = self.rules.max_age
+            && self.steady.is_steady(at)
+        {
+            let before = at.now.before(age);
+            if self.shelves.iter().any(|s| s.files.oldest().is_some_and(|start| start < before)) {
+                needs.push(Need { why: Why::Age, shelf: None, before });
+            }
+        }
+        let any = Timestamp::MAX;
+        if let Some(most) = self.rules.max_size {
+            let large = (0..self.shelves.len()).filter(|i| self.shelves[*i].files.room() > most);
+            needs.extend(large.map(|i| Need { why: Why::Size, shelf: Some(i), before: any }));
+        }
+        if short && at.up >= self.not_before {
+            needs.push(Need { why: Why::Space, shelf: None, before: any });
+        }
+        needs
+    }
+
+    /// Lets the oldest file go that may.
+    fn relieve(&mut self, need: &Need, at: Moment, forced: bool) -> Progress {
+        if need.why == Why::Space && !forced && self.gives_way(at) {
+            return Progress::Idle;
+        }
+        let archiving = self.rules.archive.is_some() && !forced && self.pretended.is_none();
+        if archiving && at.up < self.archive_again {
+            return Progress::Idle;
+        }
+        while let Some((shelf, key)) = self.oldest(need, at.now) {
+            if !self.keep(shelf) {
+                self.stuck.insert((shelf, key));
+                self.stuck_until = at.up + LOOK_EVERY;
+                return Progress::Idle;
+            }
+            let hour = self.shelves[shelf].files.folder_of(key.hour());
+            let lock = match self.device.lock_out(&hour) {
+                Ok(Some(lock)) => lock,
+                Ok(None) => {
+                    self.hold_back(shelf, key.hour());
+                    continue;
+                }
+                // Somebody removed the whole hour.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    self.shelves[shelf].files.forget(&key);
+                    continue;
+                }
+                Err(e) => {
+                    self.get_stuck(shelf, key, at, &format!("{}: cannot be locked: {e}", hour.display()));
+                    continue;
+                }
+            };
+            if archiving {
+                // Copying takes longer than a reader should wait, and changes nothing for it.
+                drop(lock);
+                return self.begin_move(shelf, key, need.why, at);
+            }
+            let removed = self.remove(shelf, key, at);
+            drop(lock);
+            if let Some((path, room)) = removed {
+                let unarchived = self.rules.archive.is_some() && self.pretended.is_none();
+                self.state.removed.add(room);
+                self.state.unarchived += u64::from(unarchived);
+                self.events.push(Event::Removed { path, bytes: room, why: need.why, unarchived });
+                if need.why == Why::Space && self.pretended.is_none() {
+                    self.settle(room, at);
+                }
+            }
+            return Progress::More;
+        }
+        Progress::Idle
+    }
+
+    /// The oldest file that this need is about and that nothing keeps.
+    fn oldest(&self, need: &Need, now: Timestamp) -> Option<(usize, Key)> {
+        let wanted = |i: &usize| need.shelf.is_none_or(|shelf| shelf == *i);
+        let first = |i: usize| {
+            let free = |key: &Key| {
+                key.start < need.before && !self.stuck.contains(&(i, *key)) && !self.held.contains(&(i, key.hour()))
+            };
+            self.shelves[i].files.removable(now).find(free).map(|key| (i, key))
+        };
+        // Those from the future first, then by their moment.
+        let order = |(_, key): &(usize, Key)| (!catalogue::is_future(key.start, now), *key);
+        (0..self.shelves.len()).filter(wanted).filter_map(first).min_by_key(order)
+    }
+
+    /// Whether another keeper of this store, whose files are older, is given the time to make room first.
+    fn gives_way(&mut self, at: Moment) -> bool {
+        if !self.charge.beside_others || self.pressed.is_none_or(|since| at.up >= since + YIELD) {
+            return false;
+        }
+        let ours = self.shelves.iter().filter_map(|s| s.files.oldest()).min();
+        let theirs = catalogue::oldest_hour(&mut self.device, &self.charge.store, &self.charge.interfaces);
+        matches!((theirs, ours), (Some(theirs), Some(ours)) if theirs < ours.floor_to(Duration::from_secs(3600)))
+    }
+
+    /// Whether this keeper is the only one at work on this interface.
+    fn keep(&mut self, shelf: usize) -> bool {
+        if self.shelves[shelf].keeping.is_some() {
+            return true;
+        }
+        let folder = self.shelves[shelf].folder.clone();
+        match self.device.lock_out(&folder) {
+            Ok(Some(lock)) => {
+                self.shelves[shelf].keeping = Some(lock);
+                true
+            }
+            Ok(None) => {
+                self.say(format!("{}: somebody else is making room there", folder.display()));
+                false
+            }
+            Err(e) => {
+                self.say(format!("{}: cannot be locked: {e}", folder.display()));
+                false
+            }
+        }
+    }
+
+    /// Removes a file of ours, index first. `None` if somebody else has, or if it cannot be.
+    fn remove(&mut self, shelf: usize, key: Key, at: Moment) -> Option<(PathBuf, u64)> {
+        let files = &self.shelves[shelf].files;
+        let parts = files.parts(&key);
+        let path = parts.last().map(|part| part.path.clone())?;
+        if files.is_being_published(&mut self.device, &key) {
+            self.stuck.insert((shelf, key));
+            return None;
+        }
+        if let Some(pretended) = &mut self.pretended {
+            let room = parts.iter().map(|part| part.room).sum();
+            *pretended += room;
+            self.shelves[shelf].files.forget(&key);
+            return Some((path, room));
+        }
+        let mut room = None;
+        for Part { path, room: freed, .. } in parts {
+            match self.device.remove(&path) {
+                Ok(()) => room = Some(room.unwrap_or(0) + freed),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => {
+                    self.get_stuck(shelf, key, at, &format!("{}: cannot be removed: {e}", path.display()));
+                    return None;
+                }
+            }
+        }
+        self.shelves[shelf].files.forget(&key);
+        Some((path, room?))
+    }
+
+    /// Room that does not come back is held by somebody who has a removed file open; to remove on at full speed would
+    /// empty the store for nothing.
+    fn settle(&mut self, room: u64, at: Moment) {
+        let before = self.state.space.free;
+        let Ok(Space { free, .. }) = self.device.space(&self.charge.store) else { return };
+        if free >= before + room / 2 {
+            self.unsettled = 0;
+            return;
+        }
+        self.unsettled += 1;
+        if self.unsettled >= UNSETTLED {
+            self.not_before = at.up + SETTLE;
+            self.say(format!(
+                "{}: the room of removed files does not come back: a process may have them open (lsof +L1), or others fill \
+                 the volume as fast; removing one file a second",
+                self.charge.store.display()
+            ));
+        }
+    }
+
+    fn hold_back(&mut self, shelf: usize, hour: Timestamp) {
+        if self.told_held.insert((shelf, hour)) {
+            self.events.push(Event::Held { folder: self.shelves[shelf].files.folder_of(hour) });
+        }
+        self.held.insert((shelf, hour));
+    }
+
+    fn get_stuck(&mut self, shelf: usize, key: Key, at: Moment, text: &str) {
+        self.stuck.insert((shelf, key));
+        self.stuck_until = at.up + RETRY_EVERY;
+        self.say(text.to_owned());
+    }
+
+    /// Tells it once, until things are in order again.
+    fn say(&mut self, text: String) {
+        self.said = self.up;
+        self.state.trouble = Some(text.clone());
+        if self.told.insert(text.clone()) {
+            self.events.push(Event::Remark(text));
+        }
+    }
+
+    fn describe(&mut self) {
+        let files = || self.shelves.iter().map(|s| &s.files);
+        self.state.files = files().map(Catalogue::files).sum();
+        self.state.bytes = files().map(Catalogue::room).sum();
+        self.state.oldest = files().filter_map(Catalogue::oldest).min();
+        self.state.held = self.held.len() as u64;
+    }
+}
+
+/// Moving to the archive.
+impl<D: Housekeeping> Keeper<D> {
+    fn begin_move(&mut self, shelf: usize, key: Key, why: Why, at: Moment) -> Progress {
+        let Some(archive) = self.rules.archive.clone() else { return Progress::Idle };
+        let files = &self.shelves[shelf].files;
+        if files.is_being_published(&mut self.device, &key) {
+            self.stuck.insert((shelf, key));
+            return Progress::More;
+        }
+        let volume = match self.device.stat(&archive) {
+            Ok(stat) => stat.volume,
+            Err(e) => return self.no_archive(at, &archive, &format!("{e}; mount it, or make the folder")),
+        };
+        if *self.archive_volume.get_or_insert(volume) != volume {
+            return self.no_archive(at, &archive, "it is on another volume than at the start; mount it again");
+        }
+        let inside = self.shelves[shelf].folder.strip_prefix(&self.charge.store).unwrap_or(Path::new("")).to_owned();
+        match Move::begin(&mut self.device, &archive.join(inside), key, self.shelves[shelf].files.parts(&key)) {
+            Ok(moving) => {
+                self.moving = Some((shelf, key, why, moving));
+                Progress::More
+            }
+            Err(failed) => self.move_failed(shelf, key, at, failed),
+        }
+    }
+
+    fn go_on_moving(&mut self, at: Moment) -> Progress {
+        let Some((shelf, key, why, mut moving)) = self.moving.take() else { return Progress::Idle };
+        let outcome = if moving.is_whole() {
+            self.take_away(shelf, key, why, &mut moving, at)
+        } else {
+            moving.step(&mut self.device)
+        };
+        match outcome {
+            Ok(true) => Progress::More,
+            Ok(false) => {
+                let waits = moving.is_whole() && !self.held.is_empty();
+                self.moving = Some((shelf, key, why, moving));
+                if waits { Progress::Idle } else { Progress::More }
+            }
+            Err(failed) => {
+                moving.abandon(&mut self.device);
+                self.move_failed(shelf, key, at, failed)
+            }
+        }
+    }
+
+    /// The copy is whole, read back, synced and has its name, or is to be made by renaming: the store gives its own away.
+    /// False while a reader holds it.
+    fn take_away(&mut self, shelf: usize, key: Key, why: Why, moving: &mut Move, at: Moment) -> Result<bool, Failed> {
+        self.held.clear();
+        let hour = self.shelves[shelf].files.folder_of(key.hour());
+        let lock = match self.device.lock_out(&hour) {
+            Ok(Some(lock)) => lock,
+            Ok(None) => {
+                self.hold_back(shelf, key.hour());
+                return Ok(false);
+            }
+            Err(error) => return Err(Failed::Source { path: hour, error }),
+        };
+        let parts = self.shelves[shelf].files.parts(&key);
+        let gone = if moving.rename(&mut self.device)? {
+            self.shelves[shelf].files.forget(&key);
+            parts.last().map(|part| (part.path.clone(), parts.iter().map(|part| part.room).sum()))
+        } else if moving.is_whole() {
+            self.remove(shelf, key, at)
+        } else {
+            // It turned out that it has to be copied.
+            return Ok(false);
+        };
+        drop(lock);
+        if let Some((path, bytes)) = gone {
+            self.state.archived.add(bytes);
+            self.events.push(Event::Archived { path, to: moving.target().to_owned(), bytes, why });
+        }
+        Ok(true)
+    }
+
+    fn abandon_move(&mut self) {
+        if let Some((.., mut moving)) = self.moving.take() {
+            moving.abandon(&mut self.device);
+        }
+    }
+
+    fn move_failed(&mut self, shelf: usize, key: Key, at: Moment, failed: Failed) -> Progress {
+        match failed {
+            Failed::Source { error, .. } if error.kind() == io::ErrorKind::NotFound => {
+                // Somebody was faster; what is left of it is seen at the next look.
+                self.shelves[shelf].files.forget(&key);
+                self.looked = None;
+                Progress::More
+            }
+            Failed::Source { path, error } => {
+                self.get_stuck(shelf, key, at, &format!("{}: cannot be read for the archive: {error}", path.display()));
+                Progress::More
+            }
+            Failed::Archive { path, text } => self.no_archive(at, &path, &text),
+        }
+    }
+
+    fn no_archive(&mut self, at: Moment, path: &Path, text: &str) -> Progress {
+        self.archive_again = at.up + RETRY_EVERY;
+        self.say(format!(
+            "{}: cannot archive: {text}; files stay in the store until its volume is nearly full, then the oldest go \
+             unarchived",
+            path.display()
+        ));
+        Progress::Idle
+    }
+}

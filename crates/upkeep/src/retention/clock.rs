@@ -1,0 +1,74 @@
+//! When a clock may decide what is too old. A clock that is set forward, or comes up wrong, would age a whole store in a
+//! moment; so age counts only after the clock has gone along with the machine's steady one for a while.
+
+use base::Timestamp;
+use std::time::Duration;
+
+/// How long the clock has to have gone steadily.
+pub(super) const STEADY: Duration = Duration::from_secs(600);
+
+/// A clock that differs by more than this from what it should show was set.
+const STEP: Duration = Duration::from_secs(60);
+
+/// One moment by two clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// What the clock says, which may be set.
+    pub now: Timestamp,
+    /// Counted from any beginning, and never set.
+    pub up: Duration,
+}
+
+/// How steadily the clock goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Steady {
+    last: Option<Moment>,
+    since: Duration,
+    trusted: bool,
+}
+
+impl Steady {
+    /// The clock is right, whatever it says.
+    pub fn trust(&mut self) {
+        self.trusted = true;
+    }
+
+    /// Compares the clocks.
+    pub fn see(&mut self, at: Moment) {
+        if let Some(last) = self.last {
+            let expected = last.now.after(at.up.saturating_sub(last.up));
+            if at.now.since(expected).max(expected.since(at.now)) > STEP {
+                self.since = at.up;
+            }
+        } else {
+            self.since = at.up;
+        }
+        self.last = Some(at);
+    }
+
+    /// Whether ages may be believed.
+    pub fn is_steady(&self, at: Moment) -> bool {
+        self.trusted || at.up >= self.since + STEADY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_of_the_clock_starts_the_wait_anew() {
+        let mut steady = Steady::default();
+        let at = |now, up| Moment { now: Timestamp::from_secs_nanos(now, 0), up: Duration::from_secs(up) };
+        steady.see(at(1_000_000, 5));
+        assert!(!steady.is_steady(at(1_000_000, 5)));
+        steady.see(at(1_000_600, 605));
+        assert!(steady.is_steady(at(1_000_600, 605)));
+        for (now, up) in [(40_000_000, 606), (1_000_602, 607)] {
+            steady.see(at(now, up));
+            assert!(!steady.is_steady(at(now, up)), "{now}");
+        }
+        steady.see(at(1_001_202, 1207));
+        assert!(steady.is_steady(at(1_001_202, 1207)));
+    }
+}

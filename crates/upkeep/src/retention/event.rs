@@ -1,0 +1,100 @@
+//! What a keeper tells.
+
+use super::Why;
+use base::Timestamp;
+use base::units::show_bytes;
+use std::fmt;
+use std::path::PathBuf;
+use store::device::Space;
+
+/// Something people should know. Its text is one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A packet file and its index are gone.
+    Removed {
+        /// The packet file; the index where there was only that.
+        path: PathBuf,
+        /// Bytes of the volume that both took.
+        bytes: u64,
+        /// By which rule.
+        why: Why,
+        /// There is an archive, and it could not be waited for.
+        unarchived: bool,
+    },
+    /// They are in the archive now.
+    Archived {
+        /// Where it was.
+        path: PathBuf,
+        /// Where it is.
+        to: PathBuf,
+        /// Bytes of the store's volume that they took.
+        bytes: u64,
+        /// By which rule.
+        why: Why,
+    },
+    /// Files in this folder should go, but a query reads there; they go when it has ended.
+    Held {
+        /// The folder of an hour.
+        folder: PathBuf,
+    },
+    /// Something cannot be done.
+    Remark(String),
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Removed { path, bytes, why, unarchived } => {
+                let archive = if *unarchived { ", without the archive, which could not be waited for" } else { "" };
+                write!(f, "{}: removed{archive}, {}: {}", path.display(), show_bytes(*bytes), why.meaning())
+            }
+            Self::Archived { path, to, bytes, why } => {
+                let (bytes, why) = (show_bytes(*bytes), why.meaning());
+                write!(f, "{}: moved to {}, {bytes}: {why}", path.display(), to.display())
+            }
+            Self::Held { folder } => {
+                write!(f, "{}: a query holds this hour; its files go when the query has ended", folder.display())
+            }
+            Self::Remark(text) => f.write_str(text),
+        }
+    }
+}
+
+/// So many files, and the bytes of the volume that they took with their indexes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Packet files.
+    pub files: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+impl Count {
+    pub(super) fn add(&mut self, bytes: u64) {
+        self.files += 1;
+        self.bytes += bytes;
+    }
+}
+
+/// How things stand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// Published files that are kept.
+    pub files: u64,
+    /// Bytes of the volume that the interfaces take, files in work included.
+    pub bytes: u64,
+    /// The first moment of the oldest file kept.
+    pub oldest: Option<Timestamp>,
+    /// What was removed.
+    pub removed: Count,
+    /// What was moved to the archive.
+    pub archived: Count,
+    /// How many of the removed ones the archive should have had.
+    pub unarchived: u64,
+    /// Hours that should have given files, but queries hold them.
+    pub held: u64,
+    /// The volume.
+    pub space: Space,
+    /// What cannot be done at this moment.
+    pub trouble: Option<String>,
+}

@@ -1,0 +1,158 @@
+//! What is to be kept, and what has to go.
+
+use base::units::{ParseUnitError, parse_bytes};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+use store::device::Space;
+
+/// What a store must keep to; a rule that is not set does not hold.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rules {
+    /// This much of the volume stays free, besides `ahead`.
+    pub keep_free: Option<Free>,
+    /// Each interface takes at most so many bytes of the volume, files in work included.
+    pub max_size: Option<u64>,
+    /// No file begins longer ago than this.
+    pub max_age: Option<Duration>,
+    /// Room that the recorder's next files will take at once.
+    pub ahead: u64,
+    /// Where files go that have to go; nowhere without.
+    pub archive: Option<PathBuf>,
+}
+
+/// A part of a volume.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Free {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many hundredths of the whole.
+    Percent(f64),
+}
+
+/// Which rule a file had to go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Free space.
+    Space,
+    /// Size of the interface.
+    Size,
+    /// Age.
+    Age,
+}
+
+impl Why {
+    /// In a word, for documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Space => "space",
+            Self::Size => "size",
+            Self::Age => "age",
+        }
+    }
+
+    /// For people.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Space => "the volume is to keep more free",
+            Self::Size => "the interface is to take less",
+            Self::Age => "it is too old",
+        }
+    }
+}
+
+impl Rules {
+    /// Whether any rule is set.
+    pub fn is_any(&self) -> bool {
+        self.keep_free.is_some() || self.max_size.is_some() || self.max_age.is_some()
+    }
+
+    /// Bytes that are to be free on this volume.
+    fn wanted(&self, space: Space) -> Option<u64> {
+        // A volume smaller than what is wanted of it would be emptied for nothing.
+        Some(self.keep_free?.of(space.total).saturating_add(self.ahead).min(space.total / 2))
+    }
+
+    /// Whether too little is free.
+    pub(super) fn short_of(&self, space: Space) -> bool {
+        self.wanted(space).is_some_and(|wanted| space.free < wanted)
+    }
+
+    /// Whether so little is free that no archive is waited for: half of what is wanted.
+    pub(super) fn is_pressing(&self, space: Space) -> bool {
+        self.wanted(space).is_some_and(|wanted| space.free < wanted / 2)
+    }
+}
+
+impl Free {
+    /// In bytes of a volume of this size.
+    pub fn of(self, total: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Percent(percent) => (total as f64 * percent / 100.0) as u64,
+        }
+    }
+}
+
+/// A text that names no part of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ParseFreeError {
+    /// Not a share.
+    Percent(String),
+    /// Not a size.
+    Bytes(ParseUnitError),
+}
+
+impl fmt::Display for ParseFreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Percent(text) => write!(f, "{text:?} is not a share of a volume: write 0% to 50%"),
+            Self::Bytes(e) => write!(f, "{e}, or 10%"),
+        }
+    }
+}
+
+impl std::error::Error for ParseFreeError {}
+
+/// `10%`, or a size.
+impl FromStr for Free {
+    type Err = ParseFreeError;
+
+    fn from_str(text: &str) -> Result<Self, ParseFreeError> {
+        match text.trim().strip_suffix('%') {
+            Some(percent) => match percent.trim().parse::<f64>() {
+                // More than half is given to nothing, as above.
+                Ok(percent) if (0.0..=50.0).contains(&percent) => Ok(Self::Percent(percent)),
+                _ => Err(ParseFreeError::Percent(text.to_owned())),
+            },
+            None => parse_bytes(text).map(Self::Bytes).map_err(ParseFreeError::Bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_or_a_size_and_nothing_else() {
+        for bad in ["", "ten", "-1%", "51%", "nan%", "%", "10 %%", "5X"] {
+            let e = bad.parse::<Free>().unwrap_err().to_string();
+            assert!(e.contains("write"), "{bad}: {e}");
+        }
+        assert_eq!("2.5 %".parse(), Ok(Free::Percent(2.5)));
+        assert_eq!("2GiB".parse(), Ok(Free::Bytes(2 << 30)));
+    }
+
+    #[test]
+    fn the_next_files_are_part_of_what_is_to_be_free_but_never_more_than_half_the_volume() {
+        let rules = Rules { keep_free: Some(Free::Percent(10.0)), ahead: 50, ..Rules::default() };
+        let at = |free| Space { free, total: 1000 };
+        assert!(rules.short_of(at(149)) && !rules.short_of(at(150)));
+        assert!(rules.is_pressing(at(74)) && !rules.is_pressing(at(75)));
+        let greedy = Rules { ahead: 5000, ..rules };
+        assert!(greedy.short_of(at(499)) && !greedy.short_of(at(500)));
+        assert!(!Rules { keep_free: None, ..greedy }.short_of(at(0)));
+    }
+}
