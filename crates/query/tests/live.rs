@@ -82,7 +82,11 @@ fn assert_whole(numbers: &[u64], at_least: u64, remarks: &[String], context: &st
     if let Some(i) = (0..numbers.len()).find(|i| numbers[*i] != *i as u64) {
         panic!("{context}: packet {} in place of {i}, of {}; {remarks:#?}", numbers[i], numbers.len());
     }
-    assert!(numbers.len() as u64 >= at_least, "{context}: {} packets, {at_least} were published; {remarks:?}", numbers.len());
+    assert!(
+        numbers.len() as u64 >= at_least,
+        "{context}: {} packets, {at_least} were published; {remarks:?}",
+        numbers.len()
+    );
 }
 
 /// Not a test of its own: the body of [`recorder_process`].

@@ -181,7 +181,10 @@ mod tests {
         assert_eq!(Called::hidden(&file.hidden_packets()), Some(file.clone()));
         assert_eq!(Called::mended(&file.mended_packets()), Some(file.clone()));
         assert_eq!(hidden_index(&file.hidden_index()), Some(&file.stem[..]));
-        assert_eq!((hidden_index(&file.sealed_index()), sealed_index(&file.sealed_index())), (None, Some(&file.stem[..])));
+        assert_eq!(
+            (hidden_index(&file.sealed_index()), sealed_index(&file.sealed_index())),
+            (None, Some(&file.stem[..]))
+        );
         assert_eq!(published_index(&file.index()), Some(&file.stem[..]));
         assert_eq!(mended_index(&file.mended_index()), Some(&file.stem[..]));
         assert_eq!((file.number(), file.numbered(0).number(), file.numbered(7).number()), (2, 0, 7));

@@ -9,13 +9,13 @@ pub use recorded::*;
 
 use base::{Cause, Note, Prng, Tally};
 use index::{Index, Tail};
-use wire::filter::Need;
 use netgrain_upkeep::recovery::Recovery;
 use ring::{BLOCK, Desc};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::device::{Device, Surviving};
+use wire::filter::Need;
 
 /// The folder of the interface that is recorded.
 pub fn root() -> PathBuf {
