@@ -14,6 +14,7 @@ mod outcome;
 mod packets;
 mod record;
 mod repair;
+mod retain;
 mod screen;
 mod signals;
 mod verify;
@@ -71,6 +72,7 @@ fn run(command: Command) -> Result<Outcome, Failure> {
         Command::Listen(args) => listen::run(&args),
         Command::Packets(args) => packets::run(&args),
         Command::Index(args) => index::run(&args),
+        Command::Retain(args) => retain::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Repair(args) => repair::run(&args),
         Command::Convert(args) => convert::run(&args),
