@@ -2,7 +2,9 @@
 
 use crate::args::{FileFormat, RecordArgs, SocketArgs, SourceKind};
 use crate::outcome::{Failure, Outcome};
+use crate::privileges;
 use crate::screen::{Ticker, summary};
+use crate::service::Service;
 use crate::signals;
 use capture::afxdp::BusyPoll;
 use capture::auto::{self, Kind};
@@ -21,8 +23,11 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Runs the verb. No if packets were lost.
 pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     let plan = plan(args)?;
+    privileges::for_recording(args, &[&args.store], plan.socket.as_ref().map(|s| s.path.as_path()))?;
     let stop = signals::stop_flag();
     let mut capture = Capture::start(&plan)?;
+    let mut service = Service::begin();
+    service.ready();
     for source in capture.sources() {
         eprintln!("netgrain: {source}");
     }
@@ -38,18 +43,26 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
         None => None,
     };
     let shown = if args.quiet {
-        watch(&capture, &stop, |_| Ok(()))
+        watch(&capture, &stop, |r| {
+            service.tell(&r);
+            Ok(())
+        })
     } else if args.json {
-        watch(&capture, &stop, |r| Ok(json(&serde_json::json!({ "live": r }))?))
+        watch(&capture, &stop, |r| {
+            service.tell(&r);
+            Ok(json(&serde_json::json!({ "live": r }))?)
+        })
     } else {
         let mut ticker = Ticker::new();
         let r = watch(&capture, &stop, |r| {
+            service.tell(&r);
             ticker.show(r);
             Ok(())
         });
         ticker.done();
         r
     };
+    service.stopping();
     capture.stop();
     let ended = capture.wait();
     let report = capture.report();
