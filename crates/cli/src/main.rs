@@ -15,6 +15,7 @@ mod packets;
 mod privileges;
 mod record;
 mod repair;
+mod retain;
 mod screen;
 mod service;
 mod signals;
@@ -77,6 +78,7 @@ fn run(command: Command) -> Result<Outcome, Failure> {
             packets::run(&args)
         }
         Command::Index(args) => index::run(&args),
+        Command::Retain(args) => retain::run(&args),
         Command::Verify(args) => {
             privileges::for_reading(&[], &[])?;
             verify::run(&args)

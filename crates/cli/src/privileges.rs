@@ -13,11 +13,11 @@ use sys::privilege::{self, Account, Capabilities, Capability};
 /// Folders below a store that are looked at: interface, year, month, day, hour.
 const DEPTH: usize = 5;
 
-/// For `netgrain record`, once it is known what is to be recorded; `folders` are those that it writes to.
+/// For `netgrain record`, once it is known what is to be recorded and where listeners attach.
 ///
 /// # Errors
 /// When `--user` is not there, or may not write where it has to.
-pub fn for_recording(args: &RecordArgs, folders: &[&Path], socket: Option<&Path>) -> Result<(), Failure> {
+pub fn for_recording(args: &RecordArgs, socket: Option<&Path>) -> Result<(), Failure> {
     let mut keep = privilege::CAPTURE_WELL;
     if args.source.interface.is_some() {
         // A port that goes away is opened again when it is back, which takes what the first time took.
@@ -34,7 +34,9 @@ pub fn for_recording(args: &RecordArgs, folders: &[&Path], socket: Option<&Path>
         groups.extend(sys::unix::id_of(group, Path::new("/etc/group")));
     }
     let socket_folder = socket.and_then(Path::parent).map(Path::to_owned);
-    let mut written: Vec<PathBuf> = folders.iter().flat_map(|f| below(f, DEPTH)).collect();
+    // Retention removes files from folders that an earlier recorder made, and moves them into those of the archive.
+    let folders = std::iter::once(&args.store).chain(&args.retention.archive);
+    let mut written: Vec<PathBuf> = folders.flat_map(|f| below(f, DEPTH)).collect();
     if let Some(name) = &args.user {
         let user = become_user(name, &groups, socket_folder.as_deref(), keep)?;
         written.extend(socket_folder);

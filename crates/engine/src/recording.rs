@@ -104,6 +104,7 @@ impl Recording {
             filter: whole.filter.clone().unwrap_or_default(),
             first_pos: 0,
             start: Timestamp::ZERO,
+            content: index::Content::Recorded,
         };
         let config = Config {
             queues,

@@ -1,77 +1,119 @@
-//! What can be asked of an index: a host, a port, a flow. Keys are hashed without a secret, so that a file written on one
-//! machine can be asked on another.
+//! Kinds of keys, and the 64 bits that stand for a key in the set of its kind. Keys are hashed without a secret, so that a
+//! file written on one machine can be asked on another.
 
-use base::hash::combine;
-use std::net::IpAddr;
+use crate::set::{Group, Set};
+use base::hash::mix64;
 
-const HOST: u64 = 0x6e67_2d68_6f73_7400;
-const PORT: u64 = 0x6e67_2d70_6f72_7400;
-const FLOW: u64 = 0x6e67_2d66_6c6f_7700;
-
-/// One thing to look for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Key {
-    /// An address, as source or destination (of ARP too).
-    Host(IpAddr),
-    /// A TCP, UDP, SCTP, DCCP or UDP-Lite port, as source or destination.
-    Port(u16),
-    /// Both ends of a conversation.
-    Flow(FlowKey),
+/// What a set is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Addresses, those of ARP too.
+    Hosts,
+    /// Both ends and the protocol of a conversation.
+    Flows,
+    /// Ports of TCP, UDP, SCTP, DCCP and UDP-Lite.
+    Ports,
+    /// The first 16 and 24 bits of IPv4 addresses, 32, 48 and 64 of IPv6 ones.
+    Nets,
+    /// Ethertypes under all tags, and VLAN ids.
+    Links,
+    /// The protocol above IP: an exact map.
+    Protocols,
+    /// The first byte of IPv4 addresses: an exact map.
+    FirstBytes,
 }
 
-impl Key {
-    /// The 64 bits that stand for it in a set.
-    pub fn hash(self) -> u64 {
-        match self {
-            Self::Host(address) => host(words(address)),
-            Self::Port(number) => port(number),
-            Self::Flow(f) => flow(f.protocol, (host(words(f.a.0)), f.a.1), (host(words(f.b.0)), f.b.1)),
-        }
+/// How many kinds there are; the last two are exact maps of one group each.
+pub(crate) const KINDS: usize = 7;
+
+impl Kind {
+    pub(crate) const ALL: [Self; KINDS] =
+        [Self::Hosts, Self::Flows, Self::Ports, Self::Nets, Self::Links, Self::Protocols, Self::FirstBytes];
+
+    /// Whether a key has four bits in one word instead of eight in all. Of a host there are two prefixes, and to ask for a
+    /// prefix is to expect much: they get less room and cost less.
+    pub(crate) const fn is_thin(self) -> bool {
+        matches!(self, Self::Nets)
     }
 }
 
-/// Two ends and a protocol; both directions are the same flow. Ports are 0 where the protocol has none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FlowKey {
-    protocol: u8,
-    a: (IpAddr, u16),
-    b: (IpAddr, u16),
-}
+/// The key sets of one block, by kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sets(pub(crate) [Set; KINDS]);
 
-impl FlowKey {
-    /// The flow between two ends, in either order.
-    pub fn new(protocol: u8, one: (IpAddr, u16), other: (IpAddr, u16)) -> Self {
-        Self { protocol, a: one.min(other), b: one.max(other) }
+impl Sets {
+    /// Of a block of which nothing is known: it is never skipped.
+    pub const ALL: Self = Self([const { Set::All }; KINDS]);
+
+    /// Of a block without packets.
+    pub const NONE: Self = Self([const { Set::NONE }; KINDS]);
+
+    /// What is known of the keys of a kind.
+    pub fn of(&self, kind: Kind) -> &Set {
+        &self.0[kind as usize]
+    }
+
+    /// Bytes they take.
+    pub fn bytes(&self) -> usize {
+        self.0.iter().map(Set::bytes).sum()
     }
 }
 
-/// An address as two big-endian words; IPv4 as the mapped IPv6 address (RFC 4291 section 2.5.5.2).
-fn words(address: IpAddr) -> [u64; 2] {
-    let bits = match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(v6) => v6.to_bits(),
-    };
-    [(bits >> 64) as u64, bits as u64]
+// Odd numbers with no pattern; they only have to differ.
+const V4: u64 = 0x9c3f_5a1d_7b62_e40b;
+const V6: u64 = 0x6b8d_12f7_e935_ca61;
+const FLOW: u64 = 0xd1b5_4a32_d192_ed03;
+const END: u64 = 0xaef1_7502_108e_f2d9;
+const PORT: u64 = 0x27d4_eb2f_1656_67c5;
+const LINK: u64 = 0x8592_3fd4_6dd3_1b67;
+
+#[inline]
+pub(crate) fn host_v4(address: u32) -> u64 {
+    mix64(u64::from(address) ^ V4)
 }
 
-/// The two words of an IPv4 address given as a number.
-pub(crate) const fn v4_words(address: u32) -> [u64; 2] {
-    [0, 0xffff_0000_0000 | address as u64]
+#[inline]
+pub(crate) fn host_v6(address: u128) -> u64 {
+    mix64(mix64((address >> 64) as u64 ^ V6).wrapping_add(address as u64))
 }
 
-pub(crate) fn host(w: [u64; 2]) -> u64 {
-    combine(combine(HOST, w[0]), w[1])
+/// The first `length` bits of an address, which are all that `bits` has.
+#[inline]
+pub(crate) fn net(bits: u64, length: u8) -> u64 {
+    mix64(bits ^ u64::from(length).wrapping_mul(END))
 }
 
+#[inline]
 pub(crate) fn port(number: u16) -> u64 {
-    combine(PORT, u64::from(number))
+    mix64(u64::from(number) ^ PORT)
 }
 
-/// From the hashes of both hosts, in either order.
+/// From the hashes of both hosts; the same in both directions.
+#[inline]
 pub(crate) fn flow(protocol: u8, a: (u64, u16), b: (u64, u16)) -> u64 {
-    let (low, high) = if a <= b { (a, b) } else { (b, a) };
-    let ports = u64::from(protocol) << 32 | u64::from(low.1) << 16 | u64::from(high.1);
-    combine(combine(combine(FLOW, low.0), high.0), ports)
+    // Each end is folded by itself and the two are added: no comparison, which would be a branch that nobody can guess.
+    let end = |(host, port): (u64, u16)| {
+        let e = (host ^ u64::from(port).wrapping_mul(PORT)).wrapping_mul(END);
+        e ^ e >> 29
+    };
+    mix64(end(a).wrapping_add(end(b)).wrapping_add(u64::from(protocol).wrapping_mul(FLOW)))
+}
+
+pub(crate) fn ethertype(number: u16) -> u64 {
+    mix64(u64::from(number) ^ LINK)
+}
+
+/// Some tag with this id; or any tag.
+pub(crate) fn vlan(id: Option<u16>) -> u64 {
+    mix64((1 << 40 | u64::from(id.unwrap_or(0xffff)) << 16) ^ LINK)
+}
+
+/// The map with these values.
+pub(crate) fn map(values: impl IntoIterator<Item = u8>) -> Group {
+    values.into_iter().fold([0; 4], |mut group, v| {
+        group[usize::from(v / 64)] |= 1 << (v % 64);
+        group
+    })
 }
 
 #[cfg(test)]
@@ -79,11 +121,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_directions_are_one_flow_and_kinds_do_not_meet() {
-        let (a, b) = (("10.0.0.1".parse().unwrap(), 80), ("2001:db8::1".parse().unwrap(), 4000));
-        assert_eq!(Key::Flow(FlowKey::new(6, a, b)).hash(), Key::Flow(FlowKey::new(6, b, a)).hash());
-        assert_ne!(Key::Flow(FlowKey::new(6, a, b)).hash(), Key::Flow(FlowKey::new(17, a, b)).hash());
-        assert_eq!(Key::Host(a.0).hash(), host(v4_words(0x0a00_0001)));
-        assert_ne!(Key::Port(80).hash(), Key::Host("0.0.0.80".parse().unwrap()).hash());
+    fn both_directions_are_one_flow_and_its_parts_all_count() {
+        let (a, b) = ((host_v4(0x0a00_0001), 80), (host_v6(1 << 100), 4000));
+        assert_eq!(flow(6, a, b), flow(6, b, a));
+        assert_ne!(flow(6, a, b), flow(17, a, b));
+        assert_ne!(flow(6, a, b), flow(6, (a.0, b.1), (b.0, a.1)), "ports belong to their ends");
+        assert_ne!(flow(6, a, a), flow(6, b, b));
+        assert_ne!(net(10, 16), net(10, 24));
+        assert_ne!(vlan(None), vlan(Some(0)));
     }
 }

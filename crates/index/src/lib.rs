@@ -1,30 +1,36 @@
 //! The block index that lies beside each packet file (`.ngi`): when, how much, what was lost, and who is in each block.
 //!
-//! ```text
-//! header | entry of block 0 | entry of block 1 | … | footer
-//! ```
-//! All numbers are little-endian; each part ends in a CRC32C of itself, so that a file cut off anywhere is readable up to
-//! there. While a block is still filling, its entry is rewritten in place; the footer comes when the packet file is whole.
+//! It has two layouts. While the packet file grows, so does its index, one entry after the other, the last one rewritten in
+//! place ([`Entry`]); each part ends in a CRC32C of itself, so that an index cut off anywhere is readable up to there. When
+//! the packet file is whole, a [`Builder`] writes a sealed one, in which everything about one key lies together, so that a
+//! question reads kilobytes of it. A [`Reader`] asks either; an [`Index`] is either in memory. Which structure, and why, is
+//! told with numbers in `docs/INDEX.md`.
 #![forbid(unsafe_code)]
 
 mod build;
-mod format;
+mod builder;
+mod bytes;
+mod entry;
+mod fit;
+mod header;
 mod key;
+mod plan;
 mod read;
 mod reader;
 mod rows;
+mod sealed;
 mod set;
 
-pub use build::Keys;
-pub use format::{Entry, Footer, Header, Sets};
-pub use key::{FlowKey, Key};
-pub use read::{Index, IndexError, Tail};
+pub use build::{Keys, SETS_BUDGET};
+pub use builder::Builder;
+pub use entry::Entry;
+pub use header::{Content, Format, Header};
+pub use key::{Kind, Sets};
+pub use read::{Footer, Index, IndexError, Tail};
 pub use reader::{Block, ReadAt, Reader};
 pub use rows::{Rows, Run};
-pub use set::Set;
+pub use sealed::Summary;
+pub use set::{GROUP, Set};
 
 /// How the name of an index ends.
 pub const SUFFIX: &str = "ngi";
-
-/// Bytes that the key sets of one block may take: with its other fields an entry stays below 1 % of the block.
-pub const SETS_BUDGET: usize = 9_984;

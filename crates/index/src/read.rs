@@ -1,23 +1,31 @@
-//! Reading an index: every length and checksum is checked before a number is believed.
+//! Reading an index whole: every length and checksum is checked before a number is believed.
 
-use super::format::{ALL_GROUPS, CRC, ENTRY_TAG, FOOTER_TAG, MAGIC, NO_RECORD, VERSION, entry, footer, header};
-use super::key::Key;
-use super::rows::{self, Rows};
-use super::set::{GROUP, Set};
-use super::{Entry, Footer, Header, Sets};
+use crate::bytes::CRC;
+use crate::entry;
+use crate::header::{self, Header, Layout, VERSION};
+use crate::key::{KINDS, Sets};
+use crate::plan::Plan;
+use crate::reader::ReadAt;
+use crate::rows::{self, Rows};
+use crate::sealed::{self, Places, Summary};
+use crate::set::{Set, decode_groups};
+use crate::{Entry, bytes};
 use base::Timestamp;
 use std::fmt;
+use std::io;
 use std::ops::Range;
+use wire::filter::Need;
 
 /// What reads a packet file without its index.
 const READERS: &str = "capinfos, tcpdump -r";
 
-/// An index file in memory.
+/// An index in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Index {
     /// What holds for the whole file.
     pub header: Header,
-    /// The blocks, in order.
+    /// The blocks, in order. Those of a sealed index have filters of one size, which may be smaller or larger than the
+    /// sizes that they had while the index grew.
     pub entries: Vec<Entry>,
     /// How it ends.
     pub tail: Tail,
@@ -26,13 +34,28 @@ pub struct Index {
 /// How an index ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// With its footer: the packet file is whole.
+    /// It is sealed: the packet file is whole.
     Complete(Footer),
-    /// Without one, because the recorder is still writing or was cut off: nothing from this byte on is to be believed.
+    /// It grows, or did when the recorder died: nothing from this byte on is to be believed.
     Open {
         /// Offset in the index.
         at: usize,
     },
+}
+
+/// What is known once the packet file is whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Footer {
+    /// Length of the packet file.
+    pub bytes: u64,
+    /// When it ended.
+    pub end: Timestamp,
+    /// Number of entries.
+    pub entries: u32,
+    /// What happened by second: the sum of the entries' rows.
+    pub rows: Rows,
+    /// Bytes of the packet file that must be read before the records of any block.
+    pub context: Vec<Range<u64>>,
 }
 
 /// Why bytes are not an index.
@@ -40,21 +63,26 @@ pub enum Tail {
 pub enum IndexError {
     /// It does not begin as one does.
     NotAnIndex,
-    /// It was written by a later version.
+    /// It was written by another version.
     Version {
         /// The version found.
         found: u16,
     },
     /// The header is cut off or damaged.
     Header,
-    /// The footer contradicts the entries.
+    /// A part of a sealed index is cut off or damaged.
+    Damaged {
+        /// Which.
+        part: &'static str,
+    },
+    /// The summary contradicts the blocks.
     Contradiction {
         /// What does not fit.
         what: &'static str,
-        /// From the footer.
-        footer: u64,
-        /// From the entries.
-        entries: u64,
+        /// From the summary.
+        summary: u64,
+        /// From the blocks.
+        blocks: u64,
     },
 }
 
@@ -64,319 +92,215 @@ impl fmt::Display for IndexError {
             Self::NotAnIndex => {
                 write!(f, "not a netgrain index; the packet file beside it is readable without ({READERS})")
             }
-            Self::Version { found } => {
-                write!(f, "index version {found}, this program reads {VERSION}: use the netgrain that wrote it")
-            }
+            Self::Version { found } => write!(
+                f,
+                "index version {found}, this program reads {VERSION}: use the netgrain that wrote it, or make the index \
+                 anew from its packet file"
+            ),
             Self::Header => {
                 write!(f, "the index header is damaged; the packet file beside it is readable without ({READERS})")
             }
-            Self::Contradiction { what, footer, entries } => {
-                write!(
-                    f,
-                    "{what}: {footer} in the footer, {entries} in the entries; \
-                     check the packet file itself ({READERS})"
-                )
-            }
+            Self::Damaged { part } => write!(
+                f,
+                "the {part} of the index is damaged; make the index anew from the packet file, which is readable \
+                 without ({READERS})"
+            ),
+            Self::Contradiction { what, summary, blocks } => write!(
+                f,
+                "{what}: {summary} in the summary, {blocks} in the blocks; check the packet file itself ({READERS})"
+            ),
         }
     }
 }
 
 impl std::error::Error for IndexError {}
 
+impl From<IndexError> for io::Error {
+    fn from(error: IndexError) -> Self {
+        Self::new(io::ErrorKind::InvalidData, error)
+    }
+}
+
 impl Index {
-    /// Reads an index, whole or cut off.
+    /// Reads an index: sealed, growing, or cut off while it grew.
     ///
     /// # Errors
-    /// When not even the header can be believed, or when a footer is there and does not agree with the entries.
+    /// When not even the header can be believed; when a part of a sealed index cannot, or its parts do not agree.
     pub fn parse(bytes: &[u8]) -> Result<Self, IndexError> {
-        let (header, mut at) = parse_header(bytes)?;
-        let mut entries: Vec<Entry> = Vec::new();
-        loop {
-            let rest = &bytes[at..];
-            if let Some((part, len)) = whole(rest, FOOTER_TAG, footer::ROWS)
-                && let Some(footer) = parse_footer(part)
-            {
-                // Behind a footer nothing may follow; what does was not written by us.
-                let tail = if len == rest.len() { Tail::Complete(footer) } else { Tail::Open { at } };
-                return Self { header, entries, tail }.checked();
+        // A slice refuses nothing, so an error that is none of ours says that it ended early.
+        Self::read(&bytes).map_err(|e| e.downcast().unwrap_or(IndexError::Damaged { part: "end" }))
+    }
+
+    /// Reads an index as [`Index::parse`] does, from where it lies.
+    ///
+    /// # Errors
+    /// What the system says; an [`IndexError`] as `InvalidData`.
+    pub fn read(source: &impl ReadAt) -> io::Result<Self> {
+        let (header, layout, at) = read_header(source)?;
+        match layout {
+            Layout::Growing => growing(source, header, at),
+            Layout::Sealed => sealed(source, header, at),
+        }
+    }
+
+    /// Numbers of the blocks that may hold a packet that has what is needed.
+    pub fn candidates(&self, need: &Need) -> impl Iterator<Item = u32> + '_ {
+        let plan = Plan::of(need);
+        self.entries.iter().filter(move |e| plan.admits(&e.sets)).map(|e| e.block)
+    }
+}
+
+impl Sets {
+    /// Whether the block may hold a packet that has what is needed.
+    pub fn admit(&self, need: &Need) -> bool {
+        Plan::of(need).admits(self)
+    }
+}
+
+/// Reads up to `len` bytes from `offset` on; fewer only at the end.
+pub(crate) fn up_to(source: &impl ReadAt, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut buffer = vec![0; len];
+    let read = source.read_at(&mut buffer, offset)?;
+    buffer.truncate(read);
+    Ok(buffer)
+}
+
+/// The header, and where it ends.
+pub(crate) fn read_header(source: &impl ReadAt) -> io::Result<(Header, Layout, usize)> {
+    let mut bytes = up_to(source, 0, 1024)?;
+    let length = Header::length(&bytes)?;
+    if length > bytes.len() {
+        bytes = up_to(source, 0, length)?;
+    }
+    let (header, layout) = Header::parse(bytes.get(..length).ok_or(IndexError::Header)?)?;
+    debug_assert!(length <= header::LONGEST);
+    Ok((header, layout, length))
+}
+
+/// Entry after entry as far as they can be believed, through a window, so that a hostile length costs nothing.
+fn growing(source: &impl ReadAt, header: Header, mut at: usize) -> io::Result<Index> {
+    const WINDOW: usize = 256 << 10;
+    let mut entries: Vec<Entry> = Vec::new();
+    let (mut window, mut from) = (Vec::new(), at);
+    loop {
+        let rest = window.get(at - from..).unwrap_or(&[]);
+        let wanted = entry::Entry::length(rest).unwrap_or(entry::HEAD);
+        if rest.len() < wanted {
+            (window, from) = (up_to(source, at as u64, wanted.max(WINDOW))?, at);
+        }
+        let rest = &window[at - from..];
+        let entry = Entry::length(rest).and_then(|length| {
+            // The length may be known only now; what is longer than the window is read once more.
+            let whole = if length > rest.len() { up_to(source, at as u64, length).ok() } else { None };
+            Entry::parse(whole.as_deref().unwrap_or(rest).get(..length)?).map(|e| (e, length))
+        });
+        match entry {
+            Some((entry, length)) if entry.block as usize == entries.len() => {
+                entries.push(entry);
+                at += length;
             }
-            match whole(rest, ENTRY_TAG, entry::ROWS).and_then(|(part, len)| Some((parse_entry(part)?, len))) {
-                Some((entry, len)) if entry.block as usize == entries.len() => {
-                    entries.push(entry);
-                    at += len;
+            _ => return Ok(Index { header, entries, tail: Tail::Open { at } }),
+        }
+    }
+}
+
+/// The summary that begins at `at`.
+pub(crate) fn read_summary(source: &impl ReadAt, at: usize) -> io::Result<(Summary, Places)> {
+    let damaged = IndexError::Damaged { part: "summary" };
+    let head = up_to(source, at as u64, sealed::HEAD)?;
+    let length = Summary::length(&head).ok_or(damaged)?;
+    let (summary, places) = Summary::parse(&up_to(source, at as u64, length)?).ok_or(damaged)?;
+    // What is shorter than it was written is not whole, whatever its parts say.
+    if source.size()? != places.size {
+        return Err(IndexError::Damaged { part: "end" }.into());
+    }
+    Ok((summary, places))
+}
+
+fn sealed(source: &impl ReadAt, header: Header, at: usize) -> io::Result<Index> {
+    let damaged = |part| IndexError::Damaged { part };
+    let (summary, places) = read_summary(source, at)?;
+    let blocks = summary.blocks as usize;
+    let table = up_to(source, places.table, sealed::table(blocks))?;
+    let table = sealed::decode_table(&table).ok_or(damaged("table"))?;
+    let mut sets = vec![Sets::ALL; blocks];
+    for (kind, (offset, groups)) in places.sets.into_iter().enumerate() {
+        if groups == 0 {
+            continue;
+        }
+        sets.iter_mut().for_each(|s| s.0[kind] = Set::Groups(Vec::with_capacity(groups as usize)));
+        for i in 0..u64::from(groups) {
+            let length = sealed::stripe(blocks);
+            let stripe = up_to(source, offset + i * length as u64, length)?;
+            let stripe = bytes::checked(&stripe).ok_or(damaged("key sets"))?;
+            for (group, sets) in decode_groups(stripe).zip(&mut sets) {
+                if let Set::Groups(groups) = &mut sets.0[kind] {
+                    groups.push(group);
                 }
-                _ => return Ok(Self { header, entries, tail: Tail::Open { at } }),
             }
         }
     }
-
-    /// Numbers of the blocks that may hold packets of this key.
-    pub fn candidates(&self, key: Key) -> impl Iterator<Item = u32> + '_ {
-        let hash = key.hash();
-        self.entries.iter().filter(move |e| e.may_contain_hash(key, hash)).map(|e| e.block)
-    }
-
-    fn checked(self) -> Result<Self, IndexError> {
-        if let Tail::Complete(footer) = &self.tail {
-            let check = |what, footer: u64, entries: u64| {
-                if footer == entries { Ok(()) } else { Err(IndexError::Contradiction { what, footer, entries }) }
-            };
-            check("number of entries", u64::from(footer.entries), self.entries.len() as u64)?;
-            check("bytes", footer.bytes, self.entries.iter().map(|e| u64::from(e.bytes)).sum())?;
-            // Sums of foreign numbers may overflow; wrapping keeps the comparison exact where it matters.
-            let stored = |rows: &Rows| rows.runs().fold(0u64, |n, r| n.wrapping_add(r.tally.stored));
-            check("packets stored", stored(&footer.rows), {
-                self.entries.iter().fold(0u64, |n, e| n.wrapping_add(stored(&e.rows)))
-            })?;
-        }
-        Ok(self)
-    }
-}
-
-impl Entry {
-    /// Whether packets of this key may be in the block.
-    pub fn may_contain(&self, key: Key) -> bool {
-        self.may_contain_hash(key, key.hash())
-    }
-
-    fn may_contain_hash(&self, key: Key, hash: u64) -> bool {
-        match key {
-            Key::Host(_) => &self.sets.hosts,
-            Key::Port(_) => &self.sets.ports,
-            Key::Flow(_) => &self.sets.flows,
-        }
-        .may_contain(hash)
-    }
-}
-
-fn u16_at(bytes: &[u8], at: Range<usize>) -> u16 {
-    bytes[at].iter().rev().fold(0, |n, b| n << 8 | u16::from(*b))
-}
-
-fn u32_at(bytes: &[u8], at: Range<usize>) -> u32 {
-    bytes[at].iter().rev().fold(0, |n, b| n << 8 | u32::from(*b))
-}
-
-fn u64_at(bytes: &[u8], at: Range<usize>) -> u64 {
-    bytes[at].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))
-}
-
-/// A part at the beginning of `bytes` whose length and checksum are right: without the checksum, and its whole length.
-fn sealed(bytes: &[u8], length_at: Range<usize>, least: usize) -> Option<(&[u8], usize)> {
-    if bytes.len() < least + CRC {
-        return None;
-    }
-    let len = u32_at(bytes, length_at) as usize;
-    if len < least + CRC || len > bytes.len() {
-        return None;
-    }
-    let (part, crc) = bytes[..len].split_at(len - CRC);
-    (crc32c::crc32c(part) == u32_at(crc, 0..CRC)).then_some((part, len))
-}
-
-fn whole(bytes: &[u8], tag: [u8; 4], least: usize) -> Option<(&[u8], usize)> {
-    if bytes.get(..4)? != tag { None } else { sealed(bytes, entry::LENGTH, least) }
-}
-
-fn parse_header(bytes: &[u8]) -> Result<(Header, usize), IndexError> {
-    if bytes.get(header::MAGIC) != Some(&MAGIC[..]) {
-        return Err(IndexError::NotAnIndex);
-    }
-    let Some(version) = bytes.get(header::VERSION) else { return Err(IndexError::Header) };
-    let found = u16_at(version, 0..2);
-    if found != VERSION {
-        return Err(IndexError::Version { found });
-    }
-    let (part, len) = sealed(bytes, header::LENGTH, header::TEXTS).ok_or(IndexError::Header)?;
-    let mut texts = &part[header::TEXTS..];
-    let mut text = || -> Option<String> {
-        let (len, rest) = texts.split_at_checked(2)?;
-        let (text, rest) = rest.split_at_checked(usize::from(u16_at(len, 0..2)))?;
-        texts = rest;
-        String::from_utf8(text.to_vec()).ok()
-    };
-    let (Some(interface), Some(stamps), Some(filter)) = (text(), text(), text()) else {
-        return Err(IndexError::Header);
-    };
-    let header = Header {
-        interface,
-        stamps,
-        filter,
-        queue: u16_at(part, header::QUEUE),
-        link_type: u32_at(part, header::LINK_TYPE),
-        snaplen: u32_at(part, header::SNAPLEN),
-        stamp_error: u32_at(part, header::STAMP_ERROR),
-        first_pos: u64_at(part, header::FIRST_POS),
-        start: Timestamp::from_nanos(u64_at(part, header::START)),
-    };
-    Ok((header, len))
-}
-
-fn parse_entry(part: &[u8]) -> Option<Entry> {
-    let rows_length = u32_at(part, entry::ROWS_LENGTH) as usize;
-    let (rows, mut filters) = part[entry::ROWS..].split_at_checked(rows_length)?;
-    let mut sets = [Set::All, Set::All, Set::All];
-    for (at, set) in entry::GROUPS.into_iter().zip(&mut sets) {
-        let groups = u16_at(part, at);
-        if groups != ALL_GROUPS {
-            let (filter, rest) = filters.split_at_checked(usize::from(groups) * GROUP)?;
-            *set = Set::Filter(filter.to_vec());
-            filters = rest;
-        }
-    }
-    if !filters.is_empty() {
-        return None;
-    }
-    let [hosts, ports, flows] = sets;
-    let first_record = u32_at(part, entry::FIRST_RECORD);
-    Some(Entry {
-        block: u32_at(part, entry::BLOCK),
-        bytes: u32_at(part, entry::BYTES),
-        first_record: (first_record != NO_RECORD).then_some(first_record),
-        crc: u32_at(part, entry::BLOCK_CRC),
-        first: Timestamp::from_nanos(u64_at(part, entry::FIRST)),
-        last: Timestamp::from_nanos(u64_at(part, entry::LAST)),
-        rows: rows::decode(rows)?,
-        sets: Sets { hosts, ports, flows },
-    })
-}
-
-fn parse_footer(part: &[u8]) -> Option<Footer> {
-    Some(Footer {
-        bytes: u64_at(part, footer::BYTES),
-        end: Timestamp::from_nanos(u64_at(part, footer::END)),
-        entries: u32_at(part, footer::ENTRIES),
-        rows: rows::decode(&part[footer::ROWS..])?,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use base::{Prng, Row, Tally};
-
-    fn entry(block: u32, prng: &mut Prng) -> Entry {
-        let keys: Vec<u64> = (0..prng.below(200)).map(|_| prng.next_u64()).collect();
-        let stored = prng.below(1000);
-        Entry {
-            block,
-            bytes: 1 << 20,
-            first_record: (stored > 0).then_some(24),
-            crc: prng.next_u64() as u32,
-            first: Timestamp::from_nanos(prng.next_u64()),
-            last: Timestamp::from_nanos(prng.next_u64()),
-            rows: [Row {
-                second: 1000 + u64::from(block),
-                tally: Tally { stored, offered: stored, ..Tally::default() },
-            }]
-            .into_iter()
-            .collect(),
-            sets: Sets { hosts: Set::of(&keys), ports: Set::All, flows: Set::Filter(Vec::new()) },
-        }
-    }
-
-    fn sample(blocks: u32, prng: &mut Prng) -> (Header, Vec<Entry>, Footer, Vec<u8>) {
-        let header = Header {
-            interface: "eth1".into(),
-            queue: 3,
-            link_type: 1,
-            snaplen: 65_535,
-            stamps: "tsc".into(),
-            stamp_error: 700,
-            filter: "host ä".into(),
-            first_pos: 1 << 33,
-            start: Timestamp::from_nanos(5),
+    let mut entries = Vec::with_capacity(blocks);
+    for ((block, rows), sets) in table.into_iter().zip(sets) {
+        let rows = read_rows(source, &places, rows)?;
+        let sets = empty_as_none(sets);
+        let (number, first_record) = (block.number, block.first_record);
+        let entry = Entry {
+            block: number,
+            bytes: block.bytes,
+            first_record,
+            crc: block.crc,
+            first: block.first,
+            last: block.last,
+            rows,
+            sets,
         };
-        let entries: Vec<Entry> = (0..blocks).map(|b| entry(b, prng)).collect();
-        let footer = Footer {
-            bytes: u64::from(blocks) << 20,
-            end: Timestamp::from_nanos(9),
-            entries: blocks,
-            rows: entries.iter().flat_map(|e| e.rows.iter()).collect(),
-        };
-        let mut bytes = header.encode();
-        entries.iter().for_each(|e| bytes.extend(e.encode()));
-        bytes.extend(footer.encode());
-        (header, entries, footer, bytes)
+        entries.push(entry);
     }
-
-    #[test]
-    fn a_footer_that_contradicts_the_entries_is_refused() {
-        let mut prng = Prng::new(1);
-        let (header, entries, mut footer, _) = sample(3, &mut prng);
-        footer.rows.add(1000, &Tally { stored: 1, ..Tally::default() });
-        let mut bytes = header.encode();
-        entries.iter().for_each(|e| bytes.extend(e.encode()));
-        bytes.extend(footer.encode());
-        let error = Index::parse(&bytes).expect_err("one packet too many");
-        assert!(error.to_string().contains("packets stored"), "{error}");
-        assert_eq!(Index::parse(b"PK\x03\x04"), Err(IndexError::NotAnIndex));
-        bytes[8] = 9;
-        assert_eq!(Index::parse(&bytes), Err(IndexError::Version { found: 9 }));
-    }
-
-    #[test]
-    fn what_is_written_is_read_and_what_is_cut_off_is_read_up_to_there() {
-        let mut prng = Prng::new(2);
-        let (header, entries, footer, bytes) = sample(5, &mut prng);
-        let whole = Index::parse(&bytes).expect("a whole index");
-        assert_eq!(whole, Index { header, entries: entries.clone(), tail: Tail::Complete(footer) });
-        let header_len = whole.header.encode().len();
-        for len in 0..bytes.len() {
-            match Index::parse(&bytes[..len]) {
-                Ok(index) => {
-                    assert!(len >= header_len);
-                    assert_eq!(index.entries, entries[..index.entries.len()], "cut at {len}");
-                    assert!(matches!(index.tail, Tail::Open { at } if at <= len), "cut at {len}");
-                }
-                Err(e) => assert!(len < header_len, "cut at {len}: {e}"),
-            }
-        }
-    }
-
-    #[test]
-    fn damaged_indexes_never_harm_and_never_yield_a_damaged_entry() {
-        // `NETGRAIN_FUZZ_ITERS` multiplies the rounds.
-        let rounds = std::env::var("NETGRAIN_FUZZ_ITERS").ok().and_then(|r| r.parse().ok()).unwrap_or(1) * 5_000;
-        let mut prng = Prng::new(3);
-        let (_, entries, _, bytes) = sample(4, &mut prng);
-        for round in 0..rounds {
-            let mut damaged = bytes.clone();
-            for _ in 0..=prng.below(4) {
-                let at = prng.below(damaged.len() as u64) as usize;
-                match prng.below(4) {
-                    0 => damaged[at] ^= 1 << prng.below(8),
-                    1 => damaged[at] = prng.next_u64() as u8,
-                    2 => damaged.truncate(at.max(1)),
-                    _ => drop(damaged.splice(at..at, (0..prng.below(9)).map(|i| i as u8))),
-                }
-            }
-            if let Ok(index) = Index::parse(&damaged) {
-                assert_eq!(index.entries, entries[..index.entries.len()], "round {round}");
-            }
-        }
-    }
-
-    #[test]
-    fn an_entry_that_lies_behind_a_right_checksum_does_no_harm() {
-        let mut prng = Prng::new(4);
-        let header = sample(0, &mut prng).0.encode();
-        for _ in 0..5_000 {
-            let mut part = entry(0, &mut prng).encode();
-            part.truncate(part.len() - CRC);
-            for _ in 0..4 {
-                let at = 8 + prng.below(part.len() as u64 - 8) as usize;
-                part[at] = prng.next_u64() as u8;
-            }
-            part.extend(crc32c::crc32c(&part).to_le_bytes());
-            let mut bytes = header.clone();
-            bytes.extend(part);
-            if let Ok(index) = Index::parse(&bytes) {
-                for e in &index.entries {
-                    e.may_contain(Key::Port(prng.next_u64() as u16));
-                    e.may_contain(Key::Host("10.0.0.1".parse().expect("an address")));
-                }
-            }
-        }
-    }
+    checked(header, entries, summary)
 }
+
+/// A set without a bit is one without keys.
+fn empty_as_none(mut sets: Sets) -> Sets {
+    for set in &mut sets.0 {
+        if matches!(&*set, Set::Groups(groups) if groups.iter().all(|g| *g == [0; 4])) {
+            *set = Set::NONE;
+        }
+    }
+    sets
+}
+
+/// The rows of a block that lie at this place.
+pub(crate) fn read_rows(source: &impl ReadAt, places: &Places, at: Range<u64>) -> io::Result<Rows> {
+    let damaged = IndexError::Damaged { part: "ledger rows" };
+    let length = (at.end - at.start) as usize;
+    let from = places.rows.checked_add(at.start).ok_or(damaged)?;
+    if length < CRC || from + length as u64 > places.size {
+        return Err(damaged.into());
+    }
+    let bytes = up_to(source, from, length)?;
+    Ok(bytes::checked(&bytes).and_then(rows::decode).ok_or(damaged)?)
+}
+
+fn checked(header: Header, entries: Vec<Entry>, summary: Summary) -> io::Result<Index> {
+    let check = |what, summary: u64, blocks: u64| {
+        if summary == blocks { Ok(()) } else { Err(IndexError::Contradiction { what, summary, blocks }) }
+    };
+    if let Some((i, entry)) = entries.iter().enumerate().find(|(i, e)| e.block as usize != *i) {
+        check("number of a block", i as u64, entry.block.into())?;
+    }
+    check("bytes", summary.bytes, entries.iter().map(|e| u64::from(e.bytes)).sum())?;
+    // Sums of foreign numbers may overflow; wrapping keeps the comparison exact where it matters.
+    let stored = |rows: &Rows| rows.runs().fold(0u64, |n, r| n.wrapping_add(r.tally.stored));
+    check("packets stored", summary.tally.stored, entries.iter().fold(0u64, |n, e| n.wrapping_add(stored(&e.rows))))?;
+    let footer = Footer {
+        bytes: summary.bytes,
+        end: summary.end,
+        entries: summary.blocks,
+        rows: Summary::rows(&entries),
+        context: summary.context,
+    };
+    Ok(Index { header, entries, tail: Tail::Complete(footer) })
+}
+
+const _: () = assert!(KINDS == 7, "the layout draws seven kinds");

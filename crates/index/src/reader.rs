@@ -1,11 +1,23 @@
-//! Asking an index without reading all of it.
+//! Asking an index without reading all of it. Of a sealed one the header and summary are read first (a few kilobytes, which
+//! is all of a small index), then what is asked for; a growing one is read whole.
 
-use crate::{Header, Index, IndexError, Rows, Tail};
-use base::Timestamp;
+use crate::bytes::checked;
+use crate::header::Layout;
+use crate::plan::Plan;
+use crate::read::{Tail, read_header, read_rows, read_summary, up_to};
+use crate::sealed::{self, Places, Summary};
+use crate::set::decode_groups;
+use crate::{Entry, Header, Index, IndexError, Rows};
+use base::{Tally, Timestamp};
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use wire::filter::Need;
+
+/// Bytes read first.
+const FIRST: usize = 8 << 10;
 
 /// Bytes that can be read at any place.
 pub trait ReadAt {
@@ -41,6 +53,19 @@ impl ReadAt for File {
     }
 }
 
+impl ReadAt for &[u8] {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.len() as u64)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let rest = usize::try_from(offset).ok().and_then(|at| self.get(at..)).unwrap_or(&[]);
+        let n = rest.len().min(buffer.len());
+        buffer[..n].copy_from_slice(&rest[..n]);
+        Ok(n)
+    }
+}
+
 /// One block, without its keys and its ledger rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
@@ -62,47 +87,127 @@ pub struct Block {
     pub lost: u64,
 }
 
+impl Block {
+    pub(crate) fn of(entry: &Entry, tally: &Tally) -> Self {
+        Self {
+            number: entry.block,
+            bytes: entry.bytes,
+            first_record: entry.first_record,
+            crc: entry.crc,
+            first: entry.first,
+            last: entry.last,
+            packets: tally.stored,
+            lost: tally.lost.iter().fold(0, |n, l| n.saturating_add(*l)),
+        }
+    }
+}
+
 /// An index that is read as far as it is asked.
 pub struct Reader {
-    index: Index,
+    header: Header,
+    summary: Summary,
     blocks: Vec<Block>,
+    kind: Kind,
     read: u64,
 }
 
+enum Kind {
+    Growing(Vec<Entry>),
+    Sealed {
+        /// What was read first.
+        front: Vec<u8>,
+        places: Places,
+        /// Where each block's rows are, once the table is read.
+        rows: Vec<Range<u64>>,
+    },
+}
+
+/// What was read at first, then the file; and how much of it.
+struct Counted<'a, R> {
+    source: &'a R,
+    front: &'a [u8],
+    read: Cell<u64>,
+}
+
+impl<R: ReadAt> ReadAt for Counted<'_, R> {
+    fn size(&self) -> io::Result<u64> {
+        self.source.size()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let n = self.front.read_at(buffer, offset)?;
+        if n == buffer.len() {
+            return Ok(n);
+        }
+        let n = self.source.read_at(buffer, offset)?;
+        self.read.set(self.read.get() + n as u64);
+        Ok(n)
+    }
+}
+
 impl Reader {
-    /// Reads what says when: header, block table, end.
+    /// Reads what says when: header, summary, block table.
     ///
     /// # Errors
     /// What the system says, or [`IndexError`] as `InvalidData`.
     pub fn open(source: &impl ReadAt) -> io::Result<Self> {
-        let mut bytes = vec![0; source.size()? as usize];
-        let len = source.read_at(&mut bytes, 0)?;
-        let index =
-            Index::parse(&bytes[..len]).map_err(|e: IndexError| io::Error::new(io::ErrorKind::InvalidData, e))?;
-        let blocks = index.entries.iter().map(|e| {
-            let tally = e.tally();
-            Block {
-                number: e.block,
-                bytes: e.bytes,
-                first_record: e.first_record,
-                crc: e.crc,
-                first: e.first,
-                last: e.last,
-                packets: tally.stored,
-                lost: tally.lost.iter().sum(),
-            }
-        });
-        Ok(Self { blocks: blocks.collect(), index, read: len as u64 })
+        let mut reader = Self::begin(source)?;
+        reader.load(source)?;
+        Ok(reader)
+    }
+
+    /// Reads header and summary only: enough to pass over a file because of its time, and to ask for candidates. There
+    /// are no [`Reader::blocks`] before [`Reader::load`], unless the index grows.
+    ///
+    /// # Errors
+    /// As [`Reader::open`].
+    pub fn begin(source: &impl ReadAt) -> io::Result<Self> {
+        let front = up_to(source, 0, FIRST)?;
+        let counted = Counted { source, front: &front, read: Cell::new(front.len() as u64) };
+        let (header, layout, at) = read_header(&counted)?;
+        if layout == Layout::Growing {
+            let index = Index::read(&counted)?;
+            let blocks = index.entries.iter().map(|e| Block::of(e, &e.tally())).collect();
+            let (summary, read) = (Summary::growing(&index.entries), counted.read.get());
+            debug_assert!(matches!(index.tail, Tail::Open { .. }));
+            return Ok(Self { header, summary, blocks, kind: Kind::Growing(index.entries), read });
+        }
+        let (summary, places) = read_summary(&counted, at)?;
+        let read = counted.read.get();
+        Ok(Self { header, summary, blocks: Vec::new(), kind: Kind::Sealed { front, places, rows: Vec::new() }, read })
+    }
+
+    /// Reads the block table, if it was not yet.
+    ///
+    /// # Errors
+    /// As [`Reader::open`].
+    pub fn load(&mut self, source: &impl ReadAt) -> io::Result<()> {
+        let count = self.summary.blocks as usize;
+        let Kind::Sealed { front, places, rows } = &mut self.kind else { return Ok(()) };
+        if self.blocks.len() == count {
+            return Ok(());
+        }
+        let counted = Counted { source, front, read: Cell::new(0) };
+        let table = up_to(&counted, places.table, sealed::table(count));
+        self.read += counted.read.get();
+        let table = sealed::decode_table(&table?).ok_or(IndexError::Damaged { part: "table" })?;
+        (self.blocks, *rows) = table.into_iter().unzip();
+        Ok(())
     }
 
     /// What holds for the whole file.
     pub fn header(&self) -> &Header {
-        &self.index.header
+        &self.header
+    }
+
+    /// What is known of the whole file: length, stamps, counts.
+    pub fn summary(&self) -> &Summary {
+        &self.summary
     }
 
     /// Whether the packet file is whole: nothing will be added.
     pub fn is_sealed(&self) -> bool {
-        matches!(self.index.tail, Tail::Complete(_))
+        matches!(self.kind, Kind::Sealed { .. })
     }
 
     /// The blocks, in order.
@@ -110,24 +215,92 @@ impl Reader {
         &self.blocks
     }
 
-    /// For each block, whether it may hold a packet that has what is needed.
+    /// For each block, whether it may hold a packet that has what is needed. A part of the index that is damaged denies
+    /// nothing.
     ///
     /// # Errors
     /// What the system says.
-    pub fn candidates(&mut self, _source: &impl ReadAt, _need: &Need) -> io::Result<Vec<bool>> {
-        Ok(vec![true; self.blocks.len()])
+    pub fn candidates(&mut self, source: &impl ReadAt, need: &Need) -> io::Result<Vec<bool>> {
+        let plan = Plan::of(need);
+        match &self.kind {
+            Kind::Growing(entries) => Ok(entries.iter().map(|e| plan.admits(&e.sets)).collect()),
+            Kind::Sealed { front, places, .. } => {
+                let source = Counted { source, front, read: Cell::new(0) };
+                let mut stripes = Stripes { source: &source, places, blocks: self.summary.blocks as usize };
+                let answer = stripes.ask(&plan);
+                self.read += source.read.get();
+                answer
+            }
+        }
     }
 
-    /// The ledger rows of a block.
+    /// The ledger rows of a block; none before [`Reader::load`].
     ///
     /// # Errors
-    /// What the system says.
-    pub fn rows(&mut self, _source: &impl ReadAt, block: usize) -> io::Result<Rows> {
-        Ok(self.index.entries.get(block).map(|e| e.rows.clone()).unwrap_or_default())
+    /// What the system says; [`IndexError`] as `InvalidData` if they are damaged.
+    pub fn rows(&mut self, source: &impl ReadAt, block: usize) -> io::Result<Rows> {
+        match &self.kind {
+            Kind::Growing(entries) => Ok(entries.get(block).map(|e| e.rows.clone()).unwrap_or_default()),
+            Kind::Sealed { front, places, rows } => {
+                let Some(at) = rows.get(block) else { return Ok(Rows::new()) };
+                let source = Counted { source, front, read: Cell::new(0) };
+                let rows = read_rows(&source, places, at.clone());
+                self.read += source.read.get();
+                rows
+            }
+        }
     }
 
     /// Bytes of the index read so far.
     pub fn bytes_read(&self) -> u64 {
         self.read
+    }
+}
+
+/// The sets of a sealed index, of which only the groups that matter are read.
+struct Stripes<'a, R> {
+    source: &'a R,
+    places: &'a Places,
+    blocks: usize,
+}
+
+impl<R: ReadAt> Stripes<'_, R> {
+    fn ask(&mut self, plan: &Plan) -> io::Result<Vec<bool>> {
+        match plan {
+            Plan::Anything => Ok(vec![true; self.blocks]),
+            Plan::Key(kind, _) | Plan::Map(kind, _) => {
+                let (offset, groups) = self.places.sets[*kind as usize];
+                if groups == 0 {
+                    return Ok(vec![true; self.blocks]);
+                }
+                let length = sealed::stripe(self.blocks);
+                let at = offset + (plan.group(groups as usize) * length) as u64;
+                let stripe = up_to(self.source, at, length)?;
+                let Some(stripe) = checked(&stripe) else { return Ok(vec![true; self.blocks]) };
+                Ok(decode_groups(stripe).map(|group| plan.admits_group(&group)).collect())
+            }
+            Plan::All(parts) => {
+                let mut answer = vec![true; self.blocks];
+                for part in parts {
+                    if !answer.contains(&true) {
+                        break;
+                    }
+                    let more = self.ask(part)?;
+                    answer.iter_mut().zip(more).for_each(|(a, b)| *a &= b);
+                }
+                Ok(answer)
+            }
+            Plan::Any(parts) => {
+                let mut answer = vec![false; self.blocks];
+                for part in parts {
+                    if !answer.contains(&false) {
+                        break;
+                    }
+                    let more = self.ask(part)?;
+                    answer.iter_mut().zip(more).for_each(|(a, b)| *a |= b);
+                }
+                Ok(answer)
+            }
+        }
     }
 }

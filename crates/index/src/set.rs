@@ -1,87 +1,110 @@
-//! A set that may say yes too often but never no wrongly: the split-block Bloom filter (Putze, Sanders and Singler,
-//! JEA 2009; the form that Apache Parquet uses). One key touches one group of 32 bytes, in which it sets eight bits.
-//! At ten bits per key about one answer in a hundred is a wrong yes.
+//! What is known of the keys of one kind in one block: groups of 256 bits. A set may say yes too often, never no wrongly.
+//!
+//! Most kinds are split-block Bloom filters (Putze, Sanders and Singler, JEA 2009; the form that Apache Parquet uses, with
+//! four words of 64 bits instead of eight of 32): a key touches one group and sets two bits in each of its words. There are
+//! 2^n groups and a key's group is the top n bits of its hash, so that half as many groups are the pairs of neighbours
+//! ORed together, and twice as many are each one twice: filters of any two sizes can be brought to one. Kinds of few
+//! values are one group that is an exact map, a bit for each value.
+
+use crate::bytes::Cursor;
+
+/// 256 bits.
+pub(crate) type Group = [u64; 4];
 
 /// Bytes of one group.
 pub const GROUP: usize = 32;
 
-/// Keys per group at ten bits per key.
-const KEYS_PER_GROUP: usize = GROUP * 8 / 10;
+/// More groups than this are never believed of a file, nor made.
+pub(crate) const MOST_GROUPS: usize = 1 << 12;
 
-const SALT: [u32; 8] =
-    [0x47b6_137b, 0x4497_4d91, 0x8824_ad5b, 0xa2b7_289d, 0x7054_95c7, 0x2df1_424b, 0x9efc_4947, 0x5c6b_fb31];
-
-/// What is known of the keys of one kind in one block.
+/// Keys of one kind in one block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Set {
-    /// Nothing: there were more keys than the index has room for, so any key may be there.
+    /// Nothing is known: there were more keys than the index has room for, so any key may be there.
     All,
-    /// No key is in it but, perhaps, those that the filter admits. Empty: none at all.
-    Filter(Vec<u8>),
+    /// No key is in it but, perhaps, those that these groups admit: 2^n of them, or none where there is no key at all.
+    Groups(Vec<Group>),
 }
 
 impl Set {
-    /// The filter of these distinct key hashes.
-    pub fn of(keys: &[u64]) -> Self {
-        let groups = Self::groups_for(keys.len());
-        let mut bytes = vec![0; groups * GROUP];
-        for key in keys {
-            let group = &mut bytes[group_of(*key, groups) * GROUP..][..GROUP];
-            for (lane, bit) in group.chunks_exact_mut(4).zip(bits(*key)) {
-                lane[bit / 8] |= 1 << (bit % 8);
-            }
-        }
-        Self::Filter(bytes)
-    }
+    /// No keys.
+    pub const NONE: Self = Self::Groups(Vec::new());
 
-    /// Groups that this many keys want.
-    pub const fn groups_for(keys: usize) -> usize {
-        keys.div_ceil(KEYS_PER_GROUP)
-    }
-
-    /// Whether the key with this hash may be in the set.
-    pub fn may_contain(&self, hash: u64) -> bool {
+    /// Bytes it takes.
+    pub fn bytes(&self) -> usize {
         match self {
-            Self::All => true,
-            Self::Filter(bytes) => filter_may_contain(bytes, hash),
+            Self::All => 0,
+            Self::Groups(groups) => groups.len() * GROUP,
+        }
+    }
+
+    /// Half as large: a key is admitted still, and so are some others.
+    pub(crate) fn fold(&mut self) {
+        if let Self::Groups(groups) = self
+            && groups.len() > 1
+        {
+            let half = groups.len() / 2;
+            for i in 0..half {
+                let (a, b) = (groups[2 * i], groups[2 * i + 1]);
+                groups[i] = std::array::from_fn(|w| a[w] | b[w]);
+            }
+            groups.truncate(half);
+        }
+    }
+
+    /// The group that answers for group `i` of `of`, which are at least as many as the set has.
+    pub(crate) fn group(&self, i: usize, of: usize) -> Group {
+        match self {
+            Self::All => [u64::MAX; 4],
+            Self::Groups(groups) if groups.is_empty() => [0; 4],
+            Self::Groups(groups) => groups[i / (of / groups.len()).max(1)],
         }
     }
 }
 
-/// The same question of a filter that lies in a file. A trailing part of a group is never looked at.
-pub fn filter_may_contain(bytes: &[u8], hash: u64) -> bool {
-    let groups = bytes.len() / GROUP;
-    if groups == 0 {
-        return false;
-    }
-    let group = &bytes[group_of(hash, groups) * GROUP..][..GROUP];
-    group.chunks_exact(4).zip(bits(hash)).all(|(lane, bit)| lane[bit / 8] & (1 << (bit % 8)) != 0)
+/// Which of `2^n` groups a key is in.
+#[inline]
+pub(crate) fn group_of(hash: u64, groups: usize) -> usize {
+    debug_assert!(groups.is_power_of_two());
+    // With one group the shift would be by 64; half a shift twice is not.
+    (hash >> 1 >> (63 - groups.trailing_zeros())) as usize
 }
 
-fn group_of(hash: u64, groups: usize) -> usize {
-    (((hash >> 32) * groups as u64) >> 32) as usize
+/// The eight bits of a key in its group: 48 bits of the hash, none of them those that choose the group.
+#[inline]
+pub(crate) fn bits_of(hash: u64) -> Group {
+    std::array::from_fn(|w| 1 << (hash >> (12 * w) & 63) | 1 << (hash >> (12 * w + 6) & 63))
 }
 
-fn bits(hash: u64) -> impl Iterator<Item = usize> {
-    SALT.iter().map(move |salt| ((hash as u32).wrapping_mul(*salt) >> 27) as usize)
+/// The four bits of a key of a kind with many keys and little room: all in one word, chosen by the hash.
+#[inline]
+pub(crate) fn word_of(hash: u64) -> (usize, u64) {
+    let bit = |i: u32| 1u64 << (hash >> (6 * i) & 63);
+    ((hash >> 24 & 3) as usize, bit(0) | bit(1) | bit(2) | bit(3))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use base::Prng;
+/// Whether all of these bits are set.
+#[inline]
+pub(crate) fn has_all(group: &Group, bits: &Group) -> bool {
+    (0..4).all(|w| group[w] & bits[w] == bits[w])
+}
 
-    #[test]
-    fn never_a_wrong_no_and_about_one_wrong_yes_in_a_hundred() {
-        let mut prng = Prng::new(11);
-        for n in [0usize, 1, 24, 25, 26, 1000, 7000] {
-            let keys: Vec<u64> = (0..n).map(|_| prng.next_u64()).collect();
-            let set = Set::of(&keys);
-            assert!(keys.iter().all(|k| set.may_contain(*k)), "{n} keys");
-            let wrong = (0..20_000).filter(|_| set.may_contain(prng.next_u64())).count();
-            assert!(wrong < 800, "{n} keys: {wrong} of 20000");
-            assert!(n > 0 || wrong == 0);
-        }
-        assert!(Set::All.may_contain(5));
-    }
+/// Whether any of these bits is.
+#[inline]
+pub(crate) fn has_any(group: &Group, bits: &Group) -> bool {
+    (0..4).any(|w| group[w] & bits[w] != 0)
+}
+
+pub(crate) fn encode_group(group: &Group) -> [u8; GROUP] {
+    let mut out = [0; GROUP];
+    out.chunks_exact_mut(8).zip(group).for_each(|(bytes, word)| bytes.copy_from_slice(&word.to_le_bytes()));
+    out
+}
+
+/// Reads whole groups; a trailing part of one is left out.
+pub(crate) fn decode_groups(bytes: &[u8]) -> impl Iterator<Item = Group> + '_ {
+    bytes.chunks_exact(GROUP).map(|chunk| {
+        let mut words = Cursor(chunk);
+        std::array::from_fn(|_| words.u64().unwrap_or_default())
+    })
 }

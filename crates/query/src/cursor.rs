@@ -64,6 +64,9 @@ pub struct Extent {
 /// Which of several packets of the same stamp comes first: by interface in the order of names, then by queue.
 pub type Rank = (u32, u16);
 
+/// A cursor with its rank.
+pub type Ranked = (Rank, Box<dyn Cursor>);
+
 /// Cursors that are opened only when the answer has come to where they begin.
 pub trait Supply: Send {
     /// The earliest stamp that the next cursor can have; `None` if there is no other.
@@ -77,5 +80,5 @@ pub trait Supply: Send {
     ///
     /// # Errors
     /// What ends the whole answer.
-    fn open(&mut self, book: &mut Book) -> Result<Option<(Rank, Box<dyn Cursor>)>, QueryError>;
+    fn open(&mut self, book: &mut Book) -> Result<Option<Ranked>, QueryError>;
 }

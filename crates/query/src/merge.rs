@@ -2,7 +2,8 @@
 //! came.
 //!
 //! A cursor whose stamps step back (a capture that was replayed in disorder) is not sorted: its late packet counts as old
-//! as the latest one before it in the same cursor, so that it follows where it arrived and holds up nobody.
+//! as the latest one before it in the same cursor (or as the beginning of its file, by its name), so that it follows where
+//! it arrived and holds up nobody.
 //!
 //! Cursors of a [`Supply`] are opened when the merge comes to the moment at which they can begin, and one ahead while the
 //! one in front has nothing left to ask of the disk. Memory is that of the cursors that overlap.
@@ -102,7 +103,7 @@ impl Limit {
 impl Merge {
     /// Another cursor, from the beginning on.
     pub fn add(&mut self, rank: Rank, cursor: Box<dyn Cursor>) {
-        let standing = self.place(rank, cursor);
+        let standing = self.place(Timestamp::ZERO, rank, cursor);
         self.ahead.push((Timestamp::ZERO, standing));
         self.limit.opens = Some(Timestamp::ZERO);
     }
@@ -165,9 +166,9 @@ impl Merge {
         self.top.as_ref().map_or(&[], |top| top.cursor.records())
     }
 
-    fn place(&mut self, rank: Rank, cursor: Box<dyn Cursor>) -> Standing {
+    fn place(&mut self, at: Timestamp, rank: Rank, cursor: Box<dyn Cursor>) -> Standing {
         self.order += 1;
-        Standing { key: Key { ts: Timestamp::ZERO, rank, order: self.order }, cursor, relieved: false }
+        Standing { key: Key { ts: at, rank, order: self.order }, cursor, relieved: false }
     }
 
     /// Puts the first of all on top.
@@ -219,6 +220,11 @@ impl Merge {
 
     /// Opens all that can begin before the first packet that is known.
     fn open_due(&mut self, book: &mut Book) -> Result<(), QueryError> {
+        if let Some(Reverse(first)) = self.rest.peek()
+            && self.limit.opens.is_none_or(|at| first.key.ts < at)
+        {
+            return Ok(());
+        }
         loop {
             let head = self.rest.peek().map(|Reverse(first)| first.key.ts);
             let is_due = |at: Timestamp| head.is_none_or(|ts| at <= ts);
@@ -258,7 +264,7 @@ impl Merge {
 
     fn open(&mut self, supply: usize, at: Timestamp, book: &mut Book) -> Result<(), QueryError> {
         if let Some((rank, cursor)) = self.supplies[supply].open(book)? {
-            let standing = self.place(rank, cursor);
+            let standing = self.place(at, rank, cursor);
             self.ahead.push((at, standing));
         }
         Ok(())

@@ -117,6 +117,7 @@ fn header() -> Header {
         filter: String::new(),
         first_pos: 0,
         start: Timestamp::ZERO,
+        content: index::Content::Recorded,
     }
 }
 

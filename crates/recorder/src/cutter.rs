@@ -146,7 +146,7 @@ impl Cutter {
         self.close(self.next, jobs);
         self.segment = Some(pos);
         self.next = pos + FILE_HEADER as u64;
-        self.block.begin_segment(pos);
+        self.block.begin_segment(pos, &*self.memory);
         self.last = ts;
         jobs.push(Job::Open { pos, start: ts, release: Release { pos, descriptors: self.seen } });
         Ok(())

@@ -295,18 +295,24 @@ impl<D: Device> Writer<D> {
             if !front.is_complete() {
                 return;
             }
+            let mut written = None;
             if let (Some(part), Some(file)) = (&front.part, front.file) {
-                let Some(open) = self.files.iter_mut().find(|f| f.data == file) else { return };
+                let Some(at) = self.files.iter().position(|f| f.data == file) else { return };
                 let entry = part.entry.encode();
+                let open = &self.files[at];
                 if let Err(error) = self.device.put(open.index, open.index_at, &entry) {
                     let path = open.hidden_index.clone();
                     return self.fail("write", path, error, now);
                 }
-                self.totals.bytes += open.grow(part.offset + part.bytes.len() as u64);
                 self.totals.ledger.merge(&part.news);
-                open.accept(part, entry.len() as u64);
+                written = Some((at, entry.len() as u64));
             }
-            let Some(front) = self.flights.pop_front() else { return };
+            let Some(mut front) = self.flights.pop_front() else { return };
+            if let (Some(part), Some((at, encoded))) = (front.part.take(), written) {
+                let open = &mut self.files[at];
+                self.totals.bytes += open.grow(part.offset + part.bytes.len() as u64);
+                open.accept(*part, encoded);
+            }
             if let (Some((len, end)), Some(file)) = (front.close, front.file)
                 && let Some(open) = self.files.iter_mut().find(|f| f.data == file)
             {

@@ -4,12 +4,13 @@ mod common;
 
 use base::Prng;
 use common::{FakeFeed, Stream, check_published, config, read_all};
-use index::{Index, Key};
+use index::Index;
 use netgrain_recorder::{Config, Recorder, Summary};
 use std::net::IpAddr;
 use std::path::Path;
 use store::device::Fault;
 use store::{DiskDevice, MemoryDevice};
+use wire::filter::Need;
 
 fn record(stream: &Stream, store: &Path, device: DiskDevice) -> Summary {
     let mut feed = FakeFeed::new(stream);
@@ -120,13 +121,13 @@ fn blocks_that_the_index_rules_out_hold_nothing_that_tcpdump_would_find() {
     let (path, bytes) = files.iter().find(|(p, _)| p.extension().is_some_and(|e| e == "pcap")).expect("a file");
     let index = Index::parse(&files[&path.with_extension("ngi")]).expect("an index");
     let step = (seen.len() / 6).max(1);
-    let hosts = seen.keys().step_by(step).map(|a| (format!("host {a}"), Key::Host(*a)));
-    let ports = [53u16, 80, 443, 5060, 9].map(|p| (format!("port {p}"), Key::Port(p)));
+    let hosts = seen.keys().step_by(step).map(|a| (format!("host {a}"), Need::Host(*a)));
+    let ports = [53u16, 80, 443, 5060, 9].map(|p| (format!("port {p}"), Need::Ports(p, p)));
     let mut ruled_out = 0;
     for (filter, key) in hosts.chain(ports) {
         // The records that start in the blocks that may have the key, as a file of their own.
         let mut part = bytes[..24].to_vec();
-        let candidates: Vec<u32> = index.candidates(key).collect();
+        let candidates: Vec<u32> = index.candidates(&key).collect();
         ruled_out += index.entries.len() - candidates.len();
         for d in stream.descs.iter().filter(|d| d.is_packet()) {
             if candidates.binary_search(&((d.pos / ring::BLOCK) as u32)).is_ok() {

@@ -33,7 +33,7 @@ pub use config::{CAPLEN_MAX, Config, file_header};
 pub use desc::{BLOCK, Control, DESC_BYTES, Desc, FILE_HEADER, Place, RECORD_HEADER, flag};
 pub use gate::Gate;
 pub use hub::{Hub, JOIN_TIMEOUT, JoinError, ListenerState, Mode, SLOTS};
-pub use layout::{ControlPage, CursorPage, Shape};
+pub use layout::{ControlPage, CursorPage, NAME as NAME_BYTES, Shape};
 pub use listener::{Heard, Listener};
 pub use memory::RingMemory;
 pub use packet::{Full, Packet};

@@ -168,6 +168,11 @@ impl<D: Housekeeping> Keeper<D> {
         self.moving.is_none() && self.needs(at, self.rules.short_of(self.state.space)).is_empty()
     }
 
+    /// Whether a file is on its way to the archive: [`Keeper::step`] then copies, if it is given slack.
+    pub fn is_moving(&self) -> bool {
+        self.moving.is_some()
+    }
+
     /// The next step looks at the store anew.
     pub fn look_again(&mut self) {
         self.looked = None;
@@ -259,6 +264,10 @@ impl<D: Housekeeping> Keeper<D> {
     /// The rules that are not kept.
     fn needs(&self, at: Moment, short: bool) -> Vec<Need> {
         let mut needs = Vec::new();
+        let any = Timestamp::MAX;
+        if short && at.up >= self.not_before {
+            needs.push(Need { why: Why::Space, shelf: None, before: any });
+        }
         if let Some(age) = self.rules.max_age
             && self.steady.is_steady(at)
         {
@@ -267,13 +276,9 @@ impl<D: Housekeeping> Keeper<D> {
                 needs.push(Need { why: Why::Age, shelf: None, before });
             }
         }
-        let any = Timestamp::MAX;
         if let Some(most) = self.rules.max_size {
             let large = (0..self.shelves.len()).filter(|i| self.shelves[*i].files.room() > most);
             needs.extend(large.map(|i| Need { why: Why::Size, shelf: Some(i), before: any }));
-        }
-        if short && at.up >= self.not_before {
-            needs.push(Need { why: Why::Space, shelf: None, before: any });
         }
         needs
     }
@@ -283,14 +288,13 @@ impl<D: Housekeeping> Keeper<D> {
         if need.why == Why::Space && !forced && self.gives_way(at) {
             return Progress::Idle;
         }
-        let archiving = self.rules.archive.is_some() && !forced && self.pretended.is_none();
-        if archiving && at.up < self.archive_again {
+        let archiving = self.rules.archive.is_some() && self.pretended.is_none() && !(forced && need.why == Why::Space);
+        if archiving && (forced || at.up < self.archive_again) {
             return Progress::Idle;
         }
         while let Some((shelf, key)) = self.oldest(need, at.now) {
             if !self.keep(shelf) {
-                self.stuck.insert((shelf, key));
-                self.stuck_until = at.up + LOOK_EVERY;
+                self.set_aside(shelf, key, at.up + LOOK_EVERY);
                 return Progress::Idle;
             }
             let hour = self.shelves[shelf].files.folder_of(key.hour());
@@ -383,7 +387,7 @@ impl<D: Housekeeping> Keeper<D> {
         let parts = files.parts(&key);
         let path = parts.last().map(|part| part.path.clone())?;
         if files.is_being_published(&mut self.device, &key) {
-            self.stuck.insert((shelf, key));
+            self.set_aside(shelf, key, at.up + LOOK_EVERY);
             return None;
         }
         if let Some(pretended) = &mut self.pretended {
@@ -435,9 +439,14 @@ impl<D: Housekeeping> Keeper<D> {
     }
 
     fn get_stuck(&mut self, shelf: usize, key: Key, at: Moment, text: &str) {
-        self.stuck.insert((shelf, key));
-        self.stuck_until = at.up + RETRY_EVERY;
+        self.set_aside(shelf, key, at.up + RETRY_EVERY);
         self.say(text.to_owned());
+    }
+
+    /// Leaves a file alone for a while; it is the next one's turn.
+    fn set_aside(&mut self, shelf: usize, key: Key, until: Duration) {
+        self.stuck.insert((shelf, key));
+        self.stuck_until = self.stuck_until.max(until);
     }
 
     /// Tells it once, until things are in order again.
@@ -464,7 +473,7 @@ impl<D: Housekeeping> Keeper<D> {
         let Some(archive) = self.rules.archive.clone() else { return Progress::Idle };
         let files = &self.shelves[shelf].files;
         if files.is_being_published(&mut self.device, &key) {
-            self.stuck.insert((shelf, key));
+            self.set_aside(shelf, key, at.up + LOOK_EVERY);
             return Progress::More;
         }
         let volume = match self.device.stat(&archive) {

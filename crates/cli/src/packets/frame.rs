@@ -197,7 +197,11 @@ fn flags(bits: u8) -> String {
 /// `2026-11-21T10:42:00.000000007Z eth1 q0 74 B 10.0.0.1:443 > 10.0.0.2:4000 tcp [S.] seq 1 ack 2 win 512, 0 B`
 impl fmt::Display for Packet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} q{} {} B ", self.time, self.interface, self.queue, self.length)?;
+        write!(f, "{} {}", self.time, self.interface)?;
+        if self.queue > 0 {
+            write!(f, " q{}", self.queue)?;
+        }
+        write!(f, " {} B ", self.length)?;
         if let Some(vlan) = self.vlan {
             write!(f, "vlan {vlan} ")?;
         }

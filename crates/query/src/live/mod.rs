@@ -1,23 +1,168 @@
 //! The last seconds of a store: the file that is still being written, and the ring of the recorder that writes it.
+//!
+//! A packet is found from the moment on at which its recorder has published it, if that recorder lets us listen
+//! ([`ears`]); else from the moment on at which it is on disk, which is a second later at most ([`growing`], [`walk`]).
+//! [`tail`] joins the two, and [`chain`] knows which file follows which.
+//!
+//! Following goes on over rotations and ends with the recorder: what a restarted one records is a new recording, for a new
+//! question. With several queues, packets are in the order of their stamps as far as they come within [`tail`]'s delays:
+//! one that comes later than that is given out when it comes.
+
+mod chain;
+mod ears;
+mod growing;
+mod tail;
+mod walk;
 
 use crate::cursor::{Cursor, Rank};
 use crate::{Book, QueryError};
+use base::Timestamp;
+use ears::Ears;
+use growing::Growing;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 use store::catalogue::Entry;
+use store::{Claimant, names};
+use tail::{Tail, Until};
+use wire::filter::Need;
 
-/// Cursors over the files of an interface that are not sealed, one for each queue, and over what its recorder has in
-/// its ring behind them; with [`Question::follow`](crate::Question::follow) also over all that comes after.
+/// Cursors over the files of an interface that are not sealed, for each queue, and over what its recorder has in its ring
+/// behind them; with [`Question::follow`](crate::Question::follow) also over all that comes after.
 ///
-/// `open` are the unfinished files that were found when the question was asked, one or none for a queue; the sealed files
-/// of the same look are read by others, so a file that is sealed after it belongs here. `rank` is the interface's.
+/// `open` are the unfinished files that were found when the question was asked, all of them; the sealed files of the same
+/// look are read by others, so a file that is sealed after it belongs here, and so does whatever follows it. Of a queue
+/// that had no unfinished file, the last sealed one may be given: what follows it belongs here, too. `rank` is the
+/// interface's.
 ///
 /// # Errors
 /// What ends the whole answer.
 pub fn cursors(
-    _folder: &Path,
-    _rank: u32,
-    _open: Vec<Entry>,
-    _book: &mut Book,
+    folder: &Path,
+    rank: u32,
+    open: Vec<Entry>,
+    book: &mut Book,
 ) -> Result<Vec<(Rank, Box<dyn Cursor>)>, QueryError> {
-    Ok(Vec::new())
+    let io = |error| QueryError::Io { path: folder.to_owned(), error };
+    let need = book.question.filter.need();
+    let (holder, seen) = ears::steady(folder, |holder| look(folder, holder, &open, &need, book));
+    let mut seen = seen.map_err(io)?;
+    if book.question.follow && holder.is_none() {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        book.remark(format!("{name}: nobody records here now, so there is nothing to follow"));
+    }
+    let mut out: Vec<(Rank, Box<dyn Cursor>)> = Vec::new();
+    let queues: BTreeSet<u16> = seen.files.keys().chain(seen.ears.keys()).copied().collect();
+    for queue in queues {
+        let files = seen.files.remove(&queue).unwrap_or_default();
+        let (mut written, left): (Vec<Seen>, Vec<Seen>) = files.into_iter().partition(|f| f.is_of_a_recorder);
+        for Seen { file, .. } in left {
+            let until = Until { file: file.first_pos(), pos: file.first_pos().saturating_add(file.vouched()) };
+            let mut tail = Tail::new(folder, queue, need.clone(), None);
+            tail.until(Some(until));
+            tail.begin(file, false, book);
+            out.push(((rank, queue), Box::new(tail)));
+        }
+        if let Some(holder) = &holder {
+            written.extend(overlooked(folder, queue, holder, written.is_empty(), &need).map_err(io)?);
+            let tail = tail(folder, queue, holder, written, seen.ears.remove(&queue), book);
+            out.push(((rank, queue), Box::new(tail)));
+        }
+    }
+    Ok(out)
+}
+
+/// An unfinished file.
+struct Seen {
+    file: Growing,
+    /// Its recorder lives, or has sealed it since.
+    is_of_a_recorder: bool,
+    /// It was sealed already, and others read it.
+    read_by_others: bool,
+}
+
+#[derive(Default)]
+struct Look {
+    files: BTreeMap<u16, Vec<Seen>>,
+    ears: BTreeMap<u16, Ears>,
+}
+
+/// What is there at one moment, by queue.
+fn look(folder: &Path, holder: Option<&Claimant>, open: &[Entry], need: &Need, book: &mut Book) -> io::Result<Look> {
+    let mut look = Look::default();
+    for entry in open {
+        let Some(file) = Growing::open(entry, need)? else { continue };
+        let read_by_others = !growing::is_hidden(&entry.path);
+        let is_of_a_recorder = holder.is_some() && (!file.is_hidden() || file.is_held());
+        if !read_by_others || is_of_a_recorder {
+            look.files.entry(entry.queue).or_default().push(Seen { file, is_of_a_recorder, read_by_others });
+        }
+    }
+    let Some(holder) = holder.filter(|_| book.question.live) else { return Ok(look) };
+    look.ears = ears::attach(folder, holder, book);
+    if let Some(stranger) = look.ears.values().find(|ears| !is_of(ears.name(), folder)) {
+        book.remark(format!(
+            "{}: the engine that answers at its recorder's socket captures {}; it is not listened to",
+            folder.display(),
+            stranger.name()
+        ));
+        look.ears.clear();
+    }
+    Ok(look)
+}
+
+/// Whether a ring of this name is recorded into this folder. A ring knows the beginning of a long name only.
+fn is_of(name: &str, folder: &Path) -> bool {
+    let folder = folder.file_name().unwrap_or_default().as_encoded_bytes();
+    let expected = names::interface_folder(Path::new(""), name).into_os_string().into_encoded_bytes();
+    folder == expected
+        || (name.len() + 4 > ring::NAME_BYTES && folder.starts_with(name.trim_end_matches('\u{fffd}').as_bytes()))
+}
+
+/// The latest file of a queue for which none was found: it may have been renamed just then.
+fn overlooked(folder: &Path, queue: u16, holder: &Claimant, none: bool, need: &Need) -> io::Result<Option<Seen>> {
+    let Some(entry) = (if none { chain::latest(folder, queue)? } else { None }) else { return Ok(None) };
+    let written = std::fs::metadata(&entry.path).and_then(|m| m.modified()).ok();
+    let written = written.and_then(|t| t.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+    let Some(file) = Growing::open(&entry, need)? else { return Ok(None) };
+    let hidden = file.is_hidden();
+    let is_of_this = if hidden { file.is_held() } else { Timestamp::ZERO.after(written) >= holder.since };
+    Ok(is_of_this.then_some(Seen { file, is_of_a_recorder: true, read_by_others: !hidden }))
+}
+
+/// The tail of a queue that is being recorded.
+fn tail(
+    folder: &Path,
+    queue: u16,
+    holder: &Claimant,
+    mut written: Vec<Seen>,
+    mut ears: Option<Ears>,
+    book: &mut Book,
+) -> Tail {
+    written.sort_by_key(|seen| seen.file.first_pos());
+    if written.iter().any(|seen| seen.file.is_raw()) && ears.take().is_some() {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        book.remark(format!(
+            "{name}: RAW files do not say where in the ring their packets were; packets are found when they are on disk, a \
+             second after they came at the latest"
+        ));
+    }
+    let end = |seen: &Seen| seen.file.first_pos().saturating_add(seen.file.vouched());
+    let until = match ears.as_ref().and_then(Ears::published) {
+        Some(pos) => Until { file: 0, pos },
+        None => written
+            .last()
+            .map_or(Until { file: 0, pos: 0 }, |seen| Until { file: seen.file.first_pos(), pos: end(seen) }),
+    };
+    let mut tail = Tail::new(folder, queue, book.question.filter.need(), ears);
+    match book.question.follow {
+        true => tail.follow(Some(holder.clone())),
+        false => tail.until(Some(until)),
+    }
+    match written.into_iter().next() {
+        Some(first) => tail.begin(first.file, first.read_by_others, book),
+        None => tail.listen(book),
+    }
+    tail
 }

@@ -132,7 +132,7 @@ enum Next {
     /// It ends beyond what was read.
     Cut,
     /// No record has such a length.
-    Absurd(u32),
+    Absurd,
 }
 
 impl Layout {
@@ -162,7 +162,7 @@ impl Layout {
             }
         };
         if caplen > ring::CAPLEN_MAX as u32 {
-            return Next::Absurd(caplen);
+            return Next::Absurd;
         }
         let data = at + self.header()..at + self.header() + caplen as usize;
         if data.end - at > bytes.len() {
@@ -243,7 +243,7 @@ impl SealedFile {
                 }
                 Next::Padding(end) => self.at = end,
                 Next::Cut => break,
-                Next::Absurd(_) => {
+                Next::Absurd => {
                     damage = Some("a record has a length that none has");
                     match self.straddles_to.take() {
                         Some(to) => self.at = to,
@@ -330,7 +330,7 @@ impl SealedFile {
                 what
             }
         };
-        book.remark(format!(
+        book.damage(format!(
             "{}: block {} {what}; its packets are missing here, see netgrain verify",
             self.name, block.number
         ));
@@ -338,15 +338,18 @@ impl SealedFile {
     }
 
     fn damaged(&self, block: u32, what: &str, book: &mut Book) {
-        book.remark(format!("{}: block {block}: {what}; see netgrain verify", self.name));
+        book.damage(format!("{}: block {block}: {what}; see netgrain verify", self.name));
     }
 
     /// Enters what the index knows of the interval, once the walk is over.
     fn finish(&mut self, book: &mut Book) {
         let Some(Indexed { mut reader, file }) = self.indexed.take() else { return };
         book.lose(self.origin, self.lost_after);
-        let before = reader.bytes_read();
         let (from, to) = (book.question.from, book.question.to);
+        if reader.summary().stamps.is_some_and(|(first, last)| from <= first && last <= to) {
+            return book.count(self.origin, &reader.summary().tally);
+        }
+        let before = reader.bytes_read();
         let mut inside = false;
         let mut tally = Tally::default();
         for i in 0..reader.blocks().len() {

@@ -49,7 +49,7 @@ impl Plain {
         let reader = match pcap::Reader::open_as(Counted(file, 0), format) {
             Ok(reader) => reader,
             Err(e) => {
-                book.remark(format!("{name}: {e}"));
+                book.damage(format!("{name}: {e}"));
                 return Ok(None);
             }
         };
@@ -75,7 +75,7 @@ impl Cursor for Plain {
                 Ok(true) => {}
                 Ok(false) => return Ok(Stand::End),
                 Err(e) => {
-                    book.remark(format!("{}: {e}", self.name));
+                    book.damage(format!("{}: {e}", self.name));
                     return Ok(Stand::End);
                 }
             }

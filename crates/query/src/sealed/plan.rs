@@ -99,31 +99,53 @@ pub enum Useless {
     Gone,
 }
 
-/// Opens the index of a packet file and looks whether it fits a file of this size; `None` for one that still grows.
-pub fn open_index(entry: &Entry, size: Option<u64>) -> Result<Indexed, Useless> {
-    let no = |why: &str| Useless::Index(why.to_owned());
-    let path = entry.index.as_ref().ok_or_else(|| no("has no index"))?;
+/// Opens the index of a packet file, up to its summary.
+pub fn begin_index(entry: &Entry) -> Result<Indexed, Useless> {
+    let path = entry.index.as_ref().ok_or_else(|| Useless::Index("has no index".to_owned()))?;
     let file = match open_shown(path) {
         Ok((file, _)) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(Useless::Gone),
         Err(e) => return Err(Useless::Index(format!("has an index that cannot be opened ({e})"))),
     };
-    let reader = Reader::open(&file).map_err(|e| Useless::Index(format!("has a useless index ({e})")))?;
-    let blocks = reader.blocks();
-    let in_order = (0u32..).zip(blocks).all(|(number, b)| b.number == number && b.bytes as usize <= BLOCK);
-    let last = blocks.len().saturating_sub(1);
-    let whole = blocks.iter().take(last).all(|b| b.bytes as usize == BLOCK);
-    let inside = blocks.iter().all(|b| b.first_record.is_none_or(|at| at < b.bytes));
-    if !(in_order && whole && inside) {
-        return Err(no("has an index that contradicts itself"));
-    }
-    if let Some(size) = size {
-        let bytes: u64 = blocks.iter().map(|b| u64::from(b.bytes)).sum();
-        if !reader.is_sealed() || bytes != size {
-            return Err(Useless::Index(format!("has {size} bytes, and an index for {bytes}")));
+    let reader = Reader::begin(&file).map_err(useless)?;
+    Ok(Indexed { reader, file })
+}
+
+fn useless(error: io::Error) -> Useless {
+    Useless::Index(format!("has a useless index ({error})"))
+}
+
+impl Indexed {
+    /// Looks whether it fits a packet file of this size; `None` for one that still grows.
+    fn fits(&self, size: Option<u64>) -> Result<(), Useless> {
+        let (sealed, bytes) = (self.reader.is_sealed(), self.reader.summary().bytes);
+        match size {
+            Some(size) if !sealed || bytes != size => {
+                Err(Useless::Index(format!("has {size} bytes, and an index for {bytes}")))
+            }
+            _ => Ok(()),
         }
     }
-    Ok(Indexed { reader, file })
+
+    /// Reads the table of blocks and looks whether it makes sense.
+    fn load(&mut self) -> Result<(), Useless> {
+        self.reader.load(&self.file).map_err(useless)?;
+        let blocks = self.reader.blocks();
+        let in_order = (0u32..).zip(blocks).all(|(number, b)| b.number == number && b.bytes as usize <= BLOCK);
+        let last = blocks.len().saturating_sub(1);
+        let whole = blocks.iter().take(last).all(|b| b.bytes as usize == BLOCK);
+        let inside = blocks.iter().all(|b| b.first_record.is_none_or(|at| at < b.bytes));
+        let bytes: u64 = blocks.iter().map(|b| u64::from(b.bytes)).sum();
+        match in_order && whole && inside && bytes == self.reader.summary().bytes {
+            true => Ok(()),
+            false => Err(Useless::Index("has an index that contradicts itself".to_owned())),
+        }
+    }
+
+    /// Whether the file has packets of the interval.
+    pub fn overlaps(&self, from: Timestamp, to: Timestamp) -> bool {
+        self.reader.summary().stamps.is_some_and(|(first, last)| first <= to && from <= last)
+    }
 }
 
 /// Opens a file by its name, or, if it is hidden and gone, by the name that it gets when it is whole.
@@ -167,17 +189,27 @@ pub fn open(
     });
     let file = match opened {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            book.remark(format!("{name}: removed while the question was being answered"));
+            book.damage(format!("{name}: removed while the question was being answered"));
             return Ok(None);
         }
         other => other.map_err(io)?,
     };
     let size = file.metadata().map_err(io)?.len();
     book.cost.bytes += size;
-    let Indexed { mut reader, file: index } = match open_index(entry, (!is_hidden(entry)).then_some(size)) {
+    let fitting = (!is_hidden(entry)).then_some(size);
+    let (from, to) = (book.question.from, book.question.to);
+    let indexed = begin_index(entry).and_then(|mut indexed| {
+        indexed.fits(fitting)?;
+        // Of a file outside of the interval, nothing more is worth reading.
+        if indexed.overlaps(from, to) {
+            indexed.load()?;
+        }
+        Ok(indexed)
+    });
+    let Indexed { mut reader, file: index } = match indexed {
         Ok(indexed) => indexed,
         Err(Useless::Gone | Useless::Index(_)) if is_hidden(entry) => {
-            book.remark(format!(
+            book.damage(format!(
                 "{name}: was not finished and has no index that tells how far it goes; netgrain repair"
             ));
             return Ok(None);
@@ -192,9 +224,7 @@ pub fn open(
             return Ok(plain.map(|p| Box::new(p) as Box<dyn Cursor>));
         }
     };
-    let (from, to) = (book.question.from, book.question.to);
-    let total = reader.blocks().len() as u64;
-    book.cost.blocks += total;
+    book.cost.blocks += u64::from(reader.summary().blocks);
     let any = reader.blocks().iter().any(|b| overlaps(b, from, to));
     let candidates = match any && !book.question.filter.is_empty() {
         false => None,
@@ -208,7 +238,8 @@ pub fn open(
     };
     let candidate = |i: usize| candidates.as_ref().is_none_or(|c| c.get(i).copied().unwrap_or(true));
     let plan = Plan::of(reader.blocks(), from, to, candidate);
-    book.cost.blocks_skipped_time += plan.skipped_time;
+    let unloaded = u64::from(reader.summary().blocks).saturating_sub(reader.blocks().len() as u64);
+    book.cost.blocks_skipped_time += plan.skipped_time + unloaded;
     book.cost.blocks_skipped_keys += plan.skipped_keys;
     book.cost.index_bytes_read += reader.bytes_read();
     book.cost.files_skipped += u64::from(plan.wanted.is_empty());
@@ -228,5 +259,7 @@ pub fn open(
     };
     let blocks = Blocks::new(file, plan.wanted);
     let indexed = Indexed { reader, file: index };
-    Ok(Some(Box::new(SealedFile::new(name, layout, link_type, origin, blocks, plan.lost_after, indexed, hold))))
+    let mut file = SealedFile::new(name, layout, link_type, origin, blocks, plan.lost_after, indexed, hold);
+    file.prepare(book);
+    Ok(Some(Box::new(file)))
 }

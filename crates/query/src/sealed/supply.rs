@@ -7,7 +7,7 @@
 //! the replay of a capture in disorder writes.
 
 use super::plan;
-use crate::cursor::{Cursor, Rank, Supply};
+use crate::cursor::{Ranked, Supply};
 use crate::{Book, QueryError};
 use base::Timestamp;
 use std::collections::{BTreeMap, VecDeque};
@@ -40,6 +40,9 @@ pub struct Snapshot {
     /// Files that others read, wherever they are met.
     pub taken: Vec<Entry>,
 }
+
+/// The files of an hour, and what keeps them there.
+type Held = (Vec<Entry>, Arc<Hold>);
 
 /// See the module.
 pub struct Files {
@@ -77,7 +80,7 @@ impl Files {
     }
 
     /// The files of an hour, held; `None` if it has gone.
-    fn list(&self, hour: &Hour) -> Result<Option<(Vec<Entry>, Arc<Hold>)>, QueryError> {
+    fn list(&self, hour: &Hour) -> Result<Option<Held>, QueryError> {
         let io = |error| QueryError::Io { path: hour.folder.clone(), error };
         let gone = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
         let (listing, hold) = if self.snapshot.from.is_some_and(|from| from <= hour.start) {
@@ -152,10 +155,9 @@ impl Files {
         if plan::is_hidden(entry) {
             return true;
         }
-        let Ok(indexed) = plan::open_index(entry, None) else { return true };
+        let Ok(indexed) = plan::begin_index(entry) else { return true };
         book.cost.index_bytes_read += indexed.reader.bytes_read();
-        let blocks = indexed.reader.blocks();
-        !indexed.reader.is_sealed() || blocks.iter().any(|b| b.packets > 0 && b.last >= book.question.from)
+        !indexed.reader.is_sealed() || indexed.overlaps(book.question.from, Timestamp::MAX)
     }
 
     /// Files that begin behind the interval and hold packets from before their own beginning.
@@ -173,11 +175,10 @@ impl Files {
                 if *settled {
                     continue;
                 }
-                let Ok(indexed) = plan::open_index(&entry, None) else { continue };
+                let Ok(indexed) = plan::begin_index(&entry) else { continue };
                 book.cost.index_bytes_read += indexed.reader.bytes_read();
-                let mut blocks = indexed.reader.blocks().iter().filter(|b| b.packets > 0);
-                *settled = blocks.clone().all(|b| b.first >= entry.start);
-                if blocks.any(|b| b.first <= to) {
+                *settled = indexed.reader.summary().stamps.is_none_or(|(first, _)| first >= entry.start);
+                if indexed.overlaps(book.question.from, to) {
                     self.due.push_back((entry, Arc::clone(&hold)));
                 }
             }
@@ -229,7 +230,7 @@ impl Supply for Files {
         Ok(self.due.front().map(|(entry, _)| entry.start))
     }
 
-    fn open(&mut self, book: &mut Book) -> Result<Option<(Rank, Box<dyn Cursor>)>, QueryError> {
+    fn open(&mut self, book: &mut Book) -> Result<Option<Ranked>, QueryError> {
         self.fill(book)?;
         let Some((entry, hold)) = self.due.pop_front() else { return Ok(None) };
         let cursor = plan::open(&entry, &self.interface, &hold, book)?;

@@ -4,7 +4,7 @@ use super::job::{Cut, Part, Release};
 use super::seconds::{Seconds, row_of};
 use base::{Tally, Timestamp};
 use index::{Entry, Keys};
-use ring::{BLOCK, Desc, RECORD_HEADER};
+use ring::{BLOCK, Desc, FILE_HEADER, RECORD_HEADER};
 use std::sync::Arc;
 use store::bytes::{Bytes, PAGE, Slice};
 
@@ -28,12 +28,14 @@ pub(super) struct Block {
     seconds: Seconds,
     cut: Option<Cut>,
     keys: Keys,
+    link_type: u16,
 }
 
 impl Block {
     /// Becomes the first block of a segment. What was counted and not sent stays, and becomes part of it.
-    pub fn begin_segment(&mut self, pos: u64) {
+    pub fn begin_segment(&mut self, pos: u64, memory: &dyn Bytes) {
         self.latest = Timestamp::ZERO;
+        self.link_type = link_type(pos, memory);
         self.begin(pos, 0);
     }
 
@@ -74,7 +76,7 @@ impl Block {
     pub fn packet(&mut self, d: &Desc, memory: &dyn Bytes) -> bool {
         let record = memory.at(d.pos, RECORD_HEADER + usize::from(d.caplen));
         let wire_len = wire_len(d, record);
-        self.keys.add(d.l3, &record[RECORD_HEADER..]);
+        self.keys.add(&record[RECORD_HEADER..], wire_len, self.link_type);
         self.seconds.packet(d, wire_len);
         let ts = d.timestamp();
         match &mut self.stamps {
@@ -156,6 +158,12 @@ impl Block {
         self.crc = crc32c::crc32c_append(self.crc, bytes);
         self.summed = pos;
     }
+}
+
+/// How to read the packets of the segment that begins here: in its pcap header.
+pub(super) fn link_type(segment: u64, memory: &dyn Bytes) -> u16 {
+    let header = memory.at(segment, FILE_HEADER);
+    u16::from_le_bytes([header[20], header[21]])
 }
 
 /// The length on the wire; the record header has it where the descriptor cannot.

@@ -8,7 +8,7 @@
 //! its seconds are told by the next one.
 
 use super::BrokenStream;
-use super::block::wire_len;
+use super::block::{link_type, wire_len};
 use super::job::{Cut, Job, Part, Release};
 use super::seconds::{Seconds, row_of};
 use base::{Row, Tally, Timestamp};
@@ -32,6 +32,7 @@ pub struct RawCutter {
     stamps: Option<(Timestamp, Timestamp)>,
     seconds: Seconds,
     keys: Keys,
+    link_type: u16,
     next: Option<u64>,
     seen: u64,
     last: Timestamp,
@@ -51,6 +52,7 @@ impl RawCutter {
             stamps: None,
             seconds: Seconds::default(),
             keys: Keys::default(),
+            link_type: 0,
             next: None,
             seen: 0,
             last: Timestamp::ZERO,
@@ -79,6 +81,7 @@ impl RawCutter {
             match d.as_control() {
                 Some(Control::Segment { pos, .. }) => {
                     self.next = Some(pos + ring::FILE_HEADER as u64);
+                    self.link_type = link_type(pos, &*memory);
                     if by_clock(d.timestamp()) {
                         self.close(jobs);
                     }
@@ -144,7 +147,8 @@ impl RawCutter {
         }
         self.last = self.last.max(ts);
         let data = &record[RECORD_HEADER..][..usize::from(caplen)];
-        self.keys.add(d.l3, data);
+        // The format has 16 bits for the length on the wire, and that is what a reader of the file will know.
+        self.keys.add(data, wire_len.min(u16::MAX.into()), self.link_type);
         self.seconds.packet(d, wire_len);
         let at = self.buffer.len();
         self.first_record.get_or_insert(at as u32);

@@ -1,11 +1,14 @@
 //! A packet file and its index while they are written.
+//!
+//! Its growing index is on disk at any moment, for those who ask and for recovery. What the sealed one is made of is kept in
+//! memory beside it: at most 1 % of the packet file.
 
 use super::event::Trouble;
 use super::seal::Step;
 use crate::cutter::{Cut, Part};
 use base::{Cause, Row, Tally, Timestamp};
-use index::{self, Entry, Footer, Header, Rows};
-use std::io;
+use index::{self, Builder, Entry, Header, Rows};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use store::device::{Content, Device, FileId};
 use store::names;
@@ -15,7 +18,11 @@ pub(super) struct OpenFile {
     pub data: FileId,
     pub index: FileId,
     pub hidden_data: PathBuf,
+    /// The growing index.
     pub hidden_index: PathBuf,
+    /// The sealed index once there is one, and its name, hidden at first.
+    pub sealed: Option<FileId>,
+    pub sealed_path: PathBuf,
     pub folder: PathBuf,
     pub start: Timestamp,
     pub queue: Option<u16>,
@@ -30,7 +37,8 @@ pub(super) struct OpenFile {
     pub len: u64,
     pub end: Timestamp,
     pub ledger: Rows,
-    entries: u32,
+    /// The blocks before the one accepted last.
+    builder: Builder,
     /// The part accepted last.
     last: Option<Accepted>,
     pub step: Step,
@@ -40,8 +48,8 @@ pub(super) struct OpenFile {
 
 struct Accepted {
     entry: Entry,
-    /// Where it lies in the index.
-    at: u64,
+    /// Nothing more comes for its block.
+    last: bool,
     cut: Cut,
 }
 
@@ -82,6 +90,8 @@ impl OpenFile {
                 index: file,
                 hidden_data,
                 hidden_index,
+                sealed: None,
+                sealed_path: folder.join(names::hidden(&stem, &format!("sealed.{}", index::SUFFIX))),
                 folder: folder.to_owned(),
                 start: header.start,
                 queue,
@@ -92,7 +102,7 @@ impl OpenFile {
                 len: 0,
                 end: header.start,
                 ledger: Rows::new(),
-                entries: 0,
+                builder: Builder::new(header.clone()),
                 last: None,
                 step: Step::Open,
                 trouble: None,
@@ -119,27 +129,36 @@ impl OpenFile {
     }
 
     /// A part and its entry (of `encoded` bytes) are written.
-    pub fn accept(&mut self, part: &Part, encoded: u64) {
+    pub fn accept(&mut self, part: Part, encoded: u64) {
         self.ledger.merge(&part.news);
-        self.last = Some(Accepted { entry: part.entry.clone(), at: self.index_at, cut: part.cut });
+        if self.last.as_ref().is_some_and(|l| l.last) {
+            self.keep_last();
+        }
+        self.last = Some(Accepted { entry: part.entry, last: part.last, cut: part.cut });
         if part.last {
             self.index_at += encoded;
-            self.entries += 1;
+        }
+    }
+
+    fn keep_last(&mut self) {
+        if let Some(last) = self.last.take() {
+            self.builder.push(last.entry);
         }
     }
 
     /// Nothing more comes: the file is to be published.
     pub fn begin_seal(&mut self, len: u64, end: Timestamp) {
         (self.len, self.end) = (len, end);
-        self.step = Step::Footer;
+        self.step = Step::Truncate;
     }
 
     /// Nothing more can be written: ends the file behind its last whole packet and tells in its last entry what was lost.
-    /// `None` if nothing was ever written to it.
-    pub fn cut_short(&mut self, lost: &Rows) -> Option<CutShort> {
-        let Accepted { mut entry, at, cut } = self.last.take()?;
+    /// The packet that is not whole, if there is one, is what comes back; `Err` if nothing was ever written to the file.
+    pub fn cut_short(&mut self, lost: &Rows) -> Result<Option<Row>, NothingWritten> {
+        let Accepted { entry, cut, .. } = self.last.as_mut().ok_or(NothingWritten)?;
+        let straddler = cut.straddler;
         let mut rows = lost.clone();
-        if let Some(row) = cut.straddler {
+        if let Some(row) = straddler {
             // Counted as stored when the block in which it begins was; what was stored of it is cut off.
             entry.rows.subtract(row.second, &row.tally);
             self.ledger.subtract(row.second, &row.tally);
@@ -147,18 +166,35 @@ impl OpenFile {
         }
         entry.rows.merge(&rows);
         (entry.bytes, entry.crc) = (cut.bytes, cut.crc);
-        self.len = u64::from(entry.block) * ring::BLOCK + u64::from(entry.bytes);
-        self.entries = entry.block + 1;
-        self.index_at = at;
+        let len = u64::from(entry.block) * ring::BLOCK + u64::from(entry.bytes);
+        let end = self.end.max(entry.last);
         self.ledger.merge(&rows);
-        self.end = self.end.max(entry.last);
-        self.step = Step::Footer;
-        Some(CutShort { entry: entry.encode(), straddler: cut.straddler })
+        self.begin_seal(len, end);
+        Ok(straddler)
     }
 
-    /// The footer.
-    pub fn footer(&self) -> Vec<u8> {
-        Footer { bytes: self.len, end: self.end, entries: self.entries, rows: self.ledger.clone() }.encode()
+    /// Writes the sealed index, under a hidden name. May be called again after it has failed.
+    pub fn seal<D: Device>(&mut self, device: &mut D) -> io::Result<()> {
+        let file = match self.sealed {
+            Some(file) => file,
+            None => match device.create(&self.sealed_path, Content::Index) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                    // Of a recorder that died while it sealed a file of this name.
+                    device.remove(&self.sealed_path)?;
+                    device.create(&self.sealed_path, Content::Index)?
+                }
+                other => other?,
+            },
+        };
+        self.sealed = Some(file);
+        self.keep_last();
+        let mut out = BufWriter::with_capacity(SEAL_BYTES, Put { device, file, at: 0 });
+        self.builder.finish(self.len, self.end, &[], &mut out)?;
+        out.flush()?;
+        drop(out);
+        // What it was made of is not needed while the file is synced and named.
+        self.builder.truncate(0);
+        Ok(())
     }
 
     /// Where a file of this one will be published.
@@ -167,12 +203,30 @@ impl OpenFile {
     }
 }
 
-/// How a file was cut short.
-pub(super) struct CutShort {
-    /// The last entry, to be written again at [`OpenFile::index_at`].
-    pub entry: Vec<u8>,
-    /// The packet that is not whole.
-    pub straddler: Option<Row>,
+/// A file that is empty of packets has nothing to tell.
+#[derive(Debug)]
+pub(super) struct NothingWritten;
+
+/// Bytes of a sealed index that are written at once.
+const SEAL_BYTES: usize = 256 << 10;
+
+/// A file of a device, written from its beginning.
+struct Put<'a, D> {
+    device: &'a mut D,
+    file: FileId,
+    at: u64,
+}
+
+impl<D: Device> Write for Put<'_, D> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.device.put(self.file, self.at, bytes)?;
+        self.at += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// What was to be stored, as lost. Remarks are made of stored packets only.

@@ -72,24 +72,17 @@ impl<D: Device> Writer<D> {
                 i += 1;
                 continue;
             }
-            let Some(cut) = self.files[i].cut_short(&lost) else {
+            let Ok(straddler) = self.files[i].cut_short(&lost) else {
                 self.remove_empty(i);
                 continue;
             };
             lost = Rows::new();
-            if let Some(row) = cut.straddler {
+            if let Some(row) = straddler {
                 packets += 1;
                 self.totals.ledger.subtract(row.second, &row.tally);
                 self.totals.ledger.add(row.second, &as_lost(&row.tally));
             }
-            let file = &mut self.files[i];
-            match self.device.put(file.index, file.index_at, &cut.entry) {
-                Ok(()) => {
-                    file.index_at += cut.entry.len() as u64;
-                    i += 1;
-                }
-                Err(error) => self.leave_hidden(i, "end the index of the file", error),
-            }
+            i += 1;
         }
         if packets > 0 {
             self.events.push(Event::GaveUp { packets });
@@ -99,8 +92,7 @@ impl<D: Device> Writer<D> {
     /// A file to which nothing was written has nothing to tell.
     fn remove_empty(&mut self, i: usize) {
         let file = self.files.remove(i);
-        self.device.close(file.data);
-        self.device.close(file.index);
+        self.close_files(&file);
         let _ = self.device.remove(&file.hidden_data);
         let _ = self.device.remove(&file.hidden_index);
     }

@@ -1,5 +1,6 @@
-//! From the last byte to the real name: footer, true length, sync of both files, the index's name, the packets' name,
-//! sync of the folder. Each step is done when the one before has succeeded; blocks of the next file are written meanwhile.
+//! From the last byte to the real name: true length, the sealed index, sync of both files, the index's name, the packets'
+//! name, sync of the folder. Each step is done when the one before has succeeded; blocks of the next file are written
+//! meanwhile. The growing index stays until the packets have their name: whatever is interrupted can be finished from it.
 
 use super::event::{Trouble, advice};
 use super::file::OpenFile;
@@ -17,10 +18,10 @@ pub(super) enum Step {
     Open,
     /// The end of the stream, to learn of all that was lost.
     Cut,
-    /// Its index's footer.
-    Footer,
-    /// The true lengths.
+    /// The true length.
     Truncate,
+    /// Its sealed index.
+    Seal,
     /// The content to be safe, packets and index; a token once the sync is under way.
     SyncData(Option<u64>),
     SyncIndex(Option<u64>),
@@ -40,6 +41,11 @@ impl Step {
             Self::SyncFolder(under_way) => under_way.map(|(_, token)| token),
             _ => None,
         }
+    }
+
+    /// Whether the sealed index, if there is one, may have its hidden name only.
+    fn is_before_publication(self) -> bool {
+        !matches!(self, Self::PublishIndex | Self::PublishData | Self::SyncFolder(_) | Self::Done)
     }
 }
 
@@ -124,15 +130,13 @@ impl<D: Device> Writer<D> {
         let token = self.new_token();
         let (file, device) = (&mut self.files[i], &mut self.device);
         file.step = match file.step {
-            Step::Footer => {
-                let footer = file.footer();
-                device.put(file.index, file.index_at, &footer)?;
-                // A provisional entry may have been longer than the final one.
-                device.truncate(file.index, file.index_at + footer.len() as u64)?;
-                Step::Truncate
-            }
+            // First, since it gives back room that was not used, and the sealed index may need it.
             Step::Truncate => {
                 device.truncate(file.data, file.len)?;
+                Step::Seal
+            }
+            Step::Seal => {
+                file.seal(device)?;
                 Step::SyncData(None)
             }
             Step::SyncData(None) => {
@@ -140,7 +144,8 @@ impl<D: Device> Writer<D> {
                 Step::SyncData(Some(token))
             }
             Step::SyncIndex(None) => {
-                device.start(file.index, Op::Sync, token)?;
+                let Some(sealed) = file.sealed else { return Ok(false) };
+                device.start(sealed, Op::Sync, token)?;
                 Step::SyncIndex(Some(token))
             }
             Step::PublishIndex => publish_index(file, device)?,
@@ -149,6 +154,8 @@ impl<D: Device> Writer<D> {
                 match device.rename(&file.hidden_data, &name) {
                     Ok(()) => {
                         file.hidden_data = name;
+                        // If it stays, recovery removes it.
+                        let _ = device.remove(&file.hidden_index);
                         Step::SyncFolder(None)
                     }
                     Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
@@ -208,8 +215,10 @@ impl<D: Device> Writer<D> {
 
     pub(super) fn leave_hidden(&mut self, i: usize, what: &'static str, error: io::Error) {
         let file = self.files.remove(i);
-        self.device.close(file.data);
-        self.device.close(file.index);
+        self.close_files(&file);
+        if file.sealed.is_some() && file.step.is_before_publication() {
+            let _ = self.device.remove(&file.sealed_path);
+        }
         self.totals.hidden += 1;
         self.events.push(if self.device.exists(&file.hidden_data) {
             Event::LeftHidden { path: file.hidden_data, what, error }
@@ -222,10 +231,13 @@ impl<D: Device> Writer<D> {
         });
     }
 
+    pub(super) fn close_files(&mut self, file: &OpenFile) {
+        [Some(file.data), Some(file.index), file.sealed].into_iter().flatten().for_each(|f| self.device.close(f));
+    }
+
     fn published(&mut self, i: usize) {
         let file = self.files.remove(i);
-        self.device.close(file.data);
-        self.device.close(file.index);
+        self.close_files(&file);
         self.totals.published += 1;
         let packets = file.ledger.total().stored;
         self.events.push(Event::Published { path: file.hidden_data, packets, bytes: file.len });
@@ -237,9 +249,9 @@ fn publish_index<D: Device>(file: &mut OpenFile, device: &mut D) -> io::Result<S
     loop {
         let name: PathBuf = file.published(index::SUFFIX);
         if !device.exists(&file.published(file.suffix)) {
-            match device.rename(&file.hidden_index, &name) {
+            match device.rename(&file.sealed_path, &name) {
                 Ok(()) => {
-                    file.hidden_index = name;
+                    file.sealed_path = name;
                     return Ok(Step::PublishData);
                 }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}

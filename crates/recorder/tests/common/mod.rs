@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use base::{Cause, Ledger, Note, Prng, Tally, Timestamp};
-use index::{Header, Index, Key, Tail};
+use index::{Header, Index, Tail};
 use netgrain_recorder::cutter::{Cutter, Job};
 use netgrain_recorder::writer::{Config, Event, Totals, Writer};
 use ring::{BLOCK, Control, Desc, FILE_HEADER, RECORD_HEADER, flag};
@@ -14,6 +14,7 @@ use std::time::Duration;
 use store::bytes::Bytes;
 use store::device::{Device, Surviving};
 use sys::uring::Region;
+use wire::filter::Need;
 
 /// 2026-11-21T19:40:00Z.
 pub const START: u64 = 1_795_290_000_000_000_000;
@@ -226,6 +227,7 @@ pub fn header() -> Header {
         filter: String::new(),
         first_pos: 0,
         start: Timestamp::ZERO,
+        content: index::Content::Recorded,
     }
 }
 
@@ -337,8 +339,8 @@ fn check_file(stream: &Stream, segment: &Segment, bytes: &[u8], index: &Index, n
         for d in here.iter().filter(|d| d.l4 == 34) {
             let packet = stream.at(d.pos + 16, d.end());
             let host = Ipv4Addr::new(packet[26], packet[27], packet[28], packet[29]);
-            assert!(entry.may_contain(Key::Host(host.into())), "{note}: {host} hidden");
-            assert!(entry.may_contain(Key::Port(53)), "{note}: port hidden");
+            assert!(entry.sets.admit(&Need::Host(host.into())), "{note}: {host} hidden");
+            assert!(entry.sets.admit(&Need::Ports(53, 53)), "{note}: port hidden");
         }
     }
     let rows: Ledger = footer.rows.iter().fold(Ledger::new(), |mut l, r| {

@@ -1,0 +1,195 @@
+//! From the entries of all blocks to a sealed index. Used by the recorder when a file is whole, by recovery, and for the
+//! captures of others; so all of them are asked in the same way.
+
+use crate::bytes::append_crc;
+use crate::fit::{self, Fill};
+use crate::header::Layout;
+use crate::key::{KINDS, Kind, Sets};
+use crate::reader::Block;
+use crate::rows;
+use crate::sealed::{self, MOST_BLOCKS, MOST_CONTEXT, Places, Summary};
+use crate::set::{GROUP, encode_group};
+use crate::{Entry, Header, Rows};
+use base::{Tally, Timestamp};
+use std::io::{self, Write};
+use std::ops::Range;
+
+/// An index in the making. It holds the sets of all blocks, at most 1 % of the packet file.
+pub struct Builder {
+    header: Header,
+    blocks: Vec<(Block, Tally)>,
+    sets: Vec<Sets>,
+    /// Each with its checksum, as in the file, and where it ends.
+    rows: Vec<u8>,
+    rows_end: Vec<usize>,
+}
+
+impl Builder {
+    /// For a file with this header.
+    pub fn new(header: Header) -> Self {
+        Self { header, blocks: Vec::new(), sets: Vec::new(), rows: Vec::new(), rows_end: Vec::new() }
+    }
+
+    /// One more block.
+    pub fn push(&mut self, entry: Entry) {
+        let tally = entry.tally();
+        self.blocks.push((Block::of(&entry, &tally), tally));
+        let from = self.rows.len();
+        rows::encode(&entry.rows, &mut self.rows);
+        append_crc(&mut self.rows, from);
+        self.rows_end.push(self.rows.len());
+        self.sets.push(entry.sets);
+    }
+
+    /// Forgets the blocks from this one on, counted from 0.
+    pub fn truncate(&mut self, blocks: usize) {
+        self.blocks.truncate(blocks);
+        self.sets.truncate(blocks);
+        self.rows_end.truncate(blocks);
+        self.rows.truncate(self.rows_end.last().copied().unwrap_or(0));
+    }
+
+    /// Blocks so far.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Whether there is no block yet.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Writes the whole index, and may do so again: of a packet file of this length that ended at this moment, in which the bytes of `context` must be
+    /// read before the records of any block.
+    ///
+    /// # Errors
+    /// What the writer says; `InvalidInput` for more blocks than a TiB has.
+    pub fn finish(
+        &mut self,
+        bytes: u64,
+        end: Timestamp,
+        context: &[Range<u64>],
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        if self.blocks.len() > MOST_BLOCKS || self.rows.len() > u32::MAX as usize {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a packet file of more than 1 TiB cannot be indexed; split it (netgrain convert)",
+            ));
+        }
+        let mut summary =
+            Summary { bytes, end, blocks: self.blocks.len() as u32, context: joined(context), ..Summary::default() };
+        for (block, tally) in &self.blocks {
+            summary.tally += tally;
+            summary.stamps = join(summary.stamps, block);
+        }
+        let header = self.header.encode_for(Layout::Sealed);
+        let groups = self.fit(bytes, header.len());
+        let mut places = Places::default();
+        let mut at = (header.len() + summary.encode(&places).len()) as u64;
+        let mut place = |len: usize| {
+            at += len as u64;
+            at - len as u64
+        };
+        places.table = place(sealed::table(self.blocks.len()));
+        for (groups, to) in groups.into_iter().zip(&mut places.sets) {
+            *to = (place(groups * sealed::stripe(self.blocks.len())), groups as u32);
+        }
+        places.rows = place(self.rows.len());
+        places.size = at;
+        out.write_all(&header)?;
+        out.write_all(&summary.encode(&places))?;
+        out.write_all(&self.table())?;
+        self.write_sets(groups, out)?;
+        out.write_all(&self.rows)
+    }
+
+    fn table(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(sealed::table(self.blocks.len()));
+        let mut from = 0;
+        for ((block, _), end) in self.blocks.iter().zip(&self.rows_end) {
+            sealed::encode_block(block, (from as u32, (end - from) as u32), &mut out);
+            from = *end;
+        }
+        append_crc(&mut out, 0);
+        out
+    }
+
+    /// Decides how many groups each kind has, and folds all sets to at most that.
+    fn fit(&mut self, bytes: u64, header: usize) -> [usize; KINDS] {
+        let mut fills: [Fill; KINDS] = std::array::from_fn(|kind| {
+            let mut fill = Fill::new(Kind::ALL[kind]);
+            self.sets.iter().for_each(|sets| fill.add(&sets.0[kind]));
+            fill
+        });
+        let (fills, maps) = fills.split_at_mut(KINDS - 2);
+        // What has to be there: the maps, the table, the rows, header and summary.
+        let fixed = self.blocks.len() * (sealed::TABLE_ROW + maps.len() * GROUP) + self.rows.len() + header + 512;
+        // Less than 1 %, since there are checksums too; but a file of a few packets may have an index as small as theirs.
+        let room = (bytes as usize / 101).saturating_sub(fixed).max(self.blocks.len() * fills.len() * GROUP);
+        fit::fit(fills, room);
+        for sets in &mut self.sets {
+            fills.iter().zip(&mut sets.0).for_each(|(fill, set)| fill.apply(set));
+        }
+        std::array::from_fn(|kind| fills.get(kind).map_or(1, Fill::groups))
+    }
+
+    /// Group by group, so that what is known of one key lies together.
+    fn write_sets(&self, groups: [usize; KINDS], out: &mut impl Write) -> io::Result<()> {
+        let mut stripe = Vec::with_capacity(sealed::stripe(self.blocks.len()));
+        for (kind, groups) in groups.into_iter().enumerate() {
+            for i in 0..groups {
+                stripe.clear();
+                self.sets.iter().for_each(|sets| stripe.extend(encode_group(&sets.0[kind].group(i, groups))));
+                append_crc(&mut stripe, 0);
+                out.write_all(&stripe)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Summary {
+    /// Of a file that still grows.
+    pub(crate) fn growing(entries: &[Entry]) -> Self {
+        let mut summary = Self { blocks: entries.len() as u32, ..Self::default() };
+        for entry in entries {
+            let tally = entry.tally();
+            summary.stamps = join(summary.stamps, &Block::of(entry, &tally));
+            summary.tally += &tally;
+            summary.bytes += u64::from(entry.bytes);
+        }
+        summary.end = summary.stamps.map_or(Timestamp::ZERO, |(_, last)| last);
+        summary
+    }
+
+    /// Every second of all blocks.
+    pub(crate) fn rows(entries: &[Entry]) -> Rows {
+        let mut rows = Rows::new();
+        entries.iter().for_each(|e| rows.merge(&e.rows));
+        rows
+    }
+}
+
+fn join(stamps: Option<(Timestamp, Timestamp)>, block: &Block) -> Option<(Timestamp, Timestamp)> {
+    match stamps {
+        _ if block.packets == 0 => stamps,
+        Some((first, last)) => Some((first.min(block.first), last.max(block.last))),
+        None => Some((block.first, block.last)),
+    }
+}
+
+/// In order, those that touch in one piece; if there are still too many, the last is everything from there on.
+fn joined(context: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut sorted: Vec<Range<u64>> = context.iter().filter(|r| !r.is_empty()).cloned().collect();
+    sorted.sort_by_key(|r| r.start);
+    let mut out: Vec<Range<u64>> = Vec::new();
+    for range in sorted {
+        let full = out.len() == MOST_CONTEXT;
+        match out.last_mut() {
+            Some(last) if range.start <= last.end || full => last.end = last.end.max(range.end),
+            _ => out.push(range),
+        }
+    }
+    out
+}

@@ -1,0 +1,51 @@
+//! Numbers in bytes: little-endian, read in order, and parts that end in a checksum of themselves.
+
+/// Bytes of the CRC32C that ends a part.
+pub(crate) const CRC: usize = 4;
+
+/// Reads from the front; `None` once there is too little.
+pub(crate) struct Cursor<'a>(pub &'a [u8]);
+
+impl<'a> Cursor<'a> {
+    pub fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (front, rest) = self.0.split_at_checked(n)?;
+        self.0 = rest;
+        Some(front)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    pub fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+}
+
+/// Ends a part: writes its whole length at `length_at` (four bytes) and appends its checksum.
+pub(crate) fn close(mut out: Vec<u8>, length_at: usize) -> Vec<u8> {
+    let length = (out.len() + CRC) as u32;
+    out[length_at..length_at + 4].copy_from_slice(&length.to_le_bytes());
+    append_crc(&mut out, 0);
+    out
+}
+
+/// Appends the checksum of everything from `from` on.
+pub(crate) fn append_crc(out: &mut Vec<u8>, from: usize) {
+    let crc = crc32c::crc32c(&out[from..]);
+    out.extend(crc.to_le_bytes());
+}
+
+/// What stands before a checksum that is right.
+pub(crate) fn checked(part: &[u8]) -> Option<&[u8]> {
+    let (content, crc) = part.split_last_chunk::<CRC>()?;
+    (crc32c::crc32c(content) == u32::from_le_bytes(*crc)).then_some(content)
+}

@@ -1,0 +1,114 @@
+//! One block as the recorder knows it, and its entry in a growing index.
+//!
+//! ```text
+//! "BLK3" | length u32 | block u32 | bytes u32 | first record u32 | crc of the bytes u32 | first ns u64 | last ns u64
+//! | 7 × groups u16 | 0 u16 | length of rows u32 | rows | groups by kind | crc
+//! ```
+//! `length` counts all of it. 65 535 groups mean "any key".
+
+use crate::bytes::{CRC, Cursor, checked, close};
+use crate::key::{KINDS, Sets};
+use crate::rows::{self, Rows};
+use crate::set::{GROUP, MOST_GROUPS, Set, decode_groups, encode_group};
+use base::{Tally, Timestamp};
+
+const TAG: [u8; 4] = *b"BLK3";
+const LENGTH_AT: usize = 4;
+const ALL: u16 = u16::MAX;
+pub(crate) const NO_RECORD: u32 = u32::MAX;
+
+/// Bytes from which the length of an entry is known.
+pub(crate) const HEAD: usize = 8;
+
+/// The longest entry that is believed: rows for each second of a day, and the largest sets.
+const LONGEST: usize = 16 << 20;
+
+/// One block of the packet file. A record belongs to the block in which it starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Number of the block in the file; it begins at this many MiB.
+    pub block: u32,
+    /// Bytes of the block: a MiB, or fewer in the last one.
+    pub bytes: u32,
+    /// Offset in the block of the first record that starts in it.
+    pub first_record: Option<u32>,
+    /// CRC32C of those bytes.
+    pub crc: u32,
+    /// Earliest stamp in it; the latest one in `last`. Meaningless without packets.
+    pub first: Timestamp,
+    /// See `first`.
+    pub last: Timestamp,
+    /// What happened, by second, since the block before: packets stored in this block, losses, filtered, remarks; a row
+    /// of zeros for each second in which nothing did.
+    pub rows: Rows,
+    /// Who is in it.
+    pub sets: Sets,
+}
+
+impl Entry {
+    /// The sum of the rows.
+    pub fn tally(&self) -> Tally {
+        self.rows.total()
+    }
+
+    /// As bytes of a growing index.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.sets.bytes() + 256);
+        out.extend(TAG);
+        out.extend([0; 4]);
+        let first_record = self.first_record.unwrap_or(NO_RECORD);
+        [self.block, self.bytes, first_record, self.crc].iter().for_each(|n| out.extend(n.to_le_bytes()));
+        [self.first, self.last].iter().for_each(|t| out.extend(t.nanos().to_le_bytes()));
+        for set in &self.sets.0 {
+            let groups = if let Set::Groups(groups) = set { groups.len() as u16 } else { ALL };
+            out.extend(groups.to_le_bytes());
+        }
+        out.extend([0; 2]);
+        let length_at = out.len();
+        out.extend([0; 4]);
+        rows::encode(&self.rows, &mut out);
+        let length = (out.len() - length_at - 4) as u32;
+        out[length_at..length_at + 4].copy_from_slice(&length.to_le_bytes());
+        for set in &self.sets.0 {
+            if let Set::Groups(groups) = set {
+                groups.iter().for_each(|g| out.extend(encode_group(g)));
+            }
+        }
+        close(out, LENGTH_AT)
+    }
+
+    /// How long the entry is that begins so.
+    pub(crate) fn length(head: &[u8]) -> Option<usize> {
+        let mut head = Cursor(head);
+        let length = (head.take(4)? == TAG).then(|| head.u32())?? as usize;
+        (HEAD + CRC..=LONGEST).contains(&length).then_some(length)
+    }
+
+    /// Reads exactly these bytes.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut part = Cursor(checked(bytes)?);
+        part.take(HEAD)?;
+        let (block, bytes, first_record, crc) = (part.u32()?, part.u32()?, part.u32()?, part.u32()?);
+        let (first, last) = (Timestamp::from_nanos(part.u64()?), Timestamp::from_nanos(part.u64()?));
+        let mut counts = [0; KINDS];
+        for count in &mut counts {
+            *count = part.u16()?;
+        }
+        part.u16()?;
+        let length = part.u32()? as usize;
+        let rows = rows::decode(part.take(length)?)?;
+        let mut sets = Sets::ALL;
+        for (count, set) in counts.into_iter().zip(&mut sets.0) {
+            if count != ALL {
+                *set = groups(&mut part, count.into())?;
+            }
+        }
+        let first_record = (first_record != NO_RECORD).then_some(first_record);
+        part.0.is_empty().then_some(Self { block, bytes, first_record, crc, first, last, rows, sets })
+    }
+}
+
+fn groups(part: &mut Cursor<'_>, count: usize) -> Option<Set> {
+    let is_size = count == 0 || count.is_power_of_two() && count <= MOST_GROUPS;
+    is_size.then(|| Some(Set::Groups(decode_groups(part.take(count * GROUP)?).collect())))?
+}

@@ -1,0 +1,132 @@
+//! How large each filter is to be. A filter is folded while that costs next to nothing; when all together are larger than
+//! their room, the one is folded whose wrong answers grow least for the bytes it gives.
+
+use crate::key::Kind;
+use crate::set::{GROUP, Set};
+
+/// Sizes that are considered: 2^0 … 2^12 groups.
+pub(crate) const LEVELS: usize = 13;
+
+/// A filter is folded while the share of wrong answers stays below this: at 10 GB, one block in 10 000 for nothing.
+const NEGLIGIBLE: f64 = 1e-4;
+
+/// With more wrong answers than this a filter is not worth its bytes.
+const USELESS: f64 = 0.6;
+
+/// How full a filter is, or many of one kind, and how large it will be.
+#[derive(Clone, Debug)]
+pub(crate) struct Fill {
+    kind: Kind,
+    /// Wrong answers per question at each size; filters that never had so many groups are as good as they were.
+    wrong: [f64; LEVELS],
+    /// log2 of the groups; `None` to say nothing.
+    level: Option<usize>,
+    /// Filters that are to have that size.
+    filters: usize,
+}
+
+impl Fill {
+    /// No filters yet.
+    pub fn new(kind: Kind) -> Self {
+        Self { kind, wrong: [0.0; LEVELS], level: Some(0), filters: 0 }
+    }
+
+    /// One filter.
+    pub fn of(kind: Kind, set: &Set) -> Self {
+        let mut fill = Self::new(kind);
+        fill.add(set);
+        fill
+    }
+
+    /// One more filter that is to have the same size.
+    pub fn add(&mut self, set: &Set) {
+        self.filters += 1;
+        let (full, groups) = match set {
+            Set::All => return self.wrong.iter_mut().for_each(|w| *w += 1.0),
+            Set::Groups(groups) if groups.is_empty() => return,
+            Set::Groups(groups) => (fullness(groups), groups.len()),
+        };
+        let level = groups.trailing_zeros() as usize;
+        self.level = self.level.max(Some(level));
+        let mut empty = 1.0 - full;
+        for at in (0..LEVELS).rev() {
+            // Each fold joins two groups, whose bits are as good as independent.
+            if at < level {
+                empty *= empty;
+            }
+            let bits = if self.kind.is_thin() { 4 } else { 8 };
+            self.wrong[at] += (1.0 - empty).powi(bits);
+        }
+    }
+
+    fn wrong_at(&self, level: usize) -> f64 {
+        self.wrong[level] / self.filters.max(1) as f64
+    }
+
+    fn bytes(&self) -> usize {
+        self.level.map_or(0, |level| (self.filters * GROUP) << level)
+    }
+
+    /// What is lost for each byte that folding once more gives, or leaving it out does.
+    fn price(&self) -> Option<f64> {
+        let level = self.level?;
+        let (then, left) = if level == 0 { (1.0, 0) } else { (self.wrong_at(level - 1), self.bytes() / 2) };
+        let weight = match self.kind {
+            Kind::Hosts => 4.0,
+            Kind::Flows | Kind::Ports => 2.0,
+            _ => 1.0,
+        };
+        Some(weight * (then - self.wrong_at(level)) / (self.bytes() - left).max(1) as f64)
+    }
+
+    fn shrink(&mut self) {
+        self.level = self.level.and_then(|l| l.checked_sub(1));
+    }
+
+    /// Groups it will have; 0 where it says nothing.
+    pub fn groups(&self) -> usize {
+        self.level.map_or(0, |level| 1 << level)
+    }
+
+    /// Makes a set as large as was decided, or smaller if it was.
+    pub fn apply(&self, set: &mut Set) {
+        let Some(level) = self.level else {
+            if *set != Set::NONE {
+                *set = Set::All;
+            }
+            return;
+        };
+        while let Set::Groups(groups) = &*set
+            && groups.len() > 1 << level
+        {
+            set.fold();
+        }
+    }
+}
+
+/// Decides all sizes, so that together they take at most so many bytes.
+pub(crate) fn fit(fills: &mut [Fill], room: usize) {
+    for fill in fills.iter_mut() {
+        while let Some(level @ 1..) = fill.level
+            && fill.wrong_at(level - 1) <= NEGLIGIBLE.max(1.05 * fill.wrong_at(level))
+        {
+            fill.shrink();
+        }
+    }
+    while fills.iter().map(Fill::bytes).sum::<usize>() > room {
+        let cheapest = fills.iter_mut().filter_map(|f| Some((f.price()?, f))).min_by(|(a, _), (b, _)| a.total_cmp(b));
+        let Some((_, fill)) = cheapest else { return };
+        fill.shrink();
+    }
+    for fill in fills {
+        if fill.level.is_some_and(|level| fill.wrong_at(level) > USELESS) {
+            fill.level = None;
+        }
+    }
+}
+
+/// The share of bits that are set.
+fn fullness(groups: &[crate::set::Group]) -> f64 {
+    let ones: u32 = groups.iter().flatten().map(|w| w.count_ones()).sum();
+    f64::from(ones) / (groups.len() * GROUP * 8) as f64
+}

@@ -1,0 +1,168 @@
+//! The header: what holds for the whole packet file. It begins a growing index and a sealed one alike.
+//!
+//! ```text
+//! magic 8 | version u16 | layout u16 | length u32 | content u16 | queue u16 | link type u32 | snaplen u32
+//! | stamp error ns u32 | first position u64 | start ns u64 | foreign bytes u64 | foreign modified ns u64
+//! | 3 × (length u16, text): interface, stamp method, filter | crc
+//! ```
+//! `length` counts all of it. Layout: 0 growing, 1 sealed. Content: 0 recorded, 1 pcap, 2 pcapng, 3 RAW of somebody else.
+
+use crate::IndexError;
+use crate::bytes::{CRC, Cursor, checked, close};
+use base::Timestamp;
+
+const MAGIC: [u8; 8] = *b"\x89NGI\r\n\x1a\n";
+pub(crate) const VERSION: u16 = 3;
+const LENGTH_AT: usize = 12;
+const FIXED: usize = 64;
+
+/// The longest header that is believed: three texts of 65 535 bytes.
+pub(crate) const LONGEST: usize = FIXED + 3 * (2 + u16::MAX as usize) + CRC;
+
+/// What holds for the whole file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The interface, file or simulation.
+    pub interface: String,
+    /// The hardware queue.
+    pub queue: u16,
+    /// As pcap numbers it.
+    pub link_type: u32,
+    /// Bytes kept of each packet.
+    pub snaplen: u32,
+    /// Who stamped the packets.
+    pub stamps: String,
+    /// How far off a stamp may be, in nanoseconds; 0 where nobody knows.
+    pub stamp_error: u32,
+    /// The capture filter; empty for none.
+    pub filter: String,
+    /// Stream position of the file's first byte.
+    pub first_pos: u64,
+    /// When the file begins.
+    pub start: Timestamp,
+    /// Whose packets these are.
+    pub content: Content,
+}
+
+/// Whose packets a file holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Content {
+    /// Recorded by us: index and packets were written together.
+    #[default]
+    Recorded,
+    /// A capture of somebody else, as it was when the index was made; a file that differs is not the one that is
+    /// described.
+    Foreign {
+        /// What it is.
+        format: Format,
+        /// Its length.
+        bytes: u64,
+        /// When it was last changed, in nanoseconds since 1970.
+        modified: u64,
+    },
+}
+
+/// Formats of foreign captures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Classic pcap, of any byte order and resolution.
+    Pcap,
+    /// pcapng.
+    PcapNg,
+    /// HPCAP's RAW.
+    Raw,
+}
+
+/// How an index is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    Growing,
+    Sealed,
+}
+
+impl Header {
+    /// As the first bytes of a growing index. Texts are cut at 65 535 bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        self.encode_for(Layout::Growing)
+    }
+
+    pub(crate) fn encode_for(&self, layout: Layout) -> Vec<u8> {
+        let (content, bytes, modified) = match self.content {
+            Content::Recorded => (0u16, 0, 0),
+            Content::Foreign { format: Format::Pcap, bytes, modified } => (1, bytes, modified),
+            Content::Foreign { format: Format::PcapNg, bytes, modified } => (2, bytes, modified),
+            Content::Foreign { format: Format::Raw, bytes, modified } => (3, bytes, modified),
+        };
+        let mut out = MAGIC.to_vec();
+        out.extend(VERSION.to_le_bytes());
+        out.extend(u16::from(layout == Layout::Sealed).to_le_bytes());
+        out.extend([0; 4]);
+        out.extend(content.to_le_bytes());
+        out.extend(self.queue.to_le_bytes());
+        [self.link_type, self.snaplen, self.stamp_error].iter().for_each(|n| out.extend(n.to_le_bytes()));
+        [self.first_pos, self.start.nanos(), bytes, modified].iter().for_each(|n| out.extend(n.to_le_bytes()));
+        debug_assert_eq!(out.len(), FIXED);
+        for text in [&self.interface, &self.stamps, &self.filter] {
+            let mut len = text.len().min(usize::from(u16::MAX));
+            while !text.is_char_boundary(len) {
+                len -= 1;
+            }
+            out.extend((len as u16).to_le_bytes());
+            out.extend(&text.as_bytes()[..len]);
+        }
+        close(out, LENGTH_AT)
+    }
+
+    /// How many bytes the header has that begins so.
+    pub(crate) fn length(bytes: &[u8]) -> Result<usize, IndexError> {
+        let mut head = Cursor(bytes);
+        if head.take(MAGIC.len()) != Some(&MAGIC[..]) {
+            return Err(IndexError::NotAnIndex);
+        }
+        let found = head.u16().ok_or(IndexError::Header)?;
+        if found != VERSION {
+            return Err(IndexError::Version { found });
+        }
+        let length = head.u16().and(head.u32()).ok_or(IndexError::Header)? as usize;
+        if (FIXED..=LONGEST).contains(&length) { Ok(length) } else { Err(IndexError::Header) }
+    }
+
+    /// Reads exactly these bytes.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<(Self, Layout), IndexError> {
+        if Self::length(bytes)? != bytes.len() {
+            return Err(IndexError::Header);
+        }
+        let read = || {
+            let mut part = Cursor(checked(bytes)?);
+            part.take(MAGIC.len() + 2)?;
+            let layout = match part.u16()? {
+                0 => Layout::Growing,
+                1 => Layout::Sealed,
+                _ => return None,
+            };
+            part.u32()?;
+            let content = part.u16()?;
+            let queue = part.u16()?;
+            let (link_type, snaplen, stamp_error) = (part.u32()?, part.u32()?, part.u32()?);
+            let (first_pos, start) = (part.u64()?, Timestamp::from_nanos(part.u64()?));
+            let (bytes, modified) = (part.u64()?, part.u64()?);
+            let foreign = |format| Content::Foreign { format, bytes, modified };
+            let content = match content {
+                0 => Content::Recorded,
+                1 => foreign(Format::Pcap),
+                2 => foreign(Format::PcapNg),
+                3 => foreign(Format::Raw),
+                _ => return None,
+            };
+            let mut text = || {
+                let len = part.u16()?;
+                String::from_utf8(part.take(len.into())?.to_vec()).ok()
+            };
+            let (interface, stamps, filter) = (text()?, text()?, text()?);
+            let header =
+                Self { interface, queue, link_type, snaplen, stamps, stamp_error, filter, first_pos, start, content };
+            Some((header, layout))
+        };
+        read().ok_or(IndexError::Header)
+    }
+}

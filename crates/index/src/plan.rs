@@ -1,0 +1,172 @@
+//! From what a filter needs to the questions that sets can answer.
+//!
+//! A prefix that is no key itself becomes those just longer, where they are few, and the one just shorter, always; a range
+//! of ports becomes its ports, where they are few. What would be many questions is none: any block may have it.
+
+use crate::key::{self, Kind, Sets};
+use crate::set::{Group, Set, bits_of, group_of, has_all, has_any, word_of};
+use std::net::IpAddr;
+use wire::filter::Need;
+
+/// The most keys that one need becomes.
+const MOST_KEYS: u32 = 16;
+
+/// What is asked of the sets of a block.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Plan {
+    Anything,
+    /// This key of this kind.
+    Key(Kind, u64),
+    /// One of these values of this kind.
+    Map(Kind, Group),
+    All(Vec<Plan>),
+    Any(Vec<Plan>),
+}
+
+impl Plan {
+    pub fn of(need: &Need) -> Self {
+        match need {
+            Need::Anything => Self::Anything,
+            Need::Host(address) => Self::Key(Kind::Hosts, host(*address)),
+            Need::Net(address, length) => net(*address, *length),
+            Need::Ports(first, last) if u32::from(last.saturating_sub(*first)) < MOST_KEYS => {
+                Self::any((*first..=*last).map(|p| Self::Key(Kind::Ports, key::port(p))))
+            }
+            Need::Ports(..) => Self::Anything,
+            Need::Protocol(number) => Self::Map(Kind::Protocols, key::map([*number])),
+            Need::EtherType(number) => Self::Key(Kind::Links, key::ethertype(*number)),
+            Need::Vlan(id) => Self::Key(Kind::Links, key::vlan(*id)),
+            Need::Flow(protocol, a, b) => {
+                Self::Key(Kind::Flows, key::flow(*protocol, (host(a.0), a.1), (host(b.0), b.1)))
+            }
+            Need::All(parts) => Self::all(parts.iter().map(Self::of)),
+            Need::Any(parts) => Self::any(parts.iter().map(Self::of)),
+        }
+    }
+
+    /// Cheapest first: what is one group of every block before what is one of many.
+    fn all(parts: impl IntoIterator<Item = Self>) -> Self {
+        let mut parts: Vec<Self> = parts.into_iter().filter(|p| *p != Self::Anything).collect();
+        parts.sort_by_key(Self::cost);
+        match parts.len() {
+            0 => Self::Anything,
+            1 => parts.remove(0),
+            _ => Self::All(parts),
+        }
+    }
+
+    fn any(parts: impl IntoIterator<Item = Self>) -> Self {
+        let mut parts: Vec<Self> = parts.into_iter().collect();
+        if parts.contains(&Self::Anything) {
+            return Self::Anything;
+        }
+        if parts.len() == 1 { parts.remove(0) } else { Self::Any(parts) }
+    }
+
+    /// Rows that have to be read, at most.
+    fn cost(&self) -> usize {
+        match self {
+            Self::Anything => 0,
+            Self::Key(..) | Self::Map(..) => 1,
+            Self::All(parts) | Self::Any(parts) => parts.iter().map(Self::cost).sum(),
+        }
+    }
+
+    /// Whether a block with these sets may have it.
+    pub fn admits(&self, sets: &Sets) -> bool {
+        match self {
+            Self::Anything => true,
+            Self::Key(kind, _) | Self::Map(kind, _) => match sets.of(*kind) {
+                Set::All => true,
+                Set::Groups(groups) if groups.is_empty() => false,
+                Set::Groups(groups) => self.admits_group(&groups[self.group(groups.len())]),
+            },
+            Self::All(parts) => parts.iter().all(|p| p.admits(sets)),
+            Self::Any(parts) => parts.iter().any(|p| p.admits(sets)),
+        }
+    }
+
+    /// Of a key or a map: which of so many groups answers.
+    pub fn group(&self, groups: usize) -> usize {
+        if let Self::Key(_, hash) = self { group_of(*hash, groups) } else { 0 }
+    }
+
+    /// Of a key or a map: the answer of that group.
+    pub fn admits_group(&self, group: &Group) -> bool {
+        match self {
+            Self::Key(kind, hash) if kind.is_thin() => {
+                let (word, bits) = word_of(*hash);
+                group[word] & bits == bits
+            }
+            Self::Key(_, hash) => has_all(group, &bits_of(*hash)),
+            Self::Map(_, values) => has_any(group, values),
+            Self::Anything | Self::All(_) | Self::Any(_) => true,
+        }
+    }
+}
+
+fn host(address: IpAddr) -> u64 {
+    match address {
+        IpAddr::V4(a) => key::host_v4(a.to_bits()),
+        IpAddr::V6(a) => key::host_v6(a.to_bits()),
+    }
+}
+
+fn net(address: IpAddr, length: u8) -> Plan {
+    match address {
+        IpAddr::V4(a) => net_v4(a.to_bits(), length.min(32)),
+        IpAddr::V6(a) => net_v6(a.to_bits(), length.min(128)),
+    }
+}
+
+/// The longest prefix in the index that is no longer than this one, and the shortest that is longer.
+fn steps(length: u8, of: &[u8]) -> (Option<u8>, Option<u8>) {
+    (of.iter().copied().filter(|l| *l <= length).max(), of.iter().copied().filter(|l| *l > length).min())
+}
+
+/// The numbers that begin with `length` bits of `bits` (of `of` bits), if they are few.
+fn expand(bits: u128, length: u8, of: u8) -> Option<impl Iterator<Item = u128>> {
+    let count = 1u128 << (of - length).min(64);
+    (count <= u128::from(MOST_KEYS)).then(|| (0..count).map(move |i| bits | i))
+}
+
+fn net_v4(address: u32, length: u8) -> Plan {
+    if length == 0 {
+        let carries = |e| Plan::Key(Kind::Links, key::ethertype(e));
+        return Plan::any([carries(0x0800), carries(0x0806)]);
+    }
+    let key_of = |bits: u32, length: u8| match length {
+        32 => Plan::Key(Kind::Hosts, key::host_v4(bits)),
+        _ => Plan::Key(Kind::Nets, key::net(u64::from(bits), length)),
+    };
+    let first = (address >> 24) as u8;
+    let spread = 0xff_u8.checked_shr(length.into()).unwrap_or(0);
+    let mut parts = vec![Plan::Map(Kind::FirstBytes, key::map(first & !spread..=first | spread))];
+    let (shorter, longer) = steps(length, &[16, 24, 32]);
+    parts.extend(shorter.map(|l| key_of(address >> (32 - l), l)));
+    if let Some(l) = longer.filter(|_| length > 8 && shorter != Some(length))
+        && let Some(keys) = expand(u128::from(address >> (32 - l)), length, l)
+    {
+        parts.push(Plan::any(keys.map(|bits| key_of(bits as u32, l))));
+    }
+    Plan::all(parts)
+}
+
+fn net_v6(address: u128, length: u8) -> Plan {
+    let key_of = |bits: u128, length: u8| match length {
+        128 => Plan::Key(Kind::Hosts, key::host_v6(bits)),
+        _ => Plan::Key(Kind::Nets, key::net(bits as u64, length)),
+    };
+    let carrier = Plan::Key(Kind::Links, key::ethertype(0x86dd));
+    let (shorter, longer) = steps(length, &[32, 48, 64, 128]);
+    let mut parts: Vec<Plan> = shorter.map(|l| key_of(address >> (128 - l), l)).into_iter().collect();
+    if let Some(l) = longer.filter(|_| shorter != Some(length))
+        && let Some(keys) = expand(address >> (128 - l), length, l)
+    {
+        parts.push(Plan::any(keys.map(|bits| key_of(bits, l))));
+    }
+    if parts.is_empty() {
+        return carrier;
+    }
+    Plan::all(parts)
+}

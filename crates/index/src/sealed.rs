@@ -1,0 +1,177 @@
+//! The sealed index: written once, when the packet file is whole, so that a question reads little of it.
+//!
+//! ```text
+//! header | summary | table | sets, kind by kind | rows of block 0 | crc | rows of block 1 | crc | …
+//!
+//! summary "SUM3" | length u32 | bytes of the index u64 | bytes of the packet file u64 | end ns u64 | first ns u64
+//!         | last ns u64 | offset of the table u64 | offset of the rows u64 | blocks u32
+//!         | 7 × (offset u64, groups u32): where the sets of a kind are | ranges of context u32
+//!         | each: from u64, to u64 | tally, as the row of second 0 | crc
+//! table   per block: block u32 | bytes u32 | first record u32 | crc u32 | first ns u64 | last ns u64 | packets u32
+//!         | lost u64 | offset of its rows u32 | length u32; then crc
+//! sets    per group: the 32 bytes of that group of block 0, of block 1, …, crc. 0 groups mean "any key".
+//! ```
+//! All blocks have equally many groups of a kind, so what is known of one key lies together: one read of 32 bytes per
+//! block answers for the whole file. Header and summary are read together and say whether the file is of interest at
+//! all. Each part that is read by itself ends in a CRC32C of itself.
+
+use crate::bytes::{CRC, Cursor, checked, close};
+use crate::entry::NO_RECORD;
+use crate::key::KINDS;
+use crate::reader::Block;
+use crate::rows::{self, Rows};
+use crate::set::{GROUP, MOST_GROUPS};
+use base::{Row, Tally, Timestamp};
+use std::ops::Range;
+
+const TAG: [u8; 4] = *b"SUM3";
+const LENGTH_AT: usize = 4;
+
+/// Bytes from which the length of the summary is known.
+pub(crate) const HEAD: usize = 8;
+
+/// Bytes of a table row.
+pub(crate) const TABLE_ROW: usize = 52;
+
+/// Blocks that are believed of one file: a TiB.
+pub(crate) const MOST_BLOCKS: usize = 1 << 20;
+
+/// Ranges of context that are believed of one file.
+pub(crate) const MOST_CONTEXT: usize = 4096;
+
+/// The longest summary: so many ranges, and a tally.
+pub(crate) const LONGEST: usize = 512 + 16 * MOST_CONTEXT;
+
+/// What is known of a whole file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Length of the packet file, as far as it is described.
+    pub bytes: u64,
+    /// When it ended; of a file that grows, its latest stamp.
+    pub end: Timestamp,
+    /// Earliest and latest stamp in it; `None` without packets.
+    pub stamps: Option<(Timestamp, Timestamp)>,
+    /// Blocks.
+    pub blocks: u32,
+    /// What happened.
+    pub tally: Tally,
+    /// Bytes of the packet file that must be read before the records of any block: of foreign files, what says how to
+    /// read them.
+    pub context: Vec<Range<u64>>,
+}
+
+/// Where the parts are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Places {
+    pub size: u64,
+    pub table: u64,
+    pub rows: u64,
+    pub sets: [(u64, u32); KINDS],
+}
+
+/// Bytes of one group of all blocks, with its checksum.
+pub(crate) const fn stripe(blocks: usize) -> usize {
+    blocks * GROUP + CRC
+}
+
+/// Bytes of the table of so many blocks, with its checksum.
+pub(crate) const fn table(blocks: usize) -> usize {
+    blocks * TABLE_ROW + CRC
+}
+
+impl Summary {
+    pub(crate) fn encode(&self, places: &Places) -> Vec<u8> {
+        let mut out = TAG.to_vec();
+        out.extend([0; 4]);
+        let (first, last) = self.stamps.unwrap_or((Timestamp::MAX, Timestamp::ZERO));
+        let numbers =
+            [places.size, self.bytes, self.end.nanos(), first.nanos(), last.nanos(), places.table, places.rows];
+        numbers.iter().for_each(|n| out.extend(n.to_le_bytes()));
+        out.extend(self.blocks.to_le_bytes());
+        for (offset, groups) in &places.sets {
+            out.extend(offset.to_le_bytes());
+            out.extend(groups.to_le_bytes());
+        }
+        out.extend((self.context.len() as u32).to_le_bytes());
+        for range in &self.context {
+            out.extend(range.start.to_le_bytes());
+            out.extend(range.end.to_le_bytes());
+        }
+        let tally: Rows = [Row { second: 0, tally: self.tally }].into_iter().collect();
+        rows::encode(&tally, &mut out);
+        close(out, LENGTH_AT)
+    }
+
+    pub(crate) fn length(head: &[u8]) -> Option<usize> {
+        let mut head = Cursor(head);
+        let length = (head.take(4)? == TAG).then(|| head.u32())?? as usize;
+        (HEAD + CRC..=LONGEST).contains(&length).then_some(length)
+    }
+
+    /// Reads exactly these bytes; what does not fit into the index is refused.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<(Self, Places)> {
+        let mut part = Cursor(checked(bytes)?);
+        part.take(HEAD)?;
+        let mut places = Places { size: part.u64()?, ..Places::default() };
+        let time = |part: &mut Cursor<'_>| Some(Timestamp::from_nanos(part.u64()?));
+        let bytes = part.u64()?;
+        let (end, first, last) = (time(&mut part)?, time(&mut part)?, time(&mut part)?);
+        (places.table, places.rows) = (part.u64()?, part.u64()?);
+        let blocks = part.u32()?;
+        for place in &mut places.sets {
+            *place = (part.u64()?, part.u32()?);
+        }
+        let ranges = part.u32()? as usize;
+        if blocks as usize > MOST_BLOCKS || ranges > MOST_CONTEXT || !places.fit(blocks as usize) {
+            return None;
+        }
+        let mut context = Vec::with_capacity(ranges);
+        for _ in 0..ranges {
+            context.push(part.u64()?..part.u64()?);
+        }
+        let tally = rows::decode(part.0)?.total();
+        let stamps = (first <= last).then_some((first, last));
+        Some((Self { bytes, end, stamps, blocks, tally, context }, places))
+    }
+}
+
+impl Places {
+    /// Whether all parts lie within the index.
+    fn fit(&self, blocks: usize) -> bool {
+        let within = |offset: u64, len: u64| offset.checked_add(len).is_some_and(|end| end <= self.size);
+        self.rows <= self.size
+            && within(self.table, table(blocks) as u64)
+            && self.sets.iter().all(|(offset, groups)| {
+                let groups = *groups as usize;
+                let is_size = groups == 0 || groups.is_power_of_two() && groups <= MOST_GROUPS;
+                is_size && within(*offset, (groups * stripe(blocks)) as u64)
+            })
+    }
+}
+
+/// Appends one row of the table: the block, and where its rows are.
+pub(crate) fn encode_block(block: &Block, rows: (u32, u32), out: &mut Vec<u8>) {
+    let first_record = block.first_record.unwrap_or(NO_RECORD);
+    [block.number, block.bytes, first_record, block.crc].iter().for_each(|n| out.extend(n.to_le_bytes()));
+    [block.first, block.last].iter().for_each(|t| out.extend(t.nanos().to_le_bytes()));
+    out.extend(u32::try_from(block.packets).unwrap_or(u32::MAX).to_le_bytes());
+    out.extend(block.lost.to_le_bytes());
+    [rows.0, rows.1].iter().for_each(|n| out.extend(n.to_le_bytes()));
+}
+
+/// The rows of a table, each with the place of the block's rows relative to all rows.
+pub(crate) fn decode_table(bytes: &[u8]) -> Option<Vec<(Block, Range<u64>)>> {
+    let content = checked(bytes)?;
+    content
+        .chunks_exact(TABLE_ROW)
+        .map(|row| {
+            let mut row = Cursor(row);
+            let (number, bytes, first_record, crc) = (row.u32()?, row.u32()?, row.u32()?, row.u32()?);
+            let (first, last) = (Timestamp::from_nanos(row.u64()?), Timestamp::from_nanos(row.u64()?));
+            let (packets, lost) = (row.u32()?.into(), row.u64()?);
+            let (offset, length) = (u64::from(row.u32()?), u64::from(row.u32()?));
+            let first_record = (first_record != NO_RECORD).then_some(first_record);
+            Some((Block { number, bytes, first_record, crc, first, last, packets, lost }, offset..offset + length))
+        })
+        .collect()
+}

@@ -1,0 +1,140 @@
+//! The packets of one block of a capture that answer the question, in the order of time.
+//!
+//! They lie as records of nanosecond pcap, so that those which follow each other can be lent as one piece.
+
+use crate::Found;
+use base::Timestamp;
+use pcap::{Packet, record_header_ns};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Block {
+    /// Its number in the file: among equal stamps, the earlier block comes first.
+    pub number: u32,
+    records: Vec<u8>,
+    items: Vec<Item>,
+    next: usize,
+    /// Lost before a packet that did not answer, and not told yet: by origin.
+    pending: Vec<(usize, u64)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    ts: Timestamp,
+    at: u32,
+    caplen: u32,
+    wire_len: u32,
+    origin: u32,
+    link_type: u16,
+    lost: u64,
+}
+
+const HEADER: usize = pcap::classic::RECORD_HEADER;
+
+/// What stamp a packet has of which the file tells none (the simple packets of pcapng): the beginning of time.
+pub fn stamp(packet: &Packet<'_>) -> Timestamp {
+    packet.ts.unwrap_or(Timestamp::ZERO)
+}
+
+impl Block {
+    /// Nothing yet of the block of this number.
+    pub fn begin(&mut self, number: u32) {
+        self.number = number;
+        self.records.clear();
+        self.items.clear();
+        self.pending.clear();
+        self.next = 0;
+    }
+
+    /// Packets were lost here, on this origin.
+    pub fn lose(&mut self, origin: usize, packets: u64) {
+        match self.pending.iter_mut().find(|(o, _)| *o == origin) {
+            Some((_, lost)) => *lost = lost.saturating_add(packets),
+            None => self.pending.push((origin, packets)),
+        }
+    }
+
+    /// A packet that answers.
+    pub fn push(&mut self, packet: &Packet<'_>, origin: usize) {
+        let lost = match self.pending.iter_mut().find(|(o, _)| *o == origin) {
+            Some((_, lost)) => std::mem::take(lost),
+            None => 0,
+        };
+        // A block of a MiB and the record that reaches over its end: far from the limit of these numbers.
+        let (at, caplen) = (self.records.len() as u32, packet.data.len() as u32);
+        let ts = stamp(packet);
+        self.records.extend(record_header_ns(ts, caplen, packet.wire_len));
+        self.records.extend(packet.data);
+        let (wire_len, link_type) = (packet.wire_len, packet.link_type);
+        self.items.push(Item { ts, at, caplen, wire_len, origin: origin as u32, link_type, lost });
+    }
+
+    /// Puts them in order; gives what was lost behind the last of them.
+    pub fn finish(&mut self) -> &[(usize, u64)] {
+        if !self.items.is_sorted_by_key(|i| i.ts) {
+            self.items.sort_by_key(|i| i.ts);
+        }
+        &self.pending
+    }
+
+    /// The stamp of the first, or of the next one to be lent.
+    pub fn stamp(&self) -> Option<Timestamp> {
+        self.items.get(self.next).map(|i| i.ts)
+    }
+
+    /// Moves on by one.
+    pub fn step(&mut self) {
+        self.next += 1;
+    }
+
+    /// The packet stood on.
+    pub fn packet(&self) -> Option<Found<'_>> {
+        let i = self.items.get(self.next)?;
+        let from = i.at as usize + HEADER;
+        Some(Found {
+            ts: i.ts,
+            wire_len: i.wire_len,
+            data: &self.records[from..from + i.caplen as usize],
+            link_type: i.link_type,
+            origin: i.origin as usize,
+            lost: i.lost,
+        })
+    }
+
+    /// Moves to the last of those that follow, lie behind each other and pass `allows`, and says where in the records they
+    /// are and how many; `None` where not even one lies as a record.
+    pub fn extend(&mut self, allows: impl Fn(Timestamp) -> bool) -> Option<(std::ops::Range<usize>, u64)> {
+        let first = *self.items.get(self.next)?;
+        // Seconds past the year 2106 do not fit a record.
+        let fits = |i: &Item| i.ts.secs() <= u64::from(u32::MAX);
+        if !fits(&first) {
+            return None;
+        }
+        let (begun, mut last) = (self.next, first);
+        while let Some(i) = self.items.get(self.next + 1) {
+            let behind = i.at == last.at + HEADER as u32 + last.caplen;
+            if !behind || i.origin != first.origin || i.lost > 0 || !fits(i) || !allows(i.ts) {
+                break;
+            }
+            last = *i;
+            self.next += 1;
+        }
+        let range = first.at as usize..last.at as usize + HEADER + last.caplen as usize;
+        Some((range, (self.next - begun + 1) as u64))
+    }
+
+    /// Those bytes.
+    pub fn records(&self, range: std::ops::Range<usize>) -> &[u8] {
+        self.records.get(range).unwrap_or(&[])
+    }
+
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        self.records.capacity() + self.items.capacity() * size_of::<Item>()
+    }
+
+    /// Whether nothing answers.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+}

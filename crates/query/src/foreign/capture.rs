@@ -1,0 +1,166 @@
+//! One capture file of somebody else: what it is, and readers that begin anywhere in it.
+
+use crate::QueryError;
+use pcap::{Format, Reader};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Bytes read at a time past the place where reading is to end: the rest of one record.
+const BEYOND: u64 = 16 << 10;
+
+/// A capture as it is at this moment; what is appended later is not seen.
+#[derive(Clone, Debug)]
+pub struct Capture {
+    pub path: PathBuf,
+    pub format: Format,
+    /// Its length.
+    pub bytes: u64,
+    /// When it was last changed, in nanoseconds since 1970.
+    pub modified: u64,
+}
+
+impl Capture {
+    /// Opens a file and recognises its format.
+    ///
+    /// # Errors
+    /// What is no capture, is compressed, or cannot be read from the middle, by name.
+    pub fn open(path: &Path) -> Result<(Self, File), QueryError> {
+        let failed = |error| QueryError::Io { path: path.to_owned(), error };
+        let refused = |why: String| failed(io::Error::new(io::ErrorKind::InvalidData, why));
+        if path.is_dir() {
+            return Err(refused("a folder; name its files, or ask a store with --store".into()));
+        }
+        let file = File::open(path).map_err(failed)?;
+        let about = file.metadata().map_err(failed)?;
+        if !about.is_file() {
+            return Err(refused("a pipe or device cannot be searched; save it to a file first".into()));
+        }
+        let mut capture = Self {
+            path: path.to_owned(),
+            format: Format::Pcap,
+            bytes: about.len(),
+            modified: u64::try_from(i128::from(about.mtime()) * 1_000_000_000 + i128::from(about.mtime_nsec()))
+                .unwrap_or(0),
+        };
+        let mut head = [0; 4];
+        let have = file.read_at(&mut head, 0).map_err(failed)?;
+        let packed = match head {
+            [0x1f, 0x8b, ..] => Some(("gzip", "gzip -dk")),
+            [0x28, 0xb5, 0x2f, 0xfd] => Some(("zstd", "zstd -dk")),
+            [b'B', b'Z', b'h', _] => Some(("bzip2", "bzip2 -dk")),
+            [0xfd, b'7', b'z', b'X'] => Some(("xz", "xz -dk")),
+            _ => None,
+        };
+        if let Some((name, command)) = packed.filter(|_| have == head.len()) {
+            return Err(refused(format!(
+                "compressed with {name}, which cannot be searched from the middle: unpack it first ({command}), or put it \
+                 into a store (netgrain record -r)"
+            )));
+        }
+        let span = Span { file: &file, head: &[], at: 0, end: capture.bytes, least: capture.bytes, read: 0 };
+        match Reader::open(span) {
+            Ok(reader) => capture.format = reader.format(),
+            Err(e) => return Err(refused(e.to_string())),
+        }
+        Ok((capture, file))
+    }
+
+    /// Opens the file again.
+    ///
+    /// # Errors
+    /// What the system says, or that the file is shorter than it was.
+    pub fn reopen(&self) -> io::Result<File> {
+        let file = File::open(&self.path)?;
+        if file.metadata()?.len() < self.bytes {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it has become shorter while it was asked"));
+        }
+        Ok(file)
+    }
+
+    /// A reader of the records that begin at `from`, which one does, and before `until`; `head` is what has to be read
+    /// before them.
+    ///
+    /// # Errors
+    /// What is wrong with the headers.
+    pub fn reader<'a>(&self, file: &'a File, head: &'a [u8], from: u64, until: u64) -> Result<Part<'a>, pcap::Error> {
+        let span = Span { file, head, at: from, end: self.bytes, least: until, read: 0 };
+        let reader = Reader::open_as(span, self.format)?;
+        Ok(Part { reader, from, until, head: head.len() as u64 })
+    }
+
+    /// A reader of all records.
+    ///
+    /// # Errors
+    /// What is wrong with the headers.
+    pub fn whole<'a>(&self, file: &'a File) -> Result<Part<'a>, pcap::Error> {
+        let span = Span { file, head: &[], at: 0, end: self.bytes, least: self.bytes, read: 0 };
+        Ok(Part { reader: Reader::open_as(span, self.format)?, from: 0, until: self.bytes, head: 0 })
+    }
+
+    /// The name of the file, for people.
+    pub fn name(&self) -> String {
+        self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned()
+    }
+}
+
+/// Reads records of a part of a file, with offsets as they are in the file.
+pub struct Part<'a> {
+    reader: Reader<Span<'a>>,
+    from: u64,
+    until: u64,
+    head: u64,
+}
+
+impl Part<'_> {
+    /// The next record and where it begins; `None` behind the last one of the part.
+    ///
+    /// # Errors
+    /// Where in the file it is damaged, and how.
+    pub fn next(&mut self) -> Result<Option<(u64, pcap::Packet<'_>)>, (u64, String)> {
+        match self.reader.advance() {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(e) => return Err((self.place(e.offset()), e.reason())),
+        }
+        let Some(packet) = self.reader.current() else { return Ok(None) };
+        let at = packet.offset.saturating_sub(self.head) + self.from;
+        Ok((at < self.until).then_some((at, packet)))
+    }
+
+    /// Bytes of the file that were read so far.
+    pub fn bytes_read(&mut self) -> u64 {
+        self.reader.source_mut().read
+    }
+
+    fn place(&self, offset: u64) -> u64 {
+        offset.saturating_sub(self.head) + self.from
+    }
+}
+
+/// The headers that a reader needs, and then the file from some byte on.
+struct Span<'a> {
+    file: &'a File,
+    head: &'a [u8],
+    at: u64,
+    /// Where the file ends.
+    end: u64,
+    /// Up to here all is wanted; beyond, only the rest of a record.
+    least: u64,
+    read: u64,
+}
+
+impl Read for Span<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if !self.head.is_empty() {
+            return self.head.read(into);
+        }
+        let wanted = if self.at < self.least { self.least - self.at } else { BEYOND };
+        let most = wanted.min(self.end.saturating_sub(self.at)).min(into.len() as u64) as usize;
+        let got = self.file.read_at(&mut into[..most], self.at)?;
+        self.at += got as u64;
+        self.read += got as u64;
+        Ok(got)
+    }
+}

@@ -1,0 +1,322 @@
+//! What a reader must have read of a capture before it can begin in its middle: the file header of pcap; in pcapng the
+//! header of the section and the descriptions of its interfaces up to there (draft-ietf-opsawg-pcapng, sections 4.1 and 4.2).
+//!
+//! The walk over pcapng blocks believes their lengths only as far as [`pcap::Reader`] has come, which has checked them.
+
+use crate::{Book, Origin};
+use pcap::{ETHERNET, Format, MAX_BLOCK, classic};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+/// Most bytes of descriptions that are kept for one file.
+const MOST: usize = 64 << 20;
+
+/// Bytes read at a time.
+const WINDOW: usize = 128 << 10;
+
+const SECTION: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
+const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+
+/// The fields of a section header, and what is kept of it: those, without options.
+const SECTION_FIELDS: usize = 24;
+const INTERFACE_FIELDS: usize = 16;
+
+/// Codes of options of an interface.
+mod option {
+    pub const END: u16 = 0;
+    pub const NAME: u16 = 2;
+    pub const FILTER: u16 = 11;
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Context {
+    sections: Vec<Section>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Section {
+    /// Where it begins.
+    at: u64,
+    /// Where its header ends, options included.
+    header_end: u64,
+    big: bool,
+    /// What a reader is given first: the header, then each interface.
+    head: Vec<u8>,
+    header: usize,
+    interfaces: Vec<Interface>,
+}
+
+/// One interface of a section.
+#[derive(Debug)]
+pub struct Interface {
+    /// Where it is described.
+    range: Range<u64>,
+    /// How much of the head reaches to its end.
+    head: usize,
+    name: String,
+    filter: String,
+    snaplen: u32,
+    link_type: u16,
+    origin: Option<usize>,
+}
+
+impl Context {
+    /// Of a file whose format has no sections: what it begins with, and that it has one interface. Of pcapng: nothing yet.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn begin(format: Format, file: &File) -> io::Result<Self> {
+        let mut head = vec![0; if format == Format::Pcap { classic::FILE_HEADER } else { 0 }];
+        file.read_exact_at(&mut head, 0)?;
+        let (link_type, snaplen) = match head.first_chunk::<{ classic::FILE_HEADER }>() {
+            None => (ETHERNET, 0),
+            Some(h) => {
+                let magic = u32::from_le_bytes([h[0], h[1], h[2], h[3]]);
+                // The reader has recognised the file; either order has its own magic numbers.
+                let big = ![0xa1b2_c3d4, 0xa1b2_3c4d, 0xa1b2_cd34].contains(&magic);
+                (u32_at(h, 20, big) as u16, u32_at(h, 16, big))
+            }
+        };
+        let mut sections = Vec::new();
+        if format != Format::PcapNg {
+            let interface = Interface {
+                range: 0..head.len() as u64,
+                head: head.len(),
+                name: String::new(),
+                filter: String::new(),
+                snaplen,
+                link_type,
+                origin: None,
+            };
+            sections.push(Section {
+                at: 0,
+                header_end: 0,
+                big: false,
+                header: head.len(),
+                head,
+                interfaces: vec![interface],
+            });
+        }
+        Ok(Self { sections, bytes: 0 })
+    }
+
+    /// From the ranges that an index names.
+    ///
+    /// # Errors
+    /// What the system says, or that the ranges do not hold what they should.
+    pub fn restore(format: Format, file: &File, ranges: &[Range<u64>]) -> io::Result<Self> {
+        let mut context = Self::begin(format, file)?;
+        if format == Format::PcapNg {
+            for range in ranges {
+                let mut walk = Walk::new(file, range.end);
+                walk.at = range.start;
+                walk.big = context.sections.last().is_some_and(|s| s.big);
+                walk.pass(range.start + 1, &mut context)?;
+                if walk.at != range.end {
+                    return Err(io::Error::new(
+                        io::ErrorKind::InvalidData,
+                        "the index names a place that is no header",
+                    ));
+                }
+            }
+        }
+        Ok(context)
+    }
+
+    /// Where in the file it lies, in order.
+    pub fn ranges(&self) -> Vec<Range<u64>> {
+        let section = |s: &Section| {
+            let header = s.at..s.header_end;
+            std::iter::once(header).chain(s.interfaces.iter().map(|i| i.range.clone())).collect::<Vec<_>>()
+        };
+        self.sections.iter().flat_map(section).filter(|r| !r.is_empty()).collect()
+    }
+
+    /// What a reader must be given that begins at this byte.
+    pub fn head(&self, at: u64) -> &[u8] {
+        let Some(section) = self.section(at) else { return &[] };
+        let before = section.interfaces.partition_point(|i| i.range.start < at.max(1));
+        let len = before.checked_sub(1).map_or(section.header, |last| section.interfaces[last].head);
+        &section.head[..len.min(section.head.len())]
+    }
+
+    /// The origin of a packet that begins at this byte and names this interface; `None` if the interface is not described
+    /// or not asked for. `name` stands for an interface without one.
+    pub fn origin(&mut self, at: u64, number: u32, name: &str, book: &mut Book) -> Option<usize> {
+        let i = self.sections.partition_point(|s| s.at <= at).checked_sub(1)?;
+        let interface = self.sections[i].interfaces.get_mut(number as usize)?;
+        if let Some(origin) = interface.origin {
+            return (origin != usize::MAX).then_some(origin);
+        }
+        let shown = if interface.name.is_empty() { name } else { &interface.name };
+        let asked = &book.question.interfaces;
+        let wanted = asked.is_empty() || asked.iter().any(|a| a == shown);
+        let origin = wanted.then(|| {
+            book.origin(Origin {
+                interface: shown.to_owned(),
+                queue: 0,
+                link_type: interface.link_type,
+                snaplen: interface.snaplen,
+                filter: interface.filter.clone(),
+                stamps: String::new(),
+            })
+        });
+        interface.origin = Some(origin.unwrap_or(usize::MAX));
+        origin
+    }
+
+    /// The link type and snaplen of the first interface.
+    pub fn first(&self) -> (u16, u32) {
+        let interface = self.sections.iter().find_map(|s| s.interfaces.first());
+        interface.map_or((ETHERNET, 0), |i| (i.link_type, i.snaplen))
+    }
+
+    fn section(&self, at: u64) -> Option<&Section> {
+        self.sections.get(self.sections.partition_point(|s| s.at <= at).checked_sub(1)?)
+    }
+
+    fn add(&mut self, bytes: usize) -> io::Result<()> {
+        self.bytes += bytes;
+        if self.bytes <= MOST {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidData, "it describes more interfaces than can be kept"))
+    }
+}
+
+/// A walk over the blocks of pcapng.
+pub struct Walk<'a> {
+    file: &'a File,
+    end: u64,
+    at: u64,
+    big: bool,
+    window: Vec<u8>,
+    window_at: u64,
+}
+
+impl<'a> Walk<'a> {
+    /// From the beginning.
+    pub fn new(file: &'a File, end: u64) -> Self {
+        Self { file, end, at: 0, big: false, window: Vec::new(), window_at: 0 }
+    }
+
+    /// Over the blocks that begin before this byte.
+    ///
+    /// # Errors
+    /// What the system says, or that there is more to keep than can be.
+    #[inline]
+    pub fn pass(&mut self, until: u64, context: &mut Context) -> io::Result<()> {
+        while self.at < until && self.step(context)? {}
+        Ok(())
+    }
+
+    /// Over one block; false where none can be read.
+    fn step(&mut self, context: &mut Context) -> io::Result<bool> {
+        let Some(&head) = self.bytes(12)?.and_then(|b| b.first_chunk::<12>()) else { return Ok(false) };
+        let kind = u32_at(&head, 0, false);
+        if kind == SECTION {
+            self.big = u32_at(&head, 8, false) != BYTE_ORDER_MAGIC;
+        }
+        let big = self.big;
+        let len = u32_at(&head, 4, big);
+        if len < 12 {
+            return Ok(false);
+        }
+        if kind == SECTION {
+            let Some(fields) = self.bytes(SECTION_FIELDS)? else { return Ok(false) };
+            // Its options, of any length, are left out, so both its lengths change.
+            let short = (SECTION_FIELDS + 4) as u32;
+            let mut bytes = [fields, &[0; 4]].concat();
+            for at in [4, SECTION_FIELDS] {
+                bytes[at..at + 4].copy_from_slice(&if big { short.to_be_bytes() } else { short.to_le_bytes() });
+            }
+            context.add(bytes.len())?;
+            context.sections.push(Section {
+                at: self.at,
+                header_end: self.at + u64::from(len),
+                big,
+                header: bytes.len(),
+                head: bytes,
+                interfaces: Vec::new(),
+            });
+        } else if u32_at(&kind.to_le_bytes(), 0, big) == INTERFACE {
+            self.interface(len, context)?;
+        }
+        self.at += u64::from(len);
+        Ok(true)
+    }
+
+    fn interface(&mut self, len: u32, context: &mut Context) -> io::Result<()> {
+        let (at, big) = (self.at, self.big);
+        if len > MAX_BLOCK {
+            return Ok(());
+        }
+        let Some(bytes) = self.bytes(len as usize)?.filter(|b| b.len() >= INTERFACE_FIELDS + 4) else { return Ok(()) };
+        let (mut name, mut filter) = (String::new(), String::new());
+        let mut rest = &bytes[INTERFACE_FIELDS..bytes.len() - 4];
+        while let Some((head, tail)) = rest.split_at_checked(4) {
+            let (code, len) = (u16_at(head, 0, big), usize::from(u16_at(head, 2, big)));
+            let Some(value) = tail.get(..len).filter(|_| code != option::END) else { break };
+            let text = |value: &[u8]| String::from_utf8_lossy(value).trim_end_matches('\0').to_owned();
+            match (code, value) {
+                (option::NAME, name_of) => name = text(name_of),
+                (option::FILTER, [0, expression @ ..]) => filter = text(expression),
+                _ => {}
+            }
+            rest = tail.get(len.next_multiple_of(4)..).unwrap_or(&[]);
+        }
+        let Some(section) = context.sections.last_mut() else { return Ok(()) };
+        section.head.extend_from_slice(bytes);
+        section.interfaces.push(Interface {
+            range: at..at + u64::from(len),
+            head: section.head.len(),
+            name,
+            filter,
+            snaplen: u32_at(bytes, 12, big),
+            link_type: u16_at(bytes, 8, big),
+            origin: None,
+        });
+        context.add(len as usize)
+    }
+
+    /// This many bytes from the place of the walk on; `None` if the file has fewer.
+    fn bytes(&mut self, len: usize) -> io::Result<Option<&[u8]>> {
+        let end = self.at + len as u64;
+        if end > self.end {
+            return Ok(None);
+        }
+        if self.at < self.window_at || end > self.window_at + self.window.len() as u64 {
+            self.window.resize(WINDOW.max(len), 0);
+            self.window_at = self.at;
+            let most = (self.end - self.at).min(self.window.len() as u64) as usize;
+            self.window.truncate(most);
+            let mut got = 0;
+            while got < most {
+                match self.file.read_at(&mut self.window[got..], self.at + got as u64) {
+                    Ok(0) => break,
+                    Ok(n) => got += n,
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            self.window.truncate(got);
+        }
+        let from = (self.at - self.window_at) as usize;
+        Ok(self.window.get(from..from + len))
+    }
+}
+
+fn u16_at(b: &[u8], at: usize, big: bool) -> u16 {
+    let b = [b[at], b[at + 1]];
+    if big { u16::from_be_bytes(b) } else { u16::from_le_bytes(b) }
+}
+
+fn u32_at(b: &[u8], at: usize, big: bool) -> u32 {
+    let b = [b[at], b[at + 1], b[at + 2], b[at + 3]];
+    if big { u32::from_be_bytes(b) } else { u32::from_le_bytes(b) }
+}

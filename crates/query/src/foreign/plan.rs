@@ -1,0 +1,199 @@
+//! Which blocks of a capture can hold packets that answer: told by its index, or found by reading all of it once.
+//!
+//! What is found while reading is kept for as long as there is room for it; of the rest only the first stamp of each block
+//! is remembered, and the block is read again when its time has come. So an answer is in the order of time whatever the
+//! order in the file, and costs memory only for the blocks that overlap in time.
+
+use super::block::{Block, stamp};
+use super::capture::Capture;
+use super::context::{Context, Walk};
+use crate::{Book, QueryError};
+use base::Timestamp;
+use pcap::Format;
+use std::fs::File;
+
+/// Bytes of a file that are one block of it, as in a store.
+pub const BLOCK: u64 = 1 << 20;
+
+/// Packets between two looks at whether the answer is still wanted.
+const LOOK: u32 = 4096;
+
+/// A capture and what is to be read of it.
+pub struct Plan {
+    pub capture: Capture,
+    pub context: Context,
+    /// The blocks, those that begin last first.
+    pub blocks: Vec<Planned>,
+}
+
+/// A block that may hold packets which answer.
+pub struct Planned {
+    /// No packet of it that answers is earlier.
+    pub first: Timestamp,
+    pub number: u32,
+    /// Where the first record begins that belongs to it.
+    pub from: u64,
+    /// Its packets, if they are there already.
+    pub loaded: Option<Box<Block>>,
+}
+
+impl Planned {
+    /// Where the block ends; a record that begins before belongs to it.
+    pub fn until(&self) -> u64 {
+        (u64::from(self.number) + 1) * BLOCK
+    }
+}
+
+impl Plan {
+    /// The plan in order of time.
+    pub fn new(capture: Capture, context: Context, mut blocks: Vec<Planned>) -> Self {
+        blocks.sort_by_key(|b| std::cmp::Reverse((b.first, b.number)));
+        Self { capture, context, blocks }
+    }
+
+    /// No packet of the capture that answers is earlier.
+    pub fn first(&self) -> Option<Timestamp> {
+        self.blocks.last().map(|b| b.first)
+    }
+
+    /// By reading all of it. `room` is how many bytes of packets may be kept, less those that are.
+    ///
+    /// # Errors
+    /// What the system says. Damage is a remark, and what is before it counts.
+    pub fn by_reading(capture: Capture, file: &File, room: &mut usize, book: &mut Book) -> Result<Self, QueryError> {
+        let failed = |error| QueryError::Io { path: capture.path.clone(), error };
+        let mut context = Context::begin(capture.format, file).map_err(failed)?;
+        let mut walk = (capture.format == Format::PcapNg).then(|| Walk::new(file, capture.bytes));
+        let name = capture.name();
+        let mut blocks = Vec::new();
+        let mut now = Planned { first: Timestamp::ZERO, number: 0, from: 0, loaded: Some(Box::default()) };
+        let mut looked = 0u32;
+        let mut part = match capture.whole(file) {
+            Ok(part) => part,
+            Err(e) => return Err(failed(std::io::Error::new(std::io::ErrorKind::InvalidData, e.to_string()))),
+        };
+        loop {
+            let (at, packet) = match part.next() {
+                Ok(Some(next)) => next,
+                Ok(None) => break,
+                Err((at, why)) => {
+                    book.damage(damaged(&capture, at, &why));
+                    break;
+                }
+            };
+            if let Some(walk) = &mut walk {
+                walk.pass(at, &mut context).map_err(failed)?;
+            }
+            let number = (at / BLOCK) as u32;
+            if number != now.number || looked == 0 {
+                let after = Planned { first: Timestamp::ZERO, number, from: at, loaded: None };
+                close(std::mem::replace(&mut now, after), &mut blocks, room, book);
+                let mut block = Box::<Block>::default();
+                block.begin(number);
+                now.loaded = Some(block);
+            }
+            looked = looked.wrapping_add(1).max(1);
+            if looked.is_multiple_of(LOOK) && book.is_stopped() {
+                break;
+            }
+            book.cost.packets += 1;
+            if let Some(block) = &mut now.loaded {
+                take(block, at, &packet, &name, &mut context, book);
+            }
+        }
+        book.cost.bytes_read += part.bytes_read();
+        let all = capture.bytes.div_ceil(BLOCK);
+        book.cost.blocks += all;
+        book.cost.blocks_read += all;
+        close(now, &mut blocks, room, book);
+        Ok(Self::new(capture, context, blocks))
+    }
+
+    /// Reads a block of the plan.
+    pub fn load(
+        &mut self,
+        planned: Planned,
+        file: &mut Option<File>,
+        mut block: Box<Block>,
+        book: &mut Book,
+    ) -> Box<Block> {
+        if let Some(loaded) = planned.loaded {
+            return loaded;
+        }
+        block.begin(planned.number);
+        let name = self.capture.name();
+        let opened = match file.take().map_or_else(|| self.capture.reopen(), Ok) {
+            Ok(opened) => opened,
+            Err(e) => {
+                book.damage(format!("{}: {e}; what is left of it is not in the answer", self.capture.path.display()));
+                return block;
+            }
+        };
+        // The context learns origins while the reader looks at its bytes.
+        let head = self.context.head(planned.from).to_vec();
+        match self.capture.reader(&opened, &head, planned.from, planned.until()) {
+            Ok(mut part) => {
+                loop {
+                    match part.next() {
+                        Ok(Some((at, packet))) => {
+                            book.cost.packets += 1;
+                            take(&mut block, at, &packet, &name, &mut self.context, book);
+                        }
+                        Ok(None) => break,
+                        Err((at, why)) => {
+                            book.damage(damaged(&self.capture, at, &why));
+                            break;
+                        }
+                    }
+                }
+                book.cost.bytes_read += part.bytes_read();
+            }
+            Err(e) => book.damage(damaged(&self.capture, planned.from, &e.reason())),
+        }
+        book.cost.blocks_read += 1;
+        *file = Some(opened);
+        finish(&mut block, book);
+        block
+    }
+}
+
+/// Puts a packet into its block, if it answers.
+fn take(block: &mut Block, at: u64, packet: &pcap::Packet<'_>, name: &str, context: &mut Context, book: &mut Book) {
+    let ts = stamp(packet);
+    if !book.is_inside(ts) {
+        return;
+    }
+    let wanted = book.wants(ts, packet.wire_len, packet.data, packet.link_type);
+    if !wanted && packet.drops == 0 {
+        return;
+    }
+    let Some(origin) = context.origin(at, packet.interface, name, book) else { return };
+    if packet.drops > 0 {
+        block.lose(origin, packet.drops);
+    }
+    if wanted {
+        block.push(packet, origin);
+    }
+}
+
+fn finish(block: &mut Block, book: &mut Book) {
+    let left = block.finish().to_vec();
+    left.into_iter().for_each(|(origin, packets)| book.lose(origin, packets));
+}
+
+/// Ends a block that was read: it is kept, or only remembered, or forgotten if nothing in it answers.
+fn close(mut planned: Planned, blocks: &mut Vec<Planned>, room: &mut usize, book: &mut Book) {
+    let Some(mut block) = planned.loaded.take() else { return };
+    finish(&mut block, book);
+    let Some(first) = block.stamp() else { return };
+    planned.first = first;
+    if block.memory() <= *room {
+        *room -= block.memory();
+        planned.loaded = Some(block);
+    }
+    blocks.push(planned);
+}
+
+fn damaged(capture: &Capture, at: u64, why: &str) -> String {
+    format!("{}: byte {at}: {why}", capture.path.display())
+}

@@ -1,0 +1,135 @@
+//! The answer of one capture, block by block in the order of time.
+//!
+//! Invariant: every block whose first packet is not later than the packet stood on has been read. So what stands first
+//! among the blocks that are open is the first of all, and only blocks that overlap in time are open at once.
+
+use super::block::Block;
+use super::plan::Plan;
+use crate::cursor::{Cursor, Extent, Stand};
+use crate::{Book, Found, QueryError};
+use base::Timestamp;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::fs::File;
+use std::ops::Range;
+
+/// See the module.
+pub struct Walk {
+    plan: Plan,
+    file: Option<File>,
+    /// The block whose packet is lent.
+    top: Option<Open>,
+    rest: BinaryHeap<Reverse<Open>>,
+    /// Memory of a block that has been walked.
+    spare: Option<Box<Block>>,
+    lent: Range<usize>,
+    /// Lost before the packet stood on, in blocks before.
+    lost: u64,
+}
+
+/// A block by the stamp of the packet it stands on, then by its number.
+struct Open {
+    ts: Timestamp,
+    block: Box<Block>,
+}
+
+impl Open {
+    fn key(&self) -> (Timestamp, u32) {
+        (self.ts, self.block.number)
+    }
+}
+
+impl PartialEq for Open {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+impl Eq for Open {}
+impl PartialOrd for Open {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Open {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl Walk {
+    /// Before the first packet.
+    pub fn new(plan: Plan) -> Self {
+        Self { plan, file: None, top: None, rest: BinaryHeap::new(), spare: None, lent: 0..0, lost: 0 }
+    }
+
+    /// Whether a block that stands on this stamp comes before all others.
+    fn allows(&self, ts: Timestamp, number: u32) -> bool {
+        self.rest.peek().is_none_or(|Reverse(open)| (ts, number) < open.key())
+            && self.plan.blocks.last().is_none_or(|planned| ts < planned.first)
+    }
+
+    /// Reads the blocks that begin before everything that is open.
+    fn open_due(&mut self, book: &mut Book) {
+        while let Some(planned) = self.plan.blocks.last() {
+            if self.rest.peek().is_some_and(|Reverse(open)| open.ts < planned.first) || book.is_stopped() {
+                return;
+            }
+            let Some(planned) = self.plan.blocks.pop() else { return };
+            let spare = self.spare.take().unwrap_or_default();
+            let block = self.plan.load(planned, &mut self.file, spare, book);
+            match block.stamp() {
+                Some(ts) => self.rest.push(Reverse(Open { ts, block })),
+                None => self.spare = Some(block),
+            }
+        }
+    }
+}
+
+impl Cursor for Walk {
+    fn advance(&mut self, book: &mut Book) -> Result<Stand, QueryError> {
+        self.lost = 0;
+        if let Some(mut top) = self.top.take() {
+            top.block.step();
+            match top.block.stamp() {
+                Some(ts) if self.allows(ts, top.block.number) => {
+                    self.top = Some(Open { ts, ..top });
+                    return Ok(Stand::Packet(ts));
+                }
+                Some(ts) => self.rest.push(Reverse(Open { ts, ..top })),
+                None => self.spare = Some(top.block),
+            }
+        }
+        self.open_due(book);
+        let Some(Reverse(top)) = self.rest.pop() else { return Ok(Stand::End) };
+        if let Some(found) = top.block.packet() {
+            self.lost = book.take_lost(found.origin);
+        }
+        let ts = top.ts;
+        self.top = Some(top);
+        Ok(Stand::Packet(ts))
+    }
+
+    fn packet(&self) -> Found<'_> {
+        let found = self.top.as_ref().and_then(|top| top.block.packet());
+        let nothing =
+            Found { ts: Timestamp::ZERO, wire_len: 0, data: &[], link_type: pcap::ETHERNET, origin: 0, lost: 0 };
+        found.map_or(nothing, |found| Found { lost: found.lost.saturating_add(self.lost), ..found })
+    }
+
+    fn extend(&mut self, until: Timestamp, _book: &mut Book) -> Result<Option<Extent>, QueryError> {
+        let Some(mut top) = self.top.take() else { return Ok(None) };
+        let number = top.block.number;
+        let extent = top.block.extend(|ts| ts <= until && self.allows(ts, number));
+        top.ts = top.block.stamp().unwrap_or(top.ts);
+        let latest = top.ts;
+        self.top = Some(top);
+        Ok(extent.map(|(range, packets)| {
+            self.lent = range;
+            Extent { packets, latest }
+        }))
+    }
+
+    fn records(&self) -> &[u8] {
+        self.top.as_ref().map_or(&[], |top| top.block.records(self.lent.clone()))
+    }
+}

@@ -1,0 +1,293 @@
+//! Record by record through a file that may still be written, over the blocks that cannot hold what is asked for.
+//!
+//! Blocks are read one at a time, from where the walk is to where the index's word ends; a record that begins in a block
+//! and ends behind it is read once all of it is vouched for. Nothing in the file is believed: a length that cannot be, or
+//! a block that does not have the checksum of its entry, is remarked, and the walk goes on behind that block.
+
+use super::growing::Growing;
+use crate::{Book, QueryError};
+use base::{Tally, Timestamp};
+use index::{Block, ReadAt};
+use ring::BLOCK;
+use std::io;
+
+/// Most bytes of a record: header and packet.
+const RECORD_MAX: u64 = 16 + ring::CAPLEN_MAX as u64;
+
+/// A record in the buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Record {
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// Where it ends.
+    pub end: u64,
+    /// Its stamp.
+    pub ts: Timestamp,
+    /// Bytes of the packet on the wire.
+    pub wire_len: u32,
+    /// Bytes of its header.
+    header: usize,
+}
+
+/// See the module.
+pub struct Walk {
+    /// The file.
+    pub file: Growing,
+    /// Number of the origin in the book.
+    pub origin: usize,
+    /// Where the next record is looked for, and whether one begins just there; if not, with the first one of its block.
+    at: u64,
+    exact: bool,
+    buffer: Vec<u8>,
+    /// Where the buffer lies in the file.
+    begin: u64,
+    /// Records that begin before this are to be read from the buffer.
+    stop: u64,
+    /// The block that the walk is in.
+    block: Option<u32>,
+    /// What was counted of the block that was counted last.
+    counted: Option<(u32, Tally)>,
+}
+
+impl Walk {
+    /// From the first record on.
+    pub fn new(file: Growing, origin: usize, book: &mut Book) -> Self {
+        book.cost.files += 1;
+        book.cost.bytes += file.vouched();
+        Self { file, origin, at: 0, exact: false, buffer: Vec::new(), begin: 0, stop: 0, block: None, counted: None }
+    }
+
+    /// Goes to a record. What the blocks up to there have counted is told: `counted` of the block that it lies in.
+    pub fn seek(&mut self, offset: u64, counted: Option<Tally>) {
+        (self.at, self.exact, self.begin, self.stop) = (offset, offset > 0, 0, 0);
+        self.block = None;
+        self.counted = counted.map(|tally| ((offset / BLOCK) as u32, tally));
+    }
+
+    /// What was counted of the block that comes next.
+    pub fn counted(&self) -> Tally {
+        match &self.counted {
+            Some((number, tally)) if u64::from(*number) == self.at / BLOCK => *tally,
+            _ => Tally::default(),
+        }
+    }
+
+    /// Stream position of what comes next.
+    pub fn pos(&self) -> u64 {
+        self.file.first_pos().saturating_add(self.at)
+    }
+
+    /// As [`Growing::refresh`].
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn refresh(&mut self, book: &mut Book) -> Result<bool, QueryError> {
+        let (before, index) = (self.file.vouched(), self.file.index_bytes());
+        let more = self.file.refresh().map_err(|error| self.error(error))?;
+        book.cost.bytes += self.file.vouched() - before;
+        book.cost.index_bytes_read += self.file.index_bytes().saturating_sub(index);
+        Ok(more)
+    }
+
+    /// The next record; `None` where the index's word ends.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn next(&mut self, book: &mut Book) -> Result<Option<Record>, QueryError> {
+        loop {
+            if self.begin <= self.at && self.at < self.stop {
+                match self.parse(book)? {
+                    Parsed::Record(record) => {
+                        (self.at, self.exact) = (record.end, true);
+                        return Ok(Some(record));
+                    }
+                    Parsed::Moved => continue,
+                    Parsed::NotYet => return Ok(None),
+                }
+            }
+            if self.at >= self.file.vouched() || !self.load(book)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The bytes of the packet of the latest record.
+    pub fn data(&self, record: &Record) -> &[u8] {
+        let from = (record.offset - self.begin) as usize + record.header;
+        self.buffer.get(from..(record.end - self.begin) as usize).unwrap_or_default()
+    }
+
+    fn parse(&mut self, book: &mut Book) -> Result<Parsed, QueryError> {
+        let header = if self.file.is_raw() { pcap::raw::RECORD_HEADER } else { ring::RECORD_HEADER };
+        let from = (self.at - self.begin) as usize;
+        let Some(head) = self.buffer.get(from..from + header) else { return self.reach(header, book) };
+        let word = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
+        let half = |i: usize| u32::from(u16::from_le_bytes([head[i], head[i + 1]]));
+        let (secs, nanos) = (word(0), word(4));
+        let (caplen, wire_len) = if self.file.is_raw() { (half(8), half(10)) } else { (word(8), word(12)) };
+        if caplen as usize > ring::CAPLEN_MAX || u64::from(nanos) >= 1_000_000_000 {
+            self.damaged("a record that cannot be", book);
+            return Ok(Parsed::Moved);
+        }
+        let whole = header + caplen as usize;
+        if self.buffer.len() < from + whole {
+            return self.reach(whole, book);
+        }
+        let end = self.at + whole as u64;
+        if self.file.is_raw() && secs == 0 && nanos == 0 {
+            self.at = end;
+            return Ok(Parsed::Moved);
+        }
+        let ts = Timestamp::from_secs_nanos(secs.into(), nanos.into());
+        Ok(Parsed::Record(Record { offset: self.at, end, ts, wire_len, header }))
+    }
+
+    /// Reads on behind the block, as the record that begins in it does, up to so many bytes from where it begins.
+    fn reach(&mut self, whole: usize, book: &mut Book) -> Result<Parsed, QueryError> {
+        let have = self.begin + self.buffer.len() as u64;
+        if self.at + whole as u64 > self.file.vouched() {
+            if self.file.is_complete() {
+                self.damaged("a record that is cut off", book);
+                return Ok(Parsed::Moved);
+            }
+            return Ok(Parsed::NotYet);
+        }
+        let to = self.file.vouched().min(self.at + RECORD_MAX);
+        let len = self.buffer.len();
+        self.buffer.resize(len + (to - have) as usize, 0);
+        self.read(len, have, book)?;
+        if self.buffer.len() as u64 + self.begin < self.at + whole as u64 {
+            self.damaged("less than its index tells of", book);
+        }
+        Ok(Parsed::Moved)
+    }
+
+    /// Fills the buffer from byte `from` of it on with what lies at this offset of the file, as far as there is any.
+    fn read(&mut self, from: usize, offset: u64, book: &mut Book) -> Result<(), QueryError> {
+        let n = ReadAt::read_at(&self.file.packets, &mut self.buffer[from..], offset).map_err(|e| self.error(e))?;
+        self.buffer.truncate(from + n);
+        book.cost.bytes_read += n as u64;
+        Ok(())
+    }
+
+    /// Reads the block that the walk is in, or goes behind it; false where the index's word ends.
+    fn load(&mut self, book: &mut Book) -> Result<bool, QueryError> {
+        let Some((block, candidate)) = self.file.block(self.at) else { return Ok(false) };
+        let start = u64::from(block.number) * BLOCK;
+        let end = start + u64::from(block.bytes);
+        if self.at >= end {
+            // Between what two entries vouch for: nothing lies there.
+            return Ok(false);
+        }
+        let entered = self.block.replace(block.number) != Some(block.number);
+        book.cost.blocks += u64::from(entered);
+        let outside = block.last < book.question.from || book.question.to < block.first;
+        if let (true, Some(_)) = (outside, block.first_record) {
+            book.cost.blocks_skipped_time += 1;
+            self.pass(&block);
+            return Ok(true);
+        }
+        self.count(&block, book)?;
+        let Some(first_record) = block.first_record else {
+            self.pass(&block);
+            return Ok(true);
+        };
+        if !candidate {
+            book.cost.blocks_skipped_keys += 1;
+            self.pass(&block);
+            return Ok(true);
+        }
+        // From its first byte, for the checksum; but what grows while it is read is not read again each time.
+        let from = if entered || !self.exact { start } else { self.at };
+        self.buffer.clear();
+        self.buffer.resize((end - from) as usize, 0);
+        (self.begin, self.stop) = (from, end);
+        self.read(0, from, book)?;
+        book.cost.blocks_read += 1;
+        if !self.exact {
+            self.at = start + u64::from(first_record);
+        }
+        if (self.buffer.len() as u64) < end - from {
+            self.damaged("less than its index tells of", book);
+        } else if from == start && crc32c::crc32c(&self.buffer) != block.crc {
+            self.damaged("other bytes than its index tells of", book);
+        } else if self.at >= end {
+            self.damaged("no record where its index tells of one", book);
+        }
+        Ok(true)
+    }
+
+    /// Goes behind a block. One that is full may end within a record, which belongs to it; one that is not does not.
+    fn pass(&mut self, block: &Block) {
+        self.at = u64::from(block.number) * BLOCK + u64::from(block.bytes);
+        self.exact = u64::from(block.bytes) < BLOCK;
+        (self.begin, self.stop) = (0, 0);
+    }
+
+    fn damaged(&mut self, what: &str, book: &mut Book) {
+        let number = self.at / BLOCK;
+        book.remark(format!(
+            "{}: block {number} has {what}: netgrain verify tells more",
+            self.file.entry.path.display()
+        ));
+        match self.file.block(self.at) {
+            Some((block, _)) => self.pass(&block),
+            None => self.at = self.file.vouched(),
+        }
+    }
+
+    /// Counts what the index tells of a block and was not counted yet.
+    fn count(&mut self, block: &Block, book: &mut Book) -> Result<(), QueryError> {
+        let rows = self.file.rows(block.number).map_err(|e| self.error(e))?;
+        let tally = tally_within(&rows, book);
+        let news = match &self.counted {
+            Some((number, before)) if *number == block.number => news(&tally, before),
+            _ => tally,
+        };
+        book.lose(self.origin, news.lost_total());
+        book.count(self.origin, &news);
+        self.counted = Some((block.number, tally));
+        Ok(())
+    }
+
+    fn error(&self, error: io::Error) -> QueryError {
+        QueryError::Io { path: self.file.entry.path.clone(), error }
+    }
+}
+
+enum Parsed {
+    Record(Record),
+    /// The walk has moved on, or more was read.
+    Moved,
+    /// The rest of the record is not vouched for.
+    NotYet,
+}
+
+/// What rows tell of the seconds that are asked for.
+fn tally_within(rows: &index::Rows, book: &Book) -> Tally {
+    let seconds = book.question.from.secs()..=book.question.to.secs();
+    let mut out = Tally::default();
+    for run in rows.runs().filter(|run| !run.is_silent() && seconds.contains(&run.second)) {
+        out += &run.tally;
+    }
+    out
+}
+
+/// What has come since; nothing where numbers have gone down.
+fn news(now: &Tally, before: &Tally) -> Tally {
+    let mut out = Tally {
+        offered: now.offered.saturating_sub(before.offered),
+        stored: now.stored.saturating_sub(before.stored),
+        stored_bytes: now.stored_bytes.saturating_sub(before.stored_bytes),
+        filtered: now.filtered.saturating_sub(before.filtered),
+        duplicate: now.duplicate.saturating_sub(before.duplicate),
+        ..Tally::default()
+    };
+    for (out, (now, before)) in out.lost.iter_mut().zip(now.lost.iter().zip(before.lost)) {
+        *out = now.saturating_sub(before);
+    }
+    for (out, (now, before)) in out.notes.iter_mut().zip(now.notes.iter().zip(before.notes)) {
+        *out = now.saturating_sub(before);
+    }
+    out
+}
