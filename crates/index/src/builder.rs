@@ -8,7 +8,7 @@ use crate::key::{KINDS, Kind, Sets};
 use crate::reader::Block;
 use crate::rows;
 use crate::sealed::{self, MOST_BLOCKS, MOST_CONTEXT, Places, Summary};
-use crate::set::{GROUP, encode_group};
+use crate::set::encode_group;
 use crate::{Entry, Header, Rows};
 use base::{Tally, Timestamp};
 use std::io::{self, Write};

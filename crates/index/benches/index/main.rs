@@ -9,7 +9,7 @@ mod bytes;
 #[allow(dead_code, reason = "as above")]
 mod fit;
 #[path = "../../src/key.rs"]
-#[allow(dead_code, reason = "as above")]
+#[allow(dead_code, unused_imports, reason = "as above")]
 mod key;
 #[path = "../../src/set.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "as above")]

@@ -129,7 +129,7 @@ fn insert(groups: &mut [Group], hash: u64) {
 fn distinct_bloom(keys: &[u64]) -> Made {
     let keys = once(keys);
     let groups = (keys.len() * 10).div_ceil(256).max(1);
-    let group = move |hash: u64| (u128::from(hash) * groups as u128 >> 64) as usize;
+    let group = move |hash: u64| ((u128::from(hash) * groups as u128) >> 64) as usize;
     let mut filter = vec![[0; 4]; groups];
     for key in keys {
         let bits = bits_of(key);
@@ -202,7 +202,7 @@ fn fuse(keys: &[u64]) -> Made {
     for seed in 0.. {
         let places = move |key: u64| {
             let hash = mix64(key.wrapping_add(mix64(seed)));
-            let first = (u128::from(hash) * (count * segment) as u128 >> 64) as usize;
+            let first = ((u128::from(hash) * (count * segment) as u128) >> 64) as usize;
             let second = (first + segment) ^ (hash >> 18) as usize & (segment - 1);
             let third = (first + 2 * segment) ^ hash as usize & (segment - 1);
             ([first, second, third], hash as u8 ^ (hash >> 32) as u8)

@@ -26,7 +26,7 @@ pub fn loads() -> Vec<Load> {
         made("one conversation, 1000 B", 1000, |_| (0x0a00_0001, 4000, 0x0a00_0002, 443)),
         made("300 conversations of 200 hosts, 1000 B", 1000, |prng| {
             let n = prng.below(300) as u32;
-            (0x0a00_0000 | n % 200, 1024 + 7 * n as u16, 0x0a01_0000 | n % 20, 443)
+            (0x0a00_0000 + n % 200, 1024 + 7 * n as u16, 0x0a01_0000 + n % 20, 443)
         }),
         made("each packet another client, 1000 B", 1000, |prng| (wide(prng), wide(prng) as u16, 0x0a00_0002, 443)),
         made("each packet two other hosts and ports, 1000 B", 1000, |prng| {
