@@ -63,6 +63,12 @@ impl Fill {
         }
     }
 
+    /// Wrong answers per question at the size that was decided.
+    #[cfg(test)]
+    pub fn wrong(&self) -> f64 {
+        self.level.map_or(1.0, |level| self.wrong_at(level))
+    }
+
     fn wrong_at(&self, level: usize) -> f64 {
         self.wrong[level] / self.filters.max(1) as f64
     }
