@@ -24,7 +24,7 @@ fn socket(path: PathBuf) -> Option<SocketPlan> {
     Some(SocketPlan { path, mode: 0o600, uid: None, gid: None, gates: false })
 }
 
-/// A simulation in live time, with a small ring and a file every second.
+/// A simulation in live time, with a file every second.
 fn sim(spec: &str, store: &Path) -> Plan {
     let source = SourcePlan::Sim { spec: spec.parse().expect("a specification"), start: None };
     Plan { rotate: Some(Duration::from_secs(1)), ..plan(source, store) }
@@ -32,7 +32,8 @@ fn sim(spec: &str, store: &Path) -> Plan {
 
 fn plan(source: SourcePlan, store: &Path) -> Plan {
     let store = StorePlan { dir: store.to_owned(), format: Format::Pcap, depth: 8 };
-    Plan { ring: Some(8 << 20), store: Some(store), ..Plan::new(source) }
+    // Enough for a volume that is busy for seconds.
+    Plan { ring: Some(64 << 20), store: Some(store), ..Plan::new(source) }
 }
 
 fn start(plan: &Plan) -> Capture {
@@ -247,21 +248,22 @@ fn who_follows_gets_every_packet_through_all_rotations_with_the_ring_and_without
 fn who_is_slower_than_the_recorder_goes_back_to_the_files_and_misses_nothing() {
     let dir = TempDir::new("who_is_slower");
     let store = dir.join("store");
-    // A ring of 8 MiB is overwritten three times a second.
-    let plan = Plan { socket: socket(dir.join("s")), segment: 5 << 20, ..sim("1000,rate=25kpps,truth", &store) };
+    // In 1.6 seconds, the ring is written once over.
+    let plan = Plan { socket: socket(dir.join("s")), segment: 5 << 20, ..sim("1000,rate=10kpps,truth", &store) };
+    let plan = Plan { ring: Some(16 << 20), ..plan };
     let capture = start(&plan);
     until("it is recording", || stored(&capture) > 100);
     let stop_it = Arc::new(AtomicBool::new(false));
     let mut answer = begin(&store, Question { follow: true, stop: Some(Arc::clone(&stop_it)), ..Question::default() });
     let (mut next, mut pauses) = (0, 0);
     let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(5) {
+    while begun.elapsed() < Duration::from_secs(7) {
         let found = answer.next().expect("a packet").expect("more packets");
         assert_eq!(number(found.data), next, "{:?}", answer.remarks());
         next += 1;
-        if next.is_multiple_of(20_000) {
+        if next.is_multiple_of(15_000) {
             pauses += 1;
-            std::thread::sleep(Duration::from_millis(800));
+            std::thread::sleep(Duration::from_millis(2500));
         }
     }
     assert!(pauses >= 2 && answer.cost().from_ring > 0, "{pauses} pauses, {:?}", answer.cost());
