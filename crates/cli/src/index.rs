@@ -42,6 +42,8 @@ enum Done {
     Made(Made),
     UpToDate,
     OfStore,
+    /// The file is an index itself: a shell puts them among the captures.
+    IsIndex,
     Fits,
     DoesNotFit(String),
     Removed(bool),
@@ -64,7 +66,7 @@ pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
         let done = one(args, file, &stop);
         well &= match &done {
             Done::Made(made) => made.damage.is_none(),
-            Done::UpToDate | Done::OfStore | Done::Fits | Done::Removed(_) => true,
+            Done::UpToDate | Done::OfStore | Done::IsIndex | Done::Fits | Done::Removed(_) => true,
             Done::DoesNotFit(_) | Done::Stopped => false,
             Done::Failed(why) => {
                 failed += 1;
@@ -88,6 +90,9 @@ pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
 }
 
 fn one(args: &IndexArgs, file: &Path, stop: &AtomicBool) -> Done {
+    if file.extension().is_some_and(|e| e == index::SUFFIX) {
+        return Done::IsIndex;
+    }
     let into = args.into.as_deref();
     let failed = |e: query::QueryError| Done::Failed(e.to_string());
     if args.remove {
@@ -136,7 +141,7 @@ fn words(file: &Path, done: &Done) -> Option<String> {
         Done::Removed(true) => format!("{name}: its index is removed"),
         Done::Removed(false) => format!("{name}: there was no index"),
         Done::Stopped => format!("{name}: stopped; its index is as it was"),
-        Done::Failed(_) => return None,
+        Done::Failed(_) | Done::IsIndex => return None,
     })
 }
 
@@ -145,6 +150,7 @@ fn object(file: &Path, done: &Done) -> serde_json::Value {
         Done::Made(made) => ("made", made.damage.as_deref()),
         Done::UpToDate => ("up_to_date", None),
         Done::OfStore => ("of_store", None),
+        Done::IsIndex => ("is_index", None),
         Done::Fits => ("fits", None),
         Done::DoesNotFit(why) => ("does_not_fit", Some(&why[..])),
         Done::Removed(true) => ("removed", None),
