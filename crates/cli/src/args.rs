@@ -23,6 +23,8 @@ pub enum Command {
     Packets(Box<crate::packets::PacketsArgs>),
     /// Give foreign captures the index that makes them as quick to search as a store
     Index(Box<crate::index::IndexArgs>),
+    /// Make room in a store: remove or archive the oldest files, by free space, size and age
+    Retain(Box<crate::retain::RetainArgs>),
     /// Check a store or captures: order, checksums, counts, the ledger against the content, gaps
     Verify(Box<crate::verify::VerifyArgs>),
     /// Mend what a crash or a bad disk left of a store or a capture
@@ -112,7 +114,12 @@ pub struct RecordArgs {
     #[arg(long, value_name = "N", default_value_t = engine::WRITE_DEPTH, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub depth: u32,
     #[command(flatten)]
+    pub retention: crate::retain::RuleArgs,
+    #[command(flatten)]
     pub socket: SocketArgs,
+    /// Record as this user, with no more than capturing takes; the store must be writable for it
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
     /// Serve Prometheus metrics at http://ADDRESS/metrics
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<String>,

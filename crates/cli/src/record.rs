@@ -2,11 +2,17 @@
 
 use crate::args::{FileFormat, RecordArgs, SocketArgs, SourceKind};
 use crate::outcome::{Failure, Outcome};
+use crate::privileges;
+use crate::retain;
 use crate::screen::{Ticker, summary};
+use crate::service::Service;
 use crate::signals;
 use capture::afxdp::BusyPoll;
 use capture::auto::{self, Kind};
-use engine::{Capture, Format, InterfacePlan, MetricsServer, Plan, Report, Second, SocketPlan, SourcePlan, StorePlan};
+use engine::{
+    Capture, Format, InterfacePlan, MetricsServer, Plan, Report, Retention, RetentionReport, Second, SocketPlan,
+    SourcePlan, StorePlan,
+};
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,8 +27,12 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Runs the verb. No if packets were lost.
 pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     let plan = plan(args)?;
+    let keeping = retain::plan(args, &plan)?;
+    privileges::for_recording(args, plan.socket.as_ref().map(|s| s.path.as_path()))?;
     let stop = signals::stop_flag();
     let mut capture = Capture::start(&plan)?;
+    let mut service = Service::begin();
+    service.ready();
     for source in capture.sources() {
         eprintln!("netgrain: {source}");
     }
@@ -37,24 +47,37 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
         }
         None => None,
     };
+    let retention = match keeping {
+        Some(plan) => Some(Retention::start(plan, capture.observer(), retain::teller(args))?),
+        None => None,
+    };
+    let kept = || retention.as_ref().map(Retention::report);
     let shown = if args.quiet {
-        watch(&capture, &stop, |_| Ok(()))
+        watch(&capture, &stop, |r| {
+            service.tell(&r);
+            Ok(())
+        })
     } else if args.json {
-        watch(&capture, &stop, |r| Ok(json(&serde_json::json!({ "live": r }))?))
+        watch(&capture, &stop, |r| {
+            service.tell(&r);
+            Ok(json(&serde_json::json!({ "live": r, "retention": kept() }))?)
+        })
     } else {
         let mut ticker = Ticker::new();
         let r = watch(&capture, &stop, |r| {
+            service.tell(&r);
             ticker.show(r);
             Ok(())
         });
         ticker.done();
         r
     };
+    service.stopping();
     capture.stop();
     let ended = capture.wait();
     let report = capture.report();
     drop(metrics);
-    let told = shown.and_then(|()| finish(args, &capture, &report));
+    let told = shown.and_then(|()| finish(args, &capture, &report, kept().as_ref()));
     ended?;
     told?;
     Ok(Outcome::of(report.is_healthy()))
@@ -86,12 +109,18 @@ pub fn watch(
     if gone { Err(Failure::ClosedPipe) } else { Ok(()) }
 }
 
-fn finish(args: &RecordArgs, capture: &Capture, report: &Report) -> Result<(), Failure> {
+fn finish(
+    args: &RecordArgs,
+    capture: &Capture,
+    report: &Report,
+    kept: Option<&RetentionReport>,
+) -> Result<(), Failure> {
     if args.json {
         let ledger: Vec<Second> = capture.ledger().rows().map(|row| Second::from(&row)).collect();
-        json(&serde_json::json!({ "report": report, "ledger": ledger }))?;
+        json(&serde_json::json!({ "report": report, "ledger": ledger, "retention": kept }))?;
     } else {
-        std::io::stdout().write_all(summary(report).as_bytes())?;
+        let kept = kept.map(retain::summary).unwrap_or_default();
+        std::io::stdout().write_all((summary(report) + &kept).as_bytes())?;
     }
     Ok(())
 }

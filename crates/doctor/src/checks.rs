@@ -138,6 +138,8 @@ checks! {
         "each stamp costs a system call, or jumps, where the time stamp counter is not to be trusted";
     CLOCK_SYNC: "clock-sync", Machine, Lies, command,
         "stamps of a clock that nobody keeps cannot be compared with those of other machines";
+    TRIAL: "trial", Machine, Fails, command,
+        "AF_XDP was tried on a private pair of ports and did not deliver every packet";
     FOLDER: "folder", Store, Fails, command,
         "the recorder must be able to write there";
     FILE_SYSTEM: "file-system", Store, Slows, command,
@@ -150,8 +152,6 @@ checks! {
         "a spinning disk seeks between files, and a scheduler reorders what is already in order";
     WRITE_SPEED: "write-speed", Store, Loses, command,
         "a volume slower than the link loses what the ring cannot hold";
-    TRIAL: "trial", Machine, Fails, command,
-        "AF_XDP was tried on a private pair of ports and did not deliver every packet";
 }
 
 impl Check {

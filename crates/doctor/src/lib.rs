@@ -78,11 +78,11 @@ pub fn examine(question: &Question, tree: &Tree) -> Result<Vec<Finding>, SourceE
     findings.extend(kernel::judge(&kernel::Facts::gather(tree), question));
     findings.extend(processor::judge(&processor::Facts::gather(tree)));
     findings.extend(time::judge(&time::Facts::gather(tree)));
-    if let Some(store) = &question.store {
-        findings.extend(disk::examine(store, question, fastest, tree));
-    }
     if question.trial {
         findings.push(trial::run());
+    }
+    if let Some(store) = &question.store {
+        findings.extend(disk::examine(store, question, fastest, tree));
     }
     findings.retain(|f| question.wants(&[f.check]));
     Ok(findings)

@@ -482,3 +482,6 @@ fn card_stamps(f: &Facts, kind: Kind) -> Finding {
         _ => Finding::good(&checks::CARD_STAMPS, &s, "the card has no stamps; software stamps"),
     }
 }
+
+#[cfg(test)]
+mod tests;

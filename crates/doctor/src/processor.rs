@@ -141,3 +141,89 @@ fn steal(f: &Facts) -> Finding {
     }
     Finding::good(&checks::STEAL, &s, found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::TempDir;
+
+    /// A machine of two processors, as a folder.
+    fn machine(dir: &TempDir, files: &[(&str, &str)]) -> Tree {
+        let tree = Tree::at(dir.path());
+        for (path, text) in files {
+            let path = tree.path(path);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            std::fs::write(path, format!("{text}\n")).expect("a file");
+        }
+        tree
+    }
+
+    fn found(tree: &Tree, check: &str) -> Finding {
+        judge(&Facts::gather(tree)).into_iter().find(|f| f.check.name == check).expect("a check of processors")
+    }
+
+    #[test]
+    fn a_machine_that_tells_nothing_is_left_alone() {
+        let dir = TempDir::new("doctor-empty");
+        for finding in judge(&Facts::gather(&Tree::at(dir.path()))) {
+            assert_eq!((finding.state, finding.changes.len()), (State::Good, 0), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn a_lazy_governor_is_changed_on_the_processors_that_have_it_and_only_where_there_is_a_choice() {
+        let dir = TempDir::new("doctor-governor");
+        let cpu = |n: u32, file: &str| format!("sys/devices/system/cpu/cpu{n}/cpufreq/{file}");
+        let tree = machine(
+            &dir,
+            &[
+                (&cpu(0, "scaling_governor"), "powersave"),
+                (&cpu(0, "scaling_available_governors"), "performance powersave"),
+                (&cpu(1, "scaling_governor"), "performance"),
+                (&cpu(1, "scaling_available_governors"), "performance powersave"),
+            ],
+        );
+        let finding = found(&tree, "governor");
+        assert_eq!((finding.state, finding.found.as_str()), (State::Remark, "powersave on 1 of 2 processors"));
+        let path = cpu(0, "scaling_governor");
+        assert_eq!(finding.changes, [Change { setting: Setting::File { path }, value: "performance".into() }]);
+        std::fs::write(tree.path(&cpu(0, "scaling_available_governors")), "powersave ondemand").expect("a file");
+        assert!(found(&tree, "governor").changes.is_empty(), "the driver does not offer it");
+    }
+
+    #[test]
+    fn the_deepest_state_that_is_allowed_counts() {
+        let dir = TempDir::new("doctor-idle");
+        let state = |n: u32, file: &str| format!("sys/devices/system/cpu/cpu0/cpuidle/state{n}/{file}");
+        let mut files = Vec::new();
+        for (n, name, latency) in [(0, "POLL", "0"), (1, "C1", "2"), (2, "C6", "133")] {
+            files.extend([(state(n, "name"), name), (state(n, "latency"), latency), (state(n, "disable"), "0")]);
+        }
+        let files: Vec<(&str, &str)> = files.iter().map(|(p, t)| (p.as_str(), *t)).collect();
+        let tree = machine(&dir, &files);
+        assert_eq!(found(&tree, "idle-states").found, "C6 takes 133 us to wake");
+        std::fs::write(tree.path(&state(2, "disable")), "1").expect("a file");
+        assert_eq!(found(&tree, "idle-states").state, State::Good);
+    }
+
+    #[test]
+    fn who_moves_interrupts_who_is_set_apart_and_who_takes_the_processor() {
+        let dir = TempDir::new("doctor-others");
+        let stat = "cpu  100 0 100 760 0 0 0 40 0 0\ncpu0 1 2 3";
+        let tree = machine(
+            &dir,
+            &[
+                ("proc/7/comm", "irqbalance"),
+                ("proc/self/comm", "netgrain"),
+                ("proc/stat", stat),
+                ("proc/cpuinfo", "flags\t\t: fpu hypervisor sse"),
+                ("sys/devices/system/cpu/isolated", "2-3"),
+            ],
+        );
+        assert_eq!(found(&tree, "irqbalance").state, State::Remark);
+        assert!(found(&tree, "isolation").mend.expect("a command").ends_with("--cpu 2,3"));
+        assert_eq!(found(&tree, "steal").found, "a virtual machine, 4.00 % of the time given to others");
+        std::fs::write(tree.path("proc/7/comm"), "irqbalance-ui").expect("a file");
+        assert_eq!(found(&tree, "irqbalance").state, State::Good);
+    }
+}

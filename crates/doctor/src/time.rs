@@ -84,3 +84,56 @@ fn synchronisation(f: &Facts) -> Finding {
     }
     Finding::good(&checks::CLOCK_SYNC, &s, found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept() -> Discipline {
+        Discipline {
+            synchronised: true,
+            offset: Duration::from_micros(3),
+            estimated_error: Duration::from_micros(40),
+            maximum_error: Duration::from_millis(5),
+            tai_offset: 37,
+        }
+    }
+
+    fn states(f: &Facts) -> (State, State) {
+        let all = judge(f);
+        (all[0].state, all[1].state)
+    }
+
+    #[test]
+    fn a_steady_counter_and_a_kept_clock_are_good() {
+        for source in STEADY {
+            let f = Facts {
+                source: source.into(),
+                available: "tsc acpi_pm".into(),
+                steady_counter: (source != "arch_sys_counter").then_some(true),
+                discipline: Some(kept()),
+            };
+            assert_eq!(states(&f), (State::Good, State::Good), "{source}");
+        }
+    }
+
+    #[test]
+    fn a_slow_source_an_unsteady_counter_and_a_clock_that_nobody_keeps_are_bad() {
+        let slow = Facts {
+            source: "acpi_pm".into(),
+            available: "tsc acpi_pm".into(),
+            steady_counter: Some(true),
+            discipline: Some(Discipline { synchronised: false, ..kept() }),
+        };
+        assert_eq!(states(&slow), (State::Bad, State::Bad));
+        assert!(judge(&slow)[0].mend.as_deref().is_some_and(|m| m.starts_with("echo tsc > ")));
+        let unsteady = Facts {
+            source: "tsc".into(),
+            steady_counter: Some(false),
+            discipline: Some(Discipline { estimated_error: Duration::from_millis(11), ..kept() }),
+            ..slow
+        };
+        assert_eq!(states(&unsteady), (State::Bad, State::Remark));
+        assert_eq!(states(&Facts::default()), (State::Unknown, State::Unknown));
+    }
+}

@@ -1,5 +1,5 @@
-//! The thread that makes room while a capture records: [`upkeep::retention`] with the clocks of this machine, below
-//! everything else in priority, and copying to an archive only while the rings are nearly empty.
+//! The threads that make room while a capture records: [`upkeep::retention`] with the clocks of this machine, below capture
+//! in priority, and copying to an archive only while the disk has nothing else to do and the rings are nearly empty.
 
 use crate::error::EngineError;
 use crate::observer::Observer;
@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::DiskDevice;
+use sys::priority::{Behind, step_behind};
 use upkeep::retention::{Charge, Event, Keeper, Moment, Progress, Rules, State};
 
 /// How often free space is looked at: several times while the fastest disk fills one file.
@@ -41,9 +42,24 @@ pub struct RetentionPlan {
 
 /// Runs until dropped.
 pub struct Retention {
-    stop: Arc<AtomicBool>,
-    state: Arc<Mutex<State>>,
-    thread: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What the two threads have in common: one decides and removes, which must go on while the disk is busy; the other copies
+/// to the archive, which must not.
+struct Shared {
+    stop: AtomicBool,
+    began: Instant,
+    /// A file is on its way to the archive.
+    moving: AtomicBool,
+    work: Mutex<Work>,
+    state: Mutex<State>,
+}
+
+struct Work {
+    keeper: Keeper<DiskDevice>,
+    tell: Box<dyn FnMut(&Event) + Send>,
 }
 
 /// So many files and bytes, for documents.
@@ -111,7 +127,7 @@ impl Retention {
     pub fn start(
         plan: RetentionPlan,
         capture: Observer,
-        mut tell: impl FnMut(&Event) + Send + 'static,
+        tell: impl FnMut(&Event) + Send + 'static,
     ) -> Result<Self, EngineError> {
         let ahead = plan.segment.saturating_mul(capture.queues.len() as u64);
         let rules = Rules { ahead, ..plan.rules };
@@ -121,44 +137,80 @@ impl Retention {
             beside_others: true,
             folders_after: FOLDERS_AFTER,
         };
-        let (stop, state) = (Arc::<AtomicBool>::default(), Arc::<Mutex<State>>::default());
-        let (told_stop, shared) = (Arc::clone(&stop), Arc::clone(&state));
-        let work = move || {
-            // Without the right to it, retention competes with other threads of its kind; capture's are above.
-            let _ = sys::cpu::set_nice(NICE);
-            let mut keeper = Keeper::new(DiskDevice::plain(), charge, rules);
-            let began = Instant::now();
-            let mut slack = Slack::new(capture);
-            while !told_stop.load(Ordering::Relaxed) {
-                let at = Moment { now: now(), up: began.elapsed() };
-                let progress = keeper.step(at, slack.is_there());
-                keeper.take_events().iter().for_each(&mut tell);
-                shared.lock().unwrap_or_else(PoisonError::into_inner).clone_from(keeper.state());
-                match progress {
-                    Progress::More => {}
-                    Progress::Waiting => std::thread::sleep(BREATH),
-                    Progress::Idle => std::thread::park_timeout(PERIOD),
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("retention".into()).spawn(work);
-        let thread = thread.map_err(|e| EngineError::Thread(e.to_string()))?;
-        Ok(Self { stop, state, thread: Some(thread) })
+        let archiving = rules.archive.is_some();
+        let keeper = Keeper::new(DiskDevice::plain(), charge, rules);
+        let shared = Arc::new(Shared {
+            stop: AtomicBool::new(false),
+            began: Instant::now(),
+            moving: AtomicBool::new(false),
+            work: Mutex::new(Work { keeper, tell: Box::new(tell) }),
+            state: Mutex::default(),
+        });
+        let mut this = Self { shared, threads: Vec::new() };
+        this.spawn("retention", |shared| shared.keep())?;
+        if archiving {
+            this.spawn("archive", |shared| shared.archive(Slack::new(capture)))?;
+        }
+        Ok(this)
+    }
+
+    fn spawn(&mut self, name: &str, work: impl FnOnce(&Shared) + Send + 'static) -> Result<(), EngineError> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || work(&shared));
+        self.threads.push(thread.map_err(|e| EngineError::Thread(e.to_string()))?);
+        Ok(())
     }
 
     /// How things stand.
     pub fn report(&self) -> RetentionReport {
-        RetentionReport::from(&*self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        RetentionReport::from(&*self.shared.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Drop for Retention {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
             thread.thread().unpark();
             let _ = thread.join();
         }
+    }
+}
+
+impl Shared {
+    /// The thread that decides.
+    fn keep(&self) {
+        // Without the right to it, retention competes with other threads of its kind; capture's are above.
+        let _ = sys::cpu::set_nice(NICE);
+        while !self.stop.load(Ordering::Relaxed) {
+            match self.step(false) {
+                Progress::More => {}
+                Progress::Waiting => std::thread::park_timeout(BREATH),
+                Progress::Idle => std::thread::park_timeout(PERIOD),
+            }
+        }
+    }
+
+    /// The thread that copies.
+    fn archive(&self, mut slack: Slack) {
+        // Where it is refused, only the rings' fill throttles the copy.
+        let _ = step_behind(Behind::Batch);
+        while !self.stop.load(Ordering::Relaxed) {
+            let copied = self.moving.load(Ordering::Relaxed) && slack.is_there() && self.step(true) == Progress::More;
+            if !copied {
+                std::thread::park_timeout(BREATH);
+            }
+        }
+    }
+
+    fn step(&self, slack: bool) -> Progress {
+        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let Work { keeper, tell } = &mut *work;
+        let progress = keeper.step(Moment { now: now(), up: self.began.elapsed() }, slack);
+        keeper.take_events().iter().for_each(tell);
+        self.moving.store(keeper.is_moving(), Ordering::Relaxed);
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone_from(keeper.state());
+        progress
     }
 }
 

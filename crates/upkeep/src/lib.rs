@@ -4,4 +4,6 @@
 //! room. All of it works on a [`store::Device`], so that each step can be made to fail in a test.
 #![forbid(unsafe_code)]
 
+mod mend;
+pub mod recovery;
 pub mod retention;

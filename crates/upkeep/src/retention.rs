@@ -28,8 +28,11 @@ use std::time::Duration;
 use store::device::{Housekeeping, Lock, Space};
 use store::names;
 
-/// How often a keeper looks for what came and went.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How often a keeper looks for what came and went where recorders are at work.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How often it looks everywhere.
+const LOOK_AROUND_EVERY: Duration = Duration::from_secs(10);
 
 /// How long something that failed is left alone.
 const RETRY_EVERY: Duration = Duration::from_secs(10);
@@ -76,6 +79,7 @@ pub struct Keeper<D> {
     shelves: Vec<Shelf>,
     steady: Steady,
     looked: Option<Duration>,
+    looked_around: Option<Duration>,
     /// The volume of the archive, as it was first seen.
     archive_volume: Option<u64>,
     archive_again: Duration,
@@ -130,6 +134,7 @@ impl<D: Housekeeping> Keeper<D> {
             rules,
             steady: Steady::default(),
             looked: None,
+            looked_around: None,
             archive_volume: None,
             archive_again: Duration::ZERO,
             moving: None,
@@ -168,6 +173,11 @@ impl<D: Housekeeping> Keeper<D> {
         self.moving.is_none() && self.needs(at, self.rules.short_of(self.state.space)).is_empty()
     }
 
+    /// Whether a file is on its way to the archive: [`Keeper::step`] then copies, if it is given slack.
+    pub fn is_moving(&self) -> bool {
+        self.moving.is_some()
+    }
+
     /// The next step looks at the store anew.
     pub fn look_again(&mut self) {
         self.looked = None;
@@ -197,8 +207,12 @@ impl<D: Housekeeping> Keeper<D> {
         self.steady.see(at);
         self.up = at.up;
         if self.looked.is_none_or(|looked| at.up >= looked + LOOK_EVERY) {
+            let all = self.looked.is_none() || self.looked_around.is_none_or(|then| at.up >= then + LOOK_AROUND_EVERY);
             self.looked = Some(at.up);
-            self.look(at.now);
+            if all {
+                self.looked_around = Some(at.up);
+            }
+            self.look(at.now, all);
         }
         if at.up >= self.stuck_until {
             self.stuck.clear();
@@ -235,11 +249,11 @@ impl<D: Housekeeping> Keeper<D> {
     }
 
     /// What came and went.
-    fn look(&mut self, now: Timestamp) {
+    fn look(&mut self, now: Timestamp, all: bool) {
         let patience = if self.pretended.is_some() { Duration::MAX } else { self.charge.folders_after };
         for i in 0..self.shelves.len() {
             let shelf = &mut self.shelves[i];
-            match shelf.files.refresh(&mut self.device, now, patience) {
+            match shelf.files.refresh(&mut self.device, now, patience, all) {
                 Ok(()) => {}
                 // No recorder has made it yet.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -259,6 +273,10 @@ impl<D: Housekeeping> Keeper<D> {
     /// The rules that are not kept.
     fn needs(&self, at: Moment, short: bool) -> Vec<Need> {
         let mut needs = Vec::new();
+        let any = Timestamp::MAX;
+        if short && at.up >= self.not_before {
+            needs.push(Need { why: Why::Space, shelf: None, before: any });
+        }
         if let Some(age) = self.rules.max_age
             && self.steady.is_steady(at)
         {
@@ -267,13 +285,9 @@ impl<D: Housekeeping> Keeper<D> {
                 needs.push(Need { why: Why::Age, shelf: None, before });
             }
         }
-        let any = Timestamp::MAX;
         if let Some(most) = self.rules.max_size {
             let large = (0..self.shelves.len()).filter(|i| self.shelves[*i].files.room() > most);
             needs.extend(large.map(|i| Need { why: Why::Size, shelf: Some(i), before: any }));
-        }
-        if short && at.up >= self.not_before {
-            needs.push(Need { why: Why::Space, shelf: None, before: any });
         }
         needs
     }
@@ -283,14 +297,13 @@ impl<D: Housekeeping> Keeper<D> {
         if need.why == Why::Space && !forced && self.gives_way(at) {
             return Progress::Idle;
         }
-        let archiving = self.rules.archive.is_some() && !forced && self.pretended.is_none();
-        if archiving && at.up < self.archive_again {
+        let archiving = self.rules.archive.is_some() && self.pretended.is_none() && !(forced && need.why == Why::Space);
+        if archiving && (forced || at.up < self.archive_again) {
             return Progress::Idle;
         }
         while let Some((shelf, key)) = self.oldest(need, at.now) {
             if !self.keep(shelf) {
-                self.stuck.insert((shelf, key));
-                self.stuck_until = at.up + LOOK_EVERY;
+                self.set_aside(shelf, key, at.up + LOOK_EVERY);
                 return Progress::Idle;
             }
             let hour = self.shelves[shelf].files.folder_of(key.hour());
@@ -383,7 +396,7 @@ impl<D: Housekeeping> Keeper<D> {
         let parts = files.parts(&key);
         let path = parts.last().map(|part| part.path.clone())?;
         if files.is_being_published(&mut self.device, &key) {
-            self.stuck.insert((shelf, key));
+            self.set_aside(shelf, key, at.up + LOOK_EVERY);
             return None;
         }
         if let Some(pretended) = &mut self.pretended {
@@ -435,9 +448,14 @@ impl<D: Housekeeping> Keeper<D> {
     }
 
     fn get_stuck(&mut self, shelf: usize, key: Key, at: Moment, text: &str) {
-        self.stuck.insert((shelf, key));
-        self.stuck_until = at.up + RETRY_EVERY;
+        self.set_aside(shelf, key, at.up + RETRY_EVERY);
         self.say(text.to_owned());
+    }
+
+    /// Leaves a file alone for a while; it is the next one's turn.
+    fn set_aside(&mut self, shelf: usize, key: Key, until: Duration) {
+        self.stuck.insert((shelf, key));
+        self.stuck_until = self.stuck_until.max(until);
     }
 
     /// Tells it once, until things are in order again.
@@ -464,7 +482,7 @@ impl<D: Housekeeping> Keeper<D> {
         let Some(archive) = self.rules.archive.clone() else { return Progress::Idle };
         let files = &self.shelves[shelf].files;
         if files.is_being_published(&mut self.device, &key) {
-            self.stuck.insert((shelf, key));
+            self.set_aside(shelf, key, at.up + LOOK_EVERY);
             return Progress::More;
         }
         let volume = match self.device.stat(&archive) {

@@ -5,8 +5,9 @@
 
 use crate::Book;
 use base::Timestamp;
-use ring::{Control, Desc, Listener, Mode};
+use ring::{AttachError, Control, Desc, Listener, Mode};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use store::{Claim, Claimant};
@@ -56,7 +57,7 @@ pub fn attach(folder: &Path, holder: &Claimant, book: &mut Book) -> BTreeMap<u16
         ));
         return BTreeMap::new();
     };
-    let listeners = match ring::attach(socket, Mode::Lossy, NAME) {
+    let listeners = match patiently(socket) {
         Ok(listeners) => listeners,
         Err(e) => {
             book.remark(format!(
@@ -68,6 +69,19 @@ pub fn attach(folder: &Path, holder: &Claimant, book: &mut Book) -> BTreeMap<u16
     };
     let ears = listeners.into_iter().map(|listener| (listener.shape().queue, Ears::new(listener)));
     ears.collect()
+}
+
+/// A thread that reads through io_uring is interrupted in other calls when a read is done (io_uring(7)); that is no answer.
+fn patiently(socket: &Path) -> Result<Vec<Listener>, AttachError> {
+    const TRIES: u32 = 10;
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match ring::attach(socket, Mode::Lossy, NAME) {
+            Err(AttachError::Unreachable(e)) if e.kind() == io::ErrorKind::Interrupted && tries < TRIES => {}
+            other => return other,
+        }
+    }
 }
 
 /// Who records here, if it is the same before and after a look at something.

@@ -1,13 +1,13 @@
-//! What making room asks of a volume beyond what recording does: how much is free, what a file takes, who holds a folder,
-//! and reading for a copy elsewhere (statvfs(3), stat(2), flock(2), rmdir(2)). All by path: a keeper looks at thousands of
-//! files and has none of them open.
+//! What making room asks of a volume beyond what recording and reading do: how much is free, what a file takes, who holds a
+//! folder (statvfs(3), stat(2), flock(2), rmdir(2)). All by path: a keeper looks at thousands of files and has none of them
+//! open.
 
 use super::{Device, DiskDevice};
 use crate::Hold;
 use base::Timestamp;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -57,12 +57,6 @@ pub trait Housekeeping: Device {
     /// `ENOENT`, or what the file system says.
     fn lock_out(&mut self, folder: &Path) -> io::Result<Option<Lock>>;
 
-    /// Reads at an offset, as much as there is and fits; 0 at the end.
-    ///
-    /// # Errors
-    /// What the file system says.
-    fn read_at(&mut self, path: &Path, offset: u64, into: &mut [u8]) -> io::Result<usize>;
-
     /// Makes the content of a file, or the names in a folder, survive a power failure, now.
     ///
     /// # Errors
@@ -78,8 +72,8 @@ pub trait Housekeeping: Device {
 
 impl Housekeeping for DiskDevice {
     fn space(&mut self, path: &Path) -> io::Result<Space> {
-        let v = rustix::fs::statvfs(path)?;
-        Ok(Space { free: v.f_bavail.saturating_mul(v.f_frsize), total: v.f_blocks.saturating_mul(v.f_frsize) })
+        let room = sys::timex::room(path)?;
+        Ok(Space { free: room.free, total: room.total })
     }
 
     fn stat(&mut self, path: &Path) -> io::Result<Stat> {
@@ -91,20 +85,6 @@ impl Housekeeping for DiskDevice {
 
     fn lock_out(&mut self, folder: &Path) -> io::Result<Option<Lock>> {
         Ok(Hold::remover(folder)?.map(|hold| Box::new(hold) as Lock))
-    }
-
-    fn read_at(&mut self, path: &Path, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let file = File::open(path)?;
-        let mut done = 0;
-        while done < into.len() {
-            match file.read_at(&mut into[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(done)
     }
 
     fn sync(&mut self, path: &Path) -> io::Result<()> {
@@ -135,9 +115,6 @@ mod tests {
         fs::write(&path, [7; 5000]).expect("a file");
         let stat = device.stat(&path).expect("the file");
         assert_eq!((stat.bytes, stat.volume), (5000, device.stat(dir.path()).expect("the folder").volume));
-        let mut part = [0; 16];
-        assert_eq!(device.read_at(&path, 4990, &mut part).expect("the end"), 10);
-        assert_eq!(device.read_at(&path, 5000, &mut part).expect("behind it"), 0);
         device.sync(&path).expect("the content");
         device.sync(dir.path()).expect("the name");
     }

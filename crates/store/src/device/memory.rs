@@ -401,6 +401,9 @@ impl Device for MemoryDevice {
     fn reap(&mut self, _: Duration, out: &mut Vec<Completion>) -> io::Result<()> {
         let mut v = self.volume();
         let mut left = v.pending.len();
+        if v.crashed() {
+            return Err(error(EIO));
+        }
         while left > 0 && !v.crashed() {
             left -= 1;
             let at = if v.fault.slow { v.prng.below(left as u64 + 1) as usize } else { 0 };

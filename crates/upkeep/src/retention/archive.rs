@@ -53,11 +53,11 @@ enum Phase {
     /// What has the name there already?
     Look,
     /// Is it this file?
-    Compare { offset: u64 },
+    Compare { ours: FileId, theirs: FileId, offset: u64 },
     /// Onto the other volume.
-    Copy { file: FileId, offset: u64, crc: u32 },
+    Copy { ours: FileId, copy: FileId, offset: u64, crc: u32 },
     /// And back.
-    ReadBack { bytes: u64, offset: u64, crc: u32, wanted: u32 },
+    ReadBack { copy: FileId, bytes: u64, offset: u64, crc: u32, wanted: u32 },
     /// All parts are there.
     Publish,
     /// They have their names.
@@ -118,73 +118,103 @@ impl Move {
         }
         match self.phase {
             Phase::Look => {
-                let there = self.name(part.ending);
-                if device.exists(&there) {
-                    self.phase = Phase::Compare { offset: 0 };
-                    return Ok(false);
-                }
-                let hidden = self.hidden(part.ending);
-                match device.remove(&hidden) {
-                    Ok(()) => {}
-                    Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                    Err(e) => return Err(self.refused(e)),
-                }
-                // Content of any length: the copy goes through the page cache, in pieces.
-                let file = device.create(&hidden, Content::Index).map_err(|e| self.refused(e))?;
-                self.made.push(hidden);
-                self.phase = Phase::Copy { file, offset: 0, crc: 0 };
+                let ours =
+                    device.open(&part.path).map_err(|error| Failed::Source { path: part.path.clone(), error })?;
+                self.phase = match self.look(device, ours, part.ending) {
+                    Ok(phase) => phase,
+                    Err(error) => {
+                        device.close(ours);
+                        return Err(self.refused(error));
+                    }
+                };
             }
-            Phase::Compare { offset } => {
-                let there = self.name(part.ending);
+            Phase::Compare { ours, theirs, offset } => {
                 let mut other = vec![0; CHUNK];
-                let n = read(device, &part, offset, &mut self.buffer)?;
-                let m = device.read_at(&there, offset, &mut other).map_err(|e| self.refused(e))?;
+                let n = self.read(device, ours, offset, &part)?;
+                let m = device.read(theirs, offset, &mut other).map_err(|e| self.refused(e))?;
                 if self.buffer[..n] != other[..m] {
-                    self.take_next_name();
+                    self.close(device);
+                    self.take_next_name(device);
                 } else if n == 0 {
+                    self.close(device);
                     self.present.push(self.at);
                     self.next_part();
                 } else {
-                    self.phase = Phase::Compare { offset: offset + n as u64 };
+                    self.phase = Phase::Compare { ours, theirs, offset: offset + n as u64 };
                 }
             }
-            Phase::Copy { file, offset, crc } => {
-                let n = match read(device, &part, offset, &mut self.buffer) {
-                    Ok(n) => n,
-                    Err(failed) => {
-                        device.close(file);
-                        return Err(failed);
-                    }
-                };
+            Phase::Copy { ours, copy, offset, crc } => {
+                let n = self.read(device, ours, offset, &part)?;
                 if n > 0 {
-                    if let Err(e) = device.put(file, offset, &self.buffer[..n]) {
-                        device.close(file);
-                        return Err(self.refused(e));
-                    }
+                    device.put(copy, offset, &self.buffer[..n]).map_err(|e| self.refused(e))?;
                     let crc = crc32c::crc32c_append(crc, &self.buffer[..n]);
-                    self.phase = Phase::Copy { file, offset: offset + n as u64, crc };
+                    self.phase = Phase::Copy { ours, copy, offset: offset + n as u64, crc };
                 } else {
-                    device.close(file);
-                    device.sync(&self.hidden(part.ending)).map_err(|e| self.refused(e))?;
-                    self.phase = Phase::ReadBack { bytes: offset, offset: 0, crc: 0, wanted: crc };
+                    self.close(device);
+                    let hidden = self.hidden(part.ending);
+                    device.sync(&hidden).map_err(|e| self.refused(e))?;
+                    let copy = device.open(&hidden).map_err(|e| self.refused(e))?;
+                    self.phase = Phase::ReadBack { copy, bytes: offset, offset: 0, crc: 0, wanted: crc };
                 }
             }
-            Phase::ReadBack { bytes, offset, crc, wanted } => {
-                let hidden = self.hidden(part.ending);
-                let n = device.read_at(&hidden, offset, &mut self.buffer).map_err(|e| self.refused(e))?;
+            Phase::ReadBack { copy, bytes, offset, crc, wanted } => {
+                let n = device.read(copy, offset, &mut self.buffer).map_err(|e| self.refused(e))?;
                 let crc = crc32c::crc32c_append(crc, &self.buffer[..n]);
                 if n > 0 {
-                    self.phase = Phase::ReadBack { bytes, offset: offset + n as u64, crc, wanted };
-                } else if (offset, crc) == (bytes, wanted) {
-                    self.next_part();
-                } else {
-                    let text = format!("of {bytes} bytes written {offset} came back, or others; check that volume");
-                    return Err(Failed::Archive { path: hidden, text });
+                    self.phase = Phase::ReadBack { copy, bytes, offset: offset + n as u64, crc, wanted };
+                    return Ok(false);
                 }
+                self.close(device);
+                if (offset, crc) != (bytes, wanted) {
+                    let text = format!("of {bytes} bytes written {offset} came back, or others; check that volume");
+                    return Err(Failed::Archive { path: self.hidden(part.ending), text });
+                }
+                self.next_part();
             }
             Phase::Publish | Phase::Done => return Ok(true),
         }
         Ok(false)
+    }
+
+    /// How this part is begun.
+    fn look<D: Housekeeping>(&mut self, device: &mut D, ours: FileId, ending: &str) -> io::Result<Phase> {
+        let there = self.name(ending);
+        if device.exists(&there) {
+            return Ok(Phase::Compare { ours, theirs: device.open(&there)?, offset: 0 });
+        }
+        let hidden = self.hidden(ending);
+        match device.remove(&hidden) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+        // Content of any length: the copy goes through the page cache, in pieces.
+        let copy = device.create(&hidden, Content::Index)?;
+        self.made.push(hidden);
+        Ok(Phase::Copy { ours, copy, offset: 0, crc: 0 })
+    }
+
+    fn read<D: Housekeeping>(
+        &mut self,
+        device: &mut D,
+        file: FileId,
+        offset: u64,
+        part: &Part,
+    ) -> Result<usize, Failed> {
+        let read = device.read(file, offset, &mut self.buffer);
+        read.map_err(|error| Failed::Source { path: part.path.clone(), error })
+    }
+
+    /// Closes what this phase has open.
+    fn close<D: Housekeeping>(&mut self, device: &mut D) {
+        match std::mem::replace(&mut self.phase, Phase::Look) {
+            Phase::Compare { ours: a, theirs: b, .. } | Phase::Copy { ours: a, copy: b, .. } => {
+                device.close(a);
+                device.close(b);
+            }
+            Phase::ReadBack { copy, .. } => device.close(copy),
+            other => self.phase = other,
+        }
     }
 
     /// On one volume: moves the file itself. To be called when nobody reads there; true if it is gone from the store.
@@ -223,9 +253,7 @@ impl Move {
 
     /// Takes back what has no name yet.
     pub fn abandon<D: Housekeeping>(&mut self, device: &mut D) {
-        if let Phase::Copy { file, .. } = self.phase {
-            device.close(file);
-        }
+        self.close(device);
         self.made.drain(..).for_each(|hidden| drop(device.remove(&hidden)));
     }
 
@@ -248,8 +276,9 @@ impl Move {
         self.phase = if self.at < self.parts.len() { Phase::Look } else { Phase::Publish };
     }
 
-    /// Another file has the name. What was copied so far has it under a hidden one, and is copied again: this is rare.
-    fn take_next_name(&mut self) {
+    /// Another file has the name. What was copied so far is copied again: this is rare.
+    fn take_next_name<D: Housekeeping>(&mut self, device: &mut D) {
+        self.made.drain(..).for_each(|hidden| drop(device.remove(&hidden)));
         self.copy += 1;
         self.at = 0;
         self.present.clear();
@@ -277,8 +306,4 @@ impl Move {
     fn refused(&self, error: io::Error) -> Failed {
         Failed::Archive { path: self.folder.clone(), text: error.to_string() }
     }
-}
-
-fn read<D: Housekeeping>(device: &mut D, part: &Part, offset: u64, into: &mut [u8]) -> Result<usize, Failed> {
-    device.read_at(&part.path, offset, into).map_err(|error| Failed::Source { path: part.path.clone(), error })
 }

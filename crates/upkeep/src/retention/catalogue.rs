@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use store::catalogue::parse_stem;
 use store::device::Housekeeping;
 use store::names;
 
@@ -34,20 +35,11 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Reads a name without its ending. What does not come out the same when written again is no name of ours.
+    /// Reads a name without its ending.
     pub fn parse(stem: &str) -> Option<Self> {
-        let (moment, rest) = stem.split_at_checked(stem.find('Z')? + 1)?;
-        let (queue, copy) = match rest.split_once('_') {
-            Some((queue, copy)) => (queue, copy.parse().ok()?),
-            None => (rest, 0),
-        };
-        let queue = queue.strip_prefix("-q").map(str::parse).transpose().ok()?;
-        let m = |range: std::ops::Range<usize>| moment.get(range);
-        let text =
-            format!("{}-{}-{}T{}:{}:{}", m(0..4)?, m(4..6)?, m(6..8)?, m(9..11)?, m(11..13)?, m(13..moment.len())?);
-        let start = Timestamp::parse(&text, Timestamp::ZERO).ok()?;
-        let key = Self { start, queue, copy };
-        (key.stem() == stem).then_some(key)
+        let (start, queue, copy) = parse_stem(stem)?;
+        let with = |queue| Self { start, queue, copy };
+        [with(None), with(Some(queue))].into_iter().find(|key| key.stem() == stem)
     }
 
     pub fn stem(&self) -> String {
@@ -110,8 +102,32 @@ impl Catalogue {
         }
     }
 
-    /// Looks at what changed. Folders that have been empty for `patience` are removed.
-    pub fn refresh<D: Housekeeping>(&mut self, device: &mut D, now: Timestamp, patience: Duration) -> io::Result<()> {
+    /// Looks at what changed: in new hours and those in which files are being written, or in all. Folders that have been
+    /// empty for `patience` are removed.
+    ///
+    /// What cannot be looked at is not known any more, and so is not removed.
+    pub fn refresh<D: Housekeeping>(
+        &mut self,
+        device: &mut D,
+        now: Timestamp,
+        patience: Duration,
+        all: bool,
+    ) -> io::Result<()> {
+        let outcome = self.walk(device, now, patience, all);
+        let all = || self.hours.values().flat_map(|hour| hour.files.values());
+        self.published = all().flatten().flatten().sum();
+        self.files = all().filter(|rooms| has_packets(rooms)).count() as u64;
+        outcome
+    }
+
+    fn walk<D: Housekeeping>(
+        &mut self,
+        device: &mut D,
+        now: Timestamp,
+        patience: Duration,
+        all: bool,
+    ) -> io::Result<()> {
+        self.ahead = 0;
         let mut uppers = std::mem::take(&mut self.uppers);
         let mut hours = std::mem::take(&mut self.hours);
         let mut level = vec![(self.root.clone(), String::new())];
@@ -135,6 +151,10 @@ impl Catalogue {
                 continue;
             };
             let mut hour = hours.remove(&start).unwrap_or_default();
+            if !all && hour.is_quiet() {
+                self.hours.insert(start, hour);
+                continue;
+            }
             match hour.refresh(device, &path, start, now, patience) {
                 Ok(true) => drop(self.hours.insert(start, hour)),
                 // Its day, month and year may have been for this hour only.
@@ -146,13 +166,9 @@ impl Catalogue {
                 Err(e) => return Err(e),
             }
         }
-        self.ahead = 0;
         for (name, _) in device.list(&self.root)?.iter().filter(|(name, _)| name.starts_with(names::PREPARED)) {
             self.ahead += device.stat(&self.root.join(name)).map_or(0, |stat| stat.room);
         }
-        let all = || self.hours.values().flat_map(|hour| hour.files.values());
-        self.published = all().flatten().flatten().sum();
-        self.files = all().filter(|rooms| has_packets(rooms)).count() as u64;
         Ok(())
     }
 
@@ -271,6 +287,11 @@ impl Upper {
 }
 
 impl Hour {
+    /// Whether nothing was being written there when it was looked at last, nor shortly before.
+    fn is_quiet(&self) -> bool {
+        self.seen.is_some() && self.hidden.is_empty()
+    }
+
     /// False when it was empty and is gone.
     fn refresh<D: Housekeeping>(
         &mut self,

@@ -77,17 +77,6 @@ impl Housekeeping for MemoryDevice {
         Ok((!v.held.iter().any(|held| held == folder)).then(|| Box::new(()) as Lock))
     }
 
-    fn read_at(&mut self, path: &Path, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let mut v = self.volume();
-        let chance = v.fault.io_error;
-        v.call(chance)?;
-        let inode = v.inode_at(path)?;
-        let from = v.inodes[inode].now.get(offset as usize..).unwrap_or_default();
-        let len = from.len().min(into.len());
-        into[..len].copy_from_slice(&from[..len]);
-        Ok(len)
-    }
-
     fn sync(&mut self, path: &Path) -> io::Result<()> {
         let mut v = self.volume();
         let chance = v.fault.sync_error;

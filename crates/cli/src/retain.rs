@@ -1,0 +1,253 @@
+//! `netgrain retain`: the rules of retention for stores without a recorder, by hand or by a timer; and what `record` and
+//! this verb have in common of them.
+
+use crate::args::RecordArgs;
+use crate::outcome::{Failure, Outcome};
+use crate::record::json;
+use crate::signals;
+use base::Timestamp;
+use base::units::{parse_bytes, parse_span, show_bytes, show_count};
+use clap::Args;
+use engine::{Plan, RetentionPlan, RetentionReport, SourcePlan};
+use serde_json::{Value, json};
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use store::{Claim, DiskDevice, catalogue, names};
+use upkeep::retention::{Charge, Event, Free, Keeper, Moment, Progress, Rules};
+
+/// How long a rule is tried that cannot be kept at once: a query may end, removed files may give their room back.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A recorder makes the folder of an hour just before its first file.
+const FOLDERS_AFTER: Duration = Duration::from_secs(60);
+
+/// Files an interface must have room for: one that is written, one ahead of it, one that is being completed, and one to
+/// keep.
+const LEAST_FILES: u64 = 4;
+
+/// What is to be kept.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Retention: the oldest files of the interface go first")]
+pub struct RuleArgs {
+    /// Keep so much of the volume free: 5%, 200GB, or `none` to wait when it is full [default for ports that are
+    /// recorded: room for the next files]
+    #[arg(long, value_name = "SIZE|PERCENT", value_parser = keep_free)]
+    pub keep_free: Option<KeepFree>,
+    /// Let each interface take at most so much
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub max_size: Option<u64>,
+    /// Keep nothing that begins longer ago
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub max_age: Option<Duration>,
+    /// Move files there instead of removing them; not waited for once the volume is nearly full
+    #[arg(long, value_name = "DIR")]
+    pub archive: Option<PathBuf>,
+}
+
+/// As given on the command line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum KeepFree {
+    /// A full volume is waited for.
+    None,
+    /// So much.
+    Some(Free),
+}
+
+fn keep_free(text: &str) -> Result<KeepFree, String> {
+    if text == "none" {
+        return Ok(KeepFree::None);
+    }
+    text.parse().map(KeepFree::Some).map_err(|e: upkeep::retention::ParseFreeError| e.to_string())
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  netgrain retain --store /data/store --keep-free 10%
+  netgrain retain --store /data/store -i eth1 --max-age 30d --dry-run
+  netgrain retain --store /data/store --max-size 2TB --archive /slow/store")]
+pub struct RetainArgs {
+    /// Folder of the store
+    #[arg(long, value_name = "DIR")]
+    pub store: PathBuf,
+    /// Only these interfaces [default: all that are in the store]
+    #[arg(short = 'i', long, value_name = "IFACE")]
+    pub interface: Vec<String>,
+    #[command(flatten)]
+    pub rules: RuleArgs,
+    /// Only tell what would go
+    #[arg(long)]
+    pub dry_run: bool,
+    /// One JSON object per file that goes, and the state at the end
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs the verb. No if a rule could not be kept.
+pub fn run(args: &RetainArgs) -> Result<Outcome, Failure> {
+    let rules = rules(&args.rules, &args.store, None)?;
+    if !rules.is_any() {
+        return Err(Failure::Said("retain: no rule: say --keep-free, --max-size or --max-age".into()));
+    }
+    let interfaces = interfaces(args)?;
+    let recorded = |name: &String| Claim::holder(&names::interface_folder(&args.store, name)).is_some();
+    let folders_after = if interfaces.iter().any(recorded) { FOLDERS_AFTER } else { Duration::ZERO };
+    let charge = Charge { store: args.store.clone(), interfaces, beside_others: false, folders_after };
+    let mut keeper = Keeper::new(DiskDevice::plain(), charge, rules).trusting_the_clock();
+    if args.dry_run {
+        keeper = keeper.pretending();
+    }
+    let (stop, began) = (signals::stop_flag(), Instant::now());
+    // Nobody else needs the disk less.
+    let _ = sys::priority::step_behind(sys::priority::Behind::Batch);
+    let content = loop {
+        let at = Moment { now: now(), up: began.elapsed() };
+        let progress = keeper.step(at, true);
+        for event in keeper.take_events() {
+            if args.json {
+                json(&json!({ "event": document(&event) }))?;
+            } else if let Event::Held { .. } | Event::Remark(_) = event {
+                eprintln!("netgrain: {event}");
+            } else {
+                writeln!(std::io::stdout(), "{}{event}", if args.dry_run { "(dry run) " } else { "" })?;
+            }
+        }
+        let content = keeper.is_content(at);
+        if stop.load(Ordering::Relaxed) || progress == Progress::Idle && (content || at.up >= PATIENCE) {
+            break content;
+        }
+        if progress == Progress::Idle {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    if !args.dry_run {
+        // What was emptied goes at the next look.
+        keeper.look_again();
+        keeper.step(Moment { now: now(), up: began.elapsed() }, true);
+        keeper.take_events();
+    }
+    let report = RetentionReport::from(keeper.state());
+    if args.json {
+        json(&json!({ "retention": report }))?;
+    } else {
+        std::io::stdout().write_all(summary(&report).as_bytes())?;
+    }
+    Ok(Outcome::of(content))
+}
+
+/// The folders that are to be looked after, by the names of their interfaces.
+fn interfaces(args: &RetainArgs) -> Result<Vec<String>, Failure> {
+    let there = catalogue::interfaces(&args.store)
+        .map_err(|e| Failure::Said(format!("{}: {e}; name the folder of a store", args.store.display())))?;
+    if args.interface.is_empty() {
+        return Ok(there);
+    }
+    let folder = |name: &String| {
+        let folder = names::interface_folder(Path::new(""), name);
+        folder.to_string_lossy().into_owned()
+    };
+    let wanted: Vec<String> = args.interface.iter().map(folder).collect();
+    match wanted.iter().find(|name| !there.contains(name)) {
+        None => Ok(wanted),
+        Some(name) => Err(Failure::Said(format!(
+            "{}: no interface {name} in this store; it has {}",
+            args.store.display(),
+            if there.is_empty() { "none".to_owned() } else { there.join(", ") }
+        ))),
+    }
+}
+
+/// The rules of a command line; `segment` is the size of the files that a recorder makes.
+fn rules(args: &RuleArgs, store: &Path, segment: Option<u64>) -> Result<Rules, Failure> {
+    if let (Some(most), Some(segment)) = (args.max_size, segment)
+        && most / LEAST_FILES < segment
+    {
+        let (most, segment) = (show_bytes(most), show_bytes(segment));
+        return Err(Failure::Said(format!(
+            "--max-size {most} is less than {LEAST_FILES} files of {segment}: let it be more, or give a smaller --segment"
+        )));
+    }
+    if let Some(archive) = &args.archive {
+        let inside = |folder: &Path| folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        if !archive.is_dir() {
+            let archive = archive.display();
+            return Err(Failure::Said(format!("--archive {archive}: no folder there; mount its volume, or make it")));
+        }
+        if inside(archive).starts_with(inside(store)) {
+            let archive = archive.display();
+            return Err(Failure::Said(format!("--archive {archive}: lies in the store; name a folder outside of it")));
+        }
+    }
+    let keep_free = match args.keep_free {
+        Some(KeepFree::Some(free)) => Some(free),
+        Some(KeepFree::None) | None => None,
+    };
+    let archive = args.archive.clone();
+    Ok(Rules { keep_free, max_size: args.max_size, max_age: args.max_age, ahead: 0, archive })
+}
+
+/// What `record` keeps, if anything: a port's recorder makes room for its next files unless it is told not to, because it
+/// is left alone and would lose what comes; a replay or a simulation removes nothing unasked.
+pub fn plan(args: &RecordArgs, plan: &Plan) -> Result<Option<RetentionPlan>, Failure> {
+    let mut rules = rules(&args.retention, &args.store, Some(args.segment))?;
+    if args.retention.keep_free.is_none() && matches!(plan.source, SourcePlan::Interface(_)) {
+        rules.keep_free = Some(Free::Bytes(0));
+    }
+    if rules.archive.is_some() && !rules.is_any() {
+        return Err(Failure::Said("--archive says where, not when: add --keep-free, --max-size or --max-age".into()));
+    }
+    let plan = RetentionPlan { store: args.store.clone(), segment: args.segment, rules };
+    Ok(plan.rules.is_any().then_some(plan))
+}
+
+/// What hears of each file that goes while `record` runs.
+pub fn teller(args: &RecordArgs) -> impl FnMut(&Event) + Send + 'static {
+    let (as_json, quiet) = (args.json, args.quiet);
+    let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
+    move |event| {
+        // Whoever reads may have gone; the room is made all the same.
+        if as_json {
+            let _ = json(&json!({ "event": document(event) }));
+        } else if !quiet {
+            let _ = writeln!(std::io::stderr(), "{clear}netgrain: {event}");
+        }
+    }
+}
+
+/// For people, at the end.
+pub fn summary(r: &RetentionReport) -> String {
+    let gone = |what: &str, gone: engine::Gone| match gone.files {
+        0 => String::new(),
+        files => format!(", {what} {} ({})", show_count(files), show_bytes(gone.bytes)),
+    };
+    let oldest = r.oldest.as_ref().map(|t| format!(", the oldest from {t}")).unwrap_or_default();
+    let trouble = r.trouble.as_ref().map(|t| format!("retention in trouble: {t}\n")).unwrap_or_default();
+    format!(
+        "retention: {} files kept ({}){oldest}{}{}; {} of {} free\n{trouble}",
+        show_count(r.files),
+        show_bytes(r.bytes),
+        gone("removed", r.removed),
+        gone("archived", r.archived),
+        show_bytes(r.free),
+        show_bytes(r.total),
+    )
+}
+
+/// An event as a document.
+fn document(event: &Event) -> Value {
+    match event {
+        Event::Removed { path, bytes, why, unarchived } => {
+            json!({ "kind": "removed", "path": path, "bytes": bytes, "why": why.name(), "unarchived": unarchived })
+        }
+        Event::Archived { path, to, bytes, why } => {
+            json!({ "kind": "archived", "path": path, "to": to, "bytes": bytes, "why": why.name() })
+        }
+        Event::Held { folder } => json!({ "kind": "held", "folder": folder }),
+        Event::Remark(text) => json!({ "kind": "remark", "text": text }),
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO))
+}

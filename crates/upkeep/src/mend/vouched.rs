@@ -1,0 +1,117 @@
+//! What an index says of a packet file, whether it is sealed, still growing, torn, or gone.
+
+use super::DeviceFile;
+use index::{Header, Index, ReadAt, Reader, Rows, Tail};
+use std::io;
+use std::path::Path;
+use store::device::Device;
+
+/// How an entry of a growing index begins.
+const ENTRY_TAG: [u8; 4] = *b"BLK3";
+
+/// What an index promises of one block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Promise {
+    /// Number of the block; it begins at this many MiB.
+    pub number: u32,
+    /// Bytes that are in the file.
+    pub bytes: u32,
+    /// Their CRC32C.
+    pub crc: u32,
+    /// Where the first record that starts in the block does.
+    pub first_record: Option<u32>,
+    /// What happened since the block before.
+    pub rows: Rows,
+}
+
+/// An index as far as it can be believed.
+#[derive(Clone, Debug)]
+pub struct Vouched {
+    /// What holds for the whole file.
+    pub header: Header,
+    /// Block by block.
+    pub promises: Vec<Promise>,
+    /// Whether it is whole: the packet file was complete when it was written.
+    pub sealed: bool,
+    /// Whether there is more in the file than could be read: what it said of the last block is lost.
+    pub torn: bool,
+}
+
+impl Vouched {
+    /// Reads an index; `None` where it is not there, or nothing in it can be believed.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn read<D: Device>(device: &mut D, path: &Path) -> io::Result<Option<Self>> {
+        let file = match device.open(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        let read = Self::of(&DeviceFile::new(device, file));
+        device.close(file);
+        match read {
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    fn of(source: &impl ReadAt) -> io::Result<Self> {
+        let mut reader = Reader::open(source)?;
+        let sealed = reader.is_sealed();
+        let blocks = reader.blocks().to_vec();
+        let mut promises = Vec::with_capacity(blocks.len());
+        for (i, b) in blocks.iter().enumerate() {
+            let rows = reader.rows(source, i)?;
+            promises.push(Promise { number: b.number, bytes: b.bytes, crc: b.crc, first_record: b.first_record, rows });
+        }
+        let torn = !sealed && is_torn(source)?;
+        Ok(Self { header: reader.header().clone(), promises, sealed, torn })
+    }
+
+    /// Bytes of the packet file that are vouched for.
+    pub fn bytes(&self) -> u64 {
+        self.promises.last().map_or(0, |p| u64::from(p.number) * super::BLOCK + u64::from(p.bytes))
+    }
+
+    /// Whether every block of the file is as promised.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn holds<D: Device>(&self, window: &mut super::Window<'_, D>) -> io::Result<bool> {
+        for promise in &self.promises {
+            if !promise.holds(window)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Promise {
+    /// Where the block begins in the file.
+    pub fn start(&self) -> u64 {
+        u64::from(self.number) * super::BLOCK
+    }
+
+    /// Where its bytes end.
+    pub fn end(&self) -> u64 {
+        self.start() + u64::from(self.bytes)
+    }
+
+    /// Whether the bytes are those that were promised.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn holds<D: Device>(&self, window: &mut super::Window<'_, D>) -> io::Result<bool> {
+        let bytes = window.get(self.start(), self.bytes as usize)?;
+        Ok(bytes.len() == self.bytes as usize && crc32c::crc32c(bytes) == self.crc)
+    }
+}
+
+/// Whether a growing index ends in an entry that cannot be read. What is left of a longer one that was there before is
+/// no entry.
+fn is_torn(source: &impl ReadAt) -> io::Result<bool> {
+    let Tail::Open { at } = Index::read(source)?.tail else { return Ok(false) };
+    let mut tag = [0; ENTRY_TAG.len()];
+    Ok(source.read_at(&mut tag, at as u64)? == tag.len() && tag == ENTRY_TAG)
+}

@@ -1,0 +1,344 @@
+//! What a killed recorder left in the folder of its interface, mended at the next start.
+//!
+//! Every file that is being written, and every index, is locked by whoever writes it; so what has a hidden name and no
+//! lock is left over. Each such file is compared with its index, cut behind the last packet for which a checksum vouches,
+//! given an index that says what was lost, and published. A half-done publication is finished, what was only prepared is
+//! removed. Nothing that is not understood is touched.
+//!
+//! [`Recovery::prepare`] is what cannot wait: it gives back the room that a dead recorder had prepared, which may be the
+//! only room there is. The rest looks at one folder in each [`Recovery::step`], the newest first and a bounded number of
+//! them, so that a large store neither delays the first packet nor is read to its end; it may go on while a recorder
+//! writes into the same folder.
+
+mod called;
+mod event;
+mod file;
+
+pub use called::{Called, DAMAGED};
+pub use event::Event;
+pub use file::Outcome;
+
+use crate::mend::{Layout, Vouched, Window};
+use file::{Mending, same_file};
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use store::device::{Device, FileId, Op};
+use store::names;
+
+/// Folders looked at, at most: more than a month of hours.
+pub const MOST_FOLDERS: usize = 1000;
+
+/// Hours in which a file is looked for that a failure of the power has taken out of its hour.
+const NEWEST: usize = 3;
+
+/// The head of a packet file, which all of them have in common.
+const MEANINGLESS: u32 = pcap::classic::FILE_HEADER as u32;
+
+/// How long the device is asked before it is asked again whether something has ended.
+const WAIT: Duration = Duration::from_millis(100);
+
+/// See the module.
+pub struct Recovery<D> {
+    volume: Volume<D>,
+    /// To be looked at, the newest last.
+    folders: Vec<PathBuf>,
+    looked: usize,
+    most: usize,
+    events: Vec<Event>,
+}
+
+impl<D: Device> Recovery<D> {
+    /// Of the folder of an interface. The caller holds its claim, or knows that nobody does.
+    pub fn new(device: D, root: &Path) -> Self {
+        let volume = Volume { device, root: root.to_owned(), token: 0 };
+        Self { volume, folders: vec![root.to_owned()], looked: 0, most: MOST_FOLDERS, events: Vec::new() }
+    }
+
+    /// Looks at every folder, however many there are.
+    #[must_use]
+    pub fn thorough(self) -> Self {
+        Self { most: usize::MAX, ..self }
+    }
+
+    /// What was done and found since the last call.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Removes what a dead recorder made ahead of need and never wrote to, and places what it did write to.
+    pub fn prepare(&mut self) {
+        let root = self.volume.root.clone();
+        let (mut files, mut bytes) = (0, 0);
+        for name in self.volume.names(&root).unwrap_or_default() {
+            let Some(ending) = called::prepared(&name) else { continue };
+            let path = root.join(&name);
+            match self.prepared(&path, &name, ending) {
+                Ok(Some(room)) => (files, bytes) = (files + 1, bytes + room),
+                Ok(None) => {}
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => self.events.push(Event::Trouble { path, error }),
+            }
+        }
+        if files > 0 {
+            self.events.push(Event::GivenBack { folder: root, files, bytes });
+        }
+    }
+
+    /// Looks at one more folder; false once there is none.
+    pub fn step(&mut self) -> bool {
+        let Some(folder) = self.folders.pop() else { return false };
+        self.looked += 1;
+        self.look_at(&folder);
+        if self.looked == self.most && !self.folders.is_empty() {
+            self.folders.clear();
+            self.events.push(Event::Bounded { folder: self.volume.root.clone(), looked: self.looked });
+        }
+        !self.folders.is_empty()
+    }
+
+    /// Everything, one after the other.
+    pub fn run(&mut self) {
+        self.prepare();
+        while self.step() {}
+    }
+
+    /// One prepared file: the room it gave back, if it was removed.
+    fn prepared(&mut self, path: &Path, name: &str, ending: &'static str) -> io::Result<Option<u64>> {
+        let device = &mut self.volume.device;
+        let file = device.open(path)?;
+        let blank = Window::new(device, file, u64::MAX).and_then(|mut w| w.is_blank(0, 1 << 20));
+        self.volume.device.close(file);
+        if blank? {
+            return self.volume.device.remove_unheld(path);
+        }
+        // Only a failure of the power takes a name back from a file that was written to.
+        self.place(path, name, ending)?;
+        Ok(None)
+    }
+
+    /// Gives a file that has packets and still its first name the one that it had when the power failed: that of the
+    /// index that knows its first block, or else of its first packet.
+    fn place(&mut self, path: &Path, name: &str, ending: &'static str) -> io::Result<()> {
+        let Some(layout) = Layout::of(ending) else { return Ok(()) };
+        let Some(file) = self.volume.device.take(path)? else { return Ok(()) };
+        let found = self.find_place(file, layout, name);
+        let placed = match found {
+            Ok(Some(to)) => self.volume.device.rename(path, &to),
+            Ok(None) => {
+                self.events.push(Event::Mended { path: path.to_owned(), outcome: Outcome::Unknown });
+                Ok(())
+            }
+            Err(e) => Err(e),
+        };
+        self.volume.device.close(file);
+        placed
+    }
+
+    fn find_place(&mut self, file: FileId, layout: Layout, name: &str) -> io::Result<Option<PathBuf>> {
+        let queue = called::prepared_queue(name);
+        for folder in self.newest_hours() {
+            let names = self.volume.names(&folder)?;
+            for stem in names.iter().filter_map(|n| called::hidden_index(n)).filter(|s| names::queue_of(s) == queue) {
+                let called = Called { stem: stem.to_owned(), ending: layout.ending() };
+                let index = folder.join(called.hidden_index());
+                if !names.contains(&called.hidden_packets())
+                    && let Some(vouched) = Vouched::read(&mut self.volume.device, &index)?
+                    && self.is_of(file, &vouched)?
+                {
+                    return Ok(Some(folder.join(called.hidden_packets())));
+                }
+            }
+        }
+        let mut window = Window::new(&mut self.volume.device, file, u64::MAX)?;
+        let begins = layout.begins(window.get(0, layout.file_header() as usize)?);
+        let first = layout.next(&mut window, layout.file_header(), base::Timestamp::ZERO)?;
+        let Some(first) = first.filter(|_| begins) else { return Ok(None) };
+        let folder = names::hour_folder(&self.volume.root, first.ts);
+        let names = self.volume.names(&folder).unwrap_or_default();
+        self.volume.device.create_folder(&folder)?;
+        for copy in 0.. {
+            let queue = (queue > 0).then_some(queue);
+            let called = Called { stem: names::stem(first.ts, queue, copy), ending: layout.ending() };
+            if !names.contains(&called.hidden_packets()) && !names.contains(&called.packets()) {
+                return Ok(Some(folder.join(called.hidden_packets())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether an index knows any block of this file.
+    fn is_of(&mut self, file: FileId, vouched: &Vouched) -> io::Result<bool> {
+        let mut window = Window::new(&mut self.volume.device, file, u64::MAX)?;
+        for promise in vouched.promises.iter().filter(|p| p.bytes > MEANINGLESS) {
+            if promise.holds(&mut window)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The hours in which a file may have been that lost its name.
+    fn newest_hours(&mut self) -> Vec<PathBuf> {
+        let mut folders = vec![self.volume.root.clone()];
+        for _ in ["year", "month", "day", "hour"] {
+            let mut inner = Vec::new();
+            for folder in &folders {
+                let list = self.volume.device.list(folder).unwrap_or_default();
+                inner.extend(list.into_iter().filter(|(_, is)| *is).map(|(name, _)| folder.join(name)));
+            }
+            inner.sort_unstable_by(|a, b| b.cmp(a));
+            inner.truncate(NEWEST);
+            folders = inner;
+        }
+        folders
+    }
+
+    fn look_at(&mut self, folder: &Path) {
+        // A folder that cannot be read hides what is in it from its owner too.
+        let list = self.volume.device.list(folder).unwrap_or_default();
+        let mut dead = BTreeSet::new();
+        for (name, is_folder) in &list {
+            if *is_folder {
+                self.folders.push(folder.join(name));
+            } else if let Some(called) = Called::hidden(name).or_else(|| Called::mended(name)) {
+                dead.insert(called);
+            }
+        }
+        self.folders.sort_unstable();
+        for called in dead {
+            self.mend(folder, called);
+        }
+        // After the packets, because mending them takes their indexes away.
+        let names = self.volume.names(folder).unwrap_or_default();
+        for name in &names {
+            let index = called::hidden_index(name).or_else(|| called::sealed_index(name));
+            let outcome = match index.or_else(|| called::mended_index(name)) {
+                Some(stem) => self.lone_index(folder, name, stem),
+                None if called::is_mended(name) => self.volume.remove_unheld(&folder.join(name)).map(|_| ()),
+                None => Ok(()),
+            };
+            if let Err(error) = outcome {
+                self.events.push(Event::Trouble { path: folder.join(name), error });
+            }
+        }
+        for stem in names.iter().filter_map(|n| called::published_index(n)) {
+            let mut packets = names::PACKETS.iter().map(|ending| format!("{stem}.{ending}"));
+            if !packets.any(|p| names.contains(&p)) {
+                self.events.push(Event::Orphan { path: folder.join(format!("{stem}.{}", names::INDEX)) });
+            }
+        }
+    }
+
+    fn mend(&mut self, folder: &Path, called: Called) {
+        let hidden = folder.join(called.hidden_packets());
+        let path = if self.volume.device.exists(&hidden) { hidden } else { folder.join(called.mended_packets()) };
+        let alone = path.ends_with(called.mended_packets());
+        let growing = called.hidden_index();
+        let Some(mut mending) = Mending::new(&mut self.volume, folder, called) else { return };
+        let outcome = if alone { mending.finish_copy(&growing) } else { mending.hidden() };
+        match outcome {
+            Ok(Outcome::Held) => {}
+            Ok(outcome) => self.events.push(Event::Mended { path, outcome }),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => self.events.push(Event::Trouble { path, error }),
+        }
+    }
+
+    /// A hidden index whose packets are not there, or have their name already: it is kept only if it knows of packets
+    /// that no other index tells of.
+    fn lone_index(&mut self, folder: &Path, name: &str, stem: &str) -> io::Result<()> {
+        let path = folder.join(name);
+        for ending in names::PACKETS {
+            let called = Called { stem: stem.to_owned(), ending };
+            if self.volume.device.exists(&folder.join(called.hidden_packets())) {
+                return Ok(());
+            }
+        }
+        if called::hidden_index(name).is_some()
+            && let Some(vouched) = Vouched::read(&mut self.volume.device, &path)?
+            && vouched.promises.iter().any(|p| !p.rows.is_empty())
+            && !self.is_told(folder, stem, &vouched)?
+        {
+            if !self.volume.device.is_held(&path) {
+                self.events.push(Event::Orphan { path });
+            }
+            return Ok(());
+        }
+        self.volume.remove_unheld(&path).map(|_| ())
+    }
+
+    /// Whether a published index is of the same file.
+    fn is_told(&mut self, folder: &Path, stem: &str, vouched: &Vouched) -> io::Result<bool> {
+        let called = Called { stem: stem.to_owned(), ending: names::PACKETS[0] };
+        for number in 0.. {
+            let path = folder.join(called.numbered(number).index());
+            if !self.volume.device.exists(&path) && number > called.number() {
+                break;
+            }
+            if Vouched::read(&mut self.volume.device, &path)?.is_some_and(|v| same_file(&v.header, &vouched.header)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// A device, and where on it.
+pub(crate) struct Volume<D> {
+    pub device: D,
+    root: PathBuf,
+    token: u64,
+}
+
+impl<D: Device> Volume<D> {
+    /// The interface that this folder is of, as far as its name says.
+    fn interface(&self) -> String {
+        self.root.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// The names in a folder that are not folders.
+    fn names(&mut self, folder: &Path) -> io::Result<BTreeSet<String>> {
+        let list = self.device.list(folder)?;
+        Ok(list.into_iter().filter(|(_, is_folder)| !is_folder).map(|(name, _)| name).collect())
+    }
+
+    /// Removes a file, if it is there.
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        match self.device.remove(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    fn remove_unheld(&mut self, path: &Path) -> io::Result<Option<u64>> {
+        match self.device.remove_unheld(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            other => other,
+        }
+    }
+
+    fn sync(&mut self, file: FileId) -> io::Result<()> {
+        self.token += 1;
+        self.device.start(file, Op::Sync, self.token)?;
+        let mut done = Vec::new();
+        loop {
+            self.device.reap(WAIT, &mut done)?;
+            if let Some(at) = done.iter().position(|c| c.token == self.token) {
+                return done.swap_remove(at).result.map(|_| ());
+            }
+        }
+    }
+
+    /// Makes the names in a folder survive a failure of the power, where the file system knows how.
+    fn sync_folder(&mut self, folder: &Path) -> io::Result<()> {
+        let file = self.device.open_folder(folder)?;
+        let synced = self.sync(file);
+        self.device.close(file);
+        match synced {
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            other => other,
+        }
+    }
+}

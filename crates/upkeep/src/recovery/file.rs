@@ -1,0 +1,402 @@
+//! Mending one packet file that a dead recorder left, so that it can have its name.
+//!
+//! Order is everything, because this too can be killed at any step: the file's bytes are synced before they are judged;
+//! what will be published is made beside the old under names of its own and synced; only then is the old cut, or set
+//! aside; the index gets its name before the packets get theirs. Found half done, it is finished or begun again, with the
+//! same result.
+
+use super::Volume;
+use super::called::Called;
+use crate::mend::{Findings, Layout, Rebuilt, Vouched, Window, examine, rebuild};
+use base::{Tally, Timestamp};
+use index::Header;
+use std::io;
+use std::path::{Path, PathBuf};
+use store::device::{Content, Device, FileId};
+
+/// What became of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It has its name, and is whole.
+    Published {
+        /// Which.
+        path: PathBuf,
+        /// What its ledger says.
+        tally: Tally,
+        /// Where what could not be vouched for is kept, if there was anything.
+        aside: Option<PathBuf>,
+    },
+    /// There was nothing in it.
+    Removed,
+    /// A living process holds it.
+    Held,
+    /// It is not what its name says, and was left alone.
+    Unknown,
+}
+
+/// One file.
+pub(super) struct Mending<'v, D> {
+    volume: &'v mut Volume<D>,
+    folder: &'v Path,
+    called: Called,
+    layout: Layout,
+}
+
+impl<'v, D: Device> Mending<'v, D> {
+    /// Of the file with this name in this folder.
+    pub fn new(volume: &'v mut Volume<D>, folder: &'v Path, called: Called) -> Option<Self> {
+        let layout = Layout::of(called.ending)?;
+        Some(Self { volume, folder, called, layout })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Mends the file that lies under its hidden name.
+    pub fn hidden(&mut self) -> io::Result<Outcome> {
+        let from = self.path(&self.called.hidden_packets());
+        self.at(&from, &self.called.hidden_index())
+    }
+
+    /// Mends the file that lies at `from`, with what the index named `index` says of it.
+    fn at(&mut self, from: &Path, index: &str) -> io::Result<Outcome> {
+        let Some(file) = self.volume.device.take(from)? else { return Ok(Outcome::Held) };
+        let outcome = self.mend(from, file, index);
+        self.volume.device.close(file);
+        outcome
+    }
+
+    fn mend(&mut self, from: &Path, file: FileId, index: &str) -> io::Result<Outcome> {
+        // What is judged now must still be so after a failure of the power.
+        self.volume.sync(file)?;
+        if let Some((whole, at)) = self.whole_index(file)? {
+            return self.publish(from, file, &whole, &at, index);
+        }
+        self.clear()?;
+        // One that was sealed knows all that the growing one did; it may be the only one that survived.
+        let mut vouched = None;
+        for name in [self.called.sealed_index(), index.to_owned()] {
+            let path = self.path(&name);
+            if vouched.is_none() {
+                vouched = Vouched::read(&mut self.volume.device, &path)?;
+            }
+        }
+        if let Some(half) = self.half_published(vouched.as_ref())? {
+            vouched = Some(half);
+        }
+        let mut window = Window::new(&mut self.volume.device, file, u64::MAX)?;
+        let findings = examine(&mut window, self.layout, vouched.as_ref())?;
+        if findings.is_empty() {
+            // What an index does not promise may be dropped; what has none may be anything.
+            let known = vouched.is_some_and(|v| !v.torn)
+                || window.is_blank(findings.kept.last().map_or(0, |kept| kept.end), u64::MAX)?;
+            return if known { self.remove(from, index) } else { Ok(Outcome::Unknown) };
+        }
+        let header = match vouched {
+            Some(vouched) => vouched.header,
+            None => self.guess_header(file)?,
+        };
+        match findings.cut() {
+            Some(len) => self.cut(from, file, index, &header, &findings, len),
+            None => self.copy(from, file, index, &header, &findings),
+        }
+    }
+
+    /// An index that is sealed, and whose packets are all there: an earlier recovery's, one that the recorder had made, or
+    /// one that was given its name before its packets were given theirs.
+    fn whole_index(&mut self, file: FileId) -> io::Result<Option<(Vouched, PathBuf)>> {
+        let mut candidates = vec![self.path(&self.called.mended_index()), self.path(&self.called.sealed_index())];
+        candidates.extend(self.orphans()?);
+        for path in candidates {
+            let Some(vouched) = Vouched::read(&mut self.volume.device, &path)?.filter(|v| v.sealed) else { continue };
+            if vouched.holds(&mut Window::new(&mut self.volume.device, file, u64::MAX)?)? {
+                return Ok(Some((vouched, path)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Published indexes of this moment without packets of their own.
+    fn orphans(&mut self) -> io::Result<Vec<PathBuf>> {
+        let names = self.volume.names(self.folder)?;
+        let mut found = Vec::new();
+        for number in 0.. {
+            let called = self.called.numbered(number);
+            let packets = store::names::PACKETS.iter().any(|e| names.contains(&format!("{}.{e}", called.stem)));
+            match (names.contains(&called.index()), packets) {
+                (true, false) => found.push(self.path(&called.index())),
+                (false, false) if number > self.called.number() => break,
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
+    /// A published index of this very file, although the packets are not what it says: it knows more than a growing one.
+    fn half_published(&mut self, growing: Option<&Vouched>) -> io::Result<Option<Vouched>> {
+        for path in self.orphans()? {
+            let Some(vouched) = Vouched::read(&mut self.volume.device, &path)? else { continue };
+            let same = growing.is_none_or(|g| same_file(&g.header, &vouched.header));
+            if same && store::names::queue_of(&self.called.stem) == vouched.header.queue {
+                return Ok(Some(vouched));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes what an earlier recovery made and did not come to use.
+    fn clear(&mut self) -> io::Result<()> {
+        for name in [self.called.mended_index(), self.called.mended_packets(), self.called.mended_damaged()] {
+            self.volume.remove(&self.path(&name))?;
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, from: &Path, index: &str) -> io::Result<Outcome> {
+        // The packets first: without their index nobody would know that there is nothing in them.
+        self.volume.remove(from)?;
+        self.volume.remove(&self.path(index))?;
+        self.volume.remove(&self.path(&self.called.sealed_index()))?;
+        Ok(Outcome::Removed)
+    }
+
+    /// The file is good up to `len`, and needs nothing but an end there.
+    fn cut(
+        &mut self,
+        from: &Path,
+        file: FileId,
+        index: &str,
+        header: &Header,
+        findings: &Findings,
+        len: u64,
+    ) -> io::Result<Outcome> {
+        let mut window = Window::new(&mut self.volume.device, file, len)?;
+        let head = window.get(0, self.layout.file_header() as usize)?.to_vec();
+        let rebuilt = rebuild(&mut window, self.layout, header, findings, &head, |_, _, _| Ok(()))?;
+        if !findings.damaged.is_empty() {
+            self.keep_aside(file, len)?;
+        }
+        let at = self.path(&self.called.mended_index());
+        self.write_index(&at, header, rebuilt)?;
+        self.volume.sync_folder(self.folder)?;
+        let vouched = self.read_back(&at)?;
+        self.publish(from, file, &vouched, &at, index)
+    }
+
+    /// There is damage in the middle: what is good is copied, and the file as it was is set aside.
+    fn copy(
+        &mut self,
+        from: &Path,
+        file: FileId,
+        index: &str,
+        header: &Header,
+        findings: &Findings,
+    ) -> io::Result<Outcome> {
+        let mended = self.path(&self.called.mended_packets());
+        let copy = self.volume.device.create(&mended, Content::Index)?;
+        let copied = self.copy_into(file, copy, header, findings);
+        let rebuilt = copied.and_then(|rebuilt| self.volume.sync(copy).map(|()| rebuilt));
+        self.volume.device.close(copy);
+        let rebuilt = rebuilt?;
+        let at = self.path(&self.called.mended_index());
+        self.write_index(&at, header, rebuilt)?;
+        self.volume.sync_folder(self.folder)?;
+        // From here on the copy is what counts; without the original, a later recovery goes on with it.
+        let aside = match findings.damaged.is_empty() {
+            true => {
+                self.volume.device.remove(from)?;
+                None
+            }
+            false => Some(self.set_aside(from)?),
+        };
+        self.volume.sync_folder(self.folder)?;
+        let outcome = self.finish_copy(index)?;
+        Ok(match outcome {
+            Outcome::Published { path, tally, .. } => Outcome::Published { path, tally, aside },
+            other => other,
+        })
+    }
+
+    fn copy_into(&mut self, file: FileId, copy: FileId, header: &Header, findings: &Findings) -> io::Result<Rebuilt> {
+        let layout = self.layout;
+        let mut window = Window::new(&mut self.volume.device, file, u64::MAX)?;
+        let head = head(layout, header, findings, &mut window)?;
+        let mut buffer = Vec::new();
+        let mut done = 0;
+        let rebuilt = rebuild(&mut window, layout, header, findings, &head, |device, _, bytes| {
+            buffer.extend_from_slice(bytes);
+            if buffer.len() >= 1 << 20 {
+                device.put(copy, done, &buffer)?;
+                done += buffer.len() as u64;
+                buffer.clear();
+            }
+            Ok(())
+        })?;
+        if !buffer.is_empty() {
+            self.volume.device.put(copy, done, &buffer)?;
+        }
+        Ok(rebuilt)
+    }
+
+    /// A copy whose original is gone is complete: gives it its name.
+    pub fn finish_copy(&mut self, index: &str) -> io::Result<Outcome> {
+        let (from, at) = (self.path(&self.called.mended_packets()), self.path(&self.called.mended_index()));
+        let Some(file) = self.volume.device.take(&from)? else { return Ok(Outcome::Held) };
+        let outcome = match self.whole_index(file) {
+            Ok(Some((vouched, at))) => self.publish(&from, file, &vouched, &at, index),
+            Ok(None) => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{} does not fit the copy that it was made for", at.display()),
+            )),
+            Err(e) => Err(e),
+        };
+        self.volume.device.close(file);
+        outcome
+    }
+
+    /// Cuts the packets to what their index says, and gives both their names.
+    fn publish(&mut self, from: &Path, file: FileId, vouched: &Vouched, at: &Path, index: &str) -> io::Result<Outcome> {
+        let len = vouched.bytes();
+        if self.volume.device.len(file)? != len {
+            self.volume.device.truncate(file, len)?;
+            self.volume.sync(file)?;
+        }
+        // Before the packets have their name: later nobody would know whose it was.
+        let aside = self.path(&self.called.mended_damaged());
+        let aside = if self.volume.device.exists(&aside) { Some(self.set_aside(&aside)?) } else { None };
+        let (mut at, mut number) = (at.to_owned(), self.called.number());
+        let path = loop {
+            let called = self.called.numbered(number);
+            let (packets, name) = (self.path(&called.packets()), self.path(&called.index()));
+            number += 1;
+            if self.volume.device.exists(&packets) {
+                continue;
+            }
+            if at != name {
+                self.make_way(&name, vouched)?;
+                match self.volume.device.rename(&at, &name) {
+                    Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
+                    other => other?,
+                }
+                at = name;
+            }
+            match self.volume.device.rename(from, &packets) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                other => {
+                    other?;
+                    break packets;
+                }
+            }
+        };
+        self.volume.remove(&self.path(index))?;
+        self.volume.remove(&self.path(&self.called.mended_index()))?;
+        self.volume.remove(&self.path(&self.called.sealed_index()))?;
+        self.volume.sync_folder(self.folder)?;
+        let mut tally = Tally::default();
+        vouched.promises.iter().for_each(|p| tally += &p.rows.total());
+        Ok(Outcome::Published { path, tally, aside })
+    }
+
+    /// Removes an index of this file that got its name before, if what it said has turned out not to be so.
+    fn make_way(&mut self, name: &Path, vouched: &Vouched) -> io::Result<()> {
+        match Vouched::read(&mut self.volume.device, name)? {
+            Some(old) if same_file(&old.header, &vouched.header) => self.volume.remove(name),
+            _ => Ok(()),
+        }
+    }
+
+    /// Copies what is behind `len`, as a file that can be read by itself.
+    fn keep_aside(&mut self, file: FileId, len: u64) -> io::Result<()> {
+        let at = self.path(&self.called.mended_damaged());
+        let copy = self.volume.device.create(&at, Content::Index)?;
+        let copied = self.copy_tail(file, len, copy).and_then(|()| self.volume.sync(copy));
+        self.volume.device.close(copy);
+        copied
+    }
+
+    fn copy_tail(&mut self, file: FileId, len: u64, copy: FileId) -> io::Result<()> {
+        let mut window = Window::new(&mut self.volume.device, file, u64::MAX)?;
+        let head = window.get(0, self.layout.file_header() as usize)?.to_vec();
+        window.device().put(copy, 0, &head)?;
+        let (mut from, mut to) = (len, head.len() as u64);
+        loop {
+            let part = window.get(from, 1 << 20)?.to_vec();
+            // Room that was never written need not be kept.
+            let used = part.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
+            if used > 0 {
+                window.device().put(copy, to, &part[..used])?;
+            }
+            if part.is_empty() {
+                return Ok(());
+            }
+            (from, to) = (from + part.len() as u64, to + part.len() as u64);
+        }
+    }
+
+    /// Gives a file a name that says that something in it is damaged.
+    fn set_aside(&mut self, from: &Path) -> io::Result<PathBuf> {
+        for number in 0.. {
+            let to = self.path(&self.called.damaged(number));
+            match self.volume.device.rename(from, &to) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                other => return other.map(|()| to),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    fn write_index(&mut self, at: &Path, header: &Header, rebuilt: Rebuilt) -> io::Result<()> {
+        let bytes = rebuilt.encode(header)?;
+        let file = self.volume.device.create(at, Content::Index)?;
+        let written = self.volume.device.put(file, 0, &bytes).and_then(|()| self.volume.sync(file));
+        self.volume.device.close(file);
+        written
+    }
+
+    fn read_back(&mut self, at: &Path) -> io::Result<Vouched> {
+        Vouched::read(&mut self.volume.device, at)?.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("{}: not as it was written", at.display()))
+        })
+    }
+
+    /// What can be known of a file without its index.
+    fn guess_header(&mut self, file: FileId) -> io::Result<Header> {
+        let interface = self.volume.interface();
+        let mut window = Window::new(&mut self.volume.device, file, u64::MAX)?;
+        let first = self.layout.next(&mut window, self.layout.file_header(), Timestamp::ZERO)?;
+        let head = window.get(0, self.layout.file_header() as usize)?;
+        let word = |at: usize| head.get(at..at + 4).map_or(0, |w| u32::from_le_bytes([w[0], w[1], w[2], w[3]]));
+        Ok(Header {
+            interface,
+            queue: store::names::queue_of(&self.called.stem),
+            link_type: if self.layout == Layout::Raw { 1 } else { word(20) },
+            snaplen: word(16),
+            stamps: String::new(),
+            stamp_error: 0,
+            filter: String::new(),
+            first_pos: 0,
+            content: index::Content::Recorded,
+            start: self.called.start().or(first.map(|r| r.ts)).unwrap_or_default(),
+        })
+    }
+}
+
+/// Whether two indexes are of one packet file.
+pub(crate) fn same_file(a: &Header, b: &Header) -> bool {
+    (a.first_pos, a.start, a.queue, &a.interface) == (b.first_pos, b.start, b.queue, &b.interface)
+}
+
+/// The file's head as it is, or, where that is damaged, as it was.
+fn head<D: Device>(
+    layout: Layout,
+    header: &Header,
+    findings: &Findings,
+    window: &mut Window<'_, D>,
+) -> io::Result<Vec<u8>> {
+    let len = layout.file_header();
+    if len == 0 || findings.kept.first().is_some_and(|kept| kept.start == 0) {
+        return Ok(window.get(0, len as usize)?.to_vec());
+    }
+    Ok(pcap::classic::file_header(pcap::classic::Resolution::Nanos, header.link_type as u16).to_vec())
+}

@@ -1,0 +1,453 @@
+//! Making room, on a volume in memory: what goes, what stays, and what a crash at any step leaves.
+
+use base::{Prng, Timestamp};
+use netgrain_upkeep::retention::{Charge, Event, Free, Keeper, Moment, Progress, Rules, Why};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use store::device::{Content, Device, Fault, MemoryDevice, Op, Surviving};
+use store::names;
+
+/// 2026-11-21T19:40:00Z.
+const NOW: u64 = 1_795_290_000;
+const HOUR: u64 = 3600;
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_secs_nanos(seconds, 0)
+}
+
+/// A moment of a clock that stands still while the keeper's goes on.
+fn steady(up: u64) -> Moment {
+    Moment { now: at(NOW), up: Duration::from_secs(up) }
+}
+
+fn charge(interfaces: &[&str]) -> Charge {
+    let interfaces = interfaces.iter().map(|i| (*i).to_owned()).collect();
+    Charge { store: "store".into(), interfaces, beside_others: false, folders_after: Duration::ZERO }
+}
+
+fn path(interface: &str, start: u64, ending: &str) -> PathBuf {
+    let folder = names::hour_folder(&names::interface_folder(Path::new("store"), interface), at(start));
+    folder.join(format!("{}.{ending}", names::stem(at(start), None, 0)))
+}
+
+/// Puts a file there, safely.
+fn put(device: &MemoryDevice, path: &Path, content: &[u8]) {
+    let mut device = device.clone();
+    let file = device.create(path, Content::Index).expect("a new file");
+    device.put(file, 0, content).expect("room");
+    let folder = device.open_folder(Path::new("store")).expect("a folder");
+    for (id, token) in [(file, 1), (folder, 2)] {
+        device.start(id, Op::Sync, token).expect("a sync");
+    }
+    device.reap(Duration::ZERO, &mut Vec::new()).expect("an answer");
+    device.close(file);
+}
+
+/// A packet file of 1000 bytes and its index of 100, both telling their moment.
+fn publish(device: &MemoryDevice, interface: &str, start: u64) {
+    let fill = |len: usize| start.to_le_bytes().into_iter().cycle().take(len).collect::<Vec<u8>>();
+    put(device, &path(interface, start, "ngi"), &fill(100));
+    put(device, &path(interface, start, "pcap"), &fill(1000));
+}
+
+fn starts(device: &MemoryDevice, interface: &str, from: impl IntoIterator<Item = u64>) -> Vec<u64> {
+    from.into_iter().filter(|start| device.files().contains_key(&path(interface, *start, "pcap"))).collect()
+}
+
+/// Steps until there is nothing to do.
+fn settle(keeper: &mut Keeper<MemoryDevice>, moment: Moment) {
+    for _ in 0..100_000 {
+        if keeper.step(moment, true) == Progress::Idle {
+            return;
+        }
+    }
+    panic!("it never comes to rest");
+}
+
+fn removed(events: &[Event]) -> Vec<(PathBuf, Why)> {
+    let gone = |event: &Event| match event {
+        Event::Removed { path, why, .. } => Some((path.clone(), *why)),
+        _ => None,
+    };
+    events.iter().filter_map(gone).collect()
+}
+
+#[test]
+fn what_a_query_holds_stays_and_the_next_oldest_goes_until_it_has_ended() {
+    let device = MemoryDevice::new(1);
+    let all: Vec<u64> = (0..6).map(|i| NOW - 6 * HOUR + i * HOUR).collect();
+    all.iter().for_each(|start| publish(&device, "eth1", *start));
+    let held = device.hold(path("eth1", all[0], "pcap").parent().expect("an hour"));
+    let rules = Rules { max_size: Some(3 * 1100), ..Rules::default() };
+    let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules);
+    settle(&mut keeper, steady(0));
+    assert_eq!(starts(&device, "eth1", all.clone()), [all[0], all[4], all[5]]);
+    let told = |events: &[Event]| events.iter().filter(|e| matches!(e, Event::Held { .. })).count();
+    let events = keeper.take_events();
+    assert_eq!((told(&events), removed(&events).len()), (1, 3), "{events:?}");
+    publish(&device, "eth1", NOW);
+    settle(&mut keeper, steady(10));
+    assert_eq!(told(&keeper.take_events()), 0, "it is told once");
+    let strict = Rules { max_size: Some(0), ..Rules::default() };
+    let mut other = Keeper::new(device.clone(), charge(&["eth1"]), strict).pretending();
+    settle(&mut other, steady(0));
+    assert_eq!((other.state().held, other.state().files), (1, 1), "all but the held one would go");
+    drop(held);
+    publish(&device, "eth1", NOW + 1);
+    settle(&mut keeper, steady(20));
+    assert_eq!(starts(&device, "eth1", all.clone()), [all[5]]);
+}
+
+#[test]
+fn age_counts_only_after_the_clock_has_gone_steadily() {
+    let device = MemoryDevice::new(1);
+    let all = [NOW - 50 * HOUR, NOW - 30 * HOUR, NOW - HOUR];
+    all.iter().for_each(|start| publish(&device, "eth1", *start));
+    let rules = Rules { max_age: Some(Duration::from_secs(40 * HOUR)), ..Rules::default() };
+    let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules);
+    settle(&mut keeper, steady(0));
+    // Set forward by ten years, and left so for some minutes.
+    for minute in 0..5 {
+        settle(
+            &mut keeper,
+            Moment { now: at(NOW + 87_600 * HOUR + 60 * minute), up: Duration::from_secs(60 * minute) },
+        );
+    }
+    assert_eq!(starts(&device, "eth1", all), all);
+    for minute in 5..20 {
+        settle(&mut keeper, Moment { now: at(NOW + 60 * minute), up: Duration::from_secs(60 * minute) });
+    }
+    assert_eq!(starts(&device, "eth1", all), all[1..]);
+    assert_eq!(removed(&keeper.take_events()), [(path("eth1", all[0], "pcap"), Why::Age)]);
+    assert_eq!(keeper.state().oldest, Some(at(all[1])));
+}
+
+#[test]
+fn free_space_takes_the_oldest_of_all_interfaces_and_leaves_others_alone() {
+    let device = MemoryDevice::new(1);
+    let (a, b, c) = ([NOW - 9, NOW - 5], [NOW - 8, NOW - 7], [NOW - 100]);
+    a.iter().for_each(|start| publish(&device, "a", *start));
+    b.iter().for_each(|start| publish(&device, "b", *start));
+    c.iter().for_each(|start| publish(&device, "not_ours", *start));
+    device.set_fault(Fault { capacity: Some(5 * 1100 + 10), ..Fault::default() });
+    let rules = Rules { keep_free: Some(Free::Bytes(1000)), ahead: 1200, ..Rules::default() };
+    let mut keeper = Keeper::new(device.clone(), charge(&["a", "b"]), rules);
+    settle(&mut keeper, steady(0));
+    let gone = [path("a", a[0], "pcap"), path("b", b[0], "pcap")];
+    assert_eq!(removed(&keeper.take_events()), gone.map(|path| (path, Why::Space)));
+    assert_eq!(starts(&device, "not_ours", c), c);
+    assert!(keeper.is_content(steady(0)));
+}
+
+#[test]
+fn a_keeper_beside_others_lets_those_with_older_files_go_first_but_not_for_ever() {
+    let device = MemoryDevice::new(1);
+    publish(&device, "ours", NOW - HOUR);
+    publish(&device, "theirs", NOW - 5 * HOUR);
+    device.set_fault(Fault { capacity: Some(2 * 1100 + 800), ..Fault::default() });
+    let rules = Rules { keep_free: Some(Free::Bytes(1000)), ..Rules::default() };
+    let beside = Charge { beside_others: true, ..charge(&["ours"]) };
+    let mut keeper = Keeper::new(device.clone(), beside, rules);
+    settle(&mut keeper, steady(0));
+    assert_eq!(starts(&device, "ours", [NOW - HOUR]).len(), 1);
+    settle(&mut keeper, steady(2));
+    assert_eq!(starts(&device, "ours", [NOW - HOUR]).len(), 0, "theirs did not go");
+}
+
+#[test]
+fn foreign_files_open_files_and_indexes_that_wait_for_their_packets_are_never_touched() {
+    let device = MemoryDevice::new(1);
+    publish(&device, "eth1", NOW - HOUR);
+    let beside = |name: &str| path("eth1", NOW - HOUR, "pcap").with_file_name(name);
+    let stem = names::stem(at(NOW - HOUR + 1), None, 0);
+    let stay = [
+        PathBuf::from("store/notes.txt"),
+        "store/eth1/.recorder".into(),
+        "store/eth1/2026/11/21/notes".into(),
+        "store/eth1/2026/13/01/00/20261121T194000.000000000Z.pcap".into(),
+        beside("trace.pcap"),
+        beside("20261121T174000.000000000Z.pcap"),
+        beside("20261121T184000.000000000Z_01.pcap"),
+        beside("20261121T184000.000000000Z.pcap.bak"),
+        beside(&format!("{stem}.ngi")),
+        beside(&names::hidden(&stem, "pcap")),
+        beside(&names::hidden(&names::stem(at(NOW - HOUR + 2), None, 0), "ngi")),
+        "store/eth1/.next-q0-0.pcap.partial".into(),
+    ];
+    stay.iter().for_each(|path| put(&device, path, b"something"));
+    // An index whose packets somebody removed is ours, and goes in its turn.
+    let orphan = path("eth1", NOW - 2 * HOUR, "ngi");
+    put(&device, &orphan, b"something");
+    let rules = Rules { max_age: Some(Duration::ZERO), max_size: Some(0), ..Rules::default() };
+    let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules).trusting_the_clock();
+    settle(&mut keeper, steady(0));
+    let left: BTreeSet<PathBuf> = device.files().into_keys().collect();
+    assert_eq!(left, stay.into_iter().collect());
+    let gone = removed(&keeper.take_events()).into_iter().map(|(path, _)| path);
+    assert_eq!(gone.collect::<Vec<_>>(), [orphan, path("eth1", NOW - HOUR, "pcap")]);
+}
+
+#[test]
+fn a_look_at_what_has_not_changed_costs_folders_and_not_files() {
+    let calls = |files: u64| {
+        let device = MemoryDevice::new(1);
+        for i in 0..files {
+            publish(&device, "eth1", NOW - 24 * HOUR + i * 60);
+        }
+        let rules = Rules { max_size: Some(u64::MAX), ..Rules::default() };
+        let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules);
+        settle(&mut keeper, steady(0));
+        assert_eq!(keeper.state().files, files);
+        let before = device.calls();
+        settle(&mut keeper, steady(100));
+        device.calls() - before
+    };
+    // In the same hours.
+    let (few, many) = (calls(24), calls(240));
+    assert!(few > 0 && many <= few + 8, "{few} calls for 24 files, {many} for 240");
+}
+
+const ARCHIVE: &str = "archive";
+
+fn archiving() -> (Fault, Rules) {
+    let fault = Fault { elsewhere: Some(ARCHIVE), ..Fault::default() };
+    (fault, Rules { max_size: Some(1500), archive: Some(ARCHIVE.into()), ..Rules::default() })
+}
+
+#[test]
+fn an_archive_that_is_full_or_missing_is_told_and_waited_for_until_the_volume_is_nearly_full() {
+    let (fault, rules) = archiving();
+    let absent = Fault { missing: Some(ARCHIVE), ..fault };
+    let full = Fault { elsewhere_capacity: Some(1000), ..fault };
+    for (trouble, says) in [(absent, "mount it"), (full, "bytes are to be moved there")] {
+        let device = MemoryDevice::new(1);
+        let all: Vec<u64> = (0..4).map(|i| NOW - 10 + i).collect();
+        all.iter().for_each(|start| publish(&device, "eth1", *start));
+        let rules = Rules { keep_free: Some(Free::Bytes(1000)), ..rules.clone() };
+        let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules);
+        device.set_fault(Fault { capacity: Some(4 * 1100 + 600), ..trouble });
+        settle(&mut keeper, steady(0));
+        assert_eq!(starts(&device, "eth1", all.clone()), all, "{says}: nothing leaves the store");
+        let events = keeper.take_events();
+        assert!(matches!(&events[..], [Event::Remark(text)] if text.contains(says)), "{events:?}");
+        assert!(keeper.state().trouble.is_some());
+        device.set_fault(Fault { capacity: Some(4 * 1100 + 400), ..trouble });
+        settle(&mut keeper, steady(1));
+        let events = keeper.take_events();
+        assert!(matches!(&events[..], [Event::Removed { unarchived: true, why: Why::Space, .. }]), "{events:?}");
+        // It comes back.
+        device.set_fault(Fault { capacity: Some(4 * 1100 + 600), ..fault });
+        settle(&mut keeper, steady(60));
+        let events = keeper.take_events();
+        assert!(events.iter().all(|e| matches!(e, Event::Archived { .. })) && events.len() == 2, "{events:?}");
+        assert_eq!(starts(&device, "eth1", all.clone()), all[3..]);
+    }
+}
+
+#[test]
+fn copying_waits_while_the_writer_is_busy() {
+    let (fault, rules) = archiving();
+    let device = MemoryDevice::new(1);
+    device.set_fault(fault);
+    (0..3).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
+    let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules);
+    let progress: Vec<Progress> = (0..20).map(|_| keeper.step(steady(0), false)).collect();
+    assert_eq!(progress.last(), Some(&Progress::Waiting));
+    assert!(device.files().keys().all(|path| !path.starts_with(ARCHIVE)));
+    settle(&mut keeper, steady(0));
+    assert_eq!(keeper.state().archived.files, 2);
+}
+
+/// Whether every file that ever was is whole in one of the two places, and nothing is anywhere that says something wrong.
+fn check_nothing_is_lost(files: &Surviving, all: &BTreeMap<PathBuf, Vec<u8>>, note: &str) {
+    let visible = |path: &Path| !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+    for (path, content) in all {
+        let there = Path::new(ARCHIVE).join(path.strip_prefix("store").expect("in the store"));
+        let copies: Vec<&Vec<u8>> = [path.clone(), there].iter().filter_map(|p| files.get(p)).collect();
+        let is_packets = path.extension().is_some_and(|e| e == "pcap");
+        assert!(!copies.is_empty() || !is_packets, "{note}: {} is nowhere", path.display());
+        assert!(copies.iter().all(|copy| *copy == content), "{note}: {} is not what it was", path.display());
+    }
+    for path in files.keys().filter(|path| visible(path) && path.extension().is_some_and(|e| e == "ngi")) {
+        let beside = path.with_extension("pcap");
+        // In the archive an index may come a moment before its packets; in the store none stays behind them.
+        assert!(
+            path.starts_with(ARCHIVE) || files.contains_key(&beside),
+            "{note}: {} is without packets",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn a_crash_at_any_step_of_archiving_loses_nothing_and_the_next_start_finishes_it() {
+    let test = "a_crash_at_any_step_of_archiving_loses_nothing_and_the_next_start_finishes_it";
+    let mut prng = Prng::new(testkit::seed(test));
+    let (copying, rules) = archiving();
+    for (fault, how) in [(copying, "copied"), (Fault::default(), "renamed")] {
+        let prepare = || {
+            let device = MemoryDevice::new(prng_seed(how));
+            (0..3).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
+            // Its folder is there, as it is made by a person.
+            put(&device, &Path::new(ARCHIVE).join("README"), b"cold");
+            device
+        };
+        let all: BTreeMap<PathBuf, Vec<u8>> =
+            prepare().files().into_iter().filter(|(path, _)| path.starts_with("store")).collect();
+        let mut finished = false;
+        for crash in 0.. {
+            let device = prepare();
+            let crash_at = Some(device.calls() + crash);
+            device.set_fault(Fault { crash_at, ..fault });
+            let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules.clone());
+            for _ in 0..200 {
+                keeper.step(steady(0), true);
+            }
+            finished = !device.crashed();
+            let note = format!("{how}, crash at call {crash}");
+            let survivors = device.surviving(&mut prng);
+            check_nothing_is_lost(&survivors, &all, &note);
+            // The machine comes up again.
+            let device = MemoryDevice::with(crash, survivors);
+            device.set_fault(fault);
+            let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules.clone());
+            settle(&mut keeper, steady(0));
+            let files = device.files();
+            check_nothing_is_lost(&files, &all, &note);
+            assert_eq!(starts(&device, "eth1", NOW - 10..NOW), [NOW - 8], "{note}");
+            let hidden: Vec<_> = files.keys().filter(|path| path.to_string_lossy().ends_with(".moving")).collect();
+            assert!(hidden.is_empty(), "{note}: {hidden:?}");
+            let copies = files.keys().filter(|path| path.to_string_lossy().contains('_')).count();
+            assert_eq!(copies, 0, "{note}: something was archived twice");
+            if finished {
+                break;
+            }
+        }
+        assert!(finished);
+    }
+}
+
+fn prng_seed(how: &str) -> u64 {
+    how.len() as u64
+}
+
+#[test]
+fn a_name_that_another_file_has_in_the_archive_is_not_taken() {
+    let (fault, rules) = archiving();
+    for fault in [fault, Fault::default()] {
+        let device = MemoryDevice::new(1);
+        let there = |ending: &str, copy: u32| {
+            let folder = names::hour_folder(&Path::new(ARCHIVE).join("eth1"), at(NOW - 10));
+            folder.join(format!("{}.{ending}", names::stem(at(NOW - 10), None, copy)))
+        };
+        put(&device, &there("ngi", 0), b"another index");
+        put(&device, &there("pcap", 0), b"other packets");
+        (0..2).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
+        let before = device.files();
+        device.set_fault(fault);
+        let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules.clone());
+        settle(&mut keeper, steady(0));
+        let after = device.files();
+        for ending in ["ngi", "pcap"] {
+            assert_eq!(after[&there(ending, 0)], before[&there(ending, 0)]);
+            assert_eq!(after[&there(ending, 1)], before[&path("eth1", NOW - 10, ending)]);
+        }
+    }
+}
+
+#[test]
+fn a_crash_at_any_step_of_removing_leaves_no_index_without_packets_and_nothing_half() {
+    let test = "a_crash_at_any_step_of_removing_leaves_no_index_without_packets_and_nothing_half";
+    let mut prng = Prng::new(testkit::seed(test));
+    let rules = Rules { max_size: Some(2500), ..Rules::default() };
+    for crash in 0..60 {
+        let device = MemoryDevice::new(crash);
+        (0..5).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
+        let all = device.files();
+        device.set_fault(Fault { crash_at: Some(device.calls() + crash), ..Fault::default() });
+        let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules.clone());
+        for _ in 0..50 {
+            keeper.step(steady(0), true);
+        }
+        let survivors = device.surviving(&mut prng);
+        for (path, content) in &survivors {
+            assert_eq!(content, &all[path], "crash at call {crash}");
+            assert!(survivors.contains_key(&path.with_extension("pcap")), "crash at call {crash}: {}", path.display());
+        }
+        let device = MemoryDevice::with(crash, survivors);
+        let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules.clone());
+        settle(&mut keeper, steady(0));
+        assert_eq!(starts(&device, "eth1", NOW - 10..NOW), [NOW - 7, NOW - 6], "crash at call {crash}");
+    }
+}
+
+/// The order in which files should go, told without any cleverness.
+fn order(start: u64) -> (bool, u64) {
+    (start <= NOW + HOUR, start)
+}
+
+#[test]
+fn a_random_walk_keeps_what_the_rules_say_and_nothing_else_goes() {
+    let test = "a_random_walk_keeps_what_the_rules_say_and_nothing_else_goes";
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    for round in 0..20 {
+        let device = MemoryDevice::new(prng.next_u64());
+        let most = 1100 * (3 + prng.below(10));
+        let age = HOUR * (10 + prng.below(100));
+        let rules = Rules {
+            max_size: Some(most),
+            max_age: (round % 2 == 0).then_some(Duration::from_secs(age)),
+            ..Rules::default()
+        };
+        let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules).trusting_the_clock();
+        let mut model: Vec<u64> = Vec::new();
+        let mut holds = BTreeMap::new();
+        for step in 0..60u64 {
+            for _ in 0..prng.below(4) {
+                // Now and then a clock that was wrong.
+                let start = match prng.below(8) {
+                    0 => prng.below(5) * HOUR,
+                    1 => NOW + 2 * HOUR + prng.below(100) * HOUR,
+                    _ => NOW - prng.below(120) * HOUR,
+                } + prng.below(60);
+                if !model.contains(&start) {
+                    publish(&device, "eth1", start);
+                    model.push(start);
+                }
+            }
+            if prng.below(4) == 0 && !model.is_empty() {
+                // Somebody else removes one, or its packets only.
+                let start = model.swap_remove(prng.below(model.len() as u64) as usize);
+                let mut device = device.clone();
+                device.remove(&path("eth1", start, "pcap")).expect("it is there");
+                device.remove(&path("eth1", start, "ngi")).expect("it is there");
+            }
+            if prng.below(3) == 0 && !model.is_empty() {
+                let hour = model[prng.below(model.len() as u64) as usize] / HOUR;
+                let folder = path("eth1", hour * HOUR, "pcap").parent().expect("an hour").to_owned();
+                holds.insert(hour, device.hold(&folder));
+            } else if prng.below(2) == 0 {
+                holds.clear();
+            }
+            settle(&mut keeper, steady(20 * step));
+            let is_held = |start: &u64| holds.contains_key(&(start / HOUR));
+            if round % 2 == 0 {
+                model.retain(|start| is_held(start) || *start >= NOW - age);
+            }
+            model.sort_by_key(|start| order(*start));
+            while model.len() as u64 * 1100 > most
+                && let Some(goes) = model.iter().position(|start| !is_held(start))
+            {
+                model.remove(goes);
+            }
+            let mut found = starts(&device, "eth1", model.clone());
+            found.sort_by_key(|start| order(*start));
+            let note = format!("seed {seed}, round {round}, step {step}");
+            assert_eq!(found, model, "{note}");
+            assert_eq!(device.files().len(), 2 * model.len(), "{note}: more is left than should be");
+            assert_eq!((keeper.state().files, keeper.state().bytes), (model.len() as u64, model.len() as u64 * 1100));
+        }
+    }
+}
