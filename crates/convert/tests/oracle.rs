@@ -95,8 +95,9 @@ fn tcpdump_chooses_alike_and_reads_what_we_write() {
             let plan = Plan { filter: Filter::parse(filter).expect("a filter"), ..Plan::default() };
             let (_, ours) = one(&bytes(&path), &plan);
             std::fs::write(&ours_at, &ours).expect("a file");
-            let tagged =
-                packets(&ours).iter().any(|p| p.data.get(12..14).is_some_and(|t| t == [0x81, 0] || t == [0x88, 0x47]));
+            let tagged = packets(&bytes(&path))
+                .iter()
+                .any(|p| p.data.get(12..14).is_some_and(|t| t == [0x81, 0] || t == [0x88, 0x47]));
             let Some(mut probe) = testkit::tool(test, "tcpdump") else { return };
             let args = |file, filter| ["-n", "-r", file, "--time-stamp-precision=nano", "-w", text(&out), filter];
             // A link type for which libpcap has no such words.
