@@ -220,6 +220,69 @@ int main(int argc, char **argv) {
 }
 
 #[test]
+fn a_store_is_asked_by_interface_and_interval_and_a_follower_is_stopped_from_another_thread() {
+    let test = "a_store_is_asked_by_interface_and_interval_and_a_follower_is_stopped_from_another_thread";
+    let folder = TempDir::new(test);
+    // A file of each of two interfaces, under the name that a recorder gives it; without an index, which is remarked.
+    for (interface, many) in [("eth7", 3000), ("eth8", 500)] {
+        let hour = folder.join(format!("{interface}/2023/11/14/22"));
+        std::fs::create_dir_all(&hour).expect("folders");
+        capture(&hour.join("20231114T221320.000000000Z.pcap"), many);
+    }
+    let source = r#"
+#define _POSIX_C_SOURCE 200809L
+#include "netgrain.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+static netgrain_error e;
+static netgrain *open_it(const netgrain_question *q) {
+    netgrain *n = netgrain_open_store(STORE, q, &e);
+    if (!n) puts(e.text);
+    return n;
+}
+static int take(void *user, const netgrain_packet *p) { (void)user; (void)p; return 0; }
+static void *stop(void *n) {
+    struct timespec t = {0, 50000000};
+    nanosleep(&t, NULL);
+    netgrain_stop((netgrain *)n);
+    return NULL;
+}
+int main(void) {
+    const char *eth7[] = {"eth7"}, *none[] = {"eth9"};
+    netgrain_question q = NETGRAIN_EVERYTHING; netgrain_origin o; netgrain *n; netgrain_packet p; pthread_t t; int got;
+    if (!(n = open_it(&q))) return 0;
+    printf("%d\n", (int)netgrain_loop(n, 0, take, NULL, &e));
+    printf("%d %d\n", (int)netgrain_origins(n), netgrain_remarks(n) > 0 && strlen(netgrain_remark(n, 0)) > 0);
+    netgrain_close(n);
+    q.interfaces = eth7; q.interface_count = 1; netgrain_time("2023-11-14T22:13:21Z", &q.from, &e);
+    q.to = q.from + 999999999; q.flags = NETGRAIN_NO_RING | NETGRAIN_STEP_BEHIND;
+    if (!(n = open_it(&q))) return 0;
+    printf("%d", (int)netgrain_loop(n, 0, take, NULL, &e));
+    got = netgrain_get_origin(n, 0, &o, &e);
+    printf(" %d %s\n", got, o.interface_name);
+    netgrain_close(n);
+    q.interfaces = none;
+    n = netgrain_open_store(STORE, &q, &e);
+    if (n) { got = netgrain_next(n, &p, &e); netgrain_close(n); }
+    printf("%d\n", (int)e.code);
+    memset(&q, 0, sizeof q); q.version = NETGRAIN_API_VERSION; q.to = UINT64_MAX; q.flags = NETGRAIN_FOLLOW;
+    if (!(n = open_it(&q))) return 0;
+    pthread_create(&t, NULL, stop, n);
+    while ((got = netgrain_next(n, &p, &e)) > 0) { }
+    pthread_join(t, NULL);
+    printf("%d\n", got);
+    netgrain_close(n);
+    return 0;
+}
+"#
+    .replace("STORE", &format!("\"{}\"", folder.path().display()));
+    let Some(told) = run_source(test, "cc", "-std=c11", &source) else { return };
+    assert_eq!(told.lines().collect::<Vec<_>>(), ["3500", "2 1", "1000 0 eth7", "4", "0"]);
+}
+
+#[test]
 fn the_header_is_also_cpp() {
     let source = "#include \"netgrain.h\"\n#include <cstdio>\n\
         static int take(void *, const netgrain_packet *) { return 0; }\n\
