@@ -5,14 +5,8 @@ use crate::checks;
 use crate::finding::{Finding, State, Subject};
 use crate::setting::{Change, Setting};
 use base::units::{show_bytes, show_count};
-use sys::privilege::{self, Capabilities, Capability};
+use sys::privilege::{self, CAPTURE, CAPTURE_WELL, Capabilities, Capability};
 use sys::sysfs::Tree;
-
-/// What capturing from ports takes; see `docs/PRIVILEGES.md`.
-pub const NEEDED: Capabilities = Capabilities::of(&[Capability::NetRaw, Capability::NetAdmin, Capability::Bpf]);
-
-/// What makes it better: locked memory, threads that go first.
-pub const HELPFUL: Capabilities = Capabilities::of(&[Capability::IpcLock, Capability::SysNice]);
 
 /// From this release on drivers tell of XDP, and links carry programs.
 const OLDEST: (u32, u32) = (6, 3);
@@ -168,9 +162,8 @@ fn io_uring(f: &Facts) -> Finding {
 
 fn privileges(f: &Facts) -> Finding {
     let s = Subject::Machine;
-    let (missing, helpful) = (NEEDED.without(f.capabilities), HELPFUL.without(f.capabilities));
-    let names = |set: Capabilities| set.iter().map(|c| c.name().to_lowercase()).collect::<Vec<_>>().join(",");
-    let give = format!("run as root, or: setcap {}+ep $(command -v netgrain)", names(NEEDED.with(HELPFUL)));
+    let (missing, helpful) = (CAPTURE.without(f.capabilities), CAPTURE_WELL.without(f.capabilities));
+    let give = format!("run as root, or: {}", privilege::setcap());
     if !missing.is_empty() {
         return Finding::new(&checks::PRIVILEGES, &s, State::Bad, format!("this process lacks {missing}")).mend(give);
     }
@@ -289,7 +282,7 @@ mod tests {
         assert!(finding.found.ends_with("CAP_NET_ADMIN CAP_NET_RAW CAP_BPF"), "{}", finding.found);
         assert!(finding.mend.expect("a command").contains("setcap cap_net_admin,cap_net_raw,cap_ipc_lock"));
         assert_eq!(found(&none, "memlock").state, State::Bad);
-        let some = Facts { capabilities: NEEDED, ..well() };
+        let some = Facts { capabilities: CAPTURE, ..well() };
         assert_eq!((found(&some, "privileges").state, found(&some, "memlock").state), (State::Remark, State::Good));
         let old = Facts { release: "5.15.0-100".into(), ..well() };
         assert_eq!(found(&old, "kernel").state, State::Bad);

@@ -76,11 +76,11 @@ pub(crate) fn bits_of(hash: u64) -> Group {
     std::array::from_fn(|w| 1 << (hash >> (12 * w) & 63) | 1 << (hash >> (12 * w + 6) & 63))
 }
 
-/// The four bits of a key of a kind with many keys and little room: all in one word, chosen by the hash.
+/// The two bits of a key of a thin kind: in one word, which the hash chooses too. All are taken from its upper half, since
+/// such a hash may be a mere product.
 #[inline]
 pub(crate) fn word_of(hash: u64) -> (usize, u64) {
-    let bit = |i: u32| 1u64 << (hash >> (6 * i) & 63);
-    ((hash >> 24 & 3) as usize, bit(0) | bit(1) | bit(2) | bit(3))
+    ((hash >> 46 & 3) as usize, 1 << (hash >> 40 & 63) | 1 << (hash >> 34 & 63))
 }
 
 /// Whether all of these bits are set.

@@ -335,13 +335,13 @@ fn raw_files_are_read_as_far_as_they_are_on_disk() {
     let dir = TempDir::new("raw_files_are_read");
     let store = dir.join("store");
     let plan = Plan { socket: socket(dir.join("s")), ..sim("300,rate=20kpps,truth", &store) };
-    let plan = Plan { store: plan.store.map(|s| StorePlan { format: Format::Raw, ..s }), segment: 4 << 20, ..plan };
-    let capture = start(&plan);
+    let plan = Plan { store: plan.store.map(|s| StorePlan { format: Format::Raw, ..s }), segment: 16 << 20, ..plan };
+    let capture = start(&Plan { rotate: None, ..plan });
     until("a file of it is there", || !numbers(&mut begin(&store, Question::default())).is_empty());
     let (all, (found, _)) = std::thread::scope(|scope| {
         let follower = scope.spawn(|| follow(&store, Question::default()));
         let mut last = 0;
-        for _ in 0..15 {
+        for _ in 0..8 {
             let mut answer = begin(&store, Question::default());
             let found = numbers(&mut answer);
             assert_whole(&found, last, &answer.remarks(), "asked");
@@ -349,6 +349,8 @@ fn raw_files_are_read_as_far_as_they_are_on_disk() {
             last = found.len() as u64;
             std::thread::sleep(Duration::from_millis(200));
         }
+        // Over two ends of files.
+        until("more than two files full", || stored(&capture) > 120_000);
         (stop(capture), follower.join().expect("an answer"))
     });
     assert_whole(&found, all, &[], "followed");

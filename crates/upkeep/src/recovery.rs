@@ -30,6 +30,12 @@ use store::names;
 /// Folders looked at, at most: more than a month of hours.
 pub const MOST_FOLDERS: usize = 1000;
 
+/// Hours in which a file is looked for that a failure of the power has taken out of its hour.
+const NEWEST: usize = 3;
+
+/// The head of a packet file, which all of them have in common.
+const MEANINGLESS: u32 = pcap::classic::FILE_HEADER as u32;
+
 /// How long the device is asked before it is asked again whether something has ended.
 const WAIT: Duration = Duration::from_millis(100);
 
@@ -120,7 +126,10 @@ impl<D: Device> Recovery<D> {
         let found = self.find_place(file, layout, name);
         let placed = match found {
             Ok(Some(to)) => self.volume.device.rename(path, &to),
-            Ok(None) => Ok(()),
+            Ok(None) => {
+                self.events.push(Event::Mended { path: path.to_owned(), outcome: Outcome::Unknown });
+                Ok(())
+            }
             Err(e) => Err(e),
         };
         self.volume.device.close(file);
@@ -128,31 +137,26 @@ impl<D: Device> Recovery<D> {
     }
 
     fn find_place(&mut self, file: FileId, layout: Layout, name: &str) -> io::Result<Option<PathBuf>> {
-        let mut window = Window::new(&mut self.volume.device, file, u64::MAX)?;
-        let head = window.get(0, layout.file_header() as usize)?;
-        if !layout.begins(head) {
-            return Ok(None);
-        }
-        let Some(first) = layout.next(&mut window, layout.file_header(), base::Timestamp::ZERO)? else {
-            return Ok(None);
-        };
         let queue = called::prepared_queue(name);
-        let folder = names::hour_folder(&self.volume.root, first.ts);
-        let names = self.volume.names(&folder)?;
-        for stem in names.iter().filter_map(|n| called::hidden_index(n)).filter(|s| names::queue_of(s) == queue) {
-            let called = Called { stem: stem.to_owned(), ending: layout.ending() };
-            let Some(vouched) = Vouched::read(&mut self.volume.device, &folder.join(called.hidden_index()))? else {
-                continue;
-            };
-            let mut window = Window::new(&mut self.volume.device, file, u64::MAX)?;
-            let free = !names.contains(&called.hidden_packets());
-            if free
-                && vouched.promises.first().is_some_and(|p| p.bytes > 0)
-                && vouched.promises[0].holds(&mut window)?
-            {
-                return Ok(Some(folder.join(called.hidden_packets())));
+        for folder in self.newest_hours() {
+            let names = self.volume.names(&folder)?;
+            for stem in names.iter().filter_map(|n| called::hidden_index(n)).filter(|s| names::queue_of(s) == queue) {
+                let called = Called { stem: stem.to_owned(), ending: layout.ending() };
+                let index = folder.join(called.hidden_index());
+                if !names.contains(&called.hidden_packets())
+                    && let Some(vouched) = Vouched::read(&mut self.volume.device, &index)?
+                    && self.is_of(file, &vouched)?
+                {
+                    return Ok(Some(folder.join(called.hidden_packets())));
+                }
             }
         }
+        let mut window = Window::new(&mut self.volume.device, file, u64::MAX)?;
+        let begins = layout.begins(window.get(0, layout.file_header() as usize)?);
+        let first = layout.next(&mut window, layout.file_header(), base::Timestamp::ZERO)?;
+        let Some(first) = first.filter(|_| begins) else { return Ok(None) };
+        let folder = names::hour_folder(&self.volume.root, first.ts);
+        let names = self.volume.names(&folder).unwrap_or_default();
         self.volume.device.create_folder(&folder)?;
         for copy in 0.. {
             let queue = (queue > 0).then_some(queue);
@@ -162,6 +166,33 @@ impl<D: Device> Recovery<D> {
             }
         }
         Ok(None)
+    }
+
+    /// Whether an index knows any block of this file.
+    fn is_of(&mut self, file: FileId, vouched: &Vouched) -> io::Result<bool> {
+        let mut window = Window::new(&mut self.volume.device, file, u64::MAX)?;
+        for promise in vouched.promises.iter().filter(|p| p.bytes > MEANINGLESS) {
+            if promise.holds(&mut window)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The hours in which a file may have been that lost its name.
+    fn newest_hours(&mut self) -> Vec<PathBuf> {
+        let mut folders = vec![self.volume.root.clone()];
+        for _ in ["year", "month", "day", "hour"] {
+            let mut inner = Vec::new();
+            for folder in &folders {
+                let list = self.volume.device.list(folder).unwrap_or_default();
+                inner.extend(list.into_iter().filter(|(_, is)| *is).map(|(name, _)| folder.join(name)));
+            }
+            inner.sort_unstable_by(|a, b| b.cmp(a));
+            inner.truncate(NEWEST);
+            folders = inner;
+        }
+        folders
     }
 
     fn look_at(&mut self, folder: &Path) {

@@ -28,8 +28,11 @@ use std::time::Duration;
 use store::device::{Housekeeping, Lock, Space};
 use store::names;
 
-/// How often a keeper looks for what came and went.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How often a keeper looks for what came and went where recorders are at work.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How often it looks everywhere.
+const LOOK_AROUND_EVERY: Duration = Duration::from_secs(10);
 
 /// How long something that failed is left alone.
 const RETRY_EVERY: Duration = Duration::from_secs(10);
@@ -76,6 +79,7 @@ pub struct Keeper<D> {
     shelves: Vec<Shelf>,
     steady: Steady,
     looked: Option<Duration>,
+    looked_around: Option<Duration>,
     /// The volume of the archive, as it was first seen.
     archive_volume: Option<u64>,
     archive_again: Duration,
@@ -130,6 +134,7 @@ impl<D: Housekeeping> Keeper<D> {
             rules,
             steady: Steady::default(),
             looked: None,
+            looked_around: None,
             archive_volume: None,
             archive_again: Duration::ZERO,
             moving: None,
@@ -202,8 +207,12 @@ impl<D: Housekeeping> Keeper<D> {
         self.steady.see(at);
         self.up = at.up;
         if self.looked.is_none_or(|looked| at.up >= looked + LOOK_EVERY) {
+            let all = self.looked.is_none() || self.looked_around.is_none_or(|then| at.up >= then + LOOK_AROUND_EVERY);
             self.looked = Some(at.up);
-            self.look(at.now);
+            if all {
+                self.looked_around = Some(at.up);
+            }
+            self.look(at.now, all);
         }
         if at.up >= self.stuck_until {
             self.stuck.clear();
@@ -240,11 +249,11 @@ impl<D: Housekeeping> Keeper<D> {
     }
 
     /// What came and went.
-    fn look(&mut self, now: Timestamp) {
+    fn look(&mut self, now: Timestamp, all: bool) {
         let patience = if self.pretended.is_some() { Duration::MAX } else { self.charge.folders_after };
         for i in 0..self.shelves.len() {
             let shelf = &mut self.shelves[i];
-            match shelf.files.refresh(&mut self.device, now, patience) {
+            match shelf.files.refresh(&mut self.device, now, patience, all) {
                 Ok(()) => {}
                 // No recorder has made it yet.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}

@@ -431,7 +431,7 @@ fn a_random_walk_keeps_what_the_rules_say_and_nothing_else_goes() {
             } else if prng.below(2) == 0 {
                 holds.clear();
             }
-            settle(&mut keeper, steady(10 * step));
+            settle(&mut keeper, steady(20 * step));
             let is_held = |start: &u64| holds.contains_key(&(start / HOUR));
             if round % 2 == 0 {
                 model.retain(|start| is_held(start) || *start >= NOW - age);

@@ -14,7 +14,7 @@ mod growing;
 mod tail;
 mod walk;
 
-use crate::cursor::{Cursor, Rank};
+use crate::cursor::Ranked;
 use crate::{Book, QueryError};
 use base::Timestamp;
 use ears::Ears;
@@ -38,12 +38,7 @@ use wire::filter::Need;
 ///
 /// # Errors
 /// What ends the whole answer.
-pub fn cursors(
-    folder: &Path,
-    rank: u32,
-    open: Vec<Entry>,
-    book: &mut Book,
-) -> Result<Vec<(Rank, Box<dyn Cursor>)>, QueryError> {
+pub fn cursors(folder: &Path, rank: u32, open: Vec<Entry>, book: &mut Book) -> Result<Vec<Ranked>, QueryError> {
     let io = |error| QueryError::Io { path: folder.to_owned(), error };
     let need = book.question.filter.need();
     let (holder, seen) = ears::steady(folder, |holder| look(folder, holder, &open, &need, book));
@@ -52,7 +47,7 @@ pub fn cursors(
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
         book.remark(format!("{name}: nobody records here now, so there is nothing to follow"));
     }
-    let mut out: Vec<(Rank, Box<dyn Cursor>)> = Vec::new();
+    let mut out: Vec<Ranked> = Vec::new();
     let queues: BTreeSet<u16> = seen.files.keys().chain(seen.ears.keys()).copied().collect();
     for queue in queues {
         let files = seen.files.remove(&queue).unwrap_or_default();

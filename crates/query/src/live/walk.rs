@@ -238,7 +238,13 @@ impl Walk {
 
     /// Counts what the index tells of a block and was not counted yet.
     fn count(&mut self, block: &Block, book: &mut Book) -> Result<(), QueryError> {
-        let rows = self.file.rows(block.number).map_err(|e| self.error(e))?;
+        let rows = match self.file.rows(block.number) {
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                book.remark(format!("{}: {e}; what was lost is not known", self.file.entry.path.display()));
+                return Ok(());
+            }
+            other => other.map_err(|e| self.error(e))?,
+        };
         let tally = tally_within(&rows, book);
         let news = match &self.counted {
             Some((number, before)) if *number == block.number => news(&tally, before),

@@ -401,7 +401,7 @@ impl Device for MemoryDevice {
     fn reap(&mut self, _: Duration, out: &mut Vec<Completion>) -> io::Result<()> {
         let mut v = self.volume();
         let mut left = v.pending.len();
-        if left > 0 && v.crashed() {
+        if v.crashed() {
             return Err(error(EIO));
         }
         while left > 0 && !v.crashed() {

@@ -145,8 +145,6 @@ impl Output {
         if open > 0 || !self.rows.is_empty() {
             self.entry(open);
         }
-        let footer =
-            Footer { bytes: self.len, end: self.end.max(start), entries: self.entries.len() as u32, rows: self.total };
-        Rebuilt { entries: self.entries, footer }
+        Rebuilt { entries: self.entries, bytes: self.len, end: self.end.max(start) }
     }
 }

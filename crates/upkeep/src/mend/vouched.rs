@@ -7,7 +7,7 @@ use std::path::Path;
 use store::device::Device;
 
 /// How an entry of a growing index begins.
-const ENTRY_TAG: [u8; 4] = *b"BLK1";
+const ENTRY_TAG: [u8; 4] = *b"BLK3";
 
 /// What an index promises of one block.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -74,16 +74,24 @@ impl<'v, D: Device> Mending<'v, D> {
             return self.publish(from, file, &whole, &at, index);
         }
         self.clear()?;
-        let index_path = self.path(index);
-        let mut vouched = Vouched::read(&mut self.volume.device, &index_path)?;
+        // One that was sealed knows all that the growing one did; it may be the only one that survived.
+        let mut vouched = None;
+        for name in [self.called.sealed_index(), index.to_owned()] {
+            let path = self.path(&name);
+            if vouched.is_none() {
+                vouched = Vouched::read(&mut self.volume.device, &path)?;
+            }
+        }
         if let Some(half) = self.half_published(vouched.as_ref())? {
             vouched = Some(half);
         }
         let mut window = Window::new(&mut self.volume.device, file, u64::MAX)?;
         let findings = examine(&mut window, self.layout, vouched.as_ref())?;
         if findings.is_empty() {
-            let blank = window.is_blank(findings.kept.last().map_or(0, |kept| kept.end), u64::MAX)?;
-            return if blank { self.remove(from, index) } else { Ok(Outcome::Unknown) };
+            // What an index does not promise may be dropped; what has none may be anything.
+            let known = vouched.is_some_and(|v| !v.torn)
+                || window.is_blank(findings.kept.last().map_or(0, |kept| kept.end), u64::MAX)?;
+            return if known { self.remove(from, index) } else { Ok(Outcome::Unknown) };
         }
         let header = match vouched {
             Some(vouched) => vouched.header,
@@ -146,9 +154,10 @@ impl<'v, D: Device> Mending<'v, D> {
     }
 
     fn remove(&mut self, from: &Path, index: &str) -> io::Result<Outcome> {
+        // The packets first: without their index nobody would know that there is nothing in them.
+        self.volume.remove(from)?;
         self.volume.remove(&self.path(index))?;
         self.volume.remove(&self.path(&self.called.sealed_index()))?;
-        self.volume.remove(from)?;
         Ok(Outcome::Removed)
     }
 
@@ -253,6 +262,9 @@ impl<'v, D: Device> Mending<'v, D> {
             self.volume.device.truncate(file, len)?;
             self.volume.sync(file)?;
         }
+        // Before the packets have their name: later nobody would know whose it was.
+        let aside = self.path(&self.called.mended_damaged());
+        let aside = if self.volume.device.exists(&aside) { Some(self.set_aside(&aside)?) } else { None };
         let (mut at, mut number) = (at.to_owned(), self.called.number());
         let path = loop {
             let called = self.called.numbered(number);
@@ -277,8 +289,6 @@ impl<'v, D: Device> Mending<'v, D> {
                 }
             }
         };
-        let aside = self.path(&self.called.mended_damaged());
-        let aside = if self.volume.device.exists(&aside) { Some(self.set_aside(&aside)?) } else { None };
         self.volume.remove(&self.path(index))?;
         self.volume.remove(&self.path(&self.called.mended_index()))?;
         self.volume.remove(&self.path(&self.called.sealed_index()))?;
