@@ -143,7 +143,7 @@ fn every_system_call_of_a_recorder_is_one_that_the_unit_lets_through() {
         }
     }
     assert!(allowed.len() > 100, "{allowed:?}");
-    let dir = TempDir::new(test);
+    let dir = TempDir::new("calls");
     for kind in ["af-xdp", "tpacket"] {
         let Some(mut strace) = testkit::tool(test, "strace") else { return };
         let (a, _b) = sandbox.veth("va", "vb");
@@ -166,7 +166,8 @@ fn every_system_call_of_a_recorder_is_one_that_the_unit_lets_through() {
             .filter(|c| c.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'))
             .collect();
         assert!(used.contains("io_uring_enter") && used.contains("capset"), "{used:?}");
-        let refused: Vec<&&str> = used.iter().filter(|c| !allowed.contains(**c)).collect();
+        // Root gives up its groups; the user of the unit may not, and does not try.
+        let refused: Vec<&&str> = used.iter().filter(|c| !allowed.contains(**c) && **c != "setgroups").collect();
         assert!(refused.is_empty(), "{kind}: {refused:?}");
         let index = sandbox.netlink().link("va").expect("a port").index;
         sandbox.netlink().delete_link(index).expect("it goes");
