@@ -47,14 +47,6 @@ impl Builder {
         self.sets.push(entry.sets);
     }
 
-    /// Forgets the blocks from this one on, counted from 0.
-    pub fn truncate(&mut self, blocks: usize) {
-        self.blocks.truncate(blocks);
-        self.sets.truncate(blocks);
-        self.rows_end.truncate(blocks);
-        self.rows.truncate(self.rows_end.last().copied().unwrap_or(0));
-    }
-
     /// Blocks so far.
     pub fn len(&self) -> usize {
         self.blocks.len()
@@ -65,12 +57,19 @@ impl Builder {
         self.blocks.is_empty()
     }
 
-    /// Writes the whole index; as [`Builder::seal`].
+    /// Writes the whole index, as [`Builder::seal`] gives it; there are no blocks afterwards.
     ///
     /// # Errors
     /// As there, and what the writer says.
-    pub fn finish(self, bytes: u64, end: Timestamp, context: &[Range<u64>], out: &mut impl Write) -> io::Result<()> {
-        self.seal(bytes, end, context)?.try_for_each(|piece| out.write_all(&piece))
+    pub fn finish(
+        &mut self,
+        bytes: u64,
+        end: Timestamp,
+        context: &[Range<u64>],
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        let builder = std::mem::replace(self, Self::new(self.header.clone()));
+        builder.seal(bytes, end, context)?.try_for_each(|piece| out.write_all(&piece))
     }
 
     /// The index piece by piece: of a packet file of this length that ended at this moment, in which the bytes of `context`
