@@ -7,3 +7,4 @@
 mod mend;
 pub mod recovery;
 pub mod retention;
+pub mod verify;

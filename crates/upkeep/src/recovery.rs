@@ -10,7 +10,7 @@
 //! them, so that a large store neither delays the first packet nor is read to its end; it may go on while a recorder
 //! writes into the same folder.
 
-mod called;
+pub(crate) mod called;
 mod event;
 mod file;
 
