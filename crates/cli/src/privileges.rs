@@ -75,8 +75,8 @@ pub fn for_reading(written: &[&Path], sockets: &[PathBuf]) -> Result<(), Failure
     let folders: Vec<PathBuf> = folders.iter().map(|f| existing(f)).collect();
     let open: Vec<&Path> = folders.iter().map(PathBuf::as_path).collect();
     match sys::landlock::write_only_below(&open) {
-        // A kernel without it: what the capabilities leave must do.
-        Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported) => Ok(()),
+        // A kernel without it, or a container that forbids it: what the capabilities leave must do.
+        Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => Ok(()),
         other => other.map_err(|e| failed("give up writing elsewhere", &e)),
     }
 }
