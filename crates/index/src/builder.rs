@@ -1,18 +1,24 @@
 //! From the entries of all blocks to a sealed index. Used by the recorder when a file is whole, by recovery, and for the
 //! captures of others; so all of them are asked in the same way.
 
-use crate::bytes::append_crc;
+use crate::bytes::{CRC, append_crc};
 use crate::fit::{self, Fill};
 use crate::header::Layout;
 use crate::key::{KINDS, Kind, Sets};
 use crate::reader::Block;
 use crate::rows;
 use crate::sealed::{self, MOST_BLOCKS, MOST_CONTEXT, Places, Summary};
-use crate::set::{GROUP, encode_group};
+use crate::set::encode_group;
 use crate::{Entry, Header, Rows};
 use base::{Tally, Timestamp};
 use std::io::{self, Write};
 use std::ops::Range;
+
+/// Bytes of a summary without context, at most.
+const SUMMARY: usize = 512;
+
+/// Stripes that are filled together: of each block, what is read lies together too.
+const TILE: usize = 16;
 
 /// An index in the making. It holds the sets of all blocks, at most 1 % of the packet file.
 pub struct Builder {
@@ -118,15 +124,17 @@ impl Builder {
     /// Decides how many groups each kind has, and folds all sets to at most that.
     fn fit(&mut self, bytes: u64, header: usize) -> [usize; KINDS] {
         let mut fills: [Fill; KINDS] = std::array::from_fn(|kind| {
-            let mut fill = Fill::new(Kind::ALL[kind]);
+            let mut fill = Fill::new(Kind::ALL[kind], CRC);
             self.sets.iter().for_each(|sets| fill.add(&sets.0[kind]));
             fill
         });
         let (fills, maps) = fills.split_at_mut(KINDS - 2);
         // What has to be there: the maps, the table, the rows, header and summary.
-        let fixed = self.blocks.len() * (sealed::TABLE_ROW + maps.len() * GROUP) + self.rows.len() + header + 512;
-        // Less than 1 %, since there are checksums too; but a file of a few packets may have an index as small as theirs.
-        let room = (bytes as usize / 101).saturating_sub(fixed).max(self.blocks.len() * fills.len() * GROUP);
+        let maps = maps.len() * sealed::stripe(self.blocks.len());
+        let fixed = maps + sealed::table(self.blocks.len()) + self.rows.len() + header + SUMMARY;
+        // A file of a few packets may have an index larger than 1 %: a group of each kind for each block.
+        let least = fills.len() * sealed::stripe(self.blocks.len());
+        let room = (bytes as usize / 100).saturating_sub(fixed).max(least);
         fit::fit(fills, room);
         for sets in &mut self.sets {
             fills.iter().zip(&mut sets.0).for_each(|(fill, set)| fill.apply(set));
@@ -135,14 +143,23 @@ impl Builder {
     }
 
     /// Group by group, so that what is known of one key lies together.
+    // PERF: 1000 blocks of 1000 B packets, every one of another flow: 79 ms stripe by stripe (each group of each block is a
+    // miss of the cache), 17 ms by tiles.
     fn write_sets(&self, groups: [usize; KINDS], out: &mut impl Write) -> io::Result<()> {
-        let mut stripe = Vec::with_capacity(sealed::stripe(self.blocks.len()));
+        let mut tile: [Vec<u8>; TILE] = std::array::from_fn(|_| Vec::with_capacity(sealed::stripe(self.blocks.len())));
         for (kind, groups) in groups.into_iter().enumerate() {
-            for i in 0..groups {
-                stripe.clear();
-                self.sets.iter().for_each(|sets| stripe.extend(encode_group(&sets.0[kind].group(i, groups))));
-                append_crc(&mut stripe, 0);
-                out.write_all(&stripe)?;
+            for first in (0..groups).step_by(TILE) {
+                let tile = &mut tile[..TILE.min(groups - first)];
+                for sets in &self.sets {
+                    for (i, stripe) in tile.iter_mut().enumerate() {
+                        stripe.extend(encode_group(&sets.0[kind].group(first + i, groups)));
+                    }
+                }
+                for stripe in tile {
+                    append_crc(stripe, 0);
+                    out.write_all(stripe)?;
+                    stripe.clear();
+                }
             }
         }
         Ok(())
