@@ -277,6 +277,33 @@ fn who_is_slower_than_the_recorder_goes_back_to_the_files_and_misses_nothing() {
 }
 
 #[test]
+fn a_file_that_is_removed_before_it_is_read_is_named_and_the_rest_still_comes() {
+    let dir = TempDir::new("removed");
+    let store = dir.join("store");
+    let capture = start(&sim("300,rate=5kpps,truth", &store));
+    until("its first file is there", || !numbers(&mut begin(&store, Question::default())).is_empty());
+    let mut answer = begin(&store, Question { follow: true, ..Question::default() });
+    let mut found = vec![number(answer.next().expect("a packet").expect("one").data)];
+    let sealed = || {
+        let mut files: Vec<_> =
+            walk(&store).into_iter().filter(|p| p.extension().is_some_and(|e| e == "pcap")).collect();
+        files.sort();
+        files
+    };
+    until("four files are whole", || sealed().len() >= 4);
+    let victim = sealed()[2].clone();
+    std::fs::remove_file(&victim).expect("packets");
+    std::fs::remove_file(victim.with_extension("ngi")).expect("an index");
+    let all = stop(capture);
+    found.extend(numbers(&mut answer));
+    assert!(found.windows(2).all(|w| w[0] < w[1]), "in order, and nothing twice");
+    let missing = all - found.len() as u64;
+    assert!((1..all / 2).contains(&missing), "{missing} of {all}");
+    assert_eq!(found.last(), Some(&(all - 1)), "to the end");
+    assert!(answer.remarks().iter().any(|r| r.contains("has gone")), "{:?}", answer.remarks());
+}
+
+#[test]
 fn a_follow_ends_with_a_killed_recorder_and_has_everything_that_it_published() {
     let dir = TempDir::new("a_follow_ends_with_a_killed_recorder");
     let store = dir.path().to_owned();
