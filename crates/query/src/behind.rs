@@ -23,3 +23,26 @@ pub fn step_behind(place: &Place, behind: Behind) -> Option<String> {
     }
     priority::step_behind(behind).err().map(|e| format!("reading competes with recording as an equal: {e}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Timestamp;
+    use store::Claimant;
+
+    #[test]
+    fn who_asks_leaves_the_recorder_its_processors_where_there_are_others() {
+        let allowed = sys::cpu::allowed();
+        let Some((last, others)) = allowed.split_last().filter(|(_, others)| !others.is_empty()) else {
+            return testkit::skip("who_asks_leaves_the_recorder_its_processors", "one processor only");
+        };
+        let store = testkit::TempDir::new("query-behind");
+        let folder = store.path().join("eth1");
+        std::fs::create_dir_all(folder.join("2026")).expect("a folder");
+        let claimant = Claimant::this(Timestamp::ZERO, None, vec![*last]);
+        let _claim = Claim::take(&folder, &claimant).expect("a free folder");
+        let place = Place::Store(store.path().to_owned());
+        let asker = std::thread::spawn(move || (step_behind(&place, Behind::Batch), sys::cpu::allowed()));
+        assert_eq!(asker.join().expect("a thread"), (None, others.to_vec()));
+    }
+}

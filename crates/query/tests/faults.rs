@@ -9,8 +9,10 @@ use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use store::names;
+use store::catalogue::Hours;
+use store::{Hold, names};
 use testkit::TempDir;
 use wire::Filter;
 
@@ -254,4 +256,60 @@ fn raw_files_are_read_like_others() {
         let mut answer = ask(&place, question).expect("a store");
         same(&collect_batches(&mut answer, &mut prng), &expected, filter);
     }
+}
+
+#[test]
+fn while_files_rotate_and_the_oldest_hours_go_every_answer_is_without_gap_or_double() {
+    const PACKETS: u64 = 40_000;
+    let dir = TempDir::new("query-rotate");
+    let mut prng = Prng::new(25);
+    let mut stream = Stream::new("eth1", 0, 1);
+    for i in 0..PACKETS {
+        let ts = START.after(Duration::from_secs(i));
+        if i % 900 == 0 {
+            stream.rotate(ts);
+        }
+        stream.packet(ts, 60, &frame(&mut prng, 60));
+    }
+    stream.pause = Duration::from_millis(20);
+    let (root, interface) = (dir.path(), dir.join("eth1"));
+    let done = AtomicBool::new(false);
+    let mut answers = 0;
+    std::thread::scope(|scope| {
+        let recorder = scope.spawn(|| {
+            stream.record(root);
+            done.store(true, Ordering::Relaxed);
+        });
+        // Retention in a hurry: the oldest hour goes unless somebody holds it, but never the newest two.
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let mut hours = Vec::new();
+                let mut walk = Hours::forward(&interface, Timestamp::ZERO, Timestamp::MAX);
+                while let Ok(Some(hour)) = walk.next() {
+                    hours.push(hour);
+                }
+                // What is still being sealed is its recorder's.
+                if hours.len() > 2
+                    && hours[0].list().is_ok_and(|listing| listing.unfinished.is_empty())
+                    && let Ok(Some(_held)) = Hold::remover(&hours[0].folder)
+                {
+                    fs::remove_dir_all(&hours[0].folder).expect("an hour");
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        while !done.load(Ordering::Relaxed) {
+            let Ok(mut answer) = ask(&Place::Store(root.to_owned()), Question::default()) else { continue };
+            let mut before = None;
+            while let Some(second) = answer.next().expect("an answer").map(|found| found.ts.since(START).as_secs()) {
+                assert!(before.is_none_or(|b| b + 1 == second), "{second} behind {before:?}: {:?}", answer.remarks());
+                before = Some(second);
+            }
+            let named = |r: &&String| !r.contains("the last second");
+            assert_eq!(answer.remarks().iter().find(named), None);
+            answers += u64::from(before.is_some());
+        }
+        recorder.join().expect("a recorder");
+    });
+    assert!(answers > 0, "nothing was ever asked while it was recorded");
 }

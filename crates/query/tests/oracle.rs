@@ -2,7 +2,7 @@
 
 mod common;
 
-use base::{Prng, Timestamp};
+use base::Prng;
 use common::*;
 use netgrain_query::{Place, Question, ask};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn captures(folder: &Path, out: &mut Vec<PathBuf>) {
 }
 
 /// The packets, if all of them can be recorded: Ethernet, stamped, in the range of a [`Timestamp`], no tags or labels.
-fn usable(path: &Path) -> Option<Vec<(Timestamp, u32, Vec<u8>)>> {
+fn usable(path: &Path) -> Option<Vec<Record>> {
     let mut reader = pcap::Reader::open(std::fs::File::open(path).ok()?).ok()?;
     let mut out = Vec::new();
     while let Ok(Some(p)) = reader.next() {
@@ -39,7 +39,7 @@ fn usable(path: &Path) -> Option<Vec<(Timestamp, u32, Vec<u8>)>> {
 }
 
 /// Words that occur in the capture, joined as chance wants it. No extension headers of IPv6: tcpdump does not walk them.
-fn filter(packets: &[(Timestamp, u32, Vec<u8>)], prng: &mut Prng) -> String {
+fn filter(packets: &[Record], prng: &mut Prng) -> String {
     let word = |prng: &mut Prng| {
         let (_, wire_len, data) = &packets[prng.below(packets.len() as u64) as usize];
         let is_v4 = data[12..14] == [8, 0] && data.len() >= 38;

@@ -233,14 +233,20 @@ pub fn open(
         Told::new(origin, plan.lost_after, indexed).enter(book);
         return Ok(None);
     }
-    let file = match sys::uring::open_aligned(&path) {
+    // It may have got its name since it was found.
+    let opened = sys::uring::open_aligned(&path).or_else(|e| match shown(&path) {
+        Some(shown) if e.kind() == io::ErrorKind::NotFound => sys::uring::open_aligned(&shown),
+        _ => Err(e),
+    });
+    let file = match opened {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             book.damage(format!("{name}: removed while the question was being answered"));
             return Ok(None);
         }
         other => other.map_err(io)?.0,
     };
-    let layout = match path.extension().is_some_and(|ending| ending == names::PACKETS[1]) {
+    let named = shown(&path).unwrap_or(path);
+    let layout = match named.extension().is_some_and(|ending| ending == names::PACKETS[1]) {
         true => Layout::Raw,
         false => Layout::Pcap,
     };

@@ -35,6 +35,8 @@ pub struct Stream {
     pub queue: u16,
     pub queues: u16,
     pub format: recorder::Format,
+    /// How long the recorder waits for each thousand packets.
+    pub pause: Duration,
     bytes: Vec<u8>,
     descs: Vec<Desc>,
 }
@@ -42,7 +44,7 @@ pub struct Stream {
 impl Stream {
     pub fn new(interface: &str, queue: u16, queues: u16) -> Self {
         let (interface, format) = (interface.to_owned(), recorder::Format::Pcap);
-        Self { interface, queue, queues, format, bytes: Vec::new(), descs: Vec::new() }
+        Self { interface, queue, queues, format, pause: Duration::ZERO, bytes: Vec::new(), descs: Vec::new() }
     }
 
     /// Begins a file.
@@ -63,8 +65,8 @@ impl Stream {
             ts: ts.nanos(),
             caplen: data.len() as u16,
             wire_len: wire_len.min(65_535) as u16,
-            l3: headers.l3() as u8,
-            l4: headers.l4() as u8,
+            l3: headers.l3(),
+            l4: headers.l4(),
             ..Desc::default()
         });
         self.bytes.extend(pcap::record_header_ns(ts, data.len() as u32, wire_len));
@@ -107,7 +109,7 @@ impl Stream {
         self.descs.push(Desc::control(Control::End, last));
         let header = Header { interface: self.interface.clone(), queue: self.queue, ..header() };
         let config = Config { queues: self.queues, format: self.format, ..Config::new(store.to_owned(), header) };
-        let mut feed = Whole { memory: Memory::of(&self.bytes), descs: self.descs, given: 0 };
+        let mut feed = Whole { memory: Memory::of(&self.bytes), descs: self.descs, given: 0, pause: self.pause };
         let recorder = Recorder::new(config, device);
         let summary = recorder.run(&mut feed, |event| eprintln!("{event}")).expect("a thread");
         assert_eq!((summary.hidden, summary.broken), (0, None));
@@ -159,6 +161,7 @@ struct Whole {
     memory: Arc<Memory>,
     descs: Vec<Desc>,
     given: usize,
+    pause: Duration,
 }
 
 impl Feed for Whole {
@@ -171,6 +174,7 @@ impl Feed for Whole {
     }
 
     fn descriptors(&mut self) -> &[Desc] {
+        std::thread::sleep(self.pause);
         let from = self.given;
         self.given = (from + 1000).min(self.descs.len());
         &self.descs[from..self.given]
@@ -211,7 +215,7 @@ pub fn files(store: &Path) -> Vec<(String, Entry)> {
 }
 
 /// The packets of a file, as others read it.
-pub fn read(path: &Path) -> Vec<(Timestamp, u32, Vec<u8>)> {
+pub fn read(path: &Path) -> Vec<Record> {
     let file = std::fs::File::open(path).expect("a file");
     let format = if path.extension().is_some_and(|e| e == "raw") { pcap::Format::Raw } else { pcap::Format::Pcap };
     let mut reader = pcap::Reader::open_as(file, format).expect("a capture");
@@ -222,9 +226,12 @@ pub fn read(path: &Path) -> Vec<(Timestamp, u32, Vec<u8>)> {
     out
 }
 
+/// Stamp, length on the wire, bytes.
+pub type Record = (Timestamp, u32, Vec<u8>);
+
 /// The plain scan: every file is read whole, every packet is asked, and what answers is sorted.
 pub struct Scan {
-    files: Vec<(String, Entry, Vec<(Timestamp, u32, Vec<u8>)>)>,
+    files: Vec<(String, Entry, Vec<Record>)>,
 }
 
 impl Scan {
@@ -237,7 +244,7 @@ impl Scan {
     }
 
     /// The packets of one file.
-    pub fn file(&self, path: &Path) -> &[(Timestamp, u32, Vec<u8>)] {
+    pub fn file(&self, path: &Path) -> &[Record] {
         self.files.iter().find(|(_, entry, _)| entry.path == path).map_or(&[], |(.., packets)| packets)
     }
 
