@@ -1,0 +1,109 @@
+//! The file that is being written, damaged: what is given out is right, and what is missing is said to be.
+
+use super::{begin, number, sim, start, stop, stored, until, walk};
+use base::Timestamp;
+use engine::Plan;
+use netgrain_query::Question;
+use std::path::{Path, PathBuf};
+use testkit::TempDir;
+use wire::Filter;
+
+/// A copy of the file that is being written, as a recorder would hold it: up to where its index vouched at that moment.
+struct Held {
+    dir: TempDir,
+    packets: PathBuf,
+    index: PathBuf,
+    _claim: store::Claim,
+    lock: Option<std::fs::File>,
+}
+
+impl Held {
+    fn copy(from: &Path) -> Self {
+        let hidden = |ending: &str| {
+            let all = walk(from).into_iter();
+            let mut found = all.filter(|p| p.to_string_lossy().ends_with(&format!(".{ending}.partial")));
+            found.find(|p| !p.to_string_lossy().contains(store::names::PREPARED)).expect("a hidden file")
+        };
+        let dir = TempDir::new("held");
+        let place = |p: &Path| dir.join("store").join(p.strip_prefix(from).expect("below"));
+        let (packets, index) = (hidden("pcap"), hidden("ngi"));
+        std::fs::create_dir_all(place(&index).parent().expect("an hour")).expect("a folder");
+        // In this order, so that no entry tells of what was not copied.
+        std::fs::copy(&index, place(&index)).expect("the index");
+        let mut head = std::fs::File::open(&packets).expect("the packets");
+        let mut copied = std::fs::File::create(place(&packets)).expect("a copy");
+        std::io::copy(&mut std::io::Read::take(&mut head, 16 << 20), &mut copied).expect("the packets");
+        let claimant = store::Claimant::this(Timestamp::ZERO, None, Vec::new());
+        let claim = store::Claim::take(&dir.join("store/sim"), &claimant).expect("a claim");
+        let (packets, index) = (place(&packets), place(&index));
+        let mut held = Self { dir, packets, index, _claim: claim, lock: None };
+        held.hold();
+        held
+    }
+
+    fn hold(&mut self) {
+        let file = std::fs::File::open(&self.packets).expect("the packets");
+        file.try_lock().expect("nobody else has it");
+        self.lock = Some(file);
+    }
+
+    fn ask(&self, filter: &str) -> (Vec<(u64, Timestamp)>, Vec<String>) {
+        let filter = Filter::parse(filter).expect("a filter");
+        let mut answer = begin(&self.dir.join("store"), Question { filter, ..Question::default() });
+        let mut out = Vec::new();
+        while let Some(found) = answer.next().expect("a packet") {
+            let whole = found.data.len() >= 50;
+            out.push((if whole { number(found.data) } else { u64::MAX }, found.ts));
+        }
+        (out, answer.remarks().into_iter().filter(|r| !r.contains("--socket none")).collect())
+    }
+}
+
+#[test]
+fn a_damaged_open_file_costs_its_own_blocks_and_says_so() {
+    let test = "a_damaged_open_file_costs_its_own_blocks_and_says_so";
+    let dir = TempDir::new("damaged");
+    let store = dir.join("store");
+    let capture = start(&Plan { rotate: None, segment: 64 << 20, ..sim("300,rate=20kpps,truth", &store) });
+    until("some blocks are written", || stored(&capture) > 50_000);
+    let held = Held::copy(&store);
+    stop(capture);
+    let (whole, remarks) = held.ask("");
+    assert!(whole.len() > 10_000 && remarks.is_empty(), "{} packets, {remarks:?}", whole.len());
+    assert!(whole.iter().enumerate().all(|(i, (n, _))| *n == i as u64));
+    let (packets, index) = (std::fs::read(&held.packets).expect("packets"), std::fs::read(&held.index).expect("index"));
+    // `NETGRAIN_FUZZ_ITERS` multiplies the rounds.
+    let rounds = std::env::var("NETGRAIN_FUZZ_ITERS").ok().and_then(|r| r.parse().ok()).unwrap_or(1) * 40;
+    let mut prng = base::Prng::new(testkit::seed(test));
+    let (mut damaged, mut cut) = (0, 0);
+    for round in 0..rounds {
+        let (mut p, mut i) = (packets.clone(), index.clone());
+        let in_index = prng.below(3) == 0;
+        let target = if in_index { &mut i } else { &mut p };
+        // The last bytes of the packets were still being written when they were copied; nothing vouches for them.
+        let len = if in_index { target.len() } else { (whole.len() * 316).min(target.len()) } as u64;
+        for _ in 0..=prng.below(3) {
+            let at = prng.below(len) as usize;
+            match prng.below(3) {
+                0 => target[at] ^= 1 << prng.below(8),
+                1 => target[at..].iter_mut().take(4096).for_each(|b| *b = 0),
+                _ => target[at..].iter_mut().take(16).for_each(|b| *b = 0xff),
+            }
+        }
+        if !in_index && prng.below(8) == 0 {
+            p.truncate(prng.below(len) as usize);
+            cut += 1;
+        }
+        std::fs::write(&held.packets, &p).expect("packets");
+        std::fs::write(&held.index, &i).expect("an index");
+        let (found, remarks) = held.ask("");
+        // What is given out is right, and in order; what was damaged is left out.
+        assert!(found.iter().all(|f| whole.get(f.0 as usize) == Some(f)), "round {round}");
+        assert!(found.windows(2).all(|w| w[0].0 < w[1].0), "round {round}: in order");
+        if found != whole && !in_index {
+            damaged += 1;
+            assert!(!remarks.is_empty(), "round {round}: {} of {} packets, and not a word", found.len(), whole.len());
+        }
+    }
+    assert!(damaged > 10 && cut > 0, "{damaged} damaged, {cut} cut");
+}
