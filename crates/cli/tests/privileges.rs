@@ -3,11 +3,13 @@
 
 mod common;
 
-use common::{Running, Said, arg, netgrain, run, say, signal, until, walk};
+use common::{Running, arg, netgrain, run, say, signal, until, walk};
+use std::io::{BufRead, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use sys::privilege::{CAPTURE, CAPTURE_WELL, Capabilities, Capability, Held, of_threads};
 use testkit::{RawSender, Sandbox, TempDir};
 
@@ -65,36 +67,49 @@ fn frames(count: u32) -> Vec<Vec<u8>> {
     (0..count).map(frame).collect()
 }
 
-/// Takes the port away and makes it anew while `record` runs, and sends before and after; the report counts both.
+/// What a running recorder says, as it says it.
+struct Heard(Arc<Mutex<String>>);
+
+impl Heard {
+    fn listen(mut err: impl BufRead + Send + 'static) -> Self {
+        let text = Arc::new(Mutex::new(String::new()));
+        let told = Arc::clone(&text);
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            while err.read_line(&mut line).is_ok_and(|n| n > 0) {
+                told.lock().expect("no panic").push_str(&std::mem::take(&mut line));
+            }
+        });
+        Self(text)
+    }
+
+    fn has(&self, words: &str) -> bool {
+        self.0.lock().expect("no panic").contains(words)
+    }
+}
+
+/// Takes the port away and makes it anew while `record` runs, with a hundred frames before and after. Returns its report.
 fn through_a_flap(
     sandbox: &Sandbox,
-    recorder: Running,
-    err: impl FnOnce(Running) -> Said,
+    (mut recorder, err): (Running, impl BufRead + Send + 'static),
     check: impl Fn(&Child),
-) -> Said {
+) -> String {
+    let heard = Heard::listen(err);
     check(&recorder.0);
-    let mut netlink = sandbox.netlink();
-    let near =
-        |name: &str| testkit::Port { name: name.into(), index: sandbox.netlink().link(name).expect("a port").index };
-    RawSender::new(&near("va")).send(&frames(100));
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    netlink.delete_link(near("vb").index).expect("it goes");
-    // The engine must have seen it go before it is back.
-    std::thread::sleep(std::time::Duration::from_millis(700));
-    let (a, b) = sandbox.veth("va", "vb");
-    let known = || std::fs::read_dir(format!("/proc/{}/task", recorder.0.id())).map_or(0, Iterator::count);
-    assert!(known() > 0, "it has ended");
-    // Frames sent before the port is open again are nobody's: send until the promiscuous mode or the program shows up.
-    until("the port is captured again", || {
-        let link = sandbox.netlink().link_by_index(b.index).expect("the port");
-        link.has_xdp || link.promiscuity > 0
-    });
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    let index = sandbox.netlink().link("va").expect("a port").index;
+    RawSender::new(&testkit::Port { name: "va".into(), index }).send(&frames(100));
+    until("the first frames are recorded", || heard.has(" 0 lost"));
+    sandbox.netlink().delete_link(index).expect("it goes");
+    until("it has seen the port go", || heard.has("vb went away"));
+    let (a, _b) = sandbox.veth("va", "vb");
+    until("it has the port back", || heard.has("vb is back"));
     RawSender::new(&a).send(&frames(100));
-    std::thread::sleep(std::time::Duration::from_millis(500));
     check(&recorder.0);
     signal(&recorder.0, "INT");
-    err(recorder)
+    let mut out = String::new();
+    recorder.0.stdout.take().expect("caught").read_to_string(&mut out).expect("text");
+    assert_eq!(recorder.0.wait().expect("it ends").code(), Some(0), "{out}");
+    out
 }
 
 #[test]
@@ -107,12 +122,10 @@ fn a_recorder_keeps_what_a_port_that_comes_back_takes_and_nothing_else() {
         let store = dir.join(kind);
         let args =
             ["record", "-i", "vb", "--store", arg(&store), "--socket", "none", "--ring", "8MiB", "--source-kind", kind];
-        let (recorder, err) = Running::start(&mut netgrain(&args));
         let check = |child: &Child| holds(child, CAPTURE.with(CAPTURE_WELL), 0);
-        let said = through_a_flap(&sandbox, recorder, |r| r.end(err), check);
-        assert!(said.out.contains("vb is back") && said.out.contains("stored"), "{said:?}");
-        let stored = said.out.lines().find_map(|l| l.trim().strip_prefix("stored")).expect("a count");
-        assert!(stored.trim().starts_with("200 "), "{kind}: {said:?}");
+        let out = through_a_flap(&sandbox, Running::start(&mut netgrain(&args)), check);
+        let stored = out.lines().find_map(|l| l.trim().strip_prefix("stored")).expect("a count");
+        assert!(stored.trim().starts_with("200 "), "{kind}: {out}");
         let mut netlink = sandbox.netlink();
         let index = netlink.link("va").expect("a port").index;
         netlink.delete_link(index).expect("it goes");
@@ -134,10 +147,8 @@ fn another_user_records_what_root_began() {
     let unknown = run(&[&args[..9], &["--user", "nobody-of-this-name"]].concat());
     assert!(unknown.status == Some(2) && unknown.err.contains("/etc/passwd"), "{unknown:?}");
 
-    let (recorder, err) = Running::start(&mut netgrain(&args));
     let check = |child: &Child| holds(child, CAPTURE.with(CAPTURE_WELL), NOBODY);
-    let said = through_a_flap(&sandbox, recorder, |r| r.end(err), check);
-    assert!(said.out.contains("vb is back"), "{said:?}");
+    through_a_flap(&sandbox, Running::start(&mut netgrain(&args)), check);
     let files = walk(&store);
     assert!(files.len() >= 2, "{files:?}");
     assert!(files.iter().all(|f| std::fs::metadata(f).expect("a file").uid() == NOBODY), "{files:?}");
@@ -260,4 +271,30 @@ fn a_verb_that_reads_has_nothing_left_but_reading() {
     let found = dir.join("found.pcapng");
     let written = run(&["packets", "--store", arg(&store), "--limit", "10", "-w", arg(&found)]);
     assert!(written.status == Some(0) && Path::new(&found).exists(), "{written:?}");
+}
+
+#[test]
+fn an_index_is_written_beside_its_capture_and_nowhere_else() {
+    let dir = TempDir::new("index-beside");
+    for folder in ["a", "b", "into"] {
+        std::fs::create_dir(dir.join(folder)).expect("a folder");
+    }
+    let (one, two) = (dir.join("a/one.pcap"), dir.join("b/two.pcap"));
+    for file in [&one, &two] {
+        assert_eq!(run(&["gen", "-w", arg(file), "60", "--packets", "100"]).status, Some(0));
+    }
+    let said = run(&["index", arg(&one), arg(&two)]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert_eq!((walk(&dir.join("a")).len(), walk(&dir.join("b")).len()), (2, 2));
+    let said = run(&["index", "--into", arg(&dir.join("into")), arg(&one)]);
+    assert!(said.status == Some(0) && !walk(&dir.join("into")).is_empty(), "{said:?}");
+    // A link beside the capture that leads out of the folder is not followed to write there.
+    let trap = dir.join("b/two.pcap.ngi");
+    let (inside, outside) = (walk(&dir.join("b")), dir.join("into/outside"));
+    assert!(inside.contains(&trap), "{inside:?}");
+    std::fs::write(&outside, "untouched").expect("a file");
+    std::fs::remove_file(&trap).expect("an index");
+    std::os::unix::fs::symlink(&outside, &trap).expect("a link");
+    run(&["index", "--force", arg(&two)]);
+    assert_eq!(std::fs::read_to_string(&outside).expect("the file"), "untouched");
 }

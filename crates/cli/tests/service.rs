@@ -3,6 +3,7 @@
 mod common;
 
 use common::{PATIENCE, Running, arg, netgrain, signal};
+use std::collections::BTreeSet;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
@@ -104,5 +105,71 @@ fn the_unit_gives_what_capturing_takes_and_no_more() {
     for key in ["AmbientCapabilities=", "CapabilityBoundingSet="] {
         let line = text.lines().find_map(|l| l.strip_prefix(key)).expect(key);
         assert_eq!(line, wanted, "{key}");
+    }
+}
+
+/// The system calls that a line of the unit lets through, with the sets of the service manager resolved.
+fn calls(names: &str) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for name in names.split(' ') {
+        if !name.starts_with('@') {
+            all.insert(name.to_owned());
+            continue;
+        }
+        let said =
+            common::say(std::process::Command::new("systemd-analyze").args(["syscall-filter", "--no-pager", name]));
+        let inner = said.out.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with(['#']) && *l != name);
+        for call in inner {
+            all.extend(calls(call));
+        }
+    }
+    all
+}
+
+#[test]
+fn every_system_call_of_a_recorder_is_one_that_the_unit_lets_through() {
+    let test = "every_system_call_of_a_recorder_is_one_that_the_unit_lets_through";
+    let Some(sandbox) = testkit::Sandbox::new(test) else { return };
+    if testkit::tool(test, "systemd-analyze").is_none() {
+        return;
+    }
+    let text = std::fs::read_to_string(units().join("netgrain-record@.service")).expect("the unit");
+    // Each line adds to what the ones before it let through, or takes away.
+    let mut allowed = BTreeSet::new();
+    for line in text.lines().filter_map(|l| l.strip_prefix("SystemCallFilter=")) {
+        match line.strip_prefix('~') {
+            Some(names) => calls(names).iter().for_each(|c| drop(allowed.remove(c))),
+            None => allowed.extend(calls(line)),
+        }
+    }
+    assert!(allowed.len() > 100, "{allowed:?}");
+    let dir = TempDir::new("calls");
+    for kind in ["af-xdp", "tpacket"] {
+        let Some(mut strace) = testkit::tool(test, "strace") else { return };
+        let (a, _b) = sandbox.veth("va", "vb");
+        let trace = dir.join(kind);
+        strace.args(["-f", "-qq", "-e", "signal=none", "-o", arg(&trace), env!("CARGO_BIN_EXE_netgrain")]);
+        let (store, socket) = (dir.join("store"), dir.join("s"));
+        strace.args(["record", "-i", "vb", "--store", arg(&store), "--socket", arg(&socket), "--ring", "8MiB", "-q"]);
+        strace.args(["--source-kind", kind, "--rotate", "1s", "--duration", "3s", "--metrics", "127.0.0.1:0"]);
+        let (recorder, err) = Running::start(&mut strace);
+        let frame = vec![0x5a; 600];
+        testkit::RawSender::new(&a).send(&vec![frame; 100]);
+        let said = recorder.end(err);
+        assert_eq!(said.status, Some(0), "{said:?}");
+        let trace = std::fs::read_to_string(&trace).expect("a trace");
+        // `1234 openat(…`; the call that begins a process is made before the filter is.
+        let used: BTreeSet<&str> = trace
+            .lines()
+            .filter_map(|l| l.split_once(' ')?.1.trim_start().split_once('('))
+            .map(|(call, _)| call)
+            .filter(|c| c.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'))
+            .collect();
+        assert!(used.contains("io_uring_enter") && used.contains("capset"), "{used:?}");
+        // Root gives up its groups; the user of the unit may not, and does not try.
+        let refused: Vec<&&str> = used.iter().filter(|c| !allowed.contains(**c) && **c != "setgroups").collect();
+        assert!(refused.is_empty(), "{kind}: {refused:?}");
+        let index = sandbox.netlink().link("va").expect("a port").index;
+        sandbox.netlink().delete_link(index).expect("it goes");
     }
 }

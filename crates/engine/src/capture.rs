@@ -4,6 +4,7 @@ use crate::error::EngineError;
 use crate::observer::{Observed, Observer};
 use crate::plan::{Plan, SocketPlan, SourcePlan, default_ring};
 use crate::recording::{self, Recording};
+use crate::recovery::Recovering;
 use crate::status::{Report, WorkerStatus};
 use crate::worker::{Settings, Wires, Worker};
 use base::Ledger;
@@ -33,6 +34,8 @@ pub struct Capture {
     supervisor: Option<JoinHandle<()>>,
     /// Nobody else records this interface into this store until everything is written.
     claim: Option<Claim>,
+    /// What a recorder that died left, being mended.
+    recovering: Recovering,
 }
 
 struct Queue {
@@ -71,6 +74,7 @@ impl Capture {
             server: None,
             supervisor: None,
             claim,
+            recovering: plan.store.as_ref().map(|store| Recovering::start(&store.dir, &label)).unwrap_or_default(),
         };
         // Everything is made before the first frame is let in, because a ring takes longer to touch and lock than a busy
         // port takes to fill a receive ring.
@@ -151,6 +155,7 @@ impl Capture {
     /// Stands for this capture where only its numbers are wanted (the metrics endpoint).
     pub fn observer(&self) -> Observer {
         Observer {
+            recovery: self.recovering.told(),
             label: self.label.clone(),
             started: self.started,
             queues: self
@@ -194,6 +199,7 @@ impl Capture {
                 keep(recording.wait());
             }
         }
+        self.recovering.wait();
         self.stop.store(true, Ordering::Relaxed);
         self.server = None;
         if let Some(supervisor) = self.supervisor.take() {

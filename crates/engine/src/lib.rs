@@ -14,6 +14,7 @@ mod network;
 mod observer;
 mod plan;
 mod recording;
+mod recovery;
 mod retention;
 mod stage;
 mod status;

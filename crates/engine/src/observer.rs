@@ -1,6 +1,7 @@
 //! A capture's numbers without the capture: one report for the table, `--json`, the metrics and the summary.
 
 use crate::recording::Gauge;
+use crate::recovery::Told;
 use crate::status::{Counts, ListenerReport, QueueReport, Report, WorkerStatus};
 use base::{Cause, Tally};
 use capture::{SourceInfo, StampKind};
@@ -14,6 +15,7 @@ pub struct Observer {
     pub(crate) label: String,
     pub(crate) started: Instant,
     pub(crate) queues: Vec<Observed>,
+    pub(crate) recovery: Told,
 }
 
 /// One queue's part.
@@ -31,7 +33,7 @@ impl Observer {
         let mut total = Tally::default();
         let mut lost_by_gate: BTreeMap<String, u64> = BTreeMap::new();
         let (mut queues, mut listeners) = (Vec::new(), Vec::new());
-        let (mut remarks, mut faults) = (Vec::new(), Vec::new());
+        let (mut remarks, mut faults) = (self.recovery.remarks(), Vec::new());
         for q in &self.queues {
             let status = q.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let mut tally = status.tally;

@@ -26,17 +26,19 @@ pub(crate) struct Fill {
     level: Option<usize>,
     /// Filters that are to have that size.
     filters: usize,
+    /// Bytes that each group of all of them takes besides.
+    besides: usize,
 }
 
 impl Fill {
-    /// No filters yet.
-    pub fn new(kind: Kind) -> Self {
-        Self { kind, wrong: [0.0; LEVELS], level: Some(0), filters: 0 }
+    /// No filters yet; one group of all of them will take so many bytes besides theirs.
+    pub fn new(kind: Kind, besides: usize) -> Self {
+        Self { kind, wrong: [0.0; LEVELS], level: Some(0), filters: 0, besides }
     }
 
     /// One filter.
     pub fn of(kind: Kind, set: &Set) -> Self {
-        let mut fill = Self::new(kind);
+        let mut fill = Self::new(kind, 0);
         fill.add(set);
         fill
     }
@@ -61,12 +63,18 @@ impl Fill {
         }
     }
 
+    /// Wrong answers per question at the size that was decided.
+    #[cfg(test)]
+    pub fn wrong(&self) -> f64 {
+        self.level.map_or(1.0, |level| self.wrong_at(level))
+    }
+
     fn wrong_at(&self, level: usize) -> f64 {
         self.wrong[level] / self.filters.max(1) as f64
     }
 
     fn bytes(&self) -> usize {
-        self.level.map_or(0, |level| (self.filters * GROUP) << level)
+        self.level.map_or(0, |level| (self.filters * GROUP + self.besides) << level)
     }
 
     /// What is lost for each byte that folding once more gives, or leaving it out does.

@@ -232,8 +232,6 @@ fn write<D: Device>(
 ) -> Totals {
     let began = Instant::now();
     let mut told = Release::default();
-    // The room that a killed recorder had prepared may be the only room there is.
-    let mut surveying = writer.survey();
     while !writer.is_done() {
         let mut fresh = false;
         while writer.has_room() {
@@ -268,14 +266,7 @@ fn write<D: Device>(
         shared.published.store(writer.totals().published, Relaxed);
         shared.hidden.store(writer.totals().hidden, Relaxed);
         shared.write_nanos.store(processor_time(), Relaxed);
-        if surveying && !fresh {
-            surveying = writer.survey();
-        } else {
-            rest(&mut writer, to_do, began, fresh);
-        }
-    }
-    while surveying {
-        surveying = writer.survey();
+        rest(&mut writer, to_do, began, fresh);
     }
     writer.take_events().into_iter().for_each(&mut tell);
     writer.totals().clone()

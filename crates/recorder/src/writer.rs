@@ -14,7 +14,6 @@ mod file;
 mod flight;
 mod give_up;
 mod seal;
-mod survey;
 
 pub use event::{Event, advice};
 
@@ -31,7 +30,6 @@ use std::time::Duration;
 use store::bytes::PAGE;
 use store::device::{Completion, Content, Device, FileId, Op};
 use store::names;
-use survey::Survey;
 
 /// What a recorder is told once.
 #[derive(Clone, Debug)]
@@ -119,7 +117,6 @@ pub struct Writer<D> {
     blocked: bool,
     /// It was said that folders cannot be synced.
     unsynced_told: bool,
-    survey: Survey,
     events: Vec<Event>,
     released: Release,
     totals: Totals,
@@ -148,7 +145,6 @@ impl<D: Device> Writer<D> {
             troubled_since: None,
             blocked: false,
             unsynced_told: false,
-            survey: Survey::default(),
             events: Vec::new(),
             released: Release::default(),
             totals: Totals::default(),
@@ -190,11 +186,11 @@ impl<D: Device> Writer<D> {
         self.ended && self.queue.is_empty() && self.flights.is_empty() && self.files.is_empty()
     }
 
-    /// Whether operations are under way at the device, so that waiting for it makes sense.
+    /// Whether operations are under way at the device, or the next step can go on by itself: no time to wait for jobs.
     pub fn is_waiting(&self) -> bool {
         matches!(self.next, Next::Allocating { .. })
             || self.flights.iter().any(Flight::is_flying)
-            || self.files.iter().any(|f| f.token().is_some())
+            || self.files.iter().any(|f| f.token().is_some() || f.is_sealing())
     }
 
     /// When, if the volume refuses, it will be tried again.

@@ -157,7 +157,7 @@ fn a_failed_sync_leaves_the_file_hidden_with_all_its_bytes() {
     device.set_fault(Fault { sync_error: 1000, ..Fault::default() });
     let outcome = whole(&stream, &device, &mut prng);
     assert_eq!((outcome.totals.published, outcome.totals.hidden), (0, 1));
-    assert!(outcome.events.iter().any(|e| e.to_string().contains("capinfos")), "{:?}", outcome.events);
+    assert!(outcome.events.iter().any(|e| e.to_string().contains("netgrain repair")), "{:?}", outcome.events);
     assert!(device.files().values().any(|bytes| bytes == stream.at(0, stream.segments[0].end)));
     assert_eq!(outcome.totals.ledger.total().residue(), 0);
 }

@@ -403,6 +403,14 @@ impl Tail {
                 // Not named at this moment, or never written; the ring is asked again, from where it is whole.
                 return Ok(());
             };
+            if file.is_raw() {
+                let path = file.entry.path.display();
+                book.remark(format!(
+                    "{path}: RAW files do not say where in the ring their packets were; what the ring has overwritten \
+                     before it was read is left out here, and found when it is asked for again"
+                ));
+                return Ok(());
+            }
             let counted = (file.first_pos() == first).then_some(self.counted);
             self.enter(file, book);
             if let Some(walk) = &mut self.walk {

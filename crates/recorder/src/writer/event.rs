@@ -1,11 +1,9 @@
 //! What the writing machine tells people, and how it waits when the volume refuses.
 
-use super::Format;
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
-use store::names;
 
 /// First pause before a refused operation is tried again; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -75,28 +73,15 @@ impl fmt::Display for Event {
             Self::Recovered { after } => write!(f, "the volume takes writes again, after {:.1} s", after.as_secs_f64()),
             Self::LeftHidden { path, what, error } => write!(
                 f,
-                "{}: cannot {what}: {error}; left under this hidden name; {}",
-                path.display(),
-                how_to_publish(path)
+                "{}: cannot {what}: {error}; left under this hidden name; the next recorder of this interface publishes \
+                 what is whole in it, and so does netgrain repair",
+                path.display()
             ),
             Self::GaveUp { packets } => {
                 write!(f, "stopped while the volume refused writes: {packets} packets not written (lost: disk)")
             }
             Self::Remark(text) => f.write_str(text),
         }
-    }
-}
-
-/// What to do with a packet file that has kept its hidden name.
-pub(crate) fn how_to_publish(path: &Path) -> &'static str {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    if name.ends_with(&format!(".{}.{}", Format::Pcap.suffix(), names::PARTIAL)) {
-        "it is a pcap, readable up to its last whole record: check it with capinfos or tcpdump -r (empty packets behind \
-         the last one are room that was not used; the filter 'greater 1' leaves them out), then rename it without the dot \
-         and the last ending"
-    } else {
-        "it is readable up to its last whole record (zeros behind that are room that was not used): rename it without \
-         the dot and the last ending"
     }
 }
 

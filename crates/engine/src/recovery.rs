@@ -1,0 +1,74 @@
+//! What a killed recorder left of this interface is mended when the next one starts: [`upkeep::recovery`] on a thread of
+//! its own, below capture. Only what cannot wait is done before: the room that was prepared is given back.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use store::DiskDevice;
+use store::names::interface_folder;
+use sys::priority::{Behind, step_behind};
+use upkeep::recovery::Recovery;
+
+/// Remarks kept: the first, because the newest files are looked at first.
+const REMARKS_MAX: usize = 32;
+
+/// What was said so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told(Arc<Mutex<Vec<String>>>);
+
+impl Told {
+    /// Things a person should know.
+    pub fn remarks(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn hear(&self, recovery: &mut Recovery<DiskDevice>) {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = REMARKS_MAX.saturating_sub(told.len());
+        told.extend(recovery.take_events().iter().map(ToString::to_string).take(room));
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Recovering {
+    told: Told,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Recovering {
+    /// Begins, in the folder of an interface whose claim the caller holds.
+    pub fn start(store: &Path, interface: &str) -> Self {
+        let told = Told::default();
+        let mut recovery = Recovery::new(DiskDevice::plain(), &interface_folder(store, interface));
+        recovery.prepare();
+        told.hear(&mut recovery);
+        let heard = told.clone();
+        let work = move || {
+            // Where it is refused, recovery competes with other threads of its kind; capture's are above.
+            let _ = step_behind(Behind::Batch);
+            loop {
+                let more = recovery.step();
+                heard.hear(&mut recovery);
+                if !more {
+                    return;
+                }
+            }
+        };
+        // Without the thread, the next recorder finds the same.
+        let thread = std::thread::Builder::new().name("recovery".into()).spawn(work).ok();
+        Self { told, thread }
+    }
+
+    /// What it says.
+    pub fn told(&self) -> Told {
+        self.told.clone()
+    }
+
+    /// Waits for its end, which is bounded: a few dead files, and names in a bounded number of folders.
+    pub fn wait(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
