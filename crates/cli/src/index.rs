@@ -39,7 +39,7 @@ pub struct IndexArgs {
 
 /// What became of one file.
 enum Done {
-    Made(Made),
+    Made(Box<Made>),
     UpToDate,
     OfStore,
     /// The file is an index itself: a shell puts them among the captures.
@@ -110,7 +110,7 @@ fn one(args: &IndexArgs, file: &Path, stop: &AtomicBool) -> Done {
         Ok(State::Fits(_)) if !args.force => Done::UpToDate,
         Ok(State::Missing) if indexes::is_of_store(file) => Done::OfStore,
         Ok(_) => match indexes::make(file, into, stop) {
-            Ok(Some(made)) => Done::Made(made),
+            Ok(Some(made)) => Done::Made(Box::new(made)),
             Ok(None) => Done::Stopped,
             Err(e) => failed(e),
         },

@@ -58,6 +58,10 @@ fn what_cannot_be_asked_is_named_with_advice() {
     refused(&ask(&["-w", arg(&dir.join("no/folder/x"))]), "no/folder/x", "the folder must exist");
     let sealed = common::walk(&store).into_iter().find(|p| p.extension().is_some_and(|e| e == "pcap")).expect("a file");
     refused(&ask(&["-w", arg(&sealed)]), arg(&sealed), "write it anywhere else");
+    let link = dir.join("link");
+    std::os::unix::fs::symlink(&sealed, &link).expect("a link");
+    refused(&ask(&["--follow", "-w", arg(&link)]), "in the store", "write it anywhere else");
+    std::fs::remove_file(&link).expect("removed");
     refused(&ask(&["-w", arg(&store.join("x"))]), "in the store", "write it anywhere else");
     refused(&run(&["packets", "-r", arg(&sealed), "-w", arg(&sealed)]), "being read", "another file");
     refused(&run(&["packets", "-r", arg(dir.path())]), "a folder", "--store");

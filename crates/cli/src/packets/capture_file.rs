@@ -19,7 +19,7 @@ impl CaptureFile {
     pub fn begin(format: CaptureFormat, out: Outlet, question: &str) -> io::Result<Self> {
         Ok(match format {
             CaptureFormat::Pcapng => Self::Ng(Ng::begin(out, question)?),
-            CaptureFormat::Pcap => Self::Classic(Classic { out, link_type: None }),
+            CaptureFormat::Pcap => Self::Classic(Classic { out, link_type: None, record: Vec::new() }),
         })
     }
 
@@ -44,6 +44,7 @@ impl CaptureFile {
 pub struct Classic {
     out: Outlet,
     link_type: Option<u16>,
+    record: Vec<u8>,
 }
 
 impl Classic {
@@ -61,18 +62,11 @@ impl Classic {
             }
             None => self.begin(found.link_type)?,
         }
-        let mut record = [0; 4096];
-        let header = record_header_ns(found.ts, found.data.len() as u32, found.wire_len);
-        let len = header.len() + found.data.len();
-        match record.get_mut(..len) {
-            // One call, so that the record stays in one piece.
-            Some(record) => {
-                record[..header.len()].copy_from_slice(&header);
-                record[header.len()..].copy_from_slice(found.data);
-                self.out.write_all(record)
-            }
-            None => self.out.write_all(&[&header[..], found.data].concat()),
-        }
+        // One call, so that the record stays in one piece.
+        self.record.clear();
+        self.record.extend(record_header_ns(found.ts, found.data.len() as u32, found.wire_len));
+        self.record.extend(found.data);
+        self.out.write_all(&self.record)
     }
 
     fn begin(&mut self, link_type: u16) -> io::Result<()> {

@@ -36,7 +36,7 @@ impl Target {
         };
         let place = folder.canonicalize().map_err(|e| say(format!("{e}; the folder must exist")))?;
         if let Some(store) = store.and_then(|s| s.canonicalize().ok())
-            && place.starts_with(&store)
+            && (place.starts_with(&store) || path.canonicalize().is_ok_and(|there| there.starts_with(&store)))
         {
             return Err(say("it lies in the store; write it anywhere else".into()));
         }

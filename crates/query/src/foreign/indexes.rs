@@ -43,7 +43,7 @@ pub struct Made {
 #[derive(Debug)]
 pub enum State {
     /// It describes the capture as it is.
-    Fits(Summary),
+    Fits(Box<Summary>),
     /// There is none.
     Missing,
     /// It describes what the capture was before.
@@ -93,7 +93,7 @@ pub fn make(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<Op
         QueryError::Io { path: path.clone(), error: io::Error::new(error.kind(), format!("{error}{hint}")) }
     })?;
     let summary = match state(&described, &path) {
-        State::Fits(summary) => summary,
+        State::Fits(summary) => *summary,
         State::Missing => return Err(failed(io::Error::other("its index has gone again"))),
         State::Stale(why) | State::Unreadable(why) => return Err(failed(io::Error::other(why))),
     };
@@ -202,7 +202,7 @@ pub(super) fn find(capture: &Capture, asked: &Path) -> Result<Option<(Reader, Fi
 
 fn state(capture: &Capture, path: &Path) -> State {
     match open(capture, path) {
-        Ok(Some((index, _))) => State::Fits(index.summary().clone()),
+        Ok(Some((index, _))) => State::Fits(Box::new(index.summary().clone())),
         Ok(None) => State::Missing,
         Err(state) => state,
     }
