@@ -117,6 +117,9 @@ pub struct RecordArgs {
     pub retention: crate::retain::RuleArgs,
     #[command(flatten)]
     pub socket: SocketArgs,
+    /// Record as this user, with no more than capturing takes; the store must be writable for it
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
     /// Serve Prometheus metrics at http://ADDRESS/metrics
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<String>,

@@ -1,12 +1,173 @@
-//! `netgrain index`.
+//! `netgrain index`: gives captures that somebody else wrote the index of a store, without copying them.
 
 use crate::outcome::{Failure, Outcome};
+use crate::signals;
+use base::Timestamp;
+use base::units::{show_bytes, show_count};
 use clap::Args;
+use query::indexes::{self, Made, State};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(Args)]
-pub struct IndexArgs {}
+#[command(after_help = "Examples:
+  netgrain index /archive/*.pcap               x.pcap.ngi beside each x.pcap
+  netgrain index --into /var/idx /cdrom/*.pcapng
+  netgrain packets -r /var/idx/*.ngi 'host 10.1.2.3'
+  netgrain index --check /archive/*.pcap       which of them fit, byte for byte")]
+pub struct IndexArgs {
+    /// Captures: pcap, pcapng, RAW
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Put the indexes into this folder instead of beside the captures; ask them with netgrain packets -r
+    #[arg(long, value_name = "DIR")]
+    pub into: Option<PathBuf>,
+    /// Make them anew, also where they fit
+    #[arg(long)]
+    pub force: bool,
+    /// Only say which fit, comparing the checksum of every block
+    #[arg(long, conflicts_with_all = ["force", "remove"])]
+    pub check: bool,
+    /// Remove them
+    #[arg(long, conflicts_with = "force")]
+    pub remove: bool,
+    /// One JSON object per file
+    #[arg(long)]
+    pub json: bool,
+}
 
-/// Runs the verb.
-pub fn run(_args: &IndexArgs) -> Result<Outcome, Failure> {
-    Err(Failure::Said("index: not there yet".into()))
+/// What became of one file.
+enum Done {
+    Made(Made),
+    UpToDate,
+    OfStore,
+    /// The file is an index itself: a shell puts them among the captures.
+    IsIndex,
+    Fits,
+    DoesNotFit(String),
+    Removed(bool),
+    Failed(String),
+    Stopped,
+}
+
+/// Runs the verb. No if a capture is damaged, a file could not be indexed, or with `--check` an index does not fit.
+pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
+    if let Some(into) = args.into.as_deref().filter(|into| !into.is_dir()) {
+        return Err(Failure::Said(format!("--into {}: no such folder; make it first", into.display())));
+    }
+    let stop = signals::stop_flag();
+    let (mut well, mut failed) = (true, 0);
+    for file in &args.files {
+        if stop.load(Ordering::Relaxed) {
+            eprintln!("netgrain: stopped; {} and what is behind it are as they were", file.display());
+            return Ok(Outcome::No);
+        }
+        let done = one(args, file, &stop);
+        well &= match &done {
+            Done::Made(made) => made.damage.is_none(),
+            Done::UpToDate | Done::OfStore | Done::IsIndex | Done::Fits | Done::Removed(_) => true,
+            Done::DoesNotFit(_) | Done::Stopped => false,
+            Done::Failed(why) => {
+                failed += 1;
+                eprintln!("netgrain: {why}");
+                false
+            }
+        };
+        match (args.json, words(file, &done)) {
+            (true, _) => writeln!(io::stdout(), "{}", object(file, &done))?,
+            (false, Some(words)) => writeln!(io::stdout(), "{words}")?,
+            (false, None) => {}
+        }
+    }
+    if failed == args.files.len() {
+        return Err(Failure::Said(match failed {
+            1 => "nothing was done".to_owned(),
+            n => format!("nothing was done: none of the {n} files could be used"),
+        }));
+    }
+    Ok(Outcome::of(well))
+}
+
+fn one(args: &IndexArgs, file: &Path, stop: &AtomicBool) -> Done {
+    if file.extension().is_some_and(|e| e == index::SUFFIX) {
+        return Done::IsIndex;
+    }
+    let into = args.into.as_deref();
+    let failed = |e: query::QueryError| Done::Failed(e.to_string());
+    if args.remove {
+        return indexes::remove(file, into).map_or_else(failed, Done::Removed);
+    }
+    let state = match args.check {
+        true => indexes::verify(file, into, stop),
+        false => indexes::look(file, into),
+    };
+    match state {
+        Err(e) => failed(e),
+        Ok(State::Fits(_)) if args.check => Done::Fits,
+        Ok(State::Missing) if args.check => Done::DoesNotFit("there is no index".into()),
+        Ok(State::Stale(why) | State::Unreadable(why)) if args.check => Done::DoesNotFit(why),
+        Ok(State::Fits(_)) if !args.force => Done::UpToDate,
+        Ok(State::Missing) if indexes::is_of_store(file) => Done::OfStore,
+        Ok(_) => match indexes::make(file, into, stop) {
+            Ok(Some(made)) => Done::Made(made),
+            Ok(None) => Done::Stopped,
+            Err(e) => failed(e),
+        },
+    }
+}
+
+fn words(file: &Path, done: &Done) -> Option<String> {
+    let name = file.display();
+    Some(match done {
+        Done::Made(made) => {
+            let when = match made.summary.stamps {
+                Some((first, last)) => format!("{first} to {last}"),
+                None => "no packets".to_owned(),
+            };
+            let share = 100.0 * made.bytes as f64 / made.capture_bytes.max(1) as f64;
+            let damage = made.damage.as_ref().map(|d| format!("; damaged: {d}")).unwrap_or_default();
+            format!(
+                "{}: {} packets, {when}; {}, {share:.2} % of the capture{damage}",
+                made.path.display(),
+                show_count(made.summary.tally.stored),
+                show_bytes(made.bytes)
+            )
+        }
+        Done::UpToDate => format!("{name}: has an index that fits"),
+        Done::OfStore => format!("{name}: has the index of its store"),
+        Done::Fits => format!("{name}: its index fits, every block"),
+        Done::DoesNotFit(why) => format!("{name}: {why}; make it with netgrain index"),
+        Done::Removed(true) => format!("{name}: its index is removed"),
+        Done::Removed(false) => format!("{name}: there was no index"),
+        Done::Stopped => format!("{name}: stopped; its index is as it was"),
+        Done::Failed(_) | Done::IsIndex => return None,
+    })
+}
+
+fn object(file: &Path, done: &Done) -> serde_json::Value {
+    let (what, why) = match done {
+        Done::Made(made) => ("made", made.damage.as_deref()),
+        Done::UpToDate => ("up_to_date", None),
+        Done::OfStore => ("of_store", None),
+        Done::IsIndex => ("is_index", None),
+        Done::Fits => ("fits", None),
+        Done::DoesNotFit(why) => ("does_not_fit", Some(&why[..])),
+        Done::Removed(true) => ("removed", None),
+        Done::Removed(false) => ("missing", None),
+        Done::Stopped => ("stopped", None),
+        Done::Failed(why) => ("failed", Some(&why[..])),
+    };
+    let mut object = serde_json::json!({ "file": file.display().to_string(), "result": what, "why": why });
+    if let Done::Made(made) = done {
+        let stamp = |pick: fn((Timestamp, Timestamp)) -> Timestamp| made.summary.stamps.map(|s| pick(s).to_string());
+        object["index"] = made.path.display().to_string().into();
+        object["index_bytes"] = made.bytes.into();
+        object["bytes"] = made.capture_bytes.into();
+        object["packets"] = made.summary.tally.stored.into();
+        object["blocks"] = made.summary.blocks.into();
+        object["first"] = stamp(|s| s.0).into();
+        object["last"] = stamp(|s| s.1).into();
+    }
+    object
 }

@@ -2,13 +2,14 @@
 
 use crate::args::ListenArgs;
 use crate::outcome::{Failure, Outcome};
+use crate::privileges;
 use crate::record::json;
 use crate::signals;
 use base::Timestamp;
 use base::units::{show_count, show_si};
 use ring::{Desc, Listener, Mode, attach};
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use wire::{Filter, FlowKey, Headers};
@@ -37,6 +38,8 @@ pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
     let listeners = attach(&socket, mode, &args.name).map_err(|e| {
         Failure::Said(format!("{}: {e}; is `netgrain record` running on that interface?", socket.display()))
     })?;
+    let written: Vec<&Path> = args.write.iter().map(PathBuf::as_path).collect();
+    privileges::for_reading(&written, &[])?;
     let stop = signals::stop_flag();
     let Some(first) = listeners.first() else { return Err(Failure::Said("the engine has no ring".into())) };
     let link_type = first.shape().link_type as u16;

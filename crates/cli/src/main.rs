@@ -12,10 +12,12 @@ mod listen;
 mod measure;
 mod outcome;
 mod packets;
+mod privileges;
 mod record;
 mod repair;
 mod retain;
 mod screen;
+mod service;
 mod signals;
 mod verify;
 
@@ -24,6 +26,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use outcome::{Failure, Outcome};
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -70,15 +73,30 @@ fn run(command: Command) -> Result<Outcome, Failure> {
     match command {
         Command::Record(args) => record::run(&args),
         Command::Listen(args) => listen::run(&args),
-        Command::Packets(args) => packets::run(&args),
-        Command::Index(args) => index::run(&args),
+        Command::Packets(args) => {
+            privileges::for_reading(&paths([&args.write]), &privileges::sockets(args.store.as_deref()))?;
+            packets::run(&args)
+        }
+        Command::Index(args) => {
+            privileges::for_indexing(&args)?;
+            index::run(&args)
+        }
         Command::Retain(args) => retain::run(&args),
-        Command::Verify(args) => verify::run(&args),
+        Command::Verify(args) => {
+            privileges::for_reading(&[], &[])?;
+            verify::run(&args)
+        }
         Command::Repair(args) => repair::run(&args),
-        Command::Convert(args) => convert::run(&args),
+        Command::Convert(args) => {
+            privileges::for_reading(&paths([&args.write, &args.new_key]), &[])?;
+            convert::run(&args)
+        }
         Command::Doctor(args) => doctor::run(&args),
         Command::Gen(args) => generate::run(&args),
-        Command::Check(args) => check::run(&args),
+        Command::Check(args) => {
+            privileges::for_reading(&[], &[])?;
+            check::run(&args)
+        }
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => measure::run(&args),
         Command::Completions { shell } => {
@@ -92,4 +110,9 @@ fn run(command: Command) -> Result<Outcome, Failure> {
             Ok(Outcome::Yes)
         }
     }
+}
+
+/// Those of these files that were named.
+fn paths<const N: usize>(files: [&Option<PathBuf>; N]) -> Vec<&Path> {
+    files.into_iter().flatten().map(PathBuf::as_path).collect()
 }

@@ -2,8 +2,10 @@
 
 use crate::args::{FileFormat, RecordArgs, SocketArgs, SourceKind};
 use crate::outcome::{Failure, Outcome};
+use crate::privileges;
 use crate::retain;
 use crate::screen::{Ticker, summary};
+use crate::service::Service;
 use crate::signals;
 use capture::afxdp::BusyPoll;
 use capture::auto::{self, Kind};
@@ -26,8 +28,11 @@ const LOOK: Duration = Duration::from_millis(20);
 pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     let plan = plan(args)?;
     let keeping = retain::plan(args, &plan)?;
+    privileges::for_recording(args, plan.socket.as_ref().map(|s| s.path.as_path()))?;
     let stop = signals::stop_flag();
     let mut capture = Capture::start(&plan)?;
+    let mut service = Service::begin();
+    service.ready();
     for source in capture.sources() {
         eprintln!("netgrain: {source}");
     }
@@ -48,18 +53,26 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     };
     let kept = || retention.as_ref().map(Retention::report);
     let shown = if args.quiet {
-        watch(&capture, &stop, |_| Ok(()))
+        watch(&capture, &stop, |r| {
+            service.tell(&r);
+            Ok(())
+        })
     } else if args.json {
-        watch(&capture, &stop, |r| Ok(json(&serde_json::json!({ "live": r, "retention": kept() }))?))
+        watch(&capture, &stop, |r| {
+            service.tell(&r);
+            Ok(json(&serde_json::json!({ "live": r, "retention": kept() }))?)
+        })
     } else {
         let mut ticker = Ticker::new();
         let r = watch(&capture, &stop, |r| {
+            service.tell(&r);
             ticker.show(r);
             Ok(())
         });
         ticker.done();
         r
     };
+    service.stopping();
     capture.stop();
     let ended = capture.wait();
     let report = capture.report();

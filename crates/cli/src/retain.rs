@@ -121,6 +121,12 @@ pub fn run(args: &RetainArgs) -> Result<Outcome, Failure> {
             std::thread::sleep(Duration::from_millis(100));
         }
     };
+    if !args.dry_run {
+        // What was emptied goes at the next look.
+        keeper.look_again();
+        keeper.step(Moment { now: now(), up: began.elapsed() }, true);
+        keeper.take_events();
+    }
     let report = RetentionReport::from(keeper.state());
     if args.json {
         json(&json!({ "retention": report }))?;

@@ -25,6 +25,7 @@
 
 pub mod anonymise;
 mod cut;
+mod described;
 mod error;
 mod files;
 mod merge;

@@ -4,16 +4,18 @@
 //! is stable and keeps the order within each input, whatever its stamps are. Memory: one reader for each input.
 
 use crate::Broken;
+use crate::described::{Described, Tap};
 use base::Timestamp;
 use pcap::{Error, Packet, Reader};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::Read;
+use std::rc::Rc;
 
 /// A capture that is to be converted.
 pub struct Input<R> {
     name: String,
-    reader: Reader<R>,
+    reader: Reader<Tap<R>>,
 }
 
 impl<R: Read> Input<R> {
@@ -22,7 +24,7 @@ impl<R: Read> Input<R> {
     /// # Errors
     /// When it is no capture.
     pub fn open(name: &str, source: R) -> Result<Self, Error> {
-        Ok(Self { name: name.to_owned(), reader: Reader::open(source)? })
+        Ok(Self { name: name.to_owned(), reader: Reader::open(Tap::new(source))? })
     }
 
     /// [`Input::open`] for a format that is known: RAW files may look like nothing.
@@ -30,7 +32,7 @@ impl<R: Read> Input<R> {
     /// # Errors
     /// When it is no capture.
     pub fn open_as(name: &str, source: R, format: pcap::Format) -> Result<Self, Error> {
-        Ok(Self { name: name.to_owned(), reader: Reader::open_as(source, format)? })
+        Ok(Self { name: name.to_owned(), reader: Reader::open_as(Tap::new(source), format)? })
     }
 
     /// Its name.
@@ -49,6 +51,8 @@ pub struct Merge<R> {
     inputs: Vec<Input<R>>,
     /// Stamp of the last packet of each input.
     last: Vec<Timestamp>,
+    /// What is said of the interface of the packet at the head of each input.
+    described: Vec<Option<Rc<Described>>>,
     heads: BinaryHeap<Reverse<(Timestamp, usize)>>,
     current: Option<usize>,
     /// Packets older than the one before in their own input.
@@ -60,12 +64,13 @@ pub struct Merge<R> {
 }
 
 /// A packet and where it is from.
-#[derive(Clone, Copy)]
 pub struct Merged<'a> {
     /// Number of its input.
     pub input: usize,
     /// Its stamp, or that of the packet before in its input.
     pub ts: Timestamp,
+    /// What is said of its interface.
+    pub described: &'a Option<Rc<Described>>,
     /// The rest.
     pub packet: Packet<'a>,
 }
@@ -74,6 +79,7 @@ impl<R: Read> Merge<R> {
     pub fn new(inputs: Vec<Input<R>>) -> Self {
         let mut merge = Self {
             last: vec![Timestamp::ZERO; inputs.len()],
+            described: vec![None; inputs.len()],
             heads: BinaryHeap::with_capacity(inputs.len()),
             current: None,
             disordered: 0,
@@ -99,7 +105,7 @@ impl<R: Read> Merge<R> {
         let Reverse((ts, input)) = self.heads.pop()?;
         self.current = Some(input);
         let packet = self.inputs[input].reader.current()?;
-        Some(Merged { input, ts, packet })
+        Some(Merged { input, ts, described: &self.described[input], packet })
     }
 
     /// Brings the next packet of an input into the heap.
@@ -107,7 +113,9 @@ impl<R: Read> Merge<R> {
         let input = &mut self.inputs[i];
         match input.reader.advance() {
             Ok(true) => {
-                let stamp = input.reader.current().and_then(|p| p.ts);
+                let head = input.reader.current().map(|p| (p.ts, p.offset, p.interface));
+                let (stamp, offset, interface) = head.unwrap_or_default();
+                self.described[i] = input.reader.source_mut().described(offset, interface);
                 let ts = stamp.unwrap_or(self.last[i]);
                 self.unstamped += u64::from(stamp.is_none());
                 self.disordered += u64::from(ts < self.last[i]);

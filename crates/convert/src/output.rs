@@ -5,7 +5,8 @@
 //! uses it. Losses that the capturing program told of are handed on to the next packet of their interface, across packets
 //! that were filtered out and across files, so that their sum stays.
 
-use crate::{Error, Files, Format, Kept, Split};
+use crate::described::Described;
+use crate::{Error, Files, Format, Kept, Plan, Split};
 use base::Timestamp;
 use pcap::{Direction, classic, ng, raw};
 use std::cell::Cell;
@@ -16,19 +17,27 @@ use std::rc::Rc;
 /// Bytes that a sink is given at a time, at most.
 const BUFFER: usize = 256 << 10;
 
-/// What a packet costs in pcapng beside its bytes, at most: the fields (32), padding (3), direction (8), losses (12), the
-/// end of the options (4), and the description of its interface (32).
-const NG_MOST: usize = 32 + 3 + 8 + 12 + 4 + 32;
+/// What a packet costs in pcapng beside its bytes, at most: the fields (32), padding (3), direction (8), losses (12), and
+/// the end of the options (4).
+const NG_PACKET: usize = 32 + 3 + 8 + 12 + 4;
+
+/// What the description of an interface costs beside its texts, at most: the fields (20), the resolution (8), six texts
+/// with padding and the language of the filter (8 each), and the end of the options (4).
+const NG_INTERFACE: usize = 20 + 8 + 6 * 8 + 4;
+
+/// An interface as a packet names it: input, number, link type, and where the description of it lies.
+type Seen = (usize, u32, u16, *const Described);
 
 /// What is written into the section header of pcapng.
 const APPLICATION: &str = concat!("netgrain ", env!("CARGO_PKG_VERSION"));
 
 /// A packet without its bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct About {
     pub input: usize,
     pub interface: u32,
     pub link_type: u16,
+    pub described: Option<Rc<Described>>,
     pub direction: Direction,
     pub drops: u64,
     pub wire_len: u32,
@@ -37,8 +46,12 @@ pub struct About {
 }
 
 /// An interface of the output, and what is not yet told of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Interface {
+    input: usize,
+    number: u32,
+    link_type: u16,
+    described: Option<Rc<Described>>,
     drops: u64,
 }
 
@@ -46,9 +59,11 @@ pub struct Output<'f, F: Files> {
     files: &'f mut F,
     format: Format,
     split: Split,
+    snaplen: u32,
     open: Option<Open<F::Sink>>,
     link_type: Option<u16>,
-    numbers: HashMap<(usize, u32, u16), usize>,
+    /// Of what was seen, by address; the descriptions are held so that no address is used twice.
+    numbers: HashMap<Seen, (usize, Option<Rc<Described>>)>,
     interfaces: Vec<Interface>,
     last: Timestamp,
     pub written: u64,
@@ -83,7 +98,8 @@ struct Counted<S: Write> {
 impl<'f, F: Files> Output<'f, F> {
     /// # Errors
     /// When the format cannot do what is asked.
-    pub fn new(files: &'f mut F, format: Format, split: Split) -> Result<Self, Error> {
+    pub fn new(files: &'f mut F, plan: &Plan) -> Result<Self, Error> {
+        let Plan { format, split, snaplen, .. } = *plan;
         if let (Format::Raw, Some(bytes)) = (format, split.bytes)
             && bytes < raw::MIN_FILE
         {
@@ -93,6 +109,7 @@ impl<'f, F: Files> Output<'f, F> {
             files,
             format,
             split,
+            snaplen,
             open: None,
             link_type: None,
             numbers: HashMap::new(),
@@ -119,7 +136,7 @@ impl<'f, F: Files> Output<'f, F> {
         self.check_link_type(about, input)?;
         let number = self.interface(about);
         let data = self.fit(ts, data, about);
-        self.make_room(ts, data.len())?;
+        self.make_room(ts, data.len(), number)?;
         let drops = std::mem::take(&mut self.interfaces[number].drops) + about.drops;
         let Some(open) = &mut self.open else { return Ok(()) };
         match &mut open.layout {
@@ -128,7 +145,7 @@ impl<'f, F: Files> Output<'f, F> {
                 described.resize(self.interfaces.len(), None);
                 let interface = match described[number] {
                     Some(interface) => interface,
-                    None => *described[number].insert(writer.interface("", about.link_type)?),
+                    None => *described[number].insert(describe(writer, &self.interfaces[number], self.snaplen)?),
                 };
                 let options = ng::PacketOptions {
                     direction: about.direction,
@@ -168,13 +185,22 @@ impl<'f, F: Files> Output<'f, F> {
         Ok(())
     }
 
-    /// The number of an interface, the same in all files.
+    /// The number of an interface, the same in all files. One that a later section of an input describes in the same
+    /// words is the same.
     fn interface(&mut self, about: &About) -> usize {
-        let key = (about.input, about.interface, about.link_type);
-        *self.numbers.entry(key).or_insert_with(|| {
-            self.interfaces.push(Interface { drops: 0 });
+        let About { input, interface: number, link_type, ref described, .. } = *about;
+        let key = (input, number, link_type, described.as_ref().map_or(std::ptr::null(), Rc::as_ptr));
+        if let Some((number, _)) = self.numbers.get(&key) {
+            return *number;
+        }
+        let same =
+            |i: &Interface| (i.input, i.number, i.link_type) == (input, number, link_type) && i.described == *described;
+        let found = self.interfaces.iter().position(same).unwrap_or_else(|| {
+            self.interfaces.push(Interface { input, number, link_type, described: described.clone(), drops: 0 });
             self.interfaces.len() - 1
-        })
+        });
+        self.numbers.insert(key, (found, described.clone()));
+        found
     }
 
     fn check_link_type(&mut self, about: &About, input: &str) -> Result<(), Error> {
@@ -210,13 +236,14 @@ impl<'f, F: Files> Output<'f, F> {
     }
 
     /// Begins the file that a packet belongs into, if it is not open.
-    fn make_room(&mut self, ts: Timestamp, caplen: usize) -> Result<(), Error> {
+    fn make_room(&mut self, ts: Timestamp, caplen: usize, number: usize) -> Result<(), Error> {
         let slot = self.split.every.map(|span| ts.floor_to(span));
         let Some(open) = &self.open else { return self.begin(slot.unwrap_or(ts), slot.unwrap_or_default()) };
+        let interface = &self.interfaces[number];
         // A packet that comes too late for its file stays in this one, so that disorder makes no files.
         let past = slot.is_some_and(|slot| slot > open.slot);
         let many = self.split.packets.is_some_and(|n| open.packets >= n);
-        let full = open.packets > 0 && self.split.bytes.is_some_and(|limit| !open.takes(caplen, limit));
+        let full = open.packets > 0 && self.split.bytes.is_some_and(|limit| !open.takes(caplen, interface, limit));
         if past || many || full {
             self.end(full && !past && !many)?;
             self.begin(slot.unwrap_or(ts), slot.unwrap_or_default())?;
@@ -262,13 +289,40 @@ impl<'f, F: Files> Output<'f, F> {
     }
 }
 
+impl Interface {
+    /// Most bytes that describing it takes.
+    fn cost(&self) -> usize {
+        let texts = self.described.as_deref().map_or(0, |d| {
+            [&d.name, &d.description, &d.filter, &d.hardware, &d.os, &d.comment].iter().map(|text| text.len()).sum()
+        });
+        NG_INTERFACE + texts
+    }
+}
+
+/// Describes an interface in the words that its input had for it.
+fn describe<W: Write>(writer: &mut ng::Writer<W>, interface: &Interface, snaplen: u32) -> io::Result<u32> {
+    let unsaid = Described::default();
+    let told = interface.described.as_deref().unwrap_or(&unsaid);
+    let most = [snaplen, told.snaplen].into_iter().filter(|most| *most > 0).min();
+    writer.describe(&ng::Description {
+        name: &told.name,
+        description: &told.description,
+        filter: &told.filter,
+        hardware: &told.hardware,
+        os: &told.os,
+        comment: &told.comment,
+        link_type: interface.link_type,
+        snaplen: most.unwrap_or(pcap::MAX_PACKET),
+    })
+}
+
 impl<S: Write> Open<S> {
     /// Whether a packet keeps the file within `limit`.
-    fn takes(&self, caplen: usize, limit: u64) -> bool {
+    fn takes(&self, caplen: usize, interface: &Interface, limit: u64) -> bool {
         let left = limit.saturating_sub(self.bytes.get());
         match &self.layout {
             Layout::Pcap(_) => (classic::RECORD_HEADER + caplen) as u64 <= left,
-            Layout::Ng(..) => (NG_MOST + caplen) as u64 <= left,
+            Layout::Ng(..) => (NG_PACKET + caplen + interface.cost()) as u64 <= left,
             Layout::Raw(_) => raw::fits(left, caplen as u16),
         }
     }

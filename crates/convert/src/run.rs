@@ -22,7 +22,7 @@ pub fn convert<R: Read, F: Files>(inputs: Vec<Input<R>>, plan: &Plan, files: &mu
     let mut merge = Merge::new(inputs);
     let names: Vec<String> = merge.inputs().iter().map(|i| i.name().to_owned()).collect();
     let mut chosen = Chosen::new(plan);
-    let mut output = Output::new(files, plan.format, plan.split)?;
+    let mut output = Output::new(files, plan)?;
     let mut window = plan.sort.map(Window::new);
     let mut report = Report::default();
     while let Some(merged) = merge.next() {
@@ -92,14 +92,19 @@ impl<'p> Chosen<'p> {
             return None;
         }
         report.kept.without_fcs += u64::from(packet.fcs > 0);
-        let mut end = data.len();
+        let whole = data.len();
+        let mut end = whole;
         if let Some(slice) = plan.slice {
             end = end.min(cut::kept(slice, data, &headers));
         }
         if plan.snaplen > 0 {
             end = end.min(plan.snaplen as usize);
         }
-        let about = About { wire_len, ..about(merged) };
+        let mut about = About { wire_len, ..about(merged) };
+        if self.anonymiser.is_some() {
+            // Names, comments and filters are full of addresses.
+            about.described = None;
+        }
         let data = match &mut self.anonymiser {
             None => &data[..end],
             Some(anonymiser) => {
@@ -109,7 +114,7 @@ impl<'p> Chosen<'p> {
                 &self.changed[..end.min(kept)]
             }
         };
-        report.cut += u64::from(data.len() < packet.data.len());
+        report.cut += u64::from(data.len() < whole);
         Some((ts, data, about))
     }
 }
@@ -120,6 +125,7 @@ fn about(merged: &Merged<'_>) -> About {
         input: merged.input,
         interface: packet.interface,
         link_type: packet.link_type,
+        described: merged.described.clone(),
         direction: packet.direction,
         drops: packet.drops,
         wire_len: packet.wire_len,

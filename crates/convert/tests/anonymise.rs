@@ -409,7 +409,7 @@ fn two_files_under_one_key_stay_comparable() {
     let mut bytes = [0; 60];
     let frame = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fill(&mut bytes);
     let (first, second) = (Packet::new(1, frame), Packet::new(2, frame));
-    let (_, a) = one(&pcap(&[first.clone()]), &plan(false));
+    let (_, a) = one(&pcap(std::slice::from_ref(&first)), &plan(false));
     let (_, b) = one(&pcap(&[Packet::new(1, &[0; 60]), second]), &plan(false));
     assert_eq!(packets(&a)[0].data, packets(&b)[1].data);
     let other = Plan { anonymise: Some(Anonymiser::new(Key::new([9; 32]))), ..Plan::default() };

@@ -133,6 +133,38 @@ fn what_a_format_can_hold_comes_back_identical() {
 }
 
 #[test]
+fn interfaces_keep_their_words_through_sections_and_splits_but_not_through_anonymising() {
+    let section = |names: &[&str], first: u64| {
+        let mut file = pcap::ng::Writer::new(Vec::new(), "a test", "").expect("memory");
+        for name in names {
+            let comment = "at 10.1.2.3";
+            let told = pcap::ng::Description { name, comment, link_type: 1, ..Default::default() };
+            file.describe(&told).expect("memory");
+        }
+        for number in 0..names.len() as u32 {
+            let ts = Timestamp::from_nanos(first + u64::from(number));
+            file.packet(number, ts, 60, &[0; 60], Default::default()).expect("memory");
+        }
+        file.finish().expect("memory")
+    };
+    // The second section says the same of eth0, and something else of number 1.
+    let file = [section(&["eth0", "eth1"], 1), section(&["eth0", "wlan0"], 3)].concat();
+    let has = |file: &[u8], text: &str| file.windows(text.len()).filter(|w| *w == text.as_bytes()).count();
+    let (_, out) = one(&file, &to(Format::PcapNg));
+    assert_eq!(packets(&out).iter().map(|p| p.interface).collect::<Vec<_>>(), [0, 1, 0, 2]);
+    assert_eq!((has(&out, "eth0"), has(&out, "eth1"), has(&out, "wlan0"), has(&out, "10.1.2.3")), (1, 1, 1, 3));
+    let split = Split { packets: Some(1), ..Split::default() };
+    let (_, memory) = converted(&[&file], &Plan { split, ..to(Format::PcapNg) }).expect("it can be done");
+    let named = ["eth0", "eth1", "eth0", "wlan0"];
+    assert!(memory.whole.iter().zip(named).all(|(file, name)| has(file, name) == 1 && has(file, "10.1.2.3") == 1));
+    assert_eq!(one(&file, &to(Format::Pcap)).0.kept.interfaces, 3);
+    let key = netgrain_convert::anonymise::Key::new([5; 32]);
+    let anonymise = Some(netgrain_convert::Anonymiser::new(key));
+    let (_, out) = one(&file, &Plan { anonymise, ..to(Format::PcapNg) });
+    assert_eq!((has(&out, "eth0"), has(&out, "10.1.2.3")), (0, 0));
+}
+
+#[test]
 fn random_conversions_equal_an_obvious_one() {
     let seed = testkit::seed("random_conversions_equal_an_obvious_one");
     let mut prng = Prng::new(seed);
@@ -289,4 +321,48 @@ fn ending_early_leaves_a_whole_file() {
     let stop = Arc::new(AtomicBool::new(true));
     let (report, out) = one(&pcap(&[Packet::new(1, b"a")]), &Plan { stop: Some(stop), ..Plan::default() });
     assert!(report.stopped && packets(&out).is_empty());
+}
+
+#[test]
+fn damaged_captures_never_panic_and_every_packet_is_accounted_for() {
+    let test = "damaged_captures_never_panic_and_every_packet_is_accounted_for";
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    let mut files = vec![pcapng(&random(&mut prng, 20)), pcap(&random(&mut prng, 20)), raw(&random(&mut prng, 20))];
+    for path in support::captures(test).unwrap_or_default().iter().step_by(5) {
+        files.push(std::fs::read(path).expect("a file"));
+    }
+    files.retain(|f| f.len() < 100_000);
+    let mut broken = 0;
+    for round in 0..1500 {
+        let damaged: Vec<Vec<u8>> = (0..1 + prng.below(3))
+            .map(|_| {
+                let mut file = files[prng.below(files.len() as u64) as usize].clone();
+                for _ in 0..prng.below(8) {
+                    let at = prng.below(file.len() as u64) as usize;
+                    file[at] = prng.next_u64() as u8;
+                }
+                file.truncate(if prng.below(4) == 0 { prng.below(file.len() as u64 + 1) as usize } else { file.len() });
+                file
+            })
+            .filter(|file| netgrain_convert::Input::open("damaged", &file[..]).is_ok())
+            .collect();
+        let inputs: Vec<&[u8]> = damaged.iter().map(Vec::as_slice).collect();
+        let key = netgrain_convert::anonymise::Key::new([5; 32]);
+        let plan = Plan {
+            format: [Format::Pcap, Format::PcapMicros, Format::PcapNg, Format::Raw][prng.below(4) as usize],
+            slice: [None, Some(Slice::L2), Some(Slice::L3), Some(Slice::L4)][prng.below(4) as usize],
+            sort: (prng.below(3) == 0).then_some(5000),
+            anonymise: (prng.below(2) == 0).then(|| netgrain_convert::Anonymiser::new(key)),
+            split: Split { packets: Some(1 + prng.below(30)), ..Split::default() },
+            ..Plan::default()
+        };
+        // Conservation is asserted on the way; several link types may be refused.
+        match converted(&inputs, &plan) {
+            Ok((report, _)) => broken += report.broken.len(),
+            Err(Error::LinkTypes { .. } | Error::NotEthernet { .. }) => {}
+            Err(other) => panic!("seed {seed}, round {round}: {other}"),
+        }
+    }
+    assert!(broken > 50, "only {broken} inputs broke off");
 }

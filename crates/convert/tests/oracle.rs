@@ -62,6 +62,36 @@ fn editcap_changes_formats_and_cuts_alike() {
 }
 
 #[test]
+fn tshark_finds_the_names_that_interfaces_had() {
+    let test = "tshark_finds_the_names_that_interfaces_had";
+    let Some(mut files) = captures(test) else { return };
+    let folder = TempDir::new(test);
+    let out = folder.join("out.pcapng");
+    // The real ones have few names, so there is one with many.
+    let mut made = pcap::ng::Writer::new(Vec::new(), "a test", "").expect("memory");
+    for name in ["eth0", "wlan0", "a bridge"] {
+        let number = made.interface(name, pcap::ETHERNET).expect("memory");
+        made.packet(number, base::Timestamp::from_nanos(7), 60, &[0; 60], Default::default()).expect("memory");
+    }
+    files.push(folder.join("made.pcapng"));
+    std::fs::write(folder.join("made.pcapng"), made.finish().expect("memory")).expect("a file");
+    let mut named = 0;
+    for path in files.iter().filter(|p| p.extension().is_some_and(|e| e == "pcapng")) {
+        let (_, ours) = one(&bytes(path), &Plan { format: Format::PcapNg, ..Plan::default() });
+        std::fs::write(&out, ours).expect("a file");
+        let names = |path: &Path| {
+            let mut tshark = testkit::tool(test, "tshark")?;
+            tshark.args(["-n", "-T", "fields", "-e", "frame.interface_name", "-r"]).arg(path);
+            Some(support::output(tshark))
+        };
+        let (Some(before), Some(after)) = (names(path), names(&out)) else { return };
+        assert_eq!(after, before, "{}", path.display());
+        named += after.lines().filter(|l| !l.is_empty() && *l != "unknown").count();
+    }
+    assert!(named >= 3, "only {named} packets have a named interface");
+}
+
+#[test]
 fn mergecap_merges_alike() {
     let test = "mergecap_merges_alike";
     let Some(files) = some(test) else { return };
@@ -95,8 +125,9 @@ fn tcpdump_chooses_alike_and_reads_what_we_write() {
             let plan = Plan { filter: Filter::parse(filter).expect("a filter"), ..Plan::default() };
             let (_, ours) = one(&bytes(&path), &plan);
             std::fs::write(&ours_at, &ours).expect("a file");
-            let tagged =
-                packets(&ours).iter().any(|p| p.data.get(12..14).is_some_and(|t| t == [0x81, 0] || t == [0x88, 0x47]));
+            let tagged = packets(&bytes(&path))
+                .iter()
+                .any(|p| p.data.get(12..14).is_some_and(|t| t == [0x81, 0] || t == [0x88, 0x47]));
             let Some(mut probe) = testkit::tool(test, "tcpdump") else { return };
             let args = |file, filter| ["-n", "-r", file, "--time-stamp-precision=nano", "-w", text(&out), filter];
             // A link type for which libpcap has no such words.

@@ -5,14 +5,8 @@ use crate::checks;
 use crate::finding::{Finding, State, Subject};
 use crate::setting::{Change, Setting};
 use base::units::{show_bytes, show_count};
-use sys::privilege::{self, Capabilities, Capability};
+use sys::privilege::{self, CAPTURE, CAPTURE_WELL, Capabilities, Capability};
 use sys::sysfs::Tree;
-
-/// What capturing from ports takes; see `docs/PRIVILEGES.md`.
-pub const NEEDED: Capabilities = Capabilities::of(&[Capability::NetRaw, Capability::NetAdmin, Capability::Bpf]);
-
-/// What makes it better: locked memory, threads that go first.
-pub const HELPFUL: Capabilities = Capabilities::of(&[Capability::IpcLock, Capability::SysNice]);
 
 /// From this release on drivers tell of XDP, and links carry programs.
 const OLDEST: (u32, u32) = (6, 3);
@@ -168,9 +162,8 @@ fn io_uring(f: &Facts) -> Finding {
 
 fn privileges(f: &Facts) -> Finding {
     let s = Subject::Machine;
-    let (missing, helpful) = (NEEDED.without(f.capabilities), HELPFUL.without(f.capabilities));
-    let names = |set: Capabilities| set.iter().map(|c| c.name().to_lowercase()).collect::<Vec<_>>().join(",");
-    let give = format!("run as root, or: setcap {}+ep $(command -v netgrain)", names(NEEDED.with(HELPFUL)));
+    let (missing, helpful) = (CAPTURE.without(f.capabilities), CAPTURE_WELL.without(f.capabilities));
+    let give = format!("run as root, or: {}", privilege::setcap());
     if !missing.is_empty() {
         return Finding::new(&checks::PRIVILEGES, &s, State::Bad, format!("this process lacks {missing}")).mend(give);
     }
@@ -223,7 +216,11 @@ fn pages(f: &Facts, ring: u64) -> Finding {
             format!("{} free of {} reserved, {wanted} wanted", pool.free, pool.total),
         );
     }
-    let otherwise = if pool.transparent { "the kernel will merge what pages it can" } else { "small pages it will be" };
+    let (otherwise, or) = if pool.transparent {
+        ("the kernel will merge what pages it can", "")
+    } else {
+        ("small pages it will be", "; or: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled")
+    };
     let found = format!("{} of the {wanted} wanted are reserved and free; {otherwise}", pool.free);
     let (missing, total) = (wanted - pool.free, pool.total + wanted - pool.free);
     let finding = Finding::new(&checks::HUGE_PAGES, &s, State::Remark, found);
@@ -233,7 +230,7 @@ fn pages(f: &Facts, ring: u64) -> Finding {
             .mend(format!("a smaller --ring, or as long as memory suffices: sysctl -w vm.nr_hugepages={total}"));
     }
     let change = Change { setting: Setting::File { path: POOL.to_owned() }, value: total.to_string() };
-    finding.mend(format!("sysctl -w vm.nr_hugepages={total}")).change(change)
+    finding.mend(format!("sysctl -w vm.nr_hugepages={total}{or}")).change(change)
 }
 
 fn network_stack(f: &Facts) -> Finding {
@@ -289,7 +286,7 @@ mod tests {
         assert!(finding.found.ends_with("CAP_NET_ADMIN CAP_NET_RAW CAP_BPF"), "{}", finding.found);
         assert!(finding.mend.expect("a command").contains("setcap cap_net_admin,cap_net_raw,cap_ipc_lock"));
         assert_eq!(found(&none, "memlock").state, State::Bad);
-        let some = Facts { capabilities: NEEDED, ..well() };
+        let some = Facts { capabilities: CAPTURE, ..well() };
         assert_eq!((found(&some, "privileges").state, found(&some, "memlock").state), (State::Remark, State::Good));
         let old = Facts { release: "5.15.0-100".into(), ..well() };
         assert_eq!(found(&old, "kernel").state, State::Bad);

@@ -210,7 +210,9 @@ impl Shared {
         keeper.take_events().iter().for_each(tell);
         self.moving.store(keeper.is_moving(), Ordering::Relaxed);
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone_from(keeper.state());
-        progress
+        // Where one query follows the other, the moment between two of them is short.
+        let held = keeper.state().held > 0;
+        if held && progress == Progress::Idle { Progress::Waiting } else { progress }
     }
 }
 

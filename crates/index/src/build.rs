@@ -17,6 +17,7 @@ const RECENT: usize = 512;
 
 /// Groups of each filter while it is filled: more would not fit a block's room.
 const GROUPS: usize = 256;
+const NET_GROUPS: usize = 128;
 const LINK_GROUPS: usize = 16;
 
 /// Bytes that the sets of one block may take: with the rest of its entry it stays below 1 % of a MiB.
@@ -40,15 +41,18 @@ pub struct Keys {
     seen_ports: Box<[u64; 1024]>,
     hosts: Box<[Group; GROUPS]>,
     flows: Box<[Group; GROUPS]>,
-    nets: Box<[Group; GROUPS]>,
+    nets: Box<[Group; NET_GROUPS]>,
     links: [Group; LINK_GROUPS],
     protocols: Group,
     first_bytes: Group,
     /// Ethertype and tag of the packet before.
     link: u64,
-    /// Tuples put into the filters, ports put into their map.
+    /// How often a tuple was put into the filters, and a tag or ethertype.
     inserted: usize,
-    ported: usize,
+    linked: usize,
+    /// Whether there were ports, and tuples of IPv6.
+    ported: bool,
+    any_v6: bool,
 }
 
 impl Default for Keys {
@@ -59,13 +63,15 @@ impl Default for Keys {
             seen_ports: Box::new([0; 1024]),
             hosts: Box::new([[0; 4]; GROUPS]),
             flows: Box::new([[0; 4]; GROUPS]),
-            nets: Box::new([[0; 4]; GROUPS]),
+            nets: Box::new([[0; 4]; NET_GROUPS]),
             links: [[0; 4]; LINK_GROUPS],
             protocols: [0; 4],
             first_bytes: [0; 4],
             link: 0,
             inserted: 0,
-            ported: 0,
+            linked: 0,
+            ported: false,
+            any_v6: false,
         }
     }
 }
@@ -106,7 +112,7 @@ impl Keys {
                 let tuple = [be64(addresses), rest(frame, &headers)];
                 let slot = (tuple[0] ^ tuple[1].rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 55;
                 let slot = &mut self.recent_v4[slot as usize % RECENT];
-                if *slot != tuple {
+                if differs(slot, &tuple) {
                     *slot = tuple;
                     self.insert_v4(tuple);
                 }
@@ -117,7 +123,7 @@ impl Keys {
                 let tuple = [word(0), word(1), word(2), word(3), rest(frame, &headers)];
                 let slot = tuple.iter().fold(0, |n: u64, w| n.rotate_left(17) ^ w).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 let slot = &mut self.recent_v6[(slot >> 55) as usize % RECENT];
-                if *slot != tuple {
+                if differs(slot, &tuple) {
                     *slot = tuple;
                     self.insert_v6(&tuple);
                 }
@@ -136,11 +142,12 @@ impl Keys {
 
     #[inline(never)]
     fn insert_v6(&mut self, [a, a_low, b, b_low, rest]: &[u64; 5]) {
+        self.any_v6 = true;
         let (hash_a, hash_b) = (self.add_host_v6(*a, *a_low), self.add_host_v6(*b, *b_low));
         self.add_flow(hash_a, hash_b, *rest);
     }
 
-    #[inline]
+    #[inline(always)]
     fn add_host_v4(&mut self, address: u32) -> u64 {
         let hash = key::host_v4(address);
         insert(&mut self.hosts, hash);
@@ -150,7 +157,7 @@ impl Keys {
         hash
     }
 
-    #[inline]
+    #[inline(always)]
     fn add_host_v6(&mut self, high: u64, low: u64) -> u64 {
         let hash = key::host_v6(u128::from(high) << 64 | u128::from(low));
         insert(&mut self.hosts, hash);
@@ -160,7 +167,7 @@ impl Keys {
         hash
     }
 
-    #[inline]
+    #[inline(always)]
     fn add_flow(&mut self, a: u64, b: u64, rest: u64) {
         let (protocol, from, to) = ((rest >> 32) as u8, (rest >> 16) as u16, rest as u16);
         insert(&mut self.flows, key::flow(protocol, (a, from), (b, to)));
@@ -169,7 +176,7 @@ impl Keys {
             for port in [from, to] {
                 self.seen_ports[usize::from(port / 64)] |= 1 << (port % 64);
             }
-            self.ported += 2;
+            self.ported = true;
         }
         self.inserted += 1;
     }
@@ -177,9 +184,11 @@ impl Keys {
     /// Ethertype and tags. The filter asks for the id of any tag, so all are keys.
     #[inline(never)]
     fn add_link(&mut self, frame: &[u8], headers: &Headers, link_type: u16, link: u64) {
+        self.linked += 1;
         insert(&mut self.links, key::ethertype(headers.ethertype().0));
         self.link = link;
         let Some(outer) = headers.vlan() else { return };
+        self.linked += 2;
         insert(&mut self.links, key::vlan(None));
         insert(&mut self.links, key::vlan(Some(outer)));
         let mut at = match link_type {
@@ -193,6 +202,7 @@ impl Keys {
         {
             insert(&mut self.links, key::vlan(Some(u16::from_be_bytes([*high, *low]) & 0x0fff)));
             at += 4;
+            self.linked += 1;
             // The next packet may have other tags within the same outer one.
             self.link = 0;
         }
@@ -210,20 +220,13 @@ impl Keys {
 
     /// The sets, within [`SETS_BUDGET`]; a kind that cannot be useful within it admits every key.
     pub fn sets(&self) -> Sets {
-        let ports = self.ports();
-        let packed: [(&[Group], usize); 5] = [
-            (&self.hosts[..], 2 * self.inserted),
-            (&self.flows[..], self.inserted),
-            (&ports[..], self.ported),
-            (&self.nets[..], 6 * self.inserted),
-            (&self.links[..], usize::from(self.links != [[0; 4]; LINK_GROUPS])),
-        ];
+        let (ports, distinct_ports) = self.ports();
         let mut sets: [Set; KINDS] = [const { Set::NONE }; KINDS];
-        for ((groups, keys), set) in packed.into_iter().zip(&mut sets) {
-            if keys > 0 {
-                *set = Set::Groups(groups.to_vec());
-            }
-        }
+        sets[Kind::Hosts as usize] = fit::first_fold(&self.hosts[..], 2 * self.inserted);
+        sets[Kind::Flows as usize] = fit::first_fold(&self.flows[..], self.inserted);
+        sets[Kind::Ports as usize] = fit::first_fold(&ports[..], distinct_ports);
+        sets[Kind::Nets as usize] = fit::first_fold(&self.nets[..], 4 * self.inserted);
+        sets[Kind::Links as usize] = fit::first_fold(&self.links[..], self.linked);
         let mut fills: [Fill; 5] = std::array::from_fn(|i| Fill::of(Kind::ALL[i], &sets[i]));
         fit::fit(&mut fills, SETS_BUDGET - MAPS);
         fills.iter().zip(&mut sets).for_each(|(fill, set)| fill.apply(set));
@@ -235,30 +238,47 @@ impl Keys {
         Sets(sets)
     }
 
-    fn ports(&self) -> Box<[Group; GROUPS]> {
+    /// The filter of the ports that were seen, and how many those are.
+    fn ports(&self) -> (Box<[Group; GROUPS]>, usize) {
         let mut filter = Box::new([[0; 4]; GROUPS]);
-        for (i, word) in self.seen_ports.iter().enumerate() {
-            let mut left = *word;
-            while left != 0 {
-                insert(&mut filter, key::port((64 * i) as u16 + left.trailing_zeros() as u16));
-                left &= left - 1;
+        let mut distinct = 0;
+        if self.ported {
+            for (i, word) in self.seen_ports.iter().enumerate().filter(|(_, word)| **word != 0) {
+                let mut left = *word;
+                while left != 0 {
+                    insert(&mut filter, key::port((64 * i) as u16 + left.trailing_zeros() as u16));
+                    left &= left - 1;
+                    distinct += 1;
+                }
             }
         }
-        filter
+        (filter, distinct)
     }
 
     /// Forgets everything, for the next block.
     pub fn clear(&mut self) {
-        self.recent_v4.fill([0; 2]);
-        self.recent_v6.fill([0; 5]);
-        self.seen_ports.fill(0);
-        self.hosts.fill([0; 4]);
-        self.flows.fill([0; 4]);
-        self.nets.fill([0; 4]);
+        if self.inserted > 0 {
+            self.recent_v4.fill([0; 2]);
+            self.hosts.fill([0; 4]);
+            self.flows.fill([0; 4]);
+            self.nets.fill([0; 4]);
+        }
+        if self.ported {
+            self.seen_ports.fill(0);
+        }
+        if self.any_v6 {
+            self.recent_v6.fill([0; 5]);
+        }
         self.links.fill([0; 4]);
         (self.protocols, self.first_bytes) = ([0; 4], [0; 4]);
-        (self.link, self.inserted, self.ported) = (0, 0, 0);
+        (self.link, self.inserted, self.linked, self.ported, self.any_v6) = (0, 0, 0, false, false);
     }
+}
+
+/// `a != b`, word by word: the comparison of arrays is a call.
+#[inline(always)]
+fn differs<const N: usize>(a: &[u64; N], b: &[u64; N]) -> bool {
+    (0..N).fold(0, |d, i| d | (a[i] ^ b[i])) != 0
 }
 
 fn be32(bytes: &[u8]) -> u32 {

@@ -2,7 +2,10 @@
 //! their room, the one is folded whose wrong answers grow least for the bytes it gives.
 
 use crate::key::Kind;
-use crate::set::{GROUP, Set};
+use crate::set::{GROUP, Group, Set};
+
+/// Bits for each key at which a filter begins to be folded: it is as good as exact then.
+const AMPLE: usize = 32;
 
 /// Sizes that are considered: 2^0 … 2^12 groups.
 pub(crate) const LEVELS: usize = 13;
@@ -23,17 +26,19 @@ pub(crate) struct Fill {
     level: Option<usize>,
     /// Filters that are to have that size.
     filters: usize,
+    /// Bytes that each group of all of them takes besides.
+    besides: usize,
 }
 
 impl Fill {
-    /// No filters yet.
-    pub fn new(kind: Kind) -> Self {
-        Self { kind, wrong: [0.0; LEVELS], level: Some(0), filters: 0 }
+    /// No filters yet; one group of all of them will take so many bytes besides theirs.
+    pub fn new(kind: Kind, besides: usize) -> Self {
+        Self { kind, wrong: [0.0; LEVELS], level: Some(0), filters: 0, besides }
     }
 
     /// One filter.
     pub fn of(kind: Kind, set: &Set) -> Self {
-        let mut fill = Self::new(kind);
+        let mut fill = Self::new(kind, 0);
         fill.add(set);
         fill
     }
@@ -54,9 +59,14 @@ impl Fill {
             if at < level {
                 empty *= empty;
             }
-            let bits = if self.kind.is_thin() { 4 } else { 8 };
-            self.wrong[at] += (1.0 - empty).powi(bits);
+            self.wrong[at] += (1.0 - empty).powi(self.kind.bits());
         }
+    }
+
+    /// Wrong answers per question at the size that was decided.
+    #[cfg(test)]
+    pub fn wrong(&self) -> f64 {
+        self.level.map_or(1.0, |level| self.wrong_at(level))
     }
 
     fn wrong_at(&self, level: usize) -> f64 {
@@ -64,7 +74,7 @@ impl Fill {
     }
 
     fn bytes(&self) -> usize {
-        self.level.map_or(0, |level| (self.filters * GROUP) << level)
+        self.level.map_or(0, |level| (self.filters * GROUP + self.besides) << level)
     }
 
     /// What is lost for each byte that folding once more gives, or leaving it out does.
@@ -72,8 +82,8 @@ impl Fill {
         let level = self.level?;
         let (then, left) = if level == 0 { (1.0, 0) } else { (self.wrong_at(level - 1), self.bytes() / 2) };
         let weight = match self.kind {
-            Kind::Hosts => 4.0,
-            Kind::Flows | Kind::Ports => 2.0,
+            Kind::Hosts => 16.0,
+            Kind::Flows | Kind::Ports => 8.0,
             _ => 1.0,
         };
         Some(weight * (then - self.wrong_at(level)) / (self.bytes() - left).max(1) as f64)
@@ -104,6 +114,17 @@ impl Fill {
     }
 }
 
+/// A filter of at most so many keys, from one that was filled at full size: small enough to be looked at quickly, and still
+/// larger than it will be.
+pub(crate) fn first_fold(full: &[Group], keys: usize) -> Set {
+    if keys == 0 {
+        return Set::NONE;
+    }
+    let groups = (keys * AMPLE).div_ceil(GROUP * 8).next_power_of_two().min(full.len());
+    let each = full.chunks_exact(full.len() / groups);
+    Set::Groups(each.map(|c| c.iter().fold([0; 4], |a, g| std::array::from_fn(|w| a[w] | g[w]))).collect())
+}
+
 /// Decides all sizes, so that together they take at most so many bytes.
 pub(crate) fn fit(fills: &mut [Fill], room: usize) {
     for fill in fills.iter_mut() {
@@ -125,8 +146,12 @@ pub(crate) fn fit(fills: &mut [Fill], room: usize) {
     }
 }
 
-/// The share of bits that are set.
-fn fullness(groups: &[crate::set::Group]) -> f64 {
-    let ones: u32 = groups.iter().flatten().map(|w| w.count_ones()).sum();
-    f64::from(ones) / (groups.len() * GROUP * 8) as f64
+/// The share of bits that are set. Keys are spread evenly, so of many groups a few tell it.
+fn fullness(groups: &[Group]) -> f64 {
+    const ENOUGH: usize = 32;
+    let step = (groups.len() / ENOUGH).max(1);
+    let seen = groups.iter().step_by(step);
+    let all = seen.len() * GROUP * 8;
+    let ones: u32 = seen.flatten().map(|w| w.count_ones()).sum();
+    f64::from(ones) / all as f64
 }

@@ -30,10 +30,10 @@ impl Kind {
     pub(crate) const ALL: [Self; KINDS] =
         [Self::Hosts, Self::Flows, Self::Ports, Self::Nets, Self::Links, Self::Protocols, Self::FirstBytes];
 
-    /// Whether a key has four bits in one word instead of eight in all. Of a host there are two prefixes, and to ask for a
-    /// prefix is to expect much: they get less room and cost less.
-    pub(crate) const fn is_thin(self) -> bool {
-        matches!(self, Self::Nets)
+    /// How many bits of a group a key sets. Of each host there are two or three prefixes, and who asks for a prefix expects
+    /// much: they get less room, in which fewer bits do better, and cost less. Two bits lie in one word.
+    pub(crate) const fn bits(self) -> i32 {
+        if matches!(self, Self::Nets) { 2 } else { 8 }
     }
 }
 
@@ -77,26 +77,26 @@ pub(crate) fn host_v6(address: u128) -> u64 {
     mix64(mix64((address >> 64) as u64 ^ V6).wrapping_add(address as u64))
 }
 
-/// The first `length` bits of an address, which are all that `bits` has.
+/// The first `length` bits of an address, which are all that `bits` has. Of the product only the upper half is used, to which
+/// all of its input has contributed; and 32 bits of input at most are spread by one multiplication, more by two.
 #[inline]
 pub(crate) fn net(bits: u64, length: u8) -> u64 {
-    mix64(bits ^ u64::from(length).wrapping_mul(END))
+    let folded = if length > 32 { (bits.wrapping_mul(V6) >> 32) ^ bits } else { bits };
+    (folded ^ u64::from(length) << 32).wrapping_mul(END)
 }
 
 #[inline]
 pub(crate) fn port(number: u16) -> u64 {
-    mix64(u64::from(number) ^ PORT)
+    let product = (u64::from(number) + 1).wrapping_mul(PORT);
+    product ^ product >> 32
 }
 
 /// From the hashes of both hosts; the same in both directions.
 #[inline]
 pub(crate) fn flow(protocol: u8, a: (u64, u16), b: (u64, u16)) -> u64 {
-    // Each end is folded by itself and the two are added: no comparison, which would be a branch that nobody can guess.
-    let end = |(host, port): (u64, u16)| {
-        let e = (host ^ u64::from(port).wrapping_mul(PORT)).wrapping_mul(END);
-        e ^ e >> 29
-    };
-    mix64(end(a).wrapping_add(end(b)).wrapping_add(u64::from(protocol).wrapping_mul(FLOW)))
+    // Each end by itself, and the two added: no comparison, which would be a branch that nobody can guess.
+    let end = |(host, port): (u64, u16)| host ^ u64::from(port).wrapping_mul(PORT);
+    mix64(end(a).wrapping_add(end(b)) ^ u64::from(protocol).wrapping_mul(FLOW))
 }
 
 pub(crate) fn ethertype(number: u16) -> u64 {

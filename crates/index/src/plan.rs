@@ -94,7 +94,7 @@ impl Plan {
     /// Of a key or a map: the answer of that group.
     pub fn admits_group(&self, group: &Group) -> bool {
         match self {
-            Self::Key(kind, hash) if kind.is_thin() => {
+            Self::Key(kind, hash) if kind.bits() == 2 => {
                 let (word, bits) = word_of(*hash);
                 group[word] & bits == bits
             }

@@ -7,7 +7,7 @@
 
 mod bytes;
 
-pub(super) use bytes::{decode, encode};
+pub(crate) use bytes::{Sums, decode, encode};
 
 use base::{Ledger, Row, Tally};
 use std::collections::BTreeMap;

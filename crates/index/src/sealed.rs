@@ -36,6 +36,9 @@ pub(crate) const TABLE_ROW: usize = 52;
 /// Blocks that are believed of one file: a TiB.
 pub(crate) const MOST_BLOCKS: usize = 1 << 20;
 
+/// Packets lost before one block that are believed: so that sums of them are sums.
+const MOST_LOST: u64 = 1 << 40;
+
 /// Ranges of context that are believed of one file.
 pub(crate) const MOST_CONTEXT: usize = 4096;
 
@@ -155,7 +158,7 @@ pub(crate) fn encode_block(block: &Block, rows: (u32, u32), out: &mut Vec<u8>) {
     [block.number, block.bytes, first_record, block.crc].iter().for_each(|n| out.extend(n.to_le_bytes()));
     [block.first, block.last].iter().for_each(|t| out.extend(t.nanos().to_le_bytes()));
     out.extend(u32::try_from(block.packets).unwrap_or(u32::MAX).to_le_bytes());
-    out.extend(block.lost.to_le_bytes());
+    out.extend(block.lost.min(MOST_LOST).to_le_bytes());
     [rows.0, rows.1].iter().for_each(|n| out.extend(n.to_le_bytes()));
 }
 
@@ -164,13 +167,17 @@ pub(crate) fn decode_table(bytes: &[u8]) -> Option<Vec<(Block, Range<u64>)>> {
     let content = checked(bytes)?;
     content
         .chunks_exact(TABLE_ROW)
-        .map(|row| {
+        .zip(0u32..)
+        .map(|(row, place)| {
             let mut row = Cursor(row);
             let (number, bytes, first_record, crc) = (row.u32()?, row.u32()?, row.u32()?, row.u32()?);
             let (first, last) = (Timestamp::from_nanos(row.u64()?), Timestamp::from_nanos(row.u64()?));
             let (packets, lost) = (row.u32()?.into(), row.u64()?);
             let (offset, length) = (u64::from(row.u32()?), u64::from(row.u32()?));
             let first_record = (first_record != NO_RECORD).then_some(first_record);
+            if number != place || lost > MOST_LOST {
+                return None;
+            }
             Some((Block { number, bytes, first_record, crc, first, last, packets, lost }, offset..offset + length))
         })
         .collect()

@@ -76,11 +76,11 @@ pub(crate) fn bits_of(hash: u64) -> Group {
     std::array::from_fn(|w| 1 << (hash >> (12 * w) & 63) | 1 << (hash >> (12 * w + 6) & 63))
 }
 
-/// The four bits of a key of a kind with many keys and little room: all in one word, chosen by the hash.
+/// The two bits of a key of a thin kind: in one word, which the hash chooses too. All are taken from its upper half, since
+/// such a hash may be a mere product.
 #[inline]
 pub(crate) fn word_of(hash: u64) -> (usize, u64) {
-    let bit = |i: u32| 1u64 << (hash >> (6 * i) & 63);
-    ((hash >> 24 & 3) as usize, bit(0) | bit(1) | bit(2) | bit(3))
+    ((hash >> 46 & 3) as usize, 1 << (hash >> 40 & 63) | 1 << (hash >> 34 & 63))
 }
 
 /// Whether all of these bits are set.
@@ -107,4 +107,68 @@ pub(crate) fn decode_groups(bytes: &[u8]) -> impl Iterator<Item = Group> + '_ {
         let mut words = Cursor(chunk);
         std::array::from_fn(|_| words.u64().unwrap_or_default())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fit::{self, Fill};
+    use crate::key::Kind;
+    use base::Prng;
+
+    const FULL: usize = 256;
+
+    fn filled(keys: &[u64]) -> Vec<Group> {
+        let mut groups = vec![[0; 4]; FULL];
+        for key in keys {
+            let bits = bits_of(*key);
+            (0..4).for_each(|w| groups[group_of(*key, FULL)][w] |= bits[w]);
+        }
+        groups
+    }
+
+    fn admits(set: &Set, of: usize, key: u64) -> bool {
+        has_all(&set.group(group_of(key, of), of), &bits_of(key))
+    }
+
+    #[test]
+    fn no_key_is_ever_denied_folded_or_asked_as_if_larger() {
+        let seed = 11;
+        let mut prng = Prng::new(seed);
+        for n in [1, 24, 1000, 7000] {
+            let keys: Vec<u64> = (0..n).map(|_| prng.next_u64()).collect();
+            let mut set = Set::Groups(filled(&keys));
+            loop {
+                let Set::Groups(groups) = &set else { panic!("folding keeps groups") };
+                let len = groups.len();
+                for of in [len, FULL] {
+                    assert!(keys.iter().all(|k| admits(&set, of, *k)), "seed {seed}: {n} keys in {len} groups as {of}");
+                }
+                if len == 1 {
+                    break;
+                }
+                set.fold();
+            }
+        }
+        assert!(!admits(&Set::NONE, 8, 5) && admits(&Set::All, 8, 5));
+    }
+
+    #[test]
+    fn what_is_said_of_wrong_answers_is_what_comes() {
+        let mut prng = Prng::new(12);
+        for n in [100, 1000, 3000, 8000] {
+            let keys: Vec<u64> = (0..n).map(|_| prng.next_u64()).collect();
+            let mut set = fit::first_fold(&filled(&keys), n);
+            let mut fill = [Fill::of(Kind::Hosts, &set)];
+            fit::fit(&mut fill, 4096);
+            fill[0].apply(&mut set);
+            let Set::Groups(groups) = &set else { panic!("{n} keys are too many for 4 kB") };
+            let wrong = (0..100_000).filter(|_| admits(&set, groups.len(), prng.next_u64())).count() as f64 / 1e5;
+            let said = fill[0].wrong();
+            assert!(
+                groups.len() <= 128 && wrong < 1.4 * said + 1e-3 && said < 1.4 * wrong + 1e-3,
+                "{n}: {wrong} {said}"
+            );
+        }
+    }
 }

@@ -207,3 +207,59 @@ fn reap(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+    use std::collections::VecDeque;
+
+    fn plain() -> Disk {
+        Disk { engine: Engine::Plain, ..Disk::new() }
+    }
+
+    #[test]
+    fn any_reads_in_any_order_give_the_bytes_of_the_file_with_io_uring_and_without() {
+        let test = "any_reads_in_any_order_give_the_bytes_of_the_file_with_io_uring_and_without";
+        let seed = testkit::seed(test);
+        let mut prng = Prng::new(seed);
+        let dir = testkit::TempDir::new("query-disk");
+        let mut content = vec![0; 5 * BLOCK + 12_345];
+        prng.fill(&mut content);
+        std::fs::write(dir.join("file"), &content).expect("a file");
+        let (file, _) = sys::uring::open_aligned(&dir.join("file")).expect("the file");
+        let file = Arc::new(file);
+        for mut disk in [Disk::new(), plain()] {
+            let mut flying = VecDeque::new();
+            for _ in 0..300 {
+                if disk.has_room() && prng.below(3) > 0 {
+                    let offset = prng.below(6) as usize * BLOCK;
+                    let len = 1 + prng.below((BLOCK + ROOM) as u64) as usize;
+                    let ticket = disk.start(&file, offset as u64, len).expect("a queue");
+                    flying.push_back((offset, len, ticket));
+                } else if let Some((offset, len, ticket)) = flying.swap_remove_back(0) {
+                    if prng.below(5) == 0 {
+                        disk.abandon(ticket);
+                        continue;
+                    }
+                    let chunk = disk.wait(ticket).expect("a read");
+                    let end = (offset + len).min(content.len());
+                    let expected = content.get(offset..end).unwrap_or(&[]);
+                    assert!(chunk.memory[ROOM..ROOM + chunk.len] == *expected, "seed {seed}: {len} bytes at {offset}");
+                    disk.recycle(chunk.memory);
+                }
+            }
+            flying.drain(..).for_each(|(.., ticket)| disk.abandon(ticket));
+            assert!(disk.idle.len() <= MOST_AHEAD);
+        }
+    }
+
+    #[test]
+    fn what_the_system_refuses_comes_with_the_read_that_asked() {
+        let folder = Arc::new(File::open(std::env::temp_dir()).expect("a folder"));
+        for mut disk in [Disk::new(), plain()] {
+            let ticket = disk.start(&folder, 0, 4096).expect("a queue");
+            assert!(disk.wait(ticket).is_err(), "a folder has no bytes");
+        }
+    }
+}

@@ -24,4 +24,5 @@ pub use answer::{Answer, Batch, Found, Origin, ask};
 pub use behind::{Behind, step_behind};
 pub use cost::Cost;
 pub use error::QueryError;
+pub use foreign::indexes;
 pub use question::{Place, Question};

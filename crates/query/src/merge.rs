@@ -270,3 +270,159 @@ impl Merge {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Question;
+    use crate::cursor::Ranked;
+    use base::Prng;
+
+    /// Stands on these stamps, one after the other; `None` waits until the moment before the next one.
+    struct Fake {
+        stamps: Vec<Option<u64>>,
+        at: usize,
+        number: usize,
+    }
+
+    impl Cursor for Fake {
+        fn advance(&mut self, book: &mut Book) -> Result<Stand, QueryError> {
+            book.cost.packets += 1;
+            self.at += 1;
+            Ok(match self.stamps.get(self.at - 1) {
+                None => Stand::End,
+                Some(Some(ts)) => Stand::Packet(Timestamp::from_nanos(*ts)),
+                Some(None) => {
+                    let next = self.stamps[self.at..].iter().find_map(|s| *s).unwrap_or(u64::MAX);
+                    Stand::Waiting(Timestamp::from_nanos(next.saturating_sub(1)))
+                }
+            })
+        }
+
+        fn packet(&self) -> Found<'_> {
+            let ts = Timestamp::from_nanos(self.stamps[self.at - 1].expect("asked only on a packet"));
+            Found { ts, wire_len: 0, data: &[], link_type: 1, origin: self.number, lost: 0 }
+        }
+
+        fn extend(&mut self, until: Timestamp, _book: &mut Book) -> Result<Option<Extent>, QueryError> {
+            let mut extent = Extent { packets: 1, latest: self.packet().ts };
+            while let Some(Some(ts)) = self.stamps.get(self.at).copied()
+                && Timestamp::from_nanos(ts) <= until
+            {
+                self.at += 1;
+                extent = Extent { packets: extent.packets + 1, latest: extent.latest.max(self.packet().ts) };
+            }
+            Ok(Some(extent))
+        }
+    }
+
+    struct Later(Vec<(u64, Rank, Fake)>);
+
+    impl Supply for Later {
+        fn begins(&mut self, _book: &mut Book) -> Result<Option<Timestamp>, QueryError> {
+            Ok(self.0.first().map(|(at, ..)| Timestamp::from_nanos(*at)))
+        }
+
+        fn open(&mut self, _book: &mut Book) -> Result<Option<Ranked>, QueryError> {
+            let (_, rank, fake) = self.0.remove(0);
+            Ok((fake.number % 5 != 4).then(|| (rank, Box::new(fake) as Box<dyn Cursor>)))
+        }
+    }
+
+    /// As many cursors as chance wants, each with its rank and where it may begin; some wait now and then.
+    fn cursors(prng: &mut Prng, number: usize) -> Vec<(u64, Rank, Fake)> {
+        let mut out: Vec<(u64, Rank, Fake)> = Vec::new();
+        for number in 0..number {
+            let begins = prng.below(60);
+            let mut ts = begins;
+            let mut stamps = Vec::new();
+            for _ in 0..prng.below(20) {
+                ts = (ts + prng.below(6)).saturating_sub(if prng.below(6) == 0 { prng.below(9) } else { 0 });
+                if prng.below(8) == 0 {
+                    stamps.push(None);
+                }
+                stamps.push(Some(ts));
+            }
+            // A cursor that waits has promised what comes next; only those in order can.
+            if !stamps.iter().flatten().is_sorted() {
+                stamps.retain(Option::is_some);
+            }
+            out.push((begins, (prng.below(2) as u32, prng.below(3) as u16), Fake { stamps, at: 0, number }));
+        }
+        out.sort_by_key(|(begins, ..)| *begins);
+        out
+    }
+
+    #[test]
+    fn any_cursors_come_in_the_order_of_one_sort_singly_and_in_runs() {
+        let seed = testkit::seed("any_cursors_come_in_the_order_of_one_sort_singly_and_in_runs");
+        let mut prng = Prng::new(seed);
+        for round in 0..2000 {
+            let count = prng.below(9) as usize;
+            let all = cursors(&mut prng, count);
+            let mut model = Vec::new();
+            for (order, (begins, rank, fake)) in all.iter().enumerate().filter(|(_, (.., f))| f.number % 5 != 4) {
+                let mut latest = *begins;
+                for (i, ts) in fake.stamps.iter().flatten().enumerate() {
+                    latest = latest.max(*ts);
+                    model.push((latest, *rank, order, i, *ts, fake.number));
+                }
+            }
+            model.sort();
+            let expected: Vec<(u64, usize)> = model.iter().map(|m| (m.4, m.5)).collect();
+            let (mut merge, mut book) = (Merge::default(), Book::new(Question::default()));
+            merge.supply(Box::new(Later(all)));
+            let (mut found, mut runs) = (Vec::new(), 0u64);
+            while merge.advance(&mut book).expect("no error") {
+                let first = merge.packet().map(|p| (p.ts.nanos(), p.origin)).expect("a packet");
+                found.push(first);
+                if prng.below(2) == 0 {
+                    let extent = merge.extend(&mut book).expect("no error").expect("fakes extend");
+                    let known = expected[found.len()..].iter().take(extent.packets as usize - 1);
+                    assert!(known.clone().all(|(_, origin)| *origin == first.1), "seed {seed} round {round}");
+                    found.extend(known);
+                    runs += extent.packets - 1;
+                }
+            }
+            assert_eq!(found, expected, "seed {seed} round {round}, {runs} in runs");
+        }
+    }
+
+    #[test]
+    fn what_begins_later_is_not_opened_before_the_answer_has_come_there() {
+        let fake =
+            |number: usize, stamps: &[u64]| Fake { stamps: stamps.iter().map(|s| Some(*s)).collect(), at: 0, number };
+        let later = vec![(10, (0, 0), fake(0, &[10, 11])), (1000, (0, 0), fake(1, &[1000]))];
+        let (mut merge, mut book) = (Merge::default(), Book::new(Question::default()));
+        merge.supply(Box::new(Later(later)));
+        merge.add((0, 1), Box::new(fake(2, &[12])));
+        for looks in [2, 3, 4] {
+            assert!(merge.advance(&mut book).expect("no error"));
+            assert_eq!(book.cost.packets, looks, "nothing of what begins at 1000 was looked at");
+        }
+        assert!(merge.advance(&mut book).expect("no error"));
+        assert_eq!(merge.packet().map(|p| p.ts.nanos()), Some(1000));
+        assert!(!merge.advance(&mut book).expect("no error"));
+    }
+
+    #[test]
+    fn an_answer_that_waits_ends_when_it_is_stopped() {
+        struct Silent;
+        impl Cursor for Silent {
+            fn advance(&mut self, book: &mut Book) -> Result<Stand, QueryError> {
+                if let Some(stop) = &book.question.stop {
+                    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+                }
+                Ok(Stand::Waiting(Timestamp::ZERO))
+            }
+
+            fn packet(&self) -> Found<'_> {
+                unreachable!("it never stands on a packet")
+            }
+        }
+        let question = Question { stop: Some(Default::default()), ..Question::default() };
+        let (mut merge, mut book) = (Merge::default(), Book::new(question));
+        merge.add((0, 0), Box::new(Silent));
+        assert!(!merge.advance(&mut book).expect("no error"));
+    }
+}

@@ -8,7 +8,7 @@ use index::{Index, Tail};
 use netgrain_recorder::writer::Event;
 use ring::{BLOCK, RECORD_HEADER};
 use std::time::Duration;
-use store::device::{Fault, MemoryDevice};
+use store::device::{Content, Device, Fault, MemoryDevice};
 
 /// A run without interference, which must come to its end.
 fn whole(stream: &Stream, device: &MemoryDevice, prng: &mut Prng) -> Outcome {
@@ -177,6 +177,21 @@ fn files_of_the_same_moment_never_overwrite_each_other() {
     let names: Vec<String> = device.files().keys().map(|p| p.display().to_string()).collect();
     assert_eq!(names.len(), 12, "{names:#?}");
     assert!(names.contains(&"store/eth1/2026/11/21/19/20261121T194000.000000000Z_5.pcap".to_owned()), "{names:#?}");
+}
+
+#[test]
+fn what_a_dead_recorder_left_of_a_sealed_index_is_not_in_the_way() {
+    let mut prng = Prng::new(12);
+    let mut stream = Stream::new(0);
+    stream.packet(&mut prng, 100, 0);
+    stream.end();
+    let mut device = MemoryDevice::new(12);
+    let left = "store/eth1/2026/11/21/19/.20261121T194000.000000000Z.sealed.ngi.partial";
+    let file = device.create(left.as_ref(), Content::Index).expect("a new file");
+    device.put(file, 0, &[0x5a; 5000]).expect("room");
+    device.close(file);
+    let outcome = whole(&stream, &device, &mut prng);
+    check_all(&stream, &device, &outcome, "after a recorder that died sealing");
 }
 
 #[test]

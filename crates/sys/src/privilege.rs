@@ -3,9 +3,12 @@
 //! All of it belongs to a **thread**. Threads started later inherit what their parent has left, so a process that gives up
 //! its privileges does so before it starts any; [`of_threads`] shows whether that came true.
 
+use std::ffi::CString;
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// `_LINUX_CAPABILITY_VERSION_3`: 64 bits in two halves.
 const VERSION: u32 = 0x2008_0522;
@@ -166,6 +169,33 @@ impl fmt::Display for Capabilities {
     }
 }
 
+/// What capturing from ports takes, by either way.
+pub const CAPTURE: Capabilities = Capabilities::of(&[Capability::NetRaw, Capability::NetAdmin, Capability::Bpf]);
+
+/// What makes it better: memory that is locked whatever the limit, and threads that go before others.
+pub const CAPTURE_WELL: Capabilities = Capabilities::of(&[Capability::IpcLock, Capability::SysNice]);
+
+/// What to tell people when the kernel has refused something: what it takes, what of it is missing here, and the command
+/// that gives it.
+pub fn advice(what: &str, needed: Capabilities) -> String {
+    let missing = needed.without(effective());
+    let how = if missing.is_empty() {
+        "this process has that, so a container, a security module or lockdown forbids it (see dmesg); run as root outside".to_owned()
+    } else if std::env::var_os("INVOCATION_ID").is_some() && std::env::var_os("NOTIFY_SOCKET").is_some() {
+        format!("{missing} is missing: add it to AmbientCapabilities= and CapabilityBoundingSet= (systemctl edit)")
+    } else {
+        format!("{missing} is missing: run as root, or give the program what it needs: {}", setcap())
+    };
+    format!("{what} needs {needed}; {how}")
+}
+
+/// The command that gives this program all that capturing takes.
+pub fn setcap() -> String {
+    let names: Vec<String> = CAPTURE.with(CAPTURE_WELL).iter().map(|c| c.name().to_lowercase()).collect();
+    let program = std::env::current_exe().map_or_else(|_| "netgrain".to_owned(), |p| p.display().to_string());
+    format!("setcap {}+ep {program}", names.join(","))
+}
+
 #[repr(C)]
 struct Header {
     version: u32,
@@ -262,6 +292,34 @@ pub fn set_groups(groups: &[u32]) -> io::Result<()> {
     check(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) }.into())
 }
 
+/// A user as `/etc/passwd` has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// The user.
+    pub uid: u32,
+    /// Its own group.
+    pub gid: u32,
+}
+
+/// The user of this name, or of this number.
+pub fn account(name: &str) -> Option<Account> {
+    let text = fs::read_to_string("/etc/passwd").ok()?;
+    let accounts = text.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let (known, uid) = (fields.next()?, fields.nth(1)?);
+        (known == name || uid == name).then_some(Account { uid: uid.parse().ok()?, gid: fields.next()?.parse().ok()? })
+    });
+    accounts.into_iter().next()
+}
+
+/// Whether the calling thread, as it is now, may write there (into a folder: make and remove files).
+pub fn may_write(path: &Path) -> bool {
+    let Ok(path_text) = CString::new(path.as_os_str().as_bytes()) else { return false };
+    let wanted = libc::W_OK | if path.is_dir() { libc::X_OK } else { 0 };
+    // SAFETY: the path is a C string that lives until the call returns.
+    unsafe { libc::faccessat(libc::AT_FDCWD, path_text.as_ptr(), wanted, libc::AT_EACCESS) == 0 }
+}
+
 fn check(r: libc::c_long) -> io::Result<()> {
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -314,6 +372,25 @@ mod tests {
         assert_eq!(Capabilities::NONE.to_string(), "none");
         assert!(set.has(Capability::Bpf) && !set.has(Capability::SysAdmin));
         assert_eq!(set.without(Capabilities::of(&[Capability::Bpf])), Capabilities::of(&[Capability::NetRaw]));
+    }
+
+    #[test]
+    fn advice_names_what_is_needed_what_is_missing_and_the_command() {
+        std::thread::spawn(|| {
+            set(Capabilities::of(&[Capability::NetRaw]).and(permitted())).expect("less is always allowed");
+            let text = advice("XDP", Capabilities::of(&[Capability::Bpf]));
+            assert!(text.starts_with("XDP needs CAP_BPF; CAP_BPF is missing: "), "{text}");
+            assert!(text.contains("run as root") && text.contains("setcap cap_net_admin,cap_net_raw,"), "{text}");
+        })
+        .join()
+        .expect("a thread");
+    }
+
+    #[test]
+    fn accounts_are_found_by_name_and_number() {
+        assert_eq!(account("root"), Some(Account { uid: 0, gid: 0 }));
+        assert_eq!(account("0"), account("root"));
+        assert_eq!(account("nobody-of-this-name"), None);
     }
 
     #[test]

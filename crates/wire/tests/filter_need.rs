@@ -49,7 +49,10 @@ fn two_ends_are_a_conversation_as_far_as_their_directions_say() {
         flows("host 10.0.0.1 and port 80 and host 10.0.0.2 and port 4000 and tcp"),
         [Need::Any(vec![straight.clone(), crossed])]
     );
-    assert_eq!(flows("src 10.0.0.1 and tcp src port 80 and dst 10.0.0.2 and dst port 4000"), [straight.clone()]);
+    assert_eq!(
+        flows("src 10.0.0.1 and tcp src port 80 and dst 10.0.0.2 and dst port 4000"),
+        std::slice::from_ref(&straight)
+    );
     assert_eq!(flows("dst 10.0.0.1 and tcp dst port 80 and src 10.0.0.2 and src port 4000"), [straight]);
     assert_eq!(flows("host 10.0.0.1 and host 10.0.0.2 and icmp"), [Need::Flow(1, (a, 0), (b, 0))]);
     // One port leaves the other open, and so does one host.
@@ -135,7 +138,7 @@ fn random_filter(prng: &mut Prng, depth: u64) -> String {
     match prng.below(6) {
         _ if depth == 0 => test,
         0 => format!("not ({})", random_filter(prng, depth - 1)),
-        1 | 2 | 3 => format!("({}) and ({})", random_filter(prng, depth - 1), random_filter(prng, depth - 1)),
+        1..=3 => format!("({}) and ({})", random_filter(prng, depth - 1), random_filter(prng, depth - 1)),
         4 => format!("({}) or ({})", random_filter(prng, depth - 1), random_filter(prng, depth - 1)),
         _ => test,
     }

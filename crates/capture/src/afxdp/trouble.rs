@@ -4,16 +4,18 @@ use super::steer::SteerError;
 use crate::SourceError;
 use bpf::AttachError;
 use std::io;
+use sys::privilege::{self, Capabilities, Capability};
 use sys::xsk::StepError;
 
-const PRIVILEGES: &str = "run as root, or give the program cap_net_raw, cap_net_admin and cap_bpf";
+/// What it takes to load a program and to attach it.
+const XDP: Capabilities = Capabilities::of(&[Capability::NetAdmin, Capability::Bpf]);
 
 /// A socket that could not be had for `queue` of `name`.
 pub(super) fn socket(name: &str, queue: u32, trouble: StepError) -> SourceError {
     let StepError { step, error } = trouble;
     let binding = step == "bind to the queue";
     let advice = match error.raw_os_error() {
-        Some(errno::EPERM) => format!("AF_XDP needs CAP_NET_RAW (and CAP_NET_ADMIN for its program): {PRIVILEGES}"),
+        Some(errno::EPERM) => privilege::advice("an AF_XDP socket", Capabilities::of(&[Capability::NetRaw])),
         Some(errno::EAFNOSUPPORT) => "this kernel was built without CONFIG_XDP_SOCKETS; use TPACKET".to_owned(),
         Some(errno::ENOBUFS | errno::ENOMEM) => {
             "the packet memory is not to be had: raise the limit of locked memory (ulimit -l), or use smaller rings or \
@@ -42,7 +44,7 @@ pub(super) fn steer(name: &str, trouble: SteerError) -> SourceError {
     match trouble {
         SteerError::Map(error) => {
             let advice = if error.kind() == io::ErrorKind::PermissionDenied {
-                format!("XDP needs CAP_BPF and CAP_NET_ADMIN: {PRIVILEGES}")
+                privilege::advice("XDP", XDP)
             } else {
                 String::new()
             };
@@ -50,7 +52,7 @@ pub(super) fn steer(name: &str, trouble: SteerError) -> SourceError {
         }
         SteerError::Load(refusal) => {
             let advice = if refusal.error.kind() == io::ErrorKind::PermissionDenied && refusal.log.is_empty() {
-                format!("XDP needs CAP_BPF and CAP_NET_ADMIN: {PRIVILEGES}")
+                privilege::advice("XDP", XDP)
             } else {
                 format!("the verifier says:\n{}", refusal.log.trim_end())
             };
@@ -66,9 +68,11 @@ pub(super) fn steer(name: &str, trouble: SteerError) -> SourceError {
                 ),
             }
         }
-        SteerError::Attach(AttachError::NotPermitted(error)) => {
-            system("attach the XDP program", error, format!("this needs CAP_NET_ADMIN: {PRIVILEGES}"))
-        }
+        SteerError::Attach(AttachError::NotPermitted(error)) => system(
+            "attach the XDP program",
+            error,
+            privilege::advice("attaching", Capabilities::of(&[Capability::NetAdmin])),
+        ),
         SteerError::Attach(AttachError::Refused { mode, error }) => {
             let advice = match (mode, error.raw_os_error()) {
                 (_, Some(errno::ENODEV | errno::ENOLINK)) => "the interface went away".to_owned(),

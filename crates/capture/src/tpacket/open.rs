@@ -9,6 +9,7 @@ use sys::ethtool;
 use sys::netlink::{Link, Netlink};
 use sys::packet::ring::Layout;
 use sys::packet::{Fanout, PacketSocket};
+use sys::privilege::{self, Capabilities, Capability};
 
 /// A block must hold the longest frame there is, 64 KiB, with what the kernel writes beside it.
 const MIN_BLOCK_BYTES: u32 = 128 << 10;
@@ -148,7 +149,12 @@ fn open_one(config: &TpacketConfig, link: &Link, thread: u16, hardware_stamps: b
         move |error| SourceError::System { name: config.interface.clone(), what, error, advice: advice.to_owned() }
     };
     let netlink = Netlink::route().map_err(step("ask the kernel for its ports", ""))?;
-    let socket = PacketSocket::open().map_err(step("open a packet socket", "run as root or with CAP_NET_RAW"))?;
+    let socket = PacketSocket::open().map_err(|error| SourceError::System {
+        name: config.interface.clone(),
+        what: "open a packet socket",
+        error,
+        advice: privilege::advice("a packet socket", Capabilities::of(&[Capability::NetRaw])),
+    })?;
     socket.refuse_all().map_err(step("set a filter", ""))?;
     let layout = Layout { block_bytes: config.block_bytes, blocks: config.blocks, retire: config.retire };
     let ring = socket.receive_ring(layout).map_err(step("make the receive ring", "fewer or smaller blocks may fit"))?;

@@ -280,3 +280,67 @@ fn meaning(six: bool, kind: u8) -> Option<&'static str> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{Prng, Timestamp};
+    use wire::build::Frame;
+
+    fn origin(queue: u16) -> Origin {
+        Origin {
+            interface: "eth1".into(),
+            queue,
+            link_type: 1,
+            snaplen: 0,
+            filter: String::new(),
+            stamps: String::new(),
+        }
+    }
+
+    fn told(frame: &[u8], wire_len: u32, lost: u64) -> (String, serde_json::Value) {
+        let ts = Timestamp::from_secs_nanos(1_795_257_720, 7);
+        let found = Found { ts, wire_len, data: frame, link_type: link::ETHERNET, origin: 0, lost };
+        let origin = origin(3);
+        let packet = Packet::of(&found, &origin);
+        (packet.to_string(), serde_json::to_value(&packet).expect("an object"))
+    }
+
+    #[test]
+    fn a_line_says_what_an_operator_asks_and_the_object_says_the_same() {
+        let mut buffer = [0; 90];
+        let frame = Frame::tcp4([10, 0, 0, 1], 443, [10, 0, 0, 2], 4000).fill(&mut buffer).to_vec();
+        let (line, object) = told(&frame, 1514, 12);
+        assert!(
+            line.starts_with("2026-11-21T10:42:00.000000007Z eth1 q3 1514 B 10.0.0.1:443 > 10.0.0.2:4000 tcp ["),
+            "{line}"
+        );
+        assert!(line.ends_with("(cut at 90 B) (12 lost before it)"), "{line}");
+        assert_eq!((&object["src"], &object["dst_port"]), (&"10.0.0.1".into(), &4000.into()));
+        assert_eq!((&object["lost_before"], &object["captured"]), (&12.into(), &90.into()));
+        let frame = Frame::udp6(1u128, 53, 2u128, 53).fill(&mut buffer).to_vec();
+        let (line, object) = told(&frame, 90, 0);
+        assert!(line.contains("[::1]:53 > [::2]:53 udp, "), "{line}");
+        assert_eq!((&object["ethertype"], object.get("lost_before")), (&"ip6".into(), None));
+        let frame = Frame::icmp4([10, 0, 0, 1], [10, 0, 0, 2], 8, 0, [0; 4]).fill(&mut buffer).to_vec();
+        assert!(told(&frame, 90, 0).0.contains("10.0.0.1 > 10.0.0.2 icmp echo request code 0"));
+        let mut arp = vec![0xff; 12];
+        arp.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 0, 0, 0, 0, 0, 1, 10, 0, 0, 7, 0, 0, 0, 0, 0, 0, 10, 0, 0, 9]);
+        assert!(told(&arp, 42, 0).0.contains("arp who has 10.0.0.9? tell 10.0.0.7"), "{}", told(&arp, 42, 0).0);
+    }
+
+    #[test]
+    fn any_bytes_have_a_line_and_an_object() {
+        let mut prng = Prng::new(12);
+        for _ in 0..20_000 {
+            let mut bytes = vec![0; prng.below(120) as usize];
+            prng.fill(&mut bytes);
+            if bytes.len() > 14 {
+                let kinds: [[u8; 2]; 4] = [[8, 0], [0x86, 0xdd], [8, 6], [0x81, 0]];
+                bytes[12..14].copy_from_slice(&kinds[prng.below(4) as usize]);
+            }
+            let (line, object) = told(&bytes, bytes.len() as u32, 0);
+            assert!(!line.contains('\n') && object.is_object());
+        }
+    }
+}

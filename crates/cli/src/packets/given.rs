@@ -48,6 +48,14 @@ impl Given {
         Ok(Self { form, json: args.json, packets: 0, bytes: 0, line: Vec::new() })
     }
 
+    /// There is no answer: nothing is left of what was opened for it.
+    pub fn abandon(self) {
+        if let Form::Capture(file, target) = self.form {
+            drop(file);
+            target.remove();
+        }
+    }
+
     /// How many packets were given.
     pub fn packets(&self) -> u64 {
         self.packets

@@ -17,8 +17,9 @@ use base::{Moment, Timestamp, units};
 use clap::{Args, ValueEnum};
 use explain::Clock;
 use given::Given;
-use query::{Answer, Batch, Found};
+use query::{Answer, Batch, Found, Place};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
@@ -100,8 +101,20 @@ pub fn run(args: &PacketsArgs) -> Result<Outcome, Failure> {
     let asked = Asked::of(args, Timestamp::ZERO.after(now))?;
     let stop = signals::stop_flag();
     let mut clock = Clock::start();
+    // Before the thread that writes begins, which then stands behind as well.
+    if let Place::Store(_) = asked.place
+        && let Some(remark) = query::step_behind(&asked.place, query::Behind::Batch)
+    {
+        eprintln!("netgrain: {remark}");
+    }
     let mut given = Given::begin(args, &asked)?;
-    let mut answer = query::ask(&asked.place, asked.question(std::sync::Arc::clone(&stop))).map_err(Failure::say)?;
+    let mut answer = match query::ask(&asked.place, asked.question(Arc::clone(&stop))) {
+        Ok(answer) => answer,
+        Err(e) => {
+            given.abandon();
+            return Err(Failure::say(e));
+        }
+    };
     let ended = give(&mut answer, args.limit, &mut given, &mut clock);
     clock.stop();
     let stopped = stop.load(Ordering::Relaxed);

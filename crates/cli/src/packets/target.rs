@@ -69,7 +69,15 @@ impl Target {
         }
     }
 
-    /// Writing failed: names what is left, or removes it if that is nothing.
+    /// Removes what has no name yet.
+    pub fn remove(&self) {
+        if let Self::Renamed(_, hidden) = self {
+            // At worst an empty file is left behind whose name says whose it was.
+            let _ = std::fs::remove_file(hidden);
+        }
+    }
+
+    /// Writing failed: names what is left.
     pub fn broken(&self, e: &io::Error, packets: u64) -> Failure {
         let left = match self {
             Self::Pipe if e.kind() == io::ErrorKind::BrokenPipe => return Failure::ClosedPipe,

@@ -29,6 +29,31 @@ fn tally(terms: &[u64; TERMS]) -> Tally {
     t
 }
 
+/// Sums of everything that was read from a file. What is beyond them is not believed, so that no sum of what was can
+/// overflow.
+pub(crate) struct Sums([u64; TERMS]);
+
+impl Sums {
+    const MOST: u64 = 1 << 60;
+
+    pub fn new() -> Self {
+        Self([0; TERMS])
+    }
+
+    /// Adds these rows; whether they can be believed.
+    #[must_use]
+    pub fn add(&mut self, rows: &Rows) -> bool {
+        rows.runs().all(|run| self.add_terms(&terms(&run.tally)))
+    }
+
+    fn add_terms(&mut self, terms: &[u64; TERMS]) -> bool {
+        self.0.iter_mut().zip(terms).all(|(sum, term)| {
+            *sum = sum.saturating_add(*term);
+            *sum <= Self::MOST
+        })
+    }
+}
+
 /// Appends one LEB128 number.
 fn put(out: &mut Vec<u8>, mut n: u64) {
     while n >= 0x80 {
@@ -74,7 +99,7 @@ pub fn encode(rows: &Rows, out: &mut Vec<u8>) {
 /// The inverse of [`encode`]; `None` for bytes that it does not write.
 pub fn decode(mut bytes: &[u8]) -> Option<Rows> {
     let mut rows = Rows::new();
-    let (mut end, mut silence) = (0u64, 0u64);
+    let (mut end, mut silence, mut sums) = (0u64, 0u64, Sums::new());
     while !bytes.is_empty() {
         let second = end.checked_add(take(&mut bytes)?)?;
         let mask = take(&mut bytes)?;
@@ -86,6 +111,9 @@ pub fn decode(mut bytes: &[u8]) -> Option<Rows> {
             if mask >> i & 1 != 0 {
                 *term = take(&mut bytes)?;
             }
+        }
+        if !sums.add_terms(&terms) {
+            return None;
         }
         let seconds = if mask == 0 { take(&mut bytes)?.checked_add(1)? } else { 1 };
         end = second.checked_add(seconds)?;

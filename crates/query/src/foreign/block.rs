@@ -132,9 +132,4 @@ impl Block {
     pub fn memory(&self) -> usize {
         self.records.capacity() + self.items.capacity() * size_of::<Item>()
     }
-
-    /// Whether nothing answers.
-    pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
 }

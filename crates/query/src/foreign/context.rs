@@ -113,10 +113,11 @@ impl Context {
         let mut context = Self::begin(format, file)?;
         if format == Format::PcapNg {
             for range in ranges {
+                // Neighbours were joined, perhaps with packets between them.
                 let mut walk = Walk::new(file, range.end);
                 walk.at = range.start;
                 walk.big = context.sections.last().is_some_and(|s| s.big);
-                walk.pass(range.start + 1, &mut context)?;
+                walk.pass(range.end, &mut context)?;
                 if walk.at != range.end {
                     return Err(io::Error::new(
                         io::ErrorKind::InvalidData,

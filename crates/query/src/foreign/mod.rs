@@ -4,6 +4,7 @@
 mod block;
 mod capture;
 mod context;
+pub mod indexes;
 mod plan;
 mod walk;
 
@@ -25,19 +26,34 @@ const ROOM: usize = 64 << 20;
 /// When one of them cannot be read at all.
 pub fn supply(files: &[PathBuf], book: &mut Book) -> Result<Box<dyn Supply>, QueryError> {
     // Names first: a file that cannot be asked is told before the others have cost anything.
+    let mut captures = Vec::new();
     for path in files {
-        Capture::open(path)?;
+        let named = indexes::named(path)?;
+        Capture::open(named.as_deref().unwrap_or(path))?;
+        captures.push((named.unwrap_or_else(|| path.clone()), path));
     }
     let mut room = ROOM;
     let mut plans = Vec::new();
-    for (number, path) in files.iter().enumerate() {
+    for (number, (path, asked)) in captures.iter().enumerate() {
         if book.is_stopped() {
             break;
         }
         let (capture, file) = Capture::open(path)?;
         book.cost.files += 1;
         book.cost.bytes += capture.bytes;
-        let plan = Plan::by_reading(capture, &file, &mut room, book)?;
+        let by_index = match indexes::find(&capture, asked) {
+            Ok(found) => {
+                found.and_then(|(index, index_file)| Plan::by_index(&capture, &file, index, &index_file, book))
+            }
+            Err(why) => {
+                book.remark(why);
+                None
+            }
+        };
+        let plan = match by_index {
+            Some(plan) => plan,
+            None => Plan::by_reading(capture, &file, &mut room, book)?,
+        };
         if plan.blocks.is_empty() {
             book.cost.files_skipped += 1;
         } else {

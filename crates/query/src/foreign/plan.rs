@@ -9,8 +9,10 @@ use super::capture::Capture;
 use super::context::{Context, Walk};
 use crate::{Book, QueryError};
 use base::Timestamp;
+use index::Reader;
 use pcap::Format;
 use std::fs::File;
+use std::io;
 
 /// Bytes of a file that are one block of it, as in a store.
 pub const BLOCK: u64 = 1 << 20;
@@ -56,6 +58,79 @@ impl Plan {
         self.blocks.last().map(|b| b.first)
     }
 
+    /// By its index, as far as that knows: which blocks lie in the interval and may hold what the filter needs. `None` if
+    /// the index cannot be believed, which is a remark then.
+    pub fn by_index(
+        capture: &Capture,
+        file: &File,
+        mut index: Reader,
+        index_file: &File,
+        book: &mut Book,
+    ) -> Option<Self> {
+        match Self::chosen(capture, file, &mut index, index_file, book) {
+            Ok((context, blocks)) => {
+                book.cost.index_bytes_read += index.bytes_read();
+                let whole = index.summary().bytes;
+                if whole < capture.bytes {
+                    book.damage(damaged(capture, whole, "when it was indexed, it was cut short or damaged here"));
+                }
+                Some(Self::new(capture.clone(), context, blocks))
+            }
+            Err(e) => {
+                book.remark(format!(
+                    "{}: its index cannot be used ({e}); all of it is read instead",
+                    capture.path.display()
+                ));
+                None
+            }
+        }
+    }
+
+    fn chosen(
+        capture: &Capture,
+        file: &File,
+        index: &mut Reader,
+        index_file: &File,
+        book: &mut Book,
+    ) -> io::Result<(Context, Vec<Planned>)> {
+        let context = Context::restore(capture.format, file, &index.summary().context)?;
+        let (from, to) = (book.question.from, book.question.to);
+        let blocks = u64::from(index.summary().blocks);
+        if index.summary().stamps.is_none_or(|(first, last)| last < from || first > to) {
+            return Ok((context, Vec::new()));
+        }
+        // What capturing programs lost is told of each block, also of those without candidates.
+        let candidates = index.candidates(index_file, &book.question.filter.need())?;
+        index.load(index_file)?;
+        let mut chosen = Vec::new();
+        let (mut by_time, mut by_keys) = (0, 0);
+        for (block, candidate) in index.blocks().iter().zip(candidates) {
+            let Some(first_record) = block.first_record.filter(|_| block.packets > 0) else {
+                by_keys += 1;
+                continue;
+            };
+            if block.last < from || block.first > to {
+                by_time += 1;
+            } else if !candidate && block.lost == 0 {
+                by_keys += 1;
+            } else {
+                let at = u64::from(block.number) * BLOCK + u64::from(first_record);
+                if at >= capture.bytes || u64::from(first_record) >= BLOCK {
+                    return Err(io::Error::new(
+                        io::ErrorKind::InvalidData,
+                        "it names bytes that the capture does not have",
+                    ));
+                }
+                let first = block.first.max(from);
+                chosen.push(Planned { first, number: block.number, from: at, loaded: None });
+            }
+        }
+        book.cost.blocks += blocks;
+        book.cost.blocks_skipped_time += by_time;
+        book.cost.blocks_skipped_keys += by_keys;
+        Ok((context, chosen))
+    }
+
     /// By reading all of it. `room` is how many bytes of packets may be kept, less those that are.
     ///
     /// # Errors
@@ -70,7 +145,7 @@ impl Plan {
         let mut looked = 0u32;
         let mut part = match capture.whole(file) {
             Ok(part) => part,
-            Err(e) => return Err(failed(std::io::Error::new(std::io::ErrorKind::InvalidData, e.to_string()))),
+            Err(e) => return Err(failed(io::Error::new(io::ErrorKind::InvalidData, e.to_string()))),
         };
         loop {
             let (at, packet) = match part.next() {

@@ -49,6 +49,23 @@ pub fn latest(folder: &Path, queue: u16) -> io::Result<Option<Entry>> {
     Ok(None)
 }
 
+/// Unfinished files of all queues in the two newest hours.
+///
+/// # Errors
+/// When a folder cannot be listed.
+pub fn unfinished(folder: &Path) -> io::Result<Vec<Entry>> {
+    let mut out = Vec::new();
+    let mut hours = Hours::back(folder, base::Timestamp::MAX);
+    for _ in 0..2 {
+        let Some(hour) = hours.next()? else { break };
+        match hour.list() {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            other => out.extend(other?.unfinished),
+        }
+    }
+    Ok(out)
+}
+
 /// What follows a file.
 pub enum Next {
     /// This one, directly.

@@ -14,7 +14,7 @@ mod growing;
 mod tail;
 mod walk;
 
-use crate::cursor::{Cursor, Rank};
+use crate::cursor::Ranked;
 use crate::{Book, QueryError};
 use base::Timestamp;
 use ears::Ears;
@@ -22,11 +22,16 @@ use growing::Growing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 use store::catalogue::Entry;
 use store::{Claimant, names};
 use tail::{Tail, Until};
 use wire::filter::Need;
+
+/// How long a file is waited for that must be about to be made, and the first one of a recording; how often it is looked for.
+const NEW_FILE: Duration = Duration::from_millis(500);
+const FIRST_FILE: Duration = Duration::from_millis(2000);
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Cursors over the files of an interface that are not sealed, for each queue, and over what its recorder has in its ring
 /// behind them; with [`Question::follow`](crate::Question::follow) also over all that comes after.
@@ -38,12 +43,7 @@ use wire::filter::Need;
 ///
 /// # Errors
 /// What ends the whole answer.
-pub fn cursors(
-    folder: &Path,
-    rank: u32,
-    open: Vec<Entry>,
-    book: &mut Book,
-) -> Result<Vec<(Rank, Box<dyn Cursor>)>, QueryError> {
+pub fn cursors(folder: &Path, rank: u32, open: Vec<Entry>, book: &mut Book) -> Result<Vec<Ranked>, QueryError> {
     let io = |error| QueryError::Io { path: folder.to_owned(), error };
     let need = book.question.filter.need();
     let (holder, seen) = ears::steady(folder, |holder| look(folder, holder, &open, &need, book));
@@ -52,11 +52,14 @@ pub fn cursors(
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
         book.remark(format!("{name}: nobody records here now, so there is nothing to follow"));
     }
-    let mut out: Vec<(Rank, Box<dyn Cursor>)> = Vec::new();
+    if let Some(holder) = &holder {
+        await_files(folder, holder, &mut seen, &need, book.question.follow).map_err(io)?;
+    }
+    let mut out: Vec<Ranked> = Vec::new();
     let queues: BTreeSet<u16> = seen.files.keys().chain(seen.ears.keys()).copied().collect();
     for queue in queues {
         let files = seen.files.remove(&queue).unwrap_or_default();
-        let (mut written, left): (Vec<Seen>, Vec<Seen>) = files.into_iter().partition(|f| f.is_of_a_recorder);
+        let (written, left): (Vec<Seen>, Vec<Seen>) = files.into_iter().partition(|f| f.is_of_a_recorder);
         for Seen { file, .. } in left {
             let until = Until { file: file.first_pos(), pos: file.first_pos().saturating_add(file.vouched()) };
             let mut tail = Tail::new(folder, queue, need.clone(), None);
@@ -65,12 +68,51 @@ pub fn cursors(
             out.push(((rank, queue), Box::new(tail)));
         }
         if let Some(holder) = &holder {
-            written.extend(overlooked(folder, queue, holder, written.is_empty(), &need).map_err(io)?);
             let tail = tail(folder, queue, holder, written, seen.ears.remove(&queue), book);
             out.push(((rank, queue), Box::new(tail)));
         }
     }
     Ok(out)
+}
+
+/// A recorder that has just begun, or is between two files, has packets in its ring and no file that was found: it is
+/// waited for, a moment, because its file tells what its packets are.
+fn await_files(folder: &Path, holder: &Claimant, seen: &mut Look, need: &Need, follow: bool) -> io::Result<()> {
+    let is_recorded = |files: &[Seen]| files.iter().any(|f| f.is_of_a_recorder);
+    for queue in seen.ears.keys().copied().collect::<Vec<_>>() {
+        let files = seen.files.entry(queue).or_default();
+        if !is_recorded(files) {
+            files.extend(overlooked(folder, queue, holder, need)?);
+        }
+    }
+    // In silence the first file comes with the first full second; whoever only asks needs none then.
+    let patience = match (seen.ears.is_empty(), follow) {
+        (false, _) => NEW_FILE,
+        (true, true) => FIRST_FILE,
+        (true, false) => Duration::ZERO,
+    };
+    let begun = Instant::now();
+    loop {
+        let files = &seen.files;
+        let missing = |queue: &u16| !files.get(queue).is_some_and(|f| is_recorded(f));
+        let waits = match seen.ears.is_empty() {
+            true => !files.values().any(|f| is_recorded(f)),
+            false => seen.ears.iter().any(|(queue, ears)| missing(queue) && ears.published().is_some()),
+        };
+        if !waits || begun.elapsed() > patience {
+            return Ok(());
+        }
+        std::thread::sleep(PAUSE);
+        for entry in chain::unfinished(folder)? {
+            let files = seen.files.entry(entry.queue).or_default();
+            if !is_recorded(files)
+                && let Some(file) = Growing::open(&entry, need)?
+                && (!file.is_hidden() || file.is_held())
+            {
+                files.push(Seen { file, is_of_a_recorder: true, read_by_others: false });
+            }
+        }
+    }
 }
 
 /// An unfinished file.
@@ -121,8 +163,8 @@ fn is_of(name: &str, folder: &Path) -> bool {
 }
 
 /// The latest file of a queue for which none was found: it may have been renamed just then.
-fn overlooked(folder: &Path, queue: u16, holder: &Claimant, none: bool, need: &Need) -> io::Result<Option<Seen>> {
-    let Some(entry) = (if none { chain::latest(folder, queue)? } else { None }) else { return Ok(None) };
+fn overlooked(folder: &Path, queue: u16, holder: &Claimant, need: &Need) -> io::Result<Option<Seen>> {
+    let Some(entry) = chain::latest(folder, queue)? else { return Ok(None) };
     let written = std::fs::metadata(&entry.path).and_then(|m| m.modified()).ok();
     let written = written.and_then(|t| t.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
     let Some(file) = Growing::open(&entry, need)? else { return Ok(None) };

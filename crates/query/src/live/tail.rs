@@ -33,8 +33,10 @@ const FILE_DELAY: Duration = Duration::from_millis(1250);
 /// In what steps it is told that time passes.
 const STEP: Duration = Duration::from_millis(10);
 
-/// How often files are looked at where nobody can be listened to.
+/// How often files are looked at where nobody can be listened to, and how large a part of the time that may take: the
+/// index of a long file is long, and all of it is read.
 const LOOK: Duration = Duration::from_millis(20);
+const LOOK_PART: u32 = 20;
 
 /// How often it is asked whether the recorder still records.
 const LIFE: Duration = Duration::from_millis(200);
@@ -83,7 +85,9 @@ pub struct Tail {
     /// Whom the answer follows.
     follows: Option<Claimant>,
     over: bool,
+    /// When files were looked at last, and for how long they are left alone now.
     looked: Instant,
+    pause: Duration,
     asked: Instant,
     /// The latest stamp met, whether it answered or not.
     latest: Timestamp,
@@ -122,6 +126,7 @@ impl Tail {
             follows: None,
             over: false,
             looked: Instant::now(),
+            pause: Duration::ZERO,
             asked: Instant::now(),
             latest: Timestamp::ZERO,
             begins: None,
@@ -206,14 +211,16 @@ impl Tail {
     /// The index's word ends: on with what was written meanwhile, with the next file, or with the ring.
     fn behind_the_file(&mut self, book: &mut Book) -> Result<Option<Stand>, QueryError> {
         let idle = self.follows.is_some() && self.ears.is_none() && !self.over;
-        if idle && self.looked.elapsed() < LOOK {
+        if idle && self.looked.elapsed() < self.pause {
             return Ok(Some(self.wait(FILE_DELAY, book)));
         }
         self.looked = Instant::now();
         let mut later = None;
         let (mut file, mut pos) = (0, self.next);
         if let Some(walk) = &mut self.walk {
-            if walk.refresh(book)? {
+            let more = walk.refresh(book)?;
+            self.pause = LOOK.max(LOOK_PART * self.looked.elapsed());
+            if more {
                 return Ok(None);
             }
             (file, pos) = (walk.file.first_pos(), walk.pos());
@@ -396,6 +403,14 @@ impl Tail {
                 // Not named at this moment, or never written; the ring is asked again, from where it is whole.
                 return Ok(());
             };
+            if file.is_raw() {
+                let path = file.entry.path.display();
+                book.remark(format!(
+                    "{path}: RAW files do not say where in the ring their packets were; what the ring has overwritten \
+                     before it was read is left out here, and found when it is asked for again"
+                ));
+                return Ok(());
+            }
             let counted = (file.first_pos() == first).then_some(self.counted);
             self.enter(file, book);
             if let Some(walk) = &mut self.walk {

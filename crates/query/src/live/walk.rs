@@ -183,7 +183,7 @@ impl Walk {
         book.cost.blocks += u64::from(entered);
         let outside = block.last < book.question.from || book.question.to < block.first;
         if let (true, Some(_)) = (outside, block.first_record) {
-            book.cost.blocks_skipped_time += 1;
+            book.cost.blocks_skipped_time += u64::from(entered);
             self.pass(&block);
             return Ok(true);
         }
@@ -193,7 +193,7 @@ impl Walk {
             return Ok(true);
         };
         if !candidate {
-            book.cost.blocks_skipped_keys += 1;
+            book.cost.blocks_skipped_keys += u64::from(entered);
             self.pass(&block);
             return Ok(true);
         }
@@ -203,7 +203,7 @@ impl Walk {
         self.buffer.resize((end - from) as usize, 0);
         (self.begin, self.stop) = (from, end);
         self.read(0, from, book)?;
-        book.cost.blocks_read += 1;
+        book.cost.blocks_read += u64::from(entered);
         if !self.exact {
             self.at = start + u64::from(first_record);
         }
@@ -238,7 +238,13 @@ impl Walk {
 
     /// Counts what the index tells of a block and was not counted yet.
     fn count(&mut self, block: &Block, book: &mut Book) -> Result<(), QueryError> {
-        let rows = self.file.rows(block.number).map_err(|e| self.error(e))?;
+        let rows = match self.file.rows(block.number) {
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                book.remark(format!("{}: {e}; what was lost is not known", self.file.entry.path.display()));
+                return Ok(());
+            }
+            other => other.map_err(|e| self.error(e))?,
+        };
         let tally = tally_within(&rows, book);
         let news = match &self.counted {
             Some((number, before)) if *number == block.number => news(&tally, before),

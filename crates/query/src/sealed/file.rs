@@ -4,12 +4,12 @@
 //! one's bytes; every other record is lent from where the disk put it. Bytes are walked only when the block's CRC32C is
 //! right, and even then no length in them is believed beyond what was read.
 
-use super::plan::{Indexed, Wanted, overlaps};
+use super::plan::Wanted;
+use super::told::Told;
 use crate::cursor::{Cursor, Extent, Stand};
 use crate::disk::{BLOCK, Chunk, ROOM, Ticket};
 use crate::{Book, Found, QueryError};
-use base::{Tally, Timestamp};
-use index::Rows;
+use base::Timestamp;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -99,8 +99,8 @@ pub struct SealedFile {
     link_type: u16,
     origin: usize,
     blocks: Blocks,
-    lost_after: u64,
-    indexed: Option<Indexed>,
+    /// Until it was entered in the book.
+    told: Option<Told>,
     chunk: Option<Chunk>,
     number: u32,
     /// In the chunk's memory: where the next record begins, where the block ends, and where what was read of it and its
@@ -177,25 +177,15 @@ impl Layout {
 }
 
 impl SealedFile {
-    #[allow(clippy::too_many_arguments, reason = "called once, with what was just made for it")]
-    pub fn new(
-        name: String,
-        layout: Layout,
-        link_type: u16,
-        origin: usize,
-        blocks: Blocks,
-        lost_after: u64,
-        indexed: Indexed,
-        hold: &Arc<Hold>,
-    ) -> Self {
+    /// Before its first block.
+    pub fn new(name: String, layout: Layout, link_type: u16, blocks: Blocks, told: Told, hold: &Arc<Hold>) -> Self {
         Self {
             name,
             layout,
             link_type,
-            origin,
+            origin: told.origin(),
             blocks,
-            lost_after,
-            indexed: Some(indexed),
+            told: Some(told),
             chunk: None,
             number: 0,
             at: 0,
@@ -340,40 +330,6 @@ impl SealedFile {
     fn damaged(&self, block: u32, what: &str, book: &mut Book) {
         book.damage(format!("{}: block {block}: {what}; see netgrain verify", self.name));
     }
-
-    /// Enters what the index knows of the interval, once the walk is over.
-    fn finish(&mut self, book: &mut Book) {
-        let Some(Indexed { mut reader, file }) = self.indexed.take() else { return };
-        book.lose(self.origin, self.lost_after);
-        let (from, to) = (book.question.from, book.question.to);
-        if reader.summary().stamps.is_some_and(|(first, last)| from <= first && last <= to) {
-            return book.count(self.origin, &reader.summary().tally);
-        }
-        let before = reader.bytes_read();
-        let mut inside = false;
-        let mut tally = Tally::default();
-        for i in 0..reader.blocks().len() {
-            let block = &reader.blocks()[i];
-            if block.packets > 0 {
-                inside = overlaps(block, from, to);
-            }
-            if inside {
-                match reader.rows(&file, i) {
-                    Ok(rows) => add_inside(&mut tally, &rows, from, to),
-                    Err(e) => book.remark(format!("{}: its index cannot be read on ({e}); netgrain verify", self.name)),
-                }
-            }
-        }
-        book.count(self.origin, &tally);
-        book.cost.index_bytes_read += reader.bytes_read() - before;
-    }
-}
-
-/// Adds the rows of the seconds that the interval touches.
-fn add_inside(tally: &mut Tally, rows: &Rows, from: Timestamp, to: Timestamp) {
-    for run in rows.runs().filter(|run| from.secs() <= run.second && run.second <= to.secs()) {
-        *tally += &run.tally;
-    }
 }
 
 impl Cursor for SealedFile {
@@ -384,7 +340,9 @@ impl Cursor for SealedFile {
                 return Ok(Stand::Packet(ts));
             }
             if !self.next_block(book) {
-                self.finish(book);
+                if let Some(told) = self.told.take() {
+                    told.enter(book);
+                }
                 return Ok(Stand::End);
             }
         }

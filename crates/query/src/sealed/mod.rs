@@ -4,6 +4,7 @@ mod file;
 mod plain;
 mod plan;
 mod supply;
+mod told;
 
 use crate::merge::Merge;
 use crate::{Book, QueryError, live};
@@ -14,11 +15,15 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use store::catalogue::{self, Entry, Hours};
-use store::{Hold, names};
+use store::{Claim, Hold, names};
 use supply::{Files, Snapshot};
 
-/// Hours with files in which the file that a queue is being written to is looked for.
+/// Hours with files in which the file that a queue is being written to is looked for: a quiet queue may have begun it long
+/// ago.
 const HOURS_BACK: usize = 24;
+
+/// The same where nobody has claimed the interface; then somebody records without a lock, or nobody at all.
+const HOURS_UNCLAIMED: usize = 2;
 
 /// Looks at what is being written, until two in a row agree; a recorder that begins files faster than this is not waited
 /// for any longer.
@@ -99,8 +104,9 @@ fn being_written(folder: &Path) -> io::Result<Vec<Entry>> {
     queues.dedup();
     let mut found: BTreeMap<u16, Entry> = BTreeMap::new();
     let mut hours = Hours::back(folder, Timestamp::MAX);
+    let most = if Claim::holder(folder).is_some() { HOURS_BACK } else { HOURS_UNCLAIMED };
     let mut listed = 0;
-    while listed < HOURS_BACK
+    while listed < most
         && let Some(hour) = hours.next()?
     {
         listed += 1;

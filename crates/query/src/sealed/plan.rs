@@ -2,12 +2,13 @@
 
 use super::file::{Blocks, Layout, SealedFile};
 use super::plain::Plain;
+use super::told::Told;
 use crate::cursor::Cursor;
 use crate::disk::{BLOCK, ROOM};
 use crate::{Book, Origin, QueryError};
 use base::Timestamp;
 use index::{Block, Reader};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -142,9 +143,21 @@ impl Indexed {
         }
     }
 
-    /// Whether the file has packets of the interval.
+    /// Whether the file has packets of the interval, or, where it has none at all, seconds.
     pub fn overlaps(&self, from: Timestamp, to: Timestamp) -> bool {
-        self.reader.summary().stamps.is_some_and(|(first, last)| first <= to && from <= last)
+        let (first, last) = self.span();
+        first <= to && from <= last
+    }
+
+    /// Whether the interval has all of the file.
+    pub fn is_inside(&self, from: Timestamp, to: Timestamp) -> bool {
+        let (first, last) = self.span();
+        from <= first && last <= to
+    }
+
+    fn span(&self) -> (Timestamp, Timestamp) {
+        let summary = self.reader.summary();
+        summary.stamps.unwrap_or((self.reader.header().start, summary.end))
     }
 }
 
@@ -183,67 +196,29 @@ pub fn open(
     let io = |error| QueryError::Io { path: entry.path.clone(), error };
     let name = entry.path.display().to_string();
     book.cost.files += 1;
-    let opened = sys::uring::open_aligned(&entry.path).map(|(file, _)| file).or_else(|e| match shown(&entry.path) {
-        Some(shown) if e.kind() == io::ErrorKind::NotFound => Ok(sys::uring::open_aligned(&shown)?.0),
-        _ => Err(e),
-    });
-    let file = match opened {
+    let (path, size) = match find(entry) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             book.damage(format!("{name}: removed while the question was being answered"));
             return Ok(None);
         }
         other => other.map_err(io)?,
     };
-    let size = file.metadata().map_err(io)?.len();
     book.cost.bytes += size;
     let fitting = (!is_hidden(entry)).then_some(size);
-    let (from, to) = (book.question.from, book.question.to);
-    let indexed = begin_index(entry).and_then(|mut indexed| {
-        indexed.fits(fitting)?;
-        // Of a file outside of the interval, nothing more is worth reading.
-        if indexed.overlaps(from, to) {
-            indexed.load()?;
-        }
-        Ok(indexed)
-    });
-    let Indexed { mut reader, file: index } = match indexed {
+    let mut indexed = match begin_index(entry).and_then(|indexed| indexed.fits(fitting).map(|()| indexed)) {
         Ok(indexed) => indexed,
-        Err(Useless::Gone | Useless::Index(_)) if is_hidden(entry) => {
-            book.damage(format!(
-                "{name}: was not finished and has no index that tells how far it goes; netgrain repair"
-            ));
-            return Ok(None);
-        }
-        Err(why) => {
-            let why = match why {
-                Useless::Index(why) => why,
-                Useless::Gone => "has lost its index".to_owned(),
-            };
-            book.remark(format!("{name}: {why}; all of it is read"));
-            let plain = Plain::open(&entry.path, interface, entry.queue, hold, book)?;
-            return Ok(plain.map(|p| Box::new(p) as Box<dyn Cursor>));
-        }
+        Err(why) => return open_without(entry, &path, interface, &why, hold, book),
     };
-    book.cost.blocks += u64::from(reader.summary().blocks);
-    let any = reader.blocks().iter().any(|b| overlaps(b, from, to));
-    let candidates = match any && !book.question.filter.is_empty() {
-        false => None,
-        true => match reader.candidates(&index, &book.question.filter.need()) {
-            Ok(candidates) => Some(candidates),
-            Err(e) => {
-                book.remark(format!("{name}: its index cannot be read on ({e}); netgrain verify"));
-                None
-            }
-        },
+    let plan = match plan(&mut indexed, &name, book) {
+        Ok(plan) => plan,
+        Err(why) => return open_without(entry, &path, interface, &why, hold, book),
     };
-    let candidate = |i: usize| candidates.as_ref().is_none_or(|c| c.get(i).copied().unwrap_or(true));
-    let plan = Plan::of(reader.blocks(), from, to, candidate);
-    let unloaded = u64::from(reader.summary().blocks).saturating_sub(reader.blocks().len() as u64);
-    book.cost.blocks_skipped_time += plan.skipped_time + unloaded;
+    book.cost.blocks += u64::from(indexed.reader.summary().blocks);
+    book.cost.blocks_skipped_time += plan.skipped_time;
     book.cost.blocks_skipped_keys += plan.skipped_keys;
-    book.cost.index_bytes_read += reader.bytes_read();
+    book.cost.index_bytes_read += indexed.reader.bytes_read();
     book.cost.files_skipped += u64::from(plan.wanted.is_empty());
-    let header = reader.header();
+    let header = indexed.reader.header();
     let link_type = u16::try_from(header.link_type).unwrap_or(u16::MAX);
     let origin = book.origin(Origin {
         interface: header.interface.clone(),
@@ -253,13 +228,83 @@ pub fn open(
         filter: header.filter.clone(),
         stamps: header.stamps.clone(),
     });
-    let layout = match names::PACKETS[1] == entry.path.extension().and_then(|e| e.to_str()).unwrap_or_default() {
+    if plan.wanted.is_empty() {
+        // Its packets are not even opened; what was lost is told all the same.
+        Told::new(origin, plan.lost_after, indexed).enter(book);
+        return Ok(None);
+    }
+    let file = match sys::uring::open_aligned(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            book.damage(format!("{name}: removed while the question was being answered"));
+            return Ok(None);
+        }
+        other => other.map_err(io)?.0,
+    };
+    let layout = match path.extension().is_some_and(|ending| ending == names::PACKETS[1]) {
         true => Layout::Raw,
         false => Layout::Pcap,
     };
-    let blocks = Blocks::new(file, plan.wanted);
-    let indexed = Indexed { reader, file: index };
-    let mut file = SealedFile::new(name, layout, link_type, origin, blocks, plan.lost_after, indexed, hold);
+    let told = Told::new(origin, plan.lost_after, indexed);
+    let mut file = SealedFile::new(name, layout, link_type, Blocks::new(file, plan.wanted), told, hold);
     file.prepare(book);
     Ok(Some(Box::new(file)))
+}
+
+/// Where the file is now, and its length.
+fn find(entry: &Entry) -> io::Result<(PathBuf, u64)> {
+    match fs::metadata(&entry.path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let shown = shown(&entry.path).ok_or(e)?;
+            let size = fs::metadata(&shown)?.len();
+            Ok((shown, size))
+        }
+        other => Ok((entry.path.clone(), other?.len())),
+    }
+}
+
+/// What to read; as little of the index is read as tells that.
+fn plan(indexed: &mut Indexed, name: &str, book: &mut Book) -> Result<Plan, Useless> {
+    let (from, to) = (book.question.from, book.question.to);
+    let blocks = indexed.reader.summary().blocks;
+    if !indexed.overlaps(from, to) {
+        return Ok(Plan { skipped_time: u64::from(blocks), ..Plan::default() });
+    }
+    let mut candidates = None;
+    if !book.question.filter.is_empty() {
+        match indexed.reader.candidates(&indexed.file, &book.question.filter.need()) {
+            Ok(found) => candidates = Some(found),
+            Err(e) => book.remark(format!("{name}: its index cannot be read on ({e}); netgrain verify")),
+        }
+    }
+    if candidates.as_ref().is_some_and(|c| !c.contains(&true)) && indexed.is_inside(from, to) {
+        let lost_after = indexed.reader.summary().tally.lost_total();
+        return Ok(Plan { lost_after, skipped_keys: u64::from(blocks), ..Plan::default() });
+    }
+    indexed.load()?;
+    let candidate = |i: usize| candidates.as_ref().is_none_or(|c| c.get(i).copied().unwrap_or(true));
+    Ok(Plan::of(indexed.reader.blocks(), from, to, candidate))
+}
+
+/// Opens a packet file whose index is of no use.
+fn open_without(
+    entry: &Entry,
+    path: &Path,
+    interface: &str,
+    why: &Useless,
+    hold: &Arc<Hold>,
+    book: &mut Book,
+) -> Result<Option<Box<dyn Cursor>>, QueryError> {
+    let name = entry.path.display();
+    if is_hidden(entry) {
+        // Behind what was written lies room that was made ahead: only an index tells the one from the other.
+        book.damage(format!("{name}: was not finished and has no index that tells how far it goes; netgrain repair"));
+        return Ok(None);
+    }
+    let why = match why {
+        Useless::Index(why) => why,
+        Useless::Gone => "has lost its index",
+    };
+    book.remark(format!("{name}: {why}; all of it is read"));
+    let plain = Plain::open(path, interface, entry.queue, hold, book)?;
+    Ok(plain.map(|p| Box::new(p) as Box<dyn Cursor>))
 }

@@ -79,6 +79,24 @@ impl Stream {
         self.descs.push(Desc::control(Control::Tick, ts));
     }
 
+    /// Changes lengths and stamps of some record headers, as a hostile writer would; how many.
+    pub fn spoil(&mut self, prng: &mut Prng, records: usize) -> usize {
+        let packets: Vec<u64> = self.descs.iter().filter(|d| d.is_packet()).map(|d| d.pos).collect();
+        for _ in 0..records {
+            let at = packets[prng.below(packets.len() as u64) as usize] as usize;
+            let word = match prng.below(4) {
+                0 => u32::MAX,
+                1 => prng.next_u64() as u32,
+                2 => prng.below(65_536) as u32,
+                _ => 0,
+            };
+            let field = at + [0, 4, 8, 8, 12][prng.below(5) as usize];
+            self.bytes[field..field + 4].copy_from_slice(&word.to_le_bytes());
+        }
+        // A length of 0 turns a packet's bytes into records of 16 bytes at most.
+        records * 1400 / 16 + records
+    }
+
     /// Records everything.
     pub fn record(self, store: &Path) {
         self.record_with(store, DiskDevice::new(8));
@@ -216,6 +234,11 @@ impl Scan {
 
     pub fn packets(&self) -> usize {
         self.files.iter().map(|(.., packets)| packets.len()).sum()
+    }
+
+    /// The packets of one file.
+    pub fn file(&self, path: &Path) -> &[(Timestamp, u32, Vec<u8>)] {
+        self.files.iter().find(|(_, entry, _)| entry.path == path).map_or(&[], |(.., packets)| packets)
     }
 
     pub fn answer(&self, question: &Question) -> Vec<Packet> {

@@ -102,18 +102,31 @@ impl Catalogue {
         }
     }
 
-    /// Looks at what changed. Folders that have been empty for `patience` are removed.
+    /// Looks at what changed: in new hours and those in which files are being written, or in all. Folders that have been
+    /// empty for `patience` are removed.
     ///
     /// What cannot be looked at is not known any more, and so is not removed.
-    pub fn refresh<D: Housekeeping>(&mut self, device: &mut D, now: Timestamp, patience: Duration) -> io::Result<()> {
-        let outcome = self.walk(device, now, patience);
+    pub fn refresh<D: Housekeeping>(
+        &mut self,
+        device: &mut D,
+        now: Timestamp,
+        patience: Duration,
+        all: bool,
+    ) -> io::Result<()> {
+        let outcome = self.walk(device, now, patience, all);
         let all = || self.hours.values().flat_map(|hour| hour.files.values());
         self.published = all().flatten().flatten().sum();
         self.files = all().filter(|rooms| has_packets(rooms)).count() as u64;
         outcome
     }
 
-    fn walk<D: Housekeeping>(&mut self, device: &mut D, now: Timestamp, patience: Duration) -> io::Result<()> {
+    fn walk<D: Housekeeping>(
+        &mut self,
+        device: &mut D,
+        now: Timestamp,
+        patience: Duration,
+        all: bool,
+    ) -> io::Result<()> {
         self.ahead = 0;
         let mut uppers = std::mem::take(&mut self.uppers);
         let mut hours = std::mem::take(&mut self.hours);
@@ -138,6 +151,10 @@ impl Catalogue {
                 continue;
             };
             let mut hour = hours.remove(&start).unwrap_or_default();
+            if !all && hour.is_quiet() {
+                self.hours.insert(start, hour);
+                continue;
+            }
             match hour.refresh(device, &path, start, now, patience) {
                 Ok(true) => drop(self.hours.insert(start, hour)),
                 // Its day, month and year may have been for this hour only.
@@ -270,6 +287,11 @@ impl Upper {
 }
 
 impl Hour {
+    /// Whether nothing was being written there when it was looked at last, nor shortly before.
+    fn is_quiet(&self) -> bool {
+        self.seen.is_some() && self.hidden.is_empty()
+    }
+
     /// False when it was empty and is gone.
     fn refresh<D: Housekeeping>(
         &mut self,

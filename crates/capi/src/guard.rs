@@ -1,0 +1,137 @@
+//! The border itself: failures as codes and text, panics caught, pointers of the caller read.
+
+use crate::abi::{Error, TEXT, code};
+use query::QueryError;
+use std::ffi::{CStr, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Why a call failed.
+#[derive(Debug)]
+pub struct Failure {
+    pub code: i32,
+    pub text: String,
+}
+
+impl Failure {
+    pub fn argument(text: impl Into<String>) -> Self {
+        Self { code: code::ARGUMENT, text: text.into() }
+    }
+
+    /// Fills the caller's error, if it gave one.
+    ///
+    /// # Safety
+    /// `err` is null or points to an error that nobody else uses.
+    pub unsafe fn fill(&self, err: *mut Error) {
+        // SAFETY: the caller's promise.
+        let Some(err) = (unsafe { err.as_mut() }) else { return };
+        let mut len = self.text.len().min(TEXT - 1);
+        while !self.text.is_char_boundary(len) {
+            len -= 1;
+        }
+        err.code = self.code;
+        err.text = [0; TEXT];
+        // One line: what was quoted from files and arguments may have others.
+        let line = self.text.as_bytes()[..len].iter().map(|b| if matches!(b, 0 | b'\n' | b'\r') { b' ' } else { *b });
+        for (to, from) in err.text.iter_mut().zip(line) {
+            *to = from as c_char;
+        }
+    }
+}
+
+impl From<QueryError> for Failure {
+    fn from(e: QueryError) -> Self {
+        let code = match e {
+            QueryError::NoInterface { .. } => code::INTERFACE,
+            QueryError::Backwards { .. } => code::TIME,
+            _ => code::READ,
+        };
+        Self { code, text: e.to_string() }
+    }
+}
+
+/// Runs `body`; a failure or panic becomes `otherwise`, with the caller's error filled.
+///
+/// # Safety
+/// `err` is null or points to an error that nobody else uses.
+pub unsafe fn call<T>(err: *mut Error, otherwise: T, body: impl FnOnce() -> Result<T, Failure>) -> T {
+    // What a panic leaves half done is in an answer, which refuses to go on after one (its flag `busy` stays set).
+    let failure = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => return value,
+        Ok(Err(failure)) => failure,
+        Err(panic) => {
+            let said = panic.downcast_ref::<String>().map(String::as_str);
+            let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no words");
+            Failure { code: code::BUG, text: format!("this is a bug in netgrain, please report it: {said}") }
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { failure.fill(err) };
+    otherwise
+}
+
+/// The caller's text.
+///
+/// # Safety
+/// `text` is null or points to a text ended by a NUL, which stays for `'a`.
+pub unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Failure> {
+    if text.is_null() {
+        return Err(Failure::argument(format!("{what} is NULL")));
+    }
+    // SAFETY: not null, so by the caller's promise a text.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().map_err(|_| Failure::argument(format!("{what} is not UTF-8")))
+}
+
+/// The caller's list of texts.
+///
+/// # Safety
+/// `list` points to `count` pointers to texts (see [`text`]), or is null.
+pub unsafe fn texts(list: *const *const c_char, count: usize, what: &str) -> Result<Vec<String>, Failure> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    if list.is_null() {
+        return Err(Failure::argument(format!("the list of {what} is NULL, but should have {count}")));
+    }
+    // SAFETY: not null, so by the caller's promise `count` pointers.
+    let list = unsafe { std::slice::from_raw_parts(list, count) };
+    // SAFETY: each is null or a text, by the caller's promise.
+    list.iter().map(|one| unsafe { text(*one, what) }.map(str::to_owned)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error() -> Error {
+        Error { code: 0, text: [0; TEXT] }
+    }
+
+    fn said(err: &Error) -> String {
+        let bytes: Vec<u8> = err.text.iter().map(|c| *c as u8).take_while(|b| *b != 0).collect();
+        String::from_utf8(bytes).expect("whole characters")
+    }
+
+    #[test]
+    fn a_panic_becomes_a_code_and_a_line() {
+        let mut err = error();
+        // SAFETY: an error of our own.
+        let got = unsafe { call(&raw mut err, -1, || panic!("two {}", "words")) };
+        assert_eq!((got, err.code), (-1, code::BUG));
+        assert!(said(&err).contains("please report it: two words"), "{}", said(&err));
+        // SAFETY: no error to fill.
+        assert_eq!(unsafe { call(std::ptr::null_mut(), 7, || panic!("again")) }, 7);
+    }
+
+    #[test]
+    fn a_text_is_one_line_of_whole_characters_that_ends() {
+        for (text, expected) in
+            [("two\nlines\0here".to_owned(), "two lines here".to_owned()), ("é".repeat(400), "é".repeat(255))]
+        {
+            let mut err = error();
+            // SAFETY: an error of our own.
+            unsafe { Failure { code: code::READ, text }.fill(&raw mut err) };
+            assert_eq!((said(&err), err.text[TEXT - 1]), (expected, 0));
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! `netgrain record` as a service: tells the manager that started it when the capture runs, how it stands, and, for its
+//! watchdog, that every thread moves.
+
+use base::units::show_count;
+use engine::{QueueReport, Report};
+use std::time::{Duration, Instant};
+use sys::notify::{Notifier, watchdog_period};
+
+/// How often the state is told in words.
+const STATUS: Duration = Duration::from_secs(5);
+
+/// The line to the service manager; silent where there is none.
+pub struct Service {
+    notifier: Option<Notifier>,
+    pulse: Pulse,
+    watched: bool,
+    told: Option<Instant>,
+}
+
+impl Service {
+    /// Finds the manager in the environment.
+    pub fn begin() -> Self {
+        let notifier = Notifier::from_environment().unwrap_or_else(|e| {
+            eprintln!("netgrain: the service manager is not told how things stand: {e}");
+            None
+        });
+        let period = watchdog_period();
+        let watched = period.is_some();
+        Self { notifier, pulse: Pulse::new(period.unwrap_or(STATUS)), watched, told: None }
+    }
+
+    /// The capture runs.
+    pub fn ready(&self) {
+        self.say("READY=1\nSTATUS=capturing");
+    }
+
+    /// How it stands, once a second.
+    pub fn tell(&mut self, report: &Report) {
+        if self.notifier.is_none() {
+            return;
+        }
+        let now = Instant::now();
+        if self.told.is_none_or(|t| now.duration_since(t) >= STATUS) {
+            self.told = Some(now);
+            self.say(&format!("STATUS={}", status(report)));
+        }
+        let stuck = self.pulse.feel(report, now).map(str::to_owned);
+        if self.watched {
+            match stuck {
+                None => self.say("WATCHDOG=1"),
+                Some(thread) => self.say(&format!("STATUS=stuck: {thread}")),
+            }
+        }
+    }
+
+    /// The capture ends, which may take a while.
+    pub fn stopping(&self) {
+        self.say("STOPPING=1\nSTATUS=writing what is left");
+    }
+
+    fn say(&self, text: &str) {
+        if let Some(notifier) = &self.notifier {
+            // A manager that does not listen has its reasons; the packets come first.
+            let _ = notifier.say(text);
+        }
+    }
+}
+
+fn status(r: &Report) -> String {
+    let fill = r.queues.iter().map(|q| q.ring_fill).fold(0.0, f64::max);
+    let trouble = r.queues.iter().find_map(|q| q.recorder.as_ref()?.trouble.as_ref());
+    let trouble = trouble.map(|t| format!("; {t}")).unwrap_or_default();
+    format!(
+        "{} packets stored, {} lost, ring {:.0} % full{trouble}",
+        show_count(r.counts.stored),
+        show_count(r.counts.lost_total),
+        fill * 100.0
+    )
+}
+
+/// Whether every thread still uses its processor: all of them look for work many times a second, even where there is none.
+struct Pulse {
+    patience: Duration,
+    threads: Vec<Beat>,
+}
+
+struct Beat {
+    name: String,
+    used: f64,
+    moved: Instant,
+}
+
+impl Pulse {
+    fn new(patience: Duration) -> Self {
+        Self { patience, threads: Vec::new() }
+    }
+
+    /// The first thread that has not moved for too long, if any.
+    fn feel(&mut self, report: &Report, now: Instant) -> Option<&str> {
+        for (name, used, excused) in report.queues.iter().flat_map(threads) {
+            match self.threads.iter_mut().find(|t| t.name == name) {
+                Some(beat) if beat.used != used || excused => (beat.used, beat.moved) = (used, now),
+                Some(_) => {}
+                None => self.threads.push(Beat { name, used, moved: now }),
+            }
+        }
+        let stuck = self.threads.iter().find(|t| now.duration_since(t.moved) > self.patience);
+        stuck.map(|t| t.name.as_str())
+    }
+}
+
+/// The threads of a queue, the processor seconds that each has used, and whether it may rest.
+fn threads(q: &QueueReport) -> Vec<(String, f64, bool)> {
+    let mut all = vec![(format!("engine of queue {}", q.queue), q.engine_cpu_seconds, false)];
+    if let Some(r) = &q.recorder {
+        // A volume that refuses is waited for, with the ring as the buffer: starting again would only lose the ring.
+        let waits = r.trouble.is_some();
+        all.push((format!("index of queue {}", q.queue), r.index_cpu_seconds, waits));
+        all.push((format!("writer of queue {}", q.queue), r.writer_cpu_seconds, waits));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::{Counts, RecorderReport};
+    use std::collections::BTreeMap;
+
+    fn report(engine: f64, writer: f64, trouble: Option<&str>) -> Report {
+        let recorder = RecorderReport {
+            index_cpu_seconds: writer,
+            writer_cpu_seconds: writer,
+            trouble: trouble.map(str::to_owned),
+            ..RecorderReport::default()
+        };
+        let queue = QueueReport {
+            queue: 0,
+            source: String::new(),
+            counts: Counts::default(),
+            ring_fill: 0.034,
+            ring: String::new(),
+            engine_cpu_seconds: engine,
+            clock_error_nanos: 0,
+            recorder: Some(recorder),
+        };
+        Report {
+            interface: "eth1".into(),
+            seconds: 1.0,
+            counts: Counts { stored: 1234, lost_total: 5, ..Counts::default() },
+            counted_from: "",
+            stamps: "",
+            lost_by_gate: BTreeMap::new(),
+            queues: vec![queue],
+            listeners: Vec::new(),
+            remarks: Vec::new(),
+            faults: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_thread_that_stands_still_for_too_long_is_named() {
+        let (mut pulse, start) = (Pulse::new(Duration::from_secs(5)), Instant::now());
+        let at = |s: u64| start + Duration::from_secs(s);
+        assert_eq!(pulse.feel(&report(1.0, 1.0, None), at(0)), None);
+        assert_eq!(pulse.feel(&report(1.1, 1.0, None), at(5)), None, "patience is not over yet");
+        assert_eq!(pulse.feel(&report(1.2, 1.0, None), at(6)), Some("index of queue 0"));
+        assert_eq!(pulse.feel(&report(1.3, 1.1, None), at(7)), None, "it moves again");
+        assert_eq!(pulse.feel(&report(1.3, 1.2, None), at(13)), Some("engine of queue 0"));
+    }
+
+    #[test]
+    fn a_recorder_whose_volume_refuses_is_waited_for() {
+        let (mut pulse, start) = (Pulse::new(Duration::from_secs(5)), Instant::now());
+        for s in 0..60 {
+            let stuck = report(s as f64, 1.0, Some("no space left"));
+            assert_eq!(pulse.feel(&stuck, start + Duration::from_secs(s)), None);
+        }
+    }
+
+    #[test]
+    fn the_state_in_words() {
+        let text = status(&report(1.0, 1.0, Some("no space left")));
+        assert_eq!(text, "1 234 packets stored, 5 lost, ring 3 % full; no space left");
+    }
+}

@@ -1,0 +1,90 @@
+//! `netgrain doctor` as people and scripts meet it.
+
+mod common;
+
+use common::{arg, objects, run};
+use std::net::{IpAddr, Ipv4Addr};
+use sys::ethtool;
+use sys::netlink::Address;
+use testkit::{Sandbox, TempDir};
+
+#[test]
+fn what_cannot_be_looked_at_is_said_in_one_line() {
+    for (args, names) in [
+        (&["doctor", "-i", "no-such-port"][..], "no-such-port"),
+        (&["doctor", "--only", "everything"], "merging"),
+        (&["doctor", "--fix", "--undo"], "--undo"),
+        (&["doctor", "--ring", "much"], "much"),
+    ] {
+        let said = run(args);
+        assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
+        assert!(said.err.lines().count() == 1 && said.err.contains(names), "{said:?}");
+    }
+    let dir = TempDir::new("doctor-foreign");
+    let state = dir.join("state");
+    std::fs::write(&state, "not a journal").expect("a file");
+    let said = run(&["doctor", "--undo", "--state", arg(&state)]);
+    assert!(said.status == Some(2) && said.err.contains(arg(&state)), "{said:?}");
+    let nothing = run(&["doctor", "--undo", "--state", arg(&dir.join("none"))]);
+    assert!(nothing.status == Some(0) && nothing.err.contains("nothing to put back"), "{nothing:?}");
+}
+
+#[test]
+fn looking_changes_nothing_and_every_object_has_the_documented_fields() {
+    let test = "looking_changes_nothing_and_every_object_has_the_documented_fields";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (_a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("doctor-json");
+    let before = ethtool::features(&b.name).expect("features");
+    let said = run(&["doctor", "-i", "vb", "--store", arg(dir.path()), "--json"]);
+    let all = objects(&said.out);
+    let (summary, findings) = all.split_last().expect("objects");
+    for finding in findings {
+        for field in ["check", "about", "name", "state", "found", "costs", "why", "mend", "fix"] {
+            assert!(finding.get(field).is_some(), "{field}: {finding}");
+        }
+    }
+    let count = |state: &str| findings.iter().filter(|f| f["state"] == state).count() as u64;
+    for state in ["good", "unknown", "remark", "bad"] {
+        assert_eq!(summary["summary"][state].as_u64(), Some(count(state)), "{summary}");
+    }
+    assert_eq!(said.status, Some(i32::from(count("bad") > 0)));
+    assert_eq!(ethtool::features(&b.name).expect("features"), before);
+    assert!(common::walk(dir.path()).is_empty(), "the probe is still there");
+    // What is in the table is what was looked at, but for the trial.
+    let names: std::collections::BTreeSet<&str> = findings.iter().filter_map(|f| f["check"].as_str()).collect();
+    let missing: Vec<&str> = doctor::Check::ALL.iter().map(|c| c.name).filter(|n| !names.contains(n)).collect();
+    assert_eq!(missing, ["trial"]);
+}
+
+#[test]
+fn a_port_is_mended_only_on_request_and_put_back() {
+    let test = "a_port_is_mended_only_on_request_and_put_back";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (_a, b) = sandbox.veth("va", "vb");
+    ethtool::set_feature(&b.name, "rx-gro", true).expect("veth can merge");
+    let ip = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+    sandbox.netlink().add_address(&Address { link: b.index, ip, prefix: 24 }).expect("an address");
+    let dir = TempDir::new("doctor-fix");
+    let state = dir.join("lib/undo.json");
+    let merges = || ethtool::features("vb").expect("features").iter().any(|f| f.name == "rx-gro" && f.on);
+    let doctor =
+        |more: &[&str]| run(&[&["doctor", "-i", "vb", "--only", "merging", "--state", arg(&state)], more].concat());
+
+    let seen = doctor(&[]);
+    assert_eq!(seen.status, Some(1), "{seen:?}");
+    assert!(seen.out.contains("ethtool -K vb gro off   (--fix does it)"), "{seen:?}");
+    let asked = doctor(&["--fix"]);
+    assert!(asked.status == Some(2) && asked.err.contains("--yes") && merges(), "{asked:?}");
+    assert!(!state.exists());
+    let mended = doctor(&["--fix", "--yes", "--json"]);
+    assert_eq!(mended.status, Some(0), "{mended:?}");
+    let made = &objects(&mended.out).pop().expect("a step")["made"];
+    assert_eq!((&made["was"], &made["value"], &made["error"]), (&"on".into(), &"off".into(), &serde_json::Value::Null));
+    assert!(!merges() && state.exists());
+    assert_eq!(doctor(&[]).status, Some(0));
+    let undone = run(&["doctor", "--undo", "--state", arg(&state), "--json"]);
+    assert_eq!(undone.status, Some(0), "{undone:?}");
+    assert_eq!(objects(&undone.out)[0]["undone"]["value"], "on");
+    assert!(merges() && !state.exists());
+}

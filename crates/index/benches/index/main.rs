@@ -1,0 +1,119 @@
+//! What the index costs and what it answers: `cargo bench -p netgrain-index`. The structures that were compared for its key
+//! sets, on real captures and on the worst cases; what collecting costs per packet; what a sealed file costs to ask. A few
+//! seconds per table; run it on a quiet machine.
+
+#[path = "../../src/bytes.rs"]
+#[allow(dead_code, reason = "the index itself, of which the comparison needs a part")]
+mod bytes;
+#[path = "../../src/fit.rs"]
+#[allow(dead_code, reason = "as above")]
+mod fit;
+#[path = "../../src/key.rs"]
+#[allow(dead_code, unused_imports, reason = "as above")]
+mod key;
+#[path = "../../src/set.rs"]
+#[allow(dead_code, unused_imports, unreachable_pub, missing_docs, reason = "as above")]
+mod set;
+
+mod rivals;
+mod traffic;
+
+use base::{Prng, Row, Tally, Timestamp};
+use netgrain_index::{Builder, Content, Entry, Header, Keys, Reader, Rows};
+use std::time::Instant;
+use traffic::Load;
+use wire::filter::Need;
+
+fn main() {
+    let loads = traffic::loads();
+    println!("collecting, per packet (least of many runs)\n");
+    println!("{:<44} packets/block   add ns   at the block's end ns   bytes/block", "traffic");
+    loads.iter().for_each(collecting);
+    println!("\nstructures for the hosts of a block\n");
+    for load in &loads {
+        rivals::compare(load);
+    }
+    println!("a sealed file of 1000 blocks\n");
+    println!("{:<44} index %   seal ms   hosts not there that blocks admit %   bytes read per question", "traffic");
+    loads.iter().for_each(sealed);
+}
+
+fn collecting(load: &Load) {
+    let (mut add, mut end) = (f64::MAX, f64::MAX);
+    let mut keys = Keys::default();
+    let mut bytes = 0;
+    let packets: usize = load.blocks.iter().map(Vec::len).sum();
+    for _ in 0..(2_000_000 / packets).clamp(3, 300) {
+        let (mut adding, mut ending) = (0, 0);
+        bytes = 0;
+        for block in &load.blocks {
+            let t = Instant::now();
+            block.iter().for_each(|p| keys.add(&p.frame, p.wire_len, p.link_type));
+            adding += t.elapsed().as_nanos();
+            let t = Instant::now();
+            bytes += keys.sets().bytes();
+            keys.clear();
+            ending += t.elapsed().as_nanos();
+        }
+        add = add.min(adding as f64 / packets as f64);
+        end = end.min(ending as f64 / packets as f64);
+    }
+    let blocks = load.blocks.len();
+    println!("{:<44} {:>13} {add:>8.1} {end:>23.1} {:>13}", load.name, packets / blocks, bytes / blocks);
+}
+
+fn sealed(load: &Load) {
+    const BLOCKS: u32 = 1000;
+    let mut keys = Keys::default();
+    let entries: Vec<Entry> = (0..BLOCKS)
+        .map(|block| {
+            let packets = &load.blocks[block as usize % load.blocks.len()];
+            packets.iter().for_each(|p| keys.add(&p.frame, p.wire_len, p.link_type));
+            let sets = keys.sets();
+            keys.clear();
+            let (stored, second) = (packets.len() as u64, u64::from(block));
+            let rows: Rows =
+                [Row { second, tally: Tally { stored, offered: stored, ..Tally::default() } }].into_iter().collect();
+            let (first, last) = (Timestamp::from_secs_nanos(second, 0), Timestamp::from_secs_nanos(second, 1));
+            Entry { block, bytes: 1 << 20, first_record: Some(24), crc: 0, first, last, rows, sets }
+        })
+        .collect();
+    let t = Instant::now();
+    let mut builder = Builder::new(header());
+    entries.into_iter().for_each(|e| builder.push(e));
+    let mut file = Vec::new();
+    let bytes = u64::from(BLOCKS) << 20;
+    builder.finish(bytes, Timestamp::ZERO, &[], &mut file).expect("memory refuses nothing");
+    let took = t.elapsed().as_secs_f64() * 1e3;
+    let (mut prng, mut admitted, mut read) = (Prng::new(3), 0, 0);
+    const QUESTIONS: u32 = 200;
+    for _ in 0..QUESTIONS {
+        // Of a network for tests (RFC 2544) that no capture should have.
+        let host = Need::Host(std::net::Ipv4Addr::from(0xc612_0000 | prng.next_u64() as u32 >> 15).into());
+        let mut reader = Reader::begin(&&file[..]).expect("what was sealed");
+        let candidates = reader.candidates(&&file[..], &host).expect("memory refuses nothing");
+        admitted += candidates.iter().filter(|c| **c).count();
+        read = reader.bytes_read();
+    }
+    println!(
+        "{:<44} {:>7.3} {took:>9.1} {:>37.3} {read:>25}",
+        load.name,
+        100.0 * file.len() as f64 / bytes as f64,
+        100.0 * admitted as f64 / f64::from(QUESTIONS * BLOCKS),
+    );
+}
+
+fn header() -> Header {
+    Header {
+        interface: "bench".into(),
+        queue: 0,
+        link_type: 1,
+        snaplen: 65_535,
+        stamps: "simulated".into(),
+        stamp_error: 0,
+        filter: String::new(),
+        first_pos: 0,
+        start: Timestamp::ZERO,
+        content: Content::Recorded,
+    }
+}

@@ -1,0 +1,371 @@
+//! Indexes of captures that somebody else wrote: made once, beside the capture or in a folder of their own, and believed as
+//! long as the capture is what it was.
+//!
+//! The index of `x.pcap` is `x.pcap.ngi`, so that it meets neither the index of `x.pcapng` nor one of a store, which would
+//! be `x.ngi`. It says how long the capture was and when it was changed last; one that does not fit is not used. In a
+//! folder of its own, where captures of the same name may meet, its name gets a number made of the capture's path; it names
+//! the capture, and so can be asked in the capture's place.
+
+use super::block::stamp;
+use super::capture::Capture;
+use super::context::{Context, Walk};
+use super::plan::BLOCK;
+use crate::QueryError;
+use base::{Cause, Tally, Timestamp};
+use index::{Builder, Content, Entry, Header, Keys, Reader, Rows, Sets, Summary};
+use pcap::Format;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Packets between two looks at whether the index is still wanted.
+const LOOK: u64 = 4096;
+
+/// What was made of a capture.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// Where the index is.
+    pub path: PathBuf,
+    /// Its length.
+    pub bytes: u64,
+    /// Length of the capture.
+    pub capture_bytes: u64,
+    /// What is in the capture.
+    pub summary: Summary,
+    /// What is wrong with the capture, and where.
+    pub damage: Option<String>,
+}
+
+/// What an index is worth.
+#[derive(Debug)]
+pub enum State {
+    /// It describes the capture as it is.
+    Fits(Summary),
+    /// There is none.
+    Missing,
+    /// It describes what the capture was before.
+    Stale(String),
+    /// It cannot be read, or is not one.
+    Unreadable(String),
+}
+
+/// Where the index of a capture lies: beside it, or in this folder.
+pub fn path(capture: &Path, into: Option<&Path>) -> PathBuf {
+    let mut name = OsString::from(capture.file_name().unwrap_or_default());
+    if into.is_some() {
+        let whole = std::path::absolute(capture).unwrap_or_else(|_| capture.to_owned());
+        let hash = whole.as_os_str().as_encoded_bytes().iter().fold(0, |h, b| base::hash::combine(h, u64::from(*b)));
+        name.push(format!("-{hash:016x}"));
+    }
+    name.push(".");
+    name.push(index::SUFFIX);
+    into.map_or_else(|| capture.with_file_name(&name), |folder| folder.join(&name))
+}
+
+/// Makes the index of a capture, under a hidden name until it is whole; `None` if `stop` was set meanwhile.
+///
+/// # Errors
+/// What is no capture, or cannot be read or written; a capture that was changed meanwhile.
+pub fn make(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<Option<Made>, QueryError> {
+    let (described, file) = Capture::open(capture)?;
+    let failed = |error| QueryError::Io { path: capture.to_owned(), error };
+    let name = match into {
+        Some(_) => std::path::absolute(capture).map_err(failed)?.to_string_lossy().into_owned(),
+        None => described.name(),
+    };
+    let Some(mut scan) = Scan::of(&described, &file, name, stop).map_err(failed)? else { return Ok(None) };
+    let (now, _) = Capture::open(capture)?;
+    if (now.bytes, now.modified) != (described.bytes, described.modified) {
+        let why = "it was changed while it was read; wait until whoever writes it is done";
+        return Err(failed(io::Error::new(io::ErrorKind::InvalidData, why)));
+    }
+    let path = path(capture, into);
+    let bytes = scan.write(&path).map_err(|error| {
+        let hint =
+            if error.kind() == io::ErrorKind::PermissionDenied || error.kind() == io::ErrorKind::ReadOnlyFilesystem {
+                "; name a folder that can be written (--into)"
+            } else {
+                ""
+            };
+        QueryError::Io { path: path.clone(), error: io::Error::new(error.kind(), format!("{error}{hint}")) }
+    })?;
+    let summary = match state(&described, &path) {
+        State::Fits(summary) => summary,
+        State::Missing => return Err(failed(io::Error::other("its index has gone again"))),
+        State::Stale(why) | State::Unreadable(why) => return Err(failed(io::Error::other(why))),
+    };
+    Ok(Some(Made { path, bytes, capture_bytes: described.bytes, summary, damage: scan.damage }))
+}
+
+/// What the index of a capture is worth, as far as length and time tell.
+///
+/// # Errors
+/// What is no capture.
+pub fn look(capture: &Path, into: Option<&Path>) -> Result<State, QueryError> {
+    let (described, _) = Capture::open(capture)?;
+    Ok(state(&described, &path(capture, into)))
+}
+
+/// [`look`], and compares the checksum of each block: reads all of the capture.
+///
+/// # Errors
+/// What is no capture, or cannot be read.
+pub fn verify(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<State, QueryError> {
+    let (described, file) = Capture::open(capture)?;
+    let path = path(capture, into);
+    let state = state(&described, &path);
+    let State::Fits(_) = state else { return Ok(state) };
+    let index = match File::open(&path).and_then(|index| Reader::open(&index)) {
+        Ok(index) => index,
+        Err(e) => return Ok(State::Unreadable(e.to_string())),
+    };
+    let mut buffer = vec![0; BLOCK as usize];
+    for block in index.blocks() {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let bytes = &mut buffer[..(block.bytes as usize).min(BLOCK as usize)];
+        let at = u64::from(block.number) * BLOCK;
+        file.read_exact_at(bytes, at).map_err(|error| QueryError::Io { path: capture.to_owned(), error })?;
+        if crc32c::crc32c(bytes) != block.crc {
+            return Ok(State::Stale(format!("bytes {at} to {} of the capture are others than they were", at + BLOCK)));
+        }
+    }
+    Ok(state)
+}
+
+/// Removes the index of a capture, which may have gone itself; false if there was none.
+///
+/// # Errors
+/// When it is no index of a capture, or cannot be removed.
+pub fn remove(capture: &Path, into: Option<&Path>) -> Result<bool, QueryError> {
+    let path = path(capture, into);
+    let failed = |error| QueryError::Io { path: path.clone(), error };
+    match File::open(&path).and_then(|file| Reader::begin(&file)) {
+        Ok(index) if matches!(index.header().content, Content::Foreign { .. }) => {}
+        Ok(_) => return Err(failed(io::Error::other("it belongs to a store, whose retention removes it"))),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(e) => return Err(failed(io::Error::new(e.kind(), format!("{e}; remove it by hand if it is not wanted")))),
+    }
+    std::fs::remove_file(&path).map(|()| true).map_err(failed)
+}
+
+/// Whether a file has the index of a store, which serves as well.
+pub fn is_of_store(capture: &Path) -> bool {
+    let Ok((described, _)) = Capture::open(capture) else { return false };
+    matches!(open(&described, &capture.with_extension(index::SUFFIX)), Ok(Some(_)))
+}
+
+/// The capture that an index names, if the path is that of an index.
+///
+/// # Errors
+/// When it is one that cannot be read.
+pub(super) fn named(path: &Path) -> Result<Option<PathBuf>, QueryError> {
+    if path.extension().is_none_or(|e| e != index::SUFFIX) {
+        return Ok(None);
+    }
+    let failed = |error| QueryError::Io { path: path.to_owned(), error };
+    let header = File::open(path).and_then(|file| Ok(Reader::begin(&file)?.header().clone())).map_err(failed)?;
+    let Content::Foreign { .. } = header.content else {
+        let why = "it belongs to a store; ask that with --store, or name the packet file";
+        return Err(failed(io::Error::new(io::ErrorKind::InvalidData, why)));
+    };
+    // Beside its capture an index holds the name alone, so that both can be moved together.
+    Ok(Some(path.with_file_name("").join(header.interface)))
+}
+
+/// The index of a capture, opened. A store's own is as good for a packet file that was not changed.
+///
+/// # Errors
+/// In words, why the one that is there is not used.
+pub(super) fn find(capture: &Capture, asked: &Path) -> Result<Option<(Reader, File)>, String> {
+    let own = path(&capture.path, None);
+    let path = if asked.extension().is_some_and(|e| e == index::SUFFIX) { asked } else { &own };
+    match open(capture, path) {
+        Ok(Some(found)) => Ok(Some(found)),
+        Ok(None) => match open(capture, &capture.path.with_extension(index::SUFFIX)) {
+            Ok(found) => Ok(found),
+            Err(_) => Ok(None),
+        },
+        Err(state) => {
+            let why = match state {
+                State::Stale(why) | State::Unreadable(why) => why,
+                State::Fits(_) | State::Missing => return Ok(None),
+            };
+            Err(format!("{}: {why}; all of the capture is read instead (netgrain index makes it anew)", path.display()))
+        }
+    }
+}
+
+fn state(capture: &Capture, path: &Path) -> State {
+    match open(capture, path) {
+        Ok(Some((index, _))) => State::Fits(index.summary().clone()),
+        Ok(None) => State::Missing,
+        Err(state) => state,
+    }
+}
+
+fn open(capture: &Capture, path: &Path) -> Result<Option<(Reader, File)>, State> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(State::Unreadable(e.to_string())),
+    };
+    let index = Reader::begin(&file).map_err(|e| State::Unreadable(e.to_string()))?;
+    let why = match index.header().content {
+        _ if !index.is_sealed() => "the index was not finished",
+        Content::Recorded if capture.format == Format::PcapNg => "the index belongs to another file",
+        Content::Recorded if index.summary().bytes != capture.bytes => {
+            "the file is not as long as it was when it was sealed"
+        }
+        Content::Recorded => return Ok(Some((index, file))),
+        told if told == content(capture) => return Ok(Some((index, file))),
+        Content::Foreign { bytes, .. } if bytes != capture.bytes => {
+            "the capture is not as long as it was when it was indexed"
+        }
+        Content::Foreign { .. } => "the capture was changed after it was indexed, or another took its place",
+    };
+    Err(State::Stale(why.to_owned()))
+}
+
+/// What the index of a capture says of it as it is now.
+fn content(capture: &Capture) -> Content {
+    let format = match capture.format {
+        Format::Pcap => index::Format::Pcap,
+        Format::PcapNg => index::Format::PcapNg,
+        Format::Raw => index::Format::Raw,
+    };
+    Content::Foreign { format, bytes: capture.bytes, modified: capture.modified }
+}
+
+/// Everything about a capture that its index will hold.
+struct Scan {
+    builder: Builder,
+    context: Context,
+    /// Where the last whole record ends.
+    end: u64,
+    last: Timestamp,
+    damage: Option<String>,
+}
+
+impl Scan {
+    /// Reads all of it; `None` if that was stopped.
+    fn of(capture: &Capture, file: &File, interface: String, stop: &AtomicBool) -> io::Result<Option<Self>> {
+        let context = Context::begin(capture.format, file)?;
+        let mut header = Header {
+            interface,
+            queue: 0,
+            link_type: 0,
+            snaplen: 0,
+            stamps: String::new(),
+            stamp_error: 0,
+            filter: String::new(),
+            first_pos: 0,
+            start: Timestamp::ZERO,
+            content: content(capture),
+        };
+        let builder = Builder::new(header.clone());
+        let mut scan = Self { builder, context, end: capture.bytes, last: Timestamp::ZERO, damage: None };
+        let mut walk = (capture.format == Format::PcapNg).then(|| Walk::new(file, capture.bytes));
+        let mut part = capture.whole(file).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
+        let mut keys = Keys::default();
+        let mut now = entry(0);
+        let mut seen = 0u64;
+        loop {
+            let (at, packet) = match part.next() {
+                Ok(Some(next)) => next,
+                Ok(None) => break,
+                Err((at, why)) => {
+                    scan.damage = Some(format!("byte {at}: {why}"));
+                    scan.end = at;
+                    break;
+                }
+            };
+            if let Some(walk) = &mut walk {
+                walk.pass(at, &mut scan.context)?;
+            }
+            let ts = stamp(&packet);
+            if seen == 0 {
+                let (link_type, snaplen) = scan.context.first();
+                (header.link_type, header.snaplen, header.start) = (link_type.into(), snaplen, ts);
+                scan.builder = Builder::new(header.clone());
+            }
+            while u64::from(now.block) < at / BLOCK {
+                let next = entry(now.block + 1);
+                scan.close(std::mem::replace(&mut now, next), &mut keys, file)?;
+            }
+            if now.first_record.is_none() {
+                now.first_record = Some((at % BLOCK) as u32);
+                (now.first, now.last) = (ts, ts);
+            }
+            (now.first, now.last) = (now.first.min(ts), now.last.max(ts));
+            scan.last = scan.last.max(ts);
+            keys.add(packet.data, packet.wire_len, packet.link_type);
+            let mut tally = Tally { offered: 1, stored: 1, stored_bytes: packet.wire_len.into(), ..Tally::default() };
+            tally.lose(Cause::Source, packet.drops.min(u64::from(u32::MAX)));
+            now.rows.add(ts.secs(), &tally);
+            seen += 1;
+            if seen.is_multiple_of(LOOK) && stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+        }
+        drop(part);
+        while u64::from(now.block) * BLOCK < scan.end {
+            let next = entry(now.block + 1);
+            scan.close(std::mem::replace(&mut now, next), &mut keys, file)?;
+        }
+        Ok(Some(scan))
+    }
+
+    /// Ends a block: its keys, its length and its checksum.
+    fn close(&mut self, mut entry: Entry, keys: &mut Keys, file: &File) -> io::Result<()> {
+        let from = u64::from(entry.block) * BLOCK;
+        let mut bytes = vec![0; self.end.saturating_sub(from).min(BLOCK) as usize];
+        file.read_exact_at(&mut bytes, from)?;
+        entry.bytes = bytes.len() as u32;
+        entry.crc = crc32c::crc32c(&bytes);
+        entry.sets = keys.sets();
+        keys.clear();
+        self.builder.push(entry);
+        Ok(())
+    }
+
+    /// Writes the index and gives it its name.
+    fn write(&mut self, path: &Path) -> io::Result<u64> {
+        let mut hidden = OsString::from(".");
+        hidden.push(path.file_name().unwrap_or_default());
+        hidden.push(format!(".{}.partial", std::process::id()));
+        let hidden = path.with_file_name(hidden);
+        let written = (|| {
+            let mut out = io::BufWriter::new(File::create(&hidden)?);
+            self.builder.finish(self.end, self.last, &self.context.ranges(), &mut out)?;
+            out.flush()?;
+            let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+            file.sync_all()?;
+            let bytes = file.metadata()?.len();
+            std::fs::rename(&hidden, path)?;
+            Ok(bytes)
+        })();
+        if written.is_err() {
+            // Nobody would look for what is left of it.
+            let _ = std::fs::remove_file(&hidden);
+        }
+        written
+    }
+}
+
+fn entry(block: u32) -> Entry {
+    Entry {
+        block,
+        bytes: 0,
+        first_record: None,
+        crc: 0,
+        first: Timestamp::ZERO,
+        last: Timestamp::ZERO,
+        rows: Rows::new(),
+        sets: Sets::NONE,
+    }
+}

@@ -1,0 +1,61 @@
+//! What the index of a file tells of the interval besides packets: what was stored, filtered and lost.
+
+use super::plan::{Indexed, overlaps};
+use crate::Book;
+use base::{Tally, Timestamp};
+use index::Rows;
+
+/// An index whose file is done with, or will be.
+pub struct Told {
+    origin: usize,
+    /// Lost behind the last block that is walked.
+    lost_after: u64,
+    indexed: Indexed,
+}
+
+impl Told {
+    /// Nothing is read yet.
+    pub fn new(origin: usize, lost_after: u64, indexed: Indexed) -> Self {
+        Self { origin, lost_after, indexed }
+    }
+
+    /// Whose packets these are.
+    pub fn origin(&self) -> usize {
+        self.origin
+    }
+
+    /// Enters it in the book: of a file that the interval has all of, its sums; else the rows of the blocks that overlap,
+    /// as far as their seconds do.
+    pub fn enter(mut self, book: &mut Book) {
+        let (from, to) = (book.question.from, book.question.to);
+        book.lose(self.origin, self.lost_after);
+        if self.indexed.is_inside(from, to) {
+            return book.count(self.origin, &self.indexed.reader.summary().tally);
+        }
+        let Indexed { reader, file } = &mut self.indexed;
+        let before = reader.bytes_read();
+        let mut inside = false;
+        let mut tally = Tally::default();
+        for i in 0..reader.blocks().len() {
+            let block = &reader.blocks()[i];
+            if block.packets > 0 {
+                inside = overlaps(block, from, to);
+            }
+            if inside {
+                match reader.rows(file, i) {
+                    Ok(rows) => add_inside(&mut tally, &rows, from, to),
+                    Err(e) => book.remark(format!("a part of an index cannot be read ({e}); netgrain verify")),
+                }
+            }
+        }
+        book.count(self.origin, &tally);
+        book.cost.index_bytes_read += reader.bytes_read() - before;
+    }
+}
+
+/// Adds the rows of the seconds that the interval touches.
+fn add_inside(tally: &mut Tally, rows: &Rows, from: Timestamp, to: Timestamp) {
+    for run in rows.runs().filter(|run| from.secs() <= run.second && run.second <= to.secs()) {
+        *tally += &run.tally;
+    }
+}

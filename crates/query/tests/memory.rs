@@ -1,0 +1,71 @@
+//! Memory does not grow with the answer: allocations are counted, whatever makes them.
+
+mod common;
+
+use base::Prng;
+use common::*;
+use netgrain_query::{Place, Question, ask};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+use testkit::TempDir;
+use wire::Filter;
+
+struct Counting;
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: the system's allocator does everything; only numbers are added.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let now = NOW.fetch_add(layout.size(), Relaxed) + layout.size();
+        MOST.fetch_max(now, Relaxed);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        NOW.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: as above.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[test]
+fn a_long_answer_over_many_files_and_queues_takes_a_bounded_memory() {
+    const QUEUES: u16 = 3;
+    let dir = TempDir::new("query-memory");
+    let mut prng = Prng::new(31);
+    for queue in 0..QUEUES {
+        let mut stream = Stream::new("eth1", queue, QUEUES);
+        for i in 0..40_000u64 {
+            let ts = START.after(Duration::from_micros(i));
+            if i % 5_000 == 0 {
+                stream.rotate(ts);
+            }
+            stream.packet(ts, 1000, &frame(&mut prng, 1000));
+        }
+        stream.record(dir.path());
+    }
+    for filter in ["", "host 10.0.0.3"] {
+        let question = Question { filter: Filter::parse(filter).expect("a filter"), ..Question::default() };
+        let before = NOW.load(Relaxed);
+        MOST.store(before, Relaxed);
+        let mut answer = ask(&Place::Store(dir.path().to_owned()), question).expect("a store");
+        let mut packets = 0;
+        while let Some(batch) = answer.next_batch().expect("an answer") {
+            packets += batch.packets;
+        }
+        assert_eq!(packets, answer.cost().matched);
+        assert!(packets > 10_000 && answer.cost().bytes_read > 100 << 20, "{:?}", answer.cost());
+        // Sixteen blocks ahead, one that each queue stands on, one more for each while it changes, and small things.
+        let chunk = (1 << 20) + 2 * 17 * 4096;
+        let most = MOST.load(Relaxed) - before;
+        let bound = (16 + 2 * usize::from(QUEUES)) * chunk + (2 << 20);
+        assert!(most <= bound, "{most} bytes at once, of at most {bound}");
+    }
+}
