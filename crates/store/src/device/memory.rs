@@ -133,6 +133,7 @@ const ENOENT: i32 = 2;
 const EIO: i32 = 5;
 const EEXIST: i32 = 17;
 const EXDEV: i32 = 18;
+const ENOTDIR: i32 = 20;
 const ENOSPC: i32 = 28;
 
 impl MemoryDevice {
@@ -446,6 +447,9 @@ impl Device for MemoryDevice {
 
     fn list(&mut self, folder: &Path) -> io::Result<Vec<(String, bool)>> {
         let v = self.volume();
+        if v.names.contains_key(folder) {
+            return Err(error(ENOTDIR));
+        }
         let inside = v.names.keys().filter_map(|path| path.strip_prefix(folder).ok());
         let mut list: Vec<(String, bool)> = inside
             .filter_map(|path| {

@@ -22,7 +22,7 @@ pub enum Outcome {
         /// Which.
         path: PathBuf,
         /// What its ledger says.
-        tally: Tally,
+        tally: Box<Tally>,
         /// Where what could not be vouched for is kept, if there was anything.
         aside: Option<PathBuf>,
     },
@@ -306,7 +306,7 @@ impl<'v, D: Device> Mending<'v, D> {
         self.volume.sync_folder(self.folder)?;
         let mut tally = Tally::default();
         vouched.promises.iter().for_each(|p| tally += &p.rows.total());
-        Ok(Outcome::Published { path, tally, aside })
+        Ok(Outcome::Published { path, tally: Box::new(tally), aside })
     }
 
     /// Removes an index of this file that got its name before, if what it said has turned out not to be so.
