@@ -36,6 +36,9 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     for source in capture.sources() {
         eprintln!("netgrain: {source}");
     }
+    if let Some(text) = keeping.as_ref().and_then(|plan| retain::announcement(args, plan)) {
+        eprintln!("netgrain: {text}");
+    }
     let metrics = match &args.metrics {
         Some(address) => {
             let observer = capture.observer();

@@ -201,6 +201,13 @@ pub fn plan(args: &RecordArgs, plan: &Plan) -> Result<Option<RetentionPlan>, Fai
     Ok(plan.rules.is_any().then_some(plan))
 }
 
+/// What a person should know who has given no rule: files of theirs may go.
+pub fn announcement(args: &RecordArgs, plan: &RetentionPlan) -> Option<&'static str> {
+    (args.retention.keep_free.is_none() && plan.rules.keep_free.is_some()).then_some(
+        "retention: when the next file would find no room, the oldest of this interface goes (--keep-free none: wait instead)",
+    )
+}
+
 /// What hears of each file that goes while `record` runs.
 pub fn teller(args: &RecordArgs) -> impl FnMut(&Event) + Send + 'static {
     let (as_json, quiet) = (args.json, args.quiet);
