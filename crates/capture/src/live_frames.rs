@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 use sys::clock::realtime;
 use sys::netlink::netdev::{feature, xdp_features};
 use sys::netlink::{Link, LinkStats, Netlink};
+use sys::privilege::{self, Capabilities, Capability};
 
 /// The longest frame: a page less what the kernel keeps beside a frame there, rounded down.
 pub const MAX_LEN: usize = 3392;
@@ -281,7 +282,10 @@ const ENODEV: i32 = 19;
 
 fn trouble(name: &str, what: &'static str, error: io::Error) -> SourceError {
     let advice = match error.raw_os_error() {
-        Some(EPERM) => "run as root, or give the program cap_net_admin, cap_bpf and cap_sys_admin".to_owned(),
+        Some(EPERM) => privilege::advice(
+            "making frames in the kernel",
+            Capabilities::of(&[Capability::NetAdmin, Capability::Bpf, Capability::SysAdmin]),
+        ),
         Some(ENODEV) => "see ip link for the names there are".to_owned(),
         _ => String::new(),
     };

@@ -167,12 +167,8 @@ fn fix(args: &DoctorArgs, findings: &[Finding], tree: &Tree) -> Result<usize, Fa
     })
     .map_err(Failure::say)?;
     told?;
-    eprintln!(
-        "netgrain: {} changed, {} refused; netgrain doctor --undo puts back ({})",
-        done.made,
-        done.refused,
-        args.state.display()
-    );
+    let undo = if done.made > 0 { "; netgrain doctor --undo puts back" } else { "" };
+    eprintln!("netgrain: {} changed, {} refused{undo} ({})", done.made, done.refused, args.state.display());
     Ok(done.refused)
 }
 

@@ -77,7 +77,10 @@ fn run(command: Command) -> Result<Outcome, Failure> {
             privileges::for_reading(&paths([&args.write]), &privileges::sockets(args.store.as_deref()))?;
             packets::run(&args)
         }
-        Command::Index(args) => index::run(&args),
+        Command::Index(args) => {
+            privileges::for_indexing(&args)?;
+            index::run(&args)
+        }
         Command::Retain(args) => retain::run(&args),
         Command::Verify(args) => {
             privileges::for_reading(&[], &[])?;

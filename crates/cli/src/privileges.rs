@@ -5,6 +5,7 @@
 //! looked for before, with the right to override already given up on a thread of its own.
 
 use crate::args::RecordArgs;
+use crate::index::IndexArgs;
 use crate::outcome::Failure;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -75,10 +76,28 @@ pub fn for_reading(written: &[&Path], sockets: &[PathBuf]) -> Result<(), Failure
     let folders: Vec<PathBuf> = folders.iter().map(|f| existing(f)).collect();
     let open: Vec<&Path> = folders.iter().map(PathBuf::as_path).collect();
     match sys::landlock::write_only_below(&open) {
-        // A kernel without it: what the capabilities leave must do.
-        Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported) => Ok(()),
+        // A kernel without it, or a container that forbids it: what the capabilities leave must do.
+        Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => Ok(()),
         other => other.map_err(|e| failed("give up writing elsewhere", &e)),
     }
+}
+
+/// For `netgrain index`, which reads captures and writes beside them, or into one folder.
+///
+/// # Errors
+/// As [`for_reading`].
+pub fn for_indexing(args: &IndexArgs) -> Result<(), Failure> {
+    // An index is made under a hidden name and renamed: its folder is what has to be written, whoever has the capture.
+    const INDEX: &str = ".index";
+    let mut written: Vec<PathBuf> = match &args.into {
+        Some(folder) => vec![folder.join(INDEX)],
+        None if args.check => Vec::new(),
+        None => args.files.iter().map(|f| f.with_file_name(INDEX)).collect(),
+    };
+    written.sort();
+    written.dedup();
+    let written: Vec<&Path> = written.iter().map(PathBuf::as_path).collect();
+    for_reading(&written, &[])
 }
 
 /// Where a recorder of this store, or any at the usual place, may be listened to.

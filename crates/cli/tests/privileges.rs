@@ -272,3 +272,29 @@ fn a_verb_that_reads_has_nothing_left_but_reading() {
     let written = run(&["packets", "--store", arg(&store), "--limit", "10", "-w", arg(&found)]);
     assert!(written.status == Some(0) && Path::new(&found).exists(), "{written:?}");
 }
+
+#[test]
+fn an_index_is_written_beside_its_capture_and_nowhere_else() {
+    let dir = TempDir::new("index-beside");
+    for folder in ["a", "b", "into"] {
+        std::fs::create_dir(dir.join(folder)).expect("a folder");
+    }
+    let (one, two) = (dir.join("a/one.pcap"), dir.join("b/two.pcap"));
+    for file in [&one, &two] {
+        assert_eq!(run(&["gen", "-w", arg(file), "60", "--packets", "100"]).status, Some(0));
+    }
+    let said = run(&["index", arg(&one), arg(&two)]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert_eq!((walk(&dir.join("a")).len(), walk(&dir.join("b")).len()), (2, 2));
+    let said = run(&["index", "--into", arg(&dir.join("into")), arg(&one)]);
+    assert!(said.status == Some(0) && !walk(&dir.join("into")).is_empty(), "{said:?}");
+    // A link beside the capture that leads out of the folder is not followed to write there.
+    let trap = dir.join("b/two.pcap.ngi");
+    let (inside, outside) = (walk(&dir.join("b")), dir.join("into/outside"));
+    assert!(inside.contains(&trap), "{inside:?}");
+    std::fs::write(&outside, "untouched").expect("a file");
+    std::fs::remove_file(&trap).expect("an index");
+    std::os::unix::fs::symlink(&outside, &trap).expect("a link");
+    run(&["index", "--force", arg(&two)]);
+    assert_eq!(std::fs::read_to_string(&outside).expect("the file"), "untouched");
+}

@@ -139,7 +139,7 @@ checks! {
     CLOCK_SYNC: "clock-sync", Machine, Lies, command,
         "stamps of a clock that nobody keeps cannot be compared with those of other machines";
     TRIAL: "trial", Machine, Fails, command,
-        "AF_XDP was tried on a private pair of ports and did not deliver every packet";
+        "what AF_XDP does not deliver between two private ports, it will not from a real one";
     FOLDER: "folder", Store, Fails, command,
         "the recorder must be able to write there";
     FILE_SYSTEM: "file-system", Store, Slows, command,

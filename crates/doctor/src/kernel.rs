@@ -216,7 +216,11 @@ fn pages(f: &Facts, ring: u64) -> Finding {
             format!("{} free of {} reserved, {wanted} wanted", pool.free, pool.total),
         );
     }
-    let otherwise = if pool.transparent { "the kernel will merge what pages it can" } else { "small pages it will be" };
+    let (otherwise, or) = if pool.transparent {
+        ("the kernel will merge what pages it can", "")
+    } else {
+        ("small pages it will be", "; or: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled")
+    };
     let found = format!("{} of the {wanted} wanted are reserved and free; {otherwise}", pool.free);
     let (missing, total) = (wanted - pool.free, pool.total + wanted - pool.free);
     let finding = Finding::new(&checks::HUGE_PAGES, &s, State::Remark, found);
@@ -226,7 +230,7 @@ fn pages(f: &Facts, ring: u64) -> Finding {
             .mend(format!("a smaller --ring, or as long as memory suffices: sysctl -w vm.nr_hugepages={total}"));
     }
     let change = Change { setting: Setting::File { path: POOL.to_owned() }, value: total.to_string() };
-    finding.mend(format!("sysctl -w vm.nr_hugepages={total}")).change(change)
+    finding.mend(format!("sysctl -w vm.nr_hugepages={total}{or}")).change(change)
 }
 
 fn network_stack(f: &Facts) -> Finding {

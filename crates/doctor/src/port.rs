@@ -263,8 +263,12 @@ fn switched(check: &'static Check, f: &Facts, names: &[&'static str], state: Sta
         return Finding::new(check, &s, state, format!("{listed} on; the driver does not let go of it"))
             .mend("another card or driver; netgrain marks merged packets (note super_frame)");
     }
+    let stuck = match cannot.as_slice() {
+        [] => String::new(),
+        stuck => format!("; the driver does not let go of {}", stuck.join(", ")),
+    };
     let switches: Vec<String> = can.iter().map(|n| format!("{} off", command_name(n))).collect();
-    let mut finding = Finding::new(check, &s, state, format!("{listed} on")).mend(format!(
+    let mut finding = Finding::new(check, &s, state, format!("{listed} on{stuck}")).mend(format!(
         "ethtool -K {} {}",
         f.port.name,
         switches.join(" ")
