@@ -130,9 +130,7 @@ pub enum MacRule {
 pub fn run(args: &ConvertArgs) -> Result<Outcome, Failure> {
     if let Some(path) = &args.new_key {
         keys::create(path)?;
-        if !args.quiet {
-            eprintln!("netgrain: {} is a new key; whoever has it can undo what it anonymises", path.display());
-        }
+        eprintln!("netgrain: {} is a new key; whoever has it can undo what it anonymises", path.display());
         return Ok(Outcome::Yes);
     }
     let Some(out) = &args.write else { return Err(Failure::Said("name the output with -w".into())) };
