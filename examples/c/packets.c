@@ -1,6 +1,8 @@
 /* Counts the packets of an interval and filter, by where they come from, and says what the answer cost.
  *
- *     cc -std=c11 -O2 -I include examples/c/packets.c -L target/release -lnetgrain -o packets
+ *     cargo build --release -p netgrain-capi
+ *     cc -std=c11 -O2 -I include examples/c/packets.c -L target/release -lnetgrain \
+ *        -Wl,-rpath,"$PWD/target/release" -o packets
  *     ./packets STORE|FILE [FILTER [FROM [TO]]]
  *
  * A folder is taken for a store, anything else for a capture file. Ctrl-C ends it with what it has. Exit status: 0 found,

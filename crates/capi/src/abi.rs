@@ -93,7 +93,7 @@ pub struct Origin {
 /// `netgrain_tally`.
 #[repr(C)]
 #[derive(Default)]
-pub struct TallyC {
+pub struct Tally {
     /// Packets.
     pub offered: u64,
     /// Packets.
@@ -146,7 +146,7 @@ impl From<query::Cost> for Cost {
     }
 }
 
-impl From<base::Tally> for TallyC {
+impl From<base::Tally> for Tally {
     fn from(t: base::Tally) -> Self {
         Self {
             offered: t.offered,

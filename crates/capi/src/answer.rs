@@ -1,6 +1,6 @@
 //! An answer behind a pointer.
 
-use crate::abi::{Cost, Error, Origin, Packet, Question, TallyC, code};
+use crate::abi::{Cost, Error, Origin, Packet, Question, Tally, code};
 use crate::guard::{Failure, call, text, texts};
 use crate::question::{Asked, read};
 use query::{Answer, Behind, Place};
@@ -264,7 +264,7 @@ pub unsafe extern "C" fn netgrain_get_origin(
 pub unsafe extern "C" fn netgrain_get_tally(
     handle: *mut Netgrain,
     number: usize,
-    tally: *mut TallyC,
+    tally: *mut Tally,
     err: *mut Error,
 ) -> i32 {
     let body = |inner: &mut Inner| {

@@ -41,9 +41,9 @@ impl Failure {
 impl From<QueryError> for Failure {
     fn from(e: QueryError) -> Self {
         let code = match e {
-            QueryError::Io { .. } => code::READ,
             QueryError::NoInterface { .. } => code::INTERFACE,
             QueryError::Backwards { .. } => code::TIME,
+            _ => code::READ,
         };
         Self { code, text: e.to_string() }
     }
@@ -97,4 +97,41 @@ pub unsafe fn texts(list: *const *const c_char, count: usize, what: &str) -> Res
     let list = unsafe { std::slice::from_raw_parts(list, count) };
     // SAFETY: each is null or a text, by the caller's promise.
     list.iter().map(|one| unsafe { text(*one, what) }.map(str::to_owned)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error() -> Error {
+        Error { code: 0, text: [0; TEXT] }
+    }
+
+    fn said(err: &Error) -> String {
+        let bytes: Vec<u8> = err.text.iter().map(|c| *c as u8).take_while(|b| *b != 0).collect();
+        String::from_utf8(bytes).expect("whole characters")
+    }
+
+    #[test]
+    fn a_panic_becomes_a_code_and_a_line() {
+        let mut err = error();
+        // SAFETY: an error of our own.
+        let got = unsafe { call(&raw mut err, -1, || panic!("two {}", "words")) };
+        assert_eq!((got, err.code), (-1, code::BUG));
+        assert!(said(&err).contains("please report it: two words"), "{}", said(&err));
+        // SAFETY: no error to fill.
+        assert_eq!(unsafe { call(std::ptr::null_mut(), 7, || panic!("again")) }, 7);
+    }
+
+    #[test]
+    fn a_text_is_one_line_of_whole_characters_that_ends() {
+        for (text, expected) in
+            [("two\nlines\0here".to_owned(), "two lines here".to_owned()), ("é".repeat(400), "é".repeat(255))]
+        {
+            let mut err = error();
+            // SAFETY: an error of our own.
+            unsafe { Failure { code: code::READ, text }.fill(&raw mut err) };
+            assert_eq!((said(&err), err.text[TEXT - 1]), (expected, 0));
+        }
+    }
 }

@@ -13,7 +13,7 @@ mod answer;
 mod guard;
 mod question;
 
-pub use abi::{Cost, Error, Origin, Packet, Question, TallyC};
+pub use abi::{Cost, Error, Origin, Packet, Question, Tally};
 pub use answer::{
     Netgrain, netgrain_close, netgrain_get_cost, netgrain_get_origin, netgrain_get_tally, netgrain_is_whole,
     netgrain_loop, netgrain_next, netgrain_open_files, netgrain_open_store, netgrain_origins, netgrain_remark,

@@ -8,7 +8,7 @@ extern crate query as netgrain_query;
 mod packets;
 
 use base::Prng;
-use netgrain::{Cost, Error, Origin, Packet, Question, TallyC};
+use netgrain::{Cost, Error, Origin, Packet, Question, Tally};
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -101,7 +101,7 @@ fn structures_lie_in_c_as_they_lie_in_rust() {
     layout!("netgrain_question", Question, version, flags, from, to, filter, interfaces, interface_count);
     layout!("netgrain_packet", Packet, ts, data, caplen, wire_len, link_type, origin, lost);
     layout!("netgrain_origin", Origin, interface_name, filter, stamps, queue, link_type, snaplen);
-    layout!("netgrain_tally", TallyC, offered, stored, stored_bytes, filtered, duplicate, lost);
+    layout!("netgrain_tally", Tally, offered, stored, stored_bytes, filtered, duplicate, lost);
     layout!("netgrain_cost", Cost, files, files_skipped, blocks, blocks_skipped_time, blocks_skipped_keys, blocks_read);
     layout!("netgrain_cost", Cost, bytes, bytes_read, index_bytes_read, packets, matched, from_ring);
     prints += "printf(\"%d %d \", NETGRAIN_API_VERSION == netgrain_api_version(), NETGRAIN_TEXT);";

@@ -2,11 +2,70 @@
 
 use crate::outcome::{Failure, Outcome};
 use clap::Args;
+use serde_json::json;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use store::DiskDevice;
+use upkeep::repair::{Did, Repair};
 
 #[derive(Args)]
-pub struct RepairArgs {}
+#[command(after_help = "Examples:
+  netgrain repair --dry-run /data/store        what is wrong and would be mended
+  netgrain repair /data/store                  leftovers, missing and wrong indexes, damaged files
+  netgrain repair capture.pcap                 what is whole in it; the original stays as capture.pcap.damaged")]
+pub struct RepairArgs {
+    /// Stores, folders below one, or capture files of anyone
+    #[arg(value_name = "PATH", required_unless_present = "store")]
+    pub paths: Vec<PathBuf>,
+    /// A store
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+    /// Say what is wrong and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// One object for each thing done
+    #[arg(long)]
+    pub json: bool,
+}
 
-/// Runs the verb.
-pub fn run(_args: &RepairArgs) -> Result<Outcome, Failure> {
-    Err(Failure::Said("repair: not there yet".into()))
+/// Runs the verb. No if something could not be mended, or, with `--dry-run`, if there is something to mend.
+pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
+    let mut written = Ok(());
+    let mut refused = false;
+    let mut repair = Repair::new(DiskDevice::plain, |did: Did| {
+        refused |= did.is_refusal() || args.dry_run;
+        if written.is_ok() {
+            written = tell(&did, args.json);
+        }
+    });
+    for path in args.store.iter().chain(&args.paths) {
+        if std::fs::metadata(path).is_err() {
+            return Err(Failure::say(format!(
+                "{}: cannot be read; name a store, a folder or a capture",
+                path.display()
+            )));
+        }
+        match args.dry_run {
+            true => repair.dry_run(path),
+            false => repair.path(path),
+        }
+    }
+    written?;
+    Ok(Outcome::of(!refused))
+}
+
+fn tell(did: &Did, json: bool) -> io::Result<()> {
+    if !json {
+        return writeln!(io::stdout(), "{did}");
+    }
+    let kind = match did {
+        Did::Recovered(_) => "recovered",
+        Did::Mended { .. } => "mended",
+        Did::Salvaged { .. } => "salvaged",
+        Did::Would(_) => "would_mend",
+        Did::Sound(_) => "sound",
+        Did::Refused { .. } => "refused",
+    };
+    let object = json!({ "kind": kind, "done": !did.is_refusal(), "text": did.to_string() });
+    writeln!(io::stdout(), "{}", json!({ "repair": object }))
 }

@@ -1,12 +1,128 @@
 //! `netgrain verify`.
 
 use crate::outcome::{Failure, Outcome};
+use base::units::{show_bytes, show_count};
 use clap::Args;
+use serde_json::json;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use store::DiskDevice;
+use upkeep::verify::{Finding, Level, Totals, Verify};
+
+/// How often progress is shown on a terminal.
+const PROGRESS: Duration = Duration::from_millis(200);
 
 #[derive(Args)]
-pub struct VerifyArgs {}
+#[command(after_help = "Examples:
+  netgrain verify /data/store                  every file: order, checksums, counts, ledger, gaps
+  netgrain verify /data/store/eth1/2026/11/21  one day
+  netgrain verify --quick --json /data/store   indexes, lengths and names only, for a timer
+  netgrain verify capture.pcapng               captures of others, as far as their format tells")]
+pub struct VerifyArgs {
+    /// Stores, folders below one, or capture files of anyone
+    #[arg(value_name = "PATH", required_unless_present = "store")]
+    pub paths: Vec<PathBuf>,
+    /// A store
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+    /// Leave the packets unread: indexes, lengths and names only
+    #[arg(long)]
+    pub quick: bool,
+    /// One object per finding, and one with the totals
+    #[arg(long)]
+    pub json: bool,
+}
 
-/// Runs the verb.
-pub fn run(_args: &VerifyArgs) -> Result<Outcome, Failure> {
-    Err(Failure::Said("verify: not there yet".into()))
+/// Runs the verb. No if something is wrong.
+pub fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
+    let mut screen = Screen::new(args.json);
+    let mut verify = Verify::new(DiskDevice::plain(), args.quick, |finding, totals| screen.finding(finding, totals));
+    args.store.iter().chain(&args.paths).for_each(|path| verify.path(path));
+    let totals = *verify.totals();
+    screen.totals(&totals)?;
+    match totals.unreadable {
+        0 => Ok(Outcome::of(totals.damage == 0)),
+        n => Err(Failure::say(format!("{n} of the files and folders could not be read, see above; run it as who may"))),
+    }
+}
+
+struct Screen {
+    json: bool,
+    terminal: bool,
+    shown: Instant,
+    /// The first thing that went wrong with the output.
+    outcome: io::Result<()>,
+}
+
+impl Screen {
+    fn new(json: bool) -> Self {
+        Self { json, terminal: io::stderr().is_terminal(), shown: Instant::now(), outcome: Ok(()) }
+    }
+
+    fn finding(&mut self, finding: &Finding, totals: &Totals) {
+        if self.outcome.is_ok() {
+            self.outcome = self.tell(finding);
+        }
+        if self.terminal && self.shown.elapsed() >= PROGRESS {
+            self.shown = Instant::now();
+            eprint!("\r{} files, {}\r", totals.files, show_bytes(totals.bytes));
+        }
+    }
+
+    fn tell(&self, finding: &Finding) -> io::Result<()> {
+        if !self.json {
+            let word = match finding.kind.level() {
+                Level::Damage => "WRONG",
+                Level::Note => "note",
+                Level::Unreadable => "UNREADABLE",
+            };
+            return writeln!(io::stdout(), "{word} {finding}");
+        }
+        let level = match finding.kind.level() {
+            Level::Damage => "damage",
+            Level::Note => "note",
+            Level::Unreadable => "unreadable",
+        };
+        let object = json!({
+            "path": finding.path.to_string_lossy(),
+            "kind": finding.kind.name(),
+            "level": level,
+            "byte": finding.byte,
+            "text": finding.text,
+            "remedy": finding.kind.remedy(),
+        });
+        writeln!(io::stdout(), "{}", json!({ "finding": object }))
+    }
+
+    fn totals(self, totals: &Totals) -> Result<(), Failure> {
+        self.outcome?;
+        if self.json {
+            let object = json!({
+                "files": totals.files,
+                "open": totals.open,
+                "packets": totals.packets,
+                "bytes": totals.bytes,
+                "damage": totals.damage,
+                "notes": totals.notes,
+                "unreadable": totals.unreadable,
+                "ledger": engine::Counts::from(&totals.ledger),
+            });
+            writeln!(io::stdout(), "{}", json!({ "verified": object }))?;
+            return Ok(());
+        }
+        let open = if totals.open > 0 { format!(" ({} being recorded)", totals.open) } else { String::new() };
+        let verdict = match totals.damage {
+            0 => "nothing is wrong".to_owned(),
+            n => format!("{n} things are wrong"),
+        };
+        writeln!(
+            io::stdout(),
+            "{} files{open}, {} packets, {}: {verdict}",
+            show_count(totals.files),
+            show_count(totals.packets),
+            show_bytes(totals.bytes)
+        )?;
+        Ok(())
+    }
 }

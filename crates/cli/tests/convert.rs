@@ -52,7 +52,7 @@ fn what_cannot_be_done_is_said_in_one_line_and_leaves_no_file() {
         &convert(&[arg(&file), "-w", arg(&out), "--anonymise", "--key-file", arg(&key)]),
         &[arg(&key), "convert --new-key"],
     );
-    assert_eq!(walk(dir.path()), [file.clone()]);
+    assert_eq!(walk(dir.path()), std::slice::from_ref(&file));
 
     // What is there is not replaced unless that is asked for.
     std::fs::write(&out, "precious").expect("a file");

@@ -322,3 +322,47 @@ fn ending_early_leaves_a_whole_file() {
     let (report, out) = one(&pcap(&[Packet::new(1, b"a")]), &Plan { stop: Some(stop), ..Plan::default() });
     assert!(report.stopped && packets(&out).is_empty());
 }
+
+#[test]
+fn damaged_captures_never_panic_and_every_packet_is_accounted_for() {
+    let test = "damaged_captures_never_panic_and_every_packet_is_accounted_for";
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    let mut files = vec![pcapng(&random(&mut prng, 20)), pcap(&random(&mut prng, 20)), raw(&random(&mut prng, 20))];
+    for path in support::captures(test).unwrap_or_default().iter().step_by(5) {
+        files.push(std::fs::read(path).expect("a file"));
+    }
+    files.retain(|f| f.len() < 100_000);
+    let mut broken = 0;
+    for round in 0..1500 {
+        let damaged: Vec<Vec<u8>> = (0..1 + prng.below(3))
+            .map(|_| {
+                let mut file = files[prng.below(files.len() as u64) as usize].clone();
+                for _ in 0..prng.below(8) {
+                    let at = prng.below(file.len() as u64) as usize;
+                    file[at] = prng.next_u64() as u8;
+                }
+                file.truncate(if prng.below(4) == 0 { prng.below(file.len() as u64 + 1) as usize } else { file.len() });
+                file
+            })
+            .filter(|file| netgrain_convert::Input::open("damaged", &file[..]).is_ok())
+            .collect();
+        let inputs: Vec<&[u8]> = damaged.iter().map(Vec::as_slice).collect();
+        let key = netgrain_convert::anonymise::Key::new([5; 32]);
+        let plan = Plan {
+            format: [Format::Pcap, Format::PcapMicros, Format::PcapNg, Format::Raw][prng.below(4) as usize],
+            slice: [None, Some(Slice::L2), Some(Slice::L3), Some(Slice::L4)][prng.below(4) as usize],
+            sort: (prng.below(3) == 0).then_some(5000),
+            anonymise: (prng.below(2) == 0).then(|| netgrain_convert::Anonymiser::new(key)),
+            split: Split { packets: Some(1 + prng.below(30)), ..Split::default() },
+            ..Plan::default()
+        };
+        // Conservation is asserted on the way; several link types may be refused.
+        match converted(&inputs, &plan) {
+            Ok((report, _)) => broken += report.broken.len(),
+            Err(Error::LinkTypes { .. } | Error::NotEthernet { .. }) => {}
+            Err(other) => panic!("seed {seed}, round {round}: {other}"),
+        }
+    }
+    assert!(broken > 50, "only {broken} inputs broke off");
+}

@@ -44,6 +44,13 @@ pub(crate) fn append_crc(out: &mut Vec<u8>, from: usize) {
     out.extend(crc.to_le_bytes());
 }
 
+/// Fills in the checksum that ends a stripe.
+pub(crate) fn close_stripe(stripe: &mut [u8]) {
+    if let Some((content, crc)) = stripe.split_last_chunk_mut::<CRC>() {
+        *crc = crc32c::crc32c(content).to_le_bytes();
+    }
+}
+
 /// What stands before a checksum that is right.
 pub(crate) fn checked(part: &[u8]) -> Option<&[u8]> {
     let (content, crc) = part.split_last_chunk::<CRC>()?;

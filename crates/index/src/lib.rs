@@ -22,7 +22,7 @@ mod sealed;
 mod set;
 
 pub use build::{Keys, SETS_BUDGET};
-pub use builder::Builder;
+pub use builder::{Builder, Sealing};
 pub use entry::Entry;
 pub use header::{Content, Format, Header};
 pub use key::{Kind, Sets};

@@ -440,6 +440,12 @@ impl Held {
     }
 }
 
+/// Packet files in their hours, finished or not.
+fn files_of(store: &Path) -> usize {
+    let names = walk(store).into_iter().map(|p| p.file_name().unwrap_or_default().to_string_lossy().into_owned());
+    names.filter(|name| name.contains("Z") && name.contains(".pcap")).count()
+}
+
 fn walk(dir: &Path) -> Vec<PathBuf> {
     let mut out = Vec::new();
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -558,5 +564,44 @@ fn ports_of_either_kind_with_one_queue_and_with_two_are_found_live_and_followed(
         followed.sort_unstable();
         assert_whole(&followed, sent.into(), &remarks, &format!("{kind:?} with {queues}, followed"));
         assert_eq!(followed.len(), sent as usize);
+    }
+}
+
+#[test]
+fn a_quiet_queue_holds_up_nobody_and_what_comes_is_in_order() {
+    let test = "a_quiet_queue_holds_up_nobody_and_what_comes_is_in_order";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    for listening in [true, false] {
+        let dir = TempDir::new("quiet");
+        let store = dir.join("store");
+        let (a, b) = if listening { sandbox.veth("qa", "qb") } else { sandbox.veth("qc", "qd") };
+        let mut port = InterfacePlan::new(&b.name, Kind::Tpacket);
+        (port.tpacket.blocks, port.queues) = (16, Some(2));
+        let plan = Plan { rotate: Some(Duration::from_secs(1)), ..plan(SourcePlan::Interface(port), &store) };
+        let capture = start(&Plan { socket: socket(dir.join("s")).filter(|_| listening), ..plan });
+        let wire = RawSender::new(&a);
+        until("its first files are there", || files_of(&store) >= 2);
+        let arrived = std::sync::atomic::AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let follower = scope.spawn(|| {
+                let mut answer = begin(&store, Question { follow: true, ..Question::default() });
+                let mut last = Timestamp::ZERO;
+                while let Some(found) = answer.next().expect("a packet") {
+                    assert!(found.ts >= last, "{} after {last}", found.ts);
+                    last = found.ts;
+                    arrived.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            let mut sent = 0;
+            for round in 0..4 {
+                // One flow, so one queue; in the second half, all.
+                let burst: Vec<_> = (0..100).map(|n| frame(if round < 2 { 7 } else { n })).collect();
+                wire.send(&burst);
+                sent += 100;
+                until("it arrives, although nothing else does", || arrived.load(Ordering::Relaxed) == sent);
+            }
+            stop(capture);
+            follower.join().expect("an answer");
+        });
     }
 }

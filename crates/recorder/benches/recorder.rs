@@ -38,6 +38,8 @@ impl Bytes for Ring {
 fn lap(caplen: u16, flows: u32) -> (Arc<Ring>, Vec<Desc>) {
     let mut bytes = vec![0u8; RING + BEYOND + 4096];
     let aligned = bytes.as_ptr().align_offset(4096);
+    // Of the file header only the link type matters here: Ethernet.
+    bytes[aligned + 20] = 1;
     let mut descs = Vec::new();
     let mut at = FILE_HEADER;
     while at < RING + FILE_HEADER {

@@ -186,11 +186,11 @@ impl<D: Device> Writer<D> {
         self.ended && self.queue.is_empty() && self.flights.is_empty() && self.files.is_empty()
     }
 
-    /// Whether operations are under way at the device, so that waiting for it makes sense.
+    /// Whether operations are under way at the device, or the next step can go on by itself: no time to wait for jobs.
     pub fn is_waiting(&self) -> bool {
         matches!(self.next, Next::Allocating { .. })
             || self.flights.iter().any(Flight::is_flying)
-            || self.files.iter().any(|f| f.token().is_some())
+            || self.files.iter().any(|f| f.token().is_some() || f.is_sealing())
     }
 
     /// When, if the volume refuses, it will be tried again.

@@ -6,4 +6,6 @@
 
 mod mend;
 pub mod recovery;
+pub mod repair;
 pub mod retention;
+pub mod verify;

@@ -10,7 +10,7 @@
 //! them, so that a large store neither delays the first packet nor is read to its end; it may go on while a recorder
 //! writes into the same folder.
 
-mod called;
+pub(crate) mod called;
 mod event;
 mod file;
 
@@ -331,6 +331,23 @@ impl<D: Device> Volume<D> {
         }
     }
 
+    /// Sets an index aside of which nothing can be read.
+    fn unreadable_aside(&mut self, index: &Path) -> io::Result<()> {
+        if !self.device.exists(index) || Vouched::read(&mut self.device, index)?.is_some() {
+            return Ok(());
+        }
+        for number in 0.. {
+            let number = if number > 0 { format!("_{number}") } else { String::new() };
+            let mut to = index.as_os_str().to_owned();
+            to.push(format!("{number}.{DAMAGED}"));
+            match self.device.rename(index, Path::new(&to)) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                other => return other,
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the names in a folder survive a failure of the power, where the file system knows how.
     fn sync_folder(&mut self, folder: &Path) -> io::Result<()> {
         let file = self.device.open_folder(folder)?;
@@ -341,4 +358,40 @@ impl<D: Device> Volume<D> {
             other => other,
         }
     }
+}
+
+/// Mends a file that has its name and is damaged all the same, or has lost its index: it gets back its hidden name, and
+/// is then recovered as if its recorder had died. What is damaged is kept aside.
+pub(crate) fn repair_published<D: Device>(device: D, path: &Path) -> io::Result<Outcome> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
+        return Ok(Outcome::Unknown);
+    };
+    let Some(called) = Called::published(name).or_else(|| Called::hidden(name)) else { return Ok(Outcome::Unknown) };
+    // The folder of the interface is above year, month, day and hour.
+    let root = folder.ancestors().nth(4).unwrap_or(folder).to_owned();
+    let mut volume = Volume { device, root, token: 0 };
+    let Some(file) = volume.device.take(path)? else { return Ok(Outcome::Held) };
+    let hidden = folder.join(called.hidden_packets());
+    let ready = match path == hidden {
+        true => Ok(()),
+        false => {
+            volume.unreadable_aside(&folder.join(called.index())).and_then(|()| volume.device.rename(path, &hidden))
+        }
+    };
+    volume.device.close(file);
+    ready?;
+    match Mending::new(&mut volume, folder, called) {
+        Some(mending) => mending.careful().hidden(),
+        None => Ok(Outcome::Unknown),
+    }
+}
+
+/// Makes the content of a file survive a failure of the power.
+pub(crate) fn sync<D: Device>(device: &mut D, file: FileId) -> io::Result<()> {
+    device.start(file, Op::Sync, 0)?;
+    let mut done = Vec::new();
+    while done.is_empty() {
+        device.reap(WAIT, &mut done)?;
+    }
+    done.swap_remove(0).result.map(|_| ())
 }

@@ -451,3 +451,40 @@ fn a_random_walk_keeps_what_the_rules_say_and_nothing_else_goes() {
         }
     }
 }
+
+#[test]
+fn folders_go_when_they_are_empty_and_have_been_for_a_while() {
+    let dir = testkit::TempDir::new("retention-folders");
+    let store = dir.join("store");
+    let place = |start: u64| {
+        let folder = names::hour_folder(&names::interface_folder(&store, "eth1"), at(start));
+        std::fs::create_dir_all(&folder).expect("an hour");
+        folder
+    };
+    let write = |start: u64, ending: &str| {
+        let path = place(start).join(format!("{}.{ending}", names::stem(at(start), None, 0)));
+        std::fs::write(&path, vec![1; 5000]).expect("a file");
+    };
+    let days = [NOW - 60 * 24 * HOUR, NOW - 24 * HOUR, NOW];
+    for start in days {
+        write(start, "ngi");
+        write(start, "pcap");
+    }
+    std::fs::write(place(days[1]).join("notes"), "foreign").expect("a file");
+    let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
+    let moment = |up: u64| Moment { now: at(wall + up), up: Duration::from_secs(up) };
+    let rules = Rules { max_size: Some(1), ..Rules::default() };
+    let after = Duration::from_secs(60);
+    let charge = Charge { store: store.clone(), folders_after: after, ..charge(&["eth1"]) };
+    let mut keeper = Keeper::new(store::DiskDevice::plain(), charge, rules);
+    let run = |keeper: &mut Keeper<_>, up| while keeper.step(moment(up), true) != Progress::Idle {};
+    run(&mut keeper, 0);
+    assert_eq!((keeper.state().files, keeper.state().removed.files), (0, 3));
+    run(&mut keeper, 20);
+    assert!(days.iter().all(|start| place(*start).is_dir()), "a recorder may be about to use them");
+    run(&mut keeper, 200);
+    let left = |start: u64| names::hour_folder(&store.join("eth1"), at(start)).is_dir();
+    assert_eq!(days.map(left), [false, true, false]);
+    assert!(!store.join("eth1/2026/09").exists(), "its month had nothing else");
+    assert!(store.join("eth1").is_dir());
+}

@@ -35,7 +35,10 @@ pub fn open(path: &Path) -> io::Result<Bytes> {
 fn file(path: &Path) -> io::Result<std::fs::File> {
     let file = std::fs::File::open(path)?;
     if file.metadata()?.is_dir() {
-        return Err(io::Error::new(io::ErrorKind::IsADirectory, "a folder is no capture; name the files in it"));
+        return Err(io::Error::new(
+            io::ErrorKind::IsADirectory,
+            "a folder is no capture: name files, or ask a store with netgrain packets",
+        ));
     }
     Ok(file)
 }

@@ -12,7 +12,7 @@ mod fit;
 #[allow(dead_code, unused_imports, reason = "as above")]
 mod key;
 #[path = "../../src/set.rs"]
-#[allow(dead_code, unreachable_pub, missing_docs, reason = "as above")]
+#[allow(dead_code, unused_imports, unreachable_pub, missing_docs, reason = "as above")]
 mod set;
 
 mod rivals;

@@ -7,8 +7,8 @@ use super::event::Trouble;
 use super::seal::Step;
 use crate::cutter::{Cut, Part};
 use base::{Cause, Row, Tally, Timestamp};
-use index::{self, Builder, Entry, Header, Rows};
-use std::io::{self, BufWriter, Write};
+use index::{self, Builder, Entry, Header, Rows, Sealing};
+use std::io;
 use std::path::{Path, PathBuf};
 use store::device::{Content, Device, FileId};
 use store::names;
@@ -37,8 +37,9 @@ pub(super) struct OpenFile {
     pub len: u64,
     pub end: Timestamp,
     pub ledger: Rows,
-    /// The blocks before the one accepted last.
-    builder: Builder,
+    /// The blocks before the one accepted last, until it is sealed.
+    builder: Option<Builder>,
+    sealing: Option<Pieces>,
     /// The part accepted last.
     last: Option<Accepted>,
     pub step: Step,
@@ -102,7 +103,8 @@ impl OpenFile {
                 len: 0,
                 end: header.start,
                 ledger: Rows::new(),
-                builder: Builder::new(header.clone()),
+                builder: Some(Builder::new(header.clone())),
+                sealing: None,
                 last: None,
                 step: Step::Open,
                 trouble: None,
@@ -114,6 +116,11 @@ impl OpenFile {
     /// Whether more may come.
     pub fn is_open(&self) -> bool {
         matches!(self.step, Step::Open)
+    }
+
+    /// Whether its index is being sealed and nothing keeps it from going on.
+    pub fn is_sealing(&self) -> bool {
+        matches!(self.step, Step::Seal) && self.trouble.is_none()
     }
 
     /// The operation under way for it, if there is one.
@@ -141,8 +148,8 @@ impl OpenFile {
     }
 
     fn keep_last(&mut self) {
-        if let Some(last) = self.last.take() {
-            self.builder.push(last.entry);
+        if let (Some(builder), Some(last)) = (&mut self.builder, self.last.take()) {
+            builder.push(last.entry);
         }
     }
 
@@ -173,8 +180,13 @@ impl OpenFile {
         Ok(straddler)
     }
 
-    /// Writes the sealed index, under a hidden name. May be called again after it has failed.
-    pub fn seal<D: Device>(&mut self, device: &mut D) -> io::Result<()> {
+    /// Writes a piece of the sealed index, under a hidden name; true when that was the last. One that failed is written
+    /// again at the next call.
+    pub fn seal<D: Device>(&mut self, device: &mut D) -> io::Result<bool> {
+        self.keep_last();
+        if let Some(builder) = self.builder.take() {
+            self.sealing = Some(Pieces { rest: builder.seal(self.len, self.end, &[])?, piece: Vec::new(), at: 0 });
+        }
         let file = match self.sealed {
             Some(file) => file,
             None => match device.create(&self.sealed_path, Content::Index) {
@@ -187,14 +199,14 @@ impl OpenFile {
             },
         };
         self.sealed = Some(file);
-        self.keep_last();
-        let mut out = BufWriter::with_capacity(SEAL_BYTES, Put { device, file, at: 0 });
-        self.builder.finish(self.len, self.end, &[], &mut out)?;
-        out.flush()?;
-        drop(out);
-        // What it was made of is not needed while the file is synced and named.
-        self.builder.truncate(0);
-        Ok(())
+        let Some(pieces) = &mut self.sealing else { return Ok(true) };
+        device.put(file, pieces.at, &pieces.piece)?;
+        pieces.at += pieces.piece.len() as u64;
+        match pieces.rest.next() {
+            Some(piece) => pieces.piece = piece,
+            None => self.sealing = None,
+        }
+        Ok(self.sealing.is_none())
     }
 
     /// Where a file of this one will be published.
@@ -207,26 +219,12 @@ impl OpenFile {
 #[derive(Debug)]
 pub(super) struct NothingWritten;
 
-/// Bytes of a sealed index that are written at once.
-const SEAL_BYTES: usize = 256 << 10;
-
-/// A file of a device, written from its beginning.
-struct Put<'a, D> {
-    device: &'a mut D,
-    file: FileId,
+/// A sealed index on its way to disk.
+struct Pieces {
+    rest: Sealing,
+    /// The piece to be written, and where.
+    piece: Vec<u8>,
     at: u64,
-}
-
-impl<D: Device> Write for Put<'_, D> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.device.put(self.file, self.at, bytes)?;
-        self.at += bytes.len() as u64;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// What was to be stored, as lost. Remarks are made of stored packets only.

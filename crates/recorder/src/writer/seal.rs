@@ -135,8 +135,12 @@ impl<D: Device> Writer<D> {
                 device.truncate(file.data, file.len)?;
                 Step::Seal
             }
+            // One piece in each step of the machine: the blocks of the next file do not wait for a whole index.
             Step::Seal => {
-                file.seal(device)?;
+                if !file.seal(device)? {
+                    file.trouble = None;
+                    return Ok(false);
+                }
                 Step::SyncData(None)
             }
             Step::SyncData(None) => {

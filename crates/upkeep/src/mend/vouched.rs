@@ -1,7 +1,8 @@
 //! What an index says of a packet file, whether it is sealed, still growing, torn, or gone.
 
 use super::DeviceFile;
-use index::{Header, Index, ReadAt, Reader, Rows, Tail};
+use base::Timestamp;
+use index::{Block, Header, Index, ReadAt, Reader, Rows, Tail};
 use std::io;
 use std::path::Path;
 use store::device::Device;
@@ -20,6 +21,10 @@ pub struct Promise {
     pub crc: u32,
     /// Where the first record that starts in the block does.
     pub first_record: Option<u32>,
+    /// Earliest and latest stamp in it; meaningless without packets.
+    pub first: Timestamp,
+    /// See `first`.
+    pub last: Timestamp,
     /// What happened since the block before.
     pub rows: Rows,
 }
@@ -62,7 +67,8 @@ impl Vouched {
         let mut promises = Vec::with_capacity(blocks.len());
         for (i, b) in blocks.iter().enumerate() {
             let rows = reader.rows(source, i)?;
-            promises.push(Promise { number: b.number, bytes: b.bytes, crc: b.crc, first_record: b.first_record, rows });
+            let Block { number, bytes, crc, first_record, first, last, .. } = *b;
+            promises.push(Promise { number, bytes, crc, first_record, first, last, rows });
         }
         let torn = !sealed && is_torn(source)?;
         Ok(Self { header: reader.header().clone(), promises, sealed, torn })

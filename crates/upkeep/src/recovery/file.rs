@@ -40,13 +40,21 @@ pub(super) struct Mending<'v, D> {
     folder: &'v Path,
     called: Called,
     layout: Layout,
+    /// Whatever is cut off is kept, even if no index ever promised it.
+    careful: bool,
 }
 
 impl<'v, D: Device> Mending<'v, D> {
     /// Of the file with this name in this folder.
     pub fn new(volume: &'v mut Volume<D>, folder: &'v Path, called: Called) -> Option<Self> {
         let layout = Layout::of(called.ending)?;
-        Some(Self { volume, folder, called, layout })
+        Some(Self { volume, folder, called, layout, careful: false })
+    }
+
+    /// Keeps whatever is cut off.
+    #[must_use]
+    pub fn careful(self) -> Self {
+        Self { careful: true, ..self }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -54,7 +62,7 @@ impl<'v, D: Device> Mending<'v, D> {
     }
 
     /// Mends the file that lies under its hidden name.
-    pub fn hidden(&mut self) -> io::Result<Outcome> {
+    pub fn hidden(mut self) -> io::Result<Outcome> {
         let from = self.path(&self.called.hidden_packets());
         self.at(&from, &self.called.hidden_index())
     }
@@ -71,6 +79,9 @@ impl<'v, D: Device> Mending<'v, D> {
         // What is judged now must still be so after a failure of the power.
         self.volume.sync(file)?;
         if let Some((whole, at)) = self.whole_index(file)? {
+            if self.careful && !self.is_aside() && !self.is_blank_behind(file, whole.bytes())? {
+                self.keep_aside(file, whole.bytes())?;
+            }
             return self.publish(from, file, &whole, &at, index);
         }
         self.clear()?;
@@ -174,7 +185,7 @@ impl<'v, D: Device> Mending<'v, D> {
         let mut window = Window::new(&mut self.volume.device, file, len)?;
         let head = window.get(0, self.layout.file_header() as usize)?.to_vec();
         let rebuilt = rebuild(&mut window, self.layout, header, findings, &head, |_, _, _| Ok(()))?;
-        if !findings.damaged.is_empty() {
+        if !findings.damaged.is_empty() || self.careful && !self.is_blank_behind(file, len)? {
             self.keep_aside(file, len)?;
         }
         let at = self.path(&self.called.mended_index());
@@ -304,6 +315,15 @@ impl<'v, D: Device> Mending<'v, D> {
             Some(old) if same_file(&old.header, &vouched.header) => self.volume.remove(name),
             _ => Ok(()),
         }
+    }
+
+    fn is_aside(&mut self) -> bool {
+        let aside = self.path(&self.called.mended_damaged());
+        self.volume.device.exists(&aside)
+    }
+
+    fn is_blank_behind(&mut self, file: FileId, len: u64) -> io::Result<bool> {
+        Window::new(&mut self.volume.device, file, u64::MAX)?.is_blank(len, u64::MAX)
     }
 
     /// Copies what is behind `len`, as a file that can be read by itself.

@@ -1,0 +1,129 @@
+//! `netgrain retain`, and the rules as `record` takes them.
+
+mod common;
+
+use base::Timestamp;
+use common::{Said, arg, objects, run, walk};
+use std::path::{Path, PathBuf};
+use store::{Hold, names};
+use testkit::TempDir;
+
+fn refused(said: &Said, names: &str, advice: &str) {
+    assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
+    assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+    assert!(
+        said.err.starts_with("netgrain: ") && said.err.contains(names) && said.err.contains(advice),
+        "{}",
+        said.err
+    );
+}
+
+/// So many files of 100 kB with their indexes, one an hour, the last one an hour ago.
+fn store(dir: &TempDir, interface: &str, files: u64) -> Vec<PathBuf> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
+    let file = |age: u64| {
+        let start = Timestamp::from_secs_nanos(now - age * 3600, 0);
+        let folder = names::hour_folder(&names::interface_folder(&dir.join("store"), interface), start);
+        std::fs::create_dir_all(&folder).expect("an hour");
+        let path = folder.join(format!("{}.pcap", names::stem(start, None, 0)));
+        std::fs::write(&path, vec![1; 100_000]).expect("packets");
+        std::fs::write(path.with_extension("ngi"), vec![2; 1000]).expect("an index");
+        path
+    };
+    (1..=files).rev().map(file).collect()
+}
+
+fn left(files: &[PathBuf]) -> Vec<bool> {
+    files.iter().map(|path| path.exists()).collect()
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_with_advice() {
+    let dir = TempDir::new("retain-usage");
+    store(&dir, "eth1", 1);
+    let at = dir.join("store");
+    let retain = |more: &[&str]| run(&[&["retain", "--store", arg(&at)], more].concat());
+    refused(&retain(&[]), "no rule", "--keep-free");
+    refused(&retain(&["--keep-free", "none"]), "no rule", "--max-age");
+    refused(&retain(&["--keep-free", "80%"]), "80%", "write 0% to 50%");
+    refused(&retain(&["--keep-free", "much"]), "much", "10%");
+    refused(&retain(&["--max-age", "soon"]), "soon", "write");
+    refused(&retain(&["--max-age", "1d", "-i", "eth2"]), "eth2", "it has eth1");
+    refused(&retain(&["--max-age", "1d", "--archive", "no-such-folder"]), "no-such-folder", "mount its volume");
+    refused(&retain(&["--max-age", "1d", "--archive", arg(&at)]), arg(&at), "outside of it");
+    refused(&run(&["retain", "--store", "no-such-store", "--max-age", "1d"]), "no-such-store", "folder of a store");
+    let record = |more: &[&str]| {
+        run(&[&["record", "--sim", "60,packets=1", "--ring", "8MiB", "--store", arg(&dir.join("new"))], more].concat())
+    };
+    refused(&record(&["--max-size", "4GiB"]), "--max-size", "smaller --segment");
+    refused(&record(&["--archive", arg(dir.path())]), "--archive", "--max-age");
+    assert!(!dir.join("new").exists(), "refused before anything was made");
+}
+
+#[test]
+fn the_oldest_go_and_what_would_go_is_told_before() {
+    let dir = TempDir::new("retain");
+    let files = store(&dir, "eth1", 5);
+    let others = store(&dir, "eth2", 1);
+    let at = dir.join("store");
+    let before = walk(&at);
+    let args = ["retain", "--store", arg(&at), "--max-age", "210min", "-i", "eth1"];
+    let told = run(&[&args[..], &["--dry-run"]].concat());
+    assert_eq!((told.status, walk(&at)), (Some(0), before), "{told:?}");
+    let said = run(&[&args[..], &["--json"]].concat());
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert_eq!(left(&files), [false, false, true, true, true]);
+    assert!(left(&others)[0] && files[..2].iter().all(|path| !path.with_extension("ngi").exists()));
+    for path in &files[..2] {
+        assert!(told.out.contains(&format!("(dry run) {}: removed", path.display())), "{}", told.out);
+    }
+    let objects = objects(&said.out);
+    let gone: Vec<&str> = objects.iter().filter_map(|o| o["event"]["path"].as_str()).collect();
+    assert_eq!(gone, files[..2].iter().map(|path| arg(path)).collect::<Vec<_>>());
+    let state = &objects.last().expect("the state")["retention"];
+    assert_eq!((&state["files"], &state["removed"]["files"]), (&3.into(), &2.into()));
+    // Nothing is left to do, and the emptied hours are gone.
+    assert_eq!(run(&args).status, Some(0));
+    assert!(!files[0].parent().expect("an hour").exists());
+}
+
+#[test]
+fn a_rule_that_a_query_keeps_from_being_kept_is_a_no_that_says_so() {
+    let dir = TempDir::new("retain-held");
+    let files = store(&dir, "eth1", 2);
+    let hold = Hold::reader(files[0].parent().expect("an hour")).expect("a reader");
+    let args = ["retain", "--store", arg(&dir.join("store")), "--max-age", "1s"].map(str::to_owned);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let said = run(&args);
+    assert_eq!((said.status, left(&files)), (Some(1), vec![true, false]), "{said:?}");
+    assert!(said.err.contains("a query holds this hour"), "{}", said.err);
+    drop(hold);
+    assert_eq!((run(&args).status, left(&files)), (Some(0), vec![false, false]));
+}
+
+#[test]
+fn the_archive_is_a_store_with_the_same_names() {
+    let dir = TempDir::new("retain-archive");
+    let files = store(&dir, "eth1", 3);
+    let archive = dir.join("archive");
+    std::fs::create_dir(&archive).expect("a folder");
+    let said = run(&[
+        "retain",
+        "--store",
+        arg(&dir.join("store")),
+        "--max-age",
+        "90min",
+        "--archive",
+        arg(&archive),
+        "--json",
+    ]);
+    assert_eq!((said.status, left(&files)), (Some(0), vec![false, false, true]), "{said:?}");
+    let there = |path: &Path| archive.join(path.strip_prefix(dir.join("store")).expect("in the store"));
+    for path in &files[..2] {
+        assert_eq!(std::fs::read(there(path)).expect("packets"), vec![1; 100_000]);
+        assert_eq!(std::fs::read(there(&path.with_extension("ngi"))).expect("an index"), vec![2; 1000]);
+    }
+    let kinds: Vec<_> =
+        objects(&said.out).iter().filter_map(|o| Some(o["event"]["kind"].as_str()?.to_owned())).collect();
+    assert_eq!(kinds, ["archived", "archived"]);
+}

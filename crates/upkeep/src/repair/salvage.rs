@@ -1,0 +1,179 @@
+//! Finding the whole records of a damaged capture. Where the chain breaks, the next place is looked for from which several
+//! records follow each other plausibly, or one reaches the very end. If that place lies inside the record before the
+//! break, its length was wrong, and it is left out too.
+
+use crate::mend::Window;
+use pcap::{MAX_BLOCK, MAX_PACKET};
+use std::io;
+use std::ops::Range;
+use store::device::Device;
+
+/// Records that must follow each other before a place is believed.
+const BELIEVED: usize = 3;
+
+/// Two neighbouring packets of a capture lie within a day.
+const NEIGHBOURS: u32 = 86_400;
+
+/// What is whole in a capture.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Salvaged {
+    /// Stretches of the file, its head first.
+    pub kept: Vec<Range<u64>>,
+    /// Records, or blocks of a pcapng, in them.
+    pub records: u64,
+    /// Bytes that are in none.
+    pub left_out: u64,
+}
+
+/// How the records of a capture are known.
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    Classic { big: bool, units: u32, header: usize },
+    Ng { big: bool },
+    Raw,
+}
+
+/// One record: where it ends, and its second if it tells.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    end: u64,
+    second: Option<u32>,
+}
+
+/// Finds them.
+///
+/// # Errors
+/// What the device says; `InvalidData` when the head of the file does not say what it is.
+pub fn find<D: Device>(window: &mut Window<'_, D>, name: &str) -> io::Result<Salvaged> {
+    let head = window.get(0, 24)?.to_vec();
+    let Some((shape, begin)) = shape(&head, name) else {
+        let why = "its first bytes are those of no capture: pcap, pcapng, or RAW in a file whose name ends in .raw";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    };
+    let mut out = Salvaged::default();
+    let mut keep = |from: u64, to: u64| match out.kept.last_mut() {
+        Some(last) if last.end == from => last.end = to,
+        _ => out.kept.push(from..to),
+    };
+    keep(0, begin);
+    // The record before the one at `at` is kept only once it is known that its length is right.
+    let (mut at, mut before, mut second): (u64, Option<(u64, u32)>, Option<u32>) = (begin, None, None);
+    let mut records = 0;
+    while at < window.size() {
+        if let Some(link) = shape.link(window, at, second)? {
+            if let Some((from, _)) = before {
+                keep(from, at);
+                records += 1;
+            }
+            second = link.second.or(second);
+            before = Some((at, link.second.unwrap_or_default()));
+            at = link.end;
+            continue;
+        }
+        let from = before.map_or(at, |(from, _)| from + 1);
+        let next = shape.resume(window, from.max(begin), second)?;
+        if let Some((from, _)) = before.take()
+            && next.is_none_or(|next| next >= at)
+        {
+            keep(from, at);
+            records += 1;
+        }
+        match next {
+            Some(next) => at = next,
+            None => break,
+        }
+    }
+    if let Some((from, _)) = before {
+        keep(from, at);
+        records += 1;
+    }
+    out.records = records;
+    out.left_out = window.size() - out.kept.iter().map(|k| k.end - k.start).sum::<u64>();
+    Ok(out)
+}
+
+fn shape(head: &[u8], name: &str) -> Option<(Shape, u64)> {
+    let first = head.first_chunk::<4>()?;
+    for big in [false, true] {
+        let (units, header) = match if big { u32::from_be_bytes(*first) } else { u32::from_le_bytes(*first) } {
+            0xa1b2_c3d4 => (1_000_000, 16),
+            0xa1b2_3c4d => (1_000_000_000, 16),
+            0xa1b2_cd34 => (1_000_000, 24),
+            _ => continue,
+        };
+        return Some((Shape::Classic { big, units, header }, pcap::classic::FILE_HEADER as u64));
+    }
+    if *first == [0x0a, 0x0d, 0x0d, 0x0a] {
+        return Some((Shape::Ng { big: head.get(8..12) == Some(&[0x1a, 0x2b, 0x3c, 0x4d]) }, 0));
+    }
+    name.ends_with(".raw").then_some((Shape::Raw, 0))
+}
+
+impl Shape {
+    /// The record at `at`, if one can be there and is whole.
+    fn link<D: Device>(self, window: &mut Window<'_, D>, at: u64, near: Option<u32>) -> io::Result<Option<Link>> {
+        let size = window.size();
+        let head = window.get(at, 28)?;
+        let word = |i: usize, big: bool| {
+            let bytes: [u8; 4] = head.get(4 * i..4 * i + 4)?.try_into().ok()?;
+            Some(if big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
+        };
+        let is_near = |second: u32| near.is_none_or(|near| near.abs_diff(second) <= NEIGHBOURS);
+        let link = match self {
+            Self::Classic { big, units, header } => (|| {
+                let (second, part, caplen, wire) = (word(0, big)?, word(1, big)?, word(2, big)?, word(3, big)?);
+                let sound = part < units && (1..=MAX_PACKET).contains(&caplen) && caplen <= wire && wire <= MAX_BLOCK;
+                let end = at + header as u64 + u64::from(caplen);
+                (sound && is_near(second)).then_some(Link { end, second: Some(second) })
+            })(),
+            Self::Raw => (|| {
+                let (second, part, lengths) = (word(0, false)?, word(1, false)?, word(2, false)?);
+                let (caplen, wire) = (lengths & 0xffff, lengths >> 16);
+                let end = at + pcap::raw::RECORD_HEADER as u64 + u64::from(caplen);
+                if (second, part) == (0, 0) {
+                    return (caplen == wire && caplen > 0).then_some(Link { end, second: None });
+                }
+                let sound = part < 1_000_000_000 && caplen > 0 && caplen <= wire;
+                (sound && is_near(second)).then_some(Link { end, second: Some(second) })
+            })(),
+            Self::Ng { big } => (|| {
+                let (kind, len) = (word(0, big)?, word(1, big)?);
+                let known = matches!(kind, 1..=11 | 0x0a0d_0d0a | 0xbad | 0x4000_0bad);
+                let sound = known && len.is_multiple_of(4) && (12..=MAX_BLOCK).contains(&len);
+                sound.then_some(Link { end: at + u64::from(len), second: None })
+            })(),
+        };
+        let Some(link) = link.filter(|link| link.end <= size) else { return Ok(None) };
+        if let Self::Ng { .. } = self {
+            let first = window.get(at + 4, 4)?.to_vec();
+            return Ok((window.get(link.end - 4, 4)? == first).then_some(link));
+        }
+        Ok(Some(link))
+    }
+
+    /// The first place from `from` on where the chain goes on.
+    fn resume<D: Device>(self, window: &mut Window<'_, D>, from: u64, near: Option<u32>) -> io::Result<Option<u64>> {
+        let step = if matches!(self, Self::Ng { .. }) { 4 } else { 1 };
+        let mut at = from.next_multiple_of(step);
+        while at < window.size() {
+            if self.is_believed(window, at, near)? {
+                return Ok(Some(at));
+            }
+            at += step;
+        }
+        Ok(None)
+    }
+
+    fn is_believed<D: Device>(self, window: &mut Window<'_, D>, at: u64, near: Option<u32>) -> io::Result<bool> {
+        let (mut next, mut near) = (at, near);
+        for _ in 0..BELIEVED {
+            let Some(link) = self.link(window, next, near)? else { return Ok(false) };
+            near = link.second.or(near);
+            next = link.end;
+            if next == window.size() {
+                return Ok(true);
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,190 @@
+//! Whether what is stored is as it was written: the chain of records, their order, the checksum of each block, counts and
+//! stamps against the index, key sets against the packets, the ledger against the content, and what lies between the
+//! files. Nothing is ever written.
+//!
+//! Files that a recorder has open are looked at up to what their index vouches for, so this may run beside it. Captures of
+//! others are read as far as their format says what is right.
+
+mod content;
+mod finding;
+mod folder;
+
+pub use finding::{Finding, Kind, Level};
+
+use crate::mend::{BLOCK, Layout, Vouched};
+use crate::recovery::Called;
+use base::{Tally, Timestamp};
+use std::io;
+use std::path::Path;
+use store::device::Device;
+
+/// What was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Packet files.
+    pub files: u64,
+    /// Of these, files that a recorder has open.
+    pub open: u64,
+    /// Packets read, or as the indexes say where content was not read.
+    pub packets: u64,
+    /// Bytes of packet files.
+    pub bytes: u64,
+    /// What the ledgers of the indexes say together.
+    pub ledger: Tally,
+    /// Findings that say that something is wrong.
+    pub damage: u64,
+    /// Findings that are worth knowing.
+    pub notes: u64,
+    /// Files and folders that could not be read.
+    pub unreadable: u64,
+}
+
+/// See the module.
+pub struct Verify<D, F> {
+    device: D,
+    /// Indexes, lengths and names only.
+    quick: bool,
+    tell: F,
+    totals: Totals,
+}
+
+impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
+    /// Tells each finding as it is made. `quick` leaves the packets unread.
+    pub fn new(device: D, quick: bool, tell: F) -> Self {
+        Self { device, quick, tell, totals: Totals::default() }
+    }
+
+    /// What was looked at so far.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Looks at a store, any folder below it, or a capture file.
+    pub fn path(&mut self, path: &Path) {
+        match self.device.list(path) {
+            Ok(_) => self.folder(path),
+            Err(_) => self.file(path),
+        }
+    }
+
+    fn find(&mut self, path: &Path, kind: Kind, byte: Option<u64>, text: impl Into<String>) {
+        let finding = Finding { path: path.to_owned(), kind, byte, text: text.into() };
+        match kind.level() {
+            Level::Damage => self.totals.damage += 1,
+            Level::Note => self.totals.notes += 1,
+            Level::Unreadable => self.totals.unreadable += 1,
+        }
+        (self.tell)(&finding, &self.totals);
+    }
+
+    fn unreadable(&mut self, path: &Path, error: &io::Error) {
+        self.find(path, Kind::Unreadable, None, error.to_string());
+    }
+
+    /// One packet file by itself, with the index beside it.
+    fn file(&mut self, path: &Path) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let index = match (Called::hidden(&name), Called::published(&name)) {
+            (Some(called), _) => Some(called.hidden_index()),
+            (_, Some(called)) => Some(called.index()),
+            _ => None,
+        };
+        let open = Called::hidden(&name).is_some();
+        let beside = index.map(|index| path.with_file_name(index)).filter(|index| self.device.exists(index));
+        let foreign = path.with_file_name(format!("{name}.{}", store::names::INDEX));
+        let index = beside.or_else(|| self.device.exists(&foreign).then_some(foreign));
+        self.check(path, index.as_deref(), open);
+    }
+
+    /// Checks a packet file against its index; what the index says of the file as a whole.
+    fn check(&mut self, path: &Path, index: Option<&Path>, open: bool) -> Option<Placed> {
+        self.totals.files += 1;
+        let vouched = match index.map(|index| Vouched::read(&mut self.device, index)) {
+            Some(Err(e)) => {
+                self.unreadable(index?, &e);
+                None
+            }
+            // The recorder has sealed it meanwhile.
+            Some(Ok(None)) if open => return None,
+            Some(Ok(None)) => {
+                self.find(index?, Kind::Index, None, "cannot be read: damaged, or no index of this version");
+                None
+            }
+            Some(Ok(vouched)) => vouched,
+            None => None,
+        };
+        match self.compare(path, index, vouched.as_ref(), open) {
+            Ok(()) => {}
+            // Published or removed since its folder was listed.
+            Err(e) if e.kind() == io::ErrorKind::NotFound && index.is_some() => return None,
+            Err(e) => self.unreadable(path, &e),
+        }
+        let vouched = vouched?;
+        let mut ledger = Tally::default();
+        vouched.promises.iter().for_each(|p| ledger += &p.rows.total());
+        self.totals.ledger += &ledger;
+        if ledger.residue() != 0 {
+            let text = format!("{} offered packets have no fate in the ledger", ledger.residue());
+            self.find(path, Kind::Ledger, None, text);
+        }
+        Some(Placed::of(path, &vouched, open))
+    }
+
+    fn compare(&mut self, path: &Path, index: Option<&Path>, vouched: Option<&Vouched>, open: bool) -> io::Result<()> {
+        let file = self.device.open(path)?;
+        let len = self.device.len(file);
+        let outcome = len.and_then(|len| {
+            let promised = vouched.map(Vouched::bytes);
+            let limit = if open { promised.unwrap_or(0) } else { len };
+            if let Some(promised) = promised
+                && (promised > len || promised < len && !open)
+            {
+                let text = format!("the file has {len} bytes, its index describes {promised}");
+                self.find(path, Kind::Length, None, text);
+            }
+            self.totals.bytes += limit.min(len);
+            if self.quick {
+                let packets = vouched.map_or(0, |v| v.promises.iter().map(|p| p.rows.total().stored).sum());
+                self.totals.packets += packets;
+                return Ok(());
+            }
+            self.content(path, file, limit.min(len), index, vouched, open)
+        });
+        self.device.close(file);
+        outcome
+    }
+}
+
+/// A packet file among the others of its interface.
+#[derive(Clone, Debug)]
+struct Placed {
+    path: std::path::PathBuf,
+    queue: u16,
+    start: Timestamp,
+    /// Stream positions, where the file is a stretch of the stream.
+    stretch: Option<(u64, u64)>,
+    /// First and last second that its ledger knows of.
+    seconds: Option<(u64, u64)>,
+    /// Packets that are known to be missing from it.
+    cut: bool,
+}
+
+impl Placed {
+    fn of(path: &Path, vouched: &Vouched, open: bool) -> Self {
+        let runs = || vouched.promises.iter().flat_map(|p| p.rows.runs());
+        let first = runs().map(|r| r.second).min();
+        let last = runs().map(|r| r.second + r.seconds - 1).max();
+        let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
+        let layout = if open { None } else { Layout::of(ending) };
+        let begin = vouched.header.first_pos;
+        let crash = base::Cause::Crash as usize;
+        Self {
+            path: path.to_owned(),
+            queue: vouched.header.queue,
+            start: vouched.header.start,
+            stretch: (layout == Some(Layout::Pcap)).then(|| (begin, (begin + vouched.bytes()).next_multiple_of(BLOCK))),
+            seconds: first.zip(last),
+            cut: vouched.promises.iter().any(|p| p.rows.total().lost[crash] > 0),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What verification tells people.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// In which file or folder.
+    pub path: PathBuf,
+    /// What kind of thing.
+    pub kind: Kind,
+    /// At which byte of the file, where that can be said.
+    pub byte: Option<u64>,
+    /// What it is, in words.
+    pub text: String,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Something is not as it should be.
+    Damage,
+    /// Worth knowing, and as it may be.
+    Note,
+    /// It could not be looked at.
+    Unreadable,
+}
+
+/// Kinds of findings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A record is cut off, or none can begin where one should.
+    Chain,
+    /// A stamp is earlier than the one before it.
+    Order,
+    /// Bytes are not those that were written.
+    Checksum,
+    /// The file is longer or shorter than its index says.
+    Length,
+    /// Index and packets do not agree, or the index cannot be read.
+    Index,
+    /// The key sets deny a packet that is there.
+    Keys,
+    /// The ledger does not balance, or says other than the content.
+    Ledger,
+    /// A packet file has no index.
+    NoIndex,
+    /// An index has no packet file.
+    Orphan,
+    /// A dead recorder left a file under its hidden name.
+    Leftover,
+    /// Packets of a running capture lay between two files, and are not there.
+    Missing,
+    /// Nobody watched between two files.
+    Gap,
+    /// A damaged original, kept beside what was saved of it.
+    Aside,
+    /// Not a file of the store.
+    Foreign,
+    /// It could not be read.
+    Unreadable,
+}
+
+impl Kind {
+    /// The word for it in documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Chain => "chain",
+            Self::Order => "order",
+            Self::Checksum => "checksum",
+            Self::Length => "length",
+            Self::Index => "index",
+            Self::Keys => "keys",
+            Self::Ledger => "ledger",
+            Self::NoIndex => "no_index",
+            Self::Orphan => "orphan",
+            Self::Leftover => "leftover",
+            Self::Missing => "missing",
+            Self::Gap => "gap",
+            Self::Aside => "aside",
+            Self::Foreign => "foreign",
+            Self::Unreadable => "unreadable",
+        }
+    }
+
+    /// How bad it is.
+    pub const fn level(self) -> Level {
+        match self {
+            Self::Gap | Self::Aside | Self::Foreign => Level::Note,
+            Self::Unreadable => Level::Unreadable,
+            _ => Level::Damage,
+        }
+    }
+
+    /// What to do about it; empty where nothing needs doing.
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Self::Chain | Self::Checksum | Self::Length => {
+                "netgrain repair saves what is whole and keeps the original beside it; look at the volume (dmesg, smartctl)"
+            }
+            Self::Index | Self::Keys | Self::NoIndex | Self::Ledger => "netgrain repair makes the index again",
+            Self::Leftover => "the next recorder of this interface mends it, or netgrain repair",
+            Self::Order => "netgrain convert --sort orders a copy",
+            Self::Orphan => {
+                "its packets were removed by somebody; remove it when its losses are of no interest any more"
+            }
+            Self::Missing => "somebody removed a file: look into the archive or the backup",
+            Self::Unreadable => "check that it is there, and the right to read it",
+            Self::Gap | Self::Aside | Self::Foreign => "",
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.path.display())?;
+        if let Some(byte) = self.byte {
+            write!(f, "byte {byte}: ")?;
+        }
+        f.write_str(&self.text)?;
+        match self.kind.remedy() {
+            "" => Ok(()),
+            remedy => write!(f, "; {remedy}"),
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Damage done on purpose: what verify says of it, and what repair saves.
+
+mod common;
+
+use base::Prng;
+use common::{Stream, check, config, path, recover, run, segments};
+use netgrain_upkeep::repair::{Did, Repair};
+use netgrain_upkeep::verify::{Finding, Kind, Level, Verify};
+use std::path::{Path, PathBuf};
+use store::device::{Device, MemoryDevice, Surviving};
+
+/// A store in which all of the stream was recorded.
+fn recorded(stream: &Stream) -> Surviving {
+    let device = MemoryDevice::new(1);
+    let outcome = run(stream, device.clone(), config(), &mut Prng::new(1), |_, _, _| true);
+    assert!(outcome.done);
+    device.files()
+}
+
+fn verify(files: &Surviving, quick: bool) -> (Vec<Finding>, u64) {
+    let mut findings = Vec::new();
+    let mut verify =
+        Verify::new(MemoryDevice::with(1, files.clone()), quick, |f: &Finding, _| findings.push(f.clone()));
+    verify.path(Path::new("store"));
+    let packets = verify.totals().packets;
+    (findings, packets)
+}
+
+fn kinds(files: &Surviving) -> Vec<Kind> {
+    let found = verify(files, false).0.into_iter().filter(|f| f.kind.level() != Level::Note).map(|f| f.kind);
+    let mut kinds: Vec<Kind> = found.collect();
+    kinds.dedup();
+    kinds
+}
+
+fn repair(files: Surviving, at: &Path) -> (Surviving, Vec<String>) {
+    let device = MemoryDevice::with(1, files);
+    let mut told = Vec::new();
+    let another = || device.clone();
+    Repair::new(another, |did: Did| told.push(did.to_string())).path(at);
+    (device.files(), told)
+}
+
+fn packet_files(files: &Surviving) -> Vec<PathBuf> {
+    files.keys().filter(|p| p.extension().is_some_and(|e| e == "pcap")).cloned().collect()
+}
+
+#[test]
+fn a_store_that_is_as_it_was_written_is_found_so_and_left_so() {
+    let stream = segments(&mut Prng::new(1), 3, 40, 60_000);
+    let files = recorded(&stream);
+    for quick in [false, true] {
+        let (findings, packets) = verify(&files, quick);
+        assert_eq!(findings.iter().filter(|f| f.kind.level() == Level::Damage).count(), 0, "{findings:#?}");
+        assert_eq!(packets, 120);
+    }
+    let (after, told) = repair(files.clone(), Path::new("store"));
+    assert!(after == files, "something was changed: {told:#?}");
+}
+
+#[test]
+fn each_kind_of_damage_has_its_name() {
+    let stream = segments(&mut Prng::new(2), 2, 60, 60_000);
+    let whole = recorded(&stream);
+    let first = packet_files(&whole)[0].clone();
+    let damaged = |f: &dyn Fn(&mut Surviving)| {
+        let mut files = whole.clone();
+        f(&mut files);
+        kinds(&files)
+    };
+    let bytes = |files: &mut Surviving| files[&first].clone();
+    assert_eq!(
+        damaged(&|files| {
+            let mut b = bytes(files);
+            b[1_100_000] ^= 1;
+            files.insert(first.clone(), b);
+        }),
+        [Kind::Checksum]
+    );
+    assert!(
+        damaged(&|files| {
+            let mut b = bytes(files);
+            b.truncate(b.len() - 10);
+            files.insert(first.clone(), b);
+        })
+        .contains(&Kind::Length)
+    );
+    assert_eq!(damaged(&|files| drop(files.remove(&first.with_extension("ngi")))), [Kind::NoIndex]);
+    assert_eq!(damaged(&|files| drop(files.remove(&first))), [Kind::Orphan]);
+    let other = packet_files(&whole)[1].with_extension("ngi");
+    let swapped = damaged(&|files| drop(files.insert(first.with_extension("ngi"), whole[&other].clone())));
+    assert!(swapped.contains(&Kind::Checksum), "{swapped:?}");
+    assert_eq!(damaged(&|files| drop(files.insert(first.with_extension("ngi"), vec![7; 500]))), [Kind::Index]);
+    let next = path("store/eth1/.next-q0-7.pcap.partial");
+    assert_eq!(damaged(&|files| drop(files.insert(next.clone(), vec![0; 4096]))), [Kind::Leftover]);
+    let (findings, _) = verify(&Surviving::from([(path("store/eth1/notes.txt"), vec![1])]), false);
+    assert_eq!(findings[0].kind, Kind::Foreign);
+}
+
+#[test]
+fn whatever_is_damaged_every_packet_of_an_untouched_block_is_saved_and_no_other_is_made_up() {
+    let test = "whatever_is_damaged_every_packet_of_an_untouched_block_is_saved_and_no_other_is_made_up";
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    let stream = segments(&mut prng, 2, 150, 60_000);
+    let whole = recorded(&stream);
+    let names = packet_files(&whole);
+    for round in 0..40 {
+        let note = format!("seed {seed} round {round}");
+        let mut files = whole.clone();
+        let mut touched: Vec<(usize, usize)> = Vec::new();
+        for _ in 0..=prng.below(3) {
+            let file = prng.below(2) as usize;
+            let bytes = files.get_mut(&names[file]).expect("a file");
+            let at = prng.below(bytes.len() as u64) as usize;
+            let len = (1 + prng.below(5000) as usize).min(bytes.len() - at);
+            match prng.below(3) {
+                0 => bytes[at] ^= 1 << prng.below(8),
+                1 => bytes[at..at + len].fill(0),
+                _ => prng.fill(&mut bytes[at..at + len]),
+            }
+            touched.extend((at >> 20..=(at + len) >> 20).map(|block| (file, block)));
+        }
+        let (after, told) = repair(files, Path::new("store"));
+        let published = check(&stream, &after, &note);
+        for (number, d) in stream.descs.iter().filter(|d| d.is_packet()).enumerate() {
+            let file = usize::from(d.pos >= stream.segments[1].pos);
+            let from = d.pos - stream.segments[file].pos;
+            let to = d.end() - 1 - stream.segments[file].pos;
+            if !touched.contains(&(file, (from >> 20) as usize)) && !touched.contains(&(file, (to >> 20) as usize)) {
+                assert!(published.packets.contains(&number), "{note}: packet {number} is not there: {told:#?}");
+            }
+        }
+        assert_eq!(published.tally.offered, stream.ledger().total().offered, "{note}: {told:#?}");
+        assert_eq!(kinds(&after), [], "{note}: still damaged: {told:#?}");
+    }
+}
+
+#[test]
+fn a_lost_index_is_made_again_and_says_that_nothing_vouches_for_the_packets() {
+    let stream = segments(&mut Prng::new(4), 2, 30, 3000);
+    let mut files = recorded(&stream);
+    let first = packet_files(&files)[0].clone();
+    files.remove(&first.with_extension("ngi"));
+    let (after, told) = repair(files.clone(), Path::new("store"));
+    let published = check(&stream, &after, "made again");
+    assert_eq!((published.packets.len(), published.tally.notes[base::Note::Unvouched as usize]), (60, 30), "{told:#?}");
+    assert_eq!(after[&first], files[&first]);
+    assert_eq!(kinds(&after), []);
+}
+
+#[test]
+fn what_a_recorder_holds_is_refused() {
+    let mut stream = Stream::new(0);
+    stream.packet(&mut Prng::new(1), 500, 0);
+    stream.tick();
+    let device = MemoryDevice::new(1);
+    run(&stream, device.clone(), config(), &mut Prng::new(1), |step, _, _| step < 50);
+    let before = device.files();
+    let hidden = before.keys().find(|p| p.to_string_lossy().contains("/.2026")).expect("the open file").clone();
+    let mut told = Vec::new();
+    let mut repair = Repair::new(|| device.clone(), |did: Did| told.push((did.is_refusal(), did.to_string())));
+    repair.path(&hidden);
+    repair.path(Path::new("store"));
+    assert!(told.len() == 1 && told[0].0 && told[0].1.contains("living process"), "{told:#?}");
+    assert!(device.files() == before);
+    recover(device.clone());
+    assert!(device.files() == before);
+}
+
+/// A capture of somebody else with `count` packets; each with the bytes that it has in the file.
+fn foreign(prng: &mut Prng, count: u64) -> (Vec<u8>, Vec<std::ops::Range<usize>>) {
+    let mut file = pcap::classic::file_header(pcap::classic::Resolution::Micros, 1).to_vec();
+    let mut records = Vec::new();
+    for i in 0..count {
+        let mut data = vec![0; 60 + prng.below(1000) as usize];
+        prng.fill(&mut data);
+        let ts = base::Timestamp::from_secs_nanos(1_700_000_000 + i, 5000);
+        let from = file.len();
+        let len = data.len() as u32;
+        file.extend(pcap::classic::record_header(pcap::classic::Resolution::Micros, ts, len, len));
+        file.extend(data);
+        records.push(from..file.len());
+    }
+    (file, records)
+}
+
+#[test]
+fn a_foreign_capture_is_saved_around_its_damage_and_the_original_is_kept() {
+    let test = "a_foreign_capture_is_saved_around_its_damage_and_the_original_is_kept";
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    let at = path("captures/other.pcap");
+    for round in 0..100 {
+        let note = format!("seed {seed} round {round}");
+        let (whole, records) = foreign(&mut prng, 60);
+        let mut bytes = whole.clone();
+        let hit = 24 + prng.below(bytes.len() as u64 - 24) as usize;
+        let end = (hit + 1 + prng.below(3000) as usize).min(bytes.len());
+        if prng.below(4) == 0 {
+            bytes.truncate(hit);
+        } else {
+            prng.fill(&mut bytes[hit..end]);
+        }
+        let end = if bytes.len() == hit { whole.len() } else { end };
+        let (after, told) = repair([(at.clone(), bytes.clone())].into(), &at);
+        let saved = &after[&at];
+        if let Some(original) = after.get(Path::new("captures/other.pcap.damaged")) {
+            assert!(*original == bytes, "{note}: the original was changed");
+        } else {
+            // Damage within the bytes of a packet is none that a file without checksums could tell.
+            assert!(*saved == bytes, "{note}: {told:#?}");
+        }
+        let mut reader = pcap::Reader::open(&saved[..]).expect("a capture");
+        while reader.next().unwrap_or_else(|e| panic!("{note}: {e}")).is_some() {}
+        for record in records.iter().filter(|r| r.end <= hit || r.start >= end) {
+            let record = &whole[record.clone()];
+            assert!(saved.windows(record.len()).any(|w| w == record), "{note}: an untouched packet is gone: {told:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_capture_that_says_nothing_of_itself_is_refused_with_advice() {
+    let at = path("captures/noise.pcap");
+    let files: Surviving = [(at.clone(), vec![9; 5000])].into();
+    let (after, told) = repair(files.clone(), &at);
+    assert!(after == files && told.len() == 1 && told[0].contains("not a capture"), "{told:#?}");
+    let (_, told) = repair(files, Path::new("captures/absent.pcap"));
+    assert!(told.len() == 1 && told[0].contains("absent.pcap"), "{told:#?}");
+    assert!(!MemoryDevice::new(1).exists(Path::new("captures/absent.pcap")));
+}
