@@ -5,6 +5,7 @@
 //! Foreign things do no harm: folders whose names are not those of [`names::hour_folder`], files that are not named as
 //! [`names::stem`] does, and whatever is hidden are passed over.
 
+use crate::claim::CLAIM;
 use crate::names;
 use base::Timestamp;
 use std::collections::BTreeMap;
@@ -55,7 +56,10 @@ pub struct Listing {
 pub fn interfaces(store: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for (name, kind) in list(store)? {
-        if !name.starts_with('.') && is_folder(&store.join(&name), kind) && has_a_year(&store.join(&name)) {
+        let folder = store.join(&name);
+        // A recorder claims the folder before it has a first file.
+        let is_recorded = || has_a_year(&folder) || folder.join(CLAIM).exists();
+        if !name.starts_with('.') && is_folder(&folder, kind) && is_recorded() {
             names.push(name);
         }
     }

@@ -14,6 +14,7 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use store::catalogue::{self, Entry, Hours};
 use store::{Claim, Hold, names};
 use supply::{Files, Snapshot};
@@ -24,6 +25,8 @@ const HOURS_BACK: usize = 24;
 
 /// The same where nobody has claimed the interface; then somebody records without a lock, or nobody at all.
 const HOURS_UNCLAIMED: usize = 2;
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// Looks at what is being written, until two in a row agree; a recorder that begins files faster than this is not waited
 /// for any longer.
@@ -64,36 +67,47 @@ fn is_of(store: &Path, folder: &str, interface: &str) -> bool {
 /// between the two, it would be read twice or not at all, so the look is repeated until nothing has.
 fn look(folder: &Path) -> io::Result<(Vec<Entry>, Snapshot)> {
     let mut open = being_written(folder)?;
+    let mut taken = Snapshot::default();
     for _ in 0..TRIES {
-        let Some(newest) = open.iter().map(|entry| entry.start).max() else { break };
-        let snapshot = snapshot(folder, newest, &open)?;
+        let Some(newest) = newest(folder, &open)? else { break };
+        taken = snapshot(folder, newest, &open)?;
         let again = being_written(folder)?;
         if again == open {
-            return Ok((open, snapshot));
+            break;
         }
         open = again;
     }
+    taken.taken.clone_from(&open);
+    Ok((open, taken))
+}
+
+/// From when on an answer must not look again, because a recorder changes what is there: its newest file's first moment,
+/// or, before it has one, the newest hour that there is. `None` if nobody records.
+fn newest(folder: &Path, open: &[Entry]) -> io::Result<Option<Timestamp>> {
     let newest = open.iter().map(|entry| entry.start).max();
-    let snapshot = newest.map(|newest| snapshot(folder, newest, &open)).transpose()?;
-    Ok((open, snapshot.unwrap_or_default()))
+    if newest.is_some() || Claim::holder(folder).is_none() {
+        return Ok(newest);
+    }
+    let hour = Hours::back(folder, Timestamp::MAX).next()?;
+    Ok(Some(hour.map_or(Timestamp::ZERO, |hour| hour.start)))
 }
 
 fn snapshot(folder: &Path, newest: Timestamp, open: &[Entry]) -> io::Result<Snapshot> {
     let mut hours = Hours::forward(folder, newest, Timestamp::MAX);
-    let mut snapshot = Snapshot { from: None, hours: BTreeMap::new(), taken: open.to_vec() };
+    let from = Some(newest.floor_to(HOUR));
+    let mut snapshot = Snapshot { from, hours: BTreeMap::new(), taken: open.to_vec() };
     while let Some(hour) = hours.next()? {
         let held = Hold::reader(&hour.folder).and_then(|hold| Ok((hour.list()?, Arc::new(hold))));
         match held {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             other => drop(snapshot.hours.insert(hour.start, other?)),
         }
-        snapshot.from.get_or_insert(hour.start);
     }
     Ok(snapshot)
 }
 
-/// For each queue, the file that a living recorder writes to: the newest of the unfinished ones that it holds. An older
-/// one is being sealed; all of it is vouched for by its index, and it is read like any other file.
+/// The files that living recorders hold: for each queue the one that is being written, and before it those that are being
+/// sealed, whose indexes may not vouch for all of them yet.
 fn being_written(folder: &Path) -> io::Result<Vec<Entry>> {
     // What was made ahead of need lies in the interface's folder and tells how many queues to look for.
     let mut queues: Vec<u16> = std::fs::read_dir(folder)?
@@ -102,7 +116,7 @@ fn being_written(folder: &Path) -> io::Result<Vec<Entry>> {
         .collect();
     queues.sort_unstable();
     queues.dedup();
-    let mut found: BTreeMap<u16, Entry> = BTreeMap::new();
+    let mut found: Vec<Entry> = Vec::new();
     let mut hours = Hours::back(folder, Timestamp::MAX);
     let most = if Claim::holder(folder).is_some() { HOURS_BACK } else { HOURS_UNCLAIMED };
     let mut listed = 0;
@@ -114,15 +128,14 @@ fn being_written(folder: &Path) -> io::Result<Vec<Entry>> {
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
             other => other?,
         };
-        for entry in listing.unfinished.into_iter().rev().filter(is_held) {
-            found.entry(entry.queue).or_insert(entry);
-        }
-        let all = queues.iter().all(|queue| found.contains_key(queue));
+        found.extend(listing.unfinished.into_iter().filter(is_held));
+        let all = queues.iter().all(|queue| found.iter().any(|entry| entry.queue == *queue));
         if all && (listed > 1 || !found.is_empty()) {
             break;
         }
     }
-    Ok(found.into_values().collect())
+    found.sort();
+    Ok(found)
 }
 
 /// Whether its recorder lives.
