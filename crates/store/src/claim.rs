@@ -30,7 +30,6 @@ pub struct Claimant {
 #[derive(Debug)]
 pub struct Claim {
     file: File,
-    path: PathBuf,
 }
 
 /// Why an interface cannot be claimed.
@@ -85,8 +84,12 @@ impl Claim {
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
             return Err(ClaimError::Taken { folder: folder.to_owned(), by: read(&mut file).unwrap_or_default() });
         }
-        file.set_len(0).and_then(|()| file.write_all(claimant.to_string().as_bytes())).map_err(io)?;
-        Ok(Self { file, path })
+        match file.set_len(0).and_then(|()| file.write_all(claimant.to_string().as_bytes())) {
+            // The lock is the claim; a full volume, on which the recorder is to make room, only keeps it from saying more.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
+            other => other.map_err(io)?,
+        }
+        Ok(Self { file })
     }
 
     /// Who records into this folder at this moment, if anybody does.
@@ -101,9 +104,9 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // The lock goes with the file; an empty one tells a reader that nobody is there.
+        // The lock goes with the descriptor. The file stays, empty: were it removed, somebody could lock it between its
+        // opening and its removal, and a third make a new one.
         let _ = self.file.set_len(0);
-        let _ = fs::remove_file(&self.path);
     }
 }
 
