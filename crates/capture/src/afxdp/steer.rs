@@ -16,6 +16,7 @@ use bpf::{
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
+use sys::packet::PacketSocket;
 
 /// The program's count of one queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub struct Steer {
     counters: PerCpuMap<[u64; 2]>,
     frames: Frames,
     mode: Mode,
+    /// Has the port take frames for other hosts too; the port forgets it with the socket, however this process ends.
+    _ear: PacketSocket,
 }
 
 /// Why there is no program on the interface.
@@ -45,6 +48,8 @@ pub enum SteerError {
     Load(LoadError),
     /// It could not be attached.
     Attach(AttachError),
+    /// The port could not be told to take frames for other hosts.
+    Promiscuous(io::Error),
 }
 
 /// Offsets in `struct xdp_md`.
@@ -63,7 +68,10 @@ impl Steer {
         let program = Program::load("netgrain", &code(&sockets, &counters), frames).map_err(SteerError::Load)?;
         let link = Link::attach(program, ifindex, wish).map_err(SteerError::Attach)?;
         let mode = link.mode();
-        Ok(Self { link: Mutex::new(link), sockets, counters, frames, mode })
+        // A card leaves out what is not for it before any program runs; on a mirror port that is nearly everything.
+        let ear = PacketSocket::open().map_err(SteerError::Promiscuous)?;
+        ear.promiscuous(ifindex).map_err(SteerError::Promiscuous)?;
+        Ok(Self { link: Mutex::new(link), sockets, counters, frames, mode, _ear: ear })
     }
 
     /// The code that is attached first, over this port's maps.

@@ -73,6 +73,11 @@ pub(super) fn steer(name: &str, trouble: SteerError) -> SourceError {
             error,
             privilege::advice("attaching", Capabilities::of(&[Capability::NetAdmin])),
         ),
+        SteerError::Promiscuous(error) => system(
+            "hear frames for other hosts",
+            error,
+            privilege::advice("a packet socket", Capabilities::of(&[Capability::NetRaw])),
+        ),
         SteerError::Attach(AttachError::Refused { mode, error }) => {
             let advice = match (mode, error.raw_os_error()) {
                 (_, Some(errno::ENODEV | errno::ENOLINK)) => "the interface went away".to_owned(),
