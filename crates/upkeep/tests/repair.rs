@@ -157,7 +157,8 @@ fn what_a_recorder_holds_is_refused() {
     let device = MemoryDevice::new(1);
     run(&stream, device.clone(), config(), &mut Prng::new(1), |step, _, _| step < 50);
     let before = device.files();
-    let hidden = before.keys().find(|p| p.to_string_lossy().ends_with("Z.pcap.partial")).expect("the open file").clone();
+    let hidden =
+        before.keys().find(|p| p.to_string_lossy().ends_with("Z.pcap.partial")).expect("the open file").clone();
     let mut told = Vec::new();
     let mut repair = Repair::new(|| device.clone(), |did: Did| told.push((did.is_refusal(), did.to_string())));
     repair.path(&hidden);
