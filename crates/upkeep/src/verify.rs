@@ -110,7 +110,12 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 self.find(index?, Kind::Index, None, "cannot be read: damaged, or no index of this version");
                 None
             }
-            Some(Ok(vouched)) => vouched,
+            Some(Ok(Some(vouched))) => {
+                if vouched.sealed && !vouched.whole {
+                    self.find(index?, Kind::Index, None, "a part of it is damaged");
+                }
+                Some(vouched)
+            }
             None => None,
         };
         match self.compare(path, index, vouched.as_ref(), open) {

@@ -36,8 +36,10 @@ pub struct Vouched {
     pub header: Header,
     /// Block by block.
     pub promises: Vec<Promise>,
-    /// Whether it is whole: the packet file was complete when it was written.
+    /// Whether it is sealed: the packet file was complete when it was written.
     pub sealed: bool,
+    /// Whether it is sealed and all of it can be read, the key sets too.
+    pub whole: bool,
     /// Whether there is more in the file than could be read: what it said of the last block is lost.
     pub torn: bool,
 }
@@ -71,7 +73,13 @@ impl Vouched {
             promises.push(Promise { number, bytes, crc, first_record, first, last, rows });
         }
         let torn = !sealed && is_torn(source)?;
-        Ok(Self { header: reader.header().clone(), promises, sealed, torn })
+        // A failure of the power may have left any part of a sealed one, and taken any other.
+        let whole = sealed
+            && match Index::read(source) {
+                Err(e) if e.kind() == io::ErrorKind::InvalidData => false,
+                other => other.map(|_| true)?,
+            };
+        Ok(Self { header: reader.header().clone(), promises, sealed, whole, torn })
     }
 
     /// Bytes of the packet file that are vouched for.

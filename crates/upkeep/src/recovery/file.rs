@@ -120,7 +120,7 @@ impl<'v, D: Device> Mending<'v, D> {
         let mut candidates = vec![self.path(&self.called.mended_index()), self.path(&self.called.sealed_index())];
         candidates.extend(self.orphans()?);
         for path in candidates {
-            let Some(vouched) = Vouched::read(&mut self.volume.device, &path)?.filter(|v| v.sealed) else { continue };
+            let Some(vouched) = Vouched::read(&mut self.volume.device, &path)?.filter(|v| v.whole) else { continue };
             if vouched.holds(&mut Window::new(&mut self.volume.device, file, u64::MAX)?)? {
                 return Ok(Some((vouched, path)));
             }
