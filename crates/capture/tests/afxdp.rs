@@ -117,7 +117,9 @@ fn a_busy_interface_says_which_program_has_it() {
 
 #[test]
 fn a_port_takes_frames_for_other_hosts_for_as_long_as_it_is_captured() {
-    let Some(sandbox) = Sandbox::new("a_port_takes_frames_for_other_hosts_for_as_long_as_it_is_captured") else { return };
+    let Some(sandbox) = Sandbox::new("a_port_takes_frames_for_other_hosts_for_as_long_as_it_is_captured") else {
+        return;
+    };
     let (_, b) = veth(&sandbox, VethOptions::default());
     let promiscuity = || sandbox.netlink().link(&b.name).expect("the port").promiscuity;
     assert_eq!(promiscuity(), 0);

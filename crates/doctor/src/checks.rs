@@ -80,8 +80,6 @@ checks! {
         "without native XDP each packet passes the network stack, with a copy in the kernel each is moved once more";
     XDP_TAKEN: "xdp-taken", Port, Fails, command,
         "somebody's XDP program sees the packets first, and AF_XDP cannot have the port";
-    PROMISCUOUS: "promiscuous", Port, Loses, fix,
-        "the card drops what is not addressed to it: on a mirror port, nearly everything";
     FUNCTION: "virtual-function", Port, Loses, command,
         "a virtual function receives only its own packets unless the host trusts it";
     MERGING: "merging", Port, Merges, fix,

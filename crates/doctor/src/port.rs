@@ -161,7 +161,7 @@ fn names(label: &str, name: &str) -> bool {
 pub fn judge(f: &Facts) -> Vec<Finding> {
     let choice = decide(&f.port, f.dedicated);
     let kind = choice.kind;
-    let mut all = vec![link(f), source(f, kind, &choice.explanation), xdp_taken(f), promiscuous(f, kind)];
+    let mut all = vec![link(f), source(f, kind, &choice.explanation), xdp_taken(f)];
     all.extend([virtual_function(f), merging(f, kind), sending(f, kind), vlan(f, kind), rx_ring(f), queues(f)]);
     all.extend([rss(f), interrupts(f), numa(f), mtu(f, kind), pause(f), counters(f), card_stamps(f, kind)]);
     all
@@ -219,23 +219,6 @@ fn xdp_taken(f: &Facts) -> Finding {
     } else {
         Finding::good(&checks::XDP_TAKEN, &s, "no XDP program is attached")
     }
-}
-
-fn promiscuous(f: &Facts, kind: Kind) -> Finding {
-    let (s, name) = (f.subject(), &f.port.name);
-    if f.link.promiscuity > 0 {
-        return Finding::good(&checks::PROMISCUOUS, &s, "takes packets for others too");
-    }
-    if kind == Kind::Tpacket {
-        return Finding::good(&checks::PROMISCUOUS, &s, "TPACKET switches it on while it captures");
-    }
-    if !f.is_physical() {
-        return Finding::good(&checks::PROMISCUOUS, &s, "a virtual port has no address filter before XDP");
-    }
-    let setting = Setting::Promiscuous { port: name.clone() };
-    Finding::new(&checks::PROMISCUOUS, &s, State::Bad, "takes only what is addressed to it, and AF_XDP leaves that so")
-        .mend(format!("ip link set {name} promisc on"))
-        .change(Change { setting, value: "on".to_owned() })
 }
 
 fn virtual_function(f: &Facts) -> Finding {

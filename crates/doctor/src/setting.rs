@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use sys::ethtool::{self, Pause};
-use sys::netlink::Netlink;
 use sys::sysfs::Tree;
 
 /// One setting.
@@ -38,11 +37,6 @@ pub enum Setting {
         /// The port.
         port: String,
     },
-    /// A port takes packets for others too, `on` or `off`.
-    Promiscuous {
-        /// The port.
-        port: String,
-    },
 }
 
 /// A setting and the value that it should have.
@@ -62,7 +56,6 @@ impl fmt::Display for Setting {
             Self::RxRing { port } => write!(f, "{port}: receive ring"),
             Self::Queues { port } => write!(f, "{port}: queues"),
             Self::Pause { port } => write!(f, "{port}: pause frames (autoneg rx tx)"),
-            Self::Promiscuous { port } => write!(f, "{port}: promiscuous"),
         }
     }
 }
@@ -106,7 +99,6 @@ impl Setting {
                 let p = ethtool::pause(port)?;
                 Ok(format!("{} {} {}", u8::from(p.autoneg), u8::from(p.rx), u8::from(p.tx)))
             }
-            Self::Promiscuous { port } => Ok(word(Netlink::route()?.link(port)?.is_promiscuous()).to_owned()),
         }
     }
 
@@ -124,11 +116,6 @@ impl Setting {
                 let bits: Vec<bool> = value.split(' ').map(|b| b == "1").collect();
                 let [autoneg, rx, tx] = bits[..] else { return Err(invalid(value)) };
                 ethtool::set_pause(port, Pause { autoneg, rx, tx })?;
-            }
-            Self::Promiscuous { port } => {
-                let mut netlink = Netlink::route()?;
-                let link = netlink.link(port)?;
-                netlink.set_promiscuous(link.index, switch(value)?)?;
             }
         }
         let now = self.read(tree)?;

@@ -94,7 +94,6 @@ fn every_kind_of_setting_that_veth_has_is_changed_and_put_back() {
     let settings = [
         (Setting::Queues { port: port.clone() }, "2", "1"),
         (Setting::Feature { port: port.clone(), feature: "rx-vlan-hw-parse".into() }, "on", "off"),
-        (Setting::Promiscuous { port: port.clone() }, "off", "on"),
         // A sysctl that every network has for itself.
         (Setting::File { path: "proc/sys/net/core/somaxconn".into() }, "4096", "4321"),
     ];

@@ -97,11 +97,6 @@ impl Link {
         self.flags & libc::IFF_UP as u32 != 0
     }
 
-    /// Whether somebody has told the port itself, rather than through a socket, to take packets for other hosts too.
-    pub const fn is_promiscuous(&self) -> bool {
-        self.flags & libc::IFF_PROMISC as u32 != 0
-    }
-
     /// Whether frames sent come back on the same port.
     pub const fn is_loopback(&self) -> bool {
         self.flags & libc::IFF_LOOPBACK as u32 != 0
@@ -231,14 +226,6 @@ impl Netlink {
     /// `ENODEV`, `EPERM`.
     pub fn set_no_arp(&mut self, link: u32, no_arp: bool) -> io::Result<()> {
         self.set_flag(link, libc::IFF_NOARP as u32, no_arp)
-    }
-
-    /// Lets a port take packets for other hosts too, until it is told otherwise; sockets may want that besides.
-    ///
-    /// # Errors
-    /// `ENODEV`, `EPERM`.
-    pub fn set_promiscuous(&mut self, link: u32, on: bool) -> io::Result<()> {
-        self.set_flag(link, libc::IFF_PROMISC as u32, on)
     }
 
     fn set_flag(&mut self, link: u32, flag: u32, on: bool) -> io::Result<()> {

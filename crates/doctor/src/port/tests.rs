@@ -27,7 +27,7 @@ fn mirror() -> Facts {
             flags: 1,
             carrier: true,
             mtu: 1500,
-            promiscuity: 1,
+            promiscuity: 0,
             rx_queues: 4,
             parent_device: Some("0000:01:00.0".into()),
             ..Link::default()
@@ -80,7 +80,6 @@ fn a_well_set_mirror_port_is_good_in_everything() {
 fn every_finding_that_is_not_good_says_what_to_do() {
     let bad = with(|f| {
         f.link.flags = 0;
-        f.link.promiscuity = 0;
         f.link.stats = LinkStats { rx_missed: 5, rx_fifo: 6, ..LinkStats::default() };
         f.port.has_xdp = true;
         f.port.xdp = None;
@@ -143,14 +142,6 @@ fn what_the_host_sends_is_never_mended_for_it() {
     switch_on(&mut host, "tx-tcp-segmentation", true);
     let finding = found(&host, "sending-offloads");
     assert_eq!((finding.state, finding.changes.len()), (State::Remark, 0));
-}
-
-#[test]
-fn a_mirror_port_that_is_not_promiscuous_loses_nearly_everything() {
-    let finding = found(&with(|f| f.link.promiscuity = 0), "promiscuous");
-    assert_eq!((finding.state, finding.mend.as_deref()), (State::Bad, Some("ip link set eth1 promisc on")));
-    let host = Facts { link: Link { promiscuity: 0, ..mirror().link }, ..shared() };
-    assert_eq!(found(&host, "promiscuous").state, State::Good, "TPACKET sees to it");
 }
 
 #[test]
