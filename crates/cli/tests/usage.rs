@@ -119,7 +119,12 @@ fn a_socket_of_another_engine_is_not_taken_over() {
     common::until("its socket", || socket.exists());
     let second = run(&[&args[..], &["-q"]].concat());
     assert_eq!(second.status, Some(2), "{second:?}");
-    assert!(second.err.contains(arg(&socket)) && second.err.contains("--socket"), "{}", second.err);
+    assert!(second.err.contains(&first.0.id().to_string()) && second.err.contains("--store"), "{}", second.err);
+    let elsewhere = dir.join("elsewhere");
+    let args: Vec<&str> = args.iter().map(|a| if *a == arg(&store) { arg(&elsewhere) } else { a }).collect();
+    let third = run(&[&args[..], &["-q"]].concat());
+    assert_eq!(third.status, Some(2), "{third:?}");
+    assert!(third.err.contains(arg(&socket)) && third.err.contains("--socket"), "{}", third.err);
     common::signal(&first.0, "TERM");
     assert_eq!(first.end(err).status, Some(0));
     assert!(!socket.exists(), "the socket is left behind");
