@@ -93,7 +93,8 @@ fn check_file(stream: &Stream, packets: &[&Desc], bytes: &[u8], index: &Index, o
             assert_eq!(entry.first.nanos(), ts, "{note}: first stamp");
         }
         assert!(entry.last.nanos() >= ts, "{note}: last stamp");
-        if d.l4 == 34 {
+        // Of a packet that nothing vouches for, the headers too may be gone.
+        if d.l4 == 34 && same(d) {
             let host = Ipv4Addr::new(record[42], record[43], record[44], record[45]);
             assert!(index.candidates(&Need::Host(host.into())).any(|b| b == entry.block), "{note}: {host} hidden");
             assert!(index.candidates(&Need::Ports(53, 53)).any(|b| b == entry.block), "{note}: port hidden");
