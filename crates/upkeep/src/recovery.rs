@@ -36,6 +36,11 @@ const NEWEST: usize = 3;
 /// The head of a packet file, which all of them have in common.
 const MEANINGLESS: u32 = pcap::classic::FILE_HEADER as u32;
 
+/// How often a file is asked for that was there before this recovery and is still held, and how long it waits in between.
+/// The kernel ends what a killed process had begun to write before it lets go of its files, some time after its death.
+const AGAIN: u32 = 40;
+const PAUSE: Duration = Duration::from_millis(50);
+
 /// How long the device is asked before it is asked again whether something has ended.
 const WAIT: Duration = Duration::from_millis(100);
 
@@ -46,6 +51,11 @@ pub struct Recovery<D> {
     folders: Vec<PathBuf>,
     looked: usize,
     most: usize,
+    /// Hidden files of the newest hours that were there before the caller made any.
+    before: BTreeSet<PathBuf>,
+    /// Of these, those that somebody still holds.
+    held: Vec<(PathBuf, Called)>,
+    again: u32,
     events: Vec<Event>,
 }
 
@@ -53,7 +63,16 @@ impl<D: Device> Recovery<D> {
     /// Of the folder of an interface. The caller holds its claim, or knows that nobody does.
     pub fn new(device: D, root: &Path) -> Self {
         let volume = Volume { device, root: root.to_owned(), token: 0 };
-        Self { volume, folders: vec![root.to_owned()], looked: 0, most: MOST_FOLDERS, events: Vec::new() }
+        Self {
+            volume,
+            folders: vec![root.to_owned()],
+            looked: 0,
+            most: MOST_FOLDERS,
+            before: BTreeSet::new(),
+            held: Vec::new(),
+            again: 0,
+            events: Vec::new(),
+        }
     }
 
     /// Looks at every folder, however many there are.
@@ -69,6 +88,14 @@ impl<D: Device> Recovery<D> {
 
     /// Removes what a dead recorder made ahead of need and never wrote to, and places what it did write to.
     pub fn prepare(&mut self) {
+        for folder in self.newest_hours() {
+            let names = self.volume.names(&folder).unwrap_or_default();
+            self.before.extend(names.iter().filter(|n| Called::hidden(n).is_some()).map(|n| folder.join(n)));
+        }
+        self.give_back();
+    }
+
+    fn give_back(&mut self) {
         let root = self.volume.root.clone();
         let (mut files, mut bytes) = (0, 0);
         for name in self.volume.names(&root).unwrap_or_default() {
@@ -88,14 +115,28 @@ impl<D: Device> Recovery<D> {
 
     /// Looks at one more folder; false once there is none.
     pub fn step(&mut self) -> bool {
-        let Some(folder) = self.folders.pop() else { return false };
+        let Some(folder) = self.folders.pop() else { return self.ask_again() };
         self.looked += 1;
         self.look_at(&folder);
         if self.looked == self.most && !self.folders.is_empty() {
             self.folders.clear();
             self.events.push(Event::Bounded { folder: self.volume.root.clone(), looked: self.looked });
         }
-        !self.folders.is_empty()
+        !self.folders.is_empty() || !self.held.is_empty()
+    }
+
+    /// Looks again at what was held; false once there is nothing of that, or it has been asked for often enough.
+    fn ask_again(&mut self) -> bool {
+        if self.held.is_empty() || self.again == AGAIN {
+            return false;
+        }
+        self.again += 1;
+        std::thread::sleep(PAUSE);
+        for (folder, called) in std::mem::take(&mut self.held) {
+            self.mend(&folder, called);
+        }
+        self.give_back();
+        !self.held.is_empty() && self.again < AGAIN
     }
 
     /// Everything, one after the other.
@@ -236,9 +277,10 @@ impl<D: Device> Recovery<D> {
         let path = if self.volume.device.exists(&hidden) { hidden } else { folder.join(called.mended_packets()) };
         let alone = path.ends_with(called.mended_packets());
         let growing = called.hidden_index();
-        let Some(mut mending) = Mending::new(&mut self.volume, folder, called) else { return };
+        let Some(mut mending) = Mending::new(&mut self.volume, folder, called.clone()) else { return };
         let outcome = if alone { mending.finish_copy(&growing) } else { mending.hidden() };
         match outcome {
+            Ok(Outcome::Held) if self.before.contains(&path) => self.held.push((folder.to_owned(), called)),
             Ok(Outcome::Held) => {}
             Ok(outcome) => self.events.push(Event::Mended { path, outcome }),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
