@@ -137,3 +137,23 @@ fn locks_on_a_real_file_system_tell_the_living_from_the_dead() {
     let told = recovered();
     assert!(!alive.iter().any(|path| path.exists()), "{told:#?}");
 }
+
+#[test]
+fn a_file_that_is_let_go_of_late_is_mended_all_the_same() {
+    let mut stream = Stream::new(0);
+    let device = recording(&mut stream);
+    device.kill();
+    // As the kernel does, until the last write of the dead has ended.
+    let mut kernel = device.clone();
+    let held = kernel.take(Path::new(HIDDEN)).expect("it is there").expect("nobody has it");
+    let mut recovery = Recovery::new(device.clone(), Path::new("store/eth1"));
+    recovery.prepare();
+    // Interface, year, month, day, hour; and once more.
+    assert!((0..6).all(|_| recovery.step()), "{:#?}", recovery.take_events());
+    assert!(device.files().contains_key(Path::new(HIDDEN)));
+    kernel.close(held);
+    while recovery.step() {}
+    let told = recovery.take_events();
+    assert!(told.iter().any(|e| matches!(e, Event::Mended { outcome: Outcome::Published { .. }, .. })), "{told:#?}");
+    assert_eq!(check(&stream, &device.files(), "late").tally.stored, 3);
+}
