@@ -45,9 +45,11 @@ pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
                 path.display()
             )));
         }
+        // The folders above a file say which interface it is of.
+        let path = std::path::absolute(path)?;
         match args.dry_run {
-            true => repair.dry_run(path),
-            false => repair.path(path),
+            true => repair.dry_run(&path),
+            false => repair.path(&path),
         }
     }
     written?;

@@ -7,7 +7,7 @@ use common::{Stream, check, config, path, recover, run, segments};
 use netgrain_upkeep::repair::{Did, Repair};
 use netgrain_upkeep::verify::{Finding, Kind, Level, Verify};
 use std::path::{Path, PathBuf};
-use store::device::{MemoryDevice, Surviving};
+use store::device::{Fault, MemoryDevice, Surviving};
 
 /// A store in which all of the stream was recorded.
 fn recorded(stream: &Stream) -> Surviving {
@@ -167,6 +167,29 @@ fn what_a_recorder_holds_is_refused() {
     assert!(device.files() == before);
     recover(device.clone());
     assert!(device.files() == before);
+}
+
+#[test]
+fn a_repair_that_fails_half_way_says_where_the_file_lies_and_is_taken_up_from_there() {
+    let stream = segments(&mut Prng::new(5), 2, 30, 3000);
+    let mut files = recorded(&stream);
+    let first = packet_files(&files)[0].clone();
+    files.insert(first.with_extension("ngi"), vec![7; 500]);
+    let device = MemoryDevice::with(1, files);
+    device.set_fault(Fault { sync_error: 1000, ..Fault::default() });
+    let mend = |at: &Path| {
+        let mut told = Vec::new();
+        Repair::new(|| device.clone(), |did: Did| told.push((did.is_refusal(), did.to_string()))).path(at);
+        told
+    };
+    let told = mend(&first);
+    let name = first.file_name().expect("a name").to_string_lossy().into_owned();
+    let hidden = first.with_file_name(format!(".{name}.partial"));
+    assert!(told.len() == 1 && told[0].0 && told[0].1.contains(&hidden.display().to_string()), "{told:#?}");
+    device.set_fault(Fault::default());
+    let told = mend(&hidden);
+    assert!(told.len() == 1 && !told[0].0, "{told:#?}");
+    assert_eq!(check(&stream, &device.files(), "taken up").packets.len(), 60);
 }
 
 /// A capture of somebody else with `count` packets; each with the bytes that it has in the file.
