@@ -62,6 +62,12 @@ impl<D: Device> Recovery<D> {
         Self { most: usize::MAX, ..self }
     }
 
+    /// Looks at one folder and what is below it, not at all of the interface.
+    #[must_use]
+    pub fn below(self, folder: &Path) -> Self {
+        Self { folders: vec![folder.to_owned()], ..self }
+    }
+
     /// What was done and found since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
@@ -225,7 +231,8 @@ impl<D: Device> Recovery<D> {
         }
         for stem in names.iter().filter_map(|n| called::published_index(n)) {
             let mut packets = names::PACKETS.iter().map(|ending| format!("{stem}.{ending}"));
-            if !packets.any(|p| names.contains(&p)) {
+            // A capture of somebody else keeps its ending in the name of its index.
+            if !names.contains(stem) && !packets.any(|p| names.contains(&p)) {
                 self.events.push(Event::Orphan { path: folder.join(format!("{stem}.{}", names::INDEX)) });
             }
         }
