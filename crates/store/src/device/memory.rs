@@ -6,7 +6,7 @@
 
 mod housekeeping;
 
-use super::{Completion, Content, Device, FileId, Op};
+use super::{Completion, Content, Device, FileId, Lock, Op};
 use crate::bytes::Bytes;
 use base::Prng;
 use std::collections::BTreeMap;
@@ -471,6 +471,10 @@ impl Device for MemoryDevice {
     fn is_held(&mut self, path: &Path) -> bool {
         let v = self.volume();
         v.names.get(path).is_some_and(|inode| v.holds(*inode))
+    }
+
+    fn hold(&mut self, folder: &Path) -> io::Result<Lock> {
+        Ok(Box::new(MemoryDevice::hold(self, folder)))
     }
 
     fn remove_unheld(&mut self, path: &Path) -> io::Result<Option<u64>> {
