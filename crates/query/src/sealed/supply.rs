@@ -41,6 +41,20 @@ pub struct Snapshot {
     pub taken: Vec<Entry>,
 }
 
+impl Snapshot {
+    /// Whether it holds this file, under whichever of its names.
+    pub fn has(&self, entry: &Entry) -> bool {
+        let files =
+            |(listing, _): &(Listing, _)| listing.sealed.iter().chain(&listing.unfinished).any(|e| is(e, entry));
+        self.hours.get(&entry.start.floor_to(HOUR)).is_some_and(files)
+    }
+}
+
+/// Whether two names are of one file.
+fn is(a: &Entry, b: &Entry) -> bool {
+    (a.start, a.queue, a.copy) == (b.start, b.queue, b.copy)
+}
+
 /// The files of an hour, and what keeps them there.
 type Held = (Vec<Entry>, Arc<Hold>);
 
@@ -100,8 +114,9 @@ impl Files {
             }
         };
         let mut files = listing.sealed;
-        files.extend(listing.unfinished);
-        let is = |a: &Entry, b: &Entry| (a.start, a.queue, a.copy) == (b.start, b.queue, b.copy);
+        // A folder that is listed while a file gets its name may show both of its names.
+        let hidden: Vec<Entry> = listing.unfinished.into_iter().filter(|e| !files.iter().any(|f| is(f, e))).collect();
+        files.extend(hidden);
         files.retain(|entry| !self.snapshot.taken.iter().any(|taken| is(taken, entry)));
         files.sort();
         Ok(Some((files, hold)))

@@ -47,7 +47,8 @@ impl Held {
         self.lock = Some(file);
     }
 
-    fn ask(&self, filter: &str) -> (Vec<(u64, Timestamp)>, Vec<String>) {
+    /// What is found, what is said, and whether that is said to be all.
+    fn ask(&self, filter: &str) -> (Vec<(u64, Timestamp)>, Vec<String>, bool) {
         let filter = Filter::parse(filter).expect("a filter");
         let mut answer = begin(&self.dir.join("store"), Question { filter, ..Question::default() });
         let mut out = Vec::new();
@@ -55,7 +56,8 @@ impl Held {
             let whole = found.data.len() >= 50;
             out.push((if whole { number(found.data) } else { u64::MAX }, found.ts));
         }
-        (out, answer.remarks().into_iter().filter(|r| !r.contains("--socket none")).collect())
+        let remarks = answer.remarks().into_iter().filter(|r| !r.contains("--socket none")).collect();
+        (out, remarks, answer.is_whole())
     }
 }
 
@@ -68,8 +70,8 @@ fn a_damaged_open_file_costs_its_own_blocks_and_says_so() {
     until("some blocks are written", || stored(&capture) > 50_000);
     let held = Held::copy(&store);
     stop(capture);
-    let (whole, remarks) = held.ask("");
-    assert!(whole.len() > 10_000 && remarks.is_empty(), "{} packets, {remarks:?}", whole.len());
+    let (whole, remarks, is_whole) = held.ask("");
+    assert!(is_whole && whole.len() > 10_000 && remarks.is_empty(), "{} packets, {remarks:?}", whole.len());
     assert!(whole.iter().enumerate().all(|(i, (n, _))| *n == i as u64));
     let (packets, index) = (std::fs::read(&held.packets).expect("packets"), std::fs::read(&held.index).expect("index"));
     // `NETGRAIN_FUZZ_ITERS` multiplies the rounds.
@@ -96,14 +98,45 @@ fn a_damaged_open_file_costs_its_own_blocks_and_says_so() {
         }
         std::fs::write(&held.packets, &p).expect("packets");
         std::fs::write(&held.index, &i).expect("an index");
-        let (found, remarks) = held.ask("");
+        let (found, remarks, is_whole) = held.ask("");
         // What is given out is right, and in order; what was damaged is left out.
         assert!(found.iter().all(|f| whole.get(f.0 as usize) == Some(f)), "round {round}");
         assert!(found.windows(2).all(|w| w[0].0 < w[1].0), "round {round}: in order");
         if found != whole && !in_index {
             damaged += 1;
+            assert!(!is_whole, "round {round}: {} of {} packets, {remarks:?}", found.len(), whole.len());
+        }
+        if found != whole && in_index {
             assert!(!remarks.is_empty(), "round {round}: {} of {} packets, and not a word", found.len(), whole.len());
         }
     }
     assert!(damaged > 10 && cut > 0, "{damaged} damaged, {cut} cut");
+}
+
+#[test]
+fn an_open_file_whose_index_cannot_be_read_is_named_and_the_answer_not_whole() {
+    let dir = TempDir::new("no-index");
+    let store = dir.join("store");
+    let capture = start(&Plan { rotate: None, segment: 64 << 20, ..sim("300,rate=20kpps,truth", &store) });
+    until("some blocks are written", || stored(&capture) > 20_000);
+    let held = Held::copy(&store);
+    stop(capture);
+    let index = std::fs::read(&held.index).expect("an index");
+    let (whole, ..) = held.ask("");
+    // An entry that is not whole ends what is believed; it is no damage in itself, a recorder writes it in place.
+    std::fs::write(&held.index, &index[..index.len() - 1]).expect("an index");
+    let (found, remarks, is_whole) = held.ask("");
+    assert!(is_whole && found.len() < whole.len() && whole.starts_with(&found), "{remarks:?}");
+    assert!(remarks.iter().any(|r| r.contains("an entry that is not whole")), "{remarks:?}");
+    for (what, bytes) in
+        [("another version", [&index[..8], &[0xee; 60], &index[68..]].concat()), ("cut off", index[..10].to_vec())]
+    {
+        std::fs::write(&held.index, bytes).expect("an index");
+        let (found, remarks, is_whole) = held.ask("");
+        assert!(found.is_empty() && !is_whole, "{what}");
+        assert!(remarks.iter().any(|r| r.contains("useless index")), "{what}: {remarks:?}");
+    }
+    std::fs::remove_file(&held.index).expect("an index");
+    let (found, remarks, is_whole) = held.ask("");
+    assert!(found.is_empty() && !is_whole && remarks.iter().any(|r| r.contains("has no index")), "{remarks:?}");
 }
