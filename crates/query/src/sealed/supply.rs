@@ -190,7 +190,11 @@ impl Files {
                 if *settled {
                     continue;
                 }
-                let Ok(indexed) = plan::begin_index(&entry) else { continue };
+                let Ok(indexed) = plan::begin_index(&entry) else {
+                    // Without an index it would have to be read whole to know; a store without any would be read to its end.
+                    *settled = true;
+                    continue;
+                };
                 book.cost.index_bytes_read += indexed.reader.bytes_read();
                 *settled = indexed.reader.summary().stamps.is_none_or(|(first, _)| first >= entry.start);
                 if indexed.overlaps(book.question.from, to) {
