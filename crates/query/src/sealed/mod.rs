@@ -160,3 +160,34 @@ fn being_written(folder: &Path) -> io::Result<Vec<Entry>> {
 fn is_held(entry: &Entry) -> bool {
     matches!(File::open(&entry.path).map(|file| file.try_lock_shared()), Ok(Err(TryLockError::WouldBlock)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::TempDir;
+
+    #[test]
+    fn every_file_that_a_recorder_holds_is_found_also_in_hours_before_and_none_that_a_dead_one_left() {
+        let dir = TempDir::new("being-written");
+        let folder = dir.join("eth1");
+        let now = Timestamp::from_secs_nanos(1_795_290_000, 0);
+        let place = |hours: u64, queue: u16, hidden: bool| {
+            let start = now.before(Duration::from_secs(3600 * hours));
+            let (hour, stem) = (names::hour_folder(&folder, start), names::stem(start, Some(queue), 0));
+            let name = if hidden { names::hidden(&stem, "pcap") } else { format!("{stem}.pcap") };
+            std::fs::create_dir_all(&hour).expect("an hour");
+            let file = File::create(hour.join(&name)).expect("a file");
+            (start, queue, file)
+        };
+        // Queue 0 rotated at the hour, queue 1 is quiet and rotated once; both have a file that is still being sealed.
+        let held = [place(0, 0, true), place(1, 0, true), place(2, 1, true), place(5, 1, true)];
+        held.iter().for_each(|(.., file)| file.try_lock().expect("a lock"));
+        let _others = [place(3, 0, false), place(6, 1, true), place(7, 1, false)];
+        let claim = Claim::take(&folder, &store::Claimant::this(now, None, Vec::new())).expect("a claim");
+        let found = being_written(&folder).expect("a store");
+        let mut expected: Vec<(Timestamp, u16)> = held.iter().map(|(start, queue, _)| (*start, *queue)).collect();
+        expected.sort();
+        assert_eq!(found.iter().map(|e| (e.start, e.queue)).collect::<Vec<_>>(), expected);
+        drop(claim);
+    }
+}

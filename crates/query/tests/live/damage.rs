@@ -5,6 +5,7 @@ use base::Timestamp;
 use engine::Plan;
 use netgrain_query::Question;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use testkit::TempDir;
 use wire::Filter;
 
@@ -29,7 +30,11 @@ impl Held {
         let (packets, index) = (hidden("pcap"), hidden("ngi"));
         std::fs::create_dir_all(place(&index).parent().expect("an hour")).expect("a folder");
         // In this order, so that no entry tells of what was not copied.
-        std::fs::copy(&index, place(&index)).expect("the index");
+        until("the index is not caught while an entry is rewritten", || {
+            std::fs::copy(&index, place(&index)).expect("the index");
+            let copy = std::fs::read(place(&index)).expect("a copy");
+            index::Reader::open(&&copy[..]).is_ok_and(|reader| reader.end() == Some(copy.len() as u64))
+        });
         let mut head = std::fs::File::open(&packets).expect("the packets");
         let mut copied = std::fs::File::create(place(&packets)).expect("a copy");
         std::io::copy(&mut std::io::Read::take(&mut head, 16 << 20), &mut copied).expect("the packets");
@@ -118,13 +123,13 @@ fn an_open_file_whose_index_cannot_be_read_is_named_and_the_answer_not_whole() {
     let dir = TempDir::new("no-index");
     let store = dir.join("store");
     let capture = start(&Plan { rotate: None, segment: 64 << 20, ..sim("300,rate=20kpps,truth", &store) });
-    until("some blocks are written", || stored(&capture) > 20_000);
+    until("some blocks are written", || stored(&capture) > 30_000);
     let held = Held::copy(&store);
     stop(capture);
     let index = std::fs::read(&held.index).expect("an index");
     let (whole, ..) = held.ask("");
     // An entry that is not whole ends what is believed; it is no damage in itself, a recorder writes it in place.
-    std::fs::write(&held.index, &index[..index.len() - 1]).expect("an index");
+    std::fs::write(&held.index, &index[..index.len() / 2]).expect("an index");
     let (found, remarks, is_whole) = held.ask("");
     assert!(is_whole && found.len() < whole.len() && whole.starts_with(&found), "{remarks:?}");
     assert!(remarks.iter().any(|r| r.contains("an entry that is not whole")), "{remarks:?}");
@@ -139,4 +144,47 @@ fn an_open_file_whose_index_cannot_be_read_is_named_and_the_answer_not_whole() {
     std::fs::remove_file(&held.index).expect("an index");
     let (found, remarks, is_whole) = held.ask("");
     assert!(found.is_empty() && !is_whole && remarks.iter().any(|r| r.contains("has no index")), "{remarks:?}");
+}
+
+#[test]
+fn the_end_of_a_file_that_is_being_sealed_is_waited_for_where_nobody_can_be_listened_to() {
+    let dir = TempDir::new("sealing");
+    let store = dir.join("store");
+    let capture = start(&Plan { rotate: None, segment: 64 << 20, ..sim("300,rate=20kpps,truth", &store) });
+    until("some blocks are written", || stored(&capture) > 30_000);
+    let held = Held::copy(&store);
+    stop(capture);
+    let (whole, ..) = held.ask("");
+    let index = std::fs::read(&held.index).expect("an index");
+    let reader = index::Reader::open(&&index[..]).expect("an index");
+    let last = reader.blocks().last().expect("a block");
+    let end = reader.header().first_pos + u64::from(last.number) * ring::BLOCK + u64::from(last.bytes);
+    // The next file has begun, and has nothing yet.
+    let start = reader.header().start.after(Duration::from_secs(60));
+    let header = index::Header { first_pos: end.next_multiple_of(ring::BLOCK), start, ..reader.header().clone() };
+    let hour = store::names::hour_folder(&held.dir.join("store/sim"), start);
+    let next = |ending| hour.join(store::names::hidden(&store::names::stem(start, None, 0), ending));
+    std::fs::create_dir_all(&hour).expect("an hour");
+    std::fs::write(next("ngi"), header.encode()).expect("an index");
+    std::fs::write(next("pcap"), ring::file_header(65_535, 1)).expect("a file");
+    let lock = std::fs::File::open(next("pcap")).expect("a file");
+    lock.try_lock().expect("nobody else has it");
+    // Of the file before, half is told of; the rest, and its name, come while the answer is being given.
+    std::fs::write(&held.index, &index[..index.len() / 2]).expect("an index");
+    let shown = |path: &Path| {
+        let name = path.file_name().and_then(|n| n.to_str()).expect("a name");
+        path.with_file_name(name.trim_start_matches('.').trim_end_matches(".partial"))
+    };
+    let (found, remarks, _) = std::thread::scope(|scope| {
+        let answer = scope.spawn(|| held.ask(""));
+        std::thread::sleep(Duration::from_millis(300));
+        std::fs::write(&held.index, &index).expect("an index");
+        std::fs::rename(&held.index, shown(&held.index)).expect("a name");
+        std::fs::rename(&held.packets, shown(&held.packets)).expect("a name");
+        answer.join().expect("an answer")
+    });
+    // The copy may end within a record, which its recorder would have finished; nothing else is missing.
+    assert!(found == whole, "{} of {}: {remarks:?}", found.len(), whole.len());
+    let others = remarks.iter().filter(|r| !r.contains("cut off") && !r.contains("an entry that is not whole"));
+    assert_eq!(others.collect::<Vec<_>>(), [""; 0]);
 }
