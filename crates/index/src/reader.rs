@@ -112,7 +112,11 @@ pub struct Reader {
 }
 
 enum Kind {
-    Growing(Vec<Entry>),
+    Growing {
+        entries: Vec<Entry>,
+        /// Where the last entry ends that can be believed.
+        end: u64,
+    },
     Sealed {
         /// What was read first.
         front: Vec<u8>,
@@ -169,8 +173,9 @@ impl Reader {
             let index = Index::read(&counted)?;
             let blocks = index.entries.iter().map(|e| Block::of(e, &e.tally())).collect();
             let (summary, read) = (Summary::growing(&index.entries), counted.read.get());
-            debug_assert!(matches!(index.tail, Tail::Open { .. }));
-            return Ok(Self { header, summary, blocks, kind: Kind::Growing(index.entries), read });
+            let Tail::Open { at } = index.tail else { return Err(IndexError::Damaged { part: "end" }.into()) };
+            let kind = Kind::Growing { entries: index.entries, end: at as u64 };
+            return Ok(Self { header, summary, blocks, kind, read });
         }
         let (summary, places) = read_summary(&counted, at)?;
         let read = counted.read.get();
@@ -210,6 +215,15 @@ impl Reader {
         matches!(self.kind, Kind::Sealed { .. })
     }
 
+    /// Where the last entry ends that can be believed, of an index that grows: what follows is being written at this moment,
+    /// or is damaged. `None` for a sealed one.
+    pub fn end(&self) -> Option<u64> {
+        match self.kind {
+            Kind::Growing { end, .. } => Some(end),
+            Kind::Sealed { .. } => None,
+        }
+    }
+
     /// The blocks, in order.
     pub fn blocks(&self) -> &[Block] {
         &self.blocks
@@ -223,7 +237,7 @@ impl Reader {
     pub fn candidates(&mut self, source: &impl ReadAt, need: &Need) -> io::Result<Vec<bool>> {
         let plan = Plan::of(need);
         match &self.kind {
-            Kind::Growing(entries) => Ok(entries.iter().map(|e| plan.admits(&e.sets)).collect()),
+            Kind::Growing { entries, .. } => Ok(entries.iter().map(|e| plan.admits(&e.sets)).collect()),
             Kind::Sealed { front, places, .. } => {
                 let source = Counted { source, front, read: Cell::new(0) };
                 let mut stripes = Stripes { source: &source, places, blocks: self.summary.blocks as usize };
@@ -240,7 +254,7 @@ impl Reader {
     /// What the system says; [`IndexError`] as `InvalidData` if they are damaged.
     pub fn rows(&mut self, source: &impl ReadAt, block: usize) -> io::Result<Rows> {
         match &self.kind {
-            Kind::Growing(entries) => Ok(entries.get(block).map(|e| e.rows.clone()).unwrap_or_default()),
+            Kind::Growing { entries, .. } => Ok(entries.get(block).map(|e| e.rows.clone()).unwrap_or_default()),
             Kind::Sealed { front, places, rows } => {
                 let Some(at) = rows.get(block) else { return Ok(Rows::new()) };
                 let source = Counted { source, front, read: Cell::new(0) };

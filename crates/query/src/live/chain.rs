@@ -5,6 +5,7 @@
 //! listed while a file is renamed may show it under neither name: what was not found is looked for again.
 
 use super::growing::Growing;
+use crate::Book;
 use ring::BLOCK;
 use std::io;
 use std::path::Path;
@@ -80,11 +81,11 @@ pub enum Next {
 ///
 /// # Errors
 /// What the system says.
-pub fn behind(folder: &Path, queue: u16, file: &Growing, need: &Need) -> io::Result<Next> {
+pub fn behind(folder: &Path, queue: u16, file: &Growing, need: &Need, book: &mut Book) -> io::Result<Next> {
     let expected = end_of(file);
     let after = |e: &Entry| (e.start, e.copy) > (file.entry.start, file.entry.copy);
     for entry in from(folder, queue, file.entry.start)?.into_iter().filter(after) {
-        let Some(next) = Growing::open(&entry, need)? else { continue };
+        let Some(next) = Growing::open(&entry, need, book)? else { continue };
         // Positions begin anew with each recording.
         return Ok(match next.first_pos() {
             pos if pos == expected || (file.is_raw() && pos > file.first_pos()) => Next::Follows(Box::new(next)),
@@ -110,10 +111,11 @@ pub fn covering(
     start: base::Timestamp,
     pos: u64,
     need: &Need,
+    book: &mut Book,
 ) -> io::Result<Option<Growing>> {
     let mut best: Option<Growing> = None;
     for entry in from(folder, queue, start)? {
-        let Some(file) = Growing::open(&entry, need)? else { continue };
+        let Some(file) = Growing::open(&entry, need, book)? else { continue };
         let least = best.as_ref().map_or(0, Growing::first_pos);
         if file.first_pos() > pos || file.first_pos() < least {
             break;

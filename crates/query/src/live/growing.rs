@@ -3,9 +3,10 @@
 //!
 //! The recorder writes bytes first and the entry that tells of them afterwards, so what an entry vouches for is there. It
 //! writes the last entry in place while its block grows; an entry caught in the middle of that fails its checksum and is
-//! read again the next time. Both files are kept open, so that no rename and no removal takes away what was begun; the
+//! read again a moment later. Both files are kept open, so that no rename and no removal takes away what was begun; the
 //! system knows by what name an open file goes now (proc_pid_fd(5)), and that name tells when it is sealed.
 
+use crate::Book;
 use index::{Block, Reader};
 use std::fs::File;
 use std::io;
@@ -20,8 +21,11 @@ use wire::filter::Need;
 /// Files were written at these times to the granularity of a timer tick; what is younger may have been written again.
 const TICK: Duration = Duration::from_millis(50);
 
-/// How often a file is looked for under its two names while it goes from one to the other.
+/// How often a file is looked for under its two names while it goes from one to the other, how often an index is read whose
+/// end cannot be believed, and how long to wait in between.
 const LOOKS: u32 = 20;
+const TORN_LOOKS: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// See the module.
 pub struct Growing {
@@ -42,19 +46,31 @@ pub struct Growing {
 
 impl Growing {
     /// Opens a file by the name that it had a moment ago, or the one that it has got since; `None` if it has gone, or its
-    /// index has or was never whole.
+    /// index cannot be read, which is entered in the book: an index is there, and its header whole, before its packets have
+    /// a name.
     ///
     /// # Errors
     /// What the system says.
-    pub fn open(entry: &Entry, need: &Need) -> io::Result<Option<Self>> {
+    pub fn open(entry: &Entry, need: &Need, book: &mut Book) -> io::Result<Option<Self>> {
         let Some(packets) = open_either(&entry.path)? else { return Ok(None) };
+        let mut why = "has no index that tells how far it goes".to_owned();
         for _ in 0..LOOKS {
             let path = path_now(&packets).unwrap_or_else(|| entry.path.clone());
-            let Some(index) = open_index(&path)? else { continue };
-            let reader = match Reader::open(&index) {
-                Err(e) if e.kind() == io::ErrorKind::InvalidData => return Ok(None),
+            let Some(index) = open_index(&path)? else {
+                std::thread::sleep(PAUSE);
+                continue;
+            };
+            let (reader, at_end) = match read_settled(&index) {
+                Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                    why = format!("has a useless index ({e})");
+                    break;
+                }
                 other => other?,
             };
+            if !at_end {
+                let path = path.display();
+                book.remark(format!("{path}: its index ends in an entry that is not whole; it is read up to there"));
+            }
             let entry = Entry { path, ..entry.clone() };
             let (need, candidates) = (need.clone(), Vec::new());
             let raw = shown(&entry.path).unwrap_or_else(|| entry.path.clone()).extension().is_some_and(|e| e == "raw");
@@ -62,6 +78,10 @@ impl Growing {
             let mut file = Self { packets, index, reader, need, candidates, entry, raw, complete, vouched, seen };
             file.take_stock()?;
             return Ok(Some(file));
+        }
+        // What was removed needs no index; whoever comes upon a gap in the stream says so.
+        if packets.metadata()?.nlink() > 0 {
+            book.damage(format!("{}: {why}, so nothing of it is read; netgrain repair", entry.path.display()));
         }
         Ok(None)
     }
@@ -147,7 +167,7 @@ impl Growing {
                     && reader.is_sealed()
                 {
                     (self.index, self.reader) = (index, reader);
-                } else if let Ok(reader) = Reader::open(&self.index)
+                } else if let Ok((reader, _)) = read_settled(&self.index)
                     && bytes_of(&reader) >= self.vouched
                 {
                     self.reader = reader;
@@ -164,8 +184,8 @@ impl Growing {
                     return Ok(false);
                 }
                 self.seen = now.1.elapsed().is_ok_and(|age| age > TICK).then_some(now);
-                match Reader::open(&self.index) {
-                    Ok(reader) if bytes_of(&reader) >= self.vouched => self.reader = reader,
+                match read_settled(&self.index) {
+                    Ok((reader, _)) if bytes_of(&reader) >= self.vouched => self.reader = reader,
                     Ok(_) => return Ok(false),
                     // The header was whole once; what is there now will be read the next time.
                     Err(e) if e.kind() == io::ErrorKind::InvalidData => return Ok(false),
@@ -184,6 +204,23 @@ impl Growing {
             self.candidates = self.reader.candidates(&self.index, &self.need)?;
         }
         Ok(())
+    }
+}
+
+/// Reads an index; again, while bytes that cannot be believed follow its last entry: its recorder is writing them. Whether
+/// none did in the end.
+fn read_settled(index: &File) -> io::Result<(Reader, bool)> {
+    let mut looks = 1;
+    loop {
+        // As long as it was before: what is appended while it is read is no damage.
+        let len = index.metadata()?.len();
+        let reader = Reader::open(index)?;
+        let at_end = reader.end().is_none_or(|end| len <= end);
+        if at_end || looks == TORN_LOOKS {
+            return Ok((reader, at_end));
+        }
+        looks += 1;
+        std::thread::sleep(PAUSE);
     }
 }
 

@@ -36,14 +36,20 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Cursors over the files of an interface that are not sealed, for each queue, and over what its recorder has in its ring
 /// behind them; with [`Question::follow`](crate::Question::follow) also over all that comes after.
 ///
-/// `open` are the unfinished files that were found when the question was asked, all of them; the sealed files of the same
-/// look are read by others, so a file that is sealed after it belongs here, and so does whatever follows it. Of a queue
-/// that had no unfinished file, the last sealed one may be given: what follows it belongs here, too. `rank` is the
-/// interface's.
+/// `open` are the files that recorders held when the question was asked, all of them; `is_listed` says which files the same
+/// look has met. Those that are sealed are read by others, so a file that was sealed after the look belongs here, and so does
+/// whatever follows it. `rank` is the interface's. Given back are also the files that are read here, for others to pass over:
+/// a recorder may have begun since the look.
 ///
 /// # Errors
 /// What ends the whole answer.
-pub fn cursors(folder: &Path, rank: u32, open: Vec<Entry>, book: &mut Book) -> Result<Vec<Ranked>, QueryError> {
+pub fn cursors(
+    folder: &Path,
+    rank: u32,
+    open: Vec<Entry>,
+    is_listed: impl Fn(&Entry) -> bool,
+    book: &mut Book,
+) -> Result<(Vec<Ranked>, Vec<Entry>), QueryError> {
     let io = |error| QueryError::Io { path: folder.to_owned(), error };
     let need = book.question.filter.need();
     let (holder, seen) = ears::steady(folder, |holder| look(folder, holder, &open, &need, book));
@@ -53,8 +59,10 @@ pub fn cursors(folder: &Path, rank: u32, open: Vec<Entry>, book: &mut Book) -> R
         book.remark(format!("{name}: nobody records here now, so there is nothing to follow"));
     }
     if let Some(holder) = &holder {
-        await_files(folder, holder, &mut seen, &need, book.question.follow).map_err(io)?;
+        await_files(folder, holder, &mut seen, &need, &is_listed, book).map_err(io)?;
     }
+    let read_here = |seen: &&Seen| !seen.read_by_others;
+    let taken = seen.files.values().flatten().filter(read_here).map(|seen| seen.file.entry.clone()).collect();
     let mut out: Vec<Ranked> = Vec::new();
     let queues: BTreeSet<u16> = seen.files.keys().chain(seen.ears.keys()).copied().collect();
     for queue in queues {
@@ -72,21 +80,28 @@ pub fn cursors(folder: &Path, rank: u32, open: Vec<Entry>, book: &mut Book) -> R
             out.push(((rank, queue), Box::new(tail)));
         }
     }
-    Ok(out)
+    Ok((out, taken))
 }
 
 /// A recorder that has just begun, or is between two files, has packets in its ring and no file that was found: it is
 /// waited for, a moment, because its file tells what its packets are.
-fn await_files(folder: &Path, holder: &Claimant, seen: &mut Look, need: &Need, follow: bool) -> io::Result<()> {
+fn await_files(
+    folder: &Path,
+    holder: &Claimant,
+    seen: &mut Look,
+    need: &Need,
+    is_listed: impl Fn(&Entry) -> bool,
+    book: &mut Book,
+) -> io::Result<()> {
     let is_recorded = |files: &[Seen]| files.iter().any(|f| f.is_of_a_recorder);
     for queue in seen.ears.keys().copied().collect::<Vec<_>>() {
         let files = seen.files.entry(queue).or_default();
         if !is_recorded(files) {
-            files.extend(overlooked(folder, queue, holder, need)?);
+            files.extend(overlooked(folder, queue, holder, need, &is_listed, book)?);
         }
     }
     // In silence the first file comes with the first full second; whoever only asks needs none then.
-    let patience = match (seen.ears.is_empty(), follow) {
+    let patience = match (seen.ears.is_empty(), book.question.follow) {
         (false, _) => NEW_FILE,
         (true, true) => FIRST_FILE,
         (true, false) => Duration::ZERO,
@@ -106,7 +121,7 @@ fn await_files(folder: &Path, holder: &Claimant, seen: &mut Look, need: &Need, f
         for entry in chain::unfinished(folder)? {
             let files = seen.files.entry(entry.queue).or_default();
             if !is_recorded(files)
-                && let Some(file) = Growing::open(&entry, need)?
+                && let Some(file) = Growing::open(&entry, need, book)?
                 && (!file.is_hidden() || file.is_held())
             {
                 files.push(Seen { file, is_of_a_recorder: true, read_by_others: false });
@@ -134,12 +149,9 @@ struct Look {
 fn look(folder: &Path, holder: Option<&Claimant>, open: &[Entry], need: &Need, book: &mut Book) -> io::Result<Look> {
     let mut look = Look::default();
     for entry in open {
-        let Some(file) = Growing::open(entry, need)? else { continue };
-        let read_by_others = !growing::is_hidden(&entry.path);
+        let Some(file) = Growing::open(entry, need, book)? else { continue };
         let is_of_a_recorder = holder.is_some() && (!file.is_hidden() || file.is_held());
-        if !read_by_others || is_of_a_recorder {
-            look.files.entry(entry.queue).or_default().push(Seen { file, is_of_a_recorder, read_by_others });
-        }
+        look.files.entry(entry.queue).or_default().push(Seen { file, is_of_a_recorder, read_by_others: false });
     }
     let Some(holder) = holder.filter(|_| book.question.live) else { return Ok(look) };
     look.ears = ears::attach(folder, holder, book);
@@ -163,14 +175,22 @@ fn is_of(name: &str, folder: &Path) -> bool {
 }
 
 /// The latest file of a queue for which none was found: it may have been renamed just then.
-fn overlooked(folder: &Path, queue: u16, holder: &Claimant, need: &Need) -> io::Result<Option<Seen>> {
+fn overlooked(
+    folder: &Path,
+    queue: u16,
+    holder: &Claimant,
+    need: &Need,
+    is_listed: impl Fn(&Entry) -> bool,
+    book: &mut Book,
+) -> io::Result<Option<Seen>> {
     let Some(entry) = chain::latest(folder, queue)? else { return Ok(None) };
     let written = std::fs::metadata(&entry.path).and_then(|m| m.modified()).ok();
     let written = written.and_then(|t| t.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
-    let Some(file) = Growing::open(&entry, need)? else { return Ok(None) };
+    let Some(file) = Growing::open(&entry, need, book)? else { return Ok(None) };
     let hidden = file.is_hidden();
     let is_of_this = if hidden { file.is_held() } else { Timestamp::ZERO.after(written) >= holder.since };
-    Ok(is_of_this.then_some(Seen { file, is_of_a_recorder: true, read_by_others: !hidden }))
+    let read_by_others = !hidden && is_listed(&entry);
+    Ok(is_of_this.then_some(Seen { file, is_of_a_recorder: true, read_by_others }))
 }
 
 /// The tail of a queue that is being recorded.

@@ -44,6 +44,14 @@ const LIFE: Duration = Duration::from_millis(200);
 /// Packets passed over between two looks at whether the answer is still wanted.
 const PATIENCE: u32 = 4096;
 
+/// How often file and ring are asked again when neither has what comes next, and how long to wait in between: a recorder may
+/// be between two of its steps.
+const DOUBTS: u32 = 5;
+const DOUBT: Duration = Duration::from_millis(2);
+
+/// How long the end of a file is waited for that is behind the one being written: what is on its way to a slow disk.
+const SEALING: Duration = Duration::from_secs(10);
+
 /// Up to where an answer goes that does not follow: behind this position, of a file that begins here or later.
 #[derive(Clone, Copy, Debug)]
 pub struct Until {
@@ -79,8 +87,14 @@ pub struct Tail {
     /// What was counted from the ring: of the block, and not told yet.
     counted: Tally,
     untold: Tally,
-    /// Where the ring began too late, and the file was asked again.
-    doubted: Option<u64>,
+    /// Where the ring began too late, and how often the file was asked again.
+    doubted: Option<(u64, u32)>,
+    /// Where the ring should have gone on when it could not say whether it did, and by how much it may be off.
+    unsure: Option<(u64, u64)>,
+    /// Where something that must come is waited for, and since when.
+    stuck: Option<(u64, Instant)>,
+    /// The origin was entered by the ring.
+    origin_of_ring: bool,
     until: Option<Until>,
     /// Whom the answer follows.
     follows: Option<Claimant>,
@@ -122,6 +136,9 @@ impl Tail {
             counted: Tally::default(),
             untold: Tally::default(),
             doubted: None,
+            unsure: None,
+            stuck: None,
+            origin_of_ring: false,
             until: None,
             follows: None,
             over: false,
@@ -163,21 +180,26 @@ impl Tail {
         let (interface, link_type) = (ears.name().to_owned(), self.link_type);
         let (filter, stamps) = (String::new(), String::new());
         self.origin = book.origin(Origin { interface, queue: self.queue, link_type, snaplen, filter, stamps });
+        self.origin_of_ring = true;
         ears.rewind(0);
         self.listening = true;
     }
 
     fn enter(&mut self, file: Growing, book: &mut Book) {
         let header = file.header();
-        self.link_type = header.link_type as u16;
-        self.origin = book.origin(Origin {
-            interface: header.interface.clone(),
-            queue: header.queue,
-            link_type: self.link_type,
-            snaplen: header.snaplen,
-            filter: header.filter.clone(),
-            stamps: header.stamps.clone(),
-        });
+        let link_type = header.link_type as u16;
+        // What began without a file stays one origin, though its file tells more of it.
+        if !self.origin_of_ring || link_type != self.link_type {
+            self.link_type = link_type;
+            self.origin = book.origin(Origin {
+                interface: header.interface.clone(),
+                queue: header.queue,
+                link_type,
+                snaplen: header.snaplen,
+                filter: header.filter.clone(),
+                stamps: header.stamps.clone(),
+            });
+        }
         self.segment = (file.first_pos(), file.entry.start);
         // A folder that has gone holds nothing that could be removed.
         self.hold = file.entry.path.parent().and_then(|hour| Hold::reader(hour).ok());
@@ -192,7 +214,7 @@ impl Tail {
     /// One record of the file, or what is behind the last.
     fn read(&mut self, book: &mut Book) -> Result<Option<Stand>, QueryError> {
         let Some(walk) = &mut self.walk else { return self.behind_the_file(book) };
-        let Some(record) = walk.next(book)? else { return self.behind_the_file(book) };
+        let Some(record) = walk.next(book) else { return self.behind_the_file(book) };
         let file = walk.file.first_pos();
         if self.until.is_some_and(|until| until.is_reached(file, file + record.offset)) {
             return Ok(Some(Stand::End));
@@ -216,25 +238,43 @@ impl Tail {
         }
         self.looked = Instant::now();
         let mut later = None;
-        let (mut file, mut pos) = (0, self.next);
+        let (mut file, mut pos, mut slack) = (0, self.next, 0);
         if let Some(walk) = &mut self.walk {
-            let more = walk.refresh(book)?;
+            let more = walk.refresh(book);
             self.pause = LOOK.max(LOOK_PART * self.looked.elapsed());
             if more {
                 return Ok(None);
             }
-            (file, pos) = (walk.file.first_pos(), walk.pos());
+            (file, pos, slack) = (walk.file.first_pos(), walk.pos(), walk.slack());
             if self.until.is_some_and(|until| until.is_reached(file, pos)) {
                 return Ok(Some(Stand::End));
             }
-            if walk.file.is_complete() {
+            let complete = walk.file.is_complete();
+            if let Some(walk) = self.walk.as_ref().filter(|_| !complete && self.is_awaited(file)) {
+                // It is being sealed while the one behind it is written: what is missing is on its way to the disk.
+                let patience = if walk.file.is_held() { SEALING } else { DOUBT };
+                let path = walk.file.entry.path.display().to_string();
+                if !self.is_stuck(pos, patience) {
+                    return Ok(Some(self.wait_here()));
+                }
+                book.damage(format!("{path}: is not finished, and its last packets are missing here; netgrain repair"));
+            }
+            if complete || self.is_awaited(file) {
+                let Some(walk) = &self.walk else { return Ok(None) };
                 pos = chain::end_of(&walk.file);
-                match chain::behind(&self.folder, self.queue, &walk.file, &self.need) {
+                match chain::behind(&self.folder, self.queue, &walk.file, &self.need, book) {
                     Ok(Next::Follows(next)) => {
                         self.enter(*next, book);
                         return Ok(None);
                     }
                     Ok(Next::Later(next)) => later = Some(next),
+                    Ok(Next::None) if self.is_awaited(file) => {
+                        if !self.is_stuck(pos, SEALING) {
+                            return Ok(Some(self.wait_here()));
+                        }
+                        let name = self.folder.display();
+                        book.damage(format!("{name}: the file behind {} has gone before it was read", self.segment.1));
+                    }
                     Ok(Next::None) => {}
                     Err(error) => return Err(self.io(error)),
                 }
@@ -243,17 +283,23 @@ impl Tail {
         if self.until.is_some_and(|until| until.is_reached(file, pos)) {
             return Ok(Some(Stand::End));
         }
-        let again = self.doubted.replace(pos) == Some(pos);
+        let doubts = self.doubted.filter(|(at, _)| *at == pos).map_or(0, |(_, doubts)| doubts);
+        self.doubted = Some((pos, doubts + 1));
+        let again = doubts > 0;
         if let Some(ears) = &mut self.ears {
-            // Whatever the ring has overwritten was written before. So if the file, asked again after that, has nothing,
-            // nothing was overwritten that was to come, or the recorder could not write it.
-            if ears.rewind(pos) || (again && later.is_none()) {
+            // Whatever the ring has overwritten was written before, so the file is asked again after that. If it still has
+            // nothing, then nothing was overwritten that was to come, or the recorder could not write it: what the ring has
+            // next tells which.
+            let sure = ears.rewind(pos);
+            if sure || (doubts >= DOUBTS && later.is_none()) {
+                self.unsure = (!sure).then_some((pos, slack));
                 self.listening = true;
                 self.next = pos;
                 self.counted = self.walk.as_ref().map(Walk::counted).unwrap_or_default();
                 return Ok(None);
             }
-            if !again {
+            if later.is_none() {
+                std::thread::sleep(DOUBT);
                 return Ok(None);
             }
         }
@@ -264,7 +310,7 @@ impl Tail {
                      it before it was read",
                     next.entry.path.display()
                 );
-                book.remark(remark);
+                book.damage(remark);
                 self.enter(*next, book);
             }
             return Ok(None);
@@ -274,6 +320,41 @@ impl Tail {
         }
         self.look_after_the_recorder(book);
         Ok(Some(self.wait(FILE_DELAY, book)))
+    }
+
+    /// Whether more of the answer lies in files behind this one, and nowhere else.
+    fn is_awaited(&self, file: u64) -> bool {
+        self.ears.is_none() && self.until.is_some_and(|until| file < until.file)
+    }
+
+    /// Whether what comes at this position has been waited for so long.
+    fn is_stuck(&mut self, pos: u64, most: Duration) -> bool {
+        match self.stuck {
+            Some((at, since)) if at == pos => since.elapsed() >= most,
+            _ => {
+                self.stuck = Some((pos, Instant::now()));
+                false
+            }
+        }
+    }
+
+    /// Nothing now; what will come is not much older than what has come.
+    fn wait_here(&self) -> Stand {
+        Stand::Waiting(self.latest.max(self.segment.1))
+    }
+
+    /// The ring goes on here, after a rewind that could not say whether anything lay in between: whatever did is missing.
+    fn resume(&mut self, at: u64, room: u64, book: &mut Book) {
+        let Some((from, slack)) = self.unsure.take() else { return };
+        let skipped = at.saturating_sub(from);
+        if skipped > slack && skipped != room {
+            book.damage(format!(
+                "{}: queue {}: positions {from} to {at} of its stream are neither on disk nor in the ring any more; the packets \
+                 there are missing here",
+                self.folder.display(),
+                self.queue
+            ));
+        }
     }
 
     /// Once the recorder has ended there is one last look at what it has left.
@@ -311,7 +392,8 @@ impl Tail {
         }
         match heard {
             Heard::Packet(desc) => return self.hear_packet(&desc, book),
-            Heard::Control(Control::Segment { pos, .. }, start) => {
+            Heard::Control(Control::Segment { pos, gap }, start) => {
+                self.resume(pos, gap.into(), book);
                 self.segment = (pos, start);
                 self.next = pos.saturating_add(FILE_HEADER as u64);
                 self.counted = Tally::default();
@@ -337,6 +419,7 @@ impl Tail {
         if self.until.is_some_and(|until| until.is_reached(self.segment.0, desc.pos)) {
             return Ok(Some(Stand::End));
         }
+        self.resume(desc.pos, FILE_HEADER as u64, book);
         let ts = desc.timestamp();
         self.latest = self.latest.max(ts);
         let Some(ears) = &mut self.ears else { return Ok(None) };
@@ -398,14 +481,14 @@ impl Tail {
         self.listening = false;
         if self.walk.is_none() {
             let (first, start) = self.segment;
-            let found = chain::covering(&self.folder, self.queue, start, self.next.max(first), &self.need);
+            let found = chain::covering(&self.folder, self.queue, start, self.next.max(first), &self.need, book);
             let Some(file) = found.map_err(|e| self.io(e))? else {
                 // Not named at this moment, or never written; the ring is asked again, from where it is whole.
                 return Ok(());
             };
             if file.is_raw() {
                 let path = file.entry.path.display();
-                book.remark(format!(
+                book.damage(format!(
                     "{path}: RAW files do not say where in the ring their packets were; what the ring has overwritten \
                      before it was read is left out here, and found when it is asked for again"
                 ));
@@ -419,7 +502,7 @@ impl Tail {
             return Ok(());
         }
         if let Some(walk) = &mut self.walk {
-            walk.refresh(book)?;
+            walk.refresh(book);
             walk.seek(self.next.saturating_sub(walk.file.first_pos()), Some(self.counted));
         }
         Ok(())

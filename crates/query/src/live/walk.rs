@@ -2,10 +2,11 @@
 //!
 //! Blocks are read one at a time, from where the walk is to where the index's word ends; a record that begins in a block
 //! and ends behind it is read once all of it is vouched for. Nothing in the file is believed: a length that cannot be, or
-//! a block that does not have the checksum of its entry, is remarked, and the walk goes on behind that block.
+//! a block that does not have the checksum of its entry or cannot be read at all, is damage, which is told, and the walk
+//! goes on behind that block.
 
 use super::growing::Growing;
-use crate::{Book, QueryError};
+use crate::Book;
 use base::{Tally, Timestamp};
 use index::{Block, ReadAt};
 use ring::BLOCK;
@@ -38,6 +39,8 @@ pub struct Walk {
     /// Where the next record is looked for, and whether one begins just there; if not, with the first one of its block.
     at: u64,
     exact: bool,
+    /// Whether it is where a record has ended, and not a block that was passed over, which may end within one.
+    behind_a_record: bool,
     buffer: Vec<u8>,
     /// Where the buffer lies in the file.
     begin: u64,
@@ -54,12 +57,14 @@ impl Walk {
     pub fn new(file: Growing, origin: usize, book: &mut Book) -> Self {
         book.cost.files += 1;
         book.cost.bytes += file.vouched();
-        Self { file, origin, at: 0, exact: false, buffer: Vec::new(), begin: 0, stop: 0, block: None, counted: None }
+        let (exact, behind_a_record, buffer) = (false, false, Vec::new());
+        Self { file, origin, at: 0, exact, behind_a_record, buffer, begin: 0, stop: 0, block: None, counted: None }
     }
 
     /// Goes to a record. What the blocks up to there have counted is told: `counted` of the block that it lies in.
     pub fn seek(&mut self, offset: u64, counted: Option<Tally>) {
         (self.at, self.exact, self.begin, self.stop) = (offset, offset > 0, 0, 0);
+        self.behind_a_record = offset > 0;
         self.block = None;
         self.counted = counted.map(|tally| ((offset / BLOCK) as u32, tally));
     }
@@ -77,36 +82,38 @@ impl Walk {
         self.file.first_pos().saturating_add(self.at)
     }
 
-    /// As [`Growing::refresh`].
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn refresh(&mut self, book: &mut Book) -> Result<bool, QueryError> {
+    /// How far behind [`Walk::pos`] the next record may begin.
+    pub fn slack(&self) -> u64 {
+        if self.behind_a_record { 0 } else { RECORD_MAX }
+    }
+
+    /// As [`Growing::refresh`]; an index that cannot be read any more is damage.
+    pub fn refresh(&mut self, book: &mut Book) -> bool {
         let (before, index) = (self.file.vouched(), self.file.index_bytes());
-        let more = self.file.refresh().map_err(|error| self.error(error))?;
+        let more = self.file.refresh().unwrap_or_else(|e| {
+            book.damage(format!("{}: its index cannot be read on ({e})", self.file.entry.path.display()));
+            false
+        });
         book.cost.bytes += self.file.vouched() - before;
         book.cost.index_bytes_read += self.file.index_bytes().saturating_sub(index);
-        Ok(more)
+        more
     }
 
     /// The next record; `None` where the index's word ends.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn next(&mut self, book: &mut Book) -> Result<Option<Record>, QueryError> {
+    pub fn next(&mut self, book: &mut Book) -> Option<Record> {
         loop {
             if self.begin <= self.at && self.at < self.stop {
-                match self.parse(book)? {
+                match self.parse(book) {
                     Parsed::Record(record) => {
-                        (self.at, self.exact) = (record.end, true);
-                        return Ok(Some(record));
+                        (self.at, self.exact, self.behind_a_record) = (record.end, true, true);
+                        return Some(record);
                     }
                     Parsed::Moved => continue,
-                    Parsed::NotYet => return Ok(None),
+                    Parsed::NotYet => return None,
                 }
             }
-            if self.at >= self.file.vouched() || !self.load(book)? {
-                return Ok(None);
+            if self.at >= self.file.vouched() || !self.load(book) {
+                return None;
             }
         }
     }
@@ -117,7 +124,7 @@ impl Walk {
         self.buffer.get(from..(record.end - self.begin) as usize).unwrap_or_default()
     }
 
-    fn parse(&mut self, book: &mut Book) -> Result<Parsed, QueryError> {
+    fn parse(&mut self, book: &mut Book) -> Parsed {
         let header = if self.file.is_raw() { pcap::raw::RECORD_HEADER } else { ring::RECORD_HEADER };
         let from = (self.at - self.begin) as usize;
         let Some(head) = self.buffer.get(from..from + header) else { return self.reach(header, book) };
@@ -126,8 +133,8 @@ impl Walk {
         let (secs, nanos) = (word(0), word(4));
         let (caplen, wire_len) = if self.file.is_raw() { (half(8), half(10)) } else { (word(8), word(12)) };
         if caplen as usize > ring::CAPLEN_MAX || u64::from(nanos) >= 1_000_000_000 {
-            self.damaged("a record that cannot be", book);
-            return Ok(Parsed::Moved);
+            self.damaged("has a record that cannot be", book);
+            return Parsed::Moved;
         }
         let whole = header + caplen as usize;
         if self.buffer.len() < from + whole {
@@ -136,48 +143,49 @@ impl Walk {
         let end = self.at + whole as u64;
         if self.file.is_raw() && secs == 0 && nanos == 0 {
             self.at = end;
-            return Ok(Parsed::Moved);
+            return Parsed::Moved;
         }
         let ts = Timestamp::from_secs_nanos(secs.into(), nanos.into());
-        Ok(Parsed::Record(Record { offset: self.at, end, ts, wire_len, header }))
+        Parsed::Record(Record { offset: self.at, end, ts, wire_len, header })
     }
 
     /// Reads on behind the block, as the record that begins in it does, up to so many bytes from where it begins.
-    fn reach(&mut self, whole: usize, book: &mut Book) -> Result<Parsed, QueryError> {
+    fn reach(&mut self, whole: usize, book: &mut Book) -> Parsed {
         let have = self.begin + self.buffer.len() as u64;
         if self.at + whole as u64 > self.file.vouched() {
             if self.file.is_complete() {
-                self.damaged("a record that is cut off", book);
-                return Ok(Parsed::Moved);
+                self.damaged("has a record that is cut off", book);
+                return Parsed::Moved;
             }
-            return Ok(Parsed::NotYet);
+            return Parsed::NotYet;
         }
         let to = self.file.vouched().min(self.at + RECORD_MAX);
         let len = self.buffer.len();
         self.buffer.resize(len + (to - have) as usize, 0);
-        self.read(len, have, book)?;
-        if self.buffer.len() as u64 + self.begin < self.at + whole as u64 {
-            self.damaged("less than its index tells of", book);
+        if let Err(e) = self.read(len, have, book) {
+            self.damaged(&format!("cannot be read ({e})"), book);
+        } else if self.buffer.len() as u64 + self.begin < self.at + whole as u64 {
+            self.damaged("has less than its index tells of", book);
         }
-        Ok(Parsed::Moved)
+        Parsed::Moved
     }
 
     /// Fills the buffer from byte `from` of it on with what lies at this offset of the file, as far as there is any.
-    fn read(&mut self, from: usize, offset: u64, book: &mut Book) -> Result<(), QueryError> {
-        let n = ReadAt::read_at(&self.file.packets, &mut self.buffer[from..], offset).map_err(|e| self.error(e))?;
+    fn read(&mut self, from: usize, offset: u64, book: &mut Book) -> io::Result<()> {
+        let n = ReadAt::read_at(&self.file.packets, &mut self.buffer[from..], offset)?;
         self.buffer.truncate(from + n);
         book.cost.bytes_read += n as u64;
         Ok(())
     }
 
     /// Reads the block that the walk is in, or goes behind it; false where the index's word ends.
-    fn load(&mut self, book: &mut Book) -> Result<bool, QueryError> {
-        let Some((block, candidate)) = self.file.block(self.at) else { return Ok(false) };
+    fn load(&mut self, book: &mut Book) -> bool {
+        let Some((block, candidate)) = self.file.block(self.at) else { return false };
         let start = u64::from(block.number) * BLOCK;
         let end = start + u64::from(block.bytes);
         if self.at >= end {
             // Between what two entries vouch for: nothing lies there.
-            return Ok(false);
+            return false;
         }
         let entered = self.block.replace(block.number) != Some(block.number);
         book.cost.blocks += u64::from(entered);
@@ -185,51 +193,51 @@ impl Walk {
         if let (true, Some(_)) = (outside, block.first_record) {
             book.cost.blocks_skipped_time += u64::from(entered);
             self.pass(&block);
-            return Ok(true);
+            return true;
         }
-        self.count(&block, book)?;
+        self.count(&block, book);
         let Some(first_record) = block.first_record else {
             self.pass(&block);
-            return Ok(true);
+            return true;
         };
         if !candidate {
             book.cost.blocks_skipped_keys += u64::from(entered);
             self.pass(&block);
-            return Ok(true);
+            return true;
         }
         // From its first byte, for the checksum; but what grows while it is read is not read again each time.
         let from = if entered || !self.exact { start } else { self.at };
         self.buffer.clear();
         self.buffer.resize((end - from) as usize, 0);
         (self.begin, self.stop) = (from, end);
-        self.read(0, from, book)?;
+        let read = self.read(0, from, book);
         book.cost.blocks_read += u64::from(entered);
         if !self.exact {
             self.at = start + u64::from(first_record);
         }
-        if (self.buffer.len() as u64) < end - from {
-            self.damaged("less than its index tells of", book);
+        if let Err(e) = read {
+            self.damaged(&format!("cannot be read ({e})"), book);
+        } else if (self.buffer.len() as u64) < end - from {
+            self.damaged("has less than its index tells of", book);
         } else if from == start && crc32c::crc32c(&self.buffer) != block.crc {
-            self.damaged("other bytes than its index tells of", book);
+            self.damaged("has other bytes than its index tells of", book);
         } else if self.at >= end {
-            self.damaged("no record where its index tells of one", book);
+            self.damaged("has no record where its index tells of one", book);
         }
-        Ok(true)
+        true
     }
 
     /// Goes behind a block. One that is full may end within a record, which belongs to it; one that is not does not.
     fn pass(&mut self, block: &Block) {
         self.at = u64::from(block.number) * BLOCK + u64::from(block.bytes);
         self.exact = u64::from(block.bytes) < BLOCK;
+        self.behind_a_record = false;
         (self.begin, self.stop) = (0, 0);
     }
 
     fn damaged(&mut self, what: &str, book: &mut Book) {
         let number = self.at / BLOCK;
-        book.remark(format!(
-            "{}: block {number} has {what}: netgrain verify tells more",
-            self.file.entry.path.display()
-        ));
+        book.damage(format!("{}: block {number} {what}: netgrain verify tells more", self.file.entry.path.display()));
         match self.file.block(self.at) {
             Some((block, _)) => self.pass(&block),
             None => self.at = self.file.vouched(),
@@ -237,13 +245,13 @@ impl Walk {
     }
 
     /// Counts what the index tells of a block and was not counted yet.
-    fn count(&mut self, block: &Block, book: &mut Book) -> Result<(), QueryError> {
+    fn count(&mut self, block: &Block, book: &mut Book) {
         let rows = match self.file.rows(block.number) {
-            Err(e) if e.kind() == io::ErrorKind::InvalidData => {
-                book.remark(format!("{}: {e}; what was lost is not known", self.file.entry.path.display()));
-                return Ok(());
+            Ok(rows) => rows,
+            Err(e) => {
+                let path = self.file.entry.path.display();
+                return book.remark(format!("{path}: {e}; what was lost is not known"));
             }
-            other => other.map_err(|e| self.error(e))?,
         };
         let tally = tally_within(&rows, book);
         let news = match &self.counted {
@@ -253,11 +261,6 @@ impl Walk {
         book.lose(self.origin, news.lost_total());
         book.count(self.origin, &news);
         self.counted = Some((block.number, tally));
-        Ok(())
-    }
-
-    fn error(&self, error: io::Error) -> QueryError {
-        QueryError::Io { path: self.file.entry.path.clone(), error }
     }
 }
 

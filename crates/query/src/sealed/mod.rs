@@ -9,13 +9,13 @@ mod told;
 use crate::merge::Merge;
 use crate::{Book, QueryError, live};
 use base::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use store::catalogue::{self, Entry, Hours};
+use store::catalogue::{self, Entry, Hour, Hours, Listing};
 use store::{Claim, Hold, names};
 use supply::{Files, Snapshot};
 
@@ -50,8 +50,10 @@ pub fn begin(store: &Path, merge: &mut Merge, book: &mut Book) -> Result<(), Que
         }
         let folder = store.join(name);
         let io = |error| QueryError::Io { path: folder.clone(), error };
-        let (open, snapshot) = look(&folder).map_err(io)?;
-        for (rank, cursor) in live::cursors(&folder, rank, open, book)? {
+        let (open, mut snapshot) = look(&folder).map_err(io)?;
+        let (cursors, taken) = live::cursors(&folder, rank, open, |entry| snapshot.has(entry), book)?;
+        snapshot.taken.extend(taken);
+        for (rank, cursor) in cursors {
             merge.add(rank, cursor);
         }
         merge.supply(Box::new(Files::new(&folder, name, rank, snapshot, book)));
@@ -63,42 +65,39 @@ fn is_of(store: &Path, folder: &str, interface: &str) -> bool {
     names::interface_folder(store, interface) == store.join(folder)
 }
 
-/// The file that each queue is being written to, and what was sealed at that same moment: had anything been sealed
-/// between the two, it would be read twice or not at all, so the look is repeated until nothing has.
+/// The files that are being written, and what was sealed at that same moment: had anything been sealed between the two, it
+/// would be read twice or not at all, so the look is repeated until nothing has.
 fn look(folder: &Path) -> io::Result<(Vec<Entry>, Snapshot)> {
     let mut open = being_written(folder)?;
-    let mut taken = Snapshot::default();
+    let mut seen = Snapshot::default();
     for _ in 0..TRIES {
-        let Some(newest) = newest(folder, &open)? else { break };
-        taken = snapshot(folder, newest, &open)?;
+        seen = snapshot(folder, newest(folder, &open)?)?;
         let again = being_written(folder)?;
         if again == open {
             break;
         }
         open = again;
     }
-    taken.taken.clone_from(&open);
-    Ok((open, taken))
+    seen.taken.clone_from(&open);
+    Ok((open, seen))
 }
 
-/// From when on an answer must not look again, because a recorder changes what is there: its newest file's first moment,
-/// or, before it has one, the newest hour that there is. `None` if nobody records.
-fn newest(folder: &Path, open: &[Entry]) -> io::Result<Option<Timestamp>> {
+/// From when on an answer must not look again, because a recorder changes what is there, or one that begins in a moment
+/// will: its newest file's first moment, or the newest hour that there is.
+fn newest(folder: &Path, open: &[Entry]) -> io::Result<Timestamp> {
     let newest = open.iter().map(|entry| entry.start).max();
-    if newest.is_some() || Claim::holder(folder).is_none() {
-        return Ok(newest);
-    }
-    let hour = Hours::back(folder, Timestamp::MAX).next()?;
-    Ok(Some(hour.map_or(Timestamp::ZERO, |hour| hour.start)))
+    let hour = match newest {
+        Some(_) => None,
+        None => Hours::back(folder, Timestamp::MAX).next()?,
+    };
+    Ok(newest.or(hour.map(|hour| hour.start)).unwrap_or(Timestamp::ZERO))
 }
 
-fn snapshot(folder: &Path, newest: Timestamp, open: &[Entry]) -> io::Result<Snapshot> {
+fn snapshot(folder: &Path, newest: Timestamp) -> io::Result<Snapshot> {
     let mut hours = Hours::forward(folder, newest, Timestamp::MAX);
-    let from = Some(newest.floor_to(HOUR));
-    let mut snapshot = Snapshot { from, hours: BTreeMap::new(), taken: open.to_vec() };
+    let mut snapshot = Snapshot { from: Some(newest.floor_to(HOUR)), ..Snapshot::default() };
     while let Some(hour) = hours.next()? {
-        let held = Hold::reader(&hour.folder).and_then(|hold| Ok((hour.list()?, Arc::new(hold))));
-        match held {
+        match Hold::reader(&hour.folder).and_then(|hold| Ok((list(&hour)?, Arc::new(hold)))) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             other => drop(snapshot.hours.insert(hour.start, other?)),
         }
@@ -106,17 +105,30 @@ fn snapshot(folder: &Path, newest: Timestamp, open: &[Entry]) -> io::Result<Snap
     Ok(snapshot)
 }
 
+/// Lists an hour until two listings agree: one in which a file gets its name may show it twice or not at all (readdir(3)).
+fn list(hour: &Hour) -> io::Result<Listing> {
+    let mut listing = hour.list()?;
+    for _ in 0..TRIES {
+        let again = hour.list()?;
+        if again == listing {
+            break;
+        }
+        listing = again;
+    }
+    Ok(listing)
+}
+
 /// The files that living recorders hold: for each queue the one that is being written, and before it those that are being
-/// sealed, whose indexes may not vouch for all of them yet.
+/// sealed, whose indexes may not vouch for all of them yet. Blocks are written in order, so behind a file that is sealed, or
+/// that nobody holds, there is none of those.
 fn being_written(folder: &Path) -> io::Result<Vec<Entry>> {
     // What was made ahead of need lies in the interface's folder and tells how many queues to look for.
-    let mut queues: Vec<u16> = std::fs::read_dir(folder)?
+    let mut queues: BTreeSet<u16> = std::fs::read_dir(folder)?
         .filter_map(|e| e.ok()?.file_name().into_string().ok())
         .filter_map(|name| name.strip_prefix(names::PREPARED)?.strip_prefix('q')?.split('-').next()?.parse().ok())
         .collect();
-    queues.sort_unstable();
-    queues.dedup();
     let mut found: Vec<Entry> = Vec::new();
+    let mut let_go: BTreeSet<u16> = BTreeSet::new();
     let mut hours = Hours::back(folder, Timestamp::MAX);
     let most = if Claim::holder(folder).is_some() { HOURS_BACK } else { HOURS_UNCLAIMED };
     let mut listed = 0;
@@ -128,9 +140,15 @@ fn being_written(folder: &Path) -> io::Result<Vec<Entry>> {
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
             other => other?,
         };
-        found.extend(listing.unfinished.into_iter().filter(is_held));
-        let all = queues.iter().all(|queue| found.iter().any(|entry| entry.queue == *queue));
-        if all && (listed > 1 || !found.is_empty()) {
+        let_go.extend(listing.sealed.iter().map(|entry| entry.queue));
+        for entry in listing.unfinished {
+            queues.insert(entry.queue);
+            match is_held(&entry) {
+                true => found.push(entry),
+                false => drop(let_go.insert(entry.queue)),
+            }
+        }
+        if !let_go.is_empty() && queues.is_subset(&let_go) {
             break;
         }
     }
@@ -141,4 +159,35 @@ fn being_written(folder: &Path) -> io::Result<Vec<Entry>> {
 /// Whether its recorder lives.
 fn is_held(entry: &Entry) -> bool {
     matches!(File::open(&entry.path).map(|file| file.try_lock_shared()), Ok(Err(TryLockError::WouldBlock)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::TempDir;
+
+    #[test]
+    fn every_file_that_a_recorder_holds_is_found_also_in_hours_before_and_none_that_a_dead_one_left() {
+        let dir = TempDir::new("being-written");
+        let folder = dir.join("eth1");
+        let now = Timestamp::from_secs_nanos(1_795_290_000, 0);
+        let place = |hours: u64, queue: u16, hidden: bool| {
+            let start = now.before(Duration::from_secs(3600 * hours));
+            let (hour, stem) = (names::hour_folder(&folder, start), names::stem(start, Some(queue), 0));
+            let name = if hidden { names::hidden(&stem, "pcap") } else { format!("{stem}.pcap") };
+            std::fs::create_dir_all(&hour).expect("an hour");
+            let file = File::create(hour.join(&name)).expect("a file");
+            (start, queue, file)
+        };
+        // Queue 0 rotated at the hour, queue 1 is quiet and rotated once; both have a file that is still being sealed.
+        let held = [place(0, 0, true), place(1, 0, true), place(2, 1, true), place(5, 1, true)];
+        held.iter().for_each(|(.., file)| file.try_lock().expect("a lock"));
+        let _others = [place(3, 0, false), place(6, 1, true), place(7, 1, false)];
+        let claim = Claim::take(&folder, &store::Claimant::this(now, None, Vec::new())).expect("a claim");
+        let found = being_written(&folder).expect("a store");
+        let mut expected: Vec<(Timestamp, u16)> = held.iter().map(|(start, queue, _)| (*start, *queue)).collect();
+        expected.sort();
+        assert_eq!(found.iter().map(|e| (e.start, e.queue)).collect::<Vec<_>>(), expected);
+        drop(claim);
+    }
 }

@@ -45,11 +45,18 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The blocks that can hold an answer: by time, and by `candidate`, which is asked only of those.
-    pub fn of(blocks: &[Block], from: Timestamp, to: Timestamp, candidate: impl Fn(usize) -> bool) -> Self {
+    /// The blocks that can hold an answer, of a file that begins at `start`: by time, and by `candidate`, which is asked only
+    /// of those.
+    pub fn of(
+        blocks: &[Block],
+        start: Timestamp,
+        (from, to): (Timestamp, Timestamp),
+        candidate: impl Fn(usize) -> bool,
+    ) -> Self {
         let mut plan = Self::default();
-        // Whether the walk is inside the interval; a block without packets is where the one before it is.
-        let mut inside = false;
+        // Whether the walk is inside the interval; a block without packets is where the one before it is, or where the file
+        // begins.
+        let mut inside = from <= start && start <= to;
         let mut lost = 0u64;
         for (i, block) in blocks.iter().enumerate() {
             if block.packets > 0 {
@@ -288,7 +295,7 @@ fn plan(indexed: &mut Indexed, name: &str, book: &mut Book) -> Result<Plan, Usel
     }
     indexed.load()?;
     let candidate = |i: usize| candidates.as_ref().is_none_or(|c| c.get(i).copied().unwrap_or(true));
-    Ok(Plan::of(indexed.reader.blocks(), from, to, candidate))
+    Ok(Plan::of(indexed.reader.blocks(), indexed.reader.header().start, (from, to), candidate))
 }
 
 /// Opens a packet file whose index is of no use.

@@ -41,6 +41,20 @@ pub struct Snapshot {
     pub taken: Vec<Entry>,
 }
 
+impl Snapshot {
+    /// Whether it holds this file, under whichever of its names.
+    pub fn has(&self, entry: &Entry) -> bool {
+        let files =
+            |(listing, _): &(Listing, _)| listing.sealed.iter().chain(&listing.unfinished).any(|e| is(e, entry));
+        self.hours.get(&entry.start.floor_to(HOUR)).is_some_and(files)
+    }
+}
+
+/// Whether two names are of one file.
+fn is(a: &Entry, b: &Entry) -> bool {
+    (a.start, a.queue, a.copy) == (b.start, b.queue, b.copy)
+}
+
 /// The files of an hour, and what keeps them there.
 type Held = (Vec<Entry>, Arc<Hold>);
 
@@ -100,8 +114,9 @@ impl Files {
             }
         };
         let mut files = listing.sealed;
-        files.extend(listing.unfinished);
-        let is = |a: &Entry, b: &Entry| (a.start, a.queue, a.copy) == (b.start, b.queue, b.copy);
+        // A folder that is listed while a file gets its name may show both of its names.
+        let hidden: Vec<Entry> = listing.unfinished.into_iter().filter(|e| !files.iter().any(|f| is(f, e))).collect();
+        files.extend(hidden);
         files.retain(|entry| !self.snapshot.taken.iter().any(|taken| is(taken, entry)));
         files.sort();
         Ok(Some((files, hold)))
@@ -175,7 +190,11 @@ impl Files {
                 if *settled {
                     continue;
                 }
-                let Ok(indexed) = plan::begin_index(&entry) else { continue };
+                let Ok(indexed) = plan::begin_index(&entry) else {
+                    // Without an index it would have to be read whole to know; a store without any would be read to its end.
+                    *settled = true;
+                    continue;
+                };
                 book.cost.index_bytes_read += indexed.reader.bytes_read();
                 *settled = indexed.reader.summary().stamps.is_none_or(|(first, _)| first >= entry.start);
                 if indexed.overlaps(book.question.from, to) {

@@ -34,7 +34,8 @@ impl Told {
         }
         let Indexed { reader, file } = &mut self.indexed;
         let before = reader.bytes_read();
-        let mut inside = false;
+        // Blocks before the first packet have no stamps; their rows have seconds.
+        let mut inside = true;
         let mut tally = Tally::default();
         for i in 0..reader.blocks().len() {
             let block = &reader.blocks()[i];

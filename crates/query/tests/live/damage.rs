@@ -5,6 +5,7 @@ use base::Timestamp;
 use engine::Plan;
 use netgrain_query::Question;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use testkit::TempDir;
 use wire::Filter;
 
@@ -29,7 +30,11 @@ impl Held {
         let (packets, index) = (hidden("pcap"), hidden("ngi"));
         std::fs::create_dir_all(place(&index).parent().expect("an hour")).expect("a folder");
         // In this order, so that no entry tells of what was not copied.
-        std::fs::copy(&index, place(&index)).expect("the index");
+        until("the index is not caught while an entry is rewritten", || {
+            std::fs::copy(&index, place(&index)).expect("the index");
+            let copy = std::fs::read(place(&index)).expect("a copy");
+            index::Reader::open(&&copy[..]).is_ok_and(|reader| reader.end() == Some(copy.len() as u64))
+        });
         let mut head = std::fs::File::open(&packets).expect("the packets");
         let mut copied = std::fs::File::create(place(&packets)).expect("a copy");
         std::io::copy(&mut std::io::Read::take(&mut head, 16 << 20), &mut copied).expect("the packets");
@@ -47,7 +52,8 @@ impl Held {
         self.lock = Some(file);
     }
 
-    fn ask(&self, filter: &str) -> (Vec<(u64, Timestamp)>, Vec<String>) {
+    /// What is found, what is said, and whether that is said to be all.
+    fn ask(&self, filter: &str) -> (Vec<(u64, Timestamp)>, Vec<String>, bool) {
         let filter = Filter::parse(filter).expect("a filter");
         let mut answer = begin(&self.dir.join("store"), Question { filter, ..Question::default() });
         let mut out = Vec::new();
@@ -55,7 +61,8 @@ impl Held {
             let whole = found.data.len() >= 50;
             out.push((if whole { number(found.data) } else { u64::MAX }, found.ts));
         }
-        (out, answer.remarks().into_iter().filter(|r| !r.contains("--socket none")).collect())
+        let remarks = answer.remarks().into_iter().filter(|r| !r.contains("--socket none")).collect();
+        (out, remarks, answer.is_whole())
     }
 }
 
@@ -68,8 +75,8 @@ fn a_damaged_open_file_costs_its_own_blocks_and_says_so() {
     until("some blocks are written", || stored(&capture) > 50_000);
     let held = Held::copy(&store);
     stop(capture);
-    let (whole, remarks) = held.ask("");
-    assert!(whole.len() > 10_000 && remarks.is_empty(), "{} packets, {remarks:?}", whole.len());
+    let (whole, remarks, is_whole) = held.ask("");
+    assert!(is_whole && whole.len() > 10_000 && remarks.is_empty(), "{} packets, {remarks:?}", whole.len());
     assert!(whole.iter().enumerate().all(|(i, (n, _))| *n == i as u64));
     let (packets, index) = (std::fs::read(&held.packets).expect("packets"), std::fs::read(&held.index).expect("index"));
     // `NETGRAIN_FUZZ_ITERS` multiplies the rounds.
@@ -96,14 +103,88 @@ fn a_damaged_open_file_costs_its_own_blocks_and_says_so() {
         }
         std::fs::write(&held.packets, &p).expect("packets");
         std::fs::write(&held.index, &i).expect("an index");
-        let (found, remarks) = held.ask("");
+        let (found, remarks, is_whole) = held.ask("");
         // What is given out is right, and in order; what was damaged is left out.
         assert!(found.iter().all(|f| whole.get(f.0 as usize) == Some(f)), "round {round}");
         assert!(found.windows(2).all(|w| w[0].0 < w[1].0), "round {round}: in order");
         if found != whole && !in_index {
             damaged += 1;
+            assert!(!is_whole, "round {round}: {} of {} packets, {remarks:?}", found.len(), whole.len());
+        }
+        if found != whole && in_index {
             assert!(!remarks.is_empty(), "round {round}: {} of {} packets, and not a word", found.len(), whole.len());
         }
     }
     assert!(damaged > 10 && cut > 0, "{damaged} damaged, {cut} cut");
+}
+
+#[test]
+fn an_open_file_whose_index_cannot_be_read_is_named_and_the_answer_not_whole() {
+    let dir = TempDir::new("no-index");
+    let store = dir.join("store");
+    let capture = start(&Plan { rotate: None, segment: 64 << 20, ..sim("300,rate=20kpps,truth", &store) });
+    until("some blocks are written", || stored(&capture) > 30_000);
+    let held = Held::copy(&store);
+    stop(capture);
+    let index = std::fs::read(&held.index).expect("an index");
+    let (whole, ..) = held.ask("");
+    // An entry that is not whole ends what is believed; it is no damage in itself, a recorder writes it in place.
+    std::fs::write(&held.index, &index[..index.len() / 2]).expect("an index");
+    let (found, remarks, is_whole) = held.ask("");
+    assert!(is_whole && found.len() < whole.len() && whole.starts_with(&found), "{remarks:?}");
+    assert!(remarks.iter().any(|r| r.contains("an entry that is not whole")), "{remarks:?}");
+    for (what, bytes) in
+        [("another version", [&index[..8], &[0xee; 60], &index[68..]].concat()), ("cut off", index[..10].to_vec())]
+    {
+        std::fs::write(&held.index, bytes).expect("an index");
+        let (found, remarks, is_whole) = held.ask("");
+        assert!(found.is_empty() && !is_whole, "{what}");
+        assert!(remarks.iter().any(|r| r.contains("useless index")), "{what}: {remarks:?}");
+    }
+    std::fs::remove_file(&held.index).expect("an index");
+    let (found, remarks, is_whole) = held.ask("");
+    assert!(found.is_empty() && !is_whole && remarks.iter().any(|r| r.contains("has no index")), "{remarks:?}");
+}
+
+#[test]
+fn the_end_of_a_file_that_is_being_sealed_is_waited_for_where_nobody_can_be_listened_to() {
+    let dir = TempDir::new("sealing");
+    let store = dir.join("store");
+    let capture = start(&Plan { rotate: None, segment: 64 << 20, ..sim("300,rate=20kpps,truth", &store) });
+    until("some blocks are written", || stored(&capture) > 30_000);
+    let held = Held::copy(&store);
+    stop(capture);
+    let (whole, ..) = held.ask("");
+    let index = std::fs::read(&held.index).expect("an index");
+    let reader = index::Reader::open(&&index[..]).expect("an index");
+    let last = reader.blocks().last().expect("a block");
+    let end = reader.header().first_pos + u64::from(last.number) * ring::BLOCK + u64::from(last.bytes);
+    // The next file has begun, and has nothing yet.
+    let start = reader.header().start.after(Duration::from_secs(60));
+    let header = index::Header { first_pos: end.next_multiple_of(ring::BLOCK), start, ..reader.header().clone() };
+    let hour = store::names::hour_folder(&held.dir.join("store/sim"), start);
+    let next = |ending| hour.join(store::names::hidden(&store::names::stem(start, None, 0), ending));
+    std::fs::create_dir_all(&hour).expect("an hour");
+    std::fs::write(next("ngi"), header.encode()).expect("an index");
+    std::fs::write(next("pcap"), ring::file_header(65_535, 1)).expect("a file");
+    let lock = std::fs::File::open(next("pcap")).expect("a file");
+    lock.try_lock().expect("nobody else has it");
+    // Of the file before, half is told of; the rest, and its name, come while the answer is being given.
+    std::fs::write(&held.index, &index[..index.len() / 2]).expect("an index");
+    let shown = |path: &Path| {
+        let name = path.file_name().and_then(|n| n.to_str()).expect("a name");
+        path.with_file_name(name.trim_start_matches('.').trim_end_matches(".partial"))
+    };
+    let (found, remarks, _) = std::thread::scope(|scope| {
+        let answer = scope.spawn(|| held.ask(""));
+        std::thread::sleep(Duration::from_millis(300));
+        std::fs::write(&held.index, &index).expect("an index");
+        std::fs::rename(&held.index, shown(&held.index)).expect("a name");
+        std::fs::rename(&held.packets, shown(&held.packets)).expect("a name");
+        answer.join().expect("an answer")
+    });
+    // The copy may end within a record, which its recorder would have finished; nothing else is missing.
+    assert!(found == whole, "{} of {}: {remarks:?}", found.len(), whole.len());
+    let others = remarks.iter().filter(|r| !r.contains("cut off") && !r.contains("an entry that is not whole"));
+    assert_eq!(others.collect::<Vec<_>>(), [""; 0]);
 }

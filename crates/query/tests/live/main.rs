@@ -139,6 +139,7 @@ fn every_packet_is_found_once_up_to_the_moment_of_the_question() {
         assert_whole(&found, before, &answer.remarks(), &context);
         from_ring += answer.cost().from_ring;
         assert_eq!(answer.remarks(), [""; 0], "{context}");
+        assert!(answer.is_whole(), "{context}: a file in work is no damage");
         std::thread::sleep(Duration::from_millis(200));
     }
     let all = stop(capture);

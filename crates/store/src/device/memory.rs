@@ -193,6 +193,12 @@ impl MemoryDevice {
         volume.names.iter().map(|(path, i)| (path.clone(), volume.inodes[*i].now.clone())).collect()
     }
 
+    /// Every file as it is certain to be found after a power failure at this moment: what was synced.
+    pub fn synced(&self) -> Surviving {
+        let volume = self.volume();
+        volume.durable_names.iter().map(|(path, i)| (path.clone(), volume.inodes[*i].durable.clone())).collect()
+    }
+
     /// Every file as it may be found after a power failure at this moment.
     pub fn surviving(&self, prng: &mut Prng) -> Surviving {
         let volume = self.volume();

@@ -1,6 +1,7 @@
 //! A folder of a store: what each name in it is, and what lies between the files of one queue.
 
 use super::{Finding, Kind, Placed, Totals, Verify};
+use crate::recovery::called::interface_of;
 use crate::recovery::{Called, DAMAGED, called};
 use base::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -137,17 +138,4 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             self.find(&next.path, Kind::Gap, None, text);
         }
     }
-}
-
-/// The folder above year, month, day and hour.
-fn interface_of(hour: &Path) -> PathBuf {
-    let is_number = |p: &Path| p.file_name().is_some_and(|n| n.to_string_lossy().bytes().all(|b| b.is_ascii_digit()));
-    let mut at = hour;
-    for _ in 0..4 {
-        match at.parent() {
-            Some(parent) if is_number(at) => at = parent,
-            _ => break,
-        }
-    }
-    at.to_owned()
 }
