@@ -2,8 +2,11 @@
 //! its own, below capture. Only what cannot wait is done before: the room that was prepared is given back.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use store::DiskDevice;
 use store::names::interface_folder;
 use sys::priority::{Behind, step_behind};
@@ -11,6 +14,9 @@ use upkeep::recovery::Recovery;
 
 /// Remarks kept: the first, because the newest files are looked at first.
 const REMARKS_MAX: usize = 32;
+
+/// How long the end of a recording waits for it. What is not done by then, the next recorder takes up.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// What was said so far.
 #[derive(Clone, Debug, Default)]
@@ -34,17 +40,24 @@ impl Told {
 pub(crate) struct Recovering {
     told: Told,
     thread: Option<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+    /// Disconnected when the thread has ended.
+    ended: Option<Receiver<()>>,
 }
 
 impl Recovering {
     /// Begins, in the folder of an interface whose claim the caller holds.
     pub fn start(store: &Path, interface: &str) -> Self {
         let told = Told::default();
-        let mut recovery = Recovery::new(DiskDevice::plain(), &interface_folder(store, interface));
+        let stop: Arc<AtomicBool> = Arc::default();
+        let device = DiskDevice::plain().until(Arc::clone(&stop));
+        let mut recovery = Recovery::new(device, &interface_folder(store, interface)).until(Arc::clone(&stop));
         recovery.prepare();
         told.hear(&mut recovery);
         let heard = told.clone();
+        let (ending, ended) = channel();
         let work = move || {
+            let _ending: std::sync::mpsc::Sender<()> = ending;
             // Where it is refused, recovery competes with other threads of its kind; capture's are above.
             let _ = step_behind(Behind::Batch);
             loop {
@@ -57,7 +70,7 @@ impl Recovering {
         };
         // Without the thread, the next recorder finds the same.
         let thread = std::thread::Builder::new().name("recovery".into()).spawn(work).ok();
-        Self { told, thread }
+        Self { told, thread, stop, ended: Some(ended) }
     }
 
     /// What it says.
@@ -65,8 +78,13 @@ impl Recovering {
         self.told.clone()
     }
 
-    /// Waits for its end, which is bounded: a few dead files, and names in a bounded number of folders.
+    /// Waits for its end, for a moment; then stops it between two blocks of a file, or behind the sync of one.
     pub fn wait(&mut self) {
+        if let Some(ended) = self.ended.take() {
+            // Nothing is ever sent: either the thread has ended, or the time is over.
+            let _ = ended.recv_timeout(GRACE);
+        }
+        self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -19,6 +19,9 @@ const FIXED: usize = 64;
 /// The longest header that is believed: three texts of 65 535 bytes.
 pub(crate) const LONGEST: usize = FIXED + 3 * (2 + u16::MAX as usize) + CRC;
 
+/// The stream position of a file of which nobody knows it any more.
+pub const UNKNOWN_POS: u64 = u64::MAX;
+
 /// What holds for the whole file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -36,7 +39,7 @@ pub struct Header {
     pub stamp_error: u32,
     /// The capture filter; empty for none.
     pub filter: String,
-    /// Stream position of the file's first byte.
+    /// Stream position of the file's first byte; [`UNKNOWN_POS`] in an index that was made again from the packets.
     pub first_pos: u64,
     /// When the file begins.
     pub start: Timestamp,

@@ -24,7 +24,7 @@ mod set;
 pub use build::{Keys, SETS_BUDGET};
 pub use builder::{Builder, Sealing};
 pub use entry::Entry;
-pub use header::{Content, Format, Header};
+pub use header::{Content, Format, Header, UNKNOWN_POS};
 pub use key::{Kind, Sets};
 pub use read::{Footer, Index, IndexError, Tail};
 pub use reader::{Block, ReadAt, Reader};

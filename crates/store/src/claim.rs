@@ -59,7 +59,7 @@ impl fmt::Display for ClaimError {
         match self {
             Self::Taken { folder, by } => write!(
                 f,
-                "{}: process {} has recorded here since {}: one recorder per interface and store; stop that one, or name \
+                "{}: process {} has recorded or repaired here since {}: one at a time per interface and store; stop that one, or name \
                  another --store",
                 folder.display(),
                 by.pid,

@@ -23,6 +23,8 @@ use file::{Mending, same_file};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use store::device::{Device, FileId, Op};
 use store::names;
@@ -57,21 +59,25 @@ pub struct Recovery<D> {
     held: Vec<(PathBuf, Called)>,
     again: u32,
     events: Vec<Event>,
+    /// Set by whoever cannot wait any longer.
+    stop: Arc<AtomicBool>,
 }
 
 impl<D: Device> Recovery<D> {
     /// Of the folder of an interface. The caller holds its claim, or knows that nobody does.
     pub fn new(device: D, root: &Path) -> Self {
         let volume = Volume { device, root: root.to_owned(), token: 0 };
+        let (folders, stop) = (vec![root.to_owned()], Arc::default());
         Self {
             volume,
-            folders: vec![root.to_owned()],
+            folders,
             looked: 0,
             most: MOST_FOLDERS,
             before: BTreeSet::new(),
             held: Vec::new(),
             again: 0,
             events: Vec::new(),
+            stop,
         }
     }
 
@@ -85,6 +91,13 @@ impl<D: Device> Recovery<D> {
     #[must_use]
     pub fn below(self, folder: &Path) -> Self {
         Self { folders: vec![folder.to_owned()], ..self }
+    }
+
+    /// Ends before the next file once this is set. The device may fail what it reads from then on: a file that is left half
+    /// done is taken up by the next recovery, as after a kill, and nothing is said of it.
+    #[must_use]
+    pub fn until(self, stop: Arc<AtomicBool>) -> Self {
+        Self { stop, ..self }
     }
 
     /// What was done and found since the last call.
@@ -121,6 +134,9 @@ impl<D: Device> Recovery<D> {
 
     /// Looks at one more folder; false once there is none.
     pub fn step(&mut self) -> bool {
+        if self.is_stopped() {
+            return false;
+        }
         let Some(folder) = self.folders.pop() else { return self.ask_again() };
         self.looked += 1;
         self.look_at(&folder);
@@ -143,6 +159,16 @@ impl<D: Device> Recovery<D> {
         }
         self.give_back();
         !self.held.is_empty() && self.again < AGAIN
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn trouble(&mut self, path: PathBuf, error: io::Error) {
+        if !self.is_stopped() {
+            self.events.push(Event::Trouble { path, error });
+        }
     }
 
     /// Everything, one after the other.
@@ -243,8 +269,12 @@ impl<D: Device> Recovery<D> {
     }
 
     fn look_at(&mut self, folder: &Path) {
-        // A folder that cannot be read hides what is in it from its owner too.
-        let list = self.volume.device.list(folder).unwrap_or_default();
+        let list = match self.volume.device.list(folder) {
+            Ok(list) => list,
+            // Retention has removed it, or nothing was ever recorded.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return,
+            Err(error) => return self.events.push(Event::Trouble { path: folder.to_owned(), error }),
+        };
         let mut dead = BTreeSet::new();
         for (name, is_folder) in &list {
             if *is_folder {
@@ -255,11 +285,17 @@ impl<D: Device> Recovery<D> {
         }
         self.folders.sort_unstable();
         for called in dead {
+            if self.is_stopped() {
+                return;
+            }
             self.mend(folder, called);
         }
         // After the packets, because mending them takes their indexes away.
         let names = self.volume.names(folder).unwrap_or_default();
         for name in &names {
+            if self.is_stopped() {
+                return;
+            }
             let index = called::hidden_index(name).or_else(|| called::sealed_index(name));
             let outcome = match index.or_else(|| called::mended_index(name)) {
                 Some(stem) => self.lone_index(folder, name, stem),
@@ -267,7 +303,7 @@ impl<D: Device> Recovery<D> {
                 None => Ok(()),
             };
             if let Err(error) = outcome {
-                self.events.push(Event::Trouble { path: folder.join(name), error });
+                self.trouble(folder.join(name), error);
             }
         }
         for stem in names.iter().filter_map(|n| called::published_index(n)) {
@@ -291,7 +327,7 @@ impl<D: Device> Recovery<D> {
             Ok(Outcome::Held) => {}
             Ok(outcome) => self.events.push(Event::Mended { path, outcome }),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => self.events.push(Event::Trouble { path, error }),
+            Err(error) => self.trouble(path, error),
         }
     }
 

@@ -189,7 +189,8 @@ impl Placed {
             path: path.to_owned(),
             queue: vouched.header.queue,
             start: vouched.header.start,
-            stretch: (layout == Some(Layout::Pcap)).then(|| (begin, (begin + vouched.bytes()).next_multiple_of(BLOCK))),
+            stretch: (layout == Some(Layout::Pcap) && begin != index::UNKNOWN_POS)
+                .then(|| (begin, (begin + vouched.bytes()).next_multiple_of(BLOCK))),
             seconds: first.zip(last),
             cut: vouched.promises.iter().any(|p| p.rows.total().lost[crash] > 0),
         }

@@ -6,6 +6,8 @@ use base::Prng;
 use common::{Stream, check, config, path, read_all, recover, run};
 use netgrain_upkeep::recovery::{Event, Outcome, Recovery};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use store::DiskDevice;
 use store::device::{Content, Device, MemoryDevice};
 
@@ -156,4 +158,47 @@ fn a_file_that_is_let_go_of_late_is_mended_all_the_same() {
     let told = recovery.take_events();
     assert!(told.iter().any(|e| matches!(e, Event::Mended { outcome: Outcome::Published { .. }, .. })), "{told:#?}");
     assert_eq!(check(&stream, &device.files(), "late").tally.stored, 3);
+}
+
+#[test]
+fn a_folder_that_cannot_be_listed_is_told_of_and_one_that_is_gone_is_not() {
+    let dir = testkit::TempDir::new("a_folder_that_cannot_be_listed_is_told_of");
+    std::fs::write(dir.join("eth1"), b"no folder").expect("a file");
+    let told = |name: &str| {
+        let mut recovery = Recovery::new(DiskDevice::plain(), &dir.join(name));
+        while recovery.step() {}
+        recovery.take_events()
+    };
+    assert!(matches!(&told("eth1")[..], [Event::Trouble { path, .. }] if *path == dir.join("eth1")));
+    assert!(told("eth2").is_empty());
+}
+
+#[test]
+fn a_recovery_that_is_told_to_stop_ends_at_once_and_the_next_one_does_the_rest() {
+    let dir = testkit::TempDir::new("a_recovery_that_is_told_to_stop_ends_at_once");
+    let mut stream = Stream::new(0);
+    let dead = recording(&mut stream);
+    dead.kill();
+    for (path, bytes) in dead.files() {
+        let path = dir.path().join(path.strip_prefix("store").expect("below the store"));
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(path, bytes).expect("a file");
+    }
+    let stop = Arc::new(AtomicBool::new(true));
+    let before = read_all(dir.path());
+    // The device by itself, as when the word comes in the middle of a file: whatever was begun is as after a kill.
+    for both in [true, false] {
+        let mut recovery = Recovery::new(DiskDevice::plain().until(Arc::clone(&stop)), &dir.join("eth1"));
+        if both {
+            recovery = recovery.until(Arc::clone(&stop));
+        }
+        while recovery.step() {}
+        let told = recovery.take_events();
+        assert_eq!(told.is_empty(), both, "{told:#?}");
+        assert!(read_all(dir.path()) == before, "something was changed: {told:#?}");
+    }
+    stop.store(false, Ordering::Relaxed);
+    let mut recovery = Recovery::new(DiskDevice::plain(), &dir.join("eth1")).until(stop);
+    recovery.run();
+    assert_eq!(check(&stream, &read_all(dir.path()), "the next one").tally.stored, 3);
 }

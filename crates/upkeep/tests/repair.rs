@@ -168,14 +168,15 @@ fn whatever_is_damaged_every_packet_of_an_untouched_block_is_saved_and_no_other_
 
 #[test]
 fn a_lost_index_is_made_again_and_says_that_nothing_vouches_for_the_packets() {
-    let stream = segments(&mut Prng::new(4), 2, 30, 3000);
+    let stream = segments(&mut Prng::new(4), 3, 30, 3000);
     let mut files = recorded(&stream);
-    let first = packet_files(&files)[0].clone();
-    files.remove(&first.with_extension("ngi"));
+    // The second: where it lay in the stream is not known any more, and that is no damage of its neighbours.
+    let second = packet_files(&files)[1].clone();
+    files.remove(&second.with_extension("ngi"));
     let (after, told) = repair(files.clone(), Path::new("store"));
     let published = check(&stream, &after, "made again");
-    assert_eq!((published.packets.len(), published.tally.notes[base::Note::Unvouched as usize]), (60, 30), "{told:#?}");
-    assert_eq!(after[&first], files[&first]);
+    assert_eq!((published.packets.len(), published.tally.notes[base::Note::Unvouched as usize]), (90, 30), "{told:#?}");
+    assert_eq!(after[&second], files[&second]);
     assert_eq!(kinds(&after), []);
 }
 
@@ -271,6 +272,36 @@ fn a_foreign_capture_is_saved_around_its_damage_and_the_original_is_kept() {
             let record = &whole[record.clone()];
             assert!(saved.windows(record.len()).any(|w| w == record), "{note}: an untouched packet is gone: {told:#?}");
         }
+    }
+}
+
+#[test]
+fn a_capture_with_empty_records_and_days_without_packets_is_saved_on_both_sides() {
+    let at = path("captures/other.pcap");
+    for broken_at_the_gap in [false, true] {
+        let mut file = pcap::classic::file_header(pcap::classic::Resolution::Micros, 1).to_vec();
+        let mut records = Vec::new();
+        for i in 0..20u64 {
+            let days = if i < 10 { 0 } else { 3 };
+            let ts = base::Timestamp::from_secs_nanos(1_700_000_000 + days * 86_400 + i, 5000);
+            let len = if i % 5 == 2 { 0 } else { 80 };
+            let from = file.len();
+            file.extend(pcap::classic::record_header(pcap::classic::Resolution::Micros, ts, len, 80));
+            file.extend(vec![i as u8 + 1; len as usize]);
+            records.push(from..file.len());
+        }
+        // A caplen that cannot be.
+        let victim = if broken_at_the_gap { 10 } else { 4 };
+        file[records[victim].start + 8..][..4].fill(0xff);
+        let (after, told) = repair([(at.clone(), file.clone())].into(), &at);
+        for (i, record) in records.iter().enumerate().filter(|(i, _)| *i != victim) {
+            let record = &file[record.clone()];
+            assert!(after[&at].windows(record.len()).any(|w| w == record), "packet {i} is gone: {told:#?}");
+        }
+        // Zeros behind the end of a capture are no packets.
+        let (head, tail) = (file[..records[3].end].to_vec(), vec![0; 4096]);
+        let (after, told) = repair([(at.clone(), [&head[..], &tail].concat())].into(), &at);
+        assert!(after[&at] == head || told[0].contains("nothing to mend"), "{told:#?}");
     }
 }
 

@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use sys::disk;
 use sys::uring::Uring;
@@ -22,6 +23,7 @@ pub struct DiskDevice {
     direct: Direct,
     // After `engine`: the ring must be gone before the memory that it pinned.
     adopted: Vec<Arc<dyn Bytes>>,
+    stop: Option<Arc<AtomicBool>>,
 }
 
 enum Engine {
@@ -51,8 +53,14 @@ impl DiskDevice {
         Self::with(Engine::Plain { why: "as asked".to_owned(), done: Vec::new() })
     }
 
+    /// Reads nothing more once this is set: whoever reads for long is stopped between two blocks.
+    #[must_use]
+    pub fn until(self, stop: Arc<AtomicBool>) -> Self {
+        Self { stop: Some(stop), ..self }
+    }
+
     fn with(engine: Engine) -> Self {
-        Self { files: BTreeMap::new(), next: 0, engine, direct: Direct::Untried, adopted: Vec::new() }
+        Self { files: BTreeMap::new(), next: 0, engine, direct: Direct::Untried, adopted: Vec::new(), stop: None }
     }
 
     fn keep(&mut self, file: File) -> FileId {
@@ -170,6 +178,9 @@ impl Device for DiskDevice {
     }
 
     fn read(&mut self, file: FileId, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            return Err(io::Error::other("told to stop"));
+        }
         let file = self.file(file)?;
         let mut done = 0;
         while done < buffer.len() {
@@ -268,10 +279,20 @@ impl Device for DiskDevice {
     }
 }
 
+/// How often a lock is tried for, and what passes between: whoever only looks whether a file is held has one himself for
+/// some microseconds, or for as long as he has no processor. A holder keeps his.
+const TRIES: u32 = 20;
+const BETWEEN_TRIES: Duration = Duration::from_millis(5);
+
 /// Locks a file that was just opened, if nobody lives who has.
 fn is_free(file: &File, path: &Path) -> io::Result<bool> {
-    if file.try_lock().is_err() {
-        return Ok(false);
+    let mut tries = 0;
+    while let Err(refusal) = file.try_lock() {
+        tries += 1;
+        if tries == TRIES || matches!(refusal, TryLockError::Error(_)) {
+            return Ok(false);
+        }
+        std::thread::sleep(BETWEEN_TRIES);
     }
     // While it was being opened, its holder may have renamed it and somebody else taken the name.
     let (opened, named) = (file.metadata()?, fs::symlink_metadata(path)?);
@@ -285,5 +306,40 @@ fn hold(file: File) -> io::Result<File> {
         Err(TryLockError::Error(_)) => Ok(file),
         Ok(()) if file.metadata()?.nlink() > 0 => Ok(file),
         Ok(()) | Err(TryLockError::WouldBlock) => Err(io::ErrorKind::AlreadyExists.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_only_looks_at_a_file_is_not_taken_for_its_holder() {
+        let dir = testkit::TempDir::new("who_only_looks_at_a_file_is_not_taken_for_its_holder");
+        let path = dir.join("dead");
+        fs::write(&path, b"left").expect("a file");
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    // What is seen does not matter: our own lock is one that it may meet.
+                    DiskDevice::plain().is_held(&path);
+                }
+            });
+            let mut device = DiskDevice::plain();
+            let mut take = |_: &u32| match device.take(&path).expect("the file is there") {
+                Some(id) => {
+                    device.close(id);
+                    true
+                }
+                None => false,
+            };
+            let free = (0..200).filter(&mut take).count();
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(free, 200);
+        });
+        let holder = File::open(&path).expect("the file is there");
+        holder.try_lock_shared().expect("nobody has it");
+        assert!(DiskDevice::plain().take(&path).expect("the file is there").is_none(), "a holder keeps it");
     }
 }

@@ -395,7 +395,7 @@ impl<'v, D: Device> Mending<'v, D> {
             stamps: String::new(),
             stamp_error: 0,
             filter: String::new(),
-            first_pos: 0,
+            first_pos: index::UNKNOWN_POS,
             content: index::Content::Recorded,
             start: self.called.start().or(first.map(|r| r.ts)).unwrap_or_default(),
         })

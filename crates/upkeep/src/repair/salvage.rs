@@ -33,11 +33,22 @@ enum Shape {
     Raw,
 }
 
+/// Why a record is looked for at a place.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    /// The record before it ends there.
+    Chain,
+    /// The chain is broken, and might go on there: a packet of a time like this, if one is known.
+    Resuming(Option<u32>),
+}
+
 /// One record: where it ends, and its second if it tells.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     end: u64,
     second: Option<u32>,
+    /// Whether nothing was kept of the packet.
+    empty: bool,
 }
 
 /// Finds them.
@@ -60,7 +71,7 @@ pub fn find<D: Device>(window: &mut Window<'_, D>, name: &str) -> io::Result<Sal
     let (mut at, mut before, mut second): (u64, Option<(u64, u32)>, Option<u32>) = (begin, None, None);
     let mut records = 0;
     while at < window.size() {
-        if let Some(link) = shape.link(window, at, second)? {
+        if let Some(link) = shape.link(window, at, Asked::Chain)? {
             if let Some((from, _)) = before {
                 keep(from, at);
                 records += 1;
@@ -71,7 +82,11 @@ pub fn find<D: Device>(window: &mut Window<'_, D>, name: &str) -> io::Result<Sal
             continue;
         }
         let from = before.map_or(at, |(from, _)| from + 1);
-        let next = shape.resume(window, from.max(begin), second)?;
+        let next = match shape.resume(window, from.max(begin), second)? {
+            // Nobody may have looked for more than a day just there; what follows still fits together.
+            None if second.is_some() => shape.resume(window, from.max(begin), None)?,
+            next => next,
+        };
         if let Some((from, _)) = before.take()
             && next.is_none_or(|next| next >= at)
         {
@@ -111,36 +126,41 @@ fn shape(head: &[u8], name: &str) -> Option<(Shape, u64)> {
 
 impl Shape {
     /// The record at `at`, if one can be there and is whole.
-    fn link<D: Device>(self, window: &mut Window<'_, D>, at: u64, near: Option<u32>) -> io::Result<Option<Link>> {
+    fn link<D: Device>(self, window: &mut Window<'_, D>, at: u64, asked: Asked) -> io::Result<Option<Link>> {
         let size = window.size();
         let head = window.get(at, 28)?;
         let word = |i: usize, big: bool| {
             let bytes: [u8; 4] = head.get(4 * i..4 * i + 4)?.try_into().ok()?;
             Some(if big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
         };
-        let is_near = |second: u32| near.is_none_or(|near| near.abs_diff(second) <= NEIGHBOURS);
+        let fits = |second: u32, wire: u32| match asked {
+            // Zeros are room that was never written, and no packet.
+            _ if wire == 0 => false,
+            Asked::Chain | Asked::Resuming(None) => true,
+            Asked::Resuming(Some(near)) => near.abs_diff(second) <= NEIGHBOURS,
+        };
         let link = match self {
             Self::Classic { big, units, header } => (|| {
                 let (second, part, caplen, wire) = (word(0, big)?, word(1, big)?, word(2, big)?, word(3, big)?);
-                let sound = part < units && (1..=MAX_PACKET).contains(&caplen) && caplen <= wire && wire <= MAX_BLOCK;
+                let sound = part < units && caplen <= MAX_PACKET && caplen <= wire && wire <= MAX_BLOCK;
                 let end = at + header as u64 + u64::from(caplen);
-                (sound && is_near(second)).then_some(Link { end, second: Some(second) })
+                (sound && fits(second, wire)).then_some(Link { end, second: Some(second), empty: caplen == 0 })
             })(),
             Self::Raw => (|| {
                 let (second, part, lengths) = (word(0, false)?, word(1, false)?, word(2, false)?);
                 let (caplen, wire) = (lengths & 0xffff, lengths >> 16);
                 let end = at + pcap::raw::RECORD_HEADER as u64 + u64::from(caplen);
                 if (second, part) == (0, 0) {
-                    return (caplen == wire && caplen > 0).then_some(Link { end, second: None });
+                    return (caplen == wire && caplen > 0).then_some(Link { end, second: None, empty: false });
                 }
-                let sound = part < 1_000_000_000 && caplen > 0 && caplen <= wire;
-                (sound && is_near(second)).then_some(Link { end, second: Some(second) })
+                let sound = part < 1_000_000_000 && caplen <= wire;
+                (sound && fits(second, wire)).then_some(Link { end, second: Some(second), empty: caplen == 0 })
             })(),
             Self::Ng { big } => (|| {
                 let (kind, len) = (word(0, big)?, word(1, big)?);
                 let known = matches!(kind, 1..=11 | 0x0a0d_0d0a | 0xbad | 0x4000_0bad);
                 let sound = known && len.is_multiple_of(4) && (12..=MAX_BLOCK).contains(&len);
-                sound.then_some(Link { end: at + u64::from(len), second: None })
+                sound.then_some(Link { end: at + u64::from(len), second: None, empty: false })
             })(),
         };
         let Some(link) = link.filter(|link| link.end <= size) else { return Ok(None) };
@@ -167,7 +187,11 @@ impl Shape {
     fn is_believed<D: Device>(self, window: &mut Window<'_, D>, at: u64, near: Option<u32>) -> io::Result<bool> {
         let (mut next, mut near) = (at, near);
         for _ in 0..BELIEVED {
-            let Some(link) = self.link(window, next, near)? else { return Ok(false) };
+            let Some(link) = self.link(window, next, Asked::Resuming(near))? else { return Ok(false) };
+            // Where all that is known of a packet is its length, too little is known to begin with it.
+            if next == at && link.empty {
+                return Ok(false);
+            }
             near = link.second.or(near);
             next = link.end;
             if next == window.size() {
