@@ -42,7 +42,8 @@ const RETRY_EVERY: Duration = Duration::from_secs(10);
 /// How long the keeper of one interface gives those of others, whose files are older, to make room first.
 const YIELD: Duration = Duration::from_secs(1);
 
-/// After this many removals in a row that gave nothing back, each further one waits for [`SETTLE`].
+/// After this many removals in a row that gave nothing back, each further one waits for [`SETTLE`]; where hardly any room
+/// is left, only what the recorder may need meanwhile goes without: it may be the one that takes the room.
 const UNSETTLED: u32 = 3;
 
 /// See [`UNSETTLED`].
@@ -91,6 +92,8 @@ pub struct Keeper<D: Housekeeping> {
     /// Since when there is too little free space.
     pressed: Option<Duration>,
     unsettled: u32,
+    /// Bytes removed since then, or since the last wait.
+    unsettled_room: u64,
     not_before: Duration,
     stuck: BTreeSet<(usize, Key)>,
     stuck_until: Duration,
@@ -148,6 +151,7 @@ impl<D: Housekeeping> Keeper<D> {
             away: None,
             pressed: None,
             unsettled: 0,
+            unsettled_room: 0,
             not_before: Duration::ZERO,
             stuck: BTreeSet::new(),
             stuck_until: Duration::ZERO,
@@ -185,6 +189,11 @@ impl<D: Housekeeping> Keeper<D> {
     /// [sent out](Keeper::send_out).
     pub fn is_moving(&self) -> bool {
         self.moving.is_some() || self.away.is_some()
+    }
+
+    /// How much room the recorder's next files will take within a second.
+    pub fn set_ahead(&mut self, ahead: u64) {
+        self.rules.ahead = ahead;
     }
 
     /// The next step looks at the store anew.
@@ -436,19 +445,24 @@ impl<D: Housekeeping> Keeper<D> {
     /// empty the store for nothing.
     fn settle(&mut self, room: u64, at: Moment) {
         let before = self.state.space.free;
-        let Ok(Space { free, .. }) = self.device.space(&self.charge.store) else { return };
-        if free >= before + room / 2 {
-            self.unsettled = 0;
+        let Ok(space) = self.device.space(&self.charge.store) else { return };
+        if space.free >= before + room / 2 {
+            (self.unsettled, self.unsettled_room) = (0, 0);
             return;
         }
         self.unsettled += 1;
-        if self.unsettled >= UNSETTLED {
+        if self.unsettled < UNSETTLED {
+            return;
+        }
+        self.say(format!(
+            "{}: the room of removed files does not come back: a process may have them open (lsof +L1), or others fill \
+             the volume as fast; going more slowly",
+            self.charge.store.display()
+        ));
+        self.unsettled_room += room;
+        if !self.rules.is_pressing(space) || self.unsettled_room >= self.rules.ahead {
             self.not_before = at.up + SETTLE;
-            self.say(format!(
-                "{}: the room of removed files does not come back: a process may have them open (lsof +L1), or others fill \
-                 the volume as fast; removing one file a second",
-                self.charge.store.display()
-            ));
+            self.unsettled_room = 0;
         }
     }
 

@@ -595,3 +595,24 @@ fn folders_go_when_they_are_empty_and_have_been_for_a_while() {
     assert!(!store.join("eth1/2026/09").exists(), "its month had nothing else");
     assert!(store.join("eth1").is_dir());
 }
+
+#[test]
+fn where_removed_files_give_no_room_back_only_as_much_goes_each_second_as_the_recorder_may_need() {
+    let gone = |free: u64, ahead: u64| {
+        let device = MemoryDevice::new(1);
+        (0..40).for_each(|i| publish(&device, "eth1", NOW - 100 + i));
+        device.set_fault(Fault { capacity: Some(40 * 1100 + free), thieves: true, ..Fault::default() });
+        let rules = Rules { keep_free: Some(Free::Bytes(1)), ahead, ..Rules::default() };
+        let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules);
+        settle(&mut keeper, steady(0));
+        let at_once = keeper.state().removed.files;
+        settle(&mut keeper, steady(1));
+        let told = keeper.take_events();
+        assert_eq!(told.iter().filter(|e| matches!(e, Event::Remark(_))).count(), 1, "{told:?}");
+        (at_once, keeper.state().removed.files - at_once)
+    };
+    // Three that show it; then one a second while there is room, as many as may be needed where there is hardly any.
+    assert_eq!(gone(9_000, 10_000), (3, 1));
+    assert_eq!(gone(1_000, 10_000), (2 + 10, 10));
+    assert_eq!(gone(0, 0), (3, 1), "nobody records");
+}
