@@ -271,14 +271,12 @@ impl<D: Housekeeping> Keeper<D> {
         let patience = if self.pretended.is_some() { Duration::MAX } else { self.charge.folders_after };
         for i in 0..self.shelves.len() {
             let shelf = &mut self.shelves[i];
-            match shelf.files.refresh(&mut self.device, now, patience, all) {
-                Ok(()) => {}
-                // No recorder has made it yet.
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => {
-                    let text = format!("{}: cannot look for what may go: {e}", shelf.folder.display());
-                    self.say(text);
-                }
+            let bad = shelf.files.refresh(&mut self.device, now, patience, all);
+            if let Some((path, e)) = bad.first() {
+                let more =
+                    if bad.len() > 1 { format!(" (and {} other folders)", bad.len() - 1) } else { String::new() };
+                let text = format!("{}{more}: cannot be looked at: {e}; what lies there stays", path.display());
+                self.say(text);
             }
         }
         self.told_held.retain(|(shelf, hour)| self.shelves[*shelf].files.has(*hour));

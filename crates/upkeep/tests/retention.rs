@@ -616,3 +616,31 @@ fn where_removed_files_give_no_room_back_only_as_much_goes_each_second_as_the_re
     assert_eq!(gone(1_000, 10_000), (2 + 10, 10));
     assert_eq!(gone(0, 0), (3, 1), "nobody records");
 }
+
+#[test]
+fn a_folder_that_cannot_be_read_is_told_once_and_everything_else_is_kept_to_the_rules() {
+    let device = MemoryDevice::new(1);
+    // Hours 17, 18 and 19 of one day, and the day before.
+    let all = [NOW - 24 * HOUR, NOW - 2 * HOUR, NOW - HOUR, NOW];
+    all[1..].iter().for_each(|start| publish(&device, "eth1", *start));
+    let rules = Rules { max_size: Some(1100), ..Rules::default() };
+    let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules);
+    for (bad, kept) in [("store/eth1/2026/11/20", all[0]), ("store/eth1/2026/11/21/17", all[1])] {
+        if !device.files().contains_key(&path("eth1", kept, "pcap")) {
+            publish(&device, "eth1", kept);
+        }
+        publish(&device, "eth1", NOW - 3 * HOUR);
+        device.set_fault(Fault { unlistable: Some(bad), ..Fault::default() });
+        let up = if kept == all[0] { 0 } else { 100 };
+        settle(&mut keeper, steady(up));
+        settle(&mut keeper, steady(up + 5));
+        settle(&mut keeper, steady(up + 15));
+        let events = keeper.take_events();
+        let told = |e: &&Event| matches!(e, Event::Remark(text) if text.contains(bad));
+        assert_eq!(events.iter().filter(told).count(), 1, "{events:?}");
+        assert_eq!(starts(&device, "eth1", [all[0], all[1], NOW - 3 * HOUR, all[2], NOW]), [kept, NOW], "{bad}");
+        device.set_fault(Fault::default());
+        settle(&mut keeper, steady(up + 50));
+        assert_eq!(starts(&device, "eth1", [kept, NOW]), [NOW], "it can be read again");
+    }
+}

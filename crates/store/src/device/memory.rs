@@ -40,6 +40,8 @@ pub struct Fault {
     pub elsewhere_capacity: Option<u64>,
     /// What is removed from the first volume gives no room back: others take it at once.
     pub thieves: bool,
+    /// This folder cannot be listed.
+    pub unlistable: Option<&'static str>,
     /// Paths that begin so are not there when they are looked at, as of a volume that is not mounted.
     pub missing: Option<&'static str>,
 }
@@ -455,6 +457,9 @@ impl Device for MemoryDevice {
         let v = self.volume();
         if v.names.contains_key(folder) {
             return Err(error(ENOTDIR));
+        }
+        if v.fault.unlistable.is_some_and(|path| folder == Path::new(path)) {
+            return Err(error(EIO));
         }
         let inside = v.names.keys().filter_map(|path| path.strip_prefix(folder).ok());
         let mut list: Vec<(String, bool)> = inside
