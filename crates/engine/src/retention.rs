@@ -212,7 +212,10 @@ impl Shared {
                 let report = capture.report();
                 let written = report.queues.iter().filter_map(|q| q.recorder.as_ref()).map(|r| r.bytes).sum();
                 let ahead = demand.see(up, written);
-                self.work.lock().unwrap_or_else(PoisonError::into_inner).keeper.set_ahead(ahead);
+                let synchronised = sys::timex::discipline().is_ok_and(|clock| clock.synchronised);
+                let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+                work.keeper.set_ahead(ahead);
+                work.keeper.set_synchronised(synchronised);
             }
             match self.step(false) {
                 Progress::More => {}

@@ -81,6 +81,9 @@ pub struct Keeper<D: Housekeeping> {
     rules: Rules,
     shelves: Vec<Shelf>,
     steady: Steady,
+    /// The newest file when the clock began to go steadily, until the clock is believed for it.
+    doubted: Option<Timestamp>,
+    synchronised: bool,
     looked: Option<Duration>,
     looked_around: Option<Duration>,
     /// The volume of the archive at the start, or as it was first seen.
@@ -143,6 +146,8 @@ impl<D: Housekeeping> Keeper<D> {
             charge,
             rules,
             steady: Steady::default(),
+            doubted: None,
+            synchronised: false,
             looked: None,
             looked_around: None,
             archive_volume,
@@ -171,6 +176,11 @@ impl<D: Housekeeping> Keeper<D> {
     pub fn trusting_the_clock(mut self) -> Self {
         self.steady.trust();
         self
+    }
+
+    /// Whether somebody sets the clock of this machine right all the time: ages are believed then that would remove all.
+    pub fn set_synchronised(&mut self, synchronised: bool) {
+        self.synchronised = synchronised;
     }
 
     /// Only tells what would go, and changes nothing. Files that would be archived are told as removed.
@@ -222,7 +232,7 @@ impl<D: Housekeeping> Keeper<D> {
     }
 
     fn work(&mut self, at: Moment, slack: bool) -> Progress {
-        self.steady.see(at);
+        let anew = self.steady.see(at);
         self.up = at.up;
         if self.looked.is_none_or(|looked| at.up >= looked + LOOK_EVERY) {
             let all = self.looked.is_none() || self.looked_around.is_none_or(|then| at.up >= then + LOOK_AROUND_EVERY);
@@ -232,6 +242,10 @@ impl<D: Housekeeping> Keeper<D> {
             }
             self.look(at.now, all);
         }
+        if anew {
+            self.doubted = self.shelves.iter().filter_map(|s| s.files.newest(at.now)).max();
+        }
+        self.doubt(at);
         if at.up >= self.stuck_until {
             self.stuck.clear();
         }
@@ -266,6 +280,22 @@ impl<D: Housekeeping> Keeper<D> {
         Progress::Idle
     }
 
+    /// A clock that goes steadily may still be wrong. One by which all that there was is too old is not believed unless it is
+    /// known to be kept right.
+    fn doubt(&mut self, at: Moment) {
+        let Some(age) = self.rules.max_age else { return };
+        let Some(newest) = self.doubted.filter(|_| self.steady.is_steady(at)) else { return };
+        if self.synchronised || self.steady.is_trusted() || newest >= at.now.before(age) {
+            self.doubted = None;
+        } else {
+            self.say(format!(
+                "{}: by this machine's clock, which nobody keeps synchronised, every file from before the start is too old; \
+                 nothing goes by age: set the clock, or run netgrain retain",
+                self.charge.store.display()
+            ));
+        }
+    }
+
     /// What came and went.
     fn look(&mut self, now: Timestamp, all: bool) {
         let patience = if self.pretended.is_some() { Duration::MAX } else { self.charge.folders_after };
@@ -295,6 +325,7 @@ impl<D: Housekeeping> Keeper<D> {
         }
         if let Some(age) = self.rules.max_age
             && self.steady.is_steady(at)
+            && self.doubted.is_none_or(|newest| newest >= at.now.before(age) || self.steady.is_trusted())
         {
             let before = at.now.before(age);
             if self.shelves.iter().any(|s| s.files.oldest().is_some_and(|start| start < before)) {

@@ -644,3 +644,25 @@ fn a_folder_that_cannot_be_read_is_told_once_and_everything_else_is_kept_to_the_
         assert_eq!(starts(&device, "eth1", [kept, NOW]), [NOW], "it can be read again");
     }
 }
+
+#[test]
+fn a_clock_that_is_wrong_steadily_does_not_empty_the_store_by_age_unless_it_is_synchronised() {
+    let device = MemoryDevice::new(1);
+    let all = [NOW - 50 * HOUR, NOW - HOUR];
+    all.iter().for_each(|start| publish(&device, "eth1", *start));
+    let rules = Rules { max_age: Some(Duration::from_secs(40 * HOUR)), ..Rules::default() };
+    let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules);
+    let wrong = NOW + 87_600 * HOUR;
+    for minute in 0..30 {
+        settle(&mut keeper, Moment { now: at(wrong + 60 * minute), up: Duration::from_secs(60 * minute) });
+        // What is recorded meanwhile does not make the clock any more right.
+        publish(&device, "eth1", wrong + 60 * minute);
+    }
+    assert_eq!(starts(&device, "eth1", all), all);
+    let events = keeper.take_events();
+    let is_told = |e: &Event| matches!(e, Event::Remark(text) if text.contains("clock"));
+    assert!(!events.is_empty() && events.iter().all(is_told), "{events:?}");
+    keeper.set_synchronised(true);
+    settle(&mut keeper, Moment { now: at(wrong + 1800), up: Duration::from_secs(1800) });
+    assert_eq!(starts(&device, "eth1", all), [0; 0]);
+}

@@ -194,6 +194,12 @@ impl Catalogue {
         self.hours.values().find_map(|hour| hour.files.keys().next()).map(|key| key.start)
     }
 
+    /// The first moment of the newest file, of those whose names can be true.
+    pub fn newest(&self, now: Timestamp) -> Option<Timestamp> {
+        let starts = self.hours.values().rev().flat_map(|hour| hour.files.keys().rev()).map(|key| key.start);
+        starts.into_iter().find(|start| !is_future(*start, now))
+    }
+
     /// Bytes of the volume that everything known takes, files in work included.
     pub fn room(&self) -> u64 {
         self.published + self.ahead + self.hours.values().map(|hour| hour.in_work).sum::<u64>()
