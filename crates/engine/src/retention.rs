@@ -15,8 +15,11 @@ use store::DiskDevice;
 use sys::priority::{Behind, step_behind};
 use upkeep::retention::{Charge, Errand, Event, Keeper, Moment, Progress, Rules, State};
 
-/// How often free space is looked at: several times while the fastest disk fills one file.
-const PERIOD: Duration = Duration::from_millis(250);
+/// How often free space is looked at: 10 Gb/s that come without warning write less than one file of 64 MiB meanwhile.
+const PERIOD: Duration = Duration::from_millis(50);
+
+/// What the recorder has written at its fastest is expected again; after so long without, half as much.
+const HALVED_AFTER: Duration = Duration::from_secs(60);
 
 /// How long copying waits when the writer has no time for it, and how long an answer to that holds.
 const BREATH: Duration = Duration::from_millis(20);
@@ -136,6 +139,7 @@ impl Retention {
     ) -> Result<Self, EngineError> {
         let ahead = plan.segment.saturating_mul(capture.queues.len() as u64);
         let rules = Rules { ahead, ..plan.rules };
+        let demand = Demand { files: ahead, ..Demand::default() };
         let charge = Charge {
             store: plan.store,
             interfaces: vec![capture.label.clone()],
@@ -143,6 +147,8 @@ impl Retention {
             folders_after: FOLDERS_AFTER,
         };
         let archiving = rules.archive.is_some();
+        let capture = Arc::new(capture);
+        let writing = Arc::clone(&capture);
         let keeper = Keeper::new(DiskDevice::plain(), charge, rules);
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
@@ -152,7 +158,7 @@ impl Retention {
             state: Mutex::default(),
         });
         let mut this = Self { shared, keeping: None, archiving: None };
-        this.keeping = Some(this.spawn("retention", |shared| shared.keep())?);
+        this.keeping = Some(this.spawn("retention", move |shared| shared.keep(demand, &writing))?);
         if archiving {
             this.archiving = Some(this.spawn("archive", |shared| shared.archive(Slack::new(capture)))?);
         }
@@ -197,10 +203,20 @@ impl Drop for Retention {
 
 impl Shared {
     /// The thread that decides.
-    fn keep(&self) {
+    fn keep(&self, mut demand: Demand, capture: &Observer) {
         // Without the right to it, retention competes with other threads of its kind; capture's are above.
         let _ = sys::cpu::set_nice(NICE);
         while !self.stop.load(Ordering::Relaxed) {
+            let up = self.began.elapsed();
+            if up >= demand.seen + PERIOD {
+                let report = capture.report();
+                let written = report.queues.iter().filter_map(|q| q.recorder.as_ref()).map(|r| r.bytes).sum();
+                let ahead = demand.see(up, written);
+                let synchronised = sys::timex::discipline().is_ok_and(|clock| clock.synchronised);
+                let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+                work.keeper.set_ahead(ahead);
+                work.keeper.set_synchronised(synchronised);
+            }
             match self.step(false) {
                 Progress::More => {}
                 Progress::Waiting => std::thread::park_timeout(BREATH),
@@ -260,15 +276,39 @@ impl Shared {
     }
 }
 
+/// How much room the recorder will need before it can be made: what its next files take when they are made, or, where
+/// files are small for the rate, what it may write in a second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Demand {
+    files: u64,
+    seen: Duration,
+    written: u64,
+    /// Bytes a second, at its fastest.
+    peak: f64,
+}
+
+impl Demand {
+    /// `written`: bytes since the start.
+    fn see(&mut self, up: Duration, written: u64) -> u64 {
+        let passed = up.saturating_sub(self.seen).as_secs_f64();
+        if passed > 0.0 {
+            let rate = written.saturating_sub(self.written) as f64 / passed;
+            self.peak = rate.max(self.peak * 0.5_f64.powf(passed / HALVED_AFTER.as_secs_f64()));
+            (self.seen, self.written) = (up, written);
+        }
+        self.files.max(self.peak as u64)
+    }
+}
+
 /// Whether the writer has time.
 struct Slack {
-    capture: Observer,
+    capture: Arc<Observer>,
     asked: Option<Instant>,
     answer: bool,
 }
 
 impl Slack {
-    fn new(capture: Observer) -> Self {
+    fn new(capture: Arc<Observer>) -> Self {
         Self { capture, asked: None, answer: false }
     }
 
@@ -288,4 +328,22 @@ impl Slack {
 /// What the clock of this machine says.
 fn now() -> Timestamp {
     Timestamp::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_wanted_for_the_next_files_or_for_a_second_at_the_fastest_seen_not_long_ago() {
+        let mut demand = Demand { files: 64 << 20, ..Demand::default() };
+        assert_eq!(demand.see(Duration::ZERO, 0), 64 << 20);
+        assert_eq!(demand.see(PERIOD, 1 << 20), 64 << 20, "files are larger than what 20 MiB/s write");
+        let burst = (1 << 20) + 62_500_000;
+        let ahead = demand.see(2 * PERIOD, burst);
+        assert!((1_240_000_000..=1_250_000_001).contains(&ahead), "10 Gb/s, and not {ahead} bytes");
+        let after = demand.see(2 * PERIOD + HALVED_AFTER, burst);
+        assert!((620_000_000..=626_000_000).contains(&after), "it may come again: {after}");
+        assert_eq!(demand.see(2 * PERIOD + 20 * HALVED_AFTER, burst), 64 << 20);
+    }
 }

@@ -42,7 +42,8 @@ const RETRY_EVERY: Duration = Duration::from_secs(10);
 /// How long the keeper of one interface gives those of others, whose files are older, to make room first.
 const YIELD: Duration = Duration::from_secs(1);
 
-/// After this many removals in a row that gave nothing back, each further one waits for [`SETTLE`].
+/// After this many removals in a row that gave nothing back, each further one waits for [`SETTLE`]; where hardly any room
+/// is left, only what the recorder may need meanwhile goes without: it may be the one that takes the room.
 const UNSETTLED: u32 = 3;
 
 /// See [`UNSETTLED`].
@@ -80,6 +81,9 @@ pub struct Keeper<D: Housekeeping> {
     rules: Rules,
     shelves: Vec<Shelf>,
     steady: Steady,
+    /// The newest file when the clock began to go steadily, until the clock is believed for it.
+    doubted: Option<Timestamp>,
+    synchronised: bool,
     looked: Option<Duration>,
     looked_around: Option<Duration>,
     /// The volume of the archive at the start, or as it was first seen.
@@ -91,6 +95,8 @@ pub struct Keeper<D: Housekeeping> {
     /// Since when there is too little free space.
     pressed: Option<Duration>,
     unsettled: u32,
+    /// Bytes removed since then, or since the last wait.
+    unsettled_room: u64,
     not_before: Duration,
     stuck: BTreeSet<(usize, Key)>,
     stuck_until: Duration,
@@ -140,6 +146,8 @@ impl<D: Housekeeping> Keeper<D> {
             charge,
             rules,
             steady: Steady::default(),
+            doubted: None,
+            synchronised: false,
             looked: None,
             looked_around: None,
             archive_volume,
@@ -148,6 +156,7 @@ impl<D: Housekeeping> Keeper<D> {
             away: None,
             pressed: None,
             unsettled: 0,
+            unsettled_room: 0,
             not_before: Duration::ZERO,
             stuck: BTreeSet::new(),
             stuck_until: Duration::ZERO,
@@ -169,6 +178,11 @@ impl<D: Housekeeping> Keeper<D> {
         self
     }
 
+    /// Whether somebody sets the clock of this machine right all the time: ages are believed then that would remove all.
+    pub fn set_synchronised(&mut self, synchronised: bool) {
+        self.synchronised = synchronised;
+    }
+
     /// Only tells what would go, and changes nothing. Files that would be archived are told as removed.
     #[must_use]
     pub fn pretending(mut self) -> Self {
@@ -185,6 +199,11 @@ impl<D: Housekeeping> Keeper<D> {
     /// [sent out](Keeper::send_out).
     pub fn is_moving(&self) -> bool {
         self.moving.is_some() || self.away.is_some()
+    }
+
+    /// How much room the recorder's next files will take within a second.
+    pub fn set_ahead(&mut self, ahead: u64) {
+        self.rules.ahead = ahead;
     }
 
     /// The next step looks at the store anew.
@@ -213,7 +232,7 @@ impl<D: Housekeeping> Keeper<D> {
     }
 
     fn work(&mut self, at: Moment, slack: bool) -> Progress {
-        self.steady.see(at);
+        let anew = self.steady.see(at);
         self.up = at.up;
         if self.looked.is_none_or(|looked| at.up >= looked + LOOK_EVERY) {
             let all = self.looked.is_none() || self.looked_around.is_none_or(|then| at.up >= then + LOOK_AROUND_EVERY);
@@ -223,6 +242,10 @@ impl<D: Housekeeping> Keeper<D> {
             }
             self.look(at.now, all);
         }
+        if anew {
+            self.doubted = self.shelves.iter().filter_map(|s| s.files.newest(at.now)).max();
+        }
+        self.doubt(at);
         if at.up >= self.stuck_until {
             self.stuck.clear();
         }
@@ -257,19 +280,33 @@ impl<D: Housekeeping> Keeper<D> {
         Progress::Idle
     }
 
+    /// A clock that goes steadily may still be wrong. One by which all that there was is too old is not believed unless it is
+    /// known to be kept right.
+    fn doubt(&mut self, at: Moment) {
+        let Some(age) = self.rules.max_age else { return };
+        let Some(newest) = self.doubted.filter(|_| self.steady.is_steady(at)) else { return };
+        if self.synchronised || self.steady.is_trusted() || newest >= at.now.before(age) {
+            self.doubted = None;
+        } else {
+            self.say(format!(
+                "{}: by this machine's clock, which nobody keeps synchronised, every file from before the start is too old; \
+                 nothing goes by age: set the clock, or run netgrain retain",
+                self.charge.store.display()
+            ));
+        }
+    }
+
     /// What came and went.
     fn look(&mut self, now: Timestamp, all: bool) {
         let patience = if self.pretended.is_some() { Duration::MAX } else { self.charge.folders_after };
         for i in 0..self.shelves.len() {
             let shelf = &mut self.shelves[i];
-            match shelf.files.refresh(&mut self.device, now, patience, all) {
-                Ok(()) => {}
-                // No recorder has made it yet.
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => {
-                    let text = format!("{}: cannot look for what may go: {e}", shelf.folder.display());
-                    self.say(text);
-                }
+            let bad = shelf.files.refresh(&mut self.device, now, patience, all);
+            if let Some((path, e)) = bad.first() {
+                let more =
+                    if bad.len() > 1 { format!(" (and {} other folders)", bad.len() - 1) } else { String::new() };
+                let text = format!("{}{more}: cannot be looked at: {e}; what lies there stays", path.display());
+                self.say(text);
             }
         }
         self.told_held.retain(|(shelf, hour)| self.shelves[*shelf].files.has(*hour));
@@ -288,6 +325,7 @@ impl<D: Housekeeping> Keeper<D> {
         }
         if let Some(age) = self.rules.max_age
             && self.steady.is_steady(at)
+            && self.doubted.is_none_or(|newest| newest >= at.now.before(age) || self.steady.is_trusted())
         {
             let before = at.now.before(age);
             if self.shelves.iter().any(|s| s.files.oldest().is_some_and(|start| start < before)) {
@@ -436,19 +474,24 @@ impl<D: Housekeeping> Keeper<D> {
     /// empty the store for nothing.
     fn settle(&mut self, room: u64, at: Moment) {
         let before = self.state.space.free;
-        let Ok(Space { free, .. }) = self.device.space(&self.charge.store) else { return };
-        if free >= before + room / 2 {
-            self.unsettled = 0;
+        let Ok(space) = self.device.space(&self.charge.store) else { return };
+        if space.free >= before + room / 2 {
+            (self.unsettled, self.unsettled_room) = (0, 0);
             return;
         }
         self.unsettled += 1;
-        if self.unsettled >= UNSETTLED {
+        if self.unsettled < UNSETTLED {
+            return;
+        }
+        self.say(format!(
+            "{}: the room of removed files does not come back: a process may have them open (lsof +L1), or others fill \
+             the volume as fast; going more slowly",
+            self.charge.store.display()
+        ));
+        self.unsettled_room += room;
+        if !self.rules.is_pressing(space) || self.unsettled_room >= self.rules.ahead {
             self.not_before = at.up + SETTLE;
-            self.say(format!(
-                "{}: the room of removed files does not come back: a process may have them open (lsof +L1), or others fill \
-                 the volume as fast; removing one file a second",
-                self.charge.store.display()
-            ));
+            self.unsettled_room = 0;
         }
     }
 

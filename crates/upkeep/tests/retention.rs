@@ -595,3 +595,74 @@ fn folders_go_when_they_are_empty_and_have_been_for_a_while() {
     assert!(!store.join("eth1/2026/09").exists(), "its month had nothing else");
     assert!(store.join("eth1").is_dir());
 }
+
+#[test]
+fn where_removed_files_give_no_room_back_only_as_much_goes_each_second_as_the_recorder_may_need() {
+    let gone = |free: u64, ahead: u64| {
+        let device = MemoryDevice::new(1);
+        (0..40).for_each(|i| publish(&device, "eth1", NOW - 100 + i));
+        device.set_fault(Fault { capacity: Some(40 * 1100 + free), thieves: true, ..Fault::default() });
+        let rules = Rules { keep_free: Some(Free::Bytes(1)), ahead, ..Rules::default() };
+        let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules);
+        settle(&mut keeper, steady(0));
+        let at_once = keeper.state().removed.files;
+        settle(&mut keeper, steady(1));
+        let told = keeper.take_events();
+        assert_eq!(told.iter().filter(|e| matches!(e, Event::Remark(_))).count(), 1, "{told:?}");
+        (at_once, keeper.state().removed.files - at_once)
+    };
+    // Three that show it; then one a second while there is room, as many as may be needed where there is hardly any.
+    assert_eq!(gone(9_000, 10_000), (3, 1));
+    assert_eq!(gone(1_000, 10_000), (2 + 10, 10));
+    assert_eq!(gone(0, 0), (3, 1), "nobody records");
+}
+
+#[test]
+fn a_folder_that_cannot_be_read_is_told_once_and_everything_else_is_kept_to_the_rules() {
+    let device = MemoryDevice::new(1);
+    // Hours 17, 18 and 19 of one day, and the day before.
+    let all = [NOW - 24 * HOUR, NOW - 2 * HOUR, NOW - HOUR, NOW];
+    all[1..].iter().for_each(|start| publish(&device, "eth1", *start));
+    let rules = Rules { max_size: Some(1100), ..Rules::default() };
+    let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules);
+    for (bad, kept) in [("store/eth1/2026/11/20", all[0]), ("store/eth1/2026/11/21/17", all[1])] {
+        if !device.files().contains_key(&path("eth1", kept, "pcap")) {
+            publish(&device, "eth1", kept);
+        }
+        publish(&device, "eth1", NOW - 3 * HOUR);
+        device.set_fault(Fault { unlistable: Some(bad), ..Fault::default() });
+        let up = if kept == all[0] { 0 } else { 100 };
+        settle(&mut keeper, steady(up));
+        settle(&mut keeper, steady(up + 5));
+        settle(&mut keeper, steady(up + 15));
+        let events = keeper.take_events();
+        let told = |e: &&Event| matches!(e, Event::Remark(text) if text.contains(bad));
+        assert_eq!(events.iter().filter(told).count(), 1, "{events:?}");
+        assert_eq!(starts(&device, "eth1", [all[0], all[1], NOW - 3 * HOUR, all[2], NOW]), [kept, NOW], "{bad}");
+        device.set_fault(Fault::default());
+        settle(&mut keeper, steady(up + 50));
+        assert_eq!(starts(&device, "eth1", [kept, NOW]), [NOW], "it can be read again");
+    }
+}
+
+#[test]
+fn a_clock_that_is_wrong_steadily_does_not_empty_the_store_by_age_unless_it_is_synchronised() {
+    let device = MemoryDevice::new(1);
+    let all = [NOW - 50 * HOUR, NOW - HOUR];
+    all.iter().for_each(|start| publish(&device, "eth1", *start));
+    let rules = Rules { max_age: Some(Duration::from_secs(40 * HOUR)), ..Rules::default() };
+    let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules);
+    let wrong = NOW + 87_600 * HOUR;
+    for minute in 0..30 {
+        settle(&mut keeper, Moment { now: at(wrong + 60 * minute), up: Duration::from_secs(60 * minute) });
+        // What is recorded meanwhile does not make the clock any more right.
+        publish(&device, "eth1", wrong + 60 * minute);
+    }
+    assert_eq!(starts(&device, "eth1", all), all);
+    let events = keeper.take_events();
+    let is_told = |e: &Event| matches!(e, Event::Remark(text) if text.contains("clock"));
+    assert!(!events.is_empty() && events.iter().all(is_told), "{events:?}");
+    keeper.set_synchronised(true);
+    settle(&mut keeper, Moment { now: at(wrong + 1800), up: Duration::from_secs(1800) });
+    assert_eq!(starts(&device, "eth1", all), [0; 0]);
+}

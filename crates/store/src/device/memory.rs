@@ -38,6 +38,10 @@ pub struct Fault {
     pub elsewhere: Option<&'static str>,
     /// That one holds this many bytes.
     pub elsewhere_capacity: Option<u64>,
+    /// What is removed from the first volume gives no room back: others take it at once.
+    pub thieves: bool,
+    /// This folder cannot be listed.
+    pub unlistable: Option<&'static str>,
     /// Paths that begin so are not there when they are looked at, as of a volume that is not mounted.
     pub missing: Option<&'static str>,
 }
@@ -114,6 +118,8 @@ struct Volume {
     pending: Vec<(u64, Option<usize>, Op)>,
     /// Folders that readers hold, once for each.
     held: Vec<PathBuf>,
+    /// Bytes that [`Fault::thieves`] have taken.
+    taken: u64,
     /// Names changed so far.
     named: u64,
 }
@@ -158,6 +164,7 @@ impl MemoryDevice {
             pending: Vec::new(),
             held: Vec::new(),
             named: 0,
+            taken: 0,
         })))
     }
 
@@ -239,7 +246,8 @@ impl Volume {
 
     fn used(&self, elsewhere: bool) -> u64 {
         let here = self.names.iter().filter(|(path, _)| self.fault.lies_elsewhere(path) == elsewhere);
-        here.map(|(_, i)| self.inodes[*i].now.len() as u64).sum()
+        let taken = if elsewhere { 0 } else { self.taken };
+        taken + here.map(|(_, i)| self.inodes[*i].now.len() as u64).sum::<u64>()
     }
 
     /// Whether the volume of this file has no room for so many bytes more.
@@ -456,6 +464,9 @@ impl Device for MemoryDevice {
         if v.names.contains_key(folder) {
             return Err(error(ENOTDIR));
         }
+        if v.fault.unlistable.is_some_and(|path| folder == Path::new(path)) {
+            return Err(error(EIO));
+        }
         let inside = v.names.keys().filter_map(|path| path.strip_prefix(folder).ok());
         let mut list: Vec<(String, bool)> = inside
             .filter_map(|path| {
@@ -508,8 +519,9 @@ impl Device for MemoryDevice {
     fn remove(&mut self, path: &Path) -> io::Result<()> {
         let mut v = self.volume();
         v.call(0)?;
-        if !v.names.contains_key(path) {
-            return Err(error(ENOENT));
+        let Some(inode) = v.names.get(path).copied() else { return Err(error(ENOENT)) };
+        if v.fault.thieves && !v.fault.lies_elsewhere(path) {
+            v.taken += v.inodes[inode].now.len() as u64;
         }
         v.name(Naming::Remove(path.to_owned()));
         Ok(())

@@ -105,19 +105,23 @@ impl Catalogue {
     /// Looks at what changed: in new hours and those in which files are being written, or in all. Folders that have been
     /// empty for `patience` are removed.
     ///
-    /// What cannot be looked at is not known any more, and so is not removed.
+    /// What cannot be looked at is not known any more, and so is not removed; it is told, and the rest is looked at all the
+    /// same.
     pub fn refresh<D: Housekeeping>(
         &mut self,
         device: &mut D,
         now: Timestamp,
         patience: Duration,
         all: bool,
-    ) -> io::Result<()> {
-        let outcome = self.walk(device, now, patience, all);
+    ) -> Vec<(PathBuf, io::Error)> {
+        let mut bad = Vec::new();
+        self.walk(device, now, patience, all, &mut bad);
+        // Somebody may remove folders, and no recorder may have made any yet.
+        bad.retain(|(_, error)| error.kind() != io::ErrorKind::NotFound);
         let all = || self.hours.values().flat_map(|hour| hour.files.values());
         self.published = all().flatten().flatten().sum();
         self.files = all().filter(|rooms| has_packets(rooms)).count() as u64;
-        outcome
+        bad
     }
 
     fn walk<D: Housekeeping>(
@@ -126,7 +130,8 @@ impl Catalogue {
         now: Timestamp,
         patience: Duration,
         all: bool,
-    ) -> io::Result<()> {
+        bad: &mut Vec<(PathBuf, io::Error)>,
+    ) {
         self.ahead = 0;
         let mut uppers = std::mem::take(&mut self.uppers);
         let mut hours = std::mem::take(&mut self.hours);
@@ -138,8 +143,10 @@ impl Catalogue {
                 match upper.refresh(device, &path, width, now, patience, depth > 0) {
                     Ok(true) => {}
                     Ok(false) => continue,
-                    Err(e) if depth > 0 && e.kind() == io::ErrorKind::NotFound => continue,
-                    Err(e) => return Err(e),
+                    Err(e) => {
+                        bad.push((path, e));
+                        continue;
+                    }
                 }
                 next.extend(upper.inside.iter().map(|name| (path.join(name), format!("{digits}{name}"))));
                 self.uppers.insert(path, upper);
@@ -162,14 +169,14 @@ impl Catalogue {
                     let above = path.ancestors().skip(1).take(WIDTHS.len() - 1);
                     let _ = above.map(|folder| device.remove_folder(folder)).find(Result::is_err);
                 }
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => return Err(e),
+                Err(e) => bad.push((path, e)),
             }
         }
-        for (name, _) in device.list(&self.root)?.iter().filter(|(name, _)| name.starts_with(names::PREPARED)) {
+        for (name, _) in
+            device.list(&self.root).unwrap_or_default().iter().filter(|(name, _)| name.starts_with(names::PREPARED))
+        {
             self.ahead += device.stat(&self.root.join(name)).map_or(0, |stat| stat.room);
         }
-        Ok(())
     }
 
     /// Files that may go, in the order in which they should: those whose names cannot be true yet first, because the
@@ -185,6 +192,12 @@ impl Catalogue {
     /// The first moment in a name.
     pub fn oldest(&self) -> Option<Timestamp> {
         self.hours.values().find_map(|hour| hour.files.keys().next()).map(|key| key.start)
+    }
+
+    /// The first moment of the newest file, of those whose names can be true.
+    pub fn newest(&self, now: Timestamp) -> Option<Timestamp> {
+        let starts = self.hours.values().rev().flat_map(|hour| hour.files.keys().rev()).map(|key| key.start);
+        starts.into_iter().find(|start| !is_future(*start, now))
     }
 
     /// Bytes of the volume that everything known takes, files in work included.

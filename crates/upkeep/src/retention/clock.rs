@@ -33,8 +33,14 @@ impl Steady {
         self.trusted = true;
     }
 
-    /// Compares the clocks.
-    pub fn see(&mut self, at: Moment) {
+    /// Whether somebody said so.
+    pub fn is_trusted(&self) -> bool {
+        self.trusted
+    }
+
+    /// Compares the clocks; true if the clock goes steadily from this moment on at the earliest.
+    pub fn see(&mut self, at: Moment) -> bool {
+        let before = (self.last.is_some(), self.since);
         if let Some(last) = self.last {
             let expected = last.now.after(at.up.saturating_sub(last.up));
             if at.now.since(expected).max(expected.since(at.now)) > STEP {
@@ -44,6 +50,7 @@ impl Steady {
             self.since = at.up;
         }
         self.last = Some(at);
+        before != (true, self.since)
     }
 
     /// Whether ages may be believed.
