@@ -126,7 +126,7 @@ pub struct RecordArgs {
     /// One JSON object per second, and the report with the whole ledger at the end
     #[arg(long)]
     pub json: bool,
-    /// Print the final report only
+    /// No table or objects while it runs: only remarks, and the report at the end
     #[arg(long, short)]
     pub quiet: bool,
 }

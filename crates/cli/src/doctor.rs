@@ -35,7 +35,7 @@ pub struct DoctorArgs {
     /// Capture a few frames by AF_XDP on a private pair of ports
     #[arg(long = "try")]
     pub trial: bool,
-    /// Mend what can be mended safely and put back
+    /// Mend what can be mended safely and put back; of ports, only those named with -i
     #[arg(long, conflicts_with = "undo")]
     pub fix: bool,
     /// Do not ask before
@@ -145,6 +145,9 @@ fn summary(args: &DoctorArgs, findings: &[Finding]) -> Result<(), Failure> {
 /// Says what it will do, asks unless told not to, does it. Returns how many steps were refused.
 fn fix(args: &DoctorArgs, findings: &[Finding], tree: &Tree) -> Result<usize, Failure> {
     let steps = doctor::steps(findings, tree);
+    if args.interface.is_empty() {
+        eprintln!("netgrain: --fix leaves ports as they are unless they are named: -i IFACE");
+    }
     if steps.is_empty() {
         eprintln!("netgrain: nothing that --fix can mend");
         return Ok(0);

@@ -4,7 +4,7 @@ use crate::args::{FileFormat, RecordArgs, SocketArgs, SourceKind};
 use crate::outcome::{Failure, Outcome};
 use crate::privileges;
 use crate::retain;
-use crate::screen::{Ticker, summary};
+use crate::screen::{Remarks, Ticker, summary};
 use crate::service::Service;
 use crate::signals;
 use capture::afxdp::BusyPoll;
@@ -56,8 +56,10 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     };
     let kept = || retention.as_ref().map(Retention::report);
     let shown = if args.quiet {
+        let mut remarks = Remarks::default();
         watch(&capture, &stop, |r| {
             service.tell(&r);
+            remarks.tell(&r);
             Ok(())
         })
     } else if args.json {

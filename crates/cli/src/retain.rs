@@ -208,15 +208,16 @@ pub fn announcement(args: &RecordArgs, plan: &RetentionPlan) -> Option<&'static 
     )
 }
 
-/// What hears of each file that goes while `record` runs.
+/// What hears of each file that goes while `record` runs. `--quiet` is no reason to be silent of it: under a service
+/// manager these lines are all that ever tells where a file has gone.
 pub fn teller(args: &RecordArgs) -> impl FnMut(&Event) + Send + 'static {
-    let (as_json, quiet) = (args.json, args.quiet);
+    let as_json = args.json;
     let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
     move |event| {
         // Whoever reads may have gone; the room is made all the same.
         if as_json {
             let _ = json(&json!({ "event": document(event) }));
-        } else if !quiet {
+        } else {
             let _ = writeln!(std::io::stderr(), "{clear}netgrain: {event}");
         }
     }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 /// Shows a running capture once a second: one line that renews itself on a terminal, plain lines elsewhere.
 pub struct Ticker {
     last: Option<Report>,
+    remarks: Remarks,
     next: Instant,
     terminal: bool,
     lines: u64,
@@ -23,7 +24,8 @@ const HEADER_EVERY: u64 = 20;
 impl Ticker {
     /// Begins now.
     pub fn new() -> Self {
-        Self { last: None, next: Instant::now() + PERIOD, terminal: std::io::stderr().is_terminal(), lines: 0 }
+        let (next, terminal) = (Instant::now() + PERIOD, std::io::stderr().is_terminal());
+        Self { last: None, remarks: Remarks::default(), next, terminal, lines: 0 }
     }
 
     /// Whether a second has passed.
@@ -39,12 +41,8 @@ impl Ticker {
     /// Shows it.
     pub fn show(&mut self, report: Report) {
         let line = self.line(&report);
-        let (remarks, faults) = self.last.as_ref().map_or((0, 0), |r| (r.remarks.len(), r.faults.len()));
+        self.remarks.tell(&report);
         let mut err = std::io::stderr().lock();
-        // What happened is told when it happens, and once more in the summary.
-        for text in report.remarks.iter().skip(remarks).chain(report.faults.iter().skip(faults)) {
-            let _ = writeln!(err, "{}netgrain: {text}", if self.terminal { "\r\x1b[K" } else { "" });
-        }
         // A closed standard error is no reason to stop capturing.
         let _ = if self.terminal {
             write!(err, "\r\x1b[K{line}")
@@ -105,6 +103,34 @@ fn losses(r: &Report) -> String {
     format!("{} lost: {}", show_count(r.counts.lost_total), causes.join(", "))
 }
 
+/// Tells what happened when it happens; the summary tells it once more.
+#[derive(Default)]
+pub struct Remarks {
+    /// Those of the last report.
+    told: Vec<String>,
+}
+
+impl Remarks {
+    /// Says what is new, a line each.
+    pub fn tell(&mut self, report: &Report) {
+        let mut err = std::io::stderr().lock();
+        let clear = if err.is_terminal() { "\r\x1b[K" } else { "" };
+        for text in self.fresh(report.remarks.iter().chain(&report.faults)) {
+            // A closed standard error is no reason to stop capturing.
+            let _ = writeln!(err, "{clear}netgrain: {text}");
+        }
+    }
+
+    /// Those that the last report did not have. Their number says nothing: the lists of several threads are put behind each
+    /// other, and each forgets its oldest.
+    fn fresh<'a>(&mut self, now: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
+        let now: Vec<&String> = now.collect();
+        let fresh = now.iter().filter(|text| !self.told.contains(text)).map(|text| text.as_str()).collect();
+        self.told = now.into_iter().cloned().collect();
+        fresh
+    }
+}
+
 /// The final report for people: the equation, who caused what, and what else there is to know.
 pub fn summary(r: &Report) -> String {
     let mut out = String::new();
@@ -160,4 +186,24 @@ pub fn summary(r: &Report) -> String {
         let _ = writeln!(out, "note: {remark}");
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_remark_is_told_once_also_where_others_came_before_it_or_are_forgotten() {
+        let mut remarks = Remarks::default();
+        let mut hear = |all: &[&str]| {
+            let all: Vec<String> = all.iter().map(|text| (*text).to_owned()).collect();
+            remarks.fresh(all.iter()).iter().map(|text| (*text).to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(hear(&[]), [""; 0]);
+        assert_eq!(hear(&["full"]), ["full"]);
+        assert_eq!(hear(&["mended", "full"]), ["mended"], "an earlier thread has begun to speak");
+        assert_eq!(hear(&["full", "free"]), ["free"], "as many as before, and one is forgotten");
+        assert_eq!(hear(&["full", "free"]), [""; 0]);
+        assert_eq!(hear(&["free", "full"]), [""; 0]);
+    }
 }

@@ -58,6 +58,17 @@ fn looking_changes_nothing_and_every_object_has_the_documented_fields() {
 }
 
 #[test]
+fn mending_without_a_port_says_that_ports_are_left_alone() {
+    let test = "mending_without_a_port_says_that_ports_are_left_alone";
+    let Some(_sandbox) = Sandbox::new(test) else { return };
+    let dir = TempDir::new("doctor-every");
+    let state = dir.join("undo.json");
+    let said = run(&["doctor", "--only", "merging,rx-ring", "--fix", "--yes", "--state", arg(&state)]);
+    assert!(said.status == Some(0) && said.err.contains("-i IFACE"), "{said:?}");
+    assert!(said.err.contains("nothing that --fix can mend") && !state.exists(), "{said:?}");
+}
+
+#[test]
 fn a_port_is_mended_only_on_request_and_put_back() {
     let test = "a_port_is_mended_only_on_request_and_put_back";
     let Some(sandbox) = Sandbox::new(test) else { return };

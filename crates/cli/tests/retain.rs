@@ -127,3 +127,32 @@ fn the_archive_is_a_store_with_the_same_names() {
         objects(&said.out).iter().filter_map(|o| Some(o["event"]["kind"].as_str()?.to_owned())).collect();
     assert_eq!(kinds, ["archived", "archived"]);
 }
+
+#[test]
+fn a_recorder_that_is_quiet_still_says_which_files_went_and_what_a_crash_left() {
+    let dir = TempDir::new("retain-quiet");
+    let at = dir.join("store");
+    let record = |more: &[&str]| {
+        let args = ["record", "--sim", "60,rate=1kpps", "--ring", "8MiB", "--store", arg(&at), "--segment", "8MiB"];
+        run(&[&args[..], &["--duration", "2500ms", "-q"], more].concat())
+    };
+    assert_eq!(record(&[]).status, Some(0));
+    let packets = walk(&at).into_iter().find(|p| p.extension().is_some_and(|e| e == "pcap")).expect("a file");
+    let interface = packets.strip_prefix(&at).expect("in the store").iter().next().expect("a folder");
+    // Somebody has more there than is to be kept; and the file is one that a killed recorder left.
+    let files = store(&dir, interface.to_str().expect("a name"), 400);
+    let stem = packets.file_stem().and_then(|s| s.to_str()).expect("a name");
+    for ending in ["pcap", "ngi"] {
+        let path = packets.with_extension(ending);
+        std::fs::rename(&path, path.with_file_name(names::hidden(stem, ending))).expect("hidden");
+    }
+    let said = record(&["--max-size", "32MiB"]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let gone = files.iter().take_while(|path| !path.exists()).count();
+    assert!(gone > 0, "{said:?}");
+    for path in &files[..gone] {
+        assert!(said.err.contains(&format!("netgrain: {}: removed", path.display())), "{}", said.err);
+    }
+    assert!(said.err.contains("recovered from a killed recorder"), "{}", said.err);
+    assert!(!said.err.contains("packets       wire"), "no line each second: {}", said.err);
+}

@@ -32,7 +32,7 @@ pub fn convert<R: Read, F: Files>(inputs: Vec<Input<R>>, plan: &Plan, files: &mu
         }
         report.read += 1;
         let Some((ts, data, about)) = chosen.take(&merged, &mut report) else {
-            output.leave_out(&about(&merged));
+            output.leave_out(&chosen.about(&merged));
             continue;
         };
         let Some(window) = &mut window else {
@@ -100,11 +100,7 @@ impl<'p> Chosen<'p> {
         if plan.snaplen > 0 {
             end = end.min(plan.snaplen as usize);
         }
-        let mut about = About { wire_len, ..about(merged) };
-        if self.anonymiser.is_some() {
-            // Names, comments and filters are full of addresses.
-            about.described = None;
-        }
+        let about = About { wire_len, ..self.about(merged) };
         let data = match &mut self.anonymiser {
             None => &data[..end],
             Some(anonymiser) => {
@@ -117,18 +113,20 @@ impl<'p> Chosen<'p> {
         report.cut += u64::from(data.len() < whole);
         Some((ts, data, about))
     }
-}
-
-fn about(merged: &Merged<'_>) -> About {
-    let packet = &merged.packet;
-    About {
-        input: merged.input,
-        interface: packet.interface,
-        link_type: packet.link_type,
-        described: merged.described.clone(),
-        direction: packet.direction,
-        drops: packet.drops,
-        wire_len: packet.wire_len,
-        offset: packet.offset,
+    /// What is said of the packet, whether it is written or not: what is told of an interface by a packet that is left
+    /// out is handed on to the next one of the same interface, which must not look like another one then.
+    fn about(&self, merged: &Merged<'_>) -> About {
+        let packet = &merged.packet;
+        About {
+            input: merged.input,
+            interface: packet.interface,
+            link_type: packet.link_type,
+            // Names, comments and filters are full of addresses.
+            described: if self.anonymiser.is_some() { None } else { merged.described.clone() },
+            direction: packet.direction,
+            drops: packet.drops,
+            wire_len: packet.wire_len,
+            offset: packet.offset,
+        }
     }
 }

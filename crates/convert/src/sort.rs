@@ -8,8 +8,8 @@ use base::Timestamp;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// What a packet that is held back costs beside its bytes.
-const OVERHEAD: usize = size_of::<Held<()>>() + 32;
+/// What the allocator takes for a packet beside its bytes, at most: its own word, and what it rounds up to.
+const ALLOCATION: usize = 32;
 
 /// Packets held back, each with what the caller needs to know of it.
 pub struct Window<T> {
@@ -30,6 +30,10 @@ pub struct Held<T> {
 }
 
 impl<T> Window<T> {
+    /// What a packet that is held back costs beside its bytes: its place in the heap, whose memory doubles when it is full,
+    /// so that up to half of it is empty.
+    const OVERHEAD: usize = 2 * size_of::<Held<T>>() + ALLOCATION;
+
     /// Holds back at most `limit` bytes, and always one packet.
     pub fn new(limit: usize) -> Self {
         Self { held: BinaryHeap::new(), bytes: 0, limit, arrivals: 0 }
@@ -37,7 +41,7 @@ impl<T> Window<T> {
 
     /// Takes a packet.
     pub fn push(&mut self, ts: Timestamp, data: &[u8], about: T) {
-        self.bytes += data.len() + OVERHEAD;
+        self.bytes += data.len() + Self::OVERHEAD;
         self.held.push(Held { ts, arrival: self.arrivals, data: data.into(), about });
         self.arrivals += 1;
     }
@@ -50,7 +54,12 @@ impl<T> Window<T> {
     /// The oldest packet.
     pub fn pop(&mut self) -> Option<Held<T>> {
         let held = self.held.pop()?;
-        self.bytes -= held.data.len() + OVERHEAD;
+        self.bytes -= held.data.len() + Self::OVERHEAD;
+        // Large packets behind small ones: the places that they do not need are given back.
+        let len = self.held.len();
+        if self.held.capacity() > 2 * len {
+            self.held.shrink_to(len + len / 2);
+        }
         Some(held)
     }
 }
@@ -92,7 +101,7 @@ mod tests {
     fn a_window_as_large_as_the_disorder_gives_the_stable_sort() {
         let seed = testkit::seed("a_window_as_large_as_the_disorder_gives_the_stable_sort");
         let mut prng = Prng::new(seed);
-        let mut window = Window::new(100 * (4 + OVERHEAD));
+        let mut window = Window::new(100 * (4 + Window::<u32>::OVERHEAD));
         // Each packet is at most 20 places away from where it belongs, several share a stamp.
         let packets: Vec<(u64, u32)> = (0..5000).map(|i| (i / 3 + prng.below(20), i as u32)).collect();
         let mut out = Vec::new();
@@ -110,13 +119,26 @@ mod tests {
         assert_eq!(out, sorted, "seed {seed}");
     }
 
+    /// What the window has in memory: the heap with the places that are empty, and the bytes of each packet.
+    fn memory<T>(window: &Window<T>) -> usize {
+        let heap = window.held.capacity() * size_of::<Held<T>>();
+        heap + window.held.iter().map(|h| h.data.len() + ALLOCATION).sum::<usize>()
+    }
+
     #[test]
     fn memory_is_bounded_and_one_packet_always_has_room() {
-        let mut window = Window::new(1000);
-        for i in 0..100 {
-            window.push(Timestamp::from_nanos(100 - i), &[0; 300], ());
-            while window.overflow().is_some() {}
-            assert!(window.bytes <= 1000);
+        /// As much as the caller keeps of a packet when it converts.
+        type Large = [u64; 10];
+        for (len, later, limit) in [(300, 300, 2000), (0, 0, 100_000), (40, 40, 1 << 20), (0, 9000, 1 << 20)] {
+            let (mut window, mut most) = (Window::<Large>::new(limit), 0);
+            for i in 0..20_000 {
+                let len = if i < 10_000 { len } else { later };
+                window.push(Timestamp::from_nanos(20_000 - i), &vec![0; len], [0; 10]);
+                while window.overflow().is_some() {}
+                most = most.max(memory(&window));
+            }
+            assert!(most <= limit, "{most} of {limit} bytes, packets of {len}");
+            assert!(most > limit / 4, "only {most} of {limit} bytes are made use of, packets of {len}");
         }
         let mut tiny = Window::new(0);
         tiny.push(Timestamp::ZERO, &[0; 50], ());

@@ -165,6 +165,28 @@ fn interfaces_keep_their_words_through_sections_and_splits_but_not_through_anony
 }
 
 #[test]
+fn losses_told_by_packets_that_are_left_out_are_handed_on_through_anonymising_too() {
+    let mut file = pcap::ng::Writer::new(Vec::new(), "a test", "").expect("memory");
+    let told = pcap::ng::Description { name: "eth0", link_type: 1, ..Default::default() };
+    let eth0 = file.describe(&told).expect("memory");
+    for (ts, drops) in [(1, None), (2, Some(7)), (3, None)] {
+        let options = pcap::ng::PacketOptions { drops, ..Default::default() };
+        let len = if drops.is_some() { 90 } else { 60 };
+        file.packet(eth0, Timestamp::from_nanos(ts), len, &vec![0; len as usize], options).expect("memory");
+    }
+    let file = file.finish().expect("memory");
+    let key = netgrain_convert::anonymise::Key::new([5; 32]);
+    let anonymise = Some(netgrain_convert::Anonymiser::new(key));
+    for anonymise in [None, anonymise] {
+        let filter = Filter::parse("less 60").expect("a filter");
+        let plan = Plan { filter, anonymise, ..to(Format::PcapNg) };
+        let (report, out) = one(&file, &plan);
+        assert_eq!(packets(&out).iter().map(|p| p.drops).collect::<Vec<_>>(), [0, 7], "{plan:?}");
+        assert_eq!((report.filtered, report.kept.drops), (1, 0), "{plan:?}");
+    }
+}
+
+#[test]
 fn random_conversions_equal_an_obvious_one() {
     let seed = testkit::seed("random_conversions_equal_an_obvious_one");
     let mut prng = Prng::new(seed);

@@ -14,6 +14,14 @@ const OLDEST: (u32, u32) = (6, 3);
 /// Bytes of a huge page that the ring asks for.
 const HUGE_PAGE: u64 = 2 << 20;
 
+/// Packets of one processor that may wait for the network stack, at most: at a million a second they wait 65 ms, and beyond
+/// it is the processor that is too slow, not the queue too short.
+const MAX_BACKLOG: u64 = 65_536;
+
+/// Packets of one round of the network stack, at most: eight times the kernel's own value; a longer round keeps everything
+/// else on the processor waiting.
+const MAX_BUDGET: u64 = 2400;
+
 const POOL: &str = "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
 /// What the kernel tells.
@@ -239,14 +247,16 @@ fn network_stack(f: &Facts) -> Finding {
     let (s, n) = (Subject::Machine, &f.softnet);
     let found =
         format!("{} dropped, {} times out of time since the start", show_count(n.dropped), show_count(n.squeezed));
-    let path = if n.dropped > 0 && n.backlog > 0 {
-        ("proc/sys/net/core/netdev_max_backlog", n.backlog * 4)
-    } else if n.squeezed * SQUEEZED > n.processed && n.budget > 0 {
-        ("proc/sys/net/core/netdev_budget", n.budget * 2)
+    // The counters begin at the start of the machine: what a longer queue has mended since is still in them, so that what
+    // is long enough is left alone, whatever they say.
+    let (path, value) = if n.dropped > 0 && (1..MAX_BACKLOG).contains(&n.backlog) {
+        ("proc/sys/net/core/netdev_max_backlog", (n.backlog * 4).min(MAX_BACKLOG))
+    } else if n.squeezed * SQUEEZED > n.processed && (1..MAX_BUDGET).contains(&n.budget) {
+        ("proc/sys/net/core/netdev_budget", (n.budget * 2).min(MAX_BUDGET))
     } else {
         return Finding::good(&checks::SOFTNET, &s, found);
     };
-    let (command, change) = sysctl(path.0, path.1);
+    let (command, change) = sysctl(path, value);
     Finding::new(&checks::SOFTNET, &s, State::Remark, found).mend(command).change(change)
 }
 
@@ -315,6 +325,24 @@ mod tests {
         assert_eq!(finding.mend.as_deref(), Some("sysctl -w net.core.netdev_budget=600"));
         let seldom = Softnet { processed: 100_000, squeezed: 11, budget: 300, ..Softnet::default() };
         assert_eq!(found(&Facts { softnet: seldom, ..well() }, "softnet").state, State::Good);
+    }
+
+    #[test]
+    fn mending_again_and_again_comes_to_an_end_although_the_counters_never_go_back() {
+        let mut n = Softnet { processed: 10_000, dropped: 3, squeezed: 11, backlog: 1000, budget: 300 };
+        let mut steps = Vec::new();
+        while let Some(change) = found(&Facts { softnet: n, ..well() }, "softnet").changes.pop() {
+            let value: u64 = change.value.parse().expect("a number");
+            let Setting::File { path } = change.setting else { panic!("a sysctl") };
+            *(if path.ends_with("backlog") { &mut n.backlog } else { &mut n.budget }) = value;
+            steps.push(value);
+            assert!(steps.len() < 20, "{steps:?}");
+        }
+        assert_eq!(steps, [4000, 16_000, 64_000, 65_536, 600, 1200, 2400]);
+        assert_eq!(found(&Facts { softnet: n, ..well() }, "softnet").state, State::Good);
+        // What somebody has set beyond is theirs.
+        let beyond = Softnet { dropped: 3, backlog: 1 << 20, ..Softnet::default() };
+        assert_eq!(found(&Facts { softnet: beyond, ..well() }, "softnet").state, State::Good);
     }
 
     #[test]

@@ -35,7 +35,7 @@ use sys::sysfs::Tree;
 /// What to look at.
 #[derive(Clone, Debug, Default)]
 pub struct Question {
-    /// These ports; none means every physical one.
+    /// These ports; none means every physical one, of which nothing is offered to be changed.
     pub ports: Vec<String>,
     /// A store's folder, which is written to for a moment.
     pub store: Option<PathBuf>,
@@ -72,7 +72,7 @@ pub fn examine(question: &Question, tree: &Tree) -> Result<Vec<Finding>, SourceE
         for name in ports(question)? {
             let facts = port::Facts::gather(&name, question.dedicated, tree)?;
             fastest = fastest.max(facts.speed.map(|s| s.megabits));
-            findings.extend(port::judge(&facts));
+            findings.extend(port::judge(&facts).into_iter().map(|f| offered(f, question)));
         }
     }
     findings.extend(kernel::judge(&kernel::Facts::gather(tree), question));
@@ -88,6 +88,15 @@ pub fn examine(question: &Question, tree: &Tree) -> Result<Vec<Finding>, SourceE
     Ok(findings)
 }
 
+/// What is found of a port offers a change only where the port was named. Nobody who lets the machine be mended means
+/// the port that they are logged in through, whose driver may start it again.
+fn offered(mut finding: Finding, question: &Question) -> Finding {
+    if question.ports.is_empty() {
+        finding.changes.clear();
+    }
+    finding
+}
+
 /// The ports to look at: those named, or every one with a card behind it.
 fn ports(question: &Question) -> Result<Vec<String>, SourceError> {
     if !question.ports.is_empty() {
@@ -101,4 +110,20 @@ fn ports(question: &Question) -> Result<Vec<String>, SourceError> {
     })?;
     let physical = |l: &Link| l.parent_device.is_some() && !l.is_loopback();
     Ok(links.into_iter().filter(physical).map(|l| l.name).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_nobody_named_is_looked_at_and_offers_no_change() {
+        let finding = Finding::new(&checks::RX_RING, &Subject::Port("eth7".into()), State::Remark, "short")
+            .mend("ethtool -G eth7 rx 4096")
+            .change(Change { setting: Setting::RxRing { port: "eth7".into() }, value: "4096".into() });
+        let named = Question { ports: vec!["eth7".into()], ..Question::default() };
+        assert_eq!(offered(finding.clone(), &named), finding);
+        let every = offered(finding.clone(), &Question::default());
+        assert_eq!((every.changes.len(), &every.mend), (0, &finding.mend), "the command is still told");
+    }
 }
