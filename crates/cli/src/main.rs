@@ -86,7 +86,10 @@ fn run(command: Command) -> Result<Outcome, Failure> {
             privileges::for_reading(&[], &[])?;
             verify::run(&args)
         }
-        Command::Repair(args) => repair::run(&args),
+        Command::Repair(args) => {
+            privileges::for_mending(&args)?;
+            repair::run(&args)
+        }
         Command::Convert(args) => {
             privileges::for_reading(&paths([&args.write, &args.new_key]), &[])?;
             convert::run(&args)

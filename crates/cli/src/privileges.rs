@@ -7,6 +7,7 @@
 use crate::args::RecordArgs;
 use crate::index::IndexArgs;
 use crate::outcome::Failure;
+use crate::repair::RepairArgs;
 use std::io;
 use std::path::{Path, PathBuf};
 use sys::privilege::{self, Account, Capabilities, Capability};
@@ -74,6 +75,43 @@ pub fn for_reading(written: &[&Path], sockets: &[PathBuf]) -> Result<(), Failure
     touched.extend(sockets.iter().filter(|s| s.exists()).cloned());
     finish(READING.with(override_for(&touched)))?;
     let folders: Vec<PathBuf> = folders.iter().map(|f| existing(f)).collect();
+    write_only_below(&folders)
+}
+
+/// For `netgrain repair`: afterwards the file system can be changed only below the interface, or in the folder of the
+/// capture, that each path belongs to.
+///
+/// # Errors
+/// As [`for_reading`].
+pub fn for_mending(args: &RepairArgs) -> Result<(), Failure> {
+    if args.dry_run {
+        return for_reading(&[], &[]);
+    }
+    let named = || args.store.iter().chain(&args.paths).filter(|path| path.exists());
+    // A name may be a link: the file is opened where it leads, and renamed where it lies.
+    let places = || named().map(|path| existing(path)).chain(named().filter_map(|path| path.canonicalize().ok()));
+    let mut roots: Vec<PathBuf> = places().map(|path| interface_of(&path)).collect();
+    roots.sort();
+    roots.dedup();
+    let mut written: Vec<PathBuf> = places().flat_map(|path| below(&path, DEPTH)).collect();
+    let inside = |folder: &PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
+    let files: Vec<PathBuf> = written.iter().flat_map(inside).filter(|path| path.is_file()).collect();
+    written.extend(files);
+    written.extend_from_slice(&roots);
+    finish(READING.with(override_for(&written)))?;
+    // Before this version nothing can be renamed into another folder, as recovery does.
+    if sys::landlock::version() < 2 { Ok(()) } else { write_only_below(&roots) }
+}
+
+/// The folder of the interface that a path in a store belongs to, as far as names tell: above year, month, day and hour.
+fn interface_of(path: &Path) -> PathBuf {
+    let folder = if path.is_dir() { path.to_owned() } else { folder_of(path) };
+    let is_number = |p: &Path| p.file_name().is_some_and(|n| n.as_encoded_bytes().iter().all(u8::is_ascii_digit));
+    let mut above = folder.ancestors().take(DEPTH);
+    above.find(|p| !is_number(p)).unwrap_or(&folder).to_owned()
+}
+
+fn write_only_below(folders: &[PathBuf]) -> Result<(), Failure> {
     let open: Vec<&Path> = folders.iter().map(PathBuf::as_path).collect();
     match sys::landlock::write_only_below(&open) {
         // A kernel without it, or a container that forbids it: what the capabilities leave must do.

@@ -1,10 +1,12 @@
 //! `netgrain repair`.
 
 use crate::outcome::{Failure, Outcome};
+use base::Timestamp;
 use clap::Args;
 use serde_json::json;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::DiskDevice;
 use upkeep::repair::{Did, Repair};
 
@@ -37,7 +39,8 @@ pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
         if written.is_ok() {
             written = tell(&did, args.json);
         }
-    });
+    })
+    .claiming(Timestamp::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)));
     for path in args.store.iter().chain(&args.paths) {
         if std::fs::metadata(path).is_err() {
             return Err(Failure::say(format!(
@@ -45,9 +48,11 @@ pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
                 path.display()
             )));
         }
+        // The folders above a file say which interface it is of.
+        let path = std::path::absolute(path)?;
         match args.dry_run {
-            true => repair.dry_run(path),
-            false => repair.path(path),
+            true => repair.dry_run(&path),
+            false => repair.path(&path),
         }
     }
     written?;

@@ -79,6 +79,8 @@ fn status(r: &Report) -> String {
 }
 
 /// Whether every thread still uses its processor: all of them look for work many times a second, even where there is none.
+/// One that waits for the disk is not watched while it does: a disk may stall for longer than any patience, and to start
+/// again would only lose the ring, which is there for that.
 struct Pulse {
     patience: Duration,
     threads: Vec<Beat>,
@@ -113,10 +115,10 @@ impl Pulse {
 fn threads(q: &QueueReport) -> Vec<(String, f64, bool)> {
     let mut all = vec![(format!("engine of queue {}", q.queue), q.engine_cpu_seconds, false)];
     if let Some(r) = &q.recorder {
-        // A volume that refuses is waited for, with the ring as the buffer: starting again would only lose the ring.
-        let waits = r.trouble.is_some();
-        all.push((format!("index of queue {}", q.queue), r.index_cpu_seconds, waits));
-        all.push((format!("writer of queue {}", q.queue), r.writer_cpu_seconds, waits));
+        // A volume that refuses is waited for like one that takes its time.
+        let refused = r.trouble.is_some();
+        all.push((format!("index of queue {}", q.queue), r.index_cpu_seconds, refused || r.waiting.index));
+        all.push((format!("writer of queue {}", q.queue), r.writer_cpu_seconds, refused || r.waiting.writer));
     }
     all
 }
@@ -124,14 +126,19 @@ fn threads(q: &QueueReport) -> Vec<(String, f64, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::{Counts, RecorderReport};
+    use engine::{Counts, RecorderReport, Waiting};
     use std::collections::BTreeMap;
 
     fn report(engine: f64, writer: f64, trouble: Option<&str>) -> Report {
+        waiting(engine, writer, trouble, Waiting::default())
+    }
+
+    fn waiting(engine: f64, writer: f64, trouble: Option<&str>, waiting: Waiting) -> Report {
         let recorder = RecorderReport {
             index_cpu_seconds: writer,
             writer_cpu_seconds: writer,
             trouble: trouble.map(str::to_owned),
+            waiting,
             ..RecorderReport::default()
         };
         let queue = QueueReport {
@@ -176,6 +183,20 @@ mod tests {
             let stuck = report(s as f64, 1.0, Some("no space left"));
             assert_eq!(pulse.feel(&stuck, start + Duration::from_secs(s)), None);
         }
+    }
+
+    #[test]
+    fn threads_that_wait_for_a_disk_that_stalls_are_not_stuck_and_those_that_wait_for_nothing_are() {
+        let (mut pulse, start) = (Pulse::new(Duration::from_secs(5)), Instant::now());
+        let at = |s: u64| start + Duration::from_secs(s);
+        let both = Waiting { index: true, writer: true };
+        for s in 0..60 {
+            assert_eq!(pulse.feel(&waiting(s as f64, 1.0, None, both), at(s)), None);
+        }
+        // The disk is back, and the writer does not go on: patience begins only now.
+        let index = Waiting { index: true, writer: false };
+        assert_eq!(pulse.feel(&waiting(60.0, 1.0, None, index), at(64)), None);
+        assert_eq!(pulse.feel(&waiting(61.0, 1.0, None, index), at(65)), Some("writer of queue 0"));
     }
 
     #[test]

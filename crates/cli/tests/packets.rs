@@ -247,6 +247,70 @@ fn captures_of_others_are_indexed_asked_checked_and_left_alone() {
 }
 
 #[test]
+fn interfaces_of_different_snaplens_make_a_capture_that_libpcap_reads() {
+    let test = "interfaces_of_different_snaplens_make_a_capture_that_libpcap_reads";
+    let dir = TempDir::new("packets-snaplens");
+    let (one, two, out) = (dir.join("one.pcap"), dir.join("two.pcap"), dir.join("out.pcapng"));
+    for (path, snaplen) in [(&one, 2000u32), (&two, 65_535)] {
+        assert_eq!(run(&["gen", "-w", arg(path), "imix", "--packets", "100"]).status, Some(0));
+        patch(path, 16, &snaplen.to_le_bytes());
+    }
+    let said = run(&["packets", "-r", arg(&one), arg(&two), "-w", arg(&out)]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let bytes = std::fs::read(&out).expect("a capture");
+    let told = |text: &str| bytes.windows(text.len()).any(|w| w == text.as_bytes());
+    assert!(told("at most 2000 bytes kept") && told("at most 65535 bytes kept"));
+    let Some(mut tcpdump) = testkit::tool(test, "tcpdump") else { return };
+    let read = say(tcpdump.args(["-nr", arg(&out), "--count"]));
+    assert_eq!(read.out, "200 packets\n", "{}", read.err);
+}
+
+/// Writes over some bytes of a file.
+fn patch(path: &Path, at: usize, with: &[u8]) {
+    let mut bytes = std::fs::read(path).expect("a file");
+    bytes[at..at + with.len()].copy_from_slice(with);
+    std::fs::write(path, bytes).expect("the same file");
+}
+
+#[test]
+fn the_capture_behind_an_index_is_not_written_over() {
+    let dir = TempDir::new("packets-behind");
+    let (one, into, link) = (dir.join("one.pcap"), dir.join("idx"), dir.join("link.pcap"));
+    std::fs::create_dir(&into).expect("a folder");
+    assert_eq!(run(&["gen", "-w", arg(&one), "imix", "--packets", "100"]).status, Some(0));
+    assert_eq!(run(&["index", "--into", arg(&into), arg(&one)]).status, Some(0));
+    let before = std::fs::read(&one).expect("a capture");
+    std::fs::hard_link(&one, &link).expect("a link");
+    let index = common::walk(&into).pop().expect("an index");
+    for target in [&one, &link, &index] {
+        refused(&run(&["packets", "-r", arg(&index), "-w", arg(target)]), "being read", "another file");
+    }
+    assert_eq!(std::fs::read(&one).expect("a capture"), before);
+    let said = run(&["packets", "-r", arg(&index), "--count"]);
+    assert!(said.status == Some(0) && said.out.starts_with("100 packets"), "{said:?}");
+}
+
+#[test]
+fn an_answer_that_failed_does_not_take_the_place_of_a_good_file() {
+    let dir = TempDir::new("packets-failed");
+    let (one, two, out) = (dir.join("one.pcap"), dir.join("two.pcap"), dir.join("out.pcap"));
+    for path in [&one, &two] {
+        assert_eq!(run(&["gen", "-w", arg(path), "imix", "--packets", "100"]).status, Some(0));
+    }
+    // Raw IP instead of Ethernet.
+    patch(&two, 20, &101u32.to_le_bytes());
+    std::fs::write(&out, "a good file").expect("a file");
+    let said = run(&["packets", "-r", arg(&one), arg(&two), "--format", "pcap", "-w", arg(&out)]);
+    assert_eq!(said.status, Some(2), "{said:?}");
+    assert!(said.err.contains("do not fit one pcap") && !said.err.contains("make room"), "{}", said.err);
+    assert_eq!(std::fs::read(&out).expect("the file"), b"a good file");
+    let left = common::walk(dir.path()).into_iter().find(|p| p.extension().is_some_and(|e| e == "partial"));
+    let left = left.expect("what was found before");
+    assert!(said.err.contains(arg(&left)), "{}", said.err);
+    assert_eq!(run(&["packets", "-r", arg(&left), "--count"]).status, Some(0));
+}
+
+#[test]
 fn a_file_of_a_store_is_asked_by_the_index_of_its_store() {
     let dir = TempDir::new("packets-of-store");
     let store = store(&dir, 3000, &[]);

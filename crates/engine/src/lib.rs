@@ -29,6 +29,7 @@ pub use observer::Observer;
 pub use plan::{
     Format, InterfacePlan, Plan, SocketPlan, SourcePlan, StorePlan, WRITE_DEPTH, default_ring, default_socket,
 };
+pub use recorder::Waiting;
 pub use retention::{Gone, Retention, RetentionPlan, RetentionReport};
 pub use status::{Counts, ListenerReport, QueueReport, RecorderReport, Report, Second, WorkerStatus};
 pub use worker::BATCH;

@@ -195,6 +195,7 @@ impl Gauge {
             index_cpu_seconds: index.as_secs_f64(),
             device: news.device.clone(),
             trouble: news.trouble.clone(),
+            waiting: self.handle.waiting(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The threads that make room while a capture records: [`upkeep::retention`] with the clocks of this machine, below capture
-//! in priority, and copying to an archive only while the disk has nothing else to do and the rings are nearly empty.
+//! in priority, and copying to an archive only while the disk has nothing else to do and the rings are nearly empty. What
+//! may wait for the archive's volume is done without any lock, so that room is made and a capture ends while it hangs.
 
 use crate::error::EngineError;
 use crate::observer::Observer;
@@ -12,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::DiskDevice;
 use sys::priority::{Behind, step_behind};
-use upkeep::retention::{Charge, Event, Keeper, Moment, Progress, Rules, State};
+use upkeep::retention::{Charge, Errand, Event, Keeper, Moment, Progress, Rules, State};
 
 /// How often free space is looked at: several times while the fastest disk fills one file.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -25,6 +26,9 @@ const SLACK_FILL: f64 = 0.1;
 
 /// A recorder makes the folder of an hour just before its first file.
 const FOLDERS_AFTER: Duration = Duration::from_secs(60);
+
+/// How long the end waits for the archive's volume to answer.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Scheduled after everything else.
 const NICE: i32 = 19;
@@ -43,7 +47,8 @@ pub struct RetentionPlan {
 /// Runs until dropped.
 pub struct Retention {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    keeping: Option<JoinHandle<()>>,
+    archiving: Option<JoinHandle<()>>,
 }
 
 /// What the two threads have in common: one decides and removes, which must go on while the disk is busy; the other copies
@@ -146,19 +151,18 @@ impl Retention {
             work: Mutex::new(Work { keeper, tell: Box::new(tell) }),
             state: Mutex::default(),
         });
-        let mut this = Self { shared, threads: Vec::new() };
-        this.spawn("retention", |shared| shared.keep())?;
+        let mut this = Self { shared, keeping: None, archiving: None };
+        this.keeping = Some(this.spawn("retention", |shared| shared.keep())?);
         if archiving {
-            this.spawn("archive", |shared| shared.archive(Slack::new(capture)))?;
+            this.archiving = Some(this.spawn("archive", |shared| shared.archive(Slack::new(capture)))?);
         }
         Ok(this)
     }
 
-    fn spawn(&mut self, name: &str, work: impl FnOnce(&Shared) + Send + 'static) -> Result<(), EngineError> {
+    fn spawn(&self, name: &str, work: impl FnOnce(&Shared) + Send + 'static) -> Result<JoinHandle<()>, EngineError> {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || work(&shared));
-        self.threads.push(thread.map_err(|e| EngineError::Thread(e.to_string()))?);
-        Ok(())
+        thread.map_err(|e| EngineError::Thread(e.to_string()))
     }
 
     /// How things stand.
@@ -170,10 +174,24 @@ impl Retention {
 impl Drop for Retention {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            thread.thread().unpark();
-            let _ = thread.join();
+        let threads = [&self.keeping, &self.archiving];
+        threads.into_iter().flatten().for_each(|thread| thread.thread().unpark());
+        if let Some(keeping) = self.keeping.take() {
+            let _ = keeping.join();
         }
+        let Some(archiving) = self.archiving.take() else { return };
+        let asked = Instant::now();
+        while !archiving.is_finished() {
+            if asked.elapsed() >= FAREWELL {
+                // It holds no lock and ends by itself as soon as its volume answers, or with the process.
+                let text =
+                    "the archive's volume does not answer; a copy (….moving) may stay there until the next start";
+                self.shared.tell(&Event::Remark(text.to_owned()));
+                return;
+            }
+            std::thread::sleep(BREATH);
+        }
+        let _ = archiving.join();
     }
 }
 
@@ -195,12 +213,38 @@ impl Shared {
     fn archive(&self, mut slack: Slack) {
         // Where it is refused, only the rings' fill throttles the copy.
         let _ = step_behind(Behind::Batch);
+        let mut device = DiskDevice::plain();
+        let mut out: Option<Errand> = None;
         while !self.stop.load(Ordering::Relaxed) {
-            let copied = self.moving.load(Ordering::Relaxed) && slack.is_there() && self.step(true) == Progress::More;
-            if !copied {
+            let wanted = out.is_some() || self.moving.load(Ordering::Relaxed);
+            let may = wanted && (slack.is_there() || out.as_ref().is_some_and(Errand::is_called_off));
+            let worked = may && self.go_on_archiving(&mut out, &mut device);
+            if !worked {
                 std::thread::park_timeout(BREATH);
             }
         }
+        if let Some(mut errand) = out {
+            errand.give_up(&mut device);
+        }
+    }
+
+    /// One piece of the way to the archive; only what concerns the store itself is done with the keeper.
+    fn go_on_archiving(&self, out: &mut Option<Errand>, device: &mut DiskDevice) -> bool {
+        let keeper = || self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        if out.is_none() {
+            *out = keeper().keeper.send_out();
+        }
+        if out.as_mut().is_some_and(|errand| errand.step(device)) {
+            return true;
+        }
+        if let Some(errand) = out.take() {
+            keeper().keeper.take_back(errand);
+        }
+        self.step(true) == Progress::More
+    }
+
+    fn tell(&self, event: &Event) {
+        (self.work.lock().unwrap_or_else(PoisonError::into_inner).tell)(event);
     }
 
     fn step(&self, slack: bool) -> Progress {

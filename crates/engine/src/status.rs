@@ -1,6 +1,7 @@
 //! What a running capture says of itself: the same numbers for the live table, `--json`, `/metrics` and the summary.
 
 use base::{Row, Tally};
+use recorder::Waiting;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -144,6 +145,9 @@ pub struct RecorderReport {
     /// The trouble it is in right now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
+    /// Which of its threads wait for the disk right now: for a watchdog; it changes a thousand times a second.
+    #[serde(skip)]
+    pub waiting: Waiting,
 }
 
 /// A capture at one moment, or at its end.

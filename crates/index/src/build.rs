@@ -102,7 +102,8 @@ impl Keys {
         let link = MARK
             | u64::from(headers.vlan().map_or(0, |id| 0x1_0000 | u32::from(id))) << 16
             | u64::from(headers.ethertype().0);
-        if link != self.link {
+        // Within the same outer tag each packet may have others.
+        if link != self.link || headers.vlan().is_some() && inner_tag(frame, tags_at(link_type)).is_some() {
             self.add_link(frame, &headers, link_type, link);
         }
         let l3 = usize::from(headers.l3());
@@ -191,20 +192,11 @@ impl Keys {
         self.linked += 2;
         insert(&mut self.links, key::vlan(None));
         insert(&mut self.links, key::vlan(Some(outer)));
-        let mut at = match link_type {
-            link::LINUX_SLL => 16,
-            link::LINUX_SLL2 => 20,
-            _ => 14,
-        };
-        while let Some([.., high, low]) = frame.get(at..at + 4)
-            && EtherType(u16::from_be_bytes([*high, *low])).is_vlan()
-            && let Some([high, low, ..]) = frame.get(at + 4..at + 8)
-        {
-            insert(&mut self.links, key::vlan(Some(u16::from_be_bytes([*high, *low]) & 0x0fff)));
+        let mut at = tags_at(link_type);
+        while let Some(id) = inner_tag(frame, at) {
+            insert(&mut self.links, key::vlan(Some(id)));
             at += 4;
             self.linked += 1;
-            // The next packet may have other tags within the same outer one.
-            self.link = 0;
         }
     }
 
@@ -273,6 +265,24 @@ impl Keys {
         (self.protocols, self.first_bytes) = ([0; 4], [0; 4]);
         (self.link, self.inserted, self.linked, self.ported, self.any_v6) = (0, 0, 0, false, false);
     }
+}
+
+/// Where the control information of the outermost tag is, if there is one.
+#[inline]
+const fn tags_at(link_type: u16) -> usize {
+    match link_type {
+        link::LINUX_SLL => 16,
+        link::LINUX_SLL2 => 20,
+        _ => 14,
+    }
+}
+
+/// The id of the tag within the tag whose control information is at `at`.
+#[inline]
+fn inner_tag(frame: &[u8], at: usize) -> Option<u16> {
+    let [_, _, type_high, type_low, high, low] = *frame.get(at..at + 6)?.first_chunk()?;
+    let is_tag = EtherType(u16::from_be_bytes([type_high, type_low])).is_vlan();
+    is_tag.then_some(u16::from_be_bytes([high, low]) & 0x0fff)
 }
 
 /// `a != b`, word by word: the comparison of arrays is a call.

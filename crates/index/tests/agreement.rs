@@ -6,7 +6,8 @@ mod common;
 use base::{Prng, Timestamp};
 use common::{LINKS, entry, header, random_filter, random_frame, relinked};
 use netgrain_index::{Builder, Entry, Keys, Reader};
-use wire::{Filter, Headers};
+use wire::build::Frame;
+use wire::{EtherType, Filter, Headers, link};
 
 type Packet = (Vec<u8>, u32, u16);
 
@@ -70,6 +71,35 @@ fn no_block_with_a_matching_packet_is_ever_denied() {
     }
     // An index that admits everything would pass as well.
     assert!(found > 10_000 && ruled_out > 10_000, "{found} found, {ruled_out} ruled out");
+}
+
+/// A tag within the tag of the packet before is a key, whatever else the two have in common: also where labels make the
+/// headers as long, or the capture cut both before their network header.
+#[test]
+fn a_tag_within_the_tag_of_the_packet_before_is_found() {
+    let tagged = |ids: &[u16], label: bool| {
+        let mut frame = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2);
+        for id in ids {
+            frame = frame.tag(EtherType::VLAN, *id);
+        }
+        if label {
+            frame = frame.label(16);
+        }
+        let mut bytes = vec![0; frame.header_len()];
+        frame.fill(&mut bytes);
+        bytes
+    };
+    let filters: Vec<String> = ["vlan 5", "vlan 7", "vlan 8", "vlan", "udp"].map(String::from).into();
+    let kinds = [tagged(&[5], false), tagged(&[5], true), tagged(&[5, 7], false), tagged(&[5, 7, 8], false)];
+    for cut in [usize::MAX, 26, 22] {
+        for (a, b) in (0..kinds.len()).flat_map(|a| (0..kinds.len()).map(move |b| (a, b))) {
+            let packets = [&kinds[a], &kinds[b]].map(|bytes| {
+                let frame = bytes[..cut.min(bytes.len())].to_vec();
+                (frame, bytes.len() as u32, link::ETHERNET)
+            });
+            check(&[packets.to_vec()], &filters, 1 << 20, &format!("{a} then {b}, cut at {cut}"));
+        }
+    }
 }
 
 #[test]

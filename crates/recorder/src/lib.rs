@@ -13,5 +13,5 @@ pub mod writer;
 
 pub use feed::{Feed, Wait};
 pub use gate::GateFeed;
-pub use run::{Handle, Recorder, Summary};
+pub use run::{Handle, Recorder, Summary, Waiting};
 pub use writer::{Config, Event, Format, Writer};

@@ -7,7 +7,8 @@ use base::Ledger;
 use ring::Desc;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{TryRecvError, TrySendError};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use store::bytes::Bytes;
@@ -39,6 +40,18 @@ struct Shared {
     hidden: AtomicU64,
     index_nanos: AtomicU64,
     write_nanos: AtomicU64,
+    index_waits: AtomicBool,
+    write_waits: AtomicBool,
+}
+
+/// Which threads stand still for a reason that is not theirs: a disk that takes its time. Whoever watches over them must
+/// not take that for a thread that hangs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// The index thread has work for the writing thread, which has enough already.
+    pub index: bool,
+    /// The writing thread is in a call to the device, or operations of it are under way there.
+    pub writer: bool,
 }
 
 impl Handle {
@@ -76,6 +89,11 @@ impl Handle {
     pub fn processor_time(&self) -> (Duration, Duration) {
         let of = |n: &AtomicU64| Duration::from_nanos(n.load(Relaxed));
         (of(&self.0.index_nanos), of(&self.0.write_nanos))
+    }
+
+    /// Who waits for the disk at this moment.
+    pub fn waiting(&self) -> Waiting {
+        Waiting { index: self.0.index_waits.load(Relaxed), writer: self.0.write_waits.load(Relaxed) }
     }
 }
 
@@ -209,7 +227,7 @@ fn cut<F: Feed>(
         for job in made.drain(..) {
             outstanding = true;
             // The receiver lives until it has had the end of the stream.
-            if jobs.send(job).is_err() {
+            if hand_over(jobs, job, shared).is_err() {
                 return broken;
             }
         }
@@ -220,6 +238,20 @@ fn cut<F: Feed>(
         shared.index_nanos.store(processor_time().saturating_sub(before), Relaxed);
     }
     broken
+}
+
+/// Gives the writing thread a job, and says so while it has no room for it.
+fn hand_over(jobs: &SyncSender<Job>, job: Job, shared: &Shared) -> Result<(), SendError<Job>> {
+    match jobs.try_send(job) {
+        Ok(()) => Ok(()),
+        Err(TrySendError::Disconnected(job)) => Err(SendError(job)),
+        Err(TrySendError::Full(job)) => {
+            shared.index_waits.store(true, Relaxed);
+            let sent = jobs.send(job);
+            shared.index_waits.store(false, Relaxed);
+            sent
+        }
+    }
 }
 
 /// The writing thread.
@@ -247,7 +279,10 @@ fn write<D: Device>(
             writer.stop(began.elapsed());
         }
         let waiting = writer.is_waiting() && !fresh;
+        // Any call to the device may last as long as the disk likes, also one that only begins something.
+        shared.write_waits.store(true, Relaxed);
         writer.step(began.elapsed(), if waiting { DEVICE_WAIT } else { Duration::ZERO });
+        shared.write_waits.store(writer.is_waiting(), Relaxed);
         writer.take_events().into_iter().for_each(&mut tell);
         if shared.device.get().is_none() && writer.totals().bytes > 0 {
             // Only now is it known how the file system takes writes.

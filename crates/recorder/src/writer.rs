@@ -9,6 +9,7 @@
 //!
 //! It asks no clock: `now` arrives as an argument, counted from any moment.
 
+mod checkpoint;
 mod event;
 mod file;
 mod flight;
@@ -190,7 +191,7 @@ impl<D: Device> Writer<D> {
     pub fn is_waiting(&self) -> bool {
         matches!(self.next, Next::Allocating { .. })
             || self.flights.iter().any(Flight::is_flying)
-            || self.files.iter().any(|f| f.token().is_some() || f.is_sealing())
+            || self.files.iter().any(|f| f.token().is_some() || f.is_sealing() || f.checkpoint.is_under_way())
     }
 
     /// When, if the volume refuses, it will be tried again.
@@ -238,6 +239,7 @@ impl<D: Device> Writer<D> {
         if !pausing(self) {
             self.begin(now);
             self.retire(now);
+            self.checkpoint(now);
             self.finish_if_given_up();
             self.consider_recovered();
         }
@@ -249,7 +251,10 @@ impl<D: Device> Writer<D> {
         self.token
     }
 
-    fn complete(&mut self, done: Completion, now: Duration) {
+    fn complete(&mut self, mut done: Completion, now: Duration) {
+        if self.checkpointed(done.token, &mut done.result) {
+            return;
+        }
         if let Next::Allocating { file, path, token } = &self.next
             && *token == done.token
         {
@@ -294,8 +299,11 @@ impl<D: Device> Writer<D> {
             let mut written = None;
             if let (Some(part), Some(file)) = (&front.part, front.file) {
                 let Some(at) = self.files.iter().position(|f| f.data == file) else { return };
-                let entry = part.entry.encode();
                 let open = &self.files[at];
+                if open.checkpoint.guards(part.entry.block) {
+                    return;
+                }
+                let entry = part.entry.encode();
                 if let Err(error) = self.device.put(open.index, open.index_at, &entry) {
                     let path = open.hidden_index.clone();
                     return self.fail("write", path, error, now);
@@ -308,6 +316,7 @@ impl<D: Device> Writer<D> {
                 let open = &mut self.files[at];
                 self.totals.bytes += open.grow(part.offset + part.bytes.len() as u64);
                 open.accept(*part, encoded);
+                open.checkpoint.touch();
             }
             if let (Some((len, end)), Some(file)) = (front.close, front.file)
                 && let Some(open) = self.files.iter_mut().find(|f| f.data == file)

@@ -5,9 +5,14 @@ mod common;
 use base::Prng;
 use common::{FakeFeed, Stream, check_published, config, read_all};
 use index::Index;
-use netgrain_recorder::{Config, Recorder, Summary};
+use netgrain_recorder::{Config, Feed, Recorder, Summary, Wait, Waiting};
+use ring::Desc;
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+use store::bytes::Bytes;
 use store::device::Fault;
 use store::{DiskDevice, MemoryDevice};
 use wire::filter::Need;
@@ -199,4 +204,74 @@ fn the_handle_knows_of_files_left_hidden_while_the_recorder_runs() {
     let summary = recorder.run(&mut FakeFeed::new(&stream), |_| {}).expect("a thread");
     assert!(summary.hidden > 0);
     assert_eq!((handle.hidden(), handle.published()), (summary.hidden, 0));
+}
+
+/// A stream whose bytes the writing thread gets only once the disk is ready for them: a disk that stalls within a call.
+struct Stalled<'a> {
+    feed: FakeFeed<'a>,
+    ready: Arc<AtomicBool>,
+}
+
+struct SlowBytes {
+    memory: Arc<dyn Bytes>,
+    ready: Arc<AtomicBool>,
+}
+
+impl Bytes for SlowBytes {
+    fn at(&self, pos: u64, len: usize) -> &[u8] {
+        while std::thread::current().name() == Some("netgrain-write") && !self.ready.load(Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.memory.at(pos, len)
+    }
+
+    fn regions(&self) -> Vec<sys::uring::Region> {
+        self.memory.regions()
+    }
+}
+
+impl Feed for Stalled<'_> {
+    fn memory(&self) -> Arc<dyn Bytes> {
+        Arc::new(SlowBytes { memory: self.feed.memory(), ready: Arc::clone(&self.ready) })
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Wait {
+        self.feed.wait(timeout)
+    }
+
+    fn descriptors(&mut self) -> &[Desc] {
+        self.feed.descriptors()
+    }
+
+    fn release(&mut self, pos: u64, descriptors: u64) {
+        self.feed.release(pos, descriptors);
+    }
+}
+
+#[test]
+fn while_the_disk_stalls_both_threads_say_that_they_wait_for_it_and_afterwards_that_they_do_not() {
+    let stream = Stream::random(0, 2000, &mut Prng::new(7));
+    let device = MemoryDevice::new(7);
+    let recorder = Recorder::new(config(), device.clone());
+    let (handle, ready) = (recorder.handle(), Arc::new(AtomicBool::new(false)));
+    let mut feed = Stalled { feed: FakeFeed::new(&stream), ready: Arc::clone(&ready) };
+    assert_eq!(handle.waiting(), Waiting::default());
+    let watching = std::thread::spawn(move || {
+        // Standing still is: no processor time between two looks.
+        let mut used = handle.processor_time();
+        loop {
+            std::thread::sleep(Duration::from_millis(20));
+            let before = std::mem::replace(&mut used, handle.processor_time());
+            if used == before && handle.waiting() == (Waiting { index: true, writer: true }) {
+                break;
+            }
+        }
+        ready.store(true, Relaxed);
+        handle
+    });
+    let summary = recorder.run(&mut feed, |e| eprintln!("{e}")).expect("a thread");
+    let handle = watching.join().expect("both waited");
+    assert_eq!(handle.waiting(), Waiting::default());
+    assert_eq!(check_published(&stream, &device.files(), "stalled").len(), stream.segments.len());
+    assert_eq!(summary.ledger, stream.ledger());
 }

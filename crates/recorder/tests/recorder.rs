@@ -7,6 +7,7 @@ use common::{Outcome, SECOND, Stream, check_published, config, run};
 use index::{Index, Tail};
 use netgrain_recorder::writer::Event;
 use ring::{BLOCK, RECORD_HEADER};
+use std::sync::Arc;
 use std::time::Duration;
 use store::device::{Content, Device, Fault, MemoryDevice};
 
@@ -336,4 +337,61 @@ fn a_jump_in_the_stream_is_an_error_and_the_packets_before_it_are_published() {
     stream.end();
     assert!(writer.is_done());
     assert_eq!(check_published(&stream, &device.files(), "jump"), [0]);
+}
+
+#[test]
+fn two_seconds_after_it_was_written_no_failure_of_the_power_can_take_a_packet() {
+    let seed = testkit::seed("two_seconds_after_it_was_written_no_failure_of_the_power_can_take_a_packet");
+    let mut prng = Prng::new(seed);
+    let mut stream = Stream::new(0);
+    for packet in 0..400 {
+        stream.now += SECOND / 10;
+        let caplen = 60 + prng.below(30_000) as u16;
+        stream.packet(&mut prng, caplen, 0);
+        if packet % 10 == 9 {
+            stream.tick();
+        }
+    }
+    let memory = stream.memory();
+    let mut cutter = netgrain_recorder::cutter::Cutter::new(Arc::clone(&memory) as Arc<dyn store::Bytes>);
+    let device = MemoryDevice::new(seed);
+    device.set_fault(Fault { slow: true, ..Fault::default() });
+    let mut writer = netgrain_recorder::Writer::new(device.clone(), config());
+    // Up to which position the stream was on the volume, by time.
+    let mut written: Vec<(Duration, u64)> = Vec::new();
+    let (mut now, mut looks) = (Duration::ZERO, 0);
+    // Not to the end: the file stays open.
+    for batch in stream.descs.chunks(4) {
+        let mut jobs = Vec::new();
+        cutter.walk(batch, &mut jobs).expect("the stream is whole");
+        jobs.into_iter().for_each(|job| writer.accept(job));
+        for _ in 0..5 {
+            now += Duration::from_millis(20);
+            writer.step(now, Duration::ZERO);
+        }
+        written.push((now, writer.released().pos));
+        let Some((_, safe)) = written.iter().rev().find(|(at, _)| *at + Duration::from_secs(2) <= now) else {
+            continue;
+        };
+        let files = device.synced();
+        let is = |path: &str, ending: &str| path.ends_with(ending) && !path.contains(store::names::PREPARED);
+        let open = |ending: &str| files.iter().find(|(path, _)| is(&path.to_string_lossy(), ending)).map(|(_, b)| b);
+        let (Some(packets), Some(index)) = (open(".pcap.partial"), open(".ngi.partial")) else {
+            assert!(*safe <= stream.base, "seed {seed}: {safe} was written two seconds ago, and no file has survived");
+            continue;
+        };
+        let index = index::Index::parse(index).expect("an index");
+        let mut end = stream.base;
+        for entry in &index.entries {
+            let at = u64::from(entry.block) * ring::BLOCK;
+            let bytes = packets.get(at as usize..).and_then(|b| b.get(..entry.bytes as usize)).unwrap_or_default();
+            if crc32c::crc32c(bytes) != entry.crc {
+                break;
+            }
+            end = stream.base + at + u64::from(entry.bytes);
+        }
+        assert!(end >= *safe, "seed {seed}, {now:?}: {safe} was written two seconds ago, {end} has survived");
+        looks += usize::from(end > stream.base);
+    }
+    assert!(looks > 10, "{looks} looks at a file");
 }

@@ -4,6 +4,7 @@
 use base::Timestamp;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fmt, process};
 
@@ -29,7 +30,9 @@ pub struct Claimant {
 /// Held while recording; ends when it is dropped.
 #[derive(Debug)]
 pub struct Claim {
+    /// Locked for as long as it is open.
     file: File,
+    path: PathBuf,
 }
 
 /// Why an interface cannot be claimed.
@@ -79,17 +82,29 @@ impl Claim {
     pub fn take(folder: &Path, claimant: &Claimant) -> Result<Self, ClaimError> {
         let path = folder.join(CLAIM);
         let io = |error| ClaimError::Io { path: path.clone(), error };
-        fs::create_dir_all(folder).map_err(io)?;
-        let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(io)?;
-        if let Err(TryLockError::WouldBlock) = file.try_lock() {
-            return Err(ClaimError::Taken { folder: folder.to_owned(), by: read(&mut file).unwrap_or_default() });
-        }
+        let mut file = loop {
+            fs::create_dir_all(folder).map_err(io)?;
+            let mut options = File::options();
+            let mut file = match options.read(true).write(true).create(true).truncate(false).open(&path) {
+                // The one before has gone, and its folder with it.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                other => other.map_err(io)?,
+            };
+            if let Err(TryLockError::WouldBlock) = file.try_lock() {
+                return Err(ClaimError::Taken { folder: folder.to_owned(), by: read(&mut file).unwrap_or_default() });
+            }
+            // Between opening and locking, the one before may have removed it: whoever comes later would lock another file.
+            let opened = file.metadata().map_err(io)?;
+            if fs::metadata(&path).is_ok_and(|named| (named.dev(), named.ino()) == (opened.dev(), opened.ino())) {
+                break file;
+            }
+        };
         match file.set_len(0).and_then(|()| file.write_all(claimant.to_string().as_bytes())) {
             // The lock is the claim; a full volume, on which the recorder is to make room, only keeps it from saying more.
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
             other => other.map_err(io)?,
         }
-        Ok(Self { file })
+        Ok(Self { file, path })
     }
 
     /// Who records into this folder at this moment, if anybody does.
@@ -104,9 +119,10 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // The lock goes with the descriptor. The file stays, empty: were it removed, somebody could lock it between its
-        // opening and its removal, and a third make a new one.
-        let _ = self.file.set_len(0);
+        // Before the lock goes with the descriptor. A folder in which nothing was recorded goes, too.
+        let _ = fs::remove_file(&self.path);
+        let _ = self.path.parent().map(fs::remove_dir);
+        let _ = self.file.unlock();
     }
 }
 

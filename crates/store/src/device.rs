@@ -145,6 +145,14 @@ pub trait Device: Send {
     /// Whether a living process holds this file; yes where that cannot be known.
     fn is_held(&mut self, path: &Path) -> bool;
 
+    /// Keeps retention from removing anything in this folder for as long as the lock lives, as [`Hold::reader`] does.
+    ///
+    /// [`Hold::reader`]: crate::Hold::reader
+    ///
+    /// # Errors
+    /// `ENOENT`, or what the file system says.
+    fn hold(&mut self, folder: &Path) -> io::Result<Lock>;
+
     /// Removes a file that no living process holds, and tells how many bytes of room that gave back; `None`, and
     /// nothing is removed, if one does or that cannot be known.
     ///

@@ -62,6 +62,12 @@ impl<D: Device> Recovery<D> {
         Self { most: usize::MAX, ..self }
     }
 
+    /// Looks at one folder and what is below it, not at all of the interface.
+    #[must_use]
+    pub fn below(self, folder: &Path) -> Self {
+        Self { folders: vec![folder.to_owned()], ..self }
+    }
+
     /// What was done and found since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
@@ -225,7 +231,8 @@ impl<D: Device> Recovery<D> {
         }
         for stem in names.iter().filter_map(|n| called::published_index(n)) {
             let mut packets = names::PACKETS.iter().map(|ending| format!("{stem}.{ending}"));
-            if !packets.any(|p| names.contains(&p)) {
+            // A capture of somebody else keeps its ending in the name of its index.
+            if !names.contains(stem) && !packets.any(|p| names.contains(&p)) {
                 self.events.push(Event::Orphan { path: folder.join(format!("{stem}.{}", names::INDEX)) });
             }
         }
@@ -363,16 +370,19 @@ impl<D: Device> Volume<D> {
 /// Mends a file that has its name and is damaged all the same, or has lost its index: it gets back its hidden name, and
 /// is then recovered as if its recorder had died. What is damaged is kept aside.
 pub(crate) fn repair_published<D: Device>(device: D, path: &Path) -> io::Result<Outcome> {
+    // A bare name lies in the folder that everybody stands in, which has no name to be read by.
+    let path = &match path.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => Path::new(".").join(path),
+        _ => path.to_owned(),
+    };
     let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
         return Ok(Outcome::Unknown);
     };
     let Some(called) = Called::published(name).or_else(|| Called::hidden(name)) else { return Ok(Outcome::Unknown) };
-    // The folder of the interface is above year, month, day and hour.
-    let root = folder.ancestors().nth(4).unwrap_or(folder).to_owned();
-    let mut volume = Volume { device, root, token: 0 };
+    let mut volume = Volume { device, root: called::interface_of(folder), token: 0 };
     let Some(file) = volume.device.take(path)? else { return Ok(Outcome::Held) };
     let hidden = folder.join(called.hidden_packets());
-    let ready = match path == hidden {
+    let ready = match *path == hidden {
         true => Ok(()),
         false => {
             volume.unreadable_aside(&folder.join(called.index())).and_then(|()| volume.device.rename(path, &hidden))
@@ -380,9 +390,15 @@ pub(crate) fn repair_published<D: Device>(device: D, path: &Path) -> io::Result<
     };
     volume.device.close(file);
     ready?;
-    match Mending::new(&mut volume, folder, called) {
-        Some(mending) => mending.careful().hidden(),
-        None => Ok(Outcome::Unknown),
+    let Some(mending) = Mending::new(&mut volume, folder, called) else { return Ok(Outcome::Unknown) };
+    match mending.careful().hidden() {
+        Ok(Outcome::Unknown) if *path != hidden => volume.device.rename(&hidden, path).map(|()| Outcome::Unknown),
+        // How far it came is not known here, so the name stays under which it can be taken up.
+        Err(e) if *path != hidden && volume.device.exists(&hidden) => {
+            let text = format!("{e}; it lies there as {} now: netgrain repair of that file goes on", hidden.display());
+            Err(io::Error::new(e.kind(), text))
+        }
+        other => other,
     }
 }
 

@@ -2,19 +2,24 @@
 //! damaged all the same, and captures of others.
 //!
 //! Nothing is removed that cannot be had again from what is left: a damaged original keeps its bytes under a name that
-//! ends in `.damaged`. Files that a living process holds are refused.
+//! ends in `.damaged`. Files that a living process holds are refused, and so are interfaces that somebody records or
+//! repairs: what one recovery has made and not yet published would be another's leftover.
 
 mod salvage;
 
-use crate::mend::{Layout, Window};
+use crate::mend::Window;
+use crate::recovery::called::{interface_of, prepared};
 use crate::recovery::{Called, DAMAGED, Event, Outcome, Recovery, repair_published};
-use crate::verify::{Finding, Kind, Level, Verify};
+use crate::verify::{Finding, Kind, Verify};
+use base::Timestamp;
 use salvage::Salvaged;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use store::claim::{CLAIM, Claim, ClaimError, Claimant};
 use store::device::{Content, Device, FileId};
+use store::names::{INDEX, PACKETS};
 
 /// What was done, or would be.
 #[derive(Debug)]
@@ -99,93 +104,178 @@ pub struct Repair<D, M, F> {
     /// Makes another device of the same volume.
     another: M,
     tell: F,
+    /// Since when this process claims, if it does.
+    since: Option<Timestamp>,
+    /// Interfaces that were asked for: our claim, or none where somebody else has it.
+    claims: BTreeMap<PathBuf, Option<Claim>>,
 }
+
+/// Packet files with something wrong, and whether that is in their records.
+type Wrong = BTreeMap<PathBuf, bool>;
 
 impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
     /// Tells each thing as it is done.
     pub fn new(another: M, tell: F) -> Self {
-        Self { device: another(), another, tell }
+        Self { device: another(), another, tell, since: None, claims: BTreeMap::new() }
     }
 
-    /// Says what is wrong and would be mended, and changes nothing.
+    /// Claims each interface that ever had a recorder before anything of it is touched, as that does: for the file system,
+    /// where others may be at work. An interface that somebody else has is refused.
+    #[must_use]
+    pub fn claiming(self, now: Timestamp) -> Self {
+        Self { since: Some(now), ..self }
+    }
+
+    /// Says what would be mended, and what could not be, and changes nothing.
     pub fn dry_run(&mut self, path: &Path) {
-        let tell = &mut self.tell;
-        let mut verify = Verify::new((self.another)(), false, |finding: &Finding, _| {
-            if finding.kind.level() != Level::Note {
-                tell(Did::Would(finding.clone()));
+        let alone = self.device.list(path).is_err();
+        let findings = self.findings(path);
+        let wrong = self.wrong(&findings);
+        for finding in findings {
+            let kind = finding.kind;
+            let packets = self.packets_of(&finding.path);
+            if kind == Kind::Unreadable || kind == Kind::Foreign && alone {
+                (self.tell)(Did::Refused { path: finding.path, why: finding.text });
+            } else if kind == Kind::Leftover
+                || mends(kind) && Means::of(&packets, wrong.get(&packets) == Some(&true)) != Means::Index
+            {
+                (self.tell)(Did::Would(finding));
+            } else if mends(kind) {
+                (self.tell)(index_again(&packets));
             }
-        });
-        verify.path(path);
+        }
     }
 
     /// Mends a store, any folder below it, or a capture file.
     pub fn path(&mut self, path: &Path) {
-        if self.device.list(path).is_err() {
-            return self.file(path);
+        match self.device.list(path) {
+            Ok(_) => self.folder(path),
+            Err(_) => self.file(path),
         }
-        for root in self.interfaces(path) {
-            let mut recovery = Recovery::new((self.another)(), &root).thorough();
-            recovery.run();
-            recovery.take_events().into_iter().for_each(|event| (self.tell)(Did::Recovered(event)));
-        }
-        let mut wrong = BTreeSet::new();
-        let mut verify = Verify::new((self.another)(), false, |finding: &Finding, _| {
-            if mends(finding.kind) {
-                wrong.insert(packets_of(&finding.path));
-            }
-        });
-        verify.path(path);
-        wrong.iter().for_each(|path| self.damaged(path));
+        self.claims.clear();
     }
 
-    /// The folders of interfaces in a store; the folder itself where it is one, or below one.
-    fn interfaces(&mut self, path: &Path) -> Vec<PathBuf> {
-        let digits = |name: &str| name.bytes().all(|b| b.is_ascii_digit());
-        let list = self.device.list(path).unwrap_or_default();
-        let inner: Vec<&String> = list.iter().filter(|(_, is)| *is).map(|(name, _)| name).collect();
-        match inner.is_empty() || inner.iter().all(|name| digits(name)) {
-            true => vec![path.to_owned()],
-            false => inner.into_iter().map(|name| path.join(name)).collect(),
+    fn folder(&mut self, path: &Path) {
+        for (root, folder) in self.interfaces(path) {
+            if !self.claimed(&root) {
+                continue;
+            }
+            let mut recovery = Recovery::new((self.another)(), &root).thorough();
+            if folder == root {
+                recovery.prepare();
+            } else {
+                recovery = recovery.below(&folder);
+            }
+            while recovery.step() {}
+            recovery.take_events().into_iter().for_each(|event| (self.tell)(Did::Recovered(event)));
         }
+        let findings = self.findings(path);
+        for (path, broken) in self.wrong(&findings) {
+            self.damaged(&path, broken);
+        }
+    }
+
+    fn findings(&mut self, path: &Path) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        Verify::new((self.another)(), false, |finding: &Finding, _| findings.push(finding.clone())).path(path);
+        findings
+    }
+
+    fn wrong(&mut self, findings: &[Finding]) -> Wrong {
+        let mut wrong = Wrong::new();
+        for finding in findings.iter().filter(|f| mends(f.kind)) {
+            *wrong.entry(self.packets_of(&finding.path)).or_default() |= finding.kind == Kind::Chain;
+        }
+        wrong
+    }
+
+    /// The packet file that a finding is about, which may be one of its index: `STEM.pcap` or `STEM.raw` of `STEM.ngi`,
+    /// and of a capture of somebody else `NAME` of `NAME.ngi`.
+    fn packets_of(&mut self, path: &Path) -> PathBuf {
+        if path.extension().is_none_or(|e| e != INDEX) {
+            return path.to_owned();
+        }
+        let mut candidates = ["", PACKETS[0], PACKETS[1]].map(|ending| path.with_extension(ending)).into_iter();
+        candidates.find(|packets| self.device.exists(packets)).unwrap_or_else(|| path.to_owned())
+    }
+
+    /// Whether nobody else is at work on this interface until we are done; says so if somebody is.
+    fn claimed(&mut self, root: &Path) -> bool {
+        let Some(since) = self.since else { return true };
+        if let Some(claim) = self.claims.get(root) {
+            return claim.is_some();
+        }
+        // Where no recorder ever was there is none to be kept out; and a claim that we made would be ours, not its user's.
+        if !self.device.exists(&root.join(CLAIM)) {
+            return true;
+        }
+        let claim = Claim::take(root, &Claimant::this(since, None, Vec::new())).map_err(|refusal| {
+            let why = match refusal {
+                ClaimError::Taken { by, .. } => format!(
+                    "process {} has recorded or repaired here since {}: stop it first, or wait until it has ended",
+                    by.pid, by.since
+                ),
+                ClaimError::Io { error, .. } => format!("{CLAIM}: {error}; repair needs the right to write here"),
+            };
+            (self.tell)(Did::Refused { path: root.to_owned(), why });
+        });
+        self.claims.entry(root.to_owned()).or_insert(claim.ok()).is_some()
+    }
+
+    /// The folders of interfaces that this folder is, is below of or holds; and what of each is to be looked at.
+    fn interfaces(&mut self, path: &Path) -> Vec<(PathBuf, PathBuf)> {
+        let root = interface_of(path);
+        if root != path {
+            return vec![(root, path.to_owned())];
+        }
+        let list = self.device.list(path).unwrap_or_default();
+        let is_year = |name: &str| name.len() == 4 && name.bytes().all(|b| b.is_ascii_digit());
+        let is_ours = |name: &str| name == CLAIM || Called::hidden(name).is_some() || prepared(name).is_some();
+        let is_interface = list.iter().any(|(name, is_folder)| if *is_folder { is_year(name) } else { is_ours(name) });
+        if is_interface || !list.iter().any(|(_, is_folder)| *is_folder) {
+            return vec![(root, path.to_owned())];
+        }
+        let inner = list.into_iter().filter(|(_, is_folder)| *is_folder);
+        let mut inner: Vec<PathBuf> = inner.map(|(name, _)| path.join(name)).collect();
+        inner.sort_unstable();
+        inner.iter().flat_map(|folder| self.interfaces(folder)).collect()
     }
 
     /// One file, whatever it is.
     fn file(&mut self, path: &Path) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if name.ends_with(&format!(".{DAMAGED}")) {
-            return self.damaged(path);
+        if Called::hidden(&name).is_some() || name.ends_with(&format!(".{DAMAGED}")) {
+            return self.damaged(path, true);
         }
-        if Called::hidden(&name).is_some() {
-            let outcome = repair_published((self.another)(), path);
-            return self.told(path, outcome);
+        let findings = self.findings(path);
+        let mut kinds = findings.iter().filter(|f| matches!(f.kind, Kind::Unreadable | Kind::Foreign));
+        if let Some(finding) = kinds.next_back() {
+            return (self.tell)(Did::Refused { path: path.to_owned(), why: finding.text.clone() });
         }
-        let (mut wrong, mut unreadable) = (false, None);
-        let mut verify = Verify::new((self.another)(), false, |finding: &Finding, _| {
-            wrong |= mends(finding.kind);
-            if finding.kind == Kind::Unreadable || finding.kind == Kind::Foreign {
-                unreadable = Some(finding.text.clone());
-            }
-        });
-        verify.path(path);
-        match (unreadable, wrong) {
-            (Some(why), _) => (self.tell)(Did::Refused { path: path.to_owned(), why }),
-            (None, true) => self.damaged(path),
-            (None, false) => (self.tell)(Did::Sound(path.to_owned())),
+        // Verification has nothing against a file by itself; in a store it has an index.
+        let called = Called::published(&name).filter(|called| called.start().is_some());
+        let bare = called.is_some_and(|called| !self.device.exists(&path.with_file_name(called.index())));
+        match self.wrong(&findings).is_empty() && !bare {
+            true => (self.tell)(Did::Sound(path.to_owned())),
+            false => self.damaged(path, findings.iter().any(|f| f.kind == Kind::Chain)),
         }
     }
 
-    /// A file that is known to be damaged.
-    fn damaged(&mut self, path: &Path) {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        match Called::published(&name).filter(|called| called.start().is_some()) {
-            Some(_) => {
-                let outcome = repair_published((self.another)(), path);
-                self.told(path, outcome);
+    /// A file that is known to be damaged: in its records, or only in what its index says of them.
+    fn damaged(&mut self, path: &Path, broken: bool) {
+        match Means::of(path, broken) {
+            Means::Store => {
+                if self.claimed(&interface_of(path.parent().unwrap_or(path))) {
+                    let outcome = repair_published((self.another)(), path);
+                    self.told(path, outcome);
+                }
             }
-            None => {
+            Means::Salvage => {
+                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 let did = self.salvage(path, &name);
                 (self.tell)(did.unwrap_or_else(|e| Did::Refused { path: path.to_owned(), why: e.to_string() }));
             }
+            Means::Index => (self.tell)(index_again(path)),
         }
     }
 
@@ -220,11 +310,19 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         }
         let Salvaged { kept, records, left_out } =
             salvage::find(&mut Window::new(&mut self.device, file, u64::MAX)?, aside.unwrap_or(name))?;
+        if left_out == 0 && aside.is_none() {
+            return Ok(Did::Sound(path.to_owned()));
+        }
         let copy = self.device.create(&temporary, Content::Index)?;
         let copied = self.copy(file, copy, &kept);
         let synced = copied.and_then(|()| crate::recovery::sync(&mut self.device, copy));
         self.device.close(copy);
         synced?;
+        let seen = left_out + kept.iter().map(|kept| kept.end - kept.start).sum::<u64>();
+        if self.device.len(file)? != seen {
+            self.device.remove(&temporary)?;
+            return Err(io::Error::other("it is still being written: wait until that has ended"));
+        }
         let original = match aside {
             Some(_) => path.to_owned(),
             None => path.with_file_name(format!("{name}.{DAMAGED}")),
@@ -262,10 +360,33 @@ fn mends(kind: Kind) -> bool {
     )
 }
 
-/// The packet file that a finding is about, which may be one of its index.
-fn packets_of(path: &Path) -> PathBuf {
-    match path.extension().is_some_and(|e| e == store::names::INDEX) {
-        true => path.with_extension(Layout::Pcap.ending()),
-        false => path.to_owned(),
+/// How a file is mended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Means {
+    /// It is one of the store: from what its index vouches for.
+    Store,
+    /// Its whole records are copied.
+    Salvage,
+    /// Its records are whole, and its index is of another file, or of this one as it was.
+    Index,
+}
+
+impl Means {
+    fn of(path: &Path, broken: bool) -> Self {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let published = Called::published(&name).filter(|called| called.start().is_some());
+        if published.or_else(|| Called::hidden(&name)).is_some() {
+            return Self::Store;
+        }
+        if broken { Self::Salvage } else { Self::Index }
     }
+}
+
+/// Nothing of a capture needs mending because an index beside it tells of something else.
+fn index_again(path: &Path) -> Did {
+    let why = format!(
+        "its records are whole, but its index is not of them as they are; netgrain index {} makes it again",
+        path.display()
+    );
+    Did::Refused { path: path.to_owned(), why }
 }

@@ -16,12 +16,13 @@ mod rules;
 
 pub use clock::Moment;
 pub use event::{Count, Event, State};
+pub use moving::Errand;
 pub use rules::{Free, ParseFreeError, Rules, Why};
 
-use archive::Move;
 use base::Timestamp;
 use catalogue::{Catalogue, Key, Part};
 use clock::Steady;
+use moving::Away;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
@@ -73,7 +74,7 @@ pub struct Charge {
 }
 
 /// See the module.
-pub struct Keeper<D> {
+pub struct Keeper<D: Housekeeping> {
     device: D,
     charge: Charge,
     rules: Rules,
@@ -81,10 +82,12 @@ pub struct Keeper<D> {
     steady: Steady,
     looked: Option<Duration>,
     looked_around: Option<Duration>,
-    /// The volume of the archive, as it was first seen.
+    /// The volume of the archive at the start, or as it was first seen.
     archive_volume: Option<u64>,
     archive_again: Duration,
-    moving: Option<(usize, Key, Why, Move)>,
+    /// The file that is to be archived, or is out for it.
+    moving: Option<Errand>,
+    away: Option<Away>,
     /// Since when there is too little free space.
     pressed: Option<Duration>,
     unsettled: u32,
@@ -110,6 +113,8 @@ struct Shelf {
     files: Catalogue,
     /// Keeps other keepers out while this one works.
     keeping: Option<Lock>,
+    /// Whether what others left behind in the archive was cleared away.
+    swept: bool,
 }
 
 /// What has to go.
@@ -122,11 +127,12 @@ struct Need {
 }
 
 impl<D: Housekeeping> Keeper<D> {
-    /// A keeper that has not looked yet.
-    pub fn new(device: D, charge: Charge, rules: Rules) -> Self {
+    /// A keeper that has not looked yet, but knows which volume the archive lies on, if it is there.
+    pub fn new(mut device: D, charge: Charge, rules: Rules) -> Self {
+        let archive_volume = rules.archive.as_ref().and_then(|archive| Some(device.stat(archive).ok()?.volume));
         let shelf = |name: &String| {
             let folder = names::interface_folder(&charge.store, name);
-            Shelf { files: Catalogue::new(&folder), folder, keeping: None }
+            Shelf { files: Catalogue::new(&folder), folder, keeping: None, swept: false }
         };
         Self {
             shelves: charge.interfaces.iter().map(shelf).collect(),
@@ -136,9 +142,10 @@ impl<D: Housekeeping> Keeper<D> {
             steady: Steady::default(),
             looked: None,
             looked_around: None,
-            archive_volume: None,
+            archive_volume,
             archive_again: Duration::ZERO,
             moving: None,
+            away: None,
             pressed: None,
             unsettled: 0,
             not_before: Duration::ZERO,
@@ -171,12 +178,13 @@ impl<D: Housekeeping> Keeper<D> {
 
     /// Whether every rule is kept, as far as was seen in the last step.
     pub fn is_content(&self, at: Moment) -> bool {
-        self.moving.is_none() && self.needs(at, self.rules.short_of(self.state.space)).is_empty()
+        !self.is_moving() && self.needs(at, self.rules.short_of(self.state.space)).is_empty()
     }
 
-    /// Whether a file is on its way to the archive: [`Keeper::step`] then copies, if it is given slack.
+    /// Whether a file is on its way to the archive: [`Keeper::step`] then copies, if it is given slack, unless the file was
+    /// [sent out](Keeper::send_out).
     pub fn is_moving(&self) -> bool {
-        self.moving.is_some()
+        self.moving.is_some() || self.away.is_some()
     }
 
     /// The next step looks at the store anew.
@@ -197,7 +205,7 @@ impl<D: Housekeeping> Keeper<D> {
     /// One piece of work. `slack`: the writer has time, so that copying does not hold it up.
     pub fn step(&mut self, at: Moment, slack: bool) -> Progress {
         let progress = self.work(at, slack);
-        if progress == Progress::Idle && self.moving.is_none() {
+        if progress == Progress::Idle && !self.is_moving() {
             self.shelves.iter_mut().for_each(|shelf| shelf.keeping = None);
         }
         self.describe();
@@ -232,9 +240,9 @@ impl<D: Housekeeping> Keeper<D> {
         if !short {
             self.unsettled = 0;
         }
-        if self.moving.is_some() {
+        if self.is_moving() {
             if !forced {
-                return if slack { self.go_on_moving(at) } else { Progress::Waiting };
+                return if slack && self.away.is_none() { self.go_on_moving(at) } else { Progress::Waiting };
             }
             self.abandon_move();
         }
@@ -350,7 +358,10 @@ impl<D: Housekeeping> Keeper<D> {
         let wanted = |i: &usize| need.shelf.is_none_or(|shelf| shelf == *i);
         let first = |i: usize| {
             let free = |key: &Key| {
-                key.start < need.before && !self.stuck.contains(&(i, *key)) && !self.held.contains(&(i, key.hour()))
+                let is_out = self.away.as_ref().is_some_and(|away| (away.shelf, away.key) == (i, *key));
+                let is_kept = self.stuck.contains(&(i, *key)) || self.held.contains(&(i, key.hour()));
+                // While it is read, to remove it would give no room back.
+                key.start < need.before && !is_out && !is_kept
             };
             self.shelves[i].files.removable(now).find(free).map(|key| (i, key))
         };
@@ -474,5 +485,12 @@ impl<D: Housekeeping> Keeper<D> {
         self.state.bytes = files().map(Catalogue::room).sum();
         self.state.oldest = files().filter_map(Catalogue::oldest).min();
         self.state.held = self.held.len() as u64;
+    }
+}
+
+/// Nothing half stays behind in the archive.
+impl<D: Housekeeping> Drop for Keeper<D> {
+    fn drop(&mut self) {
+        self.abandon_move();
     }
 }

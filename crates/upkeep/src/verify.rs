@@ -90,6 +90,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             _ => None,
         };
         let open = Called::hidden(&name).is_some();
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let _hold = self.device.hold(folder);
         let beside = index.map(|index| path.with_file_name(index)).filter(|index| self.device.exists(index));
         let foreign = path.with_file_name(format!("{name}.{}", store::names::INDEX));
         let index = beside.or_else(|| self.device.exists(&foreign).then_some(foreign));

@@ -3,11 +3,13 @@
 mod common;
 
 use base::Prng;
-use common::{Stream, check, config, path, recover, run, segments};
+use common::{Stream, check, config, path, read_all, recover, run, segments};
 use netgrain_upkeep::repair::{Did, Repair};
 use netgrain_upkeep::verify::{Finding, Kind, Level, Verify};
 use std::path::{Path, PathBuf};
-use store::device::{MemoryDevice, Surviving};
+use store::device::{Fault, MemoryDevice, Surviving};
+use store::{Claim, Claimant, DiskDevice};
+use testkit::TempDir;
 
 /// A store in which all of the stream was recorded.
 fn recorded(stream: &Stream) -> Surviving {
@@ -56,6 +58,34 @@ fn a_store_that_is_as_it_was_written_is_found_so_and_left_so() {
     }
     let (after, told) = repair(files.clone(), Path::new("store"));
     assert!(after == files, "something was changed: {told:#?}");
+}
+
+#[test]
+fn a_store_that_is_being_recorded_is_never_called_damaged() {
+    let test = "a_store_that_is_being_recorded_is_never_called_damaged";
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    let (mut open, mut within) = (0, 0);
+    for round in 0..8 {
+        let stream = segments(&mut prng, 2, 150, 60_000);
+        let device = MemoryDevice::new(seed + round);
+        device.set_fault(Fault { slow: true, ..Fault::default() });
+        let beside = device.clone();
+        let outcome = run(&stream, device, config(), &mut prng, |step, _, _| {
+            let mut findings = Vec::new();
+            let mut verify = Verify::new(beside.clone(), false, |f: &Finding, _| findings.push(f.clone()));
+            verify.path(Path::new("store"));
+            let totals = *verify.totals();
+            let wrong: Vec<&Finding> = findings.iter().filter(|f| f.kind.level() != Level::Note).collect();
+            assert!(wrong.is_empty(), "seed {seed} round {round} step {step}: {wrong:#?}");
+            open += totals.open;
+            within += u64::from(totals.packets < totals.ledger.stored);
+            true
+        });
+        assert!(outcome.done);
+    }
+    // Otherwise nothing was tried: files in work, and such that are vouched for up to the middle of a record.
+    assert!(open > 10 && within > 10, "seed {seed}: {open} open files, {within} of them within a record");
 }
 
 #[test]
@@ -169,6 +199,29 @@ fn what_a_recorder_holds_is_refused() {
     assert!(device.files() == before);
 }
 
+#[test]
+fn a_repair_that_fails_half_way_says_where_the_file_lies_and_is_taken_up_from_there() {
+    let stream = segments(&mut Prng::new(5), 2, 30, 3000);
+    let mut files = recorded(&stream);
+    let first = packet_files(&files)[0].clone();
+    files.insert(first.with_extension("ngi"), vec![7; 500]);
+    let device = MemoryDevice::with(1, files);
+    device.set_fault(Fault { sync_error: 1000, ..Fault::default() });
+    let mend = |at: &Path| {
+        let mut told = Vec::new();
+        Repair::new(|| device.clone(), |did: Did| told.push((did.is_refusal(), did.to_string()))).path(at);
+        told
+    };
+    let told = mend(&first);
+    let name = first.file_name().expect("a name").to_string_lossy().into_owned();
+    let hidden = first.with_file_name(format!(".{name}.partial"));
+    assert!(told.len() == 1 && told[0].0 && told[0].1.contains(&hidden.display().to_string()), "{told:#?}");
+    device.set_fault(Fault::default());
+    let told = mend(&hidden);
+    assert!(told.len() == 1 && !told[0].0, "{told:#?}");
+    assert_eq!(check(&stream, &device.files(), "taken up").packets.len(), 60);
+}
+
 /// A capture of somebody else with `count` packets; each with the bytes that it has in the file.
 fn foreign(prng: &mut Prng, count: u64) -> (Vec<u8>, Vec<std::ops::Range<usize>>) {
     let mut file = pcap::classic::file_header(pcap::classic::Resolution::Micros, 1).to_vec();
@@ -219,6 +272,99 @@ fn a_foreign_capture_is_saved_around_its_damage_and_the_original_is_kept() {
             assert!(saved.windows(record.len()).any(|w| w == record), "{note}: an untouched packet is gone: {told:#?}");
         }
     }
+}
+
+#[test]
+fn an_interface_that_somebody_has_is_refused_by_name_and_nothing_in_it_is_touched() {
+    let dir = TempDir::new("an_interface_that_somebody_has_is_refused_by_name");
+    let mut files = recorded(&segments(&mut Prng::new(6), 2, 20, 3000));
+    let first = packet_files(&files)[0].clone();
+    files.remove(&first.with_extension("ngi"));
+    for (path, bytes) in files {
+        let path = dir.join(path.to_str().expect("text"));
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(path, bytes).expect("a file");
+    }
+    let (since, before) = (base::Timestamp::from_nanos(7), read_all(dir.path()));
+    let mend = |at: &Path| {
+        let mut told = Vec::new();
+        let mut repair = Repair::new(DiskDevice::plain, |did: Did| told.push((did.is_refusal(), did.to_string())));
+        repair = repair.claiming(since);
+        repair.path(&dir.path().join(at));
+        told
+    };
+    let root = dir.join("store/eth1");
+    let claim = Claim::take(&root, &Claimant::this(since, None, Vec::new())).expect("nobody else");
+    let hour = first.parent().expect("an hour");
+    for at in [Path::new("store"), hour, &first] {
+        let told = mend(at);
+        let me = format!("process {} has", std::process::id());
+        assert!(told.len() == 1 && told[0].0, "{}: {told:#?}", at.display());
+        assert!(told[0].1.contains(&me) && told[0].1.contains("store/eth1:"), "{told:#?}");
+    }
+    drop(claim);
+    assert!(before.iter().all(|(path, bytes)| read_all(dir.path()).get(path) == Some(bytes)));
+    let told = mend(hour);
+    assert!(told.len() == 1 && !told[0].0 && told[0].1.contains("mended"), "{told:#?}");
+    assert_eq!(Claim::holder(&root), None, "the claim ends with the repair");
+    let index = index::Index::parse(&std::fs::read(dir.path().join(&first).with_extension("ngi")).expect("made again"));
+    assert_eq!(index.expect("whole").header.interface, "eth1");
+}
+
+#[test]
+fn a_capture_whose_index_is_stale_is_not_touched_and_one_whose_index_has_another_ending_is_found() {
+    let (bytes, _) = foreign(&mut Prng::new(7), 20);
+    let stream = segments(&mut Prng::new(7), 1, 20, 3000);
+    let store = recorded(&stream);
+    let ours = packet_files(&store)[0].clone();
+    let capture = path("captures/other.pcap");
+    for index in [capture.with_extension("ngi"), path("captures/other.pcap.ngi")] {
+        for at in [Path::new("captures"), &capture] {
+            let files: Surviving =
+                [(capture.clone(), bytes.clone()), (index.clone(), store[&ours.with_extension("ngi")].clone())].into();
+            let (after, told) = repair(files.clone(), at);
+            assert!(after == files, "{} was changed: {told:#?}", at.display());
+            assert!(told.len() == 1 && told[0].contains("netgrain index captures/other.pcap "), "{told:#?}");
+        }
+    }
+    // A file of the store in the other format, whose index cannot be read: the finding is about the index.
+    let padding = [0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 4, 0, 0, 0, 0, 0];
+    let record = [1, 0, 0, 0, 1, 0, 0, 0, 4, 0, 4, 0, 9, 9, 9, 9];
+    let raw = path("store/eth1/2026/11/21/19/20261121T194000.000000000Z.raw");
+    let files: Surviving =
+        [(raw.clone(), [padding, record].concat()), (raw.with_extension("ngi"), vec![7; 500])].into();
+    let (after, told) = repair(files, Path::new("store"));
+    assert!(told.len() == 1 && told[0].contains("mended, 1 packets"), "{told:#?}");
+    assert!(index::Index::parse(&after[&raw.with_extension("ngi")]).is_ok());
+}
+
+#[test]
+fn a_dry_run_tells_of_what_a_repair_would_do_and_of_nothing_else() {
+    let (mut bytes, _) = foreign(&mut Prng::new(8), 20);
+    let whole = recorded(&segments(&mut Prng::new(8), 3, 20, 3000));
+    let names = packet_files(&whole);
+    let dry = |files: &Surviving| {
+        let device = MemoryDevice::with(1, files.clone());
+        let mut told = Vec::new();
+        Repair::new(|| device.clone(), |did: Did| told.push(did.to_string())).dry_run(Path::new("store"));
+        assert!(device.files() == *files);
+        told
+    };
+    let mut files = whole.clone();
+    // An index alone, the packets between two files: nothing brings them back.
+    files.remove(&names[1]);
+    files.insert(path("store/notes.txt"), vec![1]);
+    assert_eq!(dry(&files), [""; 0]);
+    files.insert(path("store/eth1/.next-q0-7.pcap.partial"), vec![0; 4096]);
+    files.remove(&names[2].with_extension("ngi"));
+    bytes.truncate(bytes.len() - 5);
+    files.insert(path("store/eth1/other.pcap"), bytes);
+    let would = dry(&files);
+    assert!(would.len() == 3 && would.iter().all(|text| text.starts_with("would mend ")), "{would:#?}");
+    let (after, mut did) = repair(files, Path::new("store"));
+    did.retain(|text| !text.contains("the index is kept"));
+    assert_eq!(did.len(), 3, "{did:#?}");
+    assert_eq!(dry(&after), [""; 0]);
 }
 
 #[test]

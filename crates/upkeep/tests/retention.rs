@@ -259,6 +259,113 @@ fn copying_waits_while_the_writer_is_busy() {
     assert_eq!(keeper.state().archived.files, 2);
 }
 
+/// What lies in the archive and came there from the store.
+fn archived(device: &MemoryDevice) -> Vec<PathBuf> {
+    device.files().into_keys().filter(|path| path.starts_with(ARCHIVE) && !path.ends_with("README")).collect()
+}
+
+#[test]
+fn while_a_copy_waits_for_the_archive_room_is_made_of_what_comes_after_it() {
+    let (fault, rules) = archiving();
+    let device = MemoryDevice::new(1);
+    device.set_fault(fault);
+    let all: Vec<u64> = (0..4).map(|i| NOW - 10 + i).collect();
+    all.iter().for_each(|start| publish(&device, "eth1", *start));
+    let rules = Rules { keep_free: Some(Free::Bytes(1000)), ..rules };
+    let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules);
+    assert_eq!(keeper.step(steady(0), false), Progress::More);
+    let mut errand = keeper.send_out().expect("the oldest file is to be archived");
+    let mut elsewhere = device.clone();
+    assert!((0..4).all(|_| errand.step(&mut elsewhere)), "it is copied in several steps");
+    // Its volume hangs now; nothing else is archived, and nothing is removed that the archive should have.
+    assert_eq!((keeper.step(steady(1), true), keeper.send_out().is_none()), (Progress::Waiting, true));
+    let used: u64 = 4 * 1100;
+    device.set_fault(Fault { capacity: Some(used + 400), ..fault });
+    let progress: Vec<Progress> = (0..10).map(|_| keeper.step(steady(2), true)).collect();
+    assert_eq!(progress.last(), Some(&Progress::Waiting));
+    let gone = removed(&keeper.take_events());
+    assert_eq!(gone, [(path("eth1", all[1], "pcap"), Why::Space)], "the one that is out stays");
+    assert!(errand.is_called_off() && !errand.step(&mut elsewhere));
+    keeper.take_back(errand);
+    assert_eq!(archived(&device).len(), 0);
+    device.set_fault(fault);
+    settle(&mut keeper, steady(20));
+    assert_eq!(keeper.state().archived.files, 2);
+    assert_eq!(starts(&device, "eth1", all.clone()), all[3..]);
+}
+
+#[test]
+fn an_archive_that_another_volume_has_taken_the_place_of_since_the_start_is_not_used() {
+    let (fault, rules) = archiving();
+    let device = MemoryDevice::new(1);
+    put(&device, &Path::new(ARCHIVE).join("README"), b"cold");
+    (0..3).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
+    device.set_fault(fault);
+    let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules);
+    // Unmounted before the first file goes: its folder lies on the store's own volume.
+    device.set_fault(Fault::default());
+    settle(&mut keeper, steady(0));
+    let events = keeper.take_events();
+    assert!(matches!(&events[..], [Event::Remark(text)] if text.contains("another volume")), "{events:?}");
+    assert_eq!(starts(&device, "eth1", NOW - 10..NOW).len(), 3);
+}
+
+#[test]
+fn a_keeper_that_is_stopped_or_killed_while_it_copies_leaves_nothing_half_in_the_archive_for_long() {
+    let (fault, rules) = archiving();
+    for steps in 0..20 {
+        for killed in [false, true] {
+            let note = format!("after {steps} steps, killed: {killed}");
+            let device = MemoryDevice::new(1);
+            device.set_fault(fault);
+            (0..2).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
+            let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules.clone());
+            for _ in 0..steps {
+                keeper.step(steady(0), true);
+            }
+            if killed {
+                std::mem::forget(keeper);
+                device.kill();
+                // What was on its way is not there any more when the next keeper comes, and another file is.
+                let mut gone = device.clone();
+                for ending in ["ngi", "pcap"] {
+                    let _ = gone.remove(&path("eth1", NOW - 10, ending));
+                }
+                publish(&device, "eth1", NOW - 5);
+                let mut next = Keeper::new(device.clone(), charge(&["eth1"]), rules.clone());
+                settle(&mut next, steady(0));
+            } else {
+                drop(keeper);
+            }
+            let left = archived(&device);
+            assert!(left.iter().all(|path| !path.to_string_lossy().ends_with(".moving")), "{note}: {left:?}");
+            let alone = |path: &&PathBuf| {
+                path.extension().is_some_and(|e| e == "ngi") && !left.contains(&path.with_extension("pcap"))
+            };
+            assert!(killed || !left.iter().any(|path| alone(&path)), "{note}: {left:?}");
+        }
+    }
+}
+
+#[test]
+fn an_index_whose_packets_cannot_follow_does_not_stay_in_the_archive() {
+    let (copying, rules) = archiving();
+    for (fault, ending) in [(copying, "pcap.moving"), (Fault::default(), "pcap")] {
+        let device = MemoryDevice::new(1);
+        put(&device, &Path::new(ARCHIVE).join("README"), b"cold");
+        (0..2).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
+        let before = device.files();
+        device.set_fault(Fault { no_rename: Some(ending), ..fault });
+        let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules.clone());
+        settle(&mut keeper, steady(0));
+        assert_eq!(device.files(), before, "{ending}");
+        assert!(matches!(&keeper.take_events()[..], [Event::Remark(_)]), "{ending}");
+        device.set_fault(fault);
+        settle(&mut keeper, steady(30));
+        assert_eq!(archived(&device).len(), 2, "{ending}");
+    }
+}
+
 /// Whether every file that ever was is whole in one of the two places, and nothing is anywhere that says something wrong.
 fn check_nothing_is_lost(files: &Surviving, all: &BTreeMap<PathBuf, Vec<u8>>, note: &str) {
     let visible = |path: &Path| !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));

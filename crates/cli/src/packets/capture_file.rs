@@ -88,8 +88,6 @@ pub struct Ng {
     file: ng::Writer<Outlet>,
     described: Vec<Described>,
     os: String,
-    /// What all interfaces say of their snaplen as far as it is true: libpcap refuses files in which they differ.
-    snaplen: u32,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -110,7 +108,7 @@ impl Ng {
             application,
             comment: &format!("asked: {question}"),
         };
-        Ok(Self { file: ng::Writer::with(out, &section)?, described: Vec::new(), os, snaplen: 0 })
+        Ok(Self { file: ng::Writer::with(out, &section)?, described: Vec::new(), os })
     }
 
     fn packet(&mut self, origins: &[Origin], found: &Found<'_>) -> io::Result<()> {
@@ -133,14 +131,13 @@ impl Ng {
 
     fn describe(&mut self, origins: &[Origin]) -> io::Result<()> {
         let known = self.described.len();
-        let full = |o: &Origin| if o.snaplen == 0 { MAX_PACKET } else { o.snaplen };
-        self.snaplen = origins.iter().map(full).fold(self.snaplen, u32::max);
         for origin in &origins[known..] {
             let mut description = format!("queue {}", origin.queue);
             if !origin.stamps.is_empty() {
                 description += &format!(", stamped by {}", origin.stamps);
             }
-            if full(origin) < self.snaplen {
+            // libpcap refuses files in which the snaplens of interfaces differ, and later ones may have any: all say the most.
+            if (1..MAX_PACKET).contains(&origin.snaplen) {
                 description += &format!(", at most {} bytes kept of each packet", origin.snaplen);
             }
             self.file.describe(&ng::Description {
@@ -149,7 +146,7 @@ impl Ng {
                 filter: &origin.filter,
                 os: &self.os,
                 link_type: origin.link_type,
-                snaplen: self.snaplen,
+                snaplen: MAX_PACKET,
                 ..ng::Description::default()
             })?;
             self.described.push(Described { queue: u32::from(origin.queue), ..Described::default() });

@@ -35,8 +35,15 @@ impl Given {
     pub fn begin(args: &PacketsArgs, asked: &Asked) -> Result<Self, Failure> {
         let form = match &args.write {
             Some(path) => {
-                let files: &[_] = if let Place::Files(files) = &asked.place { files } else { &[] };
-                let (target, sink) = Target::open(path, args.follow, args.store.as_deref(), files)?;
+                let mut read = Vec::new();
+                if let Place::Files(files) = &asked.place {
+                    read.extend(files.iter().cloned());
+                    for file in files {
+                        // An index stands for the capture that it names.
+                        read.extend(query::indexes::named(file).map_err(Failure::say)?);
+                    }
+                }
+                let (target, sink) = Target::open(path, args.follow, args.store.as_deref(), &read)?;
                 let file = CaptureFile::begin(args.format, Outlet::new(sink), &asked.in_words());
                 let file = file.map_err(|e| target.broken(&e, 0))?;
                 Form::Capture(Box::new(file), target)
@@ -98,8 +105,9 @@ impl Given {
         Ok(())
     }
 
-    /// Ends the output, and says what it is.
-    pub fn finish(&mut self, answer: &Answer, stopped: bool) -> Result<(), Failure> {
+    /// Ends the output, and says what it is. A file gets its name only if the answer is `whole`: half of one must not take
+    /// the place of a good file.
+    pub fn finish(&mut self, answer: &Answer, stopped: bool, whole: bool) -> Result<(), Failure> {
         let mut tally = Tally::default();
         (0..answer.origins().len()).for_each(|o| tally += &answer.tally(o));
         let mut into = None;
@@ -119,10 +127,16 @@ impl Given {
             Form::Capture(file, target) => {
                 let written =
                     file.finish(answer.origins(), |o| answer.tally(o)).map_err(|e| target.broken(&e, self.packets))?;
-                target.publish()?;
+                if whole {
+                    target.publish()?;
+                } else if self.packets == 0 {
+                    target.remove();
+                    return Ok(());
+                }
+                let name = if whole { target.name() } else { target.unpublished() };
                 if self.json {
                     let mut report = self.report(&tally, stopped);
-                    report["file"] = target.name().into();
+                    report["file"] = name.into();
                     report["file_bytes"] = written.into();
                     match target.is_pipe() {
                         true => eprintln!("{report}"),
@@ -130,7 +144,7 @@ impl Given {
                     }
                     return Ok(());
                 }
-                into = Some(target.name());
+                into = Some(name);
             }
         }
         let into = into.map(|name| format!(" into {name}")).unwrap_or_default();

@@ -119,8 +119,11 @@ pub fn run(args: &PacketsArgs) -> Result<Outcome, Failure> {
     clock.stop();
     let stopped = stop.load(Ordering::Relaxed);
     answer.remarks().iter().for_each(|remark| eprintln!("netgrain: {remark}"));
-    // What was found before the trouble is given all the same.
-    given.finish(&answer, stopped)?;
+    // What was found before the trouble is given all the same. If that fails as well, it is for the same reason.
+    let finished = given.finish(&answer, stopped, ended.is_ok());
+    if ended.is_ok() || matches!(finished, Err(Failure::ClosedPipe)) {
+        finished?;
+    }
     if args.explain {
         explain::tell(&answer.cost(), &clock, given.packets(), args.json);
     }

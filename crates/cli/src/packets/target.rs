@@ -4,6 +4,7 @@
 use crate::outcome::Failure;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Where it goes.
@@ -40,8 +41,10 @@ impl Target {
         {
             return Err(say("it lies in the store; write it anywhere else".into()));
         }
-        if let Ok(there) = path.canonicalize()
-            && files.iter().any(|f| f.canonicalize().is_ok_and(|f| f == there))
+        // Not by name: a link, hard or symbolic, leads to the same bytes.
+        let identity = |path: &Path| std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
+        if let Some(there) = identity(path)
+            && files.iter().any(|f| identity(f) == Some(there))
         {
             return Err(say("it is being read; write to another file".into()));
         }
@@ -69,6 +72,14 @@ impl Target {
         }
     }
 
+    /// Where the bytes are as long as the file has no name.
+    pub fn unpublished(&self) -> String {
+        match self {
+            Self::Renamed(_, hidden) => hidden.display().to_string(),
+            Self::Pipe | Self::InPlace(_) => self.name(),
+        }
+    }
+
     /// Removes what has no name yet.
     pub fn remove(&self) {
         if let Self::Renamed(_, hidden) = self {
@@ -79,18 +90,23 @@ impl Target {
 
     /// Writing failed: names what is left.
     pub fn broken(&self, e: &io::Error, packets: u64) -> Failure {
-        let left = match self {
+        match self {
             Self::Pipe if e.kind() == io::ErrorKind::BrokenPipe => return Failure::ClosedPipe,
             Self::Pipe => return Failure::Said(format!("standard output: {e}")),
             Self::InPlace(path) if e.kind() == io::ErrorKind::BrokenPipe => {
                 return Failure::Said(format!("{}: its reader has gone", path.display()));
             }
-            Self::InPlace(path) | Self::Renamed(_, path) => path,
+            Self::InPlace(_) | Self::Renamed(..) => {}
+        }
+        let advice = match e.kind() {
+            // The packet does not fit the format, which the text says.
+            io::ErrorKind::InvalidInput => return Failure::Said(format!("{}: {e}", self.name())),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                "; make room and ask again"
+            }
+            _ => "",
         };
-        Failure::Said(format!(
-            "{}: {e}; it holds the first of {packets} packets; make room and ask again",
-            left.display()
-        ))
+        Failure::Said(format!("{}: {e}; it holds the first of {packets} packets{advice}", self.unpublished()))
     }
 
     /// Its name, for people.

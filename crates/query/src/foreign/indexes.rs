@@ -163,7 +163,7 @@ pub fn is_of_store(capture: &Path) -> bool {
 ///
 /// # Errors
 /// When it is one that cannot be read.
-pub(super) fn named(path: &Path) -> Result<Option<PathBuf>, QueryError> {
+pub fn named(path: &Path) -> Result<Option<PathBuf>, QueryError> {
     if path.extension().is_none_or(|e| e != index::SUFFIX) {
         return Ok(None);
     }

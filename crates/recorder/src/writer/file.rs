@@ -3,6 +3,7 @@
 //! Its growing index is on disk at any moment, for those who ask and for recovery. What the sealed one is made of is kept in
 //! memory beside it: at most 1 % of the packet file.
 
+use super::checkpoint::Checkpoint;
 use super::event::Trouble;
 use super::seal::Step;
 use crate::cutter::{Cut, Part};
@@ -43,6 +44,7 @@ pub(super) struct OpenFile {
     /// The part accepted last.
     last: Option<Accepted>,
     pub step: Step,
+    pub checkpoint: Checkpoint,
     /// The step was refused, and is tried again.
     pub trouble: Option<Trouble>,
 }
@@ -107,10 +109,16 @@ impl OpenFile {
                 sealing: None,
                 last: None,
                 step: Step::Open,
+                checkpoint: Checkpoint::default(),
                 trouble: None,
             });
         }
         Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// The block that is told of in part.
+    pub fn filling(&self) -> Option<u32> {
+        self.last.as_ref().filter(|a| !a.last).map(|a| a.entry.block)
     }
 
     /// Whether more may come.

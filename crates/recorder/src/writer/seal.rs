@@ -62,6 +62,12 @@ impl<D: Device> Writer<D> {
                 i += 1;
                 continue;
             }
+            if self.files[i].step == Step::SyncData(None)
+                && let Some(error) = self.files[i].checkpoint.take_failure()
+            {
+                self.leave_hidden(i, "sync", error);
+                continue;
+            }
             match self.seal_step(i) {
                 Ok(true) => {
                     let file = &mut self.files[i];

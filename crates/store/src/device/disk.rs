@@ -1,7 +1,8 @@
 //! Files of the operating system: io_uring with pinned memory, or plain writes where it is refused; past the page cache,
 //! or through it where the file system has no direct writes (tmpfs, some network file systems).
 
-use super::{Completion, Content, Device, FileId, Op};
+use super::{Completion, Content, Device, FileId, Lock, Op};
+use crate::Hold;
 use crate::bytes::{Bytes, PAGE, Slice};
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -243,6 +244,10 @@ impl Device for DiskDevice {
             Ok(Err(_)) => true,
             Err(e) => e.kind() != io::ErrorKind::NotFound,
         }
+    }
+
+    fn hold(&mut self, folder: &Path) -> io::Result<Lock> {
+        Ok(Box::new(Hold::reader(folder)?))
     }
 
     fn remove_unheld(&mut self, path: &Path) -> io::Result<Option<u64>> {

@@ -6,7 +6,7 @@
 
 mod housekeeping;
 
-use super::{Completion, Content, Device, FileId, Op};
+use super::{Completion, Content, Device, FileId, Lock, Op};
 use crate::bytes::Bytes;
 use base::Prng;
 use std::collections::BTreeMap;
@@ -191,6 +191,12 @@ impl MemoryDevice {
     pub fn files(&self) -> Surviving {
         let volume = self.volume();
         volume.names.iter().map(|(path, i)| (path.clone(), volume.inodes[*i].now.clone())).collect()
+    }
+
+    /// Every file as it is certain to be found after a power failure at this moment: what was synced.
+    pub fn synced(&self) -> Surviving {
+        let volume = self.volume();
+        volume.durable_names.iter().map(|(path, i)| (path.clone(), volume.inodes[*i].durable.clone())).collect()
     }
 
     /// Every file as it may be found after a power failure at this moment.
@@ -465,6 +471,10 @@ impl Device for MemoryDevice {
     fn is_held(&mut self, path: &Path) -> bool {
         let v = self.volume();
         v.names.get(path).is_some_and(|inode| v.holds(*inode))
+    }
+
+    fn hold(&mut self, folder: &Path) -> io::Result<Lock> {
+        Ok(Box::new(MemoryDevice::hold(self, folder)))
     }
 
     fn remove_unheld(&mut self, path: &Path) -> io::Result<Option<u64>> {

@@ -1,6 +1,7 @@
 //! What the files of a dead recorder are called, and what recovery calls its own while it works.
 
 use base::Timestamp;
+use std::path::{Path, PathBuf};
 use store::names::{INDEX, PACKETS, PARTIAL, PREPARED};
 
 /// How the names of files end that recovery makes before anything of the old is touched.
@@ -163,6 +164,19 @@ pub fn prepared(name: &str) -> Option<&'static str> {
 pub fn prepared_queue(name: &str) -> u16 {
     let rest = name.strip_prefix(PREPARED).and_then(|rest| rest.strip_prefix('q')).unwrap_or("");
     rest.split('-').next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+/// The folder above year, month, day and hour.
+pub fn interface_of(hour: &Path) -> PathBuf {
+    let is_number = |p: &Path| p.file_name().is_some_and(|n| n.to_string_lossy().bytes().all(|b| b.is_ascii_digit()));
+    let mut at = hour;
+    for _ in 0..4 {
+        match at.parent() {
+            Some(parent) if is_number(at) => at = parent,
+            _ => break,
+        }
+    }
+    at.to_owned()
 }
 
 fn inner<'n>(name: &'n str, ending: &str) -> Option<&'n str> {

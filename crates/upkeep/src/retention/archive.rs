@@ -3,7 +3,10 @@
 //! On the same volume they are renamed. On another one each is copied under a hidden name, synced, read back and compared,
 //! and gets its name only then: index first, then packets, then the folder is synced, and only after that does the store
 //! lose its own. A kill at any step leaves the file whole in the store; begun again, what is already there is compared and
-//! not copied twice, and a name that another file has is not taken.
+//! not copied twice, and a name that another file has is not taken. Hidden copies stay open, and so held, until they have
+//! their names: what nobody holds was left behind by somebody who was killed.
+//!
+//! Every call may wait for a volume that does not answer, so nothing of this happens before the first step.
 
 use super::catalogue::{Key, Part};
 use std::io;
@@ -32,6 +35,9 @@ pub(super) enum Failed {
 /// See the module.
 pub(super) struct Move {
     key: Key,
+    /// The archive, and in it the folder of the interface and that of the hour.
+    archive: PathBuf,
+    interface: PathBuf,
     folder: PathBuf,
     parts: Vec<Part>,
     /// The number behind the name there.
@@ -42,14 +48,20 @@ pub(super) struct Move {
     /// Both are on one volume.
     renames: bool,
     target: PathBuf,
-    /// Hidden copies that are to be removed if this comes to nothing.
-    made: Vec<PathBuf>,
+    /// The volume that the archive is to lie on; any, and then this one, if it is not known.
+    volume: Option<u64>,
+    /// Whether copies that others left behind are to be cleared away first.
+    sweeps: bool,
+    /// Hidden copies, held, that are to be removed if this comes to nothing.
+    made: Vec<(PathBuf, FileId)>,
     /// Parts that were there before.
     present: Vec<usize>,
     buffer: Vec<u8>,
 }
 
 enum Phase {
+    /// Is the archive there, and has it room?
+    Begin,
     /// What has the name there already?
     Look,
     /// Is it this file?
@@ -65,41 +77,69 @@ enum Phase {
 }
 
 impl Move {
-    /// Begins; `archive` is the folder of the interface there.
-    pub fn begin<D: Housekeeping>(device: &mut D, archive: &Path, key: Key, parts: Vec<Part>) -> Result<Self, Failed> {
-        let mut bytes = 0;
-        let mut volume = 0;
-        for part in &parts {
-            let stat = device.stat(&part.path).map_err(|error| Failed::Source { path: part.path.clone(), error })?;
-            (bytes, volume) = (bytes + stat.bytes, stat.volume);
-        }
-        let folder = names::hour_folder(archive, key.start);
-        let fail = |error: io::Error| Failed::Archive { path: folder.clone(), text: error.to_string() };
-        device.create_folder(&folder).map_err(fail)?;
-        // Renaming over the border of volumes fails; a bind mount is the same volume and may still refuse it.
-        let there = device.stat(archive.parent().unwrap_or(archive)).map_err(fail)?;
-        let renames = there.volume == volume;
-        let space = device.space(archive).map_err(fail)?;
-        if !renames && space.free < bytes + SPARE {
-            let text = format!("{bytes} bytes are to be moved there and {} are free", space.free);
-            return Err(Failed::Archive { path: folder, text });
-        }
-        let phase = if renames { Phase::Done } else { Phase::Look };
+    /// To be begun; `interface` is the folder in the archive.
+    pub fn new(archive: &Path, interface: PathBuf, volume: Option<u64>, key: Key, parts: Vec<Part>) -> Self {
         let mut this = Self {
             key,
-            folder,
+            archive: archive.to_owned(),
+            folder: names::hour_folder(&interface, key.start),
+            interface,
             parts,
             copy: key.copy,
             at: 0,
-            phase,
-            renames,
+            phase: Phase::Begin,
+            renames: false,
             target: PathBuf::new(),
+            volume,
+            sweeps: false,
             made: Vec::new(),
             present: Vec::new(),
             buffer: Vec::new(),
         };
         this.aim();
-        Ok(this)
+        this
+    }
+
+    /// Clears away first what others left behind on their way to this interface's folder.
+    pub fn sweeping(mut self, sweeps: bool) -> Self {
+        self.sweeps = sweeps;
+        self
+    }
+
+    /// The volume of the archive, as far as it is known.
+    pub fn volume(&self) -> Option<u64> {
+        self.volume
+    }
+
+    fn begin<D: Housekeeping>(&mut self, device: &mut D) -> Result<(), Failed> {
+        let mut bytes = 0;
+        let mut volume = 0;
+        for part in &self.parts {
+            let stat = device.stat(&part.path).map_err(|error| Failed::Source { path: part.path.clone(), error })?;
+            (bytes, volume) = (bytes + stat.bytes, stat.volume);
+        }
+        let unfit = |text: String| Failed::Archive { path: self.archive.clone(), text };
+        let there = device.stat(&self.archive).map_err(|e| unfit(format!("{e}; mount it, or make the folder")))?;
+        if *self.volume.get_or_insert(there.volume) != there.volume {
+            return Err(unfit("it is on another volume than at the start; mount it again".to_owned()));
+        }
+        device.create_folder(&self.folder).map_err(|e| self.refused(e))?;
+        // Renaming over the border of volumes fails; a bind mount is the same volume and may still refuse it.
+        self.renames = there.volume == volume;
+        if self.renames {
+            self.phase = Phase::Done;
+            return Ok(());
+        }
+        if self.sweeps {
+            sweep(device, &self.interface, 4);
+        }
+        let space = device.space(&self.archive).map_err(|e| self.refused(e))?;
+        if space.free < bytes + SPARE {
+            let text = format!("{bytes} bytes are to be moved there and {} are free", space.free);
+            return Err(Failed::Archive { path: self.folder.clone(), text });
+        }
+        self.phase = Phase::Look;
+        Ok(())
     }
 
     /// Where the packets will be.
@@ -107,12 +147,17 @@ impl Move {
         &self.target
     }
 
-    /// One step; true once the copies are safe and have their names (or will be renamed).
-    pub fn step<D: Housekeeping>(&mut self, device: &mut D) -> Result<bool, Failed> {
-        if matches!(self.phase, Phase::Publish) {
-            return self.publish(device).map(|()| false);
+    /// One step, until [`Move::is_whole`].
+    pub fn step<D: Housekeeping>(&mut self, device: &mut D) -> Result<(), Failed> {
+        match self.phase {
+            Phase::Begin => return self.begin(device),
+            Phase::Publish => return self.publish(device),
+            _ => {}
         }
-        let Some(part) = self.parts.get(self.at).cloned() else { return Ok(true) };
+        let Some(part) = self.parts.get(self.at).cloned() else {
+            self.phase = Phase::Done;
+            return Ok(());
+        };
         if self.buffer.is_empty() {
             self.buffer = vec![0; CHUNK];
         }
@@ -162,7 +207,7 @@ impl Move {
                 let crc = crc32c::crc32c_append(crc, &self.buffer[..n]);
                 if n > 0 {
                     self.phase = Phase::ReadBack { copy, bytes, offset: offset + n as u64, crc, wanted };
-                    return Ok(false);
+                    return Ok(());
                 }
                 self.close(device);
                 if (offset, crc) != (bytes, wanted) {
@@ -171,9 +216,9 @@ impl Move {
                 }
                 self.next_part();
             }
-            Phase::Publish | Phase::Done => return Ok(true),
+            Phase::Begin | Phase::Publish | Phase::Done => {}
         }
-        Ok(false)
+        Ok(())
     }
 
     /// How this part is begun.
@@ -190,7 +235,7 @@ impl Move {
         }
         // Content of any length: the copy goes through the page cache, in pieces.
         let copy = device.create(&hidden, Content::Index)?;
-        self.made.push(hidden);
+        self.made.push((hidden, copy));
         Ok(Phase::Copy { ours, copy, offset: 0, crc: 0 })
     }
 
@@ -208,11 +253,11 @@ impl Move {
     /// Closes what this phase has open.
     fn close<D: Housekeeping>(&mut self, device: &mut D) {
         match std::mem::replace(&mut self.phase, Phase::Look) {
-            Phase::Compare { ours: a, theirs: b, .. } | Phase::Copy { ours: a, copy: b, .. } => {
-                device.close(a);
-                device.close(b);
+            Phase::Compare { ours, theirs, .. } => {
+                device.close(ours);
+                device.close(theirs);
             }
-            Phase::ReadBack { copy, .. } => device.close(copy),
+            Phase::Copy { ours: file, .. } | Phase::ReadBack { copy: file, .. } => device.close(file),
             other => self.phase = other,
         }
     }
@@ -229,8 +274,15 @@ impl Move {
             self.copy += 1;
         }
         self.aim();
-        for part in self.parts.clone() {
-            match device.rename(&part.path, &self.name(part.ending)) {
+        for (i, part) in self.parts.clone().into_iter().enumerate() {
+            let outcome = device.rename(&part.path, &self.name(part.ending));
+            if outcome.is_err() {
+                // An index stays with its packets.
+                for done in &self.parts[..i] {
+                    let _ = device.rename(&self.name(done.ending), &done.path);
+                }
+            }
+            match outcome {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::CrossesDevices => {
                     (self.renames, self.phase) = (false, Phase::Look);
@@ -246,15 +298,22 @@ impl Move {
         Ok(true)
     }
 
-    /// Whether there is nothing left to copy.
+    /// Whether the copies are safe and have their names, or there is nothing to copy but to be renamed.
     pub fn is_whole(&self) -> bool {
         matches!(self.phase, Phase::Done)
     }
 
-    /// Takes back what has no name yet.
+    /// Takes back what was made and came to nothing.
     pub fn abandon<D: Housekeeping>(&mut self, device: &mut D) {
         self.close(device);
-        self.made.drain(..).for_each(|hidden| drop(device.remove(&hidden)));
+        self.discard(device);
+        let index = self.parts.iter().position(|part| part.ending == names::INDEX);
+        let is_ours = |at: usize| self.present.contains(&at) && !self.is_whole();
+        let has_packets = |device: &mut D| names::PACKETS.iter().any(|ending| device.exists(&self.name(ending)));
+        if index.is_some_and(is_ours) && !has_packets(device) {
+            // It has its name, and its packets will not follow.
+            let _ = device.remove(&self.name(names::INDEX));
+        }
     }
 
     fn publish<D: Housekeeping>(&mut self, device: &mut D) -> Result<(), Failed> {
@@ -264,11 +323,22 @@ impl Move {
             }
             let (hidden, name) = (self.hidden(part.ending), self.name(part.ending));
             device.rename(&hidden, &name).map_err(|e| self.refused(e))?;
-            self.made.retain(|made| *made != hidden);
+            self.present.push(i);
+            if let Some(at) = self.made.iter().position(|(made, _)| *made == hidden) {
+                device.close(self.made.swap_remove(at).1);
+            }
         }
         device.sync(&self.folder).map_err(|e| self.refused(e))?;
         self.phase = Phase::Done;
         Ok(())
+    }
+
+    /// Removes the hidden copies.
+    fn discard<D: Housekeeping>(&mut self, device: &mut D) {
+        for (hidden, file) in self.made.drain(..) {
+            let _ = device.remove(&hidden);
+            device.close(file);
+        }
     }
 
     fn next_part(&mut self) {
@@ -278,7 +348,7 @@ impl Move {
 
     /// Another file has the name. What was copied so far is copied again: this is rare.
     fn take_next_name<D: Housekeeping>(&mut self, device: &mut D) {
-        self.made.drain(..).for_each(|hidden| drop(device.remove(&hidden)));
+        self.discard(device);
         self.copy += 1;
         self.at = 0;
         self.present.clear();
@@ -305,5 +375,18 @@ impl Move {
 
     fn refused(&self, error: io::Error) -> Failed {
         Failed::Archive { path: self.folder.clone(), text: error.to_string() }
+    }
+}
+
+/// Removes copies that are not whole and that nobody works on any more; what cannot be looked at is left as it is.
+fn sweep<D: Housekeeping>(device: &mut D, folder: &Path, depth: u32) {
+    for (name, is_folder) in device.list(folder).unwrap_or_default() {
+        let path = folder.join(&name);
+        let is_number = name.bytes().all(|b| b.is_ascii_digit());
+        if is_folder && is_number && depth > 0 {
+            sweep(device, &path, depth - 1);
+        } else if !is_folder && name.starts_with('.') && name.ends_with(&format!(".{MOVING}")) {
+            let _ = device.remove_unheld(&path);
+        }
     }
 }

@@ -1,13 +1,78 @@
-//! A keeper's side of the archive: what is moved next, what becomes of it, and what is said when it cannot be.
+//! A keeper's side of the archive: what is moved next, what becomes of it, and what is said when it cannot be. An
+//! [`Errand`] can be sent out: whoever has it does what may wait for the archive's volume, and the keeper, which must not
+//! wait, goes on.
 
 use super::archive::{Failed, Move};
 use super::catalogue::Key;
 use super::{Event, Keeper, LOOK_EVERY, Moment, Progress, RETRY_EVERY, Why};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use store::device::Housekeeping;
 
+/// A file on its way to the archive.
+pub struct Errand {
+    shelf: usize,
+    key: Key,
+    why: Why,
+    moving: Move,
+    failed: Option<Failed>,
+    called_off: Arc<AtomicBool>,
+}
+
+impl Errand {
+    /// One piece of work, with one device from the first to the last: up to a MiB is copied, or something is synced. False
+    /// when nothing is left to do but to give it back.
+    pub fn step<D: Housekeeping>(&mut self, device: &mut D) -> bool {
+        if self.is_called_off() {
+            self.give_up(device);
+        }
+        if self.failed.is_some() || self.moving.is_whole() || self.is_called_off() {
+            return false;
+        }
+        if let Err(failed) = self.moving.step(device) {
+            self.moving.abandon(device);
+            self.failed = Some(failed);
+        }
+        self.failed.is_none() && !self.moving.is_whole()
+    }
+
+    /// Whether the keeper does not want it any more: the next step clears away what was made.
+    pub fn is_called_off(&self) -> bool {
+        self.called_off.load(Ordering::Relaxed)
+    }
+
+    /// Clears away what was made and came to nothing.
+    pub fn give_up<D: Housekeeping>(&mut self, device: &mut D) {
+        self.moving.abandon(device);
+        self.called_off.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What a keeper remembers of an errand that is out.
+pub(super) struct Away {
+    pub shelf: usize,
+    pub key: Key,
+    called_off: Arc<AtomicBool>,
+}
+
 impl<D: Housekeeping> Keeper<D> {
+    /// The file that is to be archived, if there is something to do for it beyond the store. The file itself stays, and
+    /// nothing else is archived, until it is [given back](Keeper::take_back).
+    pub fn send_out(&mut self) -> Option<Errand> {
+        let errand = self.moving.take_if(|errand| !errand.moving.is_whole())?;
+        self.away = Some(Away { shelf: errand.shelf, key: errand.key, called_off: Arc::clone(&errand.called_off) });
+        Some(errand)
+    }
+
+    /// An errand that was sent out, after its last step. The next step of the keeper with slack ends it.
+    pub fn take_back(&mut self, errand: Errand) {
+        self.away = None;
+        self.archive_volume = self.archive_volume.or(errand.moving.volume());
+        self.moving = (!errand.is_called_off()).then_some(errand);
+    }
+
     pub(super) fn begin_move(&mut self, shelf: usize, key: Key, why: Why, at: Moment) -> Progress {
         let Some(archive) = self.rules.archive.clone() else { return Progress::Idle };
         let files = &self.shelves[shelf].files;
@@ -15,39 +80,34 @@ impl<D: Housekeeping> Keeper<D> {
             self.set_aside(shelf, key, at.up + LOOK_EVERY);
             return Progress::More;
         }
-        let volume = match self.device.stat(&archive) {
-            Ok(stat) => stat.volume,
-            Err(e) => return self.no_archive(at, &archive, &format!("{e}; mount it, or make the folder")),
-        };
-        if *self.archive_volume.get_or_insert(volume) != volume {
-            return self.no_archive(at, &archive, "it is on another volume than at the start; mount it again");
-        }
         let inside = self.shelves[shelf].folder.strip_prefix(&self.charge.store).unwrap_or(Path::new("")).to_owned();
-        match Move::begin(&mut self.device, &archive.join(inside), key, self.shelves[shelf].files.parts(&key)) {
-            Ok(moving) => {
-                self.moving = Some((shelf, key, why, moving));
-                Progress::More
-            }
-            Err(failed) => self.move_failed(shelf, key, at, failed),
-        }
+        let parts = self.shelves[shelf].files.parts(&key);
+        let sweeps = !std::mem::replace(&mut self.shelves[shelf].swept, true);
+        let moving = Move::new(&archive, archive.join(inside), self.archive_volume, key, parts).sweeping(sweeps);
+        self.moving = Some(Errand { shelf, key, why, moving, failed: None, called_off: Arc::default() });
+        Progress::More
     }
 
     pub(super) fn go_on_moving(&mut self, at: Moment) -> Progress {
-        let Some((shelf, key, why, mut moving)) = self.moving.take() else { return Progress::Idle };
-        let outcome = if moving.is_whole() {
-            self.take_away(shelf, key, why, &mut moving, at)
-        } else {
-            moving.step(&mut self.device)
-        };
-        match outcome {
+        let Some(mut errand) = self.moving.take() else { return Progress::Idle };
+        if errand.step(&mut self.device) {
+            self.moving = Some(errand);
+            return Progress::More;
+        }
+        self.archive_volume = self.archive_volume.or(errand.moving.volume());
+        let (shelf, key) = (errand.shelf, errand.key);
+        if let Some(failed) = errand.failed {
+            return self.move_failed(shelf, key, at, failed);
+        }
+        match self.take_away(shelf, key, errand.why, &mut errand.moving, at) {
             Ok(true) => Progress::More,
             Ok(false) => {
-                let waits = moving.is_whole() && !self.held.is_empty();
-                self.moving = Some((shelf, key, why, moving));
+                let waits = errand.moving.is_whole() && !self.held.is_empty();
+                self.moving = Some(errand);
                 if waits { Progress::Idle } else { Progress::More }
             }
             Err(failed) => {
-                moving.abandon(&mut self.device);
+                errand.moving.abandon(&mut self.device);
                 self.move_failed(shelf, key, at, failed)
             }
         }
@@ -84,9 +144,13 @@ impl<D: Housekeeping> Keeper<D> {
         Ok(true)
     }
 
+    /// What was to be archived stays, or goes without: at once if it is here, else as soon as who has it sees it.
     pub(super) fn abandon_move(&mut self) {
-        if let Some((.., mut moving)) = self.moving.take() {
-            moving.abandon(&mut self.device);
+        if let Some(mut errand) = self.moving.take() {
+            errand.give_up(&mut self.device);
+        }
+        if let Some(away) = &self.away {
+            away.called_off.store(true, Ordering::Relaxed);
         }
     }
 

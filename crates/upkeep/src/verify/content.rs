@@ -109,6 +109,18 @@ impl Content {
         *latest = ts.max(*latest);
     }
 
+    /// A record that begins there, and of which nothing more is known.
+    fn begins(&mut self, at: u64) {
+        let number = (at / BLOCK) as usize;
+        if self.blocks.len() <= number {
+            self.blocks.resize(number + 1, Found::default());
+        }
+        let block = &mut self.blocks[number];
+        block.packets += 1;
+        block.first_record.get_or_insert((at % BLOCK) as u32);
+        block.stamps = None;
+    }
+
     /// Remembers what must be admitted because of this packet; of many blocks, every so many.
     fn sample(&mut self, block: usize, packet: &pcap::Packet<'_>) {
         if self.samples.len() == SAMPLES {
@@ -138,10 +150,10 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
             Stream { device: &mut self.device, file, at: 0, limit, buffer: Vec::new(), used: 0, crcs: Vec::new() };
         let (stopped, crcs) = read(stream, path, &mut content)?;
         self.totals.packets += content.packets;
-        // What is vouched for of an open file may end within a record, which is counted and not yet whole.
-        let cut = open && matches!(stopped, Some(Error::Truncated { .. }));
+        // What is vouched for of an open file may end within a record, which is counted where it begins.
+        let cut = stopped.as_ref().filter(|e| open && matches!(e, Error::Truncated { .. })).map(Error::offset);
         match stopped {
-            Some(_) if cut => {}
+            Some(_) if cut.is_some() => {}
             Some(Error::NotACapture { .. }) if vouched.is_none() => {
                 self.find(path, Kind::Foreign, None, "not a capture");
             }
@@ -153,27 +165,24 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
             self.find(path, Kind::Order, Some(at), text);
         }
         let Some(vouched) = vouched else { return Ok(()) };
-        self.blocks(path, &content, &crcs, vouched, cut);
-        if !cut {
-            self.seconds(path, &content, vouched);
+        if let Some(at) = cut {
+            content.begins(at);
         }
+        self.blocks(path, &content, &crcs, vouched);
+        self.seconds(path, content.seconds.clone(), vouched, cut.is_some());
         match index {
             Some(index) => self.keys(path, index, &content),
             None => Ok(()),
         }
     }
 
-    fn blocks(&mut self, path: &Path, content: &Content, crcs: &[u32], vouched: &Vouched, cut: bool) {
-        let last = vouched.promises.last().map(|p| p.number);
+    fn blocks(&mut self, path: &Path, content: &Content, crcs: &[u32], vouched: &Vouched) {
         for promise in vouched.promises.iter().filter(|p| p.bytes > 0) {
             let number = promise.number as usize;
             let at = Some(promise.start());
             if crcs.get(number) != Some(&promise.crc) {
                 let text = format!("block {number} is not as it was written (CRC32C)");
                 self.find(path, Kind::Checksum, at, text);
-                continue;
-            }
-            if cut && Some(promise.number) == last {
                 continue;
             }
             let none = Found::default();
@@ -192,22 +201,22 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         }
     }
 
-    fn seconds(&mut self, path: &Path, content: &Content, vouched: &Vouched) {
+    /// `cut`: the file ends within a record, whose stamp is not known.
+    fn seconds(&mut self, path: &Path, mut found: BTreeMap<u64, u64>, vouched: &Vouched, cut: bool) {
         let mut promised: BTreeMap<u64, u64> = BTreeMap::new();
         for run in vouched.promises.iter().flat_map(|p| p.rows.runs()).filter(|r| r.tally.stored > 0) {
             *promised.entry(run.second).or_default() += run.tally.stored;
         }
-        if promised == content.seconds {
-            return;
+        let count = |map: &BTreeMap<u64, u64>, second| map.get(&second).copied().unwrap_or(0);
+        if cut && let Some(second) = promised.keys().copied().find(|s| count(&promised, *s) > count(&found, *s)) {
+            *found.entry(second).or_default() += 1;
         }
-        let all = promised.keys().chain(content.seconds.keys());
-        let differ = all.filter(|s| promised.get(s) != content.seconds.get(s)).min();
-        if let Some(second) = differ {
-            let count = |map: &BTreeMap<u64, u64>| map.get(second).copied().unwrap_or(0);
+        let all = promised.keys().chain(found.keys()).copied();
+        if let Some(second) = all.filter(|s| count(&promised, *s) != count(&found, *s)).min() {
             let text = format!(
                 "in second {second} the ledger has {} packets, the file {}; this is the first that differs",
-                count(&promised),
-                count(&content.seconds)
+                count(&promised, second),
+                count(&found, second)
             );
             self.find(path, Kind::Ledger, None, text);
         }

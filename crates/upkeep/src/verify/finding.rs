@@ -87,7 +87,7 @@ impl Kind {
     /// How bad it is.
     pub const fn level(self) -> Level {
         match self {
-            Self::Gap | Self::Aside | Self::Foreign => Level::Note,
+            Self::Missing | Self::Gap | Self::Aside | Self::Foreign => Level::Note,
             Self::Unreadable => Level::Unreadable,
             _ => Level::Damage,
         }
@@ -105,7 +105,9 @@ impl Kind {
             Self::Orphan => {
                 "its packets were removed by somebody; remove it when its losses are of no interest any more"
             }
-            Self::Missing => "somebody removed a file: look into the archive or the backup",
+            Self::Missing => {
+                "retention went past an hour that was held, or somebody removed a file: look into the archive or the backup"
+            }
             Self::Unreadable => "check that it is there, and the right to read it",
             Self::Gap | Self::Aside | Self::Foreign => "",
         }

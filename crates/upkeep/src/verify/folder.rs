@@ -1,6 +1,7 @@
 //! A folder of a store: what each name in it is, and what lies between the files of one queue.
 
 use super::{Finding, Kind, Placed, Totals, Verify};
+use crate::recovery::called::interface_of;
 use crate::recovery::{Called, DAMAGED, called};
 use base::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,52 +40,66 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         }
     }
 
+    /// Under a hold of its folder, for one file at a time, so that retention waits for no more than that.
     fn named(&mut self, folder: &Path, name: &str, names: &BTreeSet<&str>) -> Option<Placed> {
+        // What cannot be held was removed, and is then not found; or lies where nothing can be held.
+        let _hold = self.device.hold(folder);
         let path = folder.join(name);
         if let Some(called) = Called::published(name) {
-            let beside = [called.index(), format!("{name}.{}", store::names::INDEX)];
-            let index = beside.iter().find(|index| names.contains(index.as_str())).map(|index| folder.join(index));
-            if index.is_none() && called.start().is_some() {
-                self.find(&path, Kind::NoIndex, None, "has no index beside it");
-            }
-            return self.check(&path, index.as_deref(), false);
+            return self.published(folder, &called);
         }
-        if let Some(called) = Called::hidden(name) {
-            if !self.device.is_held(&path) {
-                self.find(&path, Kind::Leftover, None, "was left unfinished by a recorder that died");
-                return None;
-            }
-            self.totals.open += 1;
-            let index = called.hidden_index();
-            let index = names.contains(index.as_str()).then(|| folder.join(index));
-            // It may have got its name, or been sealed, since the folder was listed.
-            if !self.device.exists(&path) || index.as_ref().is_some_and(|index| !self.device.exists(index)) {
-                return None;
-            }
-            return self.check(&path, index.as_deref(), true);
+        let Some(called) = Called::hidden(name) else {
+            self.other(&path, name);
+            return None;
+        };
+        // In this order: what was not held because it is not there any more is no leftover.
+        let held = self.device.is_held(&path);
+        if !self.device.exists(&path) {
+            // It got its name since the folder was listed, or was listed under both.
+            return if names.contains(called.packets().as_str()) { None } else { self.published(folder, &called) };
         }
-        self.other(&path, name, names);
-        None
+        if !held {
+            self.find(&path, Kind::Leftover, None, "was left unfinished by a recorder that died");
+            return None;
+        }
+        self.totals.open += 1;
+        let index = Some(folder.join(called.hidden_index())).filter(|index| self.device.exists(index));
+        self.check(&path, index.as_deref(), true)
     }
 
-    fn other(&mut self, path: &Path, name: &str, names: &BTreeSet<&str>) {
+    /// A file that has its name; nothing is wrong if retention was faster.
+    fn published(&mut self, folder: &Path, called: &Called) -> Option<Placed> {
+        let path = folder.join(called.packets());
+        let beside = [called.index(), format!("{}.{}", called.packets(), store::names::INDEX)];
+        let index = beside.iter().map(|index| folder.join(index)).find(|index| self.device.exists(index));
+        if !self.device.exists(&path) {
+            return None;
+        }
+        if index.is_none() && called.start().is_some() {
+            self.find(&path, Kind::NoIndex, None, "has no index beside it");
+        }
+        self.check(&path, index.as_deref(), false)
+    }
+
+    fn other(&mut self, path: &Path, name: &str) {
         if let Some(stem) = called::published_index(name) {
-            let packets = |name: &String| names.contains(name.as_str());
-            let mut beside = store::names::PACKETS.iter().map(|ending| format!("{stem}.{ending}"));
-            if !names.contains(stem) && !beside.any(|p| packets(&p)) && self.device.exists(path) {
-                let text = "an index without its packet file";
-                self.find(path, Kind::Orphan, None, text);
+            // The recorder gives the packets their name after the index has its own: the hidden name is asked for first.
+            let hidden = store::names::PACKETS.iter().map(|ending| store::names::hidden(stem, ending));
+            let named = store::names::PACKETS.iter().map(|ending| format!("{stem}.{ending}"));
+            let mut packets = hidden.chain(named).chain([stem.to_owned()]);
+            if !packets.any(|name| self.device.exists(&path.with_file_name(name))) && self.device.exists(path) {
+                self.find(path, Kind::Orphan, None, "an index without its packet file");
             }
         } else if name.ends_with(&format!(".{DAMAGED}")) {
             self.find(path, Kind::Aside, None, "kept because something in it is damaged; netgrain repair reads it");
         } else if called::prepared(name).is_some() || called::is_mended(name) {
-            if self.device.exists(path) && !self.device.is_held(path) {
+            if !self.device.is_held(path) && self.device.exists(path) {
                 self.find(path, Kind::Leftover, None, "was left by a recorder that died");
             }
         } else if let Some(stem) = called::hidden_index(name).or_else(|| called::sealed_index(name)) {
-            let mut endings = store::names::PACKETS.iter();
-            let has_packets = endings.any(|e| names.contains(store::names::hidden(stem, e).as_str()));
-            if !has_packets && self.device.exists(path) && !self.device.is_held(path) {
+            let mut packets = store::names::PACKETS.iter().map(|ending| store::names::hidden(stem, ending));
+            let has_packets = packets.any(|name| self.device.exists(&path.with_file_name(name)));
+            if !has_packets && !self.device.is_held(path) && self.device.exists(path) {
                 self.find(path, Kind::Leftover, None, "an index that was left by a recorder that died");
             }
         } else if name != store::claim::CLAIM {
@@ -97,6 +112,10 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
 
     /// What lies between two files of one queue, the later of which follows the earlier.
     fn between(&mut self, one: &Placed, next: &Placed) {
+        // Retention goes the same way: it may have removed it since it was checked, and others behind it.
+        if !self.device.exists(&one.path) {
+            return;
+        }
         if let (Some((begin, end)), Some((from, _))) = (one.stretch, next.stretch)
             && from > begin
             && from != end
@@ -119,17 +138,4 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             self.find(&next.path, Kind::Gap, None, text);
         }
     }
-}
-
-/// The folder above year, month, day and hour.
-fn interface_of(hour: &Path) -> PathBuf {
-    let is_number = |p: &Path| p.file_name().is_some_and(|n| n.to_string_lossy().bytes().all(|b| b.is_ascii_digit()));
-    let mut at = hour;
-    for _ in 0..4 {
-        match at.parent() {
-            Some(parent) if is_number(at) => at = parent,
-            _ => break,
-        }
-    }
-    at.to_owned()
 }

@@ -1,0 +1,164 @@
+//! `netgrain verify` and `netgrain repair`: what they say of sound and damaged files, beside a living recorder and beside
+//! retention.
+
+mod common;
+
+use common::{Running, Said, arg, netgrain, objects, run, signal, until, walk};
+use std::path::{Path, PathBuf};
+use testkit::TempDir;
+
+/// A store with this many frames, of which all is whole.
+fn recorded(store: &Path) -> PathBuf {
+    let said = run(&["record", "--sim", "1000,truth,packets=5k", "--ring", "8MiB", "--store", arg(store)]);
+    assert!(matches!(said.status, Some(0 | 1)), "{said:?}");
+    packet_files(store).pop().expect("a file")
+}
+
+fn packet_files(store: &Path) -> Vec<PathBuf> {
+    walk(store).into_iter().filter(|path| path.extension().is_some_and(|e| e == "pcap")).collect()
+}
+
+/// Changes one byte in the middle.
+fn flip(path: &Path) {
+    let mut bytes = std::fs::read(path).expect("the file");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x40;
+    std::fs::write(path, bytes).expect("the file");
+}
+
+/// The kinds of what was found wrong.
+fn wrong(said: &Said) -> Vec<String> {
+    let object = |o: serde_json::Value| {
+        let finding = o.get("finding")?;
+        (finding["level"] == "damage").then(|| finding["kind"].as_str().expect("a word").to_owned())
+    };
+    objects(&said.out).into_iter().filter_map(object).collect()
+}
+
+#[test]
+fn what_is_not_there_is_an_error_that_names_it() {
+    let dir = TempDir::new("upkeep-usage");
+    let nowhere = dir.join("nowhere");
+    let said = run(&["repair", arg(&nowhere)]);
+    assert_eq!((said.status, said.out.as_str(), said.err.lines().count()), (Some(2), "", 1), "{said:?}");
+    assert!(said.err.starts_with("netgrain: ") && said.err.contains(arg(&nowhere)), "{}", said.err);
+    let said = run(&["verify", arg(&nowhere)]);
+    assert_eq!(said.status, Some(2), "{said:?}");
+    assert!(said.out.contains(arg(&nowhere)) && said.err.starts_with("netgrain: "), "{said:?}");
+    for verb in ["verify", "repair"] {
+        let said = run(&[verb]);
+        assert_eq!((said.status, said.out.as_str(), said.err.lines().count()), (Some(2), "", 1), "{said:?}");
+    }
+}
+
+#[test]
+fn a_sound_store_is_a_yes_and_left_as_it_is() {
+    let dir = TempDir::new("upkeep-sound");
+    let store = dir.join("store");
+    let file = recorded(&store);
+    let before = (walk(&store), std::fs::read(&file).expect("the file"));
+    let said = run(&["verify", arg(&store)]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert!(said.out.contains("nothing is wrong"), "{}", said.out);
+    let full = objects(&run(&["verify", "--json", "--store", arg(&store)]).out).pop().expect("totals");
+    let quick = objects(&run(&["verify", "--json", "--quick", arg(&store)]).out).pop().expect("totals");
+    let verified = &full["verified"];
+    assert_eq!((&verified["damage"], &verified["ledger"]["stored"]), (&0.into(), &verified["packets"]));
+    assert_eq!(verified, &quick["verified"], "the indexes say the same as the packets");
+    assert_eq!(run(&["repair", "--dry-run", arg(&store)]).status, Some(0));
+    assert_eq!(run(&["repair", arg(&store)]).status, Some(0));
+    assert_eq!(run(&["repair", arg(&file)]).status, Some(0));
+    let after = walk(&store).into_iter().filter(|path| before.0.contains(path)).collect();
+    assert_eq!((after, std::fs::read(&file).expect("the file")), before);
+}
+
+#[test]
+fn a_flipped_bit_is_found_told_beforehand_and_mended() {
+    let dir = TempDir::new("upkeep-flipped");
+    let store = dir.join("store");
+    let file = recorded(&store);
+    flip(&file);
+    let damaged = std::fs::read(&file).expect("the file");
+    let said = run(&["verify", "--json", arg(&store)]);
+    assert_eq!((said.status, wrong(&said)), (Some(1), vec!["checksum".to_owned()]), "{said:?}");
+    assert_eq!(run(&["verify", "--quick", arg(&store)]).status, Some(0), "the packets were not to be read");
+    let before = walk(&store);
+    let told = run(&["repair", "--dry-run", "--json", arg(&store)]);
+    assert_eq!((told.status, walk(&store)), (Some(1), before), "{told:?}");
+    assert!(objects(&told.out).iter().all(|o| o["repair"]["kind"] == "would_mend"), "{}", told.out);
+    assert_eq!(std::fs::read(&file).expect("the file"), damaged);
+    let mended = run(&["repair", "--json", arg(&store)]);
+    assert_eq!(mended.status, Some(0), "{mended:?}");
+    let done = &objects(&mended.out)[0]["repair"];
+    assert_eq!((&done["kind"], &done["done"]), (&"mended".into(), &true.into()), "{}", mended.out);
+    let kept = walk(&store).into_iter().filter(|path| arg(path).ends_with(".damaged"));
+    assert!(kept.map(|path| std::fs::read(path).expect("the original")).any(|bytes| bytes == damaged));
+    let said = run(&["verify", "--json", arg(&store)]);
+    assert_eq!((said.status, wrong(&said)), (Some(0), vec![]), "{said:?}");
+    let verified = &objects(&said.out).pop().expect("totals")["verified"];
+    assert!(verified["packets"].as_u64() > Some(0) && verified["ledger"]["residue"] == 0, "{verified}");
+}
+
+#[test]
+fn beside_a_living_recorder_nothing_is_wrong_and_nothing_of_it_is_touched() {
+    let dir = TempDir::new("upkeep-living");
+    let store = dir.join("store");
+    let args = ["record", "--sim", "700,truth,rate=20kpps", "--ring", "16MiB", "--segment", "8MiB", "--json"];
+    let (running, err) = Running::start(&mut netgrain(&[&args[..], &["--store", arg(&store)]].concat()));
+    until("a file is published", || !packet_files(&store).is_empty());
+    let mut open = 0;
+    for _ in 0..10 {
+        let said = run(&["verify", "--json", arg(&store)]);
+        assert_eq!((said.status, wrong(&said)), (Some(0), vec![]), "{said:?}");
+        open += objects(&said.out).pop().expect("totals")["verified"]["open"].as_u64().expect("a count");
+    }
+    assert!(open > 0, "no file was open");
+    run(&["repair", arg(&store)]);
+    signal(&running.0, "INT");
+    let said = running.end(err);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let said = run(&["verify", "--json", arg(&store)]);
+    assert_eq!((said.status, wrong(&said)), (Some(0), vec![]), "{said:?}");
+    assert!(walk(&store).iter().all(|path| !arg(path).ends_with(".damaged")));
+    assert_eq!(run(&["check", arg(&store)]).status, Some(0));
+}
+
+#[test]
+fn beside_retention_nothing_is_wrong() {
+    let dir = TempDir::new("upkeep-retained");
+    let store = dir.join("store");
+    let args = ["record", "--sim", "400,truth,rate=40kpps", "--ring", "8MiB", "--depth", "4", "--segment", "2MiB"];
+    let more = ["--max-size", "12MiB", "--duration", "5s", "--json", "--store", arg(&store)];
+    let (mut running, err) = Running::start(&mut netgrain(&[&args[..], &more].concat()));
+    let mut answers = 0;
+    while running.0.try_wait().expect("its state").is_none() {
+        let said = run(&["verify", "--json", arg(&store)]);
+        assert_eq!((said.status, wrong(&said)), (Some(0), vec![]), "answer {answers}: {said:?}");
+        answers += 1;
+    }
+    let said = running.end(err);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let last = objects(&said.out).pop().expect("a report");
+    let removed = last["retention"]["removed"]["files"].as_u64().expect("a count");
+    assert!(removed > 0 && answers > 3, "{removed} files removed, {answers} times looked");
+}
+
+#[test]
+fn a_store_of_another_user_takes_the_right_to_override_and_one_of_ours_does_not() {
+    let test = "a_store_of_another_user_takes_the_right_to_override_and_one_of_ours_does_not";
+    let dir = TempDir::new("upkeep-others");
+    let store = dir.join("store");
+    let file = recorded(&store);
+    let said = run(&["repair", arg(&file)]);
+    assert!(said.status == Some(0) && !said.err.contains("CAP_DAC_OVERRIDE"), "{said:?}");
+    flip(&file);
+    let given = walk(&store).into_iter().chain(file.ancestors().take(6).map(Path::to_owned));
+    for path in given {
+        if let Err(e) = std::os::unix::fs::chown(&path, Some(65_534), Some(65_534)) {
+            return testkit::skip(test, &format!("cannot give {} away: {e}", path.display()));
+        }
+    }
+    let said = run(&["repair", arg(&store)]);
+    assert!(said.status == Some(0) && said.err.contains("keeps CAP_DAC_OVERRIDE"), "{said:?}");
+    assert_eq!(run(&["verify", arg(&store)]).status, Some(0));
+}
