@@ -140,6 +140,15 @@ mod tests {
     }
 
     #[test]
+    fn a_store_whose_first_recorder_has_just_begun_can_be_asked() {
+        let dir = TempDir::new("stock-claimed");
+        std::fs::create_dir_all(dir.join("notes")).expect("a folder of somebody else");
+        let claimant = store::Claimant::this(Timestamp::ZERO, None, Vec::new());
+        let _claim = store::Claim::take(&dir.join("eth1"), &claimant).expect("a claim");
+        assert_eq!(shelves(dir.path()).expect("a store"), [Shelf { interface: "eth1".into(), files: None }]);
+    }
+
+    #[test]
     fn the_first_and_last_file_are_found_by_name_past_empty_folders_and_foreign_files() {
         let dir = TempDir::new("stock-names");
         for hour in ["2025/01/01/00", "2026/11/21/10", "2026/11/21/11", "2026/12/01/00"] {
