@@ -74,7 +74,7 @@ typedef struct netgrain_question {
 
 #define NETGRAIN_FOLLOW 1u      /* go on with packets as they arrive, until `to` or netgrain_stop */
 #define NETGRAIN_NO_RING 2u     /* do not look into the memory of a running recorder, only into files */
-#define NETGRAIN_STEP_BEHIND 4u /* put the calling thread behind recorders at disk and processor, for good */
+#define NETGRAIN_STEP_BEHIND 4u /* put the calling thread behind recorders at disk and processor, for good; a remark if that fails */
 
 /* Every packet that there is at this moment. */
 #define NETGRAIN_EVERYTHING { NETGRAIN_API_VERSION, 0, 0, UINT64_MAX, NULL, NULL, 0 }
@@ -113,13 +113,13 @@ typedef struct netgrain_tally {
 
 /* What an answer has cost so far. */
 typedef struct netgrain_cost {
-    uint64_t files;               /* packet files in the place */
+    uint64_t files;               /* packet files met in the interval; of foreign captures all */
     uint64_t files_skipped;       /* of these, outside of the interval or without a block that could match */
     uint64_t blocks;              /* blocks of the files that were looked at */
     uint64_t blocks_skipped_time; /* of these, skipped by time */
     uint64_t blocks_skipped_keys; /* of these, skipped because the index denies what the filter needs */
     uint64_t blocks_read;
-    uint64_t bytes;               /* of packet files in the place */
+    uint64_t bytes;               /* of these files */
     uint64_t bytes_read;          /* of packets */
     uint64_t index_bytes_read;
     uint64_t packets;             /* looked at */
@@ -127,11 +127,13 @@ typedef struct netgrain_cost {
     uint64_t from_ring;           /* taken from the memory of a running recorder */
 } netgrain_cost;
 
-/* Opens the answer of a store: its files, the file that is being written, and the ring of a running recorder as one. Reads
- * nothing yet but names. `question` is copied. NULL, with `err` filled, if it cannot be done. */
+/* Opens the answer of a store: its files, the file that is being written, and the ring of a running recorder as one. Names
+ * are listed, and what is being written and the ring are looked into already: it may wait a moment for a running recorder.
+ * `question` is copied. NULL, with `err` filled, if it cannot be done. */
 netgrain *netgrain_open_store(const char *store, const netgrain_question *question, netgrain_error *err);
 
-/* Opens the answer of capture files of anyone (pcap, pcapng, HPCAP's RAW), with an index beside them or without. */
+/* Opens the answer of capture files of anyone (pcap, pcapng, HPCAP's RAW), with an index beside them or without. Those
+ * without one are read here from end to end, because nothing else tells when their packets were. */
 netgrain *netgrain_open_files(const char *const *files, size_t count, const netgrain_question *question,
                               netgrain_error *err);
 

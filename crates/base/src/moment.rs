@@ -121,9 +121,27 @@ fn read(t: &str) -> Result<Moment, Why> {
     if !t.is_ascii() {
         return Err(None);
     }
+    if let Some(why) = unclear(t) {
+        return Err(Some(why));
+    }
     match number(t) {
         Some(moment) => Ok(Moment::At(moment)),
         None => civil(t),
+    }
+}
+
+/// Digits that a person means as a year or as a date and a clock, and that would be a moment of the seventies as a number.
+fn unclear(t: &str) -> Option<&'static str> {
+    digits(t)?;
+    match t.len() {
+        4 => Some("a year, or seconds since 1970? write 2026-01-01, or 2026.0 for seconds"),
+        12 | 14 => {
+            let (_, left) = date(&t[..8]).ok()??;
+            let seconds = if t.len() == 14 { &t[12..] } else { "00" };
+            clock(&format!("{}{seconds}", &t[8..12])).ok().filter(|_| left == 0)?;
+            Some("a date and a clock need a T between them: 20261121T104200")
+        }
+        _ => None,
     }
 }
 
@@ -291,6 +309,9 @@ mod tests {
             ("10:4", ""),
             ("１０:42", ""),
             ("123456789012345678901", ""),
+            ("2026", "a year, or seconds"),
+            ("202611211042", "need a T between them"),
+            ("20261121104200", "need a T between them"),
         ] {
             let e = Moment::parse(bad).expect_err(bad).to_string();
             assert!(e.contains(&format!("{bad:?}")) && e.contains(why) && e.contains("-10min"), "{bad}: {e}");
@@ -324,6 +345,9 @@ mod tests {
             ("1795257720", 1_795_257_720, 0),
             ("1795257720.25", 1_795_257_720, 250_000_000),
             ("1795257720250", 1_795_257_720, 250_000_000),
+            ("2026.0", 2026, 0),
+            // No date, so milliseconds.
+            ("202613211042", 202_613_211, 42_000_000),
             ("1795257720250.5", 1_795_257_720, 250_500_000),
             ("1795257720250001", 1_795_257_720, 250_001_000),
             ("1795257720250000009", 1_795_257_720, 250_000_009),

@@ -25,6 +25,8 @@ struct Inner {
     /// The texts of origins, lent until the end: their bytes stay where they are when the list grows.
     origins: Vec<Texts>,
     remarks: Vec<CString>,
+    /// Why the calling thread is not behind recorders, if it was to be.
+    behind: Option<String>,
 }
 
 struct Texts {
@@ -70,13 +72,11 @@ unsafe fn within<T>(
 
 fn open(place: &Place, asked: Asked) -> Result<*mut Netgrain, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
-    if asked.step_behind {
-        // What could not be done costs the recorder something, but the answer is the same.
-        let _ = query::step_behind(place, Behind::Batch);
-    }
+    // What could not be done costs the recorder something, but the answer is the same: a remark.
+    let behind = if asked.step_behind { query::step_behind(place, Behind::Batch) } else { None };
     let question = query::Question { stop: Some(Arc::clone(&stop)), ..asked.question };
     let answer = query::ask(place, question)?;
-    let inner = Inner { answer, origins: Vec::new(), remarks: Vec::new() };
+    let inner = Inner { answer, origins: Vec::new(), remarks: Vec::new(), behind };
     Ok(Box::into_raw(Box::new(Netgrain { stop, busy: AtomicBool::new(false), inner: UnsafeCell::new(inner) })))
 }
 
@@ -312,7 +312,7 @@ pub unsafe extern "C" fn netgrain_is_whole(handle: *mut Netgrain) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_remarks(handle: *mut Netgrain) -> usize {
     let body = |inner: &mut Inner| {
-        inner.remarks = inner.answer.remarks().iter().map(|text| c_text(text)).collect();
+        inner.remarks = inner.behind.iter().chain(&inner.answer.remarks()).map(|text| c_text(text)).collect();
         Ok(inner.remarks.len())
     };
     // SAFETY: the caller's promise.

@@ -90,11 +90,14 @@ pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
 }
 
 fn one(args: &IndexArgs, file: &Path, stop: &AtomicBool) -> Done {
-    if file.extension().is_some_and(|e| e == index::SUFFIX) {
-        return Done::IsIndex;
-    }
     let into = args.into.as_deref();
     let failed = |e: query::QueryError| Done::Failed(e.to_string());
+    if file.extension().is_some_and(|e| e == index::SUFFIX) {
+        return match args.remove {
+            true => indexes::remove_index(file).map_or_else(failed, Done::Removed),
+            false => Done::IsIndex,
+        };
+    }
     if args.remove {
         return indexes::remove(file, into).map_or_else(failed, Done::Removed);
     }

@@ -131,6 +131,9 @@ fn a_capture_tells_other_tools_of_the_question_the_interface_and_the_ledger() {
     assert!(report["interval"]["filtered"].as_u64() > Some(0));
     let left = std::fs::read_dir(dir.path()).expect("a folder").count();
     assert_eq!(left, 2, "the hidden name is still there");
+    let bytes = std::fs::read(&out).expect("a capture");
+    let queues = bytes.chunks_exact(4).collect::<Vec<_>>().windows(2).filter(|w| w == &[[6, 0, 4, 0], [0; 4]]).count();
+    assert!(queues as u64 >= report["packets"].as_u64().expect("a number"), "queue 0 is told of each packet: {queues}");
     let Some(mut tshark) = testkit::tool(test, "tshark") else { return };
     tshark.args(["-X", "read_format:MIME Files Format", "-O", "file-pcapng", "-V", "-r"]).arg(&out);
     let tree = say(&mut tshark).out;
@@ -241,6 +244,9 @@ fn captures_of_others_are_indexed_asked_checked_and_left_alone() {
     assert!(made.status == Some(1) && made.out.contains("damaged: byte"), "{made:?}");
     assert_eq!(results(&["--remove", arg(&one), arg(&two)]), (Some(0), vec!["removed".into(); 2]));
     assert_eq!(results(&["--remove", arg(&one)]), (Some(0), vec!["missing".into()]));
+    assert_eq!(results(&[arg(&one)]), (Some(1), vec!["made".into()]));
+    assert_eq!(results(&["--remove", arg(&index)]), (Some(0), vec!["removed".into()]));
+    assert_eq!(results(&["--remove", arg(&index)]), (Some(0), vec!["missing".into()]));
     let none = run(&["index", arg(&dir.join("none"))]);
     assert!(none.status == Some(2) && none.err.contains("none: No such file"), "{none:?}");
     assert_eq!(common::walk(dir.path()).len(), 2, "something is left behind");
@@ -263,6 +269,40 @@ fn interfaces_of_different_snaplens_make_a_capture_that_libpcap_reads() {
     let Some(mut tcpdump) = testkit::tool(test, "tcpdump") else { return };
     let read = say(tcpdump.args(["-nr", arg(&out), "--count"]));
     assert_eq!(read.out, "200 packets\n", "{}", read.err);
+}
+
+#[test]
+fn what_an_index_cannot_hold_is_refused_by_name() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = TempDir::new("packets-unheld");
+    let (one, long) = (dir.join("one.pcap"), dir.join("long.pcap"));
+    assert_eq!(run(&["gen", "-w", arg(&one), "imix", "--packets", "10"]).status, Some(0));
+    std::fs::copy(&one, &long).expect("a copy");
+    let file = std::fs::File::options().write(true).open(&long).expect("the copy");
+    file.set_len((128 << 30) + 1).expect("a hole");
+    let said = run(&["index", arg(&long)]);
+    assert!(said.status == Some(2) && said.err.contains("long.pcap: longer than 128"), "{said:?}");
+    let strange = dir.join(std::ffi::OsStr::from_bytes(b"on\xffe.pcap"));
+    std::fs::copy(&one, &strange).expect("a copy");
+    let said = say(netgrain(&["index"]).arg(&strange));
+    assert!(said.status == Some(2) && said.err.contains("not UTF-8"), "{said:?}");
+    assert_eq!(common::walk(dir.path()).len(), 3, "something is left behind");
+}
+
+#[test]
+fn a_word_of_the_filter_that_is_a_file_as_well_is_named() {
+    let dir = TempDir::new("packets-words");
+    let one = dir.join("one.pcap");
+    assert_eq!(run(&["gen", "-w", arg(&one), "imix", "--packets", "100"]).status, Some(0));
+    std::fs::write(dir.join("udp"), "no capture").expect("a file");
+    let ask = |words: &[&str]| {
+        let args = [&["packets", "-r", "one.pcap", "--count"], words].concat();
+        say(netgrain(&args).current_dir(dir.path()))
+    };
+    refused(&ask(&["udp", "port", "53"]), "udp", "write -- before `udp`");
+    refused(&ask(&["udp", "src"]), "filter", "expected an address");
+    let said = ask(&["--", "udp"]);
+    assert!(matches!(said.status, Some(0 | 1)) && said.out.contains("packets"), "{said:?}");
 }
 
 /// Writes over some bytes of a file.
@@ -320,4 +360,19 @@ fn a_file_of_a_store_is_asked_by_the_index_of_its_store() {
     assert!(object(&said.err)["explain"]["index_bytes_read"].as_u64() > Some(0), "{}", said.err);
     let said = run(&["index", arg(&sealed)]);
     assert!(said.status == Some(0) && said.out.contains("has the index of its store"), "{said:?}");
+    let said = run(&["index", "--check", arg(&sealed)]);
+    assert!(said.status == Some(0) && said.out.contains("fits, every block"), "{said:?}");
+    let said = run(&["index", "--remove", arg(&sealed.with_extension("ngi"))]);
+    assert!(said.status == Some(2) && said.err.contains("it belongs to a store"), "{said:?}");
+    // As long as before, and another: a bit of the first packet's payload.
+    let at = 24 + 16 + 50;
+    let bit = std::fs::read(&sealed).expect("a file")[at] ^ 1;
+    patch(&sealed, at, &[bit]);
+    let said = run(&["packets", "-r", arg(&sealed), "--count"]);
+    assert!(
+        said.out.starts_with("3 000 packets") && said.err.contains("not the one that its recorder stored"),
+        "{said:?}"
+    );
+    let said = run(&["index", "--check", arg(&sealed)]);
+    assert!(said.status == Some(1) && said.out.contains("others than they were"), "{said:?}");
 }

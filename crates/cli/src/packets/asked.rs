@@ -22,13 +22,15 @@ pub struct Asked {
     interfaces: Vec<String>,
     follow: bool,
     live: bool,
+    /// What to say if the answer fails: a word of the filter was perhaps taken for a file.
+    hint: String,
 }
 
 impl Asked {
     /// Reads it from the command line at the moment `now`.
     pub fn of(args: &PacketsArgs, now: Timestamp) -> Result<Self, Failure> {
-        let (files, words) = files_and_words(args);
-        let filter = Filter::parse(&words.join(" ")).map_err(|e| Failure::Said(format!("filter: {e}")))?;
+        let (files, words, hint) = files_and_words(args);
+        let filter = Filter::parse(&words.join(" ")).map_err(|e| Failure::Said(format!("filter: {e}{hint}")))?;
         let (from, to) = interval(args, now)?;
         let place = match &args.store {
             Some(store) => {
@@ -45,7 +47,13 @@ impl Asked {
             interfaces: args.interface.clone(),
             follow: args.follow,
             live: !args.no_live,
+            hint,
         })
+    }
+
+    /// There is no answer: why, and what else could be meant.
+    pub fn refused(&self, e: &query::QueryError) -> Failure {
+        Failure::Said(format!("{e}{}", self.hint))
     }
 
     /// For the query.
@@ -92,16 +100,21 @@ impl Asked {
     }
 }
 
-/// With -r, the words in front that are files are files: a shell puts those of `*.pcap` there.
-fn files_and_words(args: &PacketsArgs) -> (Vec<PathBuf>, &[String]) {
+/// With -r, the words in front that are files are files: a shell puts those of `*.pcap` there. Where one of them would begin
+/// a filter as well, says how to tell them apart. Those behind `--` are of the filter.
+fn files_and_words(args: &PacketsArgs) -> (Vec<PathBuf>, Vec<&str>, String) {
     let mut files = args.read.clone();
     let more = match files.is_empty() {
         true => 0,
         false => args.words.iter().take_while(|w| std::path::Path::new(w).is_file()).count(),
     };
-    let (more, words) = args.words.split_at(more);
-    files.extend(more.iter().map(PathBuf::from));
-    (files, words)
+    files.extend(args.words[..more].iter().map(PathBuf::from));
+    let words: Vec<&str> = args.words.iter().chain(&args.filter).map(String::as_str).collect();
+    let doubtful = (0..more).find(|i| Filter::parse(&words[*i..].join(" ")).is_ok());
+    let hint = doubtful.map(|i| {
+        format!("; `{0}` was taken for a file, since one is named so: for the filter, write -- before `{0}`", words[i])
+    });
+    (files, words[more..].to_vec(), hint.unwrap_or_default())
 }
 
 fn interval(args: &PacketsArgs, now: Timestamp) -> Result<(Timestamp, Timestamp), Failure> {

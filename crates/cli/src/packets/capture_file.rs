@@ -15,10 +15,10 @@ pub enum CaptureFile {
 }
 
 impl CaptureFile {
-    /// Begins one that answers this question.
-    pub fn begin(format: CaptureFormat, out: Outlet, question: &str) -> io::Result<Self> {
+    /// Begins one that answers this question. Only packets of a store have a queue.
+    pub fn begin(format: CaptureFormat, out: Outlet, question: &str, of_store: bool) -> io::Result<Self> {
         Ok(match format {
-            CaptureFormat::Pcapng => Self::Ng(Ng::begin(out, question)?),
+            CaptureFormat::Pcapng => Self::Ng(Ng::begin(out, question, of_store)?),
             CaptureFormat::Pcap => Self::Classic(Classic { out, link_type: None, record: Vec::new() }),
         })
     }
@@ -88,6 +88,7 @@ pub struct Ng {
     file: ng::Writer<Outlet>,
     described: Vec<Described>,
     os: String,
+    of_store: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -99,7 +100,7 @@ struct Described {
 }
 
 impl Ng {
-    fn begin(out: Outlet, question: &str) -> io::Result<Self> {
+    fn begin(out: Outlet, question: &str, of_store: bool) -> io::Result<Self> {
         let os = format!("Linux {}", first_line("/proc/sys/kernel/osrelease", ""));
         let application = concat!("netgrain ", env!("CARGO_PKG_VERSION"));
         let section = ng::Section {
@@ -108,7 +109,7 @@ impl Ng {
             application,
             comment: &format!("asked: {question}"),
         };
-        Ok(Self { file: ng::Writer::with(out, &section)?, described: Vec::new(), os })
+        Ok(Self { file: ng::Writer::with(out, &section)?, described: Vec::new(), os, of_store })
     }
 
     fn packet(&mut self, origins: &[Origin], found: &Found<'_>) -> io::Result<()> {
@@ -123,7 +124,7 @@ impl Ng {
         described.delivered += 1;
         let options = ng::PacketOptions {
             drops: (found.lost > 0).then_some(found.lost),
-            queue: (described.queue > 0).then_some(described.queue),
+            queue: self.of_store.then_some(described.queue),
             ..ng::PacketOptions::default()
         };
         self.file.packet(found.origin as u32, found.ts, found.wire_len, found.data, options)

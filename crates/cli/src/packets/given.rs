@@ -40,11 +40,11 @@ impl Given {
                     read.extend(files.iter().cloned());
                     for file in files {
                         // An index stands for the capture that it names.
-                        read.extend(query::indexes::named(file).map_err(Failure::say)?);
+                        read.extend(query::indexes::named(file).map_err(|e| asked.refused(&e))?);
                     }
                 }
                 let (target, sink) = Target::open(path, args.follow, args.store.as_deref(), &read)?;
-                let file = CaptureFile::begin(args.format, Outlet::new(sink), &asked.in_words());
+                let file = CaptureFile::begin(args.format, Outlet::new(sink), &asked.in_words(), args.store.is_some());
                 let file = file.map_err(|e| target.broken(&e, 0))?;
                 Form::Capture(Box::new(file), target)
             }

@@ -40,6 +40,9 @@ pub struct PacketsArgs {
     /// Which packets: host net port proto vlan tcp udp less …, and or not, parentheses [default: all]
     #[arg(value_name = "FILTER")]
     pub words: Vec<String>,
+    /// The same behind --, where no word is taken for a file
+    #[arg(value_name = "FILTER", last = true)]
+    pub filter: Vec<String>,
     /// Folder of the store
     #[arg(long, value_name = "DIR", required_unless_present = "read", conflicts_with = "read")]
     pub store: Option<PathBuf>,
@@ -112,7 +115,7 @@ pub fn run(args: &PacketsArgs) -> Result<Outcome, Failure> {
         Ok(answer) => answer,
         Err(e) => {
             given.abandon();
-            return Err(Failure::say(e));
+            return Err(asked.refused(&e));
         }
     };
     let ended = give(&mut answer, args.limit, &mut given, &mut clock);

@@ -21,6 +21,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Longest capture that is indexed by itself: what is known of all its blocks is held until the end, up to 1 % of it.
+pub const MOST_CAPTURE: u64 = 128 << 30;
+
 /// Packets between two looks at whether the index is still wanted.
 const LOOK: u64 = 4096;
 
@@ -72,10 +75,22 @@ pub fn path(capture: &Path, into: Option<&Path>) -> PathBuf {
 pub fn make(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<Option<Made>, QueryError> {
     let (described, file) = Capture::open(capture)?;
     let failed = |error| QueryError::Io { path: capture.to_owned(), error };
-    let name = match into {
-        Some(_) => std::path::absolute(capture).map_err(failed)?.to_string_lossy().into_owned(),
-        None => described.name(),
+    if described.bytes > MOST_CAPTURE {
+        let why = format!(
+            "longer than {}, and making its index takes 1 % of its length in memory; put it into a store instead \
+             (netgrain record -r)",
+            base::units::show_bytes(MOST_CAPTURE)
+        );
+        return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, why)));
+    }
+    let named = match into {
+        Some(_) => std::path::absolute(capture).map_err(failed)?.into_os_string(),
+        None => capture.file_name().unwrap_or_default().to_owned(),
     };
+    let name = named.into_string().map_err(|_| {
+        let why = "its name is not UTF-8, and an index could not name it; give it another name";
+        failed(io::Error::new(io::ErrorKind::InvalidInput, why))
+    })?;
     let Some(mut scan) = Scan::of(&described, &file, name, stop).map_err(failed)? else { return Ok(None) };
     let (now, _) = Capture::open(capture)?;
     if (now.bytes, now.modified) != (described.bytes, described.modified) {
@@ -115,8 +130,13 @@ pub fn look(capture: &Path, into: Option<&Path>) -> Result<State, QueryError> {
 /// What is no capture, or cannot be read.
 pub fn verify(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<State, QueryError> {
     let (described, file) = Capture::open(capture)?;
-    let path = path(capture, into);
-    let state = state(&described, &path);
+    let mut path = path(capture, into);
+    let mut state = state(&described, &path);
+    if let State::Missing = state {
+        // That of its store serves as well.
+        path = capture.with_extension(index::SUFFIX);
+        state = self::state(&described, &path);
+    }
     let State::Fits(_) = state else { return Ok(state) };
     let index = match File::open(&path).and_then(|index| Reader::open(&index)) {
         Ok(index) => index,
@@ -142,15 +162,22 @@ pub fn verify(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<
 /// # Errors
 /// When it is no index of a capture, or cannot be removed.
 pub fn remove(capture: &Path, into: Option<&Path>) -> Result<bool, QueryError> {
-    let path = path(capture, into);
-    let failed = |error| QueryError::Io { path: path.clone(), error };
-    match File::open(&path).and_then(|file| Reader::begin(&file)) {
+    remove_index(&path(capture, into))
+}
+
+/// Removes an index by its own name; false if there was none.
+///
+/// # Errors
+/// As [`remove`].
+pub fn remove_index(path: &Path) -> Result<bool, QueryError> {
+    let failed = |error| QueryError::Io { path: path.to_owned(), error };
+    match File::open(path).and_then(|file| Reader::begin(&file)) {
         Ok(index) if matches!(index.header().content, Content::Foreign { .. }) => {}
         Ok(_) => return Err(failed(io::Error::other("it belongs to a store, whose retention removes it"))),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(e) => return Err(failed(io::Error::new(e.kind(), format!("{e}; remove it by hand if it is not wanted")))),
     }
-    std::fs::remove_file(&path).map(|()| true).map_err(failed)
+    std::fs::remove_file(path).map(|()| true).map_err(failed)
 }
 
 /// Whether a file has the index of a store, which serves as well.

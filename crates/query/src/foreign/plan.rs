@@ -13,6 +13,7 @@ use index::Reader;
 use pcap::Format;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 
 /// Bytes of a file that are one block of it, as in a store.
 pub const BLOCK: u64 = 1 << 20;
@@ -35,6 +36,9 @@ pub struct Planned {
     pub number: u32,
     /// Where the first record begins that belongs to it.
     pub from: u64,
+    /// How many bytes it had when its recorder stored it, and their CRC32C. The index of a store does not know when its
+    /// packet file was changed.
+    pub stored: Option<(u32, u32)>,
     /// Its packets, if they are there already.
     pub loaded: Option<Box<Block>>,
 }
@@ -102,6 +106,12 @@ impl Plan {
         // What capturing programs lost is told of each block, also of those without candidates.
         let candidates = index.candidates(index_file, &book.question.filter.need())?;
         index.load(index_file)?;
+        let recorded = matches!(index.header().content, index::Content::Recorded);
+        if let Some(block) = index.blocks().first().filter(|_| recorded)
+            && differs(file, block.number, (block.bytes, block.crc))?
+        {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is not the one that its recorder stored"));
+        }
         let mut chosen = Vec::new();
         let (mut by_time, mut by_keys) = (0, 0);
         for (block, candidate) in index.blocks().iter().zip(candidates) {
@@ -122,7 +132,8 @@ impl Plan {
                     ));
                 }
                 let first = block.first.max(from);
-                chosen.push(Planned { first, number: block.number, from: at, loaded: None });
+                let stored = recorded.then_some((block.bytes, block.crc));
+                chosen.push(Planned { first, number: block.number, from: at, stored, loaded: None });
             }
         }
         book.cost.blocks += blocks;
@@ -141,7 +152,8 @@ impl Plan {
         let mut walk = (capture.format == Format::PcapNg).then(|| Walk::new(file, capture.bytes));
         let name = capture.name();
         let mut blocks = Vec::new();
-        let mut now = Planned { first: Timestamp::ZERO, number: 0, from: 0, loaded: Some(Box::default()) };
+        let mut now =
+            Planned { first: Timestamp::ZERO, number: 0, from: 0, stored: None, loaded: Some(Box::default()) };
         let mut looked = 0u32;
         let mut part = match capture.whole(file) {
             Ok(part) => part,
@@ -161,7 +173,7 @@ impl Plan {
             }
             let number = (at / BLOCK) as u32;
             if number != now.number || looked == 0 {
-                let after = Planned { first: Timestamp::ZERO, number, from: at, loaded: None };
+                let after = Planned { first: Timestamp::ZERO, number, from: at, stored: None, loaded: None };
                 close(std::mem::replace(&mut now, after), &mut blocks, room, book);
                 let mut block = Box::<Block>::default();
                 block.begin(number);
@@ -204,6 +216,12 @@ impl Plan {
                 return block;
             }
         };
+        if let Some(stored) = planned.stored
+            && differs(&opened, planned.number, stored).unwrap_or(true)
+        {
+            let at = u64::from(planned.number) * BLOCK;
+            book.damage(damaged(&self.capture, at, "the MiB from here on is not as its recorder stored it"));
+        }
         // The context learns origins while the reader looks at its bytes.
         let head = self.context.head(planned.from).to_vec();
         match self.capture.reader(&opened, &head, planned.from, planned.until()) {
@@ -230,6 +248,13 @@ impl Plan {
         finish(&mut block, book);
         block
     }
+}
+
+/// Whether the bytes of a block are others than those of this length and CRC32C.
+fn differs(file: &File, number: u32, (bytes, crc): (u32, u32)) -> io::Result<bool> {
+    let mut found = vec![0; (bytes as usize).min(BLOCK as usize)];
+    file.read_exact_at(&mut found, u64::from(number) * BLOCK)?;
+    Ok(crc32c::crc32c(&found) != crc)
 }
 
 /// Puts a packet into its block, if it answers.
