@@ -162,7 +162,8 @@ fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: 
             Some(program) => {
                 cold()?;
                 let mut command = Command::new(program);
-                command.args(["-n", "-V"]).arg(&list).args(["-w", "-", &question]);
+                // Root reads the files, since they are root's.
+                command.args(["-n", "-Z", "root", "-V"]).arg(&list).args(["-w", "-", &question]);
                 let (took, theirs) = timed(command)?;
                 if theirs != bytes {
                     return Err(Stop::say(format_args!(
