@@ -18,6 +18,7 @@ mod arp;
 pub mod build;
 mod bytes;
 mod checksum;
+mod decode;
 mod error;
 mod ethernet;
 pub mod filter;
@@ -35,6 +36,7 @@ mod vlan;
 
 pub use arp::Arp;
 pub use checksum::{Checksum, checksum, update_checksum};
+pub use decode::{Decoded, Tunnel, TunnelKind};
 pub use error::{Layer, ParseError};
 pub use ethernet::Ethernet;
 pub use filter::{Filter, FilterError};

@@ -1,0 +1,2 @@
+//! Floor 2: flow records and series in the store.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Floor 2: flow records and series for other programs.
+#![forbid(unsafe_code)]

@@ -1,0 +1,239 @@
+//! The flow record: what one conversation did on one interface in one period, per direction. It is M3OMon's record
+//! (Moreno, PhD thesis, 2015, section 5.2) and RFC 5103's biflow, and what every export format and the store are made from.
+
+use base::Timestamp;
+use std::net::IpAddr;
+use wire::{IpProtocol, MacAddr, TunnelKind};
+
+/// Who talks to whom: source is whoever sent the first packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Who began.
+    pub src: IpAddr,
+    /// With whom; of the same family.
+    pub dst: IpAddr,
+    /// From which port; 0 where the protocol has none. ICMP: 0.
+    pub src_port: u16,
+    /// To which port. ICMP and ICMPv6: type × 256 + code of the first packet, as NetFlow has it.
+    pub dst_port: u16,
+    /// The protocol above IP.
+    pub protocol: IpProtocol,
+}
+
+/// What was around the packets: those of the first one, where they differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Around {
+    /// Ids of the VLAN tags, outer first.
+    pub vlans: [Option<u16>; 2],
+    /// The topmost MPLS label.
+    pub mpls: Option<u32>,
+    /// What tunnel, and its number.
+    pub tunnel: Option<(TunnelKind, u32)>,
+}
+
+/// Why a record was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum EndReason {
+    /// No packet for the idle timeout. The numbers are those of flowEndReason (IPFIX element 136).
+    Idle = 1,
+    /// The active timeout; the flow goes on, and its next record continues where this one ends.
+    Active = 2,
+    /// TCP's FIN in both directions, or a RST, and the linger after it.
+    Ended = 3,
+    /// The meter was stopped, or the capture ended.
+    Forced = 4,
+    /// The table was full.
+    Lack = 5,
+}
+
+/// How far a TCP conversation got, by what was seen of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum TcpState {
+    /// Not TCP.
+    #[default]
+    None = 0,
+    /// Packets without a beginning.
+    Midstream,
+    /// SYN without an answer.
+    SynSent,
+    /// SYN and SYN+ACK.
+    SynReceived,
+    /// The handshake was seen.
+    Established,
+    /// FIN of one side.
+    HalfClosed,
+    /// FIN of both sides.
+    Closed,
+    /// RST.
+    Reset,
+}
+
+/// Least, greatest, sum and sum of squares; the number of values is known beside it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moments {
+    /// The least; 0 if there is none.
+    pub min: u64,
+    /// The greatest.
+    pub max: u64,
+    /// All together.
+    pub sum: u64,
+    /// Their squares together: mean and deviation of any union of records follow exactly.
+    pub squares: u128,
+}
+
+impl Moments {
+    /// The mean of `n` values; 0 of none.
+    pub fn mean(&self, n: u64) -> f64 {
+        if n == 0 { 0.0 } else { self.sum as f64 / n as f64 }
+    }
+
+    /// The sample deviation (n - 1) of `n` values, as M3OMon has it; 0 of fewer than two.
+    pub fn deviation(&self, n: u64) -> f64 {
+        if n < 2 {
+            return 0.0;
+        }
+        let (n, sum) = (n as f64, self.sum as f64);
+        ((self.squares as f64 - sum * sum / n).max(0.0) / (n - 1.0)).sqrt()
+    }
+}
+
+/// One direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Side {
+    /// When its first packet in this record came; zero if there is none.
+    pub first: Timestamp,
+    /// And its last.
+    pub last: Timestamp,
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of the frames on the wire.
+    pub bytes: u64,
+    /// Bytes of the (inner) IP packets on the wire: what NetFlow counts.
+    pub ip_bytes: u64,
+    /// Bytes carried by the transport protocol.
+    pub payload_bytes: u64,
+    /// Packets that carried any.
+    pub payload_packets: u64,
+    /// Lengths of the IP packets; `sum` is [`Side::ip_bytes`].
+    pub length: Moments,
+    /// Nanoseconds between packets of this direction (`packets - 1` values in all records of a flow together; the gap
+    /// to the record before belongs to the later one). Steps back in time count as 0.
+    pub gap: Moments,
+    /// How many gaps these are.
+    pub gaps: u64,
+    /// Packets with FIN, SYN, RST, PSH, ACK, URG, ECE, CWR: in the order of their bits.
+    pub flags: [u64; 8],
+    /// Packets that advertised a window of zero (without RST).
+    pub zero_window: u64,
+    /// Packets whose bytes were all sent before.
+    pub retransmitted: u64,
+    /// Their payload.
+    pub retransmitted_bytes: u64,
+    /// Packets that came behind bytes that follow them, and were not sent before.
+    pub out_of_order: u64,
+    /// Least and greatest TTL or hop limit.
+    pub ttl: (u8, u8),
+    /// Least and greatest DSCP.
+    pub dscp: (u8, u8),
+    /// Who sent its first frame, if there was an Ethernet header.
+    pub mac: Option<MacAddr>,
+}
+
+/// One of the first packets of a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Early {
+    /// Nanoseconds after the first packet of the flow; saturating at `u32::MAX` microseconds.
+    pub after: u64,
+    /// Bytes of the IP packet on the wire.
+    pub length: u16,
+    /// TCP's flags; 0 of others.
+    pub flags: u8,
+    /// Sent by whom the first packet was not.
+    pub reverse: bool,
+}
+
+/// Where packets lie in the store: `netgrain packets --flow` goes there without searching.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Locator {
+    /// The queue whose files they are in.
+    pub queue: u16,
+    /// Position of the first packet's record in the queue's stream; in a capture file, its offset.
+    pub first: u64,
+    /// Position of the last packet's record.
+    pub last: u64,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// The same for all records of one flow: a hash of interface, key, surroundings and first moment of the flow.
+    pub id: u64,
+    /// Who with whom.
+    pub key: Key,
+    /// In what.
+    pub around: Around,
+    /// Number of the interface, as the meter was given it.
+    pub interface: u16,
+    /// When the first packet of the flow came: before `first` of the sides in the records after an active timeout.
+    pub began: Timestamp,
+    /// Records of this flow before this one.
+    pub part: u32,
+    /// From source to destination, and back (all zero in unidirectional metering).
+    pub sides: [Side; 2],
+    /// Why now.
+    pub end: EndReason,
+    /// How far TCP got.
+    pub tcp: TcpState,
+    /// Nanoseconds from SYN to SYN+ACK.
+    pub syn_rtt: Option<u64>,
+    /// And from SYN+ACK to the ACK.
+    pub ack_rtt: Option<u64>,
+    /// The first packets, in the first record of the flow.
+    pub early: Vec<Early>,
+    /// The first bytes carried, by direction, in the first record, where the meter was asked to keep them.
+    pub payload: [Vec<u8>; 2],
+    /// Where the packets are.
+    pub locator: Option<Locator>,
+    /// Packets that the interface lost in the seconds of this record, and whether that is all that is known to be lost.
+    pub lost: u64,
+}
+
+impl Record {
+    /// When its first packet came.
+    pub fn first(&self) -> Timestamp {
+        match self.sides {
+            [a, b] if b.packets == 0 => a.first,
+            [a, b] if a.packets == 0 => b.first,
+            [a, b] => a.first.min(b.first),
+        }
+    }
+
+    /// When its last packet came.
+    pub fn last(&self) -> Timestamp {
+        self.sides[0].last.max(self.sides[1].last)
+    }
+
+    /// Packets of both directions.
+    pub fn packets(&self) -> u64 {
+        self.sides[0].packets + self.sides[1].packets
+    }
+
+    /// Bytes of the frames of both directions.
+    pub fn bytes(&self) -> u64 {
+        self.sides[0].bytes + self.sides[1].bytes
+    }
+}
+
+/// Who takes records. The table lends each one; it is overwritten afterwards.
+pub trait Sink {
+    /// One record.
+    fn record(&mut self, record: &Record);
+}
+
+impl Sink for Vec<Record> {
+    fn record(&mut self, record: &Record) {
+        self.push(record.clone());
+    }
+}
