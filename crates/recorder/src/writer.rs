@@ -303,19 +303,19 @@ impl<D: Device> Writer<D> {
                 if open.checkpoint.guards(part.entry.block) {
                     return;
                 }
-                let entry = part.entry.encode();
-                if let Err(error) = self.device.put(open.index, open.index_at, &entry) {
+                let words = open.growing.say(&part.entry, &part.news, part.last);
+                if let Err(error) = self.device.put(open.index, words.at, &words.bytes) {
                     let path = open.hidden_index.clone();
                     return self.fail("write", path, error, now);
                 }
                 self.totals.ledger.merge(&part.news);
-                written = Some((at, entry.len() as u64));
+                written = Some((at, words));
             }
             let Some(mut front) = self.flights.pop_front() else { return };
-            if let (Some(part), Some((at, encoded))) = (front.part.take(), written) {
+            if let (Some(part), Some((at, words))) = (front.part.take(), written) {
                 let open = &mut self.files[at];
                 self.totals.bytes += open.grow(part.offset + part.bytes.len() as u64);
-                open.accept(*part, encoded);
+                open.accept(*part, words);
                 open.checkpoint.touch();
             }
             if let (Some((len, end)), Some(file)) = (front.close, front.file)
