@@ -83,7 +83,8 @@ fn ordinary_udp_on_the_port_of_a_tunnel_stays_as_it_is() {
     };
     for (what, frame) in [
         ("VXLAN without its flag", with(0, 0)),
-        ("VXLAN with unknown flags", with(0, 0x0c)),
+        ("VXLAN with unknown flags", with(0, 0x18)),
+        ("VXLAN-GPE around what is not IP", with(0, 0x0c)),
         ("VXLAN with reserved bits", with(2, 1)),
         ("VXLAN with a last byte", with(7, 1)),
         ("VXLAN shorter than its header", in_udp(4789, &[&[8, 0, 0]])),
@@ -159,6 +160,8 @@ fn each_encapsulation_leads_to_the_inner_flow() {
     subheader.extend([0; 8]);
     let mut policy = tunnel::vxlan(5);
     policy[..4].copy_from_slice(&[0x88, 0x40, 0x12, 0x34]);
+    let (mut typed, mut bare) = (tunnel::vxlan(6), tunnel::vxlan(7));
+    (typed[0], typed[3], bare[0], bare[3]) = (0x0c, 3, 0x0c, 2);
     let container = [(0x85, &[1, 2][..]), (0xc0, &[0; 6])];
 
     for (what, frame, expected) in [
@@ -196,6 +199,8 @@ fn each_encapsulation_leads_to_the_inner_flow() {
         ("VXLAN, Linux", in_udp(8472, &[&tunnel::vxlan(4), &tagged]), (T::Vxlan, 4, None)),
         ("VXLAN, group policy", in_udp(4789, &[&policy, &plain]), (T::Vxlan, 5, None)),
         ("GENEVE", in_udp(6081, &[&tunnel::geneve(EtherType::BRIDGED, 9, &[1; 12]), &plain]), (T::Geneve, 9, None)),
+        ("VXLAN-GPE", in_udp(4790, &[&typed, &plain]), (T::Vxlan, 6, None)),
+        ("VXLAN-GPE, IPv6", in_udp(4790, &[&bare, &packet6]), (T::Vxlan, 7, None)),
         ("GENEVE, IP", in_udp(6081, &[&tunnel::geneve(EtherType::IPV6, 9, &[]), &packet6]), (T::Geneve, 9, None)),
         ("GTP-U", in_udp(2152, &[&tunnel::gtp_u(1 << 31, None, &[], packet.len()), &packet]), (T::GtpU, 1 << 31, None)),
         (

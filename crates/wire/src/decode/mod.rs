@@ -44,7 +44,7 @@ pub enum TunnelKind {
     Erspan2,
     /// ERSPAN type III; the same.
     Erspan3,
-    /// VXLAN (RFC 7348); the id is the VNI.
+    /// VXLAN (RFC 7348), also with group policy or a next protocol (drafts of its successors); the id is the VNI.
     Vxlan,
     /// GENEVE (RFC 8926); the id is the VNI.
     Geneve,

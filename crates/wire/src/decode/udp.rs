@@ -4,10 +4,10 @@
 //!
 //! | tunnel | port | header |
 //! |---|---|---|
-//! | VXLAN (RFC 7348) | to 4789, or to 8472 as Linux had it before | the flags are `I`, or `G` and `I` (group policy); without `G`, bytes 1 to 3 are 0; the last is 0 |
+//! | VXLAN (RFC 7348) | to 4789, or to 8472 as Linux had it before | `I` is the only flag and bytes 1 to 3 are 0; or there is also `G` (group policy), or `P` (VXLAN-GPE, also to 4790) and byte 3 says IPv4, IPv6 or Ethernet; the last byte is 0 |
 //! | GENEVE (RFC 8926) | to 6081 | version 0; the reserved six bits and the last byte are 0; the options fit |
 //! | GTP-U (TS 29.281) | to 2152 | version 1, not GTP'; the length fits; only a G-PDU is entered, other messages are ordinary UDP |
-//! | Teredo (RFC 4380) | from or to 3544 | IPv6 to the end of the datagram exactly; one address in 2001::/32, or the source link-local |
+//! | Teredo (RFC 4380) | from or to 3544 | IPv6 to the end of the datagram exactly, or without a payload (a bubble, which may have trailers); one address in 2001::/32, or the source link-local |
 //! | GRE (RFC 8086) | to 4754 | as over IP |
 //!
 //! And in all of them, an IP header must follow that fits (see [`super::Decoded`]).
@@ -15,13 +15,14 @@
 use super::walk::{Inside, Walk, What};
 use super::{Odd, TunnelKind};
 use crate::bytes::{be16, be32, chunk};
-use crate::{EtherType, ipv6, udp};
+use crate::{EtherType, IpProtocol, ipv6, udp};
 
 mod port {
     pub const GTP_U: u16 = 2152;
     pub const TEREDO: u16 = 3544;
     pub const GRE: u16 = 4754;
     pub const VXLAN: u16 = 4789;
+    pub const VXLAN_GPE: u16 = 4790;
     pub const GENEVE: u16 = 6081;
     pub const VXLAN_LINUX: u16 = 8472;
 }
@@ -30,7 +31,9 @@ mod vxlan {
     pub const FLAGS: usize = 0;
     pub const GROUP: u8 = 0x80;
     pub const VALID: u8 = 0x08;
-    pub const RESERVED: std::ops::Range<usize> = 1..4;
+    pub const TYPED: u8 = 0x04;
+    /// With `TYPED`, what is carried: 1 IPv4, 2 IPv6, 3 Ethernet.
+    pub const NEXT: usize = 3;
     pub const VNI: usize = 4;
     pub const LAST: usize = 7;
     pub const END: usize = 8;
@@ -78,15 +81,17 @@ mod teredo {
 /// Whether these ports are worth a look.
 #[inline(always)]
 pub(super) const fn may_be_tunnel(src: u16, dst: u16) -> bool {
-    matches!(dst, port::GTP_U | port::TEREDO | port::GRE | port::VXLAN | port::GENEVE | port::VXLAN_LINUX)
-        || src == port::TEREDO
+    matches!(
+        dst,
+        port::GTP_U | port::TEREDO | port::GRE | port::VXLAN | port::VXLAN_GPE | port::GENEVE | port::VXLAN_LINUX
+    ) || src == port::TEREDO
 }
 
 impl Walk<'_> {
     pub fn udp_tunnel(&mut self) -> Option<Inside> {
         let at = self.above + udp::at::END;
         match self.out.dst_port.0 {
-            port::VXLAN | port::VXLAN_LINUX => self.vxlan(at),
+            port::VXLAN | port::VXLAN_GPE | port::VXLAN_LINUX => self.vxlan(at),
             port::GENEVE => self.geneve(at),
             port::GTP_U => self.gtp(at),
             port::GRE => self.gre_in_udp(at),
@@ -107,12 +112,17 @@ impl Walk<'_> {
     fn vxlan(&mut self, at: usize) -> Option<Inside> {
         let head: &[u8; vxlan::END] = self.need(at, Odd::TunnelImplausible)?;
         let flags = head[vxlan::FLAGS];
-        let reserved = flags & vxlan::GROUP != 0 || head[vxlan::RESERVED] == [0; 3];
-        if flags & !vxlan::GROUP != vxlan::VALID || !reserved || head[vxlan::LAST] != 0 {
+        let what = match (flags & !vxlan::VALID, [head[1], head[2], head[vxlan::NEXT]]) {
+            (0, [0, 0, 0]) | (vxlan::GROUP, _) => What::Ethernet,
+            (vxlan::TYPED, [0, 0, 3]) => What::Ethernet,
+            (vxlan::TYPED, [0, 0, 1 | 2]) => What::Ip,
+            _ => return self.odd(Odd::TunnelImplausible),
+        };
+        if flags & vxlan::VALID == 0 || head[vxlan::LAST] != 0 {
             return self.odd(Odd::TunnelImplausible);
         }
         let tunnel = self.carrier(TunnelKind::Vxlan, be32(head, vxlan::VNI) >> 8, None);
-        Some(Inside { at: at + vxlan::END, what: What::Ethernet, tunnel, guessed: true })
+        Some(Inside { at: at + vxlan::END, what, tunnel, guessed: true })
     }
 
     fn geneve(&mut self, at: usize) -> Option<Inside> {
@@ -186,7 +196,8 @@ impl Walk<'_> {
         let link_local = head[ipv6::at::SRC] == 0xfe && head[ipv6::at::SRC + 1] & 0xc0 == 0x80;
         let len = ipv6::at::END + usize::from(be16(head, ipv6::at::PAYLOAD_LEN));
         let known = link_local || is_teredo(ipv6::at::SRC) || is_teredo(ipv6::at::DST);
-        if head[ipv6::at::VERSION] >> 4 != 6 || at + len != self.end || !known {
+        let bubble = head[ipv6::at::NEXT] == IpProtocol::NONE.0 && at + len <= self.end;
+        if head[ipv6::at::VERSION] >> 4 != 6 || !(bubble || at + len == self.end) || !known {
             return self.odd(Odd::TunnelImplausible);
         }
         let tunnel = self.carrier(TunnelKind::Teredo, 0, None);
