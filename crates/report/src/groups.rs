@@ -69,33 +69,26 @@ impl Groups {
     #[inline]
     pub fn add(&mut self, record: &Record) -> Result<(), ReportError> {
         self.records += 1;
-        for (total, measure) in self.totals.iter_mut().zip(self.plan.measures()) {
-            *total = measure.join().of(*total, measure.of(record, false));
+        let (stride, words) = (self.table.stride(), self.plan.words());
+        let begin = self.waiting.len();
+        let mut end = begin + stride;
+        self.waiting.resize(begin + 2 * stride, 0);
+        let (row, other) = self.waiting[begin..].split_at_mut(stride);
+        fill(&self.plan, record, false, row);
+        for ((total, amount), measure) in self.totals.iter_mut().zip(&row[words..]).zip(self.plan.measures()) {
+            *total = measure.join().of(*total, *amount);
+        }
+        if self.plan.is_either() {
+            fill(&self.plan, record, true, other);
+            end += if row[..words] == other[..words] { 0 } else { stride };
         }
         let whole = record.part == 0 && record.end != EndReason::Active;
-        let begin = self.waiting.len();
-        self.push(record, false);
-        let twice = self.plan.is_either() && {
-            self.push(record, true);
-            let (stride, words) = (self.table.stride(), self.plan.words());
-            let differ = self.waiting[begin..begin + words] != self.waiting[begin + stride..begin + stride + words];
-            if !differ {
-                self.waiting.truncate(begin + stride);
-            }
-            differ
-        };
         if let Some(best) = self.best.as_mut().filter(|_| whole) {
-            let stride = self.table.stride();
-            self.waiting[begin..].chunks_exact(stride).for_each(|row| best.offer(row));
-            self.waiting.truncate(begin);
-            return Ok(());
+            self.waiting[begin..end].chunks_exact(stride).for_each(|row| best.offer(row));
+            end = begin;
         }
-        let (stride, words) = (self.table.stride(), self.plan.words());
-        for i in 0..=usize::from(twice) {
-            let key = &self.waiting[begin + i * stride..begin + i * stride + words];
-            self.hashes.push(self.plan.hash(key));
-        }
-        if self.hashes.len() >= BATCH { self.look_up() } else { Ok(()) }
+        self.waiting.truncate(end);
+        if end >= BATCH * stride { self.look_up() } else { Ok(()) }
     }
 
     /// Takes what another has added up by the same plan.
@@ -149,20 +142,18 @@ impl Groups {
         })
     }
 
-    fn push(&mut self, record: &Record, turned: bool) {
-        self.plan.key(record, turned, &mut self.waiting);
-        self.waiting.extend(self.plan.measures().iter().map(|m| m.of(record, turned)));
-    }
-
     fn look_up(&mut self) -> Result<(), ReportError> {
+        let (stride, words) = (self.table.stride(), self.plan.words());
+        let rows = self.waiting.chunks_exact(stride);
+        self.hashes.clear();
+        self.hashes.extend(rows.map(|row| self.plan.hash(&row[..words])));
         let touched = self.hashes.iter().fold(0, |all, hash| all ^ self.table.touch(*hash));
         std::hint::black_box(touched);
-        let (waiting, hashes) = (std::mem::take(&mut self.waiting), std::mem::take(&mut self.hashes));
-        let mut rows = waiting.chunks_exact(self.table.stride());
-        let done = hashes.iter().zip(&mut rows).try_for_each(|(hash, row)| self.insert(*hash, row));
-        (self.waiting, self.hashes) = (waiting, hashes);
-        self.waiting.clear();
-        self.hashes.clear();
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let done =
+            (0..self.hashes.len()).try_for_each(|i| self.insert(self.hashes[i], &waiting[i * stride..][..stride]));
+        waiting.clear();
+        self.waiting = waiting;
         done
     }
 
@@ -172,6 +163,16 @@ impl Groups {
             true => Ok(()),
             false => Err(ReportError::TooManyGroups { limit: self.plan.most() }),
         }
+    }
+}
+
+/// Writes key and amounts of a record into a row of zeros.
+#[inline]
+fn fill(plan: &Plan, record: &Record, turned: bool, row: &mut [u64]) {
+    let (key, amounts) = row.split_at_mut(plan.words());
+    plan.key(record, turned, key);
+    for (amount, measure) in amounts.iter_mut().zip(plan.measures()) {
+        *amount = measure.of(record, turned);
     }
 }
 

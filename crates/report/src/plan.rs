@@ -153,12 +153,9 @@ impl Plan {
         self.fields.contains(&Field::Flow)
     }
 
-    /// Appends the key of a record, seen from its source or (`turned`) from its destination.
+    /// Writes the key of a record, seen from its source or (`turned`) from its destination, over zeros.
     #[inline]
-    pub(crate) fn key(&self, record: &Record, turned: bool, out: &mut Vec<u64>) {
-        let at = out.len();
-        out.resize(at + self.words, 0);
-        let key = &mut out[at..];
+    pub(crate) fn key(&self, record: &Record, turned: bool, key: &mut [u64]) {
         for (field, spot) in self.fields.iter().zip(&self.spots) {
             match field {
                 Field::Src(_) | Field::Dst(_) | Field::Host(_) => {
