@@ -161,21 +161,20 @@ impl Field {
         }
     }
 
-    /// The two words of an address field; `turned` asks for the other end.
+    /// The two words of an address field, and whether it is IPv6; `turned` asks for the other end.
     #[inline]
-    pub(crate) fn address(self, record: &Record, turned: bool) -> [u64; 2] {
+    pub(crate) fn address(self, record: &Record, turned: bool) -> ([u64; 2], bool) {
         let (address, prefix) = match self {
             Self::Dst(prefix) => (record.key.dst, prefix),
-            Self::Src(prefix) => (record.key.src, prefix),
             Self::Host(prefix) if turned => (record.key.dst, prefix),
-            Self::Host(prefix) => (record.key.src, prefix),
-            _ => return [0; 2],
+            Self::Src(prefix) | Self::Host(prefix) => (record.key.src, prefix),
+            _ => return ([0; 2], false),
         };
         match address {
-            IpAddr::V4(a) => [0, u64::from(a.to_bits() & mask32(prefix.v4))],
+            IpAddr::V4(a) => ([0, u64::from(a.to_bits() & mask32(prefix.v4))], false),
             IpAddr::V6(a) => {
                 let bits = a.to_bits() & mask128(prefix.v6);
-                [(bits >> 64) as u64, bits as u64]
+                ([(bits >> 64) as u64, bits as u64], true)
             }
         }
     }

@@ -156,16 +156,19 @@ impl Plan {
     /// Writes the key of a record, seen from its source or (`turned`) from its destination, over zeros.
     #[inline]
     pub(crate) fn key(&self, record: &Record, turned: bool, key: &mut [u64]) {
+        let mut is_v6 = false;
         for (field, spot) in self.fields.iter().zip(&self.spots) {
             match field {
                 Field::Src(_) | Field::Dst(_) | Field::Host(_) => {
-                    key[spot.word..spot.word + 2].copy_from_slice(&field.address(record, turned));
+                    let words;
+                    (words, is_v6) = field.address(record, turned);
+                    key[spot.word..spot.word + 2].copy_from_slice(&words);
                 }
                 _ => key[spot.word] |= field.small(record, turned) << spot.shift,
             }
         }
         if let Some(word) = self.family {
-            key[word] |= u64::from(record.key.src.is_ipv6());
+            key[word] |= u64::from(is_v6);
         }
     }
 

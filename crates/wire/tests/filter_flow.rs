@@ -4,7 +4,7 @@ mod common;
 
 use base::Prng;
 use netgrain_wire::build::Frame;
-use netgrain_wire::filter::FlowTerms;
+use netgrain_wire::filter::{FlowFilter, FlowTerms};
 use netgrain_wire::{EtherType, Filter, Headers, IpProtocol, MacAddr, link};
 use std::net::IpAddr;
 
@@ -148,6 +148,28 @@ fn frame(flow: &FlowTerms, way: usize, prng: &mut Prng) -> Vec<u8> {
     bytes
 }
 
+/// The conversation with everything changed that the filter says it does not look at.
+fn as_looked_at(flow: &FlowTerms, filter: &FlowFilter, prng: &mut Prng) -> FlowTerms {
+    let (looks, other) = (filter.looks(), random_flow(prng));
+    let mut seen = *flow;
+    if !looks.at_addresses {
+        (seen.src, seen.dst) = (other.src, other.dst);
+    }
+    if !looks.at_ports {
+        (seen.src_port, seen.dst_port) = (other.src_port, other.dst_port);
+    }
+    if !looks.at_protocol {
+        seen.protocol = other.protocol;
+    }
+    if !looks.at_vlans {
+        seen.vlans = other.vlans;
+    }
+    if !looks.at_macs {
+        seen.macs = other.macs;
+    }
+    seen
+}
+
 #[test]
 fn a_flow_matches_exactly_if_one_of_its_packets_does() {
     let seed = testkit::seed("a_flow_matches_exactly_if_one_of_its_packets_does");
@@ -171,6 +193,8 @@ fn a_flow_matches_exactly_if_one_of_its_packets_does() {
             };
             let expected = frames.iter().any(is);
             assert_eq!(of_flows.matches(flow), expected, "seed {seed}, round {round}: {text}\n{flow:?}");
+            let seen = as_looked_at(flow, &of_flows, &mut prng);
+            assert_eq!(of_flows.matches(&seen), expected, "seed {seed}, round {round}: {text}\n{flow:?} as {seen:?}");
             if expected { matched += 1 } else { refused += 1 }
         }
     }

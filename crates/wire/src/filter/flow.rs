@@ -45,6 +45,22 @@ pub struct FlowFilter {
     program: Program,
     /// Whether the direction changes nothing, so that one packet stands for both.
     is_symmetric: bool,
+    looks: Looks,
+}
+
+/// What a filter looks at, so that nobody has to fetch more of a conversation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Looks {
+    /// At addresses, or at least at their family.
+    pub at_addresses: bool,
+    /// At ports.
+    pub at_ports: bool,
+    /// At the protocol.
+    pub at_protocol: bool,
+    /// At VLANs.
+    pub at_vlans: bool,
+    /// At link addresses.
+    pub at_macs: bool,
 }
 
 /// A test that a conversation has no answer to.
@@ -82,7 +98,7 @@ impl Filter {
     /// # Ok::<(), netgrain_wire::FilterError>(())
     /// ```
     pub fn of_flows(&self) -> Result<FlowFilter, NotOfFlows> {
-        let mut is_symmetric = true;
+        let (mut is_symmetric, mut looks) = (true, Looks::default());
         for test in self.program.tests() {
             match *test {
                 Test::Length(..) => {
@@ -94,18 +110,33 @@ impl Filter {
                     let why = format!("a flow keeps no link address of a receiver; write `ether src host {mac}`");
                     return Err(NotOfFlows { test: test.to_string(), why });
                 }
-                Test::Mac(..) => is_symmetric = false,
-                Test::Address(_, direction, _) | Test::Ports(_, direction, ..) => {
+                Test::Mac(..) => (is_symmetric, looks.at_macs) = (false, true),
+                Test::Address(_, direction, _) => {
+                    looks.at_addresses = true;
                     is_symmetric &= matches!(direction, Direction::Either | Direction::Both);
                 }
-                Test::EtherType(_) | Test::Protocol(..) | Test::Vlan(_) => {}
+                Test::Ports(_, direction, ..) => {
+                    (looks.at_ports, looks.at_protocol) = (true, true);
+                    is_symmetric &= matches!(direction, Direction::Either | Direction::Both);
+                }
+                Test::EtherType(_) => looks.at_addresses = true,
+                Test::Protocol(family, _) => {
+                    looks.at_protocol = true;
+                    looks.at_addresses |= family.is_some();
+                }
+                Test::Vlan(_) => looks.at_vlans = true,
             }
         }
-        Ok(FlowFilter { program: self.program.clone(), is_symmetric })
+        Ok(FlowFilter { program: self.program.clone(), is_symmetric, looks })
     }
 }
 
 impl FlowFilter {
+    /// What it looks at; of all else the answer does not depend.
+    pub fn looks(&self) -> Looks {
+        self.looks
+    }
+
     /// Whether a packet of this conversation would match.
     #[inline]
     pub fn matches(&self, flow: &FlowTerms) -> bool {

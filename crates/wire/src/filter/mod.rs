@@ -38,7 +38,7 @@ mod token;
 mod value;
 
 pub use error::{FilterCause, FilterError};
-pub use flow::{FlowFilter, FlowTerms, NotOfFlows};
+pub use flow::{FlowFilter, FlowTerms, Looks, NotOfFlows};
 pub use need::Need;
 
 use crate::Headers;
