@@ -17,7 +17,6 @@ use std::time::Duration;
 use store::device::{Fault, MemoryDevice};
 use store::{Bytes, names};
 use sys::uring::Region;
-use testkit::TempDir;
 use upkeep::retention::{Charge, Event, Free, Keeper, Moment, Rules};
 
 /// 2026-11-21T19:40:00Z.
