@@ -1,2 +1,17 @@
 //! Floor 2: flow records and series for other programs.
+//!
+//! What a record means to others stands in one table of information elements ([`element`]); [`ipfix`] and [`netflow9`]
+//! write it, [`ipfix::Decoder`] reads it back. Encoders are pure machines that turn records and time into messages;
+//! [`Exporter`] is the edge: a queue that never holds a meter up, a thread, a [`Target`], and a count for every record.
 #![forbid(unsafe_code)]
+
+pub mod element;
+pub mod encode;
+mod fields;
+pub mod ipfix;
+mod page;
+mod rows;
+mod template;
+pub mod text;
+
+pub use encode::{Config, Encode, Fields, Fit, MESSAGE_MAX, MESSAGE_MIN, MESSAGE_UDP, Refresh, Sampling, TooLarge};
