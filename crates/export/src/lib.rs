@@ -9,6 +9,7 @@ pub mod element;
 pub mod encode;
 mod fields;
 pub mod ipfix;
+pub mod netflow9;
 mod page;
 mod rows;
 mod template;
