@@ -12,6 +12,7 @@ const ORACLES: &[(&str, &str)] = &[
     ("dumpcap", "wireshark-common"),
     ("mergecap", "wireshark-common"),
     ("netsniff-ng", "netsniff-ng"),
+    ("nfcapd", "nfdump"),
     ("fio", "fio"),
     ("ip", "iproute2"),
     ("ethtool", "ethtool"),
