@@ -17,6 +17,8 @@ pub struct Netgrain {
 pub enum Command {
     /// Record every packet of a port, stamped and accounted for
     Record(Box<RecordArgs>),
+    /// Check or print the configuration of `netgrain run`
+    Config(crate::config::ConfigArgs),
     /// Read along with a running engine from another process
     Listen(ListenArgs),
     /// Find packets again, by time and filter: in the ring, the open file and sealed files as one
@@ -145,7 +147,7 @@ pub struct SourceArgs {
     pub sim: Option<String>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SourceKind {
     /// AF_XDP on a port that is dedicated or that the host does not use, otherwise TPACKET
     Auto,
@@ -313,10 +315,10 @@ pub struct BenchArgs {
 }
 
 /// Processors as given on the command line.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuList(pub Vec<usize>);
 
-fn cpu_list(text: &str) -> Result<CpuList, String> {
+pub fn cpu_list(text: &str) -> Result<CpuList, String> {
     let bad = || format!("{text:?} is not a list of processors: write 2 or 2,3 or 4-7");
     let mut cpus = Vec::new();
     for part in text.split(',') {
@@ -364,10 +366,10 @@ fn speed(text: &str) -> Result<capture::file::Speed, String> {
 }
 
 /// Permission bits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode(pub u32);
 
-fn octal(text: &str) -> Result<Mode, String> {
+pub fn octal(text: &str) -> Result<Mode, String> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 => Ok(Mode(mode)),
         _ => Err(format!("{text:?} is not a mode: write 660 or 600")),

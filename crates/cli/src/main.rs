@@ -3,6 +3,7 @@
 
 mod args;
 mod check;
+mod config;
 mod convert;
 mod demo;
 mod doctor;
@@ -72,6 +73,10 @@ fn one_line(e: &clap::Error) -> String {
 fn run(command: Command) -> Result<Outcome, Failure> {
     match command {
         Command::Record(args) => record::run(&args),
+        Command::Config(args) => {
+            privileges::for_reading(&[], &[])?;
+            config::run(&args)
+        }
         Command::Listen(args) => listen::run(&args),
         Command::Packets(args) => {
             privileges::for_reading(&paths([&args.write]), &privileges::sockets(args.store.as_deref()))?;

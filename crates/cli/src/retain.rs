@@ -55,7 +55,7 @@ pub enum KeepFree {
     Some(Free),
 }
 
-fn keep_free(text: &str) -> Result<KeepFree, String> {
+pub fn keep_free(text: &str) -> Result<KeepFree, String> {
     if text == "none" {
         return Ok(KeepFree::None);
     }
