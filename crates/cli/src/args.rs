@@ -15,6 +15,8 @@ pub struct Netgrain {
 
 #[derive(Subcommand)]
 pub enum Command {
+    /// Watch ports at every grain: packets, flow records and one row each second, stored and exported
+    Run(Box<crate::run::RunArgs>),
     /// Record every packet of a port, stamped and accounted for
     Record(Box<RecordArgs>),
     /// Check or print the configuration of `netgrain run`
@@ -353,7 +355,7 @@ fn rotation(text: &str) -> Result<Duration, String> {
     Ok(span)
 }
 
-fn speed(text: &str) -> Result<capture::file::Speed, String> {
+pub fn speed(text: &str) -> Result<capture::file::Speed, String> {
     use capture::file::Speed;
     match text {
         "flat" => Ok(Speed::Flat),

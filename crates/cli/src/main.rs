@@ -17,6 +17,7 @@ mod privileges;
 mod record;
 mod repair;
 mod retain;
+mod run;
 mod screen;
 mod service;
 mod signals;
@@ -72,6 +73,7 @@ fn one_line(e: &clap::Error) -> String {
 
 fn run(command: Command) -> Result<Outcome, Failure> {
     match command {
+        Command::Run(args) => run::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Config(args) => {
             privileges::for_reading(&[], &[])?;

@@ -1,5 +1,6 @@
 //! What a running capture says of itself: the same numbers for the live table, `--json`, `/metrics` and the summary.
 
+use crate::meter::MeterReport;
 use base::{Row, Tally};
 use recorder::Waiting;
 use serde::Serialize;
@@ -168,6 +169,9 @@ pub struct Report {
     pub lost_by_gate: BTreeMap<String, u64>,
     /// The queues.
     pub queues: Vec<QueueReport>,
+    /// What the meter has made of the packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meter: Option<MeterReport>,
     /// Who listens.
     pub listeners: Vec<ListenerReport>,
     /// Things a person should know.
@@ -179,6 +183,7 @@ pub struct Report {
 impl Report {
     /// Nothing lost, nothing wrong.
     pub fn is_healthy(&self) -> bool {
-        self.counts.lost_total == 0 && self.counts.residue == 0 && self.faults.is_empty()
+        let metered = self.meter.as_ref().is_none_or(|m| m.unmetered == 0 && m.outlets.iter().all(|o| o.lost == 0));
+        self.counts.lost_total == 0 && self.counts.residue == 0 && self.faults.is_empty() && metered
     }
 }

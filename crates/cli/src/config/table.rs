@@ -153,8 +153,10 @@ sections! {
         bidirectional: bool = true, Start;
         /// A flow ends when it was silent for so long.
         idle: Duration = Duration::from_secs(30), Start;
-        /// One that goes on gives a record each time so much has passed.
-        active: Duration = Duration::from_secs(300), Start;
+        /// One that goes on gives a record each time so much has passed; none: only at its end.
+        active: Option<Duration> = Some(Duration::from_secs(300)), Start;
+        /// How long a TCP flow is kept after its end, for packets that are sent again.
+        linger: Duration = Duration::from_secs(5), Start;
         /// Flows in memory at most, of all shards together; the memory is taken at the start.
         capacity: Count = Count(1 << 20), Start;
         /// First packets of a flow of which time, length and flags are kept.
@@ -165,6 +167,8 @@ sections! {
         by_vlan: bool = true, Start;
         /// Tunnels tell flows apart.
         by_tunnel: bool = true, Start;
+        /// TEIDs of GTP-U tell flows apart; each direction has one of its own, so a conversation is then two flows.
+        by_teid: bool = false, Start;
         /// Keep no flow records that are older.
         max_age: Option<Duration> = None, Reload;
     }
