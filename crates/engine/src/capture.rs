@@ -6,6 +6,7 @@ use crate::observer::{Observed, Observer};
 use crate::plan::{Plan, SocketPlan, SourcePlan, default_ring};
 use crate::recording::{self, Recording};
 use crate::recovery::Recovering;
+use crate::retention::Kept;
 use crate::status::{Report, WorkerStatus};
 use crate::worker::{Settings, Wires, Worker, is_live};
 use base::Ledger;
@@ -38,7 +39,11 @@ pub struct Capture {
     claim: Option<Claim>,
     /// What a recorder that died left, being mended.
     recovering: Recovering,
+<<<<<<< HEAD
     meter: Option<Metering>,
+=======
+    retention: Kept,
+>>>>>>> main
 }
 
 struct Queue {
@@ -90,6 +95,7 @@ impl Capture {
             server: None,
             supervisor: None,
             claim,
+            retention: Kept::default(),
             recovering: plan.store.as_ref().map(|store| Recovering::start(&store.dir, &label)).unwrap_or_default(),
             meter: None,
         };
@@ -188,7 +194,11 @@ impl Capture {
     pub fn observer(&self) -> Observer {
         Observer {
             recovery: self.recovering.told(),
+<<<<<<< HEAD
             meter: self.meter.as_ref().map(Metering::gauge),
+=======
+            retention: self.retention.clone(),
+>>>>>>> main
             label: self.label.clone(),
             started: self.started,
             queues: self

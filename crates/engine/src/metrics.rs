@@ -1,6 +1,10 @@
 //! `/metrics` in the Prometheus text format, from the same [`Report`] as everything else.
 
+<<<<<<< HEAD
 use crate::meter::{MeterReport, OutletReport};
+=======
+use crate::retention::RetentionReport;
+>>>>>>> main
 use crate::status::Report;
 use std::fmt::Write as _;
 use std::io;
@@ -152,6 +156,7 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
         })
         .collect();
     family("listener_missed_packets_total", "counter", "Packets a lossy listener says it missed.", &listeners);
+<<<<<<< HEAD
     if let Some(meter) = &report.meter {
         metered(meter, &mut family);
     }
@@ -179,6 +184,33 @@ fn metered(meter: &MeterReport, family: &mut dyn FnMut(&str, &str, &str, &[(Stri
     family("outlet_lost_total", "counter", "Records and rows that were not brought there.", &outlets(&|o| o.lost));
     let seconds = meter.cpu_millis as f64 / 1e3;
     family("meter_cpu_seconds_total", "counter", "Processor time of the meter.", &[(String::new(), seconds)]);
+=======
+    if let Some(kept) = &report.retention {
+        retention(kept, |name, kind, help, value| family(name, kind, help, &[(String::new(), value)]));
+    }
+    out
+>>>>>>> main
+}
+
+/// What makes room, where it does.
+fn retention(kept: &RetentionReport, mut family: impl FnMut(&str, &str, &str, f64)) {
+    let (removed, archived) = (&kept.removed, &kept.archived);
+    let mut counter = |what: &str, help: &str, files: u64, bytes: u64| {
+        family(&format!("retention_{what}_files_total"), "counter", &format!("Packet files {help}."), files as f64);
+        let help = format!("Bytes of packet files, with their indexes, {help}.");
+        family(&format!("retention_{what}_bytes_total"), "counter", &help, bytes as f64);
+    };
+    counter("removed", "removed to make room or because of their age", removed.files, removed.bytes);
+    counter("archived", "moved to the archive", archived.files, archived.bytes);
+    counter(
+        "unarchived",
+        "removed that the archive should have had, and failed to take in time",
+        kept.unarchived_files,
+        kept.unarchived_bytes,
+    );
+    family("retention_held_hours", "gauge", "Hours that should go, but queries hold them.", kept.held_hours as f64);
+    let trouble = f64::from(u8::from(kept.trouble.is_some()));
+    family("retention_in_trouble", "gauge", "1 while something that retention should do cannot be done.", trouble);
 }
 
 fn escape(text: &str) -> String {

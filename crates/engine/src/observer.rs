@@ -3,6 +3,7 @@
 use crate::meter::MeterGauge;
 use crate::recording::Gauge;
 use crate::recovery::Told;
+use crate::retention::Kept;
 use crate::status::{Counts, ListenerReport, QueueReport, Report, WorkerStatus};
 use base::{Cause, Tally};
 use capture::{SourceInfo, StampKind};
@@ -17,7 +18,11 @@ pub struct Observer {
     pub(crate) started: Instant,
     pub(crate) queues: Vec<Observed>,
     pub(crate) recovery: Told,
+<<<<<<< HEAD
     pub(crate) meter: Option<MeterGauge>,
+=======
+    pub(crate) retention: Kept,
+>>>>>>> main
 }
 
 /// One queue's part.
@@ -109,6 +114,7 @@ impl Observer {
             queues,
             meter: self.meter.as_ref().map(MeterGauge::report),
             listeners,
+            retention: self.retention.report(),
             remarks,
             faults,
         }

@@ -331,7 +331,9 @@ mod tests {
     #[test]
     fn part_of_a_huge_page_is_not_mapped_over_what_lies_behind_it() {
         let Ok(m) = SharedMemory::with_pages("test", HUGE_PAGE, true, Pages::Huge) else {
-            eprintln!("SKIP part_of_a_huge_page_is_not_mapped_over_what_lies_behind_it: no huge pages are reserved (vm.nr_hugepages)");
+            eprintln!(
+                "SKIP part_of_a_huge_page_is_not_mapped_over_what_lies_behind_it: no huge pages are reserved (vm.nr_hugepages)"
+            );
             return;
         };
         let fd = || m.as_fd().try_clone_to_owned().unwrap();

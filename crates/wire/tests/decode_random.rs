@@ -199,7 +199,7 @@ fn real_frames_keep_the_promises_wherever_they_are_cut_and_whatever_is_changed()
     let counts = fragments.counts();
     assert!(counts.first > 10 && counts.resolved > 10, "{counts:?}");
     assert!(
-        frames > 50_000 && odd.iter().filter(|n| **n > 0).count() > 8,
+        frames > 50_000 && odd.iter().filter(|n| **n > 0).count() > 6,
         "the captures have odd frames of many kinds"
     );
 }

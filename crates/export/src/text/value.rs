@@ -88,7 +88,8 @@ impl Value<'_> {
         match *self {
             Self::Absent => {}
             Self::Number(number) => decimal(number, out),
-            Self::Real(real) => display(real, out),
+            // With a point or an exponent in any case: whoever guesses types sees that these are not whole.
+            Self::Real(real) => display(format_args!("{real:?}"), out),
             Self::Word(word) => out.extend_from_slice(word.as_bytes()),
             Self::Id(id) => hexadecimal(&id.to_be_bytes(), out),
             Self::Time(time) => display(time, out),
@@ -180,7 +181,7 @@ mod tests {
         for number in [0, 9, 10, 1234567890, u64::MAX] {
             assert_eq!(json(Value::Number(number), None), number.to_string());
         }
-        assert_eq!(json(Value::Real(0.1), None), "0.1");
+        assert_eq!([0.1, 9.0, 1e300].map(|real| json(Value::Real(real), None)), ["0.1", "9.0", "1e300"]);
         assert_eq!(json(Value::Id(0xbeef), None), "\"000000000000beef\"");
     }
 

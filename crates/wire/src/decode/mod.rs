@@ -24,8 +24,9 @@ mod udp;
 mod walk;
 
 use crate::bytes::{be16, chunk};
-use crate::{EtherType, Family, Fragment, Headers, IpProtocol, Port, ipv4, ipv6, link, tcp};
+use crate::{EtherType, Family, FlowKey, Fragment, Headers, IpProtocol, Port, ipv4, ipv6, link, tcp};
 pub use odd::Odd;
+use std::net::IpAddr;
 
 /// The most tunnels in each other that are looked into; of a packet in more, the flow is that of the fourth.
 pub const MAX_TUNNELS: u8 = 4;
@@ -140,6 +141,20 @@ impl Decoded {
             return plain;
         }
         walk::Walk::new(frame, wire).decode(link_type)
+    }
+
+    /// Who with whom, in the packet's direction; of ICMP with type and code as ports, as [`crate::community_id`] wants it.
+    /// `None` if it is not IP.
+    pub fn key(&self, frame: &[u8]) -> Option<FlowKey> {
+        let l3 = usize::from(self.l3);
+        let v4 = |at| chunk(frame, l3 + at).map(|b: &[u8; 4]| IpAddr::from(*b));
+        let v6 = |at| chunk(frame, l3 + at).map(|b: &[u8; 16]| IpAddr::from(*b));
+        let (src, dst) = match self.family {
+            Family::Other => return None,
+            Family::V4 => (v4(ipv4::at::SRC)?, v4(ipv4::at::DST)?),
+            Family::V6 => (v6(ipv6::at::SRC)?, v6(ipv6::at::DST)?),
+        };
+        Some(FlowKey { src, dst, src_port: self.src_port, dst_port: self.dst_port, protocol: self.protocol })
     }
 
     /// The common case, from the headers that [`Headers::common`] found. `None` for UDP that may be a tunnel.
