@@ -39,11 +39,8 @@ pub struct Capture {
     claim: Option<Claim>,
     /// What a recorder that died left, being mended.
     recovering: Recovering,
-<<<<<<< HEAD
     meter: Option<Metering>,
-=======
     retention: Kept,
->>>>>>> main
 }
 
 struct Queue {
@@ -194,11 +191,8 @@ impl Capture {
     pub fn observer(&self) -> Observer {
         Observer {
             recovery: self.recovering.told(),
-<<<<<<< HEAD
             meter: self.meter.as_ref().map(Metering::gauge),
-=======
             retention: self.retention.clone(),
->>>>>>> main
             label: self.label.clone(),
             started: self.started,
             queues: self

@@ -1,10 +1,7 @@
 //! `/metrics` in the Prometheus text format, from the same [`Report`] as everything else.
 
-<<<<<<< HEAD
 use crate::meter::{MeterReport, OutletReport};
-=======
 use crate::retention::RetentionReport;
->>>>>>> main
 use crate::status::Report;
 use std::fmt::Write as _;
 use std::io;
@@ -156,7 +153,9 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
         })
         .collect();
     family("listener_missed_packets_total", "counter", "Packets a lossy listener says it missed.", &listeners);
-<<<<<<< HEAD
+    if let Some(kept) = &report.retention {
+        retention(kept, |name, kind, help, value| family(name, kind, help, &[(String::new(), value)]));
+    }
     if let Some(meter) = &report.meter {
         metered(meter, &mut family);
     }
@@ -184,12 +183,6 @@ fn metered(meter: &MeterReport, family: &mut dyn FnMut(&str, &str, &str, &[(Stri
     family("outlet_lost_total", "counter", "Records and rows that were not brought there.", &outlets(&|o| o.lost));
     let seconds = meter.cpu_millis as f64 / 1e3;
     family("meter_cpu_seconds_total", "counter", "Processor time of the meter.", &[(String::new(), seconds)]);
-=======
-    if let Some(kept) = &report.retention {
-        retention(kept, |name, kind, help, value| family(name, kind, help, &[(String::new(), value)]));
-    }
-    out
->>>>>>> main
 }
 
 /// What makes room, where it does.

@@ -18,11 +18,8 @@ pub struct Observer {
     pub(crate) started: Instant,
     pub(crate) queues: Vec<Observed>,
     pub(crate) recovery: Told,
-<<<<<<< HEAD
     pub(crate) meter: Option<MeterGauge>,
-=======
     pub(crate) retention: Kept,
->>>>>>> main
 }
 
 /// One queue's part.

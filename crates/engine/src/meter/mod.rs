@@ -6,10 +6,12 @@
 mod lanes;
 mod outlet;
 mod report;
+mod store;
 mod work;
 
 pub use outlet::Outlet;
 pub use report::{MeterReport, OutletReport};
+pub use store::{GrainKeeping, GrainRules, StoreOutlet};
 
 use crate::error::EngineError;
 use base::Timestamp;
