@@ -12,7 +12,7 @@ use flow::Record;
 use report::{Groups, Plan, Report, terms};
 use std::collections::{HashSet, VecDeque};
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,6 +32,9 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Bytes of an IPFIX message's header, and where its length stands in it.
 const HEADER: usize = 16;
 const LENGTH: std::ops::Range<usize> = 2..4;
+
+/// What a message begins with: the version.
+const IPFIX: [u8; 2] = 10u16.to_be_bytes();
 
 /// What came.
 #[allow(clippy::large_enum_variant, reason = "nearly all are records, and each is looked at and dropped")]
@@ -56,9 +59,15 @@ pub struct Records<'a> {
 
 enum Feed {
     Store(Vec<Shelf>, Option<Follow>),
-    Files(std::vec::IntoIter<PathBuf>, Option<Messages>),
+    Files(std::vec::IntoIter<PathBuf>, Option<Opened>),
     Network(UdpSocket, Box<Messages>),
     Ended,
+}
+
+/// A file that is being read.
+enum Opened {
+    Messages(Messages),
+    Parquet(Box<columns::Loose>),
 }
 
 /// The records of one interface, and the next of them.
@@ -184,28 +193,21 @@ impl<'a> Records<'a> {
                 }
                 self.look_again()
             }
-            Feed::Files(files, messages) => loop {
-                if let Some(open) = messages {
-                    while let Some(item) = open.items.pop_front() {
-                        if let Some(record) = take(item, &mut self.names) {
-                            return Ok(Step::Record(record));
-                        }
-                    }
-                    match open.read() {
-                        Ok(true) => continue,
-                        Ok(false) => {}
-                        Err(what) => self.remarks.push(what),
-                    }
+            Feed::Files(files, opened) => loop {
+                match opened.as_mut().map(|open| open.next(&mut self.names)) {
+                    Some(Ok(Some(record))) => return Ok(Step::Record(record)),
+                    Some(Ok(None)) | None => {}
+                    Some(Err(what)) => self.remarks.push(what),
                 }
-                let Some(path) = files.next() else { return Ok(Step::End) };
-                let file = File::open(&path).map_err(|e| Failure::Said(format!("{}: {e}", path.display())))?;
-                *messages = Some(Messages::new(Some((path, BufReader::new(file)))));
+                let Some(path) = files.next() else {
+                    self.feed = Feed::Ended;
+                    return Ok(Step::End);
+                };
+                *opened = Some(Opened::open(path)?);
             },
             Feed::Network(socket, messages) => {
-                while let Some(item) = messages.items.pop_front() {
-                    if let Some(record) = take(item, &mut self.names) {
-                        return Ok(Step::Record(record));
-                    }
+                if let Some(record) = messages.told(&mut self.names) {
+                    return Ok(Step::Record(record));
                 }
                 if when::now() > self.asked.to.after(LOOK_BACK) {
                     return Ok(Step::End);
@@ -262,10 +264,54 @@ impl Shelf {
     }
 }
 
+impl Opened {
+    /// By its first bytes.
+    fn open(path: PathBuf) -> Result<Self, Failure> {
+        let say = |e: io::Error| Failure::Said(format!("{}: {e}", path.display()));
+        let mut file = BufReader::new(File::open(&path).map_err(say)?);
+        let begin = file.fill_buf().map_err(say)?;
+        if begin.starts_with(b"PAR1") {
+            return Ok(Self::Parquet(Box::new(columns::read_flows(&path).map_err(Failure::say)?)));
+        }
+        if !begin.is_empty() && !begin.starts_with(&IPFIX) {
+            let text = "neither IPFIX messages nor Parquet; packets are asked with `netgrain packets -r`";
+            return Err(Failure::Said(format!("{}: {text}", path.display())));
+        }
+        Ok(Self::Messages(Messages::new(Some((path, file)))))
+    }
+
+    /// The next record; what ends a file too early is said.
+    fn next(&mut self, names: &mut Names) -> Result<Option<Record>, String> {
+        match self {
+            Self::Parquet(records) => records.next().transpose().map_err(|e| e.to_string()),
+            Self::Messages(messages) => loop {
+                if let Some(record) = messages.told(names) {
+                    return Ok(Some(record));
+                }
+                if !messages.read()? {
+                    return Ok(None);
+                }
+            },
+        }
+    }
+}
+
 impl Messages {
     fn new(file: Option<(PathBuf, BufReader<File>)>) -> Self {
         let decoder = export::ipfix::Decoder::new(export::element::PEN);
         Self { decoder, items: VecDeque::new(), file, bytes: Vec::new() }
+    }
+
+    /// The next record that was said already; names of interfaces go to the names.
+    fn told(&mut self, names: &mut Names) -> Option<Record> {
+        while let Some(item) = self.items.pop_front() {
+            match item {
+                export::ipfix::Item::Flow(record) => return Some(record),
+                export::ipfix::Item::Interface { number, name } => names.set(number, &name),
+                _ => {}
+            }
+        }
+        None
     }
 
     /// Reads the next message; whether there was one. What ends a file too early is said.
@@ -307,18 +353,6 @@ fn read_up_to(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
         }
     }
     Ok(done)
-}
-
-/// A record, or a name.
-fn take(item: export::ipfix::Item, names: &mut Names) -> Option<Record> {
-    match item {
-        export::ipfix::Item::Flow(record) => Some(record),
-        export::ipfix::Item::Interface { number, name } => {
-            names.set(number, &name);
-            None
-        }
-        _ => None,
-    }
 }
 
 /// The question to one interface of the store.
