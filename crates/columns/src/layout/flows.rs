@@ -3,7 +3,7 @@
 use super::Layout;
 use super::guess::{Guess, guess};
 use crate::pack::{blank, end, tcp, tunnel};
-use crate::sheet::{Asked, Cells, Column, Coding};
+use crate::sheet::{Asked, Cells, Coding, Column};
 use base::Timestamp;
 use flow::{Early, Key, Locator, Record};
 use std::io::Write;
@@ -34,10 +34,18 @@ macro_rules! long {
             coding: Coding::$coding,
             asked: Asked::$asked,
             arg: 0,
-            fill: |lines: &[Line], _, cells: &mut Cells| cells.longs.extend(lines.iter().map(|$l| { let n: u64 = $get; n as i64 })),
+            fill: |lines: &[Line], _, cells: &mut Cells| {
+                cells.longs.extend(lines.iter().map(|$l| {
+                    let n: u64 = $get;
+                    n as i64
+                }))
+            },
             take: |lines: &mut [Line], _, cells: &Cells| {
                 (cells.longs.len() == lines.len()).then_some(())?;
-                for ($l, value) in lines.iter_mut().zip(&cells.longs) { let $v = *value as u64; $put; }
+                for ($l, value) in lines.iter_mut().zip(&cells.longs) {
+                    let $v = *value as u64;
+                    $put;
+                }
                 Some(())
             },
         }
@@ -53,7 +61,12 @@ macro_rules! int {
             coding: Coding::Distinct,
             asked: Asked::$asked,
             arg: 0,
-            fill: |lines: &[Line], _, cells: &mut Cells| cells.ints.extend(lines.iter().map(|$l| { let n: $from = $get; n as i32 })),
+            fill: |lines: &[Line], _, cells: &mut Cells| {
+                cells.ints.extend(lines.iter().map(|$l| {
+                    let n: $from = $get;
+                    n as i32
+                }))
+            },
             take: |lines: &mut [Line], _, cells: &Cells| {
                 (cells.ints.len() == lines.len()).then_some(())?;
                 for ($l, value) in lines.iter_mut().zip(&cells.ints) {
@@ -424,7 +437,9 @@ fn early() -> [Column<Line>; 3] {
             coding: Coding::Bytewise,
             asked: Asked::Never,
             arg: 0,
-            fill: |lines, _, cells| fill(lines, cells, |c, e, before| c.longs.push(e.after.wrapping_sub(before) as i64)),
+            fill: |lines, _, cells| {
+                fill(lines, cells, |c, e, before| c.longs.push(e.after.wrapping_sub(before) as i64))
+            },
             take: |lines, _, cells| {
                 let mut values = cells.longs.iter();
                 take(lines, cells, true, |e, before| {
