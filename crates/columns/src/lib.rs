@@ -1,2 +1,33 @@
-//! Floor 2: flow records and series in the store.
+//! Flow records and series in the store, beside the packets: a journal while a file grows, Parquet once it is whole.
+//!
+//! [`Writer`] takes what a meter and a counter make of one interface; [`flows`] and [`series`] give it back in the order of
+//! time, from sealed files and growing journals as one; [`scan`] reads single columns of many records. Anybody else reads the
+//! sealed files with what they have: they are ordinary Parquet (`docs/COLUMNS.md`).
+//!
+//! Invariants: what was journaled and synced survives a crash; a published file is whole and never changes; a reader meets
+//! every record once, whether its journal is being sealed at that moment or not.
 #![forbid(unsafe_code)]
+
+mod compact;
+mod error;
+mod file;
+mod journal;
+mod layout;
+mod pack;
+mod query;
+mod recover;
+mod retain;
+mod scan;
+mod seal;
+mod shelf;
+mod sheet;
+mod writer;
+
+pub use compact::compact;
+pub use error::ColumnsError;
+pub use query::{Answer, Query, flows, series};
+pub use recover::{Recovered, recover};
+pub use retain::{Kept, Rules, retain};
+pub use scan::{Batch, Column, scan};
+pub use shelf::{Kind, Shelved, files};
+pub use writer::{Config, Counts, Event, Writer};

@@ -5,6 +5,7 @@ use crate::observer::{Observed, Observer};
 use crate::plan::{Plan, SocketPlan, SourcePlan, default_ring};
 use crate::recording::{self, Recording};
 use crate::recovery::Recovering;
+use crate::retention::Kept;
 use crate::status::{Report, WorkerStatus};
 use crate::worker::{Settings, Wires, Worker};
 use base::Ledger;
@@ -36,6 +37,7 @@ pub struct Capture {
     claim: Option<Claim>,
     /// What a recorder that died left, being mended.
     recovering: Recovering,
+    retention: Kept,
 }
 
 struct Queue {
@@ -74,6 +76,7 @@ impl Capture {
             server: None,
             supervisor: None,
             claim,
+            retention: Kept::default(),
             recovering: plan.store.as_ref().map(|store| Recovering::start(&store.dir, &label)).unwrap_or_default(),
         };
         // Everything is made before the first frame is let in, because a ring takes longer to touch and lock than a busy
@@ -156,6 +159,7 @@ impl Capture {
     pub fn observer(&self) -> Observer {
         Observer {
             recovery: self.recovering.told(),
+            retention: self.retention.clone(),
             label: self.label.clone(),
             started: self.started,
             queues: self

@@ -1,5 +1,6 @@
 //! `/metrics` in the Prometheus text format, from the same [`Report`] as everything else.
 
+use crate::retention::RetentionReport;
 use crate::status::Report;
 use std::fmt::Write as _;
 use std::io;
@@ -129,7 +130,31 @@ pub fn exposition(report: &Report) -> String {
         })
         .collect();
     family("listener_missed_packets_total", "counter", "Packets a lossy listener says it missed.", &listeners);
+    if let Some(kept) = &report.retention {
+        retention(kept, |name, kind, help, value| family(name, kind, help, &[(String::new(), value)]));
+    }
     out
+}
+
+/// What makes room, where it does.
+fn retention(kept: &RetentionReport, mut family: impl FnMut(&str, &str, &str, f64)) {
+    let (removed, archived) = (&kept.removed, &kept.archived);
+    let mut counter = |what: &str, help: &str, files: u64, bytes: u64| {
+        family(&format!("retention_{what}_files_total"), "counter", &format!("Packet files {help}."), files as f64);
+        let help = format!("Bytes of packet files, with their indexes, {help}.");
+        family(&format!("retention_{what}_bytes_total"), "counter", &help, bytes as f64);
+    };
+    counter("removed", "removed to make room or because of their age", removed.files, removed.bytes);
+    counter("archived", "moved to the archive", archived.files, archived.bytes);
+    counter(
+        "unarchived",
+        "removed that the archive should have had, and failed to take in time",
+        kept.unarchived_files,
+        kept.unarchived_bytes,
+    );
+    family("retention_held_hours", "gauge", "Hours that should go, but queries hold them.", kept.held_hours as f64);
+    let trouble = f64::from(u8::from(kept.trouble.is_some()));
+    family("retention_in_trouble", "gauge", "1 while something that retention should do cannot be done.", trouble);
 }
 
 fn escape(text: &str) -> String {

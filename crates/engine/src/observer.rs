@@ -2,6 +2,7 @@
 
 use crate::recording::Gauge;
 use crate::recovery::Told;
+use crate::retention::Kept;
 use crate::status::{Counts, ListenerReport, QueueReport, Report, WorkerStatus};
 use base::{Cause, Tally};
 use capture::{SourceInfo, StampKind};
@@ -16,6 +17,7 @@ pub struct Observer {
     pub(crate) started: Instant,
     pub(crate) queues: Vec<Observed>,
     pub(crate) recovery: Told,
+    pub(crate) retention: Kept,
 }
 
 /// One queue's part.
@@ -100,6 +102,7 @@ impl Observer {
             lost_by_gate,
             queues,
             listeners,
+            retention: self.retention.report(),
             remarks,
             faults,
         }

@@ -1,5 +1,6 @@
 //! What a running capture says of itself: the same numbers for the live table, `--json`, `/metrics` and the summary.
 
+use crate::retention::RetentionReport;
 use base::{Row, Tally};
 use recorder::Waiting;
 use serde::Serialize;
@@ -170,6 +171,9 @@ pub struct Report {
     pub queues: Vec<QueueReport>,
     /// Who listens.
     pub listeners: Vec<ListenerReport>,
+    /// What retention has done, where it looks after this capture: in the metrics; documents have it beside the report.
+    #[serde(skip)]
+    pub retention: Option<RetentionReport>,
     /// Things a person should know.
     pub remarks: Vec<String>,
     /// Things that are wrong: counts that contradict each other, files left hidden. Empty in a healthy capture.

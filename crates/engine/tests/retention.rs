@@ -5,7 +5,7 @@ mod common;
 use base::{Prng, Timestamp};
 use checker::{Options, check};
 use common::{plan, sim, start, until, walk};
-use netgrain_engine::{Plan, Retention, RetentionPlan};
+use netgrain_engine::{Plan, Retention, RetentionPlan, exposition};
 use recorder::cutter::{Cutter, Job};
 use recorder::writer::{Config, Writer};
 use ring::{BLOCK, Control, Desc};
@@ -221,6 +221,11 @@ fn a_small_volume_is_recorded_to_many_times_over_without_a_loss() {
     let kept = retention.report();
     drop(retention);
     let report = capture.report();
+    let metrics = exposition(&report);
+    for (what, value) in [("files", kept.removed.files), ("bytes", kept.removed.bytes)] {
+        let line = format!("netgrain_retention_removed_{what}_total{{interface=\"sim\"}} {value}\n");
+        assert!(value > 0 && metrics.contains(&line), "{line} in {metrics}");
+    }
     assert!(outcome.is_ok() && report.counts.lost_total == 0, "{outcome:?}, {:#?}", report.remarks);
     let published = report.queues[0].recorder.as_ref().expect("a recorder").files;
     let left = walk(&volume.path).into_iter().filter(|path| path.extension().is_some_and(|e| e == "pcap")).count();
@@ -252,6 +257,9 @@ fn what_leaves_a_small_volume_is_in_the_archive_on_another_one() {
     drop(retention);
     let report = capture.report();
     assert!(outcome.is_ok() && report.counts.lost_total == 0, "{outcome:?}, {:#?}", report.remarks);
+    let metrics = exposition(&report);
+    let archived = format!("netgrain_retention_archived_bytes_total{{interface=\"sim\"}} {}\n", kept.archived.bytes);
+    assert!(kept.archived.bytes > 0 && metrics.contains(&archived), "{archived} in {metrics}");
     assert_eq!((kept.removed.files, kept.unarchived_files, kept.trouble), (0, 0, None));
     // A file may be in both at the end, whole in each: the copy comes before the removal.
     let mut files: Vec<PathBuf> = [&other.path, &store].into_iter().flat_map(|folder| walk(folder)).collect();

@@ -19,6 +19,7 @@ mod rows;
 mod subscriber;
 mod target;
 mod template;
+pub mod text;
 
 pub use encode::{Config, Encode, Fields, Fit, MESSAGE_MAX, MESSAGE_MIN, MESSAGE_UDP, Refresh, Sampling, TooLarge};
 pub use exporter::{Clock, Counts, Exporter, Handle, Protocol, QUEUE, Settings, StartError, Unsent};

@@ -215,6 +215,11 @@ impl Record {
         self.sides[0].last.max(self.sides[1].last)
     }
 
+    /// What decides, among records that are made in the same second of packet time, which comes first.
+    pub(crate) fn order(&self) -> (Timestamp, u64, u64) {
+        (self.last(), self.id, self.locator.map_or(u64::MAX, |l| l.first))
+    }
+
     /// Packets of both directions.
     pub fn packets(&self) -> u64 {
         self.sides[0].packets + self.sides[1].packets
@@ -230,6 +235,10 @@ impl Record {
 pub trait Sink {
     /// One record.
     fn record(&mut self, record: &Record);
+
+    /// The records that follow, until the next call, were due when this second of packet time came. Only who puts the
+    /// records of several meters together needs to know ([`crate::Gather`]).
+    fn second(&mut self, _second: u64) {}
 }
 
 impl Sink for Vec<Record> {

@@ -3,11 +3,22 @@
 
 use base::Prng;
 use netgrain_wire::build::Frame;
-use netgrain_wire::{EtherType, IpProtocol, link};
+use netgrain_wire::{Decoded, EtherType, IpProtocol, link};
 
 /// Rounds of a random test: `normal`, times `NETGRAIN_FUZZ_ITERS` where that is set.
 pub fn rounds(normal: usize) -> usize {
     std::env::var("NETGRAIN_FUZZ_ITERS").ok().and_then(|t| t.parse().ok()).map_or(normal, |n: usize| normal * n)
+}
+
+/// The bytes of a frame.
+pub fn built(frame: Frame<'_>) -> Vec<u8> {
+    let mut buffer = [0; 4000];
+    frame.write(&mut buffer).unwrap().to_vec()
+}
+
+/// An Ethernet frame that was captured whole.
+pub fn decoded(frame: &[u8]) -> Decoded {
+    Decoded::of(frame, frame.len() as u32, link::ETHERNET)
 }
 
 /// What a random frame was made from.

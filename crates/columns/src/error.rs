@@ -1,0 +1,63 @@
+//! Why something cannot be written or read.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Names the thing, and what is the matter with it.
+#[derive(Debug)]
+pub enum ColumnsError {
+    /// A file or folder cannot be read or written.
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A file that should be ours and whole is not; it is passed over by whoever reads more than this file.
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// What was found.
+        what: String,
+    },
+    /// The store has no such interface.
+    NoInterface {
+        /// The store.
+        store: PathBuf,
+        /// The name that was asked for.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+}
+
+impl ColumnsError {
+    pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        |error| Self::Io { path, error }
+    }
+
+    pub(crate) fn damaged(path: &Path, what: impl fmt::Display) -> Self {
+        Self::Damaged { path: path.to_owned(), what: what.to_string() }
+    }
+}
+
+impl fmt::Display for ColumnsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::Damaged { path, what } => {
+                write!(f, "{}: {what}; the file is passed over, move it away to be told no more", path.display())
+            }
+            Self::NoInterface { store, name, known } if known.is_empty() => {
+                write!(f, "{}: nothing was recorded here, on {name} or any other interface", store.display())
+            }
+            Self::NoInterface { store, name, known } => {
+                write!(f, "{}: nothing was recorded on {name}; there is {}", store.display(), known.join(", "))
+            }
+        }
+    }
+}
+
+impl std::error::Error for ColumnsError {}

@@ -1,0 +1,37 @@
+//! What is a column: the tables of flow records and of rows.
+//!
+//! A record has many numbers that follow from its first packets, as long as those are all it has. Such a number is not
+//! written a second time: its column is null where it is what [`Guess`] says, and whoever reads here gets it back. What
+//! people ask for in SQL (ends, times, packets, bytes, flags, round trips) is always written.
+
+mod flows;
+mod guess;
+mod rows;
+
+pub use flows::{Line, Memo};
+
+use crate::pack::Pack;
+use crate::sheet::Column;
+
+/// What can be written as columns.
+pub trait Layout: Pack {
+    /// One of them beside what it takes to write or read it.
+    type Line;
+    /// What the schema is called.
+    const NAME: &'static str;
+
+    /// Its columns.
+    fn columns() -> Vec<Column<Self::Line>>;
+
+    /// Made ready to be written.
+    fn line(self) -> Self::Line;
+
+    /// Nothing read yet.
+    fn blank() -> Self::Line;
+
+    /// After the first `n` columns are taken, what the next are compared with is known.
+    fn settle(columns_taken: usize, lines: &mut [Self::Line]);
+
+    /// Once all columns are taken.
+    fn unline(line: Self::Line) -> Self;
+}

@@ -1,0 +1,355 @@
+//! Flow records and rows in the order of time: sealed files and growing journals, of several interfaces, as one.
+//!
+//! Files are opened when the answer comes to the moment in their name, and closed when it has left them: memory holds a few
+//! hundred things of each file that overlaps the moment, and the journals. The hours of the day that the answer is in are
+//! held against retention. A journal is taken first; a file that was sealed from one that was taken is passed over, so that
+//! nothing is told twice however the two threads run.
+
+use crate::error::ColumnsError;
+use crate::file::{Sealed, Things};
+use crate::journal::{Loaded, Shaped};
+use crate::layout::Layout;
+use crate::pack::Order;
+use crate::shelf::{self, Kind, Shelved};
+use base::Timestamp;
+use flow::Record;
+use series::Row;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use store::catalogue::{self, Hour, Hours};
+use store::{Hold, names};
+use wire::filter::Need;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Query {
+    /// The store.
+    pub store: PathBuf,
+    /// Its interfaces; empty for all.
+    pub interfaces: Vec<String>,
+    /// The first moment: what ended before is left out.
+    pub from: Timestamp,
+    /// The last moment, itself included: what begins later is left out.
+    pub to: Timestamp,
+    /// What records must have; more may be given back, for only whole row groups are left out by it. Rows ignore it.
+    pub need: Need,
+    /// The flow with this id and no other.
+    pub id: Option<u64>,
+    /// Look into growing journals too.
+    pub live: bool,
+}
+
+impl Query {
+    /// Everything in a store.
+    pub fn new(store: impl Into<PathBuf>) -> Self {
+        Self {
+            store: store.into(),
+            interfaces: Vec::new(),
+            from: Timestamp::ZERO,
+            to: Timestamp::MAX,
+            need: Need::Anything,
+            id: None,
+            live: true,
+        }
+    }
+
+    /// The folders that are asked.
+    pub(crate) fn roots(&self) -> Result<Vec<PathBuf>, ColumnsError> {
+        let known = catalogue::interfaces(&self.store).map_err(ColumnsError::io(&self.store))?;
+        let folder = |name: &String| names::interface_folder(&self.store, name);
+        if let Some(name) = self.interfaces.iter().find(|name| !folder(name).is_dir()) {
+            return Err(ColumnsError::NoInterface { store: self.store.clone(), name: name.clone(), known });
+        }
+        let asked = if self.interfaces.is_empty() { &known } else { &self.interfaces };
+        Ok(asked.iter().map(folder).collect())
+    }
+
+    /// Whether something of this span is asked for.
+    pub(crate) fn overlaps(&self, (first, last): (Timestamp, Timestamp)) -> bool {
+        first <= self.to && last >= self.from
+    }
+}
+
+/// Flow records in the order in which they begin.
+///
+/// # Errors
+/// When the store cannot be looked at, or has no such interface.
+pub fn flows(query: &Query) -> Result<Answer<Record>, ColumnsError> {
+    Answer::begin(query, Kind::Flows)
+}
+
+/// One-second rows in the order of time, interface and direction.
+///
+/// # Errors
+/// When the store cannot be looked at, or has no such interface.
+pub fn series(query: &Query) -> Result<Answer<Row>, ColumnsError> {
+    Answer::begin(query, Kind::Series)
+}
+
+/// Remarks of an answer and of the walks below it.
+pub(crate) type Remarks = Arc<Mutex<Vec<String>>>;
+
+pub(crate) fn remark(remarks: &Remarks, text: impl ToString) {
+    remarks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(text.to_string());
+}
+
+/// The sealed files of one interface that may hold something of the interval, as their turn comes.
+pub(crate) struct Walk {
+    kind: Kind,
+    hours: Hours,
+    ahead: Option<Hour>,
+    day: VecDeque<Shelved>,
+    holds: Vec<Hold>,
+    /// Names of files whose content lies in another one.
+    replaced: BTreeSet<String>,
+    remarks: Remarks,
+}
+
+impl Walk {
+    pub fn new(root: &Path, kind: Kind, query: &Query, remarks: &Remarks) -> Self {
+        let from = query.from.before(kind.reach());
+        Self {
+            kind,
+            hours: Hours::forward(root, from, query.to),
+            ahead: None,
+            day: VecDeque::new(),
+            holds: Vec::new(),
+            replaced: BTreeSet::new(),
+            remarks: Arc::clone(remarks),
+        }
+    }
+
+    /// The moment at which the next file begins.
+    pub fn peek(&mut self) -> Option<Timestamp> {
+        while self.day.is_empty() && self.enter_day() {}
+        self.day.front().map(|file| file.start)
+    }
+
+    /// That file, opened; `None` if it says nothing, of which people were told then.
+    pub fn open(&mut self) -> Option<Sealed> {
+        let file = self.day.pop_front()?;
+        if self.replaced.contains(file.path.file_name()?.to_str()?) {
+            return None;
+        }
+        match Sealed::open(&file.path, self.kind) {
+            Ok(sealed) => Some(sealed),
+            Err(error) => {
+                remark(&self.remarks, error);
+                None
+            }
+        }
+    }
+
+    /// Holds and lists the hours of the next day that has any.
+    fn enter_day(&mut self) -> bool {
+        const DAY: Duration = Duration::from_secs(86_400);
+        let mut hours: Vec<Hour> = self.ahead.take().into_iter().collect();
+        loop {
+            match self.hours.next() {
+                Ok(Some(hour)) => match hours.first() {
+                    Some(first) if first.start.floor_to(DAY) != hour.start.floor_to(DAY) => {
+                        self.ahead = Some(hour);
+                        break;
+                    }
+                    _ => hours.push(hour),
+                },
+                Ok(None) => break,
+                Err(error) => {
+                    remark(&self.remarks, format!("a folder of the store cannot be listed: {error}"));
+                    break;
+                }
+            }
+        }
+        if hours.is_empty() {
+            return false;
+        }
+        // All of them, before the first is listed: what a day's file takes the place of does not go meanwhile.
+        self.holds = hours.iter().filter_map(|hour| Hold::reader(&hour.folder).ok()).collect();
+        for hour in &hours {
+            match shelf::in_hour(hour, self.kind) {
+                Ok(files) => self.day.extend(files),
+                Err(error) => remark(&self.remarks, format!("{}: {error}", hour.folder.display())),
+            }
+        }
+        self.day.make_contiguous().sort();
+        self.replaced.clear();
+        if self.kind == Kind::Series && self.day.len() > 1 {
+            let open = |file: &Shelved| Sealed::open(&file.path, self.kind).ok();
+            self.replaced = self.day.iter().filter_map(open).flat_map(|sealed| sealed.replaces).collect();
+        }
+        true
+    }
+}
+
+/// The journals of an interface that may hold something of the interval, read.
+pub(crate) fn journals<T: Shaped>(root: &Path, kind: Kind, query: &Query, remarks: &Remarks) -> Vec<Loaded<T>> {
+    let (from, to) = (query.from.before(kind.reach()), query.to.after(kind.reach()));
+    let listed = match shelf::journals(root, kind) {
+        Ok(listed) => listed,
+        Err(error) => {
+            remark(remarks, format!("{}: {error}", root.display()));
+            return Vec::new();
+        }
+    };
+    let mut loaded = Vec::new();
+    for (_, path) in listed.into_iter().filter(|(start, _)| (from..=to).contains(start)) {
+        let read = |path: &Path| Loaded::read(path, &File::open(path).map_err(ColumnsError::io(path))?, kind);
+        match read(&path) {
+            Ok(journal) => loaded.push(journal),
+            // It was sealed meanwhile: the file is found in its hour.
+            Err(ColumnsError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => remark(remarks, error),
+        }
+    }
+    loaded
+}
+
+/// Where things come from.
+enum Feed<T: Layout> {
+    Journal(Loaded<T>, usize),
+    File(Box<Things<T>>),
+}
+
+struct Stream<T: Layout> {
+    feed: Feed<T>,
+    /// Read and not given yet.
+    ready: std::vec::IntoIter<T>,
+}
+
+/// See the module.
+pub struct Answer<T: Layout> {
+    query: Query,
+    walks: Vec<Walk>,
+    streams: Vec<Option<Stream<T>>>,
+    /// The next thing of each stream, the earliest on top.
+    heads: BinaryHeap<Reverse<(Order, usize)>>,
+    /// Those things, by stream.
+    things: Vec<Option<T>>,
+    taken: BTreeSet<u64>,
+    remarks: Remarks,
+}
+
+impl<T: Layout + Shaped> Answer<T> {
+    fn begin(query: &Query, kind: Kind) -> Result<Self, ColumnsError> {
+        let remarks = Remarks::default();
+        let mut answer = Self {
+            query: query.clone(),
+            walks: Vec::new(),
+            streams: Vec::new(),
+            heads: BinaryHeap::new(),
+            things: Vec::new(),
+            taken: BTreeSet::new(),
+            remarks: Arc::clone(&remarks),
+        };
+        for root in query.roots()? {
+            let journals = if query.live { journals::<T>(&root, kind, query, &remarks) } else { Vec::new() };
+            for journal in journals {
+                answer.taken.insert(journal.id);
+                answer.join(Feed::Journal(journal, 0));
+            }
+            answer.walks.push(Walk::new(&root, kind, query, &remarks));
+        }
+        Ok(answer)
+    }
+
+    /// What people should know about the answer, so far: files that are damaged and were passed over.
+    pub fn remarks(&self) -> Vec<String> {
+        self.remarks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    fn join(&mut self, feed: Feed<T>) {
+        let stream = Some(Stream { feed, ready: Vec::new().into_iter() });
+        let place = self.streams.iter().position(Option::is_none).unwrap_or(self.streams.len());
+        if place == self.streams.len() {
+            self.streams.push(None);
+            self.things.push(None);
+        }
+        self.streams[place] = stream;
+        self.advance(place);
+    }
+
+    /// The next thing of a stream takes its place among the heads; a stream without one goes.
+    fn advance(&mut self, place: usize) {
+        let Some(stream) = &mut self.streams[place] else { return };
+        loop {
+            let Some(thing) = stream.next(&self.remarks) else {
+                self.streams[place] = None;
+                return;
+            };
+            if self.query.overlaps(thing.span()) && self.query.id.is_none_or(|id| thing.order().1 == id) {
+                self.heads.push(Reverse((thing.order(), place)));
+                self.things[place] = Some(thing);
+                return;
+            }
+        }
+    }
+
+    /// Opens every file that may begin before the next thing.
+    fn open_files(&mut self) {
+        loop {
+            let next = |(i, walk): (usize, &mut Walk)| Some((walk.peek()?, i));
+            let Some((start, walk)) = self.walks.iter_mut().enumerate().filter_map(next).min() else { return };
+            if let Some(Reverse((order, _))) = self.heads.peek()
+                && T::moment(order) < start
+            {
+                return;
+            }
+            let Some(sealed) = self.walks[walk].open() else { continue };
+            if sealed.journal.is_some_and(|id| self.taken.contains(&id)) {
+                continue;
+            }
+            let Query { from, to, need, id, .. } = &self.query;
+            let groups = sealed.groups(*from, *to, need, *id);
+            if !groups.is_empty() {
+                self.join(Feed::File(Box::new(Things::new(sealed, groups))));
+            }
+        }
+    }
+}
+
+impl<T: Layout + Shaped> Stream<T> {
+    fn next(&mut self, remarks: &Remarks) -> Option<T> {
+        if let Some(thing) = self.ready.next() {
+            return Some(thing);
+        }
+        match &mut self.feed {
+            Feed::Journal(journal, place) => {
+                *place += 1;
+                match journal.get(*place - 1)? {
+                    Ok(thing) => Some(thing),
+                    Err(what) => {
+                        remark(remarks, what);
+                        None
+                    }
+                }
+            }
+            Feed::File(things) => match things.next() {
+                Ok(ready) => {
+                    self.ready = ready.into_iter();
+                    self.ready.next()
+                }
+                Err(error) => {
+                    remark(remarks, error);
+                    None
+                }
+            },
+        }
+    }
+}
+
+impl<T: Layout + Shaped> Iterator for Answer<T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        self.open_files();
+        let Reverse((_, place)) = self.heads.pop()?;
+        let thing = self.things[place].take();
+        self.advance(place);
+        thing
+    }
+}

@@ -1,0 +1,124 @@
+//! Where sealed files and journals lie, by name only.
+//!
+//! A sealed file lies in the hour of its first moment, `STORE/IFACE/YYYY/MM/DD/HH/<first moment>.flows.parquet`; a journal
+//! in the interface's own folder, hidden: `.<first moment at its beginning>.flows.partial`.
+
+use base::Timestamp;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use store::catalogue::{Hour, Hours, parse_stem};
+use store::names;
+
+/// What a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Flow records.
+    Flows,
+    /// One-second rows.
+    Series,
+}
+
+impl Kind {
+    /// In a word, which is also how journals end.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Flows => "flows",
+            Self::Series => "series",
+        }
+    }
+
+    /// How sealed files end.
+    pub const fn ending(self) -> &'static str {
+        match self {
+            Self::Flows => "flows.parquet",
+            Self::Series => "series.parquet",
+        }
+    }
+
+    /// How long after the moment in its name a sealed file may hold something. Writers begin another file before; only a
+    /// single record that is longer itself goes beyond.
+    pub const fn reach(self) -> Duration {
+        match self {
+            Self::Flows => Duration::from_secs(3600),
+            Self::Series => Duration::from_secs(86_400),
+        }
+    }
+}
+
+/// A sealed file, as its name and its folder tell it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Shelved {
+    /// Its first moment.
+    pub start: Timestamp,
+    /// Number behind the name of the second file and later ones that would have had the same.
+    pub copy: u32,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its length.
+    pub bytes: u64,
+}
+
+/// The sealed files of one kind of one interface, the oldest first.
+///
+/// # Errors
+/// When a folder cannot be listed; one that was removed meanwhile is passed over.
+pub fn files(store: &Path, interface: &str, kind: Kind) -> io::Result<Vec<Shelved>> {
+    let root = names::interface_folder(store, interface);
+    let mut hours = Hours::forward(&root, Timestamp::ZERO, Timestamp::MAX);
+    let mut found = Vec::new();
+    while let Some(hour) = hours.next()? {
+        found.extend(in_hour(&hour, kind)?);
+    }
+    Ok(found)
+}
+
+/// Those of one hour, in order.
+pub(crate) fn in_hour(hour: &Hour, kind: Kind) -> io::Result<Vec<Shelved>> {
+    let mut found = Vec::new();
+    let entries = match fs::read_dir(&hour.folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(found),
+        other => other?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let Some((start, 0, copy)) = name.strip_suffix(kind.ending()).and_then(|n| parse_stem(n.strip_suffix('.')?))
+        else {
+            continue;
+        };
+        match entry.metadata() {
+            Ok(meta) if meta.is_file() => found.push(Shelved { start, copy, path: entry.path(), bytes: meta.len() }),
+            _ => {}
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The journals in an interface's folder, with the moment in their names, in order.
+pub(crate) fn journals(root: &Path, kind: Kind) -> io::Result<Vec<(Timestamp, PathBuf)>> {
+    let mut found = Vec::new();
+    let entries = match fs::read_dir(root) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(found),
+        other => other?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let stem = name.strip_prefix('.').and_then(|n| {
+            n.strip_suffix(names::PARTIAL)?.strip_suffix('.')?.strip_suffix(kind.name())?.strip_suffix('.')
+        });
+        if let Some((start, ..)) = stem.and_then(parse_stem) {
+            found.push((start, entry.path()));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The journal of this name.
+pub(crate) fn journal(root: &Path, kind: Kind, start: Timestamp, copy: u32) -> PathBuf {
+    root.join(names::hidden(&names::stem(start, None, copy), kind.name()))
+}
