@@ -132,7 +132,7 @@ const NTP_EPOCH: u64 = 2_208_988_800;
 /// rounded up, so that reading it back gives every nanosecond again.
 pub(crate) fn to_ntp(t: Timestamp) -> u128 {
     let seconds = t.secs().wrapping_add(NTP_EPOCH) & 0xffff_ffff;
-    let fraction = ((u64::from(t.subsec_nanos()) << 32) + 999_999_999) / 1_000_000_000;
+    let fraction = (u64::from(t.subsec_nanos()) << 32).div_ceil(1_000_000_000);
     u128::from(seconds << 32 | fraction)
 }
 

@@ -17,8 +17,6 @@ pub(crate) enum When {
     Always,
     V4,
     V6,
-    /// Not ICMP in IPv4 and not ICMPv6 in IPv6.
-    Ports,
     IcmpV4,
     IcmpV6,
 }
@@ -144,6 +142,12 @@ pub(crate) fn is_icmp(key: &flow::Key) -> bool {
     }
 }
 
+/// From which port and to which. Type and code of ICMP stay where they are, whoever sent.
+fn ports(record: &Record, side: usize) -> (u16, u16) {
+    let (src, dst) = (record.key.src_port, record.key.dst_port);
+    if side == 0 || is_icmp(&record.key) { (src, dst) } else { (dst, src) }
+}
+
 pub(crate) fn address(ip: IpAddr) -> u128 {
     match ip {
         IpAddr::V4(a) => u128::from(u32::from(a)),
@@ -181,6 +185,14 @@ pub(crate) fn first(record: &Record, side: usize) -> base::Timestamp {
 
 pub(crate) fn last(record: &Record, side: usize) -> base::Timestamp {
     if record.sides[side].packets == 0 { record.began } else { record.sides[side].last }
+}
+
+fn millis(t: base::Timestamp) -> u128 {
+    u128::from(t.nanos() / 1_000_000)
+}
+
+fn from_millis(value: u128) -> base::Timestamp {
+    base::Timestamp::from_nanos((value as u64).saturating_mul(1_000_000))
 }
 
 /// An MPLS label as it stands in a label stack: three octets of which the last bit says that it is the last. Label 0,
@@ -248,9 +260,9 @@ fn keys(table: &mut Vec<Field>) {
     t.row(12, "destinationIPv4Address", Ipv4Address, Semantics::Default, None, 4, V4, Body::Flow { get: |r, s| address([r.key.dst, r.key.src][s]), set: |d, v| d.record.key.dst = v4(v) }, "to whom");
     t.row(27, "sourceIPv6Address", Ipv6Address, Semantics::Default, None, 16, V6, Body::Flow { get: |r, s| address([r.key.src, r.key.dst][s]), set: |d, v| d.record.key.src = v6(v) }, "who sent the first packet");
     t.row(28, "destinationIPv6Address", Ipv6Address, Semantics::Default, None, 16, V6, Body::Flow { get: |r, s| address([r.key.dst, r.key.src][s]), set: |d, v| d.record.key.dst = v6(v) }, "to whom");
-    t.row(7, "sourceTransportPort", Unsigned16, Identifier, None, 2, Ports, Body::Flow { get: |r, s| [r.key.src_port, r.key.dst_port][s].into(), set: |d, v| d.record.key.src_port = v as u16 }, "0 where the protocol has none");
-    t.row(11, "destinationTransportPort", Unsigned16, Identifier, None, 2, Ports, Body::Flow { get: |r, s| [r.key.dst_port, r.key.src_port][s].into(), set: |d, v| d.record.key.dst_port = v as u16 }, "the same");
-    t.row(32, "icmpTypeCodeIPv4", Unsigned16, Identifier, None, 2, IcmpV4, Body::Flow { get: |r, _| r.key.dst_port.into(), set: |d, v| d.record.key.dst_port = v as u16 }, "type × 256 + code of the first packet, in place of ports; the same in both directions");
+    t.row(7, "sourceTransportPort", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, s| ports(r, s).0.into(), set: |d, v| d.record.key.src_port = v as u16 }, "0 where the protocol has none, and of ICMP");
+    t.row(11, "destinationTransportPort", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, s| ports(r, s).1.into(), set: |d, v| d.record.key.dst_port = v as u16 }, "0 where the protocol has none; of ICMP and ICMPv6 type × 256 + code of the first packet, as NetFlow has it");
+    t.row(32, "icmpTypeCodeIPv4", Unsigned16, Identifier, None, 2, IcmpV4, Body::Flow { get: |r, _| r.key.dst_port.into(), set: |d, v| d.record.key.dst_port = v as u16 }, "type × 256 + code of the first packet; the same in both directions");
     t.row(139, "icmpTypeCodeIPv6", Unsigned16, Identifier, None, 2, IcmpV6, Body::Flow { get: |r, _| r.key.dst_port.into(), set: |d, v| d.record.key.dst_port = v as u16 }, "the same of ICMPv6");
     t.row(4, "protocolIdentifier", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.key.protocol.0.into(), set: |d, v| d.record.key.protocol = IpProtocol(v as u8) }, "the protocol above IP");
     t.row(10, "ingressInterface", Unsigned32, Identifier, None, 4, Always, Body::Flow { get: |r, _| r.interface.into(), set: |d, v| d.record.interface = v as u16 }, "number of the interface; its name comes in an options record");
@@ -262,6 +274,9 @@ fn standard(table: &mut Vec<Field>) {
     use Unit::*;
     use When::Always;
     let mut t = Rows { table, own: false };
+    // Many collectors know no nanoseconds (nfdump 1.7 among them). Those who do take the times that follow.
+    t.row(152, "flowStartMilliseconds", DateTimeMilliseconds, Semantics::Default, Milliseconds, 8, Always, Body::Flow { get: |r, s| millis(first(r, s)), set: |d, v| d.record.sides[0].first = from_millis(v) }, "first packet that the source sent in this record");
+    t.row(153, "flowEndMilliseconds", DateTimeMilliseconds, Semantics::Default, Milliseconds, 8, Always, Body::Flow { get: |r, s| millis(last(r, s)), set: |d, v| d.record.sides[0].last = from_millis(v) }, "last packet that the source sent in this record");
     t.row(156, "flowStartNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Side { get: |r, s, _| to_ntp(first(r, s)), set: |d, s, _, v| d.record.sides[s].first = from_ntp(v), index: 0 }, "first packet of this record");
     t.row(157, "flowEndNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Side { get: |r, s, _| to_ntp(last(r, s)), set: |d, s, _, v| d.record.sides[s].last = from_ntp(v), index: 0 }, "last packet of this record");
     t.row(2, "packetDeltaCount", Unsigned64, DeltaCounter, Packets, 8, Always, side!(packets), "packets");
@@ -285,10 +300,11 @@ fn standard(table: &mut Vec<Field>) {
     }
     t.row(52, "minimumTTL", Unsigned8, Semantics::Default, Hops, 1, Always, side!(ttl.0), "least TTL or hop limit");
     t.row(53, "maximumTTL", Unsigned8, Semantics::Default, Hops, 1, Always, side!(ttl.1), "greatest");
-    t.row(195, "ipDiffServCodePoint", Unsigned8, Identifier, None, 1, Always, side!(dscp.0), "least DSCP; maximumDiffServCodePoint has the greatest");
+    t.row(5, "ipClassOfService", Unsigned8, Identifier, None, 1, Always, Body::Side { get: |r, s, _| u128::from(r.sides[s].dscp.0 << 2), set: |d, s, _, v| d.record.sides[s].dscp.0 = v as u8 >> 2, index: 0 }, "least DSCP × 4; maximumDiffServCodePoint has the greatest");
     t.row(56, "sourceMacAddress", MacAddress, Semantics::Default, None, 6, Always, Body::Flow { get: |r, s| mac(r.sides[s].mac), set: |d, v| d.record.sides[0].mac = to_mac(v) }, "link address of the source; 0 if unknown");
     t.row(80, "destinationMacAddress", MacAddress, Semantics::Default, None, 6, Always, Body::Flow { get: |r, s| mac(r.sides[1 - s].mac), set: |d, v| d.record.sides[1].mac = to_mac(v) }, "that of the destination, known once it has sent; 0 if unknown");
-    t.row(243, "dot1qVlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.around.vlans[0].unwrap_or(0).into(), set: |d, v| d.record.around.vlans[0] = (v != 0).then_some(v as u16) }, "outer VLAN; 0 if there is none");
+    t.row(58, "vlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.around.vlans[0].unwrap_or(0).into(), set: |d, v| d.record.around.vlans[0] = (v != 0).then_some(v as u16) }, "outer VLAN; 0 if there is none");
+    t.row(243, "dot1qVlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.around.vlans[0].unwrap_or(0).into(), set: |d, v| d.record.around.vlans[0] = (v != 0).then_some(v as u16) }, "the same");
     t.row(245, "dot1qCustomerVlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.around.vlans[1].unwrap_or(0).into(), set: |d, v| d.record.around.vlans[1] = (v != 0).then_some(v as u16) }, "inner VLAN; 0 if there is none");
     t.row(70, "mplsTopLabelStackSection", OctetArray, Semantics::Default, None, 3, Always, Body::Flow { get: |r, _| label(r.around.mpls), set: |d, v| d.record.around.mpls = (v != 0).then_some((v >> 4) as u32 & 0xf_ffff) }, "topmost MPLS label; 0 if there is none");
     t.row(351, "layer2SegmentId", Unsigned64, Identifier, None, 8, Always, Body::Flow { get: |r, _| segment(r.around.tunnel), set: |_, _| () }, "VXLAN's or NVGRE's network; 0 of other tunnels, for which tunnelKind and tunnelId");

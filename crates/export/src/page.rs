@@ -99,7 +99,7 @@ mod tests {
                 page.put(id, &record);
             }
             let whole = page.finish();
-            assert!(whole.len() <= limit && whole.len() % 4 == 0, "{} of {limit}", whole.len());
+            assert!(whole.len() <= limit && whole.len().is_multiple_of(4), "{} of {limit}", whole.len());
             // The sets' lengths lead from the header exactly to the end.
             let mut at = 16;
             while at < whole.len() {

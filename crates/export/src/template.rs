@@ -39,7 +39,6 @@ impl Shape {
             When::Always => true,
             When::V4 => !self.v6,
             When::V6 => self.v6,
-            When::Ports => !self.icmp,
             When::IcmpV4 => self.icmp && !self.v6,
             When::IcmpV6 => self.icmp && self.v6,
         }
@@ -61,17 +60,19 @@ pub(crate) enum Keep {
     NoLists,
 }
 
-/// The columns of a template: those of the record and of its source, then those of the way back, then lists.
+/// The columns of a template: those of the way back, then those of the record and of its source; fixed lengths before
+/// variable ones. The way back comes first because there are collectors that take the last of two columns of one number
+/// whatever the enterprise (nfdump 1.7.1 does so with TCP's flags and the class of service): so they end at the source's.
 pub(crate) fn columns(shape: Shape, which: Fields) -> Vec<Column> {
     let wanted = |f: &&Field| shape.has(f.when) && (which == Fields::Full || (!f.element.own && f.len != VARIABLE));
     let (fixed, variable): (Vec<_>, Vec<_>) = FLOW.iter().filter(wanted).partition(|f| f.len != VARIABLE);
     let mut columns = Vec::new();
     for fields in [fixed, variable] {
-        columns.extend(fields.iter().map(|field| Column { field, reverse: false }));
         if shape.both_ways {
             let back = fields.iter().filter(|f| f.is_of_a_side());
             columns.extend(back.map(|field| Column { field, reverse: true }));
         }
+        columns.extend(fields.iter().map(|field| Column { field, reverse: false }));
     }
     columns
 }

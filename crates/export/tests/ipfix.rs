@@ -69,7 +69,7 @@ fn random_records_and_seconds_come_back_as_they_were() {
                 }
             }
         });
-        assert!(sent.iter().all(|m| m.len() <= message && m.len() % 4 == 0));
+        assert!(sent.iter().all(|m| m.len() <= message && m.len().is_multiple_of(4)));
         let (got, decoder) = decode(&sent);
         let got: Vec<Item> = got.into_iter().filter(|i| matches!(i, Item::Flow(_) | Item::Row(_))).collect();
         assert_eq!(got.len(), want.len());

@@ -3,7 +3,7 @@
 mod decoder;
 mod encoder;
 
-pub use decoder::{DecodeError, Decoder, Item};
+pub use decoder::{Arrived, DecodeError, Decoder, Item};
 pub use encoder::Encoder;
 
 /// The version in a message's header.

@@ -67,8 +67,8 @@ fn side(prng: &mut Prng) -> Side {
 /// A record with anything in it: one way, the other, or both.
 pub fn record(prng: &mut Prng) -> Record {
     let v6 = prng.below(2) == 0;
-    let protocol = [1, 6, 17, 58, 132, 47][prng.below(6) as usize];
-    let icmp = protocol == if v6 { 58 } else { 1 };
+    let protocol = [if v6 { 58 } else { 1 }, 6, 17, 132, 47][prng.below(5) as usize];
+    let icmp = matches!(protocol, 1 | 58);
     let key = Key {
         src: address(prng, v6),
         dst: address(prng, v6),
