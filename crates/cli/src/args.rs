@@ -25,6 +25,10 @@ pub enum Command {
     Listen(ListenArgs),
     /// Find packets again, by time and filter: in the ring, the open file and sealed files as one
     Packets(Box<crate::packets::PacketsArgs>),
+    /// Find flow records by time and filter, add them up, rank them, and go on to their packets
+    Flows(Box<crate::flows::FlowsArgs>),
+    /// A port's curve: packets, bytes, flows, bursts and losses of each second, or of steps
+    Series(Box<crate::series::SeriesArgs>),
     /// Give foreign captures the index that makes them as quick to search as a store
     Index(Box<crate::index::IndexArgs>),
     /// Make room in a store: remove or archive the oldest files, by free space, size and age

@@ -7,6 +7,7 @@ mod config;
 mod convert;
 mod demo;
 mod doctor;
+mod flows;
 mod generate;
 mod index;
 mod listen;
@@ -19,9 +20,11 @@ mod repair;
 mod retain;
 mod run;
 mod screen;
+mod series;
 mod service;
 mod signals;
 mod verify;
+mod when;
 
 use args::{Command, Netgrain};
 use clap::error::ErrorKind;
@@ -83,6 +86,14 @@ fn run(command: Command) -> Result<Outcome, Failure> {
         Command::Packets(args) => {
             privileges::for_reading(&paths([&args.write]), &privileges::sockets(args.store.as_deref()))?;
             packets::run(&args)
+        }
+        Command::Flows(args) => {
+            privileges::for_reading(&paths([&args.write, &args.parquet]), &privileges::sockets(args.store.as_deref()))?;
+            flows::run(&args)
+        }
+        Command::Series(args) => {
+            privileges::for_reading(&[], &[])?;
+            series::run(&args)
         }
         Command::Index(args) => {
             privileges::for_indexing(&args)?;

@@ -55,8 +55,8 @@ pub struct Counts {
 }
 
 impl Counter {
-    /// Unit: seconds. Silence up to here is told, beyond it is a gap.
-    pub const SILENCE_MAX: u64 = 300;
+    /// Unit: seconds. Silence up to here is told, beyond it is a gap: quiet links are quiet for many minutes at night.
+    pub const SILENCE_MAX: u64 = 3600;
     /// Unit: seconds. So many may be open at once; each takes 16 KiB per direction.
     pub const OPEN_MAX: usize = 16;
 
