@@ -26,7 +26,9 @@ pub use crate::capture::{Capture, random_key};
 pub use columns::Rules as ColumnRules;
 pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};
-pub use meter::{GrainKeeping, GrainRules, MeterPlan, MeterReport, Outlet, OutletReport, StoreOutlet};
+pub use meter::{
+    CollectorOutlet, GrainKeeping, GrainRules, MeterPlan, MeterReport, Outlet, OutletReport, StoreOutlet, parse_target,
+};
 pub use metrics::{MetricsServer, exposition};
 pub use network::private_pair;
 pub use observer::Observer;

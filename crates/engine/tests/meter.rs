@@ -294,9 +294,8 @@ fn what_is_stored_beside_the_packets_is_what_was_made() {
     let made = ear.made();
     assert_eq!((kept.records, kept.rows, kept.lost), (made.records.len() as u64, made.rows.len() as u64, 0));
     let query = columns::Query::new(&store);
-    let mut records: Vec<Record> =
-        columns::flows(query.clone()).expect("an answer").map(|r| r.expect("a record")).collect();
-    let rows: Vec<Row> = columns::series(query).expect("an answer").map(|r| r.expect("a row")).collect();
+    let mut records: Vec<Record> = columns::flows(&query).expect("an answer").collect();
+    let rows: Vec<Row> = columns::series(&query).expect("an answer").collect();
     assert_eq!(rows, made.rows);
     let mut expected = made.records;
     let order = |r: &Record| (r.id, r.part);

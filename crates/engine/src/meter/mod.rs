@@ -3,12 +3,14 @@
 //! Invariant (the ledger, continued): of every packet that is stored, the meter says whether it was metered or not; every
 //! packet that was metered is in one row and, if it is IP, in one flow's records. What contradicts is printed as a bug.
 
+mod collector;
 mod lanes;
 mod outlet;
 mod report;
 mod store;
 mod work;
 
+pub use collector::{CollectorOutlet, parse_target};
 pub use outlet::Outlet;
 pub use report::{MeterReport, OutletReport};
 pub use store::{GrainKeeping, GrainRules, StoreOutlet};
