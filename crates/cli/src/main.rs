@@ -3,6 +3,7 @@
 
 mod args;
 mod check;
+mod config;
 mod convert;
 mod demo;
 mod doctor;
@@ -17,6 +18,7 @@ mod privileges;
 mod record;
 mod repair;
 mod retain;
+mod run;
 mod screen;
 mod series;
 mod service;
@@ -74,7 +76,12 @@ fn one_line(e: &clap::Error) -> String {
 
 fn run(command: Command) -> Result<Outcome, Failure> {
     match command {
+        Command::Run(args) => run::run(&args),
         Command::Record(args) => record::run(&args),
+        Command::Config(args) => {
+            privileges::for_reading(&[], &[])?;
+            config::run(&args)
+        }
         Command::Listen(args) => listen::run(&args),
         Command::Packets(args) => {
             privileges::for_reading(&paths([&args.write]), &privileges::sockets(args.store.as_deref()))?;

@@ -59,7 +59,7 @@ fn what_is_no_capture_cannot_be_judged_and_is_called_what_it_is() {
     std::fs::write(&empty, "").expect("a file");
     std::fs::create_dir(&folder).expect("a folder");
     std::fs::write(folder.join("readme"), "by hand").expect("a file");
-    for (path, what) in [(&text, "is no capture"), (&empty, "is empty"), (&folder, "no packet file lies in it")] {
+    for (path, what) in [(&text, "not a capture"), (&empty, "is empty"), (&folder, "no packet file lies in it")] {
         let said = run(&["verify", arg(path)]);
         assert_eq!(said.status, Some(2), "{said:?}");
         assert!(said.out.contains(arg(path)) && said.out.contains(what), "{said:?}");

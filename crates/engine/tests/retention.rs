@@ -4,21 +4,19 @@ mod common;
 
 use base::{Prng, Timestamp};
 use checker::{Options, check};
-use common::{plan, sim, start, until, walk};
+use common::{Volume, plan, sim, start, until, walk};
 use netgrain_engine::{Plan, Retention, RetentionPlan, exposition};
 use recorder::cutter::{Cutter, Job};
 use recorder::writer::{Config, Writer};
 use ring::{BLOCK, Control, Desc};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use store::device::{Fault, MemoryDevice};
 use store::{Bytes, names};
 use sys::uring::Region;
-use testkit::TempDir;
 use upkeep::retention::{Charge, Event, Free, Keeper, Moment, Rules};
 
 /// 2026-11-21T19:40:00Z.
@@ -157,39 +155,6 @@ fn a_volume_that_others_fill_and_empty_costs_the_oldest_files_and_no_packet() {
     assert_eq!(files.keys().cloned().collect::<Vec<_>>(), left);
     for file in gone..FILES {
         assert_eq!(files[&path(file, "pcap")].len() as u64, 24 + PER_FILE * RECORD as u64);
-    }
-}
-
-/// A small file system in memory, for as long as this lives.
-struct Volume {
-    path: PathBuf,
-    /// Removed last, after the file system is gone from it.
-    _dir: TempDir,
-}
-
-impl Volume {
-    fn new(test: &str, size: &str) -> Option<Self> {
-        let dir = TempDir::new(test);
-        let path = dir.join("volume");
-        std::fs::create_dir(&path).expect("a folder");
-        let out = testkit::tool(test, "mount")?
-            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "netgrain-test"])
-            .arg(&path)
-            .output()
-            .expect("mount");
-        if !out.status.success() {
-            let why = String::from_utf8_lossy(&out.stderr);
-            testkit::skip(test, &format!("no file system of its own: {}; run as root", why.trim()));
-            return None;
-        }
-        Some(Self { path, _dir: dir })
-    }
-}
-
-impl Drop for Volume {
-    fn drop(&mut self) {
-        // Lazily, so that a failed test whose threads still write leaves nothing mounted either.
-        let _ = Command::new("umount").arg("-l").arg(&self.path).status();
     }
 }
 

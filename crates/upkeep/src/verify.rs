@@ -119,7 +119,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         let text = match read {
             Ok(0) => "is empty",
             Ok(n) if !is_raw && matches!(pcap::Reader::open(&head[..n]), Err(pcap::Error::NotACapture { .. })) => {
-                "is no capture: it begins as neither pcap nor pcapng does"
+                "not a capture: it begins as neither pcap nor pcapng does"
             }
             _ => return false,
         };

@@ -85,7 +85,11 @@ impl IpProtocol {
     pub const NONE: Self = Self(59);
     pub const DEST_OPTIONS: Self = Self(60);
     pub const SCTP: Self = Self(132);
+    /// IPv6 mobility (RFC 6275); like the next two it is an extension header by IANA's list, though nothing follows.
+    pub const MOBILITY: Self = Self(135);
     pub const UDP_LITE: Self = Self(136);
+    pub const HIP: Self = Self(139);
+    pub const SHIM6: Self = Self(140);
 
     const NAMES: [(&'static str, Self); 10] = [
         ("icmp", Self::ICMP),
@@ -110,6 +114,7 @@ impl IpProtocol {
     #[inline]
     pub const fn is_extension(self) -> bool {
         matches!(self, Self::HOP_BY_HOP | Self::ROUTING | Self::FRAGMENT | Self::AH | Self::DEST_OPTIONS)
+            || matches!(self, Self::MOBILITY | Self::HIP | Self::SHIM6)
     }
 
     /// The protocol with this name, in the filter's spelling.

@@ -6,6 +6,7 @@ mod cross;
 mod listing;
 mod members;
 pub mod names;
+mod parquet;
 mod ranking;
 mod scan;
 mod source;
@@ -23,7 +24,7 @@ use base::units::{show_bytes, show_count, show_si};
 use clap::Args;
 use export::text;
 use flow::Record;
-use report::{Field, Groups, Measure, Plan, ReportError};
+use report::{Field, Measure, Plan, ReportError};
 use source::{Records, Step};
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -56,7 +57,7 @@ pub struct FlowsArgs {
     /// Folder of the store
     #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"])]
     pub store: Option<PathBuf>,
-    /// Files of IPFIX records instead (RFC 5655); also the words behind it that are files
+    /// Files of records instead, IPFIX (RFC 5655) or our Parquet; also the words behind it that are files
     #[arg(short = 'r', long, value_name = "FILE")]
     pub read: Vec<PathBuf>,
     #[command(flatten)]
@@ -126,7 +127,7 @@ pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
     let mut records = Records::open(&asked, signals::stop_flag())?;
     let found = match (&asked.plan, &args.parquet) {
         (Some(plan), _) => rank(args, plan, &mut records)?,
-        (None, Some(path)) => records.into_parquet(path, &asked)?,
+        (None, Some(path)) => parquet::write(path, &asked, &mut records)?,
         (None, None) => list(args, &asked, &mut records)?,
     };
     let remarks = records.remarks();

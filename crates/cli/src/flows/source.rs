@@ -12,7 +12,7 @@ use flow::Record;
 use report::{Groups, Plan, Report, terms};
 use std::collections::{HashSet, VecDeque};
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,6 +32,9 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Bytes of an IPFIX message's header, and where its length stands in it.
 const HEADER: usize = 16;
 const LENGTH: std::ops::Range<usize> = 2..4;
+
+/// What a message begins with: the version.
+const IPFIX: [u8; 2] = 10u16.to_be_bytes();
 
 /// What came.
 #[allow(clippy::large_enum_variant, reason = "nearly all are records, and each is looked at and dropped")]
@@ -56,9 +59,15 @@ pub struct Records<'a> {
 
 enum Feed {
     Store(Vec<Shelf>, Option<Follow>),
-    Files(std::vec::IntoIter<PathBuf>, Option<Messages>),
+    Files(std::vec::IntoIter<PathBuf>, Option<Opened>),
     Network(UdpSocket, Box<Messages>),
     Ended,
+}
+
+/// A file that is being read.
+enum Opened {
+    Messages(Messages),
+    Parquet(Box<columns::Loose>),
 }
 
 /// The records of one interface, and the next of them.
@@ -109,7 +118,8 @@ impl<'a> Records<'a> {
             };
             self.looked += 1;
             let in_time = record.first() <= self.asked.to && record.last() >= self.asked.from;
-            if in_time && self.asked.id.is_none_or(|id| id == record.id) && self.asked.of_flows.matches(&terms(&record)) {
+            if in_time && self.asked.id.is_none_or(|id| id == record.id) && self.asked.of_flows.matches(&terms(&record))
+            {
                 return Ok(Step::Record(record));
             }
         }
@@ -124,7 +134,8 @@ impl<'a> Records<'a> {
         {
             for shelf in std::mem::take(shelves) {
                 let name = self.names.interface(shelf.number);
-                let done = wanted.add(&query(self.asked, self.asked.from, &name), shelf.number, self.asked, &mut groups);
+                let done =
+                    wanted.add(&query(self.asked, self.asked.from, &name), shelf.number, self.asked, &mut groups);
                 let (looked, remarks) = done?;
                 self.looked += looked;
                 self.remarks.extend(remarks);
@@ -184,28 +195,21 @@ impl<'a> Records<'a> {
                 }
                 self.look_again()
             }
-            Feed::Files(files, messages) => loop {
-                if let Some(open) = messages {
-                    while let Some(item) = open.items.pop_front() {
-                        if let Some(record) = take(item, &mut self.names) {
-                            return Ok(Step::Record(record));
-                        }
-                    }
-                    match open.read() {
-                        Ok(true) => continue,
-                        Ok(false) => {}
-                        Err(what) => self.remarks.push(what),
-                    }
+            Feed::Files(files, opened) => loop {
+                match opened.as_mut().map(|open| open.next(&mut self.names)) {
+                    Some(Ok(Some(record))) => return Ok(Step::Record(record)),
+                    Some(Ok(None)) | None => {}
+                    Some(Err(what)) => self.remarks.push(what),
                 }
-                let Some(path) = files.next() else { return Ok(Step::End) };
-                let file = File::open(&path).map_err(|e| Failure::Said(format!("{}: {e}", path.display())))?;
-                *messages = Some(Messages::new(Some((path, BufReader::new(file)))));
+                let Some(path) = files.next() else {
+                    self.feed = Feed::Ended;
+                    return Ok(Step::End);
+                };
+                *opened = Some(Opened::open(path)?);
             },
             Feed::Network(socket, messages) => {
-                while let Some(item) = messages.items.pop_front() {
-                    if let Some(record) = take(item, &mut self.names) {
-                        return Ok(Step::Record(record));
-                    }
+                if let Some(record) = messages.told(&mut self.names) {
+                    return Ok(Step::Record(record));
                 }
                 if when::now() > self.asked.to.after(LOOK_BACK) {
                     return Ok(Step::End);
@@ -218,10 +222,18 @@ impl<'a> Records<'a> {
                         let _ = decoder.message(&bytes[..n], &mut |item| items.push_back(item));
                         Ok(Step::Idle)
                     }
-                    Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted) => {
+                    Err(e)
+                        if matches!(
+                            e.kind(),
+                            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+                        ) =>
+                    {
                         Ok(Step::Idle)
                     }
-                    Err(e) => Err(Failure::Said(format!("{}: {e}", socket.local_addr().map_or_else(|_| "socket".into(), |a| a.to_string())))),
+                    Err(e) => Err(Failure::Said(format!(
+                        "{}: {e}",
+                        socket.local_addr().map_or_else(|_| "socket".into(), |a| a.to_string())
+                    ))),
                 }
             }
         }
@@ -262,10 +274,54 @@ impl Shelf {
     }
 }
 
+impl Opened {
+    /// By its first bytes.
+    fn open(path: PathBuf) -> Result<Self, Failure> {
+        let say = |e: io::Error| Failure::Said(format!("{}: {e}", path.display()));
+        let mut file = BufReader::new(File::open(&path).map_err(say)?);
+        let begin = file.fill_buf().map_err(say)?;
+        if begin.starts_with(b"PAR1") {
+            return Ok(Self::Parquet(Box::new(columns::read_flows(&path).map_err(Failure::say)?)));
+        }
+        if !begin.is_empty() && !begin.starts_with(&IPFIX) {
+            let text = "neither IPFIX messages nor Parquet; packets are asked with `netgrain packets -r`";
+            return Err(Failure::Said(format!("{}: {text}", path.display())));
+        }
+        Ok(Self::Messages(Messages::new(Some((path, file)))))
+    }
+
+    /// The next record; what ends a file too early is said.
+    fn next(&mut self, names: &mut Names) -> Result<Option<Record>, String> {
+        match self {
+            Self::Parquet(records) => records.next().transpose().map_err(|e| e.to_string()),
+            Self::Messages(messages) => loop {
+                if let Some(record) = messages.told(names) {
+                    return Ok(Some(record));
+                }
+                if !messages.read()? {
+                    return Ok(None);
+                }
+            },
+        }
+    }
+}
+
 impl Messages {
     fn new(file: Option<(PathBuf, BufReader<File>)>) -> Self {
         let decoder = export::ipfix::Decoder::new(export::element::PEN);
         Self { decoder, items: VecDeque::new(), file, bytes: Vec::new() }
+    }
+
+    /// The next record that was said already; names of interfaces go to the names.
+    fn told(&mut self, names: &mut Names) -> Option<Record> {
+        while let Some(item) = self.items.pop_front() {
+            match item {
+                export::ipfix::Item::Flow(record) => return Some(record),
+                export::ipfix::Item::Interface { number, name } => names.set(number, &name),
+                _ => {}
+            }
+        }
+        None
     }
 
     /// Reads the next message; whether there was one. What ends a file too early is said.
@@ -309,22 +365,17 @@ fn read_up_to(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     Ok(done)
 }
 
-/// A record, or a name.
-fn take(item: export::ipfix::Item, names: &mut Names) -> Option<Record> {
-    match item {
-        export::ipfix::Item::Flow(record) => Some(record),
-        export::ipfix::Item::Interface { number, name } => {
-            names.set(number, &name);
-            None
-        }
-        _ => None,
-    }
-}
-
 /// The question to one interface of the store.
 pub fn query(asked: &Asked, from: Timestamp, interface: &str) -> Query {
     let store = asked.store().map(PathBuf::from).unwrap_or_default();
-    Query { interfaces: vec![interface.to_owned()], from, to: asked.to, need: asked.filter.need(), id: asked.id, ..Query::new(store) }
+    Query {
+        interfaces: vec![interface.to_owned()],
+        from,
+        to: asked.to,
+        need: asked.filter.need(),
+        id: asked.id,
+        ..Query::new(store)
+    }
 }
 
 /// Each interface of a store that is asked, under a number of its own: what records say are those of their meters, of which
@@ -333,7 +384,8 @@ fn shelves(asked: &Asked, from: Timestamp, names: &mut Names) -> Result<Vec<Shel
     let Some(store) = asked.store() else { return Ok(Vec::new()) };
     let known = catalogue::interfaces(store).map_err(|e| Failure::Said(format!("{}: {e}", store.display())))?;
     let folder = |name: &String| store::names::interface_folder(store, name);
-    let wanted = |name: &&String| asked.interfaces.is_empty() || asked.interfaces.iter().any(|i| folder(i) == folder(name));
+    let wanted =
+        |name: &&String| asked.interfaces.is_empty() || asked.interfaces.iter().any(|i| folder(i) == folder(name));
     let mut shelves = Vec::new();
     for name in known.iter().filter(wanted) {
         let number = names.number(name);
@@ -346,11 +398,14 @@ fn shelves(asked: &Asked, from: Timestamp, names: &mut Names) -> Result<Vec<Shel
 
 /// A socket for what is sent to a group, or to a port of ours.
 fn listen(group: SocketAddr) -> Result<UdpSocket, Failure> {
-    let say = |what: &'static str| move |e: io::Error| Failure::Said(format!("--from-multicast {group}: cannot {what}: {e}"));
+    let say =
+        |what: &'static str| move |e: io::Error| Failure::Said(format!("--from-multicast {group}: cannot {what}: {e}"));
     let socket = UdpSocket::bind(group).map_err(say("listen there"))?;
     match group.ip() {
         IpAddr::V4(ip) if ip.is_multicast() => socket.join_multicast_v4(&ip, &Ipv4Addr::UNSPECIFIED),
-        IpAddr::V6(ip) if ip.is_multicast() => socket.join_multicast_v6(&ip, Ipv6Addr::UNSPECIFIED.segments()[0].into()),
+        IpAddr::V6(ip) if ip.is_multicast() => {
+            socket.join_multicast_v6(&ip, Ipv6Addr::UNSPECIFIED.segments()[0].into())
+        }
         _ => Ok(()),
     }
     .map_err(say("join the group"))?;

@@ -4,7 +4,7 @@ use base::Timestamp;
 use flow::Early;
 use std::io::Write;
 use std::net::IpAddr;
-use wire::{IpProtocol, MacAddr};
+use wire::{FlowKey, IpProtocol, MacAddr, community_id};
 
 /// What a field of a thing is.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +27,8 @@ pub enum Value<'a> {
     Mac(MacAddr),
     /// A protocol, by its name in filters or by its number.
     Protocol(IpProtocol),
+    /// The Community ID of a conversation, whose ports are type and code where it is ICMP.
+    Community(FlowKey),
     /// An interface, by the name that the writer was given, or by its number.
     Interface(u16),
     /// Bytes; hexadecimal digits.
@@ -96,6 +98,7 @@ impl Value<'_> {
             Self::Address(address) => display(address, out),
             Self::Mac(mac) => display(mac, out),
             Self::Protocol(protocol) => display(protocol, out),
+            Self::Community(ref key) => out.extend_from_slice(community_id(key).as_bytes()),
             Self::Interface(number) => match interface {
                 Some(name) => out.extend_from_slice(name.as_bytes()),
                 None => decimal(number.into(), out),

@@ -59,6 +59,11 @@ impl<T: Told, W: Write> Writer<T, W> {
         self.out.write_all(&self.line)
     }
 
+    /// What lines are written to, for lines of another kind between them.
+    pub fn get_mut(&mut self) -> &mut W {
+        &mut self.out
+    }
+
     /// What lines were written to, which may have to be flushed.
     pub fn into_inner(self) -> W {
         self.out

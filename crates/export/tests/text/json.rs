@@ -37,6 +37,7 @@ fn same(value: &Value<'_>, json: &Json) -> bool {
         Value::Protocol(protocol) => {
             text.is_some_and(|t| IpProtocol::from_name(t).or_else(|| t.parse().ok().map(IpProtocol)) == Some(protocol))
         }
+        Value::Community(ref key) => text == Some(&*wire::community_id(key)),
         Value::Interface(number) => {
             text == Some(if number == 1 { AWKWARD } else { ["0", "", "2"][usize::from(number)] })
         }
@@ -156,6 +157,8 @@ fn every_field_of_a_record_says_what_it_is() {
         "first": "1970-01-01T00:00:00.000000001Z", "last": "1970-01-01T00:01:41.000000002Z",
         "duration_ns": 101_000_000_001u64, "part": 10, "end": "active",
         "src": "10.0.0.1", "dst": "10.0.0.2", "src_port": 1000, "dst_port": 443, "protocol": "tcp",
+        // SHA-1 and base64 of Python, by the specification.
+        "community_id": "1:DDhmOm0xnuMo3+jHHkLHYVv3udY=",
         "vlan": 5, "vlan_inner": 6, "mpls": 7, "tunnel": "vxlan", "tunnel_id": 8,
         "packets": 6, "bytes": 106, "tcp_state": "established", "syn_rtt_ns": 11, "ack_rtt_ns": 12, "lost": 16,
         "early_after_ns": [0, 11], "early_lengths": [60, 61], "early_flags": [2, 18], "early_directions": [0, 1],
@@ -205,7 +208,11 @@ fn every_field_of_a_record_says_what_it_is() {
         ];
         rest.into_iter().for_each(|(name, more)| put(name, (n + more).into()));
     }
-    assert_eq!(lines(&[record]), [expected]);
+    let mut ping = record.clone();
+    ping.key = Key { src_port: 0, dst_port: 0x0800, protocol: IpProtocol::ICMP, ..record.key };
+    let read = lines(&[record, ping]);
+    assert_eq!(read[0], expected);
+    assert_eq!(read[1]["community_id"], "1:YcMyyWJfhc95EW1GfXt6jlZ3DiQ=");
 }
 
 /// The squares of a, a+2 and a+4 together.

@@ -118,6 +118,9 @@ pub struct Decoded {
 const _: () = assert!(size_of::<Decoded>() <= 64);
 
 impl Decoded {
+    // PERF: 0.6 to 1.6 ns more than `Headers::of` for TCP and UDP over IPv4 and IPv6 (9 ns in all), 21 ns with two tags or
+    // labels, 33 to 37 ns through a tunnel. Least of 400 runs over 1024 frames in cache, on two cores shared with other
+    // builds (`cargo bench -p netgrain-wire`).
     /// Decodes a frame of which `frame` was captured and `wire_len` bytes were sent (at least the former).
     ///
     /// ```

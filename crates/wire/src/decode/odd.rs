@@ -144,6 +144,16 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_has_this_table() {
+        let page = include_str!("../../../../docs/DECODING.md");
+        for odd in Odd::all() {
+            let lies = if odd.is_malformed() { "yes" } else { "" };
+            let row = format!("| `{odd}` | {lies} | {} |\n", odd.meaning());
+            assert!(page.contains(&row), "docs/DECODING.md lacks: {row}");
+        }
+    }
+
+    #[test]
     fn limits_in_the_meanings_are_those_of_the_code() {
         for (odd, limit) in [
             (Odd::TagsTooMany, vlan::MAX_TAGS),

@@ -38,9 +38,10 @@ pub fn frame(prng: &mut Prng) -> Made {
     let mut options = vec![0; prng.below(41) as usize];
     prng.fill(&mut options);
     let extension_bodies: Vec<Vec<u8>> = (0..prng.below(4)).map(|_| vec![0; prng.below(30) as usize]).collect();
-    let kinds = [IpProtocol::HOP_BY_HOP, IpProtocol::ROUTING, IpProtocol::DEST_OPTIONS, IpProtocol::AH];
+    let kinds =
+        [IpProtocol::HOP_BY_HOP, IpProtocol::ROUTING, IpProtocol::DEST_OPTIONS, IpProtocol::AH, IpProtocol::MOBILITY];
     let extensions: Vec<(IpProtocol, &[u8])> =
-        extension_bodies.iter().map(|b| (kinds[prng.below(4) as usize], &b[..])).collect();
+        extension_bodies.iter().map(|b| (kinds[prng.below(5) as usize], &b[..])).collect();
 
     let (a4, b4) = (prng.next_u64() as u32, prng.next_u64() as u32);
     let mut v6 = || u128::from(prng.next_u64()) << 64 | u128::from(prng.next_u64());
