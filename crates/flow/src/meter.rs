@@ -51,7 +51,7 @@ pub(crate) struct Lane {
 pub struct Meter {
     pub(crate) config: Config,
     pub(crate) interface: u16,
-    keys: Keys,
+    pub(crate) keys: Keys,
     idle: Box<[u64; 256]>,
     active: Option<u64>,
     linger: u64,
@@ -71,7 +71,7 @@ pub struct Meter {
     due: Vec<(u64, u32)>,
     counts: Counts,
     /// Most packets of one side in one record; a field, so that tests need not send 2^32.
-    most_packets: u32,
+    pub(crate) most_packets: u32,
     /// Lent to the sink, and written over.
     record: Option<Record>,
 }
@@ -543,13 +543,12 @@ impl Meter {
         } else {
             self.counts.silent += 1;
         }
-        let hot = &mut self.hot[flow];
-        let (detached, full, more) = (hot.has(bit::DETACHED), hot.has(bit::FULL), hot.more);
-        hot.bits = 0;
-        if !detached {
-            let hash = self.keys.hash(&self.hot[flow].key());
-            self.table.remove(hash, flow);
+        let hot = &self.hot[flow];
+        let (full, more) = (hot.has(bit::FULL), hot.more);
+        if !hot.has(bit::DETACHED) {
+            self.table.remove(self.keys.hash(&hot.key()), flow);
         }
+        self.hot[flow].bits = 0;
         let chunk = if full { self.fulls[more].chunk } else { more };
         if chunk != NONE {
             self.chunks.free(chunk);

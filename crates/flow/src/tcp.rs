@@ -22,7 +22,7 @@ pub(crate) enum Order {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
     high: Option<u32>,
-    /// First missing number, and the one after the last; equal if there is no hole.
+    /// First missing number, and the one after the last; equal if there is no hole. The newer one first.
     holes: [(u32, u32); 2],
 }
 
@@ -74,13 +74,13 @@ impl Sent {
             filled = true;
             let (before, after) = ((from, if left > 0 { seq } else { from }), (if right < len { end } else { to }, to));
             self.holes[i] = if before.0 == before.1 { after } else { before };
-            // The middle of a hole leaves two; the second is remembered where there is room.
-            if before.0 != before.1
-                && after.0 != after.1
-                && let Some(free) = self.holes.iter_mut().find(|h| h.0 == h.1)
-            {
-                *free = after;
+            // The middle of a hole leaves two; the second is remembered if there is room.
+            if before.0 != before.1 && after.0 != after.1 && self.holes[1].0 == self.holes[1].1 {
+                self.holes[1] = after;
             }
+        }
+        if self.holes[0].0 == self.holes[0].1 {
+            self.holes.swap(0, 1);
         }
         filled
     }
@@ -124,7 +124,7 @@ pub(crate) fn next(state: TcpState, fins: &mut Fins, seen: &Seen, bidirectional:
         _ => (),
     }
     match state {
-        None if flags & (SYN | ACK) == SYN => SynSent,
+        None if seen.side == 0 && flags & (SYN | ACK) == SYN => SynSent,
         None => Midstream,
         SynSent if seen.side == 1 && flags & (SYN | ACK) == SYN | ACK => SynReceived,
         // The answer went another way; that it came is seen from this.
