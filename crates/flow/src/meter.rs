@@ -208,16 +208,16 @@ impl Meter {
         let found = self.table.find(lane.hash, |flow| self.is_same(&self.hot[flow], &lane.key));
         let Some(flow) = found else { return self.begin(packet, lane, seen, sink) };
         let hot = &self.hot[flow];
-        if seen.at < hot.last {
-            self.counts.backward += 1;
-            seen.at = hot.last;
-        }
         let again = tcp::is_over(hot.state) && seen.flags & (SYN | ACK) == SYN;
-        if again || seen.at - hot.last >= self.timeout(hot) {
+        if again || seen.at.saturating_sub(hot.last) >= self.timeout(hot) {
             // Its record is made when its own time is over; until then it keeps its place in the pool and on the wheel.
             self.table.remove(lane.hash, flow);
             self.hot[flow].bits |= bit::DETACHED;
             return self.begin(packet, lane, seen, sink);
+        }
+        if seen.at < hot.last {
+            self.counts.backward += 1;
+            seen.at = hot.last;
         }
         seen.side = usize::from(lane.key.turned != hot.has(bit::TURNED));
         self.add(flow, packet, &seen, sink);
