@@ -20,8 +20,8 @@ mod recover;
 mod retain;
 mod scan;
 mod seal;
-mod shelf;
 mod sheet;
+mod shelf;
 mod writer;
 
 pub use compact::compact;

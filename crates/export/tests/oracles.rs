@@ -5,9 +5,9 @@ mod common;
 use base::{Prng, Timestamp};
 use flow::Record;
 use netgrain_export::encode::Message;
-use netgrain_export::{Config, Encode, Fields, ipfix, netflow9};
+use netgrain_export::{Config, Encode, Exporter, Fields, Protocol, Settings, ipfix, netflow9};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,8 @@ fn exported(encoder: &mut dyn Encode, prng: &mut Prng, rows: bool) -> (Vec<Vec<u
 /// What nfdump prints of a flow: times in milliseconds, both ends, protocol, ports, flags, packets and bytes there and
 /// back, VLAN, interface, class of service.
 const FORMAT: &str = "fmt:%ts|%te|%sa|%da|%pr|%sp|%dp|%flg|%ipkt|%ibyt|%opkt|%obyt|%svln|%in|%tos";
+
+const PRINT: [&str; 5] = ["-q", "-N", "-6", "-o", FORMAT];
 
 /// The lines that nfdump should print of these records: one each, or one for each direction.
 fn expected(records: &[Record], each_way: bool) -> BTreeMap<String, usize> {
@@ -70,8 +72,8 @@ fn line(record: &Record, side: usize, back: Option<usize>) -> String {
     format!("{first}|{last}|{ends}|{flags}|{counts}|{vlan}|{}|{tos}", record.interface)
 }
 
-/// Sends messages to nfcapd on a loopback port of a network of its own, and gives what nfdump then prints.
-fn nfdump(test: &str, messages: &[Vec<u8>], arguments: &[&str]) -> Option<String> {
+/// Has something sent to nfcapd, on a loopback port of a network of its own, and gives what nfdump then prints.
+fn nfdump(test: &str, send: impl FnOnce(SocketAddr), arguments: &[&str]) -> Option<String> {
     let (mut nfcapd, mut nfdump) = (testkit::tool(test, "nfcapd")?, testkit::tool(test, "nfdump")?);
     let _sandbox = testkit::Sandbox::new(test)?;
     let folder = testkit::TempDir::new(test);
@@ -88,12 +90,8 @@ fn nfdump(test: &str, messages: &[Vec<u8>], arguments: &[&str]) -> Option<String
     while !listens() && Instant::now() < patience {
         std::thread::sleep(Duration::from_millis(10));
     }
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-    for message in messages {
-        socket.send_to(message, ("127.0.0.1", port)).expect("sent");
-        // nfcapd's buffer is small and its thread may wait for a processor.
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    assert!(listens(), "nfcapd has not begun to listen");
+    send(([127, 0, 0, 1], port).into());
     std::thread::sleep(Duration::from_millis(300));
     // It writes what it has when it is told to end.
     let ended = Command::new("kill").args(["-TERM", &collector.id().to_string()]).status().expect("kill");
@@ -122,8 +120,20 @@ fn counted(text: &str) -> BTreeMap<String, usize> {
 fn agree(test: &str, encoder: &mut dyn Encode, each_way: bool) {
     let mut prng = Prng::new(testkit::seed(test));
     let (messages, records) = exported(encoder, &mut prng, false);
-    let Some(text) = nfdump(test, &messages, &["-q", "-N", "-6", "-o", FORMAT]) else { return };
-    let (got, want) = (counted(&text), expected(&records, each_way));
+    let send = |to| {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        for message in &messages {
+            socket.send_to(message, to).expect("sent");
+            // nfcapd's buffer is small and its thread may wait for a processor.
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    };
+    let Some(text) = nfdump(test, send, &PRINT) else { return };
+    same(&text, &records, each_way);
+}
+
+fn same(text: &str, records: &[Record], each_way: bool) {
+    let (got, want) = (counted(text), expected(records, each_way));
     for (line, times) in &want {
         let near = || got.keys().filter(|g| g[..23] == line[..23]).cloned().collect::<Vec<_>>().join("\n");
         assert_eq!(got.get(line), Some(times), "ours: {line}\nnear it:\n{}", near());
@@ -145,6 +155,26 @@ fn nfdump_reads_every_flow_of_our_standard_ipfix() {
 #[test]
 fn nfdump_reads_every_direction_of_our_netflow9() {
     agree("nfdump_reads_every_direction_of_our_netflow9", &mut netflow9::Encoder::new(Config::default()), true);
+}
+
+#[test]
+fn nfdump_reads_what_the_exporter_sends() {
+    let test = "nfdump_reads_what_the_exporter_sends";
+    for protocol in [Protocol::Ipfix, Protocol::NetflowV9] {
+        let mut prng = Prng::new(testkit::seed(test));
+        // So few that nfcapd's buffer holds them all.
+        let records: Vec<Record> = (0..60).map(|_| common::plausible(&mut prng)).collect();
+        let send = |to: SocketAddr| {
+            let mut settings = Settings::new(format!("udp:{to}").parse().expect("a target"));
+            settings.protocol = protocol;
+            let exporter = Exporter::start(settings).expect("it starts");
+            records.iter().for_each(|r| assert!(exporter.handle().flow(r)));
+            let counts = exporter.finish();
+            assert_eq!((counts.offered, counts.sent), (60, 60), "{counts:?}");
+        };
+        let Some(text) = nfdump(test, send, &PRINT) else { return };
+        same(&text, &records, protocol == Protocol::NetflowV9);
+    }
 }
 
 /// The messages as datagrams in a capture, one microsecond apart.
