@@ -312,7 +312,7 @@ fn the_c_examples_tell_what_the_rust_examples_tell() {
         for (rest, records) in [
             (vec![], 50),
             (vec!["udp port 53"], 25),
-            (vec!["src host 10.0.0.1 and tcp", "2023-11-14T22:13:22Z", "2023-11-14T22:13:25Z"], 2),
+            (vec!["src host 10.0.0.1 and tcp", "2023-11-14T22:13:22Z", "2023-11-14T22:13:26Z"], 2),
             (vec!["host 10.9.9.9"], 0),
         ] {
             let args: Vec<String> = [store.as_str()].iter().chain(&rest).map(|arg| (*arg).to_owned()).collect();

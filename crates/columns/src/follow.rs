@@ -235,7 +235,17 @@ struct Shelf<T: Layout> {
 impl<T: Layout + Shaped> Looks<T> {
     fn new(query: Query, kind: Kind) -> Self {
         let (names, remarks, from) = (Vec::new(), Vec::new(), query.from);
-        Self { query, kind, names, shelves: None, from, at: Timestamp::ZERO, took: Duration::ZERO, back: ROW_LATE, remarks }
+        Self {
+            query,
+            kind,
+            names,
+            shelves: None,
+            from,
+            at: Timestamp::ZERO,
+            took: Duration::ZERO,
+            back: ROW_LATE,
+            remarks,
+        }
     }
 
     /// Opens what there is, unless a look is going on.
