@@ -355,7 +355,7 @@ fn the_examples_say_what_is_wrong() {
             assert!(out.status.code() == Some(2) && err.lines().count() == 1 && err.contains(says), "{out:?}");
             let args: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();
             let tell = if is_flows { flows::tell } else { series_example::tell };
-            let said = tell(&args, &mut Vec::new()).err().expect("an error").to_string();
+            let said = tell(&args, &mut Vec::new()).expect_err("an error").to_string();
             assert!(said.contains(says), "{said}");
         }
     }
@@ -377,7 +377,7 @@ fn live_programs_hear_each_record_and_second_once_and_end_when_they_are_told_to(
         }
         panic!("{:?}", writer.counts());
     };
-    // Something there already, something that comes, and something that comes while the first file is sealed.
+    // Something is there already; more comes, and a file is sealed meanwhile.
     writer.record(&record(0, now()));
     writer.row(&row(now().secs() - 10, 1));
     flush(&mut writer, 0);
@@ -385,8 +385,17 @@ fn live_programs_hear_each_record_and_second_once_and_end_when_they_are_told_to(
         [("flows", "abc0000000000000", "abc0000000000001"), ("series", "packets 1", "packets 2")]
     {
         let Some(program) = compile(test, "cc", "-std=c11", &example(name), Link::Shared, &folder) else { return };
-        let mut child =
-            Command::new(program).arg("--live").arg(store.path()).stdout(Stdio::piped()).spawn().expect("it runs");
+        let Some(mut kill) = testkit::tool(test, "kill") else { return };
+        // A program that missed something ends by itself after a while, and the test with it.
+        let to = (now().secs() + 30).to_string();
+        let rest = if name == "flows" { vec!["", "0", &to] } else { vec!["0", &to] };
+        let mut child = Command::new(program)
+            .arg("--live")
+            .arg(store.path())
+            .args(rest)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it runs");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
         let line = lines.next().expect("a line");
         assert!(line.contains(first), "{name}: {line}");
@@ -399,7 +408,6 @@ fn live_programs_hear_each_record_and_second_once_and_end_when_they_are_told_to(
         assert!(line.contains(later), "{name}: {line}");
         // Two more looks tell nothing twice.
         std::thread::sleep(Duration::from_millis(1200));
-        let Some(mut kill) = testkit::tool(test, "kill") else { return };
         assert!(kill.args(["-INT", &child.id().to_string()]).status().expect("it runs").success());
         let rest: Vec<String> = lines.collect();
         let count = if name == "flows" { "records 2 " } else { "rows 2 " };
