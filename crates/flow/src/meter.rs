@@ -188,14 +188,17 @@ impl Meter {
             *guess = self.table.guess(lane.hash).unwrap_or(NONE);
         }
         for guess in guesses.iter().filter(|g| **g != NONE) {
-            touched ^= self.hot[*guess].last ^ self.cold[*guess as usize].start;
+            let cold = &self.cold[*guess as usize];
+            touched ^= self.hot[*guess].last ^ cold.start ^ u64::from(cold.first_flags);
         }
-        for guess in guesses.iter().filter(|g| **g != NONE) {
+        for (guess, lane) in guesses.iter().zip(lanes).filter(|(g, _)| **g != NONE) {
             let hot = &self.hot[*guess];
             if hot.has(bit::FULL) {
-                touched ^= self.fulls[hot.more].touch();
+                let side = usize::from(lane.key.turned != hot.has(bit::TURNED));
+                touched ^= self.fulls[hot.more].touch(side);
             } else if hot.more != NONE {
-                touched ^= self.chunks[hot.more].log[0];
+                let chunk = &self.chunks[hot.more];
+                touched ^= u64::from(chunk.back.payload) ^ chunk.log[usize::from(hot.packets).min(LOG - 1) - 1];
             }
         }
         std::hint::black_box(touched);
