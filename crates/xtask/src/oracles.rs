@@ -19,8 +19,36 @@ const ORACLES: &[(&str, &str)] = &[
     ("cc", "gcc"),
 ];
 
-/// Installs what is missing, if this is a Debian system and we are root.
+/// What other people read our Parquet files with, as Python calls it.
+const ENGINES: &[&str] = &["duckdb", "polars", "pyarrow"];
+
+/// Installs what is missing: programs if this is a Debian system and we are root, engines where there is Python.
 pub fn install() {
+    install_engines();
+    install_programs();
+}
+
+/// Into an environment of their own in the user's cache; the tests look there.
+fn install_engines() {
+    let Some(home) = std::env::var_os("HOME") else { return };
+    let folder = std::path::PathBuf::from(home).join(".cache/netgrain/oracles-python");
+    let python = folder.join("bin/python");
+    let run = |program: &std::path::Path, args: &[&str]| {
+        let quiet = Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        quiet.is_ok_and(|s| s.success())
+    };
+    let import = format!("import {}", ENGINES.join(", "));
+    if run(&python, &["-c", &import]) {
+        return;
+    }
+    println!("oracles: installing {} into {}", ENGINES.join(" "), folder.display());
+    let made = run("python3".as_ref(), &["-m", "venv", &folder.to_string_lossy()]);
+    if !made || !run(&python, &[&["-m", "pip", "install", "-q"], ENGINES].concat()) {
+        println!("oracles: not installed (no python3 with venv, or no network); the tests that need them will skip");
+    }
+}
+
+fn install_programs() {
     let missing: Vec<&str> =
         ORACLES.iter().filter(|(program, _)| !exists(program)).map(|(_, package)| *package).collect();
     if missing.is_empty() {
