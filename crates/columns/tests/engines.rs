@@ -12,7 +12,7 @@ import sys
 path = sys.argv[1]
 import duckdb
 q = "select count(*), sum(fwd_packets + rev_packets), sum(fwd_bytes), min(src), count(distinct dst), sum(len(early)), " \
-    "sum(list_sum(list_transform(early, e -> e.gap))), count(fwd_gap_squares), max(first)::varchar, sum(packet_span), sum(syn_rtt) from '%s'" % path
+    "sum(list_sum(list_transform(early, lambda e: e.gap))), count(fwd_gap_squares), max(first)::varchar, sum(packet_span), sum(syn_rtt) from '%s'" % path
 d = duckdb.sql(q).fetchone()
 duckdb.sql("select * from '%s'" % path).fetchall()
 import pyarrow.parquet as pq

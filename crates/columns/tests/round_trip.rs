@@ -20,7 +20,7 @@ fn every_field_of_any_record_comes_back_from_the_journal_and_from_the_file() {
     assert_eq!((counts.given, counts.journaled, counts.sealed), (3000, 3000, 3000), "{events:?}");
     let mut answer = flows(&Query::new(store.path())).expect("a store");
     for (i, record) in records.iter().enumerate() {
-        assert_eq!(answer.next().as_ref(), Some(record), "seed {seed}, record {i}");
+        assert_eq!(answer.next().as_ref(), Some(record), "seed {seed}, record {i}: {:?}", answer.remarks());
     }
     assert_eq!(answer.next(), None);
     assert!(answer.remarks().is_empty(), "{:?}", answer.remarks());

@@ -41,7 +41,7 @@ fn crashed(store: &Path, records: &[Record]) -> PathBuf {
         let mut found: Vec<PathBuf> = names.filter(|p| p.extension().is_some_and(|e| e == "partial")).collect();
         found.pop()
     };
-    loop {
+    for _ in 0..10_000 {
         // The writer's thread gives the journal up when everything is in it.
         if let Some(path) = find()
             && fs::File::open(&path).is_ok_and(|f| f.try_lock().is_ok())
@@ -51,6 +51,7 @@ fn crashed(store: &Path, records: &[Record]) -> PathBuf {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+    panic!("{}: no journal with all {} records in it", folder.display(), records.len());
 }
 
 fn in_order(mut records: Vec<Record>) -> Vec<Record> {

@@ -8,7 +8,7 @@ use netgrain_export::encode::Message;
 use netgrain_export::{Config, Encode, Exporter, Fields, Protocol, Settings, ipfix, netflow9};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Messages of a few hundred plausible records, and the records.
@@ -72,18 +72,30 @@ fn line(record: &Record, side: usize, back: Option<usize>) -> String {
     format!("{first}|{last}|{ends}|{flags}|{counts}|{vlan}|{}|{tos}", record.interface)
 }
 
+/// nfcapd, which ends with the test that started it.
+struct Collector(Child);
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        // It has ended before, unless the test failed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Has something sent to nfcapd, on a loopback port of a network of its own, and gives what nfdump then prints.
 fn nfdump(test: &str, send: impl FnOnce(SocketAddr), arguments: &[&str]) -> Option<String> {
     let (mut nfcapd, mut nfdump) = (testkit::tool(test, "nfcapd")?, testkit::tool(test, "nfdump")?);
     let _sandbox = testkit::Sandbox::new(test)?;
     let folder = testkit::TempDir::new(test);
     let port = 9995;
-    let mut collector = nfcapd
+    let collector = nfcapd
         .args(["-w", &folder.path().to_string_lossy(), "-b", "127.0.0.1", "-p", &port.to_string(), "-T", "all"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .expect("nfcapd starts");
+    let mut collector = Collector(collector);
     // It listens once the kernel lists the port.
     let listens = || std::fs::read_to_string("/proc/thread-self/net/udp").is_ok_and(|t| t.contains(":270B"));
     let patience = Instant::now() + Duration::from_secs(20);
@@ -94,9 +106,9 @@ fn nfdump(test: &str, send: impl FnOnce(SocketAddr), arguments: &[&str]) -> Opti
     send(([127, 0, 0, 1], port).into());
     std::thread::sleep(Duration::from_millis(300));
     // It writes what it has when it is told to end.
-    let ended = Command::new("kill").args(["-TERM", &collector.id().to_string()]).status().expect("kill");
+    let ended = Command::new("kill").args(["-TERM", &collector.0.id().to_string()]).status().expect("kill");
     assert!(ended.success());
-    collector.wait().expect("nfcapd ends");
+    collector.0.wait().expect("nfcapd ends");
     let out = nfdump
         .env("TZ", "UTC")
         .args(["-R", &folder.path().to_string_lossy()])
@@ -120,16 +132,17 @@ fn counted(text: &str) -> BTreeMap<String, usize> {
 fn agree(test: &str, encoder: &mut dyn Encode, each_way: bool) {
     let mut prng = Prng::new(testkit::seed(test));
     let (messages, records) = exported(encoder, &mut prng, false);
-    let send = |to| {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-        for message in &messages {
-            socket.send_to(message, to).expect("sent");
-            // nfcapd's buffer is small and its thread may wait for a processor.
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    };
-    let Some(text) = nfdump(test, send, &PRINT) else { return };
+    let Some(text) = nfdump(test, |to| send(&messages, to), &PRINT) else { return };
     same(&text, &records, each_way);
+}
+
+fn send(messages: &[Vec<u8>], to: SocketAddr) {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    for message in messages {
+        socket.send_to(message, to).expect("sent");
+        // nfcapd's buffer is small and its thread may wait for a processor.
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 fn same(text: &str, records: &[Record], each_way: bool) {
@@ -175,6 +188,35 @@ fn nfdump_reads_what_the_exporter_sends() {
         let Some(text) = nfdump(test, send, &PRINT) else { return };
         same(&text, &records, protocol == Protocol::NetflowV9);
     }
+}
+
+#[test]
+fn netflow9_keeps_times_across_jumps_of_years() {
+    let test = "netflow9_keeps_times_across_jumps_of_years";
+    let mut prng = Prng::new(testkit::seed(test));
+    let mut encoder = netflow9::Encoder::new(Config::default());
+    let (mut messages, mut records) = (Vec::new(), Vec::new());
+    let mut out = |m: Message<'_>| messages.push(m.bytes.to_vec());
+    // 1999, 2026, 49 days later, 2040, back to 2014; exported in 2026.
+    let jumps = [946_000_000, common::DAY, common::DAY + 49 * 86_400, 2_220_000_000, 1_400_000_000];
+    let now = Timestamp::from_secs_nanos(common::DAY, 0);
+    for begin in jumps {
+        for _ in 0..10 {
+            let mut record = common::plausible(&mut prng);
+            for side in record.sides.iter_mut().filter(|s| s.packets > 0) {
+                let moved = |t: Timestamp| Timestamp::from_nanos(t.nanos() - (common::DAY - 1) * 1_000_000_000);
+                let begin = Duration::from_secs(begin);
+                (side.first, side.last) = (moved(side.first).after(begin), moved(side.last).after(begin));
+            }
+            encoder.record(&record, now, &mut out).expect("it fits");
+            records.push(record);
+        }
+    }
+    encoder.flush(now, &mut out);
+    let sequences: Vec<u32> = messages.iter().map(|m| u32::from_be_bytes([m[12], m[13], m[14], m[15]])).collect();
+    assert_eq!(sequences, (0..messages.len() as u32).collect::<Vec<_>>(), "v9 counts messages");
+    let Some(text) = nfdump(test, |to| send(&messages, to), &PRINT) else { return };
+    same(&text, &records, true);
 }
 
 /// The messages as datagrams in a capture, one microsecond apart.

@@ -188,14 +188,17 @@ impl Meter {
             *guess = self.table.guess(lane.hash).unwrap_or(NONE);
         }
         for guess in guesses.iter().filter(|g| **g != NONE) {
-            touched ^= self.hot[*guess].last ^ self.cold[*guess as usize].start;
+            let cold = &self.cold[*guess as usize];
+            touched ^= self.hot[*guess].last ^ cold.start ^ u64::from(cold.first_flags);
         }
-        for guess in guesses.iter().filter(|g| **g != NONE) {
+        for (guess, lane) in guesses.iter().zip(lanes).filter(|(g, _)| **g != NONE) {
             let hot = &self.hot[*guess];
             if hot.has(bit::FULL) {
-                touched ^= self.fulls[hot.more].touch();
+                let side = usize::from(lane.key.turned != hot.has(bit::TURNED));
+                touched ^= self.fulls[hot.more].touch(side);
             } else if hot.more != NONE {
-                touched ^= self.chunks[hot.more].log[0];
+                let chunk = &self.chunks[hot.more];
+                touched ^= u64::from(chunk.back.payload) ^ chunk.log[usize::from(hot.packets).min(LOG - 1) - 1];
             }
         }
         std::hint::black_box(touched);
@@ -208,16 +211,16 @@ impl Meter {
         let found = self.table.find(lane.hash, |flow| self.is_same(&self.hot[flow], &lane.key));
         let Some(flow) = found else { return self.begin(packet, lane, seen, sink) };
         let hot = &self.hot[flow];
-        if seen.at < hot.last {
-            self.counts.backward += 1;
-            seen.at = hot.last;
-        }
         let again = tcp::is_over(hot.state) && seen.flags & (SYN | ACK) == SYN;
-        if again || seen.at - hot.last >= self.timeout(hot) {
+        if again || seen.at.saturating_sub(hot.last) >= self.timeout(hot) {
             // Its record is made when its own time is over; until then it keeps its place in the pool and on the wheel.
             self.table.remove(lane.hash, flow);
             self.hot[flow].bits |= bit::DETACHED;
             return self.begin(packet, lane, seen, sink);
+        }
+        if seen.at < hot.last {
+            self.counts.backward += 1;
+            seen.at = hot.last;
         }
         seen.side = usize::from(lane.key.turned != hot.has(bit::TURNED));
         self.add(flow, packet, &seen, sink);

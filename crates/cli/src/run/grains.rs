@@ -26,7 +26,9 @@ pub fn check(config: &Config) -> Result<(), Failure> {
     }
     let made = config.flow.record || config.series.record;
     if !config.export.targets.is_empty() && !made {
-        return Err(Failure::Said("export.targets: nothing to export: flow.record or series.record must be true".into()));
+        return Err(Failure::Said(
+            "export.targets: nothing to export: flow.record or series.record must be true".into(),
+        ));
     }
     Ok(())
 }

@@ -522,12 +522,10 @@ fn read_address(text: &[u8]) -> Option<IpAddr> {
     let (mut at, mut value, mut digits) = (0, 0u32, 0);
     for byte in text {
         match byte {
-            b'0'..=b'9' => {
+            // More digits begin an IPv6 address.
+            b'0'..=b'9' if digits < 3 => {
                 value = value * 10 + u32::from(byte - b'0');
                 digits += 1;
-                if digits > 3 {
-                    return None;
-                }
             }
             b'.' if at < 3 && digits > 0 => {
                 parts[at] = u8::try_from(value).ok()?;

@@ -49,7 +49,7 @@ fn every_field_of_every_record_is_that_of_the_model() {
         let mut prng = Prng::new(seed ^ round);
         let config = config(&mut prng);
         let mut traffic = Traffic::new(prng.next_u64());
-        let packets: Vec<Owned> = (0..600).map(|_| traffic.packet()).collect();
+        let packets: Vec<Owned> = (0..1500).map(|_| traffic.packet()).collect();
         let mut meter = Meter::new(config.clone(), 3);
         let real = plain(records(&mut meter, &packets, &mut prng));
         let mut model = Model::new(config.clone(), 3);

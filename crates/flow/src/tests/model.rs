@@ -335,7 +335,8 @@ fn orders(packets: &[&One]) -> Vec<Option<bool>> {
         if space == 0 {
             return None;
         }
-        if one.has(tcp::SYN) && (known as u32).wrapping_sub(seq) > 65536 {
+        let is_elsewhere = (from + space - known).abs() > 1 << 30 || space > 1 << 30;
+        if is_elsewhere || one.has(tcp::SYN) && (known as u32).wrapping_sub(seq) > 65536 {
             high = Some(from + space);
             missing.clear();
             return None;
@@ -346,6 +347,7 @@ fn orders(packets: &[&One]) -> Vec<Option<bool>> {
                 missing.truncate(2);
             }
             high = Some(from + space);
+            missing.retain(|m| from + space - m.0 <= 1 << 30);
             return None;
         }
         let to = from + space;

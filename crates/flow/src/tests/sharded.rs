@@ -85,12 +85,10 @@ fn ticks_between_the_packets_change_nothing() {
     for pair in packets.windows(2) {
         meter.push(&[pair[0].lend()], &mut ticked);
         let (from, to) = (pair[0].ts.nanos(), pair[1].ts.nanos());
-        for _ in 0..traffic.prng.below(4) {
-            let mut when: Vec<u64> = (0..3).map(|_| from + traffic.prng.below(to - from + 1)).collect();
-            when.sort_unstable();
-            when.iter().for_each(|t| meter.tick(Timestamp::from_nanos(*t), &mut ticked));
-            break;
-        }
+        let ticks = traffic.prng.below(4);
+        let mut when: Vec<u64> = (0..ticks).map(|_| from + traffic.prng.below(to - from + 1)).collect();
+        when.sort_unstable();
+        when.iter().for_each(|t| meter.tick(Timestamp::from_nanos(*t), &mut ticked));
     }
     meter.push(&[packets[packets.len() - 1].lend()], &mut ticked);
     meter.finish(&mut ticked);
