@@ -44,6 +44,7 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -198,6 +199,7 @@ typedef struct ngl {
 #define NGL_RING 40
 #define NGL_RINGS_MAX 256
 #define NGL_HUGE_PAGE ((size_t)2 << 20)
+#define NGL_HUGETLBFS_ 0x958458f6u
 
 static inline uint64_t ngl_load_(const unsigned char *page, size_t at) {
     return atomic_load_explicit((ngl_word *)(page + at), NGL_RELAXED);
@@ -428,10 +430,16 @@ static inline int ngl_receive_(int sock, unsigned char *to, size_t want, int fds
 static inline unsigned char *ngl_map_(int fd, uint64_t len, size_t times, int prot, size_t *mapped) {
     size_t all = (size_t)len * times, reserved = all + NGL_HUGE_PAGE;
     struct stat st;
+    struct statfs fs;
     unsigned char *area, *start;
-    if (fstat(fd, &st) != 0) return NULL;
+    if (fstat(fd, &st) != 0 || fstatfs(fd, &fs) != 0) return NULL;
     if ((uint64_t)st.st_size < len) {
         errno = ENODATA;
+        return NULL;
+    }
+    /* Of huge pages the kernel would map whole ones, over whatever lies behind the reservation. */
+    if ((uint32_t)fs.f_type == NGL_HUGETLBFS_ && (fs.f_bsize <= 0 || len % (uint64_t)fs.f_bsize != 0)) {
+        errno = EINVAL;
         return NULL;
     }
     /* A reservation first, so that both halves land side by side and on a huge-page boundary. */

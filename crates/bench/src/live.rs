@@ -14,7 +14,7 @@ use crate::volume::Workplace;
 use base::units::{parse_bytes, show_count};
 use capture::auto::Kind;
 use clap::Args;
-use engine::{Capture, Format, InterfacePlan, Plan, SourcePlan, StorePlan};
+use engine::{Capture, Format, InterfacePlan, Plan, SocketPlan, SourcePlan, StorePlan};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -45,6 +45,9 @@ pub struct LiveArgs {
     /// How fast: flat, 500kpps, 5Gbit
     #[arg(long, value_name = "RATE", default_value = "flat")]
     pub rate: String,
+    /// Flows of the traffic; by default what its name says
+    #[arg(long, value_name = "N")]
+    pub flows: Option<String>,
     /// How long the generator sends in each run
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::seconds)]
     pub seconds: f64,
@@ -122,6 +125,11 @@ pub struct Run {
 
 /// Measures and prints.
 pub fn run(args: &LiveArgs, out: &mut dyn Write) -> Result<(), Stop> {
+    let mut args = args.clone();
+    if let Some(flows) = &args.flows {
+        args.sizes.iter_mut().for_each(|size| *size += &format!(",flows={flows}"));
+    }
+    let args = &args;
     let specs =
         args.sizes.iter().map(|s| s.parse::<r#gen::Spec>().map_err(Stop::say)).collect::<Result<Vec<_>, _>>()?;
     base::units::parse_rate(&args.rate).map_err(Stop::say)?;
@@ -290,6 +298,14 @@ fn engine(
     plan.ring = Some(args.ring);
     plan.cpus = vec![places.engine()];
     plan.store = Some(StorePlan { dir: dir.clone(), format: Format::Pcap, depth: engine::WRITE_DEPTH });
+    // Questions look into the ring too, as they do beside `record`.
+    plan.socket = args.ask.is_some().then(|| SocketPlan {
+        path: folder.join("socket"),
+        mode: 0o600,
+        uid: None,
+        gid: None,
+        gates: false,
+    });
     let mut capture = Capture::start(&plan).map_err(Stop::say)?;
     let ended = AtomicBool::new(false);
     let (sent, asked) = std::thread::scope(|scope| {
@@ -310,6 +326,10 @@ fn engine(
     let checked = checker::check(std::slice::from_ref(&dir), options).map_err(Stop::say)?;
     std::fs::remove_dir_all(&dir).map_err(|e| Stop::say(format_args!("{}: {e}", dir.display())))?;
     let counts = &report.counts;
+    if !report.faults.is_empty() {
+        let faults = report.faults.join("; ");
+        return Err(Stop::say(format_args!("after {} packets: {faults}; is there room in --dir?", counts.stored)));
+    }
     if counts.residue != 0 || checked.records != counts.stored {
         return Err(Stop::say(format_args!(
             "the ledger leaves {} packets over, and the files hold {} where it says {}; please report this",

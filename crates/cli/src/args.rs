@@ -15,12 +15,20 @@ pub struct Netgrain {
 
 #[derive(Subcommand)]
 pub enum Command {
+    /// Watch ports at every grain: packets, flow records and one row each second, stored and exported
+    Run(Box<crate::run::RunArgs>),
     /// Record every packet of a port, stamped and accounted for
     Record(Box<RecordArgs>),
+    /// Check or print the configuration of `netgrain run`
+    Config(crate::config::ConfigArgs),
     /// Read along with a running engine from another process
     Listen(ListenArgs),
     /// Find packets again, by time and filter: in the ring, the open file and sealed files as one
     Packets(Box<crate::packets::PacketsArgs>),
+    /// Find flow records by time and filter, add them up, rank them, and go on to their packets
+    Flows(Box<crate::flows::FlowsArgs>),
+    /// A port's curve: packets, bytes, flows, bursts and losses of each second, or of steps
+    Series(Box<crate::series::SeriesArgs>),
     /// Give foreign captures the index that makes them as quick to search as a store
     Index(Box<crate::index::IndexArgs>),
     /// Make room in a store: remove or archive the oldest files, by free space, size and age
@@ -145,7 +153,7 @@ pub struct SourceArgs {
     pub sim: Option<String>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SourceKind {
     /// AF_XDP on a port that is dedicated or that the host does not use, otherwise TPACKET
     Auto,
@@ -313,10 +321,10 @@ pub struct BenchArgs {
 }
 
 /// Processors as given on the command line.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuList(pub Vec<usize>);
 
-fn cpu_list(text: &str) -> Result<CpuList, String> {
+pub fn cpu_list(text: &str) -> Result<CpuList, String> {
     let bad = || format!("{text:?} is not a list of processors: write 2 or 2,3 or 4-7");
     let mut cpus = Vec::new();
     for part in text.split(',') {
@@ -351,7 +359,7 @@ fn rotation(text: &str) -> Result<Duration, String> {
     Ok(span)
 }
 
-fn speed(text: &str) -> Result<capture::file::Speed, String> {
+pub fn speed(text: &str) -> Result<capture::file::Speed, String> {
     use capture::file::Speed;
     match text {
         "flat" => Ok(Speed::Flat),
@@ -364,10 +372,10 @@ fn speed(text: &str) -> Result<capture::file::Speed, String> {
 }
 
 /// Permission bits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode(pub u32);
 
-fn octal(text: &str) -> Result<Mode, String> {
+pub fn octal(text: &str) -> Result<Mode, String> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 => Ok(Mode(mode)),
         _ => Err(format!("{text:?} is not a mode: write 660 or 600")),

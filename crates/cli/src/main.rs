@@ -3,9 +3,11 @@
 
 mod args;
 mod check;
+mod config;
 mod convert;
 mod demo;
 mod doctor;
+mod flows;
 mod generate;
 mod index;
 mod listen;
@@ -16,10 +18,13 @@ mod privileges;
 mod record;
 mod repair;
 mod retain;
+mod run;
 mod screen;
+mod series;
 mod service;
 mod signals;
 mod verify;
+mod when;
 
 use args::{Command, Netgrain};
 use clap::error::ErrorKind;
@@ -71,11 +76,24 @@ fn one_line(e: &clap::Error) -> String {
 
 fn run(command: Command) -> Result<Outcome, Failure> {
     match command {
+        Command::Run(args) => run::run(&args),
         Command::Record(args) => record::run(&args),
+        Command::Config(args) => {
+            privileges::for_reading(&[], &[])?;
+            config::run(&args)
+        }
         Command::Listen(args) => listen::run(&args),
         Command::Packets(args) => {
             privileges::for_reading(&paths([&args.write]), &privileges::sockets(args.store.as_deref()))?;
             packets::run(&args)
+        }
+        Command::Flows(args) => {
+            privileges::for_reading(&paths([&args.write, &args.parquet]), &privileges::sockets(args.store.as_deref()))?;
+            flows::run(&args)
+        }
+        Command::Series(args) => {
+            privileges::for_reading(&[], &[])?;
+            series::run(&args)
         }
         Command::Index(args) => {
             privileges::for_indexing(&args)?;

@@ -4,7 +4,6 @@
 //! Root without CAP_DAC_OVERRIDE is a user like others where folders belong to somebody else. What would no longer work is
 //! looked for before, with the right to override already given up on a thread of its own.
 
-use crate::args::RecordArgs;
 use crate::index::IndexArgs;
 use crate::outcome::Failure;
 use crate::repair::RepairArgs;
@@ -15,31 +14,52 @@ use sys::privilege::{self, Account, Capabilities, Capability};
 /// Folders below a store that are looked at: interface, year, month, day, hour.
 const DEPTH: usize = 5;
 
-/// For `netgrain record`, once it is known what is to be recorded and where listeners attach.
+/// What a verb that captures has to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Needs<'a> {
+    /// Take packets from ports.
+    pub ports: bool,
+    /// Read capture files.
+    pub files: bool,
+    /// Write here.
+    pub store: Option<&'a Path>,
+    /// And move files there.
+    pub archive: Option<&'a Path>,
+    /// Let listeners in here.
+    pub socket: Option<&'a Path>,
+    /// Who are to be its owner and group.
+    pub socket_owner: Option<&'a str>,
+    /// See above.
+    pub socket_group: Option<&'a str>,
+    /// Do it as this user.
+    pub user: Option<&'a str>,
+}
+
+/// For `netgrain record` and `run`, once it is known what is to be recorded and where listeners attach.
 ///
 /// # Errors
 /// When `--user` is not there, or may not write where it has to.
-pub fn for_recording(args: &RecordArgs, socket: Option<&Path>) -> Result<(), Failure> {
+pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
     let mut keep = privilege::CAPTURE_WELL;
-    if args.source.interface.is_some() {
+    if needs.ports {
         // A port that goes away is opened again when it is back, which takes what the first time took.
         keep = keep.with(privilege::CAPTURE);
     }
-    if args.source.read.is_some() {
+    if needs.files {
         keep = keep.with(READING);
     }
     let mut groups = Vec::new();
-    if args.socket.socket_owner.is_some() {
+    if needs.socket_owner.is_some() {
         keep = keep.with(Capabilities::of(&[Capability::Chown, Capability::Fowner]));
-    } else if let Some(group) = args.socket.socket_group.as_deref() {
+    } else if let Some(group) = needs.socket_group {
         // Who is in a group may give it files.
         groups.extend(sys::unix::id_of(group, Path::new("/etc/group")));
     }
-    let socket_folder = socket.and_then(Path::parent).map(Path::to_owned);
+    let socket_folder = needs.socket.and_then(Path::parent).map(Path::to_owned);
     // Retention removes files from folders that an earlier recorder made, and moves them into those of the archive.
-    let folders = std::iter::once(&args.store).chain(&args.retention.archive);
+    let folders = needs.store.into_iter().chain(needs.archive);
     let mut written: Vec<PathBuf> = folders.flat_map(|f| below(f, DEPTH)).collect();
-    if let Some(name) = &args.user {
+    if let Some(name) = needs.user {
         let user = become_user(name, &groups, socket_folder.as_deref(), keep)?;
         written.extend(socket_folder);
         if let Some(shut) = written.iter().map(|f| existing(f)).find(|f| !privilege::may_write(f)) {

@@ -2,7 +2,7 @@
 
 use crate::args::{FileFormat, RecordArgs, SocketArgs, SourceKind};
 use crate::outcome::{Failure, Outcome};
-use crate::privileges;
+use crate::privileges::{self, Needs};
 use crate::retain;
 use crate::screen::{Remarks, Ticker, summary};
 use crate::service::Service;
@@ -27,8 +27,17 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Runs the verb. No if packets were lost.
 pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     let plan = plan(args)?;
-    let keeping = retain::plan(args, &plan)?;
-    privileges::for_recording(args, plan.socket.as_ref().map(|s| s.path.as_path()))?;
+    let keeping = retain::plan(&args.retention, &args.store, &plan)?;
+    privileges::for_recording(&Needs {
+        ports: args.source.interface.is_some(),
+        files: args.source.read.is_some(),
+        store: Some(&args.store),
+        archive: args.retention.archive.as_deref(),
+        socket: plan.socket.as_ref().map(|s| s.path.as_path()),
+        socket_owner: args.socket.socket_owner.as_deref(),
+        socket_group: args.socket.socket_group.as_deref(),
+        user: args.user.as_deref(),
+    })?;
     let stop = signals::stop_flag();
     let mut capture = Capture::start(&plan)?;
     let mut service = Service::begin();
@@ -36,7 +45,7 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     for source in capture.sources() {
         eprintln!("netgrain: {source}");
     }
-    if let Some(text) = keeping.as_ref().and_then(|plan| retain::announcement(args, plan)) {
+    if let Some(text) = keeping.as_ref().and_then(|plan| retain::announcement(&args.retention, plan)) {
         eprintln!("netgrain: {text}");
     }
     let metrics = match &args.metrics {
@@ -51,7 +60,7 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
         None => None,
     };
     let retention = match keeping {
-        Some(plan) => Some(Retention::start(plan, capture.observer(), retain::teller(args))?),
+        Some(plan) => Some(Retention::start(plan, capture.observer(), retain::teller(args.json))?),
         None => None,
     };
     let kept = || retention.as_ref().map(Retention::report);
@@ -172,16 +181,35 @@ fn source(args: &RecordArgs) -> Result<SourcePlan, Failure> {
         let spec = spec.parse().map_err(Failure::say)?;
         return Ok(SourcePlan::Sim { spec, start: None });
     }
-    let name = args.source.interface.as_deref().unwrap_or_default();
+    port(
+        args.source.interface.as_deref().unwrap_or_default(),
+        args.source_kind,
+        args.dedicated,
+        args.queues,
+        args.busy_poll,
+    )
+}
+
+/// A port, with the way to take packets from it that suits it and what was asked for.
+///
+/// # Errors
+/// When there is none of this name, or the host would lose what it uses.
+pub fn port(
+    name: &str,
+    kind: SourceKind,
+    dedicated: bool,
+    queues: Option<u16>,
+    busy_poll: bool,
+) -> Result<SourcePlan, Failure> {
     let facts = auto::PortFacts::gather(name).map_err(Failure::say)?;
-    let choice = auto::decide(&facts, args.dedicated);
-    let kind = match args.source_kind {
+    let choice = auto::decide(&facts, dedicated);
+    let kind = match kind {
         SourceKind::Auto => {
             eprintln!("netgrain: {}", choice.explanation);
             choice.kind
         }
         SourceKind::Tpacket => Kind::Tpacket,
-        SourceKind::AfXdp if facts.uses.is_empty() || args.dedicated => Kind::AfXdp,
+        SourceKind::AfXdp if facts.uses.is_empty() || dedicated => Kind::AfXdp,
         SourceKind::AfXdp => {
             let uses: Vec<String> = facts.uses.iter().map(ToString::to_string).collect();
             return Err(Failure::Said(format!(
@@ -190,8 +218,8 @@ fn source(args: &RecordArgs) -> Result<SourcePlan, Failure> {
             )));
         }
     };
-    let mut plan = InterfacePlan { queues: args.queues, ..InterfacePlan::new(name, kind) };
-    plan.afxdp.busy_poll = args.busy_poll.then_some(BUSY_POLL);
+    let mut plan = InterfacePlan { queues, ..InterfacePlan::new(name, kind) };
+    plan.afxdp.busy_poll = busy_poll.then_some(BUSY_POLL);
     Ok(SourcePlan::Interface(plan))
 }
 
@@ -204,17 +232,22 @@ fn socket(args: &SocketArgs, source: &SourcePlan) -> Result<Option<SocketPlan>, 
         None if !live => return Ok(None),
         None => engine::default_socket(&source.label()),
     };
-    let id = |name: &Option<String>, file: &str| -> Result<Option<u32>, Failure> {
-        let Some(name) = name else { return Ok(None) };
-        sys::unix::id_of(name, Path::new(file))
-            .map(Some)
-            .ok_or_else(|| Failure::Said(format!("{name}: not a number and not in {file}")))
-    };
     Ok(Some(SocketPlan {
         path,
         mode: args.socket_mode.0,
-        uid: id(&args.socket_owner, "/etc/passwd")?,
-        gid: id(&args.socket_group, "/etc/group")?,
+        uid: id(args.socket_owner.as_deref(), "/etc/passwd")?,
+        gid: id(args.socket_group.as_deref(), "/etc/group")?,
         gates: args.allow_gates,
     }))
+}
+
+/// The number of a user or group.
+///
+/// # Errors
+/// When there is none of this name.
+pub fn id(name: Option<&str>, file: &str) -> Result<Option<u32>, Failure> {
+    let Some(name) = name else { return Ok(None) };
+    sys::unix::id_of(name, Path::new(file))
+        .map(Some)
+        .ok_or_else(|| Failure::Said(format!("{name}: not a number and not in {file}")))
 }

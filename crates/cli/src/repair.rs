@@ -4,6 +4,7 @@ use crate::outcome::{Failure, Outcome};
 use base::Timestamp;
 use clap::Args;
 use serde_json::json;
+use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -32,13 +33,19 @@ pub struct RepairArgs {
 
 /// Runs the verb. No if something could not be mended, or, with `--dry-run`, if there is something to mend.
 pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
-    let mut written = Ok(());
+    let written = RefCell::new(Ok(()));
+    let said = Cell::new(0);
     let mut refused = false;
+    let say = |did: &Did| {
+        said.set(said.get() + 1);
+        let mut written = written.borrow_mut();
+        if written.is_ok() {
+            *written = tell(did, args.json);
+        }
+    };
     let mut repair = Repair::new(DiskDevice::plain, |did: Did| {
         refused |= did.is_refusal() || args.dry_run;
-        if written.is_ok() {
-            written = tell(&did, args.json);
-        }
+        say(&did);
     })
     .claiming(Timestamp::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)));
     for path in args.store.iter().chain(&args.paths) {
@@ -50,12 +57,17 @@ pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
         }
         // The folders above a file say which interface it is of.
         let path = std::path::absolute(path)?;
+        let before = said.get();
         match args.dry_run {
             true => repair.dry_run(&path),
             false => repair.path(&path),
         }
+        if said.get() == before {
+            say(&Did::Sound(path));
+        }
     }
-    written?;
+    drop(repair);
+    written.into_inner()?;
     Ok(Outcome::of(!refused))
 }
 

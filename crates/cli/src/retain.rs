@@ -1,7 +1,6 @@
 //! `netgrain retain`: the rules of retention for stores without a recorder, by hand or by a timer; and what `record` and
 //! this verb have in common of them.
 
-use crate::args::RecordArgs;
 use crate::outcome::{Failure, Outcome};
 use crate::record::json;
 use crate::signals;
@@ -28,7 +27,7 @@ const FOLDERS_AFTER: Duration = Duration::from_secs(60);
 const LEAST_FILES: u64 = 4;
 
 /// What is to be kept.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Retention: the oldest files of the interface go first")]
 pub struct RuleArgs {
     /// Keep so much of the volume free: 5%, 200GB, or `none` to wait when it is full [default for ports that are
@@ -55,7 +54,7 @@ pub enum KeepFree {
     Some(Free),
 }
 
-fn keep_free(text: &str) -> Result<KeepFree, String> {
+pub fn keep_free(text: &str) -> Result<KeepFree, String> {
     if text == "none" {
         return Ok(KeepFree::None);
     }
@@ -187,31 +186,30 @@ fn rules(args: &RuleArgs, store: &Path, segment: Option<u64>) -> Result<Rules, F
     Ok(Rules { keep_free, max_size: args.max_size, max_age: args.max_age, ahead: 0, archive })
 }
 
-/// What `record` keeps, if anything: a port's recorder makes room for its next files unless it is told not to, because it
+/// What `record` and `run` keep, if anything: a port's recorder makes room for its next files unless it is told not to, because it
 /// is left alone and would lose what comes; a replay or a simulation removes nothing unasked.
-pub fn plan(args: &RecordArgs, plan: &Plan) -> Result<Option<RetentionPlan>, Failure> {
-    let mut rules = rules(&args.retention, &args.store, Some(args.segment))?;
-    if args.retention.keep_free.is_none() && matches!(plan.source, SourcePlan::Interface(_)) {
+pub fn plan(args: &RuleArgs, store: &Path, plan: &Plan) -> Result<Option<RetentionPlan>, Failure> {
+    let mut rules = rules(args, store, Some(plan.segment))?;
+    if args.keep_free.is_none() && matches!(plan.source, SourcePlan::Interface(_)) {
         rules.keep_free = Some(Free::Bytes(0));
     }
     if rules.archive.is_some() && !rules.is_any() {
         return Err(Failure::Said("--archive says where, not when: add --keep-free, --max-size or --max-age".into()));
     }
-    let plan = RetentionPlan { store: args.store.clone(), segment: args.segment, rules };
+    let plan = RetentionPlan { store: store.to_owned(), segment: plan.segment, rules };
     Ok(plan.rules.is_any().then_some(plan))
 }
 
 /// What a person should know who has given no rule: files of theirs may go.
-pub fn announcement(args: &RecordArgs, plan: &RetentionPlan) -> Option<&'static str> {
-    (args.retention.keep_free.is_none() && plan.rules.keep_free.is_some()).then_some(
+pub fn announcement(args: &RuleArgs, plan: &RetentionPlan) -> Option<&'static str> {
+    (args.keep_free.is_none() && plan.rules.keep_free.is_some()).then_some(
         "retention: when the next file would find no room, the oldest of this interface goes (--keep-free none: wait instead)",
     )
 }
 
 /// What hears of each file that goes while `record` runs. `--quiet` is no reason to be silent of it: under a service
 /// manager these lines are all that ever tells where a file has gone.
-pub fn teller(args: &RecordArgs) -> impl FnMut(&Event) + Send + 'static {
-    let as_json = args.json;
+pub fn teller(as_json: bool) -> impl FnMut(&Event) + Send + 'static {
     let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
     move |event| {
         // Whoever reads may have gone; the room is made all the same.

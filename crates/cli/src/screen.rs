@@ -176,7 +176,7 @@ pub fn summary(r: &Report) -> String {
             );
         }
     }
-    for l in r.listeners.iter().filter(|l| l.name != "recorder") {
+    for l in r.listeners.iter().filter(|l| !["recorder", "meter"].contains(&l.name.as_str())) {
         let _ = writeln!(out, "listener {} ({}): {} missed", l.name, l.mode, show_count(l.missed));
     }
     for fault in &r.faults {

@@ -159,6 +159,8 @@ mod tests {
             stamps: "",
             lost_by_gate: BTreeMap::new(),
             queues: vec![queue],
+            meter: None,
+            retention: None,
             listeners: Vec::new(),
             remarks: Vec::new(),
             faults: Vec::new(),

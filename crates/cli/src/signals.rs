@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM end a verb cleanly; the second one ends the process at once.
+//! Ctrl-C and SIGTERM end a verb cleanly; the second one ends the process at once. SIGHUP asks to read the configuration
+//! again.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,4 +14,12 @@ pub fn stop_flag() -> Arc<AtomicBool> {
         let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
     }
     stop
+}
+
+/// A flag that becomes true at each SIGHUP.
+pub fn hangup_flag() -> Arc<AtomicBool> {
+    let hangup = Arc::new(AtomicBool::new(false));
+    // Without a handler (which only a broken system refuses) the signal ends the process.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&hangup));
+    hangup
 }

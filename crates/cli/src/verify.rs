@@ -43,7 +43,7 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
     screen.totals(&totals)?;
     match totals.unreadable {
         0 => Ok(Outcome::of(totals.damage == 0)),
-        n => Err(Failure::say(format!("{n} of the files and folders could not be read, see above; run it as who may"))),
+        n => Err(Failure::say(format!("{n} of the files and folders could not be judged, see above"))),
     }
 }
 
@@ -113,6 +113,7 @@ impl Screen {
         }
         let open = if totals.open > 0 { format!(" ({} being recorded)", totals.open) } else { String::new() };
         let verdict = match totals.damage {
+            0 if totals.unreadable > 0 => "nothing else is wrong".to_owned(),
             0 => "nothing is wrong".to_owned(),
             n => format!("{n} things are wrong"),
         };

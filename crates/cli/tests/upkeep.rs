@@ -52,6 +52,30 @@ fn what_is_not_there_is_an_error_that_names_it() {
 }
 
 #[test]
+fn what_is_no_capture_cannot_be_judged_and_is_called_what_it_is() {
+    let dir = TempDir::new("upkeep-no-capture");
+    let (text, empty, folder) = (dir.join("notes.txt"), dir.join("empty.pcap"), dir.join("folder"));
+    std::fs::write(&text, "root:x:0:0:root:/root:/bin/sh\n").expect("a file");
+    std::fs::write(&empty, "").expect("a file");
+    std::fs::create_dir(&folder).expect("a folder");
+    std::fs::write(folder.join("readme"), "by hand").expect("a file");
+    for (path, what) in [(&text, "not a capture"), (&empty, "is empty"), (&folder, "no packet file lies in it")] {
+        let said = run(&["verify", arg(path)]);
+        assert_eq!(said.status, Some(2), "{said:?}");
+        assert!(said.out.contains(arg(path)) && said.out.contains(what), "{said:?}");
+        assert!(!said.out.contains(" nothing is wrong"), "{said:?}");
+        assert_eq!(said.err.lines().count(), 1, "{said:?}");
+        let json = objects(&run(&["verify", "--json", arg(path)]).out);
+        assert!(json.iter().any(|o| o["finding"]["kind"] == "no_capture"), "{json:?}");
+        for dry in [&["repair"][..], &["repair", "--dry-run"]] {
+            let said = run(&[dry, &[arg(path)]].concat());
+            assert_eq!(said.status, Some(1), "{dry:?} {said:?}");
+            assert!(said.out.contains(what), "{dry:?} {said:?}");
+        }
+    }
+}
+
+#[test]
 fn a_sound_store_is_a_yes_and_left_as_it_is() {
     let dir = TempDir::new("upkeep-sound");
     let store = dir.join("store");
@@ -65,8 +89,11 @@ fn a_sound_store_is_a_yes_and_left_as_it_is() {
     let verified = &full["verified"];
     assert_eq!((&verified["damage"], &verified["ledger"]["stored"]), (&0.into(), &verified["packets"]));
     assert_eq!(verified, &quick["verified"], "the indexes say the same as the packets");
-    assert_eq!(run(&["repair", "--dry-run", arg(&store)]).status, Some(0));
-    assert_eq!(run(&["repair", arg(&store)]).status, Some(0));
+    for verb in [&["repair", "--dry-run"][..], &["repair"]] {
+        let said = run(&[verb, &[arg(&store)]].concat());
+        assert_eq!((said.status, said.out.lines().count()), (Some(0), 1), "{said:?}");
+        assert!(said.out.contains(arg(&store)) && said.out.contains("nothing to mend"), "{said:?}");
+    }
     assert_eq!(run(&["repair", arg(&file)]).status, Some(0));
     let after = walk(&store).into_iter().filter(|path| before.0.contains(path)).collect();
     assert_eq!((after, std::fs::read(&file).expect("the file")), before);

@@ -13,6 +13,7 @@ mod error;
 mod file;
 mod journal;
 mod layout;
+mod loose;
 mod pack;
 mod query;
 mod recover;
@@ -25,6 +26,7 @@ mod writer;
 
 pub use compact::compact;
 pub use error::ColumnsError;
+pub use loose::{Loose, read_flows, write_flows};
 pub use query::{Answer, Query, flows, series};
 pub use recover::{Recovered, recover};
 pub use retain::{Kept, Rules, retain};

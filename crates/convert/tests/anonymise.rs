@@ -381,10 +381,7 @@ fn another_implementation_maps_alike() {
     const PROGRAM: &str = "import sys, yacryptopan\n\
         pan = yacryptopan.CryptoPAn(bytes.fromhex(sys.argv[1]))\n\
         print('\\n'.join(pan.anonymize(a) for a in sys.argv[2:]))";
-    let Some(mut probe) = testkit::tool(test, "python3") else { return };
-    if !probe.args(["-c", "import yacryptopan"]).output().is_ok_and(|o| o.status.success()) {
-        return testkit::skip(test, "the Python package yacryptopan is not installed");
-    }
+    let Some(mut python) = testkit::python_with(test, "yacryptopan") else { return };
     let mut prng = Prng::new(testkit::seed(test));
     let addresses: Vec<IpAddr> = (0..300)
         .map(|i| match i % 2 {
@@ -392,7 +389,6 @@ fn another_implementation_maps_alike() {
             _ => IpAddr::from((u128::from(prng.next_u64()) << 64 | u128::from(prng.next_u64())).to_be_bytes()),
         })
         .collect();
-    let Some(mut python) = testkit::tool(test, "python3") else { return };
     python.args(["-c", PROGRAM, key().to_file().trim()]).args(addresses.iter().map(ToString::to_string));
     let mut pan = CryptoPan::new(&key());
     for (told, address) in output(python).lines().zip(addresses) {

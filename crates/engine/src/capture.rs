@@ -1,17 +1,20 @@
 //! A running capture: sources, rings, engine threads, recorders and the door for listeners, assembled from a [`Plan`].
 
 use crate::error::EngineError;
+use crate::meter::{self, Metering, Outlet};
 use crate::observer::{Observed, Observer};
 use crate::plan::{Plan, SocketPlan, SourcePlan, default_ring};
 use crate::recording::{self, Recording};
 use crate::recovery::Recovering;
+use crate::retention::Kept;
 use crate::status::{Report, WorkerStatus};
-use crate::worker::{Settings, Wires, Worker};
+use crate::worker::{Settings, Wires, Worker, is_live};
 use base::Ledger;
 use base::units::show_bytes;
 use capture::{AnySource, Source, SourceError, SourceInfo};
 use ring::{Hub, Offer, Policy, Producer, Server, Shape};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,6 +39,8 @@ pub struct Capture {
     claim: Option<Claim>,
     /// What a recorder that died left, being mended.
     recovering: Recovering,
+    meter: Option<Metering>,
+    retention: Kept,
 }
 
 struct Queue {
@@ -54,6 +59,19 @@ impl Capture {
     /// # Errors
     /// [`EngineError`]; whatever was opened before it is closed again.
     pub fn start(plan: &Plan) -> Result<Self, EngineError> {
+        Self::claimed(plan, &plan.store.as_ref().map(|store| store.dir.clone()), |_| Ok(Vec::new()))
+    }
+
+    /// As [`Capture::start`], with places for flow records and rows. `store` is the folder that holds anything of this
+    /// interface; `outlets` is asked for them, with the interface's name, once the interface is claimed there.
+    ///
+    /// # Errors
+    /// [`EngineError`]; whatever was opened before it is closed again.
+    pub fn claimed(
+        plan: &Plan,
+        store: &Option<PathBuf>,
+        outlets: impl FnOnce(&str) -> Result<Vec<Box<dyn Outlet>>, EngineError>,
+    ) -> Result<Self, EngineError> {
         let filter = match &plan.filter {
             Some(text) => Some(Filter::parse(text).map_err(EngineError::Filter)?),
             None => None,
@@ -61,7 +79,7 @@ impl Capture {
         let label = plan.source.label();
         let stop = Arc::new(AtomicBool::new(false));
         // Before the port is touched: a second recorder must not disturb the first.
-        let claim = plan.store.as_ref().map(|store| recording::claim(plan, store, &label)).transpose()?;
+        let claim = store.as_ref().map(|dir| recording::claim(plan, dir, &label)).transpose()?;
         let sources = plan.source.open()?;
         let queues = sources.len() as u16;
         let (gone, gone_queues) = channel();
@@ -74,12 +92,19 @@ impl Capture {
             server: None,
             supervisor: None,
             claim,
+            retention: Kept::default(),
             recovering: plan.store.as_ref().map(|store| Recovering::start(&store.dir, &label)).unwrap_or_default(),
+            meter: None,
         };
         // Everything is made before the first frame is let in, because a ring takes longer to touch and lock than a busy
         // port takes to fill a receive ring.
+        let (more, options) = match &plan.source {
+            SourcePlan::Files { paths, options, .. } => (paths.iter().skip(1).cloned().collect(), *options),
+            _ => (VecDeque::new(), capture::file::Options::default()),
+        };
         let mut crew = Vec::new();
         let mut returns = BTreeMap::new();
+        let mut seats = Vec::new();
         let alive = Arc::new(AtomicUsize::new(sources.len()));
         for (number, source) in sources.into_iter().enumerate() {
             let info = source.info().clone();
@@ -91,6 +116,9 @@ impl Capture {
                 Some(store) => Some(Recording::start(store, plan, &label, &info, &clock, queues, &mut producer)?),
                 None => None,
             };
+            if plan.meter.is_some() {
+                seats.push(meter::seat(&mut producer, info.queue, info.link_type)?);
+            }
             let (status, ledger) = (Arc::default(), Arc::default());
             let (send_again, again) = channel();
             returns.insert(info.queue, send_again);
@@ -110,10 +138,17 @@ impl Capture {
                 spin: plan.spin,
                 packets: plan.packets,
                 duration: plan.duration,
+                more: more.clone(),
+                options,
             };
             let hub = Arc::clone(producer.hub());
             capture.queues.push(Queue { info, hub, offer, status, ledger, worker: None, recording });
             crew.push((source, producer, clock, settings, wires));
+        }
+        if let Some(meter) = &plan.meter {
+            let live = capture.queues.iter().any(|q| is_live(q.info.stamps));
+            let outlets = outlets(&label)?;
+            capture.meter = Some(Metering::start(meter, seats, outlets, live, plan.store.is_some())?);
         }
         // Making large rings takes a moment, and that is not yet capturing.
         capture.started = Instant::now();
@@ -156,6 +191,8 @@ impl Capture {
     pub fn observer(&self) -> Observer {
         Observer {
             recovery: self.recovering.told(),
+            meter: self.meter.as_ref().map(Metering::gauge),
+            retention: self.retention.clone(),
             label: self.label.clone(),
             started: self.started,
             queues: self
@@ -169,6 +206,13 @@ impl Capture {
                     recording: q.recording.as_ref().map(Recording::gauge),
                 })
                 .collect(),
+        }
+    }
+
+    /// Flow records and rows go to these from now on, instead of to the outlets of this name.
+    pub fn replace_outlets(&self, name: &'static str, outlets: Vec<Box<dyn Outlet>>) {
+        if let Some(meter) = &self.meter {
+            meter.replace(name, outlets);
         }
     }
 
@@ -198,6 +242,9 @@ impl Capture {
             if let Some(recording) = &mut queue.recording {
                 keep(recording.wait());
             }
+        }
+        if let Some(meter) = &mut self.meter {
+            keep(meter.wait());
         }
         self.recovering.wait();
         self.stop.store(true, Ordering::Relaxed);
@@ -358,7 +405,7 @@ fn processors(plan: &Plan, number: usize) -> Vec<usize> {
 }
 
 /// A key that nobody outside can guess, from the hasher seeds that std draws from the system.
-fn random_key() -> u64 {
+pub fn random_key() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }

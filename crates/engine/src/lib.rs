@@ -2,13 +2,15 @@
 //!
 //! ```text
 //! source --frames--> engine thread --ring--> recorder (gate): index thread -> writer thread -> files
-//!                    (one per queue)   \---> listeners in other processes (lossy, or gates)
+//!                    (one per queue)   |---> meter (gate, all queues): flow records and rows -> store, collectors
+//!                                      \---> listeners in other processes (lossy, or gates)
 //! ```
 #![forbid(unsafe_code)]
 
 mod capture;
 mod error;
 mod generator;
+mod meter;
 mod metrics;
 mod network;
 mod observer;
@@ -20,9 +22,13 @@ mod stage;
 mod status;
 mod worker;
 
-pub use crate::capture::Capture;
+pub use crate::capture::{Capture, random_key};
+pub use columns::Rules as ColumnRules;
 pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};
+pub use meter::{
+    CollectorOutlet, GrainKeeping, GrainRules, MeterPlan, MeterReport, Outlet, OutletReport, StoreOutlet, parse_target,
+};
 pub use metrics::{MetricsServer, exposition};
 pub use network::private_pair;
 pub use observer::Observer;

@@ -1,5 +1,7 @@
 //! `/metrics` in the Prometheus text format, from the same [`Report`] as everything else.
 
+use crate::meter::{MeterReport, OutletReport};
+use crate::retention::RetentionReport;
 use crate::status::Report;
 use std::fmt::Write as _;
 use std::io;
@@ -11,12 +13,34 @@ use std::time::Duration;
 
 /// The exposition of a report (Prometheus text format 0.0.4).
 pub fn exposition(report: &Report) -> String {
-    let mut out = String::new();
+    exposition_of(std::slice::from_ref(report))
+}
+
+/// The same of several interfaces: the samples of a family stand together, as the format wants it.
+fn exposition_of(reports: &[Report]) -> String {
+    let mut families: Vec<Family> = Vec::new();
+    for report in reports {
+        collect(report, &mut families);
+    }
+    families.into_iter().map(|family| family.head + &family.samples).collect()
+}
+
+/// The lines of one name.
+struct Family {
+    head: String,
+    samples: String,
+}
+
+fn collect(report: &Report, families: &mut Vec<Family>) {
     let interface = escape(&report.interface);
     let mut family = |name: &str, kind: &str, help: &str, samples: &[(String, f64)]| {
-        let _ = writeln!(out, "# HELP netgrain_{name} {help}\n# TYPE netgrain_{name} {kind}");
+        let head = format!("# HELP netgrain_{name} {help}\n# TYPE netgrain_{name} {kind}\n");
+        let i = families.iter().position(|f| f.head == head).unwrap_or_else(|| {
+            families.push(Family { head, samples: String::new() });
+            families.len() - 1
+        });
         for (labels, value) in samples {
-            let _ = writeln!(out, "netgrain_{name}{{interface=\"{interface}\"{labels}}} {value}");
+            let _ = writeln!(families[i].samples, "netgrain_{name}{{interface=\"{interface}\"{labels}}} {value}");
         }
     };
     let queues = &report.queues;
@@ -129,7 +153,68 @@ pub fn exposition(report: &Report) -> String {
         })
         .collect();
     family("listener_missed_packets_total", "counter", "Packets a lossy listener says it missed.", &listeners);
-    out
+    if let Some(kept) = &report.retention {
+        retention(kept, |name, kind, help, value| family(name, kind, help, &[(String::new(), value)]));
+    }
+    if let Some(meter) = &report.meter {
+        metered(meter, family);
+    }
+}
+
+/// What the meter has made of the packets.
+fn metered(meter: &MeterReport, mut family: impl FnMut(&str, &str, &str, &[(String, f64)])) {
+    let mut one =
+        |name: &str, kind: &str, help: &str, value: u64| family(name, kind, help, &[(String::new(), value as f64)]);
+    one(
+        "metered_packets_total",
+        "counter",
+        "Packets in the series and, if they belong to one, in a flow.",
+        meter.packets,
+    );
+    one(
+        "unmetered_packets_total",
+        "counter",
+        "Packets in no flow and no row: the meter was too slow.",
+        meter.unmetered,
+    );
+    one("flowless_packets_total", "counter", "Packets that belong to no flow.", meter.flowless);
+    one("active_flows", "gauge", "Flows in the table.", meter.active);
+    one("flows_total", "counter", "Flows begun.", meter.begun);
+    one("rows_total", "counter", "Rows of the series.", meter.rows);
+    let records: Vec<_> = meter.records.iter().map(|(end, n)| (format!(",end=\"{end}\""), *n as f64)).collect();
+    family("flow_records_total", "counter", "Flow records, by the reason why they were made.", &records);
+    let odd: Vec<_> = meter.odd.iter().map(|(odd, n)| (format!(",odd=\"{odd}\""), *n as f64)).collect();
+    family("odd_packets_total", "counter", "Packets that are not decoded to their end (docs/DECODING.md).", &odd);
+    let outlets = |value: &dyn Fn(&OutletReport) -> u64| -> Vec<(String, f64)> {
+        let each = meter.outlets.iter();
+        each.map(|o| (format!(",outlet=\"{}\"", escape(&o.name)), value(o) as f64)).collect()
+    };
+    family("outlet_records_total", "counter", "Flow records taken.", &outlets(&|o| o.records));
+    family("outlet_rows_total", "counter", "Rows taken.", &outlets(&|o| o.rows));
+    family("outlet_lost_total", "counter", "Records and rows that were not brought there.", &outlets(&|o| o.lost));
+    let seconds = meter.cpu_millis as f64 / 1e3;
+    family("meter_cpu_seconds_total", "counter", "Processor time of the meter.", &[(String::new(), seconds)]);
+}
+
+/// What makes room, where it does.
+fn retention(kept: &RetentionReport, mut family: impl FnMut(&str, &str, &str, f64)) {
+    let (removed, archived) = (&kept.removed, &kept.archived);
+    let mut counter = |what: &str, help: &str, files: u64, bytes: u64| {
+        family(&format!("retention_{what}_files_total"), "counter", &format!("Packet files {help}."), files as f64);
+        let help = format!("Bytes of packet files, with their indexes, {help}.");
+        family(&format!("retention_{what}_bytes_total"), "counter", &help, bytes as f64);
+    };
+    counter("removed", "removed to make room or because of their age", removed.files, removed.bytes);
+    counter("archived", "moved to the archive", archived.files, archived.bytes);
+    counter(
+        "unarchived",
+        "removed that the archive should have had, and failed to take in time",
+        kept.unarchived_files,
+        kept.unarchived_bytes,
+    );
+    family("retention_held_hours", "gauge", "Hours that should go, but queries hold them.", kept.held_hours as f64);
+    let trouble = f64::from(u8::from(kept.trouble.is_some()));
+    family("retention_in_trouble", "gauge", "1 while something that retention should do cannot be done.", trouble);
 }
 
 fn escape(text: &str) -> String {
@@ -149,6 +234,14 @@ impl MetricsServer {
     /// # Errors
     /// When the address cannot be had.
     pub fn start(address: &str, report: impl Fn() -> Report + Send + 'static) -> io::Result<Self> {
+        Self::start_for_all(address, move || vec![report()])
+    }
+
+    /// The same for several interfaces.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub fn start_for_all(address: &str, reports: impl Fn() -> Vec<Report> + Send + 'static) -> io::Result<Self> {
         let server = tiny_http::Server::http(address).map_err(io::Error::other)?;
         let address = server.server_addr().to_ip().ok_or_else(|| io::Error::other("not an IP address"))?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -156,7 +249,7 @@ impl MetricsServer {
         let thread = std::thread::Builder::new().name("metrics".into()).spawn(move || {
             while !told.load(Ordering::Relaxed) {
                 if let Ok(Some(request)) = server.recv_timeout(Duration::from_millis(100)) {
-                    answer(request, &report);
+                    answer(request, &reports);
                 }
             }
         })?;
@@ -169,9 +262,9 @@ impl MetricsServer {
     }
 }
 
-fn answer(request: tiny_http::Request, report: &impl Fn() -> Report) {
+fn answer(request: tiny_http::Request, reports: &impl Fn() -> Vec<Report>) {
     let response = if request.url() == "/metrics" {
-        let mut response = tiny_http::Response::from_string(exposition(&report()));
+        let mut response = tiny_http::Response::from_string(exposition_of(&reports()));
         if let Ok(header) = "Content-Type: text/plain; version=0.0.4".parse::<tiny_http::Header>() {
             response.add_header(header);
         }

@@ -1,7 +1,9 @@
 //! A capture's numbers without the capture: one report for the table, `--json`, the metrics and the summary.
 
+use crate::meter::MeterGauge;
 use crate::recording::Gauge;
 use crate::recovery::Told;
+use crate::retention::Kept;
 use crate::status::{Counts, ListenerReport, QueueReport, Report, WorkerStatus};
 use base::{Cause, Tally};
 use capture::{SourceInfo, StampKind};
@@ -16,6 +18,8 @@ pub struct Observer {
     pub(crate) started: Instant,
     pub(crate) queues: Vec<Observed>,
     pub(crate) recovery: Told,
+    pub(crate) meter: Option<MeterGauge>,
+    pub(crate) retention: Kept,
 }
 
 /// One queue's part.
@@ -30,13 +34,15 @@ pub struct Observed {
 impl Observer {
     /// How things stand.
     pub fn report(&self) -> Report {
-        let mut total = Tally::default();
+        let (mut total, mut taken) = (Tally::default(), 0);
         let mut lost_by_gate: BTreeMap<String, u64> = BTreeMap::new();
         let (mut queues, mut listeners) = (Vec::new(), Vec::new());
         let (mut remarks, mut faults) = (self.recovery.remarks(), Vec::new());
         for q in &self.queues {
             let status = q.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let mut tally = status.tally;
+            // The meter reads the ring, whatever then became of the packets on the volume.
+            taken += tally.stored;
             let on_disk = q.recording.as_ref().and_then(Gauge::on_disk);
             faults.extend(status.faults.iter().cloned());
             faults.extend(on_disk.and_then(|disk| disagreement(&tally, &disk, q.info.queue)));
@@ -90,6 +96,10 @@ impl Observer {
                 recorder,
             });
         }
+        if let Some(meter) = &self.meter {
+            remarks.extend(meter.remarks());
+            faults.extend(meter.faults(taken));
+        }
         let first = self.queues.first().map(|q| &q.info);
         Report {
             interface: self.label.clone(),
@@ -99,7 +109,9 @@ impl Observer {
             stamps: first.map_or("", |i| i.stamps.name()),
             lost_by_gate,
             queues,
+            meter: self.meter.as_ref().map(MeterGauge::report),
             listeners,
+            retention: self.retention.report(),
             remarks,
             faults,
         }

@@ -1,5 +1,6 @@
 //! What to capture and what to do with it: the whole of a capture's configuration, as a value.
 
+use crate::meter::MeterPlan;
 use base::Timestamp;
 use capture::auto::Kind;
 use capture::{AnySource, SourceError, afxdp, file, sim, tpacket};
@@ -17,6 +18,15 @@ pub enum SourcePlan {
         path: PathBuf,
         /// How fast to replay it.
         options: file::Options,
+    },
+    /// Capture files, one after the other as one stream.
+    Files {
+        /// Their paths, in the order of time; `-` is standard input.
+        paths: Vec<PathBuf>,
+        /// How fast to replay them.
+        options: file::Options,
+        /// What to call it; without, as the first file.
+        name: Option<String>,
     },
     /// Simulated traffic; on virtual time if a start is given.
     Sim {
@@ -64,6 +74,10 @@ impl SourcePlan {
         match self {
             Self::Interface(plan) => plan.open(),
             Self::File { path, options } => Ok(vec![AnySource::File(file::File::open(path, *options)?)]),
+            Self::Files { paths, options, .. } => {
+                let first = paths.first().map_or(Path::new("-"), PathBuf::as_path);
+                Ok(vec![AnySource::File(file::File::open(first, *options)?)])
+            }
             Self::Sim { spec, start } => Ok(vec![AnySource::Sim(sim::Sim::open(spec, *start)?)]),
         }
     }
@@ -72,12 +86,19 @@ impl SourcePlan {
     pub fn label(&self) -> String {
         match self {
             Self::Interface(plan) => plan.name.clone(),
-            Self::File { path, .. } if path == Path::new("-") => "stdin".into(),
-            Self::File { path, .. } => {
-                path.file_name().map_or_else(|| "stdin".into(), |n| n.to_string_lossy().replace('/', "_"))
-            }
+            Self::File { path, .. } => file_label(path),
+            Self::Files { name: Some(name), .. } => name.clone(),
+            Self::Files { paths, .. } => paths.first().map_or_else(|| "stdin".into(), |path| file_label(path)),
             Self::Sim { .. } => "sim".into(),
         }
+    }
+}
+
+/// What a capture of this file is called.
+fn file_label(path: &Path) -> String {
+    match path.file_name() {
+        Some(name) if path != Path::new("-") => name.to_string_lossy().replace('/', "_"),
+        _ => "stdin".into(),
     }
 }
 
@@ -166,6 +187,8 @@ pub struct Plan {
     pub spin: bool,
     /// Record.
     pub store: Option<StorePlan>,
+    /// Make flow records and rows.
+    pub meter: Option<MeterPlan>,
     /// Let listeners in.
     pub socket: Option<SocketPlan>,
     /// Stop after this long.
@@ -189,6 +212,7 @@ impl Plan {
             cpus: Vec::new(),
             spin: false,
             store: None,
+            meter: None,
             socket: None,
             duration: None,
             packets: None,

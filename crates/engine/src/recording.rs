@@ -266,12 +266,12 @@ const CLAIM_PAUSE: Duration = Duration::from_millis(10);
 ///
 /// # Errors
 /// A store that cannot be written, or the recorder that is there already, by name.
-pub fn claim(plan: &Plan, store: &StorePlan, label: &str) -> Result<Claim, EngineError> {
-    check(&store.dir)?;
+pub fn claim(plan: &Plan, store: &Path, label: &str) -> Result<Claim, EngineError> {
+    check(store)?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let socket = plan.socket.as_ref().map(|s| std::path::absolute(&s.path).unwrap_or_else(|_| s.path.clone()));
     let claimant = Claimant::this(Timestamp::ZERO.after(since), socket, plan.cpus.clone());
-    let folder = names::interface_folder(&store.dir, label);
+    let folder = names::interface_folder(store, label);
     let mut tries = 1;
     loop {
         match Claim::take(&folder, &claimant) {

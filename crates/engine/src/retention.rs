@@ -62,7 +62,22 @@ struct Shared {
     /// A file is on its way to the archive.
     moving: AtomicBool,
     work: Mutex<Work>,
-    state: Mutex<State>,
+    state: Kept,
+}
+
+/// What a capture knows of its retention: nothing, where it has none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept(Arc<Mutex<Option<State>>>);
+
+impl Kept {
+    /// How things stand.
+    pub fn report(&self) -> Option<RetentionReport> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(RetentionReport::from)
+    }
+
+    fn set(&self, state: &State) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(state.clone());
+    }
 }
 
 struct Work {
@@ -98,6 +113,8 @@ pub struct RetentionReport {
     pub archived: Gone,
     /// How many of the removed files the archive should have had.
     pub unarchived_files: u64,
+    /// And how many of the bytes.
+    pub unarchived_bytes: u64,
     /// Hours whose files should go, but queries hold them.
     pub held_hours: u64,
     /// Free bytes of the volume.
@@ -118,7 +135,8 @@ impl From<&State> for RetentionReport {
             oldest_second: s.oldest.map(Timestamp::secs),
             removed: Gone { files: s.removed.files, bytes: s.removed.bytes },
             archived: Gone { files: s.archived.files, bytes: s.archived.bytes },
-            unarchived_files: s.unarchived,
+            unarchived_files: s.unarchived.files,
+            unarchived_bytes: s.unarchived.bytes,
             held_hours: s.held,
             free: s.space.free,
             total: s.space.total,
@@ -147,6 +165,8 @@ impl Retention {
             folders_after: FOLDERS_AFTER,
         };
         let archiving = rules.archive.is_some();
+        let state = capture.retention.clone();
+        state.set(&State::default());
         let capture = Arc::new(capture);
         let writing = Arc::clone(&capture);
         let keeper = Keeper::new(DiskDevice::plain(), charge, rules);
@@ -155,7 +175,7 @@ impl Retention {
             began: Instant::now(),
             moving: AtomicBool::new(false),
             work: Mutex::new(Work { keeper, tell: Box::new(tell) }),
-            state: Mutex::default(),
+            state,
         });
         let mut this = Self { shared, keeping: None, archiving: None };
         this.keeping = Some(this.spawn("retention", move |shared| shared.keep(demand, &writing))?);
@@ -173,7 +193,7 @@ impl Retention {
 
     /// How things stand.
     pub fn report(&self) -> RetentionReport {
-        RetentionReport::from(&*self.shared.state.lock().unwrap_or_else(PoisonError::into_inner))
+        self.shared.state.report().unwrap_or_default()
     }
 }
 
@@ -269,7 +289,7 @@ impl Shared {
         let progress = keeper.step(Moment { now: now(), up: self.began.elapsed() }, slack);
         keeper.take_events().iter().for_each(tell);
         self.moving.store(keeper.is_moving(), Ordering::Relaxed);
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone_from(keeper.state());
+        self.state.set(keeper.state());
         // Where one query follows the other, the moment between two of them is short.
         let held = keeper.state().held > 0;
         if held && progress == Progress::Idle { Progress::Waiting } else { progress }

@@ -1,5 +1,7 @@
 //! What a running capture says of itself: the same numbers for the live table, `--json`, `/metrics` and the summary.
 
+use crate::meter::MeterReport;
+use crate::retention::RetentionReport;
 use base::{Row, Tally};
 use recorder::Waiting;
 use serde::Serialize;
@@ -168,8 +170,14 @@ pub struct Report {
     pub lost_by_gate: BTreeMap<String, u64>,
     /// The queues.
     pub queues: Vec<QueueReport>,
+    /// What the meter has made of the packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meter: Option<MeterReport>,
     /// Who listens.
     pub listeners: Vec<ListenerReport>,
+    /// What retention has done, where it looks after this capture: in the metrics; documents have it beside the report.
+    #[serde(skip)]
+    pub retention: Option<RetentionReport>,
     /// Things a person should know.
     pub remarks: Vec<String>,
     /// Things that are wrong: counts that contradict each other, files left hidden. Empty in a healthy capture.
@@ -179,6 +187,7 @@ pub struct Report {
 impl Report {
     /// Nothing lost, nothing wrong.
     pub fn is_healthy(&self) -> bool {
-        self.counts.lost_total == 0 && self.counts.residue == 0 && self.faults.is_empty()
+        let metered = self.meter.as_ref().is_none_or(|m| m.unmetered == 0 && m.outlets.iter().all(|o| o.lost == 0));
+        self.counts.lost_total == 0 && self.counts.residue == 0 && self.faults.is_empty() && metered
     }
 }

@@ -10,6 +10,8 @@ use crate::status::WorkerStatus;
 use base::{Cause, Ledger, Note, Timestamp};
 use capture::{Counts, Polled, Source, SourceError, SourceInfo, StampKind};
 use ring::Producer;
+use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -59,6 +61,10 @@ pub struct Settings {
     pub packets: Option<u64>,
     /// Stop after this long.
     pub duration: Option<Duration>,
+    /// Files that follow the one that is the source, as one stream.
+    pub more: VecDeque<PathBuf>,
+    /// How fast they are replayed.
+    pub options: capture::file::Options,
 }
 
 /// What the thread is told and tells.
@@ -154,7 +160,15 @@ impl Worker<capture::AnySource> {
             }
             match self.turn(started) {
                 Ok(Polled::Frames(_) | Polled::Idle) => {}
-                Ok(Polled::End) => break,
+                Ok(Polled::End) if draining => break,
+                Ok(Polled::End) => match self.next_file() {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(e) => {
+                        outcome = Err(e);
+                        break;
+                    }
+                },
                 Err(SourceError::Gone { name }) if !draining => {
                     self.remark(format!("{name} went away; waiting for it to come back"));
                     if !self.wait_for_return(started) {
@@ -296,6 +310,26 @@ impl Worker<capture::AnySource> {
         false
     }
 
+    /// The next file takes the place of one that has ended. False if there is none.
+    fn next_file(&mut self) -> Result<bool, SourceError> {
+        let Some(path) = self.settings.more.pop_front() else { return Ok(false) };
+        self.part();
+        let next = capture::AnySource::File(capture::file::File::open(&path, self.settings.options)?);
+        if next.info().link_type != self.info.link_type {
+            let (is, was) = (next.info().link_type, self.info.link_type);
+            // One stream is of one link type, and so is a pcap file.
+            return Err(SourceError::Unsupported {
+                name: path.display().to_string(),
+                reason: format!("link type {is} behind files of link type {was}; replay it by itself"),
+            });
+        }
+        self.info = next.info().clone();
+        self.source = Some(next);
+        self.counted = Counts::default();
+        self.handed = 0;
+        Ok(true)
+    }
+
     /// Takes leave of the source: its last counts, its last words, and the one check that the ledger cannot make of itself,
     /// the source's own count against what came out of it.
     fn part(&mut self) {
@@ -359,7 +393,7 @@ impl Worker<capture::AnySource> {
 }
 
 /// Whether time comes from this machine's clock (and silence has a meaning) rather than from the packets.
-const fn is_live(stamps: StampKind) -> bool {
+pub const fn is_live(stamps: StampKind) -> bool {
     matches!(stamps, StampKind::Engine | StampKind::Kernel | StampKind::Hardware)
 }
 

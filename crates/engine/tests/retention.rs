@@ -4,21 +4,19 @@ mod common;
 
 use base::{Prng, Timestamp};
 use checker::{Options, check};
-use common::{plan, sim, start, until, walk};
-use netgrain_engine::{Plan, Retention, RetentionPlan};
+use common::{Volume, plan, sim, start, until, walk};
+use netgrain_engine::{Plan, Retention, RetentionPlan, exposition};
 use recorder::cutter::{Cutter, Job};
 use recorder::writer::{Config, Writer};
 use ring::{BLOCK, Control, Desc};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use store::device::{Fault, MemoryDevice};
 use store::{Bytes, names};
 use sys::uring::Region;
-use testkit::TempDir;
 use upkeep::retention::{Charge, Event, Free, Keeper, Moment, Rules};
 
 /// 2026-11-21T19:40:00Z.
@@ -160,39 +158,6 @@ fn a_volume_that_others_fill_and_empty_costs_the_oldest_files_and_no_packet() {
     }
 }
 
-/// A small file system in memory, for as long as this lives.
-struct Volume {
-    path: PathBuf,
-    /// Removed last, after the file system is gone from it.
-    _dir: TempDir,
-}
-
-impl Volume {
-    fn new(test: &str, size: &str) -> Option<Self> {
-        let dir = TempDir::new(test);
-        let path = dir.join("volume");
-        std::fs::create_dir(&path).expect("a folder");
-        let out = testkit::tool(test, "mount")?
-            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "netgrain-test"])
-            .arg(&path)
-            .output()
-            .expect("mount");
-        if !out.status.success() {
-            let why = String::from_utf8_lossy(&out.stderr);
-            testkit::skip(test, &format!("no file system of its own: {}; run as root", why.trim()));
-            return None;
-        }
-        Some(Self { path, _dir: dir })
-    }
-}
-
-impl Drop for Volume {
-    fn drop(&mut self) {
-        // Lazily, so that a failed test whose threads still write leaves nothing mounted either.
-        let _ = Command::new("umount").arg("-l").arg(&self.path).status();
-    }
-}
-
 /// 4 MB/s into files of 2 MiB.
 fn recording(store: &Path) -> Plan {
     Plan { segment: 2 << 20, ..plan(sim("1000,rate=4kpps,truth"), store) }
@@ -221,6 +186,11 @@ fn a_small_volume_is_recorded_to_many_times_over_without_a_loss() {
     let kept = retention.report();
     drop(retention);
     let report = capture.report();
+    let metrics = exposition(&report);
+    for (what, value) in [("files", kept.removed.files), ("bytes", kept.removed.bytes)] {
+        let line = format!("netgrain_retention_removed_{what}_total{{interface=\"sim\"}} {value}\n");
+        assert!(value > 0 && metrics.contains(&line), "{line} in {metrics}");
+    }
     assert!(outcome.is_ok() && report.counts.lost_total == 0, "{outcome:?}, {:#?}", report.remarks);
     let published = report.queues[0].recorder.as_ref().expect("a recorder").files;
     let left = walk(&volume.path).into_iter().filter(|path| path.extension().is_some_and(|e| e == "pcap")).count();
@@ -252,6 +222,9 @@ fn what_leaves_a_small_volume_is_in_the_archive_on_another_one() {
     drop(retention);
     let report = capture.report();
     assert!(outcome.is_ok() && report.counts.lost_total == 0, "{outcome:?}, {:#?}", report.remarks);
+    let metrics = exposition(&report);
+    let archived = format!("netgrain_retention_archived_bytes_total{{interface=\"sim\"}} {}\n", kept.archived.bytes);
+    assert!(kept.archived.bytes > 0 && metrics.contains(&archived), "{archived} in {metrics}");
     assert_eq!((kept.removed.files, kept.unarchived_files, kept.trouble), (0, 0, None));
     // A file may be in both at the end, whole in each: the copy comes before the removal.
     let mut files: Vec<PathBuf> = [&other.path, &store].into_iter().flat_map(|folder| walk(folder)).collect();

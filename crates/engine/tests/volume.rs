@@ -4,56 +4,11 @@
 mod common;
 
 use base::Cause;
-use common::{end, plan, sim, start, stop, until, walk};
+use common::{Volume, end, plan, sim, start, stop, until, walk};
 use netgrain_engine::{Capture, EngineError, Plan};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 use testkit::TempDir;
-
-/// A small file system in memory, for as long as this lives.
-struct Volume {
-    path: PathBuf,
-    /// Removed last, after the file system is gone from it.
-    _dir: TempDir,
-}
-
-impl Volume {
-    fn new(test: &str, size: &str) -> Option<Self> {
-        let dir = TempDir::new(test);
-        let path = dir.join("volume");
-        std::fs::create_dir(&path).expect("a folder");
-        let out = testkit::tool(test, "mount")?
-            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "netgrain-test"])
-            .arg(&path)
-            .output()
-            .expect("mount");
-        if !out.status.success() {
-            let why = String::from_utf8_lossy(&out.stderr);
-            testkit::skip(test, &format!("no file system of its own: {}; run as root", why.trim()));
-            return None;
-        }
-        Some(Self { path, _dir: dir })
-    }
-
-    fn store(&self) -> PathBuf {
-        self.path.join("store")
-    }
-
-    /// Takes this much of it.
-    fn fill(&self, bytes: usize) -> PathBuf {
-        let path = self.path.join("filling");
-        std::fs::write(&path, vec![1; bytes]).expect("room for the filling");
-        path
-    }
-}
-
-impl Drop for Volume {
-    fn drop(&mut self) {
-        // Lazily, so that a failed test whose threads still write leaves nothing mounted either.
-        let _ = Command::new("umount").arg("-l").arg(&self.path).status();
-    }
-}
 
 fn trouble(capture: &Capture) -> Option<String> {
     capture.report().queues[0].recorder.as_ref().and_then(|r| r.trouble.clone())

@@ -1,8 +1,56 @@
 //! Floor 1: flow records.
 //!
 //! Packets in, [`Record`]s out; time is that of the packets.
+//!
+//! * [`Meter`] makes the records of one interface, [`Shards`] is several of them as one; both take [`Packet`]s in the order
+//!   in which they came, and give records to a [`Sink`].
+//! * [`Router`] and [`Gather`] let the shards run in threads of their own, with the same outcome.
+//! * [`Config`] says what flows are and how long they live; [`Counts`] what happened.
+//!
+//! ```
+//! use base::Timestamp;
+//! use netgrain_flow::{Config, EndReason, Meter, Packet, Record};
+//! use wire::{Decoded, build::Frame, link};
+//!
+//! let mut bytes = [0; 60];
+//! let data = Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut bytes);
+//! let decoded = Decoded::of(data, 60, link::ETHERNET);
+//! let ts = Timestamp::from_secs_nanos(1000, 5);
+//! let packet = Packet { ts, wire_len: 60, data, decoded: &decoded, position: 24, queue: 0 };
+//!
+//! let mut records: Vec<Record> = Vec::new();
+//! let mut meter = Meter::new(Config::default(), 0);
+//! meter.push(&[packet], &mut records);
+//! meter.tick(Timestamp::from_secs_nanos(1031, 0), &mut records);
+//! assert_eq!((records[0].end, records[0].sides[0].packets), (EndReason::Idle, 1));
+//! assert_eq!(meter.counts().lateness.records[7], 1, "it was late by 0.999999995 s: ticks come with whole seconds");
+//! ```
 #![forbid(unsafe_code)]
 
+mod config;
+mod counts;
+mod entry;
+mod full;
+mod key;
+mod losses;
+mod meter;
+mod payload;
+mod pool;
 mod record;
+mod render;
+mod router;
+mod seen;
+mod shards;
+mod slim;
+mod table;
+mod tcp;
+#[cfg(test)]
+mod tests;
+mod wheel;
 
+pub use config::{Config, Levels, Packet};
+pub use counts::{Counts, Lateness};
+pub use meter::{Meter, STEP_BACK};
 pub use record::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, Sink, TcpState};
+pub use router::Router;
+pub use shards::{Gather, Shards};

@@ -144,7 +144,8 @@ pub struct Side {
 /// One of the first packets of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Early {
-    /// Nanoseconds after the first packet of the flow; saturating at `u32::MAX` microseconds.
+    /// Nanoseconds after the first packet of the flow: exact within 2^38 of them (274 s), then in steps of 16; saturating at
+    /// `u32::MAX` microseconds.
     pub after: u64,
     /// Bytes of the IP packet on the wire.
     pub length: u16,
@@ -215,6 +216,11 @@ impl Record {
         self.sides[0].last.max(self.sides[1].last)
     }
 
+    /// What decides, among records that are made in the same second of packet time, which comes first.
+    pub(crate) fn order(&self) -> (Timestamp, u64, u64) {
+        (self.last(), self.id, self.locator.map_or(u64::MAX, |l| l.first))
+    }
+
     /// Packets of both directions.
     pub fn packets(&self) -> u64 {
         self.sides[0].packets + self.sides[1].packets
@@ -230,6 +236,10 @@ impl Record {
 pub trait Sink {
     /// One record.
     fn record(&mut self, record: &Record);
+
+    /// The records that follow, until the next call, were due when this second of packet time came. Only who puts the
+    /// records of several meters together needs to know ([`crate::Gather`]).
+    fn second(&mut self, _second: u64) {}
 }
 
 impl Sink for Vec<Record> {

@@ -1,7 +1,7 @@
 //! Collecting the keys of one block while its packets pass.
 //!
 //! The cost per packet must stay near that of reading its addresses. Packets of one conversation follow each other, so a
-//! small table of the exact tuples seen in this block answers most of them with one compare. A tuple that is not in it goes
+//! small table of the exact tuples seen in this block, the same for both directions, answers most of them with one compare. A tuple that is not in it goes
 //! straight into filters of full size, where a repeat does no harm; so the table can forget, but it can never hide a key.
 //! At the end of the block each filter is folded to the size that its keys want.
 //!
@@ -110,7 +110,10 @@ impl Keys {
         match headers.family() {
             Family::V4 => {
                 let Some(addresses) = frame.get(l3 + 12..l3 + 20) else { return };
-                let tuple = [be64(addresses), rest(frame, &headers)];
+                let (addresses, rest) = (be64(addresses), rest(frame, &headers));
+                let turned = addresses.rotate_left(32);
+                // No branch, which would be a coin's.
+                let tuple = if addresses <= turned { [addresses, rest] } else { [turned, reversed(rest)] };
                 let slot = (tuple[0] ^ tuple[1].rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 55;
                 let slot = &mut self.recent_v4[slot as usize % RECENT];
                 if differs(slot, &tuple) {
@@ -121,7 +124,10 @@ impl Keys {
             Family::V6 => {
                 let Some(addresses) = frame.get(l3 + 8..l3 + 40) else { return };
                 let word = |i: usize| be64(&addresses[8 * i..]);
-                let tuple = [word(0), word(1), word(2), word(3), rest(frame, &headers)];
+                let (rest, turn) = (rest(frame, &headers), word(0) > word(2));
+                let (a, b) = if turn { (2, 0) } else { (0, 2) };
+                let rest = if turn { reversed(rest) } else { rest };
+                let tuple = [word(a), word(a + 1), word(b), word(b + 1), rest];
                 let slot = tuple.iter().fold(0, |n: u64, w| n.rotate_left(17) ^ w).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 let slot = &mut self.recent_v6[(slot >> 55) as usize % RECENT];
                 if differs(slot, &tuple) {
@@ -297,6 +303,12 @@ fn be32(bytes: &[u8]) -> u32 {
 
 fn be64(bytes: &[u8]) -> u64 {
     u64::from(be32(bytes)) << 32 | u64::from(be32(&bytes[4..]))
+}
+
+/// The same with the ports the other way round.
+#[inline(always)]
+const fn reversed(rest: u64) -> u64 {
+    rest & !0xffff_ffff | (rest as u32).rotate_left(16) as u64
 }
 
 /// Mark, protocol, whether there are ports, ports.

@@ -1,10 +1,11 @@
 //! One block as the recorder knows it, and its entry in a growing index.
 //!
 //! ```text
-//! "BLK3" | length u32 | block u32 | bytes u32 | first record u32 | crc of the bytes u32 | first ns u64 | last ns u64
-//! | 7 × groups u16 | 0 u16 | length of rows u32 | rows | groups by kind | crc
+//! "BLK4" | length u32 | base u32 | number u32 | block u32 | bytes u32 | first record u32 | crc of the bytes u32
+//! | first ns u64 | last ns u64 | 7 × groups u16 | stand u16 | length of rows u32 | rows | groups by kind | crc
 //! ```
-//! `length` counts all of it. 65 535 groups mean "any key".
+//! `length` counts all of it. `base`: entries of the chain before it; `number`: words of the file before it. Stand: 0 the
+//! block is full, 1 to be continued, 2 it is filling (see `growing.rs`). 65 535 groups mean "any key".
 
 use crate::bytes::{CRC, Cursor, checked, close};
 use crate::key::{KINDS, Sets};
@@ -12,7 +13,7 @@ use crate::rows::{self, Rows};
 use crate::set::{GROUP, MOST_GROUPS, Set, decode_groups, encode_group};
 use base::{Tally, Timestamp};
 
-const TAG: [u8; 4] = *b"BLK3";
+const TAG: [u8; 4] = *b"BLK4";
 const LENGTH_AT: usize = 4;
 const ALL: u16 = u16::MAX;
 pub(crate) const NO_RECORD: u32 = u32::MAX;
@@ -51,19 +52,19 @@ impl Entry {
         self.rows.total()
     }
 
-    /// As bytes of a growing index.
-    pub fn encode(&self) -> Vec<u8> {
+    /// As bytes of a growing index, at this place of it.
+    pub(crate) fn encode(&self, stand: Stand, base: u32, number: u32) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.sets.bytes() + 256);
         out.extend(TAG);
         out.extend([0; 4]);
         let first_record = self.first_record.unwrap_or(NO_RECORD);
-        [self.block, self.bytes, first_record, self.crc].iter().for_each(|n| out.extend(n.to_le_bytes()));
+        [base, number, self.block, self.bytes, first_record, self.crc].iter().for_each(|n| out.extend(n.to_le_bytes()));
         [self.first, self.last].iter().for_each(|t| out.extend(t.nanos().to_le_bytes()));
         for set in &self.sets.0 {
             let groups = if let Set::Groups(groups) = set { groups.len() as u16 } else { ALL };
             out.extend(groups.to_le_bytes());
         }
-        out.extend([0; 2]);
+        out.extend((stand as u16).to_le_bytes());
         let length_at = out.len();
         out.extend([0; 4]);
         rows::encode(&self.rows, &mut out);
@@ -84,17 +85,51 @@ impl Entry {
         (HEAD + CRC..=LONGEST).contains(&length).then_some(length)
     }
 
+    /// Whether one begins so, whole or not.
+    pub(crate) fn begins(bytes: &[u8]) -> bool {
+        bytes.starts_with(&TAG)
+    }
+}
+
+/// What an entry of a growing index is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stand {
+    /// The last words about its block.
+    Full = 0,
+    /// The next entry goes on with its block.
+    More = 1,
+    /// Others will take its place.
+    Filling = 2,
+}
+
+/// An entry as it stands in a growing index.
+pub(crate) struct Told {
+    pub entry: Entry,
+    pub stand: Stand,
+    /// Entries of the chain before it.
+    pub base: u32,
+    /// Words before it.
+    pub number: u32,
+}
+
+impl Told {
     /// Reads exactly these bytes.
-    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut part = Cursor(checked(bytes)?);
         part.take(HEAD)?;
+        let (base, number) = (part.u32()?, part.u32()?);
         let (block, bytes, first_record, crc) = (part.u32()?, part.u32()?, part.u32()?, part.u32()?);
         let (first, last) = (Timestamp::from_nanos(part.u64()?), Timestamp::from_nanos(part.u64()?));
         let mut counts = [0; KINDS];
         for count in &mut counts {
             *count = part.u16()?;
         }
-        part.u16()?;
+        let stand = match part.u16()? {
+            0 => Stand::Full,
+            1 => Stand::More,
+            2 => Stand::Filling,
+            _ => return None,
+        };
         let length = part.u32()? as usize;
         let rows = rows::decode(part.take(length)?)?;
         let mut sets = Sets::ALL;
@@ -104,7 +139,8 @@ impl Entry {
             }
         }
         let first_record = (first_record != NO_RECORD).then_some(first_record);
-        part.0.is_empty().then_some(Self { block, bytes, first_record, crc, first, last, rows, sets })
+        let entry = Entry { block, bytes, first_record, crc, first, last, rows, sets };
+        part.0.is_empty().then_some(Self { entry, stand, base, number })
     }
 }
 

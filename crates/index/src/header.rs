@@ -5,7 +5,8 @@
 //! | stamp error ns u32 | first position u64 | start ns u64 | foreign bytes u64 | foreign modified ns u64
 //! | 3 × (length u16, text): interface, stamp method, filter | crc
 //! ```
-//! `length` counts all of it. Layout: 0 growing, 1 sealed. Content: 0 recorded, 1 pcap, 2 pcapng, 3 RAW of somebody else.
+//! `length` counts all of it. Layout: 1 sealed, 2 growing (0 was growing before its
+//! entries had slots). Content: 0 recorded, 1 pcap, 2 pcapng, 3 RAW of somebody else.
 
 use crate::IndexError;
 use crate::bytes::{CRC, Cursor, checked, close};
@@ -13,6 +14,8 @@ use base::Timestamp;
 
 const MAGIC: [u8; 8] = *b"\x89NGI\r\n\x1a\n";
 pub(crate) const VERSION: u16 = 3;
+const SEALED: u16 = 1;
+const GROWING: u16 = 2;
 const LENGTH_AT: usize = 12;
 const FIXED: usize = 64;
 
@@ -98,7 +101,7 @@ impl Header {
         };
         let mut out = MAGIC.to_vec();
         out.extend(VERSION.to_le_bytes());
-        out.extend(u16::from(layout == Layout::Sealed).to_le_bytes());
+        out.extend(if layout == Layout::Sealed { SEALED } else { GROWING }.to_le_bytes());
         out.extend([0; 4]);
         out.extend(content.to_le_bytes());
         out.extend(self.queue.to_le_bytes());
@@ -139,8 +142,8 @@ impl Header {
             let mut part = Cursor(checked(bytes)?);
             part.take(MAGIC.len() + 2)?;
             let layout = match part.u16()? {
-                0 => Layout::Growing,
-                1 => Layout::Sealed,
+                GROWING => Layout::Growing,
+                SEALED => Layout::Sealed,
                 _ => return None,
             };
             part.u32()?;

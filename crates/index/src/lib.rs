@@ -1,8 +1,8 @@
 //! The block index that lies beside each packet file (`.ngi`): when, how much, what was lost, and who is in each block.
 //!
-//! It has two layouts. While the packet file grows, so does its index, one entry after the other, the last one rewritten in
-//! place ([`Entry`]); each part ends in a CRC32C of itself, so that an index cut off anywhere is readable up to there. When
-//! the packet file is whole, a [`Builder`] writes a sealed one, in which everything about one key lies together, so that a
+//! It has two layouts. While the packet file grows, so does its index, one [`Entry`] after the other, with slots for the
+//! block that is filling ([`Growing`]); each part ends in a CRC32C of itself, so that an index cut off anywhere is
+//! readable up to there. When the packet file is whole, a [`Builder`] writes a sealed one, in which everything about one key lies together, so that a
 //! question reads kilobytes of it. A [`Reader`] asks either; an [`Index`] is either in memory. Which structure, and why, is
 //! told with numbers in `docs/INDEX.md`.
 #![forbid(unsafe_code)]
@@ -12,6 +12,7 @@ mod builder;
 mod bytes;
 mod entry;
 mod fit;
+mod growing;
 mod header;
 mod key;
 mod plan;
@@ -24,6 +25,7 @@ mod set;
 pub use build::{Keys, SETS_BUDGET};
 pub use builder::{Builder, Sealing};
 pub use entry::Entry;
+pub use growing::{Growing, Words};
 pub use header::{Content, Format, Header, UNKNOWN_POS};
 pub use key::{Kind, Sets};
 pub use read::{Footer, Index, IndexError, Tail};

@@ -1,7 +1,7 @@
 //! Reading an index whole: every length and checksum is checked before a number is believed.
 
 use crate::bytes::CRC;
-use crate::entry;
+use crate::growing;
 use crate::header::{self, Header, Layout, VERSION};
 use crate::key::{KINDS, Sets};
 use crate::plan::Plan;
@@ -36,10 +36,16 @@ pub struct Index {
 pub enum Tail {
     /// It is sealed: the packet file is whole.
     Complete(Footer),
-    /// It grows, or did when the recorder died: nothing from this byte on is to be believed.
+    /// It grows, or did when the recorder died.
     Open {
-        /// Offset in the index.
+        /// Where in the index the entries of full blocks end that can be believed.
         at: usize,
+        /// Where there are words that cannot be: they are being written at this moment, or are damaged.
+        broken: Option<u64>,
+        /// Those were the only ones about their block.
+        torn: bool,
+        /// What was said of the same blocks before, with fewer packets: the newest first.
+        earlier: Vec<Entry>,
     },
 }
 
@@ -138,7 +144,7 @@ impl Index {
     pub fn read(source: &impl ReadAt) -> io::Result<Self> {
         let (header, layout, at) = read_header(source)?;
         match layout {
-            Layout::Growing => growing(source, header, at),
+            Layout::Growing => growing::read(source, header, at),
             Layout::Sealed => sealed(source, header, at),
         }
     }
@@ -175,34 +181,6 @@ pub(crate) fn read_header(source: &impl ReadAt) -> io::Result<(Header, Layout, u
     let (header, layout) = Header::parse(bytes.get(..length).ok_or(IndexError::Header)?)?;
     debug_assert!(length <= header::LONGEST);
     Ok((header, layout, length))
-}
-
-/// Entry after entry as far as they can be believed, through a window, so that a hostile length costs nothing.
-fn growing(source: &impl ReadAt, header: Header, mut at: usize) -> io::Result<Index> {
-    const WINDOW: usize = 256 << 10;
-    let mut entries: Vec<Entry> = Vec::new();
-    let mut sums = Sums::new();
-    let (mut window, mut from) = (Vec::new(), at);
-    loop {
-        let rest = window.get(at - from..).unwrap_or(&[]);
-        let wanted = entry::Entry::length(rest).unwrap_or(entry::HEAD);
-        if rest.len() < wanted {
-            (window, from) = (up_to(source, at as u64, wanted.max(WINDOW))?, at);
-        }
-        let rest = &window[at - from..];
-        let entry = Entry::length(rest).and_then(|length| {
-            // The length may be known only now; what is longer than the window is read once more.
-            let whole = if length > rest.len() { up_to(source, at as u64, length).ok() } else { None };
-            Entry::parse(whole.as_deref().unwrap_or(rest).get(..length)?).map(|e| (e, length))
-        });
-        match entry {
-            Some((entry, length)) if entry.block as usize == entries.len() && sums.add(&entry.rows) => {
-                entries.push(entry);
-                at += length;
-            }
-            _ => return Ok(Index { header, entries, tail: Tail::Open { at } }),
-        }
-    }
 }
 
 /// The summary that begins at `at`.

@@ -114,8 +114,11 @@ pub struct Reader {
 enum Kind {
     Growing {
         entries: Vec<Entry>,
-        /// Where the last entry ends that can be believed.
+        /// What was said of the same blocks before.
+        earlier: Vec<Entry>,
+        /// Where words begin that cannot be believed, or the file ends.
         end: u64,
+        torn: bool,
     },
     Sealed {
         /// What was read first.
@@ -170,11 +173,14 @@ impl Reader {
         let counted = Counted { source, front: &front, read: Cell::new(front.len() as u64) };
         let (header, layout, at) = read_header(&counted)?;
         if layout == Layout::Growing {
+            let size = source.size()?;
             let index = Index::read(&counted)?;
             let blocks = index.entries.iter().map(|e| Block::of(e, &e.tally())).collect();
             let (summary, read) = (Summary::growing(&index.entries), counted.read.get());
-            let Tail::Open { at } = index.tail else { return Err(IndexError::Damaged { part: "end" }.into()) };
-            let kind = Kind::Growing { entries: index.entries, end: at as u64 };
+            let Tail::Open { broken, torn, earlier, .. } = index.tail else {
+                return Err(IndexError::Damaged { part: "end" }.into());
+            };
+            let kind = Kind::Growing { entries: index.entries, earlier, end: broken.unwrap_or(size), torn };
             return Ok(Self { header, summary, blocks, kind, read });
         }
         let (summary, places) = read_summary(&counted, at)?;
@@ -215,12 +221,26 @@ impl Reader {
         matches!(self.kind, Kind::Sealed { .. })
     }
 
-    /// Where the last entry ends that can be believed, of an index that grows: what follows is being written at this moment,
-    /// or is damaged. `None` for a sealed one.
+    /// Where words begin that cannot be believed, of an index that grows: they are being written at this moment, or are
+    /// damaged. If there are none, where it ended when it was read. `None` for a sealed one.
     pub fn end(&self) -> Option<u64> {
         match self.kind {
             Kind::Growing { end, .. } => Some(end),
             Kind::Sealed { .. } => None,
+        }
+    }
+
+    /// Whether that were the only words about a block.
+    pub fn is_torn(&self) -> bool {
+        matches!(self.kind, Kind::Growing { torn: true, .. })
+    }
+
+    /// What an index that grows said of its last blocks before, with fewer packets and all their rows, the newest first:
+    /// whether its newest words survived a failure of the power says nothing of the packets that they are about.
+    pub fn earlier(&self) -> &[Entry] {
+        match &self.kind {
+            Kind::Growing { earlier, .. } => earlier,
+            Kind::Sealed { .. } => &[],
         }
     }
 

@@ -4,7 +4,7 @@ mod common;
 
 use base::{Prng, Timestamp};
 use common::{entry, header, random_frame};
-use netgrain_index::{Builder, Content, Entry, Format, Header, Index, IndexError, Reader, Tail};
+use netgrain_index::{Builder, Content, Entry, Format, Growing, Header, Index, IndexError, Reader, Tail};
 use std::ops::Range;
 use wire::filter::Need;
 
@@ -37,10 +37,20 @@ fn seal(header: &Header, entries: &[Entry], context: &[Range<u64>]) -> Vec<u8> {
 }
 
 fn grow(header: &Header, entries: &[Entry]) -> Vec<u8> {
-    entries.iter().fold(header.encode(), |mut out, e| {
-        out.extend(e.encode());
-        out
-    })
+    let mut out = header.encode();
+    let mut growing = Growing::behind(&out);
+    for e in entries {
+        let words = growing.say(e, &e.rows, true);
+        out.resize(words.at as usize, 0);
+        out.extend(&words.bytes);
+        growing.said(words);
+    }
+    out
+}
+
+/// Where the entries of full blocks begin.
+fn chain(header: &Header, entries: &[Entry]) -> usize {
+    Growing::behind(&header.encode()).say(&entries[0], &entries[0].rows, true).at as usize
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> usize {
@@ -103,12 +113,15 @@ fn a_growing_index_is_read_up_to_where_it_is_cut_off() {
     let entries = blocks(5, &mut Prng::new(2));
     let bytes = grow(&header(), &entries);
     let head = header().encode().len();
-    for len in 0..=bytes.len() {
+    // Between header and chain lie slots, all of them empty here.
+    for len in (0..=head).chain(chain(&header(), &entries)..=bytes.len()) {
         match Index::parse(&bytes[..len]) {
             Ok(index) => {
                 assert!(len >= head && index.entries == entries[..index.entries.len()], "cut at {len}");
-                assert!(matches!(index.tail, Tail::Open { at } if at <= len), "cut at {len}");
+                let Tail::Open { at, broken, .. } = index.tail else { panic!("cut at {len}: sealed") };
+                assert_eq!(broken, (len > at).then_some(at as u64), "cut at {len}");
                 let reader = Reader::open(&&bytes[..len]).expect("the same");
+                assert_eq!(reader.end(), Some(at.min(len) as u64), "cut at {len}");
                 assert_eq!((reader.blocks().len(), reader.is_sealed()), (index.entries.len(), false));
             }
             Err(e) => assert!(len < head, "cut at {len}: {e}"),
@@ -185,7 +198,8 @@ fn the_index_stays_below_one_percent_whatever_passes() {
             .collect();
         let entries: Vec<Entry> = (0..8).map(|block| entry(block, 1 << 20, &full)).collect();
         for e in &entries {
-            assert!(e.encode().len() * 100 <= 1 << 20, "growing: {} bytes", e.encode().len());
+            let words = Growing::behind(&[]).say(e, &e.rows, true);
+            assert!(words.bytes.len() * 100 <= 1 << 20, "growing: {} bytes", words.bytes.len());
         }
         let sealed = seal(&header(), &entries, &[]);
         assert!(sealed.len() * 100 <= 8 << 20, "sealed: {} bytes of {}", sealed.len(), 8 << 20);
@@ -249,7 +263,8 @@ fn wrong_numbers_behind_right_checksums_do_no_harm() {
     let rows = u64_at(&whole, summary + 56);
     let first_rows = rows..rows + u32_at(&whole, table + 48);
     let grown = grow(&header(), &entries);
-    let entry = summary..summary + u32_at(&grown, summary + 4);
+    let entry = chain(&header(), &entries);
+    let entry = entry..entry + u32_at(&grown, entry + 4);
     let parts: [(&[u8], Range<usize>, usize); 5] = [
         (&whole, 0..summary, 12),
         (&whole, summary..summary_end, 8),

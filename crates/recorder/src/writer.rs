@@ -29,7 +29,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 use store::bytes::PAGE;
-use store::device::{Completion, Content, Device, FileId, Op};
+use store::device::{Completion, Content, Device, FileId, Op, is_full};
 use store::names;
 
 /// What a recorder is told once.
@@ -116,6 +116,8 @@ pub struct Writer<D> {
     troubled_since: Option<Duration>,
     /// Something failed in this step.
     blocked: bool,
+    /// Since when the device does not say what it has finished.
+    unheard: Option<Duration>,
     /// It was said that folders cannot be synced.
     unsynced_told: bool,
     events: Vec<Event>,
@@ -145,6 +147,7 @@ impl<D: Device> Writer<D> {
             trouble: None,
             troubled_since: None,
             blocked: false,
+            unheard: None,
             unsynced_told: false,
             events: Vec::new(),
             released: Release::default(),
@@ -187,8 +190,13 @@ impl<D: Device> Writer<D> {
         self.ended && self.queue.is_empty() && self.flights.is_empty() && self.files.is_empty()
     }
 
-    /// Whether operations are under way at the device, or the next step can go on by itself: no time to wait for jobs.
+    /// Whether operations are under way at the device, or the next step can go on by itself: no time to wait for jobs. Not
+    /// while it does not say how they ended: that is asked again at [`Writer::retry_at`].
     pub fn is_waiting(&self) -> bool {
+        self.unheard.is_none() && self.is_under_way()
+    }
+
+    fn is_under_way(&self) -> bool {
         matches!(self.next, Next::Allocating { .. })
             || self.flights.iter().any(Flight::is_flying)
             || self.files.iter().any(|f| f.token().is_some() || f.is_sealing() || f.checkpoint.is_under_way())
@@ -222,8 +230,15 @@ impl<D: Device> Writer<D> {
     pub fn step(&mut self, now: Duration, wait: Duration) {
         let mut done = Vec::new();
         self.blocked = false;
-        if let Err(error) = self.device.reap(wait, &mut done) {
-            self.fail("wait for the volume", self.config.store.clone(), error, now);
+        // Of a device that was given up because it does not answer, nothing is expected any more.
+        if !(self.given_up && self.unheard.is_some()) {
+            match self.device.reap(wait, &mut done) {
+                Ok(()) => self.unheard = None,
+                Err(error) => {
+                    self.unheard.get_or_insert(now);
+                    self.fail("wait for the volume", self.config.store.clone(), error, now);
+                }
+            }
         }
         for completion in done {
             self.complete(completion, now);
@@ -303,19 +318,19 @@ impl<D: Device> Writer<D> {
                 if open.checkpoint.guards(part.entry.block) {
                     return;
                 }
-                let entry = part.entry.encode();
-                if let Err(error) = self.device.put(open.index, open.index_at, &entry) {
+                let words = open.growing.say(&part.entry, &part.news, part.last);
+                if let Err(error) = self.device.put(open.index, words.at, &words.bytes) {
                     let path = open.hidden_index.clone();
                     return self.fail("write", path, error, now);
                 }
                 self.totals.ledger.merge(&part.news);
-                written = Some((at, entry.len() as u64));
+                written = Some((at, words));
             }
             let Some(mut front) = self.flights.pop_front() else { return };
-            if let (Some(part), Some((at, encoded))) = (front.part.take(), written) {
+            if let (Some(part), Some((at, words))) = (front.part.take(), written) {
                 let open = &mut self.files[at];
                 self.totals.bytes += open.grow(part.offset + part.bytes.len() as u64);
-                open.accept(*part, encoded);
+                open.accept(*part, words);
                 open.checkpoint.touch();
             }
             if let (Some((len, end)), Some(file)) = (front.close, front.file)
@@ -468,7 +483,7 @@ impl<D: Device> Writer<D> {
 
     fn fail(&mut self, what: &'static str, path: PathBuf, error: io::Error, now: Duration) {
         self.blocked = true;
-        if error.kind() == io::ErrorKind::StorageFull {
+        if is_full(&error) {
             self.drop_next();
         }
         match &mut self.trouble {

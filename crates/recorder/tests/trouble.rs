@@ -4,7 +4,7 @@ mod common;
 
 use base::{Cause, Prng};
 use common::{Outcome, Stream, check_published, config, run};
-use netgrain_recorder::writer::Event;
+use netgrain_recorder::writer::{Config, Event};
 use std::path::PathBuf;
 use std::time::Duration;
 use store::device::{Device, Fault, MemoryDevice};
@@ -157,4 +157,71 @@ fn bytes_written_at_low_rates_are_those_of_the_files() {
     let on_disk: usize =
         device.files().iter().filter(|(p, _)| p.extension().is_some_and(|e| e == "pcap")).map(|(_, b)| b.len()).sum();
     assert_eq!(outcome.totals.bytes, on_disk as u64);
+}
+
+#[test]
+fn room_made_ahead_is_given_back_when_the_volume_is_full_or_the_share_used_up() {
+    for quota in [false, true] {
+        let mut prng = Prng::new(6);
+        let mut stream = Stream::new(0);
+        for _ in 0..50 {
+            stream.packet(&mut prng, 60_000, 0);
+        }
+        stream.end();
+        let device = MemoryDevice::new(6);
+        // The file and its index fit, if the one that is made ahead goes.
+        device.set_fault(Fault { capacity: Some((3 << 20) + (300 << 10)), quota, ..Fault::default() });
+        let slowly = Config { depth: 1, ..config() };
+        let outcome = run(&stream, device.clone(), slowly, &mut prng, |_, _, _| true);
+        assert!(outcome.done, "quota {quota}: {:?}", texts(&outcome));
+        assert_eq!(check_published(&stream, &device.files(), "full"), [0], "quota {quota}");
+        assert_eq!(outcome.totals.ledger.to_ledger(), stream.ledger(), "quota {quota}");
+        let told = texts(&outcome);
+        assert!(told.iter().any(|t| t.contains("free space on the volume")), "quota {quota}: {told:#?}");
+    }
+}
+
+#[test]
+fn a_device_that_does_not_answer_is_asked_in_pauses_and_given_up_after_the_grace() {
+    for recovers in [false, true] {
+        let mut prng = Prng::new(7);
+        let stream = five_segments(&mut prng);
+        let device = MemoryDevice::new(7);
+        device.set_fault(Fault { slow: true, ..Fault::default() });
+        let (mut waits, mut idle) = (0, 0);
+        let mut stopped = None;
+        let outcome = run(&stream, device.clone(), config(), &mut prng, |step, writer, now| {
+            if step == 12 {
+                device.set_fault(Fault { deaf: true, ..Fault::default() });
+            }
+            if step > 13 && !recovers && !writer.is_done() {
+                // What the writing thread goes by: it sleeps until then, instead of asking again at once.
+                waits += usize::from(writer.is_waiting());
+                idle += usize::from(writer.retry_at().is_some_and(|at| at > now));
+            }
+            if step == 1000 {
+                writer.stop(now);
+                stopped = Some(now);
+            }
+            if step == 1500 && recovers {
+                device.set_fault(Fault::default());
+            }
+            true
+        });
+        let told = texts(&outcome);
+        assert!(outcome.done, "recovers {recovers}: the recorder never ended: {told:#?}");
+        assert!(stopped.is_some(), "it ended before it was told to");
+        assert_eq!(told.iter().filter(|t| t.contains("trying again")).count(), 1, "{told:#?}");
+        let (got, model) = (outcome.totals.ledger.total(), stream.ledger().total());
+        assert_eq!((got.residue(), got.offered), (0, model.offered), "recovers {recovers}");
+        assert_eq!(outcome.descriptors, stream.descs.len() as u64, "all was given back");
+        if recovers {
+            assert_eq!(check_published(&stream, &device.files(), "deaf for a while"), [0, 1, 2, 3, 4]);
+            continue;
+        }
+        assert_eq!(waits, 0, "the thread would not have slept");
+        assert!(idle > 900, "{idle} pauses");
+        assert!(got.lost[Cause::Disk as usize] > 0 && outcome.totals.hidden > 0, "{got:?}, {told:#?}");
+        assert_eq!(got.stored + got.lost[Cause::Disk as usize], model.stored);
+    }
 }

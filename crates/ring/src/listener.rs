@@ -223,11 +223,19 @@ impl Listener {
         self.copy(desc.pos, RECORD_HEADER + usize::from(desc.caplen), buffer)
     }
 
+    /// Copies a stretch of the stream, as it goes to disk; false when part of it was overwritten meanwhile, or it is longer
+    /// than the ring. What lies in a part that was not published yet means nothing.
+    pub fn stretch(&self, pos: u64, out: &mut [u8]) -> bool {
+        if out.len() as u64 > self.memory.byte_capacity() {
+            return false;
+        }
+        self.memory.copy_racy(pos, out);
+        self.memory.control.positions().oldest_pos(self.memory.byte_capacity()) <= pos
+    }
+
     fn copy<'b>(&self, pos: u64, len: usize, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
         buffer.resize(len, 0);
-        self.memory.copy_racy(pos, buffer);
-        let oldest = self.memory.control.positions().oldest_pos(self.memory.byte_capacity());
-        (oldest <= pos).then_some(buffer.as_slice())
+        self.stretch(pos, buffer).then_some(buffer.as_slice())
     }
 
     /// What it has heard so far, exact as of the latest publication that was complete.

@@ -13,6 +13,19 @@ pub enum Direction {
     Out = 1,
 }
 
+impl Direction {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::In, Self::Out];
+
+    /// `in` or `out`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::In => "in",
+            Self::Out => "out",
+        }
+    }
+}
+
 /// Packets and their bytes on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Volume {
@@ -48,10 +61,36 @@ impl Kind {
     /// All, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] =
         [Self::Tcp, Self::Udp, Self::Icmp, Self::Sctp, Self::OtherIp, Self::Arp, Self::Other];
+
+    /// Its name, which begins those of its quantities.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Icmp => "icmp",
+            Self::Sctp => "sctp",
+            Self::OtherIp => "other_ip",
+            Self::Arp => "arp",
+            Self::Other => "other",
+        }
+    }
+
+    /// What it is.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+            Self::Icmp => "ICMP and ICMPv6",
+            Self::Sctp => "SCTP",
+            Self::OtherIp => "any other protocol above IP",
+            Self::Arp => "ARP",
+            Self::Other => "anything else",
+        }
+    }
 }
 
-/// Upper bounds (inclusive, bytes of the frame without FCS) of the size classes; the last class is everything above. Those
-/// of RFC 2819's etherStats, less the 4 bytes of the FCS.
+/// Upper bounds (inclusive, bytes of the frame without FCS) of the size classes; the last class is everything above.
+/// Those of RFC 2819's etherStats, less the 4 bytes of the FCS.
 pub const SIZE_BOUNDS: [u32; 6] = [60, 123, 251, 507, 1019, 1514];
 
 /// How many size classes there are.

@@ -101,7 +101,7 @@ impl Claim {
         };
         match file.set_len(0).and_then(|()| file.write_all(claimant.to_string().as_bytes())) {
             // The lock is the claim; a full volume, on which the recorder is to make room, only keeps it from saying more.
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
+            Err(error) if crate::device::is_full(&error) => {}
             other => other.map_err(io)?,
         }
         Ok(Self { file, path })

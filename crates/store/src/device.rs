@@ -15,6 +15,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Whether a volume refused because it has no room for more: it is full, or (`EDQUOT`) who writes has used up the share
+/// that is theirs. Either way room comes from removing something.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// An open file of one device; never used again after it is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileId(pub u32);

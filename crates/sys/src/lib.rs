@@ -8,6 +8,7 @@ pub mod disk;
 pub mod ethtool;
 pub mod landlock;
 pub mod memory;
+pub mod multicast;
 pub mod netlink;
 pub mod netns;
 pub mod notify;

@@ -127,6 +127,14 @@ impl SharedMemory {
                 format!("shared memory of {real} bytes where {len} were announced"),
             ));
         }
+        let page = page_of(fd)?;
+        if !len.is_multiple_of(page) {
+            // The kernel would map whole pages, over whatever lies behind the reservation.
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("shared memory of {len} bytes in pages of {page}"),
+            ));
+        }
         Ok(())
     }
 
@@ -271,6 +279,21 @@ impl SharedMemory {
     }
 }
 
+/// Bytes of the pages that a mapping of this file is made of (hugetlbfs: those of its pool), at least 4 KiB.
+fn page_of(fd: &OwnedFd) -> io::Result<usize> {
+    // SAFETY: all bytes zero are a valid `statfs`.
+    let mut fs: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is ours and the kernel fills the struct, which outlives the call.
+    if unsafe { libc::fstatfs(fd.as_raw_fd(), &mut fs) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(if fs.f_type == libc::HUGETLBFS_MAGIC {
+        usize::try_from(fs.f_bsize).unwrap_or(HUGE_PAGE).max(4096)
+    } else {
+        4096
+    })
+}
+
 /// Whether the kernel makes huge pages of shared memory when advised to.
 fn shared_memory_may_be_huge() -> bool {
     let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled").unwrap_or_default();
@@ -303,6 +326,20 @@ mod tests {
             m.base().add(m.len() + 5).write(42);
             assert_eq!(m.base().add(5).read(), 42);
         }
+    }
+
+    #[test]
+    fn part_of_a_huge_page_is_not_mapped_over_what_lies_behind_it() {
+        let Ok(m) = SharedMemory::with_pages("test", HUGE_PAGE, true, Pages::Huge) else {
+            eprintln!(
+                "SKIP part_of_a_huge_page_is_not_mapped_over_what_lies_behind_it: no huge pages are reserved (vm.nr_hugepages)"
+            );
+            return;
+        };
+        let fd = || m.as_fd().try_clone_to_owned().unwrap();
+        assert!(SharedMemory::attach_read_write(fd(), 4096).is_err());
+        assert!(SharedMemory::attach_read_only(fd(), HUGE_PAGE / 2, true).is_err());
+        assert!(SharedMemory::attach_read_only(fd(), HUGE_PAGE, true).is_ok());
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod temp;
 mod wire;
 
 pub use sandbox::{Port, Sandbox, VethOptions};
-pub use skip::{skip, tool, traces};
+pub use skip::{python_with, skip, tool, traces};
 pub use temp::TempDir;
 pub use wire::{RawReader, RawSender};
 

@@ -41,6 +41,32 @@ pub fn tool(test: &str, program: &str) -> Option<Command> {
     Some(command)
 }
 
+/// The folder of the Python packages that tests compare with: `oracles-python` in netgrain's cache folder, that is below
+/// `$XDG_CACHE_HOME`, or `.cache` at home. `cargo xtask ci` makes it.
+fn python_oracles() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let cache = cache.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")))?;
+    Some(cache.join("netgrain/oracles-python"))
+}
+
+/// A Python that has this package, there or on this machine; else the test skips.
+pub fn python_with(test: &str, package: &str) -> Option<Command> {
+    let own = python_oracles().map(|folder| folder.join("bin/python"));
+    let pythons = own.into_iter().chain([PathBuf::from("python3")]);
+    for python in pythons {
+        let import = ["-c", &format!("import {package}")];
+        let mut probe = Command::new(&python);
+        let probe = probe.args(import).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        if probe.status().is_ok_and(|status| status.success()) {
+            let mut command = Command::new(python);
+            command.stdin(Stdio::null());
+            return Some(command);
+        }
+    }
+    skip(test, &format!("the Python package {package} is not installed; cargo xtask ci installs it"));
+    None
+}
+
 fn is_installed(program: &str) -> bool {
     std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()))
@@ -59,6 +85,11 @@ mod tests {
         append(&path, "SKIP two: why not\n").expect("the second adds to it");
         assert_eq!(std::fs::read_to_string(&path).expect("the file"), "SKIP one: why\nSKIP two: why not\n");
         assert!(append(folder.path(), "SKIP three: no file\n").is_err());
+    }
+
+    #[test]
+    fn a_package_that_nobody_wrote_is_a_reason_to_skip() {
+        assert!(python_with("a_package_that_nobody_wrote_is_a_reason_to_skip", "netgrain_nobody_wrote").is_none());
     }
 
     #[test]

@@ -134,7 +134,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         for finding in findings {
             let kind = finding.kind;
             let packets = self.packets_of(&finding.path);
-            if kind == Kind::Unreadable || kind == Kind::Foreign && alone {
+            if matches!(kind, Kind::Unreadable | Kind::NoCapture) || kind == Kind::Foreign && alone {
                 (self.tell)(Did::Refused { path: finding.path, why: finding.text });
             } else if kind == Kind::Leftover
                 || mends(kind) && Means::of(&packets, wrong.get(&packets) == Some(&true)) != Means::Index
@@ -170,6 +170,9 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
             recovery.take_events().into_iter().for_each(|event| (self.tell)(Did::Recovered(event)));
         }
         let findings = self.findings(path);
+        for finding in findings.iter().filter(|f| f.kind == Kind::NoCapture) {
+            (self.tell)(Did::Refused { path: finding.path.clone(), why: finding.text.clone() });
+        }
         for (path, broken) in self.wrong(&findings) {
             self.damaged(&path, broken);
         }
@@ -248,7 +251,8 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
             return self.damaged(path, true);
         }
         let findings = self.findings(path);
-        let mut kinds = findings.iter().filter(|f| matches!(f.kind, Kind::Unreadable | Kind::Foreign));
+        let mut kinds =
+            findings.iter().filter(|f| matches!(f.kind, Kind::Unreadable | Kind::NoCapture | Kind::Foreign));
         if let Some(finding) = kinds.next_back() {
             return (self.tell)(Did::Refused { path: path.to_owned(), why: finding.text.clone() });
         }

@@ -380,7 +380,9 @@ impl<D: Housekeeping> Keeper<D> {
             if let Some((path, room)) = removed {
                 let unarchived = self.rules.archive.is_some() && self.pretended.is_none();
                 self.state.removed.add(room);
-                self.state.unarchived += u64::from(unarchived);
+                if unarchived {
+                    self.state.unarchived.add(room);
+                }
                 self.events.push(Event::Removed { path, bytes: room, why: need.why, unarchived });
                 if need.why == Why::Space && self.pretended.is_none() {
                     self.settle(room, at);

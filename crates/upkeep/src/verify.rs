@@ -35,7 +35,7 @@ pub struct Totals {
     pub damage: u64,
     /// Findings that are worth knowing.
     pub notes: u64,
-    /// Files and folders that could not be read.
+    /// Files and folders that could not be read, or are nothing that can be judged.
     pub unreadable: u64,
 }
 
@@ -46,12 +46,14 @@ pub struct Verify<D, F> {
     quick: bool,
     tell: F,
     totals: Totals,
+    /// There was something in this folder that a recorder made.
+    ours: bool,
 }
 
 impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     /// Tells each finding as it is made. `quick` leaves the packets unread.
     pub fn new(device: D, quick: bool, tell: F) -> Self {
-        Self { device, quick, tell, totals: Totals::default() }
+        Self { device, quick, tell, totals: Totals::default(), ours: false }
     }
 
     /// What was looked at so far.
@@ -61,9 +63,15 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
 
     /// Looks at a store, any folder below it, or a capture file.
     pub fn path(&mut self, path: &Path) {
-        match self.device.list(path) {
-            Ok(_) => self.folder(path),
-            Err(_) => self.file(path),
+        if self.device.list(path).is_err() {
+            return self.file(path);
+        }
+        let (files, unreadable) = (self.totals.files, self.totals.unreadable);
+        self.ours = false;
+        self.folder(path);
+        // A store that is named by mistake would be found in order, for ever.
+        if !self.ours && (self.totals.files, self.totals.unreadable) == (files, unreadable) {
+            self.find(path, Kind::NoCapture, None, "no packet file lies in it");
         }
     }
 
@@ -95,7 +103,28 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         let beside = index.map(|index| path.with_file_name(index)).filter(|index| self.device.exists(index));
         let foreign = path.with_file_name(format!("{name}.{}", store::names::INDEX));
         let index = beside.or_else(|| self.device.exists(&foreign).then_some(foreign));
+        if index.is_none() && !open && self.is_no_capture(path) {
+            return;
+        }
         self.check(path, index.as_deref(), open);
+    }
+
+    /// Says so if a file that was named is not one at all. What cannot be opened is told of where it is checked.
+    fn is_no_capture(&mut self, path: &Path) -> bool {
+        let Ok(file) = self.device.open(path) else { return false };
+        let mut head = [0; 32];
+        let read = self.device.read(file, 0, &mut head);
+        self.device.close(file);
+        let is_raw = path.extension().is_some_and(|e| e == "raw");
+        let text = match read {
+            Ok(0) => "is empty",
+            Ok(n) if !is_raw && matches!(pcap::Reader::open(&head[..n]), Err(pcap::Error::NotACapture { .. })) => {
+                "not a capture: it begins as neither pcap nor pcapng does"
+            }
+            _ => return false,
+        };
+        self.find(path, Kind::NoCapture, None, text);
+        true
     }
 
     /// Checks a packet file against its index; what the index says of the file as a whole.

@@ -27,6 +27,17 @@ fn recording(stream: &mut Stream) -> MemoryDevice {
     device
 }
 
+/// The same on a real file system, of a recorder that was killed.
+fn leave(stream: &mut Stream, store: &Path) {
+    let dead = recording(stream);
+    dead.kill();
+    for (path, bytes) in dead.files() {
+        let path = store.join(path.strip_prefix("store").expect("below the store"));
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(path, bytes).expect("a file");
+    }
+}
+
 #[test]
 fn what_a_living_recorder_holds_is_neither_touched_nor_told_of() {
     let device = recording(&mut Stream::new(0));
@@ -109,13 +120,7 @@ fn what_is_not_ours_keeps_its_name_and_its_bytes() {
 fn locks_on_a_real_file_system_tell_the_living_from_the_dead() {
     let dir = testkit::TempDir::new("locks_on_a_real_file_system_tell_the_living_from_the_dead");
     let mut stream = Stream::new(0);
-    let dead = recording(&mut stream);
-    dead.kill();
-    for (path, bytes) in dead.files() {
-        let path = dir.path().join(path.strip_prefix("store").expect("below the store"));
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
-        std::fs::write(path, bytes).expect("a file");
-    }
+    leave(&mut stream, dir.path());
     let mut living = DiskDevice::plain();
     let alive = [
         dir.join("eth1/.next-q1-0.pcap.partial"),
@@ -177,13 +182,7 @@ fn a_folder_that_cannot_be_listed_is_told_of_and_one_that_is_gone_is_not() {
 fn a_recovery_that_is_told_to_stop_ends_at_once_and_the_next_one_does_the_rest() {
     let dir = testkit::TempDir::new("a_recovery_that_is_told_to_stop_ends_at_once");
     let mut stream = Stream::new(0);
-    let dead = recording(&mut stream);
-    dead.kill();
-    for (path, bytes) in dead.files() {
-        let path = dir.path().join(path.strip_prefix("store").expect("below the store"));
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
-        std::fs::write(path, bytes).expect("a file");
-    }
+    leave(&mut stream, dir.path());
     let stop = Arc::new(AtomicBool::new(true));
     let before = read_all(dir.path());
     // The device by itself, as when the word comes in the middle of a file: whatever was begun is as after a kill.

@@ -1,7 +1,8 @@
 //! Frames with correct lengths and checksums, for tests, the simulator and the generator.
 //!
 //! A [`Frame`] is a description; nothing is computed before [`Frame::write`] (as long as it needs) or [`Frame::fill`]
-//! (exactly as long as the buffer) puts it into the caller's bytes. Both are deterministic and allocate nothing.
+//! (exactly as long as the buffer) puts it into the caller's bytes. Both are deterministic and allocate nothing. Frames in
+//! each other are made from the inside: a header of [`tunnel`] and a frame are the payload of the next.
 //!
 //! ```
 //! use netgrain_wire::{Ipv4, Udp, build::Frame};
@@ -10,6 +11,8 @@
 //! assert_eq!(Ipv4::parse(frame, 14).unwrap().dst().octets(), [10, 0, 0, 2]);
 //! assert_eq!(Udp::parse(frame, 34).unwrap().payload(), b"hello");
 //! ```
+
+pub mod tunnel;
 
 use crate::checksum::Checksum;
 use crate::{EtherType, IpProtocol, MacAddr, ethernet, icmp, ipv4, ipv6, mpls, tcp, udp, vlan};

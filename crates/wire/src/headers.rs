@@ -111,7 +111,7 @@ impl Headers {
     /// The common cases over Ethernet, each with one bounds check: TCP or UDP over plain IPv4 with at most one tag, or over
     /// plain IPv6. `None` sends the frame to the walk.
     #[inline(always)]
-    fn common(frame: &[u8], wire: usize) -> Option<Self> {
+    pub(crate) fn common(frame: &[u8], wire: usize) -> Option<Self> {
         const TYPE: usize = ethernet::at::ETHERTYPE;
         const UNTAGGED: usize = ethernet::at::END;
         const TAGGED: usize = ethernet::at::END + vlan::at::END;

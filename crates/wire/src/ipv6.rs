@@ -31,6 +31,7 @@ pub(crate) mod at {
     pub const EXT_LEAST: usize = 8;
     /// Within a fragment header.
     pub const FRAGMENT: usize = 2;
+    pub const FRAGMENT_ID: usize = 4;
     pub const OFFSET_MASK: u16 = 0xfff8;
     pub const MORE_FRAGMENTS: u16 = 1;
 }

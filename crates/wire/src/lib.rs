@@ -4,8 +4,11 @@
 //!   [`Ipv4`], [`Ipv6`], [`Tcp`], [`Udp`], [`Sctp`], [`Icmp`]. `parse` checks the lengths once; afterwards no accessor
 //!   panics.
 //! * [`Headers`]: the offsets of all of them in one pass without allocation, for the packet path.
+//! * [`Decoded`]: the same for the innermost packet, through tunnels, for flow metering; [`Fragments`], by which later
+//!   fragments inherit ports; [`Odd`], what is odd about a frame.
 //! * [`FlowKey`] and [`FlowHasher`]: which conversation a frame belongs to, and a keyed hash that is the same for both
 //!   directions.
+//! * [`community_id`]: the name of a conversation that other programs give it too.
 //! * [`filter`]: the capture filter in the words of tcpdump.
 //! * [`build`]: frames with correct lengths and checksums, for tests, the simulator and the generator.
 //!
@@ -18,17 +21,20 @@ mod arp;
 pub mod build;
 mod bytes;
 mod checksum;
+mod community;
 mod decode;
 mod error;
 mod ethernet;
 pub mod filter;
 mod flow;
+pub mod fragments;
 mod headers;
 mod icmp;
 mod ipv4;
 mod ipv6;
 pub mod mpls;
 mod sctp;
+mod sha1;
 mod tcp;
 mod types;
 mod udp;
@@ -36,11 +42,13 @@ mod vlan;
 
 pub use arp::Arp;
 pub use checksum::{Checksum, checksum, update_checksum};
-pub use decode::{Decoded, Tunnel, TunnelKind};
+pub use community::community_id;
+pub use decode::{Decoded, MAX_TUNNELS, Odd, Tunnel, TunnelKind};
 pub use error::{Layer, ParseError};
 pub use ethernet::Ethernet;
 pub use filter::{Filter, FilterError};
 pub use flow::{FlowHasher, FlowKey};
+pub use fragments::{FragmentCounts, Fragments};
 pub use headers::{Family, Fragment, Headers, link};
 pub use icmp::Icmp;
 pub use ipv4::Ipv4;

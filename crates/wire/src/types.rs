@@ -22,6 +22,16 @@ impl EtherType {
     pub const QINQ: Self = Self(0x88a8);
     /// Outer tag of bridges older than IEEE 802.1ad.
     pub const QINQ_OLD: Self = Self(0x9100);
+    /// A PPPoE session (RFC 2516).
+    pub const PPPOE: Self = Self(0x8864);
+    /// Ethernet in GRE or GENEVE ("transparent Ethernet bridging", RFC 1701).
+    pub const BRIDGED: Self = Self(0x6558);
+    /// PPP in GRE (RFC 2637).
+    pub const PPP: Self = Self(0x880b);
+    /// ERSPAN types I and II in GRE.
+    pub const ERSPAN: Self = Self(0x88be);
+    /// ERSPAN type III in GRE.
+    pub const ERSPAN3: Self = Self(0x22eb);
     /// IEEE 802 "local experimental 1": what [`crate::build`] writes where nothing else fits.
     pub const EXPERIMENTAL: Self = Self(0x88b5);
 
@@ -58,9 +68,13 @@ impl IpProtocol {
     pub const HOP_BY_HOP: Self = Self(0);
     pub const ICMP: Self = Self(1);
     pub const IGMP: Self = Self(2);
+    /// IPv4 in IP (RFC 2003).
+    pub const IPV4: Self = Self(4);
     pub const TCP: Self = Self(6);
     pub const UDP: Self = Self(17);
     pub const DCCP: Self = Self(33);
+    /// IPv6 in IP (RFC 2473, 4213).
+    pub const IPV6: Self = Self(41);
     pub const ROUTING: Self = Self(43);
     pub const FRAGMENT: Self = Self(44);
     pub const GRE: Self = Self(47);
@@ -71,7 +85,11 @@ impl IpProtocol {
     pub const NONE: Self = Self(59);
     pub const DEST_OPTIONS: Self = Self(60);
     pub const SCTP: Self = Self(132);
+    /// IPv6 mobility (RFC 6275); like the next two it is an extension header by IANA's list, though nothing follows.
+    pub const MOBILITY: Self = Self(135);
     pub const UDP_LITE: Self = Self(136);
+    pub const HIP: Self = Self(139);
+    pub const SHIM6: Self = Self(140);
 
     const NAMES: [(&'static str, Self); 10] = [
         ("icmp", Self::ICMP),
@@ -96,6 +114,7 @@ impl IpProtocol {
     #[inline]
     pub const fn is_extension(self) -> bool {
         matches!(self, Self::HOP_BY_HOP | Self::ROUTING | Self::FRAGMENT | Self::AH | Self::DEST_OPTIONS)
+            || matches!(self, Self::MOBILITY | Self::HIP | Self::SHIM6)
     }
 
     /// The protocol with this name, in the filter's spelling.

@@ -1,6 +1,7 @@
 //! The programs that tests compare with. They are installed where that is possible; elsewhere the tests that need them
 //! skip by name, and the list of skips says so.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Program and the Debian package that has it.
@@ -11,41 +12,48 @@ const ORACLES: &[(&str, &str)] = &[
     ("dumpcap", "wireshark-common"),
     ("mergecap", "wireshark-common"),
     ("netsniff-ng", "netsniff-ng"),
+    ("nfcapd", "nfdump"),
     ("fio", "fio"),
     ("ip", "iproute2"),
     ("ethtool", "ethtool"),
     ("zstd", "zstd"),
     ("setpriv", "util-linux"),
     ("cc", "gcc"),
+    ("python3", "python3"),
 ];
 
-/// What other people read our Parquet files with, as Python calls it.
-const ENGINES: &[&str] = &["duckdb", "polars", "pyarrow"];
+/// Packages of Python that tests compare with, as PyPI has them. They go into an environment of their own.
+const PACKAGES: &[&str] = &["yacryptopan==1.0.2", "duckdb==2.0.0", "polars==2.1.0", "pyarrow==26.0.1"];
 
-/// Installs what is missing: programs if this is a Debian system and we are root, engines where there is Python.
+/// Installs what is missing, if this is a Debian system and we are root.
 pub fn install() {
-    install_engines();
     install_programs();
+    if let Err(why) = install_packages() {
+        println!("oracles: no {}: {why}; the tests that need them will skip", PACKAGES.join(", "));
+    }
 }
 
-/// Into an environment of their own in the user's cache; the tests look there.
-fn install_engines() {
-    let Some(home) = std::env::var_os("HOME") else { return };
-    let folder = std::path::PathBuf::from(home).join(".cache/netgrain/oracles-python");
-    let python = folder.join("bin/python");
-    let run = |program: &std::path::Path, args: &[&str]| {
-        let quiet = Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
-        quiet.is_ok_and(|s| s.success())
-    };
-    let import = format!("import {}", ENGINES.join(", "));
-    if run(&python, &["-c", &import]) {
-        return;
+/// Makes the environment in the cache folder where `testkit::python_with` looks for it.
+fn install_packages() -> Result<(), String> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let cache = cache.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")));
+    let folder = cache.ok_or("no cache folder: HOME is not set")?.join("netgrain/oracles-python");
+    // Written last: what was cut short is made again.
+    let (list, wanted) = (folder.join("installed"), PACKAGES.join("\n"));
+    if std::fs::read_to_string(&list).is_ok_and(|has| has == wanted) {
+        return Ok(());
     }
-    println!("oracles: installing {} into {}", ENGINES.join(" "), folder.display());
-    let made = run("python3".as_ref(), &["-m", "venv", &folder.to_string_lossy()]);
-    if !made || !run(&python, &[&["-m", "pip", "install", "-q"], ENGINES].concat()) {
-        println!("oracles: not installed (no python3 with venv, or no network); the tests that need them will skip");
-    }
+    println!("oracles: installing {} into {}", PACKAGES.join(" "), folder.display());
+    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+    run(Command::new(folder.join("bin/python")).args(pip).args(PACKAGES))?;
+    std::fs::write(&list, wanted).map_err(|e| format!("{}: {e}", list.display()))
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let out = command.stdin(Stdio::null()).output().map_err(|e| format!("{command:?} does not start: {e}"))?;
+    let said = String::from_utf8_lossy(&out.stderr);
+    if out.status.success() { Ok(()) } else { Err(said.lines().last().unwrap_or("it failed").to_owned()) }
 }
 
 fn install_programs() {

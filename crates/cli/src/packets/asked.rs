@@ -1,17 +1,15 @@
 //! From the command line to a question: where, when, which.
 
 use super::{PacketsArgs, stock};
+use crate::flows::Members;
 use crate::outcome::Failure;
-use base::{Moment, Timestamp};
+use crate::when;
+use base::Timestamp;
 use query::{Place, Question};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 use wire::Filter;
-
-/// How far `--around` reaches to both sides.
-const WITHIN: Duration = Duration::from_secs(30);
 
 /// What is asked, understood and checked.
 pub struct Asked {
@@ -22,6 +20,9 @@ pub struct Asked {
     interfaces: Vec<String>,
     follow: bool,
     live: bool,
+    limited: bool,
+    /// Whether packets had to match words before the question was narrowed to flows.
+    words: bool,
     /// What to say if the answer fails: a word of the filter was perhaps taken for a file.
     hint: String,
 }
@@ -31,7 +32,7 @@ impl Asked {
     pub fn of(args: &PacketsArgs, now: Timestamp) -> Result<Self, Failure> {
         let (files, words, hint) = files_and_words(args);
         let filter = Filter::parse(&words.join(" ")).map_err(|e| Failure::Said(format!("filter: {e}{hint}")))?;
-        let (from, to) = interval(args, now)?;
+        let (from, to) = args.when.interval(now, args.follow)?;
         let place = match &args.store {
             Some(store) => {
                 stock::check(store, &stock::shelves(store)?, &args.interface)?;
@@ -47,6 +48,8 @@ impl Asked {
             interfaces: args.interface.clone(),
             follow: args.follow,
             live: !args.no_live,
+            limited: args.limit.is_some(),
+            words: false,
             hint,
         })
     }
@@ -69,6 +72,26 @@ impl Asked {
         }
     }
 
+    /// Asks for no more than packets of these flows can be.
+    pub fn narrow(&mut self, members: &Members) -> Result<(), Failure> {
+        if let Some((first, last)) = members.interval() {
+            (self.from, self.to) = (self.from.max(first), self.to.min(last));
+        }
+        self.words = !self.filter.is_empty();
+        let text = match (self.filter.to_string(), members.filter()) {
+            (own, theirs) if own.is_empty() => theirs,
+            (own, theirs) if theirs.is_empty() => own,
+            (own, theirs) => format!("({own}) and ({theirs})"),
+        };
+        self.filter = Filter::parse(&text).map_err(|e| Failure::Said(format!("filter: {e}")))?;
+        Ok(())
+    }
+
+    /// Whether every packet of these flows is asked for.
+    pub fn is_all_of(&self, members: &Members) -> bool {
+        !self.words && !self.limited && members.interval() == Some((self.from, self.to))
+    }
+
     /// The question in words, for the capture that answers it.
     pub fn in_words(&self) -> String {
         let filter = match self.filter.to_string() {
@@ -79,9 +102,7 @@ impl Asked {
             [] => String::new(),
             some => format!(" on {}", some.join(", ")),
         };
-        let begin = if self.from == Timestamp::ZERO { "the beginning".to_owned() } else { self.from.to_string() };
-        let end = if self.to == Timestamp::MAX { "the end".to_owned() } else { self.to.to_string() };
-        format!("{filter}{interfaces} from {begin} to {end}")
+        format!("{filter}{interfaces} {}", when::in_words(self.from, self.to))
     }
 
     /// What was searched, and what there is.
@@ -115,25 +136,4 @@ fn files_and_words(args: &PacketsArgs) -> (Vec<PathBuf>, Vec<&str>, String) {
         format!("; `{0}` was taken for a file, since one is named so: for the filter, write -- before `{0}`", words[i])
     });
     (files, words[more..].to_vec(), hint.unwrap_or_default())
-}
-
-fn interval(args: &PacketsArgs, now: Timestamp) -> Result<(Timestamp, Timestamp), Failure> {
-    if let Some(around) = args.around {
-        let (middle, within) = (around.at(now, None), args.within.unwrap_or(WITHIN));
-        return Ok((middle.before(within), middle.after(within)));
-    }
-    let from = match args.from {
-        Some(moment) => moment.at(now, None),
-        None if args.follow => now,
-        None => Timestamp::ZERO,
-    };
-    let to = args.to.map_or(Timestamp::MAX, |moment| moment.at(now, args.from.map(|_| from)));
-    if from > to {
-        let hint = match args.to {
-            Some(Moment::Today { .. }) => "; a time without a date is of today",
-            _ => "",
-        };
-        return Err(Failure::Said(format!("--from {from} is after --to {to}: exchange them{hint}")));
-    }
-    Ok((from, to))
 }

@@ -6,14 +6,16 @@ mod capture_file;
 mod explain;
 mod frame;
 mod given;
-mod outlet;
-mod stock;
-mod target;
+pub mod outlet;
+pub mod stock;
+pub mod target;
 
+use crate::flows::Members;
 use crate::outcome::{Failure, Outcome};
 use crate::signals;
+use crate::when::When;
 use asked::Asked;
-use base::{Moment, Timestamp, units};
+use base::units::show_count;
 use clap::{Args, ValueEnum};
 use explain::Clock;
 use given::Given;
@@ -21,7 +23,6 @@ use query::{Answer, Batch, Found, Place};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
 
 #[derive(Args)]
 #[command(
@@ -32,6 +33,7 @@ use std::time::{Duration, SystemTime};
   netgrain packets --store /data --from 2026-11-21T10:40:00+01:00 --to +5min net 10.0.0.0/8 --count
   netgrain packets --store /data --follow -w - tcp | tshark -r -
   netgrain packets -r /archive/*.pcap --explain udp port 53
+  netgrain packets --store /data --flow 8c1f0e5a93d2b476 -w flow.pcapng
 
 Times: RFC 3339 (2026-11-21T10:42:00Z, +01:00), 10:42 (today), seconds, ms, us or ns since 1970, now, -10min; --to +5min
 counts from --from. What has no zone is UTC."
@@ -49,18 +51,8 @@ pub struct PacketsArgs {
     /// Captures of anyone instead (pcap, pcapng, RAW), or the indexes of them; also the words behind it that are files
     #[arg(short = 'r', long, value_name = "FILE")]
     pub read: Vec<PathBuf>,
-    /// The first moment
-    #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true)]
-    pub from: Option<Moment>,
-    /// The last moment, itself included; +5min counts from --from
-    #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true)]
-    pub to: Option<Moment>,
-    /// A moment in the middle, instead of --from and --to
-    #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true, conflicts_with_all = ["from", "to"])]
-    pub around: Option<Moment>,
-    /// How far from that moment, before and after it [default: 30s]
-    #[arg(long, value_name = "SPAN", value_parser = units::parse_span, requires = "around")]
-    pub within: Option<Duration>,
+    #[command(flatten)]
+    pub when: When,
     /// Interface, again for several [default: all that the store has]
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',')]
     pub interface: Vec<String>,
@@ -70,6 +62,9 @@ pub struct PacketsArgs {
     /// Its format
     #[arg(long, value_enum, default_value_t = CaptureFormat::Pcapng, requires = "write")]
     pub format: CaptureFormat,
+    /// Only packets of this flow, by the id that `netgrain flows` shows
+    #[arg(long, value_name = "ID", value_parser = crate::flows::id, conflicts_with_all = ["read", "follow"])]
+    pub flow: Option<u64>,
     /// Only how many packets and bytes
     #[arg(long)]
     pub count: bool,
@@ -100,8 +95,17 @@ pub enum CaptureFormat {
 
 /// Runs the verb. No if nothing was found, or if not everything could be read.
 pub fn run(args: &PacketsArgs) -> Result<Outcome, Failure> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let asked = Asked::of(args, Timestamp::ZERO.after(now))?;
+    let Some(id) = args.flow else { return run_among(args, None) };
+    let Some(members) = crate::flows::members_of(id, args)? else { return Ok(Outcome::No) };
+    run_among(args, Some(members))
+}
+
+/// The same for packets of these flows alone, where there are any given.
+pub fn run_among(args: &PacketsArgs, mut members: Option<Members>) -> Result<Outcome, Failure> {
+    let mut asked = Asked::of(args, crate::when::now())?;
+    if let Some(members) = &members {
+        asked.narrow(members)?;
+    }
     let stop = signals::stop_flag();
     let mut clock = Clock::start();
     // Before the thread that writes begins, which then stands behind as well.
@@ -118,7 +122,7 @@ pub fn run(args: &PacketsArgs) -> Result<Outcome, Failure> {
             return Err(asked.refused(&e));
         }
     };
-    let ended = give(&mut answer, args.limit, &mut given, &mut clock);
+    let ended = give(&mut answer, args.limit, members.as_mut(), &mut given, &mut clock);
     clock.stop();
     let stopped = stop.load(Ordering::Relaxed);
     answer.remarks().iter().for_each(|remark| eprintln!("netgrain: {remark}"));
@@ -131,6 +135,10 @@ pub fn run(args: &PacketsArgs) -> Result<Outcome, Failure> {
         explain::tell(&answer.cost(), &clock, given.packets(), args.json);
     }
     ended?;
+    if let Some(members) = members.filter(|m| !stopped && asked.is_all_of(m) && m.packets() != given.packets()) {
+        let (told, there) = (show_count(members.packets()), show_count(given.packets()));
+        eprintln!("netgrain: the flow records tell of {told} packets, the store gives {there}");
+    }
     if given.packets() == 0 && !stopped {
         eprintln!("netgrain: nothing found: {}", asked.in_vain());
     }
@@ -138,11 +146,20 @@ pub fn run(args: &PacketsArgs) -> Result<Outcome, Failure> {
 }
 
 /// Passes the packets on; as many at a time as lie together where all of them are wanted.
-fn give(answer: &mut Answer, limit: Option<u64>, given: &mut Given, clock: &mut Clock) -> Result<(), Failure> {
+fn give(
+    answer: &mut Answer,
+    limit: Option<u64>,
+    mut members: Option<&mut Members>,
+    given: &mut Given,
+    clock: &mut Clock,
+) -> Result<(), Failure> {
     let mut origins = answer.origins().to_vec();
-    if let Some(limit) = limit {
-        while given.packets() < limit {
+    if limit.is_some() || members.is_some() {
+        while limit.is_none_or(|limit| given.packets() < limit) {
             let Some(found) = answer.next().map_err(Failure::say)? else { break };
+            if members.as_mut().is_some_and(|m| !m.have(&found)) {
+                continue;
+            }
             clock.packet();
             if found.origin < origins.len() {
                 given.take(&origins, &found)?;

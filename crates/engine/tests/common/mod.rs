@@ -8,7 +8,9 @@ use index::{Index, Tail};
 use netgrain_engine::{Capture, EngineError, Format, InterfacePlan, Plan, Report, SourcePlan, StorePlan};
 use pcap::Reader;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
+use testkit::TempDir;
 
 /// A test that waits this long has failed; nothing is asserted about how long things take.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -246,4 +248,48 @@ pub fn frame(number: u32, len: usize, tags: &[(u16, u16)]) -> Vec<u8> {
 /// Frames of one length.
 pub fn frames(range: std::ops::Range<u32>, len: usize) -> Vec<Vec<u8>> {
     range.map(|n| frame(n, len, &[])).collect()
+}
+
+/// A small file system in memory, for as long as this lives.
+pub struct Volume {
+    pub path: PathBuf,
+    /// Removed last, after the file system is gone from it.
+    _dir: TempDir,
+}
+
+impl Volume {
+    pub fn new(test: &str, size: &str) -> Option<Self> {
+        let dir = TempDir::new(test);
+        let path = dir.join("volume");
+        std::fs::create_dir(&path).expect("a folder");
+        let out = testkit::tool(test, "mount")?
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "netgrain-test"])
+            .arg(&path)
+            .output()
+            .expect("mount");
+        if !out.status.success() {
+            let why = String::from_utf8_lossy(&out.stderr);
+            testkit::skip(test, &format!("no file system of its own: {}; run as root", why.trim()));
+            return None;
+        }
+        Some(Self { path, _dir: dir })
+    }
+
+    pub fn store(&self) -> PathBuf {
+        self.path.join("store")
+    }
+
+    /// Takes this much of it.
+    pub fn fill(&self, bytes: usize) -> PathBuf {
+        let path = self.path.join("filling");
+        std::fs::write(&path, vec![1; bytes]).expect("room for the filling");
+        path
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        // Lazily, so that a failed test whose threads still write leaves nothing mounted either.
+        let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+    }
 }

@@ -31,6 +31,7 @@ fn tally(terms: &[u64; TERMS]) -> Tally {
 
 /// Sums of everything that was read from a file. What is beyond them is not believed, so that no sum of what was can
 /// overflow.
+#[derive(Clone)]
 pub(crate) struct Sums([u64; TERMS]);
 
 impl Sums {

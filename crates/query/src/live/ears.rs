@@ -160,6 +160,11 @@ impl Ears {
         self.listener.record(desc, &mut self.record)
     }
 
+    /// Copies a stretch of the stream; false if the ring has not all of it any more.
+    pub fn stretch(&self, pos: u64, out: &mut [u8]) -> bool {
+        self.listener.stretch(pos, out)
+    }
+
     /// The bytes of the latest record.
     pub fn latest(&self) -> &[u8] {
         &self.record

@@ -214,7 +214,7 @@ impl Tail {
     /// One record of the file, or what is behind the last.
     fn read(&mut self, book: &mut Book) -> Result<Option<Stand>, QueryError> {
         let Some(walk) = &mut self.walk else { return self.behind_the_file(book) };
-        let Some(record) = walk.next(book) else { return self.behind_the_file(book) };
+        let Some(record) = walk.next(self.ears.as_ref(), book) else { return self.behind_the_file(book) };
         let file = walk.file.first_pos();
         if self.until.is_some_and(|until| until.is_reached(file, file + record.offset)) {
             return Ok(Some(Stand::End));

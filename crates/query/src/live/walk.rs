@@ -1,10 +1,13 @@
 //! Record by record through a file that may still be written, over the blocks that cannot hold what is asked for.
 //!
-//! Blocks are read one at a time, from where the walk is to where the index's word ends; a record that begins in a block
+//! Blocks are read one at a time, from where the walk is to where the index's word ends: out of the ring of the recorder
+//! where it still has them, because the disk is busy with what that writes, and the bytes are the same (the checksum
+//! says whether they are); else from the file. A record that begins in a block
 //! and ends behind it is read once all of it is vouched for. Nothing in the file is believed: a length that cannot be, or
 //! a block that does not have the checksum of its entry or cannot be read at all, is damage, which is told, and the walk
 //! goes on behind that block.
 
+use super::ears::Ears;
 use super::growing::Growing;
 use crate::Book;
 use base::{Tally, Timestamp};
@@ -46,8 +49,9 @@ pub struct Walk {
     begin: u64,
     /// Records that begin before this are to be read from the buffer.
     stop: u64,
-    /// The block that the walk is in.
+    /// The block that the walk is in, and whether its bytes came out of the ring.
     block: Option<u32>,
+    of_ring: bool,
     /// What was counted of the block that was counted last.
     counted: Option<(u32, Tally)>,
 }
@@ -58,7 +62,19 @@ impl Walk {
         book.cost.files += 1;
         book.cost.bytes += file.vouched();
         let (exact, behind_a_record, buffer) = (false, false, Vec::new());
-        Self { file, origin, at: 0, exact, behind_a_record, buffer, begin: 0, stop: 0, block: None, counted: None }
+        Self {
+            file,
+            origin,
+            at: 0,
+            exact,
+            behind_a_record,
+            buffer,
+            begin: 0,
+            stop: 0,
+            block: None,
+            of_ring: false,
+            counted: None,
+        }
     }
 
     /// Goes to a record. What the blocks up to there have counted is told: `counted` of the block that it lies in.
@@ -99,12 +115,13 @@ impl Walk {
         more
     }
 
-    /// The next record; `None` where the index's word ends.
-    pub fn next(&mut self, book: &mut Book) -> Option<Record> {
+    /// The next record; `None` where the index's word ends. `ears` listen to the recorder of this file.
+    pub fn next(&mut self, ears: Option<&Ears>, book: &mut Book) -> Option<Record> {
         loop {
             if self.begin <= self.at && self.at < self.stop {
-                match self.parse(book) {
+                match self.parse(ears, book) {
                     Parsed::Record(record) => {
+                        book.cost.from_ring += u64::from(self.of_ring);
                         (self.at, self.exact, self.behind_a_record) = (record.end, true, true);
                         return Some(record);
                     }
@@ -112,7 +129,7 @@ impl Walk {
                     Parsed::NotYet => return None,
                 }
             }
-            if self.at >= self.file.vouched() || !self.load(book) {
+            if self.at >= self.file.vouched() || !self.load(ears, book) {
                 return None;
             }
         }
@@ -124,10 +141,10 @@ impl Walk {
         self.buffer.get(from..(record.end - self.begin) as usize).unwrap_or_default()
     }
 
-    fn parse(&mut self, book: &mut Book) -> Parsed {
+    fn parse(&mut self, ears: Option<&Ears>, book: &mut Book) -> Parsed {
         let header = if self.file.is_raw() { pcap::raw::RECORD_HEADER } else { ring::RECORD_HEADER };
         let from = (self.at - self.begin) as usize;
-        let Some(head) = self.buffer.get(from..from + header) else { return self.reach(header, book) };
+        let Some(head) = self.buffer.get(from..from + header) else { return self.reach(header, ears, book) };
         let word = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
         let half = |i: usize| u32::from(u16::from_le_bytes([head[i], head[i + 1]]));
         let (secs, nanos) = (word(0), word(4));
@@ -138,7 +155,7 @@ impl Walk {
         }
         let whole = header + caplen as usize;
         if self.buffer.len() < from + whole {
-            return self.reach(whole, book);
+            return self.reach(whole, ears, book);
         }
         let end = self.at + whole as u64;
         if self.file.is_raw() && secs == 0 && nanos == 0 {
@@ -150,7 +167,7 @@ impl Walk {
     }
 
     /// Reads on behind the block, as the record that begins in it does, up to so many bytes from where it begins.
-    fn reach(&mut self, whole: usize, book: &mut Book) -> Parsed {
+    fn reach(&mut self, whole: usize, ears: Option<&Ears>, book: &mut Book) -> Parsed {
         let have = self.begin + self.buffer.len() as u64;
         if self.at + whole as u64 > self.file.vouched() {
             if self.file.is_complete() {
@@ -162,7 +179,7 @@ impl Walk {
         let to = self.file.vouched().min(self.at + RECORD_MAX);
         let len = self.buffer.len();
         self.buffer.resize(len + (to - have) as usize, 0);
-        if let Err(e) = self.read(len, have, book) {
+        if let Err(e) = self.read(len, have, ears, book) {
             self.damaged(&format!("cannot be read ({e})"), book);
         } else if self.buffer.len() as u64 + self.begin < self.at + whole as u64 {
             self.damaged("has less than its index tells of", book);
@@ -170,8 +187,14 @@ impl Walk {
         Parsed::Moved
     }
 
-    /// Fills the buffer from byte `from` of it on with what lies at this offset of the file, as far as there is any.
-    fn read(&mut self, from: usize, offset: u64, book: &mut Book) -> io::Result<()> {
+    /// Fills the buffer from byte `from` of it on with what lies at this offset of the file, as far as there is any. What
+    /// continues a block that came out of the ring comes from there too.
+    fn read(&mut self, from: usize, offset: u64, ears: Option<&Ears>, book: &mut Book) -> io::Result<()> {
+        let pos = self.file.first_pos().saturating_add(offset);
+        if self.of_ring && ears.is_some_and(|ears| ears.stretch(pos, &mut self.buffer[from..])) {
+            return Ok(());
+        }
+        self.of_ring = false;
         let n = ReadAt::read_at(&self.file.packets, &mut self.buffer[from..], offset)?;
         self.buffer.truncate(from + n);
         book.cost.bytes_read += n as u64;
@@ -179,7 +202,7 @@ impl Walk {
     }
 
     /// Reads the block that the walk is in, or goes behind it; false where the index's word ends.
-    fn load(&mut self, book: &mut Book) -> bool {
+    fn load(&mut self, ears: Option<&Ears>, book: &mut Book) -> bool {
         let Some((block, candidate)) = self.file.block(self.at) else { return false };
         let start = u64::from(block.number) * BLOCK;
         let end = start + u64::from(block.bytes);
@@ -210,7 +233,10 @@ impl Walk {
         self.buffer.clear();
         self.buffer.resize((end - from) as usize, 0);
         (self.begin, self.stop) = (from, end);
-        let read = self.read(0, from, book);
+        if from == start {
+            self.of_ring = !self.file.is_raw() && ears.is_some_and(|ears| self.hear(ears, &block));
+        }
+        let read = if from == start && self.of_ring { Ok(()) } else { self.read(0, from, ears, book) };
         book.cost.blocks_read += u64::from(entered);
         if !self.exact {
             self.at = start + u64::from(first_record);
@@ -219,12 +245,18 @@ impl Walk {
             self.damaged(&format!("cannot be read ({e})"), book);
         } else if (self.buffer.len() as u64) < end - from {
             self.damaged("has less than its index tells of", book);
-        } else if from == start && crc32c::crc32c(&self.buffer) != block.crc {
+        } else if from == start && !self.of_ring && crc32c::crc32c(&self.buffer) != block.crc {
             self.damaged("has other bytes than its index tells of", book);
         } else if self.at >= end {
             self.damaged("has no record where its index tells of one", book);
         }
         true
+    }
+
+    /// Fills the buffer with a whole block out of the ring; false if it has other bytes there by now.
+    fn hear(&mut self, ears: &Ears, block: &Block) -> bool {
+        ears.stretch(self.file.first_pos().saturating_add(self.begin), &mut self.buffer)
+            && crc32c::crc32c(&self.buffer) == block.crc
     }
 
     /// Goes behind a block. One that is full may end within a record, which belongs to it; one that is not does not.

@@ -150,6 +150,34 @@ fn every_packet_is_found_once_up_to_the_moment_of_the_question() {
 }
 
 #[test]
+fn what_the_ring_still_has_is_not_read_from_the_disk_and_survives_damage_there() {
+    let dir = TempDir::new("what_the_ring_still_has");
+    let store = dir.join("store");
+    let ring = Some(64 << 20);
+    let socket = socket(dir.join("s"));
+    let plan = Plan { socket, ring, rotate: None, segment: 64 << 20, ..sim("300,rate=20kpps,truth", &store) };
+    let capture = start(&plan);
+    let indexed = |answer: &Answer| answer.cost().blocks_read;
+    until("two blocks of its first file are indexed", || {
+        let mut answer = begin(&store, Question::default());
+        let found = numbers(&mut answer);
+        assert_eq!(answer.cost().bytes_read, 0, "{} packets, {:?}", found.len(), answer.cost());
+        indexed(&answer) >= 2
+    });
+    let hour = store::catalogue::Hours::back(&store.join("sim"), base::Timestamp::MAX).next();
+    let hour = hour.expect("a folder").expect("an hour").list().expect("its files");
+    let entry = &hour.unfinished[0];
+    let file = std::fs::OpenOptions::new().write(true).open(&entry.path).expect("the file in work");
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0xee; 4096], 4096).expect("damage");
+    let before = stored(&capture);
+    let mut answer = begin(&store, Question::default());
+    let found = numbers(&mut answer);
+    assert_whole(&found, before, &answer.remarks(), "the first block is broken on disk and whole in the ring");
+    assert_eq!(answer.cost().from_ring, found.len() as u64);
+    stop(capture);
+}
+
+#[test]
 fn a_recorder_that_has_just_begun_is_listened_to_and_not_mixed_up_with_the_one_before() {
     let dir = TempDir::new("just_begun");
     let store = dir.join("store");

@@ -1,9 +1,10 @@
 //! Twice a second, what an open file has so far is made to survive a power failure: its packets first, then the index that
 //! vouches for them, and the first time their names too. Whatever part of later writes survives besides, the checksums tell.
 //!
-//! The entry of the block that is filling is rewritten in place. What survives must vouch for packets that survive, so that
-//! entry stays as it is from the sync of its packets to its own; a port with much traffic is not held up by that, because
-//! there a checkpoint waits for the end of a block.
+//! What survives must vouch for packets that survive, so nothing new is said of the block that is filling from the sync of
+//! its packets to that of the index; a port with much traffic is not held up by that, because there a checkpoint waits for
+//! the end of a block. What was synced is not written over before newer words are ([`index::Growing`]), and of words that
+//! survive although their packets did not, recovery goes back to those before.
 //!
 //! A sync that failed is not repeated: the kernel may have dropped what it could not write and would then report success.
 //! Such a file is not published, as when the sync at its end fails.
@@ -66,7 +67,7 @@ impl Checkpoint {
         }
     }
 
-    /// Whether the entry of this block must not be rewritten now.
+    /// Whether nothing new may be said of this block now.
     pub fn guards(&self, block: u32) -> bool {
         self.filling == Some(block) && matches!(self.step, Step::Data(_) | Step::IndexDue | Step::Index(_))
     }
@@ -106,6 +107,9 @@ impl<D: Device> Writer<D> {
                 continue;
             }
             self.token = token;
+            if matches!(next, Step::Index(_)) {
+                self.files[i].growing.sync_begins();
+            }
             let checkpoint = &mut self.files[i].checkpoint;
             if matches!(next, Step::Data(_)) {
                 (checkpoint.dirty, checkpoint.begun, checkpoint.filling) = (false, now, filling);
@@ -119,6 +123,9 @@ impl<D: Device> Writer<D> {
         let Some(file) = self.files.iter_mut().find(|f| f.checkpoint.token() == Some(token)) else { return false };
         let checkpoint = &mut file.checkpoint;
         let result = std::mem::replace(result, Ok(0));
+        if matches!((&checkpoint.step, &result), (Step::Index(_), Ok(_))) {
+            file.growing.sync_ends();
+        }
         checkpoint.step = match (std::mem::take(&mut checkpoint.step), result) {
             (Step::Data(_), Ok(_)) => Step::IndexDue,
             (Step::Index(_), Ok(_)) if !checkpoint.named => Step::FolderDue,

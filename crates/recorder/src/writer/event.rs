@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
+use store::device::is_full;
 
 /// First pause before a refused operation is tried again; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -88,7 +89,7 @@ impl fmt::Display for Event {
 /// What to do about an error of the volume.
 pub fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space on the volume",
+        _ if is_full(error) => "free space on the volume",
         io::ErrorKind::PermissionDenied => "give the recorder write permission there",
         io::ErrorKind::ReadOnlyFilesystem => {
             "mount the volume for writing (it may have become read-only after an error: see dmesg)"

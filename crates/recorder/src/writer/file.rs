@@ -8,7 +8,7 @@ use super::event::Trouble;
 use super::seal::Step;
 use crate::cutter::{Cut, Part};
 use base::{Cause, Row, Tally, Timestamp};
-use index::{self, Builder, Entry, Header, Rows, Sealing};
+use index::{self, Builder, Entry, Growing, Header, Rows, Sealing, Words};
 use std::io;
 use std::path::{Path, PathBuf};
 use store::device::{Content, Device, FileId};
@@ -31,7 +31,7 @@ pub(super) struct OpenFile {
     /// Number behind the name, where others had it.
     pub copy: u32,
     /// Where the next entry of the index goes.
-    pub index_at: u64,
+    pub growing: Growing,
     /// Where the bytes written so far end.
     written: u64,
     /// True length, and the footer's other numbers.
@@ -100,7 +100,7 @@ impl OpenFile {
                 queue,
                 suffix,
                 copy,
-                index_at: bytes.len() as u64,
+                growing: Growing::behind(&bytes),
                 written: 0,
                 len: 0,
                 end: header.start,
@@ -143,16 +143,14 @@ impl OpenFile {
         more
     }
 
-    /// A part and its entry (of `encoded` bytes) are written.
-    pub fn accept(&mut self, part: Part, encoded: u64) {
+    /// A part and what the index says of it are written.
+    pub fn accept(&mut self, part: Part, words: Words) {
+        self.growing.said(words);
         self.ledger.merge(&part.news);
         if self.last.as_ref().is_some_and(|l| l.last) {
             self.keep_last();
         }
         self.last = Some(Accepted { entry: part.entry, last: part.last, cut: part.cut });
-        if part.last {
-            self.index_at += encoded;
-        }
     }
 
     fn keep_last(&mut self) {

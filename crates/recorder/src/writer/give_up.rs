@@ -6,6 +6,7 @@ use super::{Event, Writer};
 use crate::cutter::{Job, Part};
 use crate::writer::flight::Flight;
 use index::Rows;
+use std::io;
 use std::time::Duration;
 use store::device::Device;
 
@@ -13,11 +14,16 @@ impl<D: Device> Writer<D> {
     pub(super) fn consider_giving_up(&mut self, now: Duration) {
         let (Some(stopped), Some(trouble), false) = (self.stopping, &self.trouble, self.given_up) else { return };
         let patience = stopped.max(trouble.since) + self.config.grace;
-        // What is at the device reads the ring's memory: it has to come back before that memory is given back.
-        if now < patience || self.flights.iter().any(Flight::is_flying) {
+        // What is at the device reads the ring's memory: it has to come back before that memory is given back. But a device
+        // that does not say what came back never will; the kernel keeps the pages that it still reads, and the producer,
+        // which was told to stop before this, writes nothing more into them.
+        if now < patience || self.unheard.is_none() && self.flights.iter().any(Flight::is_flying) {
             return;
         }
         self.given_up = true;
+        if self.unheard.is_some() {
+            self.leave_all_hidden();
+        }
         // This trouble ends in `Event::GaveUp`, not in a recovery.
         self.trouble = None;
         if self.troubles().next().is_none() {
@@ -37,6 +43,17 @@ impl<D: Device> Writer<D> {
         }
         for file in self.files.iter_mut().filter(|f| f.is_open()) {
             file.step = Step::Cut;
+        }
+    }
+
+    /// No file can be finished: what is in them is told by their checksums, to recovery.
+    fn leave_all_hidden(&mut self) {
+        for flight in &mut self.flights {
+            (flight.file, flight.close) = (None, None);
+        }
+        while !self.files.is_empty() {
+            let error = io::Error::new(io::ErrorKind::TimedOut, "the volume does not say what it has written");
+            self.leave_hidden(0, "finish", error);
         }
     }
 

@@ -9,7 +9,7 @@ use index;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
-use store::device::{Device, FileId, Op};
+use store::device::{Device, FileId, Op, is_full};
 
 /// What a file waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl<D: Device> Writer<D> {
                 return false;
             }
             (false, _) => {
-                if error.kind() == io::ErrorKind::StorageFull {
+                if is_full(&error) {
                     self.drop_next();
                 }
                 let (kind, path) = (error.kind(), self.files[i].hidden_data.clone());

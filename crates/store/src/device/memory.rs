@@ -20,6 +20,10 @@ use std::time::Duration;
 pub struct Fault {
     /// The volume holds this many bytes; beyond, `ENOSPC`.
     pub capacity: Option<u64>,
+    /// That much is the share of who writes: beyond, `EDQUOT`.
+    pub quota: bool,
+    /// What the device has finished cannot be asked for.
+    pub deaf: bool,
     /// Chance that a write or a call on a file fails with `EIO`.
     pub io_error: u64,
     /// Chance that a write ends short.
@@ -141,6 +145,7 @@ const EEXIST: i32 = 17;
 const EXDEV: i32 = 18;
 const ENOTDIR: i32 = 20;
 const ENOSPC: i32 = 28;
+const EDQUOT: i32 = 122;
 
 impl MemoryDevice {
     /// An empty volume without faults; the seed decides what chance decides.
@@ -265,7 +270,7 @@ impl Volume {
             Change::Length(len) => *len,
         };
         if new > old && self.is_full(inode, new - old) {
-            return Err(error(ENOSPC));
+            return Err(error(if self.fault.quota { EDQUOT } else { ENOSPC }));
         }
         change.apply(&mut self.inodes[inode].now);
         self.inodes[inode].since.push(change);
@@ -416,7 +421,7 @@ impl Device for MemoryDevice {
     fn reap(&mut self, _: Duration, out: &mut Vec<Completion>) -> io::Result<()> {
         let mut v = self.volume();
         let mut left = v.pending.len();
-        if v.crashed() {
+        if v.crashed() || v.fault.deaf {
             return Err(error(EIO));
         }
         while left > 0 && !v.crashed() {

@@ -59,9 +59,9 @@ pub fn examine<D: Device>(
 ) -> io::Result<Findings> {
     let mut walk =
         Examination { layout, window, findings: Findings::default(), latest: Timestamp::ZERO, ordered: false };
-    let promises = vouched.map_or(&[][..], |v| &v.promises);
+    let kept = vouched.map_or(Ok(Vec::new()), |v| v.kept(walk.window))?;
+    let (promises, good): (Vec<Promise>, Vec<bool>) = kept.into_iter().unzip();
     let trusting = vouched.is_none_or(|v| v.torn);
-    let good = promises.iter().map(|p| p.holds(walk.window)).collect::<io::Result<Vec<_>>>()?;
     // Where the chain stands, as long as it is whole.
     let mut next = None;
     if promises.is_empty() && walk.header()? {

@@ -2,13 +2,10 @@
 
 use super::DeviceFile;
 use base::Timestamp;
-use index::{Block, Header, Index, ReadAt, Reader, Rows, Tail};
+use index::{Block, Entry, Header, Index, ReadAt, Reader, Rows};
 use std::io;
 use std::path::Path;
 use store::device::Device;
-
-/// How an entry of a growing index begins.
-const ENTRY_TAG: [u8; 4] = *b"BLK3";
 
 /// What an index promises of one block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +33,8 @@ pub struct Vouched {
     pub header: Header,
     /// Block by block.
     pub promises: Vec<Promise>,
+    /// What was promised of the last blocks before, the newest first.
+    pub earlier: Vec<Promise>,
     /// Whether it is sealed: the packet file was complete when it was written.
     pub sealed: bool,
     /// Whether it is sealed and all of it can be read, the key sets too.
@@ -72,19 +71,38 @@ impl Vouched {
             let Block { number, bytes, crc, first_record, first, last, .. } = *b;
             promises.push(Promise { number, bytes, crc, first_record, first, last, rows });
         }
-        let torn = !sealed && is_torn(source)?;
+        let earlier = reader.earlier().iter().map(Promise::of).collect();
         // A failure of the power may have left any part of a sealed one, and taken any other.
         let whole = sealed
             && match Index::read(source) {
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => false,
                 other => other.map(|_| true)?,
             };
-        Ok(Self { header: reader.header().clone(), promises, sealed, whole, torn })
+        Ok(Self { header: reader.header().clone(), promises, earlier, sealed, whole, torn: reader.is_torn() })
     }
 
     /// Bytes of the packet file that are vouched for.
     pub fn bytes(&self) -> u64 {
         self.promises.last().map_or(0, |p| u64::from(p.number) * super::BLOCK + u64::from(p.bytes))
+    }
+
+    /// What is promised of each block, and whether its bytes are so; where they are not, but are what was promised before,
+    /// that.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn kept<D: Device>(&self, window: &mut super::Window<'_, D>) -> io::Result<Vec<(Promise, bool)>> {
+        let mut kept = Vec::with_capacity(self.promises.len());
+        for promise in &self.promises {
+            let mut best = (promise, promise.holds(window)?);
+            for earlier in self.earlier.iter().filter(|e| e.number == promise.number) {
+                if !best.1 && earlier.holds(window)? {
+                    best = (earlier, true);
+                }
+            }
+            kept.push((best.0.clone(), best.1));
+        }
+        Ok(kept)
     }
 
     /// Whether every block of the file is as promised.
@@ -102,6 +120,11 @@ impl Vouched {
 }
 
 impl Promise {
+    fn of(e: &Entry) -> Self {
+        let Entry { block, bytes, first_record, crc, first, last, ref rows, .. } = *e;
+        Self { number: block, bytes, crc, first_record, first, last, rows: rows.clone() }
+    }
+
     /// Where the block begins in the file.
     pub fn start(&self) -> u64 {
         u64::from(self.number) * super::BLOCK
@@ -120,12 +143,4 @@ impl Promise {
         let bytes = window.get(self.start(), self.bytes as usize)?;
         Ok(bytes.len() == self.bytes as usize && crc32c::crc32c(bytes) == self.crc)
     }
-}
-
-/// Whether a growing index ends in an entry that cannot be read. What is left of a longer one that was there before is
-/// no entry.
-fn is_torn(source: &impl ReadAt) -> io::Result<bool> {
-    let Tail::Open { at } = Index::read(source)?.tail else { return Ok(false) };
-    let mut tag = [0; ENTRY_TAG.len()];
-    Ok(source.read_at(&mut tag, at as u64)? == tag.len() && tag == ENTRY_TAG)
 }

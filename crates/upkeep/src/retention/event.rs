@@ -89,8 +89,8 @@ pub struct State {
     pub removed: Count,
     /// What was moved to the archive.
     pub archived: Count,
-    /// How many of the removed ones the archive should have had.
-    pub unarchived: u64,
+    /// Those of the removed that the archive should have had.
+    pub unarchived: Count,
     /// Hours that should have given files, but queries hold them.
     pub held: u64,
     /// The volume.

@@ -23,7 +23,7 @@ pub enum Level {
     Damage,
     /// Worth knowing, and as it may be.
     Note,
-    /// It could not be looked at.
+    /// It could not be looked at, or there is nothing in it that can be judged.
     Unreadable,
 }
 
@@ -58,6 +58,8 @@ pub enum Kind {
     Aside,
     /// Not a file of the store.
     Foreign,
+    /// What was asked about is no capture, or a folder without any.
+    NoCapture,
     /// It could not be read.
     Unreadable,
 }
@@ -80,6 +82,7 @@ impl Kind {
             Self::Gap => "gap",
             Self::Aside => "aside",
             Self::Foreign => "foreign",
+            Self::NoCapture => "no_capture",
             Self::Unreadable => "unreadable",
         }
     }
@@ -88,7 +91,7 @@ impl Kind {
     pub const fn level(self) -> Level {
         match self {
             Self::Missing | Self::Gap | Self::Aside | Self::Foreign => Level::Note,
-            Self::Unreadable => Level::Unreadable,
+            Self::NoCapture | Self::Unreadable => Level::Unreadable,
             _ => Level::Damage,
         }
     }
@@ -108,6 +111,7 @@ impl Kind {
             Self::Missing => {
                 "retention went past an hour that was held, or somebody removed a file: look into the archive or the backup"
             }
+            Self::NoCapture => "name a store, a folder below one, or a pcap, pcapng or RAW file",
             Self::Unreadable => "check that it is there, and the right to read it",
             Self::Gap | Self::Aside | Self::Foreign => "",
         }

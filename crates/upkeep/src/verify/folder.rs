@@ -46,12 +46,14 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         let _hold = self.device.hold(folder);
         let path = folder.join(name);
         if let Some(called) = Called::published(name) {
+            self.ours = true;
             return self.published(folder, &called);
         }
         let Some(called) = Called::hidden(name) else {
             self.other(&path, name);
             return None;
         };
+        self.ours = true;
         // In this order: what was not held because it is not there any more is no leftover.
         let held = self.device.is_held(&path);
         if !self.device.exists(&path) {
@@ -82,6 +84,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     }
 
     fn other(&mut self, path: &Path, name: &str) {
+        let ours = std::mem::replace(&mut self.ours, true);
         if let Some(stem) = called::published_index(name) {
             // The recorder gives the packets their name after the index has its own: the hidden name is asked for first.
             let hidden = store::names::PACKETS.iter().map(|ending| store::names::hidden(stem, ending));
@@ -105,7 +108,10 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         } else if name != store::claim::CLAIM {
             match name.ends_with(".pcapng") || name.ends_with(".cap") {
                 true => drop(self.check(path, None, false)),
-                false => self.find(path, Kind::Foreign, None, "not a file of the store; left alone"),
+                false => {
+                    self.ours = ours;
+                    self.find(path, Kind::Foreign, None, "not a file of the store; left alone");
+                }
             }
         }
     }

@@ -29,6 +29,7 @@
 //! ends, because every jump goes forward.
 
 mod error;
+mod flow;
 mod need;
 mod program;
 mod syntax;
@@ -37,6 +38,7 @@ mod token;
 mod value;
 
 pub use error::{FilterCause, FilterError};
+pub use flow::{FlowFilter, FlowTerms, Looks, NotOfFlows};
 pub use need::Need;
 
 use crate::Headers;

@@ -44,11 +44,22 @@ impl Program {
 
     #[inline]
     pub fn run(&self, subject: &Subject<'_>) -> bool {
+        self.walk(|test| test.holds(subject))
+    }
+
+    /// The verdict, where `holds` answers the tests.
+    #[inline]
+    pub fn walk(&self, holds: impl Fn(&Test) -> bool) -> bool {
         let mut at = if self.steps.is_empty() { ACCEPT } else { 0 };
         while let Some(step) = self.steps.get(usize::from(at)) {
-            at = if step.test.holds(subject) { step.yes } else { step.no };
+            at = if holds(&step.test) { step.yes } else { step.no };
         }
         at == ACCEPT
+    }
+
+    /// All tests there are.
+    pub fn tests(&self) -> impl Iterator<Item = &Test> {
+        self.steps.iter().map(|step| &step.test)
     }
 }
 

@@ -69,7 +69,7 @@ pub enum Test {
 
 impl Direction {
     #[inline]
-    fn holds<T>(self, src: T, dst: T, is: impl Fn(T) -> bool) -> bool {
+    pub fn holds<T>(self, src: T, dst: T, is: impl Fn(T) -> bool) -> bool {
         match self {
             Self::Either => is(src) || is(dst),
             Self::Src => is(src),

@@ -3,11 +3,22 @@
 
 use base::Prng;
 use netgrain_wire::build::Frame;
-use netgrain_wire::{EtherType, IpProtocol, link};
+use netgrain_wire::{Decoded, EtherType, IpProtocol, link};
 
 /// Rounds of a random test: `normal`, times `NETGRAIN_FUZZ_ITERS` where that is set.
 pub fn rounds(normal: usize) -> usize {
     std::env::var("NETGRAIN_FUZZ_ITERS").ok().and_then(|t| t.parse().ok()).map_or(normal, |n: usize| normal * n)
+}
+
+/// The bytes of a frame.
+pub fn built(frame: Frame<'_>) -> Vec<u8> {
+    let mut buffer = [0; 4000];
+    frame.write(&mut buffer).unwrap().to_vec()
+}
+
+/// An Ethernet frame that was captured whole.
+pub fn decoded(frame: &[u8]) -> Decoded {
+    Decoded::of(frame, frame.len() as u32, link::ETHERNET)
 }
 
 /// What a random frame was made from.
@@ -27,9 +38,10 @@ pub fn frame(prng: &mut Prng) -> Made {
     let mut options = vec![0; prng.below(41) as usize];
     prng.fill(&mut options);
     let extension_bodies: Vec<Vec<u8>> = (0..prng.below(4)).map(|_| vec![0; prng.below(30) as usize]).collect();
-    let kinds = [IpProtocol::HOP_BY_HOP, IpProtocol::ROUTING, IpProtocol::DEST_OPTIONS, IpProtocol::AH];
+    let kinds =
+        [IpProtocol::HOP_BY_HOP, IpProtocol::ROUTING, IpProtocol::DEST_OPTIONS, IpProtocol::AH, IpProtocol::MOBILITY];
     let extensions: Vec<(IpProtocol, &[u8])> =
-        extension_bodies.iter().map(|b| (kinds[prng.below(4) as usize], &b[..])).collect();
+        extension_bodies.iter().map(|b| (kinds[prng.below(5) as usize], &b[..])).collect();
 
     let (a4, b4) = (prng.next_u64() as u32, prng.next_u64() as u32);
     let mut v6 = || u128::from(prng.next_u64()) << 64 | u128::from(prng.next_u64());

@@ -1,0 +1,157 @@
+//! A configuration file: TOML, checked key by key. What is wrong is said with its line, all of it at once, and a key that
+//! is not there with the one that was perhaps meant.
+
+use super::table::{Config, KEYS, Key};
+use super::value::Given;
+use std::fmt;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// Line of the file, counted from 1.
+    pub line: usize,
+    /// What, and what would be right.
+    pub text: String,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.text)
+    }
+}
+
+/// Puts what a file says over `config`.
+///
+/// # Errors
+/// Everything that is wrong, in the order of the file; `config` is then worth nothing.
+pub fn read(text: &str, config: &mut Config) -> Result<(), Vec<Wrong>> {
+    let line = |at: usize| 1 + text.as_bytes().iter().take(at).filter(|b| **b == b'\n').count();
+    let document = match DeTable::parse(text) {
+        Ok(document) => document.into_inner(),
+        Err(e) => {
+            let at = e.span().map_or(text.len(), |s| s.start);
+            return Err(vec![Wrong { line: line(at), text: e.message().replace('\n', "; ") }]);
+        }
+    };
+    let mut wrong = Vec::new();
+    for (section, content) in &document {
+        let at = section.span().start;
+        let mut say = |at, text| wrong.push(Wrong { line: line(at), text });
+        let name = section.get_ref();
+        let known: Vec<&str> = sections().collect();
+        match content.get_ref() {
+            DeValue::Table(keys) if known.contains(&name.as_ref()) => {
+                for (key, value) in keys {
+                    let full = format!("{name}.{}", key.get_ref());
+                    if let Err(text) = set(config, &full, &given(value)) {
+                        say(key.span().start, text);
+                    }
+                }
+            }
+            DeValue::Table(_) => say(at, format!("no section [{name}]{}", meant(name, known.into_iter()))),
+            _ => say(at, format!("{name}: keys belong into a section{}", belongs(name))),
+        }
+    }
+    wrong.sort_by_key(|w| w.line);
+    if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+}
+
+/// Sets one key, `section.key`.
+///
+/// # Errors
+/// What is wrong, with the key's name.
+pub fn set(config: &mut Config, name: &str, given: &Given) -> Result<(), String> {
+    match config.set(name, given) {
+        Some(done) => done.map_err(|e| format!("{name}: {e}")),
+        None => Err(format!("no key {name}{}", meant(name, KEYS.iter().map(|k| k.name)))),
+    }
+}
+
+fn sections() -> impl Iterator<Item = &'static str> {
+    let mut last = "";
+    KEYS.iter().map(Key::section).filter(move |s| std::mem::replace(&mut last, s) != *s)
+}
+
+/// For a key at the top of a file: where one of that name is.
+fn belongs(name: &str) -> String {
+    KEYS.iter().find(|k| k.key() == name).map_or_else(String::new, |k| format!(": [{}] has one", k.section()))
+}
+
+fn given(value: &Spanned<DeValue<'_>>) -> Given {
+    match value.get_ref() {
+        DeValue::String(text) => Given::Text(text.to_string()),
+        DeValue::Boolean(yes) => Given::Yes(*yes),
+        DeValue::Integer(n) => i64::from_str_radix(n.as_str(), n.radix()).map_or(Given::Else("integer"), Given::Whole),
+        DeValue::Float(number) => Given::Text(number.as_str().to_owned()),
+        DeValue::Array(values) => Given::List(values.iter().map(given).collect()),
+        other => Given::Else(other.type_str()),
+    }
+}
+
+/// `; did you mean x?`, where something is near enough.
+fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let last = |full: &str| full.rsplit('.').next().unwrap_or(full).to_owned();
+    let near = known.map(|k| (distance(name, k).min(1 + distance(&last(name), &last(k))), k)).min();
+    match near {
+        Some((d, key)) if d <= 1 + name.len() / 4 => format!("; did you mean {key}?"),
+        _ => "; see netgrain config --dump".to_owned(),
+    }
+}
+
+/// How many letters have to be put in, taken out or changed (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut corner = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let least = (corner + usize::from(x != *y)).min(row[j] + 1).min(row[j + 1] + 1);
+            corner = std::mem::replace(&mut row[j + 1], least);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrongs(text: &str) -> Vec<String> {
+        read(text, &mut Config::default()).expect_err("wrong").iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_said_at_once_with_its_line() {
+        let said = wrongs("[flow]\nidel = \"30s\"\nactive = \"soon\"\n\n[stoer]\ndir = \"/data\"\n");
+        assert_eq!(said.len(), 3, "{said:?}");
+        assert_eq!(said[0], "line 2: no key flow.idel; did you mean flow.idle?");
+        assert!(said[1].starts_with("line 3: flow.active: \"soon\" is not a span"), "{said:?}");
+        assert_eq!(said[2], "line 5: no section [stoer]; did you mean store?");
+    }
+
+    #[test]
+    fn a_key_without_its_section_is_told_where_it_belongs() {
+        assert_eq!(wrongs("idle = 3"), ["line 1: idle: keys belong into a section: [flow] has one"]);
+        assert_eq!(wrongs("[store]\nidle = 3"), ["line 2: no key store.idle; did you mean flow.idle?"]);
+    }
+
+    #[test]
+    fn what_is_no_toml_is_said_with_its_line() {
+        let said = wrongs("[flow]\nidle = \n");
+        assert!(said.len() == 1 && said[0].starts_with("line 2: "), "{said:?}");
+    }
+
+    #[test]
+    fn what_nobody_could_have_meant_suggests_nothing() {
+        assert_eq!(wrongs("[flow]\nzyxwvutsr = 1"), ["line 2: no key flow.zyxwvutsr; see netgrain config --dump"]);
+    }
+
+    #[test]
+    fn letters_are_counted() {
+        for (a, b, n) in [("", "", 0), ("idle", "idle", 0), ("idel", "idle", 2), ("", "abc", 3), ("flow", "low", 1)] {
+            assert_eq!((distance(a, b), distance(b, a)), (n, n), "{a} {b}");
+        }
+    }
+}

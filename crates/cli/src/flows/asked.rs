@@ -1,0 +1,144 @@
+//! From the command line to a question of flows: where, when, which, and what to add up.
+
+use super::{FLOW, FlowsArgs, SHOWN};
+use crate::outcome::Failure;
+use crate::packets::stock;
+use crate::when;
+use base::Timestamp;
+use report::{Field, Measure, Plan};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use wire::Filter;
+use wire::filter::FlowFilter;
+
+/// Where records come from.
+pub enum Place {
+    /// A store.
+    Store(PathBuf),
+    /// Files of IPFIX messages.
+    Files(Vec<PathBuf>),
+    /// Messages from the network.
+    Network(SocketAddr),
+}
+
+/// What is asked, understood and checked.
+pub struct Asked {
+    pub place: Place,
+    pub from: Timestamp,
+    pub to: Timestamp,
+    pub filter: Filter,
+    pub of_flows: FlowFilter,
+    pub interfaces: Vec<String>,
+    pub plan: Option<Plan>,
+    pub limit: Option<u64>,
+    pub follow: bool,
+    /// Only this flow.
+    pub id: Option<u64>,
+}
+
+impl Asked {
+    /// Reads it from the command line at the moment `now`.
+    pub fn of(args: &FlowsArgs, now: Timestamp) -> Result<Self, Failure> {
+        if !args.fields.is_empty() && plan(args)?.is_none() && !args.json && !args.csv {
+            return Err(Failure::Said(
+                "--fields: of records with --json or --csv, of groups with --group or --top".into(),
+            ));
+        }
+        let mut files = args.read.clone();
+        let more = match files.is_empty() {
+            true => 0,
+            false => args.words.iter().take_while(|w| Path::new(w).is_file()).count(),
+        };
+        files.extend(args.words[..more].iter().map(PathBuf::from));
+        let words: Vec<&str> = args.words[more..].iter().chain(&args.filter).map(String::as_str).collect();
+        let filter = Filter::parse(&words.join(" ")).map_err(|e| Failure::Said(format!("filter: {e}")))?;
+        let of_flows = filter.of_flows().map_err(|e| Failure::Said(format!("filter: {e}")))?;
+        let (from, to) = args.when.interval(now, args.live)?;
+        let place = match (&args.store, args.from_multicast) {
+            (Some(store), _) => {
+                stock::check(store, &stock::shelves(store)?, &args.interface)?;
+                Place::Store(store.clone())
+            }
+            (None, Some(group)) => Place::Network(group),
+            (None, None) => Place::Files(files),
+        };
+        let interfaces = args.interface.clone();
+        let (plan, limit, follow) = (plan(args)?, args.limit, args.live);
+        Ok(Self { place, from, to, filter, of_flows, interfaces, plan, limit, follow, id: None })
+    }
+
+    /// All records of one flow in a store.
+    pub fn of_id(id: u64, store: &Path, from: Timestamp, to: Timestamp, interfaces: &[String]) -> Self {
+        let filter = Filter::default();
+        let of_flows = filter.of_flows().unwrap_or_else(|e| unreachable!("the empty filter asks for nothing: {e}"));
+        let (place, interfaces) = (Place::Store(store.to_owned()), interfaces.to_vec());
+        Self { place, from, to, filter, of_flows, interfaces, plan: None, limit: None, follow: false, id: Some(id) }
+    }
+
+    /// The store that is asked.
+    pub fn store(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Store(store) => Some(store),
+            _ => None,
+        }
+    }
+
+    /// What was searched, and what there is.
+    pub fn in_vain(&self) -> String {
+        let filter = self.filter.to_string();
+        let which = if filter.is_empty() { "flows".to_owned() } else { format!("flows of `{filter}`") };
+        let place = match &self.place {
+            Place::Store(store) => match stock::shelves(store) {
+                Ok(shelves) => format!("{} has {}", store.display(), stock::tell(&shelves, &self.interfaces)),
+                Err(_) => format!("{} is empty by now", store.display()),
+            },
+            Place::Files(files) => match &files[..] {
+                [one] => format!("looked at {}", one.display()),
+                all => format!("looked at {} files", all.len()),
+            },
+            Place::Network(group) => format!("listened to {group}"),
+        };
+        format!("no {which} {}; {place}", when::in_words(self.from, self.to))
+    }
+}
+
+/// What is to be added up, if anything is.
+fn plan(args: &FlowsArgs) -> Result<Option<Plan>, Failure> {
+    if args.group.is_empty() && args.top.is_none() && args.by.is_none() {
+        return Ok(None);
+    }
+    let refused = |what: &'static str| move |e| Failure::Said(format!("{what}: {e}"));
+    let fields = match &args.group[..] {
+        [] => FLOW.iter().map(|word| Field::parse(word)).collect::<Result<Vec<_>, _>>().map_err(refused("--top"))?,
+        some => some.to_vec(),
+    };
+    let by = args.by.unwrap_or(Measure::Bytes);
+    let is_flows = args.group.is_empty();
+    let shown = match &args.fields[..] {
+        [] if is_flows => vec![Measure::First, Measure::Packets, Measure::Bytes],
+        [] => SHOWN.to_vec(),
+        some => some
+            .iter()
+            .map(|word| Measure::parse(&word.replace('_', "-")))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(refused("--fields"))?,
+    };
+    // Nobody who sends packets knows the nanosecond at which somebody asks about them.
+    let secret = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+    let plan = Plan::new(&fields, &shown, by).map_err(refused("--group"))?.seed(base::hash::mix64(secret));
+    Ok(Some(match args.top {
+        Some(n) => plan.keep(n as usize),
+        None => plan,
+    }))
+}
+
+/// The id of a flow, as records show it: up to sixteen hexadecimal digits.
+pub fn id(text: &str) -> Result<u64, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    let good = (1..=16).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    let id = good.then(|| u64::from_str_radix(digits, 16).ok()).flatten();
+    id.ok_or_else(|| {
+        format!("{text:?} is not the id of a flow: write the sixteen hexadecimal digits that `netgrain flows` shows")
+    })
+}

@@ -1,0 +1,88 @@
+//! From flows to packets: `netgrain packets --flow` and `netgrain flows --packets`.
+
+use super::asked::Asked;
+use super::source::{Records, Step};
+use super::{FlowsArgs, Members, hand_over};
+use crate::outcome::{Failure, Outcome};
+use crate::packets::{CaptureFormat, PacketsArgs};
+use crate::{signals, when};
+use report::Value;
+use std::collections::HashSet;
+
+/// What tells the packets of one flow, found by its id in the records of the store; `None` if there is no such flow, which
+/// has been said then.
+pub fn members_of(id: u64, args: &PacketsArgs) -> Result<Option<Members>, Failure> {
+    let Some(store) = &args.store else { return Ok(None) };
+    let (from, to) = args.when.interval(when::now(), false)?;
+    crate::packets::stock::shelves(store)?;
+    let asked = Asked::of_id(id, store, from, to, &args.interface);
+    let members = collect(&asked, |_| true)?;
+    if members.flows() == 0 {
+        let (store, interval) = (store.display(), when::in_words(from, to));
+        eprintln!(
+            "netgrain: nothing found: {store} has no record of flow {id:016x} {interval}; a flow is told once it has ended"
+        );
+        return Ok(None);
+    }
+    Ok(Some(members))
+}
+
+/// The packets of the flows that a question finds; with --top, of the greatest.
+pub fn packets(args: &FlowsArgs, asked: &Asked) -> Result<Outcome, Failure> {
+    let members = match &asked.plan {
+        None => collect(asked, |_| true)?,
+        Some(plan) if args.group.is_empty() => {
+            let report = Records::open(asked, signals::stop_flag())?.grouped(plan)?;
+            let ids: HashSet<u64> = report.lines.iter().flat_map(|line| &line.values).filter_map(flow_id).collect();
+            collect(asked, |id| ids.contains(&id))?
+        }
+        Some(_) => {
+            return Err(Failure::Said("--packets: of flows, not of groups; leave out --group, or filter by it".into()));
+        }
+    };
+    let Some((from, to)) = members.interval() else {
+        eprintln!("netgrain: nothing found: {}", asked.in_vain());
+        return Ok(Outcome::No);
+    };
+    let at = |moment| Some(base::Moment::At(moment));
+    let args = PacketsArgs {
+        words: Vec::new(),
+        filter: Vec::new(),
+        store: args.store.clone(),
+        read: Vec::new(),
+        when: when::When { from: at(from), to: at(to), around: None, within: None },
+        interface: args.interface.clone(),
+        write: args.write.clone(),
+        format: CaptureFormat::Pcapng,
+        flow: None,
+        count: false,
+        json: args.json,
+        follow: false,
+        limit: None,
+        explain: args.explain,
+        no_live: false,
+    };
+    hand_over(args, members)
+}
+
+fn flow_id(value: &Value) -> Option<u64> {
+    match value {
+        Value::Flow(id) => Some(*id),
+        _ => None,
+    }
+}
+
+fn collect(asked: &Asked, wanted: impl Fn(u64) -> bool) -> Result<Members, Failure> {
+    let mut members = Members::new();
+    let mut records = Records::open(asked, signals::stop_flag())?;
+    loop {
+        match records.next()? {
+            Step::Idle => {}
+            Step::End => break,
+            Step::Record(record) if wanted(record.id) => members.add(&record),
+            Step::Record(_) => {}
+        }
+    }
+    records.remarks().iter().for_each(|remark| eprintln!("netgrain: {remark}"));
+    Ok(members)
+}

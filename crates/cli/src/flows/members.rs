@@ -1,0 +1,196 @@
+//! From flows back to their packets: a packet is asked whether it belongs to one of the flows that were found.
+//!
+//! It does if it has the same ends, protocol, VLANs and tunnel, in either direction, no earlier than the first and no later
+//! than the last packet of one of the records. The innermost headers are compared, as the meter did, and later fragments
+//! inherit the ports of the first one. A meter that was told not to tell flows apart by VLAN or tunnel has records of packets
+//! that are not found this way; whoever counts sees it.
+
+use base::Timestamp;
+use flow::Record;
+use query::Found;
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use wire::{Decoded, Family, Fragments, IpProtocol, TunnelKind};
+
+/// Pairs of hosts that are worth naming in a filter, so that blocks without them are not read.
+const PAIRS_MAX: usize = 100;
+
+/// Both ends in the order of addresses, what is spoken between them, and in what.
+type Talk = (IpProtocol, (IpAddr, u16), (IpAddr, u16), [Option<u16>; 2], Option<(TunnelKind, u32)>);
+
+/// See the module.
+pub struct Members {
+    spans: HashMap<Talk, Vec<(Timestamp, Timestamp)>>,
+    pairs: HashSet<(IpAddr, IpAddr)>,
+    from: Timestamp,
+    to: Timestamp,
+    flows: HashSet<u64>,
+    packets: u64,
+    in_tunnels: bool,
+    fragments: Fragments,
+}
+
+impl Members {
+    /// None yet.
+    pub fn new() -> Self {
+        Self {
+            spans: HashMap::new(),
+            pairs: HashSet::new(),
+            from: Timestamp::MAX,
+            to: Timestamp::ZERO,
+            flows: HashSet::new(),
+            packets: 0,
+            in_tunnels: false,
+            // Nobody aims at a table that is read from files.
+            fragments: Fragments::new(0),
+        }
+    }
+
+    /// The packets of this record too.
+    pub fn add(&mut self, record: &Record) {
+        let k = &record.key;
+        let (first, last) = (record.first(), record.last());
+        let (a, b) = ((k.src, k.src_port), (k.dst, k.dst_port));
+        let talk = talk(k.protocol, a, b, record.around.vlans, record.around.tunnel);
+        self.spans.entry(talk).or_default().push((first, last));
+        self.pairs.insert((k.src.min(k.dst), k.src.max(k.dst)));
+        (self.from, self.to) = (self.from.min(first), self.to.max(last));
+        self.flows.insert(record.id);
+        self.packets += record.packets();
+        self.in_tunnels |= record.around.tunnel.is_some();
+    }
+
+    /// How many flows.
+    pub fn flows(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// How many packets their records tell of.
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// From the first of the packets to the last; `None` if there are none.
+    pub fn interval(&self) -> Option<(Timestamp, Timestamp)> {
+        (self.from <= self.to).then_some((self.from, self.to))
+    }
+
+    /// What all their packets match, as a filter: it lets an index leave out most blocks. Everything, where packets are in
+    /// tunnels, whose ends the records do not tell, or where there are too many.
+    pub fn filter(&self) -> String {
+        if self.in_tunnels || self.pairs.len() > PAIRS_MAX {
+            return String::new();
+        }
+        let mut pairs: Vec<String> = self.pairs.iter().map(|(a, b)| format!("(host {a} and host {b})")).collect();
+        pairs.sort();
+        pairs.join(" or ")
+    }
+
+    /// Whether this packet is of one of them. Packets are asked in the order of time.
+    pub fn have(&mut self, found: &Found<'_>) -> bool {
+        let link_type = found.link_type;
+        let mut decoded = Decoded::of(found.data, found.wire_len, link_type);
+        self.fragments.resolve(&mut decoded, found.data, found.ts);
+        let Some((src, dst)) = addresses(&decoded, found.data) else { return false };
+        let (a, b) = ((src, decoded.src_port.0), (dst, decoded.dst_port.0));
+        let talk = talk(decoded.protocol, a, b, decoded.vlans, decoded.tunnel.map(|t| (t.kind, t.id)));
+        let Some(spans) = self.spans.get(&talk) else { return false };
+        spans.iter().any(|(first, last)| (*first..=*last).contains(&found.ts))
+    }
+}
+
+/// The same for both directions.
+fn talk(
+    protocol: IpProtocol,
+    a: (IpAddr, u16),
+    b: (IpAddr, u16),
+    vlans: [Option<u16>; 2],
+    tunnel: Option<(TunnelKind, u32)>,
+) -> Talk {
+    // What stands in the place of ports may differ from one direction to the other: type and code of ICMP do.
+    let end = |(address, port): (IpAddr, u16)| (address, if protocol.has_ports() { port } else { 0 });
+    let (a, b) = (end(a), end(b));
+    // Each direction of GTP-U has a number of its own.
+    let tunnel = tunnel.map(|(kind, id)| (kind, if kind == TunnelKind::GtpU { 0 } else { id }));
+    (protocol, a.min(b), a.max(b), vlans, tunnel)
+}
+
+fn addresses(decoded: &Decoded, frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
+    let at = usize::from(decoded.l3);
+    match decoded.family {
+        Family::V4 => wire::Ipv4::parse(frame, at).ok().map(|ip| (ip.src().into(), ip.dst().into())),
+        Family::V6 => wire::Ipv6::parse(frame, at).ok().map(|ip| (ip.src().into(), ip.dst().into())),
+        Family::Other => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flow::{Around, EndReason, Key, Side, TcpState};
+    use wire::build::Frame;
+    use wire::link;
+
+    fn at(second: u64) -> Timestamp {
+        Timestamp::from_secs_nanos(second, 0)
+    }
+
+    fn record(protocol: IpProtocol, src_port: u16, dst_port: u16, seconds: (u64, u64)) -> Record {
+        let side = Side { first: at(seconds.0), last: at(seconds.1), packets: 2, ..Side::default() };
+        Record {
+            id: u64::from(dst_port),
+            key: Key { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), src_port, dst_port, protocol },
+            around: Around::default(),
+            interface: 0,
+            began: at(seconds.0),
+            part: 0,
+            sides: [side, Side::default()],
+            end: EndReason::Idle,
+            tcp: TcpState::None,
+            syn_rtt: None,
+            ack_rtt: None,
+            early: Vec::new(),
+            payload: [Vec::new(), Vec::new()],
+            locator: None,
+            lost: 0,
+        }
+    }
+
+    fn ask(members: &mut Members, second: u64, frame: Frame<'_>) -> bool {
+        let mut bytes = vec![0; frame.header_len()];
+        frame.fill(&mut bytes);
+        let wire_len = bytes.len() as u32;
+        members.have(&Found { ts: at(second), wire_len, data: &bytes, link_type: link::ETHERNET, origin: 0, lost: 0 })
+    }
+
+    #[test]
+    fn nothing_belongs_to_no_flow() {
+        let mut none = Members::new();
+        assert_eq!((none.interval(), none.filter().as_str()), (None, ""));
+        assert!(!ask(&mut none, 1, Frame::udp4([10, 0, 0, 1], 5, [10, 0, 0, 2], 53)));
+    }
+
+    #[test]
+    fn packets_of_both_directions_belong_within_the_time_of_a_record() {
+        let mut members = Members::new();
+        members.add(&record(IpProtocol::UDP, 5, 53, (10, 20)));
+        members.add(&record(IpProtocol::UDP, 5, 53, (30, 40)));
+        assert_eq!((members.flows(), members.packets(), members.interval()), (1, 4, Some((at(10), at(40)))));
+        let (there, back) =
+            (Frame::udp4([10, 0, 0, 1], 5, [10, 0, 0, 2], 53), Frame::udp4([10, 0, 0, 2], 53, [10, 0, 0, 1], 5));
+        for (second, is) in [(9, false), (10, true), (20, true), (25, false), (40, true), (41, false)] {
+            assert_eq!((ask(&mut members, second, there), ask(&mut members, second, back)), (is, is), "{second}");
+        }
+        assert!(!ask(&mut members, 15, Frame::udp4([10, 0, 0, 1], 53, [10, 0, 0, 2], 5)));
+        assert!(!ask(&mut members, 15, Frame::tcp4([10, 0, 0, 1], 5, [10, 0, 0, 2], 53)));
+        assert!(!ask(&mut members, 15, there.tag(wire::EtherType::VLAN, 5)), "another flow, in a VLAN");
+    }
+
+    #[test]
+    fn an_answer_to_a_ping_belongs_to_its_flow() {
+        let mut members = Members::new();
+        members.add(&record(IpProtocol::ICMP, 0, 8 << 8, (10, 20)));
+        assert!(ask(&mut members, 11, Frame::icmp4([10, 0, 0, 2], [10, 0, 0, 1], 0, 0, [0; 4])));
+        assert!(!ask(&mut members, 11, Frame::icmp4([10, 0, 0, 2], [10, 0, 0, 3], 0, 0, [0; 4])));
+    }
+}

@@ -1,0 +1,251 @@
+//! `netgrain flows`: flow records by time and filter, out of a store, IPFIX files or the network: as lines, JSON, CSV; grouped
+//! and ranked; and from flows on to their packets.
+
+mod asked;
+mod cross;
+mod listing;
+mod members;
+pub mod names;
+mod parquet;
+mod ranking;
+mod scan;
+mod source;
+
+pub use asked::id;
+pub use cross::members_of;
+pub use members::Members;
+
+use crate::outcome::{Failure, Outcome};
+use crate::packets::outlet::Outlet;
+use crate::when::{self, When};
+use crate::{packets, signals};
+use asked::Asked;
+use base::units::{show_bytes, show_count, show_si};
+use clap::Args;
+use export::text;
+use flow::Record;
+use report::{Field, Measure, Plan, ReportError};
+use source::{Records, Step};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Instant;
+
+#[derive(Args)]
+#[command(
+    override_usage = "netgrain flows --store <DIR> [OPTIONS] [FILTER]\n       netgrain flows -r <FILE>... [OPTIONS] [FILTER]\n       netgrain flows --live --from-multicast <GROUP:PORT> [OPTIONS] [FILTER]",
+    after_help = format!("Examples:
+  netgrain flows --store /data --from -10min 'host 10.1.2.3 and port 53'
+  netgrain flows --store /data --around 10:42 --top 10 --by bytes
+  netgrain flows --store /data --from -1h --group src/24,dport --by flows --top 20
+  netgrain flows --store /data --from 10:40 --to +5min --group host --by retransmitted --json
+  netgrain flows --store /data --around 10:42 --top 1 --packets -w culprit.pcapng
+  netgrain flows --store /data --live net 10.0.0.0/8
+
+A flow matches if one of its packets would: src and dst are those of either direction. Sizes and link addresses of
+receivers are not asked of flows.
+
+{}", when::HELP)
+)]
+pub struct FlowsArgs {
+    /// Which flows: host net port proto vlan tcp udp …, and or not, parentheses [default: all]
+    #[arg(value_name = "FILTER")]
+    pub words: Vec<String>,
+    /// The same behind --, where no word is taken for a file
+    #[arg(value_name = "FILTER", last = true)]
+    pub filter: Vec<String>,
+    /// Folder of the store
+    #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"])]
+    pub store: Option<PathBuf>,
+    /// Files of records instead, IPFIX (RFC 5655) or our Parquet; also the words behind it that are files
+    #[arg(short = 'r', long, value_name = "FILE")]
+    pub read: Vec<PathBuf>,
+    #[command(flatten)]
+    pub when: When,
+    /// Interface, again for several [default: all that the store has]
+    #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',')]
+    pub interface: Vec<String>,
+    /// Only the greatest N: flows, or groups of --group
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub top: Option<u32>,
+    /// Greatest by what: bytes packets flows records sent received duration retransmitted rtt syn … [default: bytes]
+    #[arg(long, value_name = "MEASURE", value_parser = Measure::parse)]
+    pub by: Option<Measure>,
+    /// Add up by these: src dst host (also src/24, src/24/48) sport dport port proto vlan mpls tunnel interface end state flow
+    #[arg(long, value_name = "FIELDS", value_delimiter = ',', value_parser = Field::parse)]
+    pub group: Vec<Field>,
+    /// Which measures of each group, or (with --json or --csv) which fields of each record
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub fields: Vec<String>,
+    /// Stop after this many records
+    #[arg(long, value_name = "N", value_parser = crate::args::count, conflicts_with_all = ["top", "group", "by"])]
+    pub limit: Option<u64>,
+    /// One JSON object per record or group
+    #[arg(long, conflicts_with_all = ["csv", "parquet"])]
+    pub json: bool,
+    /// CSV with a header
+    #[arg(long, conflicts_with = "parquet")]
+    pub csv: bool,
+    /// Write the records into a Parquet file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["top", "group", "by", "fields"])]
+    pub parquet: Option<PathBuf>,
+    /// Go on with flows as they end [default of --from: now]
+    #[arg(long, conflicts_with_all = ["read", "top", "group", "by", "parquet", "packets"])]
+    pub live: bool,
+    /// With --live: those that another machine sends to this group, or to this port of ours
+    #[arg(long, value_name = "GROUP:PORT", requires = "live")]
+    pub from_multicast: Option<SocketAddr>,
+    /// The packets of these flows instead of their records
+    #[arg(long, requires = "store", conflicts_with_all = ["csv", "parquet", "fields", "limit"])]
+    pub packets: bool,
+    /// With --packets: write a capture to a file, or to standard output with -
+    #[arg(short = 'w', long, value_name = "FILE", requires = "packets")]
+    pub write: Option<PathBuf>,
+    /// Say what the answer cost
+    #[arg(long)]
+    pub explain: bool,
+}
+
+/// What a group shows, if nothing else is said.
+const SHOWN: [Measure; 3] = [Measure::Flows, Measure::Packets, Measure::Bytes];
+
+/// What stands for a flow where flows are ranked: the flow, and what people call it.
+const FLOW: [&str; 7] = ["flow", "interface", "proto", "src", "sport", "dst", "dport"];
+
+/// Runs the verb. No if nothing was found, or if not everything could be read.
+pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
+    let asked = Asked::of(args, when::now())?;
+    if let Some(store) = asked.store()
+        && let Some(remark) = query::step_behind(&query::Place::Store(store.to_owned()), query::Behind::Batch)
+    {
+        eprintln!("netgrain: {remark}");
+    }
+    if args.packets {
+        return cross::packets(args, &asked);
+    }
+    let begun = Instant::now();
+    let mut records = Records::open(&asked, signals::stop_flag())?;
+    let found = match (&asked.plan, &args.parquet) {
+        (Some(plan), _) => rank(args, plan, &mut records)?,
+        (None, Some(path)) => parquet::write(path, &asked, &mut records)?,
+        (None, None) => list(args, &asked, &mut records)?,
+    };
+    let remarks = records.remarks();
+    remarks.iter().for_each(|remark| eprintln!("netgrain: {remark}"));
+    if args.explain {
+        explain(&records, found, begun.elapsed().as_secs_f64(), args.json);
+    }
+    if found == 0 && !records.is_stopped() {
+        eprintln!("netgrain: nothing found: {}", asked.in_vain());
+    }
+    Ok(Outcome::of(found > 0 && records.is_whole()))
+}
+
+/// Records as they are; says how many.
+fn list(args: &FlowsArgs, asked: &Asked, records: &mut Records) -> Result<u64, Failure> {
+    let out = Outlet::new(io::stdout());
+    let form = match (args.json, args.csv) {
+        (true, _) => Some(text::Format::Ndjson),
+        (_, true) => Some(text::Format::Csv),
+        _ => None,
+    };
+    let Some(form) = form else { return lines(asked, records, out) };
+    let fields = match &args.fields[..] {
+        [] => None,
+        some => Some(text::choose::<Record>(&some.join(",")).map_err(|e| Failure::Said(format!("--fields: {e}")))?),
+    };
+    let mut out = text::Writer::new(out, form, fields)?;
+    let (mut found, mut named) = (0, 0);
+    while asked.limit.is_none_or(|limit| found < limit) {
+        let record = match records.next()? {
+            Step::Idle => continue,
+            Step::End => break,
+            Step::Record(record) => record,
+        };
+        // Of files and from the network, names come to be known while records come.
+        for (number, name) in &records.names().all()[named..] {
+            out.name_interface(*number, name);
+            named += 1;
+        }
+        out.write(&record)?;
+        found += 1;
+    }
+    out.into_inner().finish()?;
+    Ok(found)
+}
+
+fn lines(asked: &Asked, records: &mut Records, mut out: Outlet) -> Result<u64, Failure> {
+    let (mut found, mut packets, mut bytes) = (0u64, 0u64, 0u64);
+    let mut line = Vec::new();
+    while asked.limit.is_none_or(|limit| found < limit) {
+        let record = match records.next()? {
+            Step::Idle => continue,
+            Step::End => break,
+            Step::Record(record) => record,
+        };
+        line.clear();
+        if found == 0 {
+            writeln!(line, "{}", listing::HEADER)?;
+        }
+        writeln!(line, "{}", listing::Told(&record, records.names()))?;
+        out.write_all(&line)?;
+        found += 1;
+        packets = packets.saturating_add(record.packets());
+        bytes = bytes.saturating_add(record.bytes());
+    }
+    out.finish()?;
+    if found > 0 {
+        let (found, packets) = (show_count(found), show_count(packets));
+        eprintln!("netgrain: {found} records of {packets} packets, {} on the wire", show_bytes(bytes));
+    }
+    Ok(found)
+}
+
+/// Groups and their sums; says how many records there were.
+fn rank(args: &FlowsArgs, plan: &Plan, records: &mut Records) -> Result<u64, Failure> {
+    let report = records.grouped(plan)?;
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    if report.records > 0 {
+        match (args.json, args.csv) {
+            (true, _) => ranking::objects(&report, records.names(), &mut out)?,
+            (_, true) => ranking::csv(&report, records.names(), &mut out)?,
+            _ => ranking::table(&report, records.names(), &mut out)?,
+        }
+        out.flush()?;
+    }
+    if report.records > 0 && !args.json && !args.csv {
+        let sums = report.measures.iter().zip(&report.totals);
+        let sums: Vec<String> = sums.map(|(m, n)| format!("{} {}", m.name(), ranking::shown(*m, *n))).collect();
+        let (shown, all) = (show_count(report.lines.len() as u64), show_count(report.groups));
+        eprintln!("netgrain: {shown} of {all} groups; of all: {}", sums.join(", "));
+    }
+    Ok(report.records)
+}
+
+fn explain(records: &Records, found: u64, seconds: f64, json: bool) {
+    let looked = records.looked_at();
+    if json {
+        let value = serde_json::json!({ "explain": {
+            "records_looked_at": looked, "records": found, "seconds": seconds,
+        } });
+        eprintln!("{value}");
+        return;
+    }
+    let rate = show_si(looked as f64 / seconds.max(1e-9), "records/s");
+    eprintln!(
+        "records  {:>14} looked at   {:>14} found\ntime     {:>14} in all      {rate}",
+        show_count(looked),
+        show_count(found),
+        format!("{:.3} ms", seconds * 1e3)
+    );
+}
+
+/// What cannot be added up, as the answer to the question.
+fn too_much(e: ReportError) -> Failure {
+    Failure::Said(format!("flows: {e}"))
+}
+
+/// Runs `netgrain packets` for these flows.
+fn hand_over(args: packets::PacketsArgs, members: Members) -> Result<Outcome, Failure> {
+    packets::run_among(&args, Some(members))
+}

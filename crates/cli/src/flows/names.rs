@@ -1,0 +1,43 @@
+//! Interfaces are numbers in records; people and other programs want their names.
+
+use report::Value;
+
+/// The names there are; where one is missing, the number must do.
+#[derive(Clone, Debug, Default)]
+pub struct Names(Vec<(u16, String)>);
+
+impl Names {
+    /// Gives a number its name.
+    pub fn set(&mut self, number: u16, name: &str) {
+        self.0.push((number, name.to_owned()));
+    }
+
+    /// The number of a name; the next one, if it has none yet.
+    pub fn number(&mut self, name: &str) -> u16 {
+        if let Some((number, _)) = self.0.iter().find(|(_, n)| n == name) {
+            return *number;
+        }
+        let number = self.0.len() as u16;
+        self.set(number, name);
+        number
+    }
+
+    /// All there are, in the order in which they came to be known.
+    pub fn all(&self) -> &[(u16, String)] {
+        &self.0
+    }
+
+    /// The name of an interface.
+    pub fn interface(&self, number: u16) -> String {
+        let known = self.0.iter().find(|(n, _)| *n == number);
+        known.map_or_else(|| number.to_string(), |(_, name)| name.clone())
+    }
+
+    /// A value of a group, as people read it.
+    pub fn value(&self, value: &Value) -> String {
+        match value {
+            Value::Interface(number) => self.interface(*number),
+            other => other.to_string(),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Adding up without making records: the columns that a plan and a filter need are read from the store, and written, row
+//! by row, into one record that is used again.
+
+use super::asked::Asked;
+use super::too_much;
+use crate::outcome::Failure;
+use base::Timestamp;
+use columns::{Batch, Column, Query};
+use flow::{Around, EndReason, Key, Record, Side, TcpState};
+use report::{Field, Groups, Measure, Plan, ReportError, terms};
+use std::net::{IpAddr, Ipv4Addr};
+use wire::filter::FlowFilter;
+use wire::{IpProtocol, TunnelKind};
+
+/// The columns that say enough, in the order in which a record takes them.
+pub struct Wanted(Vec<Column>);
+
+impl Wanted {
+    /// `None` where columns alone do not say enough.
+    pub fn of(plan: &Plan, filter: &FlowFilter) -> Option<Self> {
+        use Column as C;
+        // A flow is one group if it is one record, which these tell.
+        let mut all = vec![C::Part, C::End];
+        for field in plan.fields() {
+            all.extend_from_slice(match field {
+                Field::Flow => &[C::Id],
+                Field::Src(_) => &[C::Src],
+                Field::Dst(_) => &[C::Dst],
+                Field::Host(_) => &[C::Src, C::Dst],
+                Field::SrcPort => &[C::SrcPort],
+                Field::DstPort => &[C::DstPort],
+                Field::Port => &[C::Protocol, C::SrcPort, C::DstPort],
+                Field::Protocol => &[C::Protocol],
+                Field::Tunnel => &[C::Tunnel, C::TunnelId],
+                Field::State => &[C::Tcp],
+                Field::Interface | Field::End => &[],
+                // Columns say 0 for none, and 0 is a tag and a label too.
+                Field::Vlan | Field::Mpls => return None,
+            });
+        }
+        for measure in plan.measures() {
+            all.extend_from_slice(match measure {
+                Measure::Flows | Measure::Records => &[],
+                Measure::Packets => &[C::FwdPackets, C::RevPackets],
+                Measure::Bytes | Measure::Sent | Measure::Received => &[C::FwdBytes, C::RevBytes],
+                Measure::Retransmitted => &[C::FwdRetransmitted, C::RevRetransmitted],
+                Measure::Syn => &[C::FwdSyn, C::RevSyn],
+                Measure::Rst => &[C::FwdRst, C::RevRst],
+                Measure::Rtt => &[C::SynRtt],
+                Measure::First => &[C::First],
+                Measure::Last => &[C::Last],
+                Measure::IpBytes
+                | Measure::Payload
+                | Measure::RetransmittedBytes
+                | Measure::OutOfOrder
+                | Measure::ZeroWindow
+                | Measure::Fin
+                | Measure::Duration => return None,
+            });
+        }
+        let looks = filter.looks();
+        if looks.at_vlans || looks.at_macs {
+            return None;
+        }
+        if looks.at_addresses {
+            all.extend([C::Src, C::Dst]);
+        }
+        if looks.at_ports {
+            all.extend([C::SrcPort, C::DstPort]);
+        }
+        if looks.at_protocol {
+            all.push(C::Protocol);
+        }
+        if looks != wire::filter::Looks::default() {
+            all.extend([C::FwdPackets, C::RevPackets]);
+        }
+        all.sort_unstable();
+        all.dedup();
+        Some(Self(all))
+    }
+
+    /// Adds up what one interface has. Says how many records were looked at, and what people should know.
+    pub fn add(
+        &self,
+        query: &Query,
+        interface: u16,
+        asked: &Asked,
+        groups: &mut Groups,
+    ) -> Result<(u64, Vec<String>), Failure> {
+        let filter = Some(&asked.of_flows).filter(|_| !asked.filter.is_empty());
+        let mut record = blank(interface);
+        let (mut looked, mut failed): (u64, Option<ReportError>) = (0, None);
+        let remarks = columns::scan(query, &self.0, |batch| {
+            looked += batch.rows() as u64;
+            for row in 0..batch.rows() {
+                for (place, column) in self.0.iter().enumerate() {
+                    set(&mut record, *column, batch, place, row);
+                }
+                if failed.is_none() && filter.is_none_or(|filter| filter.matches(&terms(&record))) {
+                    failed = groups.add(&record).err();
+                }
+            }
+        });
+        match failed {
+            Some(e) => Err(too_much(e)),
+            None => Ok((looked, remarks.map_err(Failure::say)?)),
+        }
+    }
+}
+
+fn blank(interface: u16) -> Record {
+    let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    Record {
+        id: 0,
+        key: Key { src: nobody, dst: nobody, src_port: 0, dst_port: 0, protocol: IpProtocol(0) },
+        around: Around::default(),
+        interface,
+        began: Timestamp::ZERO,
+        part: 0,
+        // Until columns say otherwise there is one packet each way, so that the moments of both count.
+        sides: [Side { packets: 1, ..Side::default() }; 2],
+        end: EndReason::Idle,
+        tcp: TcpState::None,
+        syn_rtt: None,
+        ack_rtt: None,
+        early: Vec::new(),
+        payload: [Vec::new(), Vec::new()],
+        locator: None,
+        lost: 0,
+    }
+}
+
+#[inline]
+fn set(record: &mut Record, column: Column, batch: &Batch, place: usize, row: usize) {
+    let number = || batch.numbers(place)[row];
+    let [there, back] = &mut record.sides;
+    match column {
+        Column::First => {
+            let first = Timestamp::from_nanos(number());
+            (there.first, back.first) = (first, first);
+        }
+        Column::Last => {
+            let last = Timestamp::from_nanos(number());
+            (there.last, back.last) = (last, last);
+        }
+        Column::Id => record.id = number(),
+        Column::Part => record.part = number() as u32,
+        Column::Src => record.key.src = batch.addresses(place)[row],
+        Column::Dst => record.key.dst = batch.addresses(place)[row],
+        Column::SrcPort => record.key.src_port = number() as u16,
+        Column::DstPort => record.key.dst_port = number() as u16,
+        Column::Protocol => record.key.protocol = IpProtocol(number() as u8),
+        Column::Tunnel => record.around.tunnel = tunnel(number()).map(|kind| (kind, 0)),
+        Column::TunnelId => {
+            if let Some((_, id)) = &mut record.around.tunnel {
+                *id = number() as u32;
+            }
+        }
+        Column::End => record.end = end(number()),
+        Column::Tcp => record.tcp = state(number()),
+        Column::SynRtt => record.syn_rtt = Some(number()),
+        Column::FwdPackets => there.packets = number(),
+        Column::RevPackets => back.packets = number(),
+        Column::FwdBytes => there.bytes = number(),
+        Column::RevBytes => back.bytes = number(),
+        Column::FwdRetransmitted => there.retransmitted = number(),
+        Column::RevRetransmitted => back.retransmitted = number(),
+        Column::FwdSyn => there.flags[1] = number(),
+        Column::RevSyn => back.flags[1] = number(),
+        Column::FwdRst => there.flags[2] = number(),
+        Column::RevRst => back.flags[2] = number(),
+        // Nothing that is added up here needs them.
+        Column::Interface
+        | Column::Vlan
+        | Column::InnerVlan
+        | Column::Mpls
+        | Column::Lost
+        | Column::FwdLinkBytes
+        | Column::FwdHeaderBytes
+        | Column::RevLinkBytes
+        | Column::RevHeaderBytes => {}
+    }
+}
+
+fn tunnel(number: u64) -> Option<TunnelKind> {
+    use TunnelKind as K;
+    let all =
+        [K::Gre, K::Nvgre, K::Erspan1, K::Erspan2, K::Erspan3, K::Vxlan, K::Geneve, K::GtpU, K::IpInIp, K::Teredo];
+    all.into_iter().find(|kind| *kind as u64 == number)
+}
+
+fn end(number: u64) -> EndReason {
+    use EndReason as E;
+    [E::Active, E::Ended, E::Forced, E::Lack].into_iter().find(|end| *end as u64 == number).unwrap_or(E::Idle)
+}
+
+fn state(number: u64) -> TcpState {
+    use TcpState as S;
+    let all = [S::Midstream, S::SynSent, S::SynReceived, S::Established, S::HalfClosed, S::Closed, S::Reset];
+    all.into_iter().find(|state| *state as u64 == number).unwrap_or(S::None)
+}

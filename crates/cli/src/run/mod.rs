@@ -1,0 +1,289 @@
+//! `netgrain run`: every grain at once. Packets are recorded as `record` does it; beside them a meter makes flow records and
+//! one row each second, which go to the store and to collectors.
+
+mod grains;
+mod plan;
+mod reload;
+mod screen;
+
+use crate::args::CpuList;
+use crate::config::{self, Config, Given};
+use crate::outcome::{Failure, Outcome};
+use crate::privileges::{self, Needs};
+use crate::record::json;
+use crate::retain;
+use crate::screen::Remarks;
+use crate::service::Service;
+use crate::signals;
+use base::units;
+use clap::Args;
+use engine::{Capture, GrainKeeping, MetricsServer, Observer, Report, Retention, Second};
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  netgrain run -i eth1 --store /data/store --dedicated
+  netgrain run --config /etc/netgrain.toml --set flow.idle=15s
+  netgrain run -r monday.pcap tuesday.pcap --store /data/store --shards 2
+Every flag but -r, --sim and those that say how long is a key of the configuration: netgrain config --dump has them all.")]
+pub struct RunArgs {
+    /// Port to watch; may be given several times
+    #[arg(short = 'i', long, value_name = "IFACE", conflicts_with_all = ["read", "sim"])]
+    pub interface: Vec<String>,
+    /// Capture files to replay as one stream, in the order of time (pcap, pcapng, RAW; .gz and .zst too; - for standard
+    /// input)
+    #[arg(short = 'r', long = "read", value_name = "FILE", num_args = 1.., conflicts_with = "sim")]
+    pub read: Vec<PathBuf>,
+    /// Traffic to make up: 60, imix, backbone, 1000,flows=100k,rate=1Mpps
+    #[arg(long, value_name = "SPEC")]
+    pub sim: Option<String>,
+    /// Name of the store's folder for files and simulations [default: that of the first file, or sim]
+    #[arg(long, value_name = "NAME", conflicts_with = "interface")]
+    pub name: Option<String>,
+    /// How fast to replay files: flat, original, or a factor such as 2x or 0.5x
+    #[arg(long, value_name = "SPEED", default_value = "flat", value_parser = crate::args::speed, requires = "read")]
+    pub speed: capture::file::Speed,
+    /// Configuration file; flags win
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Set any key of the configuration
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Folder of the store (store.dir)
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+    /// Take the ports for capture alone (capture.dedicated)
+    #[arg(long)]
+    pub dedicated: bool,
+    /// Processors for the capture threads, in turn (capture.cpus)
+    #[arg(long, value_name = "LIST", value_parser = crate::args::cpu_list)]
+    pub cpu: Option<CpuList>,
+    /// Only packets that match (capture.filter)
+    #[arg(long, value_name = "EXPRESSION")]
+    pub filter: Option<String>,
+    /// Do not record the packets, only what is made of them (packets.record)
+    #[arg(long)]
+    pub no_packets: bool,
+    /// Parts of the flow table; the records are the same for any number (flow.shards)
+    #[arg(long, value_name = "N")]
+    pub shards: Option<u64>,
+    /// Collector of flow records and rows; may be given several times (export.targets)
+    #[arg(long, value_name = "TARGET")]
+    pub export: Vec<String>,
+    /// Serve Prometheus metrics at http://ADDRESS/metrics (status.metrics)
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<String>,
+    /// Run as this user, with no more than capturing takes (status.user)
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Stop after this long
+    #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]
+    pub duration: Option<Duration>,
+    /// Stop after this many packets (of each queue)
+    #[arg(long, value_name = "N", value_parser = crate::args::count)]
+    pub packets: Option<u64>,
+    /// One JSON object per second and interface, and the report with the whole ledger at the end
+    #[arg(long)]
+    pub json: bool,
+    /// No line or objects while it runs: only remarks, and the report at the end
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+/// How often the loop looks at signals and at the end of the captures.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How often things are shown.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// One interface at work.
+pub(crate) struct Port {
+    pub capture: Capture,
+    pub retention: Option<Retention>,
+    pub grains: Option<GrainKeeping>,
+    /// Its number in records and rows.
+    pub number: u16,
+    /// And its name.
+    pub label: String,
+}
+
+/// Runs the verb. No if packets were lost, or the grains do not agree.
+pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
+    let mut config = configuration(args)?;
+    let plans = plan::plans(args, &config)?;
+    let keeping: Vec<_> = plans.iter().map(|p| plan::retention(&config, p)).collect::<Result<_, _>>()?;
+    grains::check(&config)?;
+    privileges::for_recording(&Needs {
+        ports: !config.capture.interfaces.is_empty(),
+        files: !args.read.is_empty() || args.config.is_some(),
+        store: config.store.dir.as_deref(),
+        archive: config.packets.archive.as_deref(),
+        socket: plans.iter().find_map(|p| p.socket.as_ref()).map(|s| s.path.as_path()),
+        socket_owner: config.listen.owner.as_deref(),
+        socket_group: config.listen.group.as_deref(),
+        user: config.status.user.as_deref(),
+    })?;
+    let (stop, hangup) = (signals::stop_flag(), signals::hangup_flag());
+    let mut ports = Vec::new();
+    for (number, (plan, keeping)) in plans.iter().zip(keeping).enumerate() {
+        let number = number as u16;
+        let live = !config.capture.interfaces.is_empty();
+        let outlets = |label: &str| grains::outlets(&config, label, number, live);
+        let capture = Capture::claimed(plan, &config.store.dir, outlets)?;
+        for source in capture.sources() {
+            eprintln!("netgrain: {source}");
+        }
+        let rules = plan::rules(&config);
+        if let Some(text) = keeping.as_ref().and_then(|plan| retain::announcement(&rules, plan)) {
+            eprintln!("netgrain: {text}");
+        }
+        let keeper = |plan| Retention::start(plan, capture.observer(), retain::teller(args.json));
+        let retention = keeping.map(keeper).transpose()?;
+        let label = plan.source.label();
+        let grains = grains::keeping(&config, &label, args.json)?;
+        ports.push(Port { capture, retention, grains, number, label });
+    }
+    let mut service = Service::begin();
+    service.ready();
+    let metrics = config.status.metrics.as_deref().map(|address| serve(address, &ports)).transpose()?;
+    let mut show = Show::new(args);
+    let mut due = Instant::now() + PERIOD;
+    while !stop.load(Ordering::Relaxed) && !ports.iter().all(|p| p.capture.finished()) {
+        std::thread::sleep(LOOK);
+        if hangup.swap(false, Ordering::Relaxed) {
+            reload::reload(args, &mut config, &plans, &mut ports);
+        }
+        if due <= Instant::now() {
+            due += PERIOD;
+            let reports: Vec<Report> = ports.iter().map(|p| p.capture.report()).collect();
+            reports.iter().for_each(|r| service.tell(r));
+            show.show(&ports, &reports)?;
+        }
+    }
+    service.stopping();
+    show.done();
+    ports.iter().for_each(|p| p.capture.stop());
+    let ended: Vec<_> = ports.iter_mut().map(|p| p.capture.wait()).collect();
+    drop(metrics);
+    let mut healthy = true;
+    for port in &ports {
+        let report = port.capture.report();
+        healthy &= report.is_healthy();
+        finish(args, port, &report)?;
+    }
+    ended.into_iter().collect::<Result<(), _>>()?;
+    if show.gone {
+        return Err(Failure::ClosedPipe);
+    }
+    Ok(Outcome::of(healthy))
+}
+
+/// The defaults, the file over them, and the flags over both.
+pub(crate) fn configuration(args: &RunArgs) -> Result<Config, Failure> {
+    let mut config = match &args.config {
+        Some(path) => config::load(path)?,
+        None => Config::default(),
+    };
+    for text in &args.set {
+        let Some((key, value)) = text.split_once('=') else {
+            return Err(Failure::Said(format!("--set {text}: write --set KEY=VALUE, as in flow.idle=15s")));
+        };
+        config::set(&mut config, key.trim(), &Given::from_flag(value.trim()))
+            .map_err(|e| Failure::Said(format!("--set: {e}")))?;
+    }
+    if !args.interface.is_empty() {
+        config.capture.interfaces.clone_from(&args.interface);
+    }
+    if !args.read.is_empty() || args.sim.is_some() {
+        config.capture.interfaces.clear();
+    }
+    if !args.export.is_empty() {
+        config.export.targets.clone_from(&args.export);
+    }
+    let over = |given: &Option<String>, key: &mut Option<String>| {
+        if given.is_some() {
+            key.clone_from(given);
+        }
+    };
+    over(&args.filter, &mut config.capture.filter);
+    over(&args.metrics, &mut config.status.metrics);
+    over(&args.user, &mut config.status.user);
+    config.store.dir = args.store.clone().or(config.store.dir);
+    config.capture.cpus = args.cpu.clone().or(config.capture.cpus);
+    config.capture.dedicated |= args.dedicated;
+    config.packets.record &= !args.no_packets;
+    if let Some(shards) = args.shards {
+        config.flow.shards = config::Count(shards);
+    }
+    Ok(config)
+}
+
+fn serve(address: &str, ports: &[Port]) -> Result<MetricsServer, Failure> {
+    let observers: Vec<Observer> = ports.iter().map(|p| p.capture.observer()).collect();
+    let reports = move || observers.iter().map(Observer::report).collect();
+    let server = MetricsServer::start_for_all(address, reports).map_err(|e| {
+        Failure::say(format!("--metrics {address}: {e}; write an address and a port, as in 127.0.0.1:9600"))
+    })?;
+    eprintln!("netgrain: metrics at http://{}/metrics", server.address());
+    Ok(server)
+}
+
+/// What is shown while it runs. Whoever reads our output may go; the packets come all the same.
+struct Show {
+    json: bool,
+    quiet: bool,
+    line: screen::Line,
+    remarks: Vec<Remarks>,
+    gone: bool,
+}
+
+impl Show {
+    fn new(args: &RunArgs) -> Self {
+        let (json, quiet) = (args.json, args.quiet);
+        Self { json, quiet, line: screen::Line::new(), remarks: Vec::new(), gone: false }
+    }
+
+    fn show(&mut self, ports: &[Port], reports: &[Report]) -> Result<(), Failure> {
+        if self.json && !self.quiet {
+            for (port, report) in ports.iter().zip(reports) {
+                let kept = port.retention.as_ref().map(Retention::report);
+                match json(&serde_json::json!({ "live": report, "retention": kept })) {
+                    Ok(()) => {}
+                    Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => {
+                        if !std::mem::replace(&mut self.gone, true) {
+                            eprintln!("netgrain: nobody reads the reports any more; the work goes on");
+                        }
+                    }
+                    Err(e) => return Err(e.into()),
+                }
+            }
+            return Ok(());
+        }
+        self.remarks.resize_with(reports.len(), Remarks::default);
+        self.remarks.iter_mut().zip(reports).for_each(|(remarks, report)| remarks.tell(report));
+        if !self.quiet {
+            self.line.show(reports);
+        }
+        Ok(())
+    }
+
+    fn done(&self) {
+        self.line.done();
+    }
+}
+
+fn finish(args: &RunArgs, port: &Port, report: &Report) -> Result<(), Failure> {
+    let kept = port.retention.as_ref().map(Retention::report);
+    if args.json {
+        let ledger: Vec<Second> = port.capture.ledger().rows().map(|row| Second::from(&row)).collect();
+        json(&serde_json::json!({ "report": report, "ledger": ledger, "retention": kept }))?;
+    } else {
+        let kept = kept.as_ref().map(retain::summary).unwrap_or_default();
+        let grains = report.meter.as_ref().map(screen::grains).unwrap_or_default();
+        std::io::stdout().write_all((crate::screen::summary(report) + &grains + &kept).as_bytes())?;
+    }
+    Ok(())
+}

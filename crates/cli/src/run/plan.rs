@@ -1,0 +1,214 @@
+//! From the configuration to what the engine is told: a plan for each interface.
+
+use super::RunArgs;
+use crate::config::{Config, Size};
+use crate::outcome::Failure;
+use crate::record::{id, port};
+use crate::retain::{self, RuleArgs};
+use engine::{Format, MeterPlan, Plan, RetentionPlan, SocketPlan, SourcePlan, StorePlan};
+use std::path::Path;
+use std::time::Duration;
+
+/// A ring of less has no room for a segment's gap.
+const LEAST_RING: u64 = 8 << 20;
+
+/// Files of less are not worth their index.
+const LEAST_SEGMENT: u64 = 2 << 20;
+
+/// More parts than this gain nothing: one thread decodes for all of them.
+const MOST_SHARDS: u64 = 64;
+
+/// A plan for each interface, or the one for files or a simulation.
+///
+/// # Errors
+/// What contradicts, by the name of its key.
+pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
+    check(config)?;
+    let sources = sources(args, config)?;
+    let live = matches!(sources.first(), Some(SourcePlan::Interface(_)));
+    let several = sources.len() > 1;
+    if several && config.listen.socket != Path::new("auto") && config.listen.socket != Path::new("none") {
+        return say("listen.socket: one socket is for one port; write auto or none for several");
+    }
+    let plan = |(number, source): (usize, SourcePlan)| -> Result<Plan, Failure> {
+        let mut plan = Plan::new(source);
+        plan.ring = config.capture.ring.map(|size| size.0);
+        plan.segment = config.packets.segment.0;
+        plan.rotate = config.packets.rotate;
+        if config.capture.snaplen.0 > 0 {
+            plan.snaplen = plan.snaplen.min(u32::try_from(config.capture.snaplen.0).unwrap_or(u32::MAX));
+        }
+        plan.filter.clone_from(&config.capture.filter);
+        plan.cpus = config.capture.cpus.clone().map(|c| c.0).unwrap_or_default();
+        plan.spin = config.capture.spin;
+        (plan.duration, plan.packets) = (args.duration, args.packets);
+        plan.gate_expiry = (config.listen.gate_expiry > Duration::ZERO).then_some(config.listen.gate_expiry);
+        if let Some(dir) = config.store.dir.as_ref().filter(|_| config.packets.record) {
+            let depth = config.packets.depth.0 as u32;
+            plan.store = Some(StorePlan { dir: dir.clone(), format: Format::Pcap, depth });
+        }
+        plan.socket = socket(config, &plan.source)?;
+        plan.meter = meter(config, number as u16, live);
+        Ok(plan)
+    };
+    sources.into_iter().enumerate().map(plan).collect()
+}
+
+/// What retention is told of the packets of one interface, if it is told anything.
+///
+/// # Errors
+/// Rules that cannot be kept.
+pub fn retention(config: &Config, plan: &Plan) -> Result<Option<RetentionPlan>, Failure> {
+    match &plan.store {
+        Some(store) => retain::plan(&rules(config), &store.dir, plan),
+        None => Ok(None),
+    }
+}
+
+/// The rules, as `record` would have been given them.
+pub fn rules(config: &Config) -> RuleArgs {
+    let packets = &config.packets;
+    RuleArgs {
+        keep_free: packets.keep_free.0,
+        max_size: packets.max_size.map(|size| size.0),
+        max_age: packets.max_age,
+        archive: packets.archive.clone(),
+    }
+}
+
+fn say<T>(text: &str) -> Result<T, Failure> {
+    Err(Failure::Said(text.to_owned()))
+}
+
+fn check(config: &Config) -> Result<(), Failure> {
+    let (packets, flow) = (&config.packets, &config.flow);
+    if config.capture.ring.is_some_and(|Size(ring)| ring < LEAST_RING) {
+        return say("capture.ring: at least 8MiB");
+    }
+    if packets.segment.0 < LEAST_SEGMENT {
+        return say("packets.segment: at least 2MiB");
+    }
+    if packets.rotate.is_some_and(|span| span.as_secs() == 0 || span.subsec_nanos() > 0) {
+        return say("packets.rotate: a number of whole seconds, at least 1s");
+    }
+    if !(1..=256).contains(&packets.depth.0) {
+        return say("packets.depth: from 1 to 256");
+    }
+    if !(1..=MOST_SHARDS).contains(&flow.shards.0) {
+        return say("flow.shards: from 1 to 64");
+    }
+    if flow.capacity.0 == 0 || flow.capacity.0 > flow::Config::MOST_FLOWS as u64 {
+        return say("flow.capacity: from 1 to 1073741824");
+    }
+    if flow.payload.0 > u64::from(u16::MAX) || flow.early.0 > u64::from(u16::MAX) {
+        return say("flow.payload and flow.early: at most 65535");
+    }
+    if flow.idle.is_zero() || flow.active.is_some_and(|span| span.is_zero()) {
+        return say("flow.idle and flow.active: more than nothing");
+    }
+    let kept = config.store.dir.is_some() && (packets.record || flow.record || config.series.record);
+    let sent = !config.export.targets.is_empty() && (flow.record || config.series.record);
+    if !kept && !sent && config.status.metrics.is_none() {
+        return say("nothing would be kept: name a folder with --store, a collector with --export, or --metrics");
+    }
+    Ok(())
+}
+
+fn sources(args: &RunArgs, config: &Config) -> Result<Vec<SourcePlan>, Failure> {
+    if !args.read.is_empty() {
+        let options = capture::file::Options { speed: args.speed, format: None };
+        return Ok(vec![SourcePlan::Files { paths: args.read.clone(), options, name: args.name.clone() }]);
+    }
+    if let Some(spec) = &args.sim {
+        return Ok(vec![SourcePlan::Sim { spec: spec.parse().map_err(Failure::say)?, start: None }]);
+    }
+    let capture = &config.capture;
+    if capture.interfaces.is_empty() {
+        return say("no source: name ports with -i, or capture files with -r; netgrain run --help has examples");
+    }
+    let queues = capture.queues.map(|n| u16::try_from(n.0).unwrap_or(u16::MAX));
+    let one = |name: &String| port(name, capture.source, capture.dedicated, queues, capture.busy_poll);
+    capture.interfaces.iter().map(one).collect()
+}
+
+fn socket(config: &Config, source: &SourcePlan) -> Result<Option<SocketPlan>, Failure> {
+    let listen = &config.listen;
+    let path = match listen.socket.to_str() {
+        Some("none") => return Ok(None),
+        Some("auto") if !matches!(source, SourcePlan::Interface(_)) => return Ok(None),
+        Some("auto") => engine::default_socket(&source.label()),
+        _ => listen.socket.clone(),
+    };
+    Ok(Some(SocketPlan {
+        path,
+        mode: listen.mode.0,
+        uid: id(listen.owner.as_deref(), "/etc/passwd")?,
+        gid: id(listen.group.as_deref(), "/etc/group")?,
+        gates: listen.gates,
+    }))
+}
+
+fn meter(config: &Config, number: u16, live: bool) -> Option<MeterPlan> {
+    let flow = &config.flow;
+    // A secret where strangers choose the packets and can wait for the answer; a replay gives the same twice.
+    let key = if live { engine::random_key() } else { 0 };
+    let flows = flow.record.then(|| flow::Config {
+        idle: flow.idle,
+        idle_of: Vec::new(),
+        active: flow.active,
+        linger: flow.linger,
+        levels: flow::Levels { vlans: flow.by_vlan, tunnel: flow.by_tunnel, teid: flow.by_teid },
+        bidirectional: flow.bidirectional,
+        capacity: flow.capacity.0 as usize,
+        early: flow.early.0 as usize,
+        payload: flow.payload.0 as u16,
+        seed: key,
+    });
+    let wanted = flow.record || config.series.record;
+    let shards = flow.shards.0 as usize;
+    wanted.then_some(MeterPlan { interface: number, flows, shards, series: config.series.record, key })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Given, set};
+
+    #[test]
+    fn what_cannot_be_is_refused_by_the_name_of_its_key() {
+        for (key, value) in [
+            ("capture.ring", "1MiB"),
+            ("packets.segment", "1k"),
+            ("packets.rotate", "300ms"),
+            ("packets.depth", "0"),
+            ("flow.shards", "0"),
+            ("flow.capacity", "0"),
+            ("flow.payload", "70000"),
+            ("flow.idle", "0s"),
+        ] {
+            let mut config = Config::default();
+            config.store.dir = Some("/data".into());
+            set(&mut config, key, &Given::from_flag(value)).expect("read");
+            match check(&config) {
+                Err(Failure::Said(text)) => assert!(text.contains(key), "{key}: {text}"),
+                other => panic!("{key}={value}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_of_which_nothing_would_be_left_is_refused() {
+        let config = Config::default();
+        assert!(matches!(check(&config), Err(Failure::Said(text)) if text.contains("nothing would be kept")));
+    }
+
+    #[test]
+    fn without_grains_above_the_packets_there_is_no_meter() {
+        let mut config = Config::default();
+        assert!(meter(&config, 3, false).is_some_and(|m| m.interface == 3 && m.flows.is_some() && m.series));
+        config.flow.record = false;
+        assert!(meter(&config, 0, false).is_some_and(|m| m.flows.is_none()));
+        config.series.record = false;
+        assert!(meter(&config, 0, false).is_none());
+    }
+}

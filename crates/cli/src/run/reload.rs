@@ -1,0 +1,155 @@
+//! SIGHUP: the configuration is read again, and what can change changes: collectors and retention. Everything else stays as
+//! it was, and is named. A configuration that is wrong changes nothing.
+
+use super::{Port, RunArgs, configuration, grains, plan};
+use crate::config::{Config, KEYS, When};
+use crate::outcome::Failure;
+use crate::retain;
+use engine::{Plan, Retention};
+
+/// Reads and applies it, and says what came of it.
+pub fn reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [Port]) {
+    match try_reload(args, config, plans, ports) {
+        Ok(text) => eprintln!("netgrain: {text}"),
+        Err(Failure::Said(text)) => eprintln!("netgrain: nothing is changed: {text}"),
+        Err(Failure::ClosedPipe) => {}
+    }
+}
+
+fn try_reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [Port]) -> Result<String, Failure> {
+    if args.config.is_none() {
+        return Err(Failure::Said("SIGHUP reads the file of --config again, and there is none".into()));
+    }
+    let fresh = configuration(args)?;
+    let difference = Difference::between(config, &fresh);
+    // Everything that can fail comes before anything is changed.
+    let next = difference.applied(config, &fresh);
+    grains::check(&next)?;
+    let keeping: Vec<_> = plans.iter().map(|p| plan::retention(&next, p)).collect::<Result<_, _>>()?;
+    let live = !next.capture.interfaces.is_empty();
+    let mut outlets = Vec::new();
+    if difference.touches("export") {
+        for port in &*ports {
+            outlets.push(grains::exports(&next, &port.label, port.number, live)?);
+        }
+    }
+    for (port, outlets) in ports.iter().zip(outlets) {
+        port.capture.replace_outlets(grains::EXPORT, outlets);
+    }
+    if difference.touches("packets") {
+        for (port, keeping) in ports.iter_mut().zip(keeping) {
+            // The old one lets go of the interface before the new one takes it.
+            port.retention = None;
+            let keeper = |plan| Retention::start(plan, port.capture.observer(), retain::teller(args.json));
+            port.retention = keeping.map(keeper).transpose()?;
+        }
+    }
+    for keeping in ports.iter().filter_map(|port| port.grains.as_ref()) {
+        keeping.set(grains::rules(&next));
+    }
+    *config = next;
+    Ok(difference.to_string())
+}
+
+/// The keys that differ.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Difference {
+    /// Those that change now.
+    now: Vec<&'static str>,
+    /// Those that wait for the next start.
+    later: Vec<&'static str>,
+}
+
+impl Difference {
+    fn between(old: &Config, new: &Config) -> Self {
+        let mut difference = Self::default();
+        for key in KEYS.iter().filter(|k| old.show(k.name) != new.show(k.name)) {
+            match key.when {
+                When::Reload => difference.now.push(key.name),
+                When::Start => difference.later.push(key.name),
+            }
+        }
+        difference
+    }
+
+    fn touches(&self, section: &str) -> bool {
+        self.now.iter().any(|name| name.split('.').next() == Some(section))
+    }
+
+    /// The old configuration with what changes now.
+    fn applied(&self, old: &Config, new: &Config) -> Config {
+        let mut next = old.clone();
+        let touched = |key: &str| self.now.contains(&key);
+        if self.touches("packets") {
+            let (to, from) = (&mut next.packets, &new.packets);
+            to.keep_free = from.keep_free;
+            (to.max_size, to.max_age) = (from.max_size, from.max_age);
+            to.archive.clone_from(&from.archive);
+        }
+        if touched("flow.max_age") {
+            next.flow.max_age = new.flow.max_age;
+        }
+        if touched("series.max_age") {
+            next.series.max_age = new.series.max_age;
+        }
+        if self.touches("export") {
+            next.export.clone_from(&new.export);
+        }
+        next
+    }
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.now.as_slice() {
+            [] => f.write_str("configuration read again: nothing changes")?,
+            now => write!(f, "configuration read again: changed {}", now.join(", "))?,
+        }
+        match self.later.as_slice() {
+            [] => Ok(()),
+            later => write!(f, "; only the next start changes {}", later.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Given, set};
+
+    fn with(pairs: &[(&str, &str)]) -> Config {
+        let mut config = Config::default();
+        for (key, value) in pairs {
+            set(&mut config, key, &Given::from_flag(value)).expect("right");
+        }
+        config
+    }
+
+    #[test]
+    fn what_cannot_change_is_named_and_stays() {
+        let old = Config::default();
+        let new = with(&[("flow.idle", "7s"), ("flow.max_age", "90d"), ("capture.ring", "64MiB")]);
+        let difference = Difference::between(&old, &new);
+        assert_eq!(difference.now, ["flow.max_age"]);
+        assert_eq!(difference.later, ["capture.ring", "flow.idle"]);
+        let next = difference.applied(&old, &new);
+        assert_eq!((next.flow.idle, next.capture.ring), (old.flow.idle, old.capture.ring));
+        assert_eq!(next.flow.max_age, new.flow.max_age);
+    }
+
+    #[test]
+    fn every_key_that_may_change_does() {
+        let old = Config::default();
+        for key in KEYS.iter().filter(|k| k.when == When::Reload) {
+            let values = ["7d", "9GiB", "/x"];
+            let new = values.iter().map(|v| {
+                let mut new = Config::default();
+                set(&mut new, key.name, &Given::from_flag(v)).map(|()| new)
+            });
+            let new = new.filter_map(Result::ok).find(|new| *new != old).expect("a value that differs");
+            let difference = Difference::between(&old, &new);
+            assert_eq!(difference.now, [key.name]);
+            assert_eq!(difference.applied(&old, &new), new, "{}", key.name);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What people read of all grains: one line while it runs, and at the end whether the grains agree.
+
+use base::units::{show_bytes, show_count, show_si};
+use engine::{MeterReport, Report};
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write};
+
+/// Shows the state once a second: one line that renews itself on a terminal, plain lines elsewhere.
+pub struct Line {
+    last: Totals,
+    terminal: bool,
+    lines: u64,
+}
+
+/// The header is repeated after so many plain lines.
+const HEADER_EVERY: u64 = 20;
+
+const HEADER: &str = "  time    packets       wire     ring       flows    new/s    ended/s  lost";
+
+/// Of all interfaces together.
+#[derive(Clone, Copy, Default)]
+struct Totals {
+    seconds: f64,
+    packets: u64,
+    bytes: u64,
+    fill: f64,
+    active: u64,
+    begun: u64,
+    lost: u64,
+    unmetered: u64,
+    unsent: u64,
+}
+
+impl Totals {
+    fn of(reports: &[Report]) -> Self {
+        let mut all = Self::default();
+        for r in reports {
+            all.seconds = all.seconds.max(r.seconds);
+            all.packets += r.counts.stored;
+            all.bytes += r.counts.stored_bytes;
+            all.fill = r.queues.iter().map(|q| q.ring_fill).fold(all.fill, f64::max);
+            all.lost += r.counts.lost_total;
+            if let Some(meter) = &r.meter {
+                all.active += meter.active;
+                all.begun += meter.begun;
+                all.unmetered += meter.unmetered;
+                all.unsent += meter.outlets.iter().map(|o| o.lost).sum::<u64>();
+            }
+        }
+        all
+    }
+}
+
+impl Line {
+    /// Begins.
+    pub fn new() -> Self {
+        Self { last: Totals::default(), terminal: std::io::stderr().is_terminal(), lines: 0 }
+    }
+
+    /// Shows it.
+    pub fn show(&mut self, reports: &[Report]) {
+        let now = Totals::of(reports);
+        let mut line = line(&now, &self.last);
+        let trouble = reports.iter().find_map(trouble);
+        if let Some(trouble) = trouble {
+            let _ = write!(line, "  ! {trouble}");
+        }
+        let mut err = std::io::stderr().lock();
+        // A closed standard error is no reason to stop.
+        let _ = if self.terminal {
+            write!(err, "\r\x1b[K{line}")
+        } else {
+            if self.lines.is_multiple_of(HEADER_EVERY) {
+                let _ = writeln!(err, "{HEADER}");
+            }
+            writeln!(err, "{line}")
+        };
+        let _ = err.flush();
+        self.lines += 1;
+        self.last = now;
+    }
+
+    /// Leaves the line that renews itself.
+    pub fn done(&self) {
+        if self.terminal && self.lines > 0 {
+            let _ = writeln!(std::io::stderr());
+        }
+    }
+}
+
+fn line(now: &Totals, last: &Totals) -> String {
+    let span = (now.seconds - last.seconds).max(1e-9);
+    let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / span;
+    let ended = |t: &Totals| t.begun.saturating_sub(t.active);
+    let mut lost = format!("{} lost", show_count(now.lost));
+    for (what, n) in [("unmetered", now.unmetered), ("not exported", now.unsent)] {
+        if n > 0 {
+            let _ = write!(lost, ", {} {what}", show_count(n));
+        }
+    }
+    format!(
+        "{:>6.0}s {:>10} {:>10} {:>6.1} % {:>10} {:>8} {:>10}  {lost}",
+        now.seconds,
+        show_si(rate(now.packets, last.packets), "pps"),
+        show_si(rate(now.bytes, last.bytes) * 8.0, "b/s"),
+        now.fill * 100.0,
+        show_count(now.active),
+        show_si(rate(now.begun, last.begun), ""),
+        show_si(rate(ended(now), ended(last)), ""),
+    )
+}
+
+fn trouble(report: &Report) -> Option<&String> {
+    let recorder = report.queues.iter().find_map(|q| q.recorder.as_ref()?.trouble.as_ref());
+    let outlets = || report.meter.as_ref()?.outlets.iter().find_map(|o| o.trouble.as_ref());
+    recorder.or_else(outlets)
+}
+
+/// The end of the summary: what became of the packets in each grain.
+pub fn grains(m: &MeterReport) -> String {
+    let mut out = String::from("grains (packets):\n");
+    let mut row = |name: &str, value: u64, more: &str| {
+        let _ = writeln!(out, "  {name:<14}{:>18}  {more}", show_count(value));
+    };
+    row("metered", m.packets, &format!("{} on the wire", show_bytes(m.bytes)));
+    if m.unmetered > 0 {
+        row("unmetered", m.unmetered, "in no flow and no row, because the meter was too slow: give it a processor");
+    }
+    row("in rows", m.in_rows, &format!("{} rows, one for each second and direction", show_count(m.rows)));
+    let records: u64 = m.records.values().sum();
+    row("in flows", m.in_records, &format!("{} records of {} flows", show_count(records), show_count(m.begun)));
+    row("in no flow", m.flowless, "not IP");
+    for (end, n) in &m.records {
+        let _ = writeln!(out, "records for {end}: {}", show_count(*n));
+    }
+    for (odd, n) in &m.odd {
+        let _ = writeln!(out, "odd: {odd} {}", show_count(*n));
+    }
+    for o in &m.outlets {
+        let lost = if o.lost > 0 { format!(", {} NOT brought there", show_count(o.lost)) } else { String::new() };
+        let trouble = o.trouble.as_ref().map(|t| format!("; {t}")).unwrap_or_default();
+        let (records, rows) = (show_count(o.records), show_count(o.rows));
+        let _ = writeln!(out, "to {}: {records} records, {rows} rows{lost}{trouble}", o.name);
+    }
+    let _ = writeln!(out, "processor time: meter {:.2} s", m.cpu_millis as f64 / 1e3);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::OutletReport;
+
+    #[test]
+    fn what_is_not_in_every_grain_is_said_and_what_is_in_all_takes_no_line() {
+        let outlet = OutletReport { name: "udp 192.0.2.1:4739".into(), records: 7, lost: 2, ..OutletReport::default() };
+        let bad = MeterReport { unmetered: 12, outlets: vec![outlet], ..MeterReport::default() };
+        let said = grains(&bad);
+        assert!(said.contains("unmetered") && said.contains("2 NOT brought there"), "{said}");
+        let good = grains(&MeterReport { packets: 5, ..MeterReport::default() });
+        assert!(!good.contains("unmetered") && !good.contains("NOT"), "{good}");
+    }
+
+    #[test]
+    fn the_line_tells_rates_since_the_last_one() {
+        let last = Totals { seconds: 10.0, packets: 1000, begun: 5, active: 5, ..Totals::default() };
+        let now = Totals { seconds: 12.0, packets: 5000, begun: 25, active: 15, unmetered: 3, ..Totals::default() };
+        let line = line(&now, &last);
+        assert!(line.contains("2.00 kpps") && line.contains("10.0 ") && line.contains("5.00 "), "{line}");
+        assert!(line.ends_with("0 lost, 3 unmetered"), "{line}");
+    }
+}

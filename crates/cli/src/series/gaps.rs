@@ -1,0 +1,67 @@
+//! Where a curve has no value: between two rows of one interface and direction that do not follow each other.
+
+use series::Row;
+use std::collections::BTreeMap;
+
+/// Seconds of which nothing is known, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    pub from: u64,
+    pub to: u64,
+}
+
+/// Watches the rows of several interfaces go by.
+#[derive(Default)]
+pub struct Gaps {
+    /// The second after the last row of each interface, of whatever direction.
+    next: BTreeMap<u16, u64>,
+    seconds: u64,
+}
+
+impl Gaps {
+    /// What is unknown before this row (or step of so many seconds) of its interface, since the one before. The other
+    /// direction begins with the first packet that this host sent, which is no gap before it.
+    pub fn before(&mut self, row: &Row, step: u64) -> Option<Gap> {
+        let next = self.next.insert(row.interface, row.second + step)?;
+        let gap = (row.second > next).then(|| Gap { from: next, to: row.second - 1 })?;
+        self.seconds += gap.to - gap.from + 1;
+        Some(gap)
+    }
+
+    /// How many seconds all of them were.
+    pub fn seconds(&self) -> u64 {
+        self.seconds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use series::Direction;
+
+    fn row(second: u64, interface: u16, direction: Direction) -> Row {
+        Row { second, interface, direction, ..Row::default() }
+    }
+
+    #[test]
+    fn a_gap_is_told_once_for_both_directions_and_not_before_the_first_row() {
+        let mut gaps = Gaps::default();
+        let mut before = |second, interface, direction| gaps.before(&row(second, interface, direction), 1);
+        assert_eq!(before(10, 1, Direction::In), None);
+        assert_eq!(before(11, 1, Direction::In), None);
+        assert_eq!(before(11, 1, Direction::Out), None);
+        assert_eq!(before(15, 2, Direction::In), None);
+        assert_eq!(before(15, 1, Direction::In), Some(Gap { from: 12, to: 14 }));
+        assert_eq!(before(15, 1, Direction::Out), None);
+        assert_eq!(before(17, 2, Direction::In), Some(Gap { from: 16, to: 16 }));
+        assert_eq!(gaps.seconds(), 4);
+    }
+
+    #[test]
+    fn steps_follow_each_other_by_their_length() {
+        let mut gaps = Gaps::default();
+        assert_eq!(gaps.before(&row(60, 1, Direction::In), 60), None);
+        assert_eq!(gaps.before(&row(120, 1, Direction::In), 60), None);
+        assert_eq!(gaps.before(&row(300, 1, Direction::In), 60), Some(Gap { from: 180, to: 299 }));
+    }
+}

@@ -1,0 +1,229 @@
+//! Flow records and rows beside the packets: a thread for each interface that reads its rings as a gate.
+//!
+//! Invariant (the ledger, continued): of every packet that is stored, the meter says whether it was metered or not; every
+//! packet that was metered is in one row and, if it is IP, in one flow's records. What contradicts is printed as a bug.
+
+mod collector;
+mod lanes;
+mod outlet;
+mod report;
+mod store;
+mod work;
+
+pub use collector::{CollectorOutlet, parse_target};
+pub use outlet::Outlet;
+pub use report::{MeterReport, OutletReport};
+pub use store::{GrainKeeping, GrainRules, StoreOutlet};
+
+use crate::error::EngineError;
+use base::Timestamp;
+use flow::Shards;
+use lanes::{Lane, Lanes, Turn};
+use outlet::Outlets;
+use ring::{Gate, Producer};
+use series::Counter;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use work::Work;
+
+/// What the meter's gate is called in tables and in the names of losses.
+const GATE: &str = "meter";
+
+/// How long to sleep between two looks at the rings: as the recorder does.
+const NAP: Duration = Duration::from_micros(500);
+
+/// How often the report is renewed and orders are looked for.
+const REPORT: Duration = Duration::from_millis(100);
+
+/// Remarks kept: the first, because the trouble begins with them.
+const REMARKS_MAX: usize = 64;
+
+/// Below capture and the recorder: the rings are there for it to be late.
+const METER_NICE: i32 = 5;
+
+/// What is made of the packets of an interface.
+#[derive(Clone, Debug)]
+pub struct MeterPlan {
+    /// Its number in records and rows.
+    pub interface: u16,
+    /// Make flow records.
+    pub flows: Option<flow::Config>,
+    /// Shards of the flow table, at least 1; the records are the same for any number.
+    pub shards: usize,
+    /// Make rows.
+    pub series: bool,
+    /// The secret under which addresses and datagrams are hashed: estimates of distinct addresses depend on it.
+    pub key: u64,
+}
+
+impl MeterPlan {
+    /// Everything, in the usual way.
+    pub fn new(interface: u16) -> Self {
+        Self { interface, flows: Some(flow::Config::default()), shards: 1, series: true, key: 0 }
+    }
+}
+
+/// What is to be done differently from now on.
+enum Order {
+    /// Outlets of this name go (each after its farewell), and these come.
+    Replace(&'static str, Vec<Box<dyn Outlet>>),
+}
+
+/// A meter that runs.
+pub(crate) struct Metering {
+    plan: MeterPlan,
+    report: Arc<Mutex<MeterReport>>,
+    remarks: Arc<Mutex<Vec<String>>>,
+    orders: Sender<Order>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The numbers of a meter, for other threads.
+#[derive(Clone)]
+pub(crate) struct MeterGauge {
+    plan: MeterPlan,
+    report: Arc<Mutex<MeterReport>>,
+    remarks: Arc<Mutex<Vec<String>>>,
+}
+
+/// A place at a ring that no packet has been written to.
+pub(crate) fn seat(producer: &mut Producer, queue: u16, link_type: u16) -> Result<Seat, EngineError> {
+    let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.hub()));
+    let joined = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| Gate::join(&memory, &hub, GATE));
+        // The producer is still ours: serve the request, as the engine thread will later.
+        while !asking.is_finished() {
+            producer.service();
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        asking.join()
+    });
+    match joined {
+        Ok(Ok(gate)) => Ok(Seat(Lane::new(gate, queue, link_type))),
+        Ok(Err(e)) => Err(EngineError::Store(format!("the meter cannot join the ring: {e}"))),
+        Err(_) => Err(EngineError::Thread("the meter's gate panicked".into())),
+    }
+}
+
+/// See [`seat`].
+pub(crate) struct Seat(Lane);
+
+impl Metering {
+    /// Begins. `live` says that packets come whether there is room or not, `located` that they are stored.
+    pub fn start(
+        plan: &MeterPlan,
+        seats: Vec<Seat>,
+        outlets: Vec<Box<dyn Outlet>>,
+        live: bool,
+        located: bool,
+    ) -> Result<Self, EngineError> {
+        let flows = plan.flows.as_ref().map(|config| Shards::new(config, plan.interface, plan.shards));
+        let curve = plan.series.then(|| Counter::new(plan.interface));
+        let work = Work::new(flows, curve, Outlets::new(outlets), plan.key, located);
+        let lanes = Lanes::new(seats.into_iter().map(|seat| seat.0).collect(), live);
+        let (orders, told) = channel();
+        let (report, remarks) = (Arc::default(), Arc::default());
+        let this = Worker { lanes, work, told, report: Arc::clone(&report), remarks: Arc::clone(&remarks) };
+        let thread = std::thread::Builder::new()
+            .name("meter".into())
+            .spawn(move || this.run())
+            .map_err(|e| EngineError::Thread(e.to_string()))?;
+        Ok(Self { plan: plan.clone(), report, remarks, orders, thread: Some(thread) })
+    }
+
+    /// The numbers.
+    pub fn gauge(&self) -> MeterGauge {
+        MeterGauge { plan: self.plan.clone(), report: Arc::clone(&self.report), remarks: Arc::clone(&self.remarks) }
+    }
+
+    /// Outlets of this name are replaced by these, without a packet being missed between.
+    pub fn replace(&self, name: &'static str, outlets: Vec<Box<dyn Outlet>>) {
+        // A meter that has ended has nothing for them.
+        let _ = self.orders.send(Order::Replace(name, outlets));
+    }
+
+    /// Waits until everything is where it goes.
+    pub fn wait(&mut self) -> Result<(), EngineError> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        thread.join().map_err(|_| EngineError::Thread("the meter panicked".into()))
+    }
+}
+
+impl MeterGauge {
+    /// How it stands.
+    pub fn report(&self) -> MeterReport {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Things a person should know.
+    pub fn remarks(&self) -> Vec<String> {
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What contradicts, once it has ended; `stored` are the packets of the producers' ledger.
+    pub fn faults(&self, stored: u64) -> Vec<String> {
+        self.report().contradictions(stored, self.plan.flows.is_some(), self.plan.series)
+    }
+}
+
+/// The thread.
+struct Worker {
+    lanes: Lanes,
+    work: Work,
+    told: Receiver<Order>,
+    report: Arc<Mutex<MeterReport>>,
+    remarks: Arc<Mutex<Vec<String>>>,
+}
+
+impl Worker {
+    fn run(mut self) {
+        let _ = sys::cpu::set_nice(METER_NICE);
+        let mut due = Instant::now();
+        loop {
+            match self.lanes.turn(now) {
+                Turn::Run { lane, descs, shed } => {
+                    let (from, run) = self.lanes.run(lane, descs);
+                    self.work.take(from, run, shed);
+                    self.lanes.done(lane, descs);
+                }
+                Turn::Idle => std::thread::sleep(NAP),
+                Turn::End => break,
+            }
+            if due <= Instant::now() {
+                due = Instant::now() + REPORT;
+                self.obey();
+                self.show(false);
+            }
+        }
+        // What holds the ring up must not wait for a disk any more.
+        self.lanes = Lanes::new(Vec::new(), false);
+        self.work.finish();
+        self.show(true);
+    }
+
+    fn obey(&mut self) {
+        for order in self.told.try_iter() {
+            let Order::Replace(name, outlets) = order;
+            self.work.out.replace(name, outlets);
+        }
+    }
+
+    fn show(&mut self, ended: bool) {
+        let said = self.work.out.remarks();
+        if !said.is_empty() {
+            let mut remarks = self.remarks.lock().unwrap_or_else(PoisonError::into_inner);
+            let room = REMARKS_MAX.saturating_sub(remarks.len());
+            remarks.extend(said.into_iter().take(room));
+        }
+        let report =
+            MeterReport { cpu_millis: sys::cpu::thread_time().as_millis() as u64, ended, ..self.work.report() };
+        *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
+    }
+}
+
+/// What the clock of this machine says.
+fn now() -> Timestamp {
+    Timestamp::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO))
+}

@@ -1,0 +1,119 @@
+//! What a meter says of itself, and whether its grains agree.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// One meter, for documents.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MeterReport {
+    /// Packets that were metered: counted in the series, and in a flow if they belong to one.
+    pub packets: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+    /// Packets that are stored (or were offered to listeners) and in no flow and no curve, because the meter was too slow.
+    pub unmetered: u64,
+    /// Packets that belong to no flow: not IP, or not enough of them captured.
+    pub flowless: u64,
+    /// Packets in the flow records so far.
+    pub in_records: u64,
+    /// Packets in the rows so far.
+    pub in_rows: u64,
+    /// Flows in the table.
+    pub active: u64,
+    /// Flows begun.
+    pub begun: u64,
+    /// Records made, by the reason why.
+    pub records: BTreeMap<&'static str, u64>,
+    /// Rows made.
+    pub rows: u64,
+    /// Frames by what is odd about them (docs/FLOWS.md); those that did not occur are left out.
+    pub odd: BTreeMap<&'static str, u64>,
+    /// Where records and rows go.
+    pub outlets: Vec<OutletReport>,
+    /// Processor time of the meter's thread in milliseconds.
+    pub cpu_millis: u64,
+    /// It has ended, and everything is where it goes.
+    pub ended: bool,
+}
+
+/// One place where records and rows go, for documents.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OutletReport {
+    /// Which.
+    pub name: String,
+    /// Flow records that it took.
+    pub records: u64,
+    /// Rows that it took.
+    pub rows: u64,
+    /// Records and rows that never went there.
+    pub lost: u64,
+    /// The trouble it is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
+impl MeterReport {
+    /// What contradicts: the same packets must be in every grain. `stored` are the packets of the ledger.
+    pub fn contradictions(&self, stored: u64, flows: bool, series: bool) -> Vec<String> {
+        let mut faults = Vec::new();
+        if !self.ended {
+            return faults;
+        }
+        let mut differ = |what: &str, a: u64, b: u64| {
+            if a != b {
+                faults.push(format!("{what}: {a} and {b} packets; please report this"));
+            }
+        };
+        differ("metered and unmetered against stored", self.packets + self.unmetered, stored);
+        if series {
+            differ("the series against those metered", self.in_rows, self.packets);
+        }
+        if flows {
+            differ(
+                "flow records and packets without a flow against those metered",
+                self.in_records + self.flowless,
+                self.packets,
+            );
+        }
+        faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole() -> MeterReport {
+        MeterReport {
+            packets: 90,
+            unmetered: 10,
+            flowless: 5,
+            in_records: 85,
+            in_rows: 90,
+            ended: true,
+            ..MeterReport::default()
+        }
+    }
+
+    #[test]
+    fn a_packet_that_is_missing_in_one_grain_is_a_contradiction() {
+        for (report, stored, grain) in [
+            (MeterReport { in_rows: 89, ..whole() }, 100, "series"),
+            (MeterReport { in_records: 84, ..whole() }, 100, "flow"),
+            (MeterReport { unmetered: 9, ..whole() }, 100, "stored"),
+            (whole(), 101, "stored"),
+        ] {
+            let said = report.contradictions(stored, true, true);
+            assert!(said.len() == 1 && said[0].contains(grain), "{grain}: {said:?}");
+        }
+    }
+
+    #[test]
+    fn grains_that_agree_or_are_not_made_or_not_yet_complete_are_no_contradiction() {
+        assert!(whole().contradictions(100, true, true).is_empty());
+        let only_series = MeterReport { in_records: 0, flowless: 0, ..whole() };
+        assert!(only_series.contradictions(100, false, true).is_empty());
+        let running = MeterReport { ended: false, in_rows: 3, ..whole() };
+        assert!(running.contradictions(7, true, true).is_empty());
+    }
+}

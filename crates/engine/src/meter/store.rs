@@ -1,0 +1,228 @@
+//! The store as an outlet: flow records and rows beside the packets of their interface; and what looks after those that are
+//! there already.
+
+use super::outlet::Outlet;
+use super::report::OutletReport;
+use crate::error::EngineError;
+use base::Timestamp;
+use columns::{Config, Counts, Event, Kind, Recovered, Rules, Writer, recover, retain};
+use flow::Record;
+use series::Row;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use sys::priority::{Behind, step_behind};
+
+/// How often rules are applied: a file of rows is an hour, one of records five minutes.
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// Remarks kept until they are asked for.
+const REMARKS_MAX: usize = 32;
+
+/// Writes into the folder of one interface, which its capture has claimed.
+pub struct StoreOutlet {
+    name: String,
+    writer: Option<Writer>,
+    counts: Counts,
+    records: u64,
+    rows: u64,
+    trouble: Option<String>,
+    remarks: Vec<String>,
+}
+
+impl StoreOutlet {
+    /// Begins. A `patient` one waits for a slow volume, as a replay can; another drops and counts.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub fn new(store: &Path, label: &str, patient: bool) -> Result<Self, EngineError> {
+        let config = Config { patient, ..Config::new(store, label) };
+        let writer = Writer::new(config).map_err(|e| EngineError::Thread(e.to_string()))?;
+        Ok(Self {
+            name: format!("store {}", store.display()),
+            writer: Some(writer),
+            counts: Counts::default(),
+            records: 0,
+            rows: 0,
+            trouble: None,
+            remarks: Vec::new(),
+        })
+    }
+
+    fn hear(&mut self, events: Vec<Event>) {
+        for event in events {
+            match event {
+                Event::Sealed { .. } => self.trouble = None,
+                Event::Trouble(e) => {
+                    let text = e.to_string();
+                    if self.trouble.as_ref() != Some(&text) && self.remarks.len() < REMARKS_MAX {
+                        self.remarks.push(text.clone());
+                    }
+                    self.trouble = Some(text);
+                }
+            }
+        }
+    }
+}
+
+impl Outlet for StoreOutlet {
+    fn kind(&self) -> &'static str {
+        "store"
+    }
+
+    fn record(&mut self, record: &Record) {
+        if let Some(writer) = &mut self.writer {
+            writer.record(record);
+            self.records += 1;
+        }
+    }
+
+    fn row(&mut self, row: &Row) {
+        if let Some(writer) = &mut self.writer {
+            writer.row(row);
+            self.rows += 1;
+        }
+    }
+
+    fn tick(&mut self, now: Timestamp) {
+        let Some(writer) = &mut self.writer else { return };
+        writer.tick(now);
+        self.counts = writer.counts();
+        let events = writer.take_events();
+        self.hear(events);
+    }
+
+    fn finish(&mut self) {
+        let Some(writer) = self.writer.take() else { return };
+        let (counts, events) = writer.finish();
+        self.counts = counts;
+        self.hear(events);
+    }
+
+    fn report(&self) -> OutletReport {
+        OutletReport {
+            name: self.name.clone(),
+            records: self.records,
+            rows: self.rows,
+            lost: self.counts.dropped + self.counts.refused,
+            trouble: self.trouble.clone(),
+        }
+    }
+
+    fn remarks(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.remarks)
+    }
+}
+
+/// What is to be kept of records and rows; without a rule everything is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GrainRules {
+    /// Of flow records.
+    pub flows: Rules,
+    /// Of rows.
+    pub series: Rules,
+}
+
+/// A thread behind all others that seals what a crash left of an interface, once, and keeps to the rules, until dropped.
+pub struct GrainKeeping {
+    stop: Arc<AtomicBool>,
+    rules: Arc<Mutex<GrainRules>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl GrainKeeping {
+    /// Begins. `tell` hears what a person should know.
+    ///
+    /// # Errors
+    /// When the system refuses the thread.
+    pub fn start(
+        store: &Path,
+        label: &str,
+        rules: GrainRules,
+        tell: impl FnMut(&str) + Send + 'static,
+    ) -> Result<Self, EngineError> {
+        let (stop, rules) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(rules)));
+        let keeper = Keeper {
+            store: store.to_owned(),
+            label: label.to_owned(),
+            rules: Arc::clone(&rules),
+            stop: Arc::clone(&stop),
+            tell,
+        };
+        let thread = std::thread::Builder::new()
+            .name("columns-keep".into())
+            .spawn(move || keeper.run())
+            .map_err(|e| EngineError::Thread(e.to_string()))?;
+        Ok(Self { stop, rules, thread: Some(thread) })
+    }
+
+    /// Other rules from now on.
+    pub fn set(&self, rules: GrainRules) {
+        *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = rules;
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
+impl Drop for GrainKeeping {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Keeper<F> {
+    store: PathBuf,
+    label: String,
+    rules: Arc<Mutex<GrainRules>>,
+    stop: Arc<AtomicBool>,
+    tell: F,
+}
+
+impl<F: FnMut(&str)> Keeper<F> {
+    fn run(mut self) {
+        // Where it is refused, this competes with other threads of its kind; capture's are above.
+        let _ = step_behind(Behind::Batch);
+        match recover(&self.store, &self.label) {
+            Ok(recovered) => self.tell_recovered(&recovered),
+            Err(e) => (self.tell)(&e.to_string()),
+        }
+        while !self.stop.load(Ordering::Relaxed) {
+            let rules = *self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+            for (kind, rules) in [(Kind::Flows, rules.flows), (Kind::Series, rules.series)] {
+                if rules != Rules::default() {
+                    self.keep(kind, &rules);
+                }
+            }
+            std::thread::park_timeout(PERIOD);
+        }
+    }
+
+    fn tell_recovered(&mut self, recovered: &Recovered) {
+        if recovered.journals > 0 {
+            let (journals, things, torn) = (recovered.journals, recovered.things, recovered.torn);
+            (self.tell)(&format!(
+                "{}: {things} records and rows of {journals} journals sealed that an earlier run left, {torn} bytes torn",
+                self.label
+            ));
+        }
+        recovered.troubles.iter().for_each(|e| (self.tell)(&e.to_string()));
+    }
+
+    fn keep(&mut self, kind: Kind, rules: &Rules) {
+        match retain(&self.store, &self.label, kind, rules, super::now()) {
+            Ok(kept) => {
+                for (path, bytes) in kept.removed {
+                    (self.tell)(&format!("{}: {bytes} bytes removed, by age or size", path.display()));
+                }
+            }
+            Err(e) => (self.tell)(&e.to_string()),
+        }
+    }
+}

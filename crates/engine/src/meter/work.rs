@@ -1,0 +1,283 @@
+//! The meter of one interface: packets of all its queues, in one order of time, into flow records and rows.
+//!
+//! Everything here depends on the packets and on the ledger's descriptors between them, and on nothing else: a replay of
+//! what was recorded makes the same records and rows as the recording did.
+
+use super::lanes::{BATCH, Lane};
+use super::outlet::Outlets;
+use super::report::MeterReport;
+use base::{Tally, Timestamp};
+use flow::{Packet, Shards};
+use ring::{Control, Desc, flag};
+use series::{Counter, Direction, Kind, Row, address_hash};
+use wire::{Decoded, EtherType, Family, Fragments, IpProtocol, Odd};
+
+/// Offset of the flags in a TCP header (RFC 9293, section 3.1).
+const TCP_FLAGS: usize = 13;
+
+/// See the module.
+pub struct Work {
+    fragments: Fragments,
+    flows: Option<Shards>,
+    curve: Option<Counter>,
+    pub out: Outlets,
+    /// Under which addresses are hashed.
+    key: u64,
+    /// Whether the packets lie where [`Packet::position`] says.
+    located: bool,
+    /// The second that packets are in now.
+    second: Option<u64>,
+    /// What became of packets in it, as far as it is not yet in the curve.
+    tally: Tally,
+    decoded: Vec<Decoded>,
+    packets: u64,
+    bytes: u64,
+    unmetered: u64,
+    odd: [u64; Odd::COUNT],
+    /// Flows begun and ended when the last second was told.
+    told: (u64, u64),
+}
+
+impl Work {
+    /// With nothing seen.
+    pub fn new(flows: Option<Shards>, curve: Option<Counter>, out: Outlets, key: u64, located: bool) -> Self {
+        Self {
+            fragments: Fragments::new(key),
+            flows,
+            curve,
+            out,
+            key,
+            located,
+            second: None,
+            tally: Tally::default(),
+            decoded: Vec::with_capacity(BATCH),
+            packets: 0,
+            bytes: 0,
+            unmetered: 0,
+            odd: [0; Odd::COUNT],
+            told: (0, 0),
+        }
+    }
+
+    /// Takes a run of descriptors; with `shed`, their packets are only counted.
+    pub fn take(&mut self, lane: &Lane, descs: &[Desc], shed: bool) {
+        // A stretch is packets of one second without a control between them.
+        let mut from = 0;
+        for (i, desc) in descs.iter().enumerate() {
+            if desc.is_packet() {
+                let second = desc.timestamp().secs();
+                if self.second != Some(second) {
+                    self.stretch(lane, &descs[from..i], shed);
+                    from = i;
+                    self.turn(second);
+                }
+            } else {
+                self.stretch(lane, &descs[from..i], shed);
+                from = i + 1;
+                self.control(desc);
+            }
+        }
+        self.stretch(lane, &descs[from..], shed);
+    }
+
+    fn stretch(&mut self, lane: &Lane, descs: &[Desc], shed: bool) {
+        if descs.is_empty() {
+            return;
+        }
+        for desc in descs {
+            self.tally.offered += 1;
+            self.tally.stored += 1;
+            self.tally.stored_bytes += u64::from(lane.wire_len(desc));
+            for (bit, note) in flag::REMARKS {
+                self.tally.notes[note as usize] += u64::from(desc.flags & bit != 0);
+            }
+        }
+        if shed {
+            self.unmetered += descs.len() as u64;
+            if let (Some(flows), Some(second)) = (&mut self.flows, self.second) {
+                flows.lost(second, descs.len() as u64);
+            }
+        } else {
+            self.meter(lane, descs);
+        }
+    }
+
+    fn meter(&mut self, lane: &Lane, descs: &[Desc]) {
+        self.decoded.clear();
+        for desc in descs {
+            let (frame, wire_len) = (lane.bytes(desc), lane.wire_len(desc));
+            let mut decoded = Decoded::of(frame, wire_len, lane.link_type);
+            self.fragments.resolve(&mut decoded, frame, desc.timestamp());
+            if let Some(odd) = decoded.odd {
+                self.odd[odd.index()] += 1;
+            }
+            self.packets += 1;
+            self.bytes += u64::from(wire_len);
+            if let Some(curve) = &mut self.curve {
+                count(curve, desc, frame, wire_len, &decoded, self.key);
+            }
+            self.decoded.push(decoded);
+        }
+        if let Some(flows) = &mut self.flows {
+            let packets: Vec<Packet<'_>> = descs
+                .iter()
+                .zip(&self.decoded)
+                .map(|(desc, decoded)| Packet {
+                    ts: desc.timestamp(),
+                    wire_len: lane.wire_len(desc),
+                    data: lane.bytes(desc),
+                    decoded,
+                    position: if self.located { desc.pos } else { Packet::NOWHERE },
+                    queue: lane.queue,
+                })
+                .collect();
+            flows.push(&packets, &mut self.out);
+        }
+    }
+
+    fn control(&mut self, desc: &Desc) {
+        let second = desc.timestamp().secs();
+        match desc.as_control() {
+            Some(Control::Lost { cause, packets, .. }) => {
+                let mut tally = Tally::default();
+                tally.lose(cause, packets);
+                self.book(second, &tally);
+                if let Some(flows) = &mut self.flows {
+                    flows.lost(second, packets);
+                }
+            }
+            Some(Control::Filtered { packets }) => {
+                self.book(second, &Tally { offered: packets, filtered: packets, ..Tally::default() });
+            }
+            Some(Control::Tick) if self.second != Some(second) => self.turn(second),
+            _ => {}
+        }
+    }
+
+    fn book(&mut self, second: u64, tally: &Tally) {
+        if let Some(curve) = &mut self.curve {
+            curve.ledger(second, tally);
+        }
+    }
+
+    /// Time comes to another second. Silence is walked through second by second, as far as it is told so, because the
+    /// flows that end in it end each in a second of their own.
+    fn turn(&mut self, second: u64) {
+        let mut passed = self.second.replace(second);
+        if let Some(before) = passed {
+            self.settle(before);
+            if before < second && second - before <= Counter::SILENCE_MAX {
+                for between in before + 1..second {
+                    self.tick(between, passed);
+                    passed = Some(between);
+                }
+            }
+        }
+        self.tick(second, passed);
+    }
+
+    /// Everything that is known of the packets of this second goes into its row.
+    fn settle(&mut self, second: u64) {
+        let tally = std::mem::take(&mut self.tally);
+        if tally != Tally::default() {
+            self.book(second, &tally);
+        }
+    }
+
+    /// A second begins; `passed` is the one that has ended with it, if one has.
+    fn tick(&mut self, second: u64, passed: Option<u64>) {
+        let now = Timestamp::from_secs_nanos(second, 0);
+        if let Some(flows) = &mut self.flows {
+            flows.tick(now, &mut self.out);
+        }
+        if let Some(passed) = passed {
+            self.tell_flows(passed);
+        }
+        if let Some(curve) = &mut self.curve {
+            curve.tick(now).iter().for_each(|row| self.out.row(row));
+        }
+        self.out.all.iter_mut().for_each(|outlet| outlet.tick(now));
+    }
+
+    /// How many flows there are, and were new, and ended, goes into the row of the second that has passed.
+    fn tell_flows(&mut self, second: u64) {
+        let (Some(flows), Some(curve)) = (&self.flows, &mut self.curve) else { return };
+        let counts = flows.counts();
+        let ended = counts.ended();
+        curve.flows(second, counts.active, counts.begun - self.told.0, ended - self.told.1);
+        self.told = (counts.begun, ended);
+    }
+
+    /// The stream has ended.
+    pub fn finish(&mut self) {
+        if let Some(second) = self.second {
+            self.settle(second);
+            // As they are: that nobody watches any more is no flow's end.
+            self.tell_flows(second);
+        }
+        if let Some(flows) = &mut self.flows {
+            flows.finish(&mut self.out);
+        }
+        if let Some(curve) = &mut self.curve {
+            curve.finish().iter().for_each(|row: &Row| self.out.row(row));
+        }
+        self.out.all.iter_mut().for_each(|outlet| outlet.finish());
+    }
+
+    /// How it stands.
+    pub fn report(&self) -> MeterReport {
+        let counts = self.flows.as_ref().map(Shards::counts);
+        MeterReport {
+            packets: self.packets,
+            bytes: self.bytes,
+            unmetered: self.unmetered,
+            flowless: counts.as_ref().map_or(0, |c| c.other),
+            in_records: self.out.in_records,
+            in_rows: self.out.in_rows,
+            active: counts.as_ref().map_or(0, |c| c.active),
+            begun: counts.as_ref().map_or(0, |c| c.begun),
+            records: self.out.records(),
+            rows: self.out.rows,
+            odd: Odd::all().map(|o| (o.name(), self.odd[o.index()])).filter(|(_, n)| *n > 0).collect(),
+            outlets: self.out.all.iter().map(|outlet| outlet.report()).collect(),
+            ..MeterReport::default()
+        }
+    }
+}
+
+#[inline]
+fn count(curve: &mut Counter, desc: &Desc, frame: &[u8], wire_len: u32, decoded: &Decoded, key: u64) {
+    let direction = if desc.flags & flag::OUTGOING == 0 { Direction::In } else { Direction::Out };
+    let kind = kind(decoded);
+    let flags = match kind {
+        Kind::Tcp if decoded.l4 > 0 => frame.get(usize::from(decoded.l4) + TCP_FLAGS).copied(),
+        _ => None,
+    };
+    let (src, dst) = address_hashes(frame, decoded, key);
+    let is_v6 = decoded.family == Family::V6;
+    curve.packet(desc.timestamp(), wire_len, direction, kind, is_v6, flags, src, dst);
+}
+
+fn kind(decoded: &Decoded) -> Kind {
+    match (decoded.family, decoded.protocol) {
+        (Family::Other, _) if decoded.ethertype == EtherType::ARP => Kind::Arp,
+        (Family::Other, _) => Kind::Other,
+        (_, IpProtocol::TCP) => Kind::Tcp,
+        (_, IpProtocol::UDP) => Kind::Udp,
+        (_, IpProtocol::ICMP | IpProtocol::ICMPV6) => Kind::Icmp,
+        (_, IpProtocol::SCTP) => Kind::Sctp,
+        _ => Kind::OtherIp,
+    }
+}
+
+/// Those of source and destination; 0 of what is not IP.
+fn address_hashes(frame: &[u8], decoded: &Decoded, key: u64) -> (u64, u64) {
+    let (at, len) = match decoded.family {
+        Family::V4 => (12, 4),
+        Family::V6 => (8, 16),
+        Family::Other => return (0, 0),
+    };
+    let from = usize::from(decoded.l3) + at;
+    let address = |from: usize| frame.get(from..from + len).map_or(0, |bytes| address_hash(key, bytes));
+    (address(from), address(from + len))
+}

@@ -1,0 +1,403 @@
+//! The one table of what a flow record is exported as: element, octets on the wire, and how it is read from a
+//! [`flow::Record`] and put back into one. Templates, encoders, the decoder and the tables of docs/EXPORT.md are made from it.
+//!
+//! Every field of fixed length is a number: an address, a link address, a moment of NTP and the bits of a float are numbers
+//! of as many octets. So two functions per field suffice, and reduced lengths (RFC 7011, section 6.2) need nothing more.
+
+use crate::element::{DataType, Element, Semantics, Unit, VARIABLE, from_ntp, segment, to_ntp, tunnel_kind};
+use flow::{EndReason, Record, TcpState};
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::LazyLock;
+use wire::{IpProtocol, MacAddr};
+
+/// Which templates have a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    Always,
+    V4,
+    V6,
+    IcmpV4,
+    IcmpV6,
+}
+
+/// How a field is read and set. `side` is the one that sent: 0 the source of the record, 1 its destination.
+#[derive(Clone, Copy)]
+pub(crate) enum Body {
+    /// A number that is said once per record.
+    Flow { get: fn(&Record, usize) -> u128, set: fn(&mut Draft, u128) },
+    /// A number of each direction, with an index for those that are counted alike.
+    Side { get: fn(&Record, usize, usize) -> u128, set: fn(&mut Draft, usize, usize, u128), index: usize },
+    /// A list of numbers of the first packets, each as an element of so many octets.
+    Early { of: u16, own: bool, len: u16, get: fn(&Record, usize) -> u128, set: fn(&mut DraftEarly, u128) },
+    /// The first bytes that a direction carried.
+    Payload,
+}
+
+/// One row of the table.
+pub(crate) struct Field {
+    pub element: Element,
+    /// Octets on the wire, or [`VARIABLE`].
+    pub len: u16,
+    pub when: When,
+    pub body: Body,
+}
+
+impl Field {
+    /// Whether there is one of it for each direction.
+    pub fn is_of_a_side(&self) -> bool {
+        matches!(self.body, Body::Side { .. } | Body::Payload)
+    }
+}
+
+/// A record while it is put together again: what only makes sense when all fields are known waits here.
+#[derive(Clone, Debug)]
+pub(crate) struct Draft {
+    pub record: Record,
+    /// The record's source is the flow's destination (biflowDirection 2).
+    pub reversed: bool,
+    pub early: Vec<DraftEarly>,
+    pub locator: flow::Locator,
+    pub tunnel: (u128, u32),
+}
+
+/// One of its first packets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DraftEarly {
+    pub at: base::Timestamp,
+    pub length: u16,
+    pub flags: u8,
+    pub reverse: bool,
+}
+
+impl Default for Draft {
+    fn default() -> Self {
+        let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let key = flow::Key { src: nowhere, dst: nowhere, src_port: 0, dst_port: 0, protocol: IpProtocol(0) };
+        let record = Record {
+            id: 0,
+            key,
+            around: flow::Around::default(),
+            interface: 0,
+            began: base::Timestamp::ZERO,
+            part: 0,
+            sides: [flow::Side::default(); 2],
+            end: EndReason::Forced,
+            tcp: TcpState::None,
+            syn_rtt: None,
+            ack_rtt: None,
+            early: Vec::new(),
+            payload: [Vec::new(), Vec::new()],
+            locator: None,
+            lost: 0,
+        };
+        Self { record, reversed: false, early: Vec::new(), locator: NOWHERE, tunnel: (0, 0) }
+    }
+}
+
+/// What stands for "not in a store": no position is that large.
+const NOWHERE: flow::Locator = flow::Locator { queue: u16::MAX, first: u64::MAX, last: u64::MAX };
+
+impl Draft {
+    /// The record, when all fields have been set; `None` if its addresses are missing or of two families.
+    pub fn finish(self) -> Option<Record> {
+        let mut record = self.record;
+        if record.key.src.is_ipv4() != record.key.dst.is_ipv4() {
+            return None;
+        }
+        record.locator = (self.locator != NOWHERE).then_some(self.locator);
+        record.around.tunnel = tunnel_kind(self.tunnel.0).map(|kind| (kind, self.tunnel.1));
+        for side in &mut record.sides {
+            if side.packets == 0 {
+                (side.first, side.last) = (base::Timestamp::ZERO, base::Timestamp::ZERO);
+            }
+            side.length.sum = side.ip_bytes;
+        }
+        let began = record.began;
+        let early = |e: &DraftEarly| flow::Early {
+            after: e.at.nanos().saturating_sub(began.nanos()),
+            length: e.length,
+            flags: e.flags,
+            reverse: e.reverse,
+        };
+        record.early = self.early.iter().map(early).collect();
+        if self.reversed {
+            record.sides.swap(0, 1);
+            record.payload.swap(0, 1);
+            let key = &mut record.key;
+            (key.src, key.dst) = (key.dst, key.src);
+            if !is_icmp(key) {
+                (key.src_port, key.dst_port) = (key.dst_port, key.src_port);
+            }
+        }
+        Some(record)
+    }
+}
+
+/// Whether a key has a type and a code in place of ports.
+pub(crate) fn is_icmp(key: &flow::Key) -> bool {
+    match key.src {
+        IpAddr::V4(_) => key.protocol == IpProtocol::ICMP,
+        IpAddr::V6(_) => key.protocol == IpProtocol::ICMPV6,
+    }
+}
+
+/// From which port and to which. Type and code of ICMP stay where they are, whoever sent.
+fn ports(record: &Record, side: usize) -> (u16, u16) {
+    let (src, dst) = (record.key.src_port, record.key.dst_port);
+    if side == 0 || is_icmp(&record.key) { (src, dst) } else { (dst, src) }
+}
+
+pub(crate) fn address(ip: IpAddr) -> u128 {
+    match ip {
+        IpAddr::V4(a) => u128::from(u32::from(a)),
+        IpAddr::V6(a) => u128::from(a),
+    }
+}
+
+fn v4(value: u128) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::from(value as u32))
+}
+
+fn v6(value: u128) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::from(value))
+}
+
+/// No address is 0, which is also what interfaces without one have.
+fn mac(address: Option<MacAddr>) -> u128 {
+    address.map_or(0, |a| a.0.iter().fold(0, |n, b| n << 8 | u128::from(*b)))
+}
+
+fn to_mac(value: u128) -> Option<MacAddr> {
+    let [_, _, mac @ ..] = (value as u64).to_be_bytes();
+    (mac != [0; 6]).then_some(MacAddr(mac))
+}
+
+/// The union of the flags that were seen.
+pub(crate) fn flags_union(record: &Record, side: usize) -> u8 {
+    record.sides[side].flags.iter().enumerate().fold(0, |bits, (bit, n)| bits | u8::from(*n > 0) << bit)
+}
+
+/// A side without packets begins and ends when the flow did: collectors take 0 for a time.
+pub(crate) fn first(record: &Record, side: usize) -> base::Timestamp {
+    if record.sides[side].packets == 0 { record.began } else { record.sides[side].first }
+}
+
+pub(crate) fn last(record: &Record, side: usize) -> base::Timestamp {
+    if record.sides[side].packets == 0 { record.began } else { record.sides[side].last }
+}
+
+fn millis(t: base::Timestamp) -> u128 {
+    u128::from(t.nanos() / 1_000_000)
+}
+
+fn from_millis(value: u128) -> base::Timestamp {
+    base::Timestamp::from_nanos((value as u64).saturating_mul(1_000_000))
+}
+
+/// An MPLS label as it stands in a label stack: three octets of which the last bit says that it is the last. Label 0,
+/// explicit null, is always the last (RFC 3032), which tells it from no label at all.
+fn label(label: Option<u32>) -> u128 {
+    label.map_or(0, |l| u128::from(l & 0xf_ffff) << 4 | u128::from(l == 0))
+}
+
+/// A number of one direction.
+macro_rules! side {
+    ($($field:tt)+) => {
+        Body::Side {
+            get: |r, side, _| u128::from(r.sides[side].$($field)+),
+            set: |d, side, _, v| d.record.sides[side].$($field)+ = v as _,
+            index: 0,
+        }
+    };
+}
+
+/// The table of a flow record, in the order of its fields on the wire.
+pub(crate) static FLOW: LazyLock<Vec<Field>> = LazyLock::new(|| {
+    let mut table = Vec::new();
+    keys(&mut table);
+    standard(&mut table);
+    own(&mut table);
+    lists(&mut table);
+    table
+});
+
+use DataType::*;
+use Semantics::{DeltaCounter, Flags, Identifier, List, Quantity, TotalCounter};
+
+/// Collects rows: element, octets, which templates, how.
+struct Rows<'a> {
+    table: &'a mut Vec<Field>,
+    own: bool,
+}
+
+impl Rows<'_> {
+    #[allow(clippy::too_many_arguments, reason = "a row of a table")]
+    fn row(
+        &mut self,
+        id: u16,
+        name: &'static str,
+        data_type: DataType,
+        semantics: Semantics,
+        unit: Unit,
+        len: u16,
+        when: When,
+        body: Body,
+        meaning: &'static str,
+    ) {
+        let (name, meaning) = (Cow::Borrowed(name), Cow::Borrowed(meaning));
+        let element = Element { own: self.own, id, name, data_type, semantics, unit, meaning };
+        self.table.push(Field { element, len, when, body });
+    }
+}
+
+#[rustfmt::skip]
+fn keys(table: &mut Vec<Field>) {
+    use Unit::None;
+    use When::*;
+    let mut t = Rows { table, own: false };
+    t.row(8, "sourceIPv4Address", Ipv4Address, Semantics::Default, None, 4, V4, Body::Flow { get: |r, s| address([r.key.src, r.key.dst][s]), set: |d, v| d.record.key.src = v4(v) }, "who sent the first packet");
+    t.row(12, "destinationIPv4Address", Ipv4Address, Semantics::Default, None, 4, V4, Body::Flow { get: |r, s| address([r.key.dst, r.key.src][s]), set: |d, v| d.record.key.dst = v4(v) }, "to whom");
+    t.row(27, "sourceIPv6Address", Ipv6Address, Semantics::Default, None, 16, V6, Body::Flow { get: |r, s| address([r.key.src, r.key.dst][s]), set: |d, v| d.record.key.src = v6(v) }, "who sent the first packet");
+    t.row(28, "destinationIPv6Address", Ipv6Address, Semantics::Default, None, 16, V6, Body::Flow { get: |r, s| address([r.key.dst, r.key.src][s]), set: |d, v| d.record.key.dst = v6(v) }, "to whom");
+    t.row(7, "sourceTransportPort", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, s| ports(r, s).0.into(), set: |d, v| d.record.key.src_port = v as u16 }, "0 where the protocol has none, and of ICMP");
+    t.row(11, "destinationTransportPort", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, s| ports(r, s).1.into(), set: |d, v| d.record.key.dst_port = v as u16 }, "0 where the protocol has none; of ICMP and ICMPv6 type × 256 + code of the first packet, as NetFlow has it");
+    t.row(32, "icmpTypeCodeIPv4", Unsigned16, Identifier, None, 2, IcmpV4, Body::Flow { get: |r, _| r.key.dst_port.into(), set: |d, v| d.record.key.dst_port = v as u16 }, "type × 256 + code of the first packet; the same in both directions");
+    t.row(139, "icmpTypeCodeIPv6", Unsigned16, Identifier, None, 2, IcmpV6, Body::Flow { get: |r, _| r.key.dst_port.into(), set: |d, v| d.record.key.dst_port = v as u16 }, "the same of ICMPv6");
+    t.row(4, "protocolIdentifier", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.key.protocol.0.into(), set: |d, v| d.record.key.protocol = IpProtocol(v as u8) }, "the protocol above IP");
+    t.row(10, "ingressInterface", Unsigned32, Identifier, None, 4, Always, Body::Flow { get: |r, _| r.interface.into(), set: |d, v| d.record.interface = v as u16 }, "number of the interface; its name comes in an options record");
+    t.row(148, "flowId", Unsigned64, Identifier, None, 8, Always, Body::Flow { get: |r, _| r.id.into(), set: |d, v| d.record.id = v as u64 }, "the same in all records of one flow");
+}
+
+#[rustfmt::skip]
+fn standard(table: &mut Vec<Field>) {
+    use Unit::*;
+    use When::Always;
+    let mut t = Rows { table, own: false };
+    // Many collectors know no nanoseconds (nfdump 1.7 among them). Those who do take the times that follow.
+    t.row(152, "flowStartMilliseconds", DateTimeMilliseconds, Semantics::Default, Milliseconds, 8, Always, Body::Flow { get: |r, s| millis(first(r, s)), set: |d, v| d.record.sides[0].first = from_millis(v) }, "first packet that the source sent in this record");
+    t.row(153, "flowEndMilliseconds", DateTimeMilliseconds, Semantics::Default, Milliseconds, 8, Always, Body::Flow { get: |r, s| millis(last(r, s)), set: |d, v| d.record.sides[0].last = from_millis(v) }, "last packet that the source sent in this record");
+    t.row(156, "flowStartNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Side { get: |r, s, _| to_ntp(first(r, s)), set: |d, s, _, v| d.record.sides[s].first = from_ntp(v), index: 0 }, "first packet of this record");
+    t.row(157, "flowEndNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Side { get: |r, s, _| to_ntp(last(r, s)), set: |d, s, _, v| d.record.sides[s].last = from_ntp(v), index: 0 }, "last packet of this record");
+    t.row(2, "packetDeltaCount", Unsigned64, DeltaCounter, Packets, 8, Always, side!(packets), "packets");
+    t.row(1, "octetDeltaCount", Unsigned64, DeltaCounter, Octets, 8, Always, side!(ip_bytes), "octets of the IP packets");
+    t.row(352, "layer2OctetDeltaCount", Unsigned64, DeltaCounter, Octets, 8, Always, side!(bytes), "octets of the frames on the wire");
+    t.row(401, "transportOctetDeltaCount", Unsigned64, DeltaCounter, Octets, 8, Always, side!(payload_bytes), "octets carried by the transport protocol");
+    t.row(402, "transportPacketDeltaCount", Unsigned64, DeltaCounter, Packets, 8, Always, side!(payload_packets), "packets that carried any");
+    t.row(198, "octetDeltaSumOfSquares", Unsigned64, DeltaCounter, None, 8, Always, side!(length.squares), "squares of the lengths of the IP packets together; stops at 2^64 - 1");
+    t.row(25, "minimumIpTotalLength", Unsigned64, Semantics::Default, Octets, 4, Always, side!(length.min), "shortest IP packet");
+    t.row(26, "maximumIpTotalLength", Unsigned64, Semantics::Default, Octets, 4, Always, side!(length.max), "longest IP packet");
+    t.row(6, "tcpControlBits", Unsigned16, Flags, None, 2, Always, Body::Side { get: |r, s, _| flags_union(r, s).into(), set: |_, _, _, _| (), index: 0 }, "TCP's flags that were seen");
+    for (id, name, index, meaning) in [
+        (219, "tcpFinTotalCount", 0, "packets of this record with FIN"),
+        (218, "tcpSynTotalCount", 1, "with SYN"),
+        (220, "tcpRstTotalCount", 2, "with RST"),
+        (221, "tcpPshTotalCount", 3, "with PSH"),
+        (222, "tcpAckTotalCount", 4, "with ACK"),
+        (223, "tcpUrgTotalCount", 5, "with URG"),
+    ] {
+        t.row(id, name, Unsigned64, TotalCounter, Packets, 8, Always, Body::Side { get: |r, s, i| r.sides[s].flags[i].into(), set: |d, s, i, v| d.record.sides[s].flags[i] = v as u64, index }, meaning);
+    }
+    t.row(52, "minimumTTL", Unsigned8, Semantics::Default, Hops, 1, Always, side!(ttl.0), "least TTL or hop limit");
+    t.row(53, "maximumTTL", Unsigned8, Semantics::Default, Hops, 1, Always, side!(ttl.1), "greatest");
+    t.row(5, "ipClassOfService", Unsigned8, Identifier, None, 1, Always, Body::Side { get: |r, s, _| u128::from(r.sides[s].dscp.0 << 2), set: |d, s, _, v| d.record.sides[s].dscp.0 = v as u8 >> 2, index: 0 }, "least DSCP × 4; maximumDiffServCodePoint has the greatest");
+    t.row(56, "sourceMacAddress", MacAddress, Semantics::Default, None, 6, Always, Body::Flow { get: |r, s| mac(r.sides[s].mac), set: |d, v| d.record.sides[0].mac = to_mac(v) }, "link address of the source; 0 if unknown");
+    t.row(80, "destinationMacAddress", MacAddress, Semantics::Default, None, 6, Always, Body::Flow { get: |r, s| mac(r.sides[1 - s].mac), set: |d, v| d.record.sides[1].mac = to_mac(v) }, "that of the destination, known once it has sent; 0 if unknown");
+    t.row(58, "vlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.around.vlans[0].unwrap_or(0).into(), set: |d, v| d.record.around.vlans[0] = (v != 0).then_some(v as u16) }, "outer VLAN; 0 if there is none");
+    t.row(243, "dot1qVlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.around.vlans[0].unwrap_or(0).into(), set: |d, v| d.record.around.vlans[0] = (v != 0).then_some(v as u16) }, "the same");
+    t.row(245, "dot1qCustomerVlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.around.vlans[1].unwrap_or(0).into(), set: |d, v| d.record.around.vlans[1] = (v != 0).then_some(v as u16) }, "inner VLAN; 0 if there is none");
+    t.row(70, "mplsTopLabelStackSection", OctetArray, Semantics::Default, None, 3, Always, Body::Flow { get: |r, _| label(r.around.mpls), set: |d, v| d.record.around.mpls = (v != 0).then_some((v >> 4) as u32 & 0xf_ffff) }, "topmost MPLS label; 0 if there is none");
+    t.row(351, "layer2SegmentId", Unsigned64, Identifier, None, 8, Always, Body::Flow { get: |r, _| segment(r.around.tunnel), set: |_, _| () }, "VXLAN's or NVGRE's network; 0 of other tunnels, for which tunnelKind and tunnelId");
+    t.row(136, "flowEndReason", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.end as u128, set: |d, v| d.record.end = end_reason(v) }, "1 idle, 2 active timeout, 3 ended, 4 forced, 5 no room");
+    t.row(239, "biflowDirection", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |_, s| 1 + s as u128, set: |d, v| d.reversed = v == 2 }, "1: the source began; 2: the destination did (a record of the answers alone)");
+}
+
+#[rustfmt::skip]
+fn own(table: &mut Vec<Field>) {
+    use Unit::*;
+    use When::Always;
+    let mut t = Rows { table, own: true };
+    t.row(1, "flowBegan", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Flow { get: |r, _| to_ntp(r.began), set: |d, v| d.record.began = from_ntp(v) }, "first packet of the flow, which may lie in an earlier record");
+    t.row(2, "flowPart", Unsigned32, Identifier, None, 4, Always, Body::Flow { get: |r, _| r.part.into(), set: |d, v| d.record.part = v as u32 }, "records of this flow before this one");
+    t.row(3, "tcpState", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.tcp as u128, set: |d, v| d.record.tcp = tcp_state(v) }, "0 not TCP, 1 midstream, 2 SYN sent, 3 SYN received, 4 established, 5 half closed, 6 closed, 7 reset");
+    t.row(4, "synRoundTrip", Unsigned64, Quantity, Nanoseconds, 8, Always, Body::Flow { get: |r, _| r.syn_rtt.unwrap_or(0).into(), set: |d, v| d.record.syn_rtt = (v != 0).then_some(v as u64) }, "from SYN to SYN+ACK; 0 if not seen");
+    t.row(5, "ackRoundTrip", Unsigned64, Quantity, Nanoseconds, 8, Always, Body::Flow { get: |r, _| r.ack_rtt.unwrap_or(0).into(), set: |d, v| d.record.ack_rtt = (v != 0).then_some(v as u64) }, "from SYN+ACK to the ACK; 0 if not seen");
+    t.row(6, "tunnelKind", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.around.tunnel.map_or(0, |(kind, _)| kind as u128), set: |d, v| d.tunnel.0 = v }, "0 none, 1 GRE, 2 NVGRE, 3-5 ERSPAN I-III, 6 VXLAN, 7 GENEVE, 8 GTP-U, 9 IP in IP, 10 Teredo");
+    t.row(7, "tunnelId", Unsigned32, Identifier, None, 4, Always, Body::Flow { get: |r, _| r.around.tunnel.map_or(0, |(_, id)| id.into()), set: |d, v| d.tunnel.1 = v as u32 }, "its VNI, VSID, TEID, session or key");
+    t.row(8, "locatorQueue", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.locator.unwrap_or(NOWHERE).queue.into(), set: |d, v| d.locator.queue = v as u16 }, "queue whose files have the packets; this and the next two are all ones if there are none");
+    t.row(9, "locatorFirst", Unsigned64, Identifier, Octets, 8, Always, Body::Flow { get: |r, _| r.locator.unwrap_or(NOWHERE).first.into(), set: |d, v| d.locator.first = v as u64 }, "position of the first packet in the queue's stream");
+    t.row(10, "locatorLast", Unsigned64, Identifier, Octets, 8, Always, Body::Flow { get: |r, _| r.locator.unwrap_or(NOWHERE).last.into(), set: |d, v| d.locator.last = v as u64 }, "position of the last");
+    t.row(11, "interfaceLostPackets", Unsigned64, DeltaCounter, Packets, 8, Always, Body::Flow { get: |r, _| r.lost.into(), set: |d, v| d.record.lost = v as u64 }, "packets that the interface lost in the seconds of this record");
+    t.row(20, "gapCount", Unsigned64, DeltaCounter, None, 8, Always, side!(gaps), "gaps between packets of one direction");
+    t.row(21, "gapSum", Unsigned64, DeltaCounter, Nanoseconds, 8, Always, side!(gap.sum), "their sum; the mean is gapSum / gapCount");
+    t.row(22, "gapMinimum", Unsigned64, Quantity, Nanoseconds, 8, Always, side!(gap.min), "the shortest");
+    t.row(23, "gapMaximum", Unsigned64, Quantity, Nanoseconds, 8, Always, side!(gap.max), "the longest");
+    t.row(24, "gapDeviation", Float64, Quantity, Nanoseconds, 8, Always, Body::Side { get: |r, s, _| r.sides[s].gap.deviation(r.sides[s].gaps).to_bits().into(), set: |_, _, _, _| (), index: 0 }, "their sample deviation");
+    t.row(25, "gapSumOfSquares", OctetArray, Semantics::Default, None, 16, Always, side!(gap.squares), "their squares together, an exact number of 16 octets: deviations of any union of records follow");
+    for (id, name, index, meaning) in [(26, "tcpEcePackets", 6, "packets with ECE"), (27, "tcpCwrPackets", 7, "packets with CWR")] {
+        t.row(id, name, Unsigned64, DeltaCounter, Packets, 8, Always, Body::Side { get: |r, s, i| r.sides[s].flags[i].into(), set: |d, s, i, v| d.record.sides[s].flags[i] = v as u64, index }, meaning);
+    }
+    t.row(28, "zeroWindowPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(zero_window), "packets that advertised a window of zero (without RST)");
+    t.row(29, "retransmittedPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(retransmitted), "packets whose bytes were all sent before");
+    t.row(30, "retransmittedOctets", Unsigned64, DeltaCounter, Octets, 8, Always, side!(retransmitted_bytes), "their payload");
+    t.row(31, "outOfOrderPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(out_of_order), "packets that came behind bytes that follow them");
+    t.row(32, "maximumDiffServCodePoint", Unsigned8, Identifier, None, 1, Always, side!(dscp.1), "greatest DSCP");
+}
+
+#[rustfmt::skip]
+fn lists(table: &mut Vec<Field>) {
+    use Unit::*;
+    use When::Always;
+    let mut t = Rows { table, own: false };
+    let meanings = [
+        "of ipTotalLength (224): octets of the first IP packets of the flow",
+        "of observationTimeNanoseconds (325): when they came",
+        "of tcpControlBits (6): their TCP flags",
+        "of earlyPacketReverse (ours, 40): who sent them",
+    ];
+    let of = |of, own, len, get, set| Body::Early { of, own, len, get, set };
+    let bodies = [
+        of(224, false, 2, |r, i| r.early[i].length.into(), |e, v| e.length = v as u16),
+        of(325, false, 8, |r, i| to_ntp(early_at(r, i)), |e, v| e.at = from_ntp(v)),
+        of(6, false, 1, |r, i| r.early[i].flags.into(), |e, v| e.flags = v as u8),
+        of(EARLY_REVERSE, true, 1, |r, i| r.early[i].reverse.into(), |e, v| e.reverse = v != 0),
+    ];
+    for (meaning, body) in meanings.into_iter().zip(bodies) {
+        t.row(291, "basicList", BasicList, List, None, VARIABLE, Always, body, meaning);
+    }
+    t.own = true;
+    t.row(33, "transportPayload", OctetArray, Semantics::Default, Octets, VARIABLE, Always, Body::Payload, "the first bytes carried by the transport protocol, where the meter keeps them");
+}
+
+/// Our element for who sent one of the first packets, which only stands in a list.
+pub(crate) const EARLY_REVERSE: u16 = 40;
+
+/// [`EARLY_REVERSE`] in full.
+pub(crate) fn early_reverse() -> Element {
+    Element {
+        own: true,
+        id: EARLY_REVERSE,
+        name: "earlyPacketReverse".into(),
+        data_type: Unsigned8,
+        semantics: Identifier,
+        unit: Unit::None,
+        meaning: "in a list: 0 sent by whom the first packet of the flow was, 1 by the other".into(),
+    }
+}
+
+fn early_at(record: &Record, index: usize) -> base::Timestamp {
+    record.began.after(std::time::Duration::from_nanos(record.early[index].after))
+}
+
+fn end_reason(value: u128) -> EndReason {
+    use EndReason::*;
+    [Idle, Active, Ended, Forced, Lack].into_iter().find(|r| *r as u128 == value).unwrap_or(Forced)
+}
+
+fn tcp_state(value: u128) -> TcpState {
+    use TcpState::*;
+    [Midstream, SynSent, SynReceived, Established, HalfClosed, Closed, Reset]
+        .into_iter()
+        .find(|s| *s as u128 == value)
+        .unwrap_or(None)
+}

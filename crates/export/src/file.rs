@@ -1,0 +1,141 @@
+//! IPFIX files (RFC 5655): messages one behind the other, templates first.
+
+use crate::ipfix::{Arrived, DecodeError, Decoder, HEADER, Item, VERSION, at};
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+/// Opens a file to write messages to. One that exists is cut behind its last whole message, where a crash may have left a
+/// part of one, and continued.
+///
+/// # Errors
+/// `InvalidData` if what exists is not IPFIX; otherwise what the file system says.
+pub(crate) fn append(path: &Path) -> io::Result<File> {
+    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+    let len = file.metadata()?.len();
+    let mut end = 0;
+    let mut header = [0; HEADER];
+    while len - end >= HEADER as u64 {
+        file.seek(SeekFrom::Start(end))?;
+        file.read_exact(&mut header)?;
+        let fault =
+            |e| io::Error::new(io::ErrorKind::InvalidData, format!("no IPFIX at byte {end}: {e}; name another file"));
+        let message = u64::from(length(&header).map_err(fault)?);
+        if message > len - end {
+            break;
+        }
+        end += message;
+    }
+    if end == 0 && len > 0 {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "exists and is not an IPFIX file; name another"));
+    }
+    file.set_len(end)?;
+    file.seek(SeekFrom::Start(end))?;
+    Ok(file)
+}
+
+/// The length that a message's header says.
+fn length(header: &[u8; HEADER]) -> Result<u16, DecodeError> {
+    let half = |range: std::ops::Range<usize>| u16::from_be_bytes([header[range.start], header[range.start + 1]]);
+    match (half(at::VERSION), half(at::LENGTH)) {
+        (VERSION, len) if usize::from(len) >= HEADER => Ok(len),
+        (VERSION, len) => Err(DecodeError::TooShort { offset: 0, need: HEADER, have: len.into() }),
+        (version, _) => Err(DecodeError::Version(version)),
+    }
+}
+
+/// Why a file cannot be read further.
+#[derive(Debug)]
+pub enum FileError {
+    /// The system refuses.
+    Io(io::Error),
+    /// The file ends within a message.
+    Torn {
+        /// Where that message begins.
+        offset: u64,
+    },
+    /// A message is wrong.
+    Message {
+        /// Where it begins.
+        offset: u64,
+        /// What is wrong with it.
+        error: DecodeError,
+    },
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Torn { offset } => {
+                write!(f, "the message at byte {offset} is cut off; what came before it has been read")
+            }
+            Self::Message { offset, error } => write!(f, "message at byte {offset}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for FileError {}
+
+/// Reads an IPFIX file, or any stream of messages, such as a TCP connection.
+#[derive(Debug)]
+pub struct Reader<R> {
+    input: R,
+    offset: u64,
+    decoder: Decoder,
+    items: VecDeque<Item>,
+    buffer: Vec<u8>,
+}
+
+impl<R: Read> Reader<R> {
+    /// A reader of what begins with a message. `pen` is the enterprise number under which our elements stand.
+    pub fn new(input: R, pen: u32) -> Self {
+        Self { input, offset: 0, decoder: Decoder::new(pen), items: VecDeque::new(), buffer: Vec::new() }
+    }
+
+    /// What was read so far.
+    pub fn arrived(&self) -> Arrived {
+        self.decoder.arrived()
+    }
+
+    /// The next thing that the file says; `None` at its end.
+    ///
+    /// # Errors
+    /// [`FileError`] says what ends it early, and where.
+    pub fn next_item(&mut self) -> Result<Option<Item>, FileError> {
+        loop {
+            if let Some(item) = self.items.pop_front() {
+                return Ok(Some(item));
+            }
+            if !self.read_message()? {
+                return Ok(None);
+            }
+            let (items, offset) = (&mut self.items, self.offset);
+            self.decoder
+                .message(&self.buffer, &mut |item| items.push_back(item))
+                .map_err(|error| FileError::Message { offset, error })?;
+            self.offset += self.buffer.len() as u64;
+        }
+    }
+
+    /// Fills the buffer with one message; false at the end.
+    fn read_message(&mut self) -> Result<bool, FileError> {
+        let offset = self.offset;
+        self.buffer.clear();
+        self.fill(HEADER)?;
+        if self.buffer.is_empty() {
+            return Ok(false);
+        }
+        let Ok(header) = <&[u8; HEADER]>::try_from(&self.buffer[..]) else { return Err(FileError::Torn { offset }) };
+        let len = usize::from(length(header).map_err(|error| FileError::Message { offset, error })?);
+        self.fill(len - HEADER)?;
+        if self.buffer.len() == len { Ok(true) } else { Err(FileError::Torn { offset }) }
+    }
+
+    /// Reads so many bytes more, or up to the end.
+    fn fill(&mut self, len: usize) -> Result<(), FileError> {
+        (&mut self.input).take(len as u64).read_to_end(&mut self.buffer).map(|_| ()).map_err(FileError::Io)
+    }
+}

@@ -1,0 +1,464 @@
+//! From IPFIX messages back to records and seconds: for `--live`, for files, and as the check of the encoder.
+//!
+//! It reads whatever templates say, in any order and with reduced lengths, and takes from it the elements that our tables
+//! know; other people's records give what they have in common with ours. Messages come from anyone who can send a datagram:
+//! nothing in them is believed, and what is kept is bounded ([`TEMPLATES_MAX`], [`FIELDS_MAX`], [`DOMAINS_MAX`]).
+
+use super::{HEADER, OPTIONS_TEMPLATES, TEMPLATES, VERSION, at};
+use crate::element::{PEN, REVERSE_BIT, REVERSE_PEN, VARIABLE};
+use crate::fields::{Body, Draft, FLOW, Field};
+use crate::rows::{self, SERIES};
+use flow::Record;
+use series::Row;
+use std::collections::HashMap;
+use std::fmt;
+
+/// Templates that are remembered, of all domains together.
+pub const TEMPLATES_MAX: usize = 1024;
+
+/// Fields of one template.
+pub const FIELDS_MAX: usize = 1024;
+
+/// Observation domains whose sequence is followed.
+pub const DOMAINS_MAX: usize = 1024;
+
+/// What messages say.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "most items are records, and they are lent one at a time")]
+pub enum Item {
+    /// A flow record.
+    Flow(Record),
+    /// A second of a series.
+    Row(Row),
+    /// What an interface is called.
+    Interface {
+        /// Its number.
+        number: u16,
+        /// Its name.
+        name: String,
+    },
+    /// What an interface lost since its meter began.
+    Loss {
+        /// Its number.
+        interface: u16,
+        /// Packets that reached it.
+        offered: u64,
+        /// Of these, lost.
+        lost: u64,
+    },
+}
+
+/// How a stream has arrived so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrived {
+    /// Messages that were whole.
+    pub messages: u64,
+    /// Data records in them whose template was known.
+    pub records: u64,
+    /// Data records that are missing by the sequence numbers.
+    pub missed: u64,
+    /// Sets that could not be read because their template had not come.
+    pub without_template: u64,
+    /// Records that are neither flows nor seconds nor options of ours.
+    pub foreign: u64,
+}
+
+/// Why a message is no message. What came before the fault has been given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// Fewer bytes than something needs.
+    TooShort {
+        /// Where it begins.
+        offset: usize,
+        /// Bytes that it needs.
+        need: usize,
+        /// Bytes that are left.
+        have: usize,
+    },
+    /// Not IPFIX.
+    Version(u16),
+    /// The length in the header is not that of the message.
+    Length {
+        /// What the header says.
+        says: usize,
+        /// Bytes there are.
+        have: usize,
+    },
+    /// A template whose records would have no length.
+    Empty {
+        /// Its number.
+        template: u16,
+    },
+    /// More templates, fields or domains than are kept.
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many are.
+        limit: usize,
+    },
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooShort { offset, need, have } => {
+                write!(f, "what begins at byte {offset} needs {need} bytes, {have} are left")
+            }
+            Self::Version(9) => f.write_str("this is NetFlow v9; have the exporter send IPFIX (version 10)"),
+            Self::Version(v) => write!(f, "version {v} where IPFIX has 10"),
+            Self::Length { says, have } => write!(f, "the header says {says} bytes, the message has {have}"),
+            Self::Empty { template } => write!(f, "template {template} describes records without any length"),
+            Self::TooMany { what, limit } => write!(f, "more than {limit} {what}"),
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// See the module. One per session: templates of two exporters are not to be mixed.
+#[derive(Debug)]
+pub struct Decoder {
+    pen: u32,
+    templates: HashMap<(u32, u16), Template>,
+    /// By domain, the sequence number that is to come.
+    expected: HashMap<u32, u32>,
+    arrived: Arrived,
+}
+
+#[derive(Debug)]
+struct Template {
+    kind: Kind,
+    slots: Vec<(Slot, u16)>,
+    /// Octets of the shortest record.
+    least: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Flow,
+    Row,
+    Options,
+    Foreign,
+}
+
+/// What is to be done with a field.
+#[derive(Clone, Copy)]
+enum Slot {
+    Flow(&'static Field, usize),
+    Row(&'static rows::Field),
+    /// An element of IANA in an options record.
+    Option(u16),
+    Skip,
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flow(field, side) => write!(f, "{} of side {side}", field.element.name),
+            Self::Row(field) => f.write_str(&field.element.name),
+            Self::Option(id) => write!(f, "option {id}"),
+            Self::Skip => f.write_str("skipped"),
+        }
+    }
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::new(PEN)
+    }
+}
+
+impl Decoder {
+    /// A decoder that knows no template yet. `pen` is the enterprise number under which our elements come.
+    pub fn new(pen: u32) -> Self {
+        Self { pen, templates: HashMap::new(), expected: HashMap::new(), arrived: Arrived::default() }
+    }
+
+    /// How the stream has arrived so far.
+    pub fn arrived(&self) -> Arrived {
+        self.arrived
+    }
+
+    /// Reads one message and gives out what it says.
+    ///
+    /// # Errors
+    /// [`DecodeError`] says what is wrong with it, and where.
+    pub fn message(&mut self, bytes: &[u8], take: &mut dyn FnMut(Item)) -> Result<(), DecodeError> {
+        let header = Cursor { bytes, at: 0 }.octets(HEADER)?;
+        let version = number(&header[at::VERSION]) as u16;
+        if version != VERSION {
+            return Err(DecodeError::Version(version));
+        }
+        let says = number(&header[at::LENGTH]) as usize;
+        if says != bytes.len() {
+            return Err(DecodeError::Length { says, have: bytes.len() });
+        }
+        let (sequence, domain) = (number(&header[at::SEQUENCE]) as u32, number(&header[at::DOMAIN]) as u32);
+        self.missed_before(domain, sequence);
+        self.arrived.messages += 1;
+        // Until the whole message is read, what comes after it is not known.
+        self.expected.remove(&domain);
+        let (mut cursor, mut records, mut all_known) = (Cursor { bytes, at: HEADER }, 0u32, true);
+        while cursor.at < bytes.len() {
+            let begin = cursor.at;
+            let (id, len) = (cursor.number(2)? as u16, cursor.number(2)? as usize);
+            let have = bytes.len() - begin;
+            if len < 4 || len > have {
+                return Err(DecodeError::TooShort { offset: begin, need: len.max(4), have });
+            }
+            let mut set = Cursor { bytes: &bytes[..begin + len], at: cursor.at };
+            cursor.at = begin + len;
+            match id {
+                TEMPLATES => self.templates(&mut set, domain, false)?,
+                OPTIONS_TEMPLATES => self.templates(&mut set, domain, true)?,
+                _ => match self.templates.get(&(domain, id)) {
+                    None => {
+                        self.arrived.without_template += 1;
+                        all_known = false;
+                    }
+                    Some(template) => {
+                        while set.left() >= template.least {
+                            if !template.record(&mut set, take)? {
+                                self.arrived.foreign += 1;
+                            }
+                            self.arrived.records += 1;
+                            records += 1;
+                        }
+                    }
+                },
+            }
+        }
+        if all_known {
+            if self.expected.len() >= DOMAINS_MAX {
+                return Err(DecodeError::TooMany { what: "observation domains", limit: DOMAINS_MAX });
+            }
+            self.expected.insert(domain, sequence.wrapping_add(records));
+        }
+        Ok(())
+    }
+
+    /// A step forward is a loss; a step back is a message that was overtaken, or an exporter that began anew.
+    fn missed_before(&mut self, domain: u32, sequence: u32) {
+        if let Some(expected) = self.expected.get(&domain) {
+            let missed = sequence.wrapping_sub(*expected);
+            if missed < 1 << 31 {
+                self.arrived.missed += u64::from(missed);
+            }
+        }
+    }
+
+    fn templates(&mut self, set: &mut Cursor<'_>, domain: u32, options: bool) -> Result<(), DecodeError> {
+        while set.left() >= 4 {
+            let (id, count) = (set.number(2)? as u16, set.number(2)? as usize);
+            if count == 0 {
+                // Withdrawn (RFC 7011, section 8.1): one, or all of the domain.
+                self.templates.retain(|(d, i), _| *d != domain || (*i != id && id > OPTIONS_TEMPLATES));
+                continue;
+            }
+            if options {
+                set.number(2)?;
+            }
+            if count > FIELDS_MAX {
+                return Err(DecodeError::TooMany { what: "fields in a template", limit: FIELDS_MAX });
+            }
+            let template = self.template(set, id, count, options)?;
+            if self.templates.len() >= TEMPLATES_MAX && !self.templates.contains_key(&(domain, id)) {
+                return Err(DecodeError::TooMany { what: "templates", limit: TEMPLATES_MAX });
+            }
+            self.templates.insert((domain, id), template);
+        }
+        Ok(())
+    }
+
+    fn template(&self, set: &mut Cursor<'_>, id: u16, count: usize, options: bool) -> Result<Template, DecodeError> {
+        let mut fields = Vec::with_capacity(count);
+        for _ in 0..count {
+            let (element, len) = (set.number(2)? as u16, set.number(2)? as u16);
+            let pen = if element & 0x8000 != 0 { Some(set.number(4)? as u32) } else { None };
+            fields.push((element & 0x7fff, pen, len));
+        }
+        let has = |ids: &[u16]| fields.iter().any(|(id, pen, _)| pen.is_none() && ids.contains(id));
+        let kind = match () {
+            () if options => Kind::Options,
+            () if has(&[359]) => Kind::Row,
+            () if has(&[8, 12, 27, 28]) => Kind::Flow,
+            () => Kind::Foreign,
+        };
+        let least = fields.iter().map(|(_, _, len)| if *len == VARIABLE { 1 } else { usize::from(*len) }).sum();
+        if least == 0 {
+            return Err(DecodeError::Empty { template: id });
+        }
+        let slots = fields.iter().map(|(id, pen, len)| (self.slot(kind, *id, *pen), *len)).collect();
+        Ok(Template { kind, slots, least })
+    }
+
+    /// What a field is in our tables.
+    fn slot(&self, kind: Kind, id: u16, pen: Option<u32>) -> Slot {
+        let (own, id, reverse) = match pen {
+            None => (false, id, false),
+            Some(REVERSE_PEN) => (false, id, true),
+            Some(pen) if pen == self.pen => (true, id & !REVERSE_BIT, id & REVERSE_BIT != 0),
+            Some(_) => return Slot::Skip,
+        };
+        match kind {
+            Kind::Flow => {
+                let field = FLOW.iter().find(|f| f.element.own == own && f.element.id == id);
+                match field {
+                    Some(field) if !reverse || field.is_of_a_side() => Slot::Flow(field, usize::from(reverse)),
+                    _ => Slot::Skip,
+                }
+            }
+            Kind::Row if !reverse => {
+                SERIES.iter().find(|f| f.element.own == own && f.element.id == id).map_or(Slot::Skip, Slot::Row)
+            }
+            Kind::Options if !own && !reverse => Slot::Option(id),
+            _ => Slot::Skip,
+        }
+    }
+
+    /// Which element of ours a list is of.
+    fn list_of(own: bool, id: u16) -> Option<&'static Field> {
+        FLOW.iter().find(|f| matches!(f.body, Body::Early { of, own: ours, .. } if of == id && ours == own))
+    }
+}
+
+impl Template {
+    /// Reads one record; false if it says nothing that we know.
+    fn record(&self, set: &mut Cursor<'_>, take: &mut dyn FnMut(Item)) -> Result<bool, DecodeError> {
+        let item = match self.kind {
+            Kind::Flow => self.flow(set)?.map(Item::Flow),
+            Kind::Row => Some(Item::Row(self.row(set)?)),
+            Kind::Options => self.option(set)?,
+            Kind::Foreign => {
+                self.each(set, |_, _| ())?;
+                None
+            }
+        };
+        let known = item.is_some() || self.kind == Kind::Options;
+        item.into_iter().for_each(take);
+        Ok(known)
+    }
+
+    /// Hands each field's octets over.
+    fn each<'a>(&self, set: &mut Cursor<'a>, mut take: impl FnMut(Slot, &'a [u8])) -> Result<(), DecodeError> {
+        for (slot, len) in &self.slots {
+            let octets = if *len == VARIABLE { set.variable()? } else { set.octets(usize::from(*len))? };
+            take(*slot, octets);
+        }
+        Ok(())
+    }
+
+    fn flow(&self, set: &mut Cursor<'_>) -> Result<Option<Record>, DecodeError> {
+        let mut draft = Draft::default();
+        self.each(set, |slot, octets| {
+            let Slot::Flow(field, side) = slot else { return };
+            match field.body {
+                Body::Flow { set, .. } if octets.len() <= 16 => set(&mut draft, number(octets)),
+                Body::Side { set, index, .. } if octets.len() <= 16 => set(&mut draft, side, index, number(octets)),
+                Body::Payload => draft.record.payload[side] = octets.to_vec(),
+                Body::Early { .. } => list(octets, &mut draft),
+                Body::Flow { .. } | Body::Side { .. } => (),
+            }
+        })?;
+        Ok(draft.finish())
+    }
+
+    fn row(&self, set: &mut Cursor<'_>) -> Result<Row, DecodeError> {
+        let mut row = Row::default();
+        self.each(set, |slot, octets| {
+            if let Slot::Row(field) = slot
+                && octets.len() <= 16
+            {
+                (field.set)(&mut row, field.index, number(octets));
+            }
+        })?;
+        Ok(row)
+    }
+
+    fn option(&self, set: &mut Cursor<'_>) -> Result<Option<Item>, DecodeError> {
+        let (mut interface, mut name, mut offered, mut lost) = (None, None, 0, None);
+        self.each(set, |slot, octets| match slot {
+            Slot::Option(10) => interface = Some(number(octets) as u16),
+            Slot::Option(82) => name = Some(String::from_utf8_lossy(octets).trim_end_matches('\0').to_owned()),
+            Slot::Option(86) => offered = number(octets) as u64,
+            Slot::Option(164) => lost = Some(number(octets) as u64),
+            _ => (),
+        })?;
+        Ok(match (interface, name, lost) {
+            (Some(number), Some(name), _) => Some(Item::Interface { number, name }),
+            (Some(interface), _, Some(lost)) => Some(Item::Loss { interface, offered, lost }),
+            _ => None,
+        })
+    }
+}
+
+/// Reads a basicList (RFC 6313, section 4.5.1) into the first packets; one that is broken or unknown is left out.
+fn list(octets: &[u8], draft: &mut Draft) {
+    let mut cursor = Cursor { bytes: octets, at: 0 };
+    let mut head = || {
+        cursor.number(1)?;
+        let (id, len) = (cursor.number(2)? as u16, cursor.number(2)? as usize);
+        let own = id & 0x8000 != 0;
+        if own {
+            cursor.number(4)?;
+        }
+        Ok::<_, DecodeError>((own, id & 0x7fff, len))
+    };
+    let Ok((own, id, len)) = head() else { return };
+    let Some(Field { body: Body::Early { set, .. }, .. }) = Decoder::list_of(own, id) else { return };
+    if !(1..=16).contains(&len) {
+        return;
+    }
+    for (i, value) in octets[cursor.at..].chunks_exact(len).enumerate() {
+        if draft.early.len() == i {
+            draft.early.push(Default::default());
+        }
+        set(&mut draft.early[i], number(value));
+    }
+}
+
+/// A number of any length; of more than 16 octets, the last 16.
+#[inline]
+fn number(octets: &[u8]) -> u128 {
+    match *octets {
+        [a] => a.into(),
+        [a, b] => u16::from_be_bytes([a, b]).into(),
+        [a, b, c, d] => u32::from_be_bytes([a, b, c, d]).into(),
+        [a, b, c, d, e, f, g, h] => u64::from_be_bytes([a, b, c, d, e, f, g, h]).into(),
+        _ => octets.iter().fold(0, |n, b| n << 8 | u128::from(*b)),
+    }
+}
+
+/// Bytes, and how far they have been read.
+struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn left(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    fn octets(&mut self, need: usize) -> Result<&'a [u8], DecodeError> {
+        let have = self.left();
+        if need > have {
+            return Err(DecodeError::TooShort { offset: self.at, need, have });
+        }
+        self.at += need;
+        Ok(&self.bytes[self.at - need..self.at])
+    }
+
+    fn number(&mut self, len: usize) -> Result<u128, DecodeError> {
+        Ok(number(self.octets(len)?))
+    }
+
+    /// Octets whose number comes before them (RFC 7011, section 7).
+    fn variable(&mut self) -> Result<&'a [u8], DecodeError> {
+        let len = match self.number(1)? {
+            255 => self.number(2)?,
+            short => short,
+        };
+        self.octets(len as usize)
+    }
+}

@@ -1,0 +1,285 @@
+//! From records to IPFIX messages (RFC 7011): templates before the data that need them, options beside them.
+//!
+//! A record of both directions is a biflow with reverse elements (RFC 5103), one of one direction an ordinary flow. If only
+//! the destination sent, the record is turned round and says so (biflowDirection 2): collectors that know nothing of
+//! biflows still get addresses, counters and times that belong together.
+
+use super::{HEADER, OPTIONS_TEMPLATES, TEMPLATES, VERSION, at, id};
+use crate::element::{Element, VARIABLE};
+use crate::encode::{Config, Encode, Fields, Fit, Interface, Message, Out, Repetition, TooLarge};
+use crate::fields::{FLOW, early_reverse};
+use crate::page::Page;
+use crate::rows::{self, SERIES};
+use crate::template::{self, Column, Keep, Shape, put_number, put_octets, put_specifier, wire_id};
+use base::Timestamp;
+use flow::Record;
+use series::{Direction, Row};
+use std::collections::BTreeMap;
+
+/// See the module.
+pub struct Encoder {
+    config: Config,
+    page: Page,
+    /// Data records in the messages before the one that is being made, modulo 2^32.
+    sequence: u32,
+    flows: Vec<Vec<Column>>,
+    series: Vec<&'static rows::Field>,
+    interfaces: BTreeMap<u16, Interface>,
+    templates: Repetition,
+    exported: Exported,
+    scratch: Vec<u8>,
+}
+
+/// What the statistics say (RFC 7011, section 4.1 and 4.3).
+#[derive(Debug, Default)]
+struct Exported {
+    messages: u64,
+    octets: u64,
+    records: u64,
+    not_sent: u64,
+}
+
+impl Encoder {
+    /// An encoder that has said nothing yet.
+    pub fn new(config: Config) -> Self {
+        Self {
+            page: Page::new(HEADER, config.limit()),
+            sequence: 0,
+            flows: (0..Shape::COUNT).map(|n| template::columns(Shape::from_number(n), config.fields)).collect(),
+            series: template::row_columns(config.fields),
+            interfaces: BTreeMap::new(),
+            templates: Repetition::default(),
+            exported: Exported::default(),
+            scratch: Vec::with_capacity(2048),
+            config,
+        }
+    }
+
+    /// Finishes the message and lends it, unless there is nothing in it.
+    fn emit(&mut self, now: Timestamp, out: Out<'_>) {
+        if self.page.is_empty() {
+            return;
+        }
+        let (data, items, sequence) = (self.page.data, self.page.items, self.sequence);
+        let bytes = self.page.finish();
+        let len = bytes.len() as u16;
+        bytes[at::VERSION].copy_from_slice(&VERSION.to_be_bytes());
+        bytes[at::LENGTH].copy_from_slice(&len.to_be_bytes());
+        bytes[at::EXPORT_TIME].copy_from_slice(&(now.secs() as u32).to_be_bytes());
+        bytes[at::SEQUENCE].copy_from_slice(&sequence.to_be_bytes());
+        bytes[at::DOMAIN].copy_from_slice(&self.config.domain.to_be_bytes());
+        self.exported.messages += 1;
+        self.exported.octets += u64::from(len);
+        self.exported.records += u64::from(items);
+        out(Message { bytes, items });
+        self.page.clear();
+        self.sequence = self.sequence.wrapping_add(data);
+        self.templates.count_message();
+    }
+
+    /// Puts what is in `scratch` into a set, in a new message if it does not fit this one.
+    fn put(&mut self, set: u16, items: u32, now: Timestamp, out: Out<'_>) -> Result<(), TooLarge> {
+        let len = self.scratch.len();
+        if !self.page.can_ever_fit(len) {
+            return Err(TooLarge { len, limit: self.config.limit() });
+        }
+        if !self.page.fits(set, len) {
+            self.emit(now, out);
+        }
+        self.page.put(set, &self.scratch);
+        if set >= id::FLOWS {
+            self.page.data += 1;
+        }
+        self.page.items += items;
+        Ok(())
+    }
+
+    /// Templates, options and what they say. All of it fits [`crate::encode::MESSAGE_MIN`].
+    fn announce(&mut self, now: Timestamp, out: Out<'_>) {
+        self.templates.say(now);
+        for number in 0..Shape::COUNT {
+            self.scratch.clear();
+            let columns = &self.flows[number];
+            put_template(&mut self.scratch, id::FLOWS + number as u16, columns.len(), None);
+            for Column { field, reverse } in columns {
+                let (id, pen) = wire_id(field.element.own, field.element.id, *reverse, self.config.pen);
+                put_specifier(&mut self.scratch, id, pen, field.len);
+            }
+            self.say(TEMPLATES, now, out);
+        }
+        self.scratch.clear();
+        put_template(&mut self.scratch, id::SERIES, self.series.len(), None);
+        for field in &self.series {
+            let (id, pen) = wire_id(field.element.own, field.element.id, false, self.config.pen);
+            put_specifier(&mut self.scratch, id, pen, field.len);
+        }
+        self.say(TEMPLATES, now, out);
+        for options in OPTIONS {
+            self.scratch.clear();
+            put_template(&mut self.scratch, options.id, options.fields.len(), Some(options.scopes));
+            for (id, len) in options.fields {
+                put_specifier(&mut self.scratch, *id, None, *len);
+            }
+            self.say(OPTIONS_TEMPLATES, now, out);
+        }
+        self.options(now, out);
+    }
+
+    fn options(&mut self, now: Timestamp, out: Out<'_>) {
+        let (domain, sampling) = (self.config.domain, self.config.sampling);
+        // 1: systematic count-based sampling (RFC 5477); of all packets, if nothing is left out.
+        self.option(&SAMPLING, &[domain.into(), 1, 1, sampling.interval.into(), sampling.space.into()], "", now, out);
+        let e = &self.exported;
+        let counts = [domain.into(), e.messages.into(), e.records.into(), e.octets.into(), e.not_sent.into()];
+        self.option(&STATISTICS, &counts, "", now, out);
+        for (number, interface) in self.interfaces.clone() {
+            self.option(&INTERFACES, &[number.into()], &interface.name, now, out);
+            let counts = [number.into(), interface.offered.into(), interface.lost.into()];
+            self.option(&LOSS, &counts, "", now, out);
+        }
+        if self.config.fields == Fields::Full {
+            for (id, element) in own_elements() {
+                let Element { data_type, semantics, unit, name, .. } = &element;
+                let values = [id.into(), self.config.pen.into(), *data_type as u128, *semantics as u128, *unit as u128];
+                self.option(&ELEMENTS, &values, name, now, out);
+            }
+        }
+    }
+
+    /// One options record: numbers, and behind them a text if its template has one.
+    fn option(&mut self, options: &Options, numbers: &[u128], text: &str, now: Timestamp, out: Out<'_>) {
+        self.scratch.clear();
+        let mut numbers = numbers.iter();
+        for (_, len) in options.fields {
+            match (*len, numbers.next()) {
+                (VARIABLE, _) => put_octets(&mut self.scratch, text.as_bytes()),
+                (len, number) => put_number(&mut self.scratch, number.copied().unwrap_or(0), len.into()),
+            }
+        }
+        self.say(options.id, now, out);
+    }
+
+    /// Like [`Self::put`], for what is ours and short.
+    fn say(&mut self, set: u16, now: Timestamp, out: Out<'_>) {
+        let said = self.put(set, 0, now, out);
+        debug_assert_eq!(said, Ok(()), "set {set}");
+    }
+}
+
+impl Encode for Encoder {
+    fn record(&mut self, record: &Record, now: Timestamp, out: Out<'_>) -> Result<Fit, TooLarge> {
+        self.tick(now, out);
+        let shape = Shape::of(record);
+        let side = usize::from(record.sides[0].packets == 0 && record.sides[1].packets > 0);
+        let mut keep = Keep::All;
+        loop {
+            self.scratch.clear();
+            template::put_record(&self.flows[shape.number()], record, side, keep, self.config.pen, &mut self.scratch);
+            keep = match self.put(id::FLOWS + shape.number() as u16, 1, now, out) {
+                Ok(()) if keep == Keep::All => return Ok(Fit::Whole),
+                Ok(()) => return Ok(Fit::Trimmed),
+                Err(_) if keep == Keep::All => Keep::NoPayload,
+                Err(_) if keep == Keep::NoPayload => Keep::NoLists,
+                Err(error) => return Err(error),
+            };
+        }
+    }
+
+    fn row(&mut self, row: &Row, now: Timestamp, out: Out<'_>) -> Result<(), TooLarge> {
+        self.ledger(row);
+        self.tick(now, out);
+        self.scratch.clear();
+        template::put_row(&self.series, row, &mut self.scratch);
+        self.put(id::SERIES, 1, now, out)
+    }
+
+    fn ledger(&mut self, row: &Row) {
+        if row.direction == Direction::In {
+            self.interfaces.entry(row.interface).or_default().add(row);
+        }
+    }
+
+    fn interface(&mut self, number: u16, name: &str) {
+        name.clone_into(&mut self.interfaces.entry(number).or_default().name);
+    }
+
+    fn not_sent(&mut self, items: u64) {
+        self.exported.not_sent += items;
+    }
+
+    fn tick(&mut self, now: Timestamp, out: Out<'_>) {
+        if self.templates.is_due(self.config.refresh, now) {
+            self.announce(now, out);
+        }
+    }
+
+    fn flush(&mut self, now: Timestamp, out: Out<'_>) {
+        self.emit(now, out);
+    }
+
+    fn restart(&mut self) -> u32 {
+        let items = self.page.items;
+        self.page.clear();
+        self.sequence = 0;
+        self.templates = Repetition::default();
+        items
+    }
+}
+
+/// The lead of a template record, and of an options template record.
+fn put_template(out: &mut Vec<u8>, id: u16, fields: usize, scopes: Option<u16>) {
+    out.extend_from_slice(&id.to_be_bytes());
+    out.extend_from_slice(&(fields as u16).to_be_bytes());
+    if let Some(scopes) = scopes {
+        out.extend_from_slice(&scopes.to_be_bytes());
+    }
+}
+
+/// An options template: elements of IANA and their octets, of which the first `scopes` say of what the others speak.
+struct Options {
+    id: u16,
+    scopes: u16,
+    fields: &'static [(u16, u16)],
+}
+
+/// observationDomainId, selectorId: selectorAlgorithm, samplingPacketInterval, samplingPacketSpace.
+const SAMPLING: Options =
+    Options { id: id::SAMPLING, scopes: 2, fields: &[(149, 4), (302, 8), (304, 2), (305, 4), (306, 4)] };
+
+/// observationDomainId: exportedMessageTotalCount, exportedFlowRecordTotalCount, exportedOctetTotalCount,
+/// notSentFlowTotalCount.
+const STATISTICS: Options =
+    Options { id: id::STATISTICS, scopes: 1, fields: &[(149, 4), (41, 8), (42, 8), (40, 8), (166, 8)] };
+
+/// ingressInterface: packetTotalCount (offered), ignoredPacketTotalCount (lost).
+const LOSS: Options = Options { id: id::LOSS, scopes: 1, fields: &[(10, 4), (86, 8), (164, 8)] };
+
+/// ingressInterface: interfaceName.
+const INTERFACES: Options = Options { id: id::INTERFACES, scopes: 1, fields: &[(10, 4), (82, VARIABLE)] };
+
+/// informationElementId, privateEnterpriseNumber: informationElementDataType, …Semantics, …Units, …Name (RFC 5610).
+const ELEMENTS: Options = Options {
+    id: id::ELEMENTS,
+    scopes: 2,
+    fields: &[(303, 2), (346, 4), (339, 1), (344, 1), (345, 2), (341, VARIABLE)],
+};
+
+const OPTIONS: [&Options; 5] = [&SAMPLING, &STATISTICS, &LOSS, &INTERFACES, &ELEMENTS];
+
+/// All elements of ours by their number on the wire, reverse ones among them under the names of RFC 5103.
+fn own_elements() -> Vec<(u16, Element)> {
+    let mut elements = Vec::new();
+    for field in FLOW.iter().filter(|f| f.element.own) {
+        elements.push((field.element.id, field.element.clone()));
+        if field.is_of_a_side() {
+            let mut reverse = field.element.clone();
+            let (head, tail) = field.element.name.split_at(1);
+            reverse.name = format!("reverse{}{tail}", head.to_ascii_uppercase()).into();
+            elements.push((wire_id(true, reverse.id, true, 0).0, reverse));
+        }
+    }
+    let reverse = early_reverse();
+    elements.push((reverse.id, reverse));
+    elements.extend(SERIES.iter().filter(|f| f.element.own).map(|f| (f.element.id, f.element.clone())));
+    elements
+}

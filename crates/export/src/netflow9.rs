@@ -1,0 +1,351 @@
+//! NetFlow version 9 (RFC 3954): the standard elements of our records, for collectors that know nothing newer.
+//!
+//! It has neither enterprise elements nor lists nor biflows: a record of both directions becomes two, which share their
+//! message, and everything that has no element of IANA stays behind. Times are milliseconds of an uptime of 32 bits; ours
+//! begins a day before the first record, and begins anew where a time does not fit it.
+
+use crate::encode::{Config, Encode, Fields, Fit, Interface, Message, Out, Repetition, TooLarge};
+use crate::fields;
+use crate::page::Page;
+use crate::rows;
+use crate::template::{self, Column, Keep, Shape, put_number, put_specifier};
+use base::Timestamp;
+use flow::Record;
+use series::{Direction, Row};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Bytes of a message's header.
+const HEADER: usize = 20;
+
+/// The header of a message (RFC 3954, section 5.1).
+mod at {
+    use std::ops::Range;
+    pub const VERSION: Range<usize> = 0..2;
+    pub const COUNT: Range<usize> = 2..4;
+    pub const UPTIME: Range<usize> = 4..8;
+    pub const SECONDS: Range<usize> = 8..12;
+    pub const SEQUENCE: Range<usize> = 12..16;
+    pub const SOURCE: Range<usize> = 16..20;
+}
+
+const VERSION: u16 = 9;
+
+/// Ids of FlowSets that are not data.
+const TEMPLATES: u16 = 0;
+const OPTIONS_TEMPLATES: u16 = 1;
+
+/// Numbers of our templates; those of flow records are the first of four.
+mod id {
+    pub const FLOWS: u16 = 256;
+    pub const SERIES: u16 = 272;
+    pub const SAMPLING: u16 = 280;
+    pub const STATISTICS: u16 = 281;
+    pub const LOSS: u16 = 282;
+    pub const INTERFACES: u16 = 283;
+}
+
+/// What flow templates have besides the columns of IPFIX: FIRST_SWITCHED and LAST_SWITCHED.
+const SWITCHED: [(u16, u16); 2] = [(22, 4), (21, 4)];
+
+/// What IPFIX has instead of these.
+const REPLACED: [u16; 4] = [152, 153, 156, 157];
+
+/// Octets for the name of an interface: IFNAMSIZ.
+const NAME: u16 = 16;
+
+/// How long before the first record our uptime begins.
+const BEFORE: Duration = Duration::from_secs(86_400);
+
+/// Milliseconds that an uptime has.
+const UPTIME_MAX: u64 = u32::MAX as u64;
+
+/// See the module.
+pub struct Encoder {
+    config: Config,
+    page: Page,
+    /// Messages before the one that is being made.
+    sequence: u32,
+    flows: Vec<Vec<Column>>,
+    series: Vec<&'static rows::Field>,
+    interfaces: BTreeMap<u16, Interface>,
+    templates: Repetition,
+    /// When the uptime of the messages began, to the second.
+    boot: Option<Timestamp>,
+    /// The last moment of the flows in the message that is being made.
+    latest: Timestamp,
+    exported: Exported,
+    scratch: Vec<u8>,
+}
+
+/// TOTAL_PKTS_EXP, TOTAL_BYTES_EXP and TOTAL_FLOWS_EXP.
+#[derive(Debug, Default)]
+struct Exported {
+    messages: u64,
+    octets: u64,
+    records: u64,
+}
+
+impl Encoder {
+    /// An encoder that has said nothing yet. [`Config::pen`] and [`Config::fields`] mean nothing here.
+    pub fn new(config: Config) -> Self {
+        // The first four shapes are those of one direction.
+        let one_way = |number| template::columns(Shape::from_number(number), Fields::Standard);
+        let kept = |c: &Column| !REPLACED.contains(&c.field.element.id);
+        Self {
+            page: Page::new(HEADER, config.limit()),
+            sequence: 0,
+            flows: (0..Shape::COUNT / 2).map(|n| one_way(n).into_iter().filter(kept).collect()).collect(),
+            series: template::row_columns(Fields::Standard),
+            interfaces: BTreeMap::new(),
+            templates: Repetition::default(),
+            boot: None,
+            latest: Timestamp::ZERO,
+            exported: Exported::default(),
+            scratch: Vec::with_capacity(512),
+            config,
+        }
+    }
+
+    fn emit(&mut self, now: Timestamp, out: Out<'_>) {
+        if self.page.is_empty() {
+            return;
+        }
+        let (records, items) = (self.page.records, self.page.items);
+        // The header's seconds have no fraction, and collectors reckon from them and the uptime when that began. They take
+        // a flow that ended after the message was made for one of 49 days before. So an export time that the uptime does not
+        // reach, as when an old capture is read, or that is not after all flows of the message, gives way to one that is.
+        let boot = self.boot.unwrap_or(now).secs();
+        let seconds = now.secs().clamp(boot, boot + UPTIME_MAX / 1000).max(self.latest.secs() + 1);
+        let uptime = seconds.saturating_sub(boot) * 1000;
+        let (sequence, source) = (self.sequence, self.config.domain);
+        let bytes = self.page.finish();
+        bytes[at::VERSION].copy_from_slice(&VERSION.to_be_bytes());
+        bytes[at::COUNT].copy_from_slice(&(records as u16).to_be_bytes());
+        bytes[at::UPTIME].copy_from_slice(&(uptime as u32).to_be_bytes());
+        bytes[at::SECONDS].copy_from_slice(&(seconds as u32).to_be_bytes());
+        bytes[at::SEQUENCE].copy_from_slice(&sequence.to_be_bytes());
+        bytes[at::SOURCE].copy_from_slice(&source.to_be_bytes());
+        self.exported.messages += 1;
+        self.exported.octets += bytes.len() as u64;
+        self.exported.records += u64::from(items);
+        out(Message { bytes, items });
+        self.page.clear();
+        self.latest = Timestamp::ZERO;
+        self.sequence = self.sequence.wrapping_add(1);
+        self.templates.count_message();
+    }
+
+    fn put(&mut self, set: u16, now: Timestamp, out: Out<'_>) -> Result<(), TooLarge> {
+        let len = self.scratch.len();
+        if !self.page.can_ever_fit(len) {
+            return Err(TooLarge { len, limit: self.config.limit() });
+        }
+        if !self.page.fits(set, len) {
+            self.emit(now, out);
+        }
+        self.page.put(set, &self.scratch);
+        Ok(())
+    }
+
+    /// Milliseconds of uptime at `t`; `None` where it does not reach.
+    fn uptime(&self, t: Timestamp) -> Option<u32> {
+        let millis = t.nanos().checked_sub(self.boot?.nanos())? / 1_000_000;
+        (millis < UPTIME_MAX - 1000).then_some(millis as u32)
+    }
+
+    /// Makes the uptime reach the times of a record. A new one needs a message of its own: the header says when it began.
+    fn boot(&mut self, record: &Record, sides: &[usize], now: Timestamp, out: Out<'_>) {
+        let times = sides.iter().map(|s| (fields::first(record, *s), fields::last(record, *s)));
+        let reaches = times.clone().all(|(a, b)| self.uptime(a).is_some() && self.uptime(b).is_some());
+        if reaches {
+            return;
+        }
+        self.emit(now, out);
+        let earliest = times.map(|(a, b)| a.min(b)).fold(Timestamp::MAX, Timestamp::min);
+        self.boot = Some(Timestamp::from_secs_nanos(earliest.before(BEFORE).secs(), 0));
+    }
+
+    fn announce(&mut self, now: Timestamp, out: Out<'_>) {
+        self.templates.say(now);
+        for number in 0..self.flows.len() {
+            let columns = self.flows[number].iter().map(|c| (number_of(c.field.element.id), c.field.len));
+            let specs: Vec<(u16, u16)> = columns.chain(SWITCHED).collect();
+            self.template(id::FLOWS + number as u16, &specs, now, out);
+        }
+        let specs: Vec<(u16, u16)> = self.series.iter().map(|f| (f.element.id, f.len)).collect();
+        self.template(id::SERIES, &specs, now, out);
+        for options in OPTIONS {
+            self.scratch.clear();
+            put_number(&mut self.scratch, options.id.into(), 2);
+            put_number(&mut self.scratch, 4, 2);
+            put_number(&mut self.scratch, 4 * options.fields.len() as u128, 2);
+            for (id, len) in std::iter::once(&options.scope).chain(options.fields) {
+                put_specifier(&mut self.scratch, *id, None, *len);
+            }
+            self.say(OPTIONS_TEMPLATES, now, out);
+        }
+        let (domain, sampling) = (u128::from(self.config.domain), self.config.sampling);
+        // 1: deterministic; one of so many.
+        let one_of = (u64::from(sampling.interval) + u64::from(sampling.space)) / u64::from(sampling.interval.max(1));
+        self.option(&SAMPLING, &[domain, one_of.into(), 1], "", now, out);
+        let e = &self.exported;
+        let counts = [domain, e.octets.into(), e.messages.into(), e.records.into()];
+        self.option(&STATISTICS, &counts, "", now, out);
+        for (number, interface) in self.interfaces.clone() {
+            self.option(&INTERFACES, &[number.into()], &interface.name, now, out);
+            let counts = [number.into(), interface.offered.into(), interface.lost.into()];
+            self.option(&LOSS, &counts, "", now, out);
+        }
+    }
+
+    fn template(&mut self, id: u16, specs: &[(u16, u16)], now: Timestamp, out: Out<'_>) {
+        self.scratch.clear();
+        put_number(&mut self.scratch, id.into(), 2);
+        put_number(&mut self.scratch, specs.len() as u128, 2);
+        for (id, len) in specs {
+            put_specifier(&mut self.scratch, *id, None, *len);
+        }
+        self.say(TEMPLATES, now, out);
+    }
+
+    fn option(&mut self, options: &Options, numbers: &[u128], text: &str, now: Timestamp, out: Out<'_>) {
+        self.scratch.clear();
+        let lens = std::iter::once(&options.scope).chain(options.fields).map(|(_, len)| usize::from(*len));
+        for (number, len) in numbers.iter().zip(lens) {
+            put_number(&mut self.scratch, *number, len);
+        }
+        if options.id == id::INTERFACES {
+            let name = &text.as_bytes()[..text.len().min(usize::from(NAME))];
+            self.scratch.extend_from_slice(name);
+            self.scratch.resize(self.scratch.len() + usize::from(NAME) - name.len(), 0);
+        }
+        self.say(options.id, now, out);
+    }
+
+    fn say(&mut self, set: u16, now: Timestamp, out: Out<'_>) {
+        let said = self.put(set, now, out);
+        debug_assert_eq!(said, Ok(()), "FlowSet {set}");
+    }
+
+    /// Writes one direction of a record to `scratch`.
+    fn one_way(&mut self, record: &Record, side: usize) {
+        let [first, last] = [fields::first(record, side), fields::last(record, side)];
+        let [first, last] = [first, last].map(|t| self.uptime(t).unwrap_or(0));
+        let number = Shape { both_ways: false, ..Shape::of(record) }.number();
+        template::put_record(&self.flows[number], record, side, Keep::NoLists, 0, &mut self.scratch);
+        put_number(&mut self.scratch, first.into(), 4);
+        put_number(&mut self.scratch, last.into(), 4);
+    }
+}
+
+impl Encode for Encoder {
+    fn record(&mut self, record: &Record, now: Timestamp, out: Out<'_>) -> Result<Fit, TooLarge> {
+        let set = id::FLOWS + Shape { both_ways: false, ..Shape::of(record) }.number() as u16;
+        let sides: &[usize] = match record.sides.each_ref().map(|s| s.packets > 0) {
+            [true, true] => &[0, 1],
+            [false, true] => &[1],
+            _ => &[0],
+        };
+        self.boot(record, sides, now, out);
+        self.tick(now, out);
+        // Both directions at once, so that they are sent or lost together; the header counts each.
+        self.scratch.clear();
+        for side in sides {
+            self.one_way(record, *side);
+        }
+        self.put(set, now, out)?;
+        self.latest = sides.iter().map(|s| fields::last(record, *s)).fold(self.latest, Timestamp::max);
+        self.page.records += sides.len() as u32 - 1;
+        self.page.items += 1;
+        Ok(Fit::Whole)
+    }
+
+    fn row(&mut self, row: &Row, now: Timestamp, out: Out<'_>) -> Result<(), TooLarge> {
+        self.ledger(row);
+        self.tick(now, out);
+        self.scratch.clear();
+        template::put_row(&self.series, row, &mut self.scratch);
+        self.put(id::SERIES, now, out)?;
+        self.page.items += 1;
+        Ok(())
+    }
+
+    fn ledger(&mut self, row: &Row) {
+        if row.direction == Direction::In {
+            self.interfaces.entry(row.interface).or_default().add(row);
+        }
+    }
+
+    fn interface(&mut self, number: u16, name: &str) {
+        name.clone_into(&mut self.interfaces.entry(number).or_default().name);
+    }
+
+    /// RFC 3954 has no element for it.
+    fn not_sent(&mut self, _: u64) {}
+
+    fn tick(&mut self, now: Timestamp, out: Out<'_>) {
+        if self.templates.is_due(self.config.refresh, now) {
+            self.announce(now, out);
+        }
+    }
+
+    fn flush(&mut self, now: Timestamp, out: Out<'_>) {
+        self.emit(now, out);
+    }
+
+    fn restart(&mut self) -> u32 {
+        let items = self.page.items;
+        self.page.clear();
+        self.sequence = 0;
+        (self.boot, self.latest) = (None, Timestamp::ZERO);
+        self.templates = Repetition::default();
+        items
+    }
+}
+
+/// v9 has one element for both families' ICMP (ICMP_TYPE).
+fn number_of(element: u16) -> u16 {
+    if element == 139 { 32 } else { element }
+}
+
+/// An options template (RFC 3954, section 6.1): what it speaks of, and what it says.
+struct Options {
+    id: u16,
+    scope: (u16, u16),
+    fields: &'static [(u16, u16)],
+}
+
+/// Kinds of scope: the exporter, one of its interfaces.
+const SYSTEM: (u16, u16) = (1, 4);
+const INTERFACE: (u16, u16) = (2, 4);
+
+/// SAMPLING_INTERVAL, SAMPLING_ALGORITHM.
+const SAMPLING: Options = Options { id: id::SAMPLING, scope: SYSTEM, fields: &[(34, 4), (35, 1)] };
+
+/// TOTAL_BYTES_EXP, TOTAL_PKTS_EXP, TOTAL_FLOWS_EXP.
+const STATISTICS: Options = Options { id: id::STATISTICS, scope: SYSTEM, fields: &[(40, 8), (41, 8), (42, 8)] };
+
+/// packetTotalCount (offered), ignoredPacketTotalCount (lost).
+const LOSS: Options = Options { id: id::LOSS, scope: INTERFACE, fields: &[(86, 8), (164, 8)] };
+
+/// IF_NAME.
+const INTERFACES: Options = Options { id: id::INTERFACES, scope: INTERFACE, fields: &[(82, NAME)] };
+
+const OPTIONS: [&Options; 4] = [&SAMPLING, &STATISTICS, &LOSS, &INTERFACES];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::element::DataType;
+
+    #[test]
+    fn every_column_has_a_fixed_length_and_a_type_that_v9_knows() {
+        let encoder = Encoder::new(Config::default());
+        for column in encoder.flows.iter().flatten() {
+            let element = &column.field.element;
+            assert!(!element.own && !column.reverse && element.data_type != DataType::BasicList, "{}", element.name);
+        }
+        assert!(encoder.series.iter().all(|f| !f.element.own));
+    }
+}

@@ -1,0 +1,191 @@
+//! The one table of what a second of a series is exported as; see [`crate::fields`] for how it is read.
+
+use crate::element::{DataType, Element, Semantics, Unit};
+use base::{Cause, Note};
+use series::{Direction, Kind, Row, SIZE_BOUNDS, SIZES};
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+/// One row of the table.
+pub(crate) struct Field {
+    pub element: Element,
+    /// Octets on the wire.
+    pub len: u16,
+    pub get: fn(&Row, usize) -> u128,
+    pub set: fn(&mut Row, usize, u128),
+    /// Which of those that are counted alike.
+    pub index: usize,
+}
+
+/// A number of a row.
+macro_rules! at {
+    ($($field:tt)+) => {
+        Access { get: |r, _| u128::from(r.$($field)+), set: |r, _, v| r.$($field)+ = v as _ }
+    };
+}
+
+/// One of several numbers of a row.
+macro_rules! each {
+    ($array:ident . $($field:tt)+) => {
+        Access { get: |r, i| u128::from(r.$array[i].$($field)+), set: |r, i, v| r.$array[i].$($field)+ = v as _ }
+    };
+}
+
+/// How a number is read and put back.
+struct Access {
+    get: fn(&Row, usize) -> u128,
+    set: fn(&mut Row, usize, u128),
+}
+
+/// First numbers of the elements of the ledger; the causes and remarks follow in the order of `spec/events.toml`.
+const LOST: u16 = 220;
+const NOTES: u16 = 260;
+
+/// The table, in the order of its fields on the wire.
+pub(crate) static SERIES: LazyLock<Vec<Field>> = LazyLock::new(|| {
+    let mut table = standard();
+    table.extend(own());
+    table.extend(ledger());
+    table
+});
+
+fn standard() -> Vec<Field> {
+    use DataType::*;
+    use Semantics::{Default as Plain, *};
+    let mut table = Vec::new();
+    let mut row = |id,
+                   name: &'static str,
+                   data_type,
+                   semantics,
+                   unit,
+                   len,
+                   Access { get, set }: Access,
+                   meaning: &'static str| {
+        let element =
+            Element { own: false, id, name: name.into(), data_type, semantics, unit, meaning: meaning.into() };
+        table.push(Field { element, len, get, set, index: 0 });
+    };
+    let begins = Access { get: |r, _| u128::from(r.second) * 1000, set: |r, _, v| r.second = (v / 1000) as u64 };
+    let ends = Access { get: |r, _| (u128::from(r.second) + 1) * 1000, set: |_, _, _| () };
+    let direction = Access {
+        get: |r, _| r.direction as u128,
+        set: |r, _, v| r.direction = if v == 1 { Direction::Out } else { Direction::In },
+    };
+    let [millis, packets, octets] = [Unit::Milliseconds, Unit::Packets, Unit::Octets];
+    row(359, "monitoringIntervalStartMilliSeconds", DateTimeMilliseconds, Plain, millis, 8, begins, "the second");
+    row(360, "monitoringIntervalEndMilliSeconds", DateTimeMilliseconds, Plain, millis, 8, ends, "one second later");
+    row(10, "ingressInterface", Unsigned32, Identifier, Unit::None, 4, at!(interface), "number of the interface");
+    row(61, "flowDirection", Unsigned8, Identifier, Unit::None, 1, direction, "0 received, 1 sent by this host");
+    row(2, "packetDeltaCount", Unsigned64, DeltaCounter, packets, 8, at!(total.packets), "packets");
+    row(352, "layer2OctetDeltaCount", Unsigned64, DeltaCounter, octets, 8, at!(total.bytes), "octets of the frames");
+    row(219, "tcpFinTotalCount", Unsigned64, TotalCounter, packets, 8, at!(fin), "packets of this second with FIN");
+    row(220, "tcpRstTotalCount", Unsigned64, TotalCounter, packets, 8, at!(rst), "packets of this second with RST");
+    let distinct = "distinct source addresses, estimated";
+    row(378, "distinctCountOfSourceIPAddress", Unsigned64, TotalCounter, Unit::None, 8, at!(sources), distinct);
+    let distinct = "distinct destination addresses, estimated";
+    row(
+        379,
+        "distinctCountOfDestinationIPAddress",
+        Unsigned64,
+        TotalCounter,
+        Unit::None,
+        8,
+        at!(destinations),
+        distinct,
+    );
+    table
+}
+
+fn own() -> Vec<Field> {
+    use Unit::{Flows, Octets, Packets};
+    let mut table = Vec::new();
+    for kind in Kind::ALL {
+        let (i, name) = (kind as usize, camel("", kind.name()));
+        let id = 100 + 2 * i as u16;
+        let meaning = format!("packets: {}", kind.meaning());
+        table.push(count(id, format!("{name}Packets"), Packets, i, each!(kinds.packets), meaning));
+        table.push(count(id + 1, format!("{name}Octets"), Octets, i, each!(kinds.bytes), "octets of these".into()));
+    }
+    table.push(count(114, "ipv6Packets".into(), Packets, 0, at!(ipv6.packets), "packets of IPv6".into()));
+    table.push(count(115, "ipv6Octets".into(), Octets, 0, at!(ipv6.bytes), "octets of these".into()));
+    let sizes = || Access { get: |r, i| r.sizes[i].into(), set: |r, i, v| r.sizes[i] = v as u64 };
+    for i in 0..SIZES {
+        let (name, meaning) = match SIZE_BOUNDS.get(i) {
+            Some(most) => (format!("sizeUpTo{most}Packets"), format!("packets in the class up to {most} octets")),
+            None => {
+                let most = SIZE_BOUNDS[SIZES - 2];
+                (format!("sizeAbove{most}Packets"), format!("packets above {most} octets"))
+            }
+        };
+        table.push(count(120 + i as u16, name, Packets, i, sizes(), meaning));
+    }
+    for (id, name, access, meaning) in [
+        (130, "tcpSynAlonePackets", at!(syn), "packets with SYN and no ACK"),
+        (131, "tcpSynAckPackets", at!(syn_ack), "packets with SYN and ACK"),
+    ] {
+        table.push(count(id, name.into(), Packets, 0, access, meaning.into()));
+    }
+    for (id, name, access, meaning) in [
+        (132, "flowsActive", at!(flows_active), "flows in the table as the second ends"),
+        (133, "flowsNew", at!(flows_new), "flows that began in it"),
+        (134, "flowsEnded", at!(flows_ended), "flows that ended in it"),
+    ] {
+        table.push(count(id, name.into(), Flows, 0, access, meaning.into()));
+    }
+    for (id, name, unit, access, meaning) in [
+        (140, "peak1msOctets", Octets, at!(peak_1ms.bytes), "the most octets in one millisecond"),
+        (141, "peak1msPackets", Packets, at!(peak_1ms.packets), "the most packets in one millisecond"),
+        (142, "peak10msOctets", Octets, at!(peak_10ms.bytes), "the most octets in ten milliseconds"),
+        (143, "peak10msPackets", Packets, at!(peak_10ms.packets), "the most packets in ten milliseconds"),
+    ] {
+        table.push(count(id, name.into(), unit, 0, access, meaning.into()));
+    }
+    table
+}
+
+fn ledger() -> Vec<Field> {
+    use Unit::{Octets, Packets};
+    let mut table = Vec::new();
+    for (id, name, unit, access, meaning) in [
+        (200, "ledgerOffered", Packets, at!(ledger.offered), "packets that reached the port"),
+        (201, "ledgerStored", Packets, at!(ledger.stored), "stored"),
+        (202, "ledgerStoredOctets", Octets, at!(ledger.stored_bytes), "octets of the frames stored"),
+        (203, "ledgerFiltered", Packets, at!(ledger.filtered), "refused by the capture filter"),
+        (204, "ledgerDuplicate", Packets, at!(ledger.duplicate), "removed as duplicates"),
+    ] {
+        table.push(count(id, name.into(), unit, 0, access, meaning.into()));
+    }
+    let lost = || Access { get: |r, i| r.ledger.lost[i].into(), set: |r, i, v| r.ledger.lost[i] = v as u64 };
+    for cause in Cause::ALL {
+        let (i, name) = (cause as usize, camel("ledgerLost", cause.name()));
+        table.push(count(LOST + i as u16, name, Packets, i, lost(), format!("lost: {}", cause.meaning())));
+    }
+    let notes = || Access { get: |r, i| r.ledger.notes[i].into(), set: |r, i, v| r.ledger.notes[i] = v as u64 };
+    for note in Note::ALL {
+        let (i, name) = (note as usize, camel("ledgerNote", note.name()));
+        table.push(count(NOTES + i as u16, name, Packets, i, notes(), format!("remark: {}", note.meaning())));
+    }
+    table
+}
+
+/// A counter of ours, of 8 octets.
+fn count(id: u16, name: String, unit: Unit, index: usize, Access { get, set }: Access, meaning: String) -> Field {
+    let (name, meaning) = (Cow::Owned(name), Cow::Owned(meaning));
+    let (data_type, semantics) = (DataType::Unsigned64, Semantics::DeltaCounter);
+    Field { element: Element { own: true, id, name, data_type, semantics, unit, meaning }, len: 8, get, set, index }
+}
+
+/// `ledgerLost` and `ring_full` are `ledgerLostRingFull`; `other_ip` alone is `otherIp`.
+fn camel(prefix: &str, snake: &str) -> String {
+    let mut name = prefix.to_owned();
+    for word in snake.split('_') {
+        if name.is_empty() {
+            name.push_str(word);
+            continue;
+        }
+        let (head, tail) = word.split_at(1);
+        name.push_str(&head.to_ascii_uppercase());
+        name.push_str(tail);
+    }
+    name
+}

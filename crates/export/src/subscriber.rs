@@ -1,0 +1,101 @@
+//! The other end: hears what an exporter says to a group or to this machine, for `--live` and for programs of one's own.
+
+use crate::channel::ifindex;
+use crate::ipfix::{Arrived, Decoder, Item};
+use crate::target::{Kind, group};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+/// Exporters that are followed at once; beyond, the one that was silent longest is forgotten.
+pub const EXPORTERS_MAX: usize = 64;
+
+/// Hears flow records and seconds from any number of exporters, each with templates and sequence of its own.
+#[derive(Debug)]
+pub struct Subscriber {
+    socket: UdpSocket,
+    pen: u32,
+    exporters: HashMap<SocketAddr, (Decoder, u64)>,
+    items: VecDeque<(SocketAddr, Item)>,
+    buffer: Vec<u8>,
+    heard: u64,
+    refused: u64,
+    forgotten: Arrived,
+}
+
+impl Subscriber {
+    /// Listens to the group of a kind and an interface, at a UDP port, by one port of this machine (empty: one that the
+    /// kernel chooses). `pen` is the enterprise number under which our elements come.
+    ///
+    /// # Errors
+    /// What the kernel says of the group, the port or the interface.
+    pub fn multicast(kind: Kind, interface: u16, port: u16, by: &str, pen: u32) -> io::Result<Self> {
+        let index = if by.is_empty() { 0 } else { ifindex(by)? };
+        Ok(Self::on(sys::multicast::listen(group(kind, interface), port, index)?, pen))
+    }
+
+    /// Listens where a socket is bound.
+    pub fn on(socket: UdpSocket, pen: u32) -> Self {
+        Self {
+            socket,
+            pen,
+            exporters: HashMap::new(),
+            items: VecDeque::new(),
+            buffer: vec![0; 1 << 16],
+            heard: 0,
+            refused: 0,
+            forgotten: Arrived::default(),
+        }
+    }
+
+    /// The next thing that is said, and by whom; `None` after `patience`, which is not zero, without anything.
+    ///
+    /// # Errors
+    /// What recv(2) says. Messages that cannot be read are no errors; they are counted.
+    pub fn next_item(&mut self, patience: Duration) -> io::Result<Option<(SocketAddr, Item)>> {
+        self.socket.set_read_timeout(Some(patience))?;
+        while self.items.is_empty() {
+            let (len, from) = match self.socket.recv_from(&mut self.buffer) {
+                Ok(received) => received,
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => return Ok(None),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(e),
+            };
+            self.heard += 1;
+            if !self.exporters.contains_key(&from) && self.exporters.len() >= EXPORTERS_MAX {
+                self.forget_one();
+            }
+            let (pen, items) = (self.pen, &mut self.items);
+            let (decoder, last) = self.exporters.entry(from).or_insert_with(|| (Decoder::new(pen), 0));
+            *last = self.heard;
+            if decoder.message(&self.buffer[..len], &mut |item| items.push_back((from, item))).is_err() {
+                self.refused += 1;
+            }
+        }
+        Ok(self.items.pop_front())
+    }
+
+    /// How everything arrived, of all exporters together, and how many messages could not be read.
+    pub fn arrived(&self) -> (Arrived, u64) {
+        let all = self.exporters.values().map(|(d, _)| d.arrived()).fold(self.forgotten, add);
+        (all, self.refused)
+    }
+
+    fn forget_one(&mut self) {
+        let silent = self.exporters.iter().min_by_key(|(_, (_, last))| *last).map(|(from, _)| *from);
+        if let Some((decoder, _)) = silent.and_then(|from| self.exporters.remove(&from)) {
+            self.forgotten = add(self.forgotten, decoder.arrived());
+        }
+    }
+}
+
+fn add(a: Arrived, b: Arrived) -> Arrived {
+    Arrived {
+        messages: a.messages + b.messages,
+        records: a.records + b.records,
+        missed: a.missed + b.missed,
+        without_template: a.without_template + b.without_template,
+        foreign: a.foreign + b.foreign,
+    }
+}

@@ -1,0 +1,202 @@
+//! Where messages go: UDP, multicast groups, TCP, files.
+//!
+//! In text: `udp:HOST[:PORT]`, `tcp:HOST[:PORT]`, `multicast:INTERFACE[:PORT][,ttl=N]`, `file:PATH`. An IPv6 address as host
+//! stands in brackets.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// What is exported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Flow records.
+    Flows,
+    /// Seconds of a series.
+    Series,
+}
+
+/// IPFIX's port (RFC 7011, section 10.2.2; the same for TCP), which our multicast uses, too.
+pub const IPFIX_PORT: u16 = 4739;
+
+/// The port that NetFlow v9 usually goes to.
+pub const NETFLOW_PORT: u16 = 2055;
+
+/// Routers between us and the farthest listener of a group, and one: only the same network hears us, unless more is asked.
+pub const TTL: u8 = 1;
+
+/// The group of a kind and an interface: 239.128 or 239.129, then the number of the interface. M3OMon has 224.128 and
+/// 224.129; 239/8 is the part that RFC 2365 leaves to each site.
+pub fn group(kind: Kind, interface: u16) -> Ipv4Addr {
+    let [high, low] = interface.to_be_bytes();
+    let second = match kind {
+        Kind::Flows => 128,
+        Kind::Series => 129,
+    };
+    Ipv4Addr::new(239, second, high, low)
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// One collector by datagrams.
+    Udp {
+        /// Its name or address.
+        host: String,
+        /// Its port; `None` is the usual one.
+        port: Option<u16>,
+    },
+    /// One [`group`] for each kind and interface.
+    Multicast {
+        /// The interface by which it leaves; empty where the kernel shall choose.
+        interface: String,
+        /// To which port; `None` is the usual one.
+        port: Option<u16>,
+        /// How far it goes.
+        ttl: u8,
+    },
+    /// One collector by a stream.
+    Tcp {
+        /// Its name or address.
+        host: String,
+        /// Its port; `None` is the usual one.
+        port: Option<u16>,
+    },
+    /// A file (RFC 5655). One that exists is continued behind its last whole message.
+    File(PathBuf),
+}
+
+impl Target {
+    /// Whether what is sent arrives, or the sender knows that it does not.
+    pub fn is_reliable(&self) -> bool {
+        matches!(self, Self::Tcp { .. } | Self::File(_))
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = |f: &mut fmt::Formatter<'_>, kind: &str, host: &str, port: Option<u16>| {
+            let [open, close] = if host.contains(':') { ["[", "]"] } else { ["", ""] };
+            write!(f, "{kind}:{open}{host}{close}")?;
+            port.map_or(Ok(()), |p| write!(f, ":{p}"))
+        };
+        match self {
+            Self::Udp { host: h, port } => host(f, "udp", h, *port),
+            Self::Tcp { host: h, port } => host(f, "tcp", h, *port),
+            Self::Multicast { interface, port, ttl } => {
+                host(f, "multicast", interface, *port)?;
+                if *ttl == TTL { Ok(()) } else { write!(f, ",ttl={ttl}") }
+            }
+            Self::File(path) => write!(f, "file:{}", path.display()),
+        }
+    }
+}
+
+/// Why a text is no target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseTargetError {
+    text: String,
+    fault: &'static str,
+}
+
+impl fmt::Display for ParseTargetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?}: {}; write udp:HOST[:PORT], tcp:HOST[:PORT], multicast:INTERFACE[:PORT][,ttl=N] or file:PATH",
+            self.text, self.fault
+        )
+    }
+}
+
+impl std::error::Error for ParseTargetError {}
+
+impl FromStr for Target {
+    type Err = ParseTargetError;
+
+    fn from_str(text: &str) -> Result<Self, ParseTargetError> {
+        let wrong = |fault| ParseTargetError { text: text.to_owned(), fault };
+        let (kind, rest) = text.split_once(':').ok_or_else(|| wrong("where to?"))?;
+        match kind {
+            "udp" | "tcp" => {
+                let (host, port) = host_and_port(rest).map_err(wrong)?;
+                if host.is_empty() {
+                    return Err(wrong("the host is missing"));
+                }
+                Ok(if kind == "udp" { Self::Udp { host, port } } else { Self::Tcp { host, port } })
+            }
+            "multicast" => {
+                let (rest, ttl) = match rest.split_once(",ttl=") {
+                    None => (rest, TTL),
+                    Some((rest, ttl)) => {
+                        let ttl = ttl.parse().ok().filter(|t| *t > 0);
+                        (rest, ttl.ok_or_else(|| wrong("ttl is a number from 1 to 255"))?)
+                    }
+                };
+                let (interface, port) = host_and_port(rest).map_err(wrong)?;
+                Ok(Self::Multicast { interface, port, ttl })
+            }
+            "file" if rest.is_empty() => Err(wrong("the path is missing")),
+            "file" => Ok(Self::File(PathBuf::from(rest))),
+            _ => Err(wrong("unknown kind")),
+        }
+    }
+}
+
+fn host_and_port(text: &str) -> Result<(String, Option<u16>), &'static str> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, tail) = rest.split_once(']').ok_or("a bracket is open")?;
+            match tail.strip_prefix(':') {
+                Some(port) => (host, Some(port)),
+                None if tail.is_empty() => (host, None),
+                None => return Err("behind the bracket comes :PORT or nothing"),
+            }
+        }
+        None if text.matches(':').count() > 1 => return Err("an IPv6 address stands in brackets"),
+        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+    };
+    let number = |p: &str| p.parse().ok().filter(|p| *p > 0).ok_or("the port is a number from 1 to 65535");
+    Ok((host.to_owned(), port.map(number).transpose()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_target_is_refused_with_a_reason() {
+        for (text, part) in [
+            ("udp", "where to"),
+            ("sctp:host", "unknown kind"),
+            ("udp:", "host is missing"),
+            ("udp:host:0", "65535"),
+            ("tcp:host:x", "65535"),
+            ("udp:2001:db8::1", "brackets"),
+            ("udp:[2001:db8::1", "open"),
+            ("multicast:eth0,ttl=0", "ttl"),
+            ("file:", "path"),
+        ] {
+            let error = text.parse::<Target>().expect_err(text).to_string();
+            assert!(error.contains(part) && error.contains(&format!("{text:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn targets_are_read_as_they_are_printed() {
+        for text in [
+            "udp:192.0.2.1",
+            "udp:collector.example:9995",
+            "tcp:[2001:db8::1]:4740",
+            "tcp:[2001:db8::1]",
+            "multicast:eth0",
+            "multicast::4000",
+            "multicast:eth0:4000,ttl=8",
+            "file:flows.ipfix",
+        ] {
+            assert_eq!(text.parse::<Target>().expect(text).to_string(), text);
+        }
+        assert_eq!(group(Kind::Series, 258), Ipv4Addr::new(239, 129, 1, 2));
+    }
+}

@@ -1,0 +1,177 @@
+//! Templates (RFC 7011, section 3.4): which fields, in which order, in how many octets; and records written after them.
+
+use crate::element::{REVERSE_BIT, REVERSE_PEN, VARIABLE};
+use crate::encode::Fields;
+use crate::fields::{self, Body, FLOW, Field, When};
+use crate::rows::{self, SERIES};
+use flow::Record;
+use series::Row;
+
+/// What tells templates of flow records apart: three bits of their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub v6: bool,
+    pub icmp: bool,
+    pub both_ways: bool,
+}
+
+impl Shape {
+    /// How many there are.
+    pub const COUNT: usize = 8;
+
+    /// The one with this number.
+    pub fn from_number(number: usize) -> Self {
+        Self { v6: number & 1 != 0, icmp: number & 2 != 0, both_ways: number & 4 != 0 }
+    }
+
+    /// That of a record, if both directions are put into one.
+    pub fn of(record: &Record) -> Self {
+        let both_ways = record.sides.iter().all(|s| s.packets > 0);
+        Self { v6: record.key.src.is_ipv6(), icmp: fields::is_icmp(&record.key), both_ways }
+    }
+
+    pub fn number(self) -> usize {
+        usize::from(self.v6) | usize::from(self.icmp) << 1 | usize::from(self.both_ways) << 2
+    }
+
+    fn has(self, when: When) -> bool {
+        match when {
+            When::Always => true,
+            When::V4 => !self.v6,
+            When::V6 => self.v6,
+            When::IcmpV4 => self.icmp && !self.v6,
+            When::IcmpV6 => self.icmp && self.v6,
+        }
+    }
+}
+
+/// A field of one direction of a template.
+#[derive(Clone, Copy)]
+pub(crate) struct Column {
+    pub field: &'static Field,
+    pub reverse: bool,
+}
+
+/// What of a record is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Keep {
+    All,
+    NoPayload,
+    NoLists,
+}
+
+/// The columns of a template: those of the way back, then those of the record and of its source; fixed lengths before
+/// variable ones. The way back comes first because there are collectors that take the last of two columns of one number
+/// whatever the enterprise (nfdump 1.7.1 does so with TCP's flags and the class of service): so they end at the source's.
+pub(crate) fn columns(shape: Shape, which: Fields) -> Vec<Column> {
+    let wanted = |f: &&Field| shape.has(f.when) && (which == Fields::Full || (!f.element.own && f.len != VARIABLE));
+    let (fixed, variable): (Vec<_>, Vec<_>) = FLOW.iter().filter(wanted).partition(|f| f.len != VARIABLE);
+    let mut columns = Vec::new();
+    for fields in [fixed, variable] {
+        if shape.both_ways {
+            let back = fields.iter().filter(|f| f.is_of_a_side());
+            columns.extend(back.map(|field| Column { field, reverse: true }));
+        }
+        columns.extend(fields.iter().map(|field| Column { field, reverse: false }));
+    }
+    columns
+}
+
+/// The columns of a template of seconds.
+pub(crate) fn row_columns(which: Fields) -> Vec<&'static rows::Field> {
+    SERIES.iter().filter(|f| which == Fields::Full || !f.element.own).collect()
+}
+
+/// Writes a record, seen from `side`.
+pub(crate) fn put_record(columns: &[Column], record: &Record, side: usize, keep: Keep, pen: u32, out: &mut Vec<u8>) {
+    for column in columns {
+        let len = usize::from(column.field.len);
+        let at = side ^ usize::from(column.reverse);
+        match column.field.body {
+            Body::Flow { get, .. } => put_number(out, get(record, side), len),
+            Body::Side { get, index, .. } => put_number(out, get(record, at, index), len),
+            Body::Early { of, own, len, get, .. } => {
+                let count = if keep == Keep::NoLists { 0 } else { record.early.len() };
+                put_list(out, of, own.then_some(pen), len, count, |i| get(record, i));
+            }
+            Body::Payload => {
+                let payload: &[u8] = if keep == Keep::All { &record.payload[at] } else { &[] };
+                put_octets(out, payload);
+            }
+        }
+    }
+}
+
+/// Writes a second.
+pub(crate) fn put_row(columns: &[&rows::Field], row: &Row, out: &mut Vec<u8>) {
+    for field in columns {
+        put_number(out, (field.get)(row, field.index), usize::from(field.len));
+    }
+}
+
+/// A number in so many octets, most significant first; one that is too large becomes the largest.
+#[inline]
+pub(crate) fn put_number(out: &mut Vec<u8>, value: u128, len: usize) {
+    // The lengths that nearly all fields have are stores of one word; the rest is a copy of a length known only here.
+    match len {
+        1 => out.push(u8::try_from(value).unwrap_or(u8::MAX)),
+        2 => out.extend_from_slice(&u16::try_from(value).unwrap_or(u16::MAX).to_be_bytes()),
+        4 => out.extend_from_slice(&u32::try_from(value).unwrap_or(u32::MAX).to_be_bytes()),
+        8 => out.extend_from_slice(&u64::try_from(value).unwrap_or(u64::MAX).to_be_bytes()),
+        _ => {
+            let fits = len >= 16 || value >> (8 * len) == 0;
+            let value = if fits { value } else { u128::MAX };
+            out.extend_from_slice(&value.to_be_bytes()[16 - len..]);
+        }
+    }
+}
+
+/// Octets with their number before them (RFC 7011, section 7). What is longer than 65535 is cut; no message is.
+pub(crate) fn put_octets(out: &mut Vec<u8>, octets: &[u8]) {
+    let octets = &octets[..octets.len().min(usize::from(u16::MAX))];
+    match u8::try_from(octets.len()) {
+        Ok(len) if len < 255 => out.push(len),
+        _ => {
+            out.push(255);
+            out.extend_from_slice(&(octets.len() as u16).to_be_bytes());
+        }
+    }
+    out.extend_from_slice(octets);
+}
+
+/// The elements of a basicList come in this order: ordered (RFC 6313, section 4.4).
+const ORDERED: u8 = 4;
+
+/// A basicList (RFC 6313, section 4.5.1) with its length in three octets, as is recommended there.
+fn put_list(out: &mut Vec<u8>, of: u16, pen: Option<u32>, len: u16, count: usize, get: impl Fn(usize) -> u128) {
+    out.extend_from_slice(&[255, 0, 0]);
+    let begin = out.len();
+    out.push(ORDERED);
+    put_specifier(out, of, pen, len);
+    for i in 0..count {
+        put_number(out, get(i), usize::from(len));
+    }
+    // A list that is longer makes a record that does not fit any message, whatever stands here.
+    let len = u16::try_from(out.len() - begin).unwrap_or(u16::MAX);
+    out[begin - 2..begin].copy_from_slice(&len.to_be_bytes());
+}
+
+/// A field specifier (RFC 7011, section 3.2).
+pub(crate) fn put_specifier(out: &mut Vec<u8>, id: u16, pen: Option<u32>, len: u16) {
+    let enterprise = if pen.is_some() { 0x8000 } else { 0 };
+    out.extend_from_slice(&(id | enterprise).to_be_bytes());
+    out.extend_from_slice(&len.to_be_bytes());
+    if let Some(pen) = pen {
+        out.extend_from_slice(&pen.to_be_bytes());
+    }
+}
+
+/// Number and enterprise of a column on the wire.
+pub(crate) fn wire_id(own: bool, id: u16, reverse: bool, pen: u32) -> (u16, Option<u32>) {
+    match (own, reverse) {
+        (false, false) => (id, None),
+        (false, true) => (id, Some(REVERSE_PEN)),
+        (true, false) => (id, Some(pen)),
+        (true, true) => (id | REVERSE_BIT, Some(pen)),
+    }
+}

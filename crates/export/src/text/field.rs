@@ -1,0 +1,145 @@
+//! The table of what can be told of a thing, and choosing from it by name.
+
+use super::Value;
+use std::borrow::Cow;
+use std::fmt;
+
+/// One thing that can be told of a `T`.
+pub struct Field<T> {
+    /// Its name: a word of small letters, digits and `_`.
+    pub name: Cow<'static, str>,
+    /// Its unit; empty where there is none.
+    pub unit: &'static str,
+    /// What it says, as half a sentence.
+    pub meaning: Cow<'static, str>,
+    read: Box<Read<T>>,
+}
+
+type Read<T> = dyn for<'a> Fn(&'a T) -> Value<'a> + Send + Sync;
+
+impl<T> Field<T> {
+    /// A field; the tables are made of these.
+    pub(super) fn new(
+        name: impl Into<Cow<'static, str>>,
+        unit: &'static str,
+        meaning: impl Into<Cow<'static, str>>,
+        read: impl for<'a> Fn(&'a T) -> Value<'a> + Send + Sync + 'static,
+    ) -> Self {
+        Self { name: name.into(), unit, meaning: meaning.into(), read: Box::new(read) }
+    }
+
+    /// Reads it.
+    pub fn of<'a>(&self, thing: &'a T) -> Value<'a> {
+        (self.read)(thing)
+    }
+}
+
+/// Something that has a table of fields: [`flow::Record`], [`series::Row`], [`series::Rollup`].
+pub trait Told: Sized + 'static {
+    /// What one of them is called in messages.
+    const WHAT: &'static str;
+
+    /// All that can be told of it, in the order in which it is told.
+    fn fields() -> &'static [Field<Self>];
+}
+
+/// The field with this name.
+///
+/// # Errors
+/// If there is none; the error knows the name that comes nearest.
+pub fn field<T: Told>(name: &str) -> Result<&'static Field<T>, UnknownField> {
+    T::fields().iter().find(|field| field.name == name).ok_or_else(|| {
+        let nearest = T::fields().iter().min_by_key(|field| distance(name, &field.name));
+        UnknownField {
+            name: name.to_owned(),
+            what: T::WHAT,
+            nearest: nearest.map(|field| &*field.name).unwrap_or_default(),
+        }
+    })
+}
+
+/// The fields of a list like `src,dst,bytes`, in its order.
+///
+/// # Errors
+/// The first name that is not known.
+pub fn choose<T: Told>(list: &str) -> Result<Vec<&'static Field<T>>, UnknownField> {
+    list.split(',').map(|name| field(name.trim())).collect()
+}
+
+/// There is no field of this name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownField {
+    /// The name.
+    pub name: String,
+    /// Of what it was asked.
+    pub what: &'static str,
+    /// The name that comes nearest.
+    pub nearest: &'static str,
+}
+
+impl fmt::Display for UnknownField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} has no field {:?}; did you mean {}?", self.what, self.name, self.nearest)
+    }
+}
+
+impl std::error::Error for UnknownField {}
+
+/// Letters to put in, take out or change to make one of the other (Levenshtein, 1965), row by row.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let change = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flow::Record;
+    use series::{Rollup, Row};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_name_that_is_unknown_is_told_with_the_nearest_one() {
+        let error = choose::<Record>("src,dts_port").err().expect("unknown");
+        assert_eq!(error.to_string(), "a flow record has no field \"dts_port\"; did you mean dst_port?");
+        assert!(choose::<Row>("").is_err() && choose::<Rollup>("packets").is_err());
+    }
+
+    #[test]
+    fn fields_come_in_the_order_asked_for() {
+        let names: Vec<&str> =
+            choose::<Row>("bytes, packets").expect("known").iter().map(|field| &*field.name).collect();
+        assert_eq!(names, ["bytes", "packets"]);
+    }
+
+    fn sound<T: Told>() {
+        let names: BTreeSet<&str> = T::fields().iter().map(|field| &*field.name).collect();
+        assert_eq!(names.len(), T::fields().len(), "two fields of {} have one name", T::WHAT);
+        for field in T::fields() {
+            let word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+            assert!(!field.name.is_empty() && field.name.bytes().all(word), "{}", field.name);
+            assert!(!field.meaning.is_empty() && !field.meaning.contains(['|', '\n']), "{}", field.name);
+        }
+    }
+
+    #[test]
+    fn every_table_is_sound() {
+        sound::<Record>();
+        sound::<Row>();
+        sound::<Rollup>();
+    }
+
+    #[test]
+    fn the_distance_is_that_of_single_letters() {
+        assert_eq!((distance("", "abc"), distance("kitten", "sitting"), distance("src", "src")), (3, 3, 0));
+    }
+}

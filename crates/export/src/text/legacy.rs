@@ -1,0 +1,172 @@
+//! The text that M3OMon's tools read (Moreno, PhD thesis, 2015, section 5.2; the sample monitor published with HPCAP):
+//! one line per flow, its payload in a second file, and the lines of the curve.
+//!
+//! ```text
+//! sip dip smac dmac pPROTO sport dport npack nbytes first last duration  max min avg std  max min avg std  rtt
+//!                                                                        of lengths       of gaps in seconds
+//! FIN SYN RST PSH ACK URG CWR ECE zerowin payload_len bin_offset
+//!
+//! second \t bits \t packets \t active_sessions
+//! ```
+//!
+//! Its flows have one direction, so a record of two gives two lines. Times are seconds with six digits, the duration is
+//! in whole seconds, the one that has begun included; the deviation is that of a sample (n - 1). `dmac` is known if
+//! something came back, else it is zero; `rtt` is that of the SYN, told with the direction of the SYN, else zero.
+//! Lengths are those of IP packets, which is what records keep, but for the average, which is `nbytes / npack` and so
+//! of frames. IPv6 addresses stand where those of IPv4 do.
+
+use base::Timestamp;
+use flow::{Record, Side};
+use series::Row;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use wire::MacAddr;
+
+/// Flow lines, and the file of payloads beside them.
+pub struct Flows<W, P> {
+    text: W,
+    payload: P,
+    offset: u64,
+}
+
+impl<W: Write, P: Write> Flows<W, P> {
+    /// Lines to `text`, the first bytes of flows to `payload` ([`io::sink`] where nobody wants them).
+    pub fn new(text: W, payload: P) -> Self {
+        Self { text, payload, offset: 0 }
+    }
+
+    /// One record: a line for each direction that has packets.
+    ///
+    /// # Errors
+    /// When one of the files cannot be written.
+    pub fn write(&mut self, record: &Record) -> io::Result<()> {
+        for direction in 0..2 {
+            if record.sides[direction].packets > 0 {
+                self.line(record, direction)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was written to.
+    pub fn into_inner(self) -> (W, P) {
+        (self.text, self.payload)
+    }
+
+    fn line(&mut self, record: &Record, direction: usize) -> io::Result<()> {
+        let (ends, side) = (Ends::of(record, direction), &record.sides[direction]);
+        let payload = &record.payload[direction];
+        let rtt = if direction == 0 { record.syn_rtt.unwrap_or(0) } else { 0 };
+        let [fin, syn, rst, psh, ack, urg, ece, cwr] = side.flags;
+        let (lengths, gaps) = (lengths(side), gaps(side));
+        writeln!(
+            self.text,
+            "{} {} {} {} p{} {} {} {} {} {} {} {} {lengths} {gaps} {} {fin} {syn} {rst} {psh} {ack} {urg} {cwr} {ece} {} {} {}",
+            ends.src,
+            ends.dst,
+            mac(side.mac),
+            mac(record.sides[1 - direction].mac),
+            record.key.protocol.0,
+            ends.src_port,
+            ends.dst_port,
+            side.packets,
+            side.bytes,
+            seconds(side.first),
+            seconds(side.last),
+            side.last.secs().saturating_sub(side.first.secs()) + 1,
+            seconds(Timestamp::from_nanos(rtt)),
+            side.zero_window,
+            payload.len(),
+            self.offset,
+        )?;
+        self.payload.write_all(payload)?;
+        self.offset += payload.len() as u64;
+        Ok(())
+    }
+}
+
+/// The curve: a line for each second, of all rows of it that follow each other.
+pub struct Curve<W> {
+    text: W,
+    open: Option<Row>,
+}
+
+impl<W: Write> Curve<W> {
+    /// Lines to `text`.
+    pub fn new(text: W) -> Self {
+        Self { text, open: None }
+    }
+
+    /// One row; its line is written with the first of another second.
+    ///
+    /// # Errors
+    /// When a line cannot be written.
+    pub fn write(&mut self, row: &Row) -> io::Result<()> {
+        match &mut self.open {
+            Some(open) if open.second == row.second => *open += row,
+            open => {
+                let before = open.replace(*row);
+                self.line(before)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last line; and what was written to.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn finish(mut self) -> io::Result<W> {
+        let last = self.open.take();
+        self.line(last)?;
+        Ok(self.text)
+    }
+
+    fn line(&mut self, row: Option<Row>) -> io::Result<()> {
+        let Some(row) = row else { return Ok(()) };
+        let bits = row.total.bytes.saturating_mul(8);
+        writeln!(self.text, "{}\t{bits}\t{}\t{}", row.second, row.total.packets, row.flows_active)
+    }
+}
+
+/// Who sends to whom in one direction of a record.
+struct Ends {
+    src: IpAddr,
+    dst: IpAddr,
+    src_port: u16,
+    dst_port: u16,
+}
+
+impl Ends {
+    fn of(record: &Record, direction: usize) -> Self {
+        let key = &record.key;
+        let there = Self { src: key.src, dst: key.dst, src_port: key.src_port, dst_port: key.dst_port };
+        match direction {
+            0 => there,
+            // ICMP has its type and code in the place of the destination port, whichever way.
+            _ if !key.protocol.has_ports() => Self { src: key.dst, dst: key.src, ..there },
+            _ => Self { src: key.dst, dst: key.src, src_port: key.dst_port, dst_port: key.src_port },
+        }
+    }
+}
+
+fn lengths(side: &Side) -> String {
+    let (length, n) = (&side.length, side.packets);
+    let mean = side.bytes as f64 / n as f64;
+    format!("{} {} {mean:.6} {:.6}", length.max, length.min, length.deviation(n))
+}
+
+fn gaps(side: &Side) -> String {
+    let (gap, n) = (&side.gap, side.gaps);
+    let [max, min, mean, deviation] =
+        [gap.max as f64, gap.min as f64, gap.mean(n), gap.deviation(n)].map(|nanos| nanos / 1e9);
+    format!("{max:.6} {min:.6} {mean:.6} {deviation:.6}")
+}
+
+fn seconds(time: Timestamp) -> String {
+    format!("{}.{:06}", time.secs(), time.subsec_nanos() / 1000)
+}
+
+fn mac(mac: Option<MacAddr>) -> String {
+    mac.unwrap_or_default().to_string().to_uppercase()
+}

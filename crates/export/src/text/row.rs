@@ -1,0 +1,82 @@
+//! What can be told of a second, and of a minute or an hour of them: the table of [`series::quantities`] behind a head.
+
+use super::{Field, Told, Value};
+use base::Timestamp;
+use series::{Rollup, Row, quantities};
+use std::sync::LazyLock;
+
+/// The rows of a roll-up, and what they are of its seconds.
+type Part = (&'static str, fn(&Rollup) -> &Row, &'static str);
+
+const PARTS: [Part; 4] = [
+    ("sum", |rollup| &rollup.sum, "sum over the known seconds of"),
+    ("min", |rollup| &rollup.min, "least second of"),
+    ("max", |rollup| &rollup.max, "greatest second of"),
+    ("p95", |rollup| &rollup.p95, "95th percentile (nearest rank) over the known seconds of"),
+];
+
+impl Told for Row {
+    const WHAT: &'static str = "a second";
+
+    fn fields() -> &'static [Field<Self>] {
+        static ALL: LazyLock<Vec<Field<Row>>> = LazyLock::new(|| {
+            let mut all = vec![
+                Field::new("second", "s", "since 1970 (UTC)", |row: &Row| Value::Number(row.second)),
+                Field::new("time", "", "the same as a date", |row: &Row| time(row.second)),
+                Field::new("interface", "", "which interface", |row: &Row| Value::Interface(row.interface)),
+                Field::new("direction", "", "`in` or `out`, as the host sees it", |row: &Row| {
+                    Value::Word(row.direction.name())
+                }),
+            ];
+            all.extend(quantities().iter().map(|quantity| {
+                Field::new(quantity.name.as_ref(), quantity.unit, quantity.meaning.as_ref(), |row: &Row| {
+                    Value::Number(quantity.of(row))
+                })
+            }));
+            all
+        });
+        &ALL
+    }
+}
+
+impl Told for Rollup {
+    const WHAT: &'static str = "a roll-up";
+
+    fn fields() -> &'static [Field<Self>] {
+        static ALL: LazyLock<Vec<Field<Rollup>>> = LazyLock::new(|| {
+            let mut all = vec![
+                Field::new("second", "s", "in which it begins, since 1970 (UTC)", |rollup: &Rollup| {
+                    Value::Number(rollup.start())
+                }),
+                Field::new("time", "", "the same as a date", |rollup: &Rollup| time(rollup.start())),
+                Field::new("interface", "", "which interface", |rollup: &Rollup| {
+                    Value::Interface(rollup.sum.interface)
+                }),
+                Field::new("direction", "", "`in` or `out`, as the host sees it", |rollup: &Rollup| {
+                    Value::Word(rollup.sum.direction.name())
+                }),
+                Field::new("step", "", "how long it is: `1min`, `5min` or `1h`", |rollup: &Rollup| {
+                    Value::Word(rollup.step.name())
+                }),
+                Field::new("seconds", "s", "of which something is known", |rollup: &Rollup| {
+                    Value::Number(rollup.seconds)
+                }),
+            ];
+            for quantity in quantities() {
+                for (suffix, part, what) in PARTS {
+                    let name = format!("{}_{suffix}", quantity.name);
+                    let meaning = format!("{what} {}", quantity.name);
+                    all.push(Field::new(name, quantity.unit, meaning, move |rollup: &Rollup| {
+                        Value::Number(quantity.of(part(rollup)))
+                    }));
+                }
+            }
+            all
+        });
+        &ALL
+    }
+}
+
+fn time(second: u64) -> Value<'static> {
+    Value::Time(Timestamp::from_secs_nanos(second, 0))
+}

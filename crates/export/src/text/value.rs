@@ -1,0 +1,199 @@
+//! One value of a field, and how it is spelt.
+
+use base::Timestamp;
+use flow::Early;
+use std::io::Write;
+use std::net::IpAddr;
+use wire::{FlowKey, IpProtocol, MacAddr, community_id};
+
+/// What a field of a thing is.
+#[derive(Clone, Copy, Debug)]
+pub enum Value<'a> {
+    /// Not known, or there is none.
+    Absent,
+    /// A number.
+    Number(u64),
+    /// A number that is not whole.
+    Real(f64),
+    /// One of few words.
+    Word(&'static str),
+    /// 64 bits that are no quantity; sixteen hexadecimal digits.
+    Id(u64),
+    /// A moment.
+    Time(Timestamp),
+    /// An address.
+    Address(IpAddr),
+    /// A link address.
+    Mac(MacAddr),
+    /// A protocol, by its name in filters or by its number.
+    Protocol(IpProtocol),
+    /// The Community ID of a conversation, whose ports are type and code where it is ICMP.
+    Community(FlowKey),
+    /// An interface, by the name that the writer was given, or by its number.
+    Interface(u16),
+    /// Bytes; hexadecimal digits.
+    Bytes(&'a [u8]),
+    /// A number of each of the first packets.
+    Early(&'a [Early], fn(&Early) -> u64),
+}
+
+impl Value<'_> {
+    /// Whether there is anything to be told.
+    pub fn is_absent(&self) -> bool {
+        match self {
+            Self::Absent => true,
+            Self::Real(real) => !real.is_finite(),
+            Self::Bytes(bytes) => bytes.is_empty(),
+            Self::Early(packets, _) => packets.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// As JSON; what is absent is `null`.
+    pub fn json(&self, interface: Option<&str>, out: &mut Vec<u8>) {
+        if self.is_absent() {
+            return out.extend_from_slice(b"null");
+        }
+        match self {
+            Self::Number(_) | Self::Real(_) => self.plain(interface, out),
+            Self::Early(packets, of) => {
+                out.push(b'[');
+                list(packets, *of, b',', out);
+                out.push(b']');
+            }
+            Self::Interface(_) => match interface {
+                Some(name) => json_text(name, out),
+                None => self.quoted(out),
+            },
+            // Nothing in these needs an escape.
+            _ => self.quoted(out),
+        }
+    }
+
+    /// As a field of CSV.
+    pub fn csv(&self, interface: Option<&str>, out: &mut Vec<u8>) {
+        match (self, interface) {
+            (Self::Interface(_), Some(name)) if name.contains([',', '"', '\r', '\n']) => {
+                out.push(b'"');
+                out.extend_from_slice(name.replace('"', "\"\"").as_bytes());
+                out.push(b'"');
+            }
+            _ => self.plain(interface, out),
+        }
+    }
+
+    /// As people read it.
+    pub fn plain(&self, interface: Option<&str>, out: &mut Vec<u8>) {
+        if self.is_absent() {
+            return;
+        }
+        match *self {
+            Self::Absent => {}
+            Self::Number(number) => decimal(number, out),
+            // With a point or an exponent in any case: whoever guesses types sees that these are not whole.
+            Self::Real(real) => display(format_args!("{real:?}"), out),
+            Self::Word(word) => out.extend_from_slice(word.as_bytes()),
+            Self::Id(id) => hexadecimal(&id.to_be_bytes(), out),
+            Self::Time(time) => display(time, out),
+            Self::Address(address) => display(address, out),
+            Self::Mac(mac) => display(mac, out),
+            Self::Protocol(protocol) => display(protocol, out),
+            Self::Community(ref key) => out.extend_from_slice(community_id(key).as_bytes()),
+            Self::Interface(number) => match interface {
+                Some(name) => out.extend_from_slice(name.as_bytes()),
+                None => decimal(number.into(), out),
+            },
+            Self::Bytes(bytes) => hexadecimal(bytes, out),
+            Self::Early(packets, of) => list(packets, of, b' ', out),
+        }
+    }
+
+    fn quoted(&self, out: &mut Vec<u8>) {
+        out.push(b'"');
+        self.plain(None, out);
+        out.push(b'"');
+    }
+}
+
+/// A JSON string (RFC 8259, section 7).
+pub(super) fn json_text(text: &str, out: &mut Vec<u8>) {
+    out.push(b'"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend([b'\\', c as u8]),
+            '\0'..' ' => display(format_args!("\\u{:04x}", c as u32), out),
+            _ => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    out.push(b'"');
+}
+
+/// Most of what is written is numbers; these digits take a third of the time of the formatting machinery.
+fn decimal(mut number: u64, out: &mut Vec<u8>) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return out.extend_from_slice(&digits[at..]);
+        }
+    }
+}
+
+fn hexadecimal(bytes: &[u8], out: &mut Vec<u8>) {
+    const DIGITS: [u8; 16] = *b"0123456789abcdef";
+    out.extend(bytes.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]));
+}
+
+fn list(packets: &[Early], of: fn(&Early) -> u64, between: u8, out: &mut Vec<u8>) {
+    for (n, packet) in packets.iter().enumerate() {
+        if n > 0 {
+            out.push(between);
+        }
+        decimal(of(packet), out);
+    }
+}
+
+fn display(what: impl std::fmt::Display, out: &mut Vec<u8>) {
+    // Writing to memory does not fail.
+    let _ = write!(out, "{what}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(value: Value<'_>, interface: Option<&str>) -> String {
+        let mut out = Vec::new();
+        value.json(interface, &mut out);
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn what_is_no_number_is_absent() {
+        for value in [Value::Absent, Value::Real(f64::NAN), Value::Real(f64::INFINITY), Value::Bytes(&[])] {
+            assert!(value.is_absent());
+            assert_eq!(json(value, None), "null");
+        }
+    }
+
+    #[test]
+    fn numbers_have_all_their_digits() {
+        for number in [0, 9, 10, 1234567890, u64::MAX] {
+            assert_eq!(json(Value::Number(number), None), number.to_string());
+        }
+        assert_eq!([0.1, 9.0, 1e300].map(|real| json(Value::Real(real), None)), ["0.1", "9.0", "1e300"]);
+        assert_eq!(json(Value::Id(0xbeef), None), "\"000000000000beef\"");
+    }
+
+    #[test]
+    fn names_are_escaped() {
+        assert_eq!(json(Value::Interface(3), None), "\"3\"");
+        assert_eq!(json(Value::Interface(3), Some("a\"\\\n\u{e9}")), "\"a\\\"\\\\\\u000a\u{e9}\"");
+        let mut out = Vec::new();
+        Value::Interface(3).csv(Some("a,\"b\""), &mut out);
+        assert_eq!(out, b"\"a,\"\"b\"\"\"");
+    }
+}

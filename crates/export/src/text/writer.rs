@@ -1,0 +1,114 @@
+//! Things to lines: NDJSON and CSV, of any fields in any order.
+
+use super::value::json_text;
+use super::{Field, Told};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// How lines are spelt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// One JSON object per line.
+    Ndjson,
+    /// RFC 4180, with a header.
+    Csv,
+}
+
+/// Writes lines, each with one call; give it something buffered where there are many.
+pub struct Writer<T: Told, W> {
+    out: W,
+    format: Format,
+    fields: Vec<&'static Field<T>>,
+    /// What comes before each value: in JSON the quoted name and a colon, made once.
+    keys: Vec<Vec<u8>>,
+    interfaces: BTreeMap<u16, String>,
+    line: Vec<u8>,
+}
+
+impl<T: Told, W: Write> Writer<T, W> {
+    /// A writer of all fields, or of those [chosen](super::choose). CSV begins with its header at once.
+    ///
+    /// # Errors
+    /// When the header cannot be written.
+    pub fn new(out: W, format: Format, fields: Option<Vec<&'static Field<T>>>) -> io::Result<Self> {
+        let fields = fields.unwrap_or_else(|| T::fields().iter().collect());
+        let keys = fields.iter().map(|field| key(&field.name)).collect();
+        let mut writer = Self { out, format, fields, keys, interfaces: BTreeMap::new(), line: Vec::new() };
+        if format == Format::Csv {
+            let names: Vec<&str> = writer.fields.iter().map(|field| &*field.name).collect();
+            writer.out.write_all(format!("{}\r\n", names.join(",")).as_bytes())?;
+        }
+        Ok(writer)
+    }
+
+    /// Tells interface number `number` by this name.
+    pub fn name_interface(&mut self, number: u16, name: &str) {
+        self.interfaces.insert(number, name.to_owned());
+    }
+
+    /// One line.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&mut self, thing: &T) -> io::Result<()> {
+        self.line.clear();
+        match self.format {
+            Format::Ndjson => self.object(thing),
+            Format::Csv => self.fields_of(thing),
+        }
+        self.out.write_all(&self.line)
+    }
+
+    /// What lines are written to, for lines of another kind between them.
+    pub fn get_mut(&mut self) -> &mut W {
+        &mut self.out
+    }
+
+    /// What lines were written to, which may have to be flushed.
+    pub fn into_inner(self) -> W {
+        self.out
+    }
+
+    fn object(&mut self, thing: &T) {
+        self.line.push(b'{');
+        let mut begun = false;
+        for (field, key) in self.fields.iter().zip(&self.keys) {
+            let value = field.of(thing);
+            if value.is_absent() {
+                continue;
+            }
+            if begun {
+                self.line.push(b',');
+            }
+            begun = true;
+            self.line.extend_from_slice(key);
+            value.json(interface(&self.interfaces, &value), &mut self.line);
+        }
+        self.line.extend_from_slice(b"}\n");
+    }
+
+    fn fields_of(&mut self, thing: &T) {
+        for (n, field) in self.fields.iter().enumerate() {
+            if n > 0 {
+                self.line.push(b',');
+            }
+            let value = field.of(thing);
+            value.csv(interface(&self.interfaces, &value), &mut self.line);
+        }
+        self.line.extend_from_slice(b"\r\n");
+    }
+}
+
+fn interface<'a>(names: &'a BTreeMap<u16, String>, value: &super::Value<'_>) -> Option<&'a str> {
+    match value {
+        super::Value::Interface(number) => names.get(number).map(String::as_str),
+        _ => None,
+    }
+}
+
+fn key(name: &str) -> Vec<u8> {
+    let mut key = Vec::new();
+    json_text(name, &mut key);
+    key.push(b':');
+    key
+}

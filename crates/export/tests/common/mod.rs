@@ -1,0 +1,193 @@
+//! Random records and seconds that an exporter can carry whole, for the tests of this room.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use base::{Prng, Timestamp};
+use flow::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, TcpState};
+use series::{Direction, Row, Volume};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use wire::{IpProtocol, MacAddr, TunnelKind};
+
+/// 2026-11-22T00:00:00Z.
+pub const DAY: u64 = 1_795_305_600;
+
+/// A number that is small as often as large.
+pub fn any(prng: &mut Prng) -> u64 {
+    let bits = prng.below(65) as u32;
+    prng.next_u64().checked_shr(64 - bits).unwrap_or(0)
+}
+
+/// Moments between 1970 and 2106, mostly of one day.
+pub fn moment(prng: &mut Prng) -> Timestamp {
+    let second = if prng.below(8) == 0 { prng.below(1 << 32) } else { DAY + prng.below(86_400) };
+    Timestamp::from_secs_nanos(second, prng.below(1_000_000_000))
+}
+
+fn some<T>(prng: &mut Prng, value: impl FnOnce(&mut Prng) -> T) -> Option<T> {
+    (prng.below(2) == 0).then(|| value(prng))
+}
+
+fn address(prng: &mut Prng, v6: bool) -> IpAddr {
+    if v6 {
+        IpAddr::V6(Ipv6Addr::from(u128::from(prng.next_u64()) << 64 | u128::from(prng.next_u64())))
+    } else {
+        IpAddr::V4(Ipv4Addr::from(prng.next_u64() as u32))
+    }
+}
+
+fn side(prng: &mut Prng) -> Side {
+    let sum = any(prng);
+    let (first, last) = (moment(prng), moment(prng));
+    Side {
+        first,
+        last,
+        packets: any(prng).max(1),
+        bytes: any(prng),
+        ip_bytes: sum,
+        payload_bytes: any(prng),
+        payload_packets: any(prng),
+        length: Moments { min: prng.below(1500), max: prng.below(1 << 32), sum, squares: any(prng).into() },
+        gap: Moments {
+            min: any(prng),
+            max: any(prng),
+            sum: any(prng),
+            squares: u128::from(any(prng)) * u128::from(any(prng)),
+        },
+        gaps: any(prng),
+        flags: std::array::from_fn(|_| any(prng)),
+        zero_window: any(prng),
+        retransmitted: any(prng),
+        retransmitted_bytes: any(prng),
+        out_of_order: any(prng),
+        ttl: (prng.next_u64() as u8, prng.next_u64() as u8),
+        dscp: (prng.below(64) as u8, prng.below(64) as u8),
+        mac: some(prng, |p| MacAddr([2, 0, 0, 0, p.next_u64() as u8, p.next_u64() as u8])),
+    }
+}
+
+/// A record with anything in it: one way, the other, or both.
+pub fn record(prng: &mut Prng) -> Record {
+    let v6 = prng.below(2) == 0;
+    let protocol = [if v6 { 58 } else { 1 }, 6, 17, 132, 47][prng.below(5) as usize];
+    let icmp = matches!(protocol, 1 | 58);
+    let key = Key {
+        src: address(prng, v6),
+        dst: address(prng, v6),
+        src_port: if icmp { 0 } else { prng.next_u64() as u16 },
+        dst_port: prng.next_u64() as u16,
+        protocol: IpProtocol(protocol),
+    };
+    let (forward, back) = (side(prng), side(prng));
+    let sides = match prng.below(4) {
+        0 => [forward, Side::default()],
+        1 => [Side::default(), back],
+        _ => [forward, back],
+    };
+    use TunnelKind::*;
+    let tunnels = [Gre, Nvgre, Erspan1, Erspan2, Erspan3, Vxlan, Geneve, GtpU, IpInIp, Teredo];
+    let around = Around {
+        vlans: [some(prng, |p| 1 + p.below(4094) as u16), some(prng, |p| 1 + p.below(4094) as u16)],
+        mpls: some(prng, |p| if p.below(4) == 0 { 0 } else { p.below(1 << 20) as u32 }),
+        tunnel: some(prng, |p| (tunnels[p.below(10) as usize], p.next_u64() as u32)),
+    };
+    let ends = [EndReason::Idle, EndReason::Active, EndReason::Ended, EndReason::Forced, EndReason::Lack];
+    use TcpState::{Closed, Established, HalfClosed, Midstream, Reset, SynReceived, SynSent};
+    let states = [TcpState::None, Midstream, SynSent, SynReceived, Established, HalfClosed, Closed, Reset];
+    let mut early: Vec<Early> = (0..prng.below(12))
+        .map(|_| Early {
+            after: prng.below(600_000_000_000),
+            length: prng.next_u64() as u16,
+            flags: prng.next_u64() as u8,
+            reverse: prng.below(2) == 0,
+        })
+        .collect();
+    early.sort_by_key(|e| e.after);
+    let mut payload = [Vec::new(), Vec::new()];
+    for (bytes, side) in payload.iter_mut().zip(&sides) {
+        if side.packets > 0 && prng.below(3) == 0 {
+            bytes.resize(prng.below(300) as usize, 0);
+            prng.fill(bytes);
+        }
+    }
+    Record {
+        id: prng.next_u64(),
+        key,
+        around,
+        interface: prng.below(4) as u16,
+        began: Timestamp::from_secs_nanos(DAY + prng.below(86_400), prng.below(1_000_000_000)),
+        part: prng.below(100) as u32,
+        sides,
+        end: ends[prng.below(5) as usize],
+        tcp: states[prng.below(8) as usize],
+        syn_rtt: some(prng, |p| any(p).max(1)),
+        ack_rtt: some(prng, |p| any(p).max(1)),
+        early,
+        payload,
+        locator: some(prng, |p| Locator { queue: p.below(64) as u16, first: any(p), last: any(p) }),
+        lost: any(prng),
+    }
+}
+
+/// A second with anything in it.
+pub fn row(prng: &mut Prng) -> Row {
+    let volume = |p: &mut Prng| Volume { packets: any(p), bytes: any(p) };
+    let mut row = Row {
+        second: DAY + prng.below(86_400),
+        interface: prng.below(4) as u16,
+        direction: [Direction::In, Direction::Out][prng.below(2) as usize],
+        total: volume(prng),
+        kinds: std::array::from_fn(|_| volume(prng)),
+        sizes: std::array::from_fn(|_| any(prng)),
+        ipv6: volume(prng),
+        ..Row::default()
+    };
+    let numbers = [
+        &mut row.syn,
+        &mut row.syn_ack,
+        &mut row.fin,
+        &mut row.rst,
+        &mut row.flows_active,
+        &mut row.flows_new,
+        &mut row.flows_ended,
+        &mut row.sources,
+        &mut row.destinations,
+        &mut row.peak_1ms.bytes,
+        &mut row.peak_1ms.packets,
+        &mut row.peak_10ms.bytes,
+        &mut row.peak_10ms.packets,
+        &mut row.ledger.stored_bytes,
+    ];
+    for number in numbers {
+        *number = any(prng);
+    }
+    // Packets are fewer: the terms of a ledger are added up.
+    let ledger = &mut row.ledger;
+    ledger.stored = prng.below(1 << 40);
+    ledger.filtered = prng.below(1 << 40);
+    ledger.duplicate = prng.below(1 << 40);
+    ledger.lost = std::array::from_fn(|_| prng.below(1 << 40));
+    ledger.notes = std::array::from_fn(|_| prng.below(1 << 40));
+    ledger.offered = ledger.stored + ledger.filtered + ledger.duplicate + ledger.lost_total();
+    row
+}
+
+/// A record as a meter makes it of ordinary traffic: times in order, counts that a collector believes.
+pub fn plausible(prng: &mut Prng) -> Record {
+    let mut record = record(prng);
+    let began = Timestamp::from_secs_nanos(DAY + prng.below(3000), prng.below(1_000_000_000));
+    record.began = began;
+    record.part = 0;
+    for side in record.sides.iter_mut().filter(|s| s.packets > 0) {
+        side.packets = 1 + prng.below(1000);
+        side.ip_bytes = side.packets * (40 + prng.below(1400));
+        side.bytes = side.ip_bytes + 14 * side.packets;
+        side.length.sum = side.ip_bytes;
+        side.first = began.after(std::time::Duration::from_micros(prng.below(1000)));
+        side.last = side.first.after(std::time::Duration::from_micros(prng.below(30_000_000)));
+        side.flags = if record.key.protocol == IpProtocol::TCP {
+            std::array::from_fn(|_| prng.below(2) * prng.below(side.packets + 1))
+        } else {
+            [0; 8]
+        };
+    }
+    record
+}

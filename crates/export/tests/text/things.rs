@@ -1,0 +1,153 @@
+//! Records and rows that hold anything.
+
+use base::{Prng, Timestamp};
+use flow::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, TcpState};
+use series::{Direction, Roller, Rollup, Row, Step, quantities};
+use std::net::IpAddr;
+use wire::{IpProtocol, MacAddr, TunnelKind};
+
+const ENDS: [EndReason; 5] = [EndReason::Idle, EndReason::Active, EndReason::Ended, EndReason::Forced, EndReason::Lack];
+const STATES: [TcpState; 8] = [
+    TcpState::None,
+    TcpState::Midstream,
+    TcpState::SynSent,
+    TcpState::SynReceived,
+    TcpState::Established,
+    TcpState::HalfClosed,
+    TcpState::Closed,
+    TcpState::Reset,
+];
+const TUNNELS: [TunnelKind; 10] = [
+    TunnelKind::Gre,
+    TunnelKind::Nvgre,
+    TunnelKind::Erspan1,
+    TunnelKind::Erspan2,
+    TunnelKind::Erspan3,
+    TunnelKind::Vxlan,
+    TunnelKind::Geneve,
+    TunnelKind::GtpU,
+    TunnelKind::IpInIp,
+    TunnelKind::Teredo,
+];
+
+pub fn record(prng: &mut Prng) -> Record {
+    let (v6, protocol) = (prng.below(2) == 0, IpProtocol(prng.next_u64() as u8));
+    let key = Key {
+        src: address(prng, v6),
+        dst: address(prng, v6),
+        src_port: prng.next_u64() as u16,
+        dst_port: prng.next_u64() as u16,
+        protocol,
+    };
+    let around = Around {
+        vlans: [maybe(prng), maybe(prng)].map(|id| id.map(|id| id as u16)),
+        mpls: maybe(prng).map(|label| label as u32),
+        tunnel: maybe(prng).map(|id| (TUNNELS[id as usize % TUNNELS.len()], id as u32)),
+    };
+    let locator = maybe(prng).map(|at| Locator { queue: at as u16, first: at, last: at.saturating_add(9) });
+    Record {
+        id: prng.next_u64(),
+        key,
+        around,
+        interface: prng.below(3) as u16,
+        began: Timestamp::from_nanos(number(prng)),
+        part: prng.next_u64() as u32,
+        sides: [side(prng), side(prng)],
+        end: ENDS[prng.below(5) as usize],
+        tcp: STATES[prng.below(8) as usize],
+        syn_rtt: maybe(prng),
+        ack_rtt: maybe(prng),
+        early: (0..prng.below(11)).map(|_| early(prng)).collect(),
+        payload: [bytes(prng), bytes(prng)],
+        locator,
+        lost: number(prng),
+    }
+}
+
+pub fn row(prng: &mut Prng) -> Row {
+    let direction = Direction::ALL[prng.below(2) as usize];
+    let mut row = Row { second: number(prng) >> 30, interface: prng.below(3) as u16, direction, ..Row::default() };
+    quantities().iter().for_each(|quantity| *quantity.of_mut(&mut row) = number(prng));
+    row
+}
+
+pub fn rollup(prng: &mut Prng) -> Rollup {
+    let mut roller = Roller::new(Step::ALL[prng.below(3) as usize]);
+    let first = row(prng);
+    let start = first.second - first.second % 3600;
+    for second in start..start + 1 + prng.below(59) {
+        let mut more = Row { second, interface: first.interface, direction: first.direction, ..row(prng) };
+        // So small that the sums are exact.
+        quantities().iter().for_each(|quantity| *quantity.of_mut(&mut more) >>= 8);
+        assert_eq!(roller.push(&more), None);
+    }
+    roller.finish()[0]
+}
+
+/// Of any size, the greatest among them.
+fn number(prng: &mut Prng) -> u64 {
+    let bits = prng.below(64);
+    prng.next_u64() >> bits
+}
+
+fn maybe(prng: &mut Prng) -> Option<u64> {
+    (prng.below(2) == 0).then(|| number(prng))
+}
+
+fn address(prng: &mut Prng, v6: bool) -> IpAddr {
+    let mut bytes = [0; 16];
+    prng.fill(&mut bytes);
+    match (v6, bytes.first_chunk::<4>()) {
+        (false, Some(four)) => IpAddr::from(*four),
+        _ => IpAddr::from(bytes),
+    }
+}
+
+fn bytes(prng: &mut Prng) -> Vec<u8> {
+    let mut bytes = vec![0; prng.below(3) as usize * 7];
+    prng.fill(&mut bytes);
+    bytes
+}
+
+fn early(prng: &mut Prng) -> Early {
+    let (after, flags) = (number(prng), prng.next_u64() as u8);
+    Early { after, length: prng.next_u64() as u16, flags, reverse: prng.below(2) == 0 }
+}
+
+fn side(prng: &mut Prng) -> Side {
+    let packets = maybe(prng).map_or(0, |n| n % (1 << 40));
+    if packets == 0 {
+        return Side::default();
+    }
+    let moments = |prng: &mut Prng| {
+        let (min, more) = (number(prng) >> 20, number(prng) >> 20);
+        let sum = min.saturating_mul(2) + more;
+        Moments { min, max: min + more, sum, squares: u128::from(sum) * u128::from(min + more) }
+    };
+    let mut flags = [0; 8];
+    flags.iter_mut().for_each(|n| *n = number(prng));
+    Side {
+        first: Timestamp::from_nanos(number(prng)),
+        last: Timestamp::from_nanos(number(prng)),
+        packets,
+        bytes: number(prng) >> 1,
+        ip_bytes: number(prng),
+        payload_bytes: number(prng),
+        payload_packets: number(prng),
+        length: moments(prng),
+        gap: moments(prng),
+        gaps: prng.below(packets),
+        flags,
+        zero_window: number(prng),
+        retransmitted: number(prng),
+        retransmitted_bytes: number(prng),
+        out_of_order: number(prng),
+        ttl: (prng.next_u64() as u8, prng.next_u64() as u8),
+        dscp: (prng.below(64) as u8, prng.below(64) as u8),
+        mac: maybe(prng).map(|_| {
+            let mut mac = [0; 6];
+            prng.fill(&mut mac);
+            MacAddr(mac)
+        }),
+    }
+}

@@ -1,0 +1,245 @@
+//! A flow of many packets, or of remarkable ones: counters that are wide enough for whatever comes within a record.
+//!
+//! Packets are counted in 32 bits: the meter cuts a record before a side has more ([`Side::is_full`]). Everything else is
+//! as wide as that many packets can make it.
+
+use crate::record::{self, Moments};
+use crate::seen::Seen;
+use crate::slim::{SlimSide, widened};
+use crate::tcp::{Order, Sent};
+use base::Timestamp;
+use wire::MacAddr;
+
+/// One side of the record that is being made: three cache lines, of which a packet in order changes the first two and reads
+/// the third.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Side {
+    last: u64,
+    bytes: u64,
+    length: u64,
+    payload: u64,
+    pub packets: u32,
+    payload_packets: u32,
+    length_min: u32,
+    length_max: u32,
+    length_squares: [u64; 2],
+
+    gap_squares: [u64; 2],
+    gap_min: u64,
+    gap_max: u64,
+    flags: [u32; 8],
+
+    first: u64,
+    /// When the record before ended, or [`NEVER`] if this side had no packets before this record.
+    before: u64,
+    sent: Sent,
+    retransmitted_bytes: u64,
+    retransmitted: u32,
+    out_of_order: u32,
+    zero_window: u32,
+    ttl: (u8, u8),
+    dscp: (u8, u8),
+}
+
+const _: () = assert!(size_of::<Side>() == 192);
+
+/// No moment: the last one that a timestamp has is not told from it.
+const NEVER: u64 = u64::MAX;
+
+impl Default for Side {
+    fn default() -> Self {
+        Self {
+            last: 0,
+            bytes: 0,
+            length: 0,
+            payload: 0,
+            packets: 0,
+            payload_packets: 0,
+            length_min: 0,
+            length_max: 0,
+            length_squares: [0; 2],
+            gap_squares: [0; 2],
+            gap_min: 0,
+            gap_max: 0,
+            flags: [0; 8],
+            first: 0,
+            before: NEVER,
+            sent: Sent::default(),
+            retransmitted_bytes: 0,
+            retransmitted: 0,
+            out_of_order: 0,
+            zero_window: 0,
+            ttl: (0, 0),
+            dscp: (0, 0),
+        }
+    }
+}
+
+/// Most packets of one side in one record.
+pub(crate) const MOST_PACKETS: u32 = u32::MAX;
+
+impl Side {
+    /// Counts what the list of a slim flow knows of a packet: time, length and flags.
+    #[inline(always)]
+    pub fn count(&mut self, at: u64, length: u32, flags: u8) {
+        let first = self.packets == 0;
+        if first {
+            self.first = at;
+        }
+        if !first || self.before != NEVER {
+            let gap = at - self.last;
+            let no_gap_yet = self.gaps() == 0;
+            self.gap_min = if no_gap_yet { gap } else { self.gap_min.min(gap) };
+            self.gap_max = self.gap_max.max(gap);
+            add(&mut self.gap_squares, u128::from(gap) * u128::from(gap));
+        }
+        self.last = at;
+        self.packets += 1;
+        self.length += u64::from(length);
+        self.length_min = if first { length } else { self.length_min.min(length) };
+        self.length_max = self.length_max.max(length);
+        add(&mut self.length_squares, u128::from(length) * u128::from(length));
+        if flags != 0 {
+            for (bit, count) in self.flags.iter_mut().enumerate() {
+                *count += u32::from(flags >> bit & 1);
+            }
+        }
+    }
+
+    /// Counts all of a packet.
+    #[inline(always)]
+    pub fn add(&mut self, seen: &Seen) {
+        let first = self.packets == 0;
+        self.count(seen.at, seen.length, seen.flags);
+        self.bytes += u64::from(seen.wire);
+        self.payload += u64::from(seen.payload);
+        self.payload_packets += u32::from(seen.payload > 0);
+        self.ttl = widened(self.ttl, seen.ttl, first);
+        self.dscp = widened(self.dscp, seen.dscp, first);
+        self.zero_window += u32::from(seen.zero_window);
+        match self.sent.see(seen) {
+            Order::New => (),
+            Order::Again => {
+                self.retransmitted += 1;
+                self.retransmitted_bytes += u64::from(seen.payload);
+            }
+            Order::Late => self.out_of_order += 1,
+        }
+    }
+
+    /// Adds to what was counted of a slim side what it had in sums.
+    pub fn complete(&mut self, slim: &SlimSide) {
+        self.bytes = self.length + u64::from(slim.beyond);
+        self.payload = slim.payload.into();
+        self.payload_packets = slim.payload_packets.into();
+        (self.ttl, self.dscp) = (slim.ttl, slim.dscp);
+        self.sent = Sent::up_to(slim.high());
+    }
+
+    /// Reads the lines that a packet changes, and nothing else.
+    #[inline(always)]
+    pub const fn touch(&self) -> u64 {
+        self.last ^ self.gap_max ^ self.before
+    }
+
+    /// Whether a record must be made before the next packet.
+    #[inline(always)]
+    pub const fn is_full(&self, most: u32) -> bool {
+        self.packets >= most
+    }
+
+    /// Between how many pairs of packets a gap was counted in this record.
+    fn gaps(&self) -> u32 {
+        self.packets - u32::from(self.before == NEVER && self.packets > 0)
+    }
+
+    /// The side as it begins its next record.
+    pub fn continued(&self) -> Self {
+        let before = if self.packets > 0 { self.last } else { self.before };
+        Self { last: self.last, before, sent: self.sent, ..Self::default() }
+    }
+
+    pub fn first(&self) -> Option<u64> {
+        (self.packets > 0).then_some(self.first)
+    }
+
+    pub fn render(&self, mac: Option<MacAddr>) -> record::Side {
+        if self.packets == 0 {
+            return record::Side::default();
+        }
+        let gaps = self.gaps();
+        let gap = Moments {
+            min: self.gap_min,
+            max: self.gap_max,
+            // Times of a flow never go back, so the gaps add up to the time between its ends.
+            sum: self.last - if self.before == NEVER { self.first } else { self.before },
+            squares: total(self.gap_squares),
+        };
+        record::Side {
+            first: Timestamp::from_nanos(self.first),
+            last: Timestamp::from_nanos(self.last),
+            packets: self.packets.into(),
+            bytes: self.bytes,
+            ip_bytes: self.length,
+            payload_bytes: self.payload,
+            payload_packets: self.payload_packets.into(),
+            length: Moments {
+                min: self.length_min.into(),
+                max: self.length_max.into(),
+                sum: self.length,
+                squares: total(self.length_squares),
+            },
+            gap: if gaps == 0 { Moments::default() } else { gap },
+            gaps: gaps.into(),
+            flags: self.flags.map(u64::from),
+            zero_window: self.zero_window.into(),
+            retransmitted: self.retransmitted.into(),
+            retransmitted_bytes: self.retransmitted_bytes,
+            out_of_order: self.out_of_order.into(),
+            ttl: self.ttl,
+            dscp: self.dscp,
+            mac,
+        }
+    }
+}
+
+#[inline(always)]
+fn add(sum: &mut [u64; 2], value: u128) {
+    let total = total(*sum).saturating_add(value);
+    *sum = [total as u64, (total >> 64) as u64];
+}
+
+fn total(sum: [u64; 2]) -> u128 {
+    u128::from(sum[1]) << 64 | u128::from(sum[0])
+}
+
+/// All of a full flow that a slim one has not.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Full {
+    pub sides: [Side; 2],
+    /// Where the first and the last packet of this record lie.
+    pub positions: [u64; 2],
+    /// Records made before.
+    pub part: u32,
+    /// The chunk with the first packets of the flow; [`crate::pool::NONE`] after the first record, or without one.
+    pub chunk: u32,
+    /// First packets beyond the chunk, where the meter was asked to keep more.
+    pub more: Vec<u64>,
+}
+
+impl Full {
+    /// Reads the lines that a packet of a side changes, and nothing else.
+    #[inline(always)]
+    pub const fn touch(&self, side: usize) -> u64 {
+        self.sides[side].touch() ^ self.positions[1]
+    }
+
+    /// When the first packet of this record came.
+    pub fn first(&self) -> Option<u64> {
+        match [self.sides[0].first(), self.sides[1].first()] {
+            [Some(a), Some(b)] => Some(a.min(b)),
+            [a, b] => a.or(b),
+        }
+    }
+}

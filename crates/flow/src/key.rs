@@ -1,0 +1,159 @@
+//! What tells flows apart, as words that are quick to hash and to compare.
+//!
+//! The two ends are put in order (the lesser first) so that both directions of a conversation have one key, found by one
+//! lookup; a bit says whether that turned the packet around. Unidirectional metering leaves them as they are. The hash is
+//! keyed, of 64 bits, and made of [`base::hash::mix64`] as [`wire::FlowHasher`] is; it only says where to look:
+//! flows are the same if their whole keys are.
+
+use crate::config::{Levels, Packet};
+use base::hash::mix64;
+use std::net::IpAddr;
+use wire::{Decoded, Family, Fragment, IpProtocol, TunnelKind};
+
+/// The key of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    /// Addresses of the lesser and of the greater end, two words each. IPv4: the second word of each.
+    pub ends: [u64; 4],
+    /// Ports, that of the lesser end in the upper half. ICMP: 0.
+    pub ports: u32,
+    pub protocol: u8,
+    pub v6: bool,
+    /// Whether the packet went from the greater end to the lesser.
+    pub turned: bool,
+    /// Kind of the tunnel; 0 if there is none.
+    pub tunnel: u8,
+    /// VLAN ids (16 bits each, [`NO_VLAN`] for none), then the tunnel's number: all of it, whatever the levels say.
+    pub around: u64,
+}
+
+/// Stands for a tag that is not there.
+pub(crate) const NO_VLAN: u16 = u16::MAX;
+
+impl Key {
+    /// The key of a packet; `None` if it is not IP.
+    #[inline(always)]
+    pub fn of(packet: &Packet, bidirectional: bool) -> Option<Self> {
+        let decoded = packet.decoded;
+        let l3 = usize::from(decoded.l3);
+        let (src, dst) = match decoded.family {
+            Family::V4 => {
+                let b: &[u8; 8] = packet.data.get(l3 + 12..l3 + 20)?.try_into().ok()?;
+                let both = u64::from_be_bytes(*b);
+                ([0, both >> 32], [0, both & 0xffff_ffff])
+            }
+            Family::V6 => {
+                let b: &[u8; 32] = packet.data.get(l3 + 8..l3 + 40)?.try_into().ok()?;
+                let word = |i: usize| u64::from_be_bytes(*b[i * 8..].first_chunk().expect("32 bytes are four words"));
+                ([word(0), word(1)], [word(2), word(3)])
+            }
+            Family::Other => return None,
+        };
+        let (sp, dp) = if is_icmp(decoded.protocol) { (0, 0) } else { (decoded.src_port.0, decoded.dst_port.0) };
+        let turned = bidirectional && (src, sp) > (dst, dp);
+        let ((a, ap), (b, bp)) = if turned { ((dst, dp), (src, sp)) } else { ((src, sp), (dst, dp)) };
+        Some(Self {
+            ends: [a[0], a[1], b[0], b[1]],
+            ports: u32::from(ap) << 16 | u32::from(bp),
+            protocol: decoded.protocol.0,
+            v6: decoded.family == Family::V6,
+            turned,
+            tunnel: decoded.tunnel.map_or(0, |t| t.kind as u8),
+            around: around_word(decoded),
+        })
+    }
+}
+
+pub(crate) fn is_icmp(protocol: IpProtocol) -> bool {
+    matches!(protocol, IpProtocol::ICMP | IpProtocol::ICMPV6)
+}
+
+#[inline(always)]
+fn around_word(decoded: &Decoded) -> u64 {
+    let id = |tag: Option<u16>| u64::from(tag.unwrap_or(NO_VLAN));
+    id(decoded.vlans[0]) << 48 | id(decoded.vlans[1]) << 32 | u64::from(decoded.tunnel.map_or(0, |t| t.id))
+}
+
+/// The fields of the ICMP header as the record has them: type × 256 + code.
+pub(crate) fn icmp_word(decoded: &Decoded) -> u16 {
+    if is_icmp(decoded.protocol) && decoded.fragment != Fragment::Later {
+        decoded.src_port.0 << 8 | decoded.dst_port.0 & 0xff
+    } else {
+        0
+    }
+}
+
+/// The kind of tunnel that has this number in a key.
+pub(crate) fn tunnel_kind(number: u8) -> Option<TunnelKind> {
+    use TunnelKind::*;
+    [Gre, Nvgre, Erspan1, Erspan2, Erspan3, Vxlan, Geneve, GtpU, IpInIp, Teredo]
+        .into_iter()
+        .find(|k| *k as u8 == number)
+}
+
+/// Both ends of a key as addresses.
+pub(crate) fn addresses(ends: &[u64; 4], v6: bool) -> [IpAddr; 2] {
+    let address = |high: u64, low: u64| match v6 {
+        true => IpAddr::from((u128::from(high) << 64 | u128::from(low)).to_be_bytes()),
+        false => IpAddr::from((low as u32).to_be_bytes()),
+    };
+    [address(ends[0], ends[1]), address(ends[2], ends[3])]
+}
+
+/// Hashes keys, and knows which parts of them count.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    secret: u64,
+    /// Which bits of `Key::around` tell flows apart, without the tunnel's number and with it.
+    masks: [u64; 2],
+    tunnel: bool,
+    teid: bool,
+    /// All ones, but for tests that force collisions.
+    pub spread: u64,
+}
+
+impl Keys {
+    pub fn new(seed: u64, levels: Levels) -> Self {
+        let vlans = if levels.vlans { u64::MAX << 32 } else { 0 };
+        let masks = [vlans, vlans | 0xffff_ffff];
+        Self { secret: mix64(seed ^ 0x666c_6f77), masks, tunnel: levels.tunnel, teid: levels.teid, spread: u64::MAX }
+    }
+
+    /// The bits of `around` that count for flows in a tunnel of this kind.
+    #[inline(always)]
+    pub fn mask(&self, tunnel: u8) -> u64 {
+        self.masks[usize::from(self.tunnel && (self.teid || tunnel != TunnelKind::GtpU as u8))]
+    }
+
+    /// Whether tunnels of these kinds are the same to us.
+    #[inline(always)]
+    pub fn same_kind(&self, a: u8, b: u8) -> bool {
+        a == b || !self.tunnel
+    }
+
+    #[inline(always)]
+    pub fn hash(&self, key: &Key) -> u64 {
+        let tunnel = if self.tunnel { key.tunnel } else { 0 };
+        let what = u64::from(key.ports) | u64::from(key.protocol) << 32 | u64::from(tunnel) << 40;
+        let [a, b, c, d] = key.ends;
+        // The secret goes in first, so that nobody without it can choose two keys whose words cancel.
+        let mut state = if key.v6 {
+            let left = mix64(mix64(self.secret ^ a).wrapping_add(b));
+            let right = mix64(mix64(self.secret.wrapping_add(1) ^ c).wrapping_add(d));
+            left.wrapping_add(right.rotate_left(32))
+        } else {
+            mix64(self.secret.wrapping_add(2) ^ (b << 32 | d))
+        };
+        let around = (key.around & self.mask(key.tunnel)) ^ (u64::MAX << 32);
+        if around != 0 {
+            state = mix64(state.wrapping_add(around));
+        }
+        mix64(state.wrapping_add(what)) & self.spread
+    }
+}
+
+/// Which of `shards` a hash belongs to. Its upper bits say so; the table of a shard uses the others.
+#[inline(always)]
+pub(crate) fn shard_of(hash: u64, shards: usize) -> usize {
+    (((hash >> 48) * shards as u64) >> 16) as usize
+}

@@ -1,0 +1,89 @@
+//! What one packet says about its flow: the few numbers that counting needs, read from the headers once.
+
+use crate::config::Packet;
+use wire::{Family, Fragment, IpProtocol, MacAddr, tcp_flags};
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    /// When it came, in nanoseconds; not before the packet of its flow that came before it.
+    pub at: u64,
+    /// Which side sent it.
+    pub side: usize,
+    /// Bytes of the frame.
+    pub wire: u32,
+    /// Bytes of the IP packet.
+    pub length: u32,
+    /// Bytes carried.
+    pub payload: u32,
+    /// Whether there was a TCP header; the rest is zero without one.
+    pub tcp: bool,
+    pub flags: u8,
+    pub seq: u32,
+    /// A window of zero, not in a RST.
+    pub zero_window: bool,
+    pub ttl: u8,
+    pub dscp: u8,
+}
+
+/// Offsets in the headers.
+mod at {
+    pub const V4_TOS: usize = 1;
+    pub const V4_TTL: usize = 8;
+    pub const V6_HOPS: usize = 7;
+    pub const SEQ: usize = 4;
+    pub const FLAGS: usize = 13;
+    pub const WINDOW: usize = 14;
+    /// All that is read of a TCP header.
+    pub const TCP: usize = 16;
+}
+
+impl Seen {
+    /// Of a packet that has a key; time and side are for the flow to say.
+    #[inline(always)]
+    pub fn of(packet: &Packet) -> Self {
+        let decoded = packet.decoded;
+        let l3 = packet.data.get(usize::from(decoded.l3)..).and_then(|d| d.first_chunk::<20>()).unwrap_or(&[0; 20]);
+        let (ttl, class) = match decoded.family {
+            Family::V6 => (l3[at::V6_HOPS], l3[0] << 4 | l3[1] >> 4),
+            _ => (l3[at::V4_TTL], l3[at::V4_TOS]),
+        };
+        let mut seen = Self {
+            wire: packet.wire_len,
+            length: decoded.ip_len,
+            payload: decoded.payload_len,
+            ttl,
+            dscp: class >> 2,
+            ..Self::default()
+        };
+        if decoded.protocol == IpProtocol::TCP && decoded.l4 != 0 && decoded.fragment != Fragment::Later {
+            let head = packet.data.get(usize::from(decoded.l4)..).and_then(|d| d.first_chunk::<{ at::TCP }>());
+            if let Some(head) = head {
+                seen.tcp = true;
+                seen.flags = head[at::FLAGS];
+                seen.seq = u32::from_be_bytes([head[at::SEQ], head[at::SEQ + 1], head[at::SEQ + 2], head[at::SEQ + 3]]);
+                let window = u16::from_be_bytes([head[at::WINDOW], head[at::WINDOW + 1]]);
+                seen.zero_window = window == 0 && seen.flags & tcp_flags::RST == 0;
+            }
+        }
+        seen
+    }
+
+    /// How much of the sequence space it takes: its bytes, and one each for SYN and FIN. RST takes none, and what it
+    /// carries is not part of the stream.
+    #[inline(always)]
+    pub fn space(&self) -> u32 {
+        if !self.tcp || self.flags & tcp_flags::RST != 0 {
+            return 0;
+        }
+        let ends = (self.flags & (tcp_flags::SYN | tcp_flags::FIN)).count_ones();
+        self.payload.wrapping_add(ends)
+    }
+}
+
+/// Who sent the frame, if it has an Ethernet header.
+pub(crate) fn mac(packet: &Packet) -> Option<MacAddr> {
+    let at = usize::from(packet.decoded.l2?);
+    let bytes = packet.data.get(at + 6..)?.first_chunk()?;
+    Some(MacAddr(*bytes))
+}

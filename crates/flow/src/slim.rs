@@ -1,0 +1,113 @@
+//! A flow of few packets: a list of them, from which everything that a record says follows, and a few sums beside it.
+//!
+//! Nine of ten flows end within [`LOG`] packets. For them a packet is one word:
+//!
+//! ```text
+//! bit 63       55      39   38       0
+//!     | reverse | flags | length | coarse | time |    time after the flow's first packet, in ns; coarse: in 16 ns
+//! ```
+//! A packet that does not fit this form (longer than 65535 bytes, after 2^38 ns, a window of zero, anything but the next
+//! bytes of its side) makes the flow a full one ([`crate::full`]), so that nothing is ever rounded.
+
+use crate::record::Early;
+use crate::seen::Seen;
+use crate::tcp;
+
+/// Packets in the list, the first included.
+pub(crate) const LOG: usize = 10;
+
+/// The sums of one side.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SlimSide {
+    pub payload: u32,
+    /// The next sequence number, if [`SlimSide::numbered`].
+    seq: u32,
+    /// Bytes of the frames beyond those of the IP packets.
+    pub beyond: u16,
+    pub payload_packets: u8,
+    pub ttl: (u8, u8),
+    pub dscp: (u8, u8),
+    numbered: bool,
+}
+
+impl SlimSide {
+    pub fn high(&self) -> Option<u32> {
+        self.numbered.then_some(self.seq)
+    }
+
+    /// Counts a packet, the first of this side or not, unless something about it asks for a full flow: then nothing is
+    /// changed.
+    #[inline(always)]
+    pub fn take(&mut self, seen: &Seen, first: bool) -> bool {
+        let Some(high) = tcp::in_order(self.high(), seen) else { return false };
+        let Some(beyond) = seen.wire.checked_sub(seen.length).and_then(|b| b.checked_add(self.beyond.into())) else {
+            return false;
+        };
+        let Ok(beyond) = u16::try_from(beyond) else { return false };
+        if seen.length > u16::MAX.into() || seen.payload > u16::MAX.into() || seen.zero_window {
+            return false;
+        }
+        self.beyond = beyond;
+        self.payload += seen.payload;
+        self.payload_packets += u8::from(seen.payload > 0);
+        (self.seq, self.numbered) = (high.unwrap_or(0), high.is_some());
+        self.ttl = widened(self.ttl, seen.ttl, first);
+        self.dscp = widened(self.dscp, seen.dscp, first);
+        true
+    }
+}
+
+/// The range with one more value in it.
+#[inline(always)]
+pub(crate) fn widened(range: (u8, u8), value: u8, first: bool) -> (u8, u8) {
+    if first { (value, value) } else { (range.0.min(value), range.1.max(value)) }
+}
+
+/// What a slim flow of more than one packet has beside its first: the sums of the reverse side, and the other packets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Chunk {
+    pub back: SlimSide,
+    pub log: [u64; LOG - 1],
+}
+
+mod bit {
+    pub const COARSE: u32 = 38;
+    pub const LENGTH: u32 = 39;
+    pub const FLAGS: u32 = 55;
+    pub const REVERSE: u32 = 63;
+}
+
+/// Nanoseconds that a word holds exactly.
+const EXACT: u64 = 1 << bit::COARSE;
+/// Nanoseconds per unit of a coarse time, as a shift.
+const COARSE_SHIFT: u32 = 4;
+/// Where [`Early::after`] ends.
+const LAST: u64 = u32::MAX as u64 * 1000;
+
+/// Whether a time fits into a word without loss.
+#[inline(always)]
+pub(crate) const fn is_exact(after: u64) -> bool {
+    after < EXACT
+}
+
+/// A packet as a word.
+#[inline(always)]
+pub(crate) fn pack(after: u64, seen: &Seen) -> u64 {
+    let after = after.min(LAST);
+    let time = if is_exact(after) { after } else { after >> COARSE_SHIFT | 1 << bit::COARSE };
+    let length = u64::from(seen.length.min(u16::MAX.into()));
+    time | length << bit::LENGTH | u64::from(seen.flags) << bit::FLAGS | (seen.side as u64) << bit::REVERSE
+}
+
+/// The packet that a word stands for.
+#[inline(always)]
+pub(crate) fn unpack(word: u64) -> Early {
+    let time = word & (EXACT - 1);
+    let coarse = word >> bit::COARSE & 1 == 1;
+    Early {
+        after: if coarse { time << COARSE_SHIFT } else { time },
+        length: (word >> bit::LENGTH) as u16,
+        flags: (word >> bit::FLAGS) as u8,
+        reverse: word >> bit::REVERSE == 1,
+    }
+}

@@ -1,0 +1,159 @@
+//! What TCP does, as far as somebody in between can see it: which bytes came before (RFC 9293 §3.4), and how far the
+//! conversation got (§3.3.2).
+
+use crate::record::TcpState;
+use crate::seen::Seen;
+use wire::tcp_flags::{ACK, FIN, RST, SYN};
+
+/// Whether bytes were sent before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Some of them go beyond all that came before, or there are none.
+    New,
+    /// All of them came before.
+    Again,
+    /// They fill a hole.
+    Late,
+}
+
+/// How far one side has sent: the highest sequence number, and the last two holes below it. Numbers wrap
+/// around. A hole older than the last two is forgotten, and what fills it
+/// counts as sent before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sent {
+    high: Option<u32>,
+    /// First missing number, and the one after the last; equal if there is no hole. The newer one first.
+    holes: [(u32, u32); 2],
+}
+
+/// A SYN so far from what was sent before begins a new numbering.
+const FAR: u32 = 1 << 16;
+/// What lies further from what was sent before than any window reaches (RFC 7323 §2.3) begins one, too.
+const WINDOW: u32 = 1 << 30;
+
+impl Sent {
+    pub fn up_to(high: Option<u32>) -> Self {
+        Self { high, ..Self::default() }
+    }
+
+    pub fn see(&mut self, seen: &Seen) -> Order {
+        if !seen.tcp || seen.flags & RST != 0 {
+            return Order::New;
+        }
+        let (seq, space) = (seen.seq, seen.space());
+        let end = seq.wrapping_add(space);
+        let Some(high) = self.high else {
+            self.high = Some(end);
+            return Order::New;
+        };
+        if space == 0 {
+            return Order::New;
+        }
+        let is_new_syn = seen.flags & SYN != 0 && high.wrapping_sub(seq) > FAR;
+        let is_elsewhere = (end.wrapping_sub(high) as i32).unsigned_abs() > WINDOW || space > WINDOW;
+        if is_new_syn || is_elsewhere {
+            *self = Self::up_to(Some(end));
+            return Order::New;
+        }
+        if end.wrapping_sub(high) as i32 > 0 {
+            if seq.wrapping_sub(high) as i32 > 0 {
+                self.holes = [(high, seq), self.holes[0]];
+            }
+            self.high = Some(end);
+            self.forget(end);
+            return Order::New;
+        }
+        if self.fill(seq, end) { Order::Late } else { Order::Again }
+    }
+
+    /// Forgets holes so old that numbers could be taken for those of another turn.
+    #[inline(always)]
+    fn forget(&mut self, high: u32) {
+        let is_young = |h: (u32, u32)| h.0 != h.1 && high.wrapping_sub(h.0) <= WINDOW;
+        if self.holes[0] != (0, 0) {
+            self.keep(self.holes.into_iter().filter(|h| is_young(*h)));
+        }
+    }
+
+    /// Whether some of `seq..end` were missing; they are not any more.
+    fn fill(&mut self, seq: u32, end: u32) -> bool {
+        let is_in = |from: u32, to: u32| {
+            let (left, right) = (seq.wrapping_sub(from) as i32, end.wrapping_sub(from) as i32);
+            left < to.wrapping_sub(from) as i32 && right > 0
+        };
+        let rest = |(from, to): (u32, u32)| {
+            if !is_in(from, to) {
+                return [(from, to), (0, 0)];
+            }
+            // What of it lies before and behind.
+            let before = if seq.wrapping_sub(from) as i32 > 0 { (from, seq) } else { (0, 0) };
+            let behind = if to.wrapping_sub(end) as i32 > 0 { (end, to) } else { (0, 0) };
+            [before, behind]
+        };
+        let holes = self.holes;
+        let filled = holes.iter().any(|h| h.0 != h.1 && is_in(h.0, h.1));
+        if filled {
+            self.keep(holes.into_iter().flat_map(rest));
+        }
+        filled
+    }
+
+    /// Remembers the first two of these holes.
+    fn keep(&mut self, holes: impl Iterator<Item = (u32, u32)>) {
+        let mut kept = holes.filter(|h| h.0 != h.1);
+        self.holes = [kept.next().unwrap_or_default(), kept.next().unwrap_or_default()];
+    }
+}
+
+/// If the packet is the next of its side and there is nothing remarkable about it: how far the side has sent then.
+#[inline(always)]
+pub(crate) fn in_order(high: Option<u32>, seen: &Seen) -> Option<Option<u32>> {
+    if !seen.tcp || seen.flags & RST != 0 {
+        return Some(high);
+    }
+    let space = seen.space();
+    match high {
+        None => Some(Some(seen.seq.wrapping_add(space))),
+        Some(high) if space == 0 => Some(Some(high)),
+        Some(high) if high == seen.seq => Some(Some(high.wrapping_add(space))),
+        Some(_) => None,
+    }
+}
+
+/// Which sides have sent FIN, as bits.
+pub(crate) type Fins = u8;
+
+/// The state after a packet. In unidirectional metering the FIN of the one side is the end.
+#[inline(always)]
+pub(crate) fn next(state: TcpState, fins: &mut Fins, seen: &Seen, bidirectional: bool) -> TcpState {
+    use TcpState::*;
+    if !seen.tcp {
+        return state;
+    }
+    let flags = seen.flags;
+    if flags & RST != 0 {
+        return if state == Closed { Closed } else { Reset };
+    }
+    if flags & FIN != 0 {
+        *fins |= 1 << seen.side;
+    }
+    match (state, *fins) {
+        (Reset | Closed, _) | (_, 3) => return if state == Reset { Reset } else { Closed },
+        (_, 1 | 2) => return if bidirectional { HalfClosed } else { Closed },
+        _ => (),
+    }
+    match state {
+        None if seen.side == 0 && flags & (SYN | ACK) == SYN => SynSent,
+        None => Midstream,
+        SynSent if seen.side == 1 && flags & (SYN | ACK) == SYN | ACK => SynReceived,
+        // The answer went another way; that it came is seen from this.
+        SynSent | SynReceived if seen.side == 0 && flags & (SYN | ACK) == ACK => Established,
+        other => other,
+    }
+}
+
+/// Whether nothing but repetitions is to come.
+#[inline(always)]
+pub(crate) fn is_over(state: TcpState) -> bool {
+    matches!(state, TcpState::Closed | TcpState::Reset)
+}

@@ -1,0 +1,68 @@
+//! When to look at a flow again: a timing wheel (Varghese and Lauck, SOSP 1987, scheme 6) of one slot per second of packet
+//! time, whose lists run through one pair of links per flow.
+//!
+//! A flow is never moved when a packet comes. It lies in a slot that is not later than its deadline; when the slot's second
+//! has come, the meter computes the deadline and puts the flow further on if it is still to come. Deadlines
+//! beyond the wheel's [`SECONDS`] wait in its farthest slot and are looked at once per turn.
+
+/// Seconds in one turn: more than the default active timeout.
+const SECONDS: u64 = 512;
+/// No flow.
+const NONE: u32 = u32::MAX;
+/// In `before`: what follows is the slot whose list the flow heads.
+const HEAD: u32 = 1 << 31;
+
+pub(crate) struct Wheel {
+    heads: Vec<u32>,
+    /// Before and after each flow in its list.
+    links: Vec<[u32; 2]>,
+}
+
+impl Wheel {
+    pub fn new(capacity: usize) -> Self {
+        Self { heads: vec![NONE; SECONDS as usize], links: Vec::with_capacity(capacity) }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.links.len() * size_of::<[u32; 2]>()
+    }
+
+    /// Puts a flow that lies in no slot where it is looked at when `second` has come, or before; `now` is the second that
+    /// was looked at last, and `second` is later.
+    pub fn put(&mut self, flow: u32, second: u64, now: u64) {
+        let slot = (second.min(now + SECONDS - 1) % SECONDS) as u32;
+        if self.links.len() <= flow as usize {
+            self.links.resize(flow as usize + 1, [NONE; 2]);
+        }
+        let next = std::mem::replace(&mut self.heads[slot as usize], flow);
+        self.links[flow as usize] = [HEAD | slot, next];
+        if next != NONE {
+            self.links[next as usize][0] = flow;
+        }
+    }
+
+    /// Takes a flow out of its slot.
+    pub fn remove(&mut self, flow: u32) {
+        let [before, next] = self.links[flow as usize];
+        if before & HEAD == 0 {
+            self.links[before as usize][1] = next;
+        } else {
+            self.heads[(before & !HEAD) as usize] = next;
+        }
+        if next != NONE {
+            self.links[next as usize][0] = before;
+        }
+    }
+
+    /// Empties the slot of `second` and returns its first flow.
+    pub fn open(&mut self, second: u64) -> Option<u32> {
+        let head = std::mem::replace(&mut self.heads[(second % SECONDS) as usize], NONE);
+        (head != NONE).then_some(head)
+    }
+
+    /// The flow after this one in the list that [`Wheel::open`] took out. Ask before either is put anywhere.
+    pub fn next(&self, flow: u32) -> Option<u32> {
+        let next = self.links[flow as usize][1];
+        (next != NONE).then_some(next)
+    }
+}

@@ -1,0 +1,151 @@
+//! The one table of what a [`Row`] holds: names, units, meanings, and how to read and write each number. Addition of
+//! rows, roll-ups, formats and documentation go through it, so that none of them can forget one.
+
+use crate::{Kind, Row, SIZE_BOUNDS, SIZES};
+use base::{Cause, Note};
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+/// What becomes of a number when rows are added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adds {
+    /// The sum; exact.
+    Sum,
+    /// The greater of both. Rows do not say who was seen, nor when in the second: the truth about both together is at
+    /// least this, and at most the sum.
+    Greater,
+}
+
+/// One number of a row.
+#[derive(Clone, Debug)]
+pub struct Quantity {
+    /// Its name in CSV, JSON, Parquet and on the command line.
+    pub name: Cow<'static, str>,
+    /// What it counts.
+    pub unit: &'static str,
+    /// What it says, as half a sentence.
+    pub meaning: Cow<'static, str>,
+    /// What becomes of it in a sum of rows.
+    pub adds: Adds,
+    read: fn(&Row, usize) -> u64,
+    place: fn(&mut Row, usize) -> &mut u64,
+    index: usize,
+}
+
+impl Quantity {
+    /// Reads it.
+    #[inline]
+    pub fn of(&self, row: &Row) -> u64 {
+        (self.read)(row, self.index)
+    }
+
+    /// Where it lies.
+    #[inline]
+    pub fn of_mut<'a>(&self, row: &'a mut Row) -> &'a mut u64 {
+        (self.place)(row, self.index)
+    }
+}
+
+/// All of them, in the order in which they are told.
+pub fn quantities() -> &'static [Quantity] {
+    static ALL: LazyLock<Vec<Quantity>> = LazyLock::new(all);
+    &ALL
+}
+
+macro_rules! quantity {
+    ($name:expr, $unit:literal, $meaning:expr, $adds:ident, [$i:ident = $index:expr] $($path:tt)+) => {
+        Quantity {
+            name: $name.into(),
+            unit: $unit,
+            meaning: $meaning.into(),
+            adds: Adds::$adds,
+            read: |row, $i| row.$($path)+,
+            place: |row, $i| &mut row.$($path)+,
+            index: $index,
+        }
+    };
+    ($name:literal, $unit:literal, $meaning:literal, $adds:ident, $($path:tt)+) => {
+        quantity!($name, $unit, $meaning, $adds, [_i = 0] $($path)+)
+    };
+}
+
+fn all() -> Vec<Quantity> {
+    let mut all = vec![
+        quantity!("packets", "packets", "all packets", Sum, total.packets),
+        quantity!("bytes", "bytes", "their bytes on the wire, without FCS", Sum, total.bytes),
+    ];
+    for kind in Kind::ALL {
+        let (name, what) = (kind.name(), kind.meaning());
+        all.push(quantity!(format!("{name}_packets"), "packets", what, Sum, [i = kind as usize] kinds[i].packets));
+        let what = format!("bytes of {name}_packets");
+        all.push(quantity!(format!("{name}_bytes"), "bytes", what, Sum, [i = kind as usize] kinds[i].bytes));
+    }
+    all.push(quantity!("ipv6_packets", "packets", "IPv6, whatever it carries", Sum, ipv6.packets));
+    all.push(quantity!("ipv6_bytes", "bytes", "bytes of ipv6_packets", Sum, ipv6.bytes));
+    for class in 0..SIZES {
+        let from = if class == 0 { 0 } else { SIZE_BOUNDS[class - 1] + 1 };
+        let (name, what) = match SIZE_BOUNDS.get(class) {
+            Some(to) => (format!("size_to_{to}"), format!("frames of {from} to {to} bytes, without FCS")),
+            None => (format!("size_over_{}", from - 1), format!("frames of {from} bytes or more, without FCS")),
+        };
+        all.push(quantity!(name, "packets", what, Sum, [i = class] sizes[i]));
+    }
+    all.extend([
+        quantity!("tcp_syn", "packets", "TCP with SYN and without ACK: connections asked for", Sum, syn),
+        quantity!("tcp_syn_ack", "packets", "TCP with SYN and ACK: connections accepted", Sum, syn_ack),
+        quantity!("tcp_fin", "packets", "TCP with FIN", Sum, fin),
+        quantity!("tcp_rst", "packets", "TCP with RST", Sum, rst),
+        quantity!("flows_active", "flows", "in the table as the second ends (told with `in`)", Sum, flows_active),
+        quantity!("flows_new", "flows", "began in the second (told with `in`)", Sum, flows_new),
+        quantity!("flows_ended", "flows", "ended in the second (told with `in`)", Sum, flows_ended),
+        quantity!("sources", "addresses", "distinct source addresses, estimated (±1.6 %)", Greater, sources),
+        quantity!("destinations", "addresses", "distinct destination addresses, the same", Greater, destinations),
+        quantity!("peak_1ms_bytes", "bytes", "the most bytes in a millisecond of it", Greater, peak_1ms.bytes),
+        quantity!("peak_1ms_packets", "packets", "the most packets in a millisecond", Greater, peak_1ms.packets),
+        quantity!("peak_10ms_bytes", "bytes", "the most bytes in ten milliseconds", Greater, peak_10ms.bytes),
+        quantity!("peak_10ms_packets", "packets", "the most packets in ten milliseconds", Greater, peak_10ms.packets),
+        quantity!("offered", "packets", "reached the counting point (ledger, told with `in`)", Sum, ledger.offered),
+        quantity!("stored", "packets", "were stored", Sum, ledger.stored),
+        quantity!("stored_bytes", "bytes", "bytes on the wire of those stored", Sum, ledger.stored_bytes),
+        quantity!("filtered", "packets", "did not match the capture filter", Sum, ledger.filtered),
+        quantity!("duplicate", "packets", "removed as a copy of a packet already stored", Sum, ledger.duplicate),
+    ]);
+    for cause in Cause::ALL {
+        let name = format!("lost_{}", cause.name());
+        all.push(quantity!(name, "packets", cause.meaning(), Sum, [i = cause as usize] ledger.lost[i]));
+    }
+    for note in Note::ALL {
+        let name = format!("note_{}", note.name());
+        all.push(quantity!(name, "packets", note.meaning(), Sum, [i = note as usize] ledger.notes[i]));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// A row is its second, its interface and direction (one word together), and quantities: the size of the type
+    /// counts them, so that a number added to it and forgotten here is seen.
+    #[test]
+    fn every_number_of_a_row_is_in_the_table_once() {
+        assert_eq!(size_of::<Row>(), 8 * (quantities().len() + 2));
+        let mut row = Row::default();
+        for (n, quantity) in quantities().iter().enumerate() {
+            *quantity.of_mut(&mut row) = n as u64 + 1;
+        }
+        for (n, quantity) in quantities().iter().enumerate() {
+            assert_eq!(quantity.of(&row), n as u64 + 1, "{} shares its place with another", quantity.name);
+        }
+    }
+
+    #[test]
+    fn names_are_words_and_differ() {
+        let names: BTreeSet<&str> = quantities().iter().map(|q| &*q.name).collect();
+        assert_eq!(names.len(), quantities().len());
+        for name in names {
+            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'), "{name}");
+        }
+    }
+}

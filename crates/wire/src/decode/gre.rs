@@ -1,0 +1,109 @@
+//! GRE and what is made of it: NVGRE, ERSPAN, PPTP.
+//!
+//! ```text
+//!  0       1       2       3
+//! +-+-+-+-+-------+---------------+
+//! |C R K S    |ver|   ethertype   |   C: checksum and offset, 4 bytes; R: a source route; ver 1: PPTP (RFC 2637)
+//! +---------------+---------------+
+//! | checksum, key, sequence: 4 bytes each, those that are there
+//! +-------------------------------+
+//! ```
+//! ERSPAN (draft-foschiano-erspan-03) puts a header of its own behind it, whose session stands in the lowest ten bits of
+//! its first word: none in type I, 8 bytes in type II, 12 in type III, and 8 more where its last bit says so. Type I is
+//! told from type II by the sequence number, which it does not have.
+
+use super::walk::{Inside, Walk, What};
+use super::{Odd, TunnelKind};
+use crate::EtherType;
+use crate::bytes::{be16, be32};
+
+mod at {
+    pub const FLAGS: usize = 0;
+    pub const ETHERTYPE: usize = 2;
+    pub const END: usize = 4;
+
+    pub const CHECKSUM: u16 = 0x8000;
+    pub const ROUTING: u16 = 0x4000;
+    pub const KEY: u16 = 0x2000;
+    pub const SEQUENCE: u16 = 0x1000;
+    pub const VERSION: u16 = 0x0007;
+    /// Version 1 only.
+    pub const ACKNOWLEDGED: u16 = 0x0080;
+}
+
+mod erspan {
+    pub const SESSION: u32 = 0x3ff;
+    pub const END_2: usize = 8;
+    /// Type III: frame type and the flag of a subheader.
+    pub const BITS: usize = 10;
+    pub const SUBHEADER: u16 = 1;
+    pub const END_3: usize = 12;
+    pub const SUBHEADER_LEN: usize = 8;
+}
+
+impl Walk<'_> {
+    pub fn gre(&mut self, at: usize) -> Option<Inside> {
+        let head: &[u8; at::END] = self.need(at, Odd::TransportShort)?;
+        let (flags, ethertype) = (be16(head, at::FLAGS), EtherType(be16(head, at::ETHERTYPE)));
+        let mut next = at + at::END;
+        match flags & at::VERSION {
+            0 if flags & at::ROUTING == 0 => (),
+            1 if ethertype == EtherType::PPP => return self.pptp(flags, next),
+            _ => return self.odd(Odd::TunnelHeader),
+        }
+        if flags & at::CHECKSUM != 0 {
+            next += 4;
+        }
+        let key = self.gre_word(flags & at::KEY != 0, &mut next)?;
+        let sequence = self.gre_word(flags & at::SEQUENCE != 0, &mut next)?;
+        let (kind, id, what) = match ethertype {
+            EtherType::BRIDGED => match key {
+                Some(key) if flags & (at::CHECKSUM | at::SEQUENCE) == 0 => {
+                    (TunnelKind::Nvgre, key >> 8, What::Ethernet)
+                }
+                key => (TunnelKind::Gre, key.unwrap_or(0), What::Ethernet),
+            },
+            EtherType::ERSPAN if sequence.is_some() => {
+                let head: &[u8; erspan::END_2] = self.need(next, Odd::TransportShort)?;
+                next += erspan::END_2;
+                (TunnelKind::Erspan2, be32(head, 0) & erspan::SESSION, What::Ethernet)
+            }
+            EtherType::ERSPAN => (TunnelKind::Erspan1, 0, What::Ethernet),
+            EtherType::ERSPAN3 => {
+                let head: &[u8; erspan::END_3] = self.need(next, Odd::TransportShort)?;
+                let bits = be16(head, erspan::BITS);
+                next += erspan::END_3 + if bits & erspan::SUBHEADER != 0 { erspan::SUBHEADER_LEN } else { 0 };
+                let what = match bits >> 10 & 0x1f {
+                    0 => What::Ethernet,
+                    2 => What::Ip,
+                    _ => return self.odd(Odd::TunnelHeader),
+                };
+                (TunnelKind::Erspan3, be32(head, 0) & erspan::SESSION, what)
+            }
+            EtherType::PPP => (TunnelKind::Gre, key.unwrap_or(0), What::Ppp),
+            _ => (TunnelKind::Gre, key.unwrap_or(0), What::Typed(ethertype)),
+        };
+        Some(Inside { at: next, what, tunnel: self.carrier(kind, id, sequence), guessed: false })
+    }
+
+    /// The enhanced header: key (length and call) always, sequence and acknowledgement by their flags. Without a sequence
+    /// number there is no payload.
+    fn pptp(&mut self, flags: u16, mut next: usize) -> Option<Inside> {
+        let key = self.gre_word(true, &mut next)?.unwrap_or(0);
+        let sequence = self.gre_word(flags & at::SEQUENCE != 0, &mut next)?;
+        sequence?;
+        self.gre_word(flags & at::ACKNOWLEDGED != 0, &mut next)?;
+        let tunnel = self.carrier(TunnelKind::Gre, key & 0xffff, sequence);
+        Some(Inside { at: next, what: What::Ppp, tunnel, guessed: false })
+    }
+
+    /// A word that is there or not; `None` if it should be there.
+    fn gre_word(&mut self, there: bool, next: &mut usize) -> Option<Option<u32>> {
+        if !there {
+            return Some(None);
+        }
+        let word: &[u8; 4] = self.need(*next, Odd::TransportShort)?;
+        *next += word.len();
+        Some(Some(be32(word, 0)))
+    }
+}

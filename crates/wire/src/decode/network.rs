@@ -1,0 +1,176 @@
+//! IPv4, IPv6 with its extension headers, and what is known of the header above.
+
+use super::Odd;
+use super::walk::Walk;
+use crate::bytes::{be16, chunk};
+use crate::{Family, Fragment, IpProtocol, Port, icmp, ipv4, ipv6, sctp, tcp, udp};
+
+impl Walk<'_> {
+    pub fn ipv4(&mut self, at: usize) -> Option<()> {
+        self.out.l3 = self.offset(at);
+        let head: &[u8; ipv4::at::END] = self.need(at, Odd::LinkShort)?;
+        let first = head[ipv4::at::VERSION_IHL];
+        if first >> 4 != 4 {
+            return self.odd(Odd::IpVersion);
+        }
+        self.reached(at, Family::V4)?;
+        self.out.protocol = IpProtocol(head[ipv4::at::PROTOCOL]);
+        self.out.fragment = ipv4::fragment(be16(head, ipv4::at::FRAGMENT));
+        let (len, total) = (usize::from(first & 15) * 4, usize::from(be16(head, ipv4::at::TOTAL_LEN)));
+        if len < ipv4::at::END {
+            return self.odd(Odd::IpHeader);
+        }
+        // A frame that the card or kernel merged may be longer than the field can say, and then says 0.
+        if total != 0 || self.end - at <= usize::from(u16::MAX) {
+            self.bound(at, total, len);
+        }
+        self.out.ip_len = (self.end - at) as u32;
+        self.transport(at + len)
+    }
+
+    pub fn ipv6(&mut self, at: usize) -> Option<()> {
+        self.out.l3 = self.offset(at);
+        let head: &[u8; ipv6::at::END] = self.need(at, Odd::LinkShort)?;
+        if head[ipv6::at::VERSION] >> 4 != 6 {
+            return self.odd(Odd::IpVersion);
+        }
+        self.reached(at, Family::V6)?;
+        self.out.protocol = IpProtocol(head[ipv6::at::NEXT]);
+        match usize::from(be16(head, ipv6::at::PAYLOAD_LEN)) {
+            // A jumbogram (RFC 2675), or a frame that the card or kernel merged.
+            0 if self.out.protocol == IpProtocol::HOP_BY_HOP || self.end - at > usize::from(u16::MAX) => (),
+            len => self.bound(at, ipv6::at::END + len, ipv6::at::END),
+        }
+        self.out.ip_len = (self.end - at) as u32;
+        let next = self.extensions(at + ipv6::at::END)?;
+        self.transport(next)
+    }
+
+    /// Along the extension headers. Behind a fragment header the walk ends: later fragments have nothing more, and all
+    /// fragments must give the same protocol.
+    fn extensions(&mut self, mut next: usize) -> Option<usize> {
+        for _ in 0..ipv6::MAX_EXTENSIONS {
+            let kind = self.out.protocol;
+            if !kind.is_extension() || self.out.fragment != Fragment::Whole {
+                break;
+            }
+            let head: &[u8; ipv6::at::EXT_LEAST] = self.need(next, Odd::ExtensionLength)?;
+            let after = next + ipv6::extension_len(kind, head[ipv6::at::EXT_LEN]);
+            if after > self.end {
+                return self.odd(Odd::ExtensionLength);
+            }
+            if kind == IpProtocol::FRAGMENT {
+                self.out.fragment = ipv6::fragment(be16(head, ipv6::at::FRAGMENT));
+            }
+            self.out.protocol = IpProtocol(head[ipv6::at::EXT_NEXT]);
+            next = after;
+        }
+        match self.out.fragment {
+            Fragment::Whole if self.out.protocol.is_extension() => self.odd(Odd::ExtensionsTooMany),
+            // Further extensions are part of what was fragmented.
+            Fragment::First if self.out.protocol.is_extension() => {
+                self.carried(next, self.end - next);
+                None
+            }
+            _ => Some(next),
+        }
+    }
+
+    /// The header is there. One that is too far inside for an offset of 16 bits counts as not captured.
+    fn reached(&mut self, at: usize, family: Family) -> Option<()> {
+        if at > usize::from(u16::MAX) {
+            return self.odd(Odd::Cut);
+        }
+        self.out.family = family;
+        self.above = 0;
+        Some(())
+    }
+
+    /// The packet at `at` says that it has `len` bytes, of which `header` are its own. What cannot be is not believed: the
+    /// packet then ends where what is around it does.
+    fn bound(&mut self, at: usize, len: usize, header: usize) {
+        if len < header || at + len > self.end {
+            self.odd::<()>(Odd::IpLength);
+        } else {
+            self.end = at + len;
+        }
+    }
+
+    /// Ports, and where what is carried begins. Later fragments have no header: all is carried.
+    fn transport(&mut self, at: usize) -> Option<()> {
+        let have = self.end.saturating_sub(at);
+        let protocol = self.out.protocol;
+        if self.out.fragment == Fragment::Later {
+            return self.carried(at, have);
+        }
+        let whole = self.out.fragment == Fragment::Whole;
+        self.ports(at);
+        let least = match protocol {
+            IpProtocol::TCP => tcp::at::END,
+            IpProtocol::UDP => udp::at::END,
+            IpProtocol::ICMP | IpProtocol::ICMPV6 => icmp::at::END,
+            IpProtocol::SCTP => sctp::at::END,
+            // Of the others we know no least length, only that there is something.
+            _ if have == 0 => return None,
+            _ => 1,
+        };
+        // The first fragment of a datagram may be shorter than the header; a whole datagram may not.
+        if have < least {
+            return if whole { self.odd(Odd::TransportShort) } else { None };
+        }
+        self.above = at;
+        self.out.l4 = self.offset(at);
+        if at >= self.frame.len() {
+            self.odd::<()>(Odd::Cut);
+        }
+        match protocol {
+            IpProtocol::TCP => {
+                let Some(byte) = self.frame.get(at + tcp::at::OFFSET) else { return self.odd(Odd::Cut) };
+                let len = usize::from(byte >> 4) * 4;
+                if len < tcp::at::END || whole && len > have {
+                    return self.odd(Odd::TransportLength);
+                }
+                self.carried(at + len, have.saturating_sub(len))
+            }
+            IpProtocol::UDP => {
+                let Some(field) = chunk::<2>(self.frame, at + udp::at::LEN) else { return self.odd(Odd::Cut) };
+                let len = usize::from(be16(field, 0));
+                // 0 stands for "longer than the field can say" in a jumbogram.
+                let jumbo = len == 0 && have > usize::from(u16::MAX);
+                if !jumbo && (len < udp::at::END || whole && len > have) {
+                    self.above = 0;
+                    return self.odd(Odd::TransportLength);
+                }
+                if whole && !jumbo {
+                    self.end = at + len;
+                }
+                self.carried(at + udp::at::END, self.end - at - udp::at::END)
+            }
+            IpProtocol::ICMP | IpProtocol::ICMPV6 | IpProtocol::SCTP => self.carried(at + least, have - least),
+            _ => self.carried(at, have),
+        }
+    }
+
+    /// Ports, or type and code: they stand in the first four bytes, which even the shortest first fragment has.
+    fn ports(&mut self, at: usize) -> Option<()> {
+        let protocol = self.out.protocol;
+        let is_icmp = matches!(protocol, IpProtocol::ICMP | IpProtocol::ICMPV6);
+        if !is_icmp && !protocol.has_ports() || at + 4 > self.end {
+            return None;
+        }
+        let Some(b) = chunk::<4>(self.frame, at) else { return self.odd(Odd::Cut) };
+        let (src, dst) = if is_icmp {
+            (b[icmp::at::TYPE].into(), b[icmp::at::CODE].into())
+        } else {
+            (be16(b, udp::at::SRC), be16(b, udp::at::DST))
+        };
+        (self.out.src_port, self.out.dst_port) = (Port(src), Port(dst));
+        Some(())
+    }
+
+    fn carried(&mut self, at: usize, len: usize) -> Option<()> {
+        self.out.payload = if len > 0 { self.offset(at) } else { 0 };
+        self.out.payload_len = len as u32;
+        Some(())
+    }
+}

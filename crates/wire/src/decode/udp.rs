@@ -1,0 +1,206 @@
+//! Tunnels over UDP: VXLAN, GENEVE, GTP-U, Teredo, and GRE in UDP.
+//!
+//! A port proves nothing, so each must look right before it is believed:
+//!
+//! | tunnel | port | header |
+//! |---|---|---|
+//! | VXLAN (RFC 7348) | to 4789, or to 8472 as Linux had it before | `I` is the only flag and bytes 1 to 3 are 0; or there is also `G` (group policy), or `P` (VXLAN-GPE, also to 4790) and byte 3 says IPv4, IPv6 or Ethernet; the last byte is 0 |
+//! | GENEVE (RFC 8926) | to 6081 | version 0; the reserved six bits and the last byte are 0; the options fit |
+//! | GTP-U (TS 29.281) | to 2152 | version 1, not GTP'; the length fits; only a G-PDU is entered, other messages are ordinary UDP |
+//! | Teredo (RFC 4380) | from or to 3544 | IPv6 to the end of the datagram exactly, or without a payload (a bubble, which may have trailers); one address in 2001::/32, or the source link-local |
+//! | GRE (RFC 8086) | to 4754 | as over IP |
+//!
+//! And in all of them, an IP header must follow that fits (see [`super::Decoded`]).
+
+use super::walk::{Inside, Walk, What};
+use super::{Odd, TunnelKind};
+use crate::bytes::{be16, be32, chunk};
+use crate::{EtherType, IpProtocol, ipv6, udp};
+
+mod port {
+    pub const GTP_U: u16 = 2152;
+    pub const TEREDO: u16 = 3544;
+    pub const GRE: u16 = 4754;
+    pub const VXLAN: u16 = 4789;
+    pub const VXLAN_GPE: u16 = 4790;
+    pub const GENEVE: u16 = 6081;
+    pub const VXLAN_LINUX: u16 = 8472;
+}
+
+mod vxlan {
+    pub const FLAGS: usize = 0;
+    pub const GROUP: u8 = 0x80;
+    pub const VALID: u8 = 0x08;
+    pub const TYPED: u8 = 0x04;
+    /// With `TYPED`, what is carried: 1 IPv4, 2 IPv6, 3 Ethernet.
+    pub const NEXT: usize = 3;
+    pub const VNI: usize = 4;
+    pub const LAST: usize = 7;
+    pub const END: usize = 8;
+}
+
+mod geneve {
+    pub const VERSION_LEN: usize = 0;
+    pub const BITS: usize = 1;
+    pub const RESERVED: u8 = 0x3f;
+    pub const ETHERTYPE: usize = 2;
+    pub const VNI: usize = 4;
+    pub const LAST: usize = 7;
+    pub const END: usize = 8;
+}
+
+mod gtp {
+    pub const FLAGS: usize = 0;
+    /// Version 1 and the bit that says it is not GTP'; the spare bit beside them is for the receiver to ignore.
+    pub const VERSION: u8 = 0xf0;
+    pub const VERSION_1: u8 = 0x30;
+    pub const EXTENDED: u8 = 4;
+    pub const SEQUENCE: u8 = 2;
+    pub const OPTIONAL: u8 = 7;
+    pub const TYPE: usize = 1;
+    pub const G_PDU: u8 = 255;
+    pub const LEN: usize = 2;
+    pub const TEID: usize = 4;
+    pub const END: usize = 8;
+    /// Behind it, if any of the lowest three flags is set: sequence, N-PDU number, type of the next extension.
+    pub const NEXT: usize = 3;
+    pub const OPTIONAL_LEN: usize = 4;
+    /// 3GPP has defined six; no message has more than two.
+    pub const MAX_EXTENSIONS: usize = 8;
+}
+
+mod teredo {
+    pub const AUTHENTICATION: u16 = 1;
+    pub const ORIGIN: u16 = 0;
+    /// Indicator, lengths of client id and value, nonce, confirmation.
+    pub const AUTHENTICATION_LEN: usize = 13;
+    pub const ORIGIN_LEN: usize = 8;
+    pub const PREFIX: [u8; 4] = [0x20, 0x01, 0, 0];
+}
+
+/// Whether these ports are worth a look.
+#[inline(always)]
+pub(super) const fn may_be_tunnel(src: u16, dst: u16) -> bool {
+    matches!(
+        dst,
+        port::GTP_U | port::TEREDO | port::GRE | port::VXLAN | port::VXLAN_GPE | port::GENEVE | port::VXLAN_LINUX
+    ) || src == port::TEREDO
+}
+
+impl Walk<'_> {
+    pub fn udp_tunnel(&mut self) -> Option<Inside> {
+        let at = self.above + udp::at::END;
+        match self.out.dst_port.0 {
+            port::VXLAN | port::VXLAN_GPE | port::VXLAN_LINUX => self.vxlan(at),
+            port::GENEVE => self.geneve(at),
+            port::GTP_U => self.gtp(at),
+            port::GRE => self.gre_in_udp(at),
+            _ => self.teredo(at),
+        }
+    }
+
+    fn gre_in_udp(&mut self, at: usize) -> Option<Inside> {
+        let ordinary = self.out;
+        if let Some(inside) = self.gre(at) {
+            return Some(Inside { guessed: true, ..inside });
+        }
+        let cut = self.out.odd == Some(Odd::Cut);
+        self.out = ordinary;
+        self.odd(if cut { Odd::Cut } else { Odd::TunnelImplausible })
+    }
+
+    fn vxlan(&mut self, at: usize) -> Option<Inside> {
+        let head: &[u8; vxlan::END] = self.need(at, Odd::TunnelImplausible)?;
+        let flags = head[vxlan::FLAGS];
+        let what = match (flags & !vxlan::VALID, [head[1], head[2], head[vxlan::NEXT]]) {
+            (0, [0, 0, 0]) | (vxlan::GROUP, _) => What::Ethernet,
+            (vxlan::TYPED, [0, 0, 3]) => What::Ethernet,
+            (vxlan::TYPED, [0, 0, 1 | 2]) => What::Ip,
+            _ => return self.odd(Odd::TunnelImplausible),
+        };
+        if flags & vxlan::VALID == 0 || head[vxlan::LAST] != 0 {
+            return self.odd(Odd::TunnelImplausible);
+        }
+        let tunnel = self.carrier(TunnelKind::Vxlan, be32(head, vxlan::VNI) >> 8, None);
+        Some(Inside { at: at + vxlan::END, what, tunnel, guessed: true })
+    }
+
+    fn geneve(&mut self, at: usize) -> Option<Inside> {
+        let head: &[u8; geneve::END] = self.need(at, Odd::TunnelImplausible)?;
+        let version_len = head[geneve::VERSION_LEN];
+        let next = at + geneve::END + usize::from(version_len & 0x3f) * 4;
+        let reserved = head[geneve::BITS] & geneve::RESERVED | head[geneve::LAST];
+        if version_len >> 6 != 0 || reserved != 0 || next > self.end {
+            return self.odd(Odd::TunnelImplausible);
+        }
+        let what = match EtherType(be16(head, geneve::ETHERTYPE)) {
+            EtherType::BRIDGED => What::Ethernet,
+            ethertype => What::Typed(ethertype),
+        };
+        let tunnel = self.carrier(TunnelKind::Geneve, be32(head, geneve::VNI) >> 8, None);
+        Some(Inside { at: next, what, tunnel, guessed: true })
+    }
+
+    fn gtp(&mut self, at: usize) -> Option<Inside> {
+        let head: &[u8; gtp::END] = self.need(at, Odd::TunnelImplausible)?;
+        let flags = head[gtp::FLAGS];
+        let mut next = at + gtp::END;
+        let end = next + usize::from(be16(head, gtp::LEN));
+        if flags & gtp::VERSION != gtp::VERSION_1 || end > self.end {
+            return self.odd(Odd::TunnelImplausible);
+        }
+        if head[gtp::TYPE] != gtp::G_PDU {
+            return None;
+        }
+        self.end = end;
+        let mut sequence = None;
+        if flags & gtp::OPTIONAL != 0 {
+            let optional: &[u8; gtp::OPTIONAL_LEN] = self.need(next, Odd::TunnelImplausible)?;
+            next += gtp::OPTIONAL_LEN;
+            sequence = (flags & gtp::SEQUENCE != 0).then(|| be16(optional, 0).into());
+            if flags & gtp::EXTENDED != 0 {
+                next = self.gtp_extensions(optional[gtp::NEXT], next)?;
+            }
+        }
+        let tunnel = self.carrier(TunnelKind::GtpU, be32(head, gtp::TEID), sequence);
+        Some(Inside { at: next, what: What::Ip, tunnel, guessed: true })
+    }
+
+    /// Each begins with its length in words and ends with the type of the next.
+    fn gtp_extensions(&mut self, mut kind: u8, mut next: usize) -> Option<usize> {
+        for _ in 0..gtp::MAX_EXTENSIONS {
+            if kind == 0 {
+                return Some(next);
+            }
+            let len = usize::from(self.need::<1>(next, Odd::TunnelImplausible)?[0]) * 4;
+            if len == 0 {
+                break;
+            }
+            next += len;
+            kind = self.need::<1>(next - 1, Odd::TunnelImplausible)?[0];
+        }
+        self.odd(Odd::TunnelImplausible)
+    }
+
+    fn teredo(&mut self, mut at: usize) -> Option<Inside> {
+        let begins = |walk: &mut Self, at| Some(be16(walk.need::<4>(at, Odd::TunnelImplausible)?, 0));
+        if begins(self, at)? == teredo::AUTHENTICATION {
+            let [_, _, id, value] = *self.need::<4>(at, Odd::TunnelImplausible)?;
+            at += teredo::AUTHENTICATION_LEN + usize::from(id) + usize::from(value);
+        }
+        if begins(self, at)? == teredo::ORIGIN {
+            at += teredo::ORIGIN_LEN;
+        }
+        let head: &[u8; ipv6::at::END] = self.need(at, Odd::TunnelImplausible)?;
+        let is_teredo = |from| chunk(head, from) == Some(&teredo::PREFIX);
+        let link_local = head[ipv6::at::SRC] == 0xfe && head[ipv6::at::SRC + 1] & 0xc0 == 0x80;
+        let len = ipv6::at::END + usize::from(be16(head, ipv6::at::PAYLOAD_LEN));
+        let known = link_local || is_teredo(ipv6::at::SRC) || is_teredo(ipv6::at::DST);
+        let bubble = head[ipv6::at::NEXT] == IpProtocol::NONE.0 && at + len <= self.end;
+        if head[ipv6::at::VERSION] >> 4 != 6 || !(bubble || at + len == self.end) || !known {
+            return self.odd(Odd::TunnelImplausible);
+        }
+        let tunnel = self.carrier(TunnelKind::Teredo, 0, None);
+        Some(Inside { at, what: What::Typed(EtherType::IPV6), tunnel, guessed: true })
+    }
+}

@@ -1,0 +1,152 @@
+//! The general case of [`Decoded::of`]: from the link inwards, one layer of IP after the other.
+
+use super::{Decoded, MAX_TUNNELS, Odd, Tunnel, TunnelKind};
+use crate::bytes::chunk;
+use crate::{EtherType, Family, Fragment, IpProtocol};
+
+/// Where the walk is. Each step says either where the next header begins, or that there is none.
+pub(super) struct Walk<'a> {
+    pub frame: &'a [u8],
+    /// Where what is looked at ends on the wire: the frame, then the IP packet, then what a tunnel carries.
+    pub end: usize,
+    /// Where what IP carries begins, captured or not; 0 where that cannot be told, or its header contradicts itself.
+    pub above: usize,
+    /// Whether the next VLAN tag is the outermost of its Ethernet header.
+    pub first_tag: bool,
+    pub out: Decoded,
+}
+
+/// What a tunnel carries, and where.
+pub(super) struct Inside {
+    pub at: usize,
+    pub what: What,
+    pub tunnel: Tunnel,
+    /// Only a port says so: it must prove to be right.
+    pub guessed: bool,
+}
+
+/// What begins at an offset.
+#[derive(Clone, Copy)]
+pub(super) enum What {
+    Ethernet,
+    Typed(EtherType),
+    Ppp,
+    /// IP of the version that its first half-byte says.
+    Ip,
+}
+
+impl<'a> Walk<'a> {
+    pub fn new(frame: &'a [u8], wire: usize) -> Self {
+        Self { frame, end: wire, above: 0, first_tag: true, out: Decoded::default() }
+    }
+
+    #[inline(never)]
+    pub fn decode(mut self, link_type: u16) -> Decoded {
+        self.link(link_type);
+        while self.out.family != Family::Other
+            && let Some(inside) = self.tunnel()
+            && self.enter(inside)
+        {}
+        self.out
+    }
+
+    /// What the IP packet carries, if it is a tunnel.
+    fn tunnel(&mut self) -> Option<Inside> {
+        let is_tunnel = match self.out.protocol {
+            IpProtocol::IPV4 | IpProtocol::IPV6 | IpProtocol::GRE => true,
+            IpProtocol::UDP => super::udp::may_be_tunnel(self.out.src_port.0, self.out.dst_port.0),
+            _ => false,
+        };
+        if !is_tunnel {
+            return None;
+        }
+        if self.out.fragment != Fragment::Whole {
+            return self.odd(Odd::TunnelFragment);
+        }
+        if self.above == 0 {
+            return None;
+        }
+        match self.out.protocol {
+            IpProtocol::GRE => self.gre(self.above),
+            IpProtocol::UDP => self.udp_tunnel(),
+            protocol => {
+                let version = if protocol == IpProtocol::IPV4 { EtherType::IPV4 } else { EtherType::IPV6 };
+                let tunnel = self.carrier(TunnelKind::IpInIp, 0, None);
+                Some(Inside { at: self.above, what: What::Typed(version), tunnel, guessed: false })
+            }
+        }
+    }
+
+    /// A tunnel carried by the IP packet that is looked at.
+    pub fn carrier(&self, kind: TunnelKind, id: u32, sequence: Option<u32>) -> Tunnel {
+        Tunnel { kind, id, sequence, outer_l3: self.out.l3 }
+    }
+
+    /// Goes into a tunnel; stays outside and says why if there is no IP packet in it.
+    fn enter(&mut self, inside: Inside) -> bool {
+        let outer = self.out;
+        if outer.depth == MAX_TUNNELS {
+            self.odd::<()>(Odd::TunnelsTooMany);
+            return false;
+        }
+        let (vlans, mpls, depth) = (outer.vlans, outer.mpls, outer.depth + 1);
+        self.out = Decoded { vlans, mpls, depth, tunnel: Some(inside.tunnel), ..Decoded::default() };
+        self.first_tag = true;
+        self.content(inside.what, inside.at);
+        let odd = self.out.odd;
+        let doubtful = inside.guessed && matches!(odd, Some(Odd::IpVersion | Odd::IpHeader | Odd::IpLength));
+        if self.out.family != Family::Other && !doubtful {
+            if let Some(odd) = outer.odd {
+                self.out.odd = None;
+                self.odd::<()>(odd);
+            }
+            if let Some(odd) = odd {
+                self.odd::<()>(odd);
+            }
+            return true;
+        }
+        self.out = outer;
+        self.odd::<()>(match odd {
+            None => Odd::TunnelNotIp,
+            Some(odd) if inside.guessed && odd.is_malformed() => Odd::TunnelImplausible,
+            Some(odd) => odd,
+        });
+        false
+    }
+
+    fn content(&mut self, what: What, at: usize) -> Option<()> {
+        match what {
+            What::Ethernet => self.ethernet(at),
+            What::Typed(ethertype) => self.below(ethertype, at),
+            What::Ppp => self.ppp(at).and_then(|(ethertype, at)| self.below(ethertype, at)),
+            What::Ip => self.ip_version(at).and_then(|ethertype| self.below(ethertype, at)),
+        }
+    }
+
+    /// `N` bytes at `at`, where a header must be. If they are not there, that is the fault of the sender (`short`) or of
+    /// the capture.
+    pub fn need<const N: usize>(&mut self, at: usize, short: Odd) -> Option<&'a [u8; N]> {
+        if at + N > self.end {
+            return self.odd(short);
+        }
+        match chunk(self.frame, at) {
+            None => self.odd(Odd::Cut),
+            found => found,
+        }
+    }
+
+    /// Notes what is odd, if nothing as bad was noted before.
+    #[inline(never)]
+    pub fn odd<T>(&mut self, odd: Odd) -> Option<T> {
+        if self.out.odd.is_none_or(|known| odd.is_malformed() && !known.is_malformed()) {
+            self.out.odd = Some(odd);
+        }
+        self.out.malformed |= odd.is_malformed();
+        None
+    }
+
+    /// An offset as it is reported: 0 where nothing was captured.
+    pub fn offset(&self, at: usize) -> u16 {
+        if at < self.frame.len() { u16::try_from(at).unwrap_or(0) } else { 0 }
+    }
+}
