@@ -58,6 +58,37 @@ pub fn parse_bytes(text: &str) -> Result<u64, ParseUnitError> {
     if bytes < 9.2e18 { Ok(bytes.round() as u64) } else { Err(error(text, EXPECTED)) }
 }
 
+/// Reads a count with a decimal multiplier: `100k`, `2.5M`, `1G`; the result must be whole.
+///
+/// # Errors
+/// When the number or the multiplier is not understood, or the result is not whole or does not fit.
+///
+/// ```
+/// # use netgrain_base::units::parse_count;
+/// assert_eq!(parse_count("2.5M").unwrap(), 2_500_000);
+/// assert!(parse_count("0.0001k").is_err());
+/// ```
+pub fn parse_count(text: &str) -> Result<u64, ParseUnitError> {
+    whole_count(text).ok_or_else(|| error(text, "a count: write 250000, 100k, 2.5M"))
+}
+
+fn whole_count(text: &str) -> Option<u64> {
+    let (digits, scale) = match text.char_indices().next_back()? {
+        (i, 'k' | 'K') => (&text[..i], 1_000),
+        (i, 'M') => (&text[..i], 1_000_000),
+        (i, 'G') => (&text[..i], 1_000_000_000),
+        _ => (text, 1),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    if whole.is_empty() || fraction.len() > 9 || !digits.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
+        return None;
+    }
+    let parts = 10u64.pow(fraction.len() as u32);
+    let part: u64 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
+    let part = part.checked_mul(scale).filter(|n| n % parts == 0)? / parts;
+    whole.parse::<u64>().ok()?.checked_mul(scale)?.checked_add(part)
+}
+
 /// Reads a rate: `flat`, `1.6Mpps`, `250kpps`, `10Gbit`, `900Mbps`.
 ///
 /// # Errors

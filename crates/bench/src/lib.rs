@@ -3,6 +3,7 @@
 
 mod capture;
 mod disk;
+mod flow;
 mod live;
 mod place;
 mod process;
@@ -13,10 +14,12 @@ mod rival;
 mod sheet;
 mod stats;
 mod stenographer;
+mod talk;
 mod volume;
 
 pub use crate::capture::CaptureArgs;
 pub use crate::disk::DiskArgs;
+pub use crate::flow::FlowArgs;
 pub use crate::live::LiveArgs;
 pub use crate::query::QueryArgs;
 pub use crate::record::RecordArgs;
@@ -41,6 +44,8 @@ pub enum Stage {
     Record(RecordArgs),
     /// Finding packets again in a store, beside tcpdump -r and the volume's own reading
     Query(QueryArgs),
+    /// Flow metering: conversations and floods from memory, beside nfpcapd, softflowd and argus
+    Flow(FlowArgs),
     /// Stenographer beside us: the same packets, the same questions (root)
     Stenographer(StenographerArgs),
     /// A live port under full load, recorded: AF_XDP, TPACKET, and other recorders beside them (root)
@@ -60,6 +65,7 @@ impl Stage {
             Self::Disk(args) => disk::run(args, out),
             Self::Record(args) => record::run(args, out),
             Self::Query(args) => query::run(args, out),
+            Self::Flow(args) => flow::run(args, out),
             Self::Stenographer(args) => stenographer::run(args, out),
             Self::Live(args) => live::run(args, out),
         };

@@ -183,7 +183,13 @@ fn source(args: &RecordArgs) -> Result<SourcePlan, Failure> {
         let spec = spec.parse().map_err(Failure::say)?;
         return Ok(SourcePlan::Sim { spec, start: None });
     }
-    port(args.source.interface.as_deref().unwrap_or_default(), args.source_kind, args.dedicated, args.queues, args.busy_poll)
+    port(
+        args.source.interface.as_deref().unwrap_or_default(),
+        args.source_kind,
+        args.dedicated,
+        args.queues,
+        args.busy_poll,
+    )
 }
 
 /// A port, with the way to take packets from it that suits it and what was asked for.

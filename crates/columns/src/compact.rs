@@ -34,7 +34,8 @@ pub fn compact(store: &Path, interface: &str, before: Timestamp) -> Result<Vec<P
     }
     let mut made = Vec::new();
     for files in days.into_values().filter(|files| files.len() > 1) {
-        let Ok(opened) = files.iter().map(|f| Sealed::open(&f.path, Kind::Series)).collect::<Result<Vec<_>, _>>() else {
+        let Ok(opened) = files.iter().map(|f| Sealed::open(&f.path, Kind::Series)).collect::<Result<Vec<_>, _>>()
+        else {
             continue;
         };
         let replaced: BTreeSet<String> = opened.iter().flat_map(|sealed| sealed.replaces.clone()).collect();
@@ -79,4 +80,3 @@ fn merge(root: &Path, sources: Vec<(Shelved, Sealed)>) -> Result<Option<PathBuf>
     }
     Ok(Some(path))
 }
-

@@ -111,7 +111,9 @@ impl Sealed {
             let group = Group { group, source: &self.source };
             let (first, last) = group.span();
             let outside = first.is_some_and(|first| first > to) || last.is_some_and(|last| last < from);
-            !outside && id.is_none_or(|id| group.may_have("id", Some(id as i64), &id.to_le_bytes()[..])) && group.may(need)
+            !outside
+                && id.is_none_or(|id| group.may_have("id", Some(id as i64), &id.to_le_bytes()[..]))
+                && group.may(need)
         };
         let wanted = |entry: &(usize, &RowGroupMetaData)| {
             // A filter that cannot be read keeps nothing out; the pages say what is the matter.

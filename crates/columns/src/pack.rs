@@ -314,12 +314,7 @@ fn side_of(words: &[u64; SIDE], began: Timestamp) -> Option<Side> {
         ip_bytes,
         payload_bytes: ip_bytes.wrapping_sub(header),
         payload_packets,
-        length: Moments {
-            min: words[7],
-            max: words[8],
-            sum: words[9].wrapping_add(ip_bytes),
-            squares: wide(10),
-        },
+        length: Moments { min: words[7], max: words[8], sum: words[9].wrapping_add(ip_bytes), squares: wide(10) },
         gap: Moments { min: words[12], max: words[13], sum: words[14], squares: wide(15) },
         gaps: words[17],
         flags: std::array::from_fn(|i| words[18 + i]),

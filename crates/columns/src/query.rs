@@ -60,7 +60,17 @@ impl Query {
 
     /// The folders that are asked.
     pub(crate) fn roots(&self) -> Result<Vec<PathBuf>, ColumnsError> {
-        let known = catalogue::interfaces(&self.store).map_err(ColumnsError::io(&self.store))?;
+        let mut known = catalogue::interfaces(&self.store).map_err(ColumnsError::io(&self.store))?;
+        // One of which nothing is sealed yet, nor any packet kept, has journals only.
+        for entry in std::fs::read_dir(&self.store).map_err(ColumnsError::io(&self.store))?.flatten() {
+            let has = |kind| shelf::journals(&entry.path(), kind).is_ok_and(|found| !found.is_empty());
+            if let Ok(name) = entry.file_name().into_string()
+                && !known.contains(&name)
+                && (has(Kind::Flows) || has(Kind::Series))
+            {
+                known.push(name);
+            }
+        }
         let folder = |name: &String| names::interface_folder(&self.store, name);
         if let Some(name) = self.interfaces.iter().find(|name| !folder(name).is_dir()) {
             return Err(ColumnsError::NoInterface { store: self.store.clone(), name: name.clone(), known });

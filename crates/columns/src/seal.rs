@@ -112,7 +112,6 @@ pub fn encode<T: Layout, W: io::Write + Send>(
     let properties = properties(&columns)
         .set_key_value_metadata(Some(all.map(|(key, value)| KeyValue::new(key.to_owned(), value)).collect()))
         .set_sorting_columns(Some(vec![SortingColumn { column_idx: 0, descending: false, nulls_first: false }]))
-        .set_bloom_filter_max_ndv(GROUP as u64)
         .build();
     let mut writer = SerializedFileWriter::new(to, schema, Arc::new(properties))?;
     let mut cells: Vec<Cells> = columns.iter().map(|_| Cells::default()).collect();

@@ -1,6 +1,7 @@
 //! A kind of thing as columns: how each is called, declared, encoded, filled and taken apart again. The tables themselves
 //! are in [`crate::layout`]; here is what they are made of, and one row group's way to and from a file.
 
+use crate::seal::GROUP;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::column::reader::ColumnReader;
 use parquet::column::writer::ColumnWriter;
@@ -164,7 +165,8 @@ pub fn properties<T>(columns: &[Column<T>]) -> WriterPropertiesBuilder {
         }
         if column.asked == Asked::Member {
             builder = builder.set_column_bloom_filter_enabled(path.clone(), true);
-            builder = builder.set_column_bloom_filter_fpp(path, 0.01);
+            builder = builder.set_column_bloom_filter_fpp(path.clone(), 0.02);
+            builder = builder.set_column_bloom_filter_max_ndv(path, GROUP as u64);
         }
     }
     builder

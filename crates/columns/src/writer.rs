@@ -120,7 +120,6 @@ enum Message {
 
 /// One kind's part of a writer.
 struct Lane {
-    kind: Kind,
     batch: BatchBytes,
     /// Of the file that grows, if one does.
     open: Option<Open>,
@@ -167,14 +166,14 @@ impl Writer {
             named("columns-journal").spawn(move || journal.run(&jobs))?,
             named("columns-seal").spawn(move || seal_all(&root, &whole, &sealer))?,
         ];
-        let lane = |kind| Lane { kind, batch: BatchBytes::default(), open: None };
+        let lane = || Lane { batch: BatchBytes::default(), open: None };
         Ok(Self {
             config,
             shared,
             to_journal: Some(to_journal),
             threads,
-            flows: lane(Kind::Flows),
-            series: lane(Kind::Series),
+            flows: lane(),
+            series: lane(),
             now: Timestamp::ZERO,
             handed_over: Timestamp::ZERO,
             given: 0,

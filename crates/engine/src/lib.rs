@@ -23,10 +23,12 @@ mod status;
 mod worker;
 
 pub use crate::capture::{Capture, random_key};
+pub use columns::Rules as ColumnRules;
 pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};
-pub use columns::Rules as ColumnRules;
-pub use meter::{GrainKeeping, GrainRules, MeterPlan, MeterReport, Outlet, OutletReport, StoreOutlet};
+pub use meter::{
+    CollectorOutlet, GrainKeeping, GrainRules, MeterPlan, MeterReport, Outlet, OutletReport, StoreOutlet, parse_target,
+};
 pub use metrics::{MetricsServer, exposition};
 pub use network::private_pair;
 pub use observer::Observer;

@@ -157,15 +157,26 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
         retention(kept, |name, kind, help, value| family(name, kind, help, &[(String::new(), value)]));
     }
     if let Some(meter) = &report.meter {
-        metered(meter, &mut family);
+        metered(meter, family);
     }
 }
 
 /// What the meter has made of the packets.
-fn metered(meter: &MeterReport, family: &mut dyn FnMut(&str, &str, &str, &[(String, f64)])) {
-    let mut one = |name: &str, kind: &str, help: &str, value: u64| family(name, kind, help, &[(String::new(), value as f64)]);
-    one("metered_packets_total", "counter", "Packets in the series and, if they belong to one, in a flow.", meter.packets);
-    one("unmetered_packets_total", "counter", "Packets in no flow and no row: the meter was too slow.", meter.unmetered);
+fn metered(meter: &MeterReport, mut family: impl FnMut(&str, &str, &str, &[(String, f64)])) {
+    let mut one =
+        |name: &str, kind: &str, help: &str, value: u64| family(name, kind, help, &[(String::new(), value as f64)]);
+    one(
+        "metered_packets_total",
+        "counter",
+        "Packets in the series and, if they belong to one, in a flow.",
+        meter.packets,
+    );
+    one(
+        "unmetered_packets_total",
+        "counter",
+        "Packets in no flow and no row: the meter was too slow.",
+        meter.unmetered,
+    );
     one("flowless_packets_total", "counter", "Packets that belong to no flow.", meter.flowless);
     one("active_flows", "gauge", "Flows in the table.", meter.active);
     one("flows_total", "counter", "Flows begun.", meter.begun);

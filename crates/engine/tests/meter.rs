@@ -168,7 +168,10 @@ fn several_files_are_one_stream_and_flows_go_on_in_the_next() {
 fn a_file_of_another_link_type_behind_the_first_is_refused_by_name_and_the_first_is_kept() {
     let dir = TempDir::new("a_file_of_another_link_type_behind_the_first");
     let (first, second) = (dir.join("first.pcap"), dir.join("second.pcapng"));
-    common::write_capture(&first, (0..5).map(|i| (START.after(Duration::from_secs(i)), frame(1, 60, &[]))).collect::<Vec<_>>());
+    common::write_capture(
+        &first,
+        (0..5).map(|i| (START.after(Duration::from_secs(i)), frame(1, 60, &[]))).collect::<Vec<_>>(),
+    );
     let mut out = pcap::ng::Writer::new(std::fs::File::create(&second).expect("a file"), "test", "").expect("a header");
     let radio = out.interface("radio", 127).expect("an interface");
     out.packet(radio, START, 60, &frame(2, 60, &[]), pcap::ng::PacketOptions::default()).expect("a packet");
@@ -291,8 +294,8 @@ fn what_is_stored_beside_the_packets_is_what_was_made() {
     let made = ear.made();
     assert_eq!((kept.records, kept.rows, kept.lost), (made.records.len() as u64, made.rows.len() as u64, 0));
     let query = columns::Query::new(&store);
-    let mut records: Vec<Record> = columns::flows(query.clone()).expect("an answer").map(|r| r.expect("a record")).collect();
-    let rows: Vec<Row> = columns::series(query).expect("an answer").map(|r| r.expect("a row")).collect();
+    let mut records: Vec<Record> = columns::flows(&query).expect("an answer").collect();
+    let rows: Vec<Row> = columns::series(&query).expect("an answer").collect();
     assert_eq!(rows, made.rows);
     let mut expected = made.records;
     let order = |r: &Record| (r.id, r.part);
@@ -310,7 +313,7 @@ fn time_that_goes_back_and_forth_loses_no_packet_of_any_grain() {
     let path = dir.join("back.pcap");
     let at = |random: &mut Prng| START.after(Duration::from_millis(random.below(3_600_000)));
     common::write_capture(&path, frames.into_iter().map(|f| (at(&mut random), f)).collect::<Vec<_>>());
-    let one = run(&metered(plan(files(&[path.clone()]), &dir.join("1")), 1)).0;
-    let many = run(&metered(plan(files(&[path]), &dir.join("8")), 8)).0;
+    let one = run(&metered(plan(files(std::slice::from_ref(&path)), &dir.join("1")), 1)).0;
+    let many = run(&metered(plan(files(std::slice::from_ref(&path)), &dir.join("8")), 8)).0;
     assert!(one == many, "other records or rows with 8 shards");
 }

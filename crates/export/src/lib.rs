@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod channel;
+pub mod document;
 pub mod element;
 pub mod encode;
 mod exporter;

@@ -2,7 +2,7 @@
 //!
 //! It has neither enterprise elements nor lists nor biflows: a record of both directions becomes two, which share their
 //! message, and everything that has no element of IANA stays behind. Times are milliseconds of an uptime of 32 bits; ours
-//! begins a day before the first record, wraps as that of a router does, and begins anew where a time does not fit it.
+//! begins a day before the first record, and begins anew where a time does not fit it.
 
 use crate::encode::{Config, Encode, Fields, Fit, Interface, Message, Out, Repetition, TooLarge};
 use crate::fields;
@@ -72,6 +72,8 @@ pub struct Encoder {
     templates: Repetition,
     /// When the uptime of the messages began, to the second.
     boot: Option<Timestamp>,
+    /// The last moment of the flows in the message that is being made.
+    latest: Timestamp,
     exported: Exported,
     scratch: Vec<u8>,
 }
@@ -98,6 +100,7 @@ impl Encoder {
             interfaces: BTreeMap::new(),
             templates: Repetition::default(),
             boot: None,
+            latest: Timestamp::ZERO,
             exported: Exported::default(),
             scratch: Vec::with_capacity(512),
             config,
@@ -109,14 +112,18 @@ impl Encoder {
             return;
         }
         let (records, items) = (self.page.records, self.page.items);
-        // The header's seconds have no fraction, and collectors reckon the begin of the uptime from both.
-        let uptime = self.boot.map_or(0, |boot| (now.secs().wrapping_sub(boot.secs())).wrapping_mul(1000)) as u32;
+        // The header's seconds have no fraction, and collectors reckon from them and the uptime when that began. They take
+        // a flow that ended after the message was made for one of 49 days before. So an export time that the uptime does not
+        // reach, as when an old capture is read, or that is not after all flows of the message, gives way to one that is.
+        let boot = self.boot.unwrap_or(now).secs();
+        let seconds = now.secs().clamp(boot, boot + UPTIME_MAX / 1000).max(self.latest.secs() + 1);
+        let uptime = seconds.saturating_sub(boot) * 1000;
         let (sequence, source) = (self.sequence, self.config.domain);
         let bytes = self.page.finish();
         bytes[at::VERSION].copy_from_slice(&VERSION.to_be_bytes());
         bytes[at::COUNT].copy_from_slice(&(records as u16).to_be_bytes());
-        bytes[at::UPTIME].copy_from_slice(&uptime.to_be_bytes());
-        bytes[at::SECONDS].copy_from_slice(&(now.secs() as u32).to_be_bytes());
+        bytes[at::UPTIME].copy_from_slice(&(uptime as u32).to_be_bytes());
+        bytes[at::SECONDS].copy_from_slice(&(seconds as u32).to_be_bytes());
         bytes[at::SEQUENCE].copy_from_slice(&sequence.to_be_bytes());
         bytes[at::SOURCE].copy_from_slice(&source.to_be_bytes());
         self.exported.messages += 1;
@@ -124,6 +131,7 @@ impl Encoder {
         self.exported.records += u64::from(items);
         out(Message { bytes, items });
         self.page.clear();
+        self.latest = Timestamp::ZERO;
         self.sequence = self.sequence.wrapping_add(1);
         self.templates.count_message();
     }
@@ -143,19 +151,18 @@ impl Encoder {
     /// Milliseconds of uptime at `t`; `None` where it does not reach.
     fn uptime(&self, t: Timestamp) -> Option<u32> {
         let millis = t.nanos().checked_sub(self.boot?.nanos())? / 1_000_000;
-        (millis <= UPTIME_MAX).then_some(millis as u32)
+        (millis < UPTIME_MAX - 1000).then_some(millis as u32)
     }
 
     /// Makes the uptime reach the times of a record. A new one needs a message of its own: the header says when it began.
-    fn boot(&mut self, record: &Record, now: Timestamp, out: Out<'_>) {
-        let times = [0, 1].map(|s| (fields::first(record, s), fields::last(record, s)));
-        let reaches = times.iter().all(|(a, b)| self.uptime(*a).is_some() && self.uptime(*b).is_some());
-        // Uptime and seconds of the header must agree, too.
-        if reaches && self.boot.is_some_and(|boot| now >= boot) {
+    fn boot(&mut self, record: &Record, sides: &[usize], now: Timestamp, out: Out<'_>) {
+        let times = sides.iter().map(|s| (fields::first(record, *s), fields::last(record, *s)));
+        let reaches = times.clone().all(|(a, b)| self.uptime(a).is_some() && self.uptime(b).is_some());
+        if reaches {
             return;
         }
         self.emit(now, out);
-        let earliest = times.iter().map(|(a, b)| *a.min(b)).fold(now, Timestamp::min);
+        let earliest = times.map(|(a, b)| a.min(b)).fold(Timestamp::MAX, Timestamp::min);
         self.boot = Some(Timestamp::from_secs_nanos(earliest.before(BEFORE).secs(), 0));
     }
 
@@ -234,20 +241,21 @@ impl Encoder {
 
 impl Encode for Encoder {
     fn record(&mut self, record: &Record, now: Timestamp, out: Out<'_>) -> Result<Fit, TooLarge> {
-        self.boot(record, now, out);
-        self.tick(now, out);
         let set = id::FLOWS + Shape { both_ways: false, ..Shape::of(record) }.number() as u16;
         let sides: &[usize] = match record.sides.each_ref().map(|s| s.packets > 0) {
             [true, true] => &[0, 1],
             [false, true] => &[1],
             _ => &[0],
         };
+        self.boot(record, sides, now, out);
+        self.tick(now, out);
         // Both directions at once, so that they are sent or lost together; the header counts each.
         self.scratch.clear();
         for side in sides {
             self.one_way(record, *side);
         }
         self.put(set, now, out)?;
+        self.latest = sides.iter().map(|s| fields::last(record, *s)).fold(self.latest, Timestamp::max);
         self.page.records += sides.len() as u32 - 1;
         self.page.items += 1;
         Ok(Fit::Whole)
@@ -290,7 +298,7 @@ impl Encode for Encoder {
         let items = self.page.items;
         self.page.clear();
         self.sequence = 0;
-        self.boot = None;
+        (self.boot, self.latest) = (None, Timestamp::ZERO);
         self.templates = Repetition::default();
         items
     }

@@ -99,11 +99,11 @@ fn standard() -> Vec<Field> {
 fn own() -> Vec<Field> {
     use Unit::{Flows, Octets, Packets};
     let mut table = Vec::new();
-    let kinds = ["tcp", "udp", "icmp", "sctp", "otherIp", "arp", "other"];
     for kind in Kind::ALL {
-        let (i, name) = (kind as usize, kinds[kind as usize]);
+        let (i, name) = (kind as usize, camel("", kind.name()));
         let id = 100 + 2 * i as u16;
-        table.push(count(id, format!("{name}Packets"), Packets, i, each!(kinds.packets), format!("packets: {name}")));
+        let meaning = format!("packets: {}", kind.meaning());
+        table.push(count(id, format!("{name}Packets"), Packets, i, each!(kinds.packets), meaning));
         table.push(count(id + 1, format!("{name}Octets"), Octets, i, each!(kinds.bytes), "octets of these".into()));
     }
     table.push(count(114, "ipv6Packets".into(), Packets, 0, at!(ipv6.packets), "packets of IPv6".into()));
@@ -175,10 +175,14 @@ fn count(id: u16, name: String, unit: Unit, index: usize, Access { get, set }: A
     Field { element: Element { own: true, id, name, data_type, semantics, unit, meaning }, len: 8, get, set, index }
 }
 
-/// `ledgerLost` and `ring_full` are `ledgerLostRingFull`.
+/// `ledgerLost` and `ring_full` are `ledgerLostRingFull`; `other_ip` alone is `otherIp`.
 fn camel(prefix: &str, snake: &str) -> String {
     let mut name = prefix.to_owned();
     for word in snake.split('_') {
+        if name.is_empty() {
+            name.push_str(word);
+            continue;
+        }
         let (head, tail) = word.split_at(1);
         name.push_str(&head.to_ascii_uppercase());
         name.push_str(tail);

@@ -110,10 +110,20 @@ pub(crate) fn put_row(columns: &[&rows::Field], row: &Row, out: &mut Vec<u8>) {
 }
 
 /// A number in so many octets, most significant first; one that is too large becomes the largest.
+#[inline]
 pub(crate) fn put_number(out: &mut Vec<u8>, value: u128, len: usize) {
-    let fits = len >= 16 || value >> (8 * len) == 0;
-    let value = if fits { value } else { u128::MAX };
-    out.extend_from_slice(&value.to_be_bytes()[16 - len..]);
+    // The lengths that nearly all fields have are stores of one word; the rest is a copy of a length known only here.
+    match len {
+        1 => out.push(u8::try_from(value).unwrap_or(u8::MAX)),
+        2 => out.extend_from_slice(&u16::try_from(value).unwrap_or(u16::MAX).to_be_bytes()),
+        4 => out.extend_from_slice(&u32::try_from(value).unwrap_or(u32::MAX).to_be_bytes()),
+        8 => out.extend_from_slice(&u64::try_from(value).unwrap_or(u64::MAX).to_be_bytes()),
+        _ => {
+            let fits = len >= 16 || value >> (8 * len) == 0;
+            let value = if fits { value } else { u128::MAX };
+            out.extend_from_slice(&value.to_be_bytes()[16 - len..]);
+        }
+    }
 }
 
 /// Octets with their number before them (RFC 7011, section 7). What is longer than 65535 is cut; no message is.

@@ -108,6 +108,21 @@ fn standard_fields_carry_addresses_counts_times_and_flags() {
 }
 
 #[test]
+fn the_way_back_stands_under_the_numbers_of_rfc_5103() {
+    let mut record = common::record(&mut Prng::new(9));
+    record.sides = [Side { packets: 3, ..Side::default() }, Side { packets: 5, ..Side::default() }];
+    let sent = messages(Config::default(), |encoder, out| assert!(encoder.record(&record, NOW, out).is_ok()));
+    let all: Vec<u8> = sent.concat();
+    let has = |bytes: &[u8]| all.windows(bytes.len()).any(|w| w == bytes);
+    // packetDeltaCount, 8 octets: forward without an enterprise, backward under 29305.
+    assert!(has(&[0, 2, 0, 8]) && has(&[0x80, 2, 0, 8, 0, 0, 0x72, 0x79]));
+    // Ours, number 28 and its reverse with bit 14, under the letters.
+    assert!(has(b"\x80\x1c\x00\x08ngrn") && has(b"\xc0\x1c\x00\x08ngrn"));
+    // What belongs to no direction has no reverse: flowId.
+    assert!(has(&[0, 148, 0, 8]) && !has(&[0x80, 148, 0, 8, 0, 0, 0x72, 0x79]));
+}
+
+#[test]
 fn a_record_without_any_packet_keeps_who_it_is_of() {
     let mut record = common::record(&mut Prng::new(1));
     record.sides = [Side::default(); 2];

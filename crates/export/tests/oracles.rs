@@ -5,10 +5,10 @@ mod common;
 use base::{Prng, Timestamp};
 use flow::Record;
 use netgrain_export::encode::Message;
-use netgrain_export::{Config, Encode, Fields, ipfix, netflow9};
+use netgrain_export::{Config, Encode, Exporter, Fields, Protocol, Settings, ipfix, netflow9};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::UdpSocket;
-use std::process::{Command, Stdio};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Messages of a few hundred plausible records, and the records.
@@ -32,6 +32,8 @@ fn exported(encoder: &mut dyn Encode, prng: &mut Prng, rows: bool) -> (Vec<Vec<u
 /// What nfdump prints of a flow: times in milliseconds, both ends, protocol, ports, flags, packets and bytes there and
 /// back, VLAN, interface, class of service.
 const FORMAT: &str = "fmt:%ts|%te|%sa|%da|%pr|%sp|%dp|%flg|%ipkt|%ibyt|%opkt|%obyt|%svln|%in|%tos";
+
+const PRINT: [&str; 5] = ["-q", "-N", "-6", "-o", FORMAT];
 
 /// The lines that nfdump should print of these records: one each, or one for each direction.
 fn expected(records: &[Record], each_way: bool) -> BTreeMap<String, usize> {
@@ -70,35 +72,43 @@ fn line(record: &Record, side: usize, back: Option<usize>) -> String {
     format!("{first}|{last}|{ends}|{flags}|{counts}|{vlan}|{}|{tos}", record.interface)
 }
 
-/// Sends messages to nfcapd on a loopback port of a network of its own, and gives what nfdump then prints.
-fn nfdump(test: &str, messages: &[Vec<u8>], arguments: &[&str]) -> Option<String> {
+/// nfcapd, which ends with the test that started it.
+struct Collector(Child);
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        // It has ended before, unless the test failed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Has something sent to nfcapd, on a loopback port of a network of its own, and gives what nfdump then prints.
+fn nfdump(test: &str, send: impl FnOnce(SocketAddr), arguments: &[&str]) -> Option<String> {
     let (mut nfcapd, mut nfdump) = (testkit::tool(test, "nfcapd")?, testkit::tool(test, "nfdump")?);
     let _sandbox = testkit::Sandbox::new(test)?;
     let folder = testkit::TempDir::new(test);
     let port = 9995;
-    let mut collector = nfcapd
+    let collector = nfcapd
         .args(["-w", &folder.path().to_string_lossy(), "-b", "127.0.0.1", "-p", &port.to_string(), "-T", "all"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .expect("nfcapd starts");
+    let mut collector = Collector(collector);
     // It listens once the kernel lists the port.
     let listens = || std::fs::read_to_string("/proc/thread-self/net/udp").is_ok_and(|t| t.contains(":270B"));
     let patience = Instant::now() + Duration::from_secs(20);
     while !listens() && Instant::now() < patience {
         std::thread::sleep(Duration::from_millis(10));
     }
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-    for message in messages {
-        socket.send_to(message, ("127.0.0.1", port)).expect("sent");
-        // nfcapd's buffer is small and its thread may wait for a processor.
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    assert!(listens(), "nfcapd has not begun to listen");
+    send(([127, 0, 0, 1], port).into());
     std::thread::sleep(Duration::from_millis(300));
     // It writes what it has when it is told to end.
-    let ended = Command::new("kill").args(["-TERM", &collector.id().to_string()]).status().expect("kill");
+    let ended = Command::new("kill").args(["-TERM", &collector.0.id().to_string()]).status().expect("kill");
     assert!(ended.success());
-    collector.wait().expect("nfcapd ends");
+    collector.0.wait().expect("nfcapd ends");
     let out = nfdump
         .env("TZ", "UTC")
         .args(["-R", &folder.path().to_string_lossy()])
@@ -122,8 +132,21 @@ fn counted(text: &str) -> BTreeMap<String, usize> {
 fn agree(test: &str, encoder: &mut dyn Encode, each_way: bool) {
     let mut prng = Prng::new(testkit::seed(test));
     let (messages, records) = exported(encoder, &mut prng, false);
-    let Some(text) = nfdump(test, &messages, &["-q", "-N", "-6", "-o", FORMAT]) else { return };
-    let (got, want) = (counted(&text), expected(&records, each_way));
+    let Some(text) = nfdump(test, |to| send(&messages, to), &PRINT) else { return };
+    same(&text, &records, each_way);
+}
+
+fn send(messages: &[Vec<u8>], to: SocketAddr) {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    for message in messages {
+        socket.send_to(message, to).expect("sent");
+        // nfcapd's buffer is small and its thread may wait for a processor.
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn same(text: &str, records: &[Record], each_way: bool) {
+    let (got, want) = (counted(text), expected(records, each_way));
     for (line, times) in &want {
         let near = || got.keys().filter(|g| g[..23] == line[..23]).cloned().collect::<Vec<_>>().join("\n");
         assert_eq!(got.get(line), Some(times), "ours: {line}\nnear it:\n{}", near());
@@ -145,6 +168,55 @@ fn nfdump_reads_every_flow_of_our_standard_ipfix() {
 #[test]
 fn nfdump_reads_every_direction_of_our_netflow9() {
     agree("nfdump_reads_every_direction_of_our_netflow9", &mut netflow9::Encoder::new(Config::default()), true);
+}
+
+#[test]
+fn nfdump_reads_what_the_exporter_sends() {
+    let test = "nfdump_reads_what_the_exporter_sends";
+    for protocol in [Protocol::Ipfix, Protocol::NetflowV9] {
+        let mut prng = Prng::new(testkit::seed(test));
+        // So few that nfcapd's buffer holds them all.
+        let records: Vec<Record> = (0..60).map(|_| common::plausible(&mut prng)).collect();
+        let send = |to: SocketAddr| {
+            let mut settings = Settings::new(format!("udp:{to}").parse().expect("a target"));
+            settings.protocol = protocol;
+            let exporter = Exporter::start(settings).expect("it starts");
+            records.iter().for_each(|r| assert!(exporter.handle().flow(r)));
+            let counts = exporter.finish();
+            assert_eq!((counts.offered, counts.sent), (60, 60), "{counts:?}");
+        };
+        let Some(text) = nfdump(test, send, &PRINT) else { return };
+        same(&text, &records, protocol == Protocol::NetflowV9);
+    }
+}
+
+#[test]
+fn netflow9_keeps_times_across_jumps_of_years() {
+    let test = "netflow9_keeps_times_across_jumps_of_years";
+    let mut prng = Prng::new(testkit::seed(test));
+    let mut encoder = netflow9::Encoder::new(Config::default());
+    let (mut messages, mut records) = (Vec::new(), Vec::new());
+    let mut out = |m: Message<'_>| messages.push(m.bytes.to_vec());
+    // 1999, 2026, 49 days later, 2040, back to 2014; exported in 2026.
+    let jumps = [946_000_000, common::DAY, common::DAY + 49 * 86_400, 2_220_000_000, 1_400_000_000];
+    let now = Timestamp::from_secs_nanos(common::DAY, 0);
+    for begin in jumps {
+        for _ in 0..10 {
+            let mut record = common::plausible(&mut prng);
+            for side in record.sides.iter_mut().filter(|s| s.packets > 0) {
+                let moved = |t: Timestamp| Timestamp::from_nanos(t.nanos() - (common::DAY - 1) * 1_000_000_000);
+                let begin = Duration::from_secs(begin);
+                (side.first, side.last) = (moved(side.first).after(begin), moved(side.last).after(begin));
+            }
+            encoder.record(&record, now, &mut out).expect("it fits");
+            records.push(record);
+        }
+    }
+    encoder.flush(now, &mut out);
+    let sequences: Vec<u32> = messages.iter().map(|m| u32::from_be_bytes([m[12], m[13], m[14], m[15]])).collect();
+    assert_eq!(sequences, (0..messages.len() as u32).collect::<Vec<_>>(), "v9 counts messages");
+    let Some(text) = nfdump(test, |to| send(&messages, to), &PRINT) else { return };
+    same(&text, &records, true);
 }
 
 /// The messages as datagrams in a capture, one microsecond apart.

@@ -21,7 +21,7 @@ pub struct Config {
     /// Both directions in one record (RFC 5103), or each in one of its own.
     pub bidirectional: bool,
     /// Most flows at once; at least 1, at most [`Config::MOST_FLOWS`]. Memory is reserved for all of them at the start and
-    /// touched when they come (`docs/FLOWS.md` has the bytes).
+    /// touched when they come (`docs/METER.md` has the bytes).
     pub capacity: usize,
     /// How many of its first packets a flow remembers; up to 10 cost nothing more.
     pub early: usize,

@@ -9,7 +9,7 @@
 //! links of the wheel, 8       crate::wheel
 //! place in a bucket, 11       crate::table
 //! chunk, 88                   from the second packet on: the sums of the reverse direction, nine packets (crate::slim)
-//! full, 480                   from the eleventh packet on, or from the first remarkable one: all counters (crate::full)
+//! full, 448                   from the eleventh packet on, or from the first remarkable one: all counters (crate::full)
 //! ```
 
 use crate::key::Key;
@@ -56,6 +56,7 @@ pub(crate) struct Hot {
 }
 
 #[derive(Clone, Debug, Default)]
+#[repr(C)]
 pub(crate) struct Cold {
     pub start: u64,
     pub positions: [u64; 2],
@@ -64,9 +65,9 @@ pub(crate) struct Cold {
     pub queue: u16,
     pub icmp: u16,
     pub macs: [[u8; 6]; 2],
+    pub side: SlimSide,
     pub first_length: u16,
     pub first_flags: u8,
-    pub side: SlimSide,
 }
 
 const _: () = assert!(size_of::<Hot>() == 64 && size_of::<Cold>() <= 80);

@@ -10,32 +10,70 @@ use crate::tcp::{Order, Sent};
 use base::Timestamp;
 use wire::MacAddr;
 
-/// One side of the record that is being made.
-#[derive(Clone, Debug, Default)]
+/// One side of the record that is being made: three cache lines, of which a packet in order changes the first two and reads
+/// the third.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Side {
     last: u64,
-    pub packets: u32,
-    payload_packets: u32,
     bytes: u64,
     length: u64,
     payload: u64,
-    length_squares: [u64; 2],
+    pub packets: u32,
+    payload_packets: u32,
     length_min: u32,
     length_max: u32,
+    length_squares: [u64; 2],
+
     gap_squares: [u64; 2],
     gap_min: u64,
     gap_max: u64,
     flags: [u32; 8],
+
     first: u64,
-    /// When the record before ended, if this side had packets before this record.
-    before: Option<u64>,
+    /// When the record before ended, or [`NEVER`] if this side had no packets before this record.
+    before: u64,
+    sent: Sent,
+    retransmitted_bytes: u64,
+    retransmitted: u32,
+    out_of_order: u32,
+    zero_window: u32,
     ttl: (u8, u8),
     dscp: (u8, u8),
-    zero_window: u32,
-    retransmitted: u32,
-    retransmitted_bytes: u64,
-    out_of_order: u32,
-    sent: Sent,
+}
+
+const _: () = assert!(size_of::<Side>() == 192);
+
+/// No moment: the last one that a timestamp has is not told from it.
+const NEVER: u64 = u64::MAX;
+
+impl Default for Side {
+    fn default() -> Self {
+        Self {
+            last: 0,
+            bytes: 0,
+            length: 0,
+            payload: 0,
+            packets: 0,
+            payload_packets: 0,
+            length_min: 0,
+            length_max: 0,
+            length_squares: [0; 2],
+            gap_squares: [0; 2],
+            gap_min: 0,
+            gap_max: 0,
+            flags: [0; 8],
+            first: 0,
+            before: NEVER,
+            sent: Sent::default(),
+            retransmitted_bytes: 0,
+            retransmitted: 0,
+            out_of_order: 0,
+            zero_window: 0,
+            ttl: (0, 0),
+            dscp: (0, 0),
+        }
+    }
 }
 
 /// Most packets of one side in one record.
@@ -49,7 +87,7 @@ impl Side {
         if first {
             self.first = at;
         }
-        if !first || self.before.is_some() {
+        if !first || self.before != NEVER {
             let gap = at - self.last;
             let no_gap_yet = self.gaps() == 0;
             self.gap_min = if no_gap_yet { gap } else { self.gap_min.min(gap) };
@@ -102,7 +140,7 @@ impl Side {
     /// Reads the lines that a packet changes, and nothing else.
     #[inline(always)]
     pub const fn touch(&self) -> u64 {
-        self.last ^ self.gap_max ^ self.flags[7] as u64
+        self.last ^ self.gap_max ^ self.before
     }
 
     /// Whether a record must be made before the next packet.
@@ -113,13 +151,13 @@ impl Side {
 
     /// Between how many pairs of packets a gap was counted in this record.
     fn gaps(&self) -> u32 {
-        self.packets - u32::from(self.before.is_none() && self.packets > 0)
+        self.packets - u32::from(self.before == NEVER && self.packets > 0)
     }
 
     /// The side as it begins its next record.
     pub fn continued(&self) -> Self {
-        let seen = self.packets > 0 || self.before.is_some();
-        Self { last: self.last, before: seen.then_some(self.last), sent: self.sent, ..Self::default() }
+        let before = if self.packets > 0 { self.last } else { self.before };
+        Self { last: self.last, before, sent: self.sent, ..Self::default() }
     }
 
     pub fn first(&self) -> Option<u64> {
@@ -135,7 +173,7 @@ impl Side {
             min: self.gap_min,
             max: self.gap_max,
             // Times of a flow never go back, so the gaps add up to the time between its ends.
-            sum: self.last - self.before.unwrap_or(self.first),
+            sum: self.last - if self.before == NEVER { self.first } else { self.before },
             squares: total(self.gap_squares),
         };
         record::Side {
@@ -191,10 +229,10 @@ pub(crate) struct Full {
 }
 
 impl Full {
-    /// Reads the lines that a packet changes, and nothing else.
+    /// Reads the lines that a packet of a side changes, and nothing else.
     #[inline(always)]
-    pub const fn touch(&self) -> u64 {
-        self.sides[0].touch() ^ self.sides[1].touch()
+    pub const fn touch(&self, side: usize) -> u64 {
+        self.sides[side].touch() ^ self.positions[1]
     }
 
     /// When the first packet of this record came.

@@ -155,5 +155,5 @@ impl Keys {
 /// Which of `shards` a hash belongs to. Its upper bits say so; the table of a shard uses the others.
 #[inline(always)]
 pub(crate) fn shard_of(hash: u64, shards: usize) -> usize {
-    ((hash >> 48) * shards as u64 >> 16) as usize
+    (((hash >> 48) * shards as u64) >> 16) as usize
 }

@@ -44,6 +44,8 @@ mod shards;
 mod slim;
 mod table;
 mod tcp;
+#[cfg(test)]
+mod tests;
 mod wheel;
 
 pub use config::{Config, Levels, Packet};

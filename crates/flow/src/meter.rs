@@ -51,7 +51,7 @@ pub(crate) struct Lane {
 pub struct Meter {
     pub(crate) config: Config,
     pub(crate) interface: u16,
-    keys: Keys,
+    pub(crate) keys: Keys,
     idle: Box<[u64; 256]>,
     active: Option<u64>,
     linger: u64,
@@ -71,7 +71,7 @@ pub struct Meter {
     due: Vec<(u64, u32)>,
     counts: Counts,
     /// Most packets of one side in one record; a field, so that tests need not send 2^32.
-    most_packets: u32,
+    pub(crate) most_packets: u32,
     /// Lent to the sink, and written over.
     record: Option<Record>,
 }
@@ -188,14 +188,17 @@ impl Meter {
             *guess = self.table.guess(lane.hash).unwrap_or(NONE);
         }
         for guess in guesses.iter().filter(|g| **g != NONE) {
-            touched ^= self.hot[*guess].last ^ self.cold[*guess as usize].start;
+            let cold = &self.cold[*guess as usize];
+            touched ^= self.hot[*guess].last ^ cold.start ^ u64::from(cold.first_flags);
         }
-        for guess in guesses.iter().filter(|g| **g != NONE) {
+        for (guess, lane) in guesses.iter().zip(lanes).filter(|(g, _)| **g != NONE) {
             let hot = &self.hot[*guess];
             if hot.has(bit::FULL) {
-                touched ^= self.fulls[hot.more].touch();
+                let side = usize::from(lane.key.turned != hot.has(bit::TURNED));
+                touched ^= self.fulls[hot.more].touch(side);
             } else if hot.more != NONE {
-                touched ^= self.chunks[hot.more].log[0];
+                let chunk = &self.chunks[hot.more];
+                touched ^= u64::from(chunk.back.payload) ^ chunk.log[usize::from(hot.packets).min(LOG - 1) - 1];
             }
         }
         std::hint::black_box(touched);
@@ -208,16 +211,16 @@ impl Meter {
         let found = self.table.find(lane.hash, |flow| self.is_same(&self.hot[flow], &lane.key));
         let Some(flow) = found else { return self.begin(packet, lane, seen, sink) };
         let hot = &self.hot[flow];
-        if seen.at < hot.last {
-            self.counts.backward += 1;
-            seen.at = hot.last;
-        }
         let again = tcp::is_over(hot.state) && seen.flags & (SYN | ACK) == SYN;
-        if again || seen.at - hot.last >= self.timeout(hot) {
+        if again || seen.at.saturating_sub(hot.last) >= self.timeout(hot) {
             // Its record is made when its own time is over; until then it keeps its place in the pool and on the wheel.
             self.table.remove(lane.hash, flow);
             self.hot[flow].bits |= bit::DETACHED;
             return self.begin(packet, lane, seen, sink);
+        }
+        if seen.at < hot.last {
+            self.counts.backward += 1;
+            seen.at = hot.last;
         }
         seen.side = usize::from(lane.key.turned != hot.has(bit::TURNED));
         self.add(flow, packet, &seen, sink);
@@ -543,13 +546,12 @@ impl Meter {
         } else {
             self.counts.silent += 1;
         }
-        let hot = &mut self.hot[flow];
-        let (detached, full, more) = (hot.has(bit::DETACHED), hot.has(bit::FULL), hot.more);
-        hot.bits = 0;
-        if !detached {
-            let hash = self.keys.hash(&self.hot[flow].key());
-            self.table.remove(hash, flow);
+        let hot = &self.hot[flow];
+        let (full, more) = (hot.has(bit::FULL), hot.more);
+        if !hot.has(bit::DETACHED) {
+            self.table.remove(self.keys.hash(&hot.key()), flow);
         }
+        self.hot[flow].bits = 0;
         let chunk = if full { self.fulls[more].chunk } else { more };
         if chunk != NONE {
             self.chunks.free(chunk);

@@ -144,7 +144,8 @@ pub struct Side {
 /// One of the first packets of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Early {
-    /// Nanoseconds after the first packet of the flow; saturating at `u32::MAX` microseconds.
+    /// Nanoseconds after the first packet of the flow: exact within 2^38 of them (274 s), then in steps of 16; saturating at
+    /// `u32::MAX` microseconds.
     pub after: u64,
     /// Bytes of the IP packet on the wire.
     pub length: u16,

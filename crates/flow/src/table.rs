@@ -47,7 +47,7 @@ impl Table {
 
     #[inline(always)]
     fn home(&self, hash: u64) -> usize {
-        ((hash & 0xffff_ffff) * self.buckets.len() as u64 >> 32) as usize
+        (((hash & 0xffff_ffff) * self.buckets.len() as u64) >> 32) as usize
     }
 
     #[inline(always)]

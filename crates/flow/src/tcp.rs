@@ -16,18 +16,20 @@ pub(crate) enum Order {
     Late,
 }
 
-/// How far one side has sent: the highest sequence number, and the last two holes below it. Numbers wrap around;
-/// one is before another if it is less than 2^31 behind it. A hole older than the last two is forgotten, and what fills it
+/// How far one side has sent: the highest sequence number, and the last two holes below it. Numbers wrap
+/// around. A hole older than the last two is forgotten, and what fills it
 /// counts as sent before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
     high: Option<u32>,
-    /// First missing number, and the one after the last; equal if there is no hole.
+    /// First missing number, and the one after the last; equal if there is no hole. The newer one first.
     holes: [(u32, u32); 2],
 }
 
 /// A SYN so far from what was sent before begins a new numbering.
 const FAR: u32 = 1 << 16;
+/// What lies further from what was sent before than any window reaches (RFC 7323 §2.3) begins one, too.
+const WINDOW: u32 = 1 << 30;
 
 impl Sent {
     pub fn up_to(high: Option<u32>) -> Self {
@@ -47,7 +49,9 @@ impl Sent {
         if space == 0 {
             return Order::New;
         }
-        if seen.flags & SYN != 0 && high.wrapping_sub(seq) > FAR {
+        let is_new_syn = seen.flags & SYN != 0 && high.wrapping_sub(seq) > FAR;
+        let is_elsewhere = (end.wrapping_sub(high) as i32).unsigned_abs() > WINDOW || space > WINDOW;
+        if is_new_syn || is_elsewhere {
             *self = Self::up_to(Some(end));
             return Order::New;
         }
@@ -56,33 +60,48 @@ impl Sent {
                 self.holes = [(high, seq), self.holes[0]];
             }
             self.high = Some(end);
+            self.forget(end);
             return Order::New;
         }
         if self.fill(seq, end) { Order::Late } else { Order::Again }
     }
 
+    /// Forgets holes so old that numbers could be taken for those of another turn.
+    #[inline(always)]
+    fn forget(&mut self, high: u32) {
+        let is_young = |h: (u32, u32)| h.0 != h.1 && high.wrapping_sub(h.0) <= WINDOW;
+        if self.holes[0] != (0, 0) {
+            self.keep(self.holes.into_iter().filter(|h| is_young(*h)));
+        }
+    }
+
     /// Whether some of `seq..end` were missing; they are not any more.
     fn fill(&mut self, seq: u32, end: u32) -> bool {
-        let mut filled = false;
-        for i in 0..self.holes.len() {
-            let (from, to) = self.holes[i];
+        let is_in = |from: u32, to: u32| {
             let (left, right) = (seq.wrapping_sub(from) as i32, end.wrapping_sub(from) as i32);
-            let len = to.wrapping_sub(from) as i32;
-            if left >= len || right <= 0 {
-                continue;
+            left < to.wrapping_sub(from) as i32 && right > 0
+        };
+        let rest = |(from, to): (u32, u32)| {
+            if !is_in(from, to) {
+                return [(from, to), (0, 0)];
             }
-            filled = true;
-            let (before, after) = ((from, if left > 0 { seq } else { from }), (if right < len { end } else { to }, to));
-            self.holes[i] = if before.0 == before.1 { after } else { before };
-            // The middle of a hole leaves two; the second is remembered where there is room.
-            if before.0 != before.1
-                && after.0 != after.1
-                && let Some(free) = self.holes.iter_mut().find(|h| h.0 == h.1)
-            {
-                *free = after;
-            }
+            // What of it lies before and behind.
+            let before = if seq.wrapping_sub(from) as i32 > 0 { (from, seq) } else { (0, 0) };
+            let behind = if to.wrapping_sub(end) as i32 > 0 { (end, to) } else { (0, 0) };
+            [before, behind]
+        };
+        let holes = self.holes;
+        let filled = holes.iter().any(|h| h.0 != h.1 && is_in(h.0, h.1));
+        if filled {
+            self.keep(holes.into_iter().flat_map(rest));
         }
         filled
+    }
+
+    /// Remembers the first two of these holes.
+    fn keep(&mut self, holes: impl Iterator<Item = (u32, u32)>) {
+        let mut kept = holes.filter(|h| h.0 != h.1);
+        self.holes = [kept.next().unwrap_or_default(), kept.next().unwrap_or_default()];
     }
 }
 
@@ -124,7 +143,7 @@ pub(crate) fn next(state: TcpState, fins: &mut Fins, seen: &Seen, bidirectional:
         _ => (),
     }
     match state {
-        None if flags & (SYN | ACK) == SYN => SynSent,
+        None if seen.side == 0 && flags & (SYN | ACK) == SYN => SynSent,
         None => Midstream,
         SynSent if seen.side == 1 && flags & (SYN | ACK) == SYN | ACK => SynReceived,
         // The answer went another way; that it came is seen from this.

@@ -1,7 +1,7 @@
 //! What traffic to make, as people write it: `60`, `1000,flows=100k,rate=1Mpps`, `imix`, `backbone,flows=1M,truth`.
 
 use crate::layout::{MAX_FRAME, MIN_FRAME};
-use base::units::{Rate, parse_rate, parse_span};
+use base::units::{Rate, parse_count, parse_rate, parse_span};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -92,7 +92,7 @@ impl FromStr for Spec {
         for part in parts {
             let (key, value) = part.split_once('=').map_or((part, None), |(k, v)| (k, Some(v)));
             let bad = |expected| SpecError::Value { part: part.to_owned(), expected };
-            let count = |text: Option<&str>| text.and_then(count);
+            let count = |text: Option<&str>| text.and_then(|t| parse_count(t).ok());
             match key {
                 "flows" => {
                     let flows = count(value).filter(|n| (1..=u64::from(MAX_FLOWS)).contains(n));
@@ -145,24 +145,6 @@ fn sizes(text: &str) -> Result<Sizes, SpecError> {
             if (MIN_FRAME..=MAX_FRAME).contains(&usize::from(len)) { Ok(Sizes::Fixed(len)) } else { Err(bad()) }
         }
     }
-}
-
-/// A count with a decimal multiplier: `100k`, `2.5M`, `1G`; the result must be whole.
-fn count(text: &str) -> Option<u64> {
-    let (digits, scale) = match text.char_indices().next_back()? {
-        (i, 'k' | 'K') => (&text[..i], 1_000),
-        (i, 'M') => (&text[..i], 1_000_000),
-        (i, 'G') => (&text[..i], 1_000_000_000),
-        _ => (text, 1),
-    };
-    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    if whole.is_empty() || fraction.len() > 9 || !digits.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
-        return None;
-    }
-    let parts = 10u64.pow(fraction.len() as u32);
-    let thousandth: u64 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
-    let fraction = thousandth.checked_mul(scale).filter(|n| n % parts == 0)? / parts;
-    whole.parse::<u64>().ok()?.checked_mul(scale)?.checked_add(fraction)
 }
 
 /// The shortest text that [`Spec::from_str`] reads back as the same traffic.

@@ -1,5 +1,6 @@
-//! What counting costs: `cargo bench -p netgrain-series`. Prints nanoseconds per packet for traffic of one and of two directions,
-//! and what closing, merging and rolling up a second cost. The packets are made before; what is measured is the counter alone.
+//! What counting costs: `cargo bench -p netgrain-series`. Prints nanoseconds per packet for traffic of one and of two
+//! directions, and what closing, merging and rolling up a second cost. The packets are made before; what is measured is
+//! the counter alone.
 
 use base::{Prng, Timestamp};
 use netgrain_series::{Counter, Direction, Kind, Roller, Row, Step, address_hash};

@@ -1,5 +1,5 @@
-//! Rows added up: those of several interfaces to one curve, or what was told of one second in several rows (late packets
-//! open their second again: see [`crate::Counter`]) to one row.
+//! Rows added up: those of several interfaces to one curve, or what was told of one second in several rows (late
+//! packets open their second again: see [`crate::Counter`]) to one row.
 
 use crate::{Adds, Row, quantities};
 use std::collections::BTreeMap;

@@ -2,19 +2,19 @@
 //!
 //! Time is that of the packets. [`Counter::tick`] says how far it has come; a second is told once it has passed:
 //!
-//! * A second without a packet is a row of zeros, as long as the meter watches: silence of up to [`Counter::SILENCE_MAX`]
-//!   seconds is told second by second. A longer one is a *gap* (the meter slept, or two captures lie in one file): it
-//!   has no rows, and costs nothing.
+//! * A second without a packet is a row of zeros, as long as the meter watches: silence of up to
+//!   [`Counter::SILENCE_MAX`] seconds is told second by second. A longer one is a *gap* (the meter slept, or two
+//!   captures lie in one file): it has no rows, and costs nothing.
 //! * A packet of a second that was told already opens that second again, and the next tick tells another row of it, of
-//!   what was late only ([`Counts::late_packets`]). Rows of one second add up ([`crate::added`]): volumes are exact whatever the order
-//!   of the packets and however often the clock ticks.
-//! * A clock that is set back by more than [`Counter::SILENCE_MAX`] begins anew from there; less is disorder, and what comes then is
-//!   late.
+//!   what was late only ([`Counts::late_packets`]). Rows of one second add up ([`crate::added`]): volumes are exact
+//!   whatever the order of the packets and however often the clock ticks.
+//! * A clock that is set back by more than [`Counter::SILENCE_MAX`] begins anew from there; less is disorder, and what
+//!   comes then is late.
 //! * The other direction is told from the first packet on that this host sent: a mirror port has none.
 //!
-//! Several queues count each by itself, and one counter [merges](Counter::merge) and tells: the rows are then those of one
-//! counter that saw all packets. Memory is bounded: at most [`Counter::OPEN_MAX`] seconds are open; the earliest is closed
-//! before its time, and told again if more of it comes.
+//! Several queues count each by itself, and one counter [merges](Counter::merge) and tells: the rows are then those of
+//! one counter that saw all packets. Memory is bounded: at most [`Counter::OPEN_MAX`] seconds are open; the earliest is
+//! closed before its time into a row, which waits for its tick and takes in what comes of that second afterwards.
 
 use crate::second::{Second, Seen, Side};
 use crate::{Direction, Kind, Row};
@@ -74,8 +74,8 @@ impl Counter {
         }
     }
 
-    /// Counts a packet. `wire_len` is that of the frame without FCS, `tcp_flags` the low eight of TCP's flags. The hashes are those
-    /// of the addresses ([`crate::address_hash`]), or 0 where there is none.
+    /// Counts a packet. `wire_len` is that of the frame without FCS, `tcp_flags` the low eight of TCP's flags. The
+    /// hashes are those of the addresses ([`crate::address_hash`]), or 0 where there is none.
     #[inline]
     #[allow(clippy::too_many_arguments, reason = "what is known of a packet, once per packet")]
     pub fn packet(
@@ -111,8 +111,8 @@ impl Counter {
         side.packet(ts.subsec_nanos().into(), seen);
     }
 
-    /// Flows as the second ends, and those that began and ended in it. Once a second: what several counters say of the same
-    /// one is added.
+    /// Flows as the second ends, and those that began and ended in it. Once a second: what several counters say of the
+    /// same one is added.
     pub fn flows(&mut self, second: u64, active: u64, begun: u64, ended: u64) {
         let second = self.second(second);
         second.flows_active += active;
@@ -125,8 +125,8 @@ impl Counter {
         self.second(second).ledger += tally;
     }
 
-    /// Takes everything that another counter (of another queue, or another part of the packets) has counted and not told;
-    /// it begins anew.
+    /// Takes everything that another counter (of another queue, or another part of the packets) has counted and not
+    /// told; it begins anew.
     pub fn merge(&mut self, other: &mut Counter) {
         for second in other.open.drain(..) {
             self.second(second.second).absorb(second);
@@ -143,9 +143,9 @@ impl Counter {
         self.counts.steps_back += theirs.steps_back;
     }
 
-    /// It is now `now`: every second before that of `now` has passed, and is told. For the same rows whatever the batches,
-    /// call it whenever the time of the packets comes to another second, before the packet that does so; while there are none,
-    /// each second. With several queues, `now` is the time that all of them have reached.
+    /// It is now `now`: every second before that of `now` has passed, and is told. For the same rows whatever the
+    /// batches, call it whenever the time of the packets comes to another second, before the packet that does so; while
+    /// there are none, each second. With several queues, `now` is the time that all of them have reached.
     pub fn tick(&mut self, now: Timestamp) -> Vec<Row> {
         let now = now.secs();
         if self.told == Some(now) && self.closed.is_empty() && self.open.first().is_none_or(|first| first.second >= now)
@@ -166,7 +166,8 @@ impl Counter {
         rows
     }
 
-    /// Nobody watches any more: tells everything that is left. What comes later begins anew, and the time between is a gap.
+    /// Nobody watches any more: tells everything that is left. What comes later begins anew, and the time between is a
+    /// gap.
     pub fn finish(&mut self) -> Vec<Row> {
         let mut rows = Vec::new();
         let due = self.take(|_| true);

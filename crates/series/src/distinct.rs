@@ -1,7 +1,7 @@
-//! How many different addresses were seen, in 4 KiB: HyperLogLog (Flajolet, Fusy, Gandouet and Meunier, 2007), read by the
-//! improved raw estimator of Ertl ("New cardinality estimation algorithms for HyperLogLog sketches", 2017, section 2.3). That one
-//! needs no table and no switch to another estimator when few registers are in use, and hashes of 64 bits need no
-//! correction at the other end.
+//! How many different addresses were seen, in 4 KiB: HyperLogLog (Flajolet, Fusy, Gandouet and Meunier, 2007), read by
+//! the improved raw estimator of Ertl ("New cardinality estimation algorithms for HyperLogLog sketches", 2017, section
+//! 2.3). That one needs no table and no switch to another estimator when few registers are in use, and hashes of 64
+//! bits need no correction at the other end.
 //!
 //! [`Distinct::P`] = 12: 4096 registers of a byte, standard error 1.04 / sqrt(4096) = 1.6 %, below that for few
 //! addresses (up to a hundred or so it is nearly always exact). One step less would be 2.3 %.
@@ -62,9 +62,9 @@ impl Distinct {
     }
 }
 
-/// A hash of an address as it lies in the packet, for [`Distinct::see`] and [`crate::Counter::packet`]; all queues of an interface need
-/// the same key, and one that strangers do not know, or they could choose addresses that count as one. Never 0, which says
-/// that there is no address.
+/// A hash of an address as it lies in the packet, for [`Distinct::see`] and [`crate::Counter::packet`]; all queues of
+/// an interface need the same key, and one that strangers do not know, or they could choose addresses that count as
+/// one. Never 0, which says that there is no address.
 #[inline]
 pub fn address_hash(key: u64, address: &[u8]) -> u64 {
     let mut state = key;
@@ -135,8 +135,8 @@ mod tests {
         assert!(distinct.estimate() > 1 << 60);
     }
 
-    /// Neighbouring addresses, as a scan has them, under twenty keys: the error over all keys is the standard error, within
-    /// what twenty samples allow, and no single one is beyond four of them; nor does any size lean to one side.
+    /// Neighbouring addresses, as a scan has them, under twenty keys: the error over all keys is the standard error,
+    /// within what twenty samples allow, and no single one is beyond four of them; nor does any size lean to one side.
     #[test]
     fn the_error_is_about_two_per_cent_at_any_size() {
         let mut prng = Prng::new(testkit::seed("the_error_is_about_two_per_cent_at_any_size"));

@@ -1,9 +1,10 @@
 //! Floor 1: a port's curve, second by second.
 //!
-//! A [`Counter`] is told every packet and tells a [`Row`] for every second and direction: volumes by protocol and size, TCP's
-//! beginnings and ends, distinct addresses, microbursts, flows, and the ledger. Counters of several queues merge exactly.
-//! [`Roller`] makes minutes and hours of seconds, [`across`] one curve of several interfaces, and [`quantities`] is the one
-//! table of what a row holds, from which addition, roll-ups, formats and documentation are made.
+//! A [`Counter`] is told every packet and tells a [`Row`] for every second and direction: volumes by protocol and size,
+//! TCP's beginnings and ends, distinct addresses, microbursts, flows, and the ledger. Counters of several queues merge
+//! exactly. [`Roller`] makes minutes and hours of seconds, [`across`] one curve of several interfaces, and
+//! [`quantities`] is the one table of what a row holds, from which addition, roll-ups, formats and documentation are
+//! made.
 #![forbid(unsafe_code)]
 
 mod add;

@@ -1,5 +1,5 @@
-//! The one table of what a [`Row`] holds: names, units, meanings, and how to read and write each number. Addition of rows,
-//! roll-ups, formats and documentation go through it, so that none of them can forget one.
+//! The one table of what a [`Row`] holds: names, units, meanings, and how to read and write each number. Addition of
+//! rows, roll-ups, formats and documentation go through it, so that none of them can forget one.
 
 use crate::{Kind, Row, SIZE_BOUNDS, SIZES};
 use base::{Cause, Note};
@@ -126,8 +126,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// A row is its second, its interface and direction (one word together), and quantities: the size of the type counts
-    /// them, so that a number added to it and forgotten here is seen.
+    /// A row is its second, its interface and direction (one word together), and quantities: the size of the type
+    /// counts them, so that a number added to it and forgotten here is seen.
     #[test]
     fn every_number_of_a_row_is_in_the_table_once() {
         assert_eq!(size_of::<Row>(), 8 * (quantities().len() + 2));

@@ -1,9 +1,10 @@
-//! Minutes and hours of seconds, without losing what the seconds knew best: beside the sum, the least, the greatest and the
-//! 95th percentile of every quantity, and how many seconds are known at all.
+//! Minutes and hours of seconds, without losing what the seconds knew best: beside the sum, the least, the greatest and
+//! the 95th percentile of every quantity, and how many seconds are known at all.
 //!
-//! The percentile is the *nearest rank* over the seconds that are known: of `n` values in order, number ⌈0.95 n⌉ counted
-//! from 1. It is exact and always one of the values: the seconds of an hour are few enough to be kept until it is over.
-//! Bins are aligned to UTC. A second of zeros is a value, a gap is none: what divides a sum is [`Rollup::seconds`].
+//! The percentile is the *nearest rank* over the seconds that are known: of `n` values in order, number ⌈0.95 n⌉
+//! counted from 1. It is exact and always one of the values: the seconds of an hour are few enough to be kept until it
+//! is over. Bins are aligned to UTC. A second of zeros is a value, a gap is none: what divides a sum is
+//! [`Rollup::seconds`].
 
 use crate::{Direction, Row, quantities};
 use std::collections::BTreeMap;
@@ -47,15 +48,16 @@ impl Step {
     }
 }
 
-/// One bin of one direction of one interface. The rows in it bear its first second; each of their numbers is what the name
-/// says of that number of the seconds.
+/// One bin of one direction of one interface. The rows in it bear its first second; each of their numbers is what the
+/// name says of that number of the seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rollup {
     /// How long it is.
     pub step: Step,
     /// How many of its seconds are known; at least one.
     pub seconds: u64,
-    /// All together. Of what does not add up over time (flows in the table, distinct addresses, peaks) it is good for the mean.
+    /// All together. Of what does not add up over time (flows in the table, distinct addresses, peaks) it is good for
+    /// the mean.
     pub sum: Row,
     /// The least of a second.
     pub min: Row,
@@ -97,8 +99,9 @@ impl Rollup {
     }
 }
 
-/// Rolls up rows as they come: any number of interfaces and directions, each in the order of time. Several rows of one second
-/// are added; a row of a bin that was told already begins a bin of its own. Holds the seconds of one bin of each.
+/// Rolls up rows as they come: any number of interfaces and directions, each in the order of time. Several rows of one
+/// second are added; a row of a bin that was told already begins a bin of its own. Holds the seconds of one bin of
+/// each.
 #[derive(Clone, Debug)]
 pub struct Roller {
     step: Step,

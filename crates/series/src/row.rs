@@ -89,8 +89,8 @@ impl Kind {
     }
 }
 
-/// Upper bounds (inclusive, bytes of the frame without FCS) of the size classes; the last class is everything above. Those
-/// of RFC 2819's etherStats, less the 4 bytes of the FCS.
+/// Upper bounds (inclusive, bytes of the frame without FCS) of the size classes; the last class is everything above.
+/// Those of RFC 2819's etherStats, less the 4 bytes of the FCS.
 pub const SIZE_BOUNDS: [u32; 6] = [60, 123, 251, 507, 1019, 1514];
 
 /// How many size classes there are.

@@ -216,8 +216,8 @@ fn the_other_direction_is_told_from_its_first_packet_on() {
     assert_eq!(told, [(1, inward, 6, 3), (1, outward, 0, 0), (2, inward, 0, 0), (2, outward, 0, 0)]);
 }
 
-/// Packets in disorder, ticks at any time, steps of the clock forth and back: the rows of a second together are what the
-/// model counts in it, and where nothing was late also what does not add up.
+/// Packets in disorder, ticks at any time, steps of the clock forth and back: the rows of a second together are what
+/// the model counts in it, and where nothing was late also what does not add up.
 #[test]
 fn a_random_walk_of_packets_and_clocks_gives_what_the_model_counts() {
     let seed = testkit::seed("a_random_walk_of_packets_and_clocks_gives_what_the_model_counts");

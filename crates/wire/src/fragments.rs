@@ -16,7 +16,7 @@ use std::time::Duration;
 /// How long a first fragment is remembered: 30 s, as hosts do for reassembly.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// First fragments that are remembered: 4096, in 384 KiB.
+/// First fragments that are remembered: 4096, in 256 KiB.
 pub const CAPACITY: usize = 4096;
 
 /// Places that a datagram may have.
@@ -41,6 +41,9 @@ struct Entry {
     dst_port: Port,
     seen: Timestamp,
 }
+
+// One cache line each.
+const _: () = assert!(size_of::<Option<Entry>>() == 64);
 
 /// What became of the fragments so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ mod value;
 
 pub use read::set;
 pub use table::{Config, KEYS, When};
-pub use value::{Count, Given, Keep, Size};
+pub use value::{Count, Given, Size};
 
 use crate::outcome::{Failure, Outcome};
 use clap::Args;
@@ -111,7 +111,11 @@ fn manual() -> String {
     let mut out = String::from(ABOUT);
     let usual = Config::default();
     for (section, about) in SECTIONS {
-        let _ = writeln!(out, "\n## [{section}]\n\n{}\n\n| key | default | kind | meaning |\n|---|---|---|---|", about.trim());
+        let _ = writeln!(
+            out,
+            "\n## [{section}]\n\n{}\n\n| key | default | kind | meaning |\n|---|---|---|---|",
+            about.trim()
+        );
         for key in KEYS.iter().filter(|k| k.section() == *section) {
             let reload = if key.when == When::Reload { " *" } else { "" };
             let (name, shown, kind) = (key.key(), usual.show(key.name), key.kind);

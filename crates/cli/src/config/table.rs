@@ -147,7 +147,7 @@ sections! {
     flow Flow {
         /// Make and keep them.
         record: bool = true, Start;
-        /// Threads for the flow table; the records are the same for any number.
+        /// Parts of the flow table, each with its share of the capacity; the records are the same for any number.
         shards: Count = Count(1), Start;
         /// One record for both directions of a conversation (RFC 5103).
         bidirectional: bool = true, Start;
@@ -181,7 +181,8 @@ sections! {
     }
     /// Flow records and series for other machines.
     export Export {
-        /// Collectors, as docs/EXPORT.md writes them.
+        /// Collectors: udp:HOST[:PORT], netflow9+udp:HOST[:PORT], tcp:HOST[:PORT], multicast:INTERFACE[:PORT][,ttl=N],
+        /// file:PATH. Groups and files get rows too, the others flow records.
         targets: Vec<String> = Vec::new(), Reload;
     }
     /// Who may read along.

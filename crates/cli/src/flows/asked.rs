@@ -41,7 +41,9 @@ impl Asked {
     /// Reads it from the command line at the moment `now`.
     pub fn of(args: &FlowsArgs, now: Timestamp) -> Result<Self, Failure> {
         if !args.fields.is_empty() && plan(args)?.is_none() && !args.json && !args.csv {
-            return Err(Failure::Said("--fields: of records with --json or --csv, of groups with --group or --top".into()));
+            return Err(Failure::Said(
+                "--fields: of records with --json or --csv, of groups with --group or --top".into(),
+            ));
         }
         let mut files = args.read.clone();
         let more = match files.is_empty() {
@@ -136,5 +138,7 @@ pub fn id(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let good = (1..=16).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_hexdigit());
     let id = good.then(|| u64::from_str_radix(digits, 16).ok()).flatten();
-    id.ok_or_else(|| format!("{text:?} is not the id of a flow: write the sixteen hexadecimal digits that `netgrain flows` shows"))
+    id.ok_or_else(|| {
+        format!("{text:?} is not the id of a flow: write the sixteen hexadecimal digits that `netgrain flows` shows")
+    })
 }

@@ -19,7 +19,9 @@ pub fn members_of(id: u64, args: &PacketsArgs) -> Result<Option<Members>, Failur
     let members = collect(&asked, |_| true)?;
     if members.flows() == 0 {
         let (store, interval) = (store.display(), when::in_words(from, to));
-        eprintln!("netgrain: nothing found: {store} has no record of flow {id:016x} {interval}; a flow is told once it has ended");
+        eprintln!(
+            "netgrain: nothing found: {store} has no record of flow {id:016x} {interval}; a flow is told once it has ended"
+        );
         return Ok(None);
     }
     Ok(Some(members))

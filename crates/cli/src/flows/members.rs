@@ -1,21 +1,22 @@
 //! From flows back to their packets: a packet is asked whether it belongs to one of the flows that were found.
 //!
-//! It does if it has the same ends and protocol, in either direction, no earlier than the first and no later than the
-//! last packet of one of the records. The innermost headers are compared, as the meter did, and later fragments inherit
-//! the ports of the first one. VLANs and tunnels are not compared: a packet may come back in another one.
+//! It does if it has the same ends, protocol, VLANs and tunnel, in either direction, no earlier than the first and no later
+//! than the last packet of one of the records. The innermost headers are compared, as the meter did, and later fragments
+//! inherit the ports of the first one. A meter that was told not to tell flows apart by VLAN or tunnel has records of packets
+//! that are not found this way; whoever counts sees it.
 
 use base::Timestamp;
 use flow::Record;
 use query::Found;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use wire::{Decoded, Family, Fragments, IpProtocol};
+use wire::{Decoded, Family, Fragments, IpProtocol, TunnelKind};
 
 /// Pairs of hosts that are worth naming in a filter, so that blocks without them are not read.
 const PAIRS_MAX: usize = 100;
 
-/// Both ends in the order of addresses, and what is spoken between them.
-type Talk = (IpProtocol, (IpAddr, u16), (IpAddr, u16));
+/// Both ends in the order of addresses, what is spoken between them, and in what.
+type Talk = (IpProtocol, (IpAddr, u16), (IpAddr, u16), [Option<u16>; 2], Option<(TunnelKind, u32)>);
 
 /// See the module.
 pub struct Members {
@@ -49,7 +50,8 @@ impl Members {
     pub fn add(&mut self, record: &Record) {
         let k = &record.key;
         let (first, last) = (record.first(), record.last());
-        let talk = talk(k.protocol, (k.src, k.src_port), (k.dst, k.dst_port));
+        let (a, b) = ((k.src, k.src_port), (k.dst, k.dst_port));
+        let talk = talk(k.protocol, a, b, record.around.vlans, record.around.tunnel);
         self.spans.entry(talk).or_default().push((first, last));
         self.pairs.insert((k.src.min(k.dst), k.src.max(k.dst)));
         (self.from, self.to) = (self.from.min(first), self.to.max(last));
@@ -90,18 +92,27 @@ impl Members {
         let mut decoded = Decoded::of(found.data, found.wire_len, link_type);
         self.fragments.resolve(&mut decoded, found.data, found.ts);
         let Some((src, dst)) = addresses(&decoded, found.data) else { return false };
-        let talk = talk(decoded.protocol, (src, decoded.src_port.0), (dst, decoded.dst_port.0));
+        let (a, b) = ((src, decoded.src_port.0), (dst, decoded.dst_port.0));
+        let talk = talk(decoded.protocol, a, b, decoded.vlans, decoded.tunnel.map(|t| (t.kind, t.id)));
         let Some(spans) = self.spans.get(&talk) else { return false };
         spans.iter().any(|(first, last)| (*first..=*last).contains(&found.ts))
     }
 }
 
 /// The same for both directions.
-fn talk(protocol: IpProtocol, a: (IpAddr, u16), b: (IpAddr, u16)) -> Talk {
+fn talk(
+    protocol: IpProtocol,
+    a: (IpAddr, u16),
+    b: (IpAddr, u16),
+    vlans: [Option<u16>; 2],
+    tunnel: Option<(TunnelKind, u32)>,
+) -> Talk {
     // What stands in the place of ports may differ from one direction to the other: type and code of ICMP do.
     let end = |(address, port): (IpAddr, u16)| (address, if protocol.has_ports() { port } else { 0 });
     let (a, b) = (end(a), end(b));
-    (protocol, a.min(b), a.max(b))
+    // Each direction of GTP-U has a number of its own.
+    let tunnel = tunnel.map(|(kind, id)| (kind, if kind == TunnelKind::GtpU { 0 } else { id }));
+    (protocol, a.min(b), a.max(b), vlans, tunnel)
 }
 
 fn addresses(decoded: &Decoded, frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
@@ -172,6 +183,7 @@ mod tests {
         }
         assert!(!ask(&mut members, 15, Frame::udp4([10, 0, 0, 1], 53, [10, 0, 0, 2], 5)));
         assert!(!ask(&mut members, 15, Frame::tcp4([10, 0, 0, 1], 5, [10, 0, 0, 2], 53)));
+        assert!(!ask(&mut members, 15, there.tag(wire::EtherType::VLAN, 5)), "another flow, in a VLAN");
     }
 
     #[test]

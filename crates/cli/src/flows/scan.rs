@@ -184,9 +184,8 @@ fn set(record: &mut Record, column: Column, batch: &Batch, place: usize, row: us
 
 fn tunnel(number: u64) -> Option<TunnelKind> {
     use TunnelKind as K;
-    let all = [
-        K::Gre, K::Nvgre, K::Erspan1, K::Erspan2, K::Erspan3, K::Vxlan, K::Geneve, K::GtpU, K::IpInIp, K::Teredo,
-    ];
+    let all =
+        [K::Gre, K::Nvgre, K::Erspan1, K::Erspan2, K::Erspan3, K::Vxlan, K::Geneve, K::GtpU, K::IpInIp, K::Teredo];
     all.into_iter().find(|kind| *kind as u64 == number)
 }
 

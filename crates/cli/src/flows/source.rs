@@ -118,7 +118,8 @@ impl<'a> Records<'a> {
             };
             self.looked += 1;
             let in_time = record.first() <= self.asked.to && record.last() >= self.asked.from;
-            if in_time && self.asked.id.is_none_or(|id| id == record.id) && self.asked.of_flows.matches(&terms(&record)) {
+            if in_time && self.asked.id.is_none_or(|id| id == record.id) && self.asked.of_flows.matches(&terms(&record))
+            {
                 return Ok(Step::Record(record));
             }
         }
@@ -133,7 +134,8 @@ impl<'a> Records<'a> {
         {
             for shelf in std::mem::take(shelves) {
                 let name = self.names.interface(shelf.number);
-                let done = wanted.add(&query(self.asked, self.asked.from, &name), shelf.number, self.asked, &mut groups);
+                let done =
+                    wanted.add(&query(self.asked, self.asked.from, &name), shelf.number, self.asked, &mut groups);
                 let (looked, remarks) = done?;
                 self.looked += looked;
                 self.remarks.extend(remarks);
@@ -220,10 +222,18 @@ impl<'a> Records<'a> {
                         let _ = decoder.message(&bytes[..n], &mut |item| items.push_back(item));
                         Ok(Step::Idle)
                     }
-                    Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted) => {
+                    Err(e)
+                        if matches!(
+                            e.kind(),
+                            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+                        ) =>
+                    {
                         Ok(Step::Idle)
                     }
-                    Err(e) => Err(Failure::Said(format!("{}: {e}", socket.local_addr().map_or_else(|_| "socket".into(), |a| a.to_string())))),
+                    Err(e) => Err(Failure::Said(format!(
+                        "{}: {e}",
+                        socket.local_addr().map_or_else(|_| "socket".into(), |a| a.to_string())
+                    ))),
                 }
             }
         }
@@ -358,7 +368,14 @@ fn read_up_to(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
 /// The question to one interface of the store.
 pub fn query(asked: &Asked, from: Timestamp, interface: &str) -> Query {
     let store = asked.store().map(PathBuf::from).unwrap_or_default();
-    Query { interfaces: vec![interface.to_owned()], from, to: asked.to, need: asked.filter.need(), id: asked.id, ..Query::new(store) }
+    Query {
+        interfaces: vec![interface.to_owned()],
+        from,
+        to: asked.to,
+        need: asked.filter.need(),
+        id: asked.id,
+        ..Query::new(store)
+    }
 }
 
 /// Each interface of a store that is asked, under a number of its own: what records say are those of their meters, of which
@@ -367,7 +384,8 @@ fn shelves(asked: &Asked, from: Timestamp, names: &mut Names) -> Result<Vec<Shel
     let Some(store) = asked.store() else { return Ok(Vec::new()) };
     let known = catalogue::interfaces(store).map_err(|e| Failure::Said(format!("{}: {e}", store.display())))?;
     let folder = |name: &String| store::names::interface_folder(store, name);
-    let wanted = |name: &&String| asked.interfaces.is_empty() || asked.interfaces.iter().any(|i| folder(i) == folder(name));
+    let wanted =
+        |name: &&String| asked.interfaces.is_empty() || asked.interfaces.iter().any(|i| folder(i) == folder(name));
     let mut shelves = Vec::new();
     for name in known.iter().filter(wanted) {
         let number = names.number(name);
@@ -380,11 +398,14 @@ fn shelves(asked: &Asked, from: Timestamp, names: &mut Names) -> Result<Vec<Shel
 
 /// A socket for what is sent to a group, or to a port of ours.
 fn listen(group: SocketAddr) -> Result<UdpSocket, Failure> {
-    let say = |what: &'static str| move |e: io::Error| Failure::Said(format!("--from-multicast {group}: cannot {what}: {e}"));
+    let say =
+        |what: &'static str| move |e: io::Error| Failure::Said(format!("--from-multicast {group}: cannot {what}: {e}"));
     let socket = UdpSocket::bind(group).map_err(say("listen there"))?;
     match group.ip() {
         IpAddr::V4(ip) if ip.is_multicast() => socket.join_multicast_v4(&ip, &Ipv4Addr::UNSPECIFIED),
-        IpAddr::V6(ip) if ip.is_multicast() => socket.join_multicast_v6(&ip, Ipv6Addr::UNSPECIFIED.segments()[0].into()),
+        IpAddr::V6(ip) if ip.is_multicast() => {
+            socket.join_multicast_v6(&ip, Ipv6Addr::UNSPECIFIED.segments()[0].into())
+        }
         _ => Ok(()),
     }
     .map_err(say("join the group"))?;

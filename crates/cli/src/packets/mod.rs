@@ -10,11 +10,11 @@ pub mod outlet;
 pub mod stock;
 pub mod target;
 
+use crate::flows::Members;
 use crate::outcome::{Failure, Outcome};
 use crate::signals;
-use asked::Asked;
 use crate::when::When;
-use crate::flows::Members;
+use asked::Asked;
 use base::units::show_count;
 use clap::{Args, ValueEnum};
 use explain::Clock;

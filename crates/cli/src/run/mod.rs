@@ -17,7 +17,7 @@ use crate::service::Service;
 use crate::signals;
 use base::units;
 use clap::Args;
-use engine::{Capture, EngineError, MetricsServer, Observer, Report, Retention, Second};
+use engine::{Capture, GrainKeeping, MetricsServer, Observer, Report, Retention, Second};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -67,7 +67,7 @@ pub struct RunArgs {
     /// Do not record the packets, only what is made of them (packets.record)
     #[arg(long)]
     pub no_packets: bool,
-    /// Threads for the flow table (flow.shards)
+    /// Parts of the flow table; the records are the same for any number (flow.shards)
     #[arg(long, value_name = "N")]
     pub shards: Option<u64>,
     /// Collector of flow records and rows; may be given several times (export.targets)
@@ -103,8 +103,11 @@ const PERIOD: Duration = Duration::from_secs(1);
 pub(crate) struct Port {
     pub capture: Capture,
     pub retention: Option<Retention>,
+    pub grains: Option<GrainKeeping>,
     /// Its number in records and rows.
     pub number: u16,
+    /// And its name.
+    pub label: String,
 }
 
 /// Runs the verb. No if packets were lost, or the grains do not agree.
@@ -127,7 +130,8 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let mut ports = Vec::new();
     for (number, (plan, keeping)) in plans.iter().zip(keeping).enumerate() {
         let number = number as u16;
-        let outlets = |label: &str| grains::outlets(&config, label, number).map_err(EngineError::Store);
+        let live = !config.capture.interfaces.is_empty();
+        let outlets = |label: &str| grains::outlets(&config, label, number, live);
         let capture = Capture::claimed(plan, &config.store.dir, outlets)?;
         for source in capture.sources() {
             eprintln!("netgrain: {source}");
@@ -138,7 +142,9 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         }
         let keeper = |plan| Retention::start(plan, capture.observer(), retain::teller(args.json));
         let retention = keeping.map(keeper).transpose()?;
-        ports.push(Port { capture, retention, number });
+        let label = plan.source.label();
+        let grains = grains::keeping(&config, &label, args.json)?;
+        ports.push(Port { capture, retention, grains, number, label });
     }
     let mut service = Service::begin();
     service.ready();

@@ -26,10 +26,11 @@ fn try_reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [
     let next = difference.applied(config, &fresh);
     grains::check(&next)?;
     let keeping: Vec<_> = plans.iter().map(|p| plan::retention(&next, p)).collect::<Result<_, _>>()?;
+    let live = !next.capture.interfaces.is_empty();
     let mut outlets = Vec::new();
     if difference.touches("export") {
         for port in &*ports {
-            outlets.push(grains::exports(&next, port.number).map_err(Failure::Said)?);
+            outlets.push(grains::exports(&next, &port.label, port.number, live)?);
         }
     }
     for (port, outlets) in ports.iter().zip(outlets) {
@@ -42,6 +43,9 @@ fn try_reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [
             let keeper = |plan| Retention::start(plan, port.capture.observer(), retain::teller(args.json));
             port.retention = keeping.map(keeper).transpose()?;
         }
+    }
+    for keeping in ports.iter().filter_map(|port| port.grains.as_ref()) {
+        keeping.set(grains::rules(&next));
     }
     *config = next;
     Ok(difference.to_string())

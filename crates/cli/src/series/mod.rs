@@ -119,7 +119,8 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     };
     rows.remarks.iter().for_each(|remark| eprintln!("netgrain: {remark}"));
     if found == 0 && !rows.is_stopped() {
-        let there = stock::shelves(&args.store).map(|shelves| stock::tell(&shelves, &args.interface)).unwrap_or_default();
+        let there =
+            stock::shelves(&args.store).map(|shelves| stock::tell(&shelves, &args.interface)).unwrap_or_default();
         let interval = when::in_words(from, to);
         eprintln!("netgrain: nothing found: no series {interval}; {} has {there}", args.store.display());
     }
@@ -219,7 +220,9 @@ impl<T: Told> Output<T> {
 
     fn unknown(&mut self, gap: Gap, interface: &str) -> Result<(), Failure> {
         match &mut self.form {
-            Form::Table(out, _) => out.write_all(format!("{}\n", table::gap(gap.from, gap.to, interface)).as_bytes())?,
+            Form::Table(out, _) => {
+                out.write_all(format!("{}\n", table::gap(gap.from, gap.to, interface)).as_bytes())?
+            }
             Form::Objects(out) => {
                 let value = serde_json::json!({ "gap": {
                     "interface": interface, "from": table::moment(gap.from), "to": table::moment(gap.to),

@@ -6,8 +6,7 @@ use base::units::{show_count, show_si};
 use series::{Direction, Rollup, Row};
 
 /// What stands above seconds.
-pub const SECONDS: &str =
-    "second                interface  way    packets/s        bits/s    peak 1 ms   flows active        new        SYN    sources       lost";
+pub const SECONDS: &str = "second                interface  way    packets/s        bits/s    peak 1 ms   flows active        new        SYN    sources       lost";
 
 /// What stands above steps.
 pub const STEPS: &str = "from                  interface  way      known    packets/s     bits/s: mean          95 %      greatest    peak 1 ms     flows new       lost";
@@ -68,5 +67,10 @@ pub fn step(rollup: &Rollup, names: &Names) -> String {
 
 /// Seconds of which nothing is known.
 pub fn gap(from: u64, to: u64, interface: &str) -> String {
-    format!("{:<20}  {interface:<9}  nothing is known of {} s, to {}", moment(from), show_count(to - from + 1), moment(to))
+    format!(
+        "{:<20}  {interface:<9}  nothing is known of {} s, to {}",
+        moment(from),
+        show_count(to - from + 1),
+        moment(to)
+    )
 }

@@ -3,7 +3,7 @@
 use super::Layout;
 use super::guess::{Guess, guess};
 use crate::pack::{blank, end, tcp, tunnel};
-use crate::sheet::{Asked, Cells, Column, Coding};
+use crate::sheet::{Asked, Cells, Coding, Column};
 use base::Timestamp;
 use flow::{Early, Key, Locator, Record};
 use std::io::Write;
@@ -34,10 +34,18 @@ macro_rules! long {
             coding: Coding::$coding,
             asked: Asked::$asked,
             arg: 0,
-            fill: |lines: &[Line], _, cells: &mut Cells| cells.longs.extend(lines.iter().map(|$l| { let n: u64 = $get; n as i64 })),
+            fill: |lines: &[Line], _, cells: &mut Cells| {
+                cells.longs.extend(lines.iter().map(|$l| {
+                    let n: u64 = $get;
+                    n as i64
+                }))
+            },
             take: |lines: &mut [Line], _, cells: &Cells| {
                 (cells.longs.len() == lines.len()).then_some(())?;
-                for ($l, value) in lines.iter_mut().zip(&cells.longs) { let $v = *value as u64; $put; }
+                for ($l, value) in lines.iter_mut().zip(&cells.longs) {
+                    let $v = *value as u64;
+                    $put;
+                }
                 Some(())
             },
         }
@@ -46,14 +54,19 @@ macro_rules! long {
 
 /// The same of 32 bits; `$from` is the type of the field.
 macro_rules! int {
-    ($name:expr, $bits:literal, $from:ty, $asked:ident, $l:ident => $get:expr, $v:ident => $put:expr) => {
+    ($name:expr, $coding:ident, $bits:literal, $from:ty, $asked:ident, $l:ident => $get:expr, $v:ident => $put:expr) => {
         Column {
             path: $name.into(),
             declared: format!("required int32 {} (INTEGER({},false));", $name, $bits),
-            coding: Coding::Distinct,
+            coding: Coding::$coding,
             asked: Asked::$asked,
             arg: 0,
-            fill: |lines: &[Line], _, cells: &mut Cells| cells.ints.extend(lines.iter().map(|$l| { let n: $from = $get; n as i32 })),
+            fill: |lines: &[Line], _, cells: &mut Cells| {
+                cells.ints.extend(lines.iter().map(|$l| {
+                    let n: $from = $get;
+                    n as i32
+                }))
+            },
             take: |lines: &mut [Line], _, cells: &Cells| {
                 (cells.ints.len() == lines.len()).then_some(())?;
                 for ($l, value) in lines.iter_mut().zip(&cells.ints) {
@@ -198,10 +211,10 @@ macro_rules! side {
         side!(@flags $columns, $p, $s, "fin" 0, "syn" 1, "rst" 2, "psh" 3, "ack" 4, "urg" 5, "ece" 6, "cwr" 7);
         side!(@counts $columns, $p, $s, zero_window, retransmitted, retransmitted_bytes, out_of_order);
         $columns.extend([
-            int!(concat!($p, "ttl_min"), 8, u8, Never, l => l.record.sides[$s].ttl.0, v => l.record.sides[$s].ttl.0 = v),
-            int!(concat!($p, "ttl_max"), 8, u8, Never, l => l.record.sides[$s].ttl.1, v => l.record.sides[$s].ttl.1 = v),
-            int!(concat!($p, "dscp_min"), 8, u8, Never, l => l.record.sides[$s].dscp.0, v => l.record.sides[$s].dscp.0 = v),
-            int!(concat!($p, "dscp_max"), 8, u8, Never, l => l.record.sides[$s].dscp.1, v => l.record.sides[$s].dscp.1 = v),
+            int!(concat!($p, "ttl_min"), Distinct, 8, u8, Never, l => l.record.sides[$s].ttl.0, v => l.record.sides[$s].ttl.0 = v),
+            int!(concat!($p, "ttl_max"), Distinct, 8, u8, Never, l => l.record.sides[$s].ttl.1, v => l.record.sides[$s].ttl.1 = v),
+            int!(concat!($p, "dscp_min"), Growing, 8, u8, Never, l => l.record.sides[$s].dscp.0, v => l.record.sides[$s].dscp.0 = v),
+            int!(concat!($p, "dscp_max"), Growing, 8, u8, Never, l => l.record.sides[$s].dscp.1, v => l.record.sides[$s].dscp.1 = v),
             maybe_bytes!(concat!($p, "mac"), Distinct, "(STRING)",
                 l, raw => l.record.sides[$s].mac.map(|mac| write_mac(mac, raw)).is_some(),
                 v => l.record.sides[$s].mac = match v { Some(text) => Some(read_mac(text)?), None => None }),
@@ -217,7 +230,7 @@ macro_rules! side {
     };
     (@counts $columns:ident, $p:literal, $s:literal, $($field:ident),*) => {
         $columns.extend([$(
-            long!(concat!($p, stringify!($field)), Distinct, Never, "(INTEGER(64,false))", l => l.record.sides[$s].$field, v => l.record.sides[$s].$field = v),
+            long!(concat!($p, stringify!($field)), Growing, Never, "(INTEGER(64,false))", l => l.record.sides[$s].$field, v => l.record.sides[$s].$field = v),
         )*]);
     };
 }
@@ -289,9 +302,9 @@ macro_rules! guessed_side {
                 v => l.record.sides[$s].length.sum = v.unwrap_or(l.record.sides[$s].ip_bytes)),
             guessed_squares!(concat!($p, "length_squares"), $s, length),
             guessed!(concat!($p, "gaps"), $s, Distinct, "(INTEGER(64,false))", gaps),
-            guessed!(concat!($p, "gap_min"), $s, Growing, "(INTEGER(64,false))", gap.min),
-            guessed!(concat!($p, "gap_max"), $s, Growing, "(INTEGER(64,false))", gap.max),
-            guessed!(concat!($p, "gap_sum"), $s, Growing, "(INTEGER(64,false))", gap.sum),
+            guessed!(concat!($p, "gap_min"), $s, Bytewise, "(INTEGER(64,false))", gap.min),
+            guessed!(concat!($p, "gap_max"), $s, Bytewise, "(INTEGER(64,false))", gap.max),
+            guessed!(concat!($p, "gap_sum"), $s, Bytewise, "(INTEGER(64,false))", gap.sum),
             guessed_squares!(concat!($p, "gap_squares"), $s, gap),
         ]);
     };
@@ -311,14 +324,14 @@ impl Layout for Record {
             maybe_long!("began", Growing, "(TIMESTAMP(NANOS,true))",
                 l => (l.record.began != l.first).then_some(l.record.began.nanos()),
                 v => l.record.began = v.map_or(l.first, Timestamp::from_nanos)),
-            long!("id", Plain, Member, "(INTEGER(64,false))", l => l.record.id, v => l.record.id = v),
-            int!("part", 32, u32, Never, l => l.record.part, v => l.record.part = v),
-            int!("interface", 16, u16, Never, l => l.record.interface, v => l.record.interface = v),
+            long!("id", Plain, Range, "(INTEGER(64,false))", l => l.record.id, v => l.record.id = v),
+            int!("part", Growing, 32, u32, Never, l => l.record.part, v => l.record.part = v),
+            int!("interface", Growing, 16, u16, Never, l => l.record.interface, v => l.record.interface = v),
             address!("src", src),
             address!("dst", dst),
-            int!("src_port", 16, u16, Member, l => l.record.key.src_port, v => l.record.key.src_port = v),
-            int!("dst_port", 16, u16, Member, l => l.record.key.dst_port, v => l.record.key.dst_port = v),
-            int!("protocol", 8, u8, Range, l => l.record.key.protocol.0, v => l.record.key.protocol = IpProtocol(v)),
+            int!("src_port", Bytewise, 16, u16, Member, l => l.record.key.src_port, v => l.record.key.src_port = v),
+            int!("dst_port", Distinct, 16, u16, Member, l => l.record.key.dst_port, v => l.record.key.dst_port = v),
+            int!("protocol", Distinct, 8, u8, Range, l => l.record.key.protocol.0, v => l.record.key.protocol = IpProtocol(v)),
             maybe_int!("vlan", 16, u16, l => l.record.around.vlans[0], v => l.record.around.vlans[0] = v),
             maybe_int!("inner_vlan", 16, u16, l => l.record.around.vlans[1], v => l.record.around.vlans[1] = v),
             maybe_int!("mpls", 32, u32, l => l.record.around.mpls, v => l.record.around.mpls = v),
@@ -326,9 +339,9 @@ impl Layout for Record {
                 v => l.record.around.tunnel = match v { Some(n) => Some((tunnel(u64::from(n))?, 0)), None => None }),
             maybe_int!("tunnel_id", 32, u32, l => l.record.around.tunnel.map(|(_, id)| id),
                 v => if let (Some((_, id)), Some(v)) = (&mut l.record.around.tunnel, v) { *id = v }),
-            int!("end", 8, u8, Never, l => l.record.end as u8, v => l.record.end = end(u64::from(v))?),
-            int!("tcp", 8, u8, Never, l => l.record.tcp as u8, v => l.record.tcp = tcp(u64::from(v))?),
-            long!("lost", Distinct, Never, "(INTEGER(64,false))", l => l.record.lost, v => l.record.lost = v),
+            int!("end", Distinct, 8, u8, Never, l => l.record.end as u8, v => l.record.end = end(u64::from(v))?),
+            int!("tcp", Distinct, 8, u8, Never, l => l.record.tcp as u8, v => l.record.tcp = tcp(u64::from(v))?),
+            long!("lost", Growing, Never, "(INTEGER(64,false))", l => l.record.lost, v => l.record.lost = v),
             maybe_long!("syn_rtt", Bytewise, "(INTEGER(64,false))", l => l.record.syn_rtt, v => l.record.syn_rtt = v),
         ];
         side!(columns, "fwd_", 0);
@@ -343,8 +356,8 @@ impl Layout for Record {
                 v => l.record.locator = v.map(|queue| Locator { queue, ..Locator::default() })),
             maybe_long!("packet_first", Growing, "(INTEGER(64,false))", l => l.record.locator.map(|at| at.first),
                 v => if let (Some(at), Some(v)) = (&mut l.record.locator, v) { at.first = v }),
-            maybe_long!("packet_last", Growing, "(INTEGER(64,false))", l => l.record.locator.map(|at| at.last),
-                v => if let (Some(at), Some(v)) = (&mut l.record.locator, v) { at.last = v }),
+            maybe_long!("packet_span", Bytewise, "(INTEGER(64,false))", l => l.record.locator.map(|at| at.last.wrapping_sub(at.first)),
+                v => if let (Some(at), Some(v)) = (&mut l.record.locator, v) { at.last = at.first.wrapping_add(v) }),
         ]);
         columns
     }
@@ -424,7 +437,9 @@ fn early() -> [Column<Line>; 3] {
             coding: Coding::Bytewise,
             asked: Asked::Never,
             arg: 0,
-            fill: |lines, _, cells| fill(lines, cells, |c, e, before| c.longs.push(e.after.wrapping_sub(before) as i64)),
+            fill: |lines, _, cells| {
+                fill(lines, cells, |c, e, before| c.longs.push(e.after.wrapping_sub(before) as i64))
+            },
             take: |lines, _, cells| {
                 let mut values = cells.longs.iter();
                 take(lines, cells, true, |e, before| {
@@ -507,12 +522,10 @@ fn read_address(text: &[u8]) -> Option<IpAddr> {
     let (mut at, mut value, mut digits) = (0, 0u32, 0);
     for byte in text {
         match byte {
-            b'0'..=b'9' => {
+            // More digits begin an IPv6 address.
+            b'0'..=b'9' if digits < 3 => {
                 value = value * 10 + u32::from(byte - b'0');
                 digits += 1;
-                if digits > 3 {
-                    return None;
-                }
             }
             b'.' if at < 3 && digits > 0 => {
                 parts[at] = u8::try_from(value).ok()?;

@@ -2,7 +2,7 @@
 
 use super::Layout;
 use crate::pack::row_word;
-use crate::sheet::{Asked, Cells, Column, Coding};
+use crate::sheet::{Asked, Cells, Coding, Column};
 use base::{Cause, Note};
 use series::{Direction, Kind, Row, SIZE_BOUNDS};
 

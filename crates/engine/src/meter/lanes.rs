@@ -183,3 +183,93 @@ impl Lanes {
         self.lanes[lane].release(descs);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::seat;
+    use super::*;
+    use base::Prng;
+    use ring::{Config, Packet, Producer};
+
+    fn ring(queue: u16) -> (Producer, Lane) {
+        let mut producer = Producer::new(Config { queue, bytes: 8 << 20, ..Config::default() }).expect("memory");
+        let lane = seat(&mut producer, queue, 1).unwrap_or_else(|e| panic!("{e}")).0;
+        (producer, lane)
+    }
+
+    fn push(producer: &mut Producer, ts: u64, len: usize) {
+        let bytes = vec![0x5a; len];
+        let packet = Packet {
+            bytes: &bytes,
+            wire_len: len as u32,
+            ts: Timestamp::from_nanos(ts),
+            hash: 0,
+            mark: 0,
+            flags: 0,
+            l3: 0,
+            l4: 0,
+            vlan: None,
+        };
+        producer.push(&packet).expect("room");
+    }
+
+    /// Takes what is there: stamp and queue of each packet, and whether it was shed.
+    fn drain(lanes: &mut Lanes) -> Vec<(u64, u16, bool)> {
+        let mut out = Vec::new();
+        while let Turn::Run { lane, descs, shed } = lanes.turn(|| Timestamp::MAX) {
+            let (from, run) = lanes.run(lane, descs);
+            out.extend(run.iter().filter(|d| d.is_packet()).map(|d| (d.ts, from.queue, shed)));
+            lanes.done(lane, descs);
+        }
+        out
+    }
+
+    #[test]
+    fn a_meter_that_is_half_a_ring_behind_lets_go_until_it_is_a_quarter_behind_and_a_file_waits_instead() {
+        for live in [true, false] {
+            let (mut producer, lane) = ring(0);
+            // Six of eight MiB.
+            (0..6000).for_each(|i| push(&mut producer, i, 1024));
+            producer.publish();
+            let taken = drain(&mut Lanes::new(vec![lane], live));
+            assert_eq!(taken.len(), 6000, "let go is not lost: every packet is told");
+            let shed = taken.iter().filter(|(_, _, shed)| *shed).count();
+            assert_eq!(shed > 0, live, "{shed} let go");
+            assert!(shed < 6000 && taken.last().is_some_and(|last| !last.2), "the last two MiB are metered");
+            // And as soon as it has caught up, nothing is let go.
+            assert!(taken.iter().skip_while(|(_, _, shed)| *shed).all(|(_, _, shed)| !shed));
+        }
+    }
+
+    #[test]
+    fn a_queue_that_is_silent_is_waited_for_and_not_for_ever() {
+        let ((mut a, one), (b, two)) = (ring(0), ring(1));
+        push(&mut a, 1_000_000_000, 60);
+        a.publish();
+        let mut lanes = Lanes::new(vec![one, two], true);
+        let at = |nanos: u64| Timestamp::from_nanos(nanos).after(PATIENCE);
+        assert_eq!(lanes.turn(|| at(999_999_999)), Turn::Idle, "the other may still bring something that comes before");
+        assert!(matches!(lanes.turn(|| at(1_000_000_000)), Turn::Run { lane: 0, .. }));
+        drop(b);
+    }
+
+    #[test]
+    fn packets_of_all_queues_come_in_the_order_of_stamps_then_queues() {
+        let mut random = Prng::new(testkit::seed("packets_of_all_queues_come_in_the_order_of_stamps_then_queues"));
+        let mut rings: Vec<(Producer, Lane)> = (0..3).map(ring).collect();
+        let (mut expected, mut stamps) = (Vec::new(), [1u64; 3]);
+        for _ in 0..5000 {
+            let queue = random.below(3) as usize;
+            stamps[queue] += random.below(3);
+            push(&mut rings[queue].0, stamps[queue], 60);
+            expected.push((stamps[queue], queue as u16, false));
+        }
+        let lanes = rings.into_iter().map(|(mut producer, lane)| {
+            producer.publish();
+            assert!(producer.finish(Timestamp::from_nanos(stamps[usize::from(lane.queue)])));
+            lane
+        });
+        expected.sort();
+        assert_eq!(drain(&mut Lanes::new(lanes.collect(), false)), expected);
+    }
+}

@@ -3,12 +3,14 @@
 //! Invariant (the ledger, continued): of every packet that is stored, the meter says whether it was metered or not; every
 //! packet that was metered is in one row and, if it is IP, in one flow's records. What contradicts is printed as a bug.
 
+mod collector;
 mod lanes;
 mod outlet;
 mod report;
 mod store;
 mod work;
 
+pub use collector::{CollectorOutlet, parse_target};
 pub use outlet::Outlet;
 pub use report::{MeterReport, OutletReport};
 pub use store::{GrainKeeping, GrainRules, StoreOutlet};
@@ -123,13 +125,7 @@ impl Metering {
         let lanes = Lanes::new(seats.into_iter().map(|seat| seat.0).collect(), live);
         let (orders, told) = channel();
         let (report, remarks) = (Arc::default(), Arc::default());
-        let this = Worker {
-            lanes,
-            work,
-            told,
-            report: Arc::clone(&report),
-            remarks: Arc::clone(&remarks),
-        };
+        let this = Worker { lanes, work, told, report: Arc::clone(&report), remarks: Arc::clone(&remarks) };
         let thread = std::thread::Builder::new()
             .name("meter".into())
             .spawn(move || this.run())
@@ -139,11 +135,7 @@ impl Metering {
 
     /// The numbers.
     pub fn gauge(&self) -> MeterGauge {
-        MeterGauge {
-            plan: self.plan.clone(),
-            report: Arc::clone(&self.report),
-            remarks: Arc::clone(&self.remarks),
-        }
+        MeterGauge { plan: self.plan.clone(), report: Arc::clone(&self.report), remarks: Arc::clone(&self.remarks) }
     }
 
     /// Outlets of this name are replaced by these, without a packet being missed between.
@@ -225,7 +217,8 @@ impl Worker {
             let room = REMARKS_MAX.saturating_sub(remarks.len());
             remarks.extend(said.into_iter().take(room));
         }
-        let report = MeterReport { cpu_millis: sys::cpu::thread_time().as_millis() as u64, ended, ..self.work.report() };
+        let report =
+            MeterReport { cpu_millis: sys::cpu::thread_time().as_millis() as u64, ended, ..self.work.report() };
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
     }
 }

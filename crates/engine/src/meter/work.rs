@@ -163,14 +163,17 @@ impl Work {
     /// Time comes to another second. Silence is walked through second by second, as far as it is told so, because the
     /// flows that end in it end each in a second of their own.
     fn turn(&mut self, second: u64) {
-        let before = self.second.replace(second);
-        if let Some(before) = before {
+        let mut passed = self.second.replace(second);
+        if let Some(before) = passed {
             self.settle(before);
             if before < second && second - before <= Counter::SILENCE_MAX {
-                (before + 1..second).for_each(|between| self.tick(between));
+                for between in before + 1..second {
+                    self.tick(between, passed);
+                    passed = Some(between);
+                }
             }
         }
-        self.tick(second);
+        self.tick(second, passed);
     }
 
     /// Everything that is known of the packets of this second goes into its row.
@@ -181,11 +184,14 @@ impl Work {
         }
     }
 
-    fn tick(&mut self, second: u64) {
+    /// A second begins; `passed` is the one that has ended with it, if one has.
+    fn tick(&mut self, second: u64, passed: Option<u64>) {
         let now = Timestamp::from_secs_nanos(second, 0);
         if let Some(flows) = &mut self.flows {
             flows.tick(now, &mut self.out);
-            self.tell_flows(second.saturating_sub(1));
+        }
+        if let Some(passed) = passed {
+            self.tell_flows(passed);
         }
         if let Some(curve) = &mut self.curve {
             curve.tick(now).iter().for_each(|row| self.out.row(row));
@@ -206,12 +212,11 @@ impl Work {
     pub fn finish(&mut self) {
         if let Some(second) = self.second {
             self.settle(second);
+            // As they are: that nobody watches any more is no flow's end.
+            self.tell_flows(second);
         }
         if let Some(flows) = &mut self.flows {
             flows.finish(&mut self.out);
-        }
-        if let Some(second) = self.second {
-            self.tell_flows(second);
         }
         if let Some(curve) = &mut self.curve {
             curve.finish().iter().for_each(|row: &Row| self.out.row(row));

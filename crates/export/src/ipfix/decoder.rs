@@ -418,8 +418,15 @@ fn list(octets: &[u8], draft: &mut Draft) {
 }
 
 /// A number of any length; of more than 16 octets, the last 16.
+#[inline]
 fn number(octets: &[u8]) -> u128 {
-    octets.iter().fold(0, |n, b| n << 8 | u128::from(*b))
+    match *octets {
+        [a] => a.into(),
+        [a, b] => u16::from_be_bytes([a, b]).into(),
+        [a, b, c, d] => u32::from_be_bytes([a, b, c, d]).into(),
+        [a, b, c, d, e, f, g, h] => u64::from_be_bytes([a, b, c, d, e, f, g, h]).into(),
+        _ => octets.iter().fold(0, |n, b| n << 8 | u128::from(*b)),
+    }
 }
 
 /// Bytes, and how far they have been read.

@@ -1,5 +1,5 @@
-//! The text that M3OMon's tools read (Moreno, PhD thesis, 2015, section 5.2; the sample monitor published with HPCAP): one line per
-//! flow, its payload in a second file, and the lines of the curve.
+//! The text that M3OMon's tools read (Moreno, PhD thesis, 2015, section 5.2; the sample monitor published with HPCAP):
+//! one line per flow, its payload in a second file, and the lines of the curve.
 //!
 //! ```text
 //! sip dip smac dmac pPROTO sport dport npack nbytes first last duration  max min avg std  max min avg std  rtt
@@ -9,10 +9,11 @@
 //! second \t bits \t packets \t active_sessions
 //! ```
 //!
-//! Its flows have one direction, so a record of two gives two lines. Times are seconds with six digits, the duration is in
-//! whole seconds, the one that has begun included; the deviation is that of a sample (n - 1). `dmac` is known if something came
-//! back, else it is zero; `rtt` is that of the SYN, told with the direction of the SYN, else zero. Lengths are those of IP packets, which is what
-//! records keep, but for the average, which is `nbytes / npack` and so of frames. IPv6 addresses stand where those of IPv4 do.
+//! Its flows have one direction, so a record of two gives two lines. Times are seconds with six digits, the duration is
+//! in whole seconds, the one that has begun included; the deviation is that of a sample (n - 1). `dmac` is known if
+//! something came back, else it is zero; `rtt` is that of the SYN, told with the direction of the SYN, else zero.
+//! Lengths are those of IP packets, which is what records keep, but for the average, which is `nbytes / npack` and so
+//! of frames. IPv6 addresses stand where those of IPv4 do.
 
 use base::Timestamp;
 use flow::{Record, Side};

@@ -1,5 +1,5 @@
-//! What can be told of a flow record. Lengths are those of IP packets, bytes without another word those of frames; `fwd` is
-//! from source to destination, `rev` back (RFC 5103's reverse direction).
+//! What can be told of a flow record. Lengths are those of IP packets, bytes without another word those of frames;
+//! `fwd` is from source to destination, `rev` back (RFC 5103's reverse direction).
 
 use super::{Field, Told, Value};
 use flow::{EndReason, Moments, Record, Side, TcpState};

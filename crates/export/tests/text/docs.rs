@@ -1,4 +1,5 @@
-//! The tables of the documentation are those of the code. With `NETGRAIN_WRITE_DOCS=1` they are written instead of compared.
+//! The tables of the documentation are those of the code. With `NETGRAIN_WRITE_DOCS=1` they are written instead of
+//! compared.
 
 use flow::Record;
 use netgrain_export::text::Told;

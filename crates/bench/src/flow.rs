@@ -1,0 +1,343 @@
+//! Flow metering by itself: packets in memory, decoded and metered on one core, the full record; beside it other meters
+//! that read the same packets from a file.
+//!
+//! The packets lie in memory as a pcap file does, headers only, so each costs a record header, the decoding and the flow
+//! table. The rivals read the same file, which is in the page cache; what they write goes nowhere.
+
+use crate::process::find;
+use crate::sheet::{Sheet, Spread, Stop};
+use crate::talk::{SNAPLEN, Talk};
+use crate::volume::Workplace;
+use base::Timestamp;
+use base::units::{show_bytes, show_count};
+use clap::Args;
+use flow::{Config, Meter, Packet, Record, Sink};
+use serde::Serialize;
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+use wire::Decoded;
+
+/// Packets that are decoded, then metered, together.
+const BATCH: usize = 64;
+
+/// Frames of the flood, which are used again and again with other source addresses.
+const FLOOD: usize = 1 << 20;
+
+/// Flags of `netgrain bench flow`.
+#[derive(Args, Clone, Debug)]
+pub struct FlowArgs {
+    /// A capture (nanosecond or microsecond pcap) in place of made conversations
+    #[arg(short = 'r', long = "read", value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Packets to make
+    #[arg(long, value_name = "N", default_value = "4M", value_parser = base::units::parse_count)]
+    pub packets: u64,
+    /// Conversations among them, alive together
+    #[arg(long, value_name = "LIST", default_value = "200k,2M", value_delimiter = ',', value_parser = base::units::parse_count)]
+    pub conversations: Vec<u64>,
+    /// Runs of each; their median is shown
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Folder for the file that the rivals read; it is removed again
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+    /// Leave nfpcapd, softflowd and argus out
+    #[arg(long)]
+    pub no_rivals: bool,
+    /// One JSON object per line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// One meter over one load.
+#[derive(Debug, Serialize)]
+struct Row {
+    meter: &'static str,
+    traffic: String,
+    packets: u64,
+    records: Option<u64>,
+    mpps: Spread,
+    /// Of tables and pools, for each flow that was alive at the end.
+    bytes_per_flow: Option<f64>,
+}
+
+impl Row {
+    fn line(&self) -> String {
+        let records = self.records.map_or_else(|| "-".to_owned(), show_count);
+        let bytes = self.bytes_per_flow.map_or_else(|| "-".to_owned(), |b| format!("{b:.0}"));
+        let mpps = format!("{:.2}", self.mpps);
+        format!(
+            "{:<10} {:<24} {:>12} {mpps:>22} {records:>12} {bytes:>11}",
+            self.meter,
+            self.traffic,
+            show_count(self.packets)
+        )
+    }
+}
+
+/// Measures and prints.
+pub fn run(args: &FlowArgs, out: &mut dyn Write) -> Result<(), Stop> {
+    let work = Workplace::below(&args.dir)?;
+    let mut sheet = Sheet::begin(out, args.json, "flow")?;
+    sheet.head(format_args!(
+        "packets of {SNAPLEN} bytes in memory -> decoded, metered (bidirectional, full record), one core; {} runs, medians",
+        args.repeat
+    ))?;
+    sheet.head("meter      traffic                       packets        Mpps (min..max)      records  bytes/flow")?;
+    match &args.file {
+        Some(file) => compare(args, file, &file.display().to_string(), &mut sheet)?,
+        None => {
+            for conversations in &args.conversations {
+                let conversations = u32::try_from(*conversations).map_err(|_| Stop::say("too many conversations"))?;
+                let file = work.path().join("talk.pcap");
+                let packets = args.packets.max(2 * u64::from(conversations));
+                let talk = Talk { packets, conversations, step: 20_000_000_000 / packets, seed: 1 };
+                talk.write(BufWriter::new(File::create(&file).map_err(Stop::say)?))?;
+                compare(args, &file, &format!("{} conversations", show_count(conversations.into())), &mut sheet)?;
+            }
+            flood(args, &mut sheet)?;
+        }
+    }
+    Ok(())
+}
+
+/// One capture: ours, then the rivals.
+fn compare(args: &FlowArgs, file: &Path, traffic: &str, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+    let memory = Memory::load(file)?;
+    let mut mpps = Vec::new();
+    let mut counted = Counted::default();
+    let mut bytes_per_flow = None;
+    for _ in 0..args.repeat {
+        counted = Counted::default();
+        let mut meter = Meter::new(Config { capacity: 4 << 20, ..Config::default() }, 0);
+        let begun = Instant::now();
+        memory.meter(&mut meter, &mut counted);
+        let counts = meter.counts();
+        meter.finish(&mut counted);
+        mpps.push(memory.packets as f64 / begun.elapsed().as_secs_f64() / 1e6);
+        bytes_per_flow = (counts.active > 0).then(|| counts.bytes as f64 / counts.active as f64);
+        if counted.packets + counts.other != memory.packets {
+            return Err(Stop::say(format_args!(
+                "{} packets went in and {} are in records, {} were not IP; please report this",
+                memory.packets, counted.packets, counts.other
+            )));
+        }
+    }
+    let ours = Row {
+        meter: "netgrain",
+        traffic: traffic.to_owned(),
+        packets: memory.packets,
+        records: Some(counted.records),
+        mpps: Spread::of(mpps),
+        bytes_per_flow,
+    };
+    sheet.row("flow", &ours, ours.line())?;
+    let mut best: Option<Row> = None;
+    for name in ["nfpcapd", "softflowd", "argus"].into_iter().filter(|_| !args.no_rivals) {
+        let Some(program) = find(name) else {
+            sheet.remark(format_args!("{name} is not installed: its row is left out"))?;
+            continue;
+        };
+        let mut mpps = Vec::new();
+        for _ in 0..args.repeat {
+            let seconds = rival(name, &program, file, &args.dir)?;
+            mpps.push(memory.packets as f64 / seconds / 1e6);
+        }
+        let row = Row {
+            meter: name,
+            traffic: traffic.to_owned(),
+            packets: memory.packets,
+            records: None,
+            mpps: Spread::of(mpps),
+            bytes_per_flow: None,
+        };
+        sheet.row("flow", &row, row.line())?;
+        if best.as_ref().is_none_or(|b| b.mpps.median < row.mpps.median) {
+            best = Some(row);
+        }
+    }
+    let Some(best) = best else { return Ok(()) };
+    let ratio = ours.mpps.median / best.mpps.median;
+    sheet.verdict(format_args!("{traffic}: {ratio:.1} times as fast as {}, the best of the others", best.meter))
+}
+
+/// Every packet a flow of its own, and the table full.
+fn flood(args: &FlowArgs, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+    let capacity = 1 << 20;
+    let mut frames = Vec::with_capacity(FLOOD);
+    for i in 0..FLOOD as u32 {
+        let mut bytes = [0; 54];
+        wire::build::Frame::tcp4(i, 1, [10, 0, 0, 1], 80).tcp(wire::tcp_flags::SYN, i, 0).fill(&mut bytes);
+        frames.push(bytes);
+    }
+    let mut mpps = Vec::new();
+    let (mut records, mut grown) = (0, 0);
+    let rounds = args.packets.div_ceil(FLOOD as u64).max(2);
+    for _ in 0..args.repeat {
+        let mut counted = Counted::default();
+        let mut meter = Meter::new(Config { capacity, ..Config::default() }, 0);
+        let mut ts = Timestamp::from_secs_nanos(1_700_000_000, 0);
+        let (mut elapsed, mut full) = (0.0, 0);
+        for round in 0..rounds + 1 {
+            for (i, frame) in frames.iter_mut().enumerate() {
+                // The first octet is the round's, so that no source comes twice.
+                frame[26..30].copy_from_slice(&((round as u32) << 24 | i as u32).to_be_bytes());
+            }
+            let begun = Instant::now();
+            let mut decoded = [Decoded::default(); BATCH];
+            for batch in frames.chunks(BATCH) {
+                for (slot, frame) in decoded.iter_mut().zip(batch) {
+                    *slot = Decoded::of(frame, 60, wire::link::ETHERNET);
+                }
+                let packets: [Packet; BATCH] = std::array::from_fn(|i| Packet {
+                    ts: Timestamp::from_nanos(ts.nanos() + 200 * i as u64),
+                    wire_len: 60,
+                    data: &batch[i],
+                    decoded: &decoded[i],
+                    position: 0,
+                    queue: 0,
+                });
+                ts = Timestamp::from_nanos(ts.nanos() + 200 * BATCH as u64);
+                meter.push(&packets, &mut counted);
+            }
+            // The first round fills the table.
+            if round == 0 {
+                full = meter.counts().bytes;
+            } else {
+                elapsed += begun.elapsed().as_secs_f64();
+            }
+        }
+        grown = meter.counts().bytes - full;
+        meter.finish(&mut counted);
+        let offered = (rounds + 1) * FLOOD as u64;
+        if counted.packets != offered {
+            return Err(Stop::say(format_args!(
+                "{offered} packets went in and {} are in records; please report this",
+                counted.packets
+            )));
+        }
+        records = counted.records;
+        mpps.push((rounds * FLOOD as u64) as f64 / elapsed / 1e6);
+    }
+    let row = Row {
+        meter: "netgrain",
+        traffic: format!("flood, table of {}", show_count(capacity as u64)),
+        packets: rounds * FLOOD as u64,
+        records: Some(records),
+        mpps: Spread::of(mpps),
+        bytes_per_flow: None,
+    };
+    sheet.row("flow", &row, row.line())?;
+    sheet.verdict(format_args!(
+        "flood: memory grew by {} once the table was full; every packet is in a record",
+        show_bytes(grown)
+    ))
+}
+
+/// A classic pcap file in memory.
+struct Memory {
+    bytes: Vec<u8>,
+    link_type: u16,
+    packets: u64,
+    /// Nanoseconds of one unit of the fraction.
+    unit: u32,
+}
+
+impl Memory {
+    const FILE_HEADER: usize = 24;
+    const RECORD_HEADER: usize = 16;
+
+    fn load(path: &Path) -> Result<Self, Stop> {
+        let fail = |what: &dyn std::fmt::Display| Stop::say(format_args!("{}: {what}", path.display()));
+        let mut bytes = Vec::new();
+        File::open(path).and_then(|mut f| f.read_to_end(&mut bytes)).map_err(|e| fail(&e))?;
+        let unit = match bytes.first_chunk::<4>() {
+            Some([0x4d, 0x3c, 0xb2, 0xa1]) => 1,
+            Some([0xd4, 0xc3, 0xb2, 0xa1]) => 1000,
+            _ => return Err(fail(&"not a little-endian pcap file; netgrain convert makes one")),
+        };
+        let mut memory = Self { bytes, link_type: 0, packets: 0, unit };
+        memory.link_type = memory.word(20) as u16;
+        let mut at = Self::FILE_HEADER;
+        while at + Self::RECORD_HEADER <= memory.bytes.len() {
+            at += Self::RECORD_HEADER + memory.word(at + 8) as usize;
+            memory.packets += 1;
+        }
+        if at != memory.bytes.len() {
+            return Err(fail(&"cut off in the middle of a record"));
+        }
+        Ok(memory)
+    }
+
+    #[inline]
+    fn word(&self, at: usize) -> u32 {
+        self.bytes[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b))
+    }
+
+    /// All packets through a meter, time passing with them.
+    fn meter(&self, meter: &mut Meter, sink: &mut Counted) {
+        let mut at = Self::FILE_HEADER;
+        let mut heads = [(Timestamp::ZERO, 0u32, 0usize, 0usize); BATCH];
+        let mut decoded = [Decoded::default(); BATCH];
+        while at < self.bytes.len() {
+            let mut n = 0;
+            while n < BATCH && at < self.bytes.len() {
+                let ts = Timestamp::from_secs_nanos(self.word(at).into(), u64::from(self.word(at + 4) * self.unit));
+                let (caplen, wire_len) = (self.word(at + 8) as usize, self.word(at + 12));
+                let from = at + Self::RECORD_HEADER;
+                decoded[n] = Decoded::of(&self.bytes[from..from + caplen], wire_len, self.link_type);
+                heads[n] = (ts, wire_len, from, caplen);
+                (at, n) = (from + caplen, n + 1);
+            }
+            let data = |from: usize, caplen: usize| &self.bytes[from..from + caplen];
+            // Those behind the last are packets of nothing, and not pushed.
+            let packets: [Packet; BATCH] = std::array::from_fn(|i| {
+                let (ts, wire_len, from, caplen) = heads[i];
+                let position = from.saturating_sub(Self::RECORD_HEADER) as u64;
+                Packet { ts, wire_len, data: data(from, caplen), decoded: &decoded[i], position, queue: 0 }
+            });
+            meter.push(&packets[..n], sink);
+        }
+    }
+}
+
+/// Looks at every record, and keeps none.
+#[derive(Default)]
+struct Counted {
+    records: u64,
+    packets: u64,
+}
+
+impl Sink for Counted {
+    fn record(&mut self, record: &Record) {
+        self.records += 1;
+        self.packets += record.packets();
+    }
+}
+
+/// Seconds that another meter takes for a file.
+fn rival(name: &str, program: &Path, file: &Path, dir: &Path) -> Result<f64, Stop> {
+    let mut command = Command::new(program);
+    let out = dir.join("rival-flows");
+    match name {
+        "nfpcapd" => {
+            std::fs::create_dir_all(&out).map_err(Stop::say)?;
+            command.arg("-r").arg(file).arg("-l").arg(&out).args(["-s", "1514"])
+        }
+        // It exports to whoever does not listen there.
+        "softflowd" => command.arg("-r").arg(file).args(["-n", "127.0.0.1:9", "-v", "9", "-m", "4000000", "-d"]),
+        _ => command.arg("-r").arg(file).args(["-w", "/dev/null"]),
+    };
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let begun = Instant::now();
+    let status = command.status().map_err(|e| Stop::say(format_args!("{name}: {e}")))?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let _ = std::fs::remove_dir_all(&out);
+    if !status.success() {
+        return Err(Stop::say(format_args!("{name} failed: {status}")));
+    }
+    Ok(seconds)
+}

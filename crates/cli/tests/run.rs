@@ -1,0 +1,181 @@
+//! `netgrain run` and its configuration, as users have them: wrong first, then files, a simulation, a port.
+
+mod common;
+
+use common::{Running, Said, arg, netgrain, objects, run, signal, walk};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use testkit::{RawSender, Sandbox, TempDir};
+
+const RING: [&str; 2] = ["--set", "capture.ring=8MiB"];
+
+fn generated(dir: &TempDir, packets: &str) -> std::path::PathBuf {
+    let file = dir.join("frames.pcap");
+    let made = run(&["gen", "-w", arg(&file), "imix,flows=300,rate=10kpps", "--packets", packets]);
+    assert_eq!(made.status, Some(0), "{made:?}");
+    file
+}
+
+/// The report of a run with one interface, after the checks that hold of every good one.
+fn report(said: &Said) -> serde_json::Value {
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let last = objects(&said.out).pop().expect("a report");
+    let (report, meter) = (&last["report"], &last["report"]["meter"]);
+    assert_eq!(report["faults"], serde_json::json!([]), "{said:?}");
+    let count = |value: &serde_json::Value| value.as_u64().expect("a number");
+    assert_eq!(count(&meter["packets"]) + count(&meter["unmetered"]), count(&report["stored"]));
+    assert_eq!(meter["in_rows"], meter["packets"]);
+    assert_eq!(count(&meter["in_records"]) + count(&meter["flowless"]), count(&meter["packets"]));
+    report.clone()
+}
+
+#[test]
+fn a_configuration_that_is_wrong_is_refused_with_lines_and_suggestions() {
+    let dir = TempDir::new("a_configuration_that_is_wrong");
+    let file = dir.join("netgrain.toml");
+    std::fs::write(&file, "[flow]\nidel = \"7s\"\nactive = \"soon\"\n").expect("a file");
+    let said = run(&["config", "--check", arg(&file)]);
+    assert_eq!(said.status, Some(1), "{said:?}");
+    assert!(said.err.contains("line 2: no key flow.idel; did you mean flow.idle?"), "{}", said.err);
+    assert!(said.err.contains("line 3: flow.active"), "all of it at once: {}", said.err);
+    let said = run(&["run", "--sim", "60,packets=1", "--config", arg(&file)]);
+    assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{said:?}");
+    assert!(said.err.contains("and 1 more"), "{}", said.err);
+    let said = run(&["config", "--check", arg(&dir.join("none.toml"))]);
+    assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{said:?}");
+}
+
+#[test]
+fn what_cannot_be_run_is_said_in_one_line() {
+    let dir = TempDir::new("what_cannot_be_run");
+    let store = dir.join("store");
+    let here = ["--store", arg(&store)];
+    for (args, part) in [
+        (&["run"][..], "nothing would be kept"),
+        (&[&["run"], &here[..]].concat(), "no source"),
+        (&[&["run", "--sim", "60", "--set", "flow.idle"], &here[..]].concat(), "KEY=VALUE"),
+        (&[&["run", "--sim", "60", "--set", "flow.idel=3"], &here[..]].concat(), "did you mean flow.idle"),
+        (&[&["run", "--sim", "60", "--shards", "0"], &here[..]].concat(), "flow.shards"),
+        (&[&["run", "--sim", "60", "--export", "sctp:x"], &here[..]].concat(), "udp:HOST"),
+        (&[&["run", "-r", "/nowhere.pcap"], &here[..]].concat(), "/nowhere.pcap"),
+    ] {
+        let said = run(args);
+        assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{args:?}: {said:?}");
+        assert!(said.err.contains(part), "{args:?}: {}", said.err);
+    }
+}
+
+#[test]
+fn what_is_dumped_is_accepted_and_says_what_is_in_force() {
+    let dir = TempDir::new("what_is_dumped_is_accepted");
+    let file = dir.join("netgrain.toml");
+    std::fs::write(&file, "[flow]\nidle = \"7s\"\n").expect("a file");
+    let said = run(&["config", "--dump", arg(&file)]);
+    assert!(said.status == Some(0) && said.out.contains("idle = \"7s\""), "{said:?}");
+    std::fs::write(&file, &said.out).expect("a file");
+    assert_eq!(run(&["config", "--check", arg(&file)]).status, Some(0));
+    assert_eq!(run(&["config", "--dump", arg(&file)]).out, said.out);
+}
+
+#[test]
+fn a_file_gives_packets_flows_and_rows_in_one_store_and_the_same_export_for_any_number_of_shards() {
+    let dir = TempDir::new("a_file_gives_packets_flows_and_rows");
+    let file = generated(&dir, "30k");
+    let one = |shards: &str| {
+        let (store, sent) = (dir.join(format!("store-{shards}")), dir.join(format!("{shards}.ipfix")));
+        let export = format!("file:{}", arg(&sent));
+        let args = ["run", "-r", arg(&file), "--store", arg(&store), "--shards", shards, "--export", &export, "--json"];
+        let report = report(&run(&[&args[..], &RING[..]].concat()));
+        assert_eq!((&report["stored"], &report["meter"]["begun"]), (&30_000.into(), &300.into()));
+        let files = walk(&store);
+        for end in ["pcap", "parquet"] {
+            assert!(files.iter().any(|p| p.extension().is_some_and(|e| e == end)), "no {end}: {files:?}");
+        }
+        std::fs::read(&sent).expect("an export")
+    };
+    let first = one("1");
+    assert!(first.len() > 300 * 40, "{} bytes are no 300 flows", first.len());
+    assert!(one("2") == first && one("8") == first, "shards make a difference");
+}
+
+#[test]
+fn without_packets_the_store_has_the_other_grains_and_the_summary_says_that_they_agree() {
+    let dir = TempDir::new("without_packets");
+    let (file, store) = (generated(&dir, "5k"), dir.join("store"));
+    let said = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "--no-packets"], &RING[..]].concat());
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert!(said.out.contains("grains (packets)") && !said.out.contains("FAULT"), "{}", said.out);
+    let files = walk(&store);
+    assert!(files.iter().any(|p| p.extension().is_some_and(|e| e == "parquet")), "{files:?}");
+    assert!(!files.iter().any(|p| p.extension().is_some_and(|e| e == "pcap")), "{files:?}");
+}
+
+/// Reads what it says until a line contains this.
+fn said(err: &mut BufReader<std::process::ChildStderr>, part: &str) -> String {
+    let mut line = String::new();
+    while !line.contains(part) {
+        line.clear();
+        assert!(err.read_line(&mut line).expect("text") > 0, "it ended without saying {part:?}");
+    }
+    line
+}
+
+#[test]
+fn a_hangup_changes_what_can_change_names_what_cannot_and_a_wrong_file_changes_nothing() {
+    let dir = TempDir::new("a_hangup_changes_what_can_change");
+    let (config, store, sent) = (dir.join("netgrain.toml"), dir.join("store"), dir.join("late.ipfix"));
+    let write = |text: &str| std::fs::write(&config, text).expect("a file");
+    write("[capture]\nring = \"8MiB\"\n");
+    let args =
+        ["run", "--sim", "imix,flows=50,rate=2kpps", "--config", arg(&config), "--store", arg(&store), "--json", "-q"];
+    let (running, mut err) = Running::start(&mut netgrain(&args));
+    write("[flow]\nidel = 3\n");
+    signal(&running.0, "HUP");
+    let line = said(&mut err, "nothing is changed");
+    assert!(line.contains("did you mean flow.idle"), "{line}");
+    let target = format!("file:{}", arg(&sent));
+    write(&format!("[capture]\nring = \"16MiB\"\n[flow]\nmax_age = \"90d\"\n[export]\ntargets = [\"{target}\"]\n"));
+    signal(&running.0, "HUP");
+    let line = said(&mut err, "configuration read again");
+    assert!(line.contains("changed flow.max_age, export.targets"), "{line}");
+    assert!(line.contains("only the next start changes capture.ring"), "{line}");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    signal(&running.0, "INT");
+    let report = report(&running.end(err));
+    let outlets = report["meter"]["outlets"].as_array().expect("outlets");
+    let late = outlets.iter().find(|o| o["name"] == target.as_str()).expect("the new collector");
+    assert_eq!(late["records"], 50, "those that ended with the run: {outlets:?}");
+    assert!(std::fs::metadata(&sent).is_ok_and(|m| m.len() > 1000));
+}
+
+#[test]
+fn a_port_is_watched_at_every_grain_until_an_interrupt() {
+    let test = "a_port_is_watched_at_every_grain_until_an_interrupt";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let dir = TempDir::new(test);
+    let (a, b) = sandbox.veth("wa", "wb");
+    let store = dir.join("store");
+    let args = ["run", "-i", &b.name, "--store", arg(&store), "--set", "listen.socket=none", "--json"];
+    let (running, err) = Running::start(&mut netgrain(&[&args[..], &RING[..]].concat()));
+    let frames: Vec<Vec<u8>> = (0..1000u32).map(udp).collect();
+    RawSender::new(&a).send(&frames);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    signal(&running.0, "INT");
+    let report = report(&running.end(err));
+    assert_eq!((&report["stored"], &report["meter"]["begun"]), (&1000.into(), &20.into()));
+    assert_eq!(report["meter"]["unmetered"], 0);
+    assert!(parquet(&store) >= 2, "records and rows: {:?}", walk(&store));
+}
+
+fn parquet(store: &Path) -> usize {
+    walk(store).iter().filter(|p| p.extension().is_some_and(|e| e == "parquet")).count()
+}
+
+/// One of twenty conversations.
+fn udp(n: u32) -> Vec<u8> {
+    let mut frame = vec![0; 60];
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+    frame[14..34].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame[34..42].copy_from_slice(&[0x10, (n % 20) as u8, 0, 53, 0, 26, 0, 0]);
+    frame
+}

@@ -1,0 +1,75 @@
+//! Other people's readers get from our files what was put in: DuckDB, Polars, pyarrow.
+
+mod common;
+
+use netgrain_columns::{Config, Kind, Writer, files};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use testkit::TempDir;
+
+const SCRIPT: &str = r#"
+import sys
+path = sys.argv[1]
+import duckdb
+q = "select count(*), sum(fwd_packets + rev_packets), sum(fwd_bytes), min(src), count(distinct dst), sum(len(early)), " \
+    "sum(list_sum(list_transform(early, lambda e: e.gap))), count(fwd_gap_squares), max(first)::varchar, sum(packet_span), sum(syn_rtt) from '%s'" % path
+d = duckdb.sql(q).fetchall()[0]
+duckdb.sql("select * from '%s'" % path).fetchall()
+import pyarrow.parquet as pq
+t = pq.read_table(path)
+f = pq.ParquetFile(path)
+assert f.metadata.num_rows == t.num_rows
+a = t.select(['fwd_packets', 'rev_packets', 'fwd_bytes', 'src', 'dst', 'early']).to_pydict()
+gaps = sum(e["gap"] for l in a["early"] for e in l)
+import polars as pl
+p = pl.read_parquet(path)
+mine = (t.num_rows, sum(a["fwd_packets"]) + sum(a["rev_packets"]), sum(a["fwd_bytes"]), min(a["src"]), len(set(a["dst"])), sum(len(l) for l in a["early"]), gaps)
+theirs = (p.height, p["fwd_packets"].sum() + p["rev_packets"].sum(), p["fwd_bytes"].sum(), p["src"].min(), p["dst"].n_unique(), p["early"].list.len().sum(), p.select(pl.col("early").explode().struct.field("gap")).to_series().sum())
+assert tuple(int(x) if not isinstance(x, str) else x for x in d[:7]) == mine == theirs, (d, mine, theirs)
+assert d[7] == p["fwd_gap_squares"].count()
+assert p["packet_span"].sum() == d[9] and p["syn_rtt"].sum() == d[10], (d, p["syn_rtt"].sum())
+print(*mine)
+"#;
+
+/// A Python with the engines in it: `$NETGRAIN_PYTHON`, or where `cargo xtask oracles` puts one.
+fn python(test: &str) -> Option<Command> {
+    let usual = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/netgrain/oracles-python/bin/python"));
+    let path = std::env::var_os("NETGRAIN_PYTHON").map(PathBuf::from).or_else(usual);
+    let has = |path: &PathBuf| {
+        let mut imports = Command::new(path);
+        imports.args(["-c", "import duckdb, polars, pyarrow"]).stderr(Stdio::null());
+        imports.status().is_ok_and(|s| s.success())
+    };
+    match path.filter(has) {
+        Some(path) => Some(Command::new(path)),
+        None => {
+            testkit::skip(
+                test,
+                "no Python with duckdb, polars and pyarrow; cargo xtask oracles, or set NETGRAIN_PYTHON",
+            );
+            None
+        }
+    }
+}
+
+#[test]
+fn duckdb_polars_and_pyarrow_read_our_files_and_agree() {
+    let Some(mut python) = python("duckdb_polars_and_pyarrow_read_our_files_and_agree") else { return };
+    let store = TempDir::new("columns-engines");
+    let mut site = common::Site::new(1, 1000.0);
+    let records: Vec<_> = (0..5000).map(|_| site.record()).collect();
+    let mut writer = Writer::new(Config { patient: true, ..Config::new(store.path(), "eth1") }).expect("threads");
+    records.iter().for_each(|record| writer.record(record));
+    writer.finish();
+    let file = files(store.path(), "eth1", Kind::Flows).expect("a listing").remove(0).path;
+    let out = python.args(["-c", SCRIPT]).arg(&file).output().expect("Python");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let told = String::from_utf8_lossy(&out.stdout).into_owned();
+    let told: Vec<&str> = told.split_whitespace().collect();
+    let packets: u64 = records.iter().map(|r| r.packets()).sum();
+    let bytes: u64 = records.iter().map(|r| r.sides[0].bytes).sum();
+    let early: usize = records.iter().map(|r| r.early.len()).sum();
+    let gaps: u64 = records.iter().filter_map(|r| Some(r.early.last()?.after)).sum();
+    let want = ["5000".to_owned(), packets.to_string(), bytes.to_string(), early.to_string(), gaps.to_string()];
+    assert_eq!([told[0], told[1], told[2], told[5], told[6]], want.each_ref().map(String::as_str));
+}

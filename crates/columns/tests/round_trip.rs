@@ -1,0 +1,42 @@
+//! What goes in comes out, through journal and Parquet, in the order of time.
+
+mod common;
+
+use base::{Prng, Timestamp};
+use netgrain_columns::{Config, Query, Writer, flows, series};
+use testkit::TempDir;
+
+#[test]
+fn every_field_of_any_record_comes_back_from_the_journal_and_from_the_file() {
+    let seed = testkit::seed("every_field_of_any_record_comes_back_from_the_journal_and_from_the_file");
+    let mut prng = Prng::new(seed);
+    let store = TempDir::new("columns-round-trip");
+    let mut records: Vec<_> = (0..3000).map(|_| common::any_record(&mut prng)).collect();
+    let mut writer = Writer::new(Config { patient: true, ..Config::new(store.path(), "eth1") }).expect("threads");
+    records.iter().for_each(|record| writer.record(record));
+    writer.tick(Timestamp::from_nanos(1));
+    records.sort_by_key(|r| (r.first(), r.id, r.part));
+    let (counts, events) = writer.finish();
+    assert_eq!((counts.given, counts.journaled, counts.sealed), (3000, 3000, 3000), "{events:?}");
+    let mut answer = flows(&Query::new(store.path())).expect("a store");
+    for (i, record) in records.iter().enumerate() {
+        assert_eq!(answer.next().as_ref(), Some(record), "seed {seed}, record {i}: {:?}", answer.remarks());
+    }
+    assert_eq!(answer.next(), None);
+    assert!(answer.remarks().is_empty(), "{:?}", answer.remarks());
+}
+
+#[test]
+fn every_field_of_any_row_comes_back() {
+    let seed = testkit::seed("every_field_of_any_row_comes_back");
+    let mut prng = Prng::new(seed);
+    let store = TempDir::new("columns-rows");
+    let mut rows: Vec<_> = (0..2000).map(|i| common::any_row(&mut prng, common::START + i * 5)).collect();
+    let mut writer = Writer::new(Config { patient: true, ..Config::new(store.path(), "eth1") }).expect("threads");
+    rows.iter().for_each(|row| writer.row(row));
+    let (counts, events) = writer.finish();
+    assert_eq!((counts.sealed, counts.files), (2000, 4), "{events:?}");
+    let found: Vec<_> = series(&Query::new(store.path())).expect("a store").collect();
+    rows.sort_by_key(|r| (r.second, r.interface, r.direction as u8));
+    assert_eq!(found, rows, "seed {seed}");
+}

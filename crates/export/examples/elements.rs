@@ -1,0 +1,5 @@
+//! Prints the tables of docs/EXPORT.md, to be put between its markers after a change of the elements.
+
+fn main() {
+    print!("{}", netgrain_export::document::tables());
+}

@@ -1,0 +1,48 @@
+//! docs/EXPORT.md says what the tables say.
+
+use netgrain_export::document::tables;
+use netgrain_export::{MESSAGE_MAX, MESSAGE_UDP, QUEUE, Refresh};
+
+fn page() -> String {
+    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/EXPORT.md")).expect("the page is there")
+}
+
+#[test]
+fn the_page_has_the_tables_of_the_code() {
+    let page = page();
+    let (_, rest) = page.split_once("<!-- elements -->").expect("the first marker");
+    let (stands, _) = rest.split_once("<!-- /elements -->").expect("the second marker");
+    assert!(
+        stands.trim() == tables().trim(),
+        "put what `cargo run -p netgrain-export --example elements` prints between the markers of docs/EXPORT.md"
+    );
+}
+
+#[test]
+fn the_page_has_the_numbers_of_the_code() {
+    let page = page();
+    let refresh = Refresh::default();
+    for number in [
+        format!("{MESSAGE_UDP} bytes"),
+        format!("{MESSAGE_MAX} bytes"),
+        format!("{QUEUE} records"),
+        format!("every {} s", refresh.every.as_secs()),
+        format!("{} messages", refresh.messages),
+    ] {
+        assert!(page.contains(&number), "docs/EXPORT.md does not say {number:?}");
+    }
+}
+
+#[test]
+fn no_element_stands_twice() {
+    let tables = tables();
+    for table in tables.split("###") {
+        // Lists share the element that says that they are lists.
+        let mut numbers: Vec<&str> =
+            table.lines().filter_map(|l| l.strip_prefix("| ")?.split(" |").next()).filter(|n| *n != "291").collect();
+        let all = numbers.len();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), all, "{table}");
+    }
+}

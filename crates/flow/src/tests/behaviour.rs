@@ -1,0 +1,176 @@
+//! What a flow is, in small stories.
+
+use super::model::secs;
+use super::traffic::{Owned, Plan};
+use super::{all, at};
+use crate::record::{EndReason, Record, Sink, TcpState};
+use crate::{Config, Levels, Meter};
+use base::Timestamp;
+use wire::tcp_flags::{ACK, FIN, RST, SYN};
+use wire::{Tunnel, TunnelKind};
+
+const OUT: (u16, u16) = (1000, 80);
+const BACK: (u16, u16) = (80, 1000);
+
+fn client(flags: u8, seq: u32, when: f64) -> Owned {
+    Plan::tcp(1, 2, OUT, flags, seq).frame(at(when))
+}
+
+fn server(flags: u8, seq: u32, when: f64) -> Owned {
+    Plan::tcp(2, 1, BACK, flags, seq).frame(at(when))
+}
+
+fn conversation() -> Vec<Owned> {
+    vec![
+        client(SYN, 100, 0.0),
+        server(SYN | ACK, 500, 0.25),
+        client(ACK, 101, 0.375),
+        client(FIN | ACK, 101, 1.0),
+        server(FIN | ACK, 501, 1.5),
+        client(ACK, 102, 1.75),
+    ]
+}
+
+#[test]
+fn a_retransmitted_fin_makes_no_flow() {
+    let mut packets = conversation();
+    packets.extend([server(FIN | ACK, 501, 3.0), server(FIN | ACK, 501, 6.0), client(ACK, 102, 6.1)]);
+    let records = all(Config::default(), &packets);
+    assert_eq!(records.len(), 1);
+    assert_eq!((records[0].end, records[0].tcp), (EndReason::Ended, TcpState::Closed));
+    assert_eq!((records[0].sides[1].retransmitted, records[0].sides[1].flags[0]), (2, 3));
+    assert_eq!((records[0].syn_rtt, records[0].ack_rtt), (Some(250_000_000), Some(125_000_000)));
+}
+
+#[test]
+fn a_port_that_is_used_again_is_another_flow() {
+    let mut packets = conversation();
+    packets.extend([client(SYN, 9000, 2.0), server(RST | ACK, 0, 2.1)]);
+    let records = all(Config::default(), &packets);
+    assert_eq!(records.iter().map(Record::packets).collect::<Vec<_>>(), [6, 2]);
+    assert_eq!((records[1].tcp, records[1].sides[0].packets), (TcpState::Reset, 1));
+    assert_ne!(records[0].id, records[1].id);
+}
+
+#[test]
+fn one_direction_ends_with_its_own_fin() {
+    let config = Config { bidirectional: false, ..Config::default() };
+    let records = all(config, &conversation());
+    assert_eq!(records.len(), 2);
+    for record in &records {
+        assert_eq!((record.tcp, record.end, record.sides[1].packets), (TcpState::Closed, EndReason::Ended, 0));
+    }
+}
+
+#[test]
+fn the_idle_timeout_is_exact_to_a_nanosecond() {
+    let gap = |nanos: u64| {
+        let first = Plan::udp(1, 2, OUT).frame(at(0.3));
+        let second = Plan::udp(1, 2, OUT).frame(Timestamp::from_nanos(first.ts.nanos() + nanos));
+        all(Config::default(), &[first, second]).len()
+    };
+    assert_eq!((gap(29_999_999_999), gap(30_000_000_000)), (1, 2));
+}
+
+#[test]
+fn an_echo_is_one_flow_and_keeps_type_and_code() {
+    let mut plan = Plan::udp(1, 2, (8, 0));
+    plan.protocol = wire::IpProtocol::ICMP;
+    let mut back = Plan { src: 2, dst: 1, ports: (0, 0), ..plan };
+    back.ttl = 9;
+    let records = all(Config::default(), &[plan.frame(at(0.0)), back.frame(at(0.1))]);
+    assert_eq!(records.len(), 1);
+    assert_eq!((records[0].key.src_port, records[0].key.dst_port), (0, 8 * 256));
+    assert_eq!((records[0].sides[0].ttl, records[0].sides[1].ttl), ((64, 64), (9, 9)));
+}
+
+#[test]
+fn both_teids_of_a_conversation_are_one_flow_unless_asked() {
+    let in_gtp = |src, dst, ports, id| {
+        let mut owned = Plan::udp(src, dst, ports).frame(at(0.0));
+        owned.decoded.tunnel = Some(Tunnel { kind: TunnelKind::GtpU, id, sequence: None, outer_l3: 14 });
+        owned
+    };
+    let packets = [in_gtp(1, 2, OUT, 77), in_gtp(2, 1, BACK, 88)];
+    let records = all(Config::default(), &packets);
+    assert_eq!(records.len(), 1);
+    assert_eq!(records[0].around.tunnel, Some((TunnelKind::GtpU, 77)));
+    let levels = Levels { teid: true, ..Levels::default() };
+    assert_eq!(all(Config { levels, ..Config::default() }, &packets).len(), 2);
+    let mut outside = packets.to_vec();
+    outside[1].decoded.tunnel = None;
+    assert_eq!(all(Config::default(), &outside).len(), 2);
+}
+
+#[test]
+fn the_middle_of_a_hole_leaves_two() {
+    let part = |seq, when| Plan::tcp(1, 2, OUT, ACK, seq).carrying(100).frame(at(when));
+    let packets =
+        [part(1000, 0.0), part(1500, 0.1), part(1200, 0.2), part(1100, 0.3), part(1300, 0.4), part(1200, 0.5)];
+    let record = &all(Config::default(), &packets)[0];
+    assert_eq!((record.sides[0].out_of_order, record.sides[0].retransmitted), (3, 1));
+}
+
+#[test]
+fn a_record_knows_what_its_interface_lost() {
+    let mut out: Vec<Record> = Vec::new();
+    let mut meter = Meter::new(Config::default(), 0);
+    let second = at(0.0).secs();
+    let packets = [Plan::udp(1, 2, OUT).frame(at(1.5)), Plan::udp(1, 2, OUT).frame(at(3.5))];
+    meter.push(&packets.each_ref().map(Owned::lend), &mut out);
+    for (after, packets) in [(0, 1000), (1, 1), (2, 10), (2, 20), (3, 100), (4, 1000)] {
+        meter.lost(second + after, packets);
+    }
+    meter.finish(&mut out);
+    assert_eq!(out[0].lost, 131);
+}
+
+#[test]
+fn an_interim_record_leaves_the_flow_as_it_is() {
+    let packets: Vec<Owned> = (0..400).map(|n| client(ACK, 5, f64::from(n))).collect();
+    let records = all(Config { active: Some(secs(100)), ..Config::default() }, &packets);
+    assert_eq!(records.iter().map(|r| r.part).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert_eq!(records.iter().map(Record::packets).collect::<Vec<_>>(), [100; 4]);
+    assert!(records.iter().all(|r| r.id == records[0].id && r.began == packets[0].ts));
+    assert_eq!(records.iter().map(|r| r.early.len()).collect::<Vec<_>>(), [10, 0, 0, 0]);
+}
+
+#[test]
+fn silence_after_an_interim_record_makes_no_empty_one() {
+    let packets: Vec<Owned> = (0..10).map(|n| client(ACK, 5, f64::from(n))).collect();
+    let (mut meter, mut out) = (Meter::new(Config { active: Some(secs(10)), ..Config::default() }, 0), Vec::new());
+    meter.push(&packets.iter().map(Owned::lend).collect::<Vec<_>>(), &mut out);
+    meter.tick(at(1000.0), &mut out);
+    assert_eq!(out.iter().map(|r: &Record| r.end).collect::<Vec<_>>(), [EndReason::Active]);
+    assert_eq!((meter.counts().silent, meter.counts().ended(), meter.counts().active), (1, 1, 0));
+}
+
+/// Notes when each record came.
+#[derive(Default)]
+struct Clock {
+    second: u64,
+    records: Vec<(u64, Record)>,
+}
+
+impl Sink for Clock {
+    fn record(&mut self, record: &Record) {
+        self.records.push((self.second, record.clone()));
+    }
+
+    fn second(&mut self, second: u64) {
+        self.second = second;
+    }
+}
+
+#[test]
+fn records_come_in_the_second_after_their_timeout_however_long_it_is() {
+    for timeout in [0, 1, 5, 30, 500, 511, 512, 513, 2000] {
+        let config = Config { idle: secs(timeout), active: None, ..Config::default() };
+        let (mut meter, mut clock) = (Meter::new(config, 0), Clock::default());
+        let packet = Plan::udp(1, 2, OUT).frame(at(0.3));
+        meter.push(&[packet.lend()], &mut clock);
+        meter.tick(at(10_000.0), &mut clock);
+        assert_eq!(clock.records[0].0, at(0.0).secs() + timeout + 1, "{timeout} s");
+        assert_eq!(meter.counts().lateness.records, [0, 0, 0, 0, 0, 1, 0, 0, 0], "0.7 s late");
+    }
+}

@@ -1,0 +1,163 @@
+//! What nobody should do to a meter, done to it.
+
+use super::model::secs;
+use super::traffic::{Owned, Plan, Traffic};
+use super::{all, at, records};
+use crate::record::{EndReason, Record};
+use crate::{Config, Meter, Packet};
+use base::{Prng, Timestamp};
+use wire::tcp_flags::{ACK, SYN};
+use wire::{Decoded, link};
+
+fn lend(packets: &[Owned]) -> Vec<Packet<'_>> {
+    packets.iter().map(Owned::lend).collect()
+}
+
+#[test]
+fn flows_of_one_hash_stay_apart() {
+    let seed = testkit::seed("flows_of_one_hash_stay_apart");
+    for spread in [0, 0xffff << 48, 0x1 << 32] {
+        let mut traffic = Traffic::new(seed);
+        let packets: Vec<Owned> = (0..3000).map(|_| traffic.packet()).collect();
+        let config = Config { capacity: 2000, idle: secs(3), ..Config::default() };
+        let mut meter = Meter::new(config.clone(), 0);
+        meter.keys.spread = spread;
+        let collided = records(&mut meter, &packets, &mut Prng::new(seed));
+        assert_eq!(meter.counts().records[EndReason::Lack as usize], 0, "seed {seed}");
+        assert_eq!(collided, all(config, &packets), "seed {seed}, spread {spread:x}");
+    }
+}
+
+#[test]
+fn more_flows_of_one_hash_than_are_searched_end_by_name() {
+    let mut meter = Meter::new(Config { capacity: 2000, ..Config::default() }, 0);
+    meter.keys.spread = 0;
+    let packets: Vec<Owned> = (0..500).map(|n| Plan::udp(1, 2, (n, 53)).frame(at(f64::from(n) / 1000.0))).collect();
+    let mut out: Vec<Record> = Vec::new();
+    meter.push(&lend(&packets), &mut out);
+    let counts = meter.counts();
+    assert_eq!((counts.active, counts.crowded, out.len()), (80, 420, 420));
+    assert!(out.iter().all(|r| r.end == EndReason::Lack));
+    meter.finish(&mut out);
+    assert_eq!(out.iter().map(Record::packets).sum::<u64>(), 500);
+}
+
+#[test]
+fn a_table_for_one_flow_still_counts_every_packet() {
+    let seed = testkit::seed("a_table_for_one_flow_still_counts_every_packet");
+    let mut traffic = Traffic::new(seed);
+    let packets: Vec<Owned> = (0..5000).map(|_| traffic.packet()).collect();
+    for capacity in [0, 1, 2, 3, 11] {
+        let mut meter = Meter::new(Config { capacity, ..Config::default() }, 0);
+        let out = records(&mut meter, &packets, &mut Prng::new(seed));
+        let counts = meter.counts();
+        assert!(counts.records[EndReason::Lack as usize] > 0, "{capacity} flows");
+        assert_eq!(out.iter().map(Record::packets).sum::<u64>(), counts.packets, "{capacity} flows");
+        assert_eq!(counts.packets + counts.other, 5000);
+        assert_eq!((counts.begun, counts.active), (counts.ended(), 0));
+    }
+}
+
+#[test]
+fn a_flood_into_a_full_table_takes_no_more_memory_and_spares_who_talks() {
+    let (mut meter, mut ends) = (Meter::new(Config { capacity: 1000, ..Config::default() }, 0), Vec::new());
+    let mut flat = None;
+    for n in 0..50_000_u32 {
+        let when = f64::from(n) / 20_000.0;
+        let mut flood = Plan::tcp(9, 2, ((n >> 8) as u16, n as u16), SYN, n).frame(at(when));
+        flood.data[26..30].copy_from_slice(&n.to_be_bytes());
+        meter.push(&[flood.lend()], &mut ends);
+        if n % 50 == 0 {
+            let talks = Plan::tcp(1, 2, (1, 1), ACK, 0).carrying(10).frame(at(when));
+            meter.push(&[talks.lend()], &mut ends);
+        }
+        if n == 5000 {
+            flat = Some(meter.counts().bytes);
+        }
+    }
+    assert_eq!(Some(meter.counts().bytes), flat);
+    assert_eq!(meter.counts().active, 1000);
+    assert!(ends.iter().all(|r: &Record| r.packets() == 1), "whoever talks was not ended");
+    meter.finish(&mut ends);
+    assert_eq!(ends.iter().map(Record::packets).sum::<u64>(), 51_000);
+}
+
+#[test]
+fn years_pass_in_no_time() {
+    let mut out: Vec<Record> = Vec::new();
+    let mut meter = Meter::new(Config::default(), 0);
+    let century = Timestamp::from_secs_nanos(100 * 365 * 86_400, 0);
+    for step in 0..1000 {
+        let when = if step % 2 == 0 { at(0.5) } else { century };
+        meter.push(&[Plan::udp(1, 2, (1, 2)).frame(when).lend()], &mut out);
+    }
+    meter.tick(Timestamp::MAX, &mut out);
+    assert_eq!(out.len(), 1000);
+    assert_eq!(meter.counts().restarts, 499);
+    assert!(out.iter().all(|r| matches!(r.end, EndReason::Idle | EndReason::Forced)));
+}
+
+#[test]
+fn the_end_of_time_is_a_time() {
+    let packets = [Plan::udp(1, 2, (1, 2)).frame(Timestamp::MAX), Plan::udp(1, 2, (1, 2)).frame(Timestamp::ZERO)];
+    let records = all(Config::default(), &packets);
+    assert_eq!(records.iter().map(|r| r.first()).collect::<Vec<_>>(), [Timestamp::MAX, Timestamp::ZERO]);
+}
+
+#[test]
+fn a_small_step_back_is_counted_and_no_gap() {
+    let packets = [5.0, 4.0, 6.0].map(|t| Plan::udp(1, 2, (1, 2)).frame(at(t)));
+    let (mut meter, mut out) = (Meter::new(Config::default(), 0), Vec::new());
+    meter.push(&packets.each_ref().map(Owned::lend), &mut out);
+    meter.finish(&mut out);
+    assert_eq!(meter.counts().backward, 1);
+    let side = &out[0].sides[0];
+    assert_eq!((side.first, side.last, side.gap.min, side.gap.max), (at(5.0), at(6.0), 0, 1_000_000_000));
+}
+
+#[test]
+fn counters_that_would_overflow_begin_another_record() {
+    let packets: Vec<Owned> = (0..1000).map(|n| Plan::udp(1, 2, (1, 2)).frame(at(f64::from(n) / 1000.0))).collect();
+    let (mut meter, mut out) = (Meter::new(Config::default(), 0), Vec::new());
+    meter.most_packets = 300;
+    meter.push(&lend(&packets), &mut out);
+    meter.finish(&mut out);
+    assert_eq!(out.iter().map(Record::packets).collect::<Vec<_>>(), [300, 300, 300, 100]);
+    assert_eq!(out.iter().map(|r| r.sides[0].gaps).sum::<u64>(), 999);
+}
+
+#[test]
+fn arbitrary_frames_do_no_harm() {
+    let seed = testkit::seed("arbitrary_frames_do_no_harm");
+    let mut prng = Prng::new(seed);
+    let config = Config { capacity: 500, payload: 40, early: 15, ..Config::default() };
+    let (mut meter, mut out) = (Meter::new(config, 0), Vec::<Record>::new());
+    for round in 0..200_000_u64 {
+        let mut bytes = [0; 200];
+        prng.fill(&mut bytes);
+        let plan = Plan::tcp(prng.below(3) as u8, prng.below(3) as u8, (1, 2), prng.next_u64() as u8, round as u32);
+        let plan = Plan { v6: prng.below(2) == 0, ..plan.carrying(prng.below(30) as u32) };
+        let mut frame = plan.frame(Timestamp::ZERO).data;
+        for _ in 0..prng.below(4) {
+            let at = prng.below(frame.len() as u64) as usize;
+            frame[at] = prng.next_u64() as u8;
+        }
+        // The header of a packet at the front of bytes that are nothing, cut anywhere; lengths that fit nothing.
+        let keep = frame.len().min(200);
+        bytes[..keep].copy_from_slice(&frame[..keep]);
+        if prng.below(2) == 0 && plan.v6 {
+            bytes[12..14].copy_from_slice(&[0x86, 0xdd]);
+        } else if prng.below(2) == 0 {
+            bytes[12..14].copy_from_slice(&[8, 0]);
+        }
+        let data = &bytes[..prng.below(201) as usize];
+        let wire_len = if prng.below(10) == 0 { prng.next_u64() as u32 } else { data.len() as u32 };
+        let decoded = Decoded::of(data, wire_len, [link::ETHERNET, link::RAW_IP][prng.below(2) as usize]);
+        let ts = Timestamp::from_nanos(prng.below(1 << 40));
+        meter.push(&[Packet { ts, wire_len, data, decoded: &decoded, position: round, queue: 0 }], &mut out);
+    }
+    meter.finish(&mut out);
+    let counts = meter.counts();
+    assert!(counts.packets > 10_000 && counts.other > 10_000, "{counts:?}");
+    assert_eq!(out.iter().map(Record::packets).sum::<u64>(), counts.packets, "seed {seed}");
+}

@@ -1,0 +1,36 @@
+//! The table beside the model, and what no model is needed for: floods, jumps, collisions, arbitrary frames.
+
+mod against_model;
+mod behaviour;
+mod limits;
+mod model;
+mod sharded;
+mod traffic;
+
+use crate::record::Record;
+use crate::{Config, Meter};
+use base::{Prng, Timestamp};
+use traffic::Owned;
+
+/// A moment some time after the epoch.
+fn at(seconds: f64) -> Timestamp {
+    Timestamp::from_nanos(1_000_000_000_000 + (seconds * 1e9).round() as u64)
+}
+
+/// All records of these packets, in batches of a random size.
+fn records(meter: &mut Meter, packets: &[Owned], prng: &mut Prng) -> Vec<Record> {
+    let mut out = Vec::new();
+    let mut rest = packets;
+    while !rest.is_empty() {
+        let (now, later) = rest.split_at(rest.len().min(1 + prng.below(100) as usize));
+        meter.push(&now.iter().map(Owned::lend).collect::<Vec<_>>(), &mut out);
+        rest = later;
+    }
+    meter.finish(&mut out);
+    out
+}
+
+/// The records of these packets under a configuration.
+fn all(config: Config, packets: &[Owned]) -> Vec<Record> {
+    records(&mut Meter::new(config, 0), packets, &mut Prng::new(1))
+}

@@ -1,0 +1,426 @@
+//! The flow table as one would explain it: a map of flows, each a list of all its packets. Slow, and obvious.
+
+use super::traffic::Owned;
+use crate::record::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, Sink, TcpState};
+use crate::{Config, Packet};
+use base::Timestamp;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+use wire::{Fragment, IpProtocol, MacAddr, TunnelKind, tcp_flags as tcp};
+
+const SECOND: u64 = 1_000_000_000;
+
+type Place = (IpAddr, u16, IpAddr, u16, u8, [Option<u16>; 2], Option<(TunnelKind, u32)>);
+
+#[derive(Clone, Debug)]
+struct One {
+    at: u64,
+    side: usize,
+    owned: Owned,
+}
+
+impl One {
+    fn header(&self) -> Option<&[u8]> {
+        let d = &self.owned.decoded;
+        let is_tcp = d.protocol == IpProtocol::TCP && d.fragment != Fragment::Later && d.l4 > 0;
+        self.owned.data.get(usize::from(d.l4)..usize::from(d.l4) + 16).filter(|_| is_tcp)
+    }
+
+    fn flags(&self) -> u8 {
+        self.header().map_or(0, |h| h[13])
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.flags() & flag != 0
+    }
+
+    fn class(&self) -> (u8, u8) {
+        let l3 = &self.owned.data[usize::from(self.owned.decoded.l3)..];
+        if l3[0] >> 4 == 6 { (l3[7], (l3[0] << 4 | l3[1] >> 4) >> 2) } else { (l3[8], l3[1] >> 2) }
+    }
+}
+
+struct Flow {
+    /// Every packet of the flow, and how many of them are in records that were made.
+    packets: Vec<One>,
+    told: usize,
+    part: u32,
+    over: bool,
+}
+
+impl Flow {
+    fn last(&self) -> u64 {
+        self.packets.last().expect("a flow has packets").at
+    }
+
+    fn now(&self) -> &[One] {
+        &self.packets[self.told..]
+    }
+}
+
+pub struct Model {
+    config: Config,
+    interface: u16,
+    /// Flows that packets find, and those that only wait for their record.
+    flows: BTreeMap<Place, Flow>,
+    waiting: Vec<Flow>,
+    second: Option<u64>,
+}
+
+impl Model {
+    pub fn new(config: Config, interface: u16) -> Self {
+        Self { config, interface, flows: BTreeMap::new(), waiting: Vec::new(), second: None }
+    }
+
+    pub fn push(&mut self, owned: &Owned, sink: &mut dyn Sink) {
+        self.pass(owned.ts.secs(), sink);
+        let Some((place, turned)) = self.place(owned) else { return };
+        let ts = owned.ts.nanos();
+        if let Some(flow) = self.flows.get_mut(&place) {
+            let at = ts.max(flow.last());
+            let mut one = One { at, side: 0, owned: owned.clone() };
+            let again = flow.over && one.flags() & (tcp::SYN | tcp::ACK) == tcp::SYN;
+            if !again && at - flow.last() < timeout(&self.config, flow) {
+                let first = &flow.packets[0].owned;
+                one.side = usize::from(turned != place_of(first, &self.config).expect("it was IP").1);
+                flow.packets.push(one);
+                flow.over = state(&flow.packets, self.config.bidirectional).is_over();
+                return;
+            }
+            let old = self.flows.remove(&place).expect("it is there");
+            self.waiting.push(old);
+        }
+        let packets = vec![One { at: ts, side: 0, owned: owned.clone() }];
+        let over = state(&packets, self.config.bidirectional).is_over();
+        self.flows.insert(place, Flow { packets, told: 0, part: 0, over });
+    }
+
+    fn place(&self, owned: &Owned) -> Option<(Place, bool)> {
+        place_of(owned, &self.config)
+    }
+
+    pub fn pass(&mut self, second: u64, sink: &mut dyn Sink) {
+        let Some(now) = self.second.replace(second) else { return };
+        if second < now {
+            if second + 60 < now {
+                self.finish(sink);
+            } else {
+                self.second = Some(now);
+            }
+            return;
+        }
+        for each in now + 1..=second {
+            if self.flows.is_empty() && self.waiting.is_empty() {
+                break;
+            }
+            self.tick(each, sink);
+        }
+    }
+
+    fn tick(&mut self, second: u64, sink: &mut dyn Sink) {
+        let end = Timestamp::from_secs_nanos(second, 0).nanos();
+        let mut records = Vec::new();
+        let config = &self.config;
+        let is_idle = |f: &Flow| f.last() + timeout(config, f) <= end;
+        let over: Vec<Place> = self.flows.iter().filter(|(_, f)| is_idle(f)).map(|(p, _)| *p).collect();
+        let mut gone: Vec<Flow> = over.iter().map(|p| self.flows.remove(p).expect("it is there")).collect();
+        let (more, waiting) = std::mem::take(&mut self.waiting).into_iter().partition(is_idle);
+        self.waiting = waiting;
+        gone.extend::<Vec<_>>(more);
+        for flow in &gone {
+            let reason = if flow.over { EndReason::Ended } else { EndReason::Idle };
+            records.extend(self.record(flow, reason));
+        }
+        let active = |f: &Flow| Some(f.now().first()?.at + u64::try_from(config.active?.as_nanos()).ok()?);
+        let due = |f: &Flow| active(f).is_some_and(|at| at <= end);
+        let cut: Vec<Place> = self.flows.iter().filter(|(_, f)| due(f)).map(|(p, _)| *p).collect();
+        for place in cut {
+            let flow = &self.flows[&place];
+            records.extend(self.record(flow, EndReason::Active));
+            let flow = self.flows.get_mut(&place).expect("it is there");
+            flow.told = flow.packets.len();
+            flow.part += 1;
+        }
+        give(records, sink);
+    }
+
+    pub fn finish(&mut self, sink: &mut dyn Sink) {
+        let mut records = Vec::new();
+        let ended = |f: &Flow, otherwise| if f.over { EndReason::Ended } else { otherwise };
+        for flow in self.flows.values() {
+            records.extend(self.record(flow, ended(flow, EndReason::Forced)));
+        }
+        for flow in &self.waiting {
+            records.extend(self.record(flow, ended(flow, EndReason::Idle)));
+        }
+        self.flows.clear();
+        self.waiting.clear();
+        give(records, sink);
+    }
+
+    fn record(&self, flow: &Flow, end: EndReason) -> Option<Record> {
+        let now = flow.now();
+        let (first, newest) = (&flow.packets[0], now.last()?);
+        let owned = &first.owned;
+        let d = &owned.decoded;
+        let (src, dst) = ends(owned);
+        let is_icmp = [IpProtocol::ICMP, IpProtocol::ICMPV6].contains(&d.protocol);
+        let whole = d.fragment != Fragment::Later;
+        let key = Key {
+            src,
+            dst,
+            src_port: if is_icmp { 0 } else { d.src_port.0 },
+            dst_port: match is_icmp {
+                true if whole => d.src_port.0 * 256 + (d.dst_port.0 & 255),
+                true => 0,
+                false => d.dst_port.0,
+            },
+            protocol: d.protocol,
+        };
+        let around = Around { vlans: d.vlans, mpls: d.mpls, tunnel: d.tunnel.map(|t| (t.kind, t.id)) };
+        let early = |one: &One| Early {
+            after: coarse(one.at - first.at),
+            length: one.owned.decoded.ip_len.min(65535) as u16,
+            flags: one.flags(),
+            reverse: one.side == 1,
+        };
+        let place = now[0].owned.position;
+        let queue = now[0].owned.queue;
+        let in_queue = |one: &&One| one.owned.queue == queue && one.owned.position != Packet::NOWHERE;
+        let (syn_rtt, ack_rtt) = trips(&flow.packets, self.config.bidirectional);
+        let is_first = flow.part == 0;
+        debug_assert!(newest.at >= now[0].at);
+        Some(Record {
+            id: 0,
+            key,
+            around,
+            interface: self.interface,
+            began: Timestamp::from_nanos(first.at),
+            part: flow.part,
+            sides: [self.side(flow, 0), self.side(flow, 1)],
+            end,
+            tcp: state(&flow.packets, self.config.bidirectional),
+            syn_rtt,
+            ack_rtt,
+            early: now.iter().take(if is_first { self.config.early } else { 0 }).map(early).collect(),
+            payload: [0, 1].map(|side| if is_first { self.payload(now, side) } else { Vec::new() }),
+            locator: (place != Packet::NOWHERE).then(|| Locator {
+                queue,
+                first: place,
+                last: now.iter().rfind(in_queue).map_or(place, |one| one.owned.position),
+            }),
+            lost: 0,
+        })
+    }
+
+    fn payload(&self, packets: &[One], side: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for one in packets.iter().filter(|o| o.side == side && o.owned.decoded.payload > 0) {
+            let from = usize::from(one.owned.decoded.payload).min(one.owned.data.len());
+            let captured = &one.owned.data[from..];
+            bytes.extend_from_slice(&captured[..captured.len().min(one.owned.decoded.payload_len as usize)]);
+        }
+        bytes.truncate(self.config.payload.into());
+        bytes
+    }
+
+    fn side(&self, flow: &Flow, side: usize) -> Side {
+        let all: Vec<&One> = flow.packets.iter().filter(|o| o.side == side).collect();
+        let now: Vec<&One> = flow.now().iter().filter(|o| o.side == side).collect();
+        let (Some(first), Some(last)) = (now.first(), now.last()) else { return Side::default() };
+        let sum = |f: &dyn Fn(&One) -> u64| now.iter().map(|o| f(o)).sum::<u64>();
+        let before = all.len() - now.len();
+        let gaps: Vec<u64> = all.windows(2).skip(before.saturating_sub(1)).map(|w| w[1].at - w[0].at).collect();
+        let orders = orders(&all);
+        let again: Vec<usize> = (before..all.len()).filter(|i| orders[*i] == Some(true)).collect();
+        let range = |f: &dyn Fn(&One) -> u8| {
+            let values = now.iter().map(|o| f(o));
+            (values.clone().min().unwrap_or(0), values.max().unwrap_or(0))
+        };
+        // The link address is that of the side's first frame in the whole flow.
+        let mac = all[0].owned.decoded.l2.map(|_| MacAddr(all[0].owned.data[6..12].try_into().expect("six bytes")));
+        Side {
+            first: Timestamp::from_nanos(first.at),
+            last: Timestamp::from_nanos(last.at),
+            packets: now.len() as u64,
+            bytes: sum(&|o| o.owned.wire_len.into()),
+            ip_bytes: sum(&|o| o.owned.decoded.ip_len.into()),
+            payload_bytes: sum(&|o| o.owned.decoded.payload_len.into()),
+            payload_packets: sum(&|o| u64::from(o.owned.decoded.payload_len > 0)),
+            length: moments(&now.iter().map(|o| o.owned.decoded.ip_len.into()).collect::<Vec<_>>()),
+            gap: moments(&gaps),
+            gaps: gaps.len() as u64,
+            flags: [0, 1, 2, 3, 4, 5, 6, 7].map(|bit| sum(&|o| u64::from(o.flags() >> bit & 1))),
+            zero_window: sum(&|o| u64::from(o.header().is_some_and(|h| h[14] == 0 && h[15] == 0) && !o.has(tcp::RST))),
+            retransmitted: again.len() as u64,
+            retransmitted_bytes: again.iter().map(|i| u64::from(all[*i].owned.decoded.payload_len)).sum(),
+            out_of_order: (before..all.len()).filter(|i| orders[*i] == Some(false)).count() as u64,
+            ttl: range(&|o| o.class().0),
+            dscp: range(&|o| o.class().1),
+            mac,
+        }
+    }
+}
+
+/// Times beyond 2^38 ns (274 s) are kept in steps of 16 ns, and none beyond 2^32 - 1 us.
+fn coarse(after: u64) -> u64 {
+    let after = after.min(u64::from(u32::MAX) * 1000);
+    if after < 1 << 38 { after } else { after / 16 * 16 }
+}
+
+/// Records of one second, in their order.
+fn give(mut records: Vec<Record>, sink: &mut dyn Sink) {
+    records.sort_by_key(Record::last);
+    records.iter().for_each(|r| sink.record(r));
+}
+
+fn ends(owned: &Owned) -> (IpAddr, IpAddr) {
+    let at = usize::from(owned.decoded.l3);
+    if owned.data[at] >> 4 == 6 {
+        let address = |from: usize| <[u8; 16]>::try_from(&owned.data[from..from + 16]).expect("sixteen bytes").into();
+        (address(at + 8), address(at + 24))
+    } else {
+        let address = |from: usize| <[u8; 4]>::try_from(&owned.data[from..from + 4]).expect("four bytes").into();
+        (address(at + 12), address(at + 16))
+    }
+}
+
+fn place_of(owned: &Owned, config: &Config) -> Option<(Place, bool)> {
+    let d = &owned.decoded;
+    if d.family == wire::Family::Other {
+        return None;
+    }
+    let (src, dst) = ends(owned);
+    let is_icmp = [IpProtocol::ICMP, IpProtocol::ICMPV6].contains(&d.protocol);
+    let (sp, dp) = if is_icmp { (0, 0) } else { (d.src_port.0, d.dst_port.0) };
+    let turned = config.bidirectional && (src, sp) > (dst, dp);
+    let (a, b) = if turned { ((dst, dp), (src, sp)) } else { ((src, sp), (dst, dp)) };
+    let vlans = if config.levels.vlans { d.vlans } else { [None; 2] };
+    let id = |t: wire::Tunnel| if t.kind == TunnelKind::GtpU && !config.levels.teid { 0 } else { t.id };
+    let tunnel = d.tunnel.filter(|_| config.levels.tunnel).map(|t| (t.kind, id(t)));
+    Some(((a.0, a.1, b.0, b.1, d.protocol.0, vlans, tunnel), turned))
+}
+
+fn timeout(config: &Config, flow: &Flow) -> u64 {
+    let protocol = flow.packets[0].owned.decoded.protocol;
+    let idle = config.idle_of.iter().rfind(|(p, _)| *p == protocol).map_or(config.idle, |(_, t)| *t);
+    let idle: Duration = if flow.over { config.linger } else { idle };
+    u64::try_from(idle.as_nanos()).expect("short enough")
+}
+
+fn moments(values: &[u64]) -> Moments {
+    Moments {
+        min: values.iter().copied().min().unwrap_or(0),
+        max: values.iter().copied().max().unwrap_or(0),
+        sum: values.iter().sum(),
+        squares: values.iter().map(|v| u128::from(*v) * u128::from(*v)).sum(),
+    }
+}
+
+/// For each packet of one side: whether its bytes were all sent before (`Some(true)`), or come late (`Some(false)`). The
+/// last two ranges of missing numbers are remembered; numbers are of 64 bits, so that nothing wraps.
+fn orders(packets: &[&One]) -> Vec<Option<bool>> {
+    let mut high: Option<i64> = None;
+    let mut missing: Vec<(i64, i64)> = Vec::new();
+    let mut order = |one: &One| {
+        let header = one.header().filter(|_| !one.has(tcp::RST))?;
+        let seq = u32::from_be_bytes(header[4..8].try_into().expect("four bytes"));
+        let space = i64::from(one.owned.decoded.payload_len) + i64::from((one.flags() & 3).count_ones());
+        let Some(known) = high else {
+            high = Some(i64::from(seq) + space);
+            return None;
+        };
+        let from = known + i64::from(seq.wrapping_sub(known as u32) as i32);
+        if space == 0 {
+            return None;
+        }
+        let is_elsewhere = (from + space - known).abs() > 1 << 30 || space > 1 << 30;
+        if is_elsewhere || one.has(tcp::SYN) && (known as u32).wrapping_sub(seq) > 65536 {
+            high = Some(from + space);
+            missing.clear();
+            return None;
+        }
+        if from + space > known {
+            if from > known {
+                missing.insert(0, (known, from));
+                missing.truncate(2);
+            }
+            high = Some(from + space);
+            missing.retain(|m| from + space - m.0 <= 1 << 30);
+            return None;
+        }
+        let to = from + space;
+        let is_again = missing.iter().all(|m| m.1 <= from || to <= m.0);
+        let rest = |(a, b): (i64, i64)| [(a, b.min(from)), (a.max(to), b)].into_iter().filter(|m| m.0 < m.1);
+        missing =
+            missing.iter().flat_map(|m| if m.1 <= from || to <= m.0 { vec![*m] } else { rest(*m).collect() }).collect();
+        missing.truncate(2);
+        Some(is_again)
+    };
+    packets.iter().map(|one| order(one)).collect()
+}
+
+impl TcpState {
+    fn is_over(self) -> bool {
+        matches!(self, Self::Closed | Self::Reset)
+    }
+}
+
+/// The state from the facts: what was seen until the first end.
+fn state(packets: &[One], bidirectional: bool) -> TcpState {
+    let tcp_packets: Vec<&One> = packets.iter().filter(|o| o.header().is_some()).collect();
+    let Some(first) = tcp_packets.first() else { return TcpState::None };
+    let mut fins = [false, !bidirectional];
+    for one in &tcp_packets {
+        if one.has(tcp::RST) {
+            return TcpState::Reset;
+        }
+        if one.has(tcp::FIN) {
+            fins[one.side] = true;
+        }
+        if fins == [true; 2] {
+            return TcpState::Closed;
+        }
+    }
+    if fins[0] || bidirectional && fins[1] {
+        return TcpState::HalfClosed;
+    }
+    let both = tcp::SYN | tcp::ACK;
+    if first.side == 1 || first.flags() & both != tcp::SYN {
+        return TcpState::Midstream;
+    }
+    if tcp_packets.iter().any(|o| o.side == 0 && o.flags() & both == tcp::ACK) {
+        TcpState::Established
+    } else if tcp_packets.iter().any(|o| o.side == 1 && o.flags() & both == both) {
+        TcpState::SynReceived
+    } else {
+        TcpState::SynSent
+    }
+}
+
+/// From the last SYN to the SYN+ACK, and from the last SYN+ACK to the ACK.
+fn trips(packets: &[One], bidirectional: bool) -> (Option<u64>, Option<u64>) {
+    let (mut syn, mut answer, mut trips) = (0, 0, (None, None));
+    for n in 1..=packets.len() {
+        let one = &packets[n - 1];
+        let before = state(&packets[..n - 1], bidirectional);
+        let after = state(&packets[..n], bidirectional);
+        match (before, after) {
+            (TcpState::SynSent, TcpState::SynReceived) => {
+                trips.0 = Some(one.at - syn);
+                answer = one.at;
+            }
+            (TcpState::SynReceived, TcpState::Established) => trips.1 = Some(one.at - answer),
+            (_, TcpState::SynSent) if one.side == 0 && one.has(tcp::SYN) => syn = one.at,
+            (TcpState::SynReceived, TcpState::SynReceived) if one.side == 1 && one.has(tcp::SYN) => answer = one.at,
+            _ => (),
+        }
+    }
+    trips
+}
+
+/// Seconds as spans, for configurations.
+pub fn secs(n: u64) -> Duration {
+    Duration::from_nanos(n * SECOND)
+}

@@ -1,0 +1,96 @@
+//! The same records from one shard and from many, in one thread or in several, whenever ticks come.
+
+use super::traffic::{Owned, Traffic};
+use crate::record::Record;
+use crate::{Config, Gather, Meter, Packet, Router, Shards};
+use base::{Prng, Timestamp};
+
+/// All records, in their order, from `count` shards.
+pub(super) fn sharded(config: &Config, packets: &[Owned], count: usize) -> Vec<Record> {
+    let mut shards = Shards::new(config, 1, count);
+    let (mut out, mut prng) = (Vec::new(), Prng::new(count as u64));
+    let mut rest = packets;
+    while !rest.is_empty() {
+        let (now, later) = rest.split_at(rest.len().min(1 + prng.below(200) as usize));
+        shards.push(&now.iter().map(Owned::lend).collect::<Vec<_>>(), &mut out);
+        rest = later;
+    }
+    shards.finish(&mut out);
+    assert_eq!(shards.counts().records[crate::EndReason::Lack as usize], 0, "the table was large enough");
+    out
+}
+
+#[test]
+fn shards_change_nothing_not_even_the_order() {
+    let seed = testkit::seed("shards_change_nothing_not_even_the_order");
+    for round in 0..20 {
+        let mut traffic = Traffic::new(seed ^ round);
+        let packets: Vec<Owned> = (0..3000).map(|_| traffic.packet()).collect();
+        let config = Config { capacity: 4000, seed: round, bidirectional: round % 4 > 0, ..Config::default() };
+        let one = sharded(&config, &packets, 1);
+        for count in [2, 3, 8] {
+            assert_eq!(one, sharded(&config, &packets, count), "seed {seed}, round {round}, {count} shards");
+        }
+    }
+}
+
+#[test]
+fn threads_that_gather_at_each_second_make_the_same_records() {
+    let seed = testkit::seed("threads_that_gather_at_each_second_make_the_same_records");
+    let mut traffic = Traffic::new(seed);
+    let packets: Vec<Owned> = (0..5000).map(|_| traffic.packet()).collect();
+    let config = Config { capacity: 5000, ..Config::default() };
+    let mut router = Router::new(&config, 4);
+    let mut meters: Vec<Meter> = (0..4).map(|_| Meter::new(Shards::part(&config, 4), 1)).collect();
+    let mut gathers: Vec<Gather> = (0..4).map(|_| Gather::default()).collect();
+    let mut out: Vec<Record> = Vec::new();
+    // Each stretch between two seconds is worked off by all meters at once, as their threads would.
+    let mut stretches: Vec<(Option<Timestamp>, Vec<&Owned>)> = vec![(None, Vec::new())];
+    for packet in &packets {
+        if router.second(packet.ts) {
+            stretches.push((Some(packet.ts), Vec::new()));
+        }
+        stretches.last_mut().expect("there is one").1.push(packet);
+    }
+    for (tick, stretch) in &stretches {
+        std::thread::scope(|scope| {
+            for (n, (meter, gather)) in meters.iter_mut().zip(&mut gathers).enumerate() {
+                let router = &router;
+                scope.spawn(move || {
+                    if let Some(tick) = tick {
+                        meter.tick(*tick, gather);
+                    }
+                    let own: Vec<Packet> = stretch.iter().map(|p| p.lend()).filter(|p| router.shard(p) == n).collect();
+                    meter.push(&own, gather);
+                });
+            }
+        });
+        Gather::merge(&mut gathers, &mut out);
+    }
+    meters.iter_mut().zip(&mut gathers).for_each(|(m, g)| m.finish(g));
+    Gather::merge(&mut gathers, &mut out);
+    assert_eq!(out, sharded(&config, &packets, 1), "seed {seed}");
+}
+
+#[test]
+fn ticks_between_the_packets_change_nothing() {
+    let seed = testkit::seed("ticks_between_the_packets_change_nothing");
+    let mut traffic = Traffic::new(seed);
+    traffic.jumps = false;
+    let mut packets: Vec<Owned> = (0..5000).map(|_| traffic.packet()).collect();
+    // As they come from a source that is live: in order.
+    packets.sort_by_key(|p| p.ts);
+    let config = Config { capacity: 5000, ..Config::default() };
+    let (mut meter, mut ticked) = (Meter::new(config.clone(), 1), Vec::new());
+    for pair in packets.windows(2) {
+        meter.push(&[pair[0].lend()], &mut ticked);
+        let (from, to) = (pair[0].ts.nanos(), pair[1].ts.nanos());
+        let ticks = traffic.prng.below(4);
+        let mut when: Vec<u64> = (0..ticks).map(|_| from + traffic.prng.below(to - from + 1)).collect();
+        when.sort_unstable();
+        when.iter().for_each(|t| meter.tick(Timestamp::from_nanos(*t), &mut ticked));
+    }
+    meter.push(&[packets[packets.len() - 1].lend()], &mut ticked);
+    meter.finish(&mut ticked);
+    assert_eq!(ticked, sharded(&config, &packets, 1), "seed {seed}");
+}
