@@ -105,7 +105,7 @@ mod tests {
             let frame = Scan::frame(number);
             let headers = Headers::of(&frame, FRAME as u32, link::ETHERNET);
             let key = FlowKey::of(&frame, &headers).expect("a flow");
-            assert_eq!((key.src, key.dst_port), (CULPRIT.into(), PORT), "frame {number}");
+            assert_eq!((key.src, key.dst_port), (CULPRIT.into(), wire::Port(PORT)), "frame {number}");
             assert!(flows.insert(key), "frame {number} is of a flow that was there");
         }
     }

@@ -4,7 +4,7 @@
 
 use super::ask::Question;
 use super::incident::Scan;
-use super::{DemoArgs, Done, begin};
+use super::{DemoArgs, Done, LOOK, begin};
 use crate::outcome::Failure;
 use crate::screen::Ticker;
 use base::units::Rate;
@@ -77,7 +77,7 @@ pub fn run(
     let scanner = scanner(scan, Arc::clone(stop))?;
     let mut ticker = Ticker::new();
     while !(generator.ended()? && scanner.is_finished()) && !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(LOOK);
         question.ask_when_due();
         if ticker.is_due() {
             ticker.skip();

@@ -65,6 +65,9 @@ const SOCKET: &str = ".listen";
 /// When the question is put that is asked while packets come: the scan goes on then.
 const ASKED_AT: f64 = 0.6;
 
+/// How often it is looked whether the traffic has ended.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// What ran, and what was sent.
 struct Done {
     report: Report,
@@ -116,7 +119,7 @@ pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
         walk.tell(&mut out)?;
         writeln!(out, "\n{}", summary(&done.report))?;
         conservation(&done, &meter, &mut out)?;
-        writeln!(out, "\nthe checker, which shares no code with the recorder:\n{verdict}\n")?;
+        writeln!(out, "\nthe checker, which shares no code with the recorder:\n{verdict}")?;
         walk.disagreements.iter().try_for_each(|text| writeln!(out, "DISAGREEMENT: {text}"))?;
         let kept = match &args.keep {
             Some(dir) => format!("the store is in {}: type any of these commands again", dir.display()),

@@ -3,9 +3,8 @@
 
 use super::ask::Question;
 use super::incident::{FRAME, Scan};
-use super::{DemoArgs, Done, begin};
+use super::{DemoArgs, Done, LOOK, begin};
 use crate::outcome::Failure;
-use crate::record::watch;
 use crate::screen::Ticker;
 use crate::when;
 use base::Timestamp;
@@ -18,6 +17,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 /// What the packets are called in the store.
@@ -39,11 +39,12 @@ pub fn run(
     stop: &Arc<AtomicBool>,
 ) -> Result<Done, Failure> {
     let (reader, writer) = io::pipe().map_err(|e| Failure::Said(format!("pipe: {e}")))?;
+    let (ready, begun) = sync_channel(1);
     let made = {
         let (spec, stop) = (spec.clone(), Arc::clone(stop));
         std::thread::Builder::new()
             .name("traffic".into())
-            .spawn(move || make(&spec, scan, writer, &stop))
+            .spawn(move || make(&spec, scan, writer, &begun, &stop))
             .map_err(|e| Failure::Said(format!("no thread for the traffic: {e}")))?
     };
     let source = SourcePlan::Files {
@@ -54,23 +55,18 @@ pub fn run(
     let mut capture = begin(source, store, &[])?;
     // The capture has opened it for itself; without another reader, a writer learns that the capture has ended.
     drop(reader);
+    let _ = ready.send(());
     let mut ticker = Ticker::new();
-    let mut asking = true;
-    while asking && !capture.finished() && !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(20));
+    while !capture.finished() && !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(LOOK);
         question.ask_when_due();
-        asking = question.answer.is_none();
-        if !args.json && ticker.is_due() {
+        if ticker.is_due() {
             ticker.skip();
-            ticker.show(capture.report());
+            if !args.json {
+                ticker.show(capture.report());
+            }
         }
     }
-    watch(&capture, stop, |r| {
-        if !args.json {
-            ticker.show(r);
-        }
-        Ok(())
-    })?;
     ticker.done();
     capture.stop();
     capture.wait()?;
@@ -86,16 +82,20 @@ pub fn run(
 }
 
 /// Writes until everything is written, nobody reads, or it is told to stop; how many frames of the background and of the
-/// scan went.
-fn make(spec: &Spec, scan: Scan, pipe: impl Write, stop: &AtomicBool) -> io::Result<(u64, u64)> {
+/// scan went. What says that it is a capture goes at once, because it is waited for; the traffic begins when all is ready.
+fn make(spec: &Spec, scan: Scan, pipe: impl Write, ready: &Receiver<()>, stop: &AtomicBool) -> io::Result<(u64, u64)> {
     let mut out = BufWriter::with_capacity(64 << 10, pipe);
     let mut traffic = Traffic::new(spec);
     let mut frame = vec![0; traffic.max_len()];
     let duration = spec.duration.unwrap_or_default();
-    let (begun, start) = (Instant::now(), when::now());
     let mut pacer = Pacer::new(spec.rate, Timestamp::ZERO);
     let (mut made, mut scanned) = (0, 0);
     out.write_all(&classic::FILE_HEADER_NS)?;
+    out.flush()?;
+    if ready.recv().is_err() {
+        return Ok((0, 0));
+    }
+    let (begun, start) = (Instant::now(), when::now());
     while !stop.load(Ordering::Relaxed) {
         let elapsed = begun.elapsed().min(duration);
         // What is due at the end itself is due too late.
@@ -139,6 +139,22 @@ mod tests {
     use super::*;
     use pcap::Reader;
 
+    /// What has been told to begin.
+    fn ready() -> Receiver<()> {
+        let (ready, begun) = sync_channel(1);
+        ready.send(()).expect("there is room");
+        begun
+    }
+
+    #[test]
+    fn nothing_comes_before_all_is_ready() {
+        let (spec, scan) = ("60,rate=1kpps".parse().expect("traffic"), Scan::during(Duration::from_secs(1)));
+        let mut bytes = Vec::new();
+        let (_, nobody) = sync_channel(1);
+        assert_eq!(make(&spec, scan, &mut bytes, &nobody, &AtomicBool::new(false)).ok(), Some((0, 0)));
+        assert_eq!(bytes, classic::FILE_HEADER_NS);
+    }
+
     #[test]
     fn what_nobody_reads_is_an_error_and_no_endless_loop() {
         struct Shut;
@@ -153,7 +169,7 @@ mod tests {
         let mut spec: Spec = "60,rate=flat".parse().expect("traffic");
         spec.duration = Some(Duration::from_secs(3600));
         let scan = Scan::during(Duration::from_secs(3600));
-        let made = make(&spec, scan, Shut, &AtomicBool::new(false));
+        let made = make(&spec, scan, Shut, &ready(), &AtomicBool::new(false));
         assert_eq!(made.map_err(|e| e.kind()), Err(io::ErrorKind::BrokenPipe));
     }
 
@@ -164,7 +180,7 @@ mod tests {
         spec.duration = Some(duration);
         let scan = Scan::during(duration);
         let mut bytes = Vec::new();
-        let made = make(&spec, scan, &mut bytes, &AtomicBool::new(false)).expect("memory takes all");
+        let made = make(&spec, scan, &mut bytes, &ready(), &AtomicBool::new(false)).expect("memory takes all");
         assert_eq!(made, (600, scan.total()));
         let mut reader = Reader::open(&bytes[..]).expect("a capture");
         let (mut lengths, mut last) = ([0, 0], Timestamp::ZERO);
