@@ -1,6 +1,6 @@
 //! Flow records and series in the store, beside the packets: a journal while a file grows, Parquet once it is whole.
 //!
-//! [`Writer`] takes what a meter and a counter make of one interface; [`flows`] and [`series`] give it back in the order of
+//! [`Writer`] takes what a meter and a counter make of one interface; [`flows`] and [`series()`] give it back in the order of
 //! time, from sealed files and growing journals as one; [`scan`] reads single columns of many records. Anybody else reads the
 //! sealed files with what they have: they are ordinary Parquet (`docs/COLUMNS.md`).
 //!

@@ -13,13 +13,13 @@ path = sys.argv[1]
 import duckdb
 q = "select count(*), sum(fwd_packets + rev_packets), sum(fwd_bytes), min(src), count(distinct dst), sum(len(early)), " \
     "sum(list_sum(list_transform(early, lambda e: e.gap))), count(fwd_gap_squares), max(first)::varchar, sum(packet_span), sum(syn_rtt) from '%s'" % path
-d = duckdb.sql(q).fetchone()
+d = duckdb.sql(q).fetchall()[0]
 duckdb.sql("select * from '%s'" % path).fetchall()
 import pyarrow.parquet as pq
 t = pq.read_table(path)
 f = pq.ParquetFile(path)
 assert f.metadata.num_rows == t.num_rows
-a = t.to_pydict()
+a = t.select(['fwd_packets', 'rev_packets', 'fwd_bytes', 'src', 'dst', 'early']).to_pydict()
 gaps = sum(e["gap"] for l in a["early"] for e in l)
 import polars as pl
 p = pl.read_parquet(path)

@@ -67,7 +67,7 @@ pub struct RunArgs {
     /// Do not record the packets, only what is made of them (packets.record)
     #[arg(long)]
     pub no_packets: bool,
-    /// Threads for the flow table (flow.shards)
+    /// Parts of the flow table; the records are the same for any number (flow.shards)
     #[arg(long, value_name = "N")]
     pub shards: Option<u64>,
     /// Collector of flow records and rows; may be given several times (export.targets)
