@@ -80,6 +80,11 @@ impl Walk {
         self.step("flows", why, ask("flows", store, &top("flows")));
         self.step("flows", "and who sends most packets?".into(), ask("flows", store, &top("packets")));
         let talkers: Vec<Talker> = objects(&ask("flows", store, &[&top("flows")[..], &["--json"]].concat()));
+        self.culprit(&talkers, scanned);
+    }
+
+    /// Holds the greatest of the talkers against what was sent.
+    fn culprit(&mut self, talkers: &[Talker], scanned: u64) {
         match talkers.first() {
             Some(first) if first.src == CULPRIT.to_string() => {
                 self.same("flows of the culprit, and asked hosts", first.flows, scanned);
@@ -150,17 +155,24 @@ mod tests {
         let mut walk = Walk::default();
         walk.same("packets", 7, 7);
         assert!(walk.disagreements.is_empty());
-        walk.same("packets", 7000, 6999);
-        assert_eq!(walk.disagreements, ["packets: 7,000 and 6,999"]);
+        walk.same("packets", 8, 9);
+        assert_eq!(walk.disagreements, ["packets: 8 and 9"]);
         let none = Answer { command: "netgrain x".into(), ms: 1.0, found: false, text: "".into(), remarks: "".into() };
         walk.step("flows", "who?".into(), none);
         assert!(walk.disagreements[1].ends_with("netgrain x"));
     }
 
     #[test]
-    fn a_walk_over_nothing_disagrees_and_ends_at_the_curve() {
-        let nowhere = Path::new("/nowhere/at/all");
-        let walk = Walk::through(nowhere, &MeterReport { packets: 5, ..MeterReport::default() }, 3);
-        assert_eq!((walk.steps.len(), walk.disagreements.len()), (1, 3), "{walk:?}");
+    fn flow_records_that_name_somebody_else_or_count_otherwise_are_disagreements() {
+        let talker = |src: &str, flows| Talker { src: src.into(), flows, packets: 60 };
+        let held = |talkers: &[Talker]| {
+            let mut walk = Walk::default();
+            walk.culprit(talkers, 60);
+            walk.disagreements
+        };
+        assert!(held(&[])[0].contains("name nobody"));
+        assert!(held(&[talker("10.0.0.1", 60), talker("203.0.113.66", 60)])[0].contains("name 10.0.0.1"));
+        assert_eq!(held(&[talker("203.0.113.66", 59)]).len(), 1);
+        assert!(held(&[talker("203.0.113.66", 60)]).is_empty());
     }
 }
