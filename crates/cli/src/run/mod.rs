@@ -169,7 +169,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let ended: Vec<_> = ports.iter_mut().map(|p| p.capture.wait()).collect();
     drop(metrics);
     let mut healthy = true;
-    for port in &ports {
+    for port in &mut ports {
         let report = port.capture.report();
         healthy &= report.is_healthy();
         finish(args, port, &report)?;
@@ -249,7 +249,8 @@ impl Show {
     fn show(&mut self, ports: &[Port], reports: &[Report]) -> Result<(), Failure> {
         if self.json && !self.quiet {
             for (port, report) in ports.iter().zip(reports) {
-                let kept = port.retention.as_ref().map(Retention::report);
+                // Ended first: what it tells comes before the report.
+    let kept = port.retention.take().map(Retention::end);
                 match json(&serde_json::json!({ "live": report, "retention": kept })) {
                     Ok(()) => {}
                     Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => {
@@ -275,8 +276,9 @@ impl Show {
     }
 }
 
-fn finish(args: &RunArgs, port: &Port, report: &Report) -> Result<(), Failure> {
-    let kept = port.retention.as_ref().map(Retention::report);
+fn finish(args: &RunArgs, port: &mut Port, report: &Report) -> Result<(), Failure> {
+    // Ended first: what it tells comes before the report.
+    let kept = port.retention.take().map(Retention::end);
     if args.json {
         let ledger: Vec<Second> = port.capture.ledger().rows().map(|row| Second::from(&row)).collect();
         json(&serde_json::json!({ "report": report, "ledger": ledger, "retention": kept }))?;
