@@ -63,7 +63,9 @@ impl Did {
         matches!(
             self,
             Self::Refused { .. }
-                | Self::Recovered(Event::Trouble { .. })
+                | Self::Recovered(
+                    Event::Trouble { .. } | Event::Mended { outcome: Outcome::Held | Outcome::Unknown, .. }
+                )
                 | Self::Mended { outcome: Outcome::Held | Outcome::Unknown, .. }
         )
     }
@@ -72,6 +74,13 @@ impl Did {
 impl fmt::Display for Did {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Recovered(Event::Mended { path, outcome: Outcome::Unknown })
+            | Self::Mended { path, outcome: Outcome::Unknown } => write!(
+                f,
+                "{}: what is in it is not what its name says, and no index tells more; left alone: give it the name that it \
+                 should have, or remove it",
+                path.display()
+            ),
             Self::Recovered(event) => event.fmt(f),
             Self::Mended { path, outcome: Outcome::Published { path: now, tally, aside } } => {
                 write!(f, "{}: mended", path.display())?;

@@ -219,7 +219,8 @@ impl Placed {
             queue: vouched.header.queue,
             start: vouched.header.start,
             stretch: (layout == Some(Layout::Pcap) && begin != index::UNKNOWN_POS)
-                .then(|| (begin, (begin + vouched.bytes()).next_multiple_of(BLOCK))),
+                .then(|| Some((begin, begin.checked_add(vouched.bytes())?.checked_next_multiple_of(BLOCK)?)))
+                .flatten(),
             seconds: first.zip(last),
             cut: vouched.promises.iter().any(|p| p.rows.total().lost[crash] > 0),
         }

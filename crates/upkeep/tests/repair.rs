@@ -4,6 +4,7 @@ mod common;
 
 use base::Prng;
 use common::{Stream, check, config, path, read_all, recover, run, segments};
+use index::{Builder, Header, Index, Tail};
 use netgrain_upkeep::repair::{Did, Repair};
 use netgrain_upkeep::verify::{Finding, Kind, Level, Verify};
 use std::path::{Path, PathBuf};
@@ -58,6 +59,30 @@ fn a_store_that_is_as_it_was_written_is_found_so_and_left_so() {
     }
     let (after, told) = repair(files.clone(), Path::new("store"));
     assert!(after == files, "something was changed: {told:#?}");
+}
+
+#[test]
+fn verification_neither_waits_for_a_keeper_of_the_interface_nor_keeps_it_out() {
+    let dir = TempDir::new("verification_neither_waits_for_a_keeper");
+    let files = recorded(&segments(&mut Prng::new(3), 1, 20, 1000));
+    for (path, bytes) in files {
+        let path = dir.join("store").join(path.strip_prefix("store").expect("below the store"));
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(path, bytes).expect("a file");
+    }
+    let interface = dir.join("store/eth1");
+    std::fs::write(interface.join(store::names::prepared(0, 1, "pcap")), b"").expect("made ahead");
+    let keeping = store::Hold::remover(&interface).expect("a look").expect("nobody is there");
+    let (done, ended) = std::sync::mpsc::channel();
+    let at = dir.join("store");
+    std::thread::spawn(move || {
+        let mut verify = Verify::new(DiskDevice::plain(), false, |_: &Finding, _| {});
+        verify.path(&at);
+        done.send(verify.totals().packets)
+    });
+    // It hangs as long as the keeper is at work, or not at all.
+    assert_eq!(ended.recv_timeout(std::time::Duration::from_secs(60)), Ok(20));
+    drop(keeping);
 }
 
 #[test]
@@ -166,6 +191,37 @@ fn whatever_is_damaged_every_packet_of_an_untouched_block_is_saved_and_no_other_
         assert_eq!(published.tally.offered, stream.ledger().total().offered, "{note}: {told:#?}");
         assert_eq!(kinds(&after), [], "{note}: still damaged: {told:#?}");
     }
+}
+
+#[test]
+fn what_is_not_what_its_name_says_is_refused_with_advice_whether_its_store_is_named_or_itself() {
+    let hidden = path("store/eth1/2026/11/21/19/.20261121T194000.000000000Z.pcap.partial");
+    let files = Surviving::from([(hidden.clone(), vec![7; 9000])]);
+    for at in [Path::new("store"), &hidden] {
+        let device = MemoryDevice::with(1, files.clone());
+        let mut told = Vec::new();
+        Repair::new(|| device.clone(), |did: Did| told.push((did.is_refusal(), did.to_string()))).path(at);
+        assert!(device.files() == files, "something was changed: {told:#?}");
+        assert_eq!(told.len(), 1, "{told:#?}");
+        assert!(told[0].0 && told[0].1.contains("give it the name"), "{told:#?}");
+    }
+}
+
+#[test]
+fn an_index_that_places_its_file_at_the_end_of_all_streams_is_judged_all_the_same() {
+    let mut files = recorded(&segments(&mut Prng::new(2), 2, 20, 1000));
+    let packets = packet_files(&files);
+    for file in &packets {
+        let at = file.with_extension("ngi");
+        let index = Index::parse(&files[&at]).expect("an index");
+        let Tail::Complete(footer) = index.tail else { panic!("not sealed") };
+        let mut builder = Builder::new(Header { first_pos: u64::MAX - 1, ..index.header });
+        index.entries.into_iter().for_each(|entry| builder.push(entry));
+        let mut bytes = Vec::new();
+        builder.finish(footer.bytes, footer.end, &[], &mut bytes).expect("memory refuses nothing");
+        files.insert(at, bytes);
+    }
+    assert_eq!(verify(&files, false).1, 40);
 }
 
 #[test]

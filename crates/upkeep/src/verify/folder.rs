@@ -42,8 +42,9 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
 
     /// Under a hold of its folder, for one file at a time, so that retention waits for no more than that.
     fn named(&mut self, folder: &Path, name: &str, names: &BTreeSet<&str>) -> Option<Placed> {
-        // What cannot be held was removed, and is then not found; or lies where nothing can be held.
-        let _hold = self.device.hold(folder);
+        // What cannot be held was removed, and is then not found; or lies where nothing can be held. Only hours are: a keeper
+        // locks the folder of the interface for as long as it works there, which may be long where an archive is slow.
+        let _hold = (interface_of(folder) != folder).then(|| self.device.hold(folder));
         let path = folder.join(name);
         if let Some(called) = Called::published(name) {
             self.ours = true;
