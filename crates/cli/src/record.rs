@@ -91,7 +91,8 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     let ended = capture.wait();
     let report = capture.report();
     drop(metrics);
-    let told = shown.and_then(|()| finish(args, &capture, &report, kept().as_ref()));
+    let kept = retention.as_ref().map(Retention::last_report);
+    let told = shown.and_then(|()| finish(args, &capture, &report, kept.as_ref()));
     ended?;
     told?;
     Ok(Outcome::of(report.is_healthy()))

@@ -195,6 +195,14 @@ impl Retention {
     pub fn report(&self) -> RetentionReport {
         self.shared.state.report().unwrap_or_default()
     }
+
+    /// How things stand once the recorder has ended: looked at anew, because it has just given its last files their names
+    /// and the room back that it had made ahead.
+    pub fn last_report(&self) -> RetentionReport {
+        self.shared.work.lock().unwrap_or_else(PoisonError::into_inner).keeper.look_again();
+        self.shared.step(false);
+        self.report()
+    }
 }
 
 impl Drop for Retention {

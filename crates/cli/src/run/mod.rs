@@ -276,7 +276,7 @@ impl Show {
 }
 
 fn finish(args: &RunArgs, port: &Port, report: &Report) -> Result<(), Failure> {
-    let kept = port.retention.as_ref().map(Retention::report);
+    let kept = port.retention.as_ref().map(Retention::last_report);
     if args.json {
         let ledger: Vec<Second> = port.capture.ledger().rows().map(|row| Second::from(&row)).collect();
         json(&serde_json::json!({ "report": report, "ledger": ledger, "retention": kept }))?;
