@@ -320,8 +320,11 @@ fn ring_size(text: &str) -> Result<u64, String> {
     at_least(text, 8 << 20, "8MiB")
 }
 
+/// The smallest files that a recorder makes.
+pub const LEAST_SEGMENT: u64 = 2 << 20;
+
 fn segment_size(text: &str) -> Result<u64, String> {
-    at_least(text, 2 << 20, "2MiB")
+    at_least(text, LEAST_SEGMENT, "2MiB")
 }
 
 fn at_least(text: &str, least: u64, shown: &str) -> Result<u64, String> {

@@ -8,6 +8,7 @@ use index::{Builder, Header, Index, Tail};
 use netgrain_upkeep::repair::{Did, Repair};
 use netgrain_upkeep::verify::{Finding, Kind, Level, Verify};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use store::device::{Fault, MemoryDevice, Surviving};
 use store::{Claim, Claimant, DiskDevice};
 use testkit::TempDir;
@@ -222,6 +223,39 @@ fn an_index_that_places_its_file_at_the_end_of_all_streams_is_judged_all_the_sam
         files.insert(at, bytes);
     }
     assert_eq!(verify(&files, false).1, 40);
+}
+
+#[test]
+fn an_index_that_fits_the_bytes_but_not_the_packets_is_made_again() {
+    let stream = segments(&mut Prng::new(5), 1, 60, 60_000);
+    let whole = recorded(&stream);
+    let packets = packet_files(&whole)[0].clone();
+    let at = packets.with_extension("ngi");
+    for alter in [
+        (|e: &mut index::Entry| e.last = e.last.after(Duration::from_nanos(50))) as fn(&mut index::Entry),
+        |e| e.first_record = e.first_record.map(|at| at + 1),
+        |e| e.rows.add(e.first.secs(), &base::Tally { offered: 1, stored: 1, ..base::Tally::default() }),
+    ] {
+        let mut files = whole.clone();
+        let index = Index::parse(&files[&at]).expect("an index");
+        let Tail::Complete(footer) = index.tail else { panic!("not sealed") };
+        let mut builder = Builder::new(index.header);
+        for mut entry in index.entries {
+            if entry.block == 1 {
+                alter(&mut entry);
+            }
+            builder.push(entry);
+        }
+        let mut bytes = Vec::new();
+        builder.finish(footer.bytes, footer.end, &[], &mut bytes).expect("memory refuses nothing");
+        files.insert(at.clone(), bytes);
+        assert!(kinds(&files).contains(&Kind::Index));
+        let (after, told) = repair(files, Path::new("store"));
+        assert!(told.iter().any(|t| t.contains("mended")), "{told:#?}");
+        assert_eq!(kinds(&after), [], "{told:#?}");
+        assert!(after[&packets] == whole[&packets], "nothing was wrong with the packets");
+        assert_eq!(after.len(), whole.len(), "something was left over: {told:#?}");
+    }
 }
 
 #[test]

@@ -249,8 +249,7 @@ impl Show {
     fn show(&mut self, ports: &[Port], reports: &[Report]) -> Result<(), Failure> {
         if self.json && !self.quiet {
             for (port, report) in ports.iter().zip(reports) {
-                // Ended first: what it tells comes before the report.
-    let kept = port.retention.take().map(Retention::end);
+                let kept = port.retention.as_ref().map(Retention::report);
                 match json(&serde_json::json!({ "live": report, "retention": kept })) {
                     Ok(()) => {}
                     Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => {
