@@ -195,6 +195,13 @@ impl Retention {
     pub fn report(&self) -> RetentionReport {
         self.shared.state.report().unwrap_or_default()
     }
+
+    /// Ends it and says how things stand then: nothing is told of after this, so what is printed next is the last word.
+    pub fn end(self) -> RetentionReport {
+        let state = self.shared.state.clone();
+        drop(self);
+        state.report().unwrap_or_default()
+    }
 }
 
 impl Drop for Retention {
