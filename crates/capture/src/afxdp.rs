@@ -244,8 +244,11 @@ impl AfXdp {
             },
             if config.shared_memory { " shared by the queues" } else { "" },
         );
-        if sys::xsk::strips_vlan(&link.name).unwrap_or(false) {
-            description += "; VLAN tags that the port takes out are lost (ethtool -K NAME rxvlan off)";
+        // veth says that it takes tags out, but leaves them in packets that were sent with one.
+        let takes_out = || sys::ethtool::driver(&link.name).is_ok_and(|driver| driver != "veth");
+        if sys::xsk::strips_vlan(&link.name).unwrap_or(false) && takes_out() {
+            description +=
+                &format!("; VLAN tags that the port takes out are lost (ethtool -K {} rxvlan off)", link.name);
         }
         let info = SourceInfo {
             name: link.name.clone(),

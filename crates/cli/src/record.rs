@@ -91,7 +91,9 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     let ended = capture.wait();
     let report = capture.report();
     drop(metrics);
-    let told = shown.and_then(|()| finish(args, &capture, &report, kept().as_ref()));
+    // The report is the last line, and counts every file that a line before told of.
+    let kept = retention.map(Retention::end);
+    let told = shown.and_then(|()| finish(args, &capture, &report, kept.as_ref()));
     ended?;
     told?;
     Ok(Outcome::of(report.is_healthy()))

@@ -1,6 +1,7 @@
 //! `netgrain retain`: the rules of retention for stores without a recorder, by hand or by a timer; and what `record` and
 //! this verb have in common of them.
 
+use crate::args::LEAST_SEGMENT;
 use crate::outcome::{Failure, Outcome};
 use crate::record::json;
 use crate::signals;
@@ -13,6 +14,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use store::device::{Housekeeping, Space};
 use store::{Claim, DiskDevice, catalogue, names};
 use upkeep::retention::{Charge, Event, Free, Keeper, Moment, Progress, Rules};
 
@@ -25,6 +27,9 @@ const FOLDERS_AFTER: Duration = Duration::from_secs(60);
 /// Files an interface must have room for: one that is written, one ahead of it, one that is being completed, and one to
 /// keep.
 const LEAST_FILES: u64 = 4;
+
+/// No file is younger than this when it is removed for its age.
+const LEAST_AGE: Duration = Duration::from_secs(1);
 
 /// What is to be kept.
 #[derive(Args, Clone, Debug, Default)]
@@ -85,7 +90,7 @@ pub struct RetainArgs {
 
 /// Runs the verb. No if a rule could not be kept.
 pub fn run(args: &RetainArgs) -> Result<Outcome, Failure> {
-    let rules = rules(&args.rules, &args.store, None)?;
+    let mut rules = rules(&args.rules, &args.store, None)?;
     if !rules.is_any() {
         return Err(Failure::Said("retain: no rule: say --keep-free, --max-size or --max-age".into()));
     }
@@ -93,27 +98,36 @@ pub fn run(args: &RetainArgs) -> Result<Outcome, Failure> {
     let recorded = |name: &String| Claim::holder(&names::interface_folder(&args.store, name)).is_some();
     let folders_after = if interfaces.iter().any(recorded) { FOLDERS_AFTER } else { Duration::ZERO };
     let charge = Charge { store: args.store.clone(), interfaces, beside_others: false, folders_after };
+    // Nobody else needs the disk less.
+    let _ = sys::priority::step_behind(sys::priority::Behind::Batch);
+    let mut kept = true;
+    if let Some(why) = unreachable(&charge, &rules) {
+        eprintln!("netgrain: {why}");
+        (kept, rules.keep_free) = (false, None);
+    }
     let mut keeper = Keeper::new(DiskDevice::plain(), charge, rules).trusting_the_clock();
     if args.dry_run {
         keeper = keeper.pretending();
     }
     let (stop, began) = (signals::stop_flag(), Instant::now());
-    // Nobody else needs the disk less.
-    let _ = sys::priority::step_behind(sys::priority::Behind::Batch);
+    let mut told = !kept;
     let content = loop {
         let at = Moment { now: now(), up: began.elapsed() };
         let progress = keeper.step(at, true);
         for event in keeper.take_events() {
+            let is_reason = matches!(event, Event::Held { .. } | Event::Remark(_));
+            told |= is_reason;
             if args.json {
-                json(&json!({ "event": document(&event) }))?;
-            } else if let Event::Held { .. } | Event::Remark(_) = event {
+                json(&said(args, "event", document(&event)))?;
+            } else if is_reason {
                 eprintln!("netgrain: {event}");
             } else {
                 writeln!(std::io::stdout(), "{}{event}", if args.dry_run { "(dry run) " } else { "" })?;
             }
         }
         let content = keeper.is_content(at);
-        if stop.load(Ordering::Relaxed) || progress == Progress::Idle && (content || at.up >= PATIENCE) {
+        if stop.load(Ordering::Relaxed) || progress == Progress::Idle && (content || args.dry_run || at.up >= PATIENCE)
+        {
             break content;
         }
         if progress == Progress::Idle {
@@ -128,11 +142,47 @@ pub fn run(args: &RetainArgs) -> Result<Outcome, Failure> {
     }
     let report = RetentionReport::from(keeper.state());
     if args.json {
-        json(&json!({ "retention": report }))?;
+        json(&said(args, "retention", json!(report)))?;
     } else {
         std::io::stdout().write_all(summary(&report).as_bytes())?;
     }
-    Ok(Outcome::of(content))
+    if !content && !told {
+        eprintln!(
+            "netgrain: {}: not every rule can be kept: what is left is being written, or the volume is filled by others",
+            args.store.display()
+        );
+    }
+    Ok(Outcome::of(content && kept))
+}
+
+/// One object; what only would have happened says so.
+fn said(args: &RetainArgs, what: &str, value: Value) -> Value {
+    if args.dry_run { json!({ what: value, "dry_run": true }) } else { json!({ what: value }) }
+}
+
+/// Why so much can never be free, whatever goes: then nothing has to go for it.
+fn unreachable(charge: &Charge, rules: &Rules) -> Option<String> {
+    let free = rules.keep_free?;
+    let only = Rules { keep_free: Some(free), ..Rules::default() };
+    let mut keeper = Keeper::new(DiskDevice::plain(), charge.clone(), only).pretending();
+    let (at, mut held) = (Moment { now: now(), up: Duration::ZERO }, false);
+    while keeper.step(at, true) == Progress::More {
+        held |= keeper.take_events().iter().any(|event| !matches!(event, Event::Removed { .. }));
+    }
+    held |= keeper.take_events().iter().any(|event| !matches!(event, Event::Removed { .. }));
+    // What a query holds, or another keeper is at, may come free while this one waits.
+    if held || keeper.is_content(at) {
+        return None;
+    }
+    let space = keeper.state().space;
+    Some(format!(
+        "--keep-free cannot be kept, because without any file that may go {} of {} would be free and not {}: others fill \
+         the volume of {}; nothing goes for it",
+        show_bytes(space.free),
+        show_bytes(space.total),
+        show_bytes(free.of(space.total)),
+        charge.store.display()
+    ))
 }
 
 /// The folders that are to be looked after, by the names of their interfaces.
@@ -159,12 +209,29 @@ fn interfaces(args: &RetainArgs) -> Result<Vec<String>, Failure> {
 
 /// The rules of a command line; `segment` is the size of the files that a recorder makes.
 fn rules(args: &RuleArgs, store: &Path, segment: Option<u64>) -> Result<Rules, Failure> {
-    if let (Some(most), Some(segment)) = (args.max_size, segment)
-        && most / LEAST_FILES < segment
-    {
-        let (most, segment) = (show_bytes(most), show_bytes(segment));
+    let smallest = segment.unwrap_or(LEAST_SEGMENT);
+    if let Some(most) = args.max_size.filter(|most| most / LEAST_FILES < smallest) {
+        let advice = match segment {
+            Some(_) => "let it be more, or give a smaller --segment",
+            None => "this would empty the store: let it be more, with its unit, as in 200GB",
+        };
+        let (most, smallest) = (show_bytes(most), show_bytes(smallest));
         return Err(Failure::Said(format!(
-            "--max-size {most} is less than {LEAST_FILES} files of {segment}: let it be more, or give a smaller --segment"
+            "--max-size {most} is less than {LEAST_FILES} files of {smallest}: {advice}"
+        )));
+    }
+    if args.max_age.is_some_and(|age| age < LEAST_AGE) {
+        return Err(Failure::Said("--max-age: less than a second would empty the store: write 30d, 12h".into()));
+    }
+    if let Some(KeepFree::Some(Free::Bytes(wanted))) = args.keep_free
+        && let Some(Space { total, .. }) = volume(store)
+        && wanted > total / 2
+    {
+        return Err(Failure::Said(format!(
+            "--keep-free {}: the volume of {} has {}, of which at most half is kept free: write less, or up to 50%",
+            show_bytes(wanted),
+            store.display(),
+            show_bytes(total)
         )));
     }
     if let Some(archive) = &args.archive {
@@ -184,6 +251,13 @@ fn rules(args: &RuleArgs, store: &Path, segment: Option<u64>) -> Result<Rules, F
     };
     let archive = args.archive.clone();
     Ok(Rules { keep_free, max_size: args.max_size, max_age: args.max_age, ahead: 0, archive })
+}
+
+/// The volume on which a store lies, or will.
+fn volume(store: &Path) -> Option<Space> {
+    let whole = std::path::absolute(store).ok()?;
+    let there = whole.ancestors().find(|folder| folder.is_dir())?;
+    DiskDevice::plain().space(there).ok().filter(|space| space.total > 0)
 }
 
 /// What `record` and `run` keep, if anything: a port's recorder makes room for its next files unless it is told not to, because it

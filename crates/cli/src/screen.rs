@@ -2,6 +2,7 @@
 
 use base::units::{show_bytes, show_count, show_si};
 use engine::Report;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -88,6 +89,9 @@ impl Ticker {
     }
 }
 
+/// What the recorder's gate is called.
+const RECORDER: &str = "recorder";
+
 const HEADER: &str = "  time    packets       wire     ring        disk  lost";
 
 fn written(r: &Report) -> u64 {
@@ -148,9 +152,12 @@ pub fn summary(r: &Report) -> String {
     row("filtered", c.filtered, "");
     row("duplicate", c.duplicate, "");
     row("lost", c.lost_total, "");
+    let refused = r.queues.iter().find_map(|q| q.recorder.as_ref()?.refused.as_deref());
     for cause in base::Cause::ALL {
         if let Some(n) = c.lost.get(cause.name()) {
-            row(&format!("  {}", cause.name()), *n, &format!("{}; {}", cause.meaning(), cause.remedy()));
+            let told = (cause == base::Cause::RingFull).then(|| behind(&r.lost_by_gate, refused)).flatten();
+            let told = told.unwrap_or_else(|| format!("{}; {}", cause.meaning(), cause.remedy()));
+            row(&format!("  {}", cause.name()), *n, &told);
         }
     }
     for (gate, n) in &r.lost_by_gate {
@@ -176,7 +183,7 @@ pub fn summary(r: &Report) -> String {
             );
         }
     }
-    for l in r.listeners.iter().filter(|l| !["recorder", "meter"].contains(&l.name.as_str())) {
+    for l in r.listeners.iter().filter(|l| ![RECORDER, "meter"].contains(&l.name.as_str())) {
         let _ = writeln!(out, "listener {} ({}): {} missed", l.name, l.mode, show_count(l.missed));
     }
     for fault in &r.faults {
@@ -188,9 +195,35 @@ pub fn summary(r: &Report) -> String {
     out
 }
 
+/// Why a ring was full for which nobody but the recorder is to blame: what is said of gates in general would send people
+/// after listeners that they do not have.
+fn behind(lost_by_gate: &BTreeMap<String, u64>, refused: Option<&str>) -> Option<String> {
+    if !lost_by_gate.keys().eq([RECORDER]) {
+        return None;
+    }
+    Some(match refused {
+        Some(why) => format!("the ring was full because the recorder could not write: {why}"),
+        None => "the ring was full because the recorder could not keep up: a larger ring (--ring), or a faster volume \
+                 (netgrain bench disk)"
+            .into(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_ring_that_only_the_recorder_kept_full_is_not_blamed_on_listeners() {
+        let gates = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 5)).collect();
+        let full =
+            behind(&gates(&["recorder"]), Some("No space left on device (os error 28); free space on the volume"));
+        let full = full.expect("a reason");
+        assert!(full.contains("could not write: No space left") && full.contains("free space"), "{full}");
+        assert!(behind(&gates(&["recorder"]), None).is_some_and(|slow| slow.contains("a faster volume")));
+        assert_eq!(behind(&gates(&["recorder", "probe"]), Some("full")), None);
+        assert_eq!(behind(&gates(&[]), None), None);
+    }
 
     #[test]
     fn each_remark_is_told_once_also_where_others_came_before_it_or_are_forgotten() {

@@ -3,7 +3,7 @@
 mod common;
 
 use base::Timestamp;
-use common::{Said, arg, objects, run, walk};
+use common::{Running, Said, arg, netgrain, objects, run, signal, until, walk};
 use std::path::{Path, PathBuf};
 use store::{Hold, names};
 use testkit::TempDir;
@@ -48,6 +48,10 @@ fn what_cannot_be_meant_is_refused_with_advice() {
     refused(&retain(&["--keep-free", "80%"]), "80%", "write 0% to 50%");
     refused(&retain(&["--keep-free", "much"]), "much", "10%");
     refused(&retain(&["--max-age", "soon"]), "soon", "write");
+    refused(&retain(&["--max-age", "0s"]), "--max-age", "empty the store");
+    refused(&retain(&["--max-size", "10"]), "--max-size 10 B", "with its unit");
+    refused(&retain(&["--max-size", "0"]), "--max-size", "empty the store");
+    refused(&retain(&["--keep-free", "5000TB"]), "--keep-free", "at most half");
     refused(&retain(&["--max-age", "1d", "-i", "eth2"]), "eth2", "it has eth1");
     refused(&retain(&["--max-age", "1d", "--archive", "no-such-folder"]), "no-such-folder", "mount its volume");
     refused(&retain(&["--max-age", "1d", "--archive", arg(&at)]), arg(&at), "outside of it");
@@ -69,6 +73,7 @@ fn the_oldest_go_and_what_would_go_is_told_before() {
     let before = walk(&at);
     let args = ["retain", "--store", arg(&at), "--max-age", "210min", "-i", "eth1"];
     let told = run(&[&args[..], &["--dry-run"]].concat());
+    let pretended = run(&[&args[..], &["--dry-run", "--json"]].concat());
     assert_eq!((told.status, walk(&at)), (Some(0), before), "{told:?}");
     let said = run(&[&args[..], &["--json"]].concat());
     assert_eq!(said.status, Some(0), "{said:?}");
@@ -77,6 +82,8 @@ fn the_oldest_go_and_what_would_go_is_told_before() {
     for path in &files[..2] {
         assert!(told.out.contains(&format!("(dry run) {}: removed", path.display())), "{}", told.out);
     }
+    let marked = |said: &Said| objects(&said.out).iter().filter(|o| o["dry_run"] == true).count();
+    assert_eq!((marked(&pretended), marked(&said)), (3, 0), "{pretended:?}");
     let objects = objects(&said.out);
     let gone: Vec<&str> = objects.iter().filter_map(|o| o["event"]["path"].as_str()).collect();
     assert_eq!(gone, files[..2].iter().map(|path| arg(path)).collect::<Vec<_>>());
@@ -85,6 +92,70 @@ fn the_oldest_go_and_what_would_go_is_told_before() {
     // Nothing is left to do, and the emptied hours are gone.
     assert_eq!(run(&args).status, Some(0));
     assert!(!files[0].parent().expect("an hour").exists());
+}
+
+#[test]
+fn room_that_no_removal_can_make_is_said_and_costs_no_file() {
+    let dir = TempDir::new("retain-unreachable");
+    let volume = dir.join("volume");
+    std::fs::create_dir(&volume).expect("a folder");
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=16M", "tmpfs", arg(&volume)])
+        .output()
+        .is_ok_and(|said| said.status.success());
+    if !mounted {
+        return testkit::skip("room_that_no_removal_can_make_is_said_and_costs_no_file", "no right to mount");
+    }
+    let _mounted = Mounted(volume.clone());
+    std::os::unix::fs::symlink(&volume, dir.join("store")).expect("a link");
+    let files = store(&dir, "eth1", 3);
+    std::fs::write(volume.join("others"), vec![7; 12 << 20]).expect("somebody else's");
+    let retain = |more: &[&str]| run(&[&["retain", "--store", arg(&volume), "--keep-free", "50%"], more].concat());
+    for more in [&["--dry-run"][..], &[]] {
+        let said = retain(more);
+        assert_eq!((said.status, left(&files)), (Some(1), vec![true; 3]), "{said:?}");
+        assert!(said.err.contains("cannot be kept, because"), "{}", said.err);
+        assert!(!said.out.contains("would go") && !said.out.contains(": removed"), "{}", said.out);
+    }
+    // The other rules are kept all the same.
+    assert_eq!((retain(&["--max-age", "150min"]).status, left(&files)), (Some(1), vec![false, true, true]));
+}
+
+/// Unmounted, however the test ends.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn the_last_word_of_a_recorder_counts_what_it_left() {
+    let dir = TempDir::new("retain-last-word");
+    let at = dir.join("store");
+    let said = run(&[
+        "record",
+        "--sim",
+        "60,rate=1kpps",
+        "--ring",
+        "8MiB",
+        "--store",
+        arg(&at),
+        "--segment",
+        "8MiB",
+        "--duration",
+        "300ms",
+        "--max-size",
+        "32MiB",
+        "--json",
+    ]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let left = walk(&at).into_iter().filter(|p| p.extension().is_some_and(|e| e == "pcap")).count();
+    let objects = objects(&said.out);
+    let state = &objects.last().expect("the report")["retention"];
+    assert_eq!(state["files"], left, "{state}");
+    assert!(state["bytes"].as_u64().is_some_and(|bytes| bytes < 8 << 20), "what was made ahead is gone: {state}");
 }
 
 #[test]
@@ -126,6 +197,25 @@ fn the_archive_is_a_store_with_the_same_names() {
     let kinds: Vec<_> =
         objects(&said.out).iter().filter_map(|o| Some(o["event"]["kind"].as_str()?.to_owned())).collect();
     assert_eq!(kinds, ["archived", "archived"]);
+}
+
+#[test]
+fn the_report_is_the_last_line_and_counts_every_file_that_went() {
+    let dir = TempDir::new("retain-last-line");
+    // More than can be removed before the recording has ended, which it does once the first has gone.
+    let files = store(&dir, "sim", 1500);
+    let at = dir.join("store");
+    let args = ["record", "--sim", "60,rate=1kpps", "--ring", "8MiB", "--segment", "8MiB", "--max-size", "32MiB"];
+    let (running, err) = Running::start(&mut netgrain(&[&args[..], &["--json", "--store", arg(&at)]].concat()));
+    until("a file has gone", || !files[0].exists());
+    signal(&running.0, "INT");
+    let said = running.end(err);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let objects = objects(&said.out);
+    let report = &objects.last().expect("a line")["retention"];
+    let told = objects.iter().filter(|o| o["event"]["kind"] == "removed").count();
+    assert_eq!(report["removed"]["files"].as_u64(), Some(told as u64), "{report}");
+    assert!(files.iter().filter(|path| !path.exists()).count() == told && told > 0, "{told} were told of");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Flow records and series in the store, beside the packets: a journal while a file grows, Parquet once it is whole.
 //!
-//! [`Writer`] takes what a meter and a counter make of one interface; [`flows`] and [`series`] give it back in the order of
-//! time, from sealed files and growing journals as one; [`FlowLoop`] and [`SeriesLoop`] go on with what is journaled; [`scan`] reads single columns of many records. Anybody else reads the
+//! [`Writer`] takes what a meter and a counter make of one interface; [`flows`] and [`series()`] give it back in the order of
+//! time, from sealed files and growing journals as one; [`FlowLoop`] and [`SeriesLoop`] go on with what is journaled;
+//! [`scan`] reads single columns of many records. Anybody else reads the
 //! sealed files with what they have: they are ordinary Parquet (`docs/COLUMNS.md`).
 //!
 //! Invariants: what was journaled and synced survives a crash; a published file is whole and never changes; a reader meets

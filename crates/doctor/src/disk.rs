@@ -102,19 +102,20 @@ fn file_system(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
 fn space(s: &Subject, room: Room, segment: u64, fastest: Option<u32>) -> Finding {
     /// Below this share file systems slow down, whatever their size.
     const LITTLE: f64 = 0.05;
+    /// Nobody comes to look within so many minutes.
+    const SHORT: f64 = 5.0;
     if room.total == 0 {
         return Finding::new(&checks::SPACE, s, State::Unknown, "the file system does not tell");
     }
     let share = room.free as f64 / room.total as f64;
-    let lasts = fastest
-        .map(|m| room.free as f64 / (f64::from(m) * 1e6 / 8.0))
-        .map_or_else(String::new, |secs| format!(", {:.1} min of the full link", secs / 60.0));
+    let minutes = fastest.map(|m| room.free as f64 / (f64::from(m) * 1e6 / 8.0) / 60.0);
+    let lasts = minutes.map_or_else(String::new, |minutes| format!(", {minutes:.1} min of the full link"));
     let found = format!("{} free of {}{lasts}", show_bytes(room.free), show_bytes(room.total));
     let mend = "remove old files, or let retention do it (see docs)";
     if room.free < segment.max(BLOCK as u64) {
         return Finding::new(&checks::SPACE, s, State::Bad, format!("{found}: less than one file")).mend(mend);
     }
-    if share < LITTLE {
+    if share < LITTLE || minutes.is_some_and(|minutes| minutes < SHORT) {
         return Finding::new(&checks::SPACE, s, State::Remark, found).mend(mend);
     }
     Finding::good(&checks::SPACE, s, found)
@@ -276,5 +277,6 @@ mod tests {
         assert_eq!(of(1 << 30, 1 << 40), State::Bad, "less than one file");
         assert_eq!(of(30 << 30, 1 << 40), State::Remark);
         assert_eq!(of(1 << 39, 1 << 40), State::Good);
+        assert_eq!(of(28 << 30, 40 << 30), State::Remark, "0.4 min of the full link");
     }
 }

@@ -72,6 +72,7 @@ pub struct Gauge {
 struct News {
     device: String,
     trouble: Option<String>,
+    refused: Option<String>,
     remarks: VecDeque<String>,
     summary: Option<Summary>,
 }
@@ -195,6 +196,7 @@ impl Gauge {
             index_cpu_seconds: index.as_secs_f64(),
             device: news.device.clone(),
             trouble: news.trouble.clone(),
+            refused: news.refused.clone(),
             waiting: self.handle.waiting(),
         }
     }
@@ -245,7 +247,10 @@ fn hear(news: &mut News, event: Event) {
     let text = event.to_string();
     match event {
         Event::Published { .. } => return,
-        Event::Trouble { .. } => news.trouble = Some(text.clone()),
+        Event::Trouble { error, advice, .. } => {
+            news.trouble = Some(text.clone());
+            news.refused = Some(format!("{error}; {advice}"));
+        }
         Event::Recovered { .. } => news.trouble = None,
         Event::LeftHidden { .. } | Event::GaveUp { .. } | Event::Remark(_) => {}
     }

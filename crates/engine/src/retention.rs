@@ -195,6 +195,16 @@ impl Retention {
     pub fn report(&self) -> RetentionReport {
         self.shared.state.report().unwrap_or_default()
     }
+
+    /// Ends it and says how things stand then, looked at anew, because the recorder has just given its last files their names
+    /// and the room back that it had made ahead. Nothing is told of after this, so what is printed next is the last word.
+    pub fn end(self) -> RetentionReport {
+        let shared = Arc::clone(&self.shared);
+        drop(self);
+        shared.work.lock().unwrap_or_else(PoisonError::into_inner).keeper.look_again();
+        shared.step(false);
+        shared.state.report().unwrap_or_default()
+    }
 }
 
 impl Drop for Retention {

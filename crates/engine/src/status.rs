@@ -147,6 +147,9 @@ pub struct RecorderReport {
     /// The trouble it is in right now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
+    /// Why the volume refused to be written last, and what to do about it, also when that is over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
     /// Which of its threads wait for the disk right now: for a watchdog; it changes a thousand times a second.
     #[serde(skip)]
     pub waiting: Waiting,

@@ -31,6 +31,9 @@ impl Sink for Count {
     }
 }
 
+/// Makes a load of this name.
+type Make = fn(&'static str) -> Load;
+
 struct Load {
     name: &'static str,
     capacity: usize,
@@ -45,7 +48,7 @@ fn main() {
         "{:<44} {:>6} {:>9} {:>10} {:>10} {:>8} {:>10}",
         "load", "Mpps", "ns/packet", "records", "flows", "B/flow", "lack"
     );
-    let loads: [(&'static str, fn(&'static str) -> Load); 4] = [
+    let loads: [(&str, Make); 4] = [
         ("4 M packets, 200k conversations", |n| talk(n, 4_000_000, 200_000)),
         ("4 M packets, 2M flows at once", |n| talk(n, 4_000_000, 2_000_000)),
         ("SYN flood, 4 M packets, table of 200k full", flood),

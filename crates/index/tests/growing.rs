@@ -114,6 +114,27 @@ fn words_torn_at_any_byte_leave_what_was_said_before() {
 }
 
 #[test]
+fn words_that_are_damaged_anywhere_are_not_passed_over_without_a_remark() {
+    let seed = testkit::seed("words_that_are_damaged_anywhere_are_not_passed_over_without_a_remark");
+    let mut prng = Prng::new(seed);
+    let mut telling = Telling::new();
+    for ends in [true, false, false] {
+        let words = telling.next(ends, 3, &mut prng);
+        telling.write(&words);
+    }
+    let (at, bytes) = telling.next(false, 3, &mut prng);
+    telling.write(&(at, bytes.clone()));
+    // The last word is seen to have gone as long as any byte of it is left.
+    for blank in [1, 4, 8, 64, 512, bytes.len() - 4] {
+        let mut file = telling.file.clone();
+        put(&mut file, at, &vec![0; blank]);
+        let (said, reader) = read(&file);
+        assert_eq!(said.len(), 2, "seed {seed}: the words before are left");
+        assert_eq!(reader.end(), Some(at), "seed {seed}: {blank} of {} bytes are zeros", bytes.len());
+    }
+}
+
+#[test]
 fn what_was_synced_survives_whatever_the_power_takes_of_later_words() {
     let seed = testkit::seed("what_was_synced_survives_whatever_the_power_takes_of_later_words");
     let mut slots = 0;

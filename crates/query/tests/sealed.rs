@@ -124,6 +124,32 @@ fn what_was_lost_in_a_file_without_packets_is_told_with_the_next_packet_and_by_i
 }
 
 #[test]
+fn what_happened_while_nothing_was_stored_is_in_the_ledger_of_those_seconds_and_of_no_others() {
+    let dir = TempDir::new("query-lost-between");
+    let mut prng = Prng::new(13);
+    let mut stream = Stream::new("eth1", 0, 1);
+    let at = |secs| START.after(Duration::from_secs(secs));
+    stream.rotate(START);
+    // A block's worth, then half a minute of losses, twice; and losses behind the last packet.
+    for begin in [0, 40] {
+        (0..800).for_each(|i| stream.packet(at(begin).after(Duration::from_millis(i)), 1500, &frame(&mut prng, 1500)));
+        (begin + 1..begin + 40).for_each(|second| stream.lose(at(second), 10));
+    }
+    stream.record(dir.path());
+    let mut prng = Prng::new(14);
+    for round in 0..60 {
+        let (a, b) = (prng.below(90), prng.below(90));
+        let (from, to) = (a.min(b), a.max(b));
+        let lost: u64 = (from..=to).map(|s| if s % 40 != 0 && s < 80 { 10 } else { 0 }).sum();
+        let filter = if round % 2 == 0 { Filter::default() } else { Filter::parse("host 10.9.9.9").expect("a filter") };
+        let question = Question { from: at(from), to: at(to), filter, ..Question::default() };
+        let mut answer = ask(&Place::Store(dir.path().to_owned()), question).expect("a store");
+        while answer.next().expect("an answer").is_some() {}
+        assert_eq!(tally_of(&answer).lost_total(), lost, "seconds {from} to {to}");
+    }
+}
+
+#[test]
 fn a_file_that_a_listing_shows_under_both_of_its_names_is_read_once() {
     let dir = TempDir::new("query-both-names");
     let mut prng = Prng::new(12);

@@ -90,7 +90,7 @@ impl Claim {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 other => other.map_err(io)?,
             };
-            if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            if let Err(TryLockError::WouldBlock) = crate::hold::lock(&file) {
                 return Err(ClaimError::Taken { folder: folder.to_owned(), by: read(&mut file).unwrap_or_default() });
             }
             // Between opening and locking, the one before may have removed it: whoever comes later would lock another file.
@@ -180,5 +180,21 @@ mod tests {
         drop(claim);
         assert_eq!(Claim::holder(&folder), None);
         Claim::take(&folder, &me).expect("free again");
+    }
+
+    #[test]
+    fn who_asks_whether_a_dead_recorder_records_does_not_keep_the_next_one_out() {
+        let store = testkit::TempDir::new("claim-asked");
+        let folder = store.path().join("eth1");
+        fs::create_dir_all(&folder).expect("a folder");
+        fs::write(folder.join(CLAIM), "pid 7\nsince 7\n").expect("what a killed recorder leaves");
+        let asks = File::open(folder.join(CLAIM)).expect("the file");
+        asks.try_lock_shared().expect("nobody has it");
+        let answered = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            drop(asks);
+        });
+        Claim::take(&folder, &Claimant::default()).expect("nobody records here");
+        answered.join().expect("a thread");
     }
 }

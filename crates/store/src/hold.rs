@@ -4,6 +4,12 @@
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
+use std::time::Duration;
+
+/// How often a lock is tried for, and what passes between: whoever only looks whether a file is held has one himself for
+/// some microseconds, or for as long as he has no processor. A holder keeps his.
+const TRIES: u32 = 20;
+const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 
 /// Ends when it is dropped.
 #[derive(Debug)]
@@ -30,6 +36,23 @@ impl Hold {
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => Ok(None),
             Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(Self(file))),
+        }
+    }
+}
+
+/// Locks a file that nobody has, and is not mistaken about those who only look.
+///
+/// # Errors
+/// `WouldBlock` if somebody has it, or what the file system says.
+pub(crate) fn lock(file: &File) -> Result<(), TryLockError> {
+    let mut tries = 1;
+    loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if tries < TRIES => {
+                tries += 1;
+                std::thread::sleep(BETWEEN_TRIES);
+            }
+            other => return other,
         }
     }
 }

@@ -259,7 +259,8 @@ impl<D: Device> Recovery<D> {
             let mut inner = Vec::new();
             for folder in &folders {
                 let list = self.volume.device.list(folder).unwrap_or_default();
-                inner.extend(list.into_iter().filter(|(_, is)| *is).map(|(name, _)| folder.join(name)));
+                let numbers = list.into_iter().filter(|(name, is_folder)| *is_folder && is_number(name));
+                inner.extend(numbers.map(|(name, _)| folder.join(name)));
             }
             inner.sort_unstable_by(|a, b| b.cmp(a));
             inner.truncate(NEWEST);
@@ -283,7 +284,8 @@ impl<D: Device> Recovery<D> {
                 dead.insert(called);
             }
         }
-        self.folders.sort_unstable();
+        let root = &self.volume.root;
+        self.folders.sort_by_cached_key(|folder| (is_dated(folder, root), folder.clone()));
         for called in dead {
             if self.is_stopped() {
                 return;
@@ -368,6 +370,15 @@ impl<D: Device> Recovery<D> {
         }
         Ok(false)
     }
+}
+
+/// Whether a folder is one of years, months, days and hours: those of somebody else are looked at after all of them.
+fn is_dated(folder: &Path, root: &Path) -> bool {
+    folder.strip_prefix(root).is_ok_and(|below| below.iter().all(|part| part.to_str().is_some_and(is_number)))
+}
+
+fn is_number(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// A device, and where on it.

@@ -234,7 +234,8 @@ impl<D: Housekeeping> Keeper<D> {
     fn work(&mut self, at: Moment, slack: bool) -> Progress {
         let anew = self.steady.see(at);
         self.up = at.up;
-        if self.looked.is_none_or(|looked| at.up >= looked + LOOK_EVERY) {
+        // A second look would find again what only would have gone.
+        if self.looked.is_none_or(|looked| self.pretended.is_none() && at.up >= looked + LOOK_EVERY) {
             let all = self.looked.is_none() || self.looked_around.is_none_or(|then| at.up >= then + LOOK_AROUND_EVERY);
             self.looked = Some(at.up);
             if all {

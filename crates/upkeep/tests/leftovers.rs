@@ -85,6 +85,37 @@ fn packets_without_an_index_are_published_with_a_note_that_nothing_vouches_for_t
 }
 
 #[test]
+fn folders_of_somebody_else_do_not_come_before_those_of_hours() {
+    let mut stream = Stream::new(0);
+    let dead = recording(&mut stream);
+    dead.kill();
+    let mut files = dead.files();
+    for number in 0..2000 {
+        files.insert(path(&format!("store/eth1/notes/{number:04}/readme")), b"by hand".to_vec());
+    }
+    let device = MemoryDevice::with(1, files);
+    let told = recover(device.clone());
+    assert_eq!(check(&stream, &device.files(), "beside the notes").tally.stored, 3, "{told:#?}");
+}
+
+#[test]
+fn a_file_whose_name_the_power_took_finds_its_hour_beside_folders_of_somebody_else() {
+    let mut stream = Stream::new(0);
+    let dead = recording(&mut stream);
+    dead.kill();
+    let mut files = dead.files();
+    let packets = files.remove(Path::new(HIDDEN)).expect("the packets");
+    files.insert(path("store/eth1/.next-q0-0.pcap.partial"), packets);
+    for name in ["lost+found", "notes", "tmp"] {
+        files.insert(path(&format!("store/eth1/{name}/1/2/3/readme")), b"by hand".to_vec());
+    }
+    let device = MemoryDevice::with(1, files);
+    let told = recover(device.clone());
+    let published = check(&stream, &device.files(), "found again");
+    assert_eq!((published.tally.stored, published.tally.notes[base::Note::Unvouched as usize]), (3, 0), "{told:#?}");
+}
+
+#[test]
 fn a_half_done_publication_is_finished() {
     let mut stream = Stream::new(0);
     let mut device = recording(&mut stream);

@@ -4,9 +4,11 @@ mod common;
 
 use base::Prng;
 use common::{Stream, check, config, path, read_all, recover, run, segments};
+use index::{Builder, Header, Index, Tail};
 use netgrain_upkeep::repair::{Did, Repair};
 use netgrain_upkeep::verify::{Finding, Kind, Level, Verify};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use store::device::{Fault, MemoryDevice, Surviving};
 use store::{Claim, Claimant, DiskDevice};
 use testkit::TempDir;
@@ -58,6 +60,30 @@ fn a_store_that_is_as_it_was_written_is_found_so_and_left_so() {
     }
     let (after, told) = repair(files.clone(), Path::new("store"));
     assert!(after == files, "something was changed: {told:#?}");
+}
+
+#[test]
+fn verification_neither_waits_for_a_keeper_of_the_interface_nor_keeps_it_out() {
+    let dir = TempDir::new("verification_neither_waits_for_a_keeper");
+    let files = recorded(&segments(&mut Prng::new(3), 1, 20, 1000));
+    for (path, bytes) in files {
+        let path = dir.join("store").join(path.strip_prefix("store").expect("below the store"));
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(path, bytes).expect("a file");
+    }
+    let interface = dir.join("store/eth1");
+    std::fs::write(interface.join(store::names::prepared(0, 1, "pcap")), b"").expect("made ahead");
+    let keeping = store::Hold::remover(&interface).expect("a look").expect("nobody is there");
+    let (done, ended) = std::sync::mpsc::channel();
+    let at = dir.join("store");
+    std::thread::spawn(move || {
+        let mut verify = Verify::new(DiskDevice::plain(), false, |_: &Finding, _| {});
+        verify.path(&at);
+        done.send(verify.totals().packets)
+    });
+    // It hangs as long as the keeper is at work, or not at all.
+    assert_eq!(ended.recv_timeout(std::time::Duration::from_secs(60)), Ok(20));
+    drop(keeping);
 }
 
 #[test]
@@ -130,6 +156,89 @@ fn each_kind_of_damage_has_its_name() {
 }
 
 #[test]
+fn one_hole_is_one_finding_and_what_repair_loses_by_it_is_said() {
+    let test = "one_hole_is_one_finding_and_what_repair_loses_by_it_is_said";
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    let stream = segments(&mut prng, 1, 300, 60_000);
+    let whole = recorded(&stream);
+    let name = packet_files(&whole)[0].clone();
+    let (_, all) = verify(&whole, false);
+    for round in 0..20 {
+        let mut files = whole.clone();
+        let bytes = files.get_mut(&name).expect("a file");
+        // Within one block, and over the heads of records in it.
+        let at = ((1 + round % 3) << 20) + 1000 + prng.below(400_000) as usize;
+        prng.fill(&mut bytes[at..at + 500_000]);
+        let (findings, packets) = verify(&files, false);
+        let note = format!("seed {seed} round {round}: {findings:#?}");
+        assert_eq!(findings.iter().map(|f| f.kind).collect::<Vec<_>>(), [Kind::Checksum], "{note}");
+        assert_eq!(findings[0].byte, Some(at as u64 >> 20 << 20), "{note}");
+        let (after, told) = repair(files, Path::new("store"));
+        let (_, left) = verify(&after, false);
+        assert!(left < all && left == packets, "{note}: {left} of {all}: {told:#?}");
+        assert!(told[0].contains(&format!(" {left} packets, {} lost", all - left)), "{note}: {told:#?}");
+    }
+}
+
+#[test]
+fn what_lies_behind_the_recorded_bytes_is_a_wrong_length_and_no_packets() {
+    let whole = recorded(&segments(&mut Prng::new(8), 1, 60, 3000));
+    let name = packet_files(&whole)[0].clone();
+    let mut files = whole.clone();
+    let bytes = files.get_mut(&name).expect("a file");
+    let record = bytes[24..].to_vec();
+    bytes.extend(record);
+    assert_eq!((kinds(&files), verify(&files, false).1), (vec![Kind::Length], 60));
+    let (after, _) = repair(files, Path::new("store"));
+    assert!(after[&name] == whole[&name], "not cut where it was");
+}
+
+#[test]
+fn a_capture_that_took_the_place_of_an_indexed_one_is_not_blamed_on_the_volume() {
+    let whole = recorded(&segments(&mut Prng::new(10), 1, 20, 3000));
+    let at = whole.keys().find(|p| p.extension().is_some_and(|e| e == "ngi")).expect("an index");
+    let index = Index::parse(&whole[at]).expect("an index");
+    let Tail::Complete(footer) = index.tail else { panic!("not sealed") };
+    let content = index::Content::Foreign { format: index::Format::Pcap, bytes: footer.bytes, modified: 7 };
+    let mut builder = Builder::new(Header { content, ..index.header });
+    index.entries.into_iter().for_each(|entry| builder.push(entry));
+    let mut bytes = Vec::new();
+    builder.finish(footer.bytes, footer.end, &[], &mut bytes).expect("memory refuses nothing");
+    let (capture, beside) = (path("store/eth1/other.pcap"), path("store/eth1/other.pcap.ngi"));
+    let indexed = whole[&packet_files(&whole)[0]].clone();
+    let mut files: Surviving = [(capture.clone(), indexed.clone()), (beside, bytes)].into();
+    assert_eq!(kinds(&files), []);
+    let mut same_length = indexed;
+    same_length[100] ^= 1;
+    for other in [same_length, foreign(&mut Prng::new(10), 20).0] {
+        files.insert(capture.clone(), other);
+        let (findings, packets) = verify(&files, false);
+        assert_eq!((findings.len(), findings[0].kind, packets), (1, Kind::Stale, 20), "{findings:#?}");
+    }
+}
+
+#[test]
+fn what_is_not_of_the_store_is_noted_up_to_a_number_and_no_damage() {
+    let mut files = recorded(&segments(&mut Prng::new(9), 1, 20, 3000));
+    let hour = packet_files(&files)[0].parent().expect("an hour").to_owned();
+    let (mut capture, _) = foreign(&mut Prng::new(9), 20);
+    let early = capture[24..].to_vec();
+    capture.extend(early);
+    files.insert(hour.join("foreign.pcap"), capture);
+    assert_eq!(kinds(&files), []);
+    let (findings, packets) = verify(&files, false);
+    assert_eq!((findings.iter().filter(|f| f.kind == Kind::Foreign).count(), packets), (1, 20), "{findings:#?}");
+    for i in 0..1000 {
+        files.insert(path("store/eth1").join(format!("note-{i}.txt")), vec![1]);
+    }
+    let (findings, _) = verify(&files, true);
+    let told: Vec<&Finding> = findings.iter().filter(|f| f.kind == Kind::Foreign).collect();
+    assert_eq!(told.len(), 11, "{told:#?}");
+    assert!(told[10].text.starts_with("991 more"), "{:#?}", told[10]);
+}
+
+#[test]
 fn whatever_is_damaged_every_packet_of_an_untouched_block_is_saved_and_no_other_is_made_up() {
     let test = "whatever_is_damaged_every_packet_of_an_untouched_block_is_saved_and_no_other_is_made_up";
     let seed = testkit::seed(test);
@@ -165,6 +274,70 @@ fn whatever_is_damaged_every_packet_of_an_untouched_block_is_saved_and_no_other_
         }
         assert_eq!(published.tally.offered, stream.ledger().total().offered, "{note}: {told:#?}");
         assert_eq!(kinds(&after), [], "{note}: still damaged: {told:#?}");
+    }
+}
+
+#[test]
+fn what_is_not_what_its_name_says_is_refused_with_advice_whether_its_store_is_named_or_itself() {
+    let hidden = path("store/eth1/2026/11/21/19/.20261121T194000.000000000Z.pcap.partial");
+    let files = Surviving::from([(hidden.clone(), vec![7; 9000])]);
+    for at in [Path::new("store"), &hidden] {
+        let device = MemoryDevice::with(1, files.clone());
+        let mut told = Vec::new();
+        Repair::new(|| device.clone(), |did: Did| told.push((did.is_refusal(), did.to_string()))).path(at);
+        assert!(device.files() == files, "something was changed: {told:#?}");
+        assert_eq!(told.len(), 1, "{told:#?}");
+        assert!(told[0].0 && told[0].1.contains("give it the name"), "{told:#?}");
+    }
+}
+
+#[test]
+fn an_index_that_places_its_file_at_the_end_of_all_streams_is_judged_all_the_same() {
+    let mut files = recorded(&segments(&mut Prng::new(2), 2, 20, 1000));
+    let packets = packet_files(&files);
+    for file in &packets {
+        let at = file.with_extension("ngi");
+        let index = Index::parse(&files[&at]).expect("an index");
+        let Tail::Complete(footer) = index.tail else { panic!("not sealed") };
+        let mut builder = Builder::new(Header { first_pos: u64::MAX - 1, ..index.header });
+        index.entries.into_iter().for_each(|entry| builder.push(entry));
+        let mut bytes = Vec::new();
+        builder.finish(footer.bytes, footer.end, &[], &mut bytes).expect("memory refuses nothing");
+        files.insert(at, bytes);
+    }
+    assert_eq!(verify(&files, false).1, 40);
+}
+
+#[test]
+fn an_index_that_fits_the_bytes_but_not_the_packets_is_made_again() {
+    let stream = segments(&mut Prng::new(5), 1, 60, 60_000);
+    let whole = recorded(&stream);
+    let packets = packet_files(&whole)[0].clone();
+    let at = packets.with_extension("ngi");
+    for alter in [
+        (|e: &mut index::Entry| e.last = e.last.after(Duration::from_nanos(50))) as fn(&mut index::Entry),
+        |e| e.first_record = e.first_record.map(|at| at + 1),
+        |e| e.rows.add(e.first.secs(), &base::Tally { offered: 1, stored: 1, ..base::Tally::default() }),
+    ] {
+        let mut files = whole.clone();
+        let index = Index::parse(&files[&at]).expect("an index");
+        let Tail::Complete(footer) = index.tail else { panic!("not sealed") };
+        let mut builder = Builder::new(index.header);
+        for mut entry in index.entries {
+            if entry.block == 1 {
+                alter(&mut entry);
+            }
+            builder.push(entry);
+        }
+        let mut bytes = Vec::new();
+        builder.finish(footer.bytes, footer.end, &[], &mut bytes).expect("memory refuses nothing");
+        files.insert(at.clone(), bytes);
+        assert!(kinds(&files).contains(&Kind::Index));
+        let (after, told) = repair(files, Path::new("store"));
+        assert!(told.iter().any(|t| t.contains("mended")), "{told:#?}");
+        assert_eq!(kinds(&after), [], "{told:#?}");
+        assert!(after[&packets] == whole[&packets], "nothing was wrong with the packets");
+        assert_eq!(after.len(), whole.len(), "something was left over: {told:#?}");
     }
 }
 

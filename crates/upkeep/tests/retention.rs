@@ -100,6 +100,17 @@ fn what_a_query_holds_stays_and_the_next_oldest_goes_until_it_has_ended() {
 }
 
 #[test]
+fn a_keeper_that_pretends_tells_of_each_file_once_however_long_it_is_asked() {
+    let device = MemoryDevice::new(1);
+    (0..4).for_each(|i| publish(&device, "eth1", NOW - (4 - i) * HOUR));
+    let rules = Rules { max_size: Some(0), ..Rules::default() };
+    let mut keeper = Keeper::new(device.clone(), charge(&["eth1"]), rules).pretending();
+    (0..30).for_each(|up| settle(&mut keeper, steady(up)));
+    assert_eq!((removed(&keeper.take_events()).len(), keeper.state().removed.files), (4, 4));
+    assert_eq!(starts(&device, "eth1", (0..4).map(|i| NOW - (4 - i) * HOUR)).len(), 4, "nothing went");
+}
+
+#[test]
 fn age_counts_only_after_the_clock_has_gone_steadily() {
     let device = MemoryDevice::new(1);
     let all = [NOW - 50 * HOUR, NOW - 30 * HOUR, NOW - HOUR];

@@ -112,7 +112,14 @@ impl Context {
     pub fn restore(format: Format, file: &File, ranges: &[Range<u64>]) -> io::Result<Self> {
         let mut context = Self::begin(format, file)?;
         if format == Format::PcapNg {
+            let size = file.metadata()?.len();
             for range in ranges {
+                if range.end > size {
+                    return Err(io::Error::new(
+                        io::ErrorKind::InvalidData,
+                        "the index names a place behind the end of the capture",
+                    ));
+                }
                 // Neighbours were joined, perhaps with packets between them.
                 let mut walk = Walk::new(file, range.end);
                 walk.at = range.start;

@@ -1,8 +1,8 @@
 //! One packet file that may still be written, with its index: read up to what the index vouches for, and kept hold of
 //! while it grows, is sealed and gets its name.
 //!
-//! The recorder writes bytes first and the entry that tells of them afterwards, so what an entry vouches for is there. It
-//! writes the last entry in place while its block grows; an entry caught in the middle of that fails its checksum and is
+//! The recorder writes bytes first and the entry that tells of them afterwards, so what an entry vouches for is there. What
+//! it says of the block that grows goes into slots; words caught in the middle of being written fail their checksum and are
 //! read again a moment later. Both files are kept open, so that no rename and no removal takes away what was begun; the
 //! system knows by what name an open file goes now (proc_pid_fd(5)), and that name tells when it is sealed.
 

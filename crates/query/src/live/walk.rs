@@ -10,6 +10,7 @@
 use super::ears::Ears;
 use super::growing::Growing;
 use crate::Book;
+use crate::sealed::told::told_of;
 use base::{Tally, Timestamp};
 use index::{Block, ReadAt};
 use ring::BLOCK;
@@ -212,13 +213,16 @@ impl Walk {
         }
         let entered = self.block.replace(block.number) != Some(block.number);
         book.cost.blocks += u64::from(entered);
+        // What was lost has seconds of its own, also where no packet of the block is in the interval.
+        if self.tells_of(&block, book) {
+            self.count(&block, book);
+        }
         let outside = block.last < book.question.from || book.question.to < block.first;
         if let (true, Some(_)) = (outside, block.first_record) {
             book.cost.blocks_skipped_time += u64::from(entered);
             self.pass(&block);
             return true;
         }
-        self.count(&block, book);
         let Some(first_record) = block.first_record else {
             self.pass(&block);
             return true;
@@ -251,6 +255,16 @@ impl Walk {
             self.damaged("has no record where its index tells of one", book);
         }
         true
+    }
+
+    /// Whether the ledger rows of a block can be of the interval.
+    fn tells_of(&self, block: &Block, book: &Book) -> bool {
+        let at = u64::from(block.number) * BLOCK;
+        let before = at.checked_sub(BLOCK).and_then(|at| self.file.block(at));
+        let since = before.map_or(self.file.header().start, |(before, _)| before.last);
+        let is_last = self.file.block(at + BLOCK).is_none();
+        let (first, last) = told_of(block, since, if is_last { Timestamp::MAX } else { block.last });
+        first.secs() <= book.question.to.secs() && book.question.from.secs() <= last.secs()
     }
 
     /// Fills the buffer with a whole block out of the ring; false if it has other bytes there by now.

@@ -4,7 +4,7 @@ mod file;
 mod plain;
 mod plan;
 mod supply;
-mod told;
+pub(crate) mod told;
 
 use crate::merge::Merge;
 use crate::{Book, QueryError, live};

@@ -89,7 +89,7 @@ impl Plan {
     }
 }
 
-pub fn overlaps(block: &Block, from: Timestamp, to: Timestamp) -> bool {
+fn overlaps(block: &Block, from: Timestamp, to: Timestamp) -> bool {
     block.packets > 0 && block.first <= to && from <= block.last
 }
 
@@ -150,7 +150,7 @@ impl Indexed {
         }
     }
 
-    /// Whether the file has packets of the interval, or, where it has none at all, seconds.
+    /// Whether the file has packets of the interval, or anything to tell of its seconds.
     pub fn overlaps(&self, from: Timestamp, to: Timestamp) -> bool {
         let (first, last) = self.span();
         first <= to && from <= last
@@ -162,9 +162,11 @@ impl Indexed {
         from <= first && last <= to
     }
 
+    /// From its beginning to its end, which are not those of its packets: before and behind them some may have been lost.
     fn span(&self) -> (Timestamp, Timestamp) {
-        let summary = self.reader.summary();
-        summary.stamps.unwrap_or((self.reader.header().start, summary.end))
+        let (start, summary) = (self.reader.header().start, self.reader.summary());
+        let (first, last) = summary.stamps.unwrap_or((start, summary.end));
+        (first.min(start), last.max(summary.end))
     }
 }
 

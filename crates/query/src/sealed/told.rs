@@ -1,9 +1,9 @@
 //! What the index of a file tells of the interval besides packets: what was stored, filtered and lost.
 
-use super::plan::{Indexed, overlaps};
+use super::plan::Indexed;
 use crate::Book;
 use base::{Tally, Timestamp};
-use index::Rows;
+use index::{Block, Rows};
 
 /// An index whose file is done with, or will be.
 pub struct Told {
@@ -34,15 +34,14 @@ impl Told {
         }
         let Indexed { reader, file } = &mut self.indexed;
         let before = reader.bytes_read();
-        // Blocks before the first packet have no stamps; their rows have seconds.
-        let mut inside = true;
         let mut tally = Tally::default();
+        let (mut since, end) = (reader.header().start, reader.summary().end);
         for i in 0..reader.blocks().len() {
-            let block = &reader.blocks()[i];
-            if block.packets > 0 {
-                inside = overlaps(block, from, to);
-            }
-            if inside {
+            let block = reader.blocks()[i];
+            let is_last = i + 1 == reader.blocks().len();
+            let (first, last) = told_of(&block, since, if is_last { end } else { block.last });
+            since = block.last;
+            if first.secs() <= to.secs() && from.secs() <= last.secs() {
                 match reader.rows(file, i) {
                     Ok(rows) => add_inside(&mut tally, &rows, from, to),
                     Err(e) => book.remark(format!("a part of an index cannot be read ({e}); netgrain verify")),
@@ -51,6 +50,15 @@ impl Told {
         }
         book.count(self.origin, &tally);
         book.cost.index_bytes_read += reader.bytes_read() - before;
+    }
+}
+
+/// From when to when the rows of a block can be: it tells of all that happened since the packets of the one before, and the
+/// last one to the `end` of the file too. Of a block without packets, nothing is known.
+pub fn told_of(block: &Block, since: Timestamp, end: Timestamp) -> (Timestamp, Timestamp) {
+    match block.packets {
+        0 => (Timestamp::ZERO, Timestamp::MAX),
+        _ => (since.min(block.first), end.max(block.last)),
     }
 }
 

@@ -78,6 +78,9 @@ impl Block {
         let wire_len = wire_len(d, record);
         self.keys.add(&record[RECORD_HEADER..], wire_len, self.link_type);
         self.seconds.packet(d, wire_len);
+        if d.end() > self.limit() {
+            self.go_beyond(d, wire_len, memory);
+        }
         let ts = d.timestamp();
         match &mut self.stamps {
             Some((first, last)) => (*first, *last) = ((*first).min(ts), (*last).max(ts)),
@@ -87,7 +90,6 @@ impl Block {
             }
         }
         if d.end() >= self.limit() {
-            self.reach(d, wire_len, memory);
             return true;
         }
         if d.pos - self.summed >= CHECKSUM_STEP {
@@ -121,8 +123,8 @@ impl Block {
         let from = self.sent();
         self.sent = end;
         let bytes = (end - self.start) as u32;
-        let cut = self.cut.take().unwrap_or(Cut { bytes, crc: self.crc, straddler: None });
-        let (first, latest) = self.stamps.unwrap_or_default();
+        let stamps = self.stamps.unwrap_or_default();
+        let cut = self.cut.take().unwrap_or(Cut { bytes, crc: self.crc, stamps, straddler: None });
         Box::new(Part {
             offset: u64::from(self.number) * BLOCK + (from - self.start),
             bytes: Slice::stream(memory, from, (end - from) as usize),
@@ -131,8 +133,8 @@ impl Block {
                 bytes,
                 first_record: self.first_record,
                 crc: self.crc,
-                first,
-                last: latest,
+                first: stamps.0,
+                last: stamps.1,
                 rows: self.seconds.told().clone(),
                 sets: self.keys.sets(),
             },
@@ -143,14 +145,12 @@ impl Block {
         })
     }
 
-    /// The packet reaches the block's end: remembers how the block would look without it, if it goes beyond.
-    fn reach(&mut self, d: &Desc, wire_len: u32, memory: &dyn Bytes) {
-        if d.end() == self.limit() {
-            return;
-        }
+    /// The packet goes beyond the block's end: remembers how the block looks without it, before its stamp is taken.
+    fn go_beyond(&mut self, d: &Desc, wire_len: u32, memory: &dyn Bytes) {
         self.sum_to(d.pos, memory);
         let straddler = Some(row_of(d, wire_len));
-        self.cut = Some(Cut { bytes: (d.pos - self.start) as u32, crc: self.crc, straddler });
+        let stamps = self.stamps.unwrap_or_default();
+        self.cut = Some(Cut { bytes: (d.pos - self.start) as u32, crc: self.crc, stamps, straddler });
     }
 
     fn sum_to(&mut self, pos: u64, memory: &dyn Bytes) {

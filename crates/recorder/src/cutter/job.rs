@@ -66,6 +66,8 @@ pub struct Cut {
     pub bytes: u32,
     /// CRC32C of those.
     pub crc: u32,
+    /// Earliest and latest stamp of the packets before it; meaningless without packets.
+    pub stamps: (Timestamp, Timestamp),
     /// The record behind the boundary, as the ledger counted it.
     pub straddler: Option<Row>,
 }

@@ -18,6 +18,9 @@ use ring::{BLOCK, Control, Desc, RECORD_HEADER, flag};
 use std::sync::Arc;
 use store::bytes::{Bytes, PAGE, Slice};
 
+/// Earliest and latest stamp, where there is a packet.
+type Stamps = Option<(Timestamp, Timestamp)>;
+
 /// The machine.
 pub struct RawCutter {
     memory: Arc<dyn Bytes>,
@@ -29,7 +32,7 @@ pub struct RawCutter {
     /// Bytes of the buffer that are on their way to disk.
     sent: usize,
     first_record: Option<u32>,
-    stamps: Option<(Timestamp, Timestamp)>,
+    stamps: Stamps,
     seconds: Seconds,
     keys: Keys,
     link_type: u16,
@@ -138,7 +141,7 @@ impl RawCutter {
             for len in paddings(self.file_bytes - written) {
                 let at = self.buffer.len();
                 self.append(&padding_header(len), &vec![0; usize::from(len)]);
-                self.cut_full(at, None, jobs);
+                self.cut_full(at, self.stamps, None, jobs);
             }
             self.close(jobs);
         }
@@ -150,11 +153,11 @@ impl RawCutter {
         // The format has 16 bits for the length on the wire, and that is what a reader of the file will know.
         self.keys.add(data, wire_len.min(u16::MAX.into()), self.link_type);
         self.seconds.packet(d, wire_len);
-        let at = self.buffer.len();
+        let (at, before) = (self.buffer.len(), self.stamps);
         self.first_record.get_or_insert(at as u32);
         self.stamps = Some(self.stamps.map_or((ts, ts), |(a, b)| (a.min(ts), b.max(ts))));
         self.append(&record_header(ts, caplen, wire_len), data);
-        self.cut_full(at, Some(row_of(d, wire_len)), jobs);
+        self.cut_full(at, before, Some(row_of(d, wire_len)), jobs);
     }
 
     fn append(&mut self, header: &[u8], data: &[u8]) {
@@ -163,13 +166,19 @@ impl RawCutter {
         self.written = self.written.map(|n| n + (header.len() + data.len()) as u64);
     }
 
-    /// Sends the block if it is full. What was appended last begins at `at`, and is this packet or a padding.
-    fn cut_full(&mut self, at: usize, packet: Option<Row>, jobs: &mut Vec<Job>) {
+    /// Sends the block if it is full. What was appended last begins at `at`, and is this packet or a padding; `before` are
+    /// the stamps without it.
+    fn cut_full(&mut self, at: usize, before: Stamps, packet: Option<Row>, jobs: &mut Vec<Job>) {
         let block = BLOCK as usize;
         if self.buffer.len() < block {
             return;
         }
-        let beyond = (self.buffer.len() > block).then_some((at, packet));
+        let beyond = (self.buffer.len() > block).then(|| Cut {
+            bytes: at as u32,
+            crc: crc32c::crc32c(&self.buffer[..at]),
+            stamps: before.unwrap_or_default(),
+            straddler: packet,
+        });
         let part = self.part(block, true, beyond);
         jobs.push(Job::Write(part));
         self.buffer.drain(..block);
@@ -182,17 +191,14 @@ impl RawCutter {
         self.seconds.next_block();
     }
 
-    fn part(&mut self, len: usize, last: bool, beyond: Option<(usize, Option<Row>)>) -> Box<Part> {
+    fn part(&mut self, len: usize, last: bool, beyond: Option<Cut>) -> Box<Part> {
         let from = self.sent & !(PAGE as usize - 1);
         self.sent = len;
         let block = &self.buffer[..len];
         let crc = crc32c::crc32c(block);
-        let cut = match beyond {
-            Some((at, straddler)) => Cut { bytes: at as u32, crc: crc32c::crc32c(&block[..at]), straddler },
-            None => Cut { bytes: len as u32, crc, straddler: None },
-        };
+        let stamps = self.stamps.unwrap_or_default();
+        let cut = beyond.unwrap_or(Cut { bytes: len as u32, crc, stamps, straddler: None });
         let news = self.seconds.tell();
-        let (first, latest) = self.stamps.unwrap_or_default();
         Box::new(Part {
             offset: u64::from(self.number) * BLOCK + from as u64,
             bytes: Slice::copied(&block[from..]),
@@ -201,8 +207,8 @@ impl RawCutter {
                 bytes: len as u32,
                 first_record: self.first_record,
                 crc,
-                first,
-                last: latest,
+                first: stamps.0,
+                last: stamps.1,
                 rows: self.seconds.told().clone(),
                 sets: self.keys.sets(),
             },

@@ -179,6 +179,8 @@ impl OpenFile {
         }
         entry.rows.merge(&rows);
         (entry.bytes, entry.crc) = (cut.bytes, cut.crc);
+        // Verification compares them with the file, and a query goes by them: a packet that is cut off gives no stamp.
+        (entry.first, entry.last) = cut.stamps;
         let len = u64::from(entry.block) * ring::BLOCK + u64::from(entry.bytes);
         let end = self.end.max(entry.last);
         self.ledger.merge(&rows);

@@ -4,6 +4,7 @@
 use super::{Completion, Content, Device, FileId, Lock, Op};
 use crate::Hold;
 use crate::bytes::{Bytes, PAGE, Slice};
+use crate::hold::lock;
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -279,29 +280,20 @@ impl Device for DiskDevice {
     }
 }
 
-/// How often a lock is tried for, and what passes between: whoever only looks whether a file is held has one himself for
-/// some microseconds, or for as long as he has no processor. A holder keeps his.
-const TRIES: u32 = 20;
-const BETWEEN_TRIES: Duration = Duration::from_millis(5);
-
 /// Locks a file that was just opened, if nobody lives who has.
 fn is_free(file: &File, path: &Path) -> io::Result<bool> {
-    let mut tries = 0;
-    while let Err(refusal) = file.try_lock() {
-        tries += 1;
-        if tries == TRIES || matches!(refusal, TryLockError::Error(_)) {
-            return Ok(false);
-        }
-        std::thread::sleep(BETWEEN_TRIES);
+    if lock(file).is_err() {
+        return Ok(false);
     }
     // While it was being opened, its holder may have renamed it and somebody else taken the name.
     let (opened, named) = (file.metadata()?, fs::symlink_metadata(path)?);
     Ok((opened.dev(), opened.ino()) == (named.dev(), named.ino()))
 }
 
-/// Locks a file that was just created. Somebody who took it for a dead one between the two calls has removed it, or will.
+/// Locks a file that was just created. Somebody who took it for a dead one between the two calls has removed it, or will;
+/// somebody who only looked lets it go.
 fn hold(file: File) -> io::Result<File> {
-    match file.try_lock() {
+    match lock(&file) {
         // A file system without locks: nobody will take any file for dead.
         Err(TryLockError::Error(_)) => Ok(file),
         Ok(()) if file.metadata()?.nlink() > 0 => Ok(file),
@@ -338,6 +330,16 @@ mod tests {
             done.store(true, Ordering::Relaxed);
             assert_eq!(free, 200);
         });
+        // Nor is a file that was just made given up for his sake.
+        let made = disk::create_new(&dir.join("made"), false).expect("a new file");
+        let looks = File::open(dir.join("made")).expect("the file");
+        looks.try_lock_shared().expect("nobody has it");
+        let looked = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            drop(looks);
+        });
+        hold(made).expect("ours");
+        looked.join().expect("a thread");
         let holder = File::open(&path).expect("the file is there");
         holder.try_lock_shared().expect("nobody has it");
         assert!(DiskDevice::plain().take(&path).expect("the file is there").is_none(), "a holder keeps it");

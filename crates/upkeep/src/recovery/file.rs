@@ -23,6 +23,9 @@ pub enum Outcome {
         path: PathBuf,
         /// What its ledger says.
         tally: Box<Tally>,
+        /// Packets that were promised or begun and could not be kept: the ledger has them as lost because of `crash` now,
+        /// beside those that it had so before.
+        lost: u64,
         /// Where what could not be vouched for is kept, if there was anything.
         aside: Option<PathBuf>,
     },
@@ -78,25 +81,29 @@ impl<'v, D: Device> Mending<'v, D> {
     fn mend(&mut self, from: &Path, file: FileId, index: &str) -> io::Result<Outcome> {
         // What is judged now must still be so after a failure of the power.
         self.volume.sync(file)?;
-        if let Some((whole, at)) = self.whole_index(file)? {
+        let whole = self.whole_index(file)?;
+        if let Some((whole, at)) = whole.as_ref().filter(|(whole, at)| !self.distrusts(whole, at)) {
             if self.careful && !self.is_aside() && !self.is_blank_behind(file, whole.bytes())? {
                 self.keep_aside(file, whole.bytes())?;
             }
-            return self.publish(from, file, &whole, &at, index);
+            return self.publish(from, file, whole, at, index);
         }
         self.clear()?;
+        // Bytes behind those of a sealed index were never its file's; nothing of them is lost.
+        let limit = whole.as_ref().map_or(u64::MAX, |(whole, _)| whole.bytes());
         // One that was sealed knows all that the growing one did; it may be the only one that survived.
-        let mut vouched = None;
+        let mut vouched = whole.map(|(whole, _)| whole);
+        let half = vouched.is_none();
         for name in [self.called.sealed_index(), index.to_owned()] {
             let path = self.path(&name);
             if vouched.is_none() {
                 vouched = Vouched::read(&mut self.volume.device, &path)?;
             }
         }
-        if let Some(half) = self.half_published(vouched.as_ref())? {
+        if half && let Some(half) = self.half_published(vouched.as_ref())? {
             vouched = Some(half);
         }
-        let mut window = Window::new(&mut self.volume.device, file, u64::MAX)?;
+        let mut window = Window::new(&mut self.volume.device, file, limit)?;
         let findings = examine(&mut window, self.layout, vouched.as_ref())?;
         if findings.is_empty() {
             // What an index does not promise may be dropped; what has none may be anything.
@@ -108,10 +115,23 @@ impl<'v, D: Device> Mending<'v, D> {
             Some(vouched) => vouched.header,
             None => self.guess_header(file)?,
         };
-        match findings.cut() {
+        let outcome = match findings.cut() {
             Some(len) => self.cut(from, file, index, &header, &findings, len),
             None => self.copy(from, file, index, &header, &findings),
-        }
+        }?;
+        Ok(match outcome {
+            Outcome::Published { path, tally, aside, .. } => {
+                Outcome::Published { path, tally, lost: findings.lost, aside }
+            }
+            other => other,
+        })
+    }
+
+    /// Whether an index that fits the checksums is made again all the same: somebody has found that what it says of the
+    /// packets is not so. One that a repair has made is from the packets themselves, and a file without packets has
+    /// nothing to be made from.
+    fn distrusts(&self, whole: &Vouched, at: &Path) -> bool {
+        self.careful && *at != self.path(&self.called.mended_index()) && whole.bytes() > self.layout.file_header()
     }
 
     /// An index that is sealed, and whose packets are all there: an earlier recovery's, one that the recorder had made, or
@@ -224,7 +244,7 @@ impl<'v, D: Device> Mending<'v, D> {
         self.volume.sync_folder(self.folder)?;
         let outcome = self.finish_copy(index)?;
         Ok(match outcome {
-            Outcome::Published { path, tally, .. } => Outcome::Published { path, tally, aside },
+            Outcome::Published { path, tally, lost, .. } => Outcome::Published { path, tally, lost, aside },
             other => other,
         })
     }
@@ -306,7 +326,7 @@ impl<'v, D: Device> Mending<'v, D> {
         self.volume.sync_folder(self.folder)?;
         let mut tally = Tally::default();
         vouched.promises.iter().for_each(|p| tally += &p.rows.total());
-        Ok(Outcome::Published { path, tally: Box::new(tally), aside })
+        Ok(Outcome::Published { path, tally: Box::new(tally), lost: 0, aside })
     }
 
     /// Removes an index of this file that got its name before, if what it said has turned out not to be so.
