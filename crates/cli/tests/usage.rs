@@ -48,6 +48,7 @@ fn what_is_not_understood_is_named_with_advice() {
     let dir = TempDir::new("usage");
     let store = dir.join("store");
     let record = |more: &[&str]| run(&[&["record", "--store", arg(&store), "--ring", "8MiB"], more].concat());
+    refused(&run(&["packets", "--store", arg(&store), "--limit", "0"]), "'0'", "at least 1");
     refused(&run(&["recrod"]), "'recrod'", "record");
     refused(&run(&["record", "--stoer", "x"]), "'--stoer'", "'--store'");
     refused(&run(&["record", "--sim", "60"]), "--store <DIR>", "see netgrain record --help");
