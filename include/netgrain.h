@@ -1,4 +1,5 @@
-/* Reading packets of a netgrain store, or of capture files, by interval and filter: C99 or later, C++ too.
+/* Reading packets, flow records and series of a netgrain store, and packets of capture files, by interval and filter: C99 or
+ * later, C++ too.
  *
  *     netgrain_error err;
  *     netgrain_question q = NETGRAIN_EVERYTHING;
@@ -12,8 +13,8 @@
  *     if (got < 0) fprintf(stderr, "%s\n", err.text);
  *     netgrain_close(answer);
  *
- * A full program is examples/c/packets.c; docs/API.md says how to build and link. The filter's words are those of
- * docs/FILTER.md (tcpdump's, with two differences).
+ * Full programs are examples/c/packets.c, flows.c and series.c; docs/API.md says how to build and link. The filter's words are
+ * those of docs/FILTER.md (tcpdump's, with two differences).
  *
  * Units: times are nanoseconds since 1970-01-01T00:00:00Z; lengths are bytes; link types are numbered as in pcap (1 is
  * Ethernet).
@@ -22,8 +23,8 @@
  * alone. `text` is one line that names the thing and says what to do.
  *
  * Threads: an answer belongs to the thread that opened it. Different answers are independent, in one thread or in many.
- * Only netgrain_stop may be called from anywhere at any time before netgrain_close, a signal handler included. Functions
- * without an answer may be called from any thread.
+ * Only netgrain_stop and its like may be called from anywhere at any time before netgrain_close, a signal handler included.
+ * Functions without an answer may be called from any thread.
  *
  * Memory: what a function lends stays good until the moment that its comment names; nothing lent is ever freed by the
  * caller. A failure inside the library never unwinds into the caller: it becomes NETGRAIN_BUG, after which the answer can
@@ -61,7 +62,7 @@ typedef struct netgrain_error {
     char text[NETGRAIN_TEXT];  /* one line for people, ended by a NUL; cut if it is longer */
 } netgrain_error;
 
-/* Which packets are wanted. */
+/* Which packets, flow records or seconds are wanted. */
 typedef struct netgrain_question {
     uint32_t version;              /* NETGRAIN_API_VERSION */
     uint32_t flags;                /* NETGRAIN_FOLLOW | ... */
@@ -174,6 +175,213 @@ const char *netgrain_remark(netgrain *answer, size_t number);
 
 /* Gives everything back. NULL is allowed. */
 void netgrain_close(netgrain *answer);
+
+/* ---- Flow records and seconds ----
+ *
+ *     netgrain_flows *flows = netgrain_flows_open("/data/store", &q, 0, &err);
+ *     const netgrain_flow *f;
+ *     while ((got = netgrain_flows_next(flows, &f, &err)) > 0) look_at(f->id, f->sides[0].bytes, f->sides[1].bytes);
+ *     netgrain_flows_close(flows);
+ *
+ * These loops read what `netgrain run` keeps in a store beside the packets: sealed files and those that are being written. All
+ * that is said above of errors, threads, memory and stopping holds for them. The question is the same one:
+ * NETGRAIN_STEP_BEHIND as above; NETGRAIN_NO_RING leaves out what is not sealed yet; NETGRAIN_FOLLOW is live, see the loops.
+ *
+ * What a loop gives is made by the library and lent until the next call with that loop. `size` says how long the structure is
+ * in the library: later versions append fields and change no others, so a program that uses one of a later header asks
+ * NETGRAIN_HAS first. */
+#define NETGRAIN_HAS(thing, field) \
+    ((size_t)((const char *)(&(thing)->field + 1) - (const char *)(thing)) <= (thing)->size)
+
+/* Stands where there is no time, or no position. */
+#define NETGRAIN_NONE UINT64_MAX
+
+typedef struct netgrain_flows netgrain_flows;
+typedef struct netgrain_series netgrain_series;
+
+/* Of a number of values: the least and the greatest (0 if there is none), all together, mean and sample deviation (n - 1). */
+typedef struct netgrain_moments {
+    uint64_t min, max, sum;
+    double mean, deviation;
+} netgrain_moments;
+
+/* One direction of a flow. */
+typedef struct netgrain_side {
+    uint64_t first, last;         /* its first and last packet in this record, ns since 1970; 0 if there is none */
+    uint64_t packets;
+    uint64_t bytes;               /* of the frames on the wire, without FCS */
+    uint64_t ip_bytes;            /* of the (inner) IP packets: what NetFlow counts */
+    uint64_t payload_bytes;       /* carried by the transport protocol */
+    uint64_t payload_packets;     /* packets that carried any */
+    netgrain_moments length;      /* of the IP packets, bytes; of `packets` values */
+    netgrain_moments gap;         /* between packets, ns; of `gaps` values */
+    uint64_t gaps;
+    uint64_t tcp_flags[8];        /* packets with FIN, SYN, RST, PSH, ACK, URG, ECE, CWR */
+    uint64_t zero_window;         /* packets that advertised a window of zero, without RST */
+    uint64_t retransmitted;       /* packets whose bytes were all sent before */
+    uint64_t retransmitted_bytes; /* their payload */
+    uint64_t out_of_order;        /* packets that came behind bytes that follow them, and were not sent before */
+    uint8_t ttl_min, ttl_max;     /* TTL or hop limit */
+    uint8_t dscp_min, dscp_max;
+    uint8_t mac[6];               /* who sent its first frame, if has_mac */
+    uint8_t has_mac;
+    uint8_t reserved[5];
+} netgrain_side;
+
+/* One of the first packets of a flow. */
+typedef struct netgrain_early {
+    uint64_t after;    /* ns after the first packet of the flow */
+    uint16_t length;   /* of the IP packet, bytes */
+    uint8_t flags;     /* TCP's; 0 of others */
+    uint8_t reverse;   /* 1: sent by whom the first packet was not */
+    uint32_t reserved;
+} netgrain_early;
+
+/* Why a record was made; the numbers are those of flowEndReason (IPFIX). */
+#define NETGRAIN_END_IDLE 1   /* no packet for the idle timeout */
+#define NETGRAIN_END_ACTIVE 2 /* the active timeout: the flow goes on in a record with the same id and the next part */
+#define NETGRAIN_END_ENDED 3  /* TCP's FINs or RST */
+#define NETGRAIN_END_FORCED 4 /* the meter was stopped, or the capture ended */
+#define NETGRAIN_END_LACK 5   /* the table was full */
+
+/* How far TCP got, by what was seen. */
+#define NETGRAIN_TCP_NONE 0 /* not TCP */
+#define NETGRAIN_TCP_MIDSTREAM 1
+#define NETGRAIN_TCP_SYN_SENT 2
+#define NETGRAIN_TCP_SYN_RECEIVED 3
+#define NETGRAIN_TCP_ESTABLISHED 4
+#define NETGRAIN_TCP_HALF_CLOSED 5
+#define NETGRAIN_TCP_CLOSED 6
+#define NETGRAIN_TCP_RESET 7
+
+/* Kinds of tunnels. */
+#define NETGRAIN_TUNNEL_NONE 0
+#define NETGRAIN_TUNNEL_GRE 1
+#define NETGRAIN_TUNNEL_NVGRE 2
+#define NETGRAIN_TUNNEL_ERSPAN1 3
+#define NETGRAIN_TUNNEL_ERSPAN2 4
+#define NETGRAIN_TUNNEL_ERSPAN3 5
+#define NETGRAIN_TUNNEL_VXLAN 6
+#define NETGRAIN_TUNNEL_GENEVE 7
+#define NETGRAIN_TUNNEL_GTP_U 8
+#define NETGRAIN_TUNNEL_IP_IN_IP 9
+#define NETGRAIN_TUNNEL_TEREDO 10
+
+/* What one conversation did on one interface in one period. Source is whoever sent the first packet. */
+typedef struct netgrain_flow {
+    uint32_t size;              /* of this structure in the library, bytes */
+    uint32_t part;              /* records of this flow before this one */
+    uint64_t id;                /* the same for all records of one flow: `netgrain packets --flow` takes it in hexadecimal */
+    const char *interface_name; /* lent until netgrain_flows_close */
+    uint64_t began;             /* the first packet of the flow, ns since 1970: before `first` where part > 0 */
+    uint64_t first, last;       /* the first and last packet of this record, ns since 1970 */
+    uint8_t src[16], dst[16];   /* addresses in the order of the wire; of IPv4 the first four bytes */
+    uint16_t src_port;          /* in the order of this machine; 0 where the protocol has none */
+    uint16_t dst_port;          /* of ICMP: type * 256 + code of the first packet */
+    uint8_t ip_version;         /* 4 or 6 */
+    uint8_t protocol;           /* above IP, as IANA numbers it */
+    uint8_t end;                /* NETGRAIN_END_... */
+    uint8_t tcp_state;          /* NETGRAIN_TCP_... */
+    int32_t vlan, inner_vlan;   /* ids of the tags, outer first; -1 for none */
+    int32_t mpls;               /* the topmost label; -1 for none */
+    uint32_t tunnel;            /* NETGRAIN_TUNNEL_... */
+    uint32_t tunnel_id;         /* VNI, VSID, TEID, session or key */
+    uint32_t queue;             /* of the files that its packets are in */
+    uint64_t position_first;    /* where its first packet lies in the stream of the queue, bytes; NETGRAIN_NONE if in none */
+    uint64_t position_last;     /* and its last */
+    uint64_t syn_rtt;           /* from SYN to SYN+ACK, ns; NETGRAIN_NONE if that was not seen */
+    uint64_t ack_rtt;           /* from SYN+ACK to the ACK, ns; the same */
+    uint64_t lost;              /* packets that the interface lost in the seconds of this record */
+    const netgrain_early *early;       /* the first packets, in the first record of a flow: early_count of them */
+    const unsigned char *payload[2];   /* the first bytes carried, there and back: payload_len of them */
+    uint32_t payload_len[2];           /* 0 unless the meter was told to keep them */
+    uint32_t early_count;
+    uint32_t reserved;
+    netgrain_side sides[2];     /* from source to destination, and back */
+} netgrain_flow;
+
+/* Packets and their bytes on the wire, without FCS. */
+typedef struct netgrain_volume {
+    uint64_t packets, bytes;
+} netgrain_volume;
+
+#define NETGRAIN_IN 0  /* received; of a mirror port, everything */
+#define NETGRAIN_OUT 1 /* sent by the host */
+
+/* One second of one direction of one interface. A second without a packet is a row of zeros; a second of which nothing is
+ * known has no row. */
+typedef struct netgrain_second {
+    uint32_t size;              /* of this structure in the library, bytes */
+    uint32_t direction;         /* NETGRAIN_IN or NETGRAIN_OUT */
+    uint64_t second;            /* seconds since 1970 (UTC) */
+    const char *interface_name; /* lent until netgrain_series_close */
+    netgrain_volume total;
+    netgrain_volume tcp, udp, icmp, sctp, other_ip, arp, other; /* which add up to the total; icmp also of IPv6 */
+    netgrain_volume ipv6;       /* among them */
+    uint64_t sizes[7];          /* packets of up to 60, 123, 251, 507, 1019, 1514 bytes without FCS, and more */
+    uint64_t syn;               /* TCP packets with SYN and without ACK, */
+    uint64_t syn_ack;           /* with both, */
+    uint64_t fin, rst;          /* with FIN, with RST */
+    uint64_t flows_active;      /* in the table as the second ends; of both directions, told with NETGRAIN_IN */
+    uint64_t flows_new;         /* that began in it; the same */
+    uint64_t flows_ended;       /* that ended in it; the same */
+    uint64_t sources, destinations; /* distinct addresses, estimated (+-1.6 %) */
+    netgrain_volume peak_1ms;   /* the most packets and the most bytes in a millisecond of it, maybe not the same one */
+    netgrain_volume peak_10ms;  /* and in ten milliseconds */
+    netgrain_tally ledger;      /* what became of the packets; of both directions, told with NETGRAIN_IN */
+} netgrain_second;
+
+/* Opens the flow records of a store that overlap the interval and of which a packet would match the filter (docs/FLOWS.md
+ * says which words records have no answer to; they are refused). They come in the order in which they begin.
+ *
+ * With NETGRAIN_FOLLOW, records go on coming as the meter tells them: about a second after a flow ended, or after its active
+ * timeout, each once. `late` is how many nanoseconds after its last packet a record may be told and still be seen; 0 for the
+ * 90 s that suit the usual timeouts, more if the meter has longer ones. The loop ends at netgrain_flows_stop, or when `to` is
+ * past by so much. What is brought into the store later than that, from old captures, is found by its interval. NULL, with
+ * `err` filled, if it cannot be done. */
+netgrain_flows *netgrain_flows_open(const char *store, const netgrain_question *question, uint64_t late,
+                                    netgrain_error *err);
+
+/* The next record: 1 and `*flow` set, 0 and `*flow` NULL at the end (or after netgrain_flows_stop), -1 and `err` filled on
+ * failure. With NETGRAIN_FOLLOW it waits. */
+int netgrain_flows_next(netgrain_flows *flows, const netgrain_flow **flow, netgrain_error *err);
+
+/* Calls back for each record, as netgrain_loop does for packets. */
+typedef int (*netgrain_flow_callback)(void *user, const netgrain_flow *flow);
+int64_t netgrain_flows_loop(netgrain_flows *flows, uint64_t limit, netgrain_flow_callback callback, void *user,
+                            netgrain_error *err);
+
+/* As netgrain_stop, netgrain_is_whole, netgrain_remarks, netgrain_remark and netgrain_close. */
+void netgrain_flows_stop(netgrain_flows *flows);
+int netgrain_flows_is_whole(netgrain_flows *flows);
+size_t netgrain_flows_remarks(netgrain_flows *flows);
+const char *netgrain_flows_remark(netgrain_flows *flows, size_t number);
+void netgrain_flows_close(netgrain_flows *flows);
+
+/* Opens the seconds of a store that overlap the interval, one row for each second, interface and direction, in that order. A
+ * series has no filter: one is refused.
+ *
+ * With NETGRAIN_FOLLOW, seconds go on coming some three seconds after they began, in order for each interface; what late
+ * packets add to a second that was told is left out. The loop ends at netgrain_series_stop, or half a minute after `to`. NULL,
+ * with `err` filled, if it cannot be done. */
+netgrain_series *netgrain_series_open(const char *store, const netgrain_question *question, netgrain_error *err);
+
+/* The next row: 1 and `*second` set, 0 and `*second` NULL at the end, -1 and `err` filled on failure. */
+int netgrain_series_next(netgrain_series *series, const netgrain_second **second, netgrain_error *err);
+
+/* Calls back for each row, as netgrain_loop does for packets. */
+typedef int (*netgrain_second_callback)(void *user, const netgrain_second *second);
+int64_t netgrain_series_loop(netgrain_series *series, uint64_t limit, netgrain_second_callback callback, void *user,
+                             netgrain_error *err);
+
+/* As netgrain_stop, netgrain_is_whole, netgrain_remarks, netgrain_remark and netgrain_close. */
+void netgrain_series_stop(netgrain_series *series);
+int netgrain_series_is_whole(netgrain_series *series);
+size_t netgrain_series_remarks(netgrain_series *series);
+const char *netgrain_series_remark(netgrain_series *series, size_t number);
+void netgrain_series_close(netgrain_series *series);
+
+/* ---- Without an answer ---- */
 
 /* Reads a time: 2026-11-21T10:42:00Z (any offset), 10:42 (today), 1795257720.5, now, -10min. All without a zone are UTC.
  * 0, or -1 with `err` filled. */

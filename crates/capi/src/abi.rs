@@ -92,7 +92,7 @@ pub struct Origin {
 
 /// `netgrain_tally`.
 #[repr(C)]
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Tally {
     /// Packets.
     pub offered: u64,

@@ -1,26 +1,20 @@
 //! An answer behind a pointer.
 
-use crate::abi::{Cost, Error, Origin, Packet, Question, Tally, code};
-use crate::guard::{Failure, call, text, texts};
+use crate::abi::{Cost, Error, Origin, Packet, Question, Tally};
+use crate::guard::{Failure, c_text, call, text, texts};
+use crate::handle::{Handle, close, stop, within};
 use crate::question::{Asked, read};
 use query::{Answer, Behind, Place};
-use std::cell::UnsafeCell;
 use std::ffi::{CString, c_char, c_void};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// `netgrain`: what the caller holds a pointer to.
-///
-/// The flag is apart from what the owning thread borrows, so that another thread may set it meanwhile.
-pub struct Netgrain {
-    stop: Arc<AtomicBool>,
-    /// Set while a call works in the cell; still set at the next call if that one panicked.
-    busy: AtomicBool,
-    inner: UnsafeCell<Inner>,
-}
+pub type Netgrain = Handle<Inner>;
 
-struct Inner {
+/// What is behind it.
+pub struct Inner {
     answer: Answer,
     /// The texts of origins, lent until the end: their bytes stay where they are when the list grows.
     origins: Vec<Texts>,
@@ -35,41 +29,6 @@ struct Texts {
     stamps: CString,
 }
 
-/// A text for C; what cannot be in one, a NUL, is left out.
-fn c_text(text: &str) -> CString {
-    CString::new(text.replace('\0', "")).unwrap_or_default()
-}
-
-/// Runs `body` with the answer that `handle` points to.
-///
-/// # Safety
-/// `handle` is null or came from an open function and is not closed; no other call works in it. `err` is null or points
-/// to an error that nobody else uses.
-unsafe fn within<T>(
-    handle: *mut Netgrain,
-    err: *mut Error,
-    otherwise: T,
-    body: impl FnOnce(&mut Inner) -> Result<T, Failure>,
-) -> T {
-    let body = || {
-        if handle.is_null() {
-            return Err(Failure::argument("the answer is NULL"));
-        }
-        // SAFETY: not null, so by the caller's promise an answer; the flag is only ever borrowed like this.
-        let busy: &AtomicBool = unsafe { &(*handle).busy };
-        if busy.swap(true, Ordering::Relaxed) {
-            let text = "this answer met a bug before, or its callback uses it: it can only be closed";
-            return Err(Failure { code: code::BUG, text: text.to_owned() });
-        }
-        // SAFETY: as above. Only the owning thread comes here, and by the flag one call at a time.
-        let done = body(unsafe { &mut *(*handle).inner.get() });
-        busy.store(false, Ordering::Relaxed);
-        done
-    };
-    // SAFETY: the caller's promise.
-    unsafe { call(err, otherwise, body) }
-}
-
 fn open(place: &Place, asked: Asked) -> Result<*mut Netgrain, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     // What could not be done costs the recorder something, but the answer is the same: a remark.
@@ -77,7 +36,7 @@ fn open(place: &Place, asked: Asked) -> Result<*mut Netgrain, Failure> {
     let question = query::Question { stop: Some(Arc::clone(&stop)), ..asked.question };
     let answer = query::ask(place, question)?;
     let inner = Inner { answer, origins: Vec::new(), remarks: Vec::new(), behind };
-    Ok(Box::into_raw(Box::new(Netgrain { stop, busy: AtomicBool::new(false), inner: UnsafeCell::new(inner) })))
+    Ok(Handle::lend(stop, inner))
 }
 
 /// See `netgrain.h`.
@@ -202,12 +161,8 @@ pub unsafe extern "C" fn netgrain_loop(
 /// `handle` is null or an answer that is not closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_stop(handle: *mut Netgrain) {
-    if handle.is_null() {
-        return;
-    }
-    // SAFETY: an answer, by the caller's promise. Only the flag is borrowed, which nobody borrows exclusively.
-    let stop: &AtomicBool = unsafe { &(*handle).stop };
-    stop.store(true, Ordering::Relaxed);
+    // SAFETY: the caller's promise.
+    unsafe { stop(handle) };
 }
 
 /// See `netgrain.h`.
@@ -336,14 +291,6 @@ pub unsafe extern "C" fn netgrain_remark(handle: *mut Netgrain, number: usize) -
 /// `handle` is null or an answer that is not closed, and of which nothing that was lent is used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_close(handle: *mut Netgrain) {
-    if handle.is_null() {
-        return;
-    }
-    let body = || {
-        // SAFETY: from `open`, by the caller's promise, and never again.
-        drop(unsafe { Box::from_raw(handle) });
-        Ok(())
-    };
-    // SAFETY: no error to fill.
-    unsafe { call(std::ptr::null_mut(), (), body) }
+    // SAFETY: the caller's promise.
+    unsafe { close(handle) };
 }

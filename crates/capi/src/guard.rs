@@ -1,8 +1,9 @@
 //! The border itself: failures as codes and text, panics caught, pointers of the caller read.
 
 use crate::abi::{Error, TEXT, code};
+use columns::ColumnsError;
 use query::QueryError;
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Why a call failed.
@@ -43,6 +44,16 @@ impl From<QueryError> for Failure {
         let code = match e {
             QueryError::NoInterface { .. } => code::INTERFACE,
             QueryError::Backwards { .. } => code::TIME,
+            _ => code::READ,
+        };
+        Self { code, text: e.to_string() }
+    }
+}
+
+impl From<ColumnsError> for Failure {
+    fn from(e: ColumnsError) -> Self {
+        let code = match e {
+            ColumnsError::NoInterface { .. } => code::INTERFACE,
             _ => code::READ,
         };
         Self { code, text: e.to_string() }
@@ -97,6 +108,11 @@ pub unsafe fn texts(list: *const *const c_char, count: usize, what: &str) -> Res
     let list = unsafe { std::slice::from_raw_parts(list, count) };
     // SAFETY: each is null or a text, by the caller's promise.
     list.iter().map(|one| unsafe { text(*one, what) }.map(str::to_owned)).collect()
+}
+
+/// A text for C; what cannot be in one, a NUL, is left out.
+pub fn c_text(text: &str) -> CString {
+    CString::new(text.replace('\0', "")).unwrap_or_default()
 }
 
 #[cfg(test)]

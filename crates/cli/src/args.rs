@@ -45,8 +45,8 @@ pub enum Command {
     Gen(GenArgs),
     /// Check stored frames of `netgrain gen` for missing, duplicated, reordered and damaged ones
     Check(CheckArgs),
-    /// Generate, record, check: the whole path on this machine, in less than a minute
-    Demo(DemoArgs),
+    /// Every grain on this machine in less than a minute: one incident walked through curve, flows and packets
+    Demo(crate::demo::DemoArgs),
     /// Measure a stage by itself, with dummies in place of its neighbours
     Bench(BenchArgs),
     /// Print shell completions
@@ -288,28 +288,6 @@ pub struct CheckArgs {
     #[arg(long, value_name = "N", value_parser = count)]
     pub sent: Option<u64>,
     /// The verdict as JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Args)]
-pub struct DemoArgs {
-    /// How long to send
-    #[arg(long, value_name = "SPAN", value_parser = units::parse_span, default_value = "5s")]
-    pub duration: Duration,
-    /// Traffic to send
-    #[arg(long, value_name = "SPEC", default_value = "1000,flows=10k")]
-    pub traffic: String,
-    /// How fast; flat shows the limit of this machine
-    #[arg(long, value_name = "RATE", value_parser = units::parse_rate, default_value = "300kpps")]
-    pub rate: units::Rate,
-    /// Keep the store in this folder instead of removing it
-    #[arg(long, value_name = "DIR")]
-    pub keep: Option<PathBuf>,
-    /// The same from the simulation, without privileges and network
-    #[arg(long)]
-    pub sim: bool,
-    /// The report as JSON
     #[arg(long)]
     pub json: bool,
 }

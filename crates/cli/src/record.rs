@@ -91,7 +91,8 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     let ended = capture.wait();
     let report = capture.report();
     drop(metrics);
-    let kept = retention.as_ref().map(Retention::last_report);
+    // The report is the last line, and counts every file that a line before told of.
+    let kept = retention.map(Retention::end);
     let told = shown.and_then(|()| finish(args, &capture, &report, kept.as_ref()));
     ended?;
     told?;

@@ -58,6 +58,10 @@ fn what_cannot_be_done_is_said_in_one_line_and_leaves_no_file() {
     std::fs::write(&out, "precious").expect("a file");
     refused(&convert(&[arg(&file), "-w", arg(&out)]), &["out.pcap exists", "--force"]);
     assert_eq!(bytes(&out), b"precious");
+    let link = dir.join("link.pcap");
+    std::os::unix::fs::symlink(&out, &link).expect("a link");
+    refused(&convert(&[arg(&file), "-w", arg(&link)]), &["link.pcap exists", "--force"]);
+    assert!(link.is_symlink());
     assert_eq!(convert(&[arg(&file), "-w", arg(&out), "--force"]).status, Some(0));
     assert_eq!(bytes(&out).len(), bytes(&file).len());
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 use testkit::TempDir;
 use wire::{Decoded, IpProtocol, TunnelKind};
 
@@ -126,7 +126,7 @@ fn what_cannot_be_asked_is_named_with_advice() {
     refused(&ask(&["--group", "src/33/1"]), "src/33/1", "32 bits");
     refused(&ask(&["--group", "host,src"]), "host and port are of either end", "group by");
     refused(&ask(&["--by", "size"]), "`size` is nothing to add up", "bytes");
-    refused(&ask(&["--top", "0"]), "--top", "see netgrain flows --help");
+    refused(&ask(&["--top", "0"]), "--top", "0 is not in 1..");
     refused(&ask(&["--fields", "src"]), "--fields", "--json or --csv");
     refused(&ask(&["--json", "--fields", "sourc"]), "sourc", "did you mean");
     refused(&ask(&["-w", "x"]), "--packets", "see netgrain flows --help");
@@ -315,13 +315,13 @@ fn live_tells_flows_as_they_end() {
         let side = |s: Side| if s.packets > 0 { Side { first: moment, last: moment, ..s } } else { s };
         Record { began: moment, sides: record.sides.map(side), ..record }
     };
-    let mut keep = |id: u64| {
+    let mut keep = |writer: &mut columns::Writer, id: u64| {
         let one = at(record(&mut prng, id));
         writer.record(&one);
         writer.tick(now());
         one.id
     };
-    let first = keep(1);
+    let first = keep(&mut writer, 1);
     common::until("there is a journal", || std::fs::read_dir(store.join("eth1")).is_ok_and(|mut d| d.next().is_some()));
     let ask = ["flows", "--store", arg(&store), "--live", "--from", "-1min", "--limit", "3", "--json"];
     let child = netgrain(&ask).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
@@ -331,10 +331,18 @@ fn live_tells_flows_as_they_end() {
     std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| told.send(line)));
     let mut expected = vec![first];
     for turn in 0..3 {
-        let line = reader.recv_timeout(PATIENCE).expect("a record in time");
+        let begun = Instant::now();
+        let line = loop {
+            match reader.recv_timeout(Duration::from_millis(100)) {
+                Ok(line) => break line,
+                Err(_) => assert!(begun.elapsed() < PATIENCE, "waited in vain for record {turn}"),
+            }
+            // Time passes, as it does in a meter.
+            writer.tick(now());
+        };
         let id = objects(&line)[0]["id"].as_str().expect("an id").to_owned();
         assert_eq!(id, format!("{:016x}", expected[turn]), "each once, as they came");
-        expected.push(keep(2 + turn as u64));
+        expected.push(keep(&mut writer, 2 + turn as u64));
     }
 }
 

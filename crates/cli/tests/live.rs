@@ -140,12 +140,12 @@ fn the_live_demo_is_complete_and_leaves_nothing_behind() {
     let dir = TempDir::new("demo");
     let sockets = || walk(Path::new("/run/netgrain")).into_iter().filter(|p| arg(p).contains("ng-demo")).count();
     let before = sockets();
-    let mut command = netgrain(&["demo", "--duration", "2s", "--rate", "20kpps", "--json"]);
+    let mut command = netgrain(&["demo", "--duration", "3s", "--rate", "5kpps", "--json"]);
     let said = say(command.env("TMPDIR", dir.path()));
     assert_eq!(said.status, Some(0), "{said:?}");
     let report = &objects(&said.out)[0];
-    assert_eq!((&report["report"]["interface"], &report["verdict"]["complete"]), (&"ng-demo1".into(), &true.into()));
-    assert_eq!(report["report"]["stored"], report["sent"]["sent"]);
+    assert_eq!(report["report"]["interface"], "ng-demo1");
+    common::is_a_whole_walk(report);
     assert!(walk(dir.path()).is_empty() && sockets() == before);
     assert!(sandbox.netlink().link("ng-demo0").is_err(), "it is not in our network either");
 }

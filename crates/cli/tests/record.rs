@@ -114,18 +114,23 @@ fn a_reader_that_has_enough_is_no_failure_and_costs_no_packet() {
 #[test]
 fn the_simulated_demo_is_complete_and_leaves_nothing_behind() {
     let dir = TempDir::new("demo_sim");
-    let mut command = netgrain(&["demo", "--sim", "--duration", "1s", "--rate", "20kpps", "--json"]);
+    let mut command = netgrain(&["demo", "--sim", "--duration", "3s", "--rate", "5kpps", "--json"]);
     let said = common::say(command.env("TMPDIR", dir.path()));
     assert_eq!(said.status, Some(0), "{said:?}");
-    let report = &objects(&said.out)[0];
-    assert_eq!(report["verdict"]["complete"], true);
-    assert_eq!(
-        (&report["report"]["stored"], &report["verdict"]["frames"]),
-        (&report["sent"]["sent"], &report["sent"]["sent"])
-    );
+    common::is_a_whole_walk(&objects(&said.out)[0]);
     assert!(walk(dir.path()).is_empty());
+}
+
+#[test]
+fn a_demo_that_is_kept_can_be_asked_again_and_is_not_mixed_with_another() {
+    let dir = TempDir::new("demo_kept");
     let keep = dir.join("kept");
-    let said = run(&["demo", "--sim", "--duration", "1s", "--rate", "20kpps", "--keep", arg(&keep)]);
+    let said = run(&["demo", "--sim", "--duration", "3s", "--rate", "5kpps", "--keep", arg(&keep)]);
     assert_eq!(said.status, Some(0), "{said:?}");
-    assert!(said.out.contains(arg(&keep)) && run(&["check", arg(&keep)]).status == Some(0));
+    assert!(said.out.contains(arg(&keep)) && said.out.trim_end().ends_with(" 0 lost"), "{}", said.out);
+    assert_eq!(run(&["check", arg(&keep)]).status, Some(0));
+    let top = run(&["flows", "--store", arg(&keep), "--group", "src", "--by", "flows", "--top", "1", "--json"]);
+    assert_eq!(objects(&top.out)[0]["src"], "203.0.113.66");
+    let again = run(&["demo", "--sim", "--duration", "1s", "--keep", arg(&keep)]);
+    assert!(again.status == Some(2) && again.err.contains("not empty"), "{again:?}");
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use base::Timestamp;
-use common::{Said, arg, objects, run, walk};
+use common::{Running, Said, arg, netgrain, objects, run, signal, until, walk};
 use std::path::{Path, PathBuf};
 use store::{Hold, names};
 use testkit::TempDir;
@@ -197,6 +197,25 @@ fn the_archive_is_a_store_with_the_same_names() {
     let kinds: Vec<_> =
         objects(&said.out).iter().filter_map(|o| Some(o["event"]["kind"].as_str()?.to_owned())).collect();
     assert_eq!(kinds, ["archived", "archived"]);
+}
+
+#[test]
+fn the_report_is_the_last_line_and_counts_every_file_that_went() {
+    let dir = TempDir::new("retain-last-line");
+    // More than can be removed before the recording has ended, which it does once the first has gone.
+    let files = store(&dir, "sim", 1500);
+    let at = dir.join("store");
+    let args = ["record", "--sim", "60,rate=1kpps", "--ring", "8MiB", "--segment", "8MiB", "--max-size", "32MiB"];
+    let (running, err) = Running::start(&mut netgrain(&[&args[..], &["--json", "--store", arg(&at)]].concat()));
+    until("a file has gone", || !files[0].exists());
+    signal(&running.0, "INT");
+    let said = running.end(err);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let objects = objects(&said.out);
+    let report = &objects.last().expect("a line")["retention"];
+    let told = objects.iter().filter(|o| o["event"]["kind"] == "removed").count();
+    assert_eq!(report["removed"]["files"].as_u64(), Some(told as u64), "{report}");
+    assert!(files.iter().filter(|path| !path.exists()).count() == told && told > 0, "{told} were told of");
 }
 
 #[test]

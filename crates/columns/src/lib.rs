@@ -1,7 +1,8 @@
 //! Flow records and series in the store, beside the packets: a journal while a file grows, Parquet once it is whole.
 //!
-//! [`Writer`] takes what a meter and a counter make of one interface; [`flows`] and [`series`] give it back in the order of
-//! time, from sealed files and growing journals as one; [`scan`] reads single columns of many records. Anybody else reads the
+//! [`Writer`] takes what a meter and a counter make of one interface; [`flows`] and [`series()`] give it back in the order of
+//! time, from sealed files and growing journals as one; [`FlowLoop`] and [`SeriesLoop`] go on with what is journaled;
+//! [`scan`] reads single columns of many records. Anybody else reads the
 //! sealed files with what they have: they are ordinary Parquet (`docs/COLUMNS.md`).
 //!
 //! Invariants: what was journaled and synced survives a crash; a published file is whole and never changes; a reader meets
@@ -11,6 +12,7 @@
 mod compact;
 mod error;
 mod file;
+mod follow;
 mod journal;
 mod layout;
 mod loose;
@@ -26,6 +28,7 @@ mod writer;
 
 pub use compact::compact;
 pub use error::ColumnsError;
+pub use follow::{FLOW_LATE, FlowLoop, SeriesLoop, Step};
 pub use loose::{Loose, read_flows, write_flows};
 pub use query::{Answer, Query, flows, series};
 pub use recover::{Recovered, recover};

@@ -192,6 +192,7 @@ impl Pack for Record {
             *side = side_of(&unmasked(bytes)?, began)?;
         }
         let early = take(bytes).filter(|n| *n <= MOST)?;
+        record.early.reserve_exact(early.min(16) as usize);
         let mut before = 0u64;
         for _ in 0..early {
             before = before.wrapping_add(take(bytes)?);

@@ -60,6 +60,11 @@ impl Query {
 
     /// The folders that are asked.
     pub(crate) fn roots(&self) -> Result<Vec<PathBuf>, ColumnsError> {
+        Ok(self.asked()?.iter().map(|name| names::interface_folder(&self.store, name)).collect())
+    }
+
+    /// The interfaces that are asked.
+    pub(crate) fn asked(&self) -> Result<Vec<String>, ColumnsError> {
         let mut known = catalogue::interfaces(&self.store).map_err(ColumnsError::io(&self.store))?;
         // One of which nothing is sealed yet, nor any packet kept, has journals only.
         for entry in std::fs::read_dir(&self.store).map_err(ColumnsError::io(&self.store))?.flatten() {
@@ -75,8 +80,7 @@ impl Query {
         if let Some(name) = self.interfaces.iter().find(|name| !folder(name).is_dir()) {
             return Err(ColumnsError::NoInterface { store: self.store.clone(), name: name.clone(), known });
         }
-        let asked = if self.interfaces.is_empty() { &known } else { &self.interfaces };
-        Ok(asked.iter().map(folder).collect())
+        Ok(if self.interfaces.is_empty() { known } else { self.interfaces.clone() })
     }
 
     /// Whether something of this span is asked for.
@@ -245,7 +249,7 @@ pub struct Answer<T: Layout> {
 }
 
 impl<T: Layout + Shaped> Answer<T> {
-    fn begin(query: &Query, kind: Kind) -> Result<Self, ColumnsError> {
+    pub(crate) fn begin(query: &Query, kind: Kind) -> Result<Self, ColumnsError> {
         let remarks = Remarks::default();
         let mut answer = Self {
             query: query.clone(),

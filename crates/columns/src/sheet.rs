@@ -150,6 +150,8 @@ pub fn properties<T>(columns: &[Column<T>]) -> WriterPropertiesBuilder {
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .set_statistics_enabled(EnabledStatistics::None)
         .set_offset_index_disabled(true)
+        // A page for each column of a row group: the library makes a compressor for each page, which costs more than the page.
+        .set_data_page_row_count_limit(GROUP)
         .set_max_row_group_row_count(None);
     for column in columns {
         let path = ColumnPath::from(column.path.split('.').map(str::to_owned).collect::<Vec<_>>());
@@ -160,6 +162,10 @@ pub fn properties<T>(columns: &[Column<T>]) -> WriterPropertiesBuilder {
             Coding::Bytewise => builder.set_column_encoding(path.clone(), Encoding::BYTE_STREAM_SPLIT),
             Coding::Plain => builder.set_column_encoding(path.clone(), Encoding::PLAIN),
         };
+        if column.coding == Coding::Plain && column.asked != Asked::Never {
+            // A hash: nothing makes it shorter.
+            builder = builder.set_column_compression(path.clone(), Compression::UNCOMPRESSED);
+        }
         if column.asked != Asked::Never {
             builder = builder.set_column_statistics_enabled(path.clone(), EnabledStatistics::Chunk);
         }

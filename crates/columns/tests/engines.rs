@@ -3,8 +3,6 @@
 mod common;
 
 use netgrain_columns::{Config, Kind, Writer, files};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use testkit::TempDir;
 
 const SCRIPT: &str = r#"
@@ -13,13 +11,13 @@ path = sys.argv[1]
 import duckdb
 q = "select count(*), sum(fwd_packets + rev_packets), sum(fwd_bytes), min(src), count(distinct dst), sum(len(early)), " \
     "sum(list_sum(list_transform(early, lambda e: e.gap))), count(fwd_gap_squares), max(first)::varchar, sum(packet_span), sum(syn_rtt) from '%s'" % path
-d = duckdb.sql(q).fetchone()
+d = duckdb.sql(q).fetchall()[0]
 duckdb.sql("select * from '%s'" % path).fetchall()
 import pyarrow.parquet as pq
 t = pq.read_table(path)
 f = pq.ParquetFile(path)
 assert f.metadata.num_rows == t.num_rows
-a = t.to_pydict()
+a = t.select(['fwd_packets', 'rev_packets', 'fwd_bytes', 'src', 'dst', 'early']).to_pydict()
 gaps = sum(e["gap"] for l in a["early"] for e in l)
 import polars as pl
 p = pl.read_parquet(path)
@@ -31,30 +29,10 @@ assert p["packet_span"].sum() == d[9] and p["syn_rtt"].sum() == d[10], (d, p["sy
 print(*mine)
 "#;
 
-/// A Python with the engines in it: `$NETGRAIN_PYTHON`, or where `cargo xtask oracles` puts one.
-fn python(test: &str) -> Option<Command> {
-    let usual = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/netgrain/oracles-python/bin/python"));
-    let path = std::env::var_os("NETGRAIN_PYTHON").map(PathBuf::from).or_else(usual);
-    let has = |path: &PathBuf| {
-        let mut imports = Command::new(path);
-        imports.args(["-c", "import duckdb, polars, pyarrow"]).stderr(Stdio::null());
-        imports.status().is_ok_and(|s| s.success())
-    };
-    match path.filter(has) {
-        Some(path) => Some(Command::new(path)),
-        None => {
-            testkit::skip(
-                test,
-                "no Python with duckdb, polars and pyarrow; cargo xtask oracles, or set NETGRAIN_PYTHON",
-            );
-            None
-        }
-    }
-}
-
 #[test]
 fn duckdb_polars_and_pyarrow_read_our_files_and_agree() {
-    let Some(mut python) = python("duckdb_polars_and_pyarrow_read_our_files_and_agree") else { return };
+    let test = "duckdb_polars_and_pyarrow_read_our_files_and_agree";
+    let Some(mut python) = testkit::python_with(test, "duckdb, polars, pyarrow") else { return };
     let store = TempDir::new("columns-engines");
     let mut site = common::Site::new(1, 1000.0);
     let records: Vec<_> = (0..5000).map(|_| site.record()).collect();

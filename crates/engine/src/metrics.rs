@@ -157,12 +157,12 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
         retention(kept, |name, kind, help, value| family(name, kind, help, &[(String::new(), value)]));
     }
     if let Some(meter) = &report.meter {
-        metered(meter, &mut family);
+        metered(meter, family);
     }
 }
 
 /// What the meter has made of the packets.
-fn metered(meter: &MeterReport, family: &mut dyn FnMut(&str, &str, &str, &[(String, f64)])) {
+fn metered(meter: &MeterReport, mut family: impl FnMut(&str, &str, &str, &[(String, f64)])) {
     let mut one =
         |name: &str, kind: &str, help: &str, value: u64| family(name, kind, help, &[(String::new(), value as f64)]);
     one(

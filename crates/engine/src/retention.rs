@@ -196,12 +196,14 @@ impl Retention {
         self.shared.state.report().unwrap_or_default()
     }
 
-    /// How things stand once the recorder has ended: looked at anew, because it has just given its last files their names
-    /// and the room back that it had made ahead.
-    pub fn last_report(&self) -> RetentionReport {
-        self.shared.work.lock().unwrap_or_else(PoisonError::into_inner).keeper.look_again();
-        self.shared.step(false);
-        self.report()
+    /// Ends it and says how things stand then: nothing is told of after this, so what is printed next is the last word. It
+    /// looks anew, because the recorder has just given its last files their names and the room back that it had made ahead.
+    pub fn end(self) -> RetentionReport {
+        let shared = Arc::clone(&self.shared);
+        drop(self);
+        shared.work.lock().unwrap_or_else(PoisonError::into_inner).keeper.look_again();
+        shared.step(false);
+        shared.state.report().unwrap_or_default()
     }
 }
 

@@ -313,7 +313,7 @@ fn time_that_goes_back_and_forth_loses_no_packet_of_any_grain() {
     let path = dir.join("back.pcap");
     let at = |random: &mut Prng| START.after(Duration::from_millis(random.below(3_600_000)));
     common::write_capture(&path, frames.into_iter().map(|f| (at(&mut random), f)).collect::<Vec<_>>());
-    let one = run(&metered(plan(files(&[path.clone()]), &dir.join("1")), 1)).0;
-    let many = run(&metered(plan(files(&[path]), &dir.join("8")), 8)).0;
+    let one = run(&metered(plan(files(std::slice::from_ref(&path)), &dir.join("1")), 1)).0;
+    let many = run(&metered(plan(files(std::slice::from_ref(&path)), &dir.join("8")), 8)).0;
     assert!(one == many, "other records or rows with 8 shards");
 }

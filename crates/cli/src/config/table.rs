@@ -147,7 +147,7 @@ sections! {
     flow Flow {
         /// Make and keep them.
         record: bool = true, Start;
-        /// Threads for the flow table; the records are the same for any number.
+        /// Parts of the flow table, each with its share of the capacity; the records are the same for any number.
         shards: Count = Count(1), Start;
         /// One record for both directions of a conversation (RFC 5103).
         bidirectional: bool = true, Start;

@@ -72,9 +72,10 @@ impl Targets {
     }
 
     fn free(&self, path: &Path) -> io::Result<()> {
-        match path.symlink_metadata() {
+        // What a link leads to, and a link that leads nowhere by itself: renaming would replace the link.
+        match path.metadata().or_else(|_| path.symlink_metadata()) {
             // A device or pipe is written as it is, not replaced.
-            Ok(there) if there.is_file() && !self.force => Err(io::Error::new(
+            Ok(there) if (there.is_file() || there.is_symlink()) && !self.force => Err(io::Error::new(
                 io::ErrorKind::AlreadyExists,
                 format!("{} exists: --force replaces it", path.display()),
             )),

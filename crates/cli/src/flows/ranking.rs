@@ -48,7 +48,7 @@ pub fn objects(report: &Report, names: &Names, out: &mut impl Write) -> Result<(
             object.insert(field.name().into(), value);
         }
         for (measure, amount) in report.measures.iter().zip(&line.amounts) {
-            object.insert(measure.name().replace('-', "_"), told(*measure, *amount).into());
+            object.insert(measure.name().replace('-', "_"), told(*measure, *amount));
         }
         object.insert("share".into(), json!(report.share(line, report.by)));
         serde_json::to_writer(&mut *out, &object).map_err(std::io::Error::from)?;

@@ -66,7 +66,7 @@ enum Feed {
 
 /// A file that is being read.
 enum Opened {
-    Messages(Messages),
+    Messages(Box<Messages>),
     Parquet(Box<columns::Loose>),
 }
 
@@ -287,7 +287,7 @@ impl Opened {
             let text = "neither IPFIX messages nor Parquet; packets are asked with `netgrain packets -r`";
             return Err(Failure::Said(format!("{}: {text}", path.display())));
         }
-        Ok(Self::Messages(Messages::new(Some((path, file)))))
+        Ok(Self::Messages(Box::new(Messages::new(Some((path, file))))))
     }
 
     /// The next record; what ends a file too early is said.

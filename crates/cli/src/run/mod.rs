@@ -67,7 +67,7 @@ pub struct RunArgs {
     /// Do not record the packets, only what is made of them (packets.record)
     #[arg(long)]
     pub no_packets: bool,
-    /// Threads for the flow table (flow.shards)
+    /// Parts of the flow table; the records are the same for any number (flow.shards)
     #[arg(long, value_name = "N")]
     pub shards: Option<u64>,
     /// Collector of flow records and rows; may be given several times (export.targets)
@@ -169,7 +169,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let ended: Vec<_> = ports.iter_mut().map(|p| p.capture.wait()).collect();
     drop(metrics);
     let mut healthy = true;
-    for port in &ports {
+    for port in &mut ports {
         let report = port.capture.report();
         healthy &= report.is_healthy();
         finish(args, port, &report)?;
@@ -275,8 +275,9 @@ impl Show {
     }
 }
 
-fn finish(args: &RunArgs, port: &Port, report: &Report) -> Result<(), Failure> {
-    let kept = port.retention.as_ref().map(Retention::last_report);
+fn finish(args: &RunArgs, port: &mut Port, report: &Report) -> Result<(), Failure> {
+    // Ended first: what it tells comes before the report.
+    let kept = port.retention.take().map(Retention::end);
     if args.json {
         let ledger: Vec<Second> = port.capture.ledger().rows().map(|row| Second::from(&row)).collect();
         json(&serde_json::json!({ "report": report, "ledger": ledger, "retention": kept }))?;

@@ -15,7 +15,7 @@ const LEAST_RING: u64 = 8 << 20;
 /// Files of less are not worth their index.
 const LEAST_SEGMENT: u64 = 2 << 20;
 
-/// More threads than this gain nothing: one thread decodes for all of them.
+/// More parts than this gain nothing: one thread decodes for all of them.
 const MOST_SHARDS: u64 = 64;
 
 /// A plan for each interface, or the one for files or a simulation.

@@ -105,6 +105,22 @@ pub fn objects(out: &str) -> Vec<serde_json::Value> {
     out.lines().map(object).collect()
 }
 
+/// What `demo --json` says of itself: every grain has every packet, and the walk found who was sent.
+pub fn is_a_whole_walk(demo: &serde_json::Value) {
+    let number = |value: &serde_json::Value| value.as_u64().unwrap_or_else(|| panic!("no number: {demo}"));
+    assert_eq!(demo["disagreements"], serde_json::json!([]), "{demo}");
+    let (report, verdict) = (&demo["report"], &demo["verdict"]);
+    let (sent, scanned) = (number(&demo["sent"]["sent"]), number(&demo["scanned"]));
+    assert!(sent > 0 && scanned > 0 && number(&report["stored"]) == sent + scanned, "{demo}");
+    assert_eq!((&verdict["complete"], number(&verdict["frames"])), (&true.into(), sent));
+    assert_eq!((number(&report["meter"]["in_rows"]), number(&report["meter"]["unmetered"])), (sent + scanned, 0));
+    let steps = demo["steps"].as_array().expect("steps");
+    let grains: Vec<_> = steps.iter().filter_map(|step| step["grain"].as_str()).collect();
+    assert_eq!(grains, ["curve", "flows", "flows", "flows", "packets", "packets"]);
+    assert!(steps.iter().all(|step| step["answer"]["text"].as_str().is_some_and(|text| !text.is_empty())), "{demo}");
+    assert!(demo["asked"]["text"].as_str().is_some_and(|text| !text.starts_with("0 packets")), "{demo}");
+}
+
 /// Every file below a folder.
 pub fn walk(dir: &Path) -> Vec<PathBuf> {
     let mut out = Vec::new();

@@ -1,0 +1,173 @@
+//! Seconds of a series behind a pointer: by interval, and on request as they pass.
+
+use crate::abi::{Error, Question};
+use crate::grain::{Common, begin, refused};
+use crate::guard::{Failure, call};
+use crate::handle::{Handle, close, stop, within};
+use crate::shapes::Second;
+use columns::SeriesLoop;
+use std::ffi::{c_char, c_void};
+use std::sync::Arc;
+use wire::Filter;
+
+/// `netgrain_series`: what the caller holds a pointer to.
+pub type NetgrainSeries = Handle<Series>;
+
+/// What is behind it.
+pub struct Series {
+    rows: SeriesLoop,
+    common: Common,
+    /// Lent until the next call.
+    lent: Option<Box<Second>>,
+}
+
+/// See `netgrain.h`.
+///
+/// # Safety
+/// The pointers are as the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netgrain_series_open(
+    store: *const c_char,
+    question: *const Question,
+    err: *mut Error,
+) -> *mut NetgrainSeries {
+    let body = || {
+        // SAFETY: the caller's promise.
+        let begun = unsafe { begin(store, question) }?;
+        if begun.filter != Filter::default() {
+            return Err(refused("a series counts all packets of an interface; leave it out, or ask for flows"));
+        }
+        let mut rows = SeriesLoop::new(begun.query);
+        if begun.live {
+            rows = rows.live();
+        }
+        // What is wrong with the store is said now, not at the first second.
+        rows.look(sys::clock::realtime())?;
+        let stop = Arc::clone(&begun.common.stop);
+        Ok(Handle::lend(stop, Series { rows, common: begun.common, lent: None }))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call(err, std::ptr::null_mut(), body) }
+}
+
+impl Series {
+    fn next(&mut self) -> Result<*const Second, Failure> {
+        let rows = &mut self.rows;
+        let found = self.common.wait(|| Ok((rows.next(sys::clock::realtime())?, rows.pause())))?;
+        self.lent = found.map(|row| {
+            let name = self.common.name(row.interface, self.rows.interfaces());
+            Box::new(Second::of(&row, name))
+        });
+        Ok(self.lent.as_ref().map_or(std::ptr::null(), |second| &raw const **second))
+    }
+}
+
+/// See `netgrain.h`.
+///
+/// # Safety
+/// The pointers are as the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netgrain_series_next(
+    handle: *mut NetgrainSeries,
+    second: *mut *const Second,
+    err: *mut Error,
+) -> i32 {
+    let body = |inner: &mut Series| {
+        if second.is_null() {
+            return Err(Failure::argument("the place for the second is NULL"));
+        }
+        let found = inner.next()?;
+        // SAFETY: not null, so by the caller's promise a place for a pointer.
+        unsafe { second.write(found) };
+        Ok(i32::from(!found.is_null()))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { within(handle, err, -1, body) }
+}
+
+/// `netgrain_second_callback`.
+pub type SecondCallback = unsafe extern "C" fn(*mut c_void, *const Second) -> i32;
+
+/// See `netgrain.h`.
+///
+/// # Safety
+/// The pointers are as the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netgrain_series_loop(
+    handle: *mut NetgrainSeries,
+    limit: u64,
+    callback: Option<SecondCallback>,
+    user: *mut c_void,
+    err: *mut Error,
+) -> i64 {
+    let body = |inner: &mut Series| {
+        let callback = callback.ok_or_else(|| Failure::argument("the callback is NULL"))?;
+        let mut given = 0u64;
+        while limit == 0 || given < limit {
+            let found = inner.next()?;
+            if found.is_null() {
+                break;
+            }
+            given += 1;
+            // SAFETY: a function of the caller, for which `user` is meant. What is lent stays until it returns.
+            if unsafe { callback(user, found) } != 0 {
+                break;
+            }
+        }
+        Ok(i64::try_from(given).unwrap_or(i64::MAX))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { within(handle, err, -1, body) }
+}
+
+/// See `netgrain.h`.
+///
+/// # Safety
+/// `handle` is null or not closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netgrain_series_stop(handle: *mut NetgrainSeries) {
+    // SAFETY: the caller's promise.
+    unsafe { stop(handle) };
+}
+
+/// See `netgrain.h`.
+///
+/// # Safety
+/// The pointers are as the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netgrain_series_is_whole(handle: *mut NetgrainSeries) -> i32 {
+    let body = |inner: &mut Series| Ok(i32::from(inner.rows.remarks().is_empty()));
+    // SAFETY: the caller's promise.
+    unsafe { within(handle, std::ptr::null_mut(), 0, body) }
+}
+
+/// See `netgrain.h`.
+///
+/// # Safety
+/// The pointers are as the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netgrain_series_remarks(handle: *mut NetgrainSeries) -> usize {
+    let body = |inner: &mut Series| Ok(inner.common.take_remarks(&inner.rows.remarks()));
+    // SAFETY: the caller's promise.
+    unsafe { within(handle, std::ptr::null_mut(), 0, body) }
+}
+
+/// See `netgrain.h`.
+///
+/// # Safety
+/// The pointers are as the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netgrain_series_remark(handle: *mut NetgrainSeries, number: usize) -> *const c_char {
+    // SAFETY: the caller's promise.
+    unsafe { within(handle, std::ptr::null_mut(), std::ptr::null(), |inner| Ok(inner.common.remark(number))) }
+}
+
+/// See `netgrain.h`.
+///
+/// # Safety
+/// `handle` is null or not closed, and nothing that was lent is used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netgrain_series_close(handle: *mut NetgrainSeries) {
+    // SAFETY: the caller's promise.
+    unsafe { close(handle) };
+}

@@ -1,0 +1,121 @@
+//! The incident: for a third of the time, one host asks every other for the same port. In packets it is little beside the rest,
+//! in bytes nothing; each of its frames is a flow of its own, which is how the curve shows it.
+
+use base::Timestamp;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+use wire::build::Frame;
+use wire::tcp_flags as flags;
+
+/// Who does it: an address of documentation (RFC 5737), which the background never has.
+pub const CULPRIT: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 66);
+
+/// What is asked for: remote shells.
+const PORT: u16 = 22;
+
+/// Who is asked: the hosts of 198.18.0.0/15 (RFC 2544), one after the other.
+const NETWORK: u32 = u32::from_be_bytes([198, 18, 0, 0]);
+const HOSTS: u64 = 1 << 17;
+
+/// Round after round from another port of this and above, so that no two frames are of one flow.
+const FROM_PORT: u64 = 40_000;
+const PORTS: u64 = 20_000;
+
+/// Questions in a second.
+const RATE: u64 = 20_000;
+
+/// What a usual SYN offers: segments of 1460 bytes, and windows 128 times as large as they say.
+const OPTIONS: [u8; 8] = [2, 4, 0x05, 0xb4, 1, 3, 3, 7];
+
+/// Bytes of a frame: Ethernet, IPv4, TCP with its options.
+pub const FRAME: usize = 62;
+
+/// The questions of the scan, and when they are due.
+#[derive(Clone, Copy, Debug)]
+pub struct Scan {
+    begin: Duration,
+    total: u64,
+}
+
+impl Scan {
+    /// In the middle of this much time, a little after its half.
+    pub fn during(duration: Duration) -> Self {
+        let total = (duration.as_secs_f64() / 3.0 * RATE as f64) as u64;
+        Self { begin: duration.mul_f64(0.4), total: total.min(HOSTS * PORTS) }
+    }
+
+    /// How many there are.
+    pub const fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// How many are due when so much time has passed.
+    pub fn due(&self, elapsed: Duration) -> u64 {
+        let since = elapsed.saturating_sub(self.begin).as_nanos();
+        u64::try_from(since * u128::from(RATE) / 1_000_000_000).unwrap_or(u64::MAX).min(self.total)
+    }
+
+    /// The frame of this number.
+    pub fn frame(number: u64) -> [u8; FRAME] {
+        let target = Ipv4Addr::from(NETWORK + (number % HOSTS) as u32);
+        let port = (FROM_PORT + number / HOSTS % PORTS) as u16;
+        let sequence = base::hash::mix64(number) as u32;
+        let mut frame = [0; FRAME];
+        Frame::tcp4(CULPRIT, port, target, PORT).tcp(flags::SYN, sequence, 0).tcp_options(&OPTIONS).fill(&mut frame);
+        frame
+    }
+}
+
+/// The seconds of the curve in which it happened: from the first to the last with a SYN. `None` without one.
+pub fn seconds(rows: &[Second]) -> Option<(Timestamp, Timestamp)> {
+    let mut with = rows.iter().filter(|row| row.tcp_syn > 0).map(|row| row.second);
+    let first = with.next()?;
+    let last = with.next_back().unwrap_or(first);
+    Some((Timestamp::from_secs_nanos(first, 0), Timestamp::from_secs_nanos(last + 1, 0)))
+}
+
+/// What is read of a row of the curve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+pub struct Second {
+    pub second: u64,
+    pub packets: u64,
+    pub tcp_syn: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use wire::{FlowKey, Headers, link};
+
+    #[test]
+    fn a_curve_without_a_syn_has_no_incident() {
+        let quiet = |second| Second { second, packets: 7, tcp_syn: 0 };
+        assert_eq!(seconds(&[quiet(10), quiet(11)]), None);
+        let loud = |second| Second { tcp_syn: 1, ..quiet(second) };
+        let found = seconds(&[quiet(10), loud(11), quiet(12), loud(13), quiet(14)]).expect("it is there");
+        assert_eq!((found.0.secs(), found.1.secs()), (11, 14));
+        assert_eq!(seconds(&[loud(5)]).map(|(from, to)| to.secs() - from.secs()), Some(1));
+    }
+
+    #[test]
+    fn every_frame_is_a_flow_of_the_culprit_and_whole() {
+        let mut flows = HashSet::new();
+        for number in (0..3000).chain(HOSTS - 2..HOSTS + 2000) {
+            let frame = Scan::frame(number);
+            let headers = Headers::of(&frame, FRAME as u32, link::ETHERNET);
+            let key = FlowKey::of(&frame, &headers).expect("a flow");
+            assert_eq!((key.src, key.dst_port), (CULPRIT.into(), wire::Port(PORT)), "frame {number}");
+            assert!(flows.insert(key), "frame {number} is of a flow that was there");
+        }
+    }
+
+    #[test]
+    fn nothing_is_due_before_it_begins_and_all_is_when_the_time_is_over() {
+        for duration in [Duration::from_millis(300), Duration::from_secs(8), Duration::from_secs(3600)] {
+            let scan = Scan::during(duration);
+            assert_eq!((scan.due(duration.mul_f64(0.39)), scan.due(duration)), (0, scan.total()), "{duration:?}");
+            assert!(scan.total() > 0 && scan.due(duration / 2) < scan.total());
+        }
+    }
+}

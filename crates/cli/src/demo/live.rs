@@ -1,0 +1,172 @@
+//! With root: a network namespace of our own with a veth pair. `netgrain gen` sends the background in a process of its own, a
+//! thread sends the scan, both into one end; the pipeline captures at the other. The namespace belongs to this process and
+//! its children alone, so nothing is left behind however it ends.
+
+use super::ask::Question;
+use super::incident::Scan;
+use super::{DemoArgs, Done, LOOK, begin};
+use crate::outcome::Failure;
+use crate::screen::Ticker;
+use base::units::Rate;
+use capture::auto::Kind;
+use engine::{EngineError, InterfacePlan, Sent, SourcePlan};
+use r#gen::Spec;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use sys::netlink::Netlink;
+use sys::packet::PacketSocket;
+
+/// The two ends of the pair.
+const FROM: &str = "ng-demo0";
+const TO: &str = "ng-demo1";
+
+/// Bytes that a frame may have beside its link header.
+const MTU: u32 = 1500;
+
+/// After both senders have ended: frames still on their way arrive within this.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// Frames of the scan that leave with one system call.
+const BATCH: u64 = 64;
+
+/// Enters a network namespace of our own, if we may.
+pub fn enter(as_json: bool) -> bool {
+    match engine::private_pair(FROM, TO, MTU) {
+        Ok(()) => true,
+        Err(e) => {
+            if !as_json {
+                eprintln!(
+                    "netgrain: no network of its own for the demo ({e}); simulating the traffic instead (run as root for the real path)"
+                );
+            }
+            false
+        }
+    }
+}
+
+/// Runs it to the end of the traffic, or until told to stop.
+pub fn run(
+    args: &DemoArgs,
+    spec: &Spec,
+    scan: Scan,
+    store: &Path,
+    question: &mut Question,
+    stop: &Arc<AtomicBool>,
+) -> Result<Done, Failure> {
+    let cpus = sys::cpu::allowed();
+    let last: Vec<usize> = cpus.last().copied().into_iter().collect();
+    let start = |kind| begin(SourcePlan::Interface(InterfacePlan::new(TO, kind)), store, &last);
+    let mut capture = match start(Kind::AfXdp) {
+        Err(EngineError::Source(e)) => {
+            eprintln!("netgrain: no AF_XDP here ({e}); taking TPACKET");
+            start(Kind::Tpacket)?
+        }
+        other => other?,
+    };
+    if !args.json {
+        for source in capture.sources() {
+            eprintln!("netgrain: {source}");
+        }
+    }
+    let mut generator = Generator::start(args, spec, cpus.first().copied())?;
+    let scanner = scanner(scan, Arc::clone(stop))?;
+    let mut ticker = Ticker::new();
+    while !(generator.ended()? && scanner.is_finished()) && !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(LOOK);
+        question.ask_when_due();
+        if ticker.is_due() {
+            ticker.skip();
+            if !args.json {
+                ticker.show(capture.report());
+            }
+        }
+    }
+    ticker.done();
+    let sent = generator.finish()?;
+    let scanned = match scanner.join() {
+        Ok(scanned) => scanned.map_err(|e| Failure::Said(format!("{FROM}: the scan cannot be sent: {e}")))?,
+        Err(_) => return Err(Failure::Said("the thread that scans panicked".into())),
+    };
+    let until = Instant::now() + SETTLE;
+    while Instant::now() < until && capture.report().counts.offered < sent.sent + scanned {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    capture.stop();
+    capture.wait()?;
+    Ok(Done { report: capture.report(), sent, scanned })
+}
+
+/// Sends the scan, beginning now; how many frames went.
+fn scanner(scan: Scan, stop: Arc<AtomicBool>) -> Result<JoinHandle<io::Result<u64>>, Failure> {
+    let work = move || {
+        let socket = PacketSocket::open()?;
+        socket.bind(Netlink::route()?.link(FROM)?.index, None)?;
+        let (begun, mut sent) = (Instant::now(), 0);
+        while sent < scan.total() && !stop.load(Ordering::Relaxed) {
+            let due = scan.due(begun.elapsed()).min(sent + BATCH);
+            if due == sent {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            let frames: Vec<_> = (sent..due).map(Scan::frame).collect();
+            socket.send_all(&frames)?;
+            sent = due;
+        }
+        Ok(sent)
+    };
+    std::thread::Builder::new()
+        .name("scan".into())
+        .spawn(work)
+        .map_err(|e| Failure::Said(format!("no thread for the scan: {e}")))
+}
+
+/// `netgrain gen` in a process of its own, in our namespace.
+struct Generator(Child);
+
+impl Generator {
+    fn start(args: &DemoArgs, spec: &Spec, cpu: Option<usize>) -> Result<Self, Failure> {
+        let program = std::env::current_exe().map_err(Failure::say)?;
+        let mut command = Command::new(program);
+        command.args(["gen", "-i", FROM, &args.traffic, "--json"]);
+        command.args(["--duration", &format!("{}ns", spec.duration.unwrap_or_default().as_nanos())]);
+        match args.rate {
+            Rate::Flat => {}
+            Rate::Packets(r) => {
+                command.args(["--rate", &format!("{r}pps")]);
+            }
+            Rate::Bits(r) => {
+                command.args(["--rate", &format!("{r}bit")]);
+            }
+        }
+        if let Some(cpu) = cpu {
+            command.args(["--cpu", &cpu.to_string()]);
+        }
+        command.stdout(Stdio::piped());
+        Ok(Self(command.spawn().map_err(|e| Failure::Said(format!("the generator does not start: {e}")))?))
+    }
+
+    fn ended(&mut self) -> Result<bool, Failure> {
+        Ok(self.0.try_wait().map_err(Failure::say)?.is_some())
+    }
+
+    fn finish(mut self) -> Result<Sent, Failure> {
+        let _ = self.0.wait();
+        let last = self.0.stdout.take().and_then(|out| BufReader::new(out).lines().map_while(Result::ok).last());
+        last.and_then(|line| serde_json::from_str(&line).ok()).ok_or_else(|| {
+            Failure::Said("the generator ended without saying what it sent; see its message above".into())
+        })
+    }
+}
+
+impl Drop for Generator {
+    fn drop(&mut self) {
+        // After an error nobody waits for it; after an orderly end it has already gone.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,176 @@
+//! `netgrain demo`: every grain on this machine in less than a minute, and one incident walked through them. With root in a
+//! network namespace of its own with a veth pair, without from a simulation: background traffic that carries its own truth,
+//! and in its middle a scan by one host. The pipeline is that of `netgrain run`: packets, flow records and rows into one
+//! store. While it records, one question is asked; when it has ended, the incident is looked up as a person would.
+
+mod ask;
+mod incident;
+mod live;
+mod scratch;
+mod simulated;
+mod walk;
+
+use crate::outcome::{Failure, Outcome};
+use crate::record::json;
+use crate::screen::summary;
+use crate::signals;
+use ask::{Answer, Question};
+use base::units::{Rate, parse_rate, parse_span, show_count};
+use checker::Options;
+use clap::Args;
+use engine::{
+    Capture, EngineError, Format, MeterPlan, MeterReport, Outlet, Plan, Report, Sent, SocketPlan, SourcePlan,
+    StoreOutlet, StorePlan,
+};
+use r#gen::Spec;
+use incident::{CULPRIT, Scan};
+use scratch::Scratch;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use walk::Walk;
+
+#[derive(Args)]
+pub struct DemoArgs {
+    /// How long to send
+    #[arg(long, value_name = "SPAN", value_parser = parse_span, default_value = "9s")]
+    pub duration: Duration,
+    /// Background traffic to send
+    #[arg(long, value_name = "SPEC", default_value = "1000,flows=1k")]
+    pub traffic: String,
+    /// How fast; flat shows the limit of this machine
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, default_value = "50kpps")]
+    pub rate: Rate,
+    /// Keep the store in this folder, a new or empty one, instead of removing it
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+    /// The same from the simulation, without privileges and network
+    #[arg(long)]
+    pub sim: bool,
+    /// The report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Enough for a volume that stalls for a second; a larger one would take longer to make.
+const RING: u64 = 1 << 30;
+
+/// Small files, so that little more room is taken than there are packets.
+const SEGMENT: u64 = 256 << 20;
+
+/// Where listeners attach, in the folder of the store.
+const SOCKET: &str = ".listen";
+
+/// When the question is put that is asked while packets come: the scan goes on then.
+const ASKED_AT: f64 = 0.6;
+
+/// How often it is looked whether the traffic has ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What ran, and what was sent.
+struct Done {
+    report: Report,
+    /// The background, which the checker judges.
+    sent: Sent,
+    /// Frames of the scan.
+    scanned: u64,
+}
+
+/// Runs the verb. No if a packet was lost, the checker finds fault, or any two grains disagree.
+pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
+    let mut spec: Spec = args.traffic.parse().map_err(Failure::say)?;
+    (spec.truth, spec.rate, spec.duration) = (true, args.rate, Some(args.duration));
+    let scan = Scan::during(args.duration);
+    let scratch = Scratch::new(args.keep.as_deref())?;
+    let stop = signals::stop_flag();
+    let mut question = Question::new(scratch.path(), CULPRIT, args.duration.mul_f64(ASKED_AT));
+    let run = if !args.sim && live::enter(args.json) { live::run } else { simulated::run };
+    let done = run(args, &spec, scan, scratch.path(), &mut question, &stop)?;
+    // A demonstration cut short was not sent whole, and has no incident to walk through; that is no fault.
+    let whole = !stop.load(Ordering::Relaxed);
+    let options = Options { sent: whole.then_some(done.sent.sent), ..Default::default() };
+    let verdict = checker::check(&[scratch.path().to_owned()], options).map_err(Failure::say)?;
+    let meter = done.report.meter.clone().unwrap_or_default();
+    let mut walk = Walk::default();
+    if whole {
+        walk = Walk::through(scratch.path(), &meter, done.scanned);
+        let counts = &done.report.counts;
+        walk.same("packets offered, and sent", counts.offered, done.sent.sent + done.scanned);
+        walk.same("frames that the checker does not know, and the scan", verdict.foreign, done.scanned);
+        walk.same("packets stored, and in the rows", counts.stored, meter.in_rows);
+        walk.same("packets stored, and in flows or in none", counts.stored, meter.in_records + meter.flowless);
+        if question.answer.as_ref().is_none_or(|answer| !answer.found) {
+            walk.disagreements.push("the question that was asked while recording had no answer".into());
+        }
+    }
+    let good = done.report.is_healthy() && verdict.is_complete() && walk.disagreements.is_empty();
+    if args.json {
+        let verdict: serde_json::Value = serde_json::from_str(&verdict.to_json()).map_err(Failure::say)?;
+        json(&serde_json::json!({
+            "report": done.report, "sent": done.sent, "scanned": done.scanned, "verdict": verdict,
+            "asked": question.answer, "steps": walk.steps, "disagreements": walk.disagreements,
+        }))?;
+    } else {
+        let mut out = std::io::stdout().lock();
+        if let Some(answer) = &question.answer {
+            asked(answer, &mut out)?;
+        }
+        walk.tell(&mut out)?;
+        writeln!(out, "\n{}", summary(&done.report))?;
+        conservation(&done, &meter, &mut out)?;
+        writeln!(out, "\nthe checker, which shares no code with the recorder:\n{verdict}")?;
+        walk.disagreements.iter().try_for_each(|text| writeln!(out, "DISAGREEMENT: {text}"))?;
+        let kept = match &args.keep {
+            Some(dir) => format!("the store is in {}: type any of these commands again", dir.display()),
+            None => "the store is gone; with --keep DIR it stays, and the commands can be typed again".to_owned(),
+        };
+        writeln!(out, "{kept}")?;
+        let (sent, stored) = (done.sent.sent + done.scanned, done.report.counts.stored);
+        let lost = show_count(done.report.counts.lost_total);
+        writeln!(out, "{} packets sent, {} stored, {lost} lost", show_count(sent), show_count(stored))?;
+    }
+    Ok(Outcome::of(good))
+}
+
+/// The pipeline of `netgrain run`: everything recorded, metered, and put into one store.
+fn begin(source: SourcePlan, store: &Path, cpus: &[usize]) -> Result<Capture, EngineError> {
+    let patient = !matches!(source, SourcePlan::Interface(_));
+    let key = engine::random_key();
+    let flows = flow::Config { seed: key, ..flow::Config::default() };
+    let plan = Plan {
+        store: Some(StorePlan { dir: store.to_owned(), format: Format::Pcap, depth: engine::WRITE_DEPTH }),
+        meter: Some(MeterPlan { flows: Some(flows), key, ..MeterPlan::new(0) }),
+        ring: Some(RING),
+        segment: SEGMENT,
+        cpus: cpus.to_vec(),
+        // The last second of the answer comes from here.
+        socket: Some(SocketPlan { path: store.join(SOCKET), mode: 0o600, uid: None, gid: None, gates: false }),
+        ..Plan::new(source)
+    };
+    let outlets = |label: &str| {
+        let outlet: Box<dyn Outlet> = Box::new(StoreOutlet::new(store, label, patient)?);
+        Ok(vec![outlet])
+    };
+    Capture::claimed(&plan, &Some(store.to_owned()), outlets)
+}
+
+fn asked(answer: &Answer, out: &mut impl Write) -> Result<(), Failure> {
+    writeln!(out, "\nasked while recording, answered {:.0} ms later:", answer.ms)?;
+    Ok(answer.tell(out)?)
+}
+
+/// The same packets in every grain.
+fn conservation(done: &Done, meter: &MeterReport, out: &mut impl Write) -> Result<(), Failure> {
+    writeln!(out, "the same packets in every grain:")?;
+    let mut row = |name: &str, packets: u64, more: String| {
+        writeln!(out, "  {name:<14}{:>18}  {more}", show_count(packets)).map_err(Failure::from)
+    };
+    let (background, scanned) = (show_count(done.sent.sent), show_count(done.scanned));
+    row("sent", done.sent.sent + done.scanned, format!("{background} of the background, {scanned} of the scan"))?;
+    row("stored", done.report.counts.stored, String::new())?;
+    row("in the series", meter.in_rows, format!("{} rows", show_count(meter.rows)))?;
+    let records: u64 = meter.records.values().sum();
+    row("in flows", meter.in_records, format!("{} records", show_count(records)))?;
+    row("in no flow", meter.flowless, "not IP".into())
+}

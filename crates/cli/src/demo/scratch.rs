@@ -1,0 +1,42 @@
+//! Where the demonstration has its store.
+
+use crate::outcome::Failure;
+use std::path::{Path, PathBuf};
+
+/// A folder that goes away unless it is to be kept.
+pub struct Scratch {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Scratch {
+    /// This one, or one of our own among the temporary ones.
+    ///
+    /// # Errors
+    /// When it cannot be made, or has something in it: packets of another run would be taken for those of this one.
+    pub fn new(keep: Option<&Path>) -> Result<Self, Failure> {
+        let path = match keep {
+            Some(path) => path.to_owned(),
+            None => std::env::temp_dir().join(format!("netgrain-demo-{}", std::process::id())),
+        };
+        let say = |e: std::io::Error| Failure::Said(format!("{}: {e}", path.display()));
+        std::fs::create_dir_all(&path).map_err(say)?;
+        if std::fs::read_dir(&path).map_err(say)?.next().is_some() {
+            return Err(Failure::Said(format!("{}: not empty; name a folder of its own", path.display())));
+        }
+        Ok(Self { path, keep: keep.is_some() })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}

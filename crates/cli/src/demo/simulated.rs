@@ -1,0 +1,196 @@
+//! Without privileges: background and scan are written into a pipe as they are due, and the pipeline reads them as it reads
+//! a capture on standard input. A source that can wait loses nothing, however busy the machine is.
+
+use super::ask::Question;
+use super::incident::{FRAME, Scan};
+use super::{DemoArgs, Done, LOOK, begin};
+use crate::outcome::Failure;
+use crate::screen::Ticker;
+use crate::when;
+use base::Timestamp;
+use base::units::Rate;
+use engine::{Sent, SourcePlan};
+use r#gen::{Pacer, Spec, Traffic};
+use pcap::classic;
+use std::io::{self, BufWriter, Write};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::{Duration, Instant};
+
+/// What the packets are called in the store.
+const NAME: &str = "sim";
+
+/// Frames of each kind between two looks at the clock.
+const BATCH: u64 = 256;
+
+/// While nothing is due.
+const NAP: Duration = Duration::from_millis(1);
+
+/// Runs it to the end of the traffic, or until told to stop.
+pub fn run(
+    args: &DemoArgs,
+    spec: &Spec,
+    scan: Scan,
+    store: &Path,
+    question: &mut Question,
+    stop: &Arc<AtomicBool>,
+) -> Result<Done, Failure> {
+    let (reader, writer) = io::pipe().map_err(|e| Failure::Said(format!("pipe: {e}")))?;
+    let (ready, begun) = sync_channel(1);
+    let made = {
+        let (spec, stop) = (spec.clone(), Arc::clone(stop));
+        std::thread::Builder::new()
+            .name("traffic".into())
+            .spawn(move || make(&spec, scan, writer, &begun, &stop))
+            .map_err(|e| Failure::Said(format!("no thread for the traffic: {e}")))?
+    };
+    let source = SourcePlan::Files {
+        paths: vec![format!("/proc/self/fd/{}", reader.as_raw_fd()).into()],
+        options: Default::default(),
+        name: Some(NAME.into()),
+    };
+    let mut capture = begin(source, store, &[])?;
+    // The capture has opened it for itself; without another reader, a writer learns that the capture has ended.
+    drop(reader);
+    let _ = ready.send(());
+    let mut ticker = Ticker::new();
+    while !capture.finished() && !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(LOOK);
+        question.ask_when_due();
+        if ticker.is_due() {
+            ticker.skip();
+            if !args.json {
+                ticker.show(capture.report());
+            }
+        }
+    }
+    ticker.done();
+    capture.stop();
+    capture.wait()?;
+    let (background, scanned) = match made.join() {
+        Ok(Ok(made)) => made,
+        // Whoever is told to stop may find the pipe shut.
+        Ok(Err(_)) if stop.load(Ordering::Relaxed) => (0, 0),
+        Ok(Err(e)) => return Err(Failure::Said(format!("the traffic broke off: {e}"))),
+        Err(_) => return Err(Failure::Said("the thread that makes the traffic panicked".into())),
+    };
+    let sent = Sent { made: background, sent: background, ..Sent::default() };
+    Ok(Done { report: capture.report(), sent, scanned })
+}
+
+/// Writes until everything is written, nobody reads, or it is told to stop; how many frames of the background and of the
+/// scan went. What says that it is a capture goes at once, because it is waited for; the traffic begins when all is ready.
+fn make(spec: &Spec, scan: Scan, pipe: impl Write, ready: &Receiver<()>, stop: &AtomicBool) -> io::Result<(u64, u64)> {
+    let mut out = BufWriter::with_capacity(64 << 10, pipe);
+    let mut traffic = Traffic::new(spec);
+    let mut frame = vec![0; traffic.max_len()];
+    let duration = spec.duration.unwrap_or_default();
+    let mut pacer = Pacer::new(spec.rate, Timestamp::ZERO);
+    let (mut made, mut scanned) = (0, 0);
+    out.write_all(&classic::FILE_HEADER_NS)?;
+    out.flush()?;
+    if ready.recv().is_err() {
+        return Ok((0, 0));
+    }
+    let (begun, start) = (Instant::now(), when::now());
+    while !stop.load(Ordering::Relaxed) {
+        let elapsed = begun.elapsed().min(duration);
+        // What is due at the end itself is due too late.
+        let last = elapsed.min(duration.saturating_sub(Duration::from_nanos(1)));
+        let now = start.after(elapsed);
+        let due = match spec.rate {
+            Rate::Flat if elapsed == duration => 0,
+            _ => pacer.due(Timestamp::ZERO.after(last), frame.len()).min(BATCH),
+        };
+        for _ in 0..due {
+            let len = traffic.fill(&mut frame, now);
+            record(&mut out, now, &frame[..len])?;
+            pacer.sent(1, len as u64);
+        }
+        let asked = (scan.due(elapsed) - scanned).min(BATCH);
+        for number in scanned..scanned + asked {
+            let frame: [u8; FRAME] = Scan::frame(number);
+            record(&mut out, now, &frame)?;
+        }
+        (made, scanned) = (made + due, scanned + asked);
+        if due + asked == 0 {
+            if elapsed == duration {
+                break;
+            }
+            out.flush()?;
+            std::thread::sleep(NAP);
+        }
+    }
+    out.flush()?;
+    Ok((made, scanned))
+}
+
+fn record(out: &mut impl Write, at: Timestamp, frame: &[u8]) -> io::Result<()> {
+    let len = frame.len() as u32;
+    out.write_all(&classic::record_header_ns(at, len, len))?;
+    out.write_all(frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pcap::Reader;
+
+    /// What has been told to begin.
+    fn ready() -> Receiver<()> {
+        let (ready, begun) = sync_channel(1);
+        ready.send(()).expect("there is room");
+        begun
+    }
+
+    #[test]
+    fn nothing_comes_before_all_is_ready() {
+        let (spec, scan) = ("60,rate=1kpps".parse().expect("traffic"), Scan::during(Duration::from_secs(1)));
+        let mut bytes = Vec::new();
+        let (_, nobody) = sync_channel(1);
+        assert_eq!(make(&spec, scan, &mut bytes, &nobody, &AtomicBool::new(false)).ok(), Some((0, 0)));
+        assert_eq!(bytes, classic::FILE_HEADER_NS);
+    }
+
+    #[test]
+    fn what_nobody_reads_is_an_error_and_no_endless_loop() {
+        struct Shut;
+        impl Write for Shut {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut spec: Spec = "60,rate=flat".parse().expect("traffic");
+        spec.duration = Some(Duration::from_secs(3600));
+        let scan = Scan::during(Duration::from_secs(3600));
+        let made = make(&spec, scan, Shut, &ready(), &AtomicBool::new(false));
+        assert_eq!(made.map_err(|e| e.kind()), Err(io::ErrorKind::BrokenPipe));
+    }
+
+    #[test]
+    fn all_that_is_due_is_written_in_the_order_of_time() {
+        let duration = Duration::from_millis(60);
+        let mut spec: Spec = "100,flows=3,rate=10kpps,truth".parse().expect("traffic");
+        spec.duration = Some(duration);
+        let scan = Scan::during(duration);
+        let mut bytes = Vec::new();
+        let made = make(&spec, scan, &mut bytes, &ready(), &AtomicBool::new(false)).expect("memory takes all");
+        assert_eq!(made, (600, scan.total()));
+        let mut reader = Reader::open(&bytes[..]).expect("a capture");
+        let (mut lengths, mut last) = ([0, 0], Timestamp::ZERO);
+        while reader.advance().expect("whole") {
+            let packet = reader.current().expect("it stands on one");
+            let at = packet.ts.expect("stamped");
+            assert!(at >= last);
+            last = at;
+            lengths[usize::from(packet.data.len() == FRAME)] += 1;
+        }
+        assert_eq!(lengths, [600, scan.total()]);
+    }
+}

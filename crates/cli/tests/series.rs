@@ -1,0 +1,98 @@
+//! Asking for series from the command line: seconds and steps, silence and gaps.
+
+mod common;
+
+use base::Prng;
+use common::{Said, arg, objects, run};
+use series::{Direction, Row, Volume};
+use std::path::{Path, PathBuf};
+use testkit::TempDir;
+
+/// 2026-11-21T10:00:00Z.
+const BEGIN: u64 = 1_795_255_200;
+
+/// One line on stderr that names the thing and says what to do, status 2, nothing on stdout.
+#[track_caller]
+fn refused(said: &Said, names: &str, advice: &str) {
+    assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
+    assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+    assert!(said.err.contains(names) && said.err.contains(advice), "{}", said.err);
+}
+
+/// A store whose one interface was watched for 100 s, of which every third was silent, then not for 20, then for 80 again.
+fn store(dir: &TempDir, test: &str) -> (PathBuf, Vec<Row>) {
+    let mut prng = Prng::new(testkit::seed(test));
+    let store = dir.join("store");
+    let mut writer = columns::Writer::new(columns::Config::new(&store, "eth1")).expect("threads");
+    let mut rows = Vec::new();
+    for second in (BEGIN..BEGIN + 100).chain(BEGIN + 120..BEGIN + 200) {
+        let packets = if second % 3 == 0 { 0 } else { prng.below(1000) };
+        let total = Volume { packets, bytes: packets * 700 };
+        let row = Row { second, direction: Direction::In, total, syn: packets / 2, ..Row::default() };
+        writer.row(&row);
+        rows.push(row);
+    }
+    let (counts, _) = writer.finish();
+    assert_eq!(counts.sealed, rows.len() as u64);
+    (store, rows)
+}
+
+fn ask(store: &Path, more: &[&str]) -> Said {
+    run(&[&["series", "--store", arg(store)], more].concat())
+}
+
+#[test]
+fn what_cannot_be_asked_is_named_with_advice() {
+    let dir = TempDir::new("series-refused");
+    refused(&ask(&dir.join("none"), &[]), "none", "name the --store");
+    let (store, _) = store(&dir, "what_cannot_be_asked_is_named_with_advice");
+    refused(&ask(&store, &["-i", "eth2"]), "eth2", "did you mean eth1?");
+    refused(&ask(&store, &["--fields", "bytes"]), "--fields", "--json or --csv");
+    refused(&ask(&store, &["--json", "--fields", "byts"]), "byts", "did you mean bytes?");
+    refused(&ask(&store, &["--step", "2m"]), "--step", "5m");
+    let none = ask(&store, &["--to", "2001-01-01"]);
+    assert_eq!((none.status, none.out.as_str()), (Some(1), ""));
+    assert!(none.err.contains("no series from the beginning to 2001-01-01"), "{}", none.err);
+}
+
+#[test]
+fn silence_is_a_row_of_zeros_and_a_gap_is_said_to_be_one() {
+    let dir = TempDir::new("series-seconds");
+    let (store, rows) = store(&dir, "silence_is_a_row_of_zeros_and_a_gap_is_said_to_be_one");
+    let told = ask(&store, &["--json"]);
+    assert_eq!((told.status, told.err.as_str()), (Some(0), ""), "{told:?}");
+    let (gaps, told): (Vec<_>, Vec<_>) = objects(&told.out).into_iter().partition(|o| o.get("gap").is_some());
+    assert_eq!(told.iter().map(|o| o["packets"].as_u64()).collect::<Vec<_>>(), {
+        rows.iter().map(|r| Some(r.total.packets)).collect::<Vec<_>>()
+    });
+    assert!(told.iter().all(|o| o["interface"] == "eth1"));
+    assert_eq!(gaps.len(), 1);
+    let gap = &gaps[0]["gap"];
+    assert_eq!((gap["seconds"].as_u64(), gap["from"].as_str()), (Some(20), Some("2026-11-21T10:01:40Z")));
+
+    let table = ask(&store, &[]);
+    assert_eq!(table.out.lines().count(), 1 + rows.len() + 1, "a header, the seconds, one gap");
+    assert!(table.out.contains("nothing is known of 20 s, to 2026-11-21T10:01:59Z"), "{}", table.out);
+    assert!(table.err.contains("180 rows, 20 s unknown in between"), "{}", table.err);
+
+    let (from, to) = ((BEGIN + 10).to_string(), (BEGIN + 12).to_string());
+    let csv = ask(&store, &["--from", &from, "--to", &to, "--csv", "--fields", "packets,tcp_syn"]);
+    let line = |r: &Row| format!("{},{}\r\n", r.total.packets, r.syn);
+    assert_eq!(csv.out, format!("packets,tcp_syn\r\n{}", rows[10..13].iter().map(line).collect::<String>()));
+}
+
+#[test]
+fn steps_are_what_their_seconds_add_up_to() {
+    let dir = TempDir::new("series-steps");
+    let (store, rows) = store(&dir, "steps_are_what_their_seconds_add_up_to");
+    let table = ask(&store, &["--step", "1m"]);
+    assert_eq!((table.status, table.out.lines().count()), (Some(0), 5), "{table:?}");
+    for (line, known) in table.out.lines().skip(1).zip(["60/60 s", "40/60 s", "60/60 s", "20/60 s"]) {
+        assert!(line.contains(known), "{line}");
+    }
+    let hour = objects(&ask(&store, &["--step", "1h", "--json"]).out);
+    assert_eq!(hour.len(), 1);
+    let bytes: u64 = rows.iter().map(|r| r.total.bytes).sum();
+    let greatest = rows.iter().map(|r| r.total.bytes).max();
+    assert_eq!((hour[0]["bytes_sum"].as_u64(), hour[0]["bytes_max"].as_u64()), (Some(bytes), greatest), "{}", hour[0]);
+}

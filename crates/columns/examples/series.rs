@@ -1,0 +1,78 @@
+//! Prints the seconds of an interval, one a line: packets, bits per second, the busiest millisecond, and what was lost: the
+//! same as `examples/c/series.c`, and a test compares the two.
+//!
+//! ```text
+//! cargo run -p netgrain-columns --example series -- [--live] STORE [FROM [TO]]
+//! ```
+//!
+//! With `--live` it goes on with seconds as they pass, until it is killed or TO has passed.
+
+use base::{Moment, Timestamp};
+use netgrain_columns::{Query, SeriesLoop, Step};
+use std::error::Error;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match tell(&args, &mut std::io::stdout()) {
+        Ok(rows) => ExitCode::from(if rows > 0 { 0 } else { 1 }),
+        Err(e) => {
+            eprintln!("series: {e}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+/// Asks, loops over the answer, and gives how many rows there were.
+pub fn tell(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>> {
+    let (live, args) = match args {
+        [first, rest @ ..] if first == "--live" => (true, rest),
+        args => (false, args),
+    };
+    let [store, rest @ ..] = args else { return Err("usage: series [--live] STORE [FROM [TO]]".into()) };
+    let moment = |text: &String| Moment::parse(text).map(|m| m.at(now(), None));
+    let query = Query {
+        from: rest.first().map(moment).transpose()?.unwrap_or(Timestamp::ZERO),
+        to: rest.get(1).map(moment).transpose()?.unwrap_or(Timestamp::MAX),
+        ..Query::new(store)
+    };
+
+    let mut series = SeriesLoop::new(query);
+    if live {
+        series = series.live();
+    }
+    let (mut rows, mut packets) = (0, 0);
+    loop {
+        let row = match series.next(now())? {
+            Step::One(row) => row,
+            Step::Idle => {
+                std::thread::sleep(series.pause());
+                continue;
+            }
+            Step::End => break,
+        };
+        writeln!(
+            out,
+            "{} {} {} packets {} bits {} new flows {} peak bytes in 1 ms {} lost {}",
+            row.second,
+            series.interfaces()[usize::from(row.interface)],
+            row.direction.name(),
+            row.total.packets,
+            row.total.bytes * 8,
+            row.flows_new,
+            row.peak_1ms.bytes,
+            row.ledger.lost_total(),
+        )?;
+        rows += 1;
+        packets += row.total.packets;
+    }
+    writeln!(out, "rows {rows} packets {packets}")?;
+    series.remarks().iter().for_each(|remark| eprintln!("{remark}"));
+    Ok(rows)
+}
