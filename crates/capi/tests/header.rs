@@ -7,62 +7,18 @@ extern crate query as netgrain_query;
 #[allow(dead_code, reason = "its main is for people")]
 mod packets;
 
+mod common;
+
 use base::Prng;
+use common::{Link, compile, run_source, stdout};
 use netgrain::{Cost, Error, Origin, Packet, Question, Tally};
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use testkit::TempDir;
 
-fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// Where cargo put the library: beside this program.
-fn libraries() -> PathBuf {
-    std::env::current_exe().expect("this program").parent().expect("its folder").to_owned()
-}
-
-/// How a program is linked.
-#[derive(Clone, Copy, Debug)]
-enum Link {
-    Shared,
-    Static,
-}
-
-/// A program made of one source, with every warning an error; `None` where there is no compiler (and the test skips).
-fn compile(test: &str, compiler: &str, standard: &str, source: &Path, link: Link, folder: &TempDir) -> Option<PathBuf> {
-    let program = folder.join(format!("program-{link:?}"));
-    let mut cc = testkit::tool(test, compiler)?;
-    cc.args(["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror", "-O1", standard, "-I"]);
-    cc.arg(workspace().join("include")).arg(source).arg("-o").arg(&program);
-    let libraries = libraries();
-    match link {
-        Link::Shared => cc.arg("-L").arg(&libraries).args(["-lnetgrain", "-Wl,-rpath"]).arg(&libraries),
-        Link::Static => cc.arg(libraries.join("libnetgrain.a")).args(["-lpthread", "-ldl", "-lm"]),
-    };
-    let out = cc.output().expect("the compiler runs");
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    Some(program)
-}
-
 fn example(test: &str, link: Link, folder: &TempDir) -> Option<PathBuf> {
-    compile(test, "cc", "-std=c11", &workspace().join("examples/c/packets.c"), link, folder)
-}
-
-fn stdout(out: &Output) -> String {
-    String::from_utf8(out.stdout.clone()).expect("text")
-}
-
-/// Runs a C source of a test and gives what it prints.
-fn run_source(test: &str, compiler: &str, standard: &str, source: &str) -> Option<String> {
-    let folder = TempDir::new(test);
-    let path = folder.join(if compiler == "cc" { "test.c" } else { "test.cc" });
-    std::fs::write(&path, source).expect("a file");
-    let program = compile(test, compiler, standard, &path, Link::Shared, &folder)?;
-    let out = Command::new(program).output().expect("it runs");
-    assert!(out.status.success(), "{out:?}");
-    Some(stdout(&out))
+    compile(test, "cc", "-std=c11", &common::example("packets"), link, folder)
 }
 
 /// A capture of Ethernet frames: UDP with random ports, stamped a millisecond apart.

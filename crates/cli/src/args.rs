@@ -375,6 +375,14 @@ pub fn count(text: &str) -> Result<u64, String> {
     digits.parse::<u64>().ok().and_then(|n| n.checked_mul(scale)).ok_or_else(bad)
 }
 
+/// As [`count`], and at least one: of nothing at all nobody can say whether it was found.
+pub fn some(text: &str) -> Result<u64, String> {
+    match count(text)? {
+        0 => Err("at least 1; --count tells how many there are".to_owned()),
+        n => Ok(n),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,7 @@
 //! `netgrain repair`.
 
 use crate::outcome::{Failure, Outcome};
+use crate::verify::things;
 use base::Timestamp;
 use clap::Args;
 use serde_json::json;
@@ -31,11 +32,13 @@ pub struct RepairArgs {
     pub json: bool,
 }
 
-/// Runs the verb. No if something could not be mended, or, with `--dry-run`, if there is something to mend.
+/// Runs the verb. No if something could not be mended, or, with `--dry-run`, if there is something to mend; an error if
+/// something could not even be read.
 pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
     let written = RefCell::new(Ok(()));
     let said = Cell::new(0);
     let mut refused = false;
+    let mut unreadable = 0;
     let say = |did: &Did| {
         said.set(said.get() + 1);
         let mut written = written.borrow_mut();
@@ -44,6 +47,7 @@ pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
         }
     };
     let mut repair = Repair::new(DiskDevice::plain, |did: Did| {
+        unreadable += u64::from(matches!(did, Did::Unreadable { .. }));
         refused |= did.is_refusal() || args.dry_run;
         say(&did);
     })
@@ -68,7 +72,10 @@ pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
     }
     drop(repair);
     written.into_inner()?;
-    Ok(Outcome::of(!refused))
+    match unreadable {
+        0 => Ok(Outcome::of(!refused)),
+        n => Err(Failure::say(format!("{} could not be read or judged, see above", things(n)))),
+    }
 }
 
 fn tell(did: &Did, json: bool) -> io::Result<()> {
@@ -82,6 +89,7 @@ fn tell(did: &Did, json: bool) -> io::Result<()> {
         Did::Would(_) => "would_mend",
         Did::Sound(_) => "sound",
         Did::Refused { .. } => "refused",
+        Did::Unreadable { .. } => "unreadable",
     };
     let object = json!({ "kind": kind, "done": !did.is_refusal(), "text": did.to_string() });
     writeln!(io::stdout(), "{}", json!({ "repair": object }))

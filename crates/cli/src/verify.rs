@@ -43,8 +43,17 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
     screen.totals(&totals)?;
     match totals.unreadable {
         0 => Ok(Outcome::of(totals.damage == 0)),
-        n => Err(Failure::say(format!("{n} of the files and folders could not be judged, see above"))),
+        n => Err(Failure::say(format!("{} could not be judged, see above", things(n)))),
     }
+}
+
+/// So many of what was named or lies below it.
+pub fn things(n: u64) -> String {
+    plural(n, "file or folder", "files and folders")
+}
+
+fn plural(n: u64, one: &str, many: &str) -> String {
+    format!("{} {}", show_count(n), if n == 1 { one } else { many })
 }
 
 struct Screen {
@@ -66,7 +75,7 @@ impl Screen {
         }
         if self.terminal && self.shown.elapsed() >= PROGRESS {
             self.shown = Instant::now();
-            eprint!("\r{} files, {}\r", totals.files, show_bytes(totals.bytes));
+            eprint!("\r{}, {}\r", plural(totals.files, "file", "files"), show_bytes(totals.bytes));
         }
     }
 
@@ -115,13 +124,13 @@ impl Screen {
         let verdict = match totals.damage {
             0 if totals.unreadable > 0 => "nothing else is wrong".to_owned(),
             0 => "nothing is wrong".to_owned(),
-            n => format!("{n} things are wrong"),
+            n => plural(n, "thing is wrong", "things are wrong"),
         };
         writeln!(
             io::stdout(),
-            "{} files{open}, {} packets, {}: {verdict}",
-            show_count(totals.files),
-            show_count(totals.packets),
+            "{}{open}, {}, {}: {verdict}",
+            plural(totals.files, "file", "files"),
+            plural(totals.packets, "packet", "packets"),
             show_bytes(totals.bytes)
         )?;
         Ok(())

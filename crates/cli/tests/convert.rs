@@ -56,7 +56,9 @@ fn what_cannot_be_done_is_said_in_one_line_and_leaves_no_file() {
 
     // What is there is not replaced unless that is asked for.
     std::fs::write(&out, "precious").expect("a file");
-    refused(&convert(&[arg(&file), "-w", arg(&out)]), &["out.pcap exists", "--force"]);
+    let said = convert(&[arg(&file), "-w", arg(&out)]);
+    refused(&said, &["out.pcap exists", "--force"]);
+    assert_eq!(said.err.matches("out.pcap").count(), 1, "named twice: {said:?}");
     assert_eq!(bytes(&out), b"precious");
     let link = dir.join("link.pcap");
     std::os::unix::fs::symlink(&out, &link).expect("a link");

@@ -4,7 +4,7 @@
 //!
 //! Live means: the store is looked at again and again, and what was not told yet is told. A look goes back by how late a
 //! record may be behind its last packet, for a flow is told when it has ended. What was told within that time is remembered,
-//! so that nothing is told twice. Whoever waits between two looks decides for how long: nothing here sleeps, and the time
+//! so that nothing is told twice; only after the clock was a minute or more ahead, for a while, some of it is. Whoever waits between two looks decides for how long: nothing here sleeps, and the time
 //! arrives as an argument.
 
 use crate::error::ColumnsError;
@@ -26,6 +26,9 @@ const ROW_LATE: Duration = Duration::from_secs(30);
 
 /// So many seconds after it began, all that is known of a second has been journaled.
 const SETTLED: u64 = 3;
+
+/// A clock that goes back by less sees nothing new until it is where it was; by more, it was wrong before and is believed.
+const STEP_BACK: Duration = Duration::from_secs(60);
 
 /// How often a store is looked at, if looking takes no time.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -70,6 +73,7 @@ impl FlowLoop {
     #[must_use]
     pub fn live(mut self, late: Duration) -> Self {
         self.late = Some(late);
+        self.looks.back = late;
         self
     }
 
@@ -104,7 +108,7 @@ impl FlowLoop {
             return Ok(Step::End);
         }
         self.told.retain(|(.., last)| *last >= from);
-        self.looks.end(from);
+        self.looks.end();
         Ok(Step::Idle)
     }
 
@@ -161,7 +165,7 @@ impl SeriesLoop {
                 Some(second) if !self.live || second <= settled => self.gather(second),
                 _ if !self.live || self.looks.has_passed(ROW_LATE) => return Ok(Step::End),
                 _ => {
-                    self.looks.end(self.looks.at.before(ROW_LATE));
+                    self.looks.end();
                     return Ok(Step::Idle);
                 }
             }
@@ -174,7 +178,9 @@ impl SeriesLoop {
         while self.looks.peek().is_some_and(|row| row.second == second) {
             let Some((mut row, interface)) = self.looks.take() else { break };
             row.interface = interface;
-            if self.told.get(&interface).is_none_or(|told| second > *told) {
+            // What was told of the future was told by a clock that was wrong.
+            let told = self.told.get(&interface).filter(|told| **told <= self.looks.at.secs());
+            if told.is_none_or(|told| second > *told) {
                 all.push(row);
             }
         }
@@ -209,9 +215,13 @@ struct Looks<T: Layout> {
     names: Vec<String>,
     /// The look that is going on.
     shelves: Option<Vec<Shelf<T>>>,
-    /// When it began: never before the last one, whatever the clock did.
+    /// The first moment that was asked for: looks begin there or later.
+    from: Timestamp,
+    /// When it began.
     at: Timestamp,
     took: Duration,
+    /// How far a look goes back behind the one before.
+    back: Duration,
     remarks: Vec<String>,
 }
 
@@ -224,8 +234,18 @@ struct Shelf<T: Layout> {
 
 impl<T: Layout + Shaped> Looks<T> {
     fn new(query: Query, kind: Kind) -> Self {
-        let (names, remarks) = (Vec::new(), Vec::new());
-        Self { query, kind, names, shelves: None, at: Timestamp::ZERO, took: Duration::ZERO, remarks }
+        let (names, remarks, from) = (Vec::new(), Vec::new(), query.from);
+        Self {
+            query,
+            kind,
+            names,
+            shelves: None,
+            from,
+            at: Timestamp::ZERO,
+            took: Duration::ZERO,
+            back: ROW_LATE,
+            remarks,
+        }
     }
 
     /// Opens what there is, unless a look is going on.
@@ -234,6 +254,10 @@ impl<T: Layout + Shaped> Looks<T> {
             return Ok(());
         }
         let begun = Instant::now();
+        if now.after(STEP_BACK) < self.at {
+            self.at = now;
+            self.query.from = self.from.max(now.before(self.back));
+        }
         self.at = self.at.max(now);
         let mut shelves = Vec::new();
         for name in self.query.asked()? {
@@ -252,11 +276,11 @@ impl<T: Layout + Shaped> Looks<T> {
         Ok(())
     }
 
-    /// Ends the look; the next one goes back to `from`, or the beginning of the interval.
-    fn end(&mut self, from: Timestamp) {
+    /// Ends the look; the next one begins where things may be that this one could not know.
+    fn end(&mut self) {
         self.remarks = self.remarks();
         self.shelves = None;
-        self.query.from = self.query.from.max(from);
+        self.query.from = self.from.max(self.at.before(self.back));
     }
 
     fn first(&mut self) -> Option<&mut Shelf<T>> {

@@ -196,8 +196,8 @@ impl Retention {
         self.shared.state.report().unwrap_or_default()
     }
 
-    /// Ends it and says how things stand then: nothing is told of after this, so what is printed next is the last word. It
-    /// looks anew, because the recorder has just given its last files their names and the room back that it had made ahead.
+    /// Ends it and says how things stand then, looked at anew, because the recorder has just given its last files their names
+    /// and the room back that it had made ahead. Nothing is told of after this, so what is printed next is the last word.
     pub fn end(self) -> RetentionReport {
         let shared = Arc::clone(&self.shared);
         drop(self);

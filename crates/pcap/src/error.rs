@@ -107,9 +107,9 @@ impl Error {
                 "compressed with zstd; unpack it first".to_owned()
             }
             Self::NotACapture { head, have } => format!(
-                "not a capture: it begins with {:02x?}, which is neither pcap, pcapng nor a plausible RAW record (name \
+                "not a capture: it begins with the bytes {}, which is neither pcap, pcapng nor a plausible RAW record (name \
                  the format if it is RAW)",
-                &head[..*have]
+                head[..*have].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
             ),
             Self::Version { major, minor, .. } => {
                 format!("version {major}.{minor} of the format is not known; convert the file with editcap")

@@ -45,6 +45,23 @@ fn remark(answer: &Answer, path: &Path, what: &str) {
 }
 
 #[test]
+fn what_somebody_put_behind_the_recorded_bytes_is_remarked_and_is_no_answer() {
+    let test = "what_somebody_put_behind_the_recorded_bytes_is_remarked_and_is_no_answer";
+    let mut prng = Prng::new(testkit::seed(test));
+    let dir = TempDir::new("query-behind-the-end");
+    let paths = store(dir.path(), 2, 2000, &mut prng);
+    let (expected, _) = whole(dir.path());
+    let mut bytes = fs::read(&paths[0]).expect("a file");
+    let records = bytes[24..].to_vec();
+    bytes.extend(records);
+    fs::write(&paths[0], bytes).expect("a file");
+    OpenOptions::new().write(true).open(&paths[1]).and_then(|f| f.set_len(9 << 20)).expect("zeros");
+    let (found, answer) = whole(dir.path());
+    same(&found, &expected, "with more behind them");
+    paths.iter().for_each(|path| remark(&answer, path, "bytes lie behind those that were recorded"));
+}
+
+#[test]
 fn a_file_without_an_index_that_can_be_believed_is_read_whole_and_said_so() {
     let test = "a_file_without_an_index_that_can_be_believed_is_read_whole_and_said_so";
     let mut prng = Prng::new(testkit::seed(test));

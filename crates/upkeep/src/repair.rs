@@ -12,6 +12,7 @@ use crate::recovery::called::{interface_of, prepared};
 use crate::recovery::{Called, DAMAGED, Event, Outcome, Recovery, repair_published};
 use crate::verify::{Finding, Kind, Verify};
 use base::Timestamp;
+use base::units::show_count;
 use salvage::Salvaged;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,6 +49,13 @@ pub enum Did {
     Would(Finding),
     /// Nothing is wrong with it.
     Sound(PathBuf),
+    /// It could not be read, or is nothing that can be judged.
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
     /// It could not be mended.
     Refused {
         /// Which.
@@ -63,6 +71,7 @@ impl Did {
         matches!(
             self,
             Self::Refused { .. }
+                | Self::Unreadable { .. }
                 | Self::Recovered(
                     Event::Trouble { .. } | Event::Mended { outcome: Outcome::Held | Outcome::Unknown, .. }
                 )
@@ -82,12 +91,15 @@ impl fmt::Display for Did {
                 path.display()
             ),
             Self::Recovered(event) => event.fmt(f),
-            Self::Mended { path, outcome: Outcome::Published { path: now, tally, aside } } => {
+            Self::Mended { path, outcome: Outcome::Published { path: now, tally, lost, aside } } => {
                 write!(f, "{}: mended", path.display())?;
                 if now != path {
                     write!(f, " as {}", now.display())?;
                 }
-                write!(f, ", {} packets", tally.stored)?;
+                write!(f, ", {} packets", show_count(tally.stored))?;
+                if *lost > 0 {
+                    write!(f, ", {} lost (the ledger has them under crash)", show_count(*lost))?;
+                }
                 match aside {
                     Some(aside) => write!(f, "; what is damaged is kept as {}", aside.display()),
                     None => Ok(()),
@@ -102,7 +114,7 @@ impl fmt::Display for Did {
             ),
             Self::Would(finding) => write!(f, "would mend {finding}"),
             Self::Sound(path) => write!(f, "{}: nothing to mend", path.display()),
-            Self::Refused { path, why } => write!(f, "{}: {why}", path.display()),
+            Self::Refused { path, why } | Self::Unreadable { path, why } => write!(f, "{}: {why}", path.display()),
         }
     }
 }
@@ -144,7 +156,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
             let kind = finding.kind;
             let packets = self.packets_of(&finding.path);
             if matches!(kind, Kind::Unreadable | Kind::NoCapture) || kind == Kind::Foreign && alone {
-                (self.tell)(Did::Refused { path: finding.path, why: finding.text });
+                (self.tell)(Did::Unreadable { path: finding.path, why: finding.text });
             } else if kind == Kind::Leftover
                 || mends(kind) && Means::of(&packets, wrong.get(&packets) == Some(&true)) != Means::Index
             {
@@ -179,8 +191,8 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
             recovery.take_events().into_iter().for_each(|event| (self.tell)(Did::Recovered(event)));
         }
         let findings = self.findings(path);
-        for finding in findings.iter().filter(|f| f.kind == Kind::NoCapture) {
-            (self.tell)(Did::Refused { path: finding.path.clone(), why: finding.text.clone() });
+        for finding in findings.iter().filter(|f| matches!(f.kind, Kind::Unreadable | Kind::NoCapture)) {
+            (self.tell)(Did::Unreadable { path: finding.path.clone(), why: finding.text.clone() });
         }
         for (path, broken) in self.wrong(&findings) {
             self.damaged(&path, broken);
@@ -263,7 +275,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         let mut kinds =
             findings.iter().filter(|f| matches!(f.kind, Kind::Unreadable | Kind::NoCapture | Kind::Foreign));
         if let Some(finding) = kinds.next_back() {
-            return (self.tell)(Did::Refused { path: path.to_owned(), why: finding.text.clone() });
+            return (self.tell)(Did::Unreadable { path: path.to_owned(), why: finding.text.clone() });
         }
         // Verification has nothing against a file by itself; in a store it has an index.
         let called = Called::published(&name).filter(|called| called.start().is_some());
@@ -369,7 +381,14 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
 fn mends(kind: Kind) -> bool {
     matches!(
         kind,
-        Kind::Chain | Kind::Checksum | Kind::Length | Kind::Index | Kind::Keys | Kind::Ledger | Kind::NoIndex
+        Kind::Chain
+            | Kind::Checksum
+            | Kind::Length
+            | Kind::Index
+            | Kind::Stale
+            | Kind::Keys
+            | Kind::Ledger
+            | Kind::NoIndex
     )
 }
 

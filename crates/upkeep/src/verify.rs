@@ -18,6 +18,9 @@ use std::io;
 use std::path::Path;
 use store::device::Device;
 
+/// Files that are not of the store are told by name up to so many.
+const MOST_FOREIGN: usize = 10;
+
 /// What was looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -48,12 +51,14 @@ pub struct Verify<D, F> {
     totals: Totals,
     /// There was something in this folder that a recorder made.
     ours: bool,
+    /// Files below what was named that are not of the store.
+    foreign: usize,
 }
 
 impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     /// Tells each finding as it is made. `quick` leaves the packets unread.
     pub fn new(device: D, quick: bool, tell: F) -> Self {
-        Self { device, quick, tell, totals: Totals::default(), ours: false }
+        Self { device, quick, tell, totals: Totals::default(), ours: false, foreign: 0 }
     }
 
     /// What was looked at so far.
@@ -67,8 +72,12 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             return self.file(path);
         }
         let (files, unreadable) = (self.totals.files, self.totals.unreadable);
-        self.ours = false;
+        (self.ours, self.foreign) = (false, 0);
         self.folder(path);
+        if self.foreign > MOST_FOREIGN {
+            let text = format!("{} more files are none of the store; left alone", self.foreign - MOST_FOREIGN);
+            self.find(path, Kind::Foreign, None, text);
+        }
         // A store that is named by mistake would be found in order, for ever.
         if !self.ours && (self.totals.files, self.totals.unreadable) == (files, unreadable) {
             self.find(path, Kind::NoCapture, None, "no packet file lies in it");
@@ -83,6 +92,14 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             Level::Unreadable => self.totals.unreadable += 1,
         }
         (self.tell)(&finding, &self.totals);
+    }
+
+    /// What lies in a store and is none of it. The first of them are told by name: a folder that is no store has any number.
+    fn foreign(&mut self, path: &Path, text: &str) {
+        self.foreign += 1;
+        if self.foreign <= MOST_FOREIGN {
+            self.find(path, Kind::Foreign, None, text);
+        }
     }
 
     fn unreadable(&mut self, path: &Path, error: &io::Error) {
@@ -129,7 +146,6 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
 
     /// Checks a packet file against its index; what the index says of the file as a whole.
     fn check(&mut self, path: &Path, index: Option<&Path>, open: bool) -> Option<Placed> {
-        self.totals.files += 1;
         let vouched = match index.map(|index| Vouched::read(&mut self.device, index)) {
             Some(Err(e)) => {
                 self.unreadable(index?, &e);
@@ -168,15 +184,23 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
 
     fn compare(&mut self, path: &Path, index: Option<&Path>, vouched: Option<&Vouched>, open: bool) -> io::Result<()> {
         let file = self.device.open(path)?;
+        self.totals.files += 1;
         let len = self.device.len(file);
         let outcome = len.and_then(|len| {
             let promised = vouched.map(Vouched::bytes);
-            let limit = if open { promised.unwrap_or(0) } else { len };
+            let limit = match (promised, vouched) {
+                (None, _) if open => 0,
+                // What lies behind the bytes of a sealed index was never recorded.
+                (Some(promised), Some(vouched)) if open || !vouched.is_foreign() => promised,
+                _ => len,
+            };
             if let Some(promised) = promised
+                && vouched.is_none_or(|v| !v.is_foreign() || self.quick)
                 && (promised > len || promised < len && !open)
             {
                 let text = format!("the file has {len} bytes, its index describes {promised}");
-                self.find(path, Kind::Length, None, text);
+                let kind = if vouched.is_some_and(Vouched::is_foreign) { Kind::Stale } else { Kind::Length };
+                self.find(path, kind, None, text);
             }
             self.totals.bytes += limit.min(len);
             if self.quick {

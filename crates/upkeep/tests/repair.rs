@@ -156,6 +156,89 @@ fn each_kind_of_damage_has_its_name() {
 }
 
 #[test]
+fn one_hole_is_one_finding_and_what_repair_loses_by_it_is_said() {
+    let test = "one_hole_is_one_finding_and_what_repair_loses_by_it_is_said";
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    let stream = segments(&mut prng, 1, 300, 60_000);
+    let whole = recorded(&stream);
+    let name = packet_files(&whole)[0].clone();
+    let (_, all) = verify(&whole, false);
+    for round in 0..20 {
+        let mut files = whole.clone();
+        let bytes = files.get_mut(&name).expect("a file");
+        // Within one block, and over the heads of records in it.
+        let at = ((1 + round % 3) << 20) + 1000 + prng.below(400_000) as usize;
+        prng.fill(&mut bytes[at..at + 500_000]);
+        let (findings, packets) = verify(&files, false);
+        let note = format!("seed {seed} round {round}: {findings:#?}");
+        assert_eq!(findings.iter().map(|f| f.kind).collect::<Vec<_>>(), [Kind::Checksum], "{note}");
+        assert_eq!(findings[0].byte, Some(at as u64 >> 20 << 20), "{note}");
+        let (after, told) = repair(files, Path::new("store"));
+        let (_, left) = verify(&after, false);
+        assert!(left < all && left == packets, "{note}: {left} of {all}: {told:#?}");
+        assert!(told[0].contains(&format!(" {left} packets, {} lost", all - left)), "{note}: {told:#?}");
+    }
+}
+
+#[test]
+fn what_lies_behind_the_recorded_bytes_is_a_wrong_length_and_no_packets() {
+    let whole = recorded(&segments(&mut Prng::new(8), 1, 60, 3000));
+    let name = packet_files(&whole)[0].clone();
+    let mut files = whole.clone();
+    let bytes = files.get_mut(&name).expect("a file");
+    let record = bytes[24..].to_vec();
+    bytes.extend(record);
+    assert_eq!((kinds(&files), verify(&files, false).1), (vec![Kind::Length], 60));
+    let (after, _) = repair(files, Path::new("store"));
+    assert!(after[&name] == whole[&name], "not cut where it was");
+}
+
+#[test]
+fn a_capture_that_took_the_place_of_an_indexed_one_is_not_blamed_on_the_volume() {
+    let whole = recorded(&segments(&mut Prng::new(10), 1, 20, 3000));
+    let at = whole.keys().find(|p| p.extension().is_some_and(|e| e == "ngi")).expect("an index");
+    let index = Index::parse(&whole[at]).expect("an index");
+    let Tail::Complete(footer) = index.tail else { panic!("not sealed") };
+    let content = index::Content::Foreign { format: index::Format::Pcap, bytes: footer.bytes, modified: 7 };
+    let mut builder = Builder::new(Header { content, ..index.header });
+    index.entries.into_iter().for_each(|entry| builder.push(entry));
+    let mut bytes = Vec::new();
+    builder.finish(footer.bytes, footer.end, &[], &mut bytes).expect("memory refuses nothing");
+    let (capture, beside) = (path("store/eth1/other.pcap"), path("store/eth1/other.pcap.ngi"));
+    let indexed = whole[&packet_files(&whole)[0]].clone();
+    let mut files: Surviving = [(capture.clone(), indexed.clone()), (beside, bytes)].into();
+    assert_eq!(kinds(&files), []);
+    let mut same_length = indexed;
+    same_length[100] ^= 1;
+    for other in [same_length, foreign(&mut Prng::new(10), 20).0] {
+        files.insert(capture.clone(), other);
+        let (findings, packets) = verify(&files, false);
+        assert_eq!((findings.len(), findings[0].kind, packets), (1, Kind::Stale, 20), "{findings:#?}");
+    }
+}
+
+#[test]
+fn what_is_not_of_the_store_is_noted_up_to_a_number_and_no_damage() {
+    let mut files = recorded(&segments(&mut Prng::new(9), 1, 20, 3000));
+    let hour = packet_files(&files)[0].parent().expect("an hour").to_owned();
+    let (mut capture, _) = foreign(&mut Prng::new(9), 20);
+    let early = capture[24..].to_vec();
+    capture.extend(early);
+    files.insert(hour.join("foreign.pcap"), capture);
+    assert_eq!(kinds(&files), []);
+    let (findings, packets) = verify(&files, false);
+    assert_eq!((findings.iter().filter(|f| f.kind == Kind::Foreign).count(), packets), (1, 20), "{findings:#?}");
+    for i in 0..1000 {
+        files.insert(path("store/eth1").join(format!("note-{i}.txt")), vec![1]);
+    }
+    let (findings, _) = verify(&files, true);
+    let told: Vec<&Finding> = findings.iter().filter(|f| f.kind == Kind::Foreign).collect();
+    assert_eq!(told.len(), 11, "{told:#?}");
+    assert!(told[10].text.starts_with("991 more"), "{:#?}", told[10]);
+}
+
+#[test]
 fn whatever_is_damaged_every_packet_of_an_untouched_block_is_saved_and_no_other_is_made_up() {
     let test = "whatever_is_damaged_every_packet_of_an_untouched_block_is_saved_and_no_other_is_made_up";
     let seed = testkit::seed(test);

@@ -21,15 +21,31 @@ pub mod link {
     pub const RAW_IPV4: u16 = 228;
     /// IPv6 without a link header.
     pub const RAW_IPV6: u16 = 229;
+    /// BSD loopback: the address family in four bytes of the capturing host's order.
+    pub const NULL: u16 = 0;
+    /// OpenBSD loopback: the same in network order.
+    pub const LOOP: u16 = 108;
     /// Linux "cooked" capture, 16 bytes, protocol last.
     pub const LINUX_SLL: u16 = 113;
     /// Linux "cooked" capture version 2, 20 bytes, protocol first.
     pub const LINUX_SLL2: u16 = 276;
 
+    pub(crate) const LOOP_LEN: usize = 4;
     pub(crate) const SLL_PROTOCOL: usize = 14;
     pub(crate) const SLL_LEN: usize = 16;
     pub(crate) const SLL2_PROTOCOL: usize = 0;
     pub(crate) const SLL2_LEN: usize = 20;
+
+    /// The ethertype of an address family as the head of a loopback frame holds it, 0 for none of IP. That of IPv6 is
+    /// another on each system: 10 Linux, 24 NetBSD and OpenBSD, 28 FreeBSD, 30 Darwin (pcap-linktype, `LINKTYPE_NULL`).
+    pub(crate) fn of_family(head: [u8; LOOP_LEN]) -> crate::EtherType {
+        // A family is small: whichever order makes it so is that of the host.
+        match u32::from_be_bytes(head).min(u32::from_le_bytes(head)) {
+            2 => crate::EtherType::IPV4,
+            10 | 24 | 28 | 30 => crate::EtherType::IPV6,
+            _ => crate::EtherType::default(),
+        }
+    }
 }
 
 /// What the network layer is.
@@ -311,6 +327,10 @@ impl<'a> Walk<'a> {
                     return None;
                 }
             },
+            link::NULL | link::LOOP => {
+                let head: &[u8; link::LOOP_LEN] = self.need(0, self.wire)?;
+                (link::of_family(*head).0, link::LOOP_LEN)
+            }
             link::LINUX_SLL => {
                 let head: &[u8; link::SLL_LEN] = self.need(0, self.wire)?;
                 (be16(head, link::SLL_PROTOCOL), link::SLL_LEN)

@@ -416,4 +416,9 @@ fn every_link_type_leads_to_the_same_packet() {
         let d = Decoded::of(&bytes, bytes.len() as u32, link_type);
         assert_eq!((usize::from(d.l3), d.l2, d.dst_port, d.odd), (head, None, Port(53), None), "link type {link_type}");
     }
+    for (link_type, family) in [(link::NULL, [2, 0, 0, 0]), (link::NULL, [0, 0, 0, 2]), (link::LOOP, [0, 0, 0, 2])] {
+        let bytes = [&family[..], &packet].concat();
+        let d = Decoded::of(&bytes, bytes.len() as u32, link_type);
+        assert_eq!((d.l3, d.dst_port, d.odd), (4, Port(53), None), "link type {link_type} {family:?}");
+    }
 }

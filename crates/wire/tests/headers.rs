@@ -162,6 +162,9 @@ fn every_link_type_leads_to_the_same_packet() {
         (link::RAW_IPV4, packet.clone(), 0),
         (link::LINUX_SLL, cooked(16, 14), 16),
         (link::LINUX_SLL2, cooked(20, 0), 20),
+        (link::NULL, [&[2, 0, 0, 0], &packet[..]].concat(), 4),
+        (link::NULL, [&[0, 0, 0, 2], &packet[..]].concat(), 4),
+        (link::LOOP, [&[0, 0, 0, 2], &packet[..]].concat(), 4),
     ] {
         let headers = Headers::of(&bytes, bytes.len() as u32, link_type);
         assert_eq!((headers.l3(), headers.l4(), headers.family()), (l3, l3 + 20, Family::V4), "link type {link_type}");

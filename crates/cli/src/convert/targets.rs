@@ -43,7 +43,7 @@ impl Targets {
             return Err(Failure::Said(format!("{}: names a folder: name a file in it", out.display())));
         } else if !split {
             // Better now than after hours.
-            targets.free(out).map_err(|e| Failure::Said(format!("{}: {e}", out.display())))?;
+            targets.free(out).map_err(|e| Failure::Said(e.to_string()))?;
         }
         Ok(targets)
     }

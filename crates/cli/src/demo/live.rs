@@ -76,7 +76,7 @@ pub fn run(
     let mut generator = Generator::start(args, spec, cpus.first().copied())?;
     let scanner = scanner(scan, Arc::clone(stop))?;
     let mut ticker = Ticker::new();
-    while !(generator.ended()? && scanner.is_finished()) && !stop.load(Ordering::Relaxed) {
+    while !stop.load(Ordering::Relaxed) && (!generator.ended()? || !scanner.is_finished()) {
         std::thread::sleep(LOOK);
         question.ask_when_due();
         if ticker.is_due() {

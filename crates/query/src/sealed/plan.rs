@@ -124,11 +124,12 @@ fn useless(error: io::Error) -> Useless {
 }
 
 impl Indexed {
-    /// Looks whether it fits a packet file of this size; `None` for one that still grows.
-    fn fits(&self, size: Option<u64>) -> Result<(), Useless> {
+    /// Looks whether it fits a packet file that begins then and has this size; `None` for one that still grows. What lies
+    /// behind the bytes that it describes somebody else put there: it vouches for its own, block by block, all the same.
+    fn fits(&self, start: Timestamp, size: Option<u64>) -> Result<(), Useless> {
         let (sealed, bytes) = (self.reader.is_sealed(), self.reader.summary().bytes);
         match size {
-            Some(size) if !sealed || bytes != size => {
+            Some(size) if !sealed || bytes > size || bytes < size && self.reader.header().start != start => {
                 Err(Useless::Index(format!("has {size} bytes, and an index for {bytes}")))
             }
             _ => Ok(()),
@@ -214,10 +215,18 @@ pub fn open(
     };
     book.cost.bytes += size;
     let fitting = (!is_hidden(entry)).then_some(size);
-    let mut indexed = match begin_index(entry).and_then(|indexed| indexed.fits(fitting).map(|()| indexed)) {
+    let mut indexed = match begin_index(entry).and_then(|indexed| indexed.fits(entry.start, fitting).map(|()| indexed))
+    {
         Ok(indexed) => indexed,
         Err(why) => return open_without(entry, &path, interface, &why, hold, book),
     };
+    let behind = fitting.map_or(0, |size| size.saturating_sub(indexed.reader.summary().bytes));
+    if behind > 0 {
+        book.remark(format!(
+            "{name}: {behind} bytes lie behind those that were recorded, and are no part of the answer; netgrain repair cuts \
+             them off"
+        ));
+    }
     let plan = match plan(&mut indexed, &name, book) {
         Ok(plan) => plan,
         Err(why) => return open_without(entry, &path, interface, &why, hold, book),

@@ -86,6 +86,11 @@ impl Vouched {
         self.promises.last().map_or(0, |p| u64::from(p.number) * super::BLOCK + u64::from(p.bytes))
     }
 
+    /// Whether it was made of a capture of somebody else.
+    pub fn is_foreign(&self) -> bool {
+        matches!(self.header.content, index::Content::Foreign { .. })
+    }
+
     /// What is promised of each block, and whether its bytes are so; where they are not, but are what was promised before,
     /// that.
     ///

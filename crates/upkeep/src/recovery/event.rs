@@ -55,7 +55,7 @@ impl fmt::Display for Event {
                 folder.display()
             ),
             Self::Mended { path, outcome } => match outcome {
-                Outcome::Published { path, tally, aside } => {
+                Outcome::Published { path, tally, aside, .. } => {
                     let lost = tally.lost[Cause::Crash as usize];
                     write!(f, "{}: recovered from a killed recorder, {} packets", path.display(), tally.stored)?;
                     if lost > 0 {

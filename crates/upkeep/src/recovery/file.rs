@@ -23,6 +23,9 @@ pub enum Outcome {
         path: PathBuf,
         /// What its ledger says.
         tally: Box<Tally>,
+        /// Packets that were promised or begun and could not be kept: the ledger has them as lost because of `crash` now,
+        /// beside those that it had so before.
+        lost: u64,
         /// Where what could not be vouched for is kept, if there was anything.
         aside: Option<PathBuf>,
     },
@@ -112,10 +115,16 @@ impl<'v, D: Device> Mending<'v, D> {
             Some(vouched) => vouched.header,
             None => self.guess_header(file)?,
         };
-        match findings.cut() {
+        let outcome = match findings.cut() {
             Some(len) => self.cut(from, file, index, &header, &findings, len),
             None => self.copy(from, file, index, &header, &findings),
-        }
+        }?;
+        Ok(match outcome {
+            Outcome::Published { path, tally, aside, .. } => {
+                Outcome::Published { path, tally, lost: findings.lost, aside }
+            }
+            other => other,
+        })
     }
 
     /// Whether an index that fits the checksums is made again all the same: somebody has found that what it says of the
@@ -235,7 +244,7 @@ impl<'v, D: Device> Mending<'v, D> {
         self.volume.sync_folder(self.folder)?;
         let outcome = self.finish_copy(index)?;
         Ok(match outcome {
-            Outcome::Published { path, tally, .. } => Outcome::Published { path, tally, aside },
+            Outcome::Published { path, tally, lost, .. } => Outcome::Published { path, tally, lost, aside },
             other => other,
         })
     }
@@ -317,7 +326,7 @@ impl<'v, D: Device> Mending<'v, D> {
         self.volume.sync_folder(self.folder)?;
         let mut tally = Tally::default();
         vouched.promises.iter().for_each(|p| tally += &p.rows.total());
-        Ok(Outcome::Published { path, tally: Box::new(tally), aside })
+        Ok(Outcome::Published { path, tally: Box::new(tally), lost: 0, aside })
     }
 
     /// Removes an index of this file that got its name before, if what it said has turned out not to be so.

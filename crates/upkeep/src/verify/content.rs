@@ -1,11 +1,15 @@
 //! The packets of one file against what its index says: one pass over the bytes, at the speed at which they can be read.
+//!
+//! Where blocks of a recorded file are not as they were written, the others are walked once more by themselves, each
+//! stretch of them from where the index says that a record begins: damage is told of where it is, and not of all behind it.
 
 use super::{Kind, Verify};
-use crate::mend::{BLOCK, DeviceFile, Vouched};
+use crate::mend::{BLOCK, DeviceFile, Layout, Promise, Vouched, Window};
 use crate::verify::Finding;
 use base::Timestamp;
+use base::units::show_count;
 use index::Reader;
-use pcap::Error;
+use pcap::{Direction, Error};
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::net::IpAddr;
@@ -148,7 +152,32 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         let mut content = Content::default();
         let stream =
             Stream { device: &mut self.device, file, at: 0, limit, buffer: Vec::new(), used: 0, crcs: Vec::new() };
-        let (stopped, crcs) = read(stream, path, &mut content)?;
+        let (mut stopped, crcs) = read(stream, path, &mut content)?;
+        let good = |promise: &Promise| crcs.get(promise.number as usize) == Some(&promise.crc);
+        let differs = |v: &&Vouched| v.promises.iter().find(|p| p.bytes > 0 && !good(p)).map(|p| p.number);
+        let damaged = vouched.as_ref().and_then(differs);
+        let vouched = match (vouched, damaged) {
+            (Some(v), damaged) if v.is_foreign() && (damaged.is_some() || v.bytes() != limit) => {
+                let what = damaged.map_or("its length differs".to_owned(), |number| format!("block {number} differs"));
+                let text =
+                    format!("{what} from what it was when it was indexed: it was changed, or another took its place");
+                self.find(path, Kind::Stale, damaged.map(|number| u64::from(number) * BLOCK), text);
+                None
+            }
+            (vouched, _) => vouched,
+        };
+        let mut damaged = damaged.is_some();
+        let mut broken = None;
+        if damaged
+            && let Some(vouched) = vouched
+            && let Some(layout) = layout(path)
+        {
+            let mut window = Window::new(&mut self.device, file, limit)?;
+            (content, broken) = among(&mut window, layout, vouched, good, open)?;
+            stopped = None;
+        } else {
+            damaged = false;
+        }
         self.totals.packets += content.packets;
         // What is vouched for of an open file may end within a record, which is counted where it begins.
         let cut = stopped.as_ref().filter(|e| open && matches!(e, Error::Truncated { .. })).map(Error::offset);
@@ -160,6 +189,9 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
             Some(error) => self.find(path, Kind::Chain, Some(error.offset()), error.reason()),
             None => {}
         }
+        if broken.is_some() {
+            self.find(path, Kind::Chain, broken, "no record can begin here");
+        }
         if let Some(at) = content.first_fall {
             let text = format!("{} stamps are earlier than one before them", content.falls);
             self.find(path, Kind::Order, Some(at), text);
@@ -168,26 +200,38 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         if let Some(at) = cut {
             content.begins(at);
         }
-        self.blocks(path, &content, &crcs, vouched);
-        self.seconds(path, content.seconds.clone(), vouched, cut.is_some());
+        self.blocks(path, &content, limit, good, vouched);
+        if !damaged {
+            // Of damaged blocks the seconds are not known, and that the others hold what they should was looked at.
+            self.seconds(path, content.seconds.clone(), vouched, cut.is_some());
+        }
         match index {
             Some(index) => self.keys(path, index, &content),
             None => Ok(()),
         }
     }
 
-    fn blocks(&mut self, path: &Path, content: &Content, crcs: &[u32], vouched: &Vouched) {
-        for promise in vouched.promises.iter().filter(|p| p.bytes > 0) {
+    /// What lies behind `limit` was told of by the length of the file.
+    fn blocks(
+        &mut self,
+        path: &Path,
+        content: &Content,
+        limit: u64,
+        good: impl Fn(&Promise) -> bool,
+        vouched: &Vouched,
+    ) {
+        for promise in vouched.promises.iter().filter(|p| p.bytes > 0 && p.start() < limit) {
             let number = promise.number as usize;
             let at = Some(promise.start());
-            if crcs.get(number) != Some(&promise.crc) {
-                let text = format!("block {number} is not as it was written (CRC32C)");
+            let promised = promise.rows.total().stored;
+            if !good(promise) {
+                let packets = show_count(promised);
+                let text = format!("block {number}, with {packets} packets, is not as it was written (CRC32C)");
                 self.find(path, Kind::Checksum, at, text);
                 continue;
             }
             let none = Found::default();
             let found = content.blocks.get(number).unwrap_or(&none);
-            let promised = promise.rows.total().stored;
             if promised != found.packets {
                 let text = format!("block {number} holds {} packets, its index says {promised}", found.packets);
                 self.find(path, Kind::Index, at, text);
@@ -250,6 +294,65 @@ fn denied<D: Device>(source: &DeviceFile<'_, D>, content: &Content) -> io::Resul
         }
     }
     Ok(None)
+}
+
+/// How a packet file of the store is laid out, by its name, hidden or not.
+fn layout(path: &Path) -> Option<Layout> {
+    let name = path.file_name()?.to_str()?;
+    let name = name.strip_suffix(store::names::PARTIAL).and_then(|n| n.strip_suffix('.')).unwrap_or(name);
+    Layout::of(name.rsplit_once('.')?.1)
+}
+
+/// What is in the blocks that are as they were written, and where a record should be in them and is none. A record that
+/// runs on into what is damaged is counted in its block, and not as a packet of the file.
+fn among<D: Device>(
+    window: &mut Window<'_, D>,
+    layout: Layout,
+    vouched: &Vouched,
+    good: impl Fn(&Promise) -> bool,
+    open: bool,
+) -> io::Result<(Content, Option<u64>)> {
+    let (mut content, mut broken, mut latest) = (Content::default(), None, Timestamp::ZERO);
+    let promises: Vec<&Promise> = vouched.promises.iter().filter(|p| p.bytes > 0).collect();
+    let stretches = promises.chunk_by(|a, b| good(a) && good(b) && b.number == a.number + 1);
+    for stretch in stretches.filter(|stretch| good(stretch[0])) {
+        let end = stretch.last().map_or(0, |p| p.end());
+        let runs_on = open || promises.last().is_some_and(|last| last.end() > end);
+        let first = stretch.iter().find_map(|p| p.first_record.map(|first| p.start() + u64::from(first)));
+        let mut at = first.unwrap_or(end);
+        while at < end {
+            let record = layout.record(at, window.get(at, layout.record_header())?, Timestamp::ZERO);
+            let whole = at + layout.record_header() as u64 <= end && record.is_none_or(|record| record.end <= end);
+            let record = match record {
+                Some(record) if whole => record,
+                _ if !whole && runs_on => {
+                    content.begins(at);
+                    break;
+                }
+                _ => {
+                    broken.get_or_insert(at);
+                    break;
+                }
+            };
+            if !record.padding {
+                let bytes = window.get(at, (record.end - at) as usize)?;
+                let packet = pcap::Packet {
+                    ts: Some(record.ts),
+                    wire_len: record.wire_len,
+                    data: bytes.get(layout.record_header()..).unwrap_or_default(),
+                    interface: 0,
+                    link_type: vouched.header.link_type as u16,
+                    direction: Direction::default(),
+                    drops: 0,
+                    fcs: 0,
+                    offset: at,
+                };
+                content.take(&packet, &mut latest);
+            }
+            at = record.end;
+        }
+    }
+    Ok((content, broken))
 }
 
 /// Reads to the end of the packets, and then of the file. Returns why the packets ended, if not with the file.

@@ -40,6 +40,8 @@ pub enum Kind {
     Length,
     /// Index and packets do not agree, or the index cannot be read.
     Index,
+    /// The index of somebody else's capture is of what that was before.
+    Stale,
     /// The key sets deny a packet that is there.
     Keys,
     /// The ledger does not balance, or says other than the content.
@@ -73,6 +75,7 @@ impl Kind {
             Self::Checksum => "checksum",
             Self::Length => "length",
             Self::Index => "index",
+            Self::Stale => "stale",
             Self::Keys => "keys",
             Self::Ledger => "ledger",
             Self::NoIndex => "no_index",
@@ -103,6 +106,9 @@ impl Kind {
                 "netgrain repair saves what is whole and keeps the original beside it; look at the volume (dmesg, smartctl)"
             }
             Self::Index | Self::Keys | Self::NoIndex | Self::Ledger => "netgrain repair makes the index again",
+            Self::Stale => {
+                "netgrain index makes the index again; if nobody changed the capture, look at the volume (dmesg, smartctl)"
+            }
             Self::Leftover => "the next recorder of this interface mends it, or netgrain repair",
             Self::Order => "netgrain convert --sort orders a copy",
             Self::Orphan => {

@@ -42,16 +42,23 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
 
     /// Under a hold of its folder, for one file at a time, so that retention waits for no more than that.
     fn named(&mut self, folder: &Path, name: &str, names: &BTreeSet<&str>) -> Option<Placed> {
+        let dated = interface_of(folder) != folder;
         // What cannot be held was removed, and is then not found; or lies where nothing can be held. Only hours are: a keeper
         // locks the folder of the interface for as long as it works there, which may be long where an archive is slow.
-        let _hold = (interface_of(folder) != folder).then(|| self.device.hold(folder));
+        let _hold = dated.then(|| self.device.hold(folder));
         let path = folder.join(name);
         if let Some(called) = Called::published(name) {
+            // Somebody put it there: no recorder gives such a name, and what a capture of somebody else is like is not
+            // what the store is like.
+            if dated && called.start().is_none() {
+                self.foreign(&path, "a capture that no recorder made; left alone");
+                return None;
+            }
             self.ours = true;
             return self.published(folder, &called);
         }
         let Some(called) = Called::hidden(name) else {
-            self.other(&path, name);
+            self.other(&path, name, dated);
             return None;
         };
         self.ours = true;
@@ -84,7 +91,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         self.check(&path, index.as_deref(), false)
     }
 
-    fn other(&mut self, path: &Path, name: &str) {
+    fn other(&mut self, path: &Path, name: &str, dated: bool) {
         let ours = std::mem::replace(&mut self.ours, true);
         if let Some(stem) = called::published_index(name) {
             // The recorder gives the packets their name after the index has its own: the hidden name is asked for first.
@@ -107,11 +114,12 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 self.find(path, Kind::Leftover, None, "an index that was left by a recorder that died");
             }
         } else if name != store::claim::CLAIM {
-            match name.ends_with(".pcapng") || name.ends_with(".cap") {
+            let capture = name.ends_with(".pcapng") || name.ends_with(".cap");
+            match capture && !dated {
                 true => drop(self.check(path, None, false)),
                 false => {
                     self.ours = ours;
-                    self.find(path, Kind::Foreign, None, "not a file of the store; left alone");
+                    self.foreign(path, "not a file of the store; left alone");
                 }
             }
         }

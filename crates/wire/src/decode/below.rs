@@ -28,6 +28,10 @@ impl Walk<'_> {
         let (ethertype, at) = match link_type {
             link::ETHERNET => return self.ethernet(0),
             link::RAW_IP | link::RAW_IPV4 | link::RAW_IPV6 => (self.ip_version(0)?, 0),
+            link::NULL | link::LOOP => {
+                let head: &[u8; link::LOOP_LEN] = self.need(0, Odd::LinkShort)?;
+                (link::of_family(*head), link::LOOP_LEN)
+            }
             link::LINUX_SLL => {
                 let head: &[u8; link::SLL_LEN] = self.need(0, Odd::LinkShort)?;
                 (EtherType(be16(head, link::SLL_PROTOCOL)), link::SLL_LEN)

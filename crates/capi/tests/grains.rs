@@ -1,0 +1,418 @@
+//! The loops over flow records and series, as C sees them: same layout, same records and seconds as in Rust, every wrong use
+//! an error, and live.
+
+extern crate columns as netgrain_columns;
+
+#[path = "../../columns/examples/flows.rs"]
+#[allow(dead_code, reason = "its main is for people")]
+mod flows;
+#[path = "../../columns/examples/series.rs"]
+#[allow(dead_code, reason = "its main is for people")]
+mod series_example;
+
+mod common;
+
+use base::Timestamp;
+use common::{Link, compile, example, run_source, stdout};
+use flow::{Around, Early as FlowEarly, EndReason, Key, Locator, Record, Side as FlowSide, TcpState};
+use netgrain::{Early, Flow, Moments, Second, Side, Volume};
+use series::{Direction, Row};
+use std::io::{BufRead, BufReader};
+use std::mem::offset_of;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use testkit::TempDir;
+use wire::{IpProtocol, MacAddr, TunnelKind};
+
+const START: u64 = 1_700_000_000;
+
+/// The n-th of a number of records: each field of its own value where that is possible.
+fn record(n: u64, first: Timestamp) -> Record {
+    let side = |packets: u64| FlowSide {
+        first,
+        last: first.after(Duration::from_millis(packets)),
+        packets,
+        bytes: packets * 100,
+        ip_bytes: packets * 86,
+        length: flow::Moments { min: 86, max: 86, sum: packets * 86, squares: u128::from(packets) * 86 * 86 },
+        flags: [1, 2, 3, 4, 5, 6, 7, 8],
+        ttl: (61, 64),
+        mac: Some(MacAddr([2, 0, 0, 0, 0, 7])),
+        ..FlowSide::default()
+    };
+    let v6 = n.is_multiple_of(3);
+    let address = |last: u8| -> IpAddr {
+        match v6 {
+            true => [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, last].into(),
+            false => [10, 0, 0, last].into(),
+        }
+    };
+    Record {
+        id: 0xabc0_0000_0000_0000 + n,
+        key: Key {
+            src: address(1),
+            dst: address(2),
+            src_port: 40_000 + n as u16,
+            dst_port: if n.is_multiple_of(2) { 53 } else { 80 },
+            protocol: if n.is_multiple_of(2) { IpProtocol::UDP } else { IpProtocol::TCP },
+        },
+        around: Around { vlans: [Some(12), None], mpls: None, tunnel: Some((TunnelKind::Vxlan, 77)) },
+        interface: 0,
+        began: first,
+        part: 0,
+        sides: [side(n + 1), side(n + 2)],
+        end: EndReason::Ended,
+        tcp: TcpState::Closed,
+        syn_rtt: Some(1234),
+        ack_rtt: None,
+        early: vec![FlowEarly { after: 5, length: 86, flags: 2, reverse: true }; 2],
+        payload: [b"GET".to_vec(), Vec::new()],
+        locator: Some(Locator { queue: 3, first: 1000 + n, last: 2000 }),
+        lost: 9,
+    }
+}
+
+fn row(second: u64, packets: u64) -> Row {
+    let mut row = Row { second, direction: Direction::In, ..Row::default() };
+    (row.total.packets, row.total.bytes, row.flows_new, row.peak_1ms.bytes) = (packets, packets * 100, 3, 1500);
+    row.kinds[series::Kind::Udp as usize].packets = packets;
+    (row.ledger.offered, row.ledger.stored, row.ledger.lost[0]) = (packets, packets - 1, 1);
+    row
+}
+
+fn writer(store: &Path, interface: &str) -> columns::Writer {
+    columns::Writer::new(columns::Config { patient: true, ..columns::Config::new(store, interface) }).expect("threads")
+}
+
+/// A store of two interfaces, with records and rows from [`START`] on.
+fn store(test: &str) -> TempDir {
+    let store = TempDir::new(test);
+    for (name, many) in [("eth1", 40), ("eth2", 10)] {
+        let mut writer = writer(store.path(), name);
+        for n in 0..many {
+            writer.record(&record(n, Timestamp::from_secs_nanos(START + n, 5)));
+            writer.row(&row(START + n, n + 1));
+        }
+        writer.finish();
+    }
+    store
+}
+
+#[test]
+fn flows_and_seconds_lie_in_c_as_they_lie_in_rust() {
+    let test = "flows_and_seconds_lie_in_c_as_they_lie_in_rust";
+    let mut prints = String::new();
+    let mut ours = Vec::new();
+    macro_rules! layout {
+        ($c:literal, $rust:ty, $($field:ident)+) => {
+            $(prints += &format!("printf(\"%zu \", offsetof({}, {}));", $c, stringify!($field));
+              ours.push(offset_of!($rust, $field).to_string());)+
+            prints += &format!("printf(\"%zu \", sizeof({}));", $c);
+            ours.push(size_of::<$rust>().to_string());
+        };
+    }
+    layout!("netgrain_moments", Moments, min max sum mean deviation);
+    layout!("netgrain_side", Side, first last packets bytes ip_bytes payload_bytes payload_packets length gap gaps tcp_flags);
+    layout!("netgrain_side", Side, zero_window retransmitted retransmitted_bytes out_of_order ttl_min ttl_max dscp_min);
+    layout!("netgrain_side", Side, dscp_max mac has_mac reserved);
+    layout!("netgrain_early", Early, after length flags reverse reserved);
+    layout!("netgrain_flow", Flow, size part id interface_name began first last src dst src_port dst_port ip_version);
+    layout!("netgrain_flow", Flow, protocol end tcp_state vlan inner_vlan mpls tunnel tunnel_id queue position_first);
+    layout!("netgrain_flow", Flow, position_last syn_rtt ack_rtt lost early payload payload_len early_count reserved sides);
+    layout!("netgrain_volume", Volume, packets bytes);
+    layout!("netgrain_second", Second, size direction second interface_name total tcp udp icmp sctp other_ip arp other);
+    layout!("netgrain_second", Second, ipv6 sizes syn syn_ack fin rst flows_active flows_new flows_ended sources);
+    layout!("netgrain_second", Second, destinations peak_1ms peak_10ms ledger);
+    // The numbers of C are those of the types.
+    for (name, number) in [
+        ("END_IDLE", EndReason::Idle as u32),
+        ("END_ACTIVE", EndReason::Active as u32),
+        ("END_ENDED", EndReason::Ended as u32),
+        ("END_FORCED", EndReason::Forced as u32),
+        ("END_LACK", EndReason::Lack as u32),
+        ("TCP_NONE", TcpState::None as u32),
+        ("TCP_MIDSTREAM", TcpState::Midstream as u32),
+        ("TCP_SYN_SENT", TcpState::SynSent as u32),
+        ("TCP_SYN_RECEIVED", TcpState::SynReceived as u32),
+        ("TCP_ESTABLISHED", TcpState::Established as u32),
+        ("TCP_HALF_CLOSED", TcpState::HalfClosed as u32),
+        ("TCP_CLOSED", TcpState::Closed as u32),
+        ("TCP_RESET", TcpState::Reset as u32),
+        ("TUNNEL_GRE", TunnelKind::Gre as u32),
+        ("TUNNEL_NVGRE", TunnelKind::Nvgre as u32),
+        ("TUNNEL_ERSPAN1", TunnelKind::Erspan1 as u32),
+        ("TUNNEL_ERSPAN2", TunnelKind::Erspan2 as u32),
+        ("TUNNEL_ERSPAN3", TunnelKind::Erspan3 as u32),
+        ("TUNNEL_VXLAN", TunnelKind::Vxlan as u32),
+        ("TUNNEL_GENEVE", TunnelKind::Geneve as u32),
+        ("TUNNEL_GTP_U", TunnelKind::GtpU as u32),
+        ("TUNNEL_IP_IN_IP", TunnelKind::IpInIp as u32),
+        ("TUNNEL_TEREDO", TunnelKind::Teredo as u32),
+        ("IN", Direction::In as u32),
+        ("OUT", Direction::Out as u32),
+    ] {
+        prints += &format!("printf(\"%d \", NETGRAIN_{name});");
+        ours.push(number.to_string());
+    }
+    let source = format!("#include \"netgrain.h\"\n#include <stdio.h>\nint main(void) {{ {prints} return 0; }}\n");
+    let Some(told) = run_source(test, "cc", "-std=c99", &source) else { return };
+    assert_eq!(told.trim(), ours.join(" "));
+}
+
+#[test]
+fn every_wrong_use_of_flows_and_series_is_an_error_with_its_code_and_a_line() {
+    let test = "every_wrong_use_of_flows_and_series_is_an_error_with_its_code_and_a_line";
+    let store = store(test);
+    let source = r#"
+#include "netgrain.h"
+#include <stdio.h>
+#include <string.h>
+static netgrain_error e;
+static netgrain_flows *n;
+static void say(int failed) { printf("%d %d %s\n", failed, (int)e.code, e.text); memset(&e, 0, sizeof e); }
+static int reenter(void *user, const netgrain_flow *f) {
+    const netgrain_flow *other; (void)user; (void)f;
+    say(netgrain_flows_next(n, &other, &e));
+    netgrain_flows_stop(n);
+    return 0;
+}
+int main(void) {
+    netgrain_question q = NETGRAIN_EVERYTHING, other = NETGRAIN_EVERYTHING;
+    const char *none[] = {"eth9"};
+    const netgrain_flow *f; const netgrain_second *s; netgrain_series *m;
+    say(netgrain_flows_open(NULL, &q, 0, &e) == NULL);
+    say(netgrain_flows_open("/no/such/store", NULL, 0, &e) == NULL);
+    say(netgrain_flows_open("/no/such/store", &q, 0, &e) == NULL);
+    other.version = 99; say(netgrain_series_open(STORE, &other, &e) == NULL);
+    other = q; other.filter = "hots 1.2.3.4"; say(netgrain_flows_open(STORE, &other, 0, &e) == NULL);
+    other = q; other.filter = "less 64"; say(netgrain_flows_open(STORE, &other, 0, &e) == NULL);
+    other = q; other.filter = "udp"; say(netgrain_series_open(STORE, &other, &e) == NULL);
+    other = q; other.from = 2; other.to = 1; say(netgrain_flows_open(STORE, &other, 0, &e) == NULL);
+    other = q; other.flags = NETGRAIN_FOLLOW | NETGRAIN_NO_RING; say(netgrain_series_open(STORE, &other, &e) == NULL);
+    other = q; other.interfaces = none; other.interface_count = 1; say(netgrain_series_open(STORE, &other, &e) == NULL);
+    say(netgrain_flows_next(NULL, &f, &e));
+    say(netgrain_series_next(NULL, &s, &e));
+    n = netgrain_flows_open(STORE, &q, 0, &e);
+    if (!n) { puts(e.text); return 0; }
+    say(netgrain_flows_next(n, NULL, &e));
+    say((int)netgrain_flows_loop(n, 0, NULL, NULL, &e));
+    printf("%d\n", (int)netgrain_flows_loop(n, 0, reenter, NULL, &e));
+    printf("%d", netgrain_flows_next(n, &f, &e)); printf(" %d\n", f == NULL);
+    netgrain_flows_close(n);
+    m = netgrain_series_open(STORE, &q, &e);
+    if (!m) { puts(e.text); return 0; }
+    say(netgrain_series_next(m, NULL, &e));
+    say((int)netgrain_series_loop(m, 0, NULL, NULL, &e));
+    netgrain_series_stop(m);
+    printf("%d\n", netgrain_series_next(m, &s, &e));
+    netgrain_series_close(m);
+    netgrain_flows_stop(NULL); netgrain_flows_close(NULL); netgrain_series_stop(NULL); netgrain_series_close(NULL);
+    printf("%d\n", netgrain_flows_remark(NULL, 0) == NULL && netgrain_series_remarks(NULL) == 0);
+    return 0;
+}
+"#
+    .replace("STORE", &format!("\"{}\"", store.path().display()));
+    let Some(told) = run_source(test, "cc", "-std=c99", &source) else { return };
+    let expected = [
+        "1 1 the store is NULL",
+        "1 1 the question is NULL",
+        "1 5 /no/such/store",
+        "1 1 the program asks in version 99",
+        "1 2 filter: `hots` at column 1: did you mean `host`?",
+        "1 2 filter: `less 64`: packets of one flow differ in length",
+        "1 2 filter: a series counts all packets of an interface",
+        "1 3 the interval ends",
+        "1 1 NETGRAIN_FOLLOW needs what is being written",
+        "1 4 ",
+        "-1 1 the answer is NULL",
+        "-1 1 the answer is NULL",
+        "-1 1 the place for the flow is NULL",
+        "-1 1 the callback is NULL",
+        "-1 6 this answer met a bug before, or its callback uses it",
+        "1",
+        "0 1",
+        "-1 1 the place for the second is NULL",
+        "-1 1 the callback is NULL",
+        "0",
+        "1",
+    ];
+    for (line, start) in told.lines().zip(expected) {
+        assert!(line.starts_with(start), "{line} should begin with {start}");
+    }
+    assert_eq!(told.lines().count(), expected.len(), "{told}");
+}
+
+#[test]
+fn every_field_of_a_record_and_of_a_second_arrives() {
+    let test = "every_field_of_a_record_and_of_a_second_arrives";
+    let store = store(test);
+    let source = r#"
+#include "netgrain.h"
+#include <inttypes.h>
+#include <stdio.h>
+static netgrain_error e;
+int main(void) {
+    netgrain_question q = NETGRAIN_EVERYTHING; const netgrain_flow *f; const netgrain_second *s;
+    const char *eth2[] = {"eth2"};
+    netgrain_flows *n; netgrain_series *m; int i;
+    q.interfaces = eth2; q.interface_count = 1; q.from = UINT64_C(1700000001000000000);
+    if (!(n = netgrain_flows_open(STORE, &q, 0, &e)) || netgrain_flows_next(n, &f, &e) != 1) { puts(e.text); return 0; }
+    printf("%d %d %" PRIu64 " %" PRIx64 " %s %d\n", f->size == sizeof *f, NETGRAIN_HAS(f, sides), (uint64_t)f->part, f->id,
+           f->interface_name, f->began == f->first && f->first == f->sides[0].first);
+    printf("%d.%d.%d.%d %d %d %d %d %d %d\n", f->src[0], f->src[1], f->dst[2], f->dst[3], f->src[4], f->src_port,
+           f->dst_port, f->ip_version, f->protocol, f->end);
+    printf("%d %d %d %d %d %d %d\n", f->tcp_state, (int)f->vlan, (int)f->inner_vlan, (int)f->mpls, (int)f->tunnel,
+           (int)f->tunnel_id, (int)f->queue);
+    printf("%d %d %d %d %d\n", (int)f->position_first, (int)f->position_last, (int)f->syn_rtt, f->ack_rtt == NETGRAIN_NONE,
+           (int)f->lost);
+    printf("%d %d %d %d %d %.3s %d\n", (int)f->early_count, (int)f->early[1].after, f->early[1].length, f->early[1].flags,
+           f->early[1].reverse, (const char *)f->payload[0], (int)f->payload_len[1]);
+    for (i = 0; i < 2; i++) {
+        const netgrain_side *d = &f->sides[i];
+        printf("%d %d %d %.1f %.1f %d %d %d %d %02x %d\n", (int)d->packets, (int)d->bytes, (int)d->ip_bytes, d->length.mean,
+               d->length.deviation, (int)d->tcp_flags[0], (int)d->tcp_flags[7], d->ttl_min, d->ttl_max, d->mac[5],
+               d->has_mac);
+    }
+    netgrain_flows_close(n);
+    if (!(m = netgrain_series_open(STORE, &q, &e)) || netgrain_series_next(m, &s, &e) != 1) { puts(e.text); return 0; }
+    printf("%d %" PRIu64 " %s %d %d %d %d\n", s->size == sizeof *s, s->second, s->interface_name, (int)s->direction,
+           (int)s->total.packets, (int)s->total.bytes, (int)s->udp.packets);
+    printf("%d %d %d %d %d %d\n", (int)s->flows_new, (int)s->peak_1ms.bytes, (int)s->peak_10ms.packets,
+           (int)s->ledger.offered, (int)s->ledger.stored, (int)s->ledger.lost);
+    netgrain_series_close(m);
+    return 0;
+}
+"#
+    .replace("STORE", &format!("\"{}\"", store.path().display()));
+    let Some(told) = run_source(test, "cc", "-std=c99", &source) else { return };
+    let expected = [
+        "1 1 0 abc0000000000001 eth2 1",
+        "10.0.0.2 0 40001 80 4 6 3",
+        "6 12 -1 -1 6 77 3",
+        "1001 2000 1234 1 9",
+        "2 5 86 2 1 GET 0",
+        "2 200 172 86.0 0.0 1 8 61 64 07 1",
+        "3 300 258 86.0 0.0 1 8 61 64 07 1",
+        "1 1700000001 eth2 0 2 200 2",
+        "3 1500 0 2 1 1",
+    ];
+    assert_eq!(told.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn the_c_examples_tell_what_the_rust_examples_tell() {
+    let test = "the_c_examples_tell_what_the_rust_examples_tell";
+    let (folder, store) = (TempDir::new("grain-programs"), store(test));
+    let store = store.path().display().to_string();
+    let compiled = |name: &str, link| compile(test, "cc", "-std=c11", &example(name), link, &folder);
+    for link in [Link::Shared, Link::Static] {
+        let Some(program) = compiled("flows", link) else { return };
+        for (rest, records) in [
+            (vec![], 50),
+            (vec!["udp port 53"], 25),
+            (vec!["src host 10.0.0.1 and tcp", "2023-11-14T22:13:22Z", "2023-11-14T22:13:26Z"], 2),
+            (vec!["host 10.9.9.9"], 0),
+        ] {
+            let args: Vec<String> = [store.as_str()].iter().chain(&rest).map(|arg| (*arg).to_owned()).collect();
+            let mut told = Vec::new();
+            flows::tell(&args, &mut told).expect("an answer");
+            let out = Command::new(&program).args(&args).output().expect("it runs");
+            assert_eq!(stdout(&out), String::from_utf8(told).expect("text"), "{rest:?}");
+            assert_eq!(stdout(&out).lines().count(), records + 1, "{rest:?}: {out:?}");
+            assert_eq!(out.status.code(), Some(if records > 0 { 0 } else { 1 }));
+        }
+        let Some(program) = compiled("series", link) else { return };
+        for (rest, rows) in
+            [(vec![], 50), (vec!["2023-11-14T22:13:22Z", "2023-11-14T22:13:25Z"], 8), (vec!["2024-01-01"], 0)]
+        {
+            let args: Vec<String> = [store.as_str()].iter().chain(&rest).map(|arg| (*arg).to_owned()).collect();
+            let mut told = Vec::new();
+            series_example::tell(&args, &mut told).expect("an answer");
+            let out = Command::new(&program).args(&args).output().expect("it runs");
+            assert_eq!(stdout(&out), String::from_utf8(told).expect("text"), "{rest:?}");
+            assert_eq!(stdout(&out).lines().count(), rows + 1, "{rest:?}: {out:?}");
+        }
+    }
+}
+
+#[test]
+fn the_examples_say_what_is_wrong() {
+    let test = "the_examples_say_what_is_wrong";
+    let (folder, store) = (TempDir::new("grain-wrong"), store(test));
+    let store = store.path().to_str().expect("characters");
+    for name in ["flows", "series"] {
+        let Some(program) = compile(test, "cc", "-std=c11", &example(name), Link::Shared, &folder) else { return };
+        let is_flows = name == "flows";
+        for (args, says) in [
+            (vec![], if is_flows { "usage: flows" } else { "usage: series" }),
+            (vec![store, "soon"], if is_flows { "`soon`" } else { "\"soon\"" }),
+            (vec!["/no/such/store"], "/no/such/store"),
+        ] {
+            let out = Command::new(&program).args(&args).output().expect("it runs");
+            let err = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert!(out.status.code() == Some(2) && err.lines().count() == 1 && err.contains(says), "{out:?}");
+            let args: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();
+            let tell = if is_flows { flows::tell } else { series_example::tell };
+            let said = tell(&args, &mut Vec::new()).expect_err("an error").to_string();
+            assert!(said.contains(says), "{said}");
+        }
+    }
+}
+
+#[test]
+fn live_programs_hear_each_record_and_second_once_and_end_when_they_are_told_to() {
+    let test = "live_programs_hear_each_record_and_second_once_and_end_when_they_are_told_to";
+    let (folder, store) = (TempDir::new("grain-live"), TempDir::new(test));
+    let now = || Timestamp::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock"));
+    let mut writer = writer(store.path(), "eth1");
+    let flush = |writer: &mut columns::Writer, step: u64| {
+        writer.tick(Timestamp::from_secs_nanos(START + step, 0));
+        for _ in 0..10_000 {
+            if writer.counts().journaled == writer.counts().given {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("{:?}", writer.counts());
+    };
+    // Something is there already; more comes, and a file is sealed meanwhile.
+    writer.record(&record(0, now()));
+    writer.row(&row(now().secs() - 10, 1));
+    flush(&mut writer, 0);
+    for (name, first, later) in
+        [("flows", "abc0000000000000", "abc0000000000001"), ("series", "packets 1", "packets 2")]
+    {
+        let Some(program) = compile(test, "cc", "-std=c11", &example(name), Link::Shared, &folder) else { return };
+        let Some(mut kill) = testkit::tool(test, "kill") else { return };
+        // A program that missed something ends by itself after a while, and the test with it.
+        let to = (now().secs() + 30).to_string();
+        let rest = if name == "flows" { vec!["", "0", &to] } else { vec!["0", &to] };
+        let mut child = Command::new(program)
+            .arg("--live")
+            .arg(store.path())
+            .args(rest)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it runs");
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+        let line = lines.next().expect("a line");
+        assert!(line.contains(first), "{name}: {line}");
+        match name {
+            "flows" => writer.record(&record(1, now())),
+            _ => writer.row(&row(now().secs() - 5, 2)),
+        }
+        flush(&mut writer, if name == "flows" { 1000 } else { 8000 });
+        let line = lines.next().expect("a line");
+        assert!(line.contains(later), "{name}: {line}");
+        // Two more looks tell nothing twice.
+        std::thread::sleep(Duration::from_millis(1200));
+        assert!(kill.args(["-INT", &child.id().to_string()]).status().expect("it runs").success());
+        let rest: Vec<String> = lines.collect();
+        let count = if name == "flows" { "records 2 " } else { "rows 2 " };
+        assert!(rest.len() == 1 && rest[0].starts_with(count), "{name}: {rest:?}");
+        assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    }
+    writer.finish();
+}
