@@ -23,7 +23,7 @@ const ORACLES: &[(&str, &str)] = &[
 ];
 
 /// Packages of Python that tests compare with, as PyPI has them. They go into an environment of their own.
-const PACKAGES: &[&str] = &["yacryptopan==1.0.2", "duckdb==2.0.0", "polars==2.1.0", "pyarrow==26.0.1"];
+const PACKAGES: &[&str] = &["yacryptopan==1.0.2", "duckdb==2.0.0", "polars==2.1.0", "pyarrow==26.0.1", "pytz"];
 
 /// Installs what is missing, if this is a Debian system and we are root.
 pub fn install() {

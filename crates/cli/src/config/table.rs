@@ -181,8 +181,8 @@ sections! {
     }
     /// Flow records and series for other machines.
     export Export {
-        /// Collectors: udp:HOST[:PORT], netflow9+udp:HOST[:PORT], tcp:HOST[:PORT], multicast:INTERFACE[:PORT][,ttl=N],
-        /// file:PATH. Groups and files get rows too, the others flow records.
+        /// Collectors: `udp:HOST[:PORT]`, `netflow9+udp:HOST[:PORT]`, `tcp:HOST[:PORT]`, `multicast:INTERFACE[:PORT][,ttl=N]`,
+        /// `file:PATH`. Groups and files get rows too, the others flow records.
         targets: Vec<String> = Vec::new(), Reload;
     }
     /// Who may read along.

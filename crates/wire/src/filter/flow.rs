@@ -80,7 +80,7 @@ impl fmt::Display for NotOfFlows {
 impl std::error::Error for NotOfFlows {}
 
 impl Filter {
-    /// The filter for conversations. See [the module](self) for what a yes means.
+    /// The filter for conversations. A yes means that some packet of the flow would match.
     ///
     /// # Errors
     /// [`NotOfFlows`] names the first test that only a packet can answer, and says what to do.
