@@ -44,6 +44,8 @@ pub struct Facts {
     pub queue: u16,
     /// See [`Meta::Vlan`].
     pub vlan: u16,
+    /// See [`Meta::Ingress`].
+    pub ingress: u16,
     /// The outermost IP packet.
     pub outer: LayerFacts,
     /// The innermost.
@@ -142,6 +144,7 @@ impl Facts {
             Meta::Ethernet => self.ethernet.into(),
             Meta::Vlan => self.vlan.into(),
             Meta::Depth => self.depth.into(),
+            Meta::Ingress => self.ingress.into(),
             Meta::HashKey => hash_key,
         }
     }

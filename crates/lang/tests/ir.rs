@@ -3,8 +3,8 @@
 use base::Prng;
 use netgrain_lang::interp::{Action, Interpreter, Memory};
 use netgrain_lang::ir::{
-    Block, BlockId, Builder, Cmp, End, Fact, Inst, Kind, Layer, Log, Map, Meta, Op, Operand, Placement, Program, Reg,
-    Set, Stage, Var, VerifyError, placement,
+    Block, BlockId, Builder, Cmp, End, Expiry, Fact, Inst, Kind, Layer, Log, Map, Meta, Op, Operand, Placement,
+    Program, Reg, Set, Stage, Var, VerifyError, placement,
 };
 use netgrain_lang::{Facts, Key, Prefix};
 use wire::build::Frame;
@@ -89,7 +89,7 @@ fn tables_and_limits_are_held() {
     let count = Inst::Count { counter: 64, by: Operand::Imm(1) };
     assert!(matches!(missing(count), Err(VerifyError::Missing { table: "counters", .. })));
     let mut p = one_block(2, vec![zero.clone(), get], End::Pass);
-    p.maps.push(map(2, 10, 0));
+    p.maps.push(map(2, 10, Expiry::Never));
     assert_eq!(p.verify(), Err(VerifyError::KeyWords { block: 0, map: 0, have: 1, need: 2 }));
     p.maps[0].capacity = 0;
     assert!(matches!(p.verify(), Err(VerifyError::Map { map: 0, .. })));
@@ -189,7 +189,7 @@ fn a_cut_program_does_what_the_whole_does() {
 /// A few stages of arithmetic over the packet's number, with an effect or a drop here and there.
 fn random(prng: &mut Prng) -> Program {
     let mut b = Builder::default();
-    b.tables().maps.push(map(1, 4, 0));
+    b.tables().maps.push(map(1, 4, Expiry::Never));
     let device = b.device("eth1");
     for _ in 0..1 + prng.below(4) {
         b.stage("stage");
@@ -229,7 +229,7 @@ fn the_kernel_gets_what_makes_no_copy() {
 
 #[test]
 fn a_table_is_bounded_and_forgets_what_is_idle() {
-    let mut table = netgrain_lang::interp::Table::new(&map(1, 2, 10));
+    let mut table = netgrain_lang::interp::Table::new(&map(1, 2, Expiry::Idle(10)));
     table.put(&[1], 7, 100);
     assert_eq!(table.add(&[2], 1, 105), 1);
     assert_eq!(table.add(&[3], 1, 106), 1);
@@ -238,8 +238,14 @@ fn a_table_is_bounded_and_forgets_what_is_idle() {
     assert_eq!(table.get(&[2], 116), 0, "11 after the last touch");
     table.put(&[3], 1, 116);
     assert_eq!(table.entries(116), [(vec![1], 7), (vec![3], 1)]);
+    let mut window = netgrain_lang::interp::Table::new(&map(1, 2, Expiry::Life(10)));
+    assert_eq!(
+        [100, 105, 110, 111].map(|now| window.add(&[1], 1, now)),
+        [1, 2, 3, 1],
+        "a touch does not prolong a life"
+    );
 }
 
-fn map(words: u8, capacity: u32, idle: u64) -> Map {
-    Map { name: "m".into(), key: Key::default(), words, capacity, idle }
+fn map(words: u8, capacity: u32, expiry: Expiry) -> Map {
+    Map { name: "m".into(), key: Key::default(), words, capacity, expiry }
 }

@@ -1,6 +1,6 @@
-//! A map of the reference: keys to numbers, bounded, entries that go when they are idle.
+//! A map of the reference: keys to numbers, bounded, entries that expire.
 
-use crate::ir::Map;
+use crate::ir::{Expiry, Map};
 use std::collections::HashMap;
 
 /// See the module and [`crate::ir`] for the rules.
@@ -8,25 +8,35 @@ use std::collections::HashMap;
 pub struct Table {
     entries: HashMap<Vec<u64>, Entry>,
     capacity: usize,
-    idle: u64,
+    expiry: Expiry,
     refused: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     number: u64,
-    touched: u64,
+    stamp: u64,
+}
+
+impl Expiry {
+    /// Whether an entry with this stamp is gone at `now`. Time may go back a little between queues, which makes nothing old.
+    pub const fn has_reached(self, stamp: u64, now: u64) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Idle(ns) | Self::Life(ns) => now.saturating_sub(stamp) > ns,
+        }
+    }
 }
 
 impl Table {
     /// An empty one.
     pub fn new(map: &Map) -> Self {
-        Self { entries: HashMap::new(), capacity: map.capacity as usize, idle: map.idle, refused: 0 }
+        Self { entries: HashMap::new(), capacity: map.capacity as usize, expiry: map.expiry, refused: 0 }
     }
 
     /// Whether there is an entry; does not touch it.
     pub fn has(&self, key: &[u64], now: u64) -> bool {
-        self.entries.get(key).is_some_and(|e| !self.is_stale(e, now))
+        self.entries.get(key).is_some_and(|e| !self.expiry.has_reached(e.stamp, now))
     }
 
     /// The entry's number, 0 if absent.
@@ -61,9 +71,9 @@ impl Table {
         self.entries.remove(key);
     }
 
-    /// The entries that are not idle at `now`, in order of their keys.
+    /// The entries that are there at `now`, in order of their keys.
     pub fn entries(&self, now: u64) -> Vec<(Vec<u64>, u64)> {
-        let live = self.entries.iter().filter(|(_, e)| !self.is_stale(e, now));
+        let live = self.entries.iter().filter(|(_, e)| !self.expiry.has_reached(e.stamp, now));
         let mut all: Vec<_> = live.map(|(k, e)| (k.clone(), e.number)).collect();
         all.sort_unstable();
         all
@@ -74,28 +84,26 @@ impl Table {
         self.refused
     }
 
-    /// Time may go back a little between queues, which makes nothing idle.
-    fn is_stale(&self, e: &Entry, now: u64) -> bool {
-        self.idle != 0 && now.saturating_sub(e.touched) > self.idle
-    }
-
-    /// The entry, touched, unless it is absent or idle.
+    /// The entry, touched, unless it is absent.
     fn live(&mut self, key: &[u64], now: u64) -> Option<&mut Entry> {
-        let idle = self.idle;
-        let e = self.entries.get_mut(key).filter(|e| idle == 0 || now.saturating_sub(e.touched) <= idle)?;
-        e.touched = e.touched.max(now);
+        let expiry = self.expiry;
+        let e = self.entries.get_mut(key).filter(|e| !expiry.has_reached(e.stamp, now))?;
+        if matches!(expiry, Expiry::Idle(_)) {
+            e.stamp = e.stamp.max(now);
+        }
         Some(e)
     }
 
     fn insert(&mut self, key: &[u64], number: u64, now: u64) {
-        if self.entries.len() >= self.capacity && !self.entries.contains_key(key) && self.idle != 0 {
-            let idle = self.idle;
-            self.entries.retain(|_, e| now.saturating_sub(e.touched) <= idle);
+        let is_full = |t: &Self| t.entries.len() >= t.capacity && !t.entries.contains_key(key);
+        if is_full(self) {
+            let expiry = self.expiry;
+            self.entries.retain(|_, e| !expiry.has_reached(e.stamp, now));
         }
-        if self.entries.len() >= self.capacity && !self.entries.contains_key(key) {
+        if is_full(self) {
             self.refused += 1;
             return;
         }
-        self.entries.insert(key.to_vec(), Entry { number, touched: now });
+        self.entries.insert(key.to_vec(), Entry { number, stamp: now });
     }
 }

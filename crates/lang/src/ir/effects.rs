@@ -149,7 +149,7 @@ impl Program {
                 Inst::Set { var: Var::Mark | Var::State, .. } => note(Effect::Mark),
                 Inst::Count { .. } => note(Effect::Count),
                 // An entry that is read is touched.
-                Inst::MapGet { map, .. } if self.maps.get(usize::from(*map)).is_some_and(|m| m.idle > 0) => {
+                Inst::MapGet { map, .. } if self.is_touched(*map) => {
                     note(Effect::MapRead);
                     note(Effect::MapWrite);
                 }
@@ -163,9 +163,9 @@ impl Program {
                 Inst::Kernel => note(Effect::Kernel),
                 Inst::Log(_) => note(Effect::Log),
                 Inst::Fact { layer: Layer::Inner, .. } | Inst::Meta { meta: Meta::Depth, .. } => note(Effect::Tunnel),
-                Inst::Meta { meta: Meta::Sequence | Meta::Rss | Meta::Outgoing | Meta::Port, .. } => {
-                    note(Effect::Local)
-                }
+                Inst::Meta {
+                    meta: Meta::Sequence | Meta::Rss | Meta::Outgoing | Meta::Port | Meta::Ingress, ..
+                } => note(Effect::Local),
                 Inst::Member { set, .. } if self.sets.get(usize::from(*set)) == Some(&Set::Host) => note(Effect::Local),
                 _ => (),
             }
@@ -174,6 +174,12 @@ impl Program {
             note(Effect::Drop);
         }
         all
+    }
+}
+
+impl Program {
+    fn is_touched(&self, map: u16) -> bool {
+        self.maps.get(usize::from(map)).is_some_and(|m| matches!(m.expiry, super::Expiry::Idle(_)))
     }
 }
 

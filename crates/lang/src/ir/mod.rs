@@ -24,8 +24,9 @@
 //! [`Inst::Kernel`], [`Inst::Log`], [`Inst::Count`], and what is written to maps. Of `kernel` once is as good as often.
 //!
 //! **Maps** hold a number per key. A key is a list of words, as many as the map says; the IR spells out how it is made, symmetry
-//! included. An entry that was not touched for longer than [`Map::idle`] is absent; every `get`, `put` and `add` that finds
-//! or makes the entry touches it, [`Inst::Has`] does not. Time is that of the packets. An absent entry reads as 0. A map
+//! included. An entry that [`Expiry`] has reached is absent. With [`Expiry::Idle`] every `get`, `put` and `add` that finds
+//! or makes the entry touches it (its stamp becomes the packet's time if that is later), [`Inst::Has`] does not; with
+//! [`Expiry::Life`] the stamp is when it was made. Time is that of the packets; a packet older than the stamp expires nothing. An absent entry reads as 0. A map
 //! that is full (counting no expired entries) refuses new entries: `put` and `add` change nothing, `add` answers what it would have
 //! answered, and [`crate::interp::Table::refused`] counts it.
 //!
@@ -253,6 +254,8 @@ pub enum Meta {
     Vlan,
     /// How many tunnels are around the innermost packet.
     Depth,
+    /// One plus the index in [`Program::devices`] of the device it came from; 0 if it is not among them.
+    Ingress,
     /// The secret of the hashes: the same on all workers of an engine.
     HashKey,
 }
@@ -538,8 +541,20 @@ pub struct Map {
     pub words: u8,
     /// Most entries.
     pub capacity: u32,
-    /// Nanoseconds without a touch after which an entry is gone; 0 for never.
-    pub idle: u64,
+    /// When an entry goes by itself.
+    pub expiry: Expiry,
+}
+
+/// When an entry of a map goes by itself. One stamp per entry is enough for either.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Expiry {
+    /// Never.
+    #[default]
+    Never,
+    /// When it was not touched for more than so many nanoseconds.
+    Idle(u64),
+    /// When it is older than so many nanoseconds, touched or not: what counts per interval.
+    Life(u64),
 }
 
 /// A set of addresses.

@@ -6,7 +6,7 @@
 //!     if r0 == 4 then b2 else b1
 //! ```
 
-use super::{BlockId, Cmp, End, Fact, Inst, Layer, Log, Map, Meta, Op, Operand, Program, Reg, Set, Var};
+use super::{BlockId, Cmp, End, Expiry, Fact, Inst, Layer, Log, Map, Meta, Op, Operand, Program, Reg, Set, Var};
 use std::fmt;
 
 impl fmt::Display for Program {
@@ -38,9 +38,10 @@ impl fmt::Display for Program {
 impl fmt::Display for Map {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} by {} ({} words), {} entries", self.name, self.key, self.words, self.capacity)?;
-        match self.idle {
-            0 => Ok(()),
-            idle => write!(f, ", idle {} ms", idle / 1_000_000),
+        match self.expiry {
+            Expiry::Never => Ok(()),
+            Expiry::Idle(ns) => write!(f, ", idle {} ms", ns / 1_000_000),
+            Expiry::Life(ns) => write!(f, ", for {} ms", ns / 1_000_000),
         }
     }
 }
