@@ -37,6 +37,7 @@ impl Fill {
     }
 
     /// One filter.
+    #[inline(always)]
     pub fn of(kind: Kind, set: &Set) -> Self {
         let mut fill = Self::new(kind, 0);
         fill.add(set);
@@ -44,6 +45,7 @@ impl Fill {
     }
 
     /// One more filter that is to have the same size.
+    #[inline(always)]
     pub fn add(&mut self, set: &Set) {
         self.filters += 1;
         let (full, groups) = match set {
@@ -116,13 +118,19 @@ impl Fill {
 
 /// A filter of at most so many keys, from one that was filled at full size: small enough to be looked at quickly, and still
 /// larger than it will be.
+#[inline(always)]
 pub(crate) fn first_fold(full: &[Group], keys: usize) -> Set {
     if keys == 0 {
         return Set::NONE;
     }
-    let groups = (keys * AMPLE).div_ceil(GROUP * 8).next_power_of_two().min(full.len());
+    let groups = ample(keys, full.len());
     let each = full.chunks_exact(full.len() / groups);
     Set::Groups(each.map(|c| c.iter().fold([0; 4], |a, g| std::array::from_fn(|w| a[w] | g[w]))).collect())
+}
+
+/// Groups that so many keys want before it is known what others want; none for no key.
+pub(crate) fn ample(keys: usize, most: usize) -> usize {
+    if keys == 0 { 0 } else { (keys * AMPLE).div_ceil(GROUP * 8).next_power_of_two().min(most) }
 }
 
 /// Decides all sizes, so that together they take at most so many bytes.
@@ -147,6 +155,7 @@ pub(crate) fn fit(fills: &mut [Fill], room: usize) {
 }
 
 /// The share of bits that are set. Keys are spread evenly, so of many groups a few tell it.
+#[inline(always)]
 fn fullness(groups: &[Group]) -> f64 {
     const ENOUGH: usize = 32;
     let step = (groups.len() / ENOUGH).max(1);
