@@ -12,6 +12,7 @@ use crate::fit::{self, Fill};
 use crate::key::{self, KINDS, Kind, Sets};
 use crate::set::{GROUP, Group, Set, bits_of, group_of};
 use fearless_simd::{Level, Simd, dispatch};
+use std::borrow::Cow;
 use wire::{EtherType, Family, Headers, link};
 
 /// Groups of each filter while it is filled: more would not fit a block's room.
@@ -245,7 +246,8 @@ impl Keys {
         for address in [&arp[14..18], &arp[24..28]].map(be32) {
             let key = std::iter::once(key::host_v4(address));
             dispatch!(Level::new(), simd => self.hosts.extend(simd, key));
-            self.nets.extend([(8, 24), (16, 16)].into_iter().map(|(by, length)| key::net(u64::from(address >> by), length)));
+            self.nets
+                .extend([(8, 24), (16, 16)].into_iter().map(|(by, length)| key::net(u64::from(address >> by), length)));
             mark(&mut self.first_bytes, (address >> 24) as u8);
         }
     }
@@ -258,15 +260,15 @@ impl Keys {
     #[inline(always)]
     fn sets_by<S: Simd>(&mut self, simd: S) -> Sets {
         self.take_in_by(simd);
-        let mut sets: [Set; KINDS] = [const { Set::NONE }; KINDS];
-        sets[Kind::Hosts as usize] = self.hosts.set(simd);
-        sets[Kind::Flows as usize] = self.flows.set(simd);
-        sets[Kind::Ports as usize] = self.ports.set(simd);
-        sets[Kind::Nets as usize] = self.nets.set();
-        sets[Kind::Links as usize] = fit::first_fold(&self.links[..], self.linked);
-        let mut fills: [Fill; 5] = std::array::from_fn(|i| Fill::of(Kind::ALL[i], &sets[i]));
+        let links = (Cow::Borrowed(&self.links[..]), self.linked);
+        let filters =
+            [self.hosts.filled(simd), self.flows.filled(simd), self.ports.filled(simd), self.nets.filled(), links];
+        let mut fills: [Fill; 5] = std::array::from_fn(|i| Fill::of(Kind::ALL[i], &filters[i].0, filters[i].1));
         fit::fit(&mut fills, SETS_BUDGET - MAPS);
-        fills.iter().zip(&mut sets).for_each(|(fill, set)| fill.apply(set));
+        let mut sets: [Set; KINDS] = [const { Set::NONE }; KINDS];
+        for ((fill, (filter, keys)), set) in fills.iter().zip(&filters).zip(&mut sets) {
+            *set = fill.set(filter, *keys);
+        }
         for (kind, map) in [(Kind::Protocols, self.protocols), (Kind::FirstBytes, self.first_bytes)] {
             if map != [0; 4] {
                 sets[kind as usize] = Set::Groups(vec![map]);
@@ -336,4 +338,48 @@ fn be64(bytes: &[u8]) -> u64 {
 #[inline(always)]
 const fn reversed(rest: u64) -> u64 {
     rest & !0xffff_ffff | (rest as u32).rotate_left(16) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::build::Frame;
+    use wire::filter::Need;
+
+    fn add(keys: &mut Keys, ends: (u32, u16, u32, u16)) {
+        let mut frame = [0; 60];
+        Frame::udp4(ends.0.to_be_bytes(), ends.1, ends.2.to_be_bytes(), ends.3).fill(&mut frame);
+        keys.add(&frame, 60, link::ETHERNET);
+    }
+
+    fn has(keys: &mut Keys, host: u32) -> bool {
+        keys.sets().admit(&Need::Host(std::net::Ipv4Addr::from(host).into()))
+    }
+
+    #[test]
+    fn a_tuple_of_a_block_long_ago_is_new_again_when_generations_begin_anew() {
+        let mut keys = Keys::default();
+        add(&mut keys, (1, 2, 3, 4));
+        assert!(has(&mut keys, 1) && has(&mut keys, 3) && !has(&mut keys, 2));
+        for _ in 0..u16::MAX {
+            keys.clear();
+        }
+        assert!(!has(&mut keys, 1));
+        add(&mut keys, (1, 2, 3, 4));
+        assert!(has(&mut keys, 1) && has(&mut keys, 3));
+    }
+
+    #[test]
+    fn a_block_that_is_told_of_while_it_fills_keeps_what_it_had() {
+        let mut keys = Keys::default();
+        for n in 0..3000 {
+            add(&mut keys, (0x0a00_0000 + n, 1000, 0x0b00_0000 + n % 7, 53));
+            if n % 500 == 13 {
+                assert!(has(&mut keys, 0x0a00_0000 + n), "the newest, {n}");
+                assert!((0..n).step_by(11).all(|before| has(&mut keys, 0x0a00_0000 + before)), "those before {n}");
+            }
+        }
+        keys.clear();
+        assert_eq!(keys.sets(), Sets::NONE);
+    }
 }

@@ -8,17 +8,18 @@
 //! put in twice, and never one that is left out.
 
 use crate::fit;
-use crate::set::{Group, Set, group_of, word_of};
+use crate::set::{Group, group_of, word_of};
 use fearless_simd::{Simd, SimdBase, SimdFrom, u64x4};
+use std::borrow::Cow;
 
 /// Tuples that wait together.
 pub(crate) const BATCH: usize = 128;
 
 /// Tuples remembered per block. The words of one of another block differ in their generation.
-const RECENT: usize = 1024;
+const RECENT: usize = 512;
 
-/// Hashes that wait for one filter: two of each tuple, and as many before they must go.
-const WAITING: usize = 4 * BATCH;
+/// Hashes that wait for one filter: those of a batch, and as many before they must go.
+const WAITING: usize = 2 * BATCH;
 
 /// Tuples of `N` words met lately, and those of them that are new.
 pub(crate) struct Recent<const N: usize> {
@@ -37,7 +38,7 @@ impl<const N: usize> Recent<N> {
     #[inline(always)]
     pub fn meet(&mut self, tuple: [u64; N]) -> bool {
         let mixed = tuple.iter().fold(0, |n: u64, w| n.rotate_left(29) ^ w).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let slot = &mut self.slots[(mixed >> 54) as usize % RECENT];
+        let slot = &mut self.slots[(mixed >> 55) as usize % RECENT];
         let differs = (0..N).fold(0, |d, i| d | (slot[i] ^ tuple[i])) != 0;
         *slot = tuple;
         self.new[self.waiting % BATCH] = tuple;
@@ -106,18 +107,17 @@ impl<const GROUPS: usize> Filling<GROUPS> {
         self.len = 0;
     }
 
-    /// As small as that many keys want. Those of a block that has few are put in only now.
+    /// The filter, perhaps larger than its keys want, and how many those are. Those of a block that has few are put in only
+    /// now.
     #[inline(always)]
-    pub fn set(&mut self, simd: impl Simd) -> Set {
-        if self.keys == 0 {
-            let mut filter = vec![[0; 4]; fit::ample(self.len, GROUPS)];
-            if self.len > 0 {
-                insert(simd, &mut filter, &self.waiting[..self.len.min(WAITING)]);
-            }
-            return Set::Groups(filter);
+    pub fn filled(&mut self, simd: impl Simd) -> (Cow<'_, [Group]>, usize) {
+        if self.keys > 0 {
+            self.pour(simd);
+            return (Cow::Borrowed(&self.filter[..]), self.keys);
         }
-        self.pour(simd);
-        fit::first_fold(&self.filter[..], self.keys)
+        let mut filter = vec![[0; 4]; fit::ample(self.len, GROUPS).max(1)];
+        insert(simd, &mut filter, &self.waiting[..self.len.min(WAITING)]);
+        (Cow::Owned(filter), self.len)
     }
 
     pub fn clear(&mut self) {
@@ -169,14 +169,96 @@ impl<const GROUPS: usize> Thin<GROUPS> {
         self.keys += count;
     }
 
-    #[inline(always)]
-    pub fn set(&self) -> Set {
-        fit::first_fold(&self.filter[..], self.keys)
+    /// The filter, and how many keys are in it.
+    pub fn filled(&self) -> (Cow<'_, [Group]>, usize) {
+        (Cow::Borrowed(&self.filter[..]), self.keys)
     }
 
     pub fn clear(&mut self) {
         if std::mem::take(&mut self.keys) > 0 {
             self.filter.fill([0; 4]);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::set::bits_of;
+    use base::Prng;
+    use fearless_simd::{Level, dispatch};
+
+    #[test]
+    fn with_any_registers_a_key_sets_the_bits_that_are_asked_for() {
+        let seed = testkit::seed("with_any_registers_a_key_sets_the_bits_that_are_asked_for");
+        let mut prng = Prng::new(seed);
+        for groups in [1, 2, 64, 256] {
+            let hashes: Vec<u64> = (0..300).map(|_| prng.next_u64()).collect();
+            let mut plain = vec![[0; 4]; groups];
+            for hash in &hashes {
+                let group = &mut plain[group_of(*hash, groups)];
+                (0..4).for_each(|w| group[w] |= bits_of(*hash)[w]);
+            }
+            for level in [Level::new(), Level::baseline()] {
+                let mut filter = vec![[0; 4]; groups];
+                dispatch!(level, simd => insert(simd, &mut filter, &hashes));
+                assert_eq!(filter, plain, "seed {seed}: {groups} groups, {level:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn few_keys_and_many_give_the_filter_that_a_plain_one_is() {
+        let seed = testkit::seed("few_keys_and_many_give_the_filter_that_a_plain_one_is");
+        let mut prng = Prng::new(seed);
+        let (mut filling, simd) = (Filling::<256>::new(), Level::new());
+        for round in 0..200 {
+            let mut keys: Vec<u64> = Vec::new();
+            for _ in 0..prng.below(9) {
+                let some: Vec<u64> = (0..prng.below(BATCH as u64 + 1)).map(|_| prng.next_u64()).collect();
+                dispatch!(simd, simd => filling.extend(simd, some.iter().copied()));
+                keys.extend(some);
+                if prng.below(3) == 0 {
+                    // A block that fills is told of again and again.
+                    dispatch!(simd, simd => drop(filling.filled(simd)));
+                }
+            }
+            let (filter, count) = dispatch!(simd, simd => filling.filled(simd));
+            assert_eq!(count, keys.len(), "seed {seed} round {round}");
+            let mut plain = vec![[0; 4]; filter.len()];
+            dispatch!(simd, simd => insert(simd, &mut plain, &keys));
+            assert_eq!(*filter, *plain, "seed {seed} round {round}: {} keys", keys.len());
+            drop(filter);
+            filling.clear();
+        }
+    }
+
+    #[test]
+    fn a_memory_may_tell_of_a_tuple_twice_and_never_not_at_all() {
+        let seed = testkit::seed("a_memory_may_tell_of_a_tuple_twice_and_never_not_at_all");
+        let mut prng = Prng::new(seed);
+        let mut recent = Recent::<2>::new();
+        for generation in 1..60 {
+            let (mut met, mut told) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
+            let (of, meetings) = (1 + prng.below(3000), prng.below(5000));
+            for _ in 0..meetings {
+                let tuple = [prng.below(of), generation << 48];
+                met.insert(tuple);
+                if recent.meet(tuple) {
+                    told.extend(recent.take().iter().copied());
+                }
+            }
+            told.extend(recent.take().iter().copied());
+            assert_eq!(met, told, "seed {seed} generation {generation}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_as_the_one_before_is_left_out() {
+        let mut kept = Box::new([0; BATCH]);
+        assert_eq!(changing([0, 0, 1, 1, 0, 7].into_iter(), &mut kept), [0, 1, 0, 7]);
+        assert_eq!(changing([u64::MAX, 0].into_iter(), &mut kept), [u64::MAX, 0]);
+        assert_eq!(changing(std::iter::empty(), &mut kept), [0u64; 0]);
+        assert_eq!(changing(0..BATCH as u64, &mut kept).len(), BATCH);
     }
 }
