@@ -77,6 +77,16 @@ fn nothing_found_is_a_no_that_says_what_there_is() {
     let store = store(&dir, 100, &[]);
     let said = packets(&store, &["--to", "2001-01-01", "tcp"]);
     assert_eq!((said.status, said.out.as_str()), (Some(1), ""));
+    let out = dir.join("out.pcapng");
+    let none = |more: &[&str]| packets(&store, &[&["--to", "2001-01-01", "-w", arg(&out)], more].concat());
+    let wrote = none(&[]);
+    assert!(wrote.status == Some(1) && wrote.err.contains("nothing found") && !out.exists(), "{wrote:?}");
+    let wrote = none(&["--json"]);
+    assert_eq!((wrote.status, &object(&wrote.out)["file"]), (Some(1), &serde_json::Value::Null), "{wrote:?}");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 1, "something is left behind");
+    std::fs::write(&out, "a good file").expect("a file");
+    assert_eq!(none(&[]).status, Some(1));
+    assert_eq!(std::fs::read(&out).expect("the file"), b"a good file");
     for part in ["no packets of `tcp`", "2001-01-01T00:00:00", "has sim (files begin 20"] {
         assert!(said.err.contains(part), "{part}: {}", said.err);
     }
@@ -269,6 +279,28 @@ fn interfaces_of_different_snaplens_make_a_capture_that_libpcap_reads() {
     let Some(mut tcpdump) = testkit::tool(test, "tcpdump") else { return };
     let read = say(tcpdump.args(["-nr", arg(&out), "--count"]));
     assert_eq!(read.out, "200 packets\n", "{}", read.err);
+}
+
+#[test]
+fn what_a_pcap_cannot_tell_is_said() {
+    let dir = TempDir::new("packets-unsaid");
+    let (one, two, out) = (dir.join("one.pcap"), dir.join("two.pcap"), dir.join("out.pcap"));
+    for path in [&one, &two] {
+        assert_eq!(run(&["gen", "-w", arg(path), "imix", "--packets", "100"]).status, Some(0));
+    }
+    let alone = run(&["packets", "-r", arg(&one), "-w", arg(&out)]);
+    assert!(alone.status == Some(0) && !alone.err.contains("pcapng does"), "{alone:?}");
+    let both = run(&["packets", "-r", arg(&one), arg(&two), "-w", arg(&out)]);
+    assert!(both.status == Some(0) && both.err.contains("which of the 2 interfaces"), "{both:?}");
+    let mut lossy = pcap::ng::Writer::new(Vec::new(), "a test", "").expect("a buffer");
+    let number = lossy.interface("eth0", 1).expect("a buffer");
+    for drops in [None, Some(7)] {
+        let options = pcap::ng::PacketOptions { drops, ..Default::default() };
+        lossy.packet(number, base::Timestamp::from_nanos(5), 60, &[0; 60], options).expect("a buffer");
+    }
+    std::fs::write(&one, lossy.finish().expect("a buffer")).expect("a file");
+    let lost = run(&["packets", "-r", arg(&one), "-w", arg(&out)]);
+    assert!(lost.status == Some(0) && lost.err.contains("the 7 packets lost between them"), "{lost:?}");
 }
 
 #[test]
