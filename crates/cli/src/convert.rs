@@ -250,6 +250,9 @@ fn object(plan: &Plan, report: &Report, targets: &Targets) -> serde_json::Value 
         "cut": report.cut,
         "files": report.files,
         "bytes": report.bytes,
+        "not_understood": report.strange.iter().map(|(link_type, packets)| serde_json::json!({
+            "link_type": link_type, "packets": packets,
+        })).collect::<Vec<_>>(),
         "disordered": report.disordered,
         "late": report.late,
         "not_kept": {

@@ -408,3 +408,54 @@ fn a_file_of_a_store_is_asked_by_the_index_of_its_store() {
     let said = run(&["index", "--check", arg(&sealed)]);
     assert!(said.status == Some(1) && said.out.contains("others than they were"), "{said:?}");
 }
+
+#[test]
+fn a_cut_capture_is_remarked_once_whether_it_is_indexed_or_not() {
+    let dir = TempDir::new("packets-cut");
+    let one = dir.join("one.pcap");
+    assert_eq!(run(&["gen", "-w", arg(&one), "imix", "--packets", "100"]).status, Some(0));
+    let bytes = std::fs::read(&one).expect("a capture");
+    std::fs::write(&one, &bytes[..bytes.len() - 7]).expect("cut");
+    let ask = || run(&["packets", "-r", arg(&one), "--count"]);
+    let plain = ask();
+    assert_eq!((plain.status, plain.err.lines().count()), (Some(1), 1), "{plain:?}");
+    assert!(plain.out.starts_with("99 packets") && plain.err.contains("cut short"), "{plain:?}");
+    assert_eq!(run(&["index", arg(&one)]).status, Some(1));
+    let indexed = ask();
+    assert_eq!((indexed.status, indexed.err.lines().count()), (Some(1), 1), "{indexed:?}");
+    assert!(indexed.out.starts_with("99 packets") && indexed.err.contains("cut short"), "{indexed:?}");
+    // Nobody changed it since: that it is cut is all that is wrong.
+    for more in [&[][..], &["--quick"]] {
+        let said = run(&[&["verify", arg(&one)], more].concat());
+        assert!(!said.out.contains("it was changed") && !said.out.contains("its index describes"), "{said:?}");
+    }
+    let said = run(&["verify", arg(&one)]);
+    assert_eq!((said.status, said.out.matches("WRONG").count()), (Some(1), 1), "{said:?}");
+    let said = run(&["convert", arg(&one), "-w", arg(&dir.join("out.pcap"))]);
+    assert_eq!((said.status, said.err.matches("precedes").count()), (Some(1), 1), "{said:?}");
+}
+
+#[test]
+fn packets_of_a_link_that_is_not_understood_are_told_by_number_and_name() {
+    let dir = TempDir::new("packets-links");
+    let (one, out) = (dir.join("one.pcap"), dir.join("out.pcap"));
+    assert_eq!(run(&["gen", "-w", arg(&one), "imix", "--packets", "100"]).status, Some(0));
+    patch(&one, 20, &105u32.to_le_bytes());
+    #[track_caller]
+    fn told(said: &Said) {
+        let lines: Vec<&str> =
+            said.err.lines().chain(said.out.lines()).filter(|l| l.contains("not understood")).collect();
+        assert!(lines.len() == 1 && lines[0].contains("100 packets are of link type 105 (IEEE802_11)"), "{said:?}");
+    }
+    let ask = |more: &[&str]| run(&[&["packets", "-r", arg(&one), "--count"], more].concat());
+    told(&ask(&["tcp"]));
+    told(&ask(&["not", "tcp"]));
+    assert_eq!(ask(&[]).err, "", "whoever asks for everything has everything");
+    told(&run(&["convert", arg(&one), "-w", arg(&out), "--filter", "tcp"]));
+    told(&run(&["index", arg(&one)]));
+    told(&ask(&["tcp"]));
+    for (n, filter) in [&[][..], &["--filter", "ip"]].into_iter().enumerate() {
+        let store = dir.join(format!("store{n}"));
+        told(&run(&[&["record", "-r", arg(&one), "--store", arg(&store), "-q"], filter].concat()));
+    }
+}
