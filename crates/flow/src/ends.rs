@@ -1,6 +1,6 @@
 //! Time passes: which flows are over, in which order their records are made, and what becomes of their places.
 
-use crate::entry::bit;
+use crate::entry::{Entry, Hot, bit};
 use crate::meter::{Meter, SECOND};
 use crate::pool::NONE;
 use crate::record::{EndReason, Sink};
@@ -13,7 +13,7 @@ const AHEAD: usize = 16;
 impl Meter {
     /// After how many nanoseconds without a packet a flow is over.
     #[inline(always)]
-    pub(crate) fn timeout(&self, hot: &crate::entry::Hot) -> u64 {
+    pub(crate) fn timeout(&self, hot: &Hot) -> u64 {
         if tcp::is_over(hot.state) { self.linger } else { self.idle[usize::from(hot.protocol)] }
     }
 
@@ -26,7 +26,7 @@ impl Meter {
 
     /// When there will be something to do for a flow if no packet comes.
     fn deadline(&self, flow: u32) -> u64 {
-        let hot = &self.hot[flow];
+        let hot = &self.flows[flow].hot;
         let idle = hot.last.saturating_add(self.timeout(hot));
         let active = self.active.filter(|_| !hot.has(bit::DETACHED)).zip(self.first(flow));
         active.map_or(idle, |(active, first)| idle.min(first.saturating_add(active)))
@@ -34,8 +34,8 @@ impl Meter {
 
     /// When the record began that is being made; `None` if it has no packet yet.
     fn first(&self, flow: u32) -> Option<u64> {
-        let hot = &self.hot[flow];
-        if hot.has(bit::FULL) { self.fulls[hot.more].first() } else { Some(self.bodies[flow as usize].start) }
+        let hot = &self.flows[flow].hot;
+        if hot.has(bit::FULL) { self.fulls[hot.more].first() } else { Some(self.flows[flow].body.start) }
     }
 
     /// Collects the flows whose time is over when `second` has come, in the order of their records.
@@ -50,7 +50,7 @@ impl Meter {
             if at > second {
                 self.wheel.put(flow, at, second);
             } else {
-                due.push((self.hot[flow].last, flow));
+                due.push((self.flows[flow].hot.last, flow));
             }
         }
         self.sort(&mut due);
@@ -67,49 +67,56 @@ impl Meter {
 
     /// Where a flow comes among those with the same last moment.
     fn rank(&self, flow: u32) -> (u64, u64) {
-        (self.id(flow), self.bodies[flow as usize].positions[0])
+        (self.id(flow), self.flows[flow].body.positions[0])
     }
 
     /// Reads the lines of flows whose records will be made, as [`Meter::run`] does for packets.
-    fn fetch_due(&self, due: &[(u64, u32)]) {
+    /// The ids are made together as well: each is one long chain of multiplications.
+    fn fetch_due(&self, due: &[(u64, u32)]) -> [u64; AHEAD] {
         let mut touched = 0;
         for (_, flow) in due {
             let rare = self.rares[*flow as usize];
-            touched ^= self.hot[*flow].last ^ self.bodies[*flow as usize].start ^ u64::from(rare.mpls);
+            let Entry { hot, body } = &self.flows[*flow];
+            touched ^= hot.last ^ body.start ^ u64::from(rare.mpls);
         }
         for (_, flow) in due {
-            let hot = &self.hot[*flow];
+            let hot = &self.flows[*flow].hot;
             touched ^= match hot.bits & (bit::FULL | bit::PAIR) {
                 0 if hot.more == NONE => 0,
-                0 => self.chunks[hot.more].log[0],
+                0 => self.chunks[hot.more].touch(),
                 bit::FULL => self.fulls[hot.more].touch(0) ^ self.fulls[hot.more].touch(1),
                 _ => self.pairs[hot.more].sides[0].last ^ self.pairs[hot.more].sides[1].last,
             };
         }
         std::hint::black_box(touched);
+        let mut ids = [0; AHEAD];
+        for (id, (_, flow)) in ids.iter_mut().zip(due) {
+            *id = self.id(*flow);
+        }
+        ids
     }
 
     /// Makes the record of a flow that is due, and ends it or lets it go on.
-    fn settle(&mut self, flow: u32, second: u64, sink: &mut dyn Sink) {
-        let hot = &self.hot[flow];
+    fn settle(&mut self, flow: u32, id: u64, second: u64, sink: &mut dyn Sink) {
+        let hot = &self.flows[flow].hot;
         let idle = hot.last.saturating_add(self.timeout(hot));
         self.counts.lateness.count((second * SECOND).saturating_sub(self.deadline(flow)));
         if idle.div_ceil(SECOND) > second {
-            self.cut(flow, sink);
+            self.cut(flow, id, sink);
             self.schedule(flow);
         } else {
             let reason = if tcp::is_over(hot.state) { EndReason::Ended } else { EndReason::Idle };
-            self.release(flow, reason, sink);
+            self.release(flow, id, reason, sink);
         }
     }
 
     /// Makes an interim record; the flow goes on.
-    pub(crate) fn cut(&mut self, flow: u32, sink: &mut dyn Sink) {
-        if !self.hot[flow].has(bit::FULL) {
+    pub(crate) fn cut(&mut self, flow: u32, id: u64, sink: &mut dyn Sink) {
+        if !self.flows[flow].hot.has(bit::FULL) {
             self.widen(flow);
         }
-        self.emit(flow, EndReason::Active, sink);
-        let full = &mut self.fulls[self.hot[flow].more];
+        self.emit(flow, id, EndReason::Active, sink);
+        let full = &mut self.fulls[self.flows[flow].hot.more];
         full.sides = [full.sides[0].continued(), full.sides[1].continued()];
         full.part += 1;
         full.more = Vec::new();
@@ -122,18 +129,18 @@ impl Meter {
     /// Ends a flow that is on the wheel.
     pub(crate) fn end(&mut self, flow: u32, reason: EndReason, sink: &mut dyn Sink) {
         self.wheel.remove(flow);
-        self.release(flow, reason, sink);
+        self.release(flow, self.id(flow), reason, sink);
     }
 
     /// Ends a flow that is not on the wheel: makes its record, if there is anything to say, and gives back its places.
-    fn release(&mut self, flow: u32, reason: EndReason, sink: &mut dyn Sink) {
-        self.conclude(flow, reason, sink);
-        let hot = &self.hot[flow];
+    fn release(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
+        self.conclude(flow, id, reason, sink);
+        let hot = &self.flows[flow].hot;
         let (bits, more) = (hot.bits, hot.more);
         if bits & bit::DETACHED == 0 {
             self.table.remove(self.keys.hash(&hot.key()), flow);
         }
-        self.hot[flow].bits = 0;
+        self.flows[flow].hot.bits = 0;
         let chunk = match bits & (bit::FULL | bit::PAIR) {
             0 => more,
             bit::FULL => {
@@ -149,22 +156,22 @@ impl Meter {
         if chunk != NONE {
             self.chunks.free(chunk);
         }
-        self.hot.free(flow);
+        self.flows.free(flow);
         self.counts.active -= 1;
     }
 
     /// Makes the last record of a flow, if there is anything to say.
-    fn conclude(&mut self, flow: u32, reason: EndReason, sink: &mut dyn Sink) {
+    fn conclude(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
         if self.first(flow).is_some() {
-            self.emit(flow, reason, sink);
+            self.emit(flow, id, reason, sink);
         } else {
             self.counts.silent += 1;
         }
     }
 
-    fn emit(&mut self, flow: u32, reason: EndReason, sink: &mut dyn Sink) {
+    fn emit(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
         let mut record = self.record.take().unwrap_or_else(|| Box::new(render::blank()));
-        self.render(flow, reason, &mut record);
+        self.render(flow, id, reason, &mut record);
         self.counts.records[reason as usize] += 1;
         sink.record(&record);
         self.record = Some(record);
@@ -176,7 +183,7 @@ impl Meter {
             self.table.clear();
         }
         self.wheel.clear();
-        self.hot.clear();
+        self.flows.clear();
         self.chunks.clear();
         self.pairs.clear();
         self.fulls.clear();
@@ -205,7 +212,7 @@ pub(crate) fn pass(shards: &mut [Meter], second: u64, sink: &mut dyn Sink) {
         shards.iter_mut().for_each(|s| s.collect(each));
         if shards.iter().any(|s| !s.due.is_empty()) {
             sink.second(each);
-            in_order(shards, |shard, flow| shard.settle(flow, each, sink));
+            in_order(shards, |shard, flow, id| shard.settle(flow, id, each, sink));
         }
     }
     shards.iter_mut().for_each(|s| s.second = Some(second));
@@ -214,19 +221,19 @@ pub(crate) fn pass(shards: &mut [Meter], second: u64, sink: &mut dyn Sink) {
 /// Ends every flow: those that were over for what ended them, the others because there is no more.
 pub(crate) fn end_all(shards: &mut [Meter], sink: &mut dyn Sink) {
     for shard in shards.iter_mut() {
-        let used = (0..shard.hot.len() as u32).filter(|f| shard.hot[*f].has(bit::USED));
-        let mut due: Vec<(u64, u32)> = used.map(|f| (shard.hot[f].last, f)).collect();
+        let used = (0..shard.flows.len() as u32).filter(|f| shard.flows[*f].hot.has(bit::USED));
+        let mut due: Vec<(u64, u32)> = used.map(|f| (shard.flows[f].hot.last, f)).collect();
         shard.sort(&mut due);
         shard.due = due;
     }
-    in_order(shards, |shard, flow| {
-        let hot = &shard.hot[flow];
+    in_order(shards, |shard, flow, id| {
+        let hot = &shard.flows[flow].hot;
         let reason = match (tcp::is_over(hot.state), hot.has(bit::DETACHED)) {
             (true, _) => EndReason::Ended,
             (false, true) => EndReason::Idle,
             (false, false) => EndReason::Forced,
         };
-        shard.conclude(flow, reason, sink);
+        shard.conclude(flow, id, reason, sink);
     });
     for shard in shards {
         shard.forget();
@@ -234,13 +241,13 @@ pub(crate) fn end_all(shards: &mut [Meter], sink: &mut dyn Sink) {
     }
 }
 
-/// Calls `each` for all that is due, shards together in the order of the records.
-fn in_order(shards: &mut [Meter], mut each: impl FnMut(&mut Meter, u32)) {
+/// Calls `each` with all that is due and its id, shards together in the order of the records.
+fn in_order(shards: &mut [Meter], mut each: impl FnMut(&mut Meter, u32, u64)) {
     if let [shard] = shards {
         let due = std::mem::take(&mut shard.due);
         for batch in due.chunks(AHEAD) {
-            shard.fetch_due(batch);
-            batch.iter().for_each(|d| each(shard, d.1));
+            let ids = shard.fetch_due(batch);
+            batch.iter().zip(ids).for_each(|((_, flow), id)| each(shard, *flow, id));
         }
         shard.due = due;
         return;
@@ -248,9 +255,11 @@ fn in_order(shards: &mut [Meter], mut each: impl FnMut(&mut Meter, u32)) {
     let mut next = vec![0; shards.len()];
     let rank = |shard: &Meter, at: usize| shard.due.get(at).map(|d| (d.0, shard.rank(d.1)));
     let mut heads: Vec<_> = shards.iter().map(|s| rank(s, 0)).collect();
-    while let Some(first) = (0..shards.len()).filter(|i| heads[*i].is_some()).min_by_key(|i| heads[*i]) {
+    while let Some((first, (_, (id, _)))) =
+        heads.iter().enumerate().filter_map(|(i, head)| Some((i, (*head)?))).min_by_key(|(_, head)| *head)
+    {
         let flow = shards[first].due[next[first]].1;
-        each(&mut shards[first], flow);
+        each(&mut shards[first], flow, id);
         next[first] += 1;
         heads[first] = rank(&shards[first], next[first]);
     }

@@ -12,7 +12,7 @@
 use crate::config::{Config, Packet, nanos};
 use crate::counts::Counts;
 use crate::ends::{end_all, pass};
-use crate::entry::{Body, Hot, Rare};
+use crate::entry::{Entry, Rare};
 use crate::full::{self, Full};
 use crate::key::{Key, Keys};
 use crate::losses::Losses;
@@ -35,7 +35,7 @@ pub const STEP_BACK: Duration = Duration::from_secs(60);
 /// Nanoseconds in one second.
 pub(crate) const SECOND: u64 = 1_000_000_000;
 /// Packets whose lines are fetched together: as many misses as a core keeps in flight, a few times over.
-pub(crate) const BATCH: usize = 32;
+pub(crate) const BATCH: usize = 64;
 
 /// A packet with what is known of it before its flow is.
 #[derive(Clone, Copy)]
@@ -54,9 +54,8 @@ pub struct Meter {
     pub(crate) active: Option<u64>,
     pub(crate) linger: u64,
     pub(crate) table: Table,
-    pub(crate) hot: Pool<Hot>,
-    /// A body and a rare for each place of `hot`.
-    pub(crate) bodies: Vec<Body>,
+    pub(crate) flows: Pool<Entry>,
+    /// One for each place of `flows`.
     pub(crate) rares: Vec<Rare>,
     pub(crate) chunks: Pool<Chunk>,
     pub(crate) pairs: Pool<Pair>,
@@ -96,8 +95,7 @@ impl Meter {
             active: config.active.map(nanos),
             linger: nanos(config.linger),
             table: Table::new(capacity, &mut memory),
-            hot: Pool::new(capacity, &mut memory),
-            bodies: memory.room(capacity),
+            flows: Pool::new(capacity, &mut memory),
             rares: memory.room(capacity),
             chunks: Pool::new(capacity, &mut memory),
             pairs: Pool::new(capacity, &mut memory),
@@ -148,9 +146,10 @@ impl Meter {
         }
     }
 
-    /// Makes the records of all flows and forgets them.
+    /// Makes the records of all flows and forgets them. Whatever packet comes next, time begins with it.
     pub fn finish(&mut self, sink: &mut dyn Sink) {
         end_all(std::slice::from_mut(self), sink);
+        self.second = None;
     }
 
     /// The interface lost packets in a second: records that lie in it will say so.
@@ -160,8 +159,8 @@ impl Meter {
 
     /// What happened so far.
     pub fn counts(&self) -> Counts {
-        let beside = self.bodies.len() * size_of::<Body>() + self.rares.len() * size_of::<Rare>();
-        let tables = self.table.bytes() + self.hot.bytes() + beside + self.wheel.bytes();
+        let rares = self.rares.len() * size_of::<Rare>();
+        let tables = self.table.bytes() + self.flows.bytes() + rares + self.wheel.bytes();
         let pools = self.chunks.bytes() + self.pairs.bytes() + self.fulls.bytes();
         let rest = self.payloads.as_ref().map_or(0, Payloads::bytes) + self.due.capacity() * size_of::<(u64, u32)>();
         Counts { bytes: (tables + pools + rest) as u64, ..self.counts }

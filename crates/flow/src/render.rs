@@ -1,6 +1,6 @@
 //! From what a flow is in memory to the record that others read.
 
-use crate::entry::{Hot, NO_LABEL, Rare, bit};
+use crate::entry::{Entry, Hot, NO_LABEL, Rare, bit};
 use crate::key::{self, NO_VLAN};
 use crate::meter::Meter;
 use crate::pool::NONE;
@@ -35,8 +35,8 @@ pub(crate) fn blank() -> Record {
 
 impl Meter {
     /// Writes the record of a flow over another one.
-    pub(crate) fn render(&self, flow: u32, reason: EndReason, out: &mut Record) {
-        let (hot, body, rare) = (&self.hot[flow], &self.bodies[flow as usize], self.rares[flow as usize]);
+    pub(crate) fn render(&self, flow: u32, id: u64, reason: EndReason, out: &mut Record) {
+        let (Entry { hot, body }, rare) = (&self.flows[flow], self.rares[flow as usize]);
         let full = hot.has(bit::FULL).then(|| &self.fulls[hot.more]);
         let macs = [0, 1].map(|side| hot.has(bit::MAC[side]).then_some(MacAddr(rare.macs[side])));
         if let Some(full) = full {
@@ -53,7 +53,7 @@ impl Meter {
                 *out = pair.sides[n].render(&body.sums[n], pair.first(n, body.start), macs[n]);
             }
         }
-        out.id = self.id(flow);
+        out.id = id;
         out.key = key_of(hot, &rare);
         out.around = around_of(hot, &rare);
         out.interface = self.interface;
@@ -78,8 +78,8 @@ impl Meter {
 
     /// The same for all records of a flow, whatever meter made them.
     pub(crate) fn id(&self, flow: u32) -> u64 {
-        let (hot, rare) = (&self.hot[flow], self.rares[flow as usize]);
-        let start = self.bodies[flow as usize].start;
+        let (hot, rare) = (&self.flows[flow].hot, self.rares[flow as usize]);
+        let start = self.flows[flow].body.start;
         let ([a, b, c, d], [src, dst]) = hot.oriented();
         let ports = u64::from(src) << 48 | u64::from(dst) << 32 | u64::from(rare.icmp);
         let kinds = u64::from(hot.protocol) << 56 | u64::from(hot.tunnel) << 48 | u64::from(self.interface) << 32;
@@ -88,14 +88,14 @@ impl Meter {
 
     fn early(&self, flow: u32, out: &mut Vec<Early>) {
         out.clear();
-        let hot = &self.hot[flow];
+        let hot = &self.flows[flow].hot;
         let (chunk, more) = match hot.bits & (bit::FULL | bit::PAIR) {
             0 => (hot.more, &[][..]),
             bit::PAIR => (self.pairs[hot.more].chunk(), &[][..]),
             _ if self.fulls[hot.more].part == 0 => (self.fulls[hot.more].chunk, &self.fulls[hot.more].more[..]),
             _ => return,
         };
-        let (length, flags) = (self.rares[flow as usize].first_length, self.bodies[flow as usize].sums[0].first_flags);
+        let (length, flags) = (self.rares[flow as usize].first_length, self.flows[flow].body.sums[0].first_flags);
         out.push(Early { after: 0, length, flags, reverse: false });
         if chunk != NONE {
             let words = &self.chunks[chunk].log[..usize::from(hot.packets).min(LOG) - 1];

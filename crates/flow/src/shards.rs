@@ -74,9 +74,10 @@ impl Shards {
         }
     }
 
-    /// Makes the records of all flows and forgets them.
+    /// Makes the records of all flows and forgets them. Whatever packet comes next, time begins with it.
     pub fn finish(&mut self, sink: &mut dyn Sink) {
         end_all(&mut self.meters, sink);
+        self.meters.iter_mut().for_each(|m| m.second = None);
     }
 
     /// The interface lost packets in a second: records that lie in it will say so.

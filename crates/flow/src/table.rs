@@ -65,7 +65,8 @@ impl Table {
 
     #[inline(always)]
     fn after(&self, home: usize, step: usize) -> usize {
-        (home + step) % self.buckets.len()
+        let at = home + step;
+        if at < self.buckets.len() { at } else { at - self.buckets.len() }
     }
 
     fn reach(&self) -> usize {

@@ -6,7 +6,7 @@
 //! a line and nothing else.
 
 use crate::config::Packet;
-use crate::entry::{Body, Hot, NO_LABEL, Rare, bit};
+use crate::entry::{Body, Entry, Hot, NO_LABEL, Rare, bit};
 use crate::full::{self, Full};
 use crate::key::{self, Key};
 use crate::meter::{BATCH, Lane, Meter};
@@ -20,6 +20,8 @@ use wire::tcp_flags::{ACK, FIN, RST, SYN};
 
 /// Flows of which a full table ends one.
 const CANDIDATES: usize = 8;
+/// Packets in which a handshake is expected, and the first of the other side.
+const SHAKING: usize = 3;
 
 impl Meter {
     /// Takes packets between which no second begins.
@@ -33,7 +35,8 @@ impl Meter {
         }
     }
 
-    /// Reads the lines that the packets will need, and notes which flow each probably belongs to.
+    /// Reads the lines that the packets will need, and notes which flow each probably belongs to. The loops that read are
+    /// short, so that many of their turns fit into what the core looks ahead.
     fn fetch(&self, lanes: &[Lane], guesses: &mut [u32; BATCH]) {
         let mut touched = 0;
         for lane in lanes {
@@ -41,36 +44,49 @@ impl Meter {
         }
         let mut unknown = 0;
         for (guess, lane) in guesses.iter_mut().zip(lanes) {
-            match self.table.guess(lane.hash) {
-                Some(flow) => {
-                    touched ^= self.hot[flow].last ^ self.bodies[flow as usize].start;
-                    *guess = flow;
-                }
-                None => unknown += 1,
-            }
+            *guess = self.table.guess(lane.hash).unwrap_or(NONE);
+            unknown += usize::from(*guess == NONE);
+        }
+        for guess in guesses.iter().filter(|g| **g != NONE) {
+            let Entry { hot, body } = &self.flows[*guess];
+            touched ^= hot.last ^ body.start;
         }
         for (guess, lane) in guesses.iter().zip(lanes).filter(|(g, _)| **g != NONE) {
-            let hot = &self.hot[*guess];
-            touched ^= match hot.bits & (bit::FULL | bit::PAIR) {
-                0 if hot.more == NONE => 0,
-                0 => self.chunks[hot.more].log[usize::from(hot.packets).min(LOG - 1) - 1],
-                bit::FULL => self.fulls[hot.more].touch(hot.side(&lane.key)),
-                _ => self.pairs[hot.more].sides[hot.side(&lane.key)].last,
-            };
+            touched ^= self.touch_rest(*guess, &lane.key);
         }
-        if unknown > 0 && self.hot.is_full() {
+        if unknown > 0 && self.flows.is_full() {
             touched ^= self.fetch_victims(unknown);
         }
         std::hint::black_box(touched);
     }
 
+    /// Reads what a packet with this key needs of a flow besides its entry.
+    #[inline(always)]
+    fn touch_rest(&self, flow: u32, key: &Key) -> u64 {
+        let hot = &self.flows[flow].hot;
+        let packets = usize::from(hot.packets);
+        match hot.bits & (bit::FULL | bit::PAIR) {
+            bit::PAIR => self.pairs[hot.more].sides[hot.side(key)].last,
+            bit::FULL => self.fulls[hot.more].touch(hot.side(key)),
+            // The handshake is in the first packets, and the eleventh reads all that is known.
+            _ if packets < SHAKING || packets == LOG => {
+                let mpls = self.rares[flow as usize].mpls;
+                let log = if hot.more == NONE { 0 } else { self.chunks[hot.more].touch() };
+                u64::from(mpls) ^ log
+            }
+            _ => self.chunks[hot.more].log[packets.min(LOG - 1) - 1],
+        }
+    }
+
     /// The same for the flows that will end because so many begin: where they are found in the table.
     fn fetch_victims(&self, count: usize) -> u64 {
-        let all = self.hot.len() as u32;
-        (0..count as u32).fold(0, |touched, turn| {
-            let victim = self.oldest((self.hand + turn * CANDIDATES as u32) % all);
-            touched ^ u64::from(self.table.touch(self.keys.hash(&self.hot[victim].key())))
-        })
+        let all = self.flows.len() as u32;
+        let mut hashes = [0; BATCH];
+        for (turn, hash) in hashes[..count].iter_mut().enumerate() {
+            let victim = self.oldest((self.hand + turn as u32 * CANDIDATES as u32) % all);
+            *hash = self.keys.hash(&self.flows[victim].hot.key());
+        }
+        hashes[..count].iter().fold(0, |touched, hash| touched ^ u64::from(self.table.touch(*hash)))
     }
 
     #[inline(always)]
@@ -79,18 +95,18 @@ impl Meter {
         let mut seen = Seen::of(packet);
         seen.at = packet.ts.nanos();
         // A packet before this one may have ended the flow, and given its place to another.
-        let found = if guess != NONE && self.is_same(&self.hot[guess], &lane.key) {
+        let found = if guess != NONE && self.is_same(&self.flows[guess].hot, &lane.key) {
             Some(guess)
         } else {
-            self.table.find(lane.hash, |flow| self.is_same(&self.hot[flow], &lane.key))
+            self.table.find(lane.hash, |flow| self.is_same(&self.flows[flow].hot, &lane.key))
         };
         let Some(flow) = found else { return self.begin(packet, lane, seen, sink) };
-        let hot = &self.hot[flow];
+        let hot = &self.flows[flow].hot;
         let again = tcp::is_over(hot.state) && seen.flags & (SYN | ACK) == SYN;
         if again || seen.at.saturating_sub(hot.last) >= self.timeout(hot) {
             // Its record is made when its own time is over; until then it keeps its place in the pool and on the wheel.
             self.table.remove(lane.hash, flow);
-            self.hot[flow].bits |= bit::DETACHED;
+            self.flows[flow].hot.bits |= bit::DETACHED;
             return self.begin(packet, lane, seen, sink);
         }
         if seen.at < hot.last {
@@ -115,7 +131,7 @@ impl Meter {
         seen.side = 0;
         let flow = self.place(Hot::new(&lane.key, seen.at, packet.queue), sink);
         if self.table.insert(lane.hash, flow).is_err() {
-            let idle = |f: &u32| self.hot[*f].last;
+            let idle = |f: &u32| self.flows[*f].hot.last;
             let victim = self.table.neighbours(lane.hash).min_by_key(idle).expect("a bucket that is full has flows");
             self.counts.crowded += 1;
             self.end(victim, EndReason::Lack, sink);
@@ -131,15 +147,14 @@ impl Meter {
             first_length: seen.length.min(u16::MAX.into()) as u16,
             ..Rare::default()
         };
-        let hot = &mut self.hot[flow];
+        let Entry { hot, body } = &mut self.flows[flow];
         hot.bits |= if packet.position == Packet::NOWHERE { 0 } else { bit::LOCATED };
         if let Some(mac) = seen::mac(packet) {
             rare.macs[0] = mac.0;
             hot.bits |= bit::MAC[0];
         }
         self.rares[flow as usize] = rare;
-        let body = &mut self.bodies[flow as usize];
-        *body = Body { start: seen.at, positions: [packet.position; 2], ..Body::default() };
+        (body.start, body.positions) = (seen.at, [packet.position; 2]);
         body.sums[0].first_flags = seen.flags;
         let is_slim = body.sums[0].take(&seen, true);
         if seen.tcp {
@@ -147,7 +162,7 @@ impl Meter {
         }
         if !is_slim {
             self.widen(flow);
-            let full = &mut self.fulls[self.hot[flow].more];
+            let full = &mut self.fulls[self.flows[flow].hot.more];
             full.sides[0] = full::Side::default();
             full.sides[0].add(&seen);
         }
@@ -160,14 +175,13 @@ impl Meter {
 
     /// A place in the pools; in full ones, that of another flow.
     fn place(&mut self, hot: Hot, sink: &mut dyn Sink) -> u32 {
-        if self.hot.is_full() {
+        if self.flows.is_full() {
             let victim = self.oldest(self.hand);
-            self.hand = (self.hand + CANDIDATES as u32) % self.hot.len() as u32;
+            self.hand = (self.hand + CANDIDATES as u32) % self.flows.len() as u32;
             self.end(victim, EndReason::Lack, sink);
         }
-        let flow = self.hot.put(hot).expect("there is a place");
-        if self.bodies.len() <= flow as usize {
-            self.bodies.push(Body::default());
+        let flow = self.flows.put(Entry { hot, body: Body::default() }).expect("there is a place");
+        if self.rares.len() <= flow as usize {
             self.rares.push(Rare::default());
         }
         flow
@@ -176,15 +190,15 @@ impl Meter {
     /// Which of the flows that are next in turn has been idle longest.
     #[inline(always)]
     fn oldest(&self, hand: u32) -> u32 {
-        let all = self.hot.len() as u32;
+        let all = self.flows.len() as u32;
         let turn = (0..all.min(CANDIDATES as u32)).map(|i| if hand + i < all { hand + i } else { hand + i - all });
-        turn.min_by_key(|f| self.hot[*f].last).expect("a capacity is at least 1")
+        turn.min_by_key(|f| self.flows[*f].hot.last).expect("a capacity is at least 1")
     }
 
     /// Counts another packet of a flow.
     #[inline(always)]
     fn add(&mut self, flow: u32, packet: &Packet, seen: &Seen, sink: &mut dyn Sink) {
-        let hot = &mut self.hot[flow];
+        let hot = &mut self.flows[flow].hot;
         hot.last = seen.at;
         let (bits, was_over) = (hot.bits, tcp::is_over(hot.state));
         if seen.tcp && !(seen.flags & (SYN | FIN | RST) == 0 && tcp::is_settled(hot.state)) {
@@ -192,10 +206,10 @@ impl Meter {
         }
         let is_reply = seen.side == 1 && bits & bit::BACK == 0;
         if is_reply {
-            self.hot[flow].bits |= bit::BACK;
+            self.flows[flow].hot.bits |= bit::BACK;
             if let Some(mac) = seen::mac(packet) {
                 self.rares[flow as usize].macs[1] = mac.0;
-                self.hot[flow].bits |= bit::MAC[1];
+                self.flows[flow].hot.bits |= bit::MAC[1];
             }
         }
         let is_counted = match bits & (bit::FULL | bit::PAIR) {
@@ -207,7 +221,7 @@ impl Meter {
         if let Some(payloads) = &mut self.payloads {
             payloads.keep(flow, packet, seen.side);
         }
-        if is_new_record || tcp::is_over(self.hot[flow].state) != was_over {
+        if is_new_record || tcp::is_over(self.flows[flow].hot.state) != was_over {
             self.wheel.remove(flow);
             self.schedule(flow);
         }
@@ -215,8 +229,7 @@ impl Meter {
 
     #[inline(always)]
     fn add_to_list(&mut self, flow: u32, packet: &Packet, seen: &Seen, is_reply: bool) -> bool {
-        let hot = &mut self.hot[flow];
-        let body = &mut self.bodies[flow as usize];
+        let Entry { hot, body } = &mut self.flows[flow];
         let after = seen.at - body.start;
         if usize::from(hot.packets) >= LOG {
             return self.pair(flow) && self.add_to_pair(flow, packet, seen, is_reply);
@@ -235,8 +248,7 @@ impl Meter {
 
     #[inline(always)]
     fn add_to_pair(&mut self, flow: u32, packet: &Packet, seen: &Seen, is_reply: bool) -> bool {
-        let hot = &self.hot[flow];
-        let body = &mut self.bodies[flow as usize];
+        let Entry { hot, body } = &mut self.flows[flow];
         let pair = &mut self.pairs[hot.more];
         let line = &pair.sides[seen.side];
         let is_room = line.fits(seen.at, seen.flags) && u32::from(line.packets) < self.most_packets;
@@ -251,14 +263,13 @@ impl Meter {
     /// Counts a packet of a full flow, or of one that becomes it; whether it is the first of its record.
     #[inline(never)]
     fn add_full(&mut self, flow: u32, packet: &Packet, seen: &Seen, sink: &mut dyn Sink) -> bool {
-        if !self.hot[flow].has(bit::FULL) {
+        if !self.flows[flow].hot.has(bit::FULL) {
             self.widen(flow);
         }
-        if self.fulls[self.hot[flow].more].sides[seen.side].is_full(self.most_packets) {
-            self.cut(flow, sink);
+        if self.fulls[self.flows[flow].hot.more].sides[seen.side].is_full(self.most_packets) {
+            self.cut(flow, self.id(flow), sink);
         }
-        let hot = &mut self.hot[flow];
-        let body = &mut self.bodies[flow as usize];
+        let Entry { hot, body } = &mut self.flows[flow];
         let full = &mut self.fulls[hot.more];
         let is_first = full.sides[0].packets == 0 && full.sides[1].packets == 0;
         if is_first {
@@ -288,7 +299,7 @@ impl Meter {
     /// Moves the state of TCP on, and takes the times of the handshake.
     #[inline(never)]
     fn follow(&mut self, flow: u32, seen: &Seen) {
-        let hot = &mut self.hot[flow];
+        let hot = &mut self.flows[flow].hot;
         let mut fins = (hot.bits >> bit::FINS) as u8 & 3;
         let before = hot.state;
         hot.state = tcp::next(before, &mut fins, seen, self.config.bidirectional);
@@ -324,7 +335,7 @@ impl Meter {
             return false;
         }
         let mut pair = self.unfold(flow);
-        let hot = &mut self.hot[flow];
+        let hot = &mut self.flows[flow].hot;
         pair.set_chunk(hot.more);
         hot.more = self.pairs.put(pair).expect("there are as many pairs as flows");
         hot.bits |= bit::PAIR;
@@ -334,7 +345,7 @@ impl Meter {
     /// Makes a flow a full one. What it counted stays.
     #[inline(never)]
     pub(crate) fn widen(&mut self, flow: u32) {
-        let (hot, body) = (&self.hot[flow], &self.bodies[flow as usize]);
+        let Entry { hot, body } = &self.flows[flow];
         let (pair, chunk) = if hot.has(bit::PAIR) {
             let pair = self.pairs[hot.more];
             self.pairs.free(hot.more);
@@ -348,7 +359,7 @@ impl Meter {
             side.complete(&body.sums[n]);
         }
         let more = self.fulls.put(full).expect("there are as many full flows as flows");
-        let hot = &mut self.hot[flow];
+        let hot = &mut self.flows[flow].hot;
         hot.more = more;
         hot.bits = hot.bits & !bit::PAIR | bit::FULL;
     }
@@ -356,7 +367,7 @@ impl Meter {
     /// The counters of a slim flow, as if it had had them from the beginning.
     #[inline(always)]
     pub(crate) fn unfold(&self, flow: u32) -> Pair {
-        let (hot, body) = (&self.hot[flow], &self.bodies[flow as usize]);
+        let Entry { hot, body } = &self.flows[flow];
         let mut pair = Pair::new();
         pair.count(0, body.start, self.rares[flow as usize].first_length, body.sums[0].first_flags);
         if hot.more != NONE {
