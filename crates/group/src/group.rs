@@ -176,6 +176,7 @@ impl Group {
                 _ if eligible.set == 0 => 0,
                 Delivery::Steer(hash) => eligible.pick(hash),
                 Delivery::DoubleSteer(a, b) => eligible.pick(a) | eligible.pick(b),
+                Delivery::Pick(number) => eligible.nth(number),
                 Delivery::Drop | Delivery::Copy => eligible.set,
             };
             if targets == 0 {

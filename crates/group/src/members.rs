@@ -142,6 +142,16 @@ impl Eligible<'_> {
         }
     }
 
+    /// The one with this number, modulo how many there are, as a set; empty if nobody is eligible.
+    #[inline]
+    pub fn nth(&self, number: u32) -> u64 {
+        let mut left = self.set;
+        for _ in 0..number.checked_rem(left.count_ones()).unwrap_or(0) {
+            left &= left - 1;
+        }
+        left & left.wrapping_neg()
+    }
+
     /// Sets that no table was worked out for come from programs that name several classes at once.
     #[cold]
     fn pick_slowly(&self, hash: u32) -> u64 {
@@ -175,6 +185,8 @@ mod tests {
         assert_eq!(m.eligible(1 << class::MANAGEMENT).set, 0, "who manages never receives");
         assert_eq!(m.eligible(0).set, 0);
         assert_eq!(m.class_of(1, 0b10), 1);
+        assert_eq!([0, 1, 2, 3, 7].map(|n| m.eligible(class::ANY).nth(n)), [1, 0b10, 1 << 6, 1, 0b10]);
+        assert_eq!(m.eligible(0).nth(3), 0);
         assert_eq!(m.free(), Some(2));
     }
 

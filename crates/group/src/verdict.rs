@@ -72,6 +72,8 @@ pub enum Delivery {
     Steer(u32),
     /// One for each hash; a single copy where both are the same.
     DoubleSteer(u32, u32),
+    /// The one with this number, modulo how many there are, in the order of their places.
+    Pick(u32),
 }
 
 /// The ports that a packet goes out of, as indices into [`Compiled::ports`].
