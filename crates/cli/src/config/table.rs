@@ -1,7 +1,7 @@
 //! Every key of the configuration, once: from this table come the values, their defaults, what `--dump` prints, what
 //! `docs/CONFIG.md` says, and what a reload may change.
 
-use super::value::{Count, Given, Keep, Setting, Size};
+use super::value::{Count, Given, Keep, Secret, Setting, Size};
 use crate::args::{CpuList, Mode, SourceKind};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -176,6 +176,8 @@ sections! {
     series Series {
         /// Make and keep them.
         record: bool = true, Start;
+        /// Secret under which addresses are hashed to be counted; none draws one for each port and keeps it with its packets.
+        key: Option<Secret> = None, Start;
         /// Keep no rows that are older.
         max_age: Option<Duration> = None, Reload;
     }

@@ -6,6 +6,7 @@ use base::units::{parse_bytes, parse_span};
 use clap::ValueEnum;
 use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 use upkeep::retention::Free;
 
@@ -168,6 +169,42 @@ impl Setting for Duration {
     }
 }
 
+/// Under which addresses are hashed: sixteen hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Secret(pub u64);
+
+impl FromStr for Secret {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        let value = digits.then(|| u64::from_str_radix(text, 16).ok()).flatten();
+        value.map(Self).ok_or_else(|| format!("{text:?} is not a secret: sixteen hexadecimal digits"))
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl Setting for Secret {
+    const KIND: &'static str = "sixteen hexadecimal digits";
+
+    fn read(given: &Given) -> Result<Self, String> {
+        match given {
+            // From a flag, digits alone come as a number, without the zeros before them.
+            Given::Whole(n) if *n >= 0 => format!("{n:016}").parse(),
+            other => other.text()?.parse(),
+        }
+    }
+
+    fn show(&self) -> String {
+        quoted(&self.to_string())
+    }
+}
+
 impl<T: Setting> Setting for Vec<T> {
     const KIND: &'static str = "list";
 
@@ -307,6 +344,8 @@ mod tests {
             back(Size(size));
         }
         back(Some(Count(7)));
+        back(Secret(0x12));
+        back(Some(Secret(u64::MAX)));
         back(None::<Size>);
         back(Keep(Some(KeepFree::Some(Free::Percent(2.5)))));
         back(Keep(Some(KeepFree::None)));

@@ -4,6 +4,7 @@
 //! packet that was metered is in one row and, if it is IP, in one flow's records. What contradicts is printed as a bug.
 
 mod collector;
+mod curve;
 mod lanes;
 mod outlet;
 mod report;
@@ -11,6 +12,7 @@ mod store;
 mod work;
 
 pub use collector::{CollectorOutlet, parse_target};
+pub use curve::count as count_packet;
 pub use outlet::Outlet;
 pub use report::{MeterReport, OutletReport};
 pub use store::{GrainKeeping, GrainRules, StoreOutlet};
