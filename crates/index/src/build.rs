@@ -11,8 +11,8 @@
 //! 140 to find the headers and look the tuple up: 16 to 20 ns on the machine of the records, of the 24 that 3 % of a core are
 //! at 10 Gb/s of 1000 B packets.
 //!
-// PERF: per packet with what is done at the block's end, before and after: 46 → 24 ns where each packet has two other hosts and
-// ports, 41 → 21 where it has another client, 22 → 17 among 300 conversations (docs/INDEX.md).
+// PERF: per packet with what is done at the block's end, before and after: 46 → 24.7 ns where each packet has two other hosts
+// and ports, 42 → 22 where it has another client, 22 → 17 among 300 conversations (docs/INDEX.md).
 //! What is a key is said by [`wire::Headers`], with which the filter reads frames too: the two can only agree.
 
 use crate::filling::{BATCH, Filling, Recent, Thin, changing};
