@@ -43,6 +43,14 @@ pub fn settle(config: &Config, plans: &mut [Plan]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The secret under which an interface of a store is metered.
+///
+/// # Errors
+/// A secret that cannot be read.
+pub fn of_interface(store: &Path, interface: &str) -> Result<u64, Failure> {
+    Ok(read(&interface_folder(store, interface))?.unwrap_or(OPEN))
+}
+
 fn choose(wanted: Option<Secret>, source: &SourcePlan, folder: Option<&Path>) -> Result<u64, Failure> {
     let key = match (wanted, source) {
         (Some(Secret(key)), _) => key,

@@ -7,16 +7,18 @@ use super::curve::count;
 use super::lanes::{BATCH, Lane};
 use super::outlet::Outlets;
 use super::report::MeterReport;
+use super::table::Table;
 use base::{Tally, Timestamp};
-use flow::{Packet, Shards};
+use flow::Packet;
 use ring::{Control, Desc, flag};
 use series::{Counter, Row};
+use std::time::Duration;
 use wire::{Decoded, Fragments, Odd};
 
 /// See the module.
 pub struct Work {
     fragments: Fragments,
-    flows: Option<Shards>,
+    flows: Option<Table>,
     curve: Option<Counter>,
     pub out: Outlets,
     /// Under which addresses are hashed.
@@ -38,7 +40,7 @@ pub struct Work {
 
 impl Work {
     /// With nothing seen.
-    pub fn new(flows: Option<Shards>, curve: Option<Counter>, out: Outlets, key: u64, located: bool) -> Self {
+    pub fn new(flows: Option<Table>, curve: Option<Counter>, out: Outlets, key: u64, located: bool) -> Self {
         Self {
             fragments: Fragments::new(key),
             flows,
@@ -223,9 +225,14 @@ impl Work {
         self.out.all.iter_mut().for_each(|outlet| outlet.finish());
     }
 
+    /// Processor time of other threads than that of the meter.
+    pub fn cpu(&self) -> Duration {
+        self.flows.as_ref().map_or(Duration::ZERO, Table::cpu)
+    }
+
     /// How it stands.
     pub fn report(&self) -> MeterReport {
-        let counts = self.flows.as_ref().map(Shards::counts);
+        let counts = self.flows.as_ref().map(Table::counts);
         MeterReport {
             packets: self.packets,
             bytes: self.bytes,
