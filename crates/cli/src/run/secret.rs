@@ -86,9 +86,11 @@ fn origin(source: &SourcePlan) -> Result<Option<u64>, Failure> {
 fn read(folder: &Path) -> Result<Option<u64>, Failure> {
     let path = folder.join(FILE);
     match fs::read_to_string(&path) {
-        Ok(text) => text.trim().parse().map(|Secret(key)| Some(key)).map_err(|e: String| {
-            Failure::Said(format!("{}: {e}; remove it to have a new one drawn", path.display()))
-        }),
+        Ok(text) => {
+            text.trim().parse().map(|Secret(key)| Some(key)).map_err(|e: String| {
+                Failure::Said(format!("{}: {e}; remove it to have a new one drawn", path.display()))
+            })
+        }
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
         Err(e) => Err(said(&path, &e)),
     }

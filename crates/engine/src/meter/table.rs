@@ -77,11 +77,22 @@ impl Table {
         }
     }
 
-    /// What happened so far; of threads, up to when the last second began.
+    /// What happened so far; of threads, up to when they last came together.
     pub fn counts(&self) -> Counts {
         match self {
             Self::Here(shards) => shards.counts(),
-            Self::Threads(crew) => crew.counts.clone(),
+            Self::Threads(crew) => crew.counts,
+        }
+    }
+
+    /// The same up to this moment.
+    pub fn counts_now(&mut self) -> Counts {
+        match self {
+            Self::Here(shards) => shards.counts(),
+            Self::Threads(crew) => {
+                crew.meet(|| Job::Count);
+                crew.counts
+            }
         }
     }
 
@@ -117,7 +128,9 @@ struct Hand {
 enum Job {
     Packets(Batch),
     Lost(u64, u64),
-    /// Answer when everything before is done and time has come so far.
+    /// Answer when everything before is done.
+    Count,
+    /// And time has come so far.
     Tick(Timestamp),
     /// And at the end.
     Finish,
@@ -188,8 +201,14 @@ impl Crew {
         }
     }
 
-    /// Gives all threads what they still have to take, and the same job; then their records to the sink.
+    /// Gives the records of all threads to the sink, once each has done this.
     fn gather(&mut self, job: impl Fn() -> Job, sink: &mut dyn Sink) {
+        let mut made = self.meet(job);
+        Gather::merge(&mut made, sink);
+    }
+
+    /// Gives all threads what they still have to take, and the same job; what each of them has made then.
+    fn meet(&mut self, job: impl Fn() -> Job) -> Vec<Gather> {
         for hand in &mut self.hands {
             hand.send();
             hand.tell(job());
@@ -202,7 +221,7 @@ impl Crew {
             self.cpu += answer.cpu;
             made.push(answer.made);
         }
-        Gather::merge(&mut made, sink);
+        made
     }
 }
 
@@ -263,6 +282,12 @@ fn work(mut meter: Meter, todo: &Receiver<Job>, answer: &Sender<Answer>, done: &
             }
             Job::Lost(second, packets) => {
                 meter.lost(second, packets);
+                continue;
+            }
+            Job::Count => {
+                // What is made by now waits for the order of its second.
+                let (made, counts, cpu) = (Gather::default(), meter.counts(), sys::cpu::thread_time());
+                let _ = answer.send(Answer { made, counts, cpu });
                 continue;
             }
             Job::Tick(now) => meter.tick(now, &mut made),
