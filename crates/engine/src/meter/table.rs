@@ -90,7 +90,9 @@ impl Table {
         match self {
             Self::Here(shards) => shards.counts(),
             Self::Threads(crew) => {
-                crew.meet(|| Job::Count);
+                if crew.busy {
+                    crew.meet(|| Job::Count);
+                }
                 crew.counts
             }
         }
@@ -113,6 +115,8 @@ pub struct Crew {
     cpu: Duration,
     /// Bytes that are kept of what packets carry.
     payload: usize,
+    /// Something was told to them since they came together.
+    busy: bool,
 }
 
 /// One of them, seen from the meter.
@@ -168,14 +172,14 @@ impl Crew {
             counts: Counts::default(),
             cpu: Duration::ZERO,
             payload: config.payload.into(),
+            busy: false,
         })
     }
 
     fn push(&mut self, packets: &[Packet<'_>], sink: &mut dyn Sink) {
         for packet in packets {
-            if self.router.second(packet.ts) {
-                self.gather(|| Job::Tick(packet.ts), sink);
-            }
+            self.tick(packet.ts, sink);
+            self.busy = true;
             let hand = &mut self.hands[self.router.shard(packet)];
             hand.batch.push(packet, self.payload);
             if hand.batch.packets.len() == BATCH {
@@ -185,7 +189,8 @@ impl Crew {
     }
 
     fn tick(&mut self, now: Timestamp, sink: &mut dyn Sink) {
-        if self.router.second(now) {
+        // Time that passes over an empty table changes nothing in it, and a clock may jump over an hour of it.
+        if self.router.second(now) && (self.busy || self.counts.active > 0) {
             self.gather(|| Job::Tick(now), sink);
         }
     }
@@ -195,6 +200,7 @@ impl Crew {
     }
 
     fn lost(&mut self, second: u64, packets: u64) {
+        self.busy = true;
         for hand in &mut self.hands {
             hand.send();
             hand.tell(Job::Lost(second, packets));
@@ -221,6 +227,7 @@ impl Crew {
             self.cpu += answer.cpu;
             made.push(answer.made);
         }
+        self.busy = false;
         made
     }
 }
