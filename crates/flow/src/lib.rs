@@ -29,11 +29,14 @@
 
 mod config;
 mod counts;
+mod ends;
 mod entry;
 mod full;
 mod key;
 mod losses;
+mod memory;
 mod meter;
+mod pair;
 mod payload;
 mod pool;
 mod record;
@@ -43,6 +46,7 @@ mod seen;
 mod shards;
 mod slim;
 mod table;
+mod take;
 mod tcp;
 #[cfg(test)]
 mod tests;

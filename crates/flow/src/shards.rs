@@ -8,10 +8,12 @@
 
 use crate::config::{Config, Packet};
 use crate::counts::Counts;
+use crate::ends::{end_all, pass};
 use crate::key::shard_of;
-use crate::meter::{Lane, Meter, end_all, pass};
+use crate::meter::{Lane, Meter};
 use crate::record::{Record, Sink};
 use base::Timestamp;
+use std::ops::Range;
 
 /// See the module.
 pub struct Shards {
@@ -23,7 +25,13 @@ pub struct Shards {
 impl Shards {
     /// `count` shards (at least one) that have room for `config.capacity` flows together.
     pub fn new(config: &Config, interface: u16, count: usize) -> Self {
-        let meters = (0..count.max(1)).map(|_| Meter::new(Self::part(config, count), interface)).collect::<Vec<_>>();
+        Self::reserving(config, interface, count, &mut |_| ())
+    }
+
+    /// The same, and each region of memory is shown to `shown`: see [`Meter::reserving`].
+    pub fn reserving(config: &Config, interface: u16, count: usize, shown: &mut dyn FnMut(Range<*const u8>)) -> Self {
+        let part = Self::part(config, count);
+        let meters: Vec<Meter> = (0..count.max(1)).map(|_| Meter::reserving(part.clone(), interface, shown)).collect();
         Self { lanes: meters.iter().map(|_| Vec::new()).collect(), meters }
     }
 
@@ -66,9 +74,10 @@ impl Shards {
         }
     }
 
-    /// Makes the records of all flows and forgets them.
+    /// Makes the records of all flows and forgets them. Whatever packet comes next, time begins with it.
     pub fn finish(&mut self, sink: &mut dyn Sink) {
         end_all(&mut self.meters, sink);
+        self.meters.iter_mut().for_each(|m| m.second = None);
     }
 
     /// The interface lost packets in a second: records that lie in it will say so.

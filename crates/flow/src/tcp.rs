@@ -152,6 +152,15 @@ pub(crate) fn next(state: TcpState, fins: &mut Fins, seen: &Seen, bidirectional:
     }
 }
 
+/// Whether a packet without SYN, FIN and RST leaves the state as it is.
+#[inline(always)]
+pub(crate) fn is_settled(state: TcpState) -> bool {
+    matches!(
+        state,
+        TcpState::Midstream | TcpState::Established | TcpState::HalfClosed | TcpState::Closed | TcpState::Reset
+    )
+}
+
 /// Whether nothing but repetitions is to come.
 #[inline(always)]
 pub(crate) fn is_over(state: TcpState) -> bool {

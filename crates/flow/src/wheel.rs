@@ -5,6 +5,8 @@
 //! has come, the meter computes the deadline and puts the flow further on if it is still to come. Deadlines
 //! beyond the wheel's [`SECONDS`] wait in its farthest slot and are looked at once per turn.
 
+use crate::memory::Reserve;
+
 /// Seconds in one turn: more than the default active timeout.
 const SECONDS: u64 = 512;
 /// No flow.
@@ -19,8 +21,8 @@ pub(crate) struct Wheel {
 }
 
 impl Wheel {
-    pub fn new(capacity: usize) -> Self {
-        Self { heads: vec![NONE; SECONDS as usize], links: Vec::with_capacity(capacity) }
+    pub fn new(capacity: usize, memory: &mut Reserve) -> Self {
+        Self { heads: vec![NONE; SECONDS as usize], links: memory.room(capacity) }
     }
 
     pub fn bytes(&self) -> usize {
@@ -39,6 +41,11 @@ impl Wheel {
         if next != NONE {
             self.links[next as usize][0] = flow;
         }
+    }
+
+    /// Empties all slots.
+    pub fn clear(&mut self) {
+        self.heads.fill(NONE);
     }
 
     /// Takes a flow out of its slot.
