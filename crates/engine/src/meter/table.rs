@@ -132,9 +132,11 @@ struct Hand {
 enum Job {
     Packets(Batch),
     Lost(u64, u64),
+    /// Time has come so far.
+    Pass(Timestamp),
     /// Answer when everything before is done.
     Count,
-    /// And time has come so far.
+    /// And time has come so far, too.
     Tick(Timestamp),
     /// And at the end.
     Finish,
@@ -189,10 +191,14 @@ impl Crew {
     }
 
     fn tick(&mut self, now: Timestamp, sink: &mut dyn Sink) {
-        // Time that passes over an empty table changes nothing in it, and a clock may jump over an hour of it.
-        if self.router.second(now) && (self.busy || self.counts.active > 0) {
-            self.gather(|| Job::Tick(now), sink);
+        if !self.router.second(now) {
+            return;
         }
+        if self.busy || self.counts.active > 0 {
+            return self.gather(|| Job::Tick(now), sink);
+        }
+        // Over empty tables nothing comes of it, and a clock may jump over an hour: nobody waits.
+        self.hands.iter().for_each(|hand| hand.tell(Job::Pass(now)));
     }
 
     fn finish(&mut self, sink: &mut dyn Sink) {
@@ -289,6 +295,10 @@ fn work(mut meter: Meter, todo: &Receiver<Job>, answer: &Sender<Answer>, done: &
             }
             Job::Lost(second, packets) => {
                 meter.lost(second, packets);
+                continue;
+            }
+            Job::Pass(now) => {
+                meter.tick(now, &mut made);
                 continue;
             }
             Job::Count => {
