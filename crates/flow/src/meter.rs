@@ -11,7 +11,7 @@
 
 use crate::config::{Config, Packet, nanos};
 use crate::counts::Counts;
-use crate::ends::{end_all, pass};
+use crate::ends::{Known, end_all, pass};
 use crate::entry::{Entry, Rare};
 use crate::full::{self, Full};
 use crate::key::{Key, Keys};
@@ -67,6 +67,8 @@ pub struct Meter {
     pub(crate) second: Option<u64>,
     /// Where the search for a flow to end goes on.
     pub(crate) hand: u32,
+    /// Flows that will probably make room for those that begin in the packets at hand, the next one last.
+    pub(crate) victims: Vec<(u32, Known)>,
     /// Flows whose timeouts are over in this second, in the order of their records.
     pub(crate) due: Vec<(u64, u32)>,
     pub(crate) counts: Counts,
@@ -105,6 +107,7 @@ impl Meter {
             losses: Losses::default(),
             second: None,
             hand: 0,
+            victims: Vec::with_capacity(BATCH),
             due: Vec::new(),
             counts: Counts::default(),
             most_packets: full::MOST_PACKETS,

@@ -49,10 +49,8 @@ impl Sums {
         if is_shorter | is_much | is_long | seen.zero_window {
             return false;
         }
-        if seen.tcp {
-            let Some(high) = tcp::in_order(self.high(), seen) else { return false };
-            (self.seq, self.numbered) = (high.unwrap_or(0), high.is_some());
-        }
+        let Some(high) = tcp::in_order(self.seq, self.numbered, seen) else { return false };
+        (self.seq, self.numbered) = high;
         self.beyond = beyond;
         self.payload += seen.payload;
         self.payload_packets += u16::from(seen.payload > 0);

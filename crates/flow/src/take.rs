@@ -28,16 +28,20 @@ impl Meter {
     pub(crate) fn run(&mut self, packets: &[Packet], lanes: &[Lane], sink: &mut dyn Sink) {
         for lanes in lanes.chunks(BATCH) {
             let mut guesses = [NONE; BATCH];
-            self.fetch(lanes, &mut guesses);
+            let unknown = self.fetch(lanes, &mut guesses);
+            self.victims.clear();
+            if unknown > 0 && self.flows.is_full() {
+                self.fetch_victims(unknown);
+            }
             for (lane, guess) in lanes.iter().zip(guesses) {
                 self.take(&packets[lane.index as usize], lane, guess, sink);
             }
         }
     }
 
-    /// Reads the lines that the packets will need, and notes which flow each probably belongs to. The loops that read are
-    /// short, so that many of their turns fit into what the core looks ahead.
-    fn fetch(&self, lanes: &[Lane], guesses: &mut [u32; BATCH]) {
+    /// Reads the lines that the packets will need, and notes which flow each probably belongs to; how many belong to none.
+    /// The loops that read are short, so that many of their turns fit into what the core looks ahead.
+    fn fetch(&self, lanes: &[Lane], guesses: &mut [u32; BATCH]) -> usize {
         let mut touched = 0;
         for lane in lanes {
             touched ^= u64::from(self.table.touch(lane.hash));
@@ -54,10 +58,8 @@ impl Meter {
         for (guess, lane) in guesses.iter().zip(lanes).filter(|(g, _)| **g != NONE) {
             touched ^= self.touch_rest(*guess, &lane.key);
         }
-        if unknown > 0 && self.flows.is_full() {
-            touched ^= self.fetch_victims(unknown);
-        }
         std::hint::black_box(touched);
+        unknown
     }
 
     /// Reads what a packet with this key needs of a flow besides its entry.
@@ -78,22 +80,34 @@ impl Meter {
         }
     }
 
-    /// The same for the flows that will end because so many begin: where they are found in the table.
-    fn fetch_victims(&self, count: usize) -> u64 {
+    /// The same for the flows that will probably end because so many begin. What is found out about them is kept: as long
+    /// as nothing else ends a flow, they are what they were.
+    fn fetch_victims(&mut self, count: usize) {
         let all = self.flows.len() as u32;
-        let mut hashes = [0; BATCH];
-        for (turn, hash) in hashes[..count].iter_mut().enumerate() {
-            let victim = self.oldest((self.hand + turn as u32 * CANDIDATES as u32) % all);
-            *hash = self.keys.hash(&self.flows[victim].hot.key());
+        if all < (CANDIDATES * BATCH) as u32 {
+            return;
         }
-        hashes[..count].iter().fold(0, |touched, hash| touched ^ u64::from(self.table.touch(*hash)))
+        let hand = |turn: u32| if self.hand + turn < all { self.hand + turn } else { self.hand + turn - all };
+        let mut touched = 0;
+        for turn in 0..(count * CANDIDATES) as u32 {
+            touched ^= self.flows[hand(turn)].hot.last;
+        }
+        for turn in 0..count as u32 {
+            let flow = self.oldest(hand(turn * CANDIDATES as u32));
+            self.victims.push((flow, self.known(flow)));
+        }
+        for (_, known) in &self.victims {
+            touched ^= u64::from(self.table.touch(known.hash));
+        }
+        std::hint::black_box(touched);
+        // The first is taken first.
+        self.victims.reverse();
     }
 
     #[inline(always)]
     fn take(&mut self, packet: &Packet, lane: &Lane, guess: u32, sink: &mut dyn Sink) {
         self.counts.packets += 1;
         let mut seen = Seen::of(packet);
-        seen.at = packet.ts.nanos();
         // A packet before this one may have ended the flow, and given its place to another.
         let found = if guess != NONE && self.is_same(&self.flows[guess].hot, &lane.key) {
             Some(guess)
@@ -134,7 +148,8 @@ impl Meter {
             let idle = |f: &u32| self.flows[*f].hot.last;
             let victim = self.table.neighbours(lane.hash).min_by_key(idle).expect("a bucket that is full has flows");
             self.counts.crowded += 1;
-            self.end(victim, EndReason::Lack, sink);
+            self.victims.clear();
+            self.end(victim, self.known(victim), EndReason::Lack, sink);
             let entered = self.table.insert(lane.hash, flow);
             debug_assert!(entered.is_ok(), "the place that became free is in the bucket of this flow");
         }
@@ -178,7 +193,11 @@ impl Meter {
         if self.flows.is_full() {
             let victim = self.oldest(self.hand);
             self.hand = (self.hand + CANDIDATES as u32) % self.flows.len() as u32;
-            self.end(victim, EndReason::Lack, sink);
+            let known = match self.victims.pop() {
+                Some((flow, known)) if flow == victim => known,
+                _ => self.known(victim),
+            };
+            self.end(victim, known, EndReason::Lack, sink);
         }
         let flow = self.flows.put(Entry { hot, body: Body::default() }).expect("there is a place");
         if self.rares.len() <= flow as usize {
@@ -191,8 +210,14 @@ impl Meter {
     #[inline(always)]
     fn oldest(&self, hand: u32) -> u32 {
         let all = self.flows.len() as u32;
-        let turn = (0..all.min(CANDIDATES as u32)).map(|i| if hand + i < all { hand + i } else { hand + i - all });
-        turn.min_by_key(|f| self.flows[*f].hot.last).expect("a capacity is at least 1")
+        let (mut oldest, mut last) = (hand, u64::MAX);
+        for turn in 0..all.min(CANDIDATES as u32) {
+            let flow = if hand + turn < all { hand + turn } else { hand + turn - all };
+            let its = self.flows[flow].hot.last;
+            // Chosen, not branched to: which is the oldest cannot be predicted.
+            (oldest, last) = (if its < last { flow } else { oldest }, its.min(last));
+        }
+        oldest
     }
 
     /// Counts another packet of a flow.
@@ -201,7 +226,7 @@ impl Meter {
         let hot = &mut self.flows[flow].hot;
         hot.last = seen.at;
         let (bits, was_over) = (hot.bits, tcp::is_over(hot.state));
-        if seen.tcp && !(seen.flags & (SYN | FIN | RST) == 0 && tcp::is_settled(hot.state)) {
+        if seen.tcp & ((seen.flags & (SYN | FIN | RST) != 0) | !tcp::is_settled(hot.state)) {
             self.follow(flow, seen);
         }
         let is_reply = seen.side == 1 && bits & bit::BACK == 0;
@@ -255,7 +280,7 @@ impl Meter {
         if !is_room || !body.sums[seen.side].take(seen, is_reply) {
             return false;
         }
-        pair.count(seen.side, seen.at, seen.length as u16, seen.flags);
+        pair.sides[seen.side].count(seen.at, seen.length as u16, seen.flags);
         locate(&mut body.positions, packet, hot.queue);
         true
     }
@@ -369,11 +394,11 @@ impl Meter {
     pub(crate) fn unfold(&self, flow: u32) -> Pair {
         let Entry { hot, body } = &self.flows[flow];
         let mut pair = Pair::new();
-        pair.count(0, body.start, self.rares[flow as usize].first_length, body.sums[0].first_flags);
+        pair.sides[0].count(body.start, self.rares[flow as usize].first_length, body.sums[0].first_flags);
         if hot.more != NONE {
             for word in &self.chunks[hot.more].log[..usize::from(hot.packets) - 1] {
                 let early = slim::unpack(*word);
-                pair.count(usize::from(early.reverse), body.start + early.after, early.length, early.flags);
+                pair.sides[usize::from(early.reverse)].count(body.start + early.after, early.length, early.flags);
             }
         }
         pair
