@@ -1,6 +1,6 @@
 //! Time passes: which flows are over, in which order their records are made, and what becomes of their places.
 
-use crate::entry::{Entry, Hot, bit};
+use crate::entry::{Hot, bit};
 use crate::meter::{Meter, SECOND};
 use crate::pool::NONE;
 use crate::record::{EndReason, Sink};
@@ -84,32 +84,28 @@ impl Meter {
         Known { id: self.id(flow), hash: self.keys.hash(&self.flows[flow].hot.key()) }
     }
 
-    /// Reads the lines of flows whose records will be made, as [`Meter::run`] does for packets.
-    fn fetch_due(&self, due: &[(u64, u32)]) -> [Known; AHEAD] {
-        let mut touched = 0;
+    /// Asks for what the records of these flows will be made of, as [`Meter::run`] does for packets.
+    fn fetch_due(&self, due: &[(u64, u32)]) {
         for (_, flow) in due {
-            let Entry { hot, body } = &self.flows[*flow];
-            touched ^= hot.last ^ body.start;
+            self.fetch_entry(*flow);
+            self.hints.fetch(&self.rares[*flow as usize]);
         }
-        for (_, flow) in due {
-            let rare = self.rares[*flow as usize];
-            touched ^= u64::from(rare.mpls ^ u32::from(rare.first_length));
-        }
-        for (_, flow) in due {
+    }
+
+    /// The same for what these point to.
+    fn fetch_due_rest(&self, due: &[(u64, u32)]) -> [Known; AHEAD] {
+        let mut all = [Known::default(); AHEAD];
+        for (known, (_, flow)) in all.iter_mut().zip(due) {
             let hot = &self.flows[*flow].hot;
-            touched ^= match hot.bits & (bit::FULL | bit::PAIR) {
-                0 if hot.more == NONE => 0,
-                0 => self.chunks[hot.more].touch(),
-                bit::FULL => self.fulls[hot.more].touch(0) ^ self.fulls[hot.more].touch(1),
-                _ => self.pairs[hot.more].sides[0].last ^ self.pairs[hot.more].sides[1].last,
-            };
-        }
-        std::hint::black_box(touched);
-        let mut known = [Known::default(); AHEAD];
-        for (known, (_, flow)) in known.iter_mut().zip(due) {
+            match hot.bits & (bit::FULL | bit::PAIR) {
+                0 if hot.more == NONE => (),
+                0 => self.chunks[hot.more].fetch(&self.hints),
+                bit::FULL => self.fulls[hot.more].sides.iter().for_each(|side| side.fetch(&self.hints)),
+                _ => self.pairs[hot.more].sides.iter().for_each(|side| self.hints.fetch(side)),
+            }
             *known = self.known(*flow);
         }
-        known
+        all
     }
 
     /// Makes the record of a flow that is due, and ends it or lets it go on.
@@ -261,8 +257,11 @@ pub(crate) fn end_all(shards: &mut [Meter], sink: &mut dyn Sink) {
 fn in_order(shards: &mut [Meter], mut each: impl FnMut(&mut Meter, u32, Known)) {
     if let [shard] = shards {
         let due = std::mem::take(&mut shard.due);
-        for batch in due.chunks(AHEAD) {
-            let known = shard.fetch_due(batch);
+        shard.fetch_due(&due[..due.len().min(AHEAD)]);
+        for (n, batch) in due.chunks(AHEAD).enumerate() {
+            let known = shard.fetch_due_rest(batch);
+            let after = &due[n * AHEAD + batch.len()..];
+            shard.fetch_due(&after[..after.len().min(AHEAD)]);
             batch.iter().zip(known).for_each(|((_, flow), known)| each(shard, *flow, known));
         }
         shard.due = due;

@@ -1,9 +1,8 @@
 //! One packet after the other: which flow it belongs to, and what it adds to it.
 //!
-//! Packets are taken in batches, and each batch is gone through in levels first that only read: the buckets, then what the
-//! buckets point to, then what that points to. Of two million flows nothing is in cache; a core keeps some twenty misses
-//! in flight if it may, but only one where each depends on the one before. The reads change nothing, so a wrong guess costs
-//! a line and nothing else.
+//! Packets are taken in batches, and for each batch lines are asked for level by level: the buckets, then what the buckets
+//! point to, then what that points to. Of two million flows nothing is in cache; a core keeps some twenty misses in flight
+//! if it may, but only one where each depends on the one before. A wrong guess costs a line and nothing else.
 
 use crate::config::Packet;
 use crate::entry::{Body, Entry, Hot, NO_LABEL, Rare, bit};
@@ -39,44 +38,53 @@ impl Meter {
         }
     }
 
-    /// Reads the lines that the packets will need, and notes which flow each probably belongs to; how many belong to none.
-    /// The loops that read are short, so that many of their turns fit into what the core looks ahead.
+    /// Asks for the lines that the packets will need, and notes which flow each probably belongs to; how many belong to
+    /// none. Their buckets were asked for when their hashes were made.
     fn fetch(&self, lanes: &[Lane], guesses: &mut [u32; BATCH]) -> usize {
-        let mut touched = 0;
-        for lane in lanes {
-            touched ^= u64::from(self.table.touch(lane.hash));
-        }
         let mut unknown = 0;
         for (guess, lane) in guesses.iter_mut().zip(lanes) {
-            *guess = self.table.guess(lane.hash).unwrap_or(NONE);
-            unknown += usize::from(*guess == NONE);
-        }
-        for guess in guesses.iter().filter(|g| **g != NONE) {
-            let Entry { hot, body } = &self.flows[*guess];
-            touched ^= hot.last ^ body.start;
+            match self.table.guess(lane.hash) {
+                Some(flow) => {
+                    *guess = flow;
+                    self.fetch_entry(flow);
+                }
+                None => unknown += 1,
+            }
         }
         for (guess, lane) in guesses.iter().zip(lanes).filter(|(g, _)| **g != NONE) {
-            touched ^= self.touch_rest(*guess, &lane.key);
+            self.fetch_rest(*guess, &lane.key);
         }
-        std::hint::black_box(touched);
         unknown
     }
 
-    /// Reads what a packet with this key needs of a flow besides its entry.
     #[inline(always)]
-    fn touch_rest(&self, flow: u32, key: &Key) -> u64 {
+    pub(crate) fn fetch_entry(&self, flow: u32) {
+        let Entry { hot, body } = &self.flows[flow];
+        self.hints.fetch(hot);
+        self.hints.fetch(body);
+    }
+
+    /// Asks for what a packet with this key needs of a flow besides its entry.
+    #[inline(always)]
+    fn fetch_rest(&self, flow: u32, key: &Key) {
         let hot = &self.flows[flow].hot;
         let packets = usize::from(hot.packets);
         match hot.bits & (bit::FULL | bit::PAIR) {
-            bit::PAIR => self.pairs[hot.more].sides[hot.side(key)].last,
-            bit::FULL => self.fulls[hot.more].touch(hot.side(key)),
-            // The handshake is in the first packets, and the eleventh reads all that is known.
-            _ if packets < SHAKING || packets == LOG => {
-                let mpls = self.rares[flow as usize].mpls;
-                let log = if hot.more == NONE { 0 } else { self.chunks[hot.more].touch() };
-                u64::from(mpls) ^ log
+            bit::PAIR => self.hints.fetch(&self.pairs[hot.more].sides[hot.side(key)]),
+            bit::FULL => self.fulls[hot.more].sides[hot.side(key)].fetch(&self.hints),
+            _ => {
+                // The handshake is in the first packets, and the eleventh reads all that is known.
+                if packets < SHAKING || packets == LOG {
+                    self.hints.fetch(&self.rares[flow as usize]);
+                }
+                if hot.more != NONE {
+                    let chunk = &self.chunks[hot.more];
+                    self.hints.fetch(&chunk.log[packets.min(LOG - 1) - 1]);
+                    if packets == LOG {
+                        self.hints.fetch(chunk);
+                    }
+                }
             }
-            _ => self.chunks[hot.more].log[packets.min(LOG - 1) - 1],
         }
     }
 
@@ -88,18 +96,16 @@ impl Meter {
             return;
         }
         let hand = |turn: u32| if self.hand + turn < all { self.hand + turn } else { self.hand + turn - all };
-        let mut touched = 0;
         for turn in 0..(count * CANDIDATES) as u32 {
-            touched ^= self.flows[hand(turn)].hot.last;
+            self.hints.fetch(&self.flows[hand(turn)].hot);
         }
         for turn in 0..count as u32 {
             let flow = self.oldest(hand(turn * CANDIDATES as u32));
-            self.victims.push((flow, self.known(flow)));
+            let known = self.known(flow);
+            self.table.fetch(known.hash, &self.hints);
+            self.hints.fetch(&self.flows[flow].body);
+            self.victims.push((flow, known));
         }
-        for (_, known) in &self.victims {
-            touched ^= u64::from(self.table.touch(known.hash));
-        }
-        std::hint::black_box(touched);
         // The first is taken first.
         self.victims.reverse();
     }

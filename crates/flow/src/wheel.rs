@@ -5,7 +5,7 @@
 //! has come, the meter computes the deadline and puts the flow further on if it is still to come. Deadlines
 //! beyond the wheel's [`SECONDS`] wait in its farthest slot and are looked at once per turn.
 
-use crate::memory::Reserve;
+use crate::memory::Hints;
 
 /// Seconds in one turn: more than the default active timeout.
 const SECONDS: u64 = 512;
@@ -21,8 +21,8 @@ pub(crate) struct Wheel {
 }
 
 impl Wheel {
-    pub fn new(capacity: usize, memory: &mut Reserve) -> Self {
-        Self { heads: vec![NONE; SECONDS as usize], links: memory.room(capacity) }
+    pub fn new(capacity: usize, hints: &Hints) -> Self {
+        Self { heads: vec![NONE; SECONDS as usize], links: hints.room(capacity) }
     }
 
     pub fn bytes(&self) -> usize {
