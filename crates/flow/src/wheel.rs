@@ -73,3 +73,56 @@ impl Wheel {
         (next != NONE).then_some(next)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+    use std::collections::BTreeMap;
+
+    /// All flows of a slot, put back into none.
+    fn opened(wheel: &mut Wheel, second: u64) -> Vec<u32> {
+        let (mut all, mut next) = (Vec::new(), wheel.open(second));
+        while let Some(flow) = next {
+            next = wheel.next(flow);
+            all.push(flow);
+        }
+        all.sort_unstable();
+        all
+    }
+
+    #[test]
+    fn flows_are_looked_at_in_their_second_and_never_after_it() {
+        let seed = testkit::seed("flows_are_looked_at_in_their_second_and_never_after_it");
+        let mut prng = Prng::new(seed);
+        let mut wheel = Wheel::new(100, &Hints::default());
+        // Where each flow wants to be looked at.
+        let mut model: BTreeMap<u32, u64> = BTreeMap::new();
+        for now in 1000..4000 {
+            let expected: Vec<u32> = model.iter().filter(|f| *f.1 == now).map(|f| *f.0).collect();
+            let looked_at = opened(&mut wheel, now);
+            assert!(expected.iter().all(|f| looked_at.contains(f)), "seed {seed}, second {now}");
+            for flow in looked_at {
+                let due = model[&flow];
+                assert!(due >= now, "seed {seed}: flow {flow} was forgotten");
+                if due > now {
+                    // It was too far away for one turn.
+                    wheel.put(flow, due, now);
+                } else {
+                    model.remove(&flow);
+                }
+            }
+            for _ in 0..prng.below(4) {
+                let flow = prng.below(100) as u32;
+                let due = now + 1 + prng.below([5, 600, 2000][prng.below(3) as usize]);
+                if model.insert(flow, due).is_some() {
+                    wheel.remove(flow);
+                }
+                wheel.put(flow, due, now);
+            }
+        }
+        assert!(!model.is_empty());
+        wheel.clear();
+        assert!((0..SECONDS).all(|second| wheel.open(second).is_none()));
+    }
+}

@@ -119,7 +119,8 @@ impl Metering {
         live: bool,
         located: bool,
     ) -> Result<Self, EngineError> {
-        let flows = plan.flows.as_ref().map(|config| Shards::new(config, plan.interface, plan.shards));
+        let hints = flow::Hints { reserved: sys::memory::prefer_huge_pages, prefetch: sys::memory::prefetch };
+        let flows = plan.flows.as_ref().map(|config| Shards::with_hints(config, plan.interface, plan.shards, hints));
         let curve = plan.series.then(|| Counter::new(plan.interface));
         let work = Work::new(flows, curve, Outlets::new(outlets), plan.key, located);
         let lanes = Lanes::new(seats.into_iter().map(|seat| seat.0).collect(), live);
