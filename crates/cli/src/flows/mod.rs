@@ -3,13 +3,15 @@
 
 mod asked;
 mod cross;
+mod files;
 mod listing;
 mod members;
 pub mod names;
+pub mod network;
 mod parquet;
 mod ranking;
 mod scan;
-mod source;
+pub mod source;
 
 pub use asked::id;
 pub use cross::members_of;
@@ -41,6 +43,7 @@ use std::time::Instant;
   netgrain flows --store /data --from 10:40 --to +5min --group host --by retransmitted --json
   netgrain flows --store /data --around 10:42 --top 1 --packets -w culprit.pcapng
   netgrain flows --store /data --live net 10.0.0.0/8
+  netgrain flows --live --from-multicast 239.128.0.0:4739 --via eth0
 
 A flow matches if one of its packets would: src and dst are those of either direction. Sizes and link addresses of
 receivers are not asked of flows.
@@ -95,6 +98,9 @@ pub struct FlowsArgs {
     /// With --live: those that another machine sends to this group, or to this port of ours
     #[arg(long, value_name = "GROUP:PORT", requires = "live")]
     pub from_multicast: Option<SocketAddr>,
+    /// With --from-multicast: the port of this machine by which the group comes in [default: the one the kernel has a route by]
+    #[arg(long, value_name = "PORT", requires = "from_multicast")]
+    pub via: Option<String>,
     /// The packets of these flows instead of their records
     #[arg(long, requires = "store", conflicts_with_all = ["csv", "parquet", "fields", "limit"])]
     pub packets: bool,
@@ -163,10 +169,10 @@ fn list(args: &FlowsArgs, asked: &Asked, records: &mut Records) -> Result<u64, F
             Step::Record(record) => record,
         };
         // Of files and from the network, names come to be known while records come.
-        for (number, name) in &records.names().all()[named..] {
+        for (number, name) in records.names().all().iter().skip(named) {
             out.name_interface(*number, name);
-            named += 1;
         }
+        named = records.names().all().len();
         out.write(&record)?;
         found += 1;
     }
