@@ -1,6 +1,6 @@
 //! Time passes: which flows are over, in which order their records are made, and what becomes of their places.
 
-use crate::entry::{Entry, Hot, bit};
+use crate::entry::{Hot, bit};
 use crate::meter::{Meter, SECOND};
 use crate::pool::NONE;
 use crate::record::{EndReason, Sink};
@@ -9,6 +9,14 @@ use crate::tcp;
 
 /// Flows whose lines are read together, a batch before their records are made.
 const AHEAD: usize = 16;
+
+/// What can be known of a flow before it ends, and stays true as long as it is there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Known {
+    pub id: u64,
+    /// By which it is found in the table.
+    pub hash: u64,
+}
 
 impl Meter {
     /// After how many nanoseconds without a packet a flow is over.
@@ -70,43 +78,47 @@ impl Meter {
         (self.id(flow), self.flows[flow].body.positions[0])
     }
 
-    /// Reads the lines of flows whose records will be made, as [`Meter::run`] does for packets.
-    /// The ids are made together as well: each is one long chain of multiplications.
-    fn fetch_due(&self, due: &[(u64, u32)]) -> [u64; AHEAD] {
-        let mut touched = 0;
+    /// What the end of a flow needs of it, made for several at once: each is one long chain of multiplications.
+    #[inline(always)]
+    pub(crate) fn known(&self, flow: u32) -> Known {
+        Known { id: self.id(flow), hash: self.keys.hash(&self.flows[flow].hot.key()) }
+    }
+
+    /// Asks for what the records of these flows will be made of, as [`Meter::run`] does for packets.
+    fn fetch_due(&self, due: &[(u64, u32)]) {
         for (_, flow) in due {
-            let rare = self.rares[*flow as usize];
-            let Entry { hot, body } = &self.flows[*flow];
-            touched ^= hot.last ^ body.start ^ u64::from(rare.mpls);
+            self.fetch_entry(*flow);
+            self.hints.fetch(&self.rares[*flow as usize]);
         }
-        for (_, flow) in due {
+    }
+
+    /// The same for what these point to.
+    fn fetch_due_rest(&self, due: &[(u64, u32)]) -> [Known; AHEAD] {
+        let mut all = [Known::default(); AHEAD];
+        for (known, (_, flow)) in all.iter_mut().zip(due) {
             let hot = &self.flows[*flow].hot;
-            touched ^= match hot.bits & (bit::FULL | bit::PAIR) {
-                0 if hot.more == NONE => 0,
-                0 => self.chunks[hot.more].touch(),
-                bit::FULL => self.fulls[hot.more].touch(0) ^ self.fulls[hot.more].touch(1),
-                _ => self.pairs[hot.more].sides[0].last ^ self.pairs[hot.more].sides[1].last,
-            };
+            match hot.bits & (bit::FULL | bit::PAIR) {
+                0 if hot.more == NONE => (),
+                0 => self.chunks[hot.more].fetch(&self.hints),
+                bit::FULL => self.fulls[hot.more].sides.iter().for_each(|side| side.fetch(&self.hints)),
+                _ => self.pairs[hot.more].sides.iter().for_each(|side| self.hints.fetch(side)),
+            }
+            *known = self.known(*flow);
         }
-        std::hint::black_box(touched);
-        let mut ids = [0; AHEAD];
-        for (id, (_, flow)) in ids.iter_mut().zip(due) {
-            *id = self.id(*flow);
-        }
-        ids
+        all
     }
 
     /// Makes the record of a flow that is due, and ends it or lets it go on.
-    fn settle(&mut self, flow: u32, id: u64, second: u64, sink: &mut dyn Sink) {
+    fn settle(&mut self, flow: u32, known: Known, second: u64, sink: &mut dyn Sink) {
         let hot = &self.flows[flow].hot;
         let idle = hot.last.saturating_add(self.timeout(hot));
         self.counts.lateness.count((second * SECOND).saturating_sub(self.deadline(flow)));
         if idle.div_ceil(SECOND) > second {
-            self.cut(flow, id, sink);
+            self.cut(flow, known.id, sink);
             self.schedule(flow);
         } else {
             let reason = if tcp::is_over(hot.state) { EndReason::Ended } else { EndReason::Idle };
-            self.release(flow, id, reason, sink);
+            self.release(flow, known, reason, sink);
         }
     }
 
@@ -127,18 +139,18 @@ impl Meter {
     }
 
     /// Ends a flow that is on the wheel.
-    pub(crate) fn end(&mut self, flow: u32, reason: EndReason, sink: &mut dyn Sink) {
+    pub(crate) fn end(&mut self, flow: u32, known: Known, reason: EndReason, sink: &mut dyn Sink) {
         self.wheel.remove(flow);
-        self.release(flow, self.id(flow), reason, sink);
+        self.release(flow, known, reason, sink);
     }
 
     /// Ends a flow that is not on the wheel: makes its record, if there is anything to say, and gives back its places.
-    fn release(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
-        self.conclude(flow, id, reason, sink);
+    fn release(&mut self, flow: u32, known: Known, reason: EndReason, sink: &mut dyn Sink) {
+        self.conclude(flow, known.id, reason, sink);
         let hot = &self.flows[flow].hot;
         let (bits, more) = (hot.bits, hot.more);
         if bits & bit::DETACHED == 0 {
-            self.table.remove(self.keys.hash(&hot.key()), flow);
+            self.table.remove(known.hash, flow);
         }
         self.flows[flow].hot.bits = 0;
         let chunk = match bits & (bit::FULL | bit::PAIR) {
@@ -212,7 +224,7 @@ pub(crate) fn pass(shards: &mut [Meter], second: u64, sink: &mut dyn Sink) {
         shards.iter_mut().for_each(|s| s.collect(each));
         if shards.iter().any(|s| !s.due.is_empty()) {
             sink.second(each);
-            in_order(shards, |shard, flow, id| shard.settle(flow, id, each, sink));
+            in_order(shards, |shard, flow, known| shard.settle(flow, known, each, sink));
         }
     }
     shards.iter_mut().for_each(|s| s.second = Some(second));
@@ -226,14 +238,14 @@ pub(crate) fn end_all(shards: &mut [Meter], sink: &mut dyn Sink) {
         shard.sort(&mut due);
         shard.due = due;
     }
-    in_order(shards, |shard, flow, id| {
+    in_order(shards, |shard, flow, known| {
         let hot = &shard.flows[flow].hot;
         let reason = match (tcp::is_over(hot.state), hot.has(bit::DETACHED)) {
             (true, _) => EndReason::Ended,
             (false, true) => EndReason::Idle,
             (false, false) => EndReason::Forced,
         };
-        shard.conclude(flow, id, reason, sink);
+        shard.conclude(flow, known.id, reason, sink);
     });
     for shard in shards {
         shard.forget();
@@ -241,13 +253,16 @@ pub(crate) fn end_all(shards: &mut [Meter], sink: &mut dyn Sink) {
     }
 }
 
-/// Calls `each` with all that is due and its id, shards together in the order of the records.
-fn in_order(shards: &mut [Meter], mut each: impl FnMut(&mut Meter, u32, u64)) {
+/// Calls `each` with all that is due and what is known of it, shards together in the order of the records.
+fn in_order(shards: &mut [Meter], mut each: impl FnMut(&mut Meter, u32, Known)) {
     if let [shard] = shards {
         let due = std::mem::take(&mut shard.due);
-        for batch in due.chunks(AHEAD) {
-            let ids = shard.fetch_due(batch);
-            batch.iter().zip(ids).for_each(|((_, flow), id)| each(shard, *flow, id));
+        shard.fetch_due(&due[..due.len().min(AHEAD)]);
+        for (n, batch) in due.chunks(AHEAD).enumerate() {
+            let known = shard.fetch_due_rest(batch);
+            let after = &due[n * AHEAD + batch.len()..];
+            shard.fetch_due(&after[..after.len().min(AHEAD)]);
+            batch.iter().zip(known).for_each(|((_, flow), known)| each(shard, *flow, known));
         }
         shard.due = due;
         return;
@@ -255,11 +270,10 @@ fn in_order(shards: &mut [Meter], mut each: impl FnMut(&mut Meter, u32, u64)) {
     let mut next = vec![0; shards.len()];
     let rank = |shard: &Meter, at: usize| shard.due.get(at).map(|d| (d.0, shard.rank(d.1)));
     let mut heads: Vec<_> = shards.iter().map(|s| rank(s, 0)).collect();
-    while let Some((first, (_, (id, _)))) =
-        heads.iter().enumerate().filter_map(|(i, head)| Some((i, (*head)?))).min_by_key(|(_, head)| *head)
-    {
+    while let Some(first) = (0..shards.len()).filter(|i| heads[*i].is_some()).min_by_key(|i| heads[*i]) {
         let flow = shards[first].due[next[first]].1;
-        each(&mut shards[first], flow, id);
+        let known = shards[first].known(flow);
+        each(&mut shards[first], flow, known);
         next[first] += 1;
         heads[first] = rank(&shards[first], next[first]);
     }

@@ -3,6 +3,7 @@
 //! Packets are counted in 32 bits: the meter cuts a record before a side has more ([`Side::is_full`]). Everything else is
 //! as wide as that many packets can make it.
 
+use crate::memory::Hints;
 use crate::pair::Line;
 use crate::record::{self, Moments};
 use crate::seen::Seen;
@@ -153,10 +154,12 @@ impl Side {
         self.sent = Sent::up_to(slim.high());
     }
 
-    /// Reads the lines that a packet changes, and nothing else.
+    /// Asks for the lines that a packet changes or reads.
     #[inline(always)]
-    pub const fn touch(&self) -> u64 {
-        self.last ^ self.gap_max ^ self.before
+    pub fn fetch(&self, hints: &Hints) {
+        hints.fetch(&self.last);
+        hints.fetch(&self.gap_squares);
+        hints.fetch(&self.first);
     }
 
     /// Whether a record must be made before the next packet.
@@ -243,12 +246,6 @@ pub(crate) struct Full {
 }
 
 impl Full {
-    /// Reads the lines that a packet of a side changes, and nothing else.
-    #[inline(always)]
-    pub const fn touch(&self, side: usize) -> u64 {
-        self.sides[side].touch()
-    }
-
     /// When the first packet of this record came.
     pub fn first(&self) -> Option<u64> {
         match [self.sides[0].first(), self.sides[1].first()] {

@@ -54,6 +54,7 @@ mod wheel;
 
 pub use config::{Config, Levels, Packet};
 pub use counts::{Counts, Lateness};
+pub use memory::Hints;
 pub use meter::{Meter, STEP_BACK};
 pub use record::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, Sink, TcpState};
 pub use router::Router;

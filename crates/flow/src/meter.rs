@@ -11,12 +11,12 @@
 
 use crate::config::{Config, Packet, nanos};
 use crate::counts::Counts;
-use crate::ends::{end_all, pass};
+use crate::ends::{Known, end_all, pass};
 use crate::entry::{Entry, Rare};
 use crate::full::{self, Full};
 use crate::key::{Key, Keys};
 use crate::losses::Losses;
-use crate::memory::Reserve;
+use crate::memory::Hints;
 use crate::pair::Pair;
 use crate::payload::Payloads;
 use crate::pool::Pool;
@@ -25,7 +25,6 @@ use crate::slim::Chunk;
 use crate::table::Table;
 use crate::wheel::Wheel;
 use base::Timestamp;
-use std::ops::Range;
 use std::time::Duration;
 
 /// How far time may step back before the meter takes it for another clock: all flows are then ended
@@ -49,6 +48,7 @@ pub(crate) struct Lane {
 pub struct Meter {
     pub(crate) config: Config,
     pub(crate) interface: u16,
+    pub(crate) hints: Hints,
     pub(crate) keys: Keys,
     pub(crate) idle: Box<[u64; 256]>,
     pub(crate) active: Option<u64>,
@@ -67,6 +67,8 @@ pub struct Meter {
     pub(crate) second: Option<u64>,
     /// Where the search for a flow to end goes on.
     pub(crate) hand: u32,
+    /// Flows that will probably make room for those that begin in the packets at hand, the next one last.
+    pub(crate) victims: Vec<(u32, Known)>,
     /// Flows whose timeouts are over in this second, in the order of their records.
     pub(crate) due: Vec<(u64, u32)>,
     pub(crate) counts: Counts,
@@ -81,30 +83,29 @@ pub struct Meter {
 impl Meter {
     /// A meter without flows.
     pub fn new(config: Config, interface: u16) -> Self {
-        Self::reserving(config, interface, &mut |_| ())
+        Self::with_hints(config, interface, Hints::default())
     }
 
-    /// The same, and each region of memory that it reserves is shown to `shown` before it is touched: huge pages make a
-    /// meter of many flows about twice as fast (`docs/METER.md`), and only the owner can ask the kernel for them.
-    pub fn reserving(config: Config, interface: u16, shown: &mut dyn FnMut(Range<*const u8>)) -> Self {
-        let mut memory = Reserve::new(shown);
+    /// The same, for whoever can make memory quicker to reach.
+    pub fn with_hints(config: Config, interface: u16, hints: Hints) -> Self {
         let capacity = config.capacity.clamp(1, Config::MOST_FLOWS);
         Self {
             keys: Keys::new(config.seed, config.levels),
             idle: config.idle_nanos(),
             active: config.active.map(nanos),
             linger: nanos(config.linger),
-            table: Table::new(capacity, &mut memory),
-            flows: Pool::new(capacity, &mut memory),
-            rares: memory.room(capacity),
-            chunks: Pool::new(capacity, &mut memory),
-            pairs: Pool::new(capacity, &mut memory),
-            fulls: Pool::new(capacity, &mut memory),
+            table: Table::new(capacity, &hints),
+            flows: Pool::new(capacity, &hints),
+            rares: hints.room(capacity),
+            chunks: Pool::new(capacity, &hints),
+            pairs: Pool::new(capacity, &hints),
+            fulls: Pool::new(capacity, &hints),
             payloads: (config.payload > 0).then(|| Payloads::new(config.payload)),
-            wheel: Wheel::new(capacity, &mut memory),
+            wheel: Wheel::new(capacity, &hints),
             losses: Losses::default(),
             second: None,
             hand: 0,
+            victims: Vec::with_capacity(BATCH),
             due: Vec::new(),
             counts: Counts::default(),
             most_packets: full::MOST_PACKETS,
@@ -112,6 +113,7 @@ impl Meter {
             lanes: Vec::with_capacity(BATCH),
             interface,
             config,
+            hints,
         }
     }
 
@@ -175,7 +177,9 @@ impl Meter {
     #[inline(always)]
     pub(crate) fn lane(&self, packet: &Packet, index: usize) -> Option<Lane> {
         let key = Key::of(packet, self.config.bidirectional)?;
-        Some(Lane { index: index as u32, hash: self.keys.hash(&key), key })
+        let hash = self.keys.hash(&key);
+        self.table.fetch(hash, &self.hints);
+        Some(Lane { index: index as u32, hash, key })
     }
 
     pub(crate) fn count_other(&mut self) {

@@ -53,7 +53,7 @@ const fn spread() -> [u64; 256] {
 #[repr(C, align(64))]
 pub(crate) struct Line {
     pub last: u64,
-    /// Of the side that began: the chunk with the first packets; of the other, when its first packet came.
+    /// When its first packet came; once a flow has a pair, of the side that began instead: the chunk with its first packets.
     extra: u64,
     pub length_squares: u64,
     gap_squares: u64,
@@ -85,14 +85,13 @@ impl Line {
         if self.packets == 0 {
             (self.length_min, self.length_max) = (length, length);
             (self.gap_min, self.gap_min_high) = (u32::MAX, u8::MAX);
+            self.extra = at;
         } else {
             let gap = at - self.last;
-            if gap < self.gap_min() {
-                (self.gap_min, self.gap_min_high) = (gap as u32, (gap >> 32) as u8);
-            }
-            if gap > self.gap_max() {
-                (self.gap_max, self.gap_max_high) = (gap as u32, (gap >> 32) as u8);
-            }
+            // Written whether or not they change: which it will be cannot be predicted.
+            let (min, max) = (self.gap_min().min(gap), self.gap_max().max(gap));
+            (self.gap_min, self.gap_min_high) = (min as u32, (min >> 32) as u8);
+            (self.gap_max, self.gap_max_high) = (max as u32, (max >> 32) as u8);
             let squares = self.gap_squares() + u128::from(gap) * u128::from(gap);
             (self.gap_squares, self.gap_squares_high) = (squares as u64, (squares >> 64) as u32);
             self.length_min = self.length_min.min(length);
@@ -173,22 +172,12 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Counts a packet that fits.
-    #[inline(always)]
-    pub fn count(&mut self, side: usize, at: u64, length: u16, flags: u8) {
-        let line = &mut self.sides[side];
-        if side == 1 && line.packets == 0 {
-            line.extra = at;
-        }
-        line.count(at, length, flags);
-    }
-
     /// When the first packet of a side came, in a flow that began at `start`.
     pub const fn first(&self, side: usize, start: u64) -> u64 {
         if side == 0 { start } else { self.sides[1].extra }
     }
 
-    /// Where the first packets of the flow are.
+    /// Where the first packets of the flow are, once that is set.
     pub const fn chunk(&self) -> u32 {
         self.sides[0].extra as u32
     }

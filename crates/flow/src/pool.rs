@@ -1,6 +1,6 @@
 //! Numbered places for values: reserved at the start, touched when they are first needed, used again before new ones are.
 
-use crate::memory::Reserve;
+use crate::memory::Hints;
 
 /// No place.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -15,8 +15,8 @@ pub(crate) struct Pool<T> {
 
 impl<T> Pool<T> {
     /// Room for `most` values.
-    pub fn new(most: usize, memory: &mut Reserve) -> Self {
-        Self { items: memory.room(most), free: Vec::new(), most, touched: 0 }
+    pub fn new(most: usize, hints: &Hints) -> Self {
+        Self { items: hints.room(most), free: Vec::new(), most, touched: 0 }
     }
 
     /// A place for a value; `None` if all are taken.

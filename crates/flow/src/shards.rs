@@ -10,10 +10,10 @@ use crate::config::{Config, Packet};
 use crate::counts::Counts;
 use crate::ends::{end_all, pass};
 use crate::key::shard_of;
+use crate::memory::Hints;
 use crate::meter::{Lane, Meter};
 use crate::record::{Record, Sink};
 use base::Timestamp;
-use std::ops::Range;
 
 /// See the module.
 pub struct Shards {
@@ -25,13 +25,13 @@ pub struct Shards {
 impl Shards {
     /// `count` shards (at least one) that have room for `config.capacity` flows together.
     pub fn new(config: &Config, interface: u16, count: usize) -> Self {
-        Self::reserving(config, interface, count, &mut |_| ())
+        Self::with_hints(config, interface, count, Hints::default())
     }
 
-    /// The same, and each region of memory is shown to `shown`: see [`Meter::reserving`].
-    pub fn reserving(config: &Config, interface: u16, count: usize, shown: &mut dyn FnMut(Range<*const u8>)) -> Self {
+    /// The same, for whoever can make memory quicker to reach.
+    pub fn with_hints(config: &Config, interface: u16, count: usize, hints: Hints) -> Self {
         let part = Self::part(config, count);
-        let meters: Vec<Meter> = (0..count.max(1)).map(|_| Meter::reserving(part.clone(), interface, shown)).collect();
+        let meters = (0..count.max(1)).map(|_| Meter::with_hints(part.clone(), interface, hints)).collect::<Vec<_>>();
         Self { lanes: meters.iter().map(|_| Vec::new()).collect(), meters }
     }
 

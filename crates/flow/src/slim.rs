@@ -10,6 +10,7 @@
 //! 65535 bytes, after 2^38 ns, a window of zero, anything but the next bytes of its side) makes it a full one
 //! ([`crate::full`]), so that nothing is ever rounded.
 
+use crate::memory::Hints;
 use crate::record::Early;
 use crate::seen::Seen;
 use crate::tcp;
@@ -49,10 +50,8 @@ impl Sums {
         if is_shorter | is_much | is_long | seen.zero_window {
             return false;
         }
-        if seen.tcp {
-            let Some(high) = tcp::in_order(self.high(), seen) else { return false };
-            (self.seq, self.numbered) = (high.unwrap_or(0), high.is_some());
-        }
+        let Some(high) = tcp::in_order(self.seq, self.numbered, seen) else { return false };
+        (self.seq, self.numbered) = high;
         self.beyond = beyond;
         self.payload += seen.payload;
         self.payload_packets += u16::from(seen.payload > 0);
@@ -75,10 +74,11 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// Reads it, and nothing else: it lies in two lines.
+    /// Asks for it: it lies in two lines.
     #[inline(always)]
-    pub const fn touch(&self) -> u64 {
-        self.log[0] ^ self.log[LOG - 2]
+    pub fn fetch(&self, hints: &Hints) {
+        hints.fetch(&self.log[0]);
+        hints.fetch(&self.log[LOG - 2]);
     }
 }
 

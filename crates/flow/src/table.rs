@@ -11,7 +11,7 @@
 //!
 //! All tags of a bucket are compared at once, as bytes of two words (Warren, Hacker's Delight, section 6-1).
 
-use crate::memory::Reserve;
+use crate::memory::Hints;
 
 /// Places in a bucket.
 pub(crate) const PLACES: usize = 12;
@@ -42,9 +42,9 @@ pub(crate) struct Crowded;
 
 impl Table {
     /// A table in which `capacity` flows find room.
-    pub fn new(capacity: usize, memory: &mut Reserve) -> Self {
+    pub fn new(capacity: usize, hints: &Hints) -> Self {
         let count = capacity.div_ceil(LOAD).max(1);
-        let mut buckets = memory.room(count);
+        let mut buckets = hints.room(count);
         buckets.resize(count, EMPTY);
         Self { buckets }
     }
@@ -73,10 +73,10 @@ impl Table {
         REACH.min(self.buckets.len())
     }
 
-    /// Reads the line where a search for `hash` begins, and nothing else.
+    /// Asks for the line where a search for `hash` begins.
     #[inline(always)]
-    pub fn touch(&self, hash: u64) -> u16 {
-        self.buckets[self.home(hash)].spilled
+    pub fn fetch(&self, hash: u64, hints: &Hints) {
+        hints.fetch(&self.buckets[self.home(hash)]);
     }
 
     /// The flow that a search for `hash` would look at first, if there is one.
@@ -205,7 +205,7 @@ mod tests {
     use std::collections::HashMap;
 
     fn table(capacity: usize) -> Table {
-        Table::new(capacity, &mut Reserve::new(&mut |_| ()))
+        Table::new(capacity, &Hints::default())
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! One packet after the other: which flow it belongs to, and what it adds to it.
 //!
-//! Packets are taken in batches, and each batch is gone through in levels first that only read: the buckets, then what the
-//! buckets point to, then what that points to. Of two million flows nothing is in cache; a core keeps some twenty misses
-//! in flight if it may, but only one where each depends on the one before. The reads change nothing, so a wrong guess costs
-//! a line and nothing else.
+//! Packets are taken in batches, and for each batch lines are asked for level by level: the buckets, then what the buckets
+//! point to, then what that points to. Of two million flows nothing is in cache; a core keeps some twenty misses in flight
+//! if it may, but only one where each depends on the one before. A wrong guess costs a line and nothing else.
 
 use crate::config::Packet;
 use crate::entry::{Body, Entry, Hot, NO_LABEL, Rare, bit};
@@ -28,72 +27,93 @@ impl Meter {
     pub(crate) fn run(&mut self, packets: &[Packet], lanes: &[Lane], sink: &mut dyn Sink) {
         for lanes in lanes.chunks(BATCH) {
             let mut guesses = [NONE; BATCH];
-            self.fetch(lanes, &mut guesses);
+            let unknown = self.fetch(lanes, &mut guesses);
+            self.victims.clear();
+            if unknown > 0 && self.flows.is_full() {
+                self.fetch_victims(unknown);
+            }
             for (lane, guess) in lanes.iter().zip(guesses) {
                 self.take(&packets[lane.index as usize], lane, guess, sink);
             }
         }
     }
 
-    /// Reads the lines that the packets will need, and notes which flow each probably belongs to. The loops that read are
-    /// short, so that many of their turns fit into what the core looks ahead.
-    fn fetch(&self, lanes: &[Lane], guesses: &mut [u32; BATCH]) {
-        let mut touched = 0;
-        for lane in lanes {
-            touched ^= u64::from(self.table.touch(lane.hash));
-        }
+    /// Asks for the lines that the packets will need, and notes which flow each probably belongs to; how many belong to
+    /// none. Their buckets were asked for when their hashes were made.
+    fn fetch(&self, lanes: &[Lane], guesses: &mut [u32; BATCH]) -> usize {
         let mut unknown = 0;
         for (guess, lane) in guesses.iter_mut().zip(lanes) {
-            *guess = self.table.guess(lane.hash).unwrap_or(NONE);
-            unknown += usize::from(*guess == NONE);
-        }
-        for guess in guesses.iter().filter(|g| **g != NONE) {
-            let Entry { hot, body } = &self.flows[*guess];
-            touched ^= hot.last ^ body.start;
+            match self.table.guess(lane.hash) {
+                Some(flow) => {
+                    *guess = flow;
+                    self.fetch_entry(flow);
+                }
+                None => unknown += 1,
+            }
         }
         for (guess, lane) in guesses.iter().zip(lanes).filter(|(g, _)| **g != NONE) {
-            touched ^= self.touch_rest(*guess, &lane.key);
+            self.fetch_rest(*guess, &lane.key);
         }
-        if unknown > 0 && self.flows.is_full() {
-            touched ^= self.fetch_victims(unknown);
-        }
-        std::hint::black_box(touched);
+        unknown
     }
 
-    /// Reads what a packet with this key needs of a flow besides its entry.
     #[inline(always)]
-    fn touch_rest(&self, flow: u32, key: &Key) -> u64 {
+    pub(crate) fn fetch_entry(&self, flow: u32) {
+        let Entry { hot, body } = &self.flows[flow];
+        self.hints.fetch(hot);
+        self.hints.fetch(body);
+    }
+
+    /// Asks for what a packet with this key needs of a flow besides its entry.
+    #[inline(always)]
+    fn fetch_rest(&self, flow: u32, key: &Key) {
         let hot = &self.flows[flow].hot;
         let packets = usize::from(hot.packets);
         match hot.bits & (bit::FULL | bit::PAIR) {
-            bit::PAIR => self.pairs[hot.more].sides[hot.side(key)].last,
-            bit::FULL => self.fulls[hot.more].touch(hot.side(key)),
-            // The handshake is in the first packets, and the eleventh reads all that is known.
-            _ if packets < SHAKING || packets == LOG => {
-                let mpls = self.rares[flow as usize].mpls;
-                let log = if hot.more == NONE { 0 } else { self.chunks[hot.more].touch() };
-                u64::from(mpls) ^ log
+            bit::PAIR => self.hints.fetch(&self.pairs[hot.more].sides[hot.side(key)]),
+            bit::FULL => self.fulls[hot.more].sides[hot.side(key)].fetch(&self.hints),
+            _ => {
+                // The handshake is in the first packets, and the eleventh reads all that is known.
+                if packets < SHAKING || packets == LOG {
+                    self.hints.fetch(&self.rares[flow as usize]);
+                }
+                if hot.more != NONE {
+                    let chunk = &self.chunks[hot.more];
+                    self.hints.fetch(&chunk.log[packets.min(LOG - 1) - 1]);
+                    if packets == LOG {
+                        self.hints.fetch(chunk);
+                    }
+                }
             }
-            _ => self.chunks[hot.more].log[packets.min(LOG - 1) - 1],
         }
     }
 
-    /// The same for the flows that will end because so many begin: where they are found in the table.
-    fn fetch_victims(&self, count: usize) -> u64 {
+    /// The same for the flows that will probably end because so many begin. What is found out about them is kept: as long
+    /// as nothing else ends a flow, they are what they were.
+    fn fetch_victims(&mut self, count: usize) {
         let all = self.flows.len() as u32;
-        let mut hashes = [0; BATCH];
-        for (turn, hash) in hashes[..count].iter_mut().enumerate() {
-            let victim = self.oldest((self.hand + turn as u32 * CANDIDATES as u32) % all);
-            *hash = self.keys.hash(&self.flows[victim].hot.key());
+        if all < (CANDIDATES * BATCH) as u32 {
+            return;
         }
-        hashes[..count].iter().fold(0, |touched, hash| touched ^ u64::from(self.table.touch(*hash)))
+        let hand = |turn: u32| if self.hand + turn < all { self.hand + turn } else { self.hand + turn - all };
+        for turn in 0..(count * CANDIDATES) as u32 {
+            self.hints.fetch(&self.flows[hand(turn)].hot);
+        }
+        for turn in 0..count as u32 {
+            let flow = self.oldest(hand(turn * CANDIDATES as u32));
+            let known = self.known(flow);
+            self.table.fetch(known.hash, &self.hints);
+            self.hints.fetch(&self.flows[flow].body);
+            self.victims.push((flow, known));
+        }
+        // The first is taken first.
+        self.victims.reverse();
     }
 
     #[inline(always)]
     fn take(&mut self, packet: &Packet, lane: &Lane, guess: u32, sink: &mut dyn Sink) {
         self.counts.packets += 1;
         let mut seen = Seen::of(packet);
-        seen.at = packet.ts.nanos();
         // A packet before this one may have ended the flow, and given its place to another.
         let found = if guess != NONE && self.is_same(&self.flows[guess].hot, &lane.key) {
             Some(guess)
@@ -134,7 +154,8 @@ impl Meter {
             let idle = |f: &u32| self.flows[*f].hot.last;
             let victim = self.table.neighbours(lane.hash).min_by_key(idle).expect("a bucket that is full has flows");
             self.counts.crowded += 1;
-            self.end(victim, EndReason::Lack, sink);
+            self.victims.clear();
+            self.end(victim, self.known(victim), EndReason::Lack, sink);
             let entered = self.table.insert(lane.hash, flow);
             debug_assert!(entered.is_ok(), "the place that became free is in the bucket of this flow");
         }
@@ -178,7 +199,11 @@ impl Meter {
         if self.flows.is_full() {
             let victim = self.oldest(self.hand);
             self.hand = (self.hand + CANDIDATES as u32) % self.flows.len() as u32;
-            self.end(victim, EndReason::Lack, sink);
+            let known = match self.victims.pop() {
+                Some((flow, known)) if flow == victim => known,
+                _ => self.known(victim),
+            };
+            self.end(victim, known, EndReason::Lack, sink);
         }
         let flow = self.flows.put(Entry { hot, body: Body::default() }).expect("there is a place");
         if self.rares.len() <= flow as usize {
@@ -191,8 +216,14 @@ impl Meter {
     #[inline(always)]
     fn oldest(&self, hand: u32) -> u32 {
         let all = self.flows.len() as u32;
-        let turn = (0..all.min(CANDIDATES as u32)).map(|i| if hand + i < all { hand + i } else { hand + i - all });
-        turn.min_by_key(|f| self.flows[*f].hot.last).expect("a capacity is at least 1")
+        let (mut oldest, mut last) = (hand, u64::MAX);
+        for turn in 0..all.min(CANDIDATES as u32) {
+            let flow = if hand + turn < all { hand + turn } else { hand + turn - all };
+            let its = self.flows[flow].hot.last;
+            // Chosen, not branched to: which is the oldest cannot be predicted.
+            (oldest, last) = (if its < last { flow } else { oldest }, its.min(last));
+        }
+        oldest
     }
 
     /// Counts another packet of a flow.
@@ -201,7 +232,7 @@ impl Meter {
         let hot = &mut self.flows[flow].hot;
         hot.last = seen.at;
         let (bits, was_over) = (hot.bits, tcp::is_over(hot.state));
-        if seen.tcp && !(seen.flags & (SYN | FIN | RST) == 0 && tcp::is_settled(hot.state)) {
+        if seen.tcp & ((seen.flags & (SYN | FIN | RST) != 0) | !tcp::is_settled(hot.state)) {
             self.follow(flow, seen);
         }
         let is_reply = seen.side == 1 && bits & bit::BACK == 0;
@@ -255,7 +286,7 @@ impl Meter {
         if !is_room || !body.sums[seen.side].take(seen, is_reply) {
             return false;
         }
-        pair.count(seen.side, seen.at, seen.length as u16, seen.flags);
+        pair.sides[seen.side].count(seen.at, seen.length as u16, seen.flags);
         locate(&mut body.positions, packet, hot.queue);
         true
     }
@@ -369,11 +400,11 @@ impl Meter {
     pub(crate) fn unfold(&self, flow: u32) -> Pair {
         let Entry { hot, body } = &self.flows[flow];
         let mut pair = Pair::new();
-        pair.count(0, body.start, self.rares[flow as usize].first_length, body.sums[0].first_flags);
+        pair.sides[0].count(body.start, self.rares[flow as usize].first_length, body.sums[0].first_flags);
         if hot.more != NONE {
             for word in &self.chunks[hot.more].log[..usize::from(hot.packets) - 1] {
                 let early = slim::unpack(*word);
-                pair.count(usize::from(early.reverse), body.start + early.after, early.length, early.flags);
+                pair.sides[usize::from(early.reverse)].count(body.start + early.after, early.length, early.flags);
             }
         }
         pair

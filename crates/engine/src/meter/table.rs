@@ -7,7 +7,7 @@
 //! that moment.
 
 use base::Timestamp;
-use flow::{Config, Counts, Gather, Meter, Packet, Router, Shards, Sink};
+use flow::{Config, Counts, Gather, Hints, Meter, Packet, Router, Shards, Sink};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -25,6 +25,9 @@ const L3: usize = 40;
 /// And behind that of a transport header: TCP up to the window.
 const L4: usize = 16;
 
+/// What makes the memory of the tables quicker to reach.
+const HINTS: Hints = Hints { reserved: sys::memory::prefer_huge_pages, prefetch: sys::memory::prefetch };
+
 /// See the module.
 pub enum Table {
     /// In this thread.
@@ -40,7 +43,7 @@ impl Table {
     /// When the system refuses a thread.
     pub fn new(config: &Config, interface: u16, shards: usize) -> std::io::Result<Self> {
         Ok(match shards {
-            0 | 1 => Self::Here(Box::new(Shards::new(config, interface, 1))),
+            0 | 1 => Self::Here(Box::new(Shards::with_hints(config, interface, 1, HINTS))),
             _ => Self::Threads(Box::new(Crew::new(config, interface, shards)?)),
         })
     }
@@ -250,7 +253,7 @@ impl Hand {
         let (done, spare) = channel();
         let work = move || {
             let _ = sys::cpu::set_nice(super::METER_NICE);
-            work(Meter::new(config, interface), &todo, &answer, &done);
+            work(Meter::with_hints(config, interface, HINTS), &todo, &answer, &done);
         };
         let thread = std::thread::Builder::new().name(format!("flows-{number}")).spawn(work)?;
         Ok(Self { jobs, answers, spare, batch: Batch::default(), thread: Some(thread) })
