@@ -28,7 +28,10 @@ const BUFFER: usize = 256 << 10;
 
 /// Runs the verb. No if packets were missed.
 pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
-    let filter = args.filter.as_deref().map(Filter::parse).transpose().map_err(Failure::say)?;
+    if let Some(text) = &args.filter {
+        // Told before anybody is asked to let us in.
+        Filter::parse(text).map_err(Failure::say)?;
+    }
     let socket = match (&args.socket, &args.interface) {
         (Some(path), _) => path.clone(),
         (None, Some(interface)) => engine::default_socket(interface),
@@ -38,6 +41,12 @@ pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
     let listeners = attach(&socket, mode, &args.name).map_err(|e| {
         Failure::Said(format!("{}: {e}; is `netgrain record` running on that interface?", socket.display()))
     })?;
+    hear(args, listeners)
+}
+
+/// Reads along at these listeners, which have joined, as the flags say.
+pub fn hear(args: &ListenArgs, listeners: Vec<Listener>) -> Result<Outcome, Failure> {
+    let filter = args.filter.as_deref().map(Filter::parse).transpose().map_err(Failure::say)?;
     let written: Vec<&Path> = args.write.iter().map(PathBuf::as_path).collect();
     privileges::for_reading(&written, &[])?;
     let stop = signals::stop_flag();
@@ -189,7 +198,7 @@ impl Ear {
     }
 
     fn show(&mut self, args: &ListenArgs, pps: f64, bps: f64, rings: &[Listener]) -> Result<(), Failure> {
-        let missed: u64 = rings.iter().map(|r| r.heard().missed).sum();
+        let missed: u64 = rings.iter().map(|r| r.heard().missed + r.lost()).sum();
         if args.json {
             return Ok(json(&serde_json::json!({ "live": {
                 "packets": self.packets, "bytes": self.bytes, "packets_per_second": pps, "missed": missed } }))?);
@@ -216,7 +225,7 @@ fn line(ts: Timestamp, frame: &[u8], wire_len: u32, link_type: u16, d: &Desc) ->
 }
 
 fn finish(args: &ListenArgs, ear: &Ear, rings: &[Listener]) -> Result<Outcome, Failure> {
-    let missed: u64 = rings.iter().map(|r| r.heard().missed).sum::<u64>() + ear.torn;
+    let missed: u64 = rings.iter().map(|r| r.heard().missed + r.lost()).sum::<u64>() + ear.torn;
     if rings.iter().any(Listener::expired) {
         eprintln!("netgrain: the engine no longer waited for this gate: it was too slow");
     }

@@ -10,6 +10,7 @@
 mod capture;
 mod error;
 mod generator;
+mod group;
 mod meter;
 mod metrics;
 mod network;
@@ -26,6 +27,7 @@ pub use crate::capture::{Capture, random_key};
 pub use columns::Rules as ColumnRules;
 pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};
+pub use crate::group::groups_socket;
 pub use meter::{
     CollectorOutlet, GrainKeeping, GrainRules, MeterPlan, MeterReport, Outlet, OutletReport, StoreOutlet, count_packet,
     parse_target,

@@ -406,6 +406,7 @@ fn a_dispatcher_that_is_too_far_behind_lets_packets_go_and_says_so() {
         pushed += u64::from(world.producer.push(&packet).is_ok());
     }
     world.producer.publish();
+    world.turn();
     let counts = world.books()[0].counts.clone();
     assert_eq!(counts.received + counts.skipped, pushed);
     assert!(counts.skipped > 10_000 && counts.received > 5_000, "{} skipped", counts.skipped);
