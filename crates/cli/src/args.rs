@@ -23,6 +23,8 @@ pub enum Command {
     Config(crate::config::ConfigArgs),
     /// Read along with a running engine from another process
     Listen(ListenArgs),
+    /// Split what a running engine captures among programs that wait for it
+    Group(Box<crate::group::GroupArgs>),
     /// Find packets again, by time and filter: in the ring, the open file and sealed files as one
     Packets(Box<crate::packets::PacketsArgs>),
     /// Find flow records by time and filter, add them up, rank them, and go on to their packets

@@ -9,6 +9,7 @@ mod demo;
 mod doctor;
 mod flows;
 mod generate;
+mod group;
 mod index;
 mod listen;
 mod measure;
@@ -82,6 +83,7 @@ fn run(command: Command) -> Result<Outcome, Failure> {
             privileges::for_reading(&[], &[])?;
             config::run(&args)
         }
+        Command::Group(args) => group::run(&args),
         Command::Listen(args) => listen::run(&args),
         Command::Packets(args) => {
             privileges::for_reading(&paths([&args.write]), &privileges::sockets(args.store.as_deref()))?;
