@@ -21,6 +21,7 @@ mod parse;
 use crate::ir::{Builder, Label, Program};
 pub use lex::FilterError;
 use link::Test;
+pub(crate) use names::mac;
 use std::fmt;
 
 /// Most parentheses and `not` inside one another, and most words.
