@@ -341,7 +341,8 @@ impl Parser<'_> {
         while self.peek().is(';') && self.after(1).is_name("else") {
             self.next += 1;
         }
-        self.expect_name("else").map_err(|e| e.help("every `if` has an `else`; without one write `when`"))?;
+        self.expect_name("else")
+            .map_err(|e| Error { help: Some("every `if` has an `else`; without one write `when`".into()), ..e })?;
         let other = self.expr()?;
         let span = start..other.span.end;
         Ok(Expr { node: Node::If(Box::new(condition), Box::new(then), Box::new(other)), span })
