@@ -10,6 +10,7 @@ mod doctor;
 mod flows;
 mod generate;
 mod index;
+mod lang;
 mod listen;
 mod measure;
 mod outcome;
@@ -117,6 +118,10 @@ fn run(command: Command) -> Result<Outcome, Failure> {
         Command::Check(args) => {
             privileges::for_reading(&[], &[])?;
             check::run(&args)
+        }
+        Command::Lang(args) => {
+            privileges::for_reading(&paths([args.written()]), &[])?;
+            lang::run(&args)
         }
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => measure::run(&args),
