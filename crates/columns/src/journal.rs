@@ -161,12 +161,12 @@ pub trait Shaped: Pack {
 }
 
 impl Shaped for flow::Record {
-    const SHAPE: u32 = 1;
+    const SHAPE: u32 = 2;
 }
 
 impl Shaped for series::Row {
     // Counters are only ever added.
-    const SHAPE: u32 = 1 << 16 | (base::Cause::COUNT << 8 | base::Note::COUNT) as u32;
+    const SHAPE: u32 = 2 << 16 | (base::Cause::COUNT << 8 | base::Note::COUNT) as u32;
 }
 
 /// A journal that was read, as far as it is whole.

@@ -5,7 +5,7 @@ mod common;
 use base::{Prng, Timestamp};
 use flow::Record;
 use netgrain_columns::{
-    Column, Config, Kind, Query, Rules, Writer, compact, files, flows, recover, retain, scan, series,
+    Column, Config, Kind, Query, Rules, Writer, compact, files, flows, recover, retain, scan, scan_shared, series,
 };
 use series::Row;
 use std::collections::BTreeSet;
@@ -142,9 +142,50 @@ fn damaged_empty_and_foreign_files_are_named_and_the_rest_is_read() {
             broken.iter_mut().skip(at).take(1).for_each(|byte| *byte = prng.next_u64() as u8);
         }
         fs::write(&sealed[1].path, &broken).expect("a file");
-        // Without checksums of their own, flipped values are believed; what is whole beside them is read all the same.
+        // Whatever became of this file, what is whole beside it is read all the same.
         let found: BTreeSet<u64> = flows(&Query::new(store.path())).expect("a store").map(|r| r.id).collect();
         assert!(first_half.iter().all(|r| found.contains(&r.id)), "seed {seed} round {round}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_any_page_is_told_and_never_believed() {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    let seed = testkit::seed("a_flipped_bit_in_any_page_is_told_and_never_believed");
+    let mut prng = Prng::new(seed);
+    let store = TempDir::new("columns-flipped");
+    let records = in_order(site(seed, 600));
+    let mut writer = Writer::new(config(store.path())).expect("threads");
+    records.iter().for_each(|record| writer.record(record));
+    writer.finish();
+    let path = files(store.path(), "eth1", Kind::Flows).expect("a listing").remove(0).path;
+    let bytes = fs::read(&path).expect("a file");
+    let opened = SerializedFileReader::new(fs::File::open(&path).expect("a file")).expect("Parquet");
+    let columns = opened.metadata().row_group(0).columns().to_vec();
+    for round in 0..300 {
+        let column = &columns[prng.below(columns.len() as u64) as usize];
+        // The header before a page is shorter than this; what it says has no checksum.
+        const HEADER: u64 = 48;
+        let (begin, len) = column.byte_range();
+        let data = column.data_page_offset() as u64 + HEADER;
+        if data >= begin + len {
+            continue;
+        }
+        let at = data + prng.below(begin + len - data);
+        let mut broken = bytes.clone();
+        broken[at as usize] ^= 1 << prng.below(8);
+        fs::write(&path, &broken).expect("a file");
+        let name = column.column_path().string();
+        let mut answer = flows(&Query::new(store.path())).expect("a store");
+        assert_eq!(answer.by_ref().count(), 0, "seed {seed} round {round}: {name}");
+        assert_eq!(answer.remarks().len(), 1, "seed {seed} round {round}: {name}");
+        let asked = Column::ALL.iter().find(|c| c.name() == name);
+        if let Some(asked) = asked {
+            let mut rows = 0;
+            let remarks = scan(&Query::new(store.path()), &[*asked], |batch| rows += batch.rows()).expect("a store");
+            assert_eq!((rows, remarks.len()), (0, 1), "seed {seed} round {round}: {name}");
+            assert!(remarks[0].contains(&path.display().to_string()), "{remarks:?}");
+        }
     }
 }
 
@@ -236,6 +277,17 @@ fn a_scan_gives_what_the_records_say_for_any_interval() {
         let v4 = wanted.iter().filter(|r| r.key.src.is_ipv4()).count() as u64;
         let ports = wanted.iter().map(|r| u64::from(r.key.dst_port)).sum::<u64>();
         assert_eq!(sums, (v4, wanted.iter().map(|r| r.sides[0].bytes).sum(), ports), "seed {seed} round {round}");
+        for threads in 1..4 {
+            let add = |sum: &mut (u64, u64), batch: &netgrain_columns::Batch| {
+                sum.0 += batch.numbers(0).iter().sum::<u64>();
+                sum.1 += batch.numbers(1).iter().sum::<u64>();
+            };
+            let asked = [Column::FwdBytes, Column::DstPort];
+            let (shared, _) = scan_shared(&query, &asked, threads, || (0, 0), add).expect("a store");
+            assert_eq!(shared.len(), threads);
+            let all = shared.iter().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+            assert_eq!(all, (sums.1, sums.2), "seed {seed} round {round}: {threads} threads");
+        }
     }
 }
 

@@ -135,7 +135,7 @@ impl<'a> Records<'a> {
             for shelf in std::mem::take(shelves) {
                 let name = self.names.interface(shelf.number);
                 let done =
-                    wanted.add(&query(self.asked, self.asked.from, &name), shelf.number, self.asked, &mut groups);
+                    wanted.add(&query(self.asked, self.asked.from, &name), shelf.number, self.asked, plan, &mut groups);
                 let (looked, remarks) = done?;
                 self.looked += looked;
                 self.remarks.extend(remarks);
