@@ -190,6 +190,9 @@ fn numbers<T: Number + Key>(
             known.places.clear();
             known.places.resize(values.len(), 0);
         }
+        if known.keys.len() > NARROW {
+            known.rank();
+        }
         encode::plain(&known.keys, dictionary);
         encode::places(&known.places, known.keys.len(), data);
         return Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(known.keys.len()) };
@@ -212,6 +215,9 @@ fn names<K: Key>(
 ) -> Result<()> {
     if !known.fill(values, WIDE) {
         return Err(ParquetError::General(format!("more than {WIDE} names in one row group")));
+    }
+    if known.keys.len() > NARROW {
+        known.rank();
     }
     for key in &known.keys {
         let begin = dictionary.len();

@@ -194,6 +194,18 @@ impl<K: Key> Dictionary<K> {
         Some(place as u16)
     }
 
+    /// Gives what is frequent the lowest places, so that the upper bytes of most places are zero.
+    pub fn rank(&mut self) {
+        let mut counts = vec![0u32; self.keys.len()];
+        self.places.iter().for_each(|place| counts[usize::from(*place)] += 1);
+        let mut order: Vec<u16> = (0..self.keys.len()).map(|place| place as u16).collect();
+        order.sort_unstable_by_key(|place| (u32::MAX - counts[usize::from(*place)], *place));
+        let mut ranks = vec![0u16; order.len()];
+        order.iter().enumerate().for_each(|(rank, place)| ranks[usize::from(*place)] = rank as u16);
+        self.keys = order.iter().map(|place| self.keys[usize::from(*place)]).collect();
+        self.places.iter_mut().for_each(|place| *place = ranks[usize::from(*place)]);
+    }
+
     fn grow(&mut self) {
         let len = self.slots.len() * 2;
         self.slots.clear();

@@ -239,6 +239,51 @@ fn a_crash_between_the_files_name_and_the_journals_end_doubles_nothing() {
 }
 
 #[test]
+fn whoever_is_killed_while_sealing_leaves_nothing_that_is_read_or_in_the_way() {
+    let seed = testkit::seed("whoever_is_killed_while_sealing_leaves_nothing_that_is_read_or_in_the_way");
+    let mut prng = Prng::new(seed);
+    let store = TempDir::new("columns-killed");
+    let records = in_order(site(seed, 80));
+    let journal = crashed(store.path(), &records);
+    let journaled = fs::read(&journal).expect("a journal");
+    recover(store.path(), "eth1").expect("a folder");
+    let sealed = files(store.path(), "eth1", Kind::Flows).expect("a listing").remove(0);
+    let whole = fs::read(&sealed.path).expect("a file");
+    let hidden = sealed.path.with_file_name(names::hidden(&names::stem(sealed.start, None, 0), Kind::Flows.ending()));
+    for round in 0..60 {
+        fs::remove_file(&sealed.path).expect("a file");
+        fs::write(&journal, &journaled).expect("the journal, back");
+        let cut = prng.below(1 + whole.len() as u64) as usize;
+        fs::write(&hidden, &whole[..cut]).expect("what the killed one left");
+        assert_eq!(all(store.path()), records, "seed {seed} round {round}: cut at {cut}");
+        let recovered = recover(store.path(), "eth1").expect("a folder");
+        assert_eq!((recovered.things, recovered.troubles.len()), (80, 0), "seed {seed} round {round}: cut at {cut}");
+        assert_eq!(all(store.path()), records, "seed {seed} round {round}: cut at {cut}, sealed");
+        assert!(!hidden.exists() && !journal.exists(), "seed {seed} round {round}: cut at {cut}");
+    }
+}
+
+#[test]
+fn what_cannot_be_sealed_stays_a_journal_is_told_and_is_sealed_later() {
+    let store = TempDir::new("columns-refused");
+    let records = in_order(site(8, 60));
+    let root = names::interface_folder(store.path(), "eth1");
+    fs::create_dir_all(&root).expect("a folder");
+    // Where the folders of its hours would be, there is something else.
+    fs::write(root.join("2026"), b"in the way").expect("a file");
+    let mut writer = Writer::new(config(store.path())).expect("threads");
+    records.iter().for_each(|record| writer.record(record));
+    let (counts, events) = writer.finish();
+    assert_eq!((counts.journaled, counts.sealed, counts.files), (60, 0, 0));
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(recover(store.path(), "eth1").expect("a folder").troubles.len(), 1);
+    fs::remove_file(root.join("2026")).expect("a file");
+    assert_eq!(all(store.path()), records);
+    assert_eq!(recover(store.path(), "eth1").expect("a folder").things, 60);
+    assert_eq!(all(store.path()), records);
+}
+
+#[test]
 fn a_journal_of_which_nothing_can_be_read_is_kept_aside() {
     let store = TempDir::new("columns-aside");
     let path = crashed(store.path(), &site(5, 10));
