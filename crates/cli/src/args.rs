@@ -23,6 +23,8 @@ pub enum Command {
     Config(crate::config::ConfigArgs),
     /// Read along with a running engine from another process
     Listen(ListenArgs),
+    /// Split what a running engine captures among programs that wait for it
+    Group(Box<crate::group::GroupArgs>),
     /// Find packets again, by time and filter: in the ring, the open file and sealed files as one
     Packets(Box<crate::packets::PacketsArgs>),
     /// Find flow records by time and filter, add them up, rank them, and go on to their packets
@@ -45,6 +47,8 @@ pub enum Command {
     Gen(GenArgs),
     /// Check stored frames of `netgrain gen` for missing, duplicated, reordered and damaged ones
     Check(CheckArgs),
+    /// Check, explain, tidy and try programs of the packet language
+    Lang(Box<crate::lang::LangArgs>),
     /// Every grain on this machine in less than a minute: one incident walked through curve, flows and packets
     Demo(crate::demo::DemoArgs),
     /// Measure a stage by itself, with dummies in place of its neighbours

@@ -1,7 +1,7 @@
 //! `netgrain convert`: captures into captures.
 
 mod keys;
-mod open;
+pub mod open;
 mod targets;
 
 use crate::outcome::{Failure, Outcome};
@@ -134,6 +134,7 @@ pub fn run(args: &ConvertArgs) -> Result<Outcome, Failure> {
         return Ok(Outcome::Yes);
     }
     let Some(out) = &args.write else { return Err(Failure::Said("name the output with -w".into())) };
+    crate::packets::unpacked(out)?;
     let plan = plan(args, out)?;
     let mut targets = Targets::new(out, !plan.split.is_none(), args.split_names, args.force)?;
     let inputs = args.inputs.iter().map(|path| input(path, args.read_raw)).collect::<Result<Vec<_>, _>>()?;

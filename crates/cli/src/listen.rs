@@ -32,17 +32,28 @@ const BUFFER: usize = 256 << 10;
 
 /// Runs the verb. No if packets were missed.
 pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
-    let filter = args.filter.as_deref().map(Filter::parse).transpose().map_err(Failure::say)?;
+    if let Some(text) = &args.filter {
+        // Told before anybody is asked to let us in.
+        Filter::parse(text).map_err(Failure::say)?;
+    }
     let socket = match (&args.socket, &args.interface) {
         (Some(path), _) => path.clone(),
         (None, Some(interface)) => engine::default_socket(interface),
         (None, None) => return Err(Failure::Said("name an interface with -i, or a socket with --socket".into())),
     };
-    let format = args.write.as_deref().map(|path| CaptureFormat::of(args.format, path)).transpose()?;
+    // Told before anybody is asked, too.
+    written_as(args)?;
     let mode = if args.gate { Mode::Gate } else { Mode::Lossy };
     let listeners = attach(&socket, mode, &args.name).map_err(|e| {
         Failure::Said(format!("{}: {e}; is `netgrain record` running on that interface?", socket.display()))
     })?;
+    hear(args, listeners)
+}
+
+/// Reads along at these listeners, which have joined, as the flags say.
+pub fn hear(args: &ListenArgs, listeners: Vec<Listener>) -> Result<Outcome, Failure> {
+    let filter = args.filter.as_deref().map(Filter::parse).transpose().map_err(Failure::say)?;
+    let format = written_as(args)?;
     let written: Vec<&Path> = args.write.iter().map(PathBuf::as_path).collect();
     privileges::for_reading(&written, &[])?;
     let stop = signals::stop_flag();
@@ -73,6 +84,10 @@ pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
     let listeners = ear.listen(listeners, args, &stop)?;
     ear.form.flush()?;
     finish(args, ear, &listeners)
+}
+
+fn written_as(args: &ListenArgs) -> Result<Option<CaptureFormat>, Failure> {
+    args.write.as_deref().map(|path| CaptureFormat::of(args.format, path)).transpose()
 }
 
 type Out = BufWriter<Box<dyn Write>>;
@@ -202,7 +217,7 @@ impl Ear {
     }
 
     fn show(&mut self, args: &ListenArgs, pps: f64, bps: f64, rings: &[Listener]) -> Result<(), Failure> {
-        let missed: u64 = rings.iter().map(|r| r.heard().missed).sum();
+        let missed: u64 = rings.iter().map(|r| r.heard().missed + r.lost()).sum();
         if args.json {
             return Ok(json(&serde_json::json!({ "live": {
                 "packets": self.packets, "bytes": self.bytes, "packets_per_second": pps, "missed": missed } }))?);
@@ -230,7 +245,7 @@ fn line(ts: Timestamp, frame: &[u8], wire_len: u32, link_type: u16, d: &Desc) ->
 }
 
 fn finish(args: &ListenArgs, ear: Ear, rings: &[Listener]) -> Result<Outcome, Failure> {
-    let missed: u64 = rings.iter().map(|r| r.heard().missed).chain(ear.torn).sum();
+    let missed: u64 = rings.iter().map(|r| r.heard().missed + r.lost()).chain(ear.torn).sum();
     let counts = matches!(ear.form, Form::Counts(_));
     if let Form::Capture(file) = ear.form {
         file.finish(rings)?;

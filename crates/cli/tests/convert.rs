@@ -207,6 +207,11 @@ fn the_name_decides_the_format_of_what_is_written_whoever_writes_it() {
         let said = netgrain(&[&[verb], input, &["-w", "-"]].concat()).output().expect("it starts");
         assert_eq!(said.stdout[..4], pcapng, "{verb} -w -");
     }
+    let packed = dir.join("a.pcap.gz");
+    for (verb, input) in [("convert", &[arg(&file)][..]), ("packets", &["-r", arg(&file)])] {
+        refused(&run(&[&[verb], input, &["-w", arg(&packed)]].concat()), &["a.pcap.gz", "| gzip"]);
+    }
+    assert!(!packed.exists());
     let raw = dir.join("a.raw");
     refused(&run(&["packets", "-r", arg(&file), "-w", arg(&raw)]), &["a.raw", "netgrain convert"]);
     refused(&run(&["gen", "-w", arg(&dir.join("a.pcapng")), "--packets", "1"]), &["name it .pcap"]);

@@ -134,7 +134,10 @@ fn a_group_that_no_port_leads_to_is_refused_with_what_to_do() {
         for verb in ["flows", "series"] {
             let said = run(&[&[verb, "--live", "--from-multicast"], args].concat());
             assert_eq!((said.status, said.out.as_str(), said.err.lines().count()), (Some(2), "", 1), "{said:?}");
-            assert!(said.err.contains(args[0].split(':').next().unwrap_or("")) || said.err.contains("none0"), "{said:?}");
+            assert!(
+                said.err.contains(args[0].split(':').next().unwrap_or("")) || said.err.contains("none0"),
+                "{said:?}"
+            );
             assert!(said.err.contains(advice), "{}", said.err);
         }
     }

@@ -50,6 +50,17 @@ impl Format {
     }
 }
 
+/// The program that a name promises to have packed a file, which nothing here does with what it writes.
+pub fn packer_of(path: &Path) -> Option<&'static str> {
+    match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+        "gz" => Some("gzip"),
+        "zst" | "zstd" => Some("zstd"),
+        "xz" => Some("xz"),
+        "bz2" => Some("bzip2"),
+        _ => None,
+    }
+}
+
 /// As the command line names it.
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

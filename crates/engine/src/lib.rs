@@ -10,6 +10,7 @@
 mod capture;
 mod error;
 mod generator;
+mod group;
 mod meter;
 mod metrics;
 mod network;
@@ -23,6 +24,7 @@ mod status;
 mod worker;
 
 pub use crate::capture::{Capture, random_key};
+pub use crate::group::groups_socket;
 pub use columns::Rules as ColumnRules;
 pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};

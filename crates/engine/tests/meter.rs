@@ -374,7 +374,7 @@ fn a_meter_that_is_held_up_lets_packets_go_and_counts_them_and_every_packet_is_s
 fn time_that_goes_back_and_forth_loses_no_packet_of_any_grain() {
     let test = "time_that_goes_back_and_forth_loses_no_packet_of_any_grain";
     let (dir, mut random) = (TempDir::new(test), Prng::new(testkit::seed(test)));
-    let frames = conversations(40, 3000);
+    let frames = conversations(40, 600);
     let path = dir.join("back.pcap");
     let at = |random: &mut Prng| START.after(Duration::from_millis(random.below(3_600_000)));
     common::write_capture(&path, frames.into_iter().map(|f| (at(&mut random), f)).collect::<Vec<_>>());

@@ -12,6 +12,7 @@ use crate::steer::MEMBERS;
 use crate::verdict::{CLASSES, class};
 use serde::Serialize;
 use std::ops::AddAssign;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One member's part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -31,6 +32,31 @@ pub struct Seen {
     pub seen: u64,
     /// Among them, those whose bytes were overwritten before it looked.
     pub late: u64,
+}
+
+/// What became of the packets that were handed to a port; kept by its thread.
+#[derive(Debug, Default)]
+pub struct PortCounts {
+    sent: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl PortCounts {
+    /// One was sent, or was not: refused by the port, overwritten before its turn, or captured in part only.
+    pub fn count(&self, sent: bool) {
+        let counter = if sent { &self.sent } else { &self.failed };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Packets sent.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Packets not sent.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
 }
 
 /// See the module's text.

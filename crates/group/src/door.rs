@@ -235,10 +235,12 @@ fn object(group: &GroupView) -> Value {
         .map(|class| (class::name(class), c.of_class(class).into()))
         .collect();
     let counters: Map<String, Value> = group.counters.iter().map(|(name, n)| (name.clone(), (*n).into())).collect();
+    let ports = group.ports.iter().map(|(name, sent, failed)| json!({"port": name, "sent": sent, "failed": failed}));
+    let ports: Vec<Value> = ports.collect();
     json!({
         "group": group.name, "policy": group.policy, "uid": group.owner.uid, "pid": group.owner.pid,
         "steering": match group.steering { crate::Steering::Rendezvous => "rendezvous", crate::Steering::Fold => "fold" },
-        "queues": group.queues, "program": group.program, "generation": group.generation, "ports": group.ports,
+        "queues": group.queues, "program": group.program, "generation": group.generation, "ports": ports,
         "received": c.received, "dropped": c.dropped, "no_member": c.no_member, "passed": c.passed,
         "copies": c.copies, "skipped": c.skipped, "forwarded": c.forwarded, "forward_lost": c.forward_lost,
         "to_kernel": c.to_kernel, "classes": classes, "counters": counters, "members": members,

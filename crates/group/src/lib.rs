@@ -26,7 +26,7 @@ pub mod steer;
 mod verdict;
 
 pub use client::{Client, ClientError, Generations, Seat};
-pub use counts::{Counts, MemberCounts, Seen};
+pub use counts::{Counts, MemberCounts, PortCounts, Seen};
 pub use dispatch::{BATCH, Dispatcher, NAP, Order, Orders, Turn};
 pub use door::Door;
 pub use group::{Books, Group, Port, Swap};

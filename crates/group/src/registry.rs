@@ -4,7 +4,7 @@
 //! Invariant: an order is given only for what has been found sound. A program that cannot be compiled, or that asks for a
 //! port or a host that cannot be had, changes nothing, and the one before it runs on.
 
-use crate::counts::{Counts, Seen};
+use crate::counts::{Counts, PortCounts, Seen};
 use crate::dispatch::{Order, Orders};
 use crate::group::{Books, Group, Port, Swap};
 use crate::members::{Member, Membership};
@@ -45,11 +45,12 @@ pub trait Outside: Send + Sync {
     /// In words, with the place in the source and what to write instead.
     fn compile(&self, source: &str, link_type: u32) -> Result<Arc<dyn Compiled>, String>;
 
-    /// Begins to send what comes out of these branches (one for each queue) through a port, until they end.
+    /// Begins to send what comes out of these branches (one for each queue) through a port, until they end; the books of
+    /// the sending.
     ///
     /// # Errors
     /// In words, why this port cannot be sent through.
-    fn open_port(&self, name: &str, branches: &[Branch]) -> Result<(), String>;
+    fn open_port(&self, name: &str, branches: &[Branch]) -> Result<Arc<PortCounts>, String>;
 
     /// Whether packets can be handed to the host.
     ///
@@ -95,7 +96,7 @@ struct Entry {
     generation: u64,
     membership: Arc<Membership>,
     seats: BTreeMap<u8, Seat>,
-    ports: BTreeSet<String>,
+    ports: BTreeMap<String, Arc<PortCounts>>,
     /// What members said of themselves that have left.
     departed: Seen,
 }
@@ -165,8 +166,8 @@ pub struct GroupView {
     pub program: Option<String>,
     /// The program's number.
     pub generation: u64,
-    /// Its ports.
-    pub ports: Vec<String>,
+    /// Its ports, and how many packets were sent through each, and not sent.
+    pub ports: Vec<(String, u64, u64)>,
     /// Its members.
     pub members: Vec<MemberView>,
     /// What members said of themselves that have left.
@@ -219,7 +220,7 @@ impl Registry {
             generation: 1,
             membership: Arc::new(Membership::new(steering)),
             seats: BTreeMap::new(),
-            ports: BTreeSet::new(),
+            ports: BTreeMap::new(),
             departed: Seen::default(),
         };
         let swaps = self.swaps(&mut entry, group, compiled.as_ref())?;
@@ -426,7 +427,7 @@ impl Registry {
             .collect();
         let mut opened = Vec::new();
         for name in names.iter().collect::<BTreeSet<_>>() {
-            if entry.ports.contains(name) {
+            if entry.ports.contains_key(name) {
                 continue;
             }
             let mut branches = Vec::new();
@@ -438,8 +439,7 @@ impl Registry {
                 swap.ports.push(Port { name: name.clone(), branch: Some(writer) });
                 branches.push(branch);
             }
-            self.outside.open_port(name, &branches)?;
-            opened.push(name.clone());
+            opened.push((name.clone(), self.outside.open_port(name, &branches)?));
         }
         entry.ports.extend(opened);
         Ok(swaps)
@@ -546,7 +546,7 @@ impl Entry {
             queues: self.queues.clone(),
             program: self.program.as_ref().map(|p| p.text().to_owned()),
             generation: self.generation,
-            ports: self.ports.iter().cloned().collect(),
+            ports: self.ports.iter().map(|(name, c)| (name.clone(), c.sent(), c.failed())).collect(),
             members: members.collect(),
             departed: self.departed,
             counts,

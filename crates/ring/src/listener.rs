@@ -247,6 +247,12 @@ impl Listener {
         None
     }
 
+    /// In a branch, packets that found no room there because this listener was too slow, as far as its writer has told yet;
+    /// they were never published to it. Elsewhere 0.
+    pub fn lost(&self) -> u64 {
+        if self.memory.is_branch() { self.memory.control.tally().lost[base::Cause::RingFull as usize] } else { 0 }
+    }
+
     /// Packets that were asked for too late: given as descriptors, their bytes overwritten before they were copied.
     pub fn torn(&self) -> u64 {
         self.torn.get()

@@ -88,6 +88,11 @@ impl RingMemory {
         &self.ground
     }
 
+    /// Whether the bytes are another ring's.
+    pub fn is_branch(&self) -> bool {
+        !Arc::ptr_eq(&self.ground, &self.control)
+    }
+
     /// The packet memory.
     pub fn bytes(&self) -> &SharedMemory {
         &self.bytes

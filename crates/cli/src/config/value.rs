@@ -220,7 +220,8 @@ impl Setting for IdleOf {
 
     fn read(given: &Given) -> Result<Self, String> {
         let text = given.text()?;
-        let (protocol, idle) = text.split_once('=').ok_or_else(|| format!("{text:?}: write PROTOCOL=SPAN, as in udp=10s"))?;
+        let (protocol, idle) =
+            text.split_once('=').ok_or_else(|| format!("{text:?}: write PROTOCOL=SPAN, as in udp=10s"))?;
         let (protocol, idle) = (protocol.trim(), idle.trim());
         let known = IpProtocol::from_name(protocol).or_else(|| protocol.parse().ok().map(IpProtocol));
         let unknown = || format!("{protocol:?} is no protocol above IP: write tcp, udp, icmp, …, or its number");

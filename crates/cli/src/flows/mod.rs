@@ -89,6 +89,12 @@ pub struct FlowsArgs {
     /// CSV with a header
     #[arg(long, conflicts_with = "parquet")]
     pub csv: bool,
+    /// The lines of M3OMon: legacy, one for each direction of a record
+    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "csv", "parquet", "top", "group", "by", "fields", "packets"])]
+    pub format: Option<Old>,
+    /// With --format legacy: the first bytes of flows, which the lines tell the places of
+    #[arg(long, value_name = "FILE", requires = "format")]
+    pub payload: Option<PathBuf>,
     /// Write the records into a Parquet file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["top", "group", "by", "fields"])]
     pub parquet: Option<PathBuf>,
@@ -110,6 +116,13 @@ pub struct FlowsArgs {
     /// Say what the answer cost
     #[arg(long)]
     pub explain: bool,
+}
+
+/// Text that older tools read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Old {
+    /// M3OMon's lines (docs/FLOWS.md, docs/SERIES.md)
+    Legacy,
 }
 
 /// What a group shows, if nothing else is said.
@@ -149,6 +162,9 @@ pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
 
 /// Records as they are; says how many.
 fn list(args: &FlowsArgs, asked: &Asked, records: &mut Records) -> Result<u64, Failure> {
+    if args.format == Some(Old::Legacy) {
+        return legacy(args, asked, records);
+    }
     let out = Outlet::new(io::stdout());
     let form = match (args.json, args.csv) {
         (true, _) => Some(text::Format::Ndjson),
@@ -177,6 +193,33 @@ fn list(args: &FlowsArgs, asked: &Asked, records: &mut Records) -> Result<u64, F
         found += 1;
     }
     out.into_inner().finish()?;
+    Ok(found)
+}
+
+/// Records as M3OMon tells them.
+fn legacy(args: &FlowsArgs, asked: &Asked, records: &mut Records) -> Result<u64, Failure> {
+    let payload: Box<dyn Write> = match &args.payload {
+        Some(path) => {
+            let say = |e: io::Error| Failure::Said(format!("--payload {}: {e}", path.display()));
+            Box::new(io::BufWriter::new(std::fs::File::create(path).map_err(say)?))
+        }
+        None => Box::new(io::sink()),
+    };
+    let mut out = text::legacy::Flows::new(Outlet::new(io::stdout()), payload);
+    let mut found = 0;
+    while asked.limit.is_none_or(|limit| found < limit) {
+        match records.next()? {
+            Step::Idle => {}
+            Step::End => break,
+            Step::Record(record) => {
+                out.write(&record)?;
+                found += 1;
+            }
+        }
+    }
+    let (lines, mut payload) = out.into_inner();
+    payload.flush()?;
+    lines.finish()?;
     Ok(found)
 }
 

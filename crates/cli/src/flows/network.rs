@@ -110,7 +110,9 @@ fn refused(group: SocketAddr, via: Option<&str>, e: &io::Error) -> Failure {
         (Some(ENODEV), _, None) => {
             "no port leads there: name one with --via eth1, or give it a route: ip route add 224.0.0.0/4 dev eth1"
         }
-        (_, io::ErrorKind::AddrInUse, _) => "another program listens there and shares it with nobody: stop it, or choose another port",
+        (_, io::ErrorKind::AddrInUse, _) => {
+            "another program listens there and shares it with nobody: stop it, or choose another port"
+        }
         (_, io::ErrorKind::AddrNotAvailable, _) => "neither a multicast group nor an address of this machine",
         (_, io::ErrorKind::PermissionDenied, _) => "ports below 1024 need CAP_NET_BIND_SERVICE; 4739 is the usual one",
         _ => "it cannot be listened to",

@@ -147,7 +147,9 @@ impl<'a> Records<'a> {
     /// A store has been asked for its interfaces only; others say theirs record by record.
     fn is_of_interfaces(&self, record: &Record) -> bool {
         let wanted = &self.asked.interfaces;
-        matches!(self.feed, Feed::Store(_)) || wanted.is_empty() || wanted.contains(&self.names.interface(record.interface))
+        matches!(self.feed, Feed::Store(_))
+            || wanted.is_empty()
+            || wanted.contains(&self.names.interface(record.interface))
     }
 
     fn step(&mut self) -> Result<Step, Failure> {

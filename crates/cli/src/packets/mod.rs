@@ -96,6 +96,7 @@ pub enum CaptureFormat {
 impl CaptureFormat {
     /// What is written to this path: what was asked for, otherwise what the name promises, by the one rule for all verbs.
     pub fn of(wanted: Option<Self>, path: &Path) -> Result<Self, Failure> {
+        unpacked(path)?;
         match (wanted, convert::Format::of_path(path)) {
             (Some(format), _) => Ok(format),
             (None, convert::Format::Pcap | convert::Format::PcapMicros) => Ok(Self::Pcap),
@@ -105,6 +106,18 @@ impl CaptureFormat {
                 path.display()
             ))),
         }
+    }
+}
+
+/// Refuses a name that promises a packed file.
+pub fn unpacked(path: &Path) -> Result<(), Failure> {
+    match convert::packer_of(path) {
+        None => Ok(()),
+        Some(packer) => Err(Failure::Said(format!(
+            "{}: what is written is not packed: leave the ending out, or say -w - | {packer} > {}",
+            path.display(),
+            path.display()
+        ))),
     }
 }
 

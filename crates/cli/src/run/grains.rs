@@ -25,7 +25,9 @@ pub fn check(config: &Config) -> Result<(), Failure> {
             )));
         }
         let nothing = |kinds, key, other| {
-            Failure::Said(format!("export.targets: {target} gets {kinds}, of which none are made: {key} must be true, or write {target},kinds={other}"))
+            Failure::Said(format!(
+                "export.targets: {target} gets {kinds}, of which none are made: {key} must be true, or write {target},kinds={other}"
+            ))
         };
         match (to.flows && made.0, to.series && made.1) {
             (false, false) if made == (false, false) => {

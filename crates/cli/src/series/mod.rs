@@ -9,7 +9,9 @@ mod output;
 mod source;
 mod table;
 
+use crate::flows::Old;
 use crate::outcome::{Failure, Outcome};
+use crate::packets::outlet::Outlet;
 use crate::packets::stock;
 use crate::signals;
 use crate::when::{self, When};
@@ -63,6 +65,9 @@ pub struct SeriesArgs {
     /// CSV with a header
     #[arg(long)]
     pub csv: bool,
+    /// The lines of M3OMon: legacy, one for each second, of all interfaces that are asked
+    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "csv", "fields", "step", "words"])]
+    pub format: Option<Old>,
     /// Go on with seconds as they pass [default of --from: now]
     #[arg(long)]
     pub live: bool,
@@ -127,6 +132,7 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     let mut rows = Rows::open(args, &place, (from, to), signals::stop_flag())?;
     let first = rows.next()?;
     let found = match args.step.of_many() {
+        None if args.format == Some(Old::Legacy) => legacy(first, &mut rows)?,
         None => seconds(args, filtered, first, &mut rows)?,
         Some(step) => steps(args, filtered, step, first, &mut rows)?,
     };
@@ -156,7 +162,9 @@ fn in_vain(args: &SeriesArgs, place: &Place, from: Timestamp, to: Timestamp) -> 
     };
     match place {
         Place::Store(store) => format!("no series {interval}; {}", there(store)),
-        Place::Packets(store, filter) => format!("neither packets of `{filter}` nor series {interval}; {}", there(store)),
+        Place::Packets(store, filter) => {
+            format!("neither packets of `{filter}` nor series {interval}; {}", there(store))
+        }
         Place::Network(group, _) => format!("no series {interval}; listened to {group}"),
     }
 }
@@ -169,6 +177,19 @@ fn seconds(args: &SeriesArgs, filtered: bool, mut next: Option<Row>, rows: &mut 
         next = rows.next()?;
     }
     out.finish(rows.names())
+}
+
+/// Seconds as M3OMon tells them.
+fn legacy(mut next: Option<Row>, rows: &mut Rows) -> Result<u64, Failure> {
+    let mut out = export::text::legacy::Curve::new(Outlet::new(std::io::stdout()));
+    let mut told = 0;
+    while let Some(row) = next {
+        out.write(&row)?;
+        told += 1;
+        next = rows.next()?;
+    }
+    out.finish()?.finish()?;
+    Ok(told)
 }
 
 fn steps(

@@ -1,14 +1,15 @@
 //! The curve of a filter. A row knows no hosts, so it is made anew, of the stored packets that match, by the counter that the
 //! meter has: exact, at the cost of reading them.
 //!
-//! Which seconds are known is what the store's own rows say: a second that has one and no packet that matches is a zero, a
-//! second without one is a gap. The ledger is that of all packets of the second, so that a loss is seen beside every curve.
+//! Which seconds are known is what the store's own rows say, from its oldest packet file on: a second that has one and no packet
+//! that matches is a zero, a second without one is a gap, and so is what came before packets that are still kept. The ledger is that of all packets of the second, so that a loss is seen beside every curve.
 //! Where packets were recorded without rows, silence between two packets is taken for zeros, as the meter does it.
 //!
 //! Packet files do not keep which way a packet went: all of them are told as `in`.
 
 use super::source;
 use crate::outcome::Failure;
+use crate::packets::stock;
 use crate::run::secret;
 use crate::when;
 use base::Timestamp;
@@ -36,6 +37,8 @@ pub struct OfPackets {
 /// What is made of packets so far.
 struct Made {
     store: PathBuf,
+    /// The second of the oldest packet, by the folder of the interface.
+    oldest: HashMap<PathBuf, u64>,
     names: Vec<String>,
     curves: Vec<Curve>,
     /// Curves by the answer's origins: an interface has one for each queue.
@@ -52,6 +55,8 @@ struct Curve {
     key: u64,
     /// Whether the store has rows of it in this interval.
     is_known: bool,
+    /// The second of the oldest packet that is kept.
+    since: u64,
 }
 
 impl OfPackets {
@@ -74,7 +79,9 @@ impl OfPackets {
         let answer = query::ask(&Place::Store(store.to_owned()), question).map_err(Failure::say)?;
         let mut known = SeriesLoop::new(source::query(store, interfaces, from, to));
         let next_known = next(&mut known)?;
+        let oldest = |shelf: stock::Shelf| Some((interface_folder(store, &shelf.interface), shelf.files?.0.secs()));
         let mut made = Made {
+            oldest: stock::shelves(store)?.into_iter().filter_map(oldest).collect(),
             store: store.to_owned(),
             names: Vec::new(),
             curves: Vec::new(),
@@ -148,7 +155,8 @@ impl OfPackets {
         let is_due = |second: u64| before.is_none_or(|before| second < before);
         while let Some(known) = self.next_known.take_if(|row| is_due(row.second)) {
             self.next_known = next(&mut self.known)?;
-            if known.direction == series::Direction::In {
+            let since = self.made.curves[usize::from(known.interface)].since;
+            if known.direction == series::Direction::In && known.second >= since {
                 let (second, interface) = (known.second, known.interface);
                 let silent = Row { second, interface, ..Row::default() };
                 self.made.rows.entry((second, interface)).or_insert(silent).ledger = known.ledger;
@@ -176,8 +184,9 @@ impl Made {
     fn add(&mut self, interface: &str, is_known: bool) -> Result<usize, Failure> {
         let number = self.curves.len();
         let key = secret::of_interface(&self.store, interface)?;
+        let since = self.oldest.get(&interface_folder(&self.store, interface)).copied().unwrap_or(u64::MAX);
         self.names.push(interface.to_owned());
-        self.curves.push(Curve { counter: Counter::new(number as u16), key, is_known });
+        self.curves.push(Curve { counter: Counter::new(number as u16), key, is_known, since });
         Ok(number)
     }
 

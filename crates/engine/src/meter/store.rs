@@ -201,7 +201,8 @@ impl<F: FnMut(&str)> Keeper<F> {
             Err(e) => (self.tell)(&e.to_string()),
         }
         let mut compacted: Option<Instant> = None;
-        while !self.stop.load(Ordering::Relaxed) {
+        // Once at least, however short the run is.
+        loop {
             if compacted.is_none_or(|last| last.elapsed() >= COMPACTION) {
                 compacted = Some(Instant::now());
                 if let Err(e) = compact(&self.store, &self.label, super::now().before(SETTLED)) {
@@ -214,7 +215,13 @@ impl<F: FnMut(&str)> Keeper<F> {
                     self.keep(kind, &rules);
                 }
             }
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
             std::thread::park_timeout(PERIOD);
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
         }
     }
 

@@ -80,11 +80,24 @@ impl Table {
         }
     }
 
-    /// What happened so far; of threads, up to when the last second began.
+    /// What happened so far; of threads, up to when they last came together.
     pub fn counts(&self) -> Counts {
         match self {
             Self::Here(shards) => shards.counts(),
-            Self::Threads(crew) => crew.counts.clone(),
+            Self::Threads(crew) => crew.counts,
+        }
+    }
+
+    /// The same up to this moment.
+    pub fn counts_now(&mut self) -> Counts {
+        match self {
+            Self::Here(shards) => shards.counts(),
+            Self::Threads(crew) => {
+                if crew.busy {
+                    crew.meet(|| Job::Count);
+                }
+                crew.counts
+            }
         }
     }
 
@@ -105,6 +118,8 @@ pub struct Crew {
     cpu: Duration,
     /// Bytes that are kept of what packets carry.
     payload: usize,
+    /// Something was told to them since they came together.
+    busy: bool,
 }
 
 /// One of them, seen from the meter.
@@ -120,7 +135,11 @@ struct Hand {
 enum Job {
     Packets(Batch),
     Lost(u64, u64),
-    /// Answer when everything before is done and time has come so far.
+    /// Time has come so far.
+    Pass(Timestamp),
+    /// Answer when everything before is done.
+    Count,
+    /// And time has come so far, too.
     Tick(Timestamp),
     /// And at the end.
     Finish,
@@ -158,14 +177,14 @@ impl Crew {
             counts: Counts::default(),
             cpu: Duration::ZERO,
             payload: config.payload.into(),
+            busy: false,
         })
     }
 
     fn push(&mut self, packets: &[Packet<'_>], sink: &mut dyn Sink) {
         for packet in packets {
-            if self.router.second(packet.ts) {
-                self.gather(|| Job::Tick(packet.ts), sink);
-            }
+            self.tick(packet.ts, sink);
+            self.busy = true;
             let hand = &mut self.hands[self.router.shard(packet)];
             hand.batch.push(packet, self.payload);
             if hand.batch.packets.len() == BATCH {
@@ -175,9 +194,14 @@ impl Crew {
     }
 
     fn tick(&mut self, now: Timestamp, sink: &mut dyn Sink) {
-        if self.router.second(now) {
-            self.gather(|| Job::Tick(now), sink);
+        if !self.router.second(now) {
+            return;
         }
+        if self.busy || self.counts.active > 0 {
+            return self.gather(|| Job::Tick(now), sink);
+        }
+        // Over empty tables nothing comes of it, and a clock may jump over an hour: nobody waits.
+        self.hands.iter().for_each(|hand| hand.tell(Job::Pass(now)));
     }
 
     fn finish(&mut self, sink: &mut dyn Sink) {
@@ -185,14 +209,21 @@ impl Crew {
     }
 
     fn lost(&mut self, second: u64, packets: u64) {
+        self.busy = true;
         for hand in &mut self.hands {
             hand.send();
             hand.tell(Job::Lost(second, packets));
         }
     }
 
-    /// Gives all threads what they still have to take, and the same job; then their records to the sink.
+    /// Gives the records of all threads to the sink, once each has done this.
     fn gather(&mut self, job: impl Fn() -> Job, sink: &mut dyn Sink) {
+        let mut made = self.meet(job);
+        Gather::merge(&mut made, sink);
+    }
+
+    /// Gives all threads what they still have to take, and the same job; what each of them has made then.
+    fn meet(&mut self, job: impl Fn() -> Job) -> Vec<Gather> {
         for hand in &mut self.hands {
             hand.send();
             hand.tell(job());
@@ -205,7 +236,8 @@ impl Crew {
             self.cpu += answer.cpu;
             made.push(answer.made);
         }
-        Gather::merge(&mut made, sink);
+        self.busy = false;
+        made
     }
 }
 
@@ -266,6 +298,16 @@ fn work(mut meter: Meter, todo: &Receiver<Job>, answer: &Sender<Answer>, done: &
             }
             Job::Lost(second, packets) => {
                 meter.lost(second, packets);
+                continue;
+            }
+            Job::Pass(now) => {
+                meter.tick(now, &mut made);
+                continue;
+            }
+            Job::Count => {
+                // What is made by now waits for the order of its second.
+                let (made, counts, cpu) = (Gather::default(), meter.counts(), sys::cpu::thread_time());
+                let _ = answer.send(Answer { made, counts, cpu });
                 continue;
             }
             Job::Tick(now) => meter.tick(now, &mut made),

@@ -202,8 +202,8 @@ impl Work {
 
     /// How many flows there are, and were new, and ended, goes into the row of the second that has passed.
     fn tell_flows(&mut self, second: u64) {
-        let (Some(flows), Some(curve)) = (&self.flows, &mut self.curve) else { return };
-        let counts = flows.counts();
+        let (Some(flows), Some(curve)) = (&mut self.flows, &mut self.curve) else { return };
+        let counts = flows.counts_now();
         let ended = counts.ended();
         curve.flows(second, counts.active, counts.begun - self.told.0, ended - self.told.1);
         self.told = (counts.begun, ended);
