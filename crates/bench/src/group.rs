@@ -9,7 +9,6 @@
 use crate::place::Places;
 use crate::process::Helper;
 use crate::sheet::{Sheet, Spread, Stop};
-use base::Timestamp;
 use base::units::{show_bytes, show_count};
 use clap::Args;
 use group::{Client, Compiled, Delivery, Dispatcher, Door, Orders, Outside, PortCounts, Program, Registry, Request, Track, Verdict};

@@ -120,7 +120,7 @@ fn a_port_is_split_over_four_processes_flow_by_flow_in_both_directions() {
     until("all are judged", || engine.books("web")["passed"] == total);
     let parts: Vec<_> = workers.into_iter().map(Worker::end).collect();
     let mut owner = BTreeMap::new();
-    let mut seen = BTreeSet::new();
+    let mut seen: BTreeSet<u32> = BTreeSet::new();
     for (i, part) in parts.iter().enumerate() {
         assert!(part.len() > 10, "worker {i} has {} flows", part.len());
         for (flow, numbers) in part {
