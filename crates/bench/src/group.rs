@@ -11,7 +11,10 @@ use crate::process::Helper;
 use crate::sheet::{Sheet, Spread, Stop};
 use base::units::{show_bytes, show_count};
 use clap::Args;
-use group::{Client, Compiled, Delivery, Dispatcher, Door, Orders, Outside, PortCounts, Program, Registry, Request, Track, Verdict};
+use group::{
+    Client, Compiled, Delivery, Dispatcher, Door, Orders, Outside, PortCounts, Program, Registry, Request, Track,
+    Verdict,
+};
 use ring::{Branch, Offer, Packet, Policy, Producer, Shape};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
@@ -146,7 +149,9 @@ impl Row {
             judged_mpps: Spread::of(runs.iter().map(|r| r.judged as f64 / r.seconds / 1e6)),
             dispatcher_ns: Spread::of(runs.iter().map(|r| r.dispatcher * 1e9 / r.judged.max(1) as f64)),
             member_ns: Spread::of(runs.iter().map(|r| readers(r) * 1e9 / delivered(r).max(1) as f64)),
-            records_per_core_m: Spread::of(runs.iter().map(|r| delivered(r) as f64 / (r.dispatcher + readers(r)) / 1e6)),
+            records_per_core_m: Spread::of(
+                runs.iter().map(|r| delivered(r) as f64 / (r.dispatcher + readers(r)) / 1e6),
+            ),
             uneven_percent: Spread::of(runs.iter().map(uneven)),
             copies: runs.iter().map(|r| delivered(r) + r.told.iter().map(|t| t.lost).sum::<u64>()).sum(),
             lost: runs.iter().flat_map(|r| &r.told).map(|t| t.lost).sum(),
@@ -170,7 +175,10 @@ impl Row {
 fn once(args: &GroupArgs, members: u8) -> Result<Run, Stop> {
     let config = ring::Config { name: "bench".into(), bytes: args.ring, ..ring::Config::default() };
     let mut producer = Producer::new(config).map_err(|e| {
-        Stop::say(format_args!("no memory for a ring of {}: {e}; choose a smaller one with --ring", show_bytes(args.ring)))
+        Stop::say(format_args!(
+            "no memory for a ring of {}: {e}; choose a smaller one with --ring",
+            show_bytes(args.ring)
+        ))
     })?;
     let socket = std::env::temp_dir().join(format!("netgrain-bench-{}.groups", std::process::id()));
     let places = Places::find();
@@ -264,7 +272,8 @@ fn write(producer: &mut Producer, flows: usize, span: Duration) -> f64 {
                 std::thread::sleep(NAP);
             }
             let hash = *hash;
-            let packet = Packet { bytes: &bytes, wire_len: 60, ts, hash, mark: 0, flags: 0, l3: 14, l4: 34, vlan: None };
+            let packet =
+                Packet { bytes: &bytes, wire_len: 60, ts, hash, mark: 0, flags: 0, l3: 14, l4: 34, vlan: None };
             // There was room.
             let _ = producer.push(&packet);
         }

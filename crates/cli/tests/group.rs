@@ -146,7 +146,9 @@ fn broadcast_reaches_all_and_a_killed_member_a_swap_and_a_newcomer_disturb_nobod
     assert_eq!(engine.group("create", &["all", "copy"]).status, Some(0));
     assert_eq!(engine.group("create", &["one", "steer"]).status, Some(0));
     let wire = RawSender::new(&a);
-    let judged = |n: u64| until("all are judged", || engine.books("one")["received"] == n && engine.books("all")["received"] == n);
+    let judged = |n: u64| {
+        until("all are judged", || engine.books("one")["received"] == n && engine.books("all")["received"] == n)
+    };
     let all: Vec<_> = (0..2).map(|i| Worker::join(&engine, "all", dir.join(format!("all{i}.pcap")))).collect();
     let mut one: Vec<_> = (0..3).map(|i| Worker::join(&engine, "one", dir.join(format!("one{i}.pcap")))).collect();
     let round = u64::from(FLOWS) * 2;

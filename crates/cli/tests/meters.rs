@@ -116,8 +116,10 @@ fn softflowd(mut program: Command, dir: &TempDir, capture: &Path) -> Talks {
             found.unwrap_or_else(|| panic!("no {name}: {line}"))
         };
         let number = |name: &str| field(name).parse::<u64>().expect("a number");
-        let (protocol, counts) =
-            (number("proto") as u8, [("packets>", "octets>"), ("packets<", "octets<")].map(|(p, o)| (number(p), number(o))));
+        let (protocol, counts) = (
+            number("proto") as u8,
+            [("packets>", "octets>"), ("packets<", "octets<")].map(|(p, o)| (number(p), number(o))),
+        );
         if [6, 17].contains(&protocol) {
             let (first, last) = (nanos(field("start")), nanos(field("finish")));
             add(&mut all, protocol, end(words[2]), end(words[4]), counts, first, last);

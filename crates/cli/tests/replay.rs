@@ -113,7 +113,6 @@ fn talk(n: usize) -> Vec<u8> {
     let (host, back) = (n % 3000, n >= 3000);
     let (client, server) = ([10, 1, (host / 250) as u8, (host % 250) as u8], [10, 2, (host % 7) as u8, 1]);
     let mut bytes = [0; 90];
-    let frame =
-        if back { Frame::udp4(server, 53, client, 4000) } else { Frame::udp4(client, 4000, server, 53) };
+    let frame = if back { Frame::udp4(server, 53, client, 4000) } else { Frame::udp4(client, 4000, server, 53) };
     frame.fill(&mut bytes).to_vec()
 }

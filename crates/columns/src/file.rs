@@ -4,7 +4,7 @@
 
 use crate::error::ColumnsError;
 use crate::layout::Layout;
-use crate::seal::key;
+use crate::seal::{VERSION, key};
 use crate::sheet::Cells;
 use crate::shelf::Kind;
 use base::Timestamp;
@@ -98,6 +98,11 @@ impl Sealed {
         };
         if value(key::KIND).as_deref() != Some(kind.name()) {
             return Err(ColumnsError::damaged(path, format!("is not a file of {} that netgrain wrote", kind.name())));
+        }
+        if value(key::FORMAT).as_deref() != Some(&VERSION.to_string()) {
+            let found = value(key::FORMAT).unwrap_or_else(|| "1".into());
+            let what = format!("has columns of version {found}, and this netgrain reads version {VERSION}");
+            return Err(ColumnsError::damaged(path, what));
         }
         let journal = value(key::JOURNAL).and_then(|id| u64::from_str_radix(&id, 16).ok());
         let replaces = value(key::REPLACES).map_or(Vec::new(), |all| all.split(' ').map(str::to_owned).collect());

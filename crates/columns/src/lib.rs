@@ -9,7 +9,9 @@
 //! every record once, whether its journal is being sealed at that moment or not.
 #![forbid(unsafe_code)]
 
+mod chunk;
 mod compact;
+mod encode;
 mod error;
 mod file;
 mod follow;

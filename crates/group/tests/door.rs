@@ -207,7 +207,10 @@ fn policies_go_by_who_the_peer_is() {
     registry.farewell(2);
     registry.farewell(5);
     let view = registry.view(None).expect("all");
-    assert_eq!(view.iter().map(|g| (g.name.as_str(), g.members.len())).collect::<Vec<_>>(), [("all", 2), ("mine", 0), ("ours", 1)]);
+    assert_eq!(
+        view.iter().map(|g| (g.name.as_str(), g.members.len())).collect::<Vec<_>>(),
+        [("all", 2), ("mine", 0), ("ours", 1)]
+    );
     registry.farewell(1);
     let names: Vec<String> = registry.view(None).expect("all").into_iter().map(|g| g.name).collect();
     assert_eq!(names, ["all", "ours"]);

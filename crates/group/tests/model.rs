@@ -120,9 +120,7 @@ impl Model {
             }
             Delivery::Copy => eligible,
             Delivery::Steer(hash) => self.winner(&eligible, hash).into_iter().collect(),
-            Delivery::DoubleSteer(a, b) => {
-                [a, b].iter().filter_map(|hash| self.winner(&eligible, *hash)).collect()
-            }
+            Delivery::DoubleSteer(a, b) => [a, b].iter().filter_map(|hash| self.winner(&eligible, *hash)).collect(),
             Delivery::Pick(_) if eligible.is_empty() => Vec::new(),
             Delivery::Pick(n) => vec![eligible[n as usize % eligible.len()]],
         };
@@ -402,7 +400,8 @@ fn a_dispatcher_that_is_too_far_behind_lets_packets_go_and_says_so() {
     let mut pushed = 0;
     for n in 0..24_000u64 {
         let ts = Timestamp::from_nanos(START.nanos() + n);
-        let packet = ring::Packet { bytes: &bytes, wire_len: 1000, ts, hash: 0, mark: 0, flags: 0, l3: 0, l4: 0, vlan: None };
+        let packet =
+            ring::Packet { bytes: &bytes, wire_len: 1000, ts, hash: 0, mark: 0, flags: 0, l3: 0, l4: 0, vlan: None };
         pushed += u64::from(world.producer.push(&packet).is_ok());
     }
     world.producer.publish();

@@ -193,7 +193,11 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
             let (program, generation) = (answer.program, answer.generation.unwrap_or_default());
             let mut out = std::io::stdout().lock();
             if a.door.json {
-                writeln!(out, "{}", serde_json::json!({"group": a.group, "program": program, "generation": generation}))?;
+                writeln!(
+                    out,
+                    "{}",
+                    serde_json::json!({"group": a.group, "program": program, "generation": generation})
+                )?;
             } else {
                 writeln!(out, "{}", program.as_deref().unwrap_or("copy"))?;
             }
@@ -244,6 +248,7 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
         interface: None,
         socket: None,
         write: a.write.clone(),
+        format: None,
         print: a.print,
         // The engine filters for this member, so that what does not match takes no room.
         filter: None,

@@ -5,7 +5,7 @@ mod grains;
 mod plan;
 mod reload;
 mod screen;
-mod secret;
+pub mod secret;
 
 use crate::args::CpuList;
 use crate::config::{self, Config, Given};

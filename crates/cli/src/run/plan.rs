@@ -105,6 +105,9 @@ fn check(config: &Config) -> Result<(), Failure> {
     if flow.idle.is_zero() || flow.active.is_some_and(|span| span.is_zero()) {
         return say("flow.idle and flow.active: more than nothing");
     }
+    if flow.idle_of.iter().any(|of| of.idle.is_zero()) {
+        return say("flow.idle_of: more than nothing for each protocol");
+    }
     let kept = config.store.dir.is_some() && (packets.record || flow.record || config.series.record);
     let sent = !config.export.targets.is_empty() && (flow.record || config.series.record);
     if !kept && !sent && config.status.metrics.is_none() {
@@ -151,7 +154,7 @@ fn meter(config: &Config, number: u16) -> Option<MeterPlan> {
     let flow = &config.flow;
     let flows = flow.record.then(|| flow::Config {
         idle: flow.idle,
-        idle_of: Vec::new(),
+        idle_of: flow.idle_of.iter().map(|of| (of.protocol, of.idle)).collect(),
         active: flow.active,
         linger: flow.linger,
         levels: flow::Levels { vlans: flow.by_vlan, tunnel: flow.by_tunnel, teid: flow.by_teid },
@@ -182,6 +185,7 @@ mod tests {
             ("flow.capacity", "0"),
             ("flow.payload", "70000"),
             ("flow.idle", "0s"),
+            ("flow.idle_of", "udp=0s"),
         ] {
             let mut config = Config::default();
             config.store.dir = Some("/data".into());

@@ -43,6 +43,14 @@ pub fn settle(config: &Config, plans: &mut [Plan]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The secret under which an interface of a store is metered.
+///
+/// # Errors
+/// A secret that cannot be read.
+pub fn of_interface(store: &Path, interface: &str) -> Result<u64, Failure> {
+    Ok(read(&interface_folder(store, interface))?.unwrap_or(OPEN))
+}
+
 fn choose(wanted: Option<Secret>, source: &SourcePlan, folder: Option<&Path>) -> Result<u64, Failure> {
     let key = match (wanted, source) {
         (Some(Secret(key)), _) => key,
@@ -78,9 +86,11 @@ fn origin(source: &SourcePlan) -> Result<Option<u64>, Failure> {
 fn read(folder: &Path) -> Result<Option<u64>, Failure> {
     let path = folder.join(FILE);
     match fs::read_to_string(&path) {
-        Ok(text) => text.trim().parse().map(|Secret(key)| Some(key)).map_err(|e: String| {
-            Failure::Said(format!("{}: {e}; remove it to have a new one drawn", path.display()))
-        }),
+        Ok(text) => {
+            text.trim().parse().map(|Secret(key)| Some(key)).map_err(|e: String| {
+                Failure::Said(format!("{}: {e}; remove it to have a new one drawn", path.display()))
+            })
+        }
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
         Err(e) => Err(said(&path, &e)),
     }

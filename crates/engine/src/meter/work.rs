@@ -7,16 +7,18 @@ use super::curve::count;
 use super::lanes::{BATCH, Lane};
 use super::outlet::Outlets;
 use super::report::MeterReport;
+use super::table::Table;
 use base::{Tally, Timestamp};
-use flow::{Packet, Shards};
+use flow::Packet;
 use ring::{Control, Desc, flag};
 use series::{Counter, Row};
+use std::time::Duration;
 use wire::{Decoded, Fragments, Odd};
 
 /// See the module.
 pub struct Work {
     fragments: Fragments,
-    flows: Option<Shards>,
+    flows: Option<Table>,
     curve: Option<Counter>,
     pub out: Outlets,
     /// Under which addresses are hashed.
@@ -38,7 +40,7 @@ pub struct Work {
 
 impl Work {
     /// With nothing seen.
-    pub fn new(flows: Option<Shards>, curve: Option<Counter>, out: Outlets, key: u64, located: bool) -> Self {
+    pub fn new(flows: Option<Table>, curve: Option<Counter>, out: Outlets, key: u64, located: bool) -> Self {
         Self {
             fragments: Fragments::new(key),
             flows,
@@ -200,8 +202,8 @@ impl Work {
 
     /// How many flows there are, and were new, and ended, goes into the row of the second that has passed.
     fn tell_flows(&mut self, second: u64) {
-        let (Some(flows), Some(curve)) = (&self.flows, &mut self.curve) else { return };
-        let counts = flows.counts();
+        let (Some(flows), Some(curve)) = (&mut self.flows, &mut self.curve) else { return };
+        let counts = flows.counts_now();
         let ended = counts.ended();
         curve.flows(second, counts.active, counts.begun - self.told.0, ended - self.told.1);
         self.told = (counts.begun, ended);
@@ -223,9 +225,14 @@ impl Work {
         self.out.all.iter_mut().for_each(|outlet| outlet.finish());
     }
 
+    /// Processor time of other threads than that of the meter.
+    pub fn cpu(&self) -> Duration {
+        self.flows.as_ref().map_or(Duration::ZERO, Table::cpu)
+    }
+
     /// How it stands.
     pub fn report(&self) -> MeterReport {
-        let counts = self.flows.as_ref().map(Shards::counts);
+        let counts = self.flows.as_ref().map(Table::counts);
         MeterReport {
             packets: self.packets,
             bytes: self.bytes,
