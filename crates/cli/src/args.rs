@@ -47,6 +47,8 @@ pub enum Command {
     Gen(GenArgs),
     /// Check stored frames of `netgrain gen` for missing, duplicated, reordered and damaged ones
     Check(CheckArgs),
+    /// Check, explain, tidy and try programs of the packet language
+    Lang(Box<crate::lang::LangArgs>),
     /// Every grain on this machine in less than a minute: one incident walked through curve, flows and packets
     Demo(crate::demo::DemoArgs),
     /// Measure a stage by itself, with dummies in place of its neighbours

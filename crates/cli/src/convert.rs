@@ -1,7 +1,7 @@
 //! `netgrain convert`: captures into captures.
 
 mod keys;
-mod open;
+pub mod open;
 mod targets;
 
 use crate::outcome::{Failure, Outcome};

@@ -11,6 +11,7 @@ mod flows;
 mod generate;
 mod group;
 mod index;
+mod lang;
 mod listen;
 mod measure;
 mod outcome;
@@ -120,6 +121,10 @@ fn run(command: Command) -> Result<Outcome, Failure> {
         Command::Check(args) => {
             privileges::for_reading(&[], &[])?;
             check::run(&args)
+        }
+        Command::Lang(args) => {
+            privileges::for_reading(&paths([args.written()]), &[])?;
+            lang::run(&args)
         }
         Command::Demo(args) => demo::run(&args),
         Command::Bench(args) => measure::run(&args),

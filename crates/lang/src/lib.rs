@@ -8,6 +8,7 @@
 //! * [`Key`]: what state is kept by, and what several keys have in common.
 #![forbid(unsafe_code)]
 
+mod eval;
 pub mod facts;
 pub mod interp;
 pub mod ir;
@@ -15,9 +16,65 @@ pub mod key;
 pub mod lower;
 mod prefix;
 pub mod syntax;
+pub mod table;
 pub mod tcpdump;
 pub mod term;
+pub mod types;
 
 pub use facts::Facts;
 pub use key::{Field, Key};
 pub use prefix::Prefix;
+pub use syntax::Error;
+
+use ir::Program;
+use types::Known;
+
+/// A program that was checked.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// What runs.
+    pub program: Program,
+    /// All functions applied.
+    pub term: term::Act,
+    /// The bindings, those first that others need.
+    pub bindings: Vec<Known>,
+}
+
+/// Checks and translates a program.
+///
+/// # Errors
+/// The first thing that is wrong, where, and what to write instead.
+///
+/// ```
+/// use netgrain_lang::{Facts, compile, interp::{Interpreter, Memory}, ir::Kind};
+/// use wire::{build::Frame, link};
+/// let compiled = compile("main = ip >-> when is_tcp (forward \"eth1\") >-> steer_flow")?;
+/// let mut bytes = [0; 60];
+/// let frame = Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut bytes);
+/// let facts = Facts::of(frame, 60, link::ETHERNET);
+/// let out = Interpreter::new(&compiled.program).run(frame, &facts, &mut Memory::of(&compiled.program, 7));
+/// assert_eq!((out.kind, out.actions), (Kind::Steer, vec![]));
+/// # Ok::<(), netgrain_lang::Error>(())
+/// ```
+pub fn compile(text: &str) -> Result<Compiled, Error> {
+    let parsed = syntax::parse(text)?;
+    let bindings = types::infer(&parsed)?;
+    let term = eval::evaluate(text, &parsed)?;
+    let program = lower::lower(&term);
+    let main = parsed.iter().find(|b| b.name == "main").map_or(0..0, |b| b.span.clone());
+    if let Some(i) =
+        (1..program.maps.len()).find(|i| program.maps[..*i].iter().any(|m| m.name == program.maps[*i].name))
+    {
+        let what = format!("two different maps are called `{}`", program.maps[i].name);
+        return Err(Error::new(main, what).help("give each a binding of its own: `flows = flow_map 0 key_5tuple`"));
+    }
+    program.verify().map_err(|e| Error::new(main, format!("the program cannot run: {e}")))?;
+    Ok(Compiled { program, term, bindings })
+}
+
+/// The key by which packets may be spread over workers so that no state of these programs is shared, in clusters where no key serves
+/// all; the numbers are those of the maps, all programs' in order.
+pub fn clusters(programs: &[&Program]) -> Vec<(Key, Vec<usize>)> {
+    let keys: Vec<Key> = programs.iter().flat_map(|p| &p.maps).map(|m| m.key).collect();
+    key::clusters(&keys)
+}

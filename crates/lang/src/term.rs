@@ -278,7 +278,8 @@ impl Act {
     #[must_use]
     pub fn then(self, text: &str, next: Self, next_text: &str) -> Self {
         let steps = |act, text: &str| match act {
-            Self::Seq(steps) => steps,
+            // What one function does in several steps stays one step of the pipeline.
+            Self::Seq(steps) if steps.iter().all(|s| !s.0.is_empty()) => steps,
             act => vec![(text.to_owned(), act)],
         };
         let mut all = steps(self, text);

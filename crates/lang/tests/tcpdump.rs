@@ -159,10 +159,10 @@ fn the_filters_choose_what_tcpdump_chooses() {
     std::fs::write(&file, joined(&packets)).unwrap();
 
     let values = Values::of(&packets);
-    let random: Vec<String> = (0..400).map(|_| values.filter(&mut prng, 3)).collect();
+    let random: Vec<_> = (0..400).map(|_| (values.filter(&mut prng, 3), false)).collect();
     let (mut telling, mut refused, mut choices) = (0, 0, 0);
-    for text in FILTERS.iter().map(|f| (*f).to_owned()).chain(random) {
-        let theirs = tcpdump(&file, &text);
+    for (text, optimised) in FILTERS.iter().map(|f| ((*f).to_owned(), true)).chain(random) {
+        let theirs = tcpdump(&file, &text, optimised);
         let ours = Filter::parse(&text);
         let (theirs, filter) = match (theirs, ours) {
             (Ok(theirs), Ok(filter)) => (theirs, filter),

@@ -74,7 +74,7 @@ impl Builder {
 
     /// Begins a stage: a new block, with no register from before.
     pub fn stage(&mut self, text: &str) {
-        if !self.program.blocks.is_empty() || !self.code.is_empty() {
+        if !self.program.stages.is_empty() || !self.program.blocks.is_empty() || !self.code.is_empty() {
             let here = self.label();
             self.jump(here);
             self.place(here);

@@ -16,7 +16,10 @@ use std::sync::Arc;
 pub fn lower(act: &Act) -> Program {
     let mut lower = Lower { b: Builder::default(), maps: Vec::new() };
     let one = [(String::from("main"), act.clone())];
-    let steps = if let Act::Seq(steps) = act { &steps[..] } else { &one };
+    let steps = match act {
+        Act::Seq(steps) if steps.iter().all(|s| !s.0.is_empty()) => &steps[..],
+        _ => &one,
+    };
     for (text, step) in steps {
         lower.b.stage(text);
         lower.act(step, Sight::default(), None);

@@ -1,5 +1,104 @@
 //! The surface of the language: from text to a tree of expressions.
 
+mod error;
+mod fmt;
+mod layout;
+mod lex;
+mod parse;
+
+pub use error::Error;
+pub use fmt::format;
+
+use crate::prefix::Prefix;
+use std::ops::Range;
+
+/// A part of a program, and where it stands in the text.
+#[derive(Clone, Debug)]
+pub struct Expr {
+    /// What it is.
+    pub node: Node,
+    /// Bytes of the text.
+    pub span: Range<usize>,
+}
+
+/// Two expressions are the same if they say the same, wherever they stand.
+impl PartialEq for Expr {
+    fn eq(&self, other: &Self) -> bool {
+        self.node == other.node
+    }
+}
+
+/// What an expression is.
+#[derive(Clone, Debug)]
+pub enum Node {
+    /// A function, a binding or a parameter.
+    Name(String),
+    /// A number.
+    Int(i64),
+    /// A text.
+    Text(String),
+    /// An address or a network.
+    Address(Prefix),
+    /// `[a, b]`
+    List(Vec<Expr>),
+    /// `(a, b)`
+    Pair(Box<Expr>, Box<Expr>),
+    /// `f a b`
+    Apply(Box<Expr>, Vec<Expr>),
+    /// `a >-> b`; the operator's own place is kept.
+    Operator(String, Range<usize>, Box<Expr>, Box<Expr>),
+    /// `(+ a)`
+    Section(String, Box<Expr>),
+    /// `\x y -> body`
+    Lambda(Vec<String>, Box<Expr>),
+    /// `do` and its steps.
+    Do(Vec<Expr>),
+    /// `if a then b else c`
+    If(Box<Expr>, Box<Expr>, Box<Expr>),
+    /// `case a of`, and its arms; `None` is `_`.
+    Case(Box<Expr>, Vec<(Option<Expr>, Expr)>),
+}
+
+impl PartialEq for Node {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Name(a), Self::Name(b)) | (Self::Text(a), Self::Text(b)) => a == b,
+            (Self::Int(a), Self::Int(b)) => a == b,
+            (Self::Address(a), Self::Address(b)) => a == b,
+            (Self::List(a), Self::List(b)) | (Self::Do(a), Self::Do(b)) => a == b,
+            (Self::Pair(a, b), Self::Pair(c, d)) => a == c && b == d,
+            (Self::Apply(a, b), Self::Apply(c, d)) => a == c && b == d,
+            (Self::Operator(o, _, a, b), Self::Operator(p, _, c, d)) => o == p && a == c && b == d,
+            (Self::Section(o, a), Self::Section(p, b)) => o == p && a == b,
+            (Self::Lambda(a, b), Self::Lambda(c, d)) => a == c && b == d,
+            (Self::If(a, b, c), Self::If(d, e, f)) => a == d && b == e && c == f,
+            (Self::Case(a, b), Self::Case(c, d)) => a == c && b == d,
+            _ => false,
+        }
+    }
+}
+
+/// A name for an expression.
+#[derive(Clone, Debug)]
+pub struct Binding {
+    /// Its name.
+    pub name: String,
+    /// Its parameters.
+    pub params: Vec<String>,
+    /// Where the name stands.
+    pub span: Range<usize>,
+    /// What it stands for.
+    pub body: Expr,
+}
+
+/// Reads a program.
+///
+/// # Errors
+/// Where it is none, and what to write instead.
+pub fn parse(text: &str) -> Result<Vec<Binding>, Error> {
+    parse::parse(&layout::lay_out(lex::tokens(text)?))
+}
+
 /// The word of `known` that `word` was probably meant to be: at most two letters away, or a third of its own.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let near = known.into_iter().map(|k| (distance(word, k), k)).min()?;

@@ -37,9 +37,14 @@ impl Guarded {
         Self { number: Number::Is(n), needs: None }
     }
 
+    /// As libpcap has it, what the *right* operand needs is not asked: `ip[2:2] - tcp[12]` reads where TCP would be.
     pub fn op(op: Op, a: Self, b: Self) -> Self {
-        let needs = both(a.needs, b.needs);
-        Self { number: Number::Op(op, Box::new(a.number), Box::new(b.number)), needs }
+        Self { number: Number::Op(op, Box::new(a.number), Box::new(b.number)), needs: a.needs }
+    }
+
+    /// The number with the other sign.
+    pub fn negative(self) -> Self {
+        Self { number: Number::Op(Op::Sub, Box::new(Number::Is(0)), Box::new(self.number)), needs: self.needs }
     }
 
     /// `protocol[index:width]`.

@@ -195,18 +195,16 @@ impl Offsets {
 
     /// Addresses of IPv6.
     pub fn host6(&self, dir: Dir, address: u128, mask: u128) -> Result<Test, &'static str> {
-        let halves = |offset: u32| {
-            let half = |at: u32, shift: u32| {
-                let mask = (mask >> shift) as u64;
-                (mask != 0).then(|| Test::masked(self.network() + at, 8, mask, (address >> shift) as u64))
+        // Word by word, as libpcap does: of a frame that was cut, the words before the cut decide.
+        let words = |offset: u32| {
+            let word = |n: u32| {
+                let shift = 96 - 32 * n;
+                let (mask, value) = ((mask >> shift) as u32, (address >> shift) as u32);
+                (mask != 0).then(|| Test::masked(self.network() + offset + 4 * n, 4, mask.into(), value.into()))
             };
-            match (half(offset, 64), half(offset + 8, 0)) {
-                (Some(high), Some(low)) => high.and(low),
-                (Some(one), None) | (None, Some(one)) => one,
-                (None, None) => Test::Always(true),
-            }
+            (0..4).filter_map(word).reduce(Test::and).unwrap_or(Test::Always(true))
         };
-        Ok(self.carries(IP6)?.and(dir.join(halves(8), halves(24))))
+        Ok(self.carries(IP6)?.and(dir.join(words(8), words(24))))
     }
 
     /// Link addresses.

@@ -4,8 +4,9 @@
 //! tcpdump's own verdicts packet by packet:
 //! * Words are read from left to right, and `vlan`, `mpls` and `pppoes` move what the words *after* them look at.
 //! * IPv6 extension headers are not walked, but for one fragment header where a protocol is asked.
-//! * A byte that was not captured rejects the packet, whatever `not` may stand before; so does a division by 0.
-//! * Arithmetic has 32 bits.
+//! * A byte that was not captured rejects the packet, whatever `not` may stand before; so does a division by 0. (libpcap's optimiser
+//!   may leave out a load that decides nothing and then does not miss the byte; this is the meaning without it, `tcpdump -O`.)
+//! * Arithmetic has 32 bits, and only the left operand of an operator asks for its protocol.
 //!
 //! Refused, each with its reason: what needs a look at the machine (names of hosts, `gateway`, `ip broadcast`, `inbound`,
 //! `outbound`, `ifindex`, the words of firewalls), other link layers than Ethernet (`wlan`, `atm`, …), and `protochain` and `geneve`, which
@@ -21,6 +22,7 @@ mod parse;
 use crate::ir::{Builder, Label, Program};
 pub use lex::FilterError;
 use link::Test;
+pub(crate) use names::mac;
 use std::fmt;
 
 /// Most parentheses and `not` inside one another, and most words.

@@ -154,7 +154,9 @@ impl<'a> Parser<'a> {
         names::value(self.peek_at(ahead).text).is_some()
             && GOES_ON.contains(&after.text)
             // A slash after a number may also be the length of a network.
-            && (after.text != "/" || self.said.is_none_or(|w| w.kind != Kind::Net))
+            && (after.text != "/"
+                || self.said.is_none_or(|w| w.kind != Kind::Net)
+                || names::number(self.peek_at(ahead + 2).text).is_none())
     }
 
     fn term(&mut self) -> Result<Test, FilterError> {
@@ -547,7 +549,7 @@ impl<'a> Parser<'a> {
         if t.text == "-" {
             self.take();
             let inner = self.deeper(Self::operand)?;
-            return Ok(inner.map(|n| Guarded::op(Op::Sub, Guarded::is(0), n)));
+            return Ok(inner.map(Guarded::negative));
         }
         if t.text == "(" {
             self.take();

@@ -1,0 +1,237 @@
+//! `netgrain lang`: programs of the packet language checked, explained, made tidy and tried out.
+
+mod explain;
+mod replay;
+
+use crate::outcome::{Failure, Outcome};
+use crate::record::json;
+use clap::{Args, Subcommand};
+use lang::{Compiled, compile};
+use serde_json::json;
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::PathBuf;
+
+#[derive(Args)]
+pub struct LangArgs {
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+#[derive(Subcommand)]
+pub enum Verb {
+    /// Say whether a program is one; if not, where, why, and what to write instead
+    Check(ProgramArgs),
+    /// Show types, effects, where each stage runs and why, and what it costs
+    Explain(ExplainArgs),
+    /// Print a program with tidy spaces
+    Fmt(FmtArgs),
+    /// Run a program over a capture and add up what it decides
+    Run(RunArgs),
+    /// Try programs line by line
+    Repl,
+    /// Print the reference of all functions, as Markdown
+    Functions,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub struct TextArgs {
+    /// File with the program; - for standard input
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// The program itself
+    #[arg(short = 'e', long, value_name = "PROGRAM")]
+    pub expression: Option<String>,
+}
+
+#[derive(Args)]
+pub struct ProgramArgs {
+    #[command(flatten)]
+    pub text: TextArgs,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:
+  netgrain lang explain -e 'main = ip >-> when is_tcp (forward \"eth1\") >-> steer_flow'")]
+pub struct ExplainArgs {
+    #[command(flatten)]
+    pub program: ProgramArgs,
+    /// Also print the intermediate form
+    #[arg(long)]
+    pub ir: bool,
+}
+
+#[derive(Args)]
+pub struct FmtArgs {
+    #[command(flatten)]
+    pub text: TextArgs,
+    /// Write the file instead of printing it
+    #[arg(long, requires = "file", conflicts_with = "expression")]
+    pub write: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:
+  netgrain lang run -r trace.pcap -e 'main = par tcp udp >-> steer_flow' --print")]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub program: ProgramArgs,
+    /// Capture to run it over (pcap, pcapng, RAW; .gz and .zst too; - for standard input)
+    #[arg(short = 'r', long = "read", value_name = "CAPTURE")]
+    pub read: PathBuf,
+    /// One line per packet too
+    #[arg(long)]
+    pub print: bool,
+    /// Stop after this many packets
+    #[arg(short = 'c', long, value_name = "N")]
+    pub packets: Option<u64>,
+    /// Key of the hashes
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub hash_key: u64,
+}
+
+impl LangArgs {
+    /// The file that is written, if one is.
+    pub const fn written(&self) -> &Option<PathBuf> {
+        match &self.verb {
+            Verb::Fmt(args) if args.write => &args.text.file,
+            _ => &None,
+        }
+    }
+}
+
+/// Runs the verb.
+pub fn run(args: &LangArgs) -> Result<Outcome, Failure> {
+    match &args.verb {
+        Verb::Check(args) => check(args),
+        Verb::Explain(args) => {
+            let (compiled, _) = program(&args.program.text)?;
+            explain::explain(&compiled, args)
+        }
+        Verb::Fmt(args) => tidy(args),
+        Verb::Run(args) => {
+            let (compiled, _) = program(&args.program.text)?;
+            replay::run(&compiled, args)
+        }
+        Verb::Repl => repl(),
+        Verb::Functions => {
+            write!(std::io::stdout(), "{}", lang::table::reference())?;
+            Ok(Outcome::Yes)
+        }
+    }
+}
+
+/// The text, and what to call it.
+fn text(args: &TextArgs) -> Result<(String, String), Failure> {
+    match (&args.expression, &args.file) {
+        (Some(text), _) => Ok((text.clone(), "program".into())),
+        (None, Some(path)) => {
+            let read = if path.as_os_str() == "-" {
+                std::io::read_to_string(std::io::stdin())
+            } else {
+                std::fs::read_to_string(path)
+            };
+            let name = path.display().to_string();
+            read.map(|text| (text, name.clone()))
+                .map_err(|e| Failure::Said(format!("{name}: {e}; name a file with a program")))
+        }
+        (None, None) => Err(Failure::say("no program; write -e 'main = …' or name a file")),
+    }
+}
+
+/// The program, checked. What is wrong is shown with its line before the one line that every failure ends with.
+fn program(args: &TextArgs) -> Result<(Compiled, String), Failure> {
+    let (text, name) = text(args)?;
+    match compile(&text) {
+        Ok(compiled) => Ok((compiled, name)),
+        Err(e) => {
+            write!(std::io::stderr(), "{}", e.show(&text, &name))?;
+            Err(said(&e, &text, &name))
+        }
+    }
+}
+
+fn said(e: &lang::Error, text: &str, name: &str) -> Failure {
+    let (line, column) = e.place(text);
+    let help = e.help.as_ref().map_or(String::new(), |h| format!("; {h}"));
+    Failure::Said(format!("{name}:{line}:{column}: {}{help}", e.what))
+}
+
+fn check(args: &ProgramArgs) -> Result<Outcome, Failure> {
+    if args.json {
+        let (text, name) = text(&args.text)?;
+        if let Err(e) = compile(&text) {
+            let (line, column) = e.place(&text);
+            json(&json!({"ok": false, "name": name, "line": line, "column": column, "error": e.what, "help": e.help}))?;
+            return Err(said(&e, &text, &name));
+        }
+    }
+    let (compiled, name) = program(&args.text)?;
+    let cost = compiled.program.cost();
+    let (stages, effects) = (compiled.program.stages.len(), compiled.program.effects());
+    if args.json {
+        let effects = effects.to_string();
+        json(&json!({"ok": true, "name": name, "stages": stages, "instructions": cost.size, "effects": effects}))?;
+    } else {
+        writeln!(std::io::stdout(), "{name}: {stages} stages, {} instructions; effects: {effects}", cost.size)?;
+    }
+    Ok(Outcome::Yes)
+}
+
+fn tidy(args: &FmtArgs) -> Result<Outcome, Failure> {
+    let (text, name) = text(&args.text)?;
+    let tidy = lang::syntax::format(&text).map_err(|e| said(&e, &text, &name))?;
+    match &args.text.file {
+        Some(path) if args.write && path.as_os_str() != "-" => {
+            if tidy != text {
+                std::fs::write(path, tidy).map_err(|e| Failure::Said(format!("{name}: {e}")))?;
+            }
+        }
+        _ => write!(std::io::stdout(), "{tidy}")?,
+    }
+    Ok(Outcome::Yes)
+}
+
+/// Lines are bindings, or expressions of which the type is told.
+fn repl() -> Result<Outcome, Failure> {
+    let asks = std::io::stdin().is_terminal();
+    let mut bindings = String::new();
+    if asks {
+        writeln!(std::io::stderr(), "A binding (`web = has_port 80`) is kept, an action is explained. Ctrl-D ends.")?;
+    }
+    let mut lines = std::io::stdin().lock().lines();
+    loop {
+        if asks {
+            write!(std::io::stderr(), "> ")?;
+            std::io::stderr().flush()?;
+        }
+        let Some(line) = lines.next() else { return Ok(Outcome::Yes) };
+        let line = line?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        // A line that is a program together with what is known is a binding; any other must be an action.
+        let kept = format!("{bindings}{line}\n");
+        let is_binding = lang::syntax::parse(&line).is_ok();
+        let tried = if is_binding && !line.trim_start().starts_with("main ") {
+            format!("{kept}main = unit\n")
+        } else if is_binding {
+            kept.clone()
+        } else {
+            format!("{bindings}main = {line}\n")
+        };
+        match compile(&tried) {
+            Ok(compiled) if is_binding && !line.trim_start().starts_with("main ") => {
+                if let Some(known) = compiled.bindings.iter().find(|b| line.trim_start().starts_with(&b.name)) {
+                    writeln!(std::io::stdout(), "{} : {}", known.name, known.of)?;
+                }
+                bindings = kept;
+            }
+            Ok(compiled) => explain::table(&compiled, &mut std::io::stdout())?,
+            Err(e) => write!(std::io::stderr(), "{}", e.show(&tried, "line"))?,
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! A program over a capture, by the interpreter: what it decides, added up.
+
+use super::RunArgs;
+use crate::outcome::{Failure, Outcome};
+use crate::record::json;
+use lang::interp::{Action, Interpreter, Memory, Outcome as Fate};
+use lang::ir::{Kind, Log, Program};
+use lang::{Compiled, Facts};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::io::{self, BufWriter, Write};
+
+/// What was decided so far.
+#[derive(Default)]
+struct Sums {
+    packets: u64,
+    kinds: [u64; 5],
+    kernel: u64,
+    forwarded: BTreeMap<String, u64>,
+    logs: u64,
+    /// By mask of classes.
+    classes: BTreeMap<u64, u64>,
+}
+
+pub fn run(compiled: &Compiled, args: &RunArgs) -> Result<Outcome, Failure> {
+    let name = args.read.display().to_string();
+    let fail = |e: &dyn std::fmt::Display| Failure::Said(format!("{name}: {e}"));
+    let source = crate::convert::open::open(&args.read).map_err(|e| fail(&e))?;
+    let mut reader = pcap::Reader::open(source).map_err(|e| fail(&e))?;
+    let program = &compiled.program;
+    let (mut memory, mut interpreter) = (Memory::of(program, args.hash_key), Interpreter::new(program));
+    let mut sums = Sums::default();
+    let mut time = 0;
+    let mut out = BufWriter::new(io::stdout().lock());
+    while args.packets.is_none_or(|most| sums.packets < most) {
+        let Some(packet) = reader.next().map_err(|e| fail(&e))? else { break };
+        let mut facts = Facts::of(packet.data, packet.wire_len, packet.link_type);
+        time = packet.ts.map_or(time, |ts| ts.nanos());
+        (facts.time, facts.sequence) = (time, sums.packets);
+        facts.outgoing = (packet.direction == pcap::Direction::Outbound).into();
+        let fate = interpreter.run(packet.data, &facts, &mut memory);
+        sums.add(program, &fate);
+        if args.print && args.program.json {
+            writeln!(out, "{}", line_json(program, sums.packets, &fate))?;
+        } else if args.print {
+            writeln!(out, "{}", line(program, sums.packets, &fate))?;
+        }
+    }
+    out.flush()?;
+    drop(out);
+    if args.program.json {
+        json(&sums.object(program, &memory, time))?
+    } else {
+        sums.show(program, &memory, time)?
+    }
+    Ok(Outcome::Yes)
+}
+
+const KINDS: [Kind; 5] = [Kind::Drop, Kind::Copy, Kind::Steer, Kind::Double, Kind::Pick];
+
+impl Sums {
+    fn add(&mut self, program: &Program, fate: &Fate) {
+        self.packets += 1;
+        self.kinds[fate.kind as usize] += 1;
+        self.kernel += u64::from(fate.kernel);
+        if fate.kind != Kind::Drop {
+            *self.classes.entry(fate.classes).or_default() += 1;
+        }
+        for action in &fate.actions {
+            match action {
+                Action::Forward(device) => *self.forwarded.entry(device_name(program, *device)).or_default() += 1,
+                Action::Log(_) => self.logs += 1,
+            }
+        }
+    }
+
+    fn show(&self, program: &Program, memory: &Memory, time: u64) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        writeln!(out, "{} packets", self.packets)?;
+        for kind in KINDS.into_iter().filter(|k| self.kinds[*k as usize] > 0) {
+            writeln!(out, "  {kind:<8} {}", self.kinds[kind as usize])?;
+        }
+        for (mask, n) in &self.classes {
+            writeln!(out, "  to {:<5} {n}", classes(*mask))?;
+        }
+        for (device, n) in &self.forwarded {
+            writeln!(out, "  out of {device} {n}")?;
+        }
+        for (what, n) in [("to the stack", self.kernel), ("logged", self.logs)] {
+            if n > 0 {
+                writeln!(out, "  {what} {n}")?;
+            }
+        }
+        for (i, n) in memory.counters.iter().enumerate().filter(|c| *c.1 != 0) {
+            writeln!(out, "  counter {i} {}", *n as i64)?;
+        }
+        for (map, table) in program.maps.iter().zip(&memory.tables) {
+            writeln!(out, "  map {} {} flows, {} refused", map.name, table.entries(time).len(), table.refused())?;
+        }
+        Ok(())
+    }
+
+    fn object(&self, program: &Program, memory: &Memory, time: u64) -> serde_json::Value {
+        let kinds: BTreeMap<_, _> = KINDS.iter().map(|k| (k.to_string(), self.kinds[*k as usize])).collect();
+        let classes: BTreeMap<_, _> = self.classes.iter().map(|(mask, n)| (classes(*mask), n)).collect();
+        let counters: BTreeMap<_, _> =
+            memory.counters.iter().enumerate().filter(|c| *c.1 != 0).map(|(i, n)| (i.to_string(), *n as i64)).collect();
+        let maps: Vec<_> = program.maps.iter().zip(&memory.tables).map(|(map, table)| {
+            json!({"name": map.name, "flows": table.entries(time).len(), "refused": table.refused()})
+        }).collect();
+        json!({"packets": self.packets, "kinds": kinds, "classes": classes, "forwarded": self.forwarded,
+               "kernel": self.kernel, "logged": self.logs, "counters": counters, "maps": maps})
+    }
+}
+
+fn device_name(program: &Program, device: u16) -> String {
+    program.devices.get(usize::from(device)).cloned().unwrap_or_default()
+}
+
+/// `0`, `1,5`, or `all`.
+fn classes(mask: u64) -> String {
+    if mask == lang::ir::ANY_CLASS {
+        return "all".to_owned();
+    }
+    (0..64).filter(|c| mask >> c & 1 == 1).map(|c| c.to_string()).collect::<Vec<_>>().join(",")
+}
+
+fn actions(program: &Program, fate: &Fate) -> Vec<String> {
+    let mut all: Vec<_> = fate
+        .actions
+        .iter()
+        .map(|action| match action {
+            Action::Forward(device) => format!("forward {}", device_name(program, *device)),
+            Action::Log(Log::Message(m)) => {
+                format!("log {:?}", program.messages.get(usize::from(*m)).map_or("", String::as_str))
+            }
+            Action::Log(log) => format!("log {log:?}").to_lowercase(),
+        })
+        .collect();
+    all.extend(fate.kernel.then(|| "kernel".to_owned()));
+    all
+}
+
+fn line(program: &Program, number: u64, fate: &Fate) -> String {
+    let mut parts = vec![format!("{number} {}", fate.kind)];
+    match fate.kind {
+        Kind::Drop => (),
+        Kind::Copy => parts.push(format!("class {}", classes(fate.classes))),
+        Kind::Pick => parts.push(format!("{} class {}", fate.hash, classes(fate.classes))),
+        Kind::Steer => parts.push(format!("{:08x} class {}", fate.hash, classes(fate.classes))),
+        Kind::Double => parts.push(format!("{:08x} {:08x} class {}", fate.hash, fate.hash2, classes(fate.classes))),
+    }
+    parts.extend((fate.mark != 0).then(|| format!("mark {}", fate.mark)));
+    parts.extend(actions(program, fate));
+    parts.join("  ")
+}
+
+fn line_json(program: &Program, number: u64, fate: &Fate) -> serde_json::Value {
+    json!({"packet": number, "kind": fate.kind.to_string(), "classes": classes(fate.classes), "hash": fate.hash,
+           "hash2": fate.hash2, "mark": fate.mark, "state": fate.state, "actions": actions(program, fate)})
+}

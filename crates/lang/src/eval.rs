@@ -1,0 +1,362 @@
+//! Applying all functions: from expressions to one term. What types let through is evaluated here, before any packet comes.
+
+use crate::key::Key;
+use crate::prefix::Prefix;
+use crate::syntax::{Binding, Error, Expr, Node};
+use crate::table::{self, Function};
+use crate::tcpdump;
+use crate::term::{Act, FlowMap, Pred, Prop};
+use crate::types::Type;
+use std::sync::Arc;
+
+/// Most words of a term, and most levels of it.
+const MAX_WORDS: usize = 20_000;
+const MAX_LEVELS: usize = 400;
+/// Most functions applied.
+const MAX_STEPS: usize = 200_000;
+
+/// What an expression evaluates to.
+#[derive(Clone, Debug)]
+pub enum Value<'a> {
+    /// An action.
+    Act(Act),
+    /// A predicate.
+    Pred(Pred),
+    /// A property.
+    Prop(Prop),
+    /// A number.
+    Int(i64),
+    /// A text.
+    Text(String),
+    /// An address or a network.
+    Net(Prefix),
+    /// A key.
+    Key(Key),
+    /// A table of flows.
+    Map(Arc<FlowMap>),
+    /// A counter.
+    Counter(u8),
+    /// A change of a number.
+    Change(i64),
+    /// An arm of `case_of`.
+    Arm(u64, Act),
+    /// Several.
+    List(Vec<Value<'a>>),
+    /// A function of the table and what it was given so far.
+    Function(&'static Function, Vec<Value<'a>>),
+    /// A function of the program and what it was given so far.
+    Closure(&'a [String], &'a Expr, Vec<Value<'a>>, Vec<(String, Value<'a>)>),
+}
+
+/// The term of `main`.
+///
+/// # Errors
+/// Numbers that are out of range, and programs that grow too large.
+pub fn evaluate(text: &str, bindings: &[Binding]) -> Result<Act, Error> {
+    let Some(main) = bindings.iter().find(|b| b.name == "main") else {
+        let end = text.trim_end().len();
+        return Err(Error::new(end..end, "there is no `main`").help("write `main = …`, which is where a packet begins"));
+    };
+    let mut eval = Eval { text, bindings, steps: 0, levels: 0 };
+    match eval.binding(main)? {
+        Value::Act(act) => Ok(Act::Seq(vec![]).then("", act, &eval.source(&main.body))),
+        _ => Err(Error::new(main.span.clone(), "`main` must be an action")
+            .help("it takes no parameter: `main = ip >-> steer_flow`")),
+    }
+}
+
+type Scope<'a> = Vec<(String, Value<'a>)>;
+
+struct Eval<'a> {
+    text: &'a str,
+    bindings: &'a [Binding],
+    steps: usize,
+    levels: usize,
+}
+
+impl<'a> Eval<'a> {
+    fn binding(&mut self, b: &'a Binding) -> Result<Value<'a>, Error> {
+        if b.params.is_empty() {
+            let value = self.expr(&b.body, &Scope::new())?;
+            return Ok(match value {
+                Value::Map(map) if map.name.starts_with("flow_map ") => {
+                    Value::Map(Arc::new(FlowMap { name: b.name.clone(), ..(*map).clone() }))
+                }
+                other => other,
+            });
+        }
+        Ok(Value::Closure(&b.params, &b.body, vec![], vec![]))
+    }
+
+    fn source(&self, e: &Expr) -> String {
+        let text = self.text.get(e.span.clone()).unwrap_or("");
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    fn expr(&mut self, e: &'a Expr, scope: &Scope<'a>) -> Result<Value<'a>, Error> {
+        self.steps += 1;
+        self.levels += 1;
+        if self.steps > MAX_STEPS || self.levels > MAX_LEVELS {
+            return Err(Error::new(e.span.clone(), "the program grows too large here")
+                .help("bindings that use one another twice double each time"));
+        }
+        let value = self.node(e, scope);
+        self.levels -= 1;
+        value
+    }
+
+    fn node(&mut self, e: &'a Expr, scope: &Scope<'a>) -> Result<Value<'a>, Error> {
+        Ok(match &e.node {
+            Node::Name(name) => {
+                if let Some((_, value)) = scope.iter().rev().find(|(n, _)| n == name) {
+                    value.clone()
+                } else if let Some(b) = self.bindings.iter().find(|b| b.name == *name) {
+                    self.binding(b)?
+                } else {
+                    let f = table::find(name)
+                        .ok_or_else(|| Error::new(e.span.clone(), format!("`{name}` is not known")))?;
+                    self.apply(Value::Function(f, vec![]), vec![], e)?
+                }
+            }
+            Node::Int(n) => Value::Int(*n),
+            Node::Text(s) => Value::Text(s.clone()),
+            Node::Address(a) => Value::Net(*a),
+            Node::List(items) => Value::List(items.iter().map(|i| self.expr(i, scope)).collect::<Result<Vec<_>, _>>()?),
+            Node::Pair(address, bits) => {
+                let (Value::Net(a), Value::Int(bits)) =
+                    (converted(self.expr(address, scope)?, &Type::Net, address)?, self.expr(bits, scope)?)
+                else {
+                    return Err(Error::new(e.span.clone(), "a network is an address and its length"));
+                };
+                let net = u8::try_from(bits).ok().and_then(|bits| Prefix::new(a.address(), bits));
+                Value::Net(
+                    net.ok_or_else(|| Error::new(e.span.clone(), format!("{} has no {bits} bits", a.address())))?,
+                )
+            }
+            Node::Apply(f, args) => {
+                let f = self.expr(f, scope)?;
+                let args = args.iter().map(|a| Ok((self.expr(a, scope)?, a))).collect::<Result<Vec<_>, Error>>()?;
+                self.apply(f, args, e)?
+            }
+            Node::Operator(op, _, a, b) => self.operator(op, a, b, e, scope)?,
+            Node::Section(op, by) => match self.expr(by, scope)? {
+                Value::Int(n) => Value::Change(if op == "-" { n.wrapping_neg() } else { n }),
+                _ => return Err(Error::new(e.span.clone(), "a change is by a number")),
+            },
+            Node::Lambda(params, body) => Value::Closure(params, body, vec![], scope.clone()),
+            Node::Do(steps) => {
+                let mut all = Act::Seq(vec![]);
+                for step in steps {
+                    let act = self.act(step, scope)?;
+                    all = all.then("", act, &self.source(step));
+                }
+                self.checked(all, e)?
+            }
+            Node::If(p, then, other) => {
+                let Value::Pred(condition) = converted(self.expr(p, scope)?, &Type::Pred, p)? else {
+                    return Err(Error::new(p.span.clone(), "`if` takes a predicate"));
+                };
+                let (then, other) = (self.act(then, scope)?, self.act(other, scope)?);
+                self.checked(Act::If(condition, Box::new(then), Box::new(other)), e)?
+            }
+            Node::Case(of, arms) => {
+                let Value::Prop(of) = self.expr(of, scope)? else {
+                    return Err(Error::new(of.span.clone(), "`case` takes a property"));
+                };
+                let (mut taken, mut other) = (Vec::new(), Act::Unit);
+                for (pattern, act) in arms {
+                    let act = self.act(act, scope)?;
+                    match pattern {
+                        Some(pattern) => match converted(self.expr(pattern, scope)?, &Type::Int, pattern)? {
+                            Value::Int(n) => taken.push((n as u64, act)),
+                            _ => return Err(Error::new(pattern.span.clone(), "an arm is for a number")),
+                        },
+                        None => other = act,
+                    }
+                }
+                self.checked(Act::Case(of, taken, Box::new(other)), e)?
+            }
+        })
+    }
+
+    fn act(&mut self, e: &'a Expr, scope: &Scope<'a>) -> Result<Act, Error> {
+        match self.expr(e, scope)? {
+            Value::Act(act) => Ok(act),
+            _ => Err(Error::new(e.span.clone(), "an action must stand here")),
+        }
+    }
+
+    /// The term, unless it is too large.
+    fn checked(&self, act: Act, e: &Expr) -> Result<Value<'a>, Error> {
+        let mut words = 0;
+        if measure(&act, 0, &mut words) {
+            Ok(Value::Act(act))
+        } else {
+            Err(Error::new(e.span.clone(), "the program grows too large here")
+                .help("bindings that use one another twice double each time"))
+        }
+    }
+
+    fn operator(
+        &mut self,
+        op: &str,
+        a: &'a Expr,
+        b: &'a Expr,
+        e: &'a Expr,
+        scope: &Scope<'a>,
+    ) -> Result<Value<'a>, Error> {
+        match op {
+            "$" => {
+                let f = self.expr(a, scope)?;
+                let arg = self.expr(b, scope)?;
+                self.apply(f, vec![(arg, b)], e)
+            }
+            ">->" | ">>" | ">=>" => {
+                let (first, next) = (self.act(a, scope)?, self.act(b, scope)?);
+                let both = first.then(&self.source(a), next, &self.source(b));
+                self.checked(both, e)
+            }
+            "+" | "-" | "*" => {
+                let value = |v, e: &'a Expr| converted(v, &Type::Int, e);
+                let (Value::Int(x), Value::Int(y)) = (value(self.expr(a, scope)?, a)?, value(self.expr(b, scope)?, b)?)
+                else {
+                    return Err(Error::new(e.span.clone(), "arithmetic is done with numbers"));
+                };
+                let result = match op {
+                    "+" => x.checked_add(y),
+                    "-" => x.checked_sub(y),
+                    _ => x.checked_mul(y),
+                };
+                result.map(Value::Int).ok_or_else(|| Error::new(e.span.clone(), "the result is too large"))
+            }
+            _ => {
+                let f =
+                    table::operator(op).ok_or_else(|| Error::new(e.span.clone(), format!("`{op}` is no operator")))?;
+                let turned = op.ends_with('.') && !op.starts_with('.');
+                let (first, second) = if turned { (b, a) } else { (a, b) };
+                let args = vec![(self.expr(first, scope)?, first), (self.expr(second, scope)?, second)];
+                self.apply(Value::Function(f, vec![]), args, e)
+            }
+        }
+    }
+
+    fn apply(&mut self, f: Value<'a>, args: Vec<(Value<'a>, &'a Expr)>, e: &'a Expr) -> Result<Value<'a>, Error> {
+        let mut f = f;
+        let mut args = args.into_iter();
+        loop {
+            f = match f {
+                Value::Function(function, mut given) => {
+                    let of = function.of();
+                    let takes = of.parts().0;
+                    while given.len() < takes.len() {
+                        let Some((value, at)) = args.next() else { return Ok(Value::Function(function, given)) };
+                        given.push(converted(value, takes[given.len()], at)?);
+                    }
+                    self.steps += 1;
+                    let value = function
+                        .meaning(&given)
+                        .map_err(|why| Error::new(e.span.clone(), format!("`{}`: {why}", function.name)))?;
+                    match value {
+                        Value::Act(act) => self.checked(act, e)?,
+                        Value::Pred(p) => {
+                            // A predicate is measured as the filter it would be.
+                            self.checked(Act::Filter(p.clone()), e)?;
+                            Value::Pred(p)
+                        }
+                        other => other,
+                    }
+                }
+                Value::Closure(params, body, mut given, outside) => {
+                    while given.len() < params.len() {
+                        let Some((value, _)) = args.next() else {
+                            return Ok(Value::Closure(params, body, given, outside));
+                        };
+                        given.push(value);
+                    }
+                    let mut scope = outside;
+                    scope.extend(params.iter().cloned().zip(given));
+                    self.expr(body, &scope)?
+                }
+                value => {
+                    return match args.next() {
+                        None => Ok(value),
+                        Some((_, at)) => Err(Error::new(at.span.clone(), "nothing takes this")),
+                    };
+                }
+            };
+            if args.len() == 0 && !matches!(f, Value::Closure(..) | Value::Function(..)) {
+                return Ok(f);
+            }
+            if args.len() == 0
+                && let Value::Function(function, given) = &f
+                && given.len() < function.of().parts().0.len()
+            {
+                return Ok(f);
+            }
+            if args.len() == 0
+                && let Value::Closure(params, _, given, _) = &f
+                && given.len() < params.len()
+            {
+                return Ok(f);
+            }
+        }
+    }
+}
+
+/// The value as what is wanted, where one type stands for another.
+fn converted<'a>(value: Value<'a>, want: &Type, at: &Expr) -> Result<Value<'a>, Error> {
+    Ok(match (value, want) {
+        (Value::Text(text), Type::Net) => Value::Net(Prefix::parse(&text).ok_or_else(|| {
+            Error::new(at.span.clone(), format!("{text:?} is no address or network"))
+                .help("write `10.0.0.0/8` or `2001:db8::/32`")
+        })?),
+        (Value::Prop(p), Type::Pred) => Value::Pred(Pred::Compare(p, crate::ir::Cmp::Ne, 0)),
+        (Value::Counter(n), Type::Int) => Value::Int(n.into()),
+        (Value::List(items), Type::List(of)) => {
+            Value::List(items.into_iter().map(|i| converted(i, of, at)).collect::<Result<_, _>>()?)
+        }
+        (value, _) => value,
+    })
+}
+
+/// Counts the words of a term; false if they or its levels are too many.
+fn measure(act: &Act, level: usize, words: &mut usize) -> bool {
+    *words += 1;
+    if *words > MAX_WORDS || level > MAX_LEVELS {
+        return false;
+    }
+    let below: Vec<&Act> = match act {
+        Act::If(_, a, b) => vec![a, b],
+        Act::Case(_, arms, other) => arms.iter().map(|a| &a.1).chain([&**other]).collect(),
+        Act::Seq(steps) => steps.iter().map(|s| &s.1).collect(),
+        Act::Par(acts) => acts.iter().collect(),
+        Act::Inv(inner) | Act::Within(_, inner) => vec![inner],
+        _ => vec![],
+    };
+    let question = if let Act::Filter(p) | Act::If(p, ..) = act { measure_pred(p, level + 1, words) } else { true };
+    question && below.into_iter().all(|a| measure(a, level + 1, words))
+}
+
+fn measure_pred(p: &Pred, level: usize, words: &mut usize) -> bool {
+    *words += 1;
+    if *words > MAX_WORDS || level > MAX_LEVELS {
+        return false;
+    }
+    match p {
+        Pred::Not(p) => measure_pred(p, level + 1, words),
+        Pred::And(p, q) | Pred::Or(p, q) | Pred::Xor(p, q) => {
+            measure_pred(p, level + 1, words) && measure_pred(q, level + 1, words)
+        }
+        Pred::Address(_, prefixes) => {
+            *words += prefixes.len();
+            *words <= MAX_WORDS
+        }
+        _ => true,
+    }
+}
+
+impl Value<'_> {
+    pub(crate) fn filter(text: &str) -> Result<Pred, String> {
+        tcpdump::Filter::parse(text).map(|f| Pred::Filter(Arc::new(f))).map_err(|e| e.to_string())
+    }
+}

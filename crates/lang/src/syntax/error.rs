@@ -1,0 +1,65 @@
+//! What is wrong with a program: where, why, and what to write instead.
+
+use std::fmt::Write;
+use std::ops::Range;
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// Bytes of the text.
+    pub span: Range<usize>,
+    /// What is wrong.
+    pub what: String,
+    /// What to write instead.
+    pub help: Option<String>,
+}
+
+impl Error {
+    /// Without advice.
+    pub fn new(span: Range<usize>, what: impl Into<String>) -> Self {
+        Self { span, what: what.into(), help: None }
+    }
+
+    /// With advice, if there is none yet.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help.get_or_insert_with(|| help.into());
+        self
+    }
+
+    /// Line and column, both from 1.
+    pub fn place(&self, text: &str) -> (usize, usize) {
+        let before = text.get(..self.span.start.min(text.len())).unwrap_or(text);
+        let line = before.matches('\n').count() + 1;
+        (line, before.rsplit('\n').next().unwrap_or("").chars().count() + 1)
+    }
+
+    /// The error with the line it is in.
+    ///
+    /// ```
+    /// let text = "main = ip >-> forward eth1";
+    /// let error = netgrain_lang::compile(text).unwrap_err();
+    /// assert_eq!(error.show(text, "example"), "\
+    /// error: `eth1` is not known
+    ///  --> example:1:23
+    ///   |
+    /// 1 | main = ip >-> forward eth1
+    ///   |                       ^^^^
+    ///   = help: a text stands in quotes: `forward \"eth1\"`
+    /// ");
+    /// ```
+    pub fn show(&self, text: &str, name: &str) -> String {
+        let (line, column) = self.place(text);
+        let source = text.lines().nth(line - 1).unwrap_or("");
+        let left = column - 1;
+        let marked = text.get(self.span.clone()).unwrap_or("").lines().next().unwrap_or("").chars().count();
+        let pad = " ".repeat(line.to_string().len());
+        let mut out = format!("error: {}\n{pad}--> {name}:{line}:{column}\n{pad} |\n", self.what);
+        let tabs: String = source.chars().take(left).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        let _ = writeln!(out, "{line} | {source}\n{pad} | {tabs}{}", "^".repeat(marked.max(1)));
+        if let Some(help) = &self.help {
+            let _ = writeln!(out, "{pad} = help: {help}");
+        }
+        out
+    }
+}

@@ -1,0 +1,48 @@
+//! A program with tidy spaces: one between words, none inside brackets, none at the end of a line. Lines, indentation and comments
+//! stay as they are. What would change the meaning (a block that hangs on a column) is left alone.
+
+use super::{Error, lex, parse};
+
+/// The text with tidy spaces.
+///
+/// # Errors
+/// If it is no program.
+///
+/// ```
+/// let tidy = netgrain_lang::syntax::format("main =  ip  >->when ( is_tcp )( mark  42 ) -- all\n\n\n").unwrap();
+/// assert_eq!(tidy, "main = ip >-> when (is_tcp) (mark 42) -- all\n");
+/// ```
+pub fn format(text: &str) -> Result<String, Error> {
+    let before = parse(text)?;
+    let trimmed: String = text.lines().map(|l| format!("{}\n", l.trim_end())).collect();
+    let trimmed = format!("{}\n", trimmed.trim_end());
+    let tidy = tidy(&trimmed)?;
+    let same = parse(&tidy).is_ok_and(|after| {
+        let said = |bindings: &[super::Binding]| -> Vec<_> {
+            bindings.iter().map(|b| (b.name.clone(), b.params.clone(), b.body.clone())).collect()
+        };
+        said(&before) == said(&after)
+    });
+    Ok(if same { tidy } else { trimmed })
+}
+
+fn tidy(text: &str) -> Result<String, Error> {
+    let tokens = lex::tokens(text)?;
+    let mut out = String::new();
+    let mut end = 0;
+    for token in &tokens {
+        let gap = &text[end..token.span.start];
+        let word = &text[token.span.clone()];
+        if gap.contains('\n') || !gap.trim().is_empty() || out.is_empty() {
+            // A new line or a comment: kept, but for one space before what follows it.
+            out.push_str(gap);
+        } else {
+            let tight = out.ends_with(['(', '[']) || matches!(word, ")" | "]" | "," | ";" | "");
+            out.push_str(if tight { "" } else { " " });
+        }
+        out.push_str(word);
+        end = token.span.end;
+    }
+    out.push_str(&text[end..]);
+    Ok(out)
+}

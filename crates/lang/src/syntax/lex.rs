@@ -1,0 +1,183 @@
+//! Tokens of a program.
+//!
+//! A word is a name, a number is decimal, `0x…` or negative, a text is in quotes, an address or a network stands bare (`10.0.0.0/8`,
+//! `2001:db8::1`). An operator is the longest run of its signs. Comments go from `--` to the end of the line or from `{-` to `-}`.
+
+use super::Error;
+use crate::prefix::Prefix;
+use std::ops::Range;
+
+/// What a token is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    Name(String),
+    Int(i64),
+    Text(String),
+    Address(Prefix),
+    Operator(String),
+    /// `( ) [ ] , ; { }` and the blocks that layout opens and closes.
+    Mark(char),
+    End,
+}
+
+/// A token, where it stands, and whether it begins a line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Token {
+    pub kind: Kind,
+    pub span: Range<usize>,
+    /// From 0, in characters.
+    pub column: usize,
+    pub begins_line: bool,
+}
+
+const SIGNS: &str = ".<>=/|&^$+-*:~!\\%#";
+
+impl Token {
+    pub fn is(&self, mark: char) -> bool {
+        self.kind == Kind::Mark(mark)
+    }
+
+    pub fn is_name(&self, name: &str) -> bool {
+        matches!(&self.kind, Kind::Name(n) if n == name)
+    }
+
+    pub fn is_operator(&self, operator: &str) -> bool {
+        matches!(&self.kind, Kind::Operator(o) if o == operator)
+    }
+}
+
+/// All tokens; [`Kind::End`] last.
+pub fn tokens(text: &str) -> Result<Vec<Token>, Error> {
+    let mut out: Vec<Token> = Vec::new();
+    let (mut at, mut line_start, mut line_seen) = (0, 0, false);
+    while let Some(c) = text[at..].chars().next() {
+        if c == '\n' {
+            (at, line_seen) = (at + 1, false);
+            line_start = at;
+            continue;
+        }
+        if c.is_whitespace() {
+            at += c.len_utf8();
+            continue;
+        }
+        let rest = &text[at..];
+        if let Some(len) = comment(rest, at)? {
+            at += len;
+            if let Some(newline) = text[..at].rfind('\n').filter(|n| *n >= line_start) {
+                (line_start, line_seen) = (newline + 1, false);
+            }
+            continue;
+        }
+        let (kind, len) = token(rest, at)?;
+        let column = text[line_start..at].chars().map(|c| if c == '\t' { 8 } else { 1 }).sum();
+        out.push(Token { kind, span: at..at + len, column, begins_line: !line_seen });
+        line_seen = true;
+        at += len;
+    }
+    out.push(Token { kind: Kind::End, span: at..at, column: 0, begins_line: true });
+    Ok(out)
+}
+
+/// Bytes of the comment that begins here.
+pub fn comment(rest: &str, at: usize) -> Result<Option<usize>, Error> {
+    if rest.starts_with("{-") {
+        let (mut depth, mut i) = (0_usize, 0);
+        while i < rest.len() {
+            match &rest.as_bytes()[i..(i + 2).min(rest.len())] {
+                b"{-" => (depth, i) = (depth + 1, i + 2),
+                b"-}" if depth == 1 => return Ok(Some(i + 2)),
+                b"-}" => (depth, i) = (depth - 1, i + 2),
+                _ => i += 1,
+            }
+        }
+        return Err(Error::new(at..at + 2, "this comment does not end").help("close it with `-}`"));
+    }
+    let dashes = rest.len() - rest.trim_start_matches('-').len();
+    // `-->` would be an operator in Haskell; here nothing begins with two dashes but a comment.
+    Ok((dashes >= 2).then(|| rest.find('\n').unwrap_or(rest.len())))
+}
+
+fn token(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
+    let first = rest.chars().next().unwrap_or(' ');
+    if let Some((prefix, len)) = address(rest) {
+        return Ok((Kind::Address(prefix), len));
+    }
+    if first.is_ascii_digit() || (first == '-' && rest[1..].starts_with(|c: char| c.is_ascii_digit())) {
+        return number(rest, at);
+    }
+    if first.is_alphabetic() || first == '_' {
+        let len = rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '\'')).unwrap_or(rest.len());
+        // `Network.PFQ.Lang` in an import is one name.
+        let mut end = len;
+        while first.is_uppercase()
+            && let Some(more) = rest[end..].strip_prefix('.').filter(|m| m.starts_with(char::is_uppercase))
+        {
+            end += 1 + more.find(|c: char| !c.is_alphanumeric()).unwrap_or(more.len());
+        }
+        return Ok((Kind::Name(rest[..end].to_owned()), end));
+    }
+    if first == '"' {
+        return string(rest, at);
+    }
+    if "()[],;{}".contains(first) {
+        return Ok((Kind::Mark(first), 1));
+    }
+    let len = rest.find(|c| !SIGNS.contains(c)).unwrap_or(rest.len());
+    if len > 0 {
+        return Ok((Kind::Operator(rest[..len].to_owned()), len));
+    }
+    Err(Error::new(at..at + first.len_utf8(), format!("`{first}` means nothing here")))
+}
+
+/// A bare address or network: at least three dots or two colons among digits.
+fn address(rest: &str) -> Option<(Prefix, usize)> {
+    let len = rest.find(|c: char| !(c.is_ascii_hexdigit() || c == ':' || c == '.')).unwrap_or(rest.len());
+    let body = rest[..len].trim_end_matches('.');
+    if body.matches('.').count() < 3 && body.matches(':').count() < 2 {
+        return None;
+    }
+    let bits = rest[body.len()..].strip_prefix('/').map_or(0, |after| {
+        let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+        if digits > 0 { digits + 1 } else { 0 }
+    });
+    let len = body.len() + bits;
+    // `::` alone stands before a type.
+    if bits == 0 && !body.contains(|c: char| c.is_ascii_hexdigit()) {
+        return None;
+    }
+    Some((Prefix::parse(&rest[..len])?, len))
+}
+
+fn number(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
+    let sign = usize::from(rest.starts_with('-'));
+    let len = sign + rest[sign..].find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len() - sign);
+    let digits = rest[sign..len].replace('_', "");
+    let value = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        Some(hex) => i64::from_str_radix(hex, 16),
+        None => digits.parse(),
+    };
+    match value {
+        Ok(n) => Ok((Kind::Int(if sign == 1 { -n } else { n }), len)),
+        Err(_) => Err(Error::new(at..at + len, format!("`{}` is no number", &rest[..len]))
+            .help("write it as `80` or `0x50`; an address as `10.0.0.1`, a network as `10.0.0.0/8`")),
+    }
+}
+
+fn string(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
+    let mut out = String::new();
+    let mut chars = rest.char_indices().skip(1);
+    while let Some((i, c)) = chars.next() {
+        match c {
+            '"' => return Ok((Kind::Text(out), i + 1)),
+            '\n' => break,
+            '\\' => match chars.next() {
+                Some((_, 'n')) => out.push('\n'),
+                Some((_, 't')) => out.push('\t'),
+                Some((_, other)) => out.push(other),
+                None => break,
+            },
+            c => out.push(c),
+        }
+    }
+    Err(Error::new(at..at + 1, "this text does not end").help("close it with `\"` on the same line"))
+}

@@ -1,0 +1,379 @@
+//! Filters, control, delivery, logs and counters.
+
+use super::predicates::{ICMP_HEADER, TCP_HEADER, UDP_HEADER};
+use super::{Function, device};
+use crate::eval::Value;
+use crate::ir::{COUNTERS, Effect, Log};
+use crate::term::{Act, End, Gtp, Logged, Look, Pred, Voip};
+
+const DROP: &[Effect] = &[Effect::Drop];
+const TUNNEL: &[Effect] = &[Effect::Drop, Effect::Tunnel];
+
+/// A row of the table.
+macro_rules! row {
+    ($name:literal $([$($alias:literal),*])?, $signature:literal, $does:expr, $says:literal, $meaning:expr) => {
+        Function {
+            name: $name,
+            aliases: &[$($($alias),*)?],
+            signature: $signature,
+            does: $does,
+            says: $says,
+            meaning: $meaning,
+        }
+    };
+}
+pub(super) use row;
+
+fn filter<'a>(p: Pred) -> Result<Value<'a>, String> {
+    Ok(Value::Act(Act::Filter(p)))
+}
+
+fn not(p: Pred) -> Pred {
+    Pred::Not(Box::new(p))
+}
+
+fn act<'a>(a: Act) -> Result<Value<'a>, String> {
+    Ok(Value::Act(a))
+}
+
+fn seq<'a>(acts: [Act; 2]) -> Result<Value<'a>, String> {
+    act(Act::Seq(acts.into_iter().map(|a| (String::new(), a)).collect()))
+}
+
+fn transport<'a>(version: Option<u8>, protocols: &'static [u8], header: u32) -> Result<Value<'a>, String> {
+    filter(Pred::Transport(version, protocols, header))
+}
+
+pub const FILTERS: &[Function] = &[
+    row!("unit"["nop"], "Act", &[], "Passes; what is composed with it is unchanged.", |_| act(Act::Unit)),
+    row!("filter", "Pred -> Act", DROP, "Passes what the predicate holds for.", |g| filter(g.pred(0)?)),
+    row!("bpf", "Text -> Act", DROP, "Passes what this filter of tcpdump matches: `bpf \"tcp port 80\"`.", |g| filter(
+        Value::filter(&g.text(0)?)?
+    )),
+    row!("ip", "Act", DROP, "Passes IP of either version.", |_| filter(Pred::Ip(None))),
+    row!("ip4", "Act", DROP, "Passes IPv4.", |_| filter(Pred::Ip(Some(4)))),
+    row!("ip6", "Act", DROP, "Passes IPv6.", |_| filter(Pred::Ip(Some(6)))),
+    row!("tcp", "Act", DROP, "Passes TCP with a whole header.", |_| transport(None, &[6], TCP_HEADER)),
+    row!("udp", "Act", DROP, "Passes UDP with a whole header.", |_| transport(None, &[17], UDP_HEADER)),
+    row!("icmp", "Act", DROP, "Passes ICMP and ICMPv6.", |_| transport(None, &[1, 58], ICMP_HEADER)),
+    row!("tcp6", "Act", DROP, "Passes TCP over IPv6.", |_| transport(Some(6), &[6], TCP_HEADER)),
+    row!("udp6", "Act", DROP, "Passes UDP over IPv6.", |_| transport(Some(6), &[17], UDP_HEADER)),
+    row!("icmp6", "Act", DROP, "Passes ICMPv6.", |_| transport(Some(6), &[58], ICMP_HEADER)),
+    row!("flow", "Act", DROP, "Passes TCP and UDP.", |_| transport(None, &[6, 17], UDP_HEADER)),
+    row!("vlan", "Act", DROP, "Passes tagged frames.", |_| filter(Pred::Vlan(vec![]))),
+    row!("no_frag", "Act", DROP, "Drops every fragment.", |_| filter(not(Pred::Fragment(true, true)))),
+    row!("no_more_frag", "Act", DROP, "Drops fragments but the first of a datagram.", |_| filter(not(Pred::Fragment(
+        false, true
+    )))),
+    row!("port", "Int -> Act", DROP, "Passes TCP, UDP and SCTP with this port at either end.", |g| port(
+        End::Any,
+        g.number(0, 65_535)?
+    )),
+    row!("src_port", "Int -> Act", DROP, "The same of the sender.", |g| port(End::Src, g.number(0, 65_535)?)),
+    row!("dst_port", "Int -> Act", DROP, "The same of the receiver.", |g| port(End::Dst, g.number(0, 65_535)?)),
+    row!("addr"["host"], "Net -> Act", DROP, "Passes IP with an address in the network at either end.", |g| filter(
+        Pred::Address(End::Any, vec![g.net(0)?])
+    )),
+    row!("src_addr", "Net -> Act", DROP, "The same of the sender.", |g| filter(Pred::Address(
+        End::Src,
+        vec![g.net(0)?]
+    ))),
+    row!("dst_addr", "Net -> Act", DROP, "The same of the receiver.", |g| filter(Pred::Address(
+        End::Dst,
+        vec![g.net(0)?]
+    ))),
+    row!("l3_proto", "Int -> Act", DROP, "Passes this ethertype.", |g| filter(Pred::EtherType(
+        g.number(0, 65_535)? as u16
+    ))),
+    row!("l4_proto", "Int -> Act", DROP, "Passes this protocol above IP.", |g| filter(Pred::Protocol(
+        g.number(0, 255)? as u8
+    ))),
+    row!("vlan_id_filter", "[Int] -> Act", DROP, "Passes tags with one of these ids; -1 stands for any.", |g| filter(
+        super::predicates::vlan_ids(g.list(0)?)?
+    )),
+    row!(
+        "bloom_filter",
+        "Int -> [Net] -> Int -> Act",
+        DROP,
+        "Passes addresses of this list, of which so many bits count. The set is exact: the size is not needed.",
+        |g| filter(super::predicates::bloom(End::Any, g)?)
+    ),
+    row!("bloom_src_filter", "Int -> [Net] -> Int -> Act", DROP, "The same of the sender.", |g| filter(
+        super::predicates::bloom(End::Src, g)?
+    )),
+    row!("bloom_dst_filter", "Int -> [Net] -> Int -> Act", DROP, "The same of the receiver.", |g| filter(
+        super::predicates::bloom(End::Dst, g)?
+    )),
+    row!("mac_broadcast", "Act", DROP, "Passes frames from or to everybody on the link.", |_| filter(Pred::Mac {
+        end: End::Any,
+        broadcast: true
+    })),
+    row!("mac_multicast", "Act", DROP, "Passes frames from or to a group of the link.", |_| filter(Pred::Mac {
+        end: End::Any,
+        broadcast: false
+    })),
+    row!("ip_broadcast", "Act", DROP, "Passes 255.255.255.255.", |_| filter(super::predicates::ip_broadcast())),
+    row!(
+        "ip_multicast",
+        "Act",
+        DROP,
+        "Passes 224.0.0.0/4 and ff00::/8.",
+        |_| filter(super::predicates::ip_multicast())
+    ),
+    row!(
+        "ip_host",
+        "Act",
+        &[Effect::Drop, Effect::Local],
+        "Passes what has an address of the port it came from.",
+        |_| { filter(Pred::Host(End::Any)) }
+    ),
+    row!(
+        "incoming_host",
+        "Act",
+        &[Effect::Drop, Effect::Local],
+        "The same, and what is for everybody or a group of the link.",
+        |_| filter(super::predicates::incoming_host())
+    ),
+    row!("rtp", "Act", DROP, "Passes what looks like RTP.", |_| filter(Pred::Voip(Voip::Rtp))),
+    row!("rtcp", "Act", DROP, "Passes what looks like RTCP.", |_| filter(Pred::Voip(Voip::Rtcp))),
+    row!("sip", "Act", DROP, "Passes SIP by its ports.", |_| filter(Pred::Voip(Voip::Sip))),
+    row!("voip", "Act", DROP, "Passes SIP, RTP and RTCP.", |_| filter(super::predicates::voip())),
+    row!("gtp", "Act", DROP, "Passes GTP, control and user plane.", |_| filter(Pred::Gtp(Gtp::Any))),
+    row!("gtp_cp", "Act", DROP, "Passes the control plane of GTP.", |_| filter(Pred::Gtp(Gtp::Control))),
+    row!("gtp_up", "Act", DROP, "Passes the user plane of GTP.", |_| filter(Pred::Gtp(Gtp::User))),
+];
+
+fn port<'a>(end: End, port: u64) -> Result<Value<'a>, String> {
+    filter(Pred::Port(end, port as u16, port as u16))
+}
+
+fn par<'a>(g: &super::Given<'_, 'a>, n: usize) -> Result<Value<'a>, String> {
+    act(Act::Par((0..n).map(|i| g.act(i)).collect::<Result<_, _>>()?))
+}
+
+const INNER: Look = Look::Inside;
+
+pub const CONTROL: &[Function] = &[
+    row!(
+        "conditional"["conditional'"],
+        "Pred -> Act -> Act -> Act",
+        &[],
+        "The first action where the predicate holds, else the second; also written `if … then … else`.",
+        |g| act(Act::If(g.pred(0)?, g.act(1)?.into(), g.act(2)?.into()))
+    ),
+    row!("when"["when'"], "Pred -> Act -> Act", &[], "The action where the predicate holds; else passes.", |g| act(
+        Act::If(g.pred(0)?, g.act(1)?.into(), Act::Unit.into())
+    )),
+    row!(
+        "unless"["unless'"],
+        "Pred -> Act -> Act",
+        &[],
+        "The action where the predicate does not hold; else passes.",
+        |g| act(Act::If(g.pred(0)?, Act::Unit.into(), g.act(1)?.into()))
+    ),
+    row!(
+        "case_of",
+        "Prop -> [Arm] -> Act",
+        &[],
+        "The arm for the property's value: `case_of p $ with [0 ~> drop, 1 ~> kernel]`; passes where there is none.",
+        |g| {
+            let arms = g.list(1)?.iter().map(|v| match v {
+                Value::Arm(n, act) => Ok((*n, act.clone())),
+                _ => Err("takes arms such as `0 ~> drop`".to_owned()),
+            });
+            act(Act::Case(g.prop(0)?, arms.collect::<Result<_, _>>()?, Act::Unit.into()))
+        }
+    ),
+    row!("with", "[Arm] -> [Arm]", &[], "The arms of `case_of`.", |g| Ok(Value::List(g.list(0)?.to_vec()))),
+    row!("arm", "Int -> Act -> Arm", &[], "An arm of `case_of`; written `n ~> action`.", |g| Ok(Value::Arm(
+        g.number(0, i64::MAX as u64)?,
+        g.act(1)?
+    ))),
+    row!(
+        "sequence",
+        "Act -> Act -> Act",
+        &[],
+        "The second action on what the first passes; written `>->`, or as lines of a `do`.",
+        |g| act(g.act(0)?.then("", g.act(1)?, ""))
+    ),
+    row!(
+        "inv",
+        "Act -> Act",
+        &[Effect::Drop, Effect::Fanout],
+        "Delivers a copy of what the action drops, drops what it passes.",
+        |g| act(Act::Inv(g.act(0)?.into()))
+    ),
+    row!(
+        "par",
+        "Act -> Act -> Act",
+        &[Effect::Fanout, Effect::Classes],
+        "The first of the actions that does not drop. Whom to deliver to is as before when the next one is tried; marks, counts and copies made before stay.",
+        |g| par(g, 2)
+    ),
+    row!("par3", "Act -> Act -> Act -> Act", &[Effect::Fanout, Effect::Classes], "The same with three.", |g| par(g, 3)),
+    row!("par4", "Act -> Act -> Act -> Act -> Act", &[Effect::Fanout, Effect::Classes], "With four.", |g| par(g, 4)),
+    row!("par5", "Act -> Act -> Act -> Act -> Act -> Act", &[Effect::Fanout, Effect::Classes], "With five.", |g| par(
+        g, 5
+    )),
+    row!(
+        "par6",
+        "Act -> Act -> Act -> Act -> Act -> Act -> Act",
+        &[Effect::Fanout, Effect::Classes],
+        "With six.",
+        |g| par(g, 6)
+    ),
+    row!(
+        "par7",
+        "Act -> Act -> Act -> Act -> Act -> Act -> Act -> Act",
+        &[Effect::Fanout, Effect::Classes],
+        "With seven.",
+        |g| par(g, 7)
+    ),
+    row!(
+        "par8",
+        "Act -> Act -> Act -> Act -> Act -> Act -> Act -> Act -> Act",
+        &[Effect::Fanout, Effect::Classes],
+        "With eight.",
+        |g| par(g, 8)
+    ),
+    row!(
+        "shift",
+        "Act -> Act",
+        TUNNEL,
+        "The action on the innermost IP packet of a tunnel; drops what has no tunnel, or fewer than there are `shift`s inside one another.",
+        |g| act(Act::Within(INNER, g.act(0)?.into()))
+    ),
+    row!(
+        "outer",
+        "Act -> Act",
+        &[],
+        "The action on the outermost IP packet, also where hashes and keys go by the innermost.",
+        |g| act(Act::Within(Look::Outside, g.act(0)?.into()))
+    ),
+    row!("src", "Act -> Act", &[], "The action with questions about \"either end\" asked of the sender's.", |g| act(
+        Act::Within(Look::Src, g.act(0)?.into())
+    )),
+    row!("dst", "Act -> Act", &[], "The same of the receiver's.", |g| act(Act::Within(Look::Dst, g.act(0)?.into()))),
+];
+
+const SEND: &[Effect] = &[Effect::Forward];
+const SEND_DROP: &[Effect] = &[Effect::Drop, Effect::Forward];
+const STACK: &[Effect] = &[Effect::Kernel];
+const STACK_DROP: &[Effect] = &[Effect::Drop, Effect::Kernel];
+
+pub const DELIVERY: &[Function] = &[
+    row!(
+        "broadcast",
+        "Act",
+        &[Effect::Fanout, Effect::Classes],
+        "To all members of all classes but 63, that of controllers.",
+        |_| act(Act::Broadcast)
+    ),
+    row!("drop"["drop'"], "Act", DROP, "To nobody. What was done before is not undone.", |_| act(Act::Drop)),
+    row!("classify"["class'"], "Int -> Act", &[Effect::Classes], "To the members of this class, 0 to 63.", |g| act(
+        Act::Classify(g.number(0, 63)? as u8)
+    )),
+    row!("kernel", "Act", STACK, "A copy to the stack of this host.", |_| act(Act::Kernel)),
+    row!("detour"["forward_kernel"], "Act", STACK_DROP, "To the stack of this host, and to nobody else.", |_| seq([
+        Act::Kernel,
+        Act::Drop
+    ])),
+    row!("kernel_if", "Pred -> Act", STACK, "A copy to the stack where the predicate holds.", |g| act(Act::If(
+        g.pred(0)?,
+        Act::Kernel.into(),
+        Act::Unit.into()
+    ))),
+    row!(
+        "detour_if",
+        "Pred -> Act",
+        STACK_DROP,
+        "To the stack and to nobody else where the predicate holds; else passes.",
+        |g| {
+            let steps = [Act::Kernel, Act::Drop].map(|a| (String::new(), a)).to_vec();
+            act(Act::If(g.pred(0)?, Act::Seq(steps).into(), Act::Unit.into()))
+        }
+    ),
+    row!("forward"["forwardIO"], "Text -> Act", SEND, "A copy out of the device: `forward \"eth1\"`.", |g| act(
+        Act::Forward(g.device(0)?)
+    )),
+    row!("bridge", "Text -> Act", SEND_DROP, "Out of the device, and to nobody else.", |g| seq([
+        Act::Forward(g.device(0)?),
+        Act::Drop
+    ])),
+    row!(
+        "tee",
+        "Text -> Pred -> Act",
+        SEND_DROP,
+        "A copy out of the device; then passes what the predicate holds for.",
+        |g| seq([Act::Forward(g.device(0)?), Act::Filter(g.pred(1)?)])
+    ),
+    row!(
+        "tap",
+        "Text -> Pred -> Act",
+        SEND_DROP,
+        "Passes what the predicate holds for; the rest goes out of the device.",
+        |g| {
+            let steps = [Act::Forward(g.device(0)?), Act::Drop].map(|a| (String::new(), a)).to_vec();
+            act(Act::If(g.pred(1)?, Act::Unit.into(), Act::Seq(steps).into()))
+        }
+    ),
+    row!(
+        "link",
+        "[Text] -> Act",
+        &[Effect::Forward, Effect::Local],
+        "A copy out of each device but the one it came from.",
+        |g| {
+            let names = g.list(0)?.iter().map(|v| match v {
+                Value::Text(name) => device(name),
+                _ => Err("takes names of devices".to_owned()),
+            });
+            act(Act::Link(names.collect::<Result<_, _>>()?))
+        }
+    ),
+];
+
+fn count<'a>(counter: u64, by: i64) -> Result<Value<'a>, String> {
+    act(Act::Count(counter as u8, by as u64))
+}
+
+const LAST_COUNTER: u64 = COUNTERS as u64 - 1;
+
+pub const NOTES: &[Function] = &[
+    row!("log_msg", "Text -> Act", &[Effect::Log], "Writes this text, at a bounded rate.", |g| act(Act::Log(
+        Logged::Text(g.text(0)?)
+    ))),
+    row!("log_buff", "Act", &[Effect::Log], "Writes the first bytes of the packet.", |_| act(Act::Log(Logged::Of(
+        Log::Buffer
+    )))),
+    row!("log_packet", "Act", &[Effect::Log], "Writes a line about the packet.", |_| act(Act::Log(Logged::Of(
+        Log::Packet
+    )))),
+    row!("trace", "Act", &[Effect::Log], "Writes what the program has decided so far.", |_| act(Act::Log(Logged::Of(
+        Log::Trace
+    )))),
+    row!("mark", "Int -> Act", &[Effect::Mark], "Marks the packet; the mark stays with it.", |g| act(Act::Mark(
+        g.number(0, u32::MAX.into())? as u32
+    ))),
+    row!(
+        "put_state",
+        "Int -> Act",
+        &[Effect::Mark],
+        "A number for the steps that follow; it does not stay with the packet.",
+        |g| act(Act::State(g.number(0, u32::MAX.into())? as u32))
+    ),
+    row!("inc", "Int -> Act", &[Effect::Count], "Counter 0 to 63 of the group goes up by one.", |g| count(
+        g.number(0, LAST_COUNTER)?,
+        1
+    )),
+    row!("dec", "Int -> Act", &[Effect::Count], "It goes down by one.", |g| count(g.number(0, LAST_COUNTER)?, -1)),
+    row!("counter", "Int -> Counter", &[], "A counter of the group, to be given a name.", |g| Ok(Value::Counter(
+        g.number(0, LAST_COUNTER)? as u8
+    ))),
+    row!(
+        "modifyCounter"["modify_counter"],
+        "Int -> Change -> Act",
+        &[Effect::Count],
+        "The counter changes: `modifyCounter c (+1)`.",
+        |g| count(g.number(0, LAST_COUNTER)?, g.change(1)?)
+    ),
+];

@@ -1,0 +1,216 @@
+//! The one table of the language's functions: name, older names, type, effects, a sentence, and what it means as a term.
+//!
+//! The front end, the types, the evaluation and `docs/FUNCTIONS.md` all come from it; a test holds the page to it.
+
+mod actions;
+mod page;
+mod predicates;
+mod state;
+mod steering;
+
+pub use page::reference;
+
+use crate::eval::Value;
+use crate::ir::{Effect, Effects};
+use crate::key::Key;
+use crate::prefix::Prefix;
+use crate::term::{Act, FlowMap, Pred, Prop};
+use crate::types::Type;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+/// What a function makes of its values; the sentence says why not.
+pub type Meaning = for<'a> fn(&Given<'_, 'a>) -> Result<Value<'a>, String>;
+
+/// A function of the language.
+#[derive(Debug)]
+pub struct Function {
+    /// Its name.
+    pub name: &'static str,
+    /// Names it has or had elsewhere.
+    pub aliases: &'static [&'static str],
+    /// Its type, such as `Pred -> Act -> Act`.
+    pub signature: &'static str,
+    /// What it may do, at most, besides what the actions do that it is given.
+    pub does: &'static [Effect],
+    /// What it is for, as the reference says it.
+    pub says: &'static str,
+    meaning: Meaning,
+}
+
+/// The parts of the reference and their functions.
+pub const PARTS: [(&str, &[Function]); 12] = [
+    ("Filters", actions::FILTERS),
+    ("Control", actions::CONTROL),
+    ("Steering", steering::STEERING),
+    ("Delivery and forwarding", actions::DELIVERY),
+    ("Logs, marks and counters", actions::NOTES),
+    ("Predicates", predicates::PREDICATES),
+    ("Combinators", predicates::COMBINATORS),
+    ("Properties", predicates::PROPERTIES),
+    ("Comparators", predicates::COMPARATORS),
+    ("State of flows", state::FLOWS),
+    ("Keys", state::KEYS),
+    ("Sizes of Bloom filters", state::BLOOM),
+];
+
+/// Operators and the functions they stand for. Those that end in a dot have the number on the left.
+const OPERATORS: [(&str, &str); 27] = [
+    (".<", "less"),
+    (".<=", "less_eq"),
+    (".==", "equal"),
+    ("./=", "not_equal"),
+    (".>", "greater"),
+    (".>=", "greater_eq"),
+    (">.", "less"),
+    (">=.", "less_eq"),
+    ("==.", "equal"),
+    ("/=.", "not_equal"),
+    ("<.", "greater"),
+    ("<=.", "greater_eq"),
+    (".<.", "less"),
+    (".<=.", "less_eq"),
+    (".==.", "equal"),
+    ("./=.", "not_equal"),
+    (".>.", "greater"),
+    (".>=.", "greater_eq"),
+    (".||.", "or"),
+    (".^^.", "xor"),
+    (".&&.", "and"),
+    (">->", "sequence"),
+    (">>", "sequence"),
+    (">=>", "sequence"),
+    ("<>", "key_with"),
+    ("~>", "arm"),
+    ("$", "$"),
+];
+
+/// Names of other versions that there is nothing for, and what to write.
+const GONE: [(&str, &str); 8] = [
+    ("deliver", "write `classify n`"),
+    ("dispatch", "write `classify n >-> steer_…`"),
+    ("class_steering", "write `classify n >-> steer_flow`"),
+    ("crc16", "it measured the load of a processor; `netgrain bench` does that now"),
+    ("get_persistent", "state from packet to packet is kept in a `flow_map`"),
+    ("put_persistent", "state from packet to packet is kept in a `flow_map`"),
+    ("return", "write `unit`"),
+    ("enif_main", "call it `main`, and leave out the packet: `main = …`"),
+];
+
+struct Index {
+    functions: HashMap<&'static str, (&'static Function, Type)>,
+}
+
+fn index() -> &'static Index {
+    static INDEX: OnceLock<Index> = OnceLock::new();
+    INDEX.get_or_init(|| {
+        let mut functions = HashMap::new();
+        for f in PARTS.iter().flat_map(|p| p.1) {
+            let of = Type::of_signature(f.signature);
+            for name in std::iter::once(&f.name).chain(f.aliases) {
+                functions.insert(*name, (f, of.clone()));
+            }
+        }
+        Index { functions }
+    })
+}
+
+/// The function of this name.
+pub fn find(name: &str) -> Option<&'static Function> {
+    index().functions.get(name).map(|f| f.0)
+}
+
+/// The function that an operator stands for.
+pub fn operator(sign: &str) -> Option<&'static Function> {
+    OPERATORS.iter().find(|o| o.0 == sign).and_then(|o| find(o.1))
+}
+
+/// All names.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    PARTS.iter().flat_map(|p| p.1).flat_map(|f| std::iter::once(f.name).chain(f.aliases.iter().copied()))
+}
+
+/// What to write instead of a name that other versions had.
+pub fn gone(name: &str) -> Option<&'static str> {
+    GONE.iter().find(|g| g.0 == name).map(|g| g.1)
+}
+
+impl Function {
+    /// Its type.
+    pub fn of(&self) -> Type {
+        index().functions.get(self.name).map_or_else(|| Type::of_signature(self.signature), |f| f.1.clone())
+    }
+
+    /// What it may do.
+    pub const fn effects(&self) -> Effects {
+        Effects::of(self.does)
+    }
+
+    /// What it makes of as many values as it takes.
+    pub(crate) fn meaning<'a>(&self, given: &[Value<'a>]) -> Result<Value<'a>, String> {
+        (self.meaning)(&Given(given))
+    }
+}
+
+/// The values a function is given. Types have been checked; what does not fit all the same is said and not trusted.
+pub struct Given<'g, 'a>(&'g [Value<'a>]);
+
+impl<'a> Given<'_, 'a> {
+    fn act(&self, i: usize) -> Result<Act, String> {
+        if let Some(Value::Act(a)) = self.0.get(i) { Ok(a.clone()) } else { Err("takes an action here".into()) }
+    }
+
+    fn pred(&self, i: usize) -> Result<Pred, String> {
+        if let Some(Value::Pred(p)) = self.0.get(i) { Ok(p.clone()) } else { Err("takes a predicate here".into()) }
+    }
+
+    fn prop(&self, i: usize) -> Result<Prop, String> {
+        if let Some(Value::Prop(p)) = self.0.get(i) { Ok(p.clone()) } else { Err("takes a property here".into()) }
+    }
+
+    fn text(&self, i: usize) -> Result<String, String> {
+        if let Some(Value::Text(t)) = self.0.get(i) { Ok(t.clone()) } else { Err("takes a text here".into()) }
+    }
+
+    fn net(&self, i: usize) -> Result<Prefix, String> {
+        if let Some(Value::Net(n)) = self.0.get(i) { Ok(*n) } else { Err("takes an address here".into()) }
+    }
+
+    fn key(&self, i: usize) -> Result<Key, String> {
+        if let Some(Value::Key(k)) = self.0.get(i) { Ok(*k) } else { Err("takes a key here".into()) }
+    }
+
+    fn map(&self, i: usize) -> Result<Arc<FlowMap>, String> {
+        if let Some(Value::Map(m)) = self.0.get(i) { Ok(m.clone()) } else { Err("takes a flow map here".into()) }
+    }
+
+    fn change(&self, i: usize) -> Result<i64, String> {
+        if let Some(Value::Change(n)) = self.0.get(i) { Ok(*n) } else { Err("takes a change such as `(+1)`".into()) }
+    }
+
+    fn list(&self, i: usize) -> Result<&[Value<'a>], String> {
+        if let Some(Value::List(l)) = self.0.get(i) { Ok(l) } else { Err("takes a list here".into()) }
+    }
+
+    /// A number up to `most`.
+    fn number(&self, i: usize, most: u64) -> Result<u64, String> {
+        let Some(Value::Int(n)) = self.0.get(i) else { return Err("takes a number here".into()) };
+        within(*n, most)
+    }
+
+    /// A device's name.
+    fn device(&self, i: usize) -> Result<String, String> {
+        let name = self.text(i)?;
+        device(&name)
+    }
+}
+
+fn within(n: i64, most: u64) -> Result<u64, String> {
+    u64::try_from(n).ok().filter(|n| *n <= most).ok_or_else(|| format!("{n} is out of range; 0 to {most} is possible"))
+}
+
+/// The kernel's own rule for names of devices.
+fn device(name: &str) -> Result<String, String> {
+    let fits = (1..16).contains(&name.len()) && !name.contains(|c: char| c == '/' || c.is_whitespace());
+    if fits { Ok(name.to_owned()) } else { Err(format!("{name:?} is no name of a device, which has 1 to 15 letters")) }
+}

@@ -1,0 +1,174 @@
+//! State of flows, and the keys it is kept by.
+
+use super::actions::row;
+use super::{Function, Given};
+use crate::eval::Value;
+use crate::ir::{Effect, Expiry, MAX_CAPACITY};
+use crate::key::{Field, Key};
+use crate::term::{Act, FlowMap, Pred, Prop};
+use std::sync::Arc;
+
+/// Entries of a map that does not say: the flow tracker of Enif has a million.
+const CAPACITY: u32 = 1 << 20;
+/// Nanoseconds of a millisecond.
+const MS: u64 = 1_000_000;
+
+const NONE: &[Effect] = &[];
+const READ: &[Effect] = &[Effect::MapRead, Effect::MapWrite, Effect::Tunnel];
+const WRITE: &[Effect] = &[Effect::MapRead, Effect::MapWrite, Effect::Tunnel];
+
+fn add<'a>(g: &Given<'_, 'a>, by: u64) -> Result<Value<'a>, String> {
+    Ok(Value::Act(Act::Add(g.map(0)?, by)))
+}
+
+fn changed<'a>(map: &Arc<FlowMap>, change: impl FnOnce(&mut FlowMap)) -> Result<Value<'a>, String> {
+    let mut map = (**map).clone();
+    change(&mut map);
+    Ok(Value::Map(Arc::new(map)))
+}
+
+pub const FLOWS: &[Function] = &[
+    row!(
+        "flow_map",
+        "Int -> Key -> Map",
+        NONE,
+        "A table with a number per flow, told apart by the key. It has the name of its binding, else this number; 1,048,576 flows, without an end.",
+        |g| {
+            let (n, key) = (g.number(0, 63)?, g.key(1)?);
+            if key.is_empty() {
+                return Err("the key is empty".into());
+            }
+            let name = format!("flow_map {n}");
+            Ok(Value::Map(Arc::new(FlowMap { name, key, capacity: CAPACITY, expiry: Expiry::Never })))
+        }
+    ),
+    row!(
+        "up_to",
+        "Int -> Map -> Map",
+        NONE,
+        "The map with room for so many flows; when it is full, new flows are refused and counted.",
+        |g| {
+            let n = g.number(0, MAX_CAPACITY.into())?;
+            if n == 0 {
+                Err("a map holds at least one flow".into())
+            } else {
+                changed(&g.map(1)?, |m| m.capacity = n as u32)
+            }
+        }
+    ),
+    row!(
+        "idle_after",
+        "Int -> Map -> Map",
+        NONE,
+        "The map forgets a flow that was not touched for so many milliseconds.",
+        |g| {
+            let ms = g.number(0, 1 << 40)?;
+            changed(&g.map(1)?, |m| m.expiry = Expiry::Idle(ms * MS))
+        }
+    ),
+    row!(
+        "for_ms",
+        "Int -> Map -> Map",
+        NONE,
+        "The map forgets a flow so many milliseconds after its first packet: what it counts, it counts per interval.",
+        |g| {
+            let ms = g.number(0, 1 << 40)?;
+            changed(&g.map(1)?, |m| m.expiry = Expiry::Life(ms * MS))
+        }
+    ),
+    row!(
+        "get_fstate",
+        "Map -> Prop",
+        READ,
+        "The flow's number; 0 for a flow without entry. As a predicate: it is not 0.",
+        |g| Ok(Value::Prop(Prop::Flow(g.map(0)?)))
+    ),
+    row!("has_fstate", "Map -> Pred", READ, "The flow has an entry.", |g| Ok(Value::Pred(Pred::Known(g.map(0)?)))),
+    row!("set_fstate", "Map -> Int -> Act", WRITE, "The flow's number becomes this.", |g| Ok(Value::Act(Act::Put(
+        g.map(0)?,
+        g.number(1, i64::MAX as u64)?
+    )))),
+    row!("incr_fstate", "Map -> Act", WRITE, "The flow's number goes up by one.", |g| add(g, 1)),
+    row!("decr_fstate", "Map -> Act", WRITE, "It goes down by one.", |g| add(g, u64::MAX)),
+    row!("add_fstate", "Map -> Int -> Act", WRITE, "It goes up by this.", |g| add(g, g.number(1, i64::MAX as u64)?)),
+    row!("modify_fstate", "Map -> Change -> Act", WRITE, "It changes: `modify_fstate m (+1)`.", |g| add(
+        g,
+        g.change(1)? as u64
+    )),
+    row!("clear_fstate", "Map -> Act", WRITE, "The flow is forgotten.", |g| Ok(Value::Act(Act::Forget(g.map(0)?)))),
+];
+
+fn key<'a>(fields: &[Field]) -> Result<Value<'a>, String> {
+    Ok(Value::Key(Key::of(fields)))
+}
+
+pub const KEYS: &[Function] = &[
+    row!("key_5tuple"["TUPLE_5"], "Key", NONE, "Addresses, ports and protocol.", |_| Ok(Value::Key(Key::FIVE_TUPLE))),
+    row!("key_3tuple"["TUPLE_3"], "Key", NONE, "Addresses and protocol.", |_| Ok(Value::Key(Key::THREE_TUPLE))),
+    row!("key_eth_type"["ETH_TYPE"], "Key", NONE, "The ethertype.", |_| key(&[Field::EthType])),
+    row!("key_eth_src"["ETH_SRC"], "Key", NONE, "The sender's link address.", |_| key(&[Field::EthSrc])),
+    row!("key_eth_dst"["ETH_DST"], "Key", NONE, "The receiver's link address.", |_| key(&[Field::EthDst])),
+    row!("key_vlan"["VLAN_ID"], "Key", NONE, "The VLAN id; 0 without a tag.", |_| key(&[Field::Vlan])),
+    row!("key_ip_src"["IP_SRC"], "Key", NONE, "The sender's address.", |_| key(&[Field::IpSrc])),
+    row!("key_ip_dst"["IP_DST"], "Key", NONE, "The receiver's address.", |_| key(&[Field::IpDst])),
+    row!("key_ip_proto" ["IP_PROTO", "PROTOCOL"], "Key", NONE, "The protocol above IP.", |_| key(&[Field::IpProto])),
+    row!("key_ip_ecn"["IP_ECN"], "Key", NONE, "The bits of congestion.", |_| key(&[Field::IpEcn])),
+    row!("key_ip_dscp"["IP_DSCP"], "Key", NONE, "Differentiated services.", |_| key(&[Field::IpDscp])),
+    row!("key_src_port"["SRC_PORT"], "Key", NONE, "The sender's port; 0 where there is none.", |_| key(&[
+        Field::SrcPort
+    ])),
+    row!("key_dst_port"["DST_PORT"], "Key", NONE, "The receiver's port; 0 where there is none.", |_| key(&[
+        Field::DstPort
+    ])),
+    row!("key_icmp_type"["ICMP_TYPE"], "Key", NONE, "Type of ICMP; 0 where there is none.", |_| key(&[
+        Field::IcmpType
+    ])),
+    row!("key_icmp_code"["ICMP_CODE"], "Key", NONE, "Its code.", |_| key(&[Field::IcmpCode])),
+    row!("key_with", "Key -> Key -> Key", NONE, "The fields of both; written `<>`.", |g| Ok(Value::Key(
+        g.key(0)?.with(g.key(1)?)
+    ))),
+    row!("both_ways"["symmetric"], "Key -> Key", NONE, "The key, the same for both directions.", |g| Ok(Value::Key(
+        g.key(0)?.both_ways()
+    ))),
+];
+
+/// Hashes of the Bloom filters whose sizes the three functions below compute.
+const HASHES: f64 = 4.0;
+
+fn whole<'a>(x: f64) -> Result<Value<'a>, String> {
+    if x.is_finite() && (0.0..9e15).contains(&x) {
+        Ok(Value::Int(x as i64))
+    } else {
+        Err("there is no such size".into())
+    }
+}
+
+/// One in a million: probabilities are whole numbers of it, since the language has no fractions.
+const MILLION: f64 = 1e6;
+
+pub const BLOOM: &[Function] = &[
+    row!(
+        "bloomCalcM",
+        "Int -> Int -> Int",
+        NONE,
+        "Bits for so many hosts at a chance of so many millionths of a wrong yes. Sets are exact here; these are for programs that compute with them.",
+        |g| {
+            let (n, p) = (g.number(0, 1 << 40)? as f64, g.number(1, 999_999)? as f64 / MILLION);
+            whole((-HASHES * n / (1.0 - p.powf(1.0 / HASHES)).ln()).ceil())
+        }
+    ),
+    row!("bloomCalcN", "Int -> Int -> Int", NONE, "Hosts for so many bits at this chance.", |g| {
+        let (m, p) = (g.number(0, 1 << 40)? as f64, g.number(1, 999_999)? as f64 / MILLION);
+        whole((-m * (1.0 - p.powf(1.0 / HASHES)).ln() / HASHES).ceil())
+    }),
+    row!(
+        "bloomCalcP",
+        "Int -> Int -> Int",
+        NONE,
+        "The chance, in millionths, for so many hosts in so many bits.",
+        |g| {
+            let (n, m) = (g.number(0, 1 << 40)? as f64, g.number(1, 1 << 40)? as f64);
+            whole(((1.0 - (1.0 - 1.0 / m).powf(HASHES * n)).powf(HASHES) * MILLION).round())
+        }
+    ),
+];

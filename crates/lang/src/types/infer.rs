@@ -1,0 +1,410 @@
+//! Type inference (Damas and Milner, POPL 1982): each binding gets its most general type, in the order in which they need each other.
+//!
+//! Three things stand for another where the other is wanted: a text for an address, a property for the predicate that it is not 0, and
+//! a counter for its number. Bindings are pure and may not need themselves: there is no recursion, so every program ends.
+
+use super::Type;
+use crate::ir::Effects;
+use crate::syntax::{Binding, Error, Expr, Node, nearest};
+use crate::table;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// What is known of a binding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Its name.
+    pub name: String,
+    /// Its most general type.
+    pub of: Type,
+    /// What it may do, at most.
+    pub effects: Effects,
+}
+
+/// The types of all bindings, those first that others need.
+///
+/// # Errors
+/// The first thing that does not fit.
+pub fn infer(bindings: &[Binding]) -> Result<Vec<Known>, Error> {
+    let mut infer = Infer { bindings, known: HashMap::new(), order: vec![], open: vec![], vars: vec![] };
+    for (i, b) in bindings.iter().enumerate() {
+        if bindings[..i].iter().any(|other| other.name == b.name) {
+            return Err(Error::new(b.span.clone(), format!("`{}` is bound twice", b.name)));
+        }
+    }
+    for b in bindings {
+        infer.binding(b)?;
+    }
+    Ok(infer.order)
+}
+
+type Scope = Vec<(String, Type)>;
+
+struct Infer<'a> {
+    bindings: &'a [Binding],
+    known: HashMap<String, Known>,
+    order: Vec<Known>,
+    /// Bindings that are being looked at.
+    open: Vec<String>,
+    /// What each variable turned out to be.
+    vars: Vec<Option<Type>>,
+}
+
+impl Infer<'_> {
+    fn binding(&mut self, b: &Binding) -> Result<(), Error> {
+        if self.known.contains_key(&b.name) {
+            return Ok(());
+        }
+        if self.open.contains(&b.name) {
+            return Err(Error::new(b.span.clone(), format!("`{}` needs itself", b.name))
+                .help("programs do not loop; state from packet to packet is kept in a `flow_map`"));
+        }
+        if self.open.len() >= 100 {
+            return Err(Error::new(b.span.clone(), "more than 100 bindings that need one another in a row"));
+        }
+        self.open.push(b.name.clone());
+        let mut scope = Scope::new();
+        let params: Vec<_> = b.params.iter().map(|_| self.fresh()).collect();
+        scope.extend(b.params.iter().cloned().zip(params.iter().cloned()));
+        let mut effects = Effects::default();
+        let body = self.expr(&b.body, &mut scope, &mut effects)?;
+        let of = params.into_iter().rev().fold(body, |to, from| Type::Fun(Box::new(from), Box::new(to)));
+        let known = Known { name: b.name.clone(), of: self.general(&of), effects };
+        self.open.pop();
+        self.known.insert(b.name.clone(), known.clone());
+        self.order.push(known);
+        Ok(())
+    }
+
+    fn fresh(&mut self) -> Type {
+        self.vars.push(None);
+        Type::Var(self.vars.len() - 1)
+    }
+
+    /// What the type turned out to be.
+    fn resolved(&self, t: &Type) -> Type {
+        match t {
+            Type::Var(n) => match self.vars.get(*n) {
+                Some(Some(t)) => self.resolved(t),
+                _ => t.clone(),
+            },
+            Type::List(of) => Type::List(Box::new(self.resolved(of))),
+            Type::Fun(from, to) => Type::Fun(Box::new(self.resolved(from)), Box::new(self.resolved(to))),
+            simple => simple.clone(),
+        }
+    }
+
+    /// With variables numbered from 0, for a type that stands by itself.
+    fn general(&self, t: &Type) -> Type {
+        fn number(t: &Type, seen: &mut Vec<usize>) -> Type {
+            match t {
+                Type::Var(n) => {
+                    let at = seen.iter().position(|s| s == n).unwrap_or_else(|| {
+                        seen.push(*n);
+                        seen.len() - 1
+                    });
+                    Type::Var(at)
+                }
+                Type::List(of) => Type::List(Box::new(number(of, seen))),
+                Type::Fun(from, to) => Type::Fun(Box::new(number(from, seen)), Box::new(number(to, seen))),
+                simple => simple.clone(),
+            }
+        }
+        number(&self.resolved(t), &mut Vec::new())
+    }
+
+    /// With fresh variables, for one use.
+    fn instance(&mut self, t: &Type, fresh: &mut HashMap<usize, Type>) -> Type {
+        match t {
+            Type::Var(n) => {
+                if !fresh.contains_key(n) {
+                    let var = self.fresh();
+                    fresh.insert(*n, var);
+                }
+                fresh[n].clone()
+            }
+            Type::List(of) => Type::List(Box::new(self.instance(of, fresh))),
+            Type::Fun(from, to) => Type::Fun(Box::new(self.instance(from, fresh)), Box::new(self.instance(to, fresh))),
+            simple => simple.clone(),
+        }
+    }
+
+    fn occurs(&self, var: usize, t: &Type) -> bool {
+        match self.resolved(t) {
+            Type::Var(n) => n == var,
+            Type::List(of) => self.occurs(var, &of),
+            Type::Fun(from, to) => self.occurs(var, &from) || self.occurs(var, &to),
+            _ => false,
+        }
+    }
+
+    /// Whether the two can be the same, and then makes them so.
+    fn unify(&mut self, a: &Type, b: &Type) -> bool {
+        match (self.resolved(a), self.resolved(b)) {
+            (a, b) if a == b => true,
+            (Type::Var(n), t) | (t, Type::Var(n)) => {
+                let free = !self.occurs(n, &t);
+                if free {
+                    self.vars[n] = Some(t);
+                }
+                free
+            }
+            (Type::List(a), Type::List(b)) => self.unify(&a, &b),
+            (Type::Fun(a, b), Type::Fun(c, d)) => self.unify(&a, &c) && self.unify(&b, &d),
+            _ => false,
+        }
+    }
+
+    /// Whether one of type `have` can stand where `want` is wanted.
+    fn stands_for(&mut self, have: &Type, want: &Type) -> bool {
+        match (self.resolved(have), self.resolved(want)) {
+            (Type::Text, Type::Net) | (Type::Prop, Type::Pred) | (Type::Counter, Type::Int) => true,
+            (Type::List(have), Type::List(want)) => self.stands_for(&have, &want),
+            (have, want) => self.unify(&have, &want),
+        }
+    }
+
+    fn name(&mut self, name: &str, span: &Range<usize>, scope: &Scope, effects: &mut Effects) -> Result<Type, Error> {
+        if let Some((_, t)) = scope.iter().rev().find(|(n, _)| n == name) {
+            return Ok(t.clone());
+        }
+        if let Some(b) = self.bindings.iter().find(|b| b.name == name) {
+            self.binding(b)?;
+            let known = self.known[name].clone();
+            *effects = effects.with(known.effects);
+            return Ok(self.instance(&known.of, &mut HashMap::new()));
+        }
+        if let Some(f) = table::find(name) {
+            *effects = effects.with(f.effects());
+            return Ok(f.of());
+        }
+        Err(unknown(name, span.clone(), scope, self.bindings))
+    }
+
+    fn want(
+        &mut self,
+        e: &Expr,
+        want: &Type,
+        whose: &str,
+        scope: &mut Scope,
+        effects: &mut Effects,
+    ) -> Result<(), Error> {
+        let have = self.expr(e, scope, effects)?;
+        if self.stands_for(&have, want) {
+            return Ok(());
+        }
+        let (have, want) = (self.resolved(&have), self.resolved(want));
+        Err(mismatch(e, &have, &want, whose))
+    }
+
+    fn expr(&mut self, e: &Expr, scope: &mut Scope, effects: &mut Effects) -> Result<Type, Error> {
+        Ok(match &e.node {
+            Node::Name(name) => self.name(name, &e.span, scope, effects)?,
+            Node::Int(_) => Type::Int,
+            Node::Text(_) => Type::Text,
+            Node::Address(_) => Type::Net,
+            Node::List(items) => {
+                let of = self.fresh();
+                for item in items {
+                    let have = self.expr(item, scope, effects)?;
+                    // A text among addresses is an address, whichever comes first.
+                    match (self.resolved(&of), self.resolved(&have)) {
+                        (Type::Text, Type::Net) => return self.list_of(Type::Net, items, scope, effects),
+                        _ if self.stands_for(&have, &of) => (),
+                        (of, have) => return Err(mismatch(item, &have, &of, "this list")),
+                    }
+                }
+                Type::List(Box::new(of))
+            }
+            Node::Pair(address, bits) => {
+                self.want(address, &Type::Net, "a network", scope, effects)?;
+                self.want(bits, &Type::Int, "a network", scope, effects)?;
+                Type::Net
+            }
+            Node::Apply(f, args) => {
+                let mut of = self.expr(f, scope, effects)?;
+                let whose = whose(f);
+                for (i, arg) in args.iter().enumerate() {
+                    of = match self.resolved(&of) {
+                        Type::Fun(from, to) => {
+                            self.want(arg, &from, &whose, scope, effects).map_err(|error| {
+                                let rest = args.len() - i - 1;
+                                let takes = self.resolved(&to).parts().0.len();
+                                // The likeliest reason of all for what does not fit.
+                                if rest > takes { Error { help: Some(parenthesize(f, args)), ..error } } else { error }
+                            })?;
+                            *to
+                        }
+                        Type::Var(n) => {
+                            let (from, to) = (self.expr(arg, scope, effects)?, self.fresh());
+                            self.vars[n] = Some(Type::Fun(Box::new(from), Box::new(to.clone())));
+                            to
+                        }
+                        other => {
+                            let what = match i {
+                                0 => format!("{whose} is {}, and takes nothing", other.words()),
+                                n => format!(
+                                    "{whose} takes {n} {}, this is one more",
+                                    if n == 1 { "value" } else { "values" }
+                                ),
+                            };
+                            return Err(Error::new(arg.span.clone(), what)
+                                .help("join actions by `>->`, or put them on lines of a `do`"));
+                        }
+                    };
+                }
+                of
+            }
+            Node::Operator(op, at, a, b) => self.operator(op, at, a, b, scope, effects)?,
+            Node::Section(_, by) => {
+                self.want(by, &Type::Int, "a change", scope, effects)?;
+                Type::Change
+            }
+            Node::Lambda(params, body) => {
+                let types: Vec<_> = params.iter().map(|_| self.fresh()).collect();
+                let outside = scope.len();
+                scope.extend(params.iter().cloned().zip(types.iter().cloned()));
+                let body = self.expr(body, scope, effects)?;
+                scope.truncate(outside);
+                types.into_iter().rev().fold(body, |to, from| Type::Fun(Box::new(from), Box::new(to)))
+            }
+            Node::Do(steps) => {
+                for step in steps {
+                    self.want(step, &Type::Act, "a step of `do`", scope, effects)?;
+                }
+                Type::Act
+            }
+            Node::If(p, then, other) => {
+                self.want(p, &Type::Pred, "`if`", scope, effects)?;
+                self.want(then, &Type::Act, "`then`", scope, effects)?;
+                self.want(other, &Type::Act, "`else`", scope, effects)?;
+                Type::Act
+            }
+            Node::Case(of, arms) => {
+                self.want(of, &Type::Prop, "`case`", scope, effects)?;
+                for (pattern, act) in arms {
+                    if let Some(pattern) = pattern {
+                        self.want(pattern, &Type::Int, "an arm of `case`", scope, effects)?;
+                    }
+                    self.want(act, &Type::Act, "an arm of `case`", scope, effects)?;
+                }
+                Type::Act
+            }
+        })
+    }
+
+    fn list_of(&mut self, of: Type, items: &[Expr], scope: &mut Scope, effects: &mut Effects) -> Result<Type, Error> {
+        for item in items {
+            self.want(item, &of, "this list", scope, effects)?;
+        }
+        Ok(Type::List(Box::new(of)))
+    }
+
+    fn operator(
+        &mut self,
+        op: &str,
+        at: &Range<usize>,
+        a: &Expr,
+        b: &Expr,
+        scope: &mut Scope,
+        effects: &mut Effects,
+    ) -> Result<Type, Error> {
+        if op == "$" {
+            let (f, gives) = (self.expr(a, scope, effects)?, self.fresh());
+            let Type::Fun(from, to) = self.resolved(&f) else {
+                let from = self.expr(b, scope, effects)?;
+                let fun = Type::Fun(Box::new(from), Box::new(gives.clone()));
+                if self.unify(&f, &fun) {
+                    return Ok(gives);
+                }
+                let what = format!("{} takes nothing more", whose(a));
+                return Err(Error::new(at.clone(), what).help("join actions by `>->`"));
+            };
+            self.want(b, &from, &whose(a), scope, effects)?;
+            return Ok(*to);
+        }
+        if matches!(op, "+" | "-" | "*") {
+            self.want(a, &Type::Int, &format!("`{op}`"), scope, effects)?;
+            self.want(b, &Type::Int, &format!("`{op}`"), scope, effects)?;
+            return Ok(Type::Int);
+        }
+        let Some(f) = table::operator(op) else {
+            return Err(Error::new(at.clone(), format!("`{op}` is no operator of the language")));
+        };
+        *effects = effects.with(f.effects());
+        let of = f.of();
+        let (takes, gives) = of.parts();
+        let whose = format!("`{op}`");
+        let hint = |e: Error| {
+            if op.starts_with('.') || op.ends_with('.') {
+                e.help("comparisons bind less tightly than `.&&.` and `.||.`: put each into parentheses")
+            } else {
+                e
+            }
+        };
+        // The table has the property first; operators that end in a dot have the number first.
+        let turned = op.ends_with('.') && !op.starts_with('.');
+        let (first, second) = if turned { (b, a) } else { (a, b) };
+        self.want(first, takes[0], &whose, scope, effects).map_err(hint)?;
+        self.want(second, takes[1], &whose, scope, effects).map_err(hint)?;
+        Ok(gives.clone())
+    }
+}
+
+fn whose(f: &Expr) -> String {
+    match &f.node {
+        Node::Name(name) => format!("`{name}`"),
+        Node::Apply(f, _) => whose(f),
+        _ => "this".to_owned(),
+    }
+}
+
+/// `when is_tcp forward "eth1"` → what was probably meant.
+fn parenthesize(f: &Expr, args: &[Expr]) -> String {
+    let name = |e: &Expr| if let Node::Name(n) = &e.node { Some(n.clone()) } else { None };
+    let inner = args.iter().filter_map(|a| {
+        let n = name(a)?;
+        table::find(&n).filter(|f| !f.of().parts().0.is_empty()).map(|_| n)
+    });
+    match (inner.last(), name(f)) {
+        (Some(inner), Some(outer)) => {
+            format!("put `{inner}` and what it takes into parentheses: `{outer} … ({inner} …)`")
+        }
+        _ => "put each function and what it takes into parentheses".to_owned(),
+    }
+}
+
+fn mismatch(e: &Expr, have: &Type, want: &Type, whose: &str) -> Error {
+    let error = Error::new(e.span.clone(), format!("{whose} takes {} here, this is {}", want.words(), have.words()));
+    match (have, want) {
+        (Type::Pred, Type::Act) => {
+            error.help("write `filter (…)` to drop what it does not hold for, or `when (…)` to act on it")
+        }
+        (Type::Act, Type::Pred) => error.help("predicates begin with `is_` or `has_`"),
+        (Type::Prop, Type::Int | Type::Act) => error.help("compare it: `ip_ttl .< 9`"),
+        (Type::Int, Type::Text) => error.help("a text stands in quotes"),
+        (Type::Fun(..), _) => {
+            let (takes, gives) = have.parts();
+            let fits = gives == want;
+            let first = takes.first().map_or(String::new(), |t| t.words());
+            if fits { error.help(format!("give it {first} first, and put both into parentheses")) } else { error }
+        }
+        _ => error,
+    }
+}
+
+fn unknown(name: &str, span: Range<usize>, scope: &Scope, bindings: &[Binding]) -> Error {
+    let error = Error::new(span, format!("`{name}` is not known"));
+    if let Some(why) = table::gone(name) {
+        return error.help(why);
+    }
+    let known = scope.iter().map(|s| s.0.as_str()).chain(bindings.iter().map(|b| b.name.as_str()));
+    let all: Vec<&str> = known.chain(table::names().map(|n: &str| n)).collect();
+    match nearest(name, all) {
+        Some(near) => error.help(format!("did you mean `{near}`?")),
+        None if name.chars().any(|c| c.is_ascii_digit()) => {
+            error.help(format!("a text stands in quotes: `forward \"{name}\"`"))
+        }
+        None => error.help("docs/FUNCTIONS.md lists what there is; your own are bindings: `name = …`"),
+    }
+}

@@ -1,0 +1,112 @@
+//! Types: what an expression is, found out before anything is evaluated.
+
+mod infer;
+
+pub use infer::{Known, infer};
+
+use std::fmt;
+
+/// What an expression is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// Does something with a packet and passes or drops it.
+    Act,
+    /// A question about a packet.
+    Pred,
+    /// A number that a packet may have.
+    Prop,
+    /// A number.
+    Int,
+    /// A text.
+    Text,
+    /// An address or a network.
+    Net,
+    /// What a flow is told from another by.
+    Key,
+    /// A table of flows.
+    Map,
+    /// A counter of the group.
+    Counter,
+    /// A change of a number, such as `(+ 1)`.
+    Change,
+    /// An arm of `case_of`.
+    Arm,
+    /// Several of a kind.
+    List(Box<Type>),
+    /// From the first to the second.
+    Fun(Box<Type>, Box<Type>),
+    /// Any type, the same wherever the number is the same.
+    Var(usize),
+}
+
+impl Type {
+    /// From a signature such as `Pred -> Act -> Act`. Only the table's own are read, so what is no type is a fault of the table.
+    pub fn of_signature(text: &str) -> Self {
+        let parts: Vec<_> = text.split("->").map(|p| Self::of_word(p.trim())).collect();
+        let mut types = parts.into_iter().rev();
+        let last = types.next().unwrap_or(Self::Act);
+        types.fold(last, |to, from| Self::Fun(Box::new(from), Box::new(to)))
+    }
+
+    fn of_word(word: &str) -> Self {
+        match word {
+            "Act" => Self::Act,
+            "Pred" => Self::Pred,
+            "Prop" => Self::Prop,
+            "Int" => Self::Int,
+            "Text" => Self::Text,
+            "Net" => Self::Net,
+            "Key" => Self::Key,
+            "Map" => Self::Map,
+            "Counter" => Self::Counter,
+            "Change" => Self::Change,
+            "Arm" => Self::Arm,
+            list => match list.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+                Some(inner) => Self::List(Box::new(Self::of_word(inner))),
+                None => unreachable!("`{list}` in a signature of the table"),
+            },
+        }
+    }
+
+    /// The types it takes one after the other, and what it is then.
+    pub fn parts(&self) -> (Vec<&Self>, &Self) {
+        let (mut takes, mut gives) = (Vec::new(), self);
+        while let Self::Fun(from, to) = gives {
+            takes.push(&**from);
+            gives = to;
+        }
+        (takes, gives)
+    }
+
+    /// In words, for a sentence.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Act => "an action".into(),
+            Self::Pred => "a predicate".into(),
+            Self::Prop => "a property".into(),
+            Self::Int => "a number".into(),
+            Self::Text => "a text in quotes".into(),
+            Self::Net => "an address or a network".into(),
+            Self::Key => "a key".into(),
+            Self::Map => "a flow map".into(),
+            Self::Counter => "a counter".into(),
+            Self::Change => "a change such as `(+1)`".into(),
+            Self::Arm => "an arm such as `0 ~> drop`".into(),
+            Self::List(of) => format!("a list, each of it {}", of.words()),
+            Self::Fun(..) => format!("a function ({self})"),
+            Self::Var(_) => "anything".into(),
+        }
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::List(of) => write!(f, "[{of}]"),
+            Self::Fun(from, to) if matches!(**from, Self::Fun(..)) => write!(f, "({from}) -> {to}"),
+            Self::Fun(from, to) => write!(f, "{from} -> {to}"),
+            Self::Var(n) => write!(f, "{}", char::from(b'a' + (*n % 26) as u8)),
+            simple => write!(f, "{simple:?}"),
+        }
+    }
+}
