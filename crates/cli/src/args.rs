@@ -205,9 +205,12 @@ pub struct ListenArgs {
     /// Its socket [default: /run/netgrain/IFACE.sock]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Write nanosecond pcap to a file, or to standard output with -
+    /// Write a capture to a file, or to standard output with -
     #[arg(short = 'w', long, value_name = "FILE", conflicts_with = "print")]
     pub write: Option<PathBuf>,
+    /// Its format [default: as FILE ends: .pcap, .pcapng; otherwise pcapng]
+    #[arg(long, value_enum, requires = "write")]
+    pub format: Option<crate::packets::CaptureFormat>,
     /// Print one line per packet
     #[arg(long)]
     pub print: bool,

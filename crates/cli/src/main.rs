@@ -88,11 +88,12 @@ fn run(command: Command) -> Result<Outcome, Failure> {
             packets::run(&args)
         }
         Command::Flows(args) => {
-            privileges::for_reading(&paths([&args.write, &args.parquet]), &privileges::sockets(args.store.as_deref()))?;
+            let written = paths([&args.write, &args.parquet, &args.payload]);
+            privileges::for_reading(&written, &privileges::sockets(args.store.as_deref()))?;
             flows::run(&args)
         }
         Command::Series(args) => {
-            privileges::for_reading(&[], &[])?;
+            privileges::for_reading(&[], &privileges::sockets(args.store.as_deref()))?;
             series::run(&args)
         }
         Command::Index(args) => {

@@ -27,7 +27,8 @@ pub use columns::Rules as ColumnRules;
 pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};
 pub use meter::{
-    CollectorOutlet, GrainKeeping, GrainRules, MeterPlan, MeterReport, Outlet, OutletReport, StoreOutlet, parse_target,
+    CollectorOutlet, Destination, GrainKeeping, GrainRules, MeterPlan, MeterReport, Outlet, OutletReport, StoreOutlet,
+    count_packet,
 };
 pub use metrics::{MetricsServer, exposition};
 pub use network::private_pair;

@@ -1,0 +1,192 @@
+//! What a program may know of a packet beside its bytes, in a fixed layout that generated code reads directly.
+//!
+//! The outer layer is what [`wire::Headers`] says of the frame. The inner one is what [`wire::Decoded`] says where there is a tunnel (or
+//! PPPoE, which [`wire::Headers`] does not look into), and else a copy of the outer: "innermost" always has an answer.
+
+use crate::ir::{Fact, Layer, Meta};
+use wire::{Decoded, Family, Fragment, Headers};
+
+/// Of one layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct LayerFacts {
+    /// See [`Fact::Ethertype`].
+    pub ethertype: u16,
+    /// See [`Fact::L3`].
+    pub l3: u16,
+    /// See [`Fact::L4`].
+    pub l4: u16,
+    /// See [`Fact::Family`].
+    pub family: u8,
+    /// See [`Fact::Protocol`].
+    pub protocol: u8,
+    /// See [`Fact::Fragment`].
+    pub fragment: u8,
+}
+
+/// Of a packet. What the source knows is put in by whoever has it; [`Facts::of`] leaves it 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Facts {
+    /// See [`Meta::Time`].
+    pub time: u64,
+    /// See [`Meta::Sequence`].
+    pub sequence: u64,
+    /// See [`Meta::WireLen`].
+    pub wire_len: u32,
+    /// See [`Meta::Rss`].
+    pub rss: u32,
+    /// The mark that the packet came with.
+    pub mark: u32,
+    /// See [`Meta::Port`].
+    pub port: u32,
+    /// See [`Meta::Queue`].
+    pub queue: u16,
+    /// See [`Meta::Vlan`].
+    pub vlan: u16,
+    /// See [`Meta::Ingress`].
+    pub ingress: u16,
+    /// The outermost IP packet.
+    pub outer: LayerFacts,
+    /// The innermost.
+    pub inner: LayerFacts,
+    /// See [`Meta::Ethernet`].
+    pub ethernet: u8,
+    /// See [`Meta::Depth`].
+    pub depth: u8,
+    /// See [`Meta::Outgoing`].
+    pub outgoing: u8,
+}
+
+impl LayerFacts {
+    /// As an outer layer.
+    pub fn of_headers(headers: &Headers) -> Self {
+        Self {
+            ethertype: headers.ethertype().0,
+            l3: headers.l3().into(),
+            l4: headers.l4().into(),
+            family: family(headers.family()),
+            protocol: headers.protocol().map_or(0, |p| p.0),
+            fragment: fragment(headers.fragment()),
+        }
+    }
+
+    /// As an inner layer.
+    pub fn of_decoded(decoded: &Decoded) -> Self {
+        let is_ip = decoded.family != Family::Other;
+        Self {
+            ethertype: decoded.ethertype.0,
+            l3: decoded.l3,
+            l4: if decoded.fragment == Fragment::Later { 0 } else { decoded.l4 },
+            family: family(decoded.family),
+            protocol: if is_ip { decoded.protocol.0 } else { 0 },
+            fragment: fragment(decoded.fragment),
+        }
+    }
+
+    /// The answer to a question.
+    pub fn get(&self, fact: Fact) -> u64 {
+        match fact {
+            Fact::Ethertype => self.ethertype.into(),
+            Fact::Family => self.family.into(),
+            Fact::Protocol => self.protocol.into(),
+            Fact::Fragment => self.fragment.into(),
+            Fact::L3 => self.l3.into(),
+            Fact::L4 => self.l4.into(),
+        }
+    }
+}
+
+impl Facts {
+    /// What the bytes say, of a frame of which `frame` was captured and `wire_len` bytes were sent.
+    ///
+    /// ```
+    /// use netgrain_lang::Facts;
+    /// use wire::{build::Frame, link};
+    /// let mut bytes = [0; 60];
+    /// let frame = Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut bytes);
+    /// let facts = Facts::of(frame, 60, link::ETHERNET);
+    /// assert_eq!((facts.outer.family, facts.outer.protocol, facts.outer.l4), (4, 17, 34));
+    /// assert_eq!(facts.inner, facts.outer);
+    /// ```
+    pub fn of(frame: &[u8], wire_len: u32, link_type: u16) -> Self {
+        let headers = Headers::of(frame, wire_len, link_type);
+        let outer = LayerFacts::of_headers(&headers);
+        let mut facts = Self {
+            wire_len: wire_len.max(frame.len() as u32),
+            outer,
+            inner: outer,
+            ethernet: headers.is_ethernet().into(),
+            vlan: headers.vlan().map_or(0, |id| id | 1 << 12),
+            ..Self::default()
+        };
+        if may_be_tunnel(frame, &outer) {
+            let decoded = Decoded::of(frame, wire_len, link_type);
+            if decoded.depth > 0 || (outer.family == 0 && decoded.family != Family::Other) {
+                facts.inner = LayerFacts::of_decoded(&decoded);
+                facts.depth = decoded.depth;
+            }
+        }
+        facts
+    }
+
+    /// The answer to a question; `cap_len` and `hash_key` are not among the facts.
+    pub fn get(&self, meta: Meta, cap_len: usize, hash_key: u64) -> u64 {
+        match meta {
+            Meta::WireLen => self.wire_len.into(),
+            Meta::CapLen => cap_len as u64,
+            Meta::Time => self.time,
+            Meta::Port => self.port.into(),
+            Meta::Queue => self.queue.into(),
+            Meta::Rss => self.rss.into(),
+            Meta::Sequence => self.sequence,
+            Meta::Outgoing => self.outgoing.into(),
+            Meta::Ethernet => self.ethernet.into(),
+            Meta::Vlan => self.vlan.into(),
+            Meta::Depth => self.depth.into(),
+            Meta::Ingress => self.ingress.into(),
+            Meta::HashKey => hash_key,
+        }
+    }
+
+    /// Of a layer.
+    pub const fn layer(&self, layer: Layer) -> &LayerFacts {
+        match layer {
+            Layer::Outer => &self.outer,
+            Layer::Inner => &self.inner,
+        }
+    }
+}
+
+/// Whether it is worth while to decode: what certain protocols carry, and of UDP not everything; and what has no IP right behind
+/// its Ethernet header, since it may have it further in (PPPoE).
+fn may_be_tunnel(frame: &[u8], outer: &LayerFacts) -> bool {
+    const ARP: u16 = 0x0806;
+    const PORTS: [u16; 7] = [2152, 3544, 4754, 4789, 4790, 6081, 8472];
+    match (outer.family, outer.protocol) {
+        (0, _) => outer.ethertype != ARP,
+        (_, 4 | 41 | 47) => true,
+        (_, 17) => {
+            let at = usize::from(outer.l4);
+            let port = |i: usize| frame.get(at + i..at + i + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]));
+            at != 0 && (PORTS.contains(&port(0)) || PORTS.contains(&port(2)))
+        }
+        _ => false,
+    }
+}
+
+const fn family(family: Family) -> u8 {
+    match family {
+        Family::Other => 0,
+        Family::V4 => 4,
+        Family::V6 => 6,
+    }
+}
+
+const fn fragment(fragment: Fragment) -> u8 {
+    match fragment {
+        Fragment::Whole => 0,
+        Fragment::First => 1,
+        Fragment::Later => 2,
+    }
+}

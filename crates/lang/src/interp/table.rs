@@ -1,0 +1,109 @@
+//! A map of the reference: keys to numbers, bounded, entries that expire.
+
+use crate::ir::{Expiry, Map};
+use std::collections::HashMap;
+
+/// See the module and [`crate::ir`] for the rules.
+#[derive(Clone, Debug)]
+pub struct Table {
+    entries: HashMap<Vec<u64>, Entry>,
+    capacity: usize,
+    expiry: Expiry,
+    refused: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    number: u64,
+    stamp: u64,
+}
+
+impl Expiry {
+    /// Whether an entry with this stamp is gone at `now`. Time may go back a little between queues, which makes nothing old.
+    pub const fn has_reached(self, stamp: u64, now: u64) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Idle(ns) | Self::Life(ns) => now.saturating_sub(stamp) > ns,
+        }
+    }
+}
+
+impl Table {
+    /// An empty one.
+    pub fn new(map: &Map) -> Self {
+        Self { entries: HashMap::new(), capacity: map.capacity as usize, expiry: map.expiry, refused: 0 }
+    }
+
+    /// Whether there is an entry; does not touch it.
+    pub fn has(&self, key: &[u64], now: u64) -> bool {
+        self.entries.get(key).is_some_and(|e| !self.expiry.has_reached(e.stamp, now))
+    }
+
+    /// The entry's number, 0 if absent.
+    pub fn get(&mut self, key: &[u64], now: u64) -> u64 {
+        self.live(key, now).map_or(0, |e| e.number)
+    }
+
+    /// Makes the entry's number `value`.
+    pub fn put(&mut self, key: &[u64], value: u64, now: u64) {
+        match self.live(key, now) {
+            Some(e) => e.number = value,
+            None => self.insert(key, value, now),
+        }
+    }
+
+    /// Raises the entry's number.
+    pub fn add(&mut self, key: &[u64], by: u64, now: u64) -> u64 {
+        match self.live(key, now) {
+            Some(e) => {
+                e.number = e.number.wrapping_add(by);
+                e.number
+            }
+            None => {
+                self.insert(key, by, now);
+                by
+            }
+        }
+    }
+
+    /// Takes the entry out.
+    pub fn delete(&mut self, key: &[u64]) {
+        self.entries.remove(key);
+    }
+
+    /// The entries that are there at `now`, in order of their keys.
+    pub fn entries(&self, now: u64) -> Vec<(Vec<u64>, u64)> {
+        let live = self.entries.iter().filter(|(_, e)| !self.expiry.has_reached(e.stamp, now));
+        let mut all: Vec<_> = live.map(|(k, e)| (k.clone(), e.number)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// How many entries were refused because it was full.
+    pub const fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// The entry, touched, unless it is absent.
+    fn live(&mut self, key: &[u64], now: u64) -> Option<&mut Entry> {
+        let expiry = self.expiry;
+        let e = self.entries.get_mut(key).filter(|e| !expiry.has_reached(e.stamp, now))?;
+        if matches!(expiry, Expiry::Idle(_)) {
+            e.stamp = e.stamp.max(now);
+        }
+        Some(e)
+    }
+
+    fn insert(&mut self, key: &[u64], number: u64, now: u64) {
+        let is_full = |t: &Self| t.entries.len() >= t.capacity && !t.entries.contains_key(key);
+        if is_full(self) {
+            let expiry = self.expiry;
+            self.entries.retain(|_, e| !expiry.has_reached(e.stamp, now));
+        }
+        if is_full(self) {
+            self.refused += 1;
+            return;
+        }
+        self.entries.insert(key.to_vec(), Entry { number, stamp: now });
+    }
+}

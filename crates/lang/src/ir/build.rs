@@ -1,0 +1,237 @@
+//! Writing a program block by block: labels are placed in order, so that jumps can only go forward.
+//!
+//! A label is made before it is known where it will be, jumped to any number of times, and then placed, which ends the block
+//! before it (by a jump, if it has no end yet). Blocks that no jump reaches are not written.
+
+use super::{Block, BlockId, Cmp, End, Fact, Inst, Layer, Meta, Op, Operand, Program, Reg, Stage, Var};
+
+/// A place to jump to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label(u32);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Builder {
+    program: Program,
+    /// The number of a label's block, once it is placed.
+    placed: Vec<Option<BlockId>>,
+    /// Whether something jumps to a label.
+    used: Vec<bool>,
+    code: Vec<Inst>,
+    /// Whether what is written now can be reached.
+    live: bool,
+    next: u16,
+    highest: u16,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        let program = Program::default();
+        Self { program, placed: vec![], used: vec![], code: vec![], live: true, next: 0, highest: 0 }
+    }
+}
+
+impl Builder {
+    /// The tables of the program that is being written.
+    pub fn tables(&mut self) -> &mut Program {
+        &mut self.program
+    }
+
+    /// Index of `device`, which is entered if it is new.
+    pub fn device(&mut self, name: &str) -> u16 {
+        index_of(&mut self.program.devices, name)
+    }
+
+    /// Index of a message.
+    pub fn message(&mut self, text: &str) -> u16 {
+        index_of(&mut self.program.messages, text)
+    }
+
+    /// Index of a set.
+    pub fn set_table(&mut self, set: &super::Set) -> u16 {
+        let sets = &mut self.program.sets;
+        let found = sets.iter().position(|s| s == set).unwrap_or_else(|| {
+            sets.push(set.clone());
+            sets.len() - 1
+        });
+        found as u16
+    }
+
+    /// A register of one's own.
+    pub fn reg(&mut self) -> Reg {
+        let r = Reg(self.next);
+        self.next = self.next.saturating_add(1);
+        self.highest = self.highest.max(self.next);
+        r
+    }
+
+    /// A new label, not yet placed.
+    pub fn label(&mut self) -> Label {
+        self.placed.push(None);
+        self.used.push(false);
+        Label(self.placed.len() as u32 - 1)
+    }
+
+    /// Begins a stage: a new block, with no register from before.
+    pub fn stage(&mut self, text: &str) {
+        if !self.program.blocks.is_empty() || !self.code.is_empty() {
+            let here = self.label();
+            self.jump(here);
+            self.place(here);
+        }
+        self.next = 0;
+        let first = BlockId(self.program.blocks.len() as u32);
+        if self.live {
+            self.program.stages.push(Stage { text: text.to_owned(), first });
+        }
+    }
+
+    /// Whether what is written now can be reached.
+    pub const fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// The block of `label` begins here.
+    pub fn place(&mut self, label: Label) {
+        if self.live {
+            self.end(End::Jump(BlockId(label.0)), true);
+        }
+        if self.used[label.0 as usize] {
+            self.placed[label.0 as usize] = Some(BlockId(self.program.blocks.len() as u32));
+            self.live = true;
+        }
+    }
+
+    fn end(&mut self, end: End, uses: bool) {
+        if !self.live {
+            self.code.clear();
+            return;
+        }
+        if uses {
+            end.targets().for_each(|t| self.used[t.0 as usize] = true);
+        }
+        self.program.blocks.push(Block { code: std::mem::take(&mut self.code), end });
+        self.live = false;
+    }
+
+    /// Goes on at `label`.
+    pub fn jump(&mut self, label: Label) {
+        self.end(End::Jump(BlockId(label.0)), true);
+    }
+
+    /// Goes on at `yes` if the comparison holds, else at `no`.
+    pub fn branch(&mut self, a: Reg, cmp: Cmp, b: impl Into<Operand>, yes: Label, no: Label) {
+        self.end(End::If { cmp, a, b: b.into(), yes: BlockId(yes.0), no: BlockId(no.0) }, true);
+    }
+
+    /// Goes on here if the comparison holds, else at `no`.
+    pub fn require(&mut self, a: Reg, cmp: Cmp, b: impl Into<Operand>, no: Label) {
+        let yes = self.label();
+        self.branch(a, cmp, b, yes, no);
+        self.place(yes);
+    }
+
+    /// Goes on here if the bytes were captured, else at `no`.
+    pub fn fits(&mut self, base: Option<Reg>, offset: u32, len: u32, no: Label) {
+        let yes = self.label();
+        self.end(End::Fits { base, offset, len, yes: BlockId(yes.0), no: BlockId(no.0) }, true);
+        self.place(yes);
+    }
+
+    /// Ends the program.
+    pub fn pass(&mut self) {
+        self.end(End::Pass, false);
+    }
+
+    /// Ends the program with a drop.
+    pub fn discard(&mut self) {
+        self.end(End::Drop, false);
+    }
+
+    /// One instruction.
+    pub fn push(&mut self, inst: Inst) {
+        if self.live {
+            self.code.push(inst);
+        }
+    }
+
+    /// A number in a register.
+    pub fn constant(&mut self, value: u64) -> Reg {
+        let to = self.reg();
+        self.push(Inst::Const { to, value });
+        to
+    }
+
+    /// Arithmetic into a new register.
+    pub fn op(&mut self, op: Op, a: Reg, b: impl Into<Operand>) -> Reg {
+        let to = self.reg();
+        self.push(Inst::Op { to, op, a, b: b.into() });
+        to
+    }
+
+    /// [`Inst::Mix`] into a new register.
+    pub fn mix(&mut self, from: Reg) -> Reg {
+        let to = self.reg();
+        self.push(Inst::Mix { to, from });
+        to
+    }
+
+    /// A fact in a new register.
+    pub fn fact(&mut self, layer: Layer, fact: Fact) -> Reg {
+        let to = self.reg();
+        self.push(Inst::Fact { to, layer, fact });
+        to
+    }
+
+    /// What is known of the packet, in a new register.
+    pub fn meta(&mut self, meta: Meta) -> Reg {
+        let to = self.reg();
+        self.push(Inst::Meta { to, meta });
+        to
+    }
+
+    /// Bytes in a new register; they must have been promised.
+    pub fn load(&mut self, base: Option<Reg>, offset: u32, width: u8) -> Reg {
+        let to = self.reg();
+        self.push(Inst::Load { to, base, offset, width });
+        to
+    }
+
+    /// A variable in a new register.
+    pub fn get(&mut self, var: Var) -> Reg {
+        let to = self.reg();
+        self.push(Inst::Get { to, var });
+        to
+    }
+
+    /// Sets a variable.
+    pub fn set(&mut self, var: Var, from: impl Into<Operand>) {
+        self.push(Inst::Set { var, from: from.into() });
+    }
+
+    /// The program; it passes at the end if it has no end yet.
+    pub fn finish(mut self) -> Program {
+        self.pass();
+        let placed = |id: BlockId, placed: &[Option<BlockId>]| placed[id.0 as usize].unwrap_or(id);
+        let mut program = self.program;
+        for block in &mut program.blocks {
+            match &mut block.end {
+                End::Jump(to) => *to = placed(*to, &self.placed),
+                End::If { yes, no, .. } | End::Fits { yes, no, .. } => {
+                    (*yes, *no) = (placed(*yes, &self.placed), placed(*no, &self.placed));
+                }
+                End::Pass | End::Drop => (),
+            }
+        }
+        program.registers = self.highest;
+        program
+    }
+}
+
+fn index_of(table: &mut Vec<String>, name: &str) -> u16 {
+    let found = table.iter().position(|n| n == name).unwrap_or_else(|| {
+        table.push(name.to_owned());
+        table.len() - 1
+    });
+    found as u16
+}

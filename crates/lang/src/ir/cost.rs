@@ -1,0 +1,46 @@
+//! What a program costs, in instructions: all of them, and the most that one packet can meet.
+
+use super::Program;
+
+/// See the module. Ends count as one instruction each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Instructions in the program.
+    pub size: usize,
+    /// Instructions on the longest way through it.
+    pub longest: usize,
+    /// Instructions on the shortest.
+    pub shortest: usize,
+}
+
+impl Program {
+    /// The cost of the whole.
+    pub fn cost(&self) -> Cost {
+        self.cost_of(0..self.blocks.len())
+    }
+
+    /// The cost of some blocks, which are left by any jump out of them.
+    pub fn cost_of(&self, blocks: std::ops::Range<usize>) -> Cost {
+        // From the back: what follows a block is known when the block is looked at.
+        let mut ways = vec![(0, 0); self.blocks.len()];
+        let mut size = 0;
+        for at in blocks.clone().rev() {
+            let block = &self.blocks[at];
+            let own = block.code.len() + 1;
+            size += own;
+            let after = || block.end.targets().map(|t| t.0 as usize);
+            let way = |t: usize| if blocks.contains(&t) { ways[t] } else { (0, 0) };
+            let longest = after().map(|t| way(t).0).max().unwrap_or(0);
+            let shortest = after().map(|t| way(t).1).min().unwrap_or(0);
+            ways[at] = (own + longest, own + shortest);
+        }
+        let (longest, shortest) = ways.get(blocks.start).copied().unwrap_or_default();
+        Cost { size, longest, shortest }
+    }
+
+    /// The blocks of a stage.
+    pub fn blocks_of(&self, stage: usize) -> std::ops::Range<usize> {
+        let first = |s: usize| self.stages.get(s).map_or(self.blocks.len(), |s| s.first.0 as usize);
+        first(stage)..first(stage + 1)
+    }
+}

@@ -1,0 +1,240 @@
+//! What the stages of a program do to the world, and from that, where they can run.
+//!
+//! A program that is attached to a port in the kernel (XDP) gives each packet *one* fate: to user space, to the stack, out of one device,
+//! or nowhere. It cannot copy, write logs, or walk through tunnels. So the part that can run there is the longest run of stages from
+//! the start that makes no copy on any way through it: a packet that goes on to user space was neither forwarded nor given to
+//! the kernel, and one that is dropped was at most one of the two. The record travels beside the packet, so what only sets the
+//! record (marks, classes, hashes, whom to steer to) can be decided in either place.
+
+use super::{Block, End, Inst, Layer, Meta, Program, Set, Var};
+use std::fmt;
+
+/// Something that a stage does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Effect {
+    /// May end the packet.
+    Drop,
+    /// Chooses among the members of classes.
+    Fanout,
+    /// Chooses classes.
+    Classes,
+    /// Writes the mark or the state.
+    Mark,
+    /// Counts.
+    Count,
+    /// Reads a map.
+    MapRead,
+    /// Writes a map.
+    MapWrite,
+    /// Sends out of a device.
+    Forward,
+    /// Gives to the stack.
+    Kernel,
+    /// Writes a log.
+    Log,
+    /// Looks through tunnels.
+    Tunnel,
+    /// Asks what only the worker in user space knows: its own packet number, the card's hash, the port's addresses.
+    Local,
+}
+
+impl Effect {
+    /// All of them, in order.
+    pub const ALL: [Self; 12] = [
+        Self::Drop,
+        Self::Fanout,
+        Self::Classes,
+        Self::Mark,
+        Self::Count,
+        Self::MapRead,
+        Self::MapWrite,
+        Self::Forward,
+        Self::Kernel,
+        Self::Log,
+        Self::Tunnel,
+        Self::Local,
+    ];
+
+    /// As documentation and `explain` call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Drop => "drop",
+            Self::Fanout => "fanout",
+            Self::Classes => "classes",
+            Self::Mark => "mark",
+            Self::Count => "count",
+            Self::MapRead => "read",
+            Self::MapWrite => "write",
+            Self::Forward => "forward",
+            Self::Kernel => "kernel",
+            Self::Log => "log",
+            Self::Tunnel => "tunnel",
+            Self::Local => "local",
+        }
+    }
+}
+
+/// A set of effects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Effects(u16);
+
+impl Effects {
+    /// These.
+    pub const fn of(effects: &[Effect]) -> Self {
+        let (mut bits, mut i) = (0, 0);
+        while i < effects.len() {
+            bits |= 1 << effects[i] as u16;
+            i += 1;
+        }
+        Self(bits)
+    }
+
+    /// Whether it is one of them.
+    pub const fn has(self, effect: Effect) -> bool {
+        self.0 >> effect as u16 & 1 == 1
+    }
+
+    /// Those of both.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether all of these are in `other`.
+    pub const fn within(self, other: Self) -> bool {
+        self.0 & !other.0 == 0
+    }
+}
+
+/// `drop, mark`; `nothing` where there is none.
+impl fmt::Display for Effects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = Effect::ALL.into_iter().filter(|e| self.has(*e)).map(Effect::name).collect();
+        f.write_str(if names.is_empty() { "nothing" } else { "" })?;
+        f.write_str(&names.join(", "))
+    }
+}
+
+/// Where a stage can run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// In the kernel, before the packet has cost anything.
+    Kernel,
+    /// In user space, for this reason.
+    User(String),
+}
+
+impl Program {
+    /// What a stage does.
+    pub fn effects_of(&self, stage: usize) -> Effects {
+        self.blocks[self.blocks_of(stage)]
+            .iter()
+            .map(|b| self.effects_of_block(b))
+            .fold(Effects::default(), Effects::with)
+    }
+
+    /// What the whole does.
+    pub fn effects(&self) -> Effects {
+        self.blocks.iter().map(|b| self.effects_of_block(b)).fold(Effects::default(), Effects::with)
+    }
+
+    fn effects_of_block(&self, block: &Block) -> Effects {
+        let mut all = Effects::default();
+        let mut note = |e| all = all.with(Effects::of(&[e]));
+        for inst in &block.code {
+            match inst {
+                Inst::Set { var: Var::Kind | Var::Hash | Var::Hash2, .. } => note(Effect::Fanout),
+                Inst::Set { var: Var::Classes, .. } => note(Effect::Classes),
+                Inst::Set { var: Var::Mark | Var::State, .. } => note(Effect::Mark),
+                Inst::Count { .. } => note(Effect::Count),
+                // An entry that is read is touched.
+                Inst::MapGet { map, .. } if self.is_touched(*map) => {
+                    note(Effect::MapRead);
+                    note(Effect::MapWrite);
+                }
+                Inst::MapGet { .. } | Inst::Has { .. } => note(Effect::MapRead),
+                Inst::MapPut { .. } | Inst::MapDelete { .. } => note(Effect::MapWrite),
+                Inst::MapAdd { .. } => {
+                    note(Effect::MapRead);
+                    note(Effect::MapWrite);
+                }
+                Inst::Forward { .. } => note(Effect::Forward),
+                Inst::Kernel => note(Effect::Kernel),
+                Inst::Log(_) => note(Effect::Log),
+                Inst::Fact { layer: Layer::Inner, .. } | Inst::Meta { meta: Meta::Depth, .. } => note(Effect::Tunnel),
+                Inst::Meta {
+                    meta: Meta::Sequence | Meta::Rss | Meta::Outgoing | Meta::Port | Meta::Ingress, ..
+                } => note(Effect::Local),
+                Inst::Member { set, .. } if self.sets.get(usize::from(*set)) == Some(&Set::Host) => note(Effect::Local),
+                _ => (),
+            }
+        }
+        if block.end == End::Drop {
+            note(Effect::Drop);
+        }
+        all
+    }
+}
+
+impl Program {
+    fn is_touched(&self, map: u16) -> bool {
+        self.maps.get(usize::from(map)).is_some_and(|m| matches!(m.expiry, super::Expiry::Idle(_)))
+    }
+}
+
+/// Where each stage runs: the longest run of stages from the start that the kernel can do, and why it is not longer.
+pub fn placement(program: &Program) -> Vec<Placement> {
+    let stages = program.stages.len();
+    let in_kernel = (1..=stages).rev().find(|n| reason_against(program, *n).is_none()).unwrap_or(0);
+    let mut reason = reason_against(program, in_kernel + 1);
+    (0..stages)
+        .map(|i| match (i < in_kernel, reason.take()) {
+            (true, why) => {
+                reason = why;
+                Placement::Kernel
+            }
+            (false, Some(why)) => Placement::User(why),
+            (false, None) => Placement::User("behind a stage in user space".into()),
+        })
+        .collect()
+}
+
+/// Why the first `n` stages cannot run in the kernel.
+fn reason_against(program: &Program, n: usize) -> Option<String> {
+    let last = n.checked_sub(1).filter(|s| *s < program.stages.len())?;
+    for stage in 0..n {
+        let effects = program.effects_of(stage);
+        for (effect, why) in [
+            (Effect::Log, "writes a log"),
+            (Effect::Tunnel, "looks through tunnels"),
+            (Effect::Local, "asks what only the worker in user space knows"),
+        ] {
+            if effects.has(effect) {
+                return Some(why.to_owned());
+            }
+        }
+    }
+    let (head, _) = program.split(last + 1);
+    let mut copies = vec![0_u32; head.blocks.len()];
+    for at in 0..head.blocks.len() {
+        let block = &head.blocks[at];
+        let mut made = copies[at];
+        let mut kernel = false;
+        for inst in &block.code {
+            made += u32::from(matches!(inst, Inst::Forward { .. }));
+            kernel |= matches!(inst, Inst::Kernel);
+        }
+        made += u32::from(kernel);
+        let allowed = match block.end {
+            End::Pass => 0,
+            End::Drop => 1,
+            _ => u32::MAX,
+        };
+        if made > allowed {
+            return Some("copies the packet, and the kernel gives each packet one fate".to_owned());
+        }
+        block.end.targets().for_each(|t| copies[t.0 as usize] = copies[t.0 as usize].max(made));
+    }
+    None
+}

@@ -1,0 +1,701 @@
+//! The intermediate form: what every surface compiles to and every back end runs. This page is the contract of the back ends.
+//!
+//! ```text
+//! program = tables (devices, messages, maps, sets) + blocks b0 b1 … bn
+//! block   = instructions, one after the other, then one end: jump · if · fits · pass · drop
+//! ```
+//! **Control.** Execution begins in b0. An end only leads to blocks with a greater number, so every program ends, after at most
+//! as many instructions as it has. `pass` ends it with the record as it stands, `drop` with the kind set to [`Kind::Drop`].
+//!
+//! **Values.** Everything is an unsigned 64-bit number in a register. Registers are variables: an instruction may write one that
+//! was written before. Arithmetic wraps; `x / 0` is 0 and `x % 0` is `x` (RFC 9669); shifts count modulo 64. Truth is 0 or 1.
+//! [`Inst::Mix`] is [`base::hash::mix64`].
+//!
+//! **The packet.** Bytes are read by [`Inst::Load`], network order, 1 to 8 bytes. A load must lie behind an [`End::Fits`] that
+//! promised these bytes on every way to it: [`verify`](Program::verify) proves it, so a back end may load without a check of its own. What
+//! the walk along the headers found is asked by [`Inst::Fact`] and [`Inst::Meta`] ([`crate::facts::Facts`] is its fixed layout). Facts
+//! never fail: an offset that is not known is 0.
+//!
+//! **The record.** Six variables ([`Var`]) are the packet's fate: kind, classes, hash, hash2, mark, state. At the start the kind is
+//! [`Kind::Copy`], the classes are [`DEFAULT_CLASS`], mark is the packet's, the rest 0: a program that only passes delivers a copy to
+//! each member of the default class. All but the classes keep 32 bits.
+//!
+//! **Effects** happen when their instruction is reached, in order, and are not undone by a later drop: [`Inst::Forward`],
+//! [`Inst::Kernel`], [`Inst::Log`], [`Inst::Count`], and what is written to maps. Of `kernel` once is as good as often.
+//!
+//! **Maps** hold a number per key. A key is a list of words, as many as the map says; the IR spells out how it is made, symmetry
+//! included. An entry that [`Expiry`] has reached is absent. With [`Expiry::Idle`] every `get`, `put` and `add` that finds
+//! or makes the entry touches it (its stamp becomes the packet's time if that is later), [`Inst::Has`] does not; with
+//! [`Expiry::Life`] the stamp is when it was made. Time is that of the packets; a packet older than the stamp expires nothing. An absent entry reads as 0. A map
+//! that is full (counting no expired entries) refuses new entries: `put` and `add` change nothing, `add` answers what it would have
+//! answered, and [`crate::interp::Table::refused`] counts it.
+//!
+//! **Stages.** [`Program::stages`] are the steps of the pipeline as the user wrote them. A stage ends only by jumping to the first block of
+//! the next one, by `pass` or by `drop`, and no register lives across, so a program can be cut between two of them
+//! ([`Program::split`]): the record alone crosses.
+
+mod build;
+mod cost;
+mod effects;
+mod print;
+mod split;
+mod verify;
+
+pub use build::{Builder, Label};
+pub use cost::Cost;
+pub use effects::{Effect, Effects, Placement, placement};
+pub use verify::VerifyError;
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Most blocks of a program.
+pub const MAX_BLOCKS: usize = 1 << 15;
+/// Most instructions of a program, ends not counted.
+pub const MAX_INSTRUCTIONS: usize = 1 << 16;
+/// Most registers of a program.
+pub const MAX_REGISTERS: u16 = 1 << 13;
+/// Most words of a map's key.
+pub const MAX_KEY_WORDS: usize = 8;
+/// Most maps of a program.
+pub const MAX_MAPS: usize = 64;
+/// Most `forward` on one way through a program.
+pub const MAX_FORWARDS: u32 = 16;
+/// Counters of a group.
+pub const COUNTERS: u8 = 64;
+/// Most entries a map may be asked to hold.
+pub const MAX_CAPACITY: u32 = 1 << 26;
+/// A load or a test of bounds reaches at most this far behind its base.
+pub const MAX_OFFSET: u32 = 1 << 16;
+
+/// The class mask that a program starts with: class 0.
+pub const DEFAULT_CLASS: u64 = 1;
+/// The class of controllers, which `broadcast` leaves out.
+pub const CONTROL_CLASS: u8 = 63;
+/// All classes but that of controllers.
+pub const ANY_CLASS: u64 = !(1 << CONTROL_CLASS);
+
+/// A register's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Reg(pub u16);
+
+/// A block's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub u32);
+
+/// A register or a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operand {
+    /// What the register holds.
+    Reg(Reg),
+    /// This number.
+    Imm(u64),
+}
+
+impl From<Reg> for Operand {
+    fn from(r: Reg) -> Self {
+        Self::Reg(r)
+    }
+}
+
+impl From<u64> for Operand {
+    fn from(n: u64) -> Self {
+        Self::Imm(n)
+    }
+}
+
+/// Arithmetic on two numbers; see the module for the corners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Sum.
+    Add,
+    /// Difference.
+    Sub,
+    /// Product.
+    Mul,
+    /// Quotient; 0 by 0.
+    Div,
+    /// Remainder; the dividend by 0.
+    Rem,
+    /// Bits of both.
+    And,
+    /// Bits of either.
+    Or,
+    /// Bits of one.
+    Xor,
+    /// Towards the high bits, by the count modulo 64.
+    Shl,
+    /// Towards the low bits, zeroes coming in, by the count modulo 64.
+    Shr,
+    /// The lesser.
+    Min,
+    /// The greater.
+    Max,
+}
+
+impl Op {
+    /// The meaning.
+    pub const fn apply(self, a: u64, b: u64) -> u64 {
+        match self {
+            Self::Add => a.wrapping_add(b),
+            Self::Sub => a.wrapping_sub(b),
+            Self::Mul => a.wrapping_mul(b),
+            Self::Div if b == 0 => 0,
+            Self::Div => a / b,
+            Self::Rem if b == 0 => a,
+            Self::Rem => a % b,
+            Self::And => a & b,
+            Self::Or => a | b,
+            Self::Xor => a ^ b,
+            Self::Shl => a.wrapping_shl(b as u32),
+            Self::Shr => a.wrapping_shr(b as u32),
+            Self::Min => {
+                if a < b {
+                    a
+                } else {
+                    b
+                }
+            }
+            Self::Max => {
+                if a > b {
+                    a
+                } else {
+                    b
+                }
+            }
+        }
+    }
+}
+
+/// A comparison, unsigned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cmp {
+    /// `a == b`
+    Eq,
+    /// `a != b`
+    Ne,
+    /// `a < b`
+    Lt,
+    /// `a <= b`
+    Le,
+    /// `a > b`
+    Gt,
+    /// `a >= b`
+    Ge,
+    /// `a & b != 0`
+    AnyBit,
+    /// `a & b == b`
+    AllBits,
+}
+
+impl Cmp {
+    /// The meaning.
+    pub const fn holds(self, a: u64, b: u64) -> bool {
+        match self {
+            Self::Eq => a == b,
+            Self::Ne => a != b,
+            Self::Lt => a < b,
+            Self::Le => a <= b,
+            Self::Gt => a > b,
+            Self::Ge => a >= b,
+            Self::AnyBit => a & b != 0,
+            Self::AllBits => a & b == b,
+        }
+    }
+}
+
+/// Which packet of those in each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Layer {
+    /// The outermost IP packet.
+    Outer,
+    /// The innermost, through tunnels; the outermost where there is no tunnel.
+    Inner,
+}
+
+/// What is known of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fact {
+    /// The ethertype under all tags and labels; 0 where there is none.
+    Ethertype,
+    /// 4, 6, or 0 for anything else. If 4, the 20 bytes from [`Fact::L3`] were captured; if 6, the 40 bytes.
+    Family,
+    /// The protocol above IP, behind the extension headers; 0 if the family is.
+    Protocol,
+    /// 0 all of a datagram, 1 its first part, 2 another part.
+    Fragment,
+    /// Offset of the network header.
+    L3,
+    /// Offset of the transport header; 0 where there is none: not IP, a later fragment, cut.
+    L4,
+}
+
+/// What is known of the packet as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Meta {
+    /// Bytes on the wire.
+    WireLen,
+    /// Bytes captured.
+    CapLen,
+    /// Nanoseconds since 1970.
+    Time,
+    /// Number of the port it came from, as the engine counts its sources.
+    Port,
+    /// Number of the queue it came from.
+    Queue,
+    /// The hash that the card gave; 0 where it gave none.
+    Rss,
+    /// How many packets this worker had run the program on before.
+    Sequence,
+    /// 1 if this host sent it.
+    Outgoing,
+    /// 1 if it begins with a whole Ethernet header.
+    Ethernet,
+    /// The id of the outermost VLAN tag plus 4096; 0 where there is none.
+    Vlan,
+    /// How many tunnels are around the innermost packet.
+    Depth,
+    /// One plus the index in [`Program::devices`] of the device it came from; 0 if it is not among them.
+    Ingress,
+    /// The secret of the hashes: the same on all workers of an engine.
+    HashKey,
+}
+
+/// A variable of the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Var {
+    /// A [`Kind`] as number.
+    Kind,
+    /// Bit n: class n.
+    Classes,
+    /// What steers: a hash, or an index for [`Kind::Pick`].
+    Hash,
+    /// The second hash of [`Kind::Double`].
+    Hash2,
+    /// The packet's mark, which stays with it.
+    Mark,
+    /// The state of this run, which does not.
+    State,
+}
+
+/// What becomes of a packet. The members in question are those that are in one of the classes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// To nobody.
+    Drop = 0,
+    /// To all of them.
+    #[default]
+    Copy = 1,
+    /// To the one that wins the rendezvous for the hash.
+    Steer = 2,
+    /// To the one that wins for the hash and the one that wins for the second; once if it is the same.
+    Double = 3,
+    /// To the one with this number, modulo how many there are, in the order in which they joined.
+    Pick = 4,
+}
+
+impl Kind {
+    /// From its number; unknown ones are drops.
+    pub const fn from_number(n: u64) -> Self {
+        match n {
+            1 => Self::Copy,
+            2 => Self::Steer,
+            3 => Self::Double,
+            4 => Self::Pick,
+            _ => Self::Drop,
+        }
+    }
+}
+
+/// What is written about a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Log {
+    /// A text of [`Program::messages`].
+    Message(u16),
+    /// One line in the manner of tcpdump.
+    Packet,
+    /// The first bytes.
+    Buffer,
+    /// The record.
+    Trace,
+}
+
+/// One instruction.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Inst {
+    /// `to = value`
+    Const {
+        /// Where to.
+        to: Reg,
+        /// The number.
+        value: u64,
+    },
+    /// `to = from`
+    Copy {
+        /// Where to.
+        to: Reg,
+        /// Where from.
+        from: Reg,
+    },
+    /// `to = a op b`
+    Op {
+        /// Where to.
+        to: Reg,
+        /// What is done.
+        op: Op,
+        /// Left.
+        a: Reg,
+        /// Right.
+        b: Operand,
+    },
+    /// `to = 1` if `a cmp b`, else 0.
+    Is {
+        /// Where to.
+        to: Reg,
+        /// The comparison.
+        cmp: Cmp,
+        /// Left.
+        a: Reg,
+        /// Right.
+        b: Operand,
+    },
+    /// `to = mix64(from)`
+    Mix {
+        /// Where to.
+        to: Reg,
+        /// Where from.
+        from: Reg,
+    },
+    /// `to` = what is known of a layer.
+    Fact {
+        /// Where to.
+        to: Reg,
+        /// Of which layer.
+        layer: Layer,
+        /// What.
+        fact: Fact,
+    },
+    /// `to` = what is known of the packet.
+    Meta {
+        /// Where to.
+        to: Reg,
+        /// What.
+        meta: Meta,
+    },
+    /// `to` = the number in the `width` bytes from `base + offset`, network order. Without a base, from the first byte of the frame.
+    Load {
+        /// Where to.
+        to: Reg,
+        /// Offset of a header.
+        base: Option<Reg>,
+        /// Offset behind it.
+        offset: u32,
+        /// Bytes: 1 to 8.
+        width: u8,
+    },
+    /// `to` = a variable of the record.
+    Get {
+        /// Where to.
+        to: Reg,
+        /// Which.
+        var: Var,
+    },
+    /// A variable of the record = `from`; all but the classes keep its low 32 bits.
+    Set {
+        /// Which.
+        var: Var,
+        /// What.
+        from: Operand,
+    },
+    /// `to` = 1 if the address is in a set. An IPv4 address is `hi = 0`, `lo = 0xffff << 32 | address`.
+    Member {
+        /// Where to.
+        to: Reg,
+        /// Index into [`Program::sets`].
+        set: u16,
+        /// The address's first eight bytes.
+        hi: Reg,
+        /// The last eight.
+        lo: Reg,
+    },
+    /// `to` = 1 if the map has the entry.
+    Has {
+        /// Where to.
+        to: Reg,
+        /// Index into [`Program::maps`].
+        map: u16,
+        /// As many words as the map's key has.
+        key: Vec<Reg>,
+    },
+    /// `to` = the entry's number, 0 if absent.
+    MapGet {
+        /// Where to.
+        to: Reg,
+        /// Index into [`Program::maps`].
+        map: u16,
+        /// As many words as the map's key has.
+        key: Vec<Reg>,
+    },
+    /// The entry's number = `value`; made if absent.
+    MapPut {
+        /// Index into [`Program::maps`].
+        map: u16,
+        /// As many words as the map's key has.
+        key: Vec<Reg>,
+        /// The number.
+        value: Operand,
+    },
+    /// `to` = the entry's number, raised by `by` (wrapping) in one step; made if absent.
+    MapAdd {
+        /// Where to.
+        to: Reg,
+        /// Index into [`Program::maps`].
+        map: u16,
+        /// As many words as the map's key has.
+        key: Vec<Reg>,
+        /// By how much.
+        by: Operand,
+    },
+    /// Takes an entry out, if it is there.
+    MapDelete {
+        /// Index into [`Program::maps`].
+        map: u16,
+        /// As many words as the map's key has.
+        key: Vec<Reg>,
+    },
+    /// A counter of the group goes up by `by` (wrapping).
+    Count {
+        /// Below [`COUNTERS`].
+        counter: u8,
+        /// By how much.
+        by: Operand,
+    },
+    /// A copy of the packet goes out of a device.
+    Forward {
+        /// Index into [`Program::devices`].
+        device: u16,
+    },
+    /// A copy goes to the stack of this host.
+    Kernel,
+    /// Something is written about the packet, at a bounded rate.
+    Log(
+        /// What.
+        Log,
+    ),
+}
+
+/// How a block ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// On to that block.
+    Jump(BlockId),
+    /// By a comparison.
+    If {
+        /// The comparison.
+        cmp: Cmp,
+        /// Left.
+        a: Reg,
+        /// Right.
+        b: Operand,
+        /// Where to if it holds.
+        yes: BlockId,
+        /// Where to if not.
+        no: BlockId,
+    },
+    /// By whether the `len` bytes from `base + offset` were captured. A base of 2^32 or more never fits.
+    Fits {
+        /// Offset of a header.
+        base: Option<Reg>,
+        /// Offset behind it.
+        offset: u32,
+        /// How many bytes.
+        len: u32,
+        /// Where to if they were.
+        yes: BlockId,
+        /// Where to if not.
+        no: BlockId,
+    },
+    /// The program ends; the record stands.
+    Pass,
+    /// The program ends; the kind becomes [`Kind::Drop`].
+    Drop,
+}
+
+/// Instructions and an end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// In order.
+    pub code: Vec<Inst>,
+    /// Then this.
+    pub end: End,
+}
+
+/// A table from keys to numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Map {
+    /// As the program calls it. Over a swap, a map of the same name, key and capacity keeps its entries.
+    pub name: String,
+    /// What the key is made of, which is what a splitter may go by.
+    pub key: crate::key::Key,
+    /// Words of a key, 1 to [`MAX_KEY_WORDS`].
+    pub words: u8,
+    /// Most entries.
+    pub capacity: u32,
+    /// When an entry goes by itself.
+    pub expiry: Expiry,
+}
+
+/// When an entry of a map goes by itself. One stamp per entry is enough for either.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Expiry {
+    /// Never.
+    #[default]
+    Never,
+    /// When it was not touched for more than so many nanoseconds.
+    Idle(u64),
+    /// When it is older than so many nanoseconds, touched or not: what counts per interval.
+    Life(u64),
+}
+
+/// A set of addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Set {
+    /// Disjoint ranges, both ends included, in ascending order; IPv4 as [`mapped`].
+    Ranges(Vec<(u128, u128)>),
+    /// The addresses of the port that the packet came from. The engine puts ranges in its place when it loads the program; as long as
+    /// it does not, the set is empty.
+    Host,
+}
+
+impl Set {
+    /// From prefixes, which may overlap.
+    pub fn of_prefixes(prefixes: impl IntoIterator<Item = crate::Prefix>) -> Self {
+        let mut ranges: Vec<_> = prefixes.into_iter().map(|p| p.range()).collect();
+        ranges.sort_unstable();
+        let mut merged: Vec<(u128, u128)> = Vec::with_capacity(ranges.len());
+        for (low, high) in ranges {
+            match merged.last_mut() {
+                Some(last) if low <= last.1.saturating_add(1) => last.1 = last.1.max(high),
+                _ => merged.push((low, high)),
+            }
+        }
+        Self::Ranges(merged)
+    }
+
+    /// Whether an address is in it.
+    pub fn contains(&self, address: u128) -> bool {
+        let Self::Ranges(ranges) = self else { return false };
+        let after = ranges.partition_point(|r| r.0 <= address);
+        after > 0 && address <= ranges[after - 1].1
+    }
+}
+
+/// An IPv4 address among those of IPv6 (RFC 4291 §2.5.5.2), which is how sets and keys hold it.
+pub const fn mapped(address: Ipv4Addr) -> u128 {
+    0xffff_0000_0000 | address.to_bits() as u128
+}
+
+/// An IPv6 address as sets and keys hold it.
+pub const fn wide(address: Ipv6Addr) -> u128 {
+    address.to_bits()
+}
+
+/// A step of the pipeline as the user wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stage {
+    /// The text.
+    pub text: String,
+    /// Its first block.
+    pub first: BlockId,
+}
+
+/// A program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program {
+    /// In order; b0 begins.
+    pub blocks: Vec<Block>,
+    /// How many registers it uses.
+    pub registers: u16,
+    /// Names of devices.
+    pub devices: Vec<String>,
+    /// Texts of log messages.
+    pub messages: Vec<String>,
+    /// Tables of state.
+    pub maps: Vec<Map>,
+    /// Sets of addresses.
+    pub sets: Vec<Set>,
+    /// The steps of the pipeline, in order; their first blocks ascend and the first is b0.
+    pub stages: Vec<Stage>,
+}
+
+impl Inst {
+    /// The register it writes.
+    pub const fn target(&self) -> Option<Reg> {
+        match *self {
+            Self::Const { to, .. }
+            | Self::Copy { to, .. }
+            | Self::Op { to, .. }
+            | Self::Is { to, .. }
+            | Self::Mix { to, .. }
+            | Self::Fact { to, .. }
+            | Self::Meta { to, .. }
+            | Self::Load { to, .. }
+            | Self::Get { to, .. }
+            | Self::Member { to, .. }
+            | Self::Has { to, .. }
+            | Self::MapGet { to, .. }
+            | Self::MapAdd { to, .. } => Some(to),
+            Self::Set { .. }
+            | Self::MapPut { .. }
+            | Self::MapDelete { .. }
+            | Self::Count { .. }
+            | Self::Forward { .. }
+            | Self::Kernel
+            | Self::Log(_) => None,
+        }
+    }
+
+    /// Calls `see` with each register it reads.
+    pub fn sources(&self, mut see: impl FnMut(Reg)) {
+        let mut operand = |o: &Operand| {
+            if let Operand::Reg(r) = o {
+                see(*r);
+            }
+        };
+        match self {
+            Self::Const { .. } | Self::Fact { .. } | Self::Meta { .. } | Self::Get { .. } => (),
+            Self::Forward { .. } | Self::Kernel | Self::Log(_) => (),
+            Self::Copy { from, .. } | Self::Mix { from, .. } => operand(&(*from).into()),
+            Self::Op { a, b, .. } | Self::Is { a, b, .. } => {
+                operand(&(*a).into());
+                operand(b);
+            }
+            Self::Load { base, .. } => base.iter().for_each(|b| operand(&(*b).into())),
+            Self::Set { from, .. } => operand(from),
+            Self::Count { by, .. } => operand(by),
+            Self::Member { hi, lo, .. } => {
+                operand(&(*hi).into());
+                operand(&(*lo).into());
+            }
+            Self::Has { key, .. } | Self::MapGet { key, .. } | Self::MapDelete { key, .. } => {
+                key.iter().for_each(|k| operand(&(*k).into()));
+            }
+            Self::MapPut { key, value: other, .. } | Self::MapAdd { key, by: other, .. } => {
+                key.iter().for_each(|k| operand(&(*k).into()));
+                operand(other);
+            }
+        }
+    }
+}
+
+impl End {
+    /// The blocks it may lead to.
+    pub fn targets(&self) -> impl Iterator<Item = BlockId> {
+        let (a, b) = match *self {
+            Self::Jump(to) => (Some(to), None),
+            Self::If { yes, no, .. } | Self::Fits { yes, no, .. } => (Some(yes), Some(no)),
+            Self::Pass | Self::Drop => (None, None),
+        };
+        a.into_iter().chain(b)
+    }
+}

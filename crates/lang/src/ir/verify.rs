@@ -1,0 +1,368 @@
+//! The proof that a program is fit to run: it ends, reads nothing undefined, loads nothing that was not promised, and refers only
+//! to what it has. Every program is verified before it runs, wherever it comes from; back ends rely on it.
+//!
+//! One pass over the blocks in order suffices, because control only goes forward: what holds at the start of a block is what held
+//! at the end of every block that leads to it.
+
+use super::{
+    Block, BlockId, COUNTERS, End, Inst, Log, MAX_BLOCKS, MAX_CAPACITY, MAX_FORWARDS, MAX_INSTRUCTIONS, MAX_KEY_WORDS,
+    MAX_MAPS, MAX_OFFSET, MAX_REGISTERS, Program, Reg, Var,
+};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Why a program is not fit to run, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VerifyError {
+    /// There is no block.
+    Empty,
+    /// More of something than there may be.
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        have: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// A block leads to itself, to one before it, or to none.
+    Jump {
+        /// From.
+        block: u32,
+        /// To.
+        to: u32,
+    },
+    /// A register is read that was not written on every way to here.
+    Undefined {
+        /// Where.
+        block: u32,
+        /// Which.
+        reg: Reg,
+    },
+    /// A register whose number the program does not announce.
+    Register {
+        /// Where.
+        block: u32,
+        /// Which.
+        reg: Reg,
+    },
+    /// A load of bytes that were not promised on every way to here.
+    Unguarded {
+        /// Where.
+        block: u32,
+        /// Behind which base.
+        base: Option<Reg>,
+        /// The first byte behind the last one loaded.
+        need: u32,
+        /// What was promised.
+        have: u32,
+    },
+    /// A load of no byte, or more than eight.
+    Width {
+        /// Where.
+        block: u32,
+        /// How many.
+        width: u8,
+    },
+    /// A reference to an entry that the table does not have.
+    Missing {
+        /// Where.
+        block: u32,
+        /// Of which table.
+        table: &'static str,
+        /// Which entry.
+        index: usize,
+    },
+    /// A key with another number of words than its map's.
+    KeyWords {
+        /// Where.
+        block: u32,
+        /// Which map.
+        map: u16,
+        /// Words of the key.
+        have: usize,
+        /// Words of the map's.
+        need: u8,
+    },
+    /// A map that cannot be made.
+    Map {
+        /// Which.
+        map: usize,
+        /// Why.
+        why: &'static str,
+    },
+    /// A number that no record can hold.
+    Value {
+        /// Where.
+        block: u32,
+        /// Which variable.
+        var: Var,
+        /// The number.
+        value: u64,
+    },
+    /// Stages out of order, or not beginning with the first block.
+    Stages,
+    /// A stage that is entered elsewhere than at its first block, or by more than one stage.
+    Crossing {
+        /// From.
+        block: u32,
+        /// To.
+        to: u32,
+    },
+    /// Ranges of a set that overlap or are out of order.
+    Set {
+        /// Which.
+        set: usize,
+    },
+}
+
+/// What holds at a place in the program.
+#[derive(Clone)]
+struct Known {
+    defined: Vec<u64>,
+    /// By base: so many bytes behind it were captured.
+    promised: BTreeMap<Option<Reg>, u32>,
+    forwards: u32,
+}
+
+impl Known {
+    fn has(&self, r: Reg) -> bool {
+        self.defined[usize::from(r.0) / 64] >> (r.0 % 64) & 1 == 1
+    }
+
+    fn write(&mut self, r: Reg) {
+        self.defined[usize::from(r.0) / 64] |= 1 << (r.0 % 64);
+        self.promised.remove(&Some(r));
+    }
+
+    /// What holds on this way and on the other.
+    fn meet(&mut self, other: &Self) {
+        self.defined.iter_mut().zip(&other.defined).for_each(|(a, b)| *a &= b);
+        self.promised.retain(|base, end| match other.promised.get(base) {
+            Some(theirs) => {
+                *end = (*end).min(*theirs);
+                true
+            }
+            None => false,
+        });
+        self.forwards = self.forwards.max(other.forwards);
+    }
+}
+
+impl Program {
+    /// Proves what the module says.
+    ///
+    /// # Errors
+    /// The first thing that does not hold.
+    pub fn verify(&self) -> Result<(), VerifyError> {
+        self.verify_tables()?;
+        let start = Known {
+            defined: vec![0; usize::from(self.registers).div_ceil(64)],
+            promised: BTreeMap::new(),
+            forwards: 0,
+        };
+        let mut known: Vec<Option<Known>> = vec![None; self.blocks.len()];
+        known[0] = Some(start.clone());
+        for (at, block) in self.blocks.iter().enumerate() {
+            // A block that nothing leads to is still looked at, as if nothing were known.
+            let mut now = known[at].take().unwrap_or_else(|| start.clone());
+            if self.begins_stage(at) {
+                now = Known { forwards: now.forwards, ..start.clone() };
+            }
+            self.verify_block(at as u32, block, &mut now)?;
+            for to in block.end.targets() {
+                let mut then = now.clone();
+                if let End::Fits { base, offset, len, yes, no } = block.end
+                    && to == yes
+                    && yes != no
+                {
+                    let end = then.promised.entry(base).or_default();
+                    *end = (*end).max(offset + len);
+                }
+                let index = self.target(at, to)?;
+                match &mut known[index] {
+                    Some(before) => before.meet(&then),
+                    empty => *empty = Some(then),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn begins_stage(&self, block: usize) -> bool {
+        self.stages.binary_search_by_key(&block, |s| s.first.0 as usize).is_ok()
+    }
+
+    /// The block that `to` names, if it may be reached from block `at`.
+    fn target(&self, at: usize, to: BlockId) -> Result<usize, VerifyError> {
+        let index = to.0 as usize;
+        if index <= at || index >= self.blocks.len() {
+            return Err(VerifyError::Jump { block: at as u32, to: to.0 });
+        }
+        let stage_of = |block: usize| self.stages.partition_point(|s| s.first.0 as usize <= block);
+        let (here, there) = (stage_of(at), stage_of(index));
+        let enters = there == here + 1 && self.begins_stage(index);
+        if here == there || enters { Ok(index) } else { Err(VerifyError::Crossing { block: at as u32, to: to.0 }) }
+    }
+
+    fn verify_tables(&self) -> Result<(), VerifyError> {
+        if self.blocks.is_empty() {
+            return Err(VerifyError::Empty);
+        }
+        let instructions = self.blocks.iter().map(|b| b.code.len()).sum();
+        for (what, have, most) in [
+            ("blocks", self.blocks.len(), MAX_BLOCKS),
+            ("instructions", instructions, MAX_INSTRUCTIONS),
+            ("registers", self.registers.into(), MAX_REGISTERS.into()),
+            ("maps", self.maps.len(), MAX_MAPS),
+        ] {
+            if have > most {
+                return Err(VerifyError::TooMany { what, have, most });
+            }
+        }
+        for (map, m) in self.maps.iter().enumerate() {
+            if m.words == 0 || usize::from(m.words) > MAX_KEY_WORDS {
+                return Err(VerifyError::Map { map, why: "a key has 1 to 8 words" });
+            }
+            if m.capacity == 0 || m.capacity > MAX_CAPACITY {
+                return Err(VerifyError::Map { map, why: "a map holds between 1 and 2^26 entries" });
+            }
+        }
+        for (set, s) in self.sets.iter().enumerate() {
+            if let super::Set::Ranges(ranges) = s
+                && (ranges.iter().any(|r| r.0 > r.1) || ranges.windows(2).any(|w| w[0].1 >= w[1].0))
+            {
+                return Err(VerifyError::Set { set });
+            }
+        }
+        let ascending = self.stages.windows(2).all(|w| w[0].first < w[1].first);
+        let begins = self.stages.first().is_none_or(|s| s.first == BlockId(0));
+        let exists = self.stages.last().is_none_or(|s| (s.first.0 as usize) < self.blocks.len());
+        if ascending && begins && exists { Ok(()) } else { Err(VerifyError::Stages) }
+    }
+
+    fn verify_block(&self, at: u32, block: &Block, known: &mut Known) -> Result<(), VerifyError> {
+        for inst in &block.code {
+            let mut fault = Ok(());
+            inst.sources(|r| {
+                if fault.is_ok() {
+                    fault = self.readable(at, r, known);
+                }
+            });
+            fault?;
+            self.verify_inst(at, inst, known)?;
+            if let Some(to) = inst.target() {
+                if to.0 >= self.registers {
+                    return Err(VerifyError::Register { block: at, reg: to });
+                }
+                known.write(to);
+            }
+        }
+        match block.end {
+            End::If { a, b, .. } => {
+                self.readable(at, a, known)?;
+                if let super::Operand::Reg(b) = b {
+                    self.readable(at, b, known)?;
+                }
+            }
+            End::Fits { base, offset, len, .. } => {
+                if let Some(base) = base {
+                    self.readable(at, base, known)?;
+                }
+                if offset > MAX_OFFSET || len > MAX_OFFSET {
+                    let have = offset.max(len) as usize;
+                    return Err(VerifyError::TooMany { what: "bytes in a bound", have, most: MAX_OFFSET as usize });
+                }
+            }
+            End::Jump(_) | End::Pass | End::Drop => (),
+        }
+        Ok(())
+    }
+
+    fn readable(&self, block: u32, reg: Reg, known: &Known) -> Result<(), VerifyError> {
+        if reg.0 >= self.registers {
+            return Err(VerifyError::Register { block, reg });
+        }
+        if known.has(reg) { Ok(()) } else { Err(VerifyError::Undefined { block, reg }) }
+    }
+
+    fn verify_inst(&self, block: u32, inst: &Inst, known: &mut Known) -> Result<(), VerifyError> {
+        let entry = |table: &'static str, index: u16, len: usize| {
+            let index = usize::from(index);
+            if index < len { Ok(()) } else { Err(VerifyError::Missing { block, table, index }) }
+        };
+        match inst {
+            Inst::Load { base, offset, width, .. } => {
+                if !(1..=8).contains(width) {
+                    return Err(VerifyError::Width { block, width: *width });
+                }
+                let have = known.promised.get(base).copied().unwrap_or(0);
+                let need = offset.saturating_add(u32::from(*width));
+                if need > have {
+                    return Err(VerifyError::Unguarded { block, base: *base, need, have });
+                }
+            }
+            Inst::Set { var: Var::Kind, from: super::Operand::Imm(value) } if *value > super::Kind::Pick as u64 => {
+                return Err(VerifyError::Value { block, var: Var::Kind, value: *value });
+            }
+            Inst::Member { set, .. } => entry("sets", *set, self.sets.len())?,
+            Inst::Has { map, key, .. }
+            | Inst::MapGet { map, key, .. }
+            | Inst::MapPut { map, key, .. }
+            | Inst::MapAdd { map, key, .. }
+            | Inst::MapDelete { map, key } => {
+                entry("maps", *map, self.maps.len())?;
+                let need = self.maps[usize::from(*map)].words;
+                if key.len() != usize::from(need) {
+                    return Err(VerifyError::KeyWords { block, map: *map, have: key.len(), need });
+                }
+            }
+            Inst::Count { counter, .. } => entry("counters", (*counter).into(), COUNTERS.into())?,
+            Inst::Forward { device } => {
+                entry("devices", *device, self.devices.len())?;
+                known.forwards += 1;
+                if known.forwards > MAX_FORWARDS {
+                    let (have, most) = (known.forwards as usize, MAX_FORWARDS as usize);
+                    return Err(VerifyError::TooMany { what: "forwards of one packet", have, most });
+                }
+            }
+            Inst::Log(Log::Message(text)) => entry("messages", *text, self.messages.len())?,
+            _ => (),
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for VerifyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the program has no block"),
+            Self::TooMany { what, have, most } => write!(f, "{have} {what}, at most {most} are possible"),
+            Self::Jump { block, to } => write!(f, "b{block} leads to b{to}, which is not a later block"),
+            Self::Undefined { block, reg } => {
+                write!(f, "b{block} reads r{}, which is not written on every way there", reg.0)
+            }
+            Self::Register { block, reg } => {
+                write!(f, "b{block} names r{}, which the program does not announce", reg.0)
+            }
+            Self::Unguarded { block, base, need, have } => {
+                let base = base.map_or_else(|| "the frame's start".to_owned(), |r| format!("r{}", r.0));
+                write!(f, "b{block} loads up to byte {need} behind {base}, of which {have} are promised")
+            }
+            Self::Width { block, width } => write!(f, "b{block} loads {width} bytes at once, 1 to 8 are possible"),
+            Self::Missing { block, table, index } => {
+                write!(f, "b{block} names entry {index} of {table}, which is not there")
+            }
+            Self::KeyWords { block, map, have, need } => {
+                write!(f, "b{block} asks map {map} with a key of {have} words, it has {need}")
+            }
+            Self::Map { map, why } => write!(f, "map {map}: {why}"),
+            Self::Value { block, var, value } => write!(f, "b{block} sets {var:?} to {value}"),
+            Self::Stages => f.write_str("the stages are out of order"),
+            Self::Crossing { block, to } => write!(f, "b{block} leads to b{to}, which is inside another stage"),
+            Self::Set { set } => write!(f, "set {set} has ranges that overlap or are out of order"),
+        }
+    }
+}
+
+impl std::error::Error for VerifyError {}

@@ -1,0 +1,175 @@
+//! Keys: fields of the packet put into words.
+//!
+//! ```text
+//! each end:  address (2 words, IPv4 among IPv6)   link address   port
+//! symmetric: the lesser end first, compared in this order, of the fields whose other end is in the key too
+//! then all:  addresses · link addresses (a word each) · the rest, packed from the low bits up into as few words as hold it
+//! ```
+//! Fields of IP are missing where there is no IP; ports and ICMP's type and code are 0 where there is none.
+
+use super::header::{ICMP, ICMP6};
+use super::{Lower, Sight};
+use crate::ir::{Cmp, Fact, Inst, Label, Layer, Meta, Op, Reg};
+use crate::key::{Field, Key};
+
+/// Words of a key.
+pub fn words(key: Key) -> u8 {
+    let (mut words, mut free) = (0, 0);
+    for field in key.fields() {
+        match field.bits() {
+            128 => words += 2,
+            48 => words += 1,
+            bits if bits <= free => free -= bits,
+            bits => {
+                words += 1;
+                free = 64 - bits;
+            }
+        }
+    }
+    words
+}
+
+/// A field and what holds it: two registers for an address, one for the others.
+type Held = (Field, Vec<Reg>);
+
+impl Lower {
+    /// The words of the packet's key, or to `none` if a field is missing.
+    pub(super) fn key(&mut self, key: Key, sight: Sight, none: Label) -> Vec<Reg> {
+        let mut held = self.fields(key, sight.flow_layer(), none);
+        if key.is_symmetric() {
+            self.put_in_order(key, &mut held);
+        }
+        let mut words: Vec<Reg> = Vec::new();
+        let mut packed: Option<(usize, u32)> = None;
+        for (field, regs) in held {
+            let bits = field.bits();
+            match packed {
+                _ if bits >= 48 => words.extend(regs),
+                Some((word, used)) if used + bits <= 64 => {
+                    let moved = self.b.op(Op::Shl, regs[0], u64::from(used));
+                    words[word] = self.b.op(Op::Or, words[word], moved);
+                    packed = Some((word, used + bits));
+                }
+                _ => {
+                    packed = Some((words.len(), bits));
+                    words.push(regs[0]);
+                }
+            }
+        }
+        words
+    }
+
+    /// What each field holds, in the order of [`Field::ALL`].
+    fn fields(&mut self, key: Key, layer: Layer, none: Label) -> Vec<Held> {
+        let any = |fields: &[Field]| fields.iter().any(|f| key.has(*f));
+        let macs = any(&[Field::EthSrc, Field::EthDst]).then(|| self.macs(none));
+        let addresses = any(&[Field::IpSrc, Field::IpDst]).then(|| self.addresses(layer, none));
+        let is_ip = [Field::IpProto, Field::IpEcn, Field::IpDscp, Field::SrcPort, Field::DstPort];
+        if addresses.is_none() && any(&is_ip) {
+            let family = self.b.fact(layer, Fact::Family);
+            self.b.require(family, Cmp::Ne, 0, none);
+        }
+        let ports = any(&[Field::SrcPort, Field::DstPort]).then(|| self.ports(layer));
+        let tos = any(&[Field::IpEcn, Field::IpDscp]).then(|| {
+            let tos = crate::term::Prop::Header(crate::term::HeaderField::IpTos);
+            let sight = Sight { tunnels: u8::from(layer == Layer::Inner), ..Sight::default() };
+            self.prop(&tos, sight, none)
+        });
+        let icmp = any(&[Field::IcmpType, Field::IcmpCode]).then(|| self.icmp(layer));
+        let mut held = Vec::new();
+        for field in key.fields() {
+            let regs = match field {
+                Field::EthType => Some(vec![self.b.fact(layer, Fact::Ethertype)]),
+                Field::EthSrc => macs.map(|m| vec![m.0]),
+                Field::EthDst => macs.map(|m| vec![m.1]),
+                Field::Vlan => {
+                    let tag = self.b.meta(Meta::Vlan);
+                    Some(vec![self.b.op(Op::And, tag, 0xfff)])
+                }
+                Field::IpSrc => addresses.as_ref().map(|a| a.src.to_vec()),
+                Field::IpDst => addresses.as_ref().map(|a| a.dst.to_vec()),
+                Field::IpProto => Some(vec![self.b.fact(layer, Fact::Protocol)]),
+                Field::IpEcn => tos.map(|t| vec![self.b.op(Op::And, t, 0x03)]),
+                Field::IpDscp => tos.map(|t| vec![self.b.op(Op::And, t, 0xfc)]),
+                Field::SrcPort => ports.map(|p| vec![p.0]),
+                Field::DstPort => ports.map(|p| vec![p.1]),
+                Field::IcmpType => icmp.map(|i| vec![i.0]),
+                Field::IcmpCode => icmp.map(|i| vec![i.1]),
+            };
+            held.extend(regs.map(|r| (field, r)));
+        }
+        held
+    }
+
+    /// Type and code; 0 where there is none.
+    fn icmp(&mut self, layer: Layer) -> (Reg, Reg) {
+        let (kind, code) = (self.b.constant(0), self.b.constant(0));
+        let (protocol, is, end) = (self.b.fact(layer, Fact::Protocol), self.b.label(), self.b.label());
+        let other = self.b.label();
+        self.b.branch(protocol, Cmp::Eq, u64::from(ICMP), is, other);
+        self.b.place(other);
+        self.b.branch(protocol, Cmp::Eq, u64::from(ICMP6), is, end);
+        self.b.place(is);
+        let l4 = self.l4(layer, end);
+        self.b.fits(Some(l4), 0, 2, end);
+        self.b.push(Inst::Load { to: kind, base: Some(l4), offset: 0, width: 1 });
+        self.b.push(Inst::Load { to: code, base: Some(l4), offset: 1, width: 1 });
+        self.b.place(end);
+        (kind, code)
+    }
+
+    /// Puts the lesser end where the sender's is, in fields of which both ends are in the key.
+    fn put_in_order(&mut self, key: Key, held: &mut [Held]) {
+        // Addresses first: they differ most often, and decide at once.
+        let mut sending: Vec<Field> =
+            key.paired().filter(|f| matches!(f, Field::EthSrc | Field::IpSrc | Field::SrcPort)).collect();
+        sending.sort_by_key(|f| std::cmp::Reverse(f.bits()));
+        let find = |held: &[Held], field| held.iter().find(|h| h.0 == field).map_or(vec![], |h| h.1.clone());
+        let (mut src, mut dst) = (Vec::new(), Vec::new());
+        for field in &sending {
+            src.extend(find(held, *field));
+            dst.extend(field.opposite().map_or(vec![], |o| find(held, o)));
+        }
+        let (low, high) = self.ordered(&src, &dst);
+        for (field, regs) in held {
+            let (from, ordered) = if sending.contains(field) { (&src, &low) } else { (&dst, &high) };
+            for reg in regs {
+                if let Some(at) = from.iter().position(|r| r == reg) {
+                    *reg = ordered[at];
+                }
+            }
+        }
+    }
+
+    /// Two lists of words, the lesser first; compared word by word.
+    pub(super) fn ordered(&mut self, a: &[Reg], b: &[Reg]) -> (Vec<Reg>, Vec<Reg>) {
+        if let ([a], [b]) = (a, b) {
+            return (vec![self.b.op(Op::Min, *a, *b)], vec![self.b.op(Op::Max, *a, *b)]);
+        }
+        let low: Vec<Reg> = a.iter().map(|_| self.b.reg()).collect();
+        let high: Vec<Reg> = a.iter().map(|_| self.b.reg()).collect();
+        let (keep, swap, end) = (self.b.label(), self.b.label(), self.b.label());
+        for (x, y) in a.iter().zip(b) {
+            let (more, next) = (self.b.label(), self.b.label());
+            self.b.branch(*x, Cmp::Lt, *y, keep, more);
+            self.b.place(more);
+            self.b.branch(*x, Cmp::Gt, *y, swap, next);
+            self.b.place(next);
+        }
+        self.b.place(keep);
+        self.copies(&low, a);
+        self.copies(&high, b);
+        self.b.jump(end);
+        self.b.place(swap);
+        self.copies(&low, b);
+        self.copies(&high, a);
+        self.b.place(end);
+        (low, high)
+    }
+
+    fn copies(&mut self, to: &[Reg], from: &[Reg]) {
+        for (to, from) in to.iter().zip(from) {
+            self.b.push(Inst::Copy { to: *to, from: *from });
+        }
+    }
+}

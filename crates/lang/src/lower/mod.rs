@@ -1,0 +1,232 @@
+//! From terms to the intermediate form.
+//!
+//! An act falls through if it passes and jumps away if it drops; a predicate jumps to one of two labels; a property falls through
+//! with its value or jumps away if the packet has none. What an act looks at is handed down as a [`Sight`].
+
+mod header;
+mod key;
+mod pred;
+mod steer;
+
+use crate::ir::{ANY_CLASS, Builder, Cmp, Fact, Inst, Kind, Label, Layer, Log, Map, Meta, Operand, Program, Reg, Var};
+use crate::term::{Act, End, FlowMap, Logged, Look, Prop};
+use std::sync::Arc;
+
+/// The program that does what `act` says.
+pub fn lower(act: &Act) -> Program {
+    let mut lower = Lower { b: Builder::default(), maps: Vec::new() };
+    let one = [(String::from("main"), act.clone())];
+    let steps = if let Act::Seq(steps) = act { &steps[..] } else { &one };
+    for (text, step) in steps {
+        lower.b.stage(text);
+        lower.act(step, Sight::default(), None);
+    }
+    if steps.is_empty() {
+        lower.b.stage("unit");
+    }
+    lower.b.finish()
+}
+
+/// What is looked at.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sight {
+    /// How many tunnels must be around it; the innermost packet is looked at if any.
+    tunnels: u8,
+    /// Not through tunnels, where one would otherwise.
+    outside: bool,
+    /// Only the sender's or the receiver's end.
+    end: Option<End>,
+}
+
+impl Sight {
+    /// Of questions about headers.
+    const fn layer(self) -> Layer {
+        if self.tunnels > 0 { Layer::Inner } else { Layer::Outer }
+    }
+
+    /// Of hashes and keys, which go by the innermost packet unless told otherwise.
+    const fn flow_layer(self) -> Layer {
+        if self.outside { Layer::Outer } else { Layer::Inner }
+    }
+
+    /// Whether the sender's and the receiver's end are asked by a question about `end`.
+    fn ends(self, end: End) -> (bool, bool) {
+        let end = if end == End::Any { self.end.unwrap_or(End::Any) } else { end };
+        (end != End::Dst, end != End::Src)
+    }
+}
+
+/// The address of a layer as two words each.
+struct Addresses {
+    src: [Reg; 2],
+    dst: [Reg; 2],
+}
+
+struct Lower {
+    b: Builder,
+    maps: Vec<Arc<FlowMap>>,
+}
+
+impl Lower {
+    /// Falls through if the act passes; goes to `dropped` (or ends the program) if it drops.
+    fn act(&mut self, act: &Act, sight: Sight, dropped: Option<Label>) {
+        match act {
+            Act::Unit => (),
+            Act::Drop => self.discard(dropped),
+            Act::Filter(p) => {
+                let (yes, no) = (self.b.label(), self.b.label());
+                self.pred(p, sight, yes, no);
+                self.b.place(no);
+                if self.b.is_live() {
+                    self.discard(dropped);
+                }
+                self.b.place(yes);
+            }
+            Act::If(p, then, other) => {
+                let (yes, no, end) = (self.b.label(), self.b.label(), self.b.label());
+                self.pred(p, sight, yes, no);
+                self.b.place(yes);
+                self.act(then, sight, dropped);
+                self.b.jump(end);
+                self.b.place(no);
+                self.act(other, sight, dropped);
+                self.b.place(end);
+            }
+            Act::Case(prop, arms, other) => self.case(prop, arms, other, sight, dropped),
+            Act::Seq(steps) => steps.iter().for_each(|(_, step)| self.act(step, sight, dropped)),
+            Act::Inv(inner) => {
+                let inverted = self.b.label();
+                self.act(inner, sight, Some(inverted));
+                self.discard(dropped);
+                self.b.place(inverted);
+                self.b.set(Var::Kind, Kind::Copy as u64);
+            }
+            Act::Par(acts) => self.par(acts, sight, dropped),
+            Act::Within(look, inner) => self.within(*look, inner, sight, dropped),
+            Act::Broadcast => self.broadcast(),
+            Act::Classify(class) => self.b.set(Var::Classes, 1 << class),
+            Act::Steer(steer) => self.steer(steer, sight, dropped),
+            Act::Forward(device) => {
+                let device = self.b.device(device);
+                self.b.push(Inst::Forward { device });
+            }
+            Act::Link(devices) => {
+                for name in devices {
+                    let (device, next) = (self.b.device(name), self.b.label());
+                    let ingress = self.b.meta(Meta::Ingress);
+                    self.b.require(ingress, Cmp::Ne, u64::from(device) + 1, next);
+                    self.b.push(Inst::Forward { device });
+                    self.b.place(next);
+                }
+            }
+            Act::Kernel => self.b.push(Inst::Kernel),
+            Act::Log(Logged::Text(text)) => {
+                let text = self.b.message(text);
+                self.b.push(Inst::Log(Log::Message(text)));
+            }
+            Act::Log(Logged::Of(log)) => self.b.push(Inst::Log(*log)),
+            Act::Mark(mark) => self.b.set(Var::Mark, u64::from(*mark)),
+            Act::State(state) => self.b.set(Var::State, u64::from(*state)),
+            Act::Count(counter, by) => self.b.push(Inst::Count { counter: *counter, by: Operand::Imm(*by) }),
+            Act::Put(map, value) => self.on_flow(map, sight, |b, map, key| {
+                b.push(Inst::MapPut { map, key, value: Operand::Imm(*value) });
+            }),
+            Act::Add(map, by) => self.on_flow(map, sight, |b, map, key| {
+                let to = b.reg();
+                b.push(Inst::MapAdd { to, map, key, by: Operand::Imm(*by) });
+            }),
+            Act::Forget(map) => self.on_flow(map, sight, |b, map, key| b.push(Inst::MapDelete { map, key })),
+        }
+    }
+
+    fn discard(&mut self, dropped: Option<Label>) {
+        match dropped {
+            Some(label) => self.b.jump(label),
+            None => self.b.discard(),
+        }
+    }
+
+    fn broadcast(&mut self) {
+        self.b.set(Var::Classes, ANY_CLASS);
+        self.b.set(Var::Kind, Kind::Copy as u64);
+    }
+
+    fn case(&mut self, prop: &Prop, arms: &[(u64, Act)], other: &Act, sight: Sight, dropped: Option<Label>) {
+        let (end, none) = (self.b.label(), self.b.label());
+        let value = self.prop(prop, sight, none);
+        for (number, act) in arms {
+            let next = self.b.label();
+            self.b.require(value, Cmp::Eq, *number, next);
+            self.act(act, sight, dropped);
+            self.b.jump(end);
+            self.b.place(next);
+        }
+        self.b.place(none);
+        self.act(other, sight, dropped);
+        self.b.place(end);
+    }
+
+    fn par(&mut self, acts: &[Act], sight: Sight, dropped: Option<Label>) {
+        const FATE: [Var; 4] = [Var::Kind, Var::Classes, Var::Hash, Var::Hash2];
+        let end = self.b.label();
+        let saved = FATE.map(|var| self.b.get(var));
+        for (i, act) in acts.iter().enumerate() {
+            if i + 1 == acts.len() {
+                self.act(act, sight, dropped);
+                break;
+            }
+            let next = self.b.label();
+            self.act(act, sight, Some(next));
+            self.b.jump(end);
+            self.b.place(next);
+            for (var, value) in FATE.into_iter().zip(saved) {
+                self.b.set(var, value);
+            }
+        }
+        self.b.place(end);
+    }
+
+    fn within(&mut self, look: Look, inner: &Act, mut sight: Sight, dropped: Option<Label>) {
+        match look {
+            Look::Src => sight.end = Some(End::Src),
+            Look::Dst => sight.end = Some(End::Dst),
+            Look::Outside => (sight.outside, sight.tunnels) = (true, 0),
+            Look::Inside => {
+                (sight.outside, sight.tunnels) = (false, sight.tunnels.saturating_add(1));
+                let (depth, shallow, deep) = (self.b.meta(Meta::Depth), self.b.label(), self.b.label());
+                self.b.branch(depth, Cmp::Ge, u64::from(sight.tunnels), deep, shallow);
+                self.b.place(shallow);
+                self.discard(dropped);
+                self.b.place(deep);
+            }
+        }
+        self.act(inner, sight, dropped);
+    }
+
+    /// The index of a map, which is entered if it is new.
+    fn map(&mut self, map: &Arc<FlowMap>) -> u16 {
+        if let Some(known) = self.maps.iter().position(|m| m == map) {
+            return known as u16;
+        }
+        self.maps.push(map.clone());
+        let (words, expiry) = (key::words(map.key), map.expiry);
+        let (name, capacity) = (map.name.clone(), map.capacity);
+        self.b.tables().maps.push(Map { name, key: map.key, words, capacity, expiry });
+        self.maps.len() as u16 - 1
+    }
+
+    /// Something done with the entry of the packet's flow; nothing if it has none.
+    fn on_flow(&mut self, map: &Arc<FlowMap>, sight: Sight, what: impl FnOnce(&mut Builder, u16, Vec<Reg>)) {
+        let (index, none) = (self.map(map), self.b.label());
+        let key = self.key(map.key, sight, none);
+        what(&mut self.b, index, key);
+        self.b.place(none);
+    }
+
+    /// The offset of the transport header, if it was found.
+    fn l4(&mut self, layer: Layer, none: Label) -> Reg {
+        let l4 = self.b.fact(layer, Fact::L4);
+        self.b.require(l4, Cmp::Ne, 0, none);
+        l4
+    }
+}

@@ -1,0 +1,80 @@
+//! The filter of tcpdump (pcap-filter(7)) as a second surface: word for word what libpcap makes of it, for Ethernet.
+//!
+//! The meaning is libpcap's down to its corners, because people bring filters that work for them, and the tests hold it against
+//! tcpdump's own verdicts packet by packet:
+//! * Words are read from left to right, and `vlan`, `mpls` and `pppoes` move what the words *after* them look at.
+//! * IPv6 extension headers are not walked, but for one fragment header where a protocol is asked.
+//! * A byte that was not captured rejects the packet, whatever `not` may stand before; so does a division by 0.
+//! * Arithmetic has 32 bits.
+//!
+//! Refused, each with its reason: what needs a look at the machine (names of hosts, `gateway`, `ip broadcast`, `inbound`,
+//! `outbound`, `ifindex`, the words of firewalls), other link layers than Ethernet (`wlan`, `atm`, …), and `protochain` and `geneve`, which
+//! loop or wander over the packet.
+
+mod arith;
+mod emit;
+mod lex;
+mod link;
+mod names;
+mod parse;
+
+use crate::ir::{Builder, Label, Program};
+pub use lex::FilterError;
+use link::Test;
+use std::fmt;
+
+/// Most parentheses and `not` inside one another, and most words.
+const MAX_DEPTH: usize = 100;
+const MAX_TESTS: usize = 4000;
+
+/// A filter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Filter {
+    text: String,
+    test: Test,
+}
+
+impl Filter {
+    /// Reads a filter. The empty one matches everything.
+    ///
+    /// # Errors
+    /// Where, what is wrong, and what to write instead.
+    ///
+    /// ```
+    /// use netgrain_lang::tcpdump::Filter;
+    /// assert!(Filter::parse("tcp[tcpflags] & (tcp-syn|tcp-ack) == tcp-syn and vlan 5").is_ok());
+    /// let error = Filter::parse("gateway 10.0.0.1").unwrap_err().to_string();
+    /// assert_eq!(error, "`gateway` at column 1: it needs the names of hosts and their link addresses; write `ether host MAC and not host ADDRESS`");
+    /// ```
+    pub fn parse(text: &str) -> Result<Self, FilterError> {
+        Ok(Self { text: text.trim().to_owned(), test: parse::parse(text)? })
+    }
+
+    /// As the user wrote it.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// A program that passes what the filter matches and drops the rest.
+    pub fn program(&self) -> Program {
+        let mut b = Builder::default();
+        b.stage(&self.text);
+        let (yes, no) = (b.label(), b.label());
+        self.emit(&mut b, yes, no);
+        b.place(no);
+        b.discard();
+        b.place(yes);
+        b.finish()
+    }
+
+    /// The filter as a predicate inside another program.
+    pub(crate) fn emit(&self, b: &mut Builder, yes: Label, no: Label) {
+        emit::emit(b, &self.test, yes, no);
+    }
+}
+
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}

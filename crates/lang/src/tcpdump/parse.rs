@@ -1,0 +1,689 @@
+//! The grammar of filters, by descent.
+//!
+//! ```text
+//! filter    = [ term { ("and" | "or") (term | value) } ]         equal, from the left
+//! term      = "not" term | "(" filter ")" | relation | primitive
+//! primitive = [protocol] [direction] [kind] value | protocol | vlan … | less n | …
+//! value     = number | address | network | name | "not" value | "(" value { ("and" | "or") value } ")"
+//! relation  = sum compare sum;  sum = … "|" "^" "&" … "<<" ">>" … "+" "-" … "*" "/" "%" … "-" sum | "(" sum ")" | number | len | p[i:n]
+//! ```
+//! A value without words before it repeats those of the value before.
+
+use super::arith::{Guarded, Number};
+use super::lex::{FilterError, Token, tokens};
+use super::link::{ARP, Dir, IP, IP6, Offsets, RARP, Test};
+use super::{MAX_DEPTH, MAX_TESTS, names};
+use crate::ir::{Cmp, Op};
+use std::net::{IpAddr, Ipv4Addr};
+
+pub fn parse(text: &str) -> Result<Test, FilterError> {
+    let tokens = tokens(text)?;
+    let mut p = Parser { tokens: &tokens, next: 0, at: Offsets::default(), said: None, depth: 0, tests: 0 };
+    if p.peek().text.is_empty() {
+        return Ok(Test::Always(true));
+    }
+    let test = p.filter()?;
+    match p.peek() {
+        t if t.text.is_empty() => Ok(test),
+        t => Err(t.error("a filter does not go on like this; join tests by `and` or `or`")),
+    }
+}
+
+/// What a protocol's name alone stands for; `None` if it is not one.
+pub fn abbreviation(name: &str, at: &Offsets) -> Option<Result<Test, &'static str>> {
+    const IS_IS: u8 = 0x83;
+    let either = |p| Ok::<_, &'static str>(at.ip_protocol(p)?.or(at.ip6_protocol(p)?));
+    Some(match name {
+        "tcp" => either(6),
+        "udp" => either(17),
+        "sctp" => either(132),
+        "pim" => either(103),
+        "ah" => either(51),
+        "esp" => either(50),
+        "icmp" => at.ip_protocol(1),
+        "igmp" => at.ip_protocol(2),
+        "igrp" => at.ip_protocol(9),
+        "vrrp" | "carp" => at.ip_protocol(112),
+        "icmp6" => at.ip6_protocol(58),
+        "esis" | "es-is" => at.iso_protocol(0x82),
+        "isis" | "is-is" => at.iso_protocol(IS_IS),
+        "clnp" => at.iso_protocol(0x81),
+        "ip" | "arp" | "rarp" | "ip6" | "atalk" | "aarp" | "decnet" | "lat" | "sca" | "moprc" | "mopdl" | "iso"
+        | "stp" | "ipx" | "netbeui" => at.carries(names::ethertype(name)?),
+        _ => return None,
+    })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Host,
+    Net,
+    Port,
+    PortRange,
+    Proto,
+}
+
+/// The words before a value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Words<'a> {
+    protocol: Option<&'a str>,
+    dir: Dir,
+    kind: Kind,
+}
+
+struct Parser<'a> {
+    tokens: &'a [Token<'a>],
+    next: usize,
+    at: Offsets,
+    /// The words of the last value.
+    said: Option<Words<'a>>,
+    depth: usize,
+    tests: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn peek(&self) -> Token<'a> {
+        self.peek_at(0)
+    }
+
+    fn peek_at(&self, ahead: usize) -> Token<'a> {
+        self.tokens.get(self.next + ahead).copied().unwrap_or(self.tokens[self.tokens.len() - 1])
+    }
+
+    fn take(&mut self) -> Token<'a> {
+        let t = self.peek();
+        self.next = (self.next + 1).min(self.tokens.len() - 1);
+        t
+    }
+
+    fn takes(&mut self, words: &[&str]) -> bool {
+        let t = self.peek();
+        let is = !t.escaped && words.contains(&t.text);
+        if is {
+            self.take();
+        }
+        is
+    }
+
+    fn expect(&mut self, word: &str) -> Result<(), FilterError> {
+        if self.takes(&[word]) { Ok(()) } else { Err(self.peek().error(format!("`{word}` is missing before it"))) }
+    }
+
+    fn deeper<T>(&mut self, what: impl FnOnce(&mut Self) -> Result<T, FilterError>) -> Result<T, FilterError> {
+        if self.depth >= MAX_DEPTH {
+            return Err(self.peek().error(format!("more than {MAX_DEPTH} parentheses inside one another")));
+        }
+        self.depth += 1;
+        let out = what(self);
+        self.depth -= 1;
+        out
+    }
+
+    fn filter(&mut self) -> Result<Test, FilterError> {
+        let mut left = self.term()?;
+        loop {
+            let is_and = self.takes(&["and", "&&"]);
+            if !is_and && !self.takes(&["or", "||"]) {
+                return Ok(left);
+            }
+            let right = if self.begins_value() { self.value_list()? } else { self.term()? };
+            left = if is_and { left.and(right) } else { left.or(right) };
+        }
+    }
+
+    /// Whether what follows is a value that repeats words. `not` belongs to it if a value follows.
+    fn begins_value(&self) -> bool {
+        if self.said.is_none() {
+            return false;
+        }
+        let mut ahead = 0;
+        while matches!(self.peek_at(ahead).text, "not" | "!") && !self.peek_at(ahead).escaped {
+            ahead += 1;
+        }
+        let t = self.peek_at(ahead);
+        t.escaped
+            || (t.is_word() && !is_reserved(t.text) && !self.is_number_of_relation(ahead))
+            || t.text.starts_with(':') && t.text.len() > 1
+    }
+
+    /// `1 < 2`, `tcp-syn != 0`: a number that arithmetic goes on with.
+    fn is_number_of_relation(&self, ahead: usize) -> bool {
+        const GOES_ON: [&str; 17] =
+            [">", "<", ">=", "<=", "=", "==", "!=", "+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>"];
+        let after = self.peek_at(ahead + 1);
+        names::value(self.peek_at(ahead).text).is_some()
+            && GOES_ON.contains(&after.text)
+            // A slash after a number may also be the length of a network.
+            && (after.text != "/" || self.said.is_none_or(|w| w.kind != Kind::Net))
+    }
+
+    fn term(&mut self) -> Result<Test, FilterError> {
+        self.tests += 1;
+        if self.tests > MAX_TESTS {
+            return Err(self.peek().error(format!("more than {MAX_TESTS} tests in one filter")));
+        }
+        if self.takes(&["not", "!"]) {
+            return Ok(self.deeper(Self::term)?.not());
+        }
+        // A parenthesis may begin arithmetic as well as tests; arithmetic is the narrower of the two.
+        let (start, said, at) = (self.next, self.said, self.at);
+        if let Some(relation) = self.relation()? {
+            return Ok(relation);
+        }
+        (self.next, self.said, self.at) = (start, said, at);
+        if self.takes(&["("]) {
+            let inner = self.deeper(Self::filter)?;
+            self.expect(")")?;
+            return Ok(inner);
+        }
+        self.primitive()
+    }
+
+    fn primitive(&mut self) -> Result<Test, FilterError> {
+        let first = self.peek();
+        if !first.escaped
+            && let Some(why) = refused(first.text)
+        {
+            return Err(first.error(why));
+        }
+        match (first.escaped, first.text) {
+            (false, "vlan" | "mpls" | "pppoed" | "pppoes" | "less" | "greater" | "broadcast" | "multicast") => {
+                self.take();
+                return self.other(first, None);
+            }
+            (false, "") => return Err(first.error("a test is missing, such as `tcp` or `port 80`")),
+            _ => (),
+        }
+        let protocol = self.protocol_word();
+        let dir = self.direction()?;
+        let kind = self.kind();
+        let bare = dir.is_none() && kind.is_none();
+        if bare {
+            let Some(name) = protocol else {
+                let hint = match first.text.parse::<IpAddr>() {
+                    Ok(_) => format!("write `host {}`", first.text),
+                    Err(_) if names::number(first.text).is_some() => {
+                        format!("write `port {0}` or `net {0}`", first.text)
+                    }
+                    Err(_) => suggestion(first.text),
+                };
+                return Err(first.error(hint));
+            };
+            if matches!(self.peek().text, "broadcast" | "multicast") {
+                let word = self.take();
+                return self.other(word, Some(name));
+            }
+            if let Some(why) = refused(self.peek().text).filter(|_| !self.peek().escaped) {
+                return Err(self.peek().error(why));
+            }
+            if name == "ether" || name == "link" {
+                return Err(self
+                    .peek()
+                    .error("`ether` is followed by `host`, `src`, `dst`, `proto`, `broadcast` or `multicast`"));
+            }
+            let test = abbreviation(name, &self.at).unwrap_or(Err("it is no protocol"));
+            self.said = Some(Words { protocol: Some(name), dir: Dir::Either, kind: Kind::Host });
+            return test.map_err(|why| first.error(why));
+        }
+        self.said = Some(Words { protocol, dir: dir.unwrap_or(Dir::Either), kind: kind.unwrap_or(Kind::Host) });
+        self.value_list()
+    }
+
+    fn protocol_word(&mut self) -> Option<&'a str> {
+        let t = self.peek();
+        let is =
+            !t.escaped && (matches!(t.text, "ether" | "link") || abbreviation(t.text, &Offsets::default()).is_some());
+        is.then(|| self.take().text)
+    }
+
+    fn direction(&mut self) -> Result<Option<Dir>, FilterError> {
+        let one = |p: &mut Self| {
+            if p.takes(&["src"]) { Some(Dir::Src) } else { p.takes(&["dst"]).then_some(Dir::Dst) }
+        };
+        let Some(first) = one(self) else { return Ok(None) };
+        let other = if first == Dir::Src { "dst" } else { "src" };
+        let joined = |text| matches!(text, "and" | "or" | "&&" | "||");
+        if joined(self.peek().text) && self.peek_at(1).text == other {
+            let and = matches!(self.take().text, "and" | "&&");
+            self.take();
+            return Ok(Some(if and { Dir::Both } else { Dir::Either }));
+        }
+        Ok(Some(first))
+    }
+
+    fn kind(&mut self) -> Option<Kind> {
+        let kind = match self.peek().text {
+            "host" => Kind::Host,
+            "net" => Kind::Net,
+            "port" => Kind::Port,
+            "portrange" => Kind::PortRange,
+            "proto" => Kind::Proto,
+            _ => return None,
+        };
+        self.take();
+        Some(kind)
+    }
+
+    /// One value, or several in parentheses.
+    fn value_list(&mut self) -> Result<Test, FilterError> {
+        if self.takes(&["not", "!"]) {
+            return Ok(self.deeper(Self::value_list)?.not());
+        }
+        if !self.takes(&["("]) {
+            return self.value();
+        }
+        let mut left = self.deeper(Self::value_list)?;
+        loop {
+            let is_and = self.takes(&["and", "&&"]);
+            if !is_and && !self.takes(&["or", "||"]) {
+                break;
+            }
+            let right = self.deeper(Self::value_list)?;
+            left = if is_and { left.and(right) } else { left.or(right) };
+        }
+        self.expect(")")?;
+        Ok(left)
+    }
+
+    fn value(&mut self) -> Result<Test, FilterError> {
+        let words = self.said.unwrap_or(Words { protocol: None, dir: Dir::Either, kind: Kind::Host });
+        let t = self.peek();
+        if t.text.is_empty() {
+            return Err(t.error("a value is missing, such as `10.0.0.1` or `80`"));
+        }
+        self.take();
+        let test = match words.kind {
+            Kind::Port => {
+                let port = names::port(t.text).ok_or_else(|| t.error("it is no port; write a number up to 65535"))?;
+                self.ports(words, t, port, port)?
+            }
+            Kind::PortRange => {
+                let range = t.text.split_once('-').and_then(|(a, b)| Some((names::port(a)?, names::port(b)?)));
+                let one = || names::port(t.text).map(|p| (p, p));
+                let (a, b) = range.or_else(one).ok_or_else(|| t.error("it is no range of ports; write `1000-2000`"))?;
+                self.ports(words, t, a.min(b), a.max(b))?
+            }
+            Kind::Proto => self.proto(words, t)?,
+            Kind::Host | Kind::Net => self.address(words, t)?,
+        };
+        Ok(test)
+    }
+
+    fn ports(&self, words: Words<'_>, t: Token<'_>, low: u16, high: u16) -> Result<Test, FilterError> {
+        let protocols: &[u8] = match words.protocol {
+            None => &[6, 17, 132],
+            Some("tcp") => &[6],
+            Some("udp") => &[17],
+            Some("sctp") => &[132],
+            Some(other) => {
+                return Err(t.error(format!("`{other}` has no ports; write `{other} and port {}`", t.text)));
+            }
+        };
+        self.at.ports(protocols, words.dir, low, high).map_err(|why| t.error(why))
+    }
+
+    fn proto(&self, words: Words<'_>, t: Token<'_>) -> Result<Test, FilterError> {
+        if words.dir != Dir::Either {
+            return Err(t.error("a protocol has no direction; leave out `src` or `dst`"));
+        }
+        let above = || names::protocol(t.text).ok_or_else(|| t.error("it is no protocol; write a number up to 255"));
+        let test = match words.protocol {
+            None => {
+                let p = above()?;
+                self.at.ip_protocol(p).and_then(|v4| Ok(v4.or(self.at.ip6_protocol(p)?)))
+            }
+            Some("ip") => self.at.ip_protocol(above()?),
+            Some("ip6") => self.at.ip6_protocol(above()?),
+            Some("iso") => self.at.iso_protocol(above()?),
+            Some("ether" | "link") => {
+                let ethertype = names::ethertype(t.text)
+                    .ok_or_else(|| t.error("it is no ethertype; write a number such as `0x0806`"))?;
+                self.at.carries(ethertype)
+            }
+            Some(other) => return Err(t.error(format!("`{other}` carries no protocols that a filter knows"))),
+        };
+        test.map_err(|why| t.error(why))
+    }
+
+    fn address(&mut self, words: Words<'_>, t: Token<'_>) -> Result<Test, FilterError> {
+        if matches!(words.protocol, Some("ether" | "link")) {
+            let mac = names::mac(t.text).ok_or_else(|| t.error("it is no link address; write `00:1b:21:0a:0b:0c`"))?;
+            return Ok(self.at.mac(words.dir, mac));
+        }
+        let length = if self.peek().text == "/" && !self.peek().escaped {
+            self.take();
+            let l = self.take();
+            Some(names::number(l.text).ok_or_else(|| l.error("it is no length of a network"))?)
+        } else {
+            None
+        };
+        let result = if let Ok(IpAddr::V6(address)) = t.text.parse() {
+            self.address6(words, t, address.to_bits(), length)?
+        } else {
+            self.address4(words, t, length)?
+        };
+        result.map_err(|why| t.error(why))
+    }
+
+    fn address6(
+        &mut self,
+        words: Words<'_>,
+        t: Token<'_>,
+        address: u128,
+        length: Option<u32>,
+    ) -> Result<Result<Test, &'static str>, FilterError> {
+        let length = length.unwrap_or(128);
+        if length > 128 {
+            return Err(t.error("an address of IPv6 has 128 bits"));
+        }
+        let mask = if length == 0 { 0 } else { u128::MAX << (128 - length) };
+        if address & !mask != 0 {
+            let net = std::net::Ipv6Addr::from_bits(address & mask);
+            return Err(t.error(format!("bits behind the prefix are set; write `net {net}/{length}`")));
+        }
+        match words.protocol {
+            None | Some("ip6") => Ok(self.at.host6(words.dir, address, mask)),
+            Some(other) => {
+                Err(t.error(format!("`{other}` has no addresses of IPv6; write `{other} and host {}`", t.text)))
+            }
+        }
+    }
+
+    fn address4(
+        &mut self,
+        words: Words<'_>,
+        t: Token<'_>,
+        length: Option<u32>,
+    ) -> Result<Result<Test, &'static str>, FilterError> {
+        let (mut address, mut written) = match dotted(t.text) {
+            Some(found) => found,
+            None => {
+                let hint = if names::mac(t.text).is_some() {
+                    format!("write `ether host {}`", t.text)
+                } else {
+                    "it is no address; names of hosts are not looked up".to_owned()
+                };
+                return Err(t.error(hint));
+            }
+        };
+        // `net 10` is 10.0.0.0/8; a number alone is an address for `host`.
+        if !t.text.contains('.') && words.kind == Kind::Host {
+            (address, written) = (names::number(t.text).unwrap_or(address), 32);
+        }
+        let mut mask = high_bits(written);
+        if let Some(length) = length {
+            if length > 32 {
+                return Err(t.error("an address of IPv4 has 32 bits"));
+            }
+            mask = high_bits(length);
+        } else if self.takes(&["mask"]) {
+            let m = self.take();
+            let (m, bits) = dotted(m.text).ok_or_else(|| m.error("it is no mask; write `255.255.0.0`"))?;
+            mask = m & high_bits(bits);
+        }
+        if address & !mask != 0 {
+            let net = Ipv4Addr::from_bits(address & mask);
+            return Err(t.error(format!("bits behind the prefix are set; write `net {net}/{}`", mask.count_ones())));
+        }
+        let at = self.at;
+        let host = |carrier| at.host(carrier, words.dir, address, mask);
+        match words.protocol {
+            None => Ok(host(IP).and_then(|ip| match (host(ARP), host(RARP)) {
+                (Ok(arp), Ok(rarp)) => Ok(ip.or(arp).or(rarp)),
+                // Under labels there is nothing but IP.
+                _ => Ok(ip),
+            })),
+            Some("ip") => Ok(host(IP)),
+            Some("arp") => Ok(host(ARP)),
+            Some("rarp") => Ok(host(RARP)),
+            Some(other) => {
+                Err(t.error(format!("`{other}` has no addresses of IPv4; write `{other} and host {}`", t.text)))
+            }
+        }
+    }
+
+    /// Words with rules of their own.
+    fn other(&mut self, word: Token<'a>, protocol: Option<&str>) -> Result<Test, FilterError> {
+        let say = |why: &'static str| word.error(why);
+        let number = |p: &mut Self, most: u32| {
+            let t = p.peek();
+            let n = names::number(t.text).filter(|_| !t.escaped && !p.is_number_of_relation(0));
+            match n {
+                Some(n) if n > most => Err(t.error(format!("at most {most} is possible"))),
+                Some(n) => {
+                    p.take();
+                    Ok(Some(n))
+                }
+                None => Ok(None),
+            }
+        };
+        match word.text {
+            "vlan" => {
+                let id = number(self, 4095)?.map(|n| n as u16);
+                self.at.vlan(id).map_err(say)
+            }
+            "mpls" => {
+                let label = number(self, 0xf_ffff)?;
+                self.at.mpls(label).map_err(say)
+            }
+            "pppoes" => {
+                let session = number(self, 65_535)?.map(|n| n as u16);
+                self.at.pppoes(session).map_err(say)
+            }
+            "pppoed" => self.at.carries(0x8863).map_err(say),
+            "less" | "greater" => {
+                let n = number(self, u32::MAX)?.ok_or_else(|| self.peek().error("a number of bytes is missing"))?;
+                let cmp = if word.text == "less" { Cmp::Le } else { Cmp::Ge };
+                Ok(Test::Relation(Number::Len, cmp, Number::Is(n)))
+            }
+            "broadcast" => match protocol {
+                None | Some("ether" | "link") => Ok(self.at.mac(Dir::Dst, [0xff; 6])),
+                Some("ip") => Err(word.error("it needs the mask of the port's network; write `dst host 10.0.0.255`")),
+                Some(other) => Err(word.error(format!("`{other}` has no broadcast"))),
+            },
+            _ => {
+                let of = match protocol {
+                    None | Some("ether" | "link") => None,
+                    Some("ip") => Some(IP),
+                    Some("ip6") => Some(IP6),
+                    Some(other) => return Err(word.error(format!("`{other}` has no multicast"))),
+                };
+                self.at.multicast(of).map_err(say)
+            }
+        }
+    }
+
+    /// `a compare b`; `None` if what follows is no arithmetic.
+    fn relation(&mut self) -> Result<Option<Test>, FilterError> {
+        let Some(left) = self.sum(0)? else { return Ok(None) };
+        let cmp = match self.peek().text {
+            ">" => Cmp::Gt,
+            ">=" => Cmp::Ge,
+            "<" => Cmp::Lt,
+            "<=" => Cmp::Le,
+            "=" | "==" => Cmp::Eq,
+            "!=" => Cmp::Ne,
+            _ => return Ok(None),
+        };
+        self.take();
+        let t = self.peek();
+        let right = self.sum(0)?.ok_or_else(|| t.error("a number is missing here"))?;
+        let test = Test::Relation(left.number, cmp, right.number);
+        Ok(Some(match super::arith::both(left.needs, right.needs) {
+            Some(needs) => needs.and(test),
+            None => test,
+        }))
+    }
+
+    /// Operators from the weakest (level 0) to the strongest.
+    fn sum(&mut self, level: usize) -> Result<Option<Guarded>, FilterError> {
+        const LEVELS: [&[(&str, Op)]; 4] = [
+            &[("&", Op::And), ("|", Op::Or), ("^", Op::Xor)],
+            &[("<<", Op::Shl), (">>", Op::Shr)],
+            &[("+", Op::Add), ("-", Op::Sub)],
+            &[("*", Op::Mul), ("/", Op::Div), ("%", Op::Rem)],
+        ];
+        let Some(operators) = LEVELS.get(level) else { return self.operand() };
+        let Some(mut left) = self.sum(level + 1)? else { return Ok(None) };
+        while let Some((sign, op)) = operators.iter().find(|o| o.0 == self.peek().text).copied() {
+            let sign = Token { text: sign, ..self.take() };
+            let Some(right) = self.sum(level + 1)? else { return Ok(None) };
+            if matches!(op, Op::Div | Op::Rem) && right.number.constant() == Some(0) {
+                return Err(sign.error("division by 0"));
+            }
+            if matches!(op, Op::Shl | Op::Shr) && right.number.constant().is_some_and(|n| n > 31) {
+                return Err(sign.error("a shift by more than 31 bits"));
+            }
+            left = Guarded::op(op, left, right);
+        }
+        Ok(Some(left))
+    }
+
+    fn operand(&mut self) -> Result<Option<Guarded>, FilterError> {
+        let t = self.peek();
+        if t.escaped {
+            return Ok(None);
+        }
+        if t.text == "-" {
+            self.take();
+            let inner = self.deeper(Self::operand)?;
+            return Ok(inner.map(|n| Guarded::op(Op::Sub, Guarded::is(0), n)));
+        }
+        if t.text == "(" {
+            self.take();
+            let inner = self.deeper(|p| p.sum(0))?;
+            return Ok(inner.filter(|_| self.takes(&[")"])));
+        }
+        if t.text == "len" {
+            self.take();
+            return Ok(Some(Guarded { number: Number::Len, needs: None }));
+        }
+        if self.peek_at(1).text == "[" && t.is_word() {
+            self.take();
+            self.take();
+            let missing = self.peek();
+            let index = self.deeper(|p| p.sum(0))?.ok_or_else(|| missing.error("an index is missing"))?;
+            let width = if self.takes(&[":"]) {
+                let w = self.take();
+                names::number(w.text)
+                    .filter(|n| matches!(n, 1 | 2 | 4))
+                    .ok_or_else(|| w.error("1, 2 or 4 bytes can be read at once"))?
+            } else {
+                1
+            };
+            self.expect("]")?;
+            return Guarded::load(t.text, index, width as u8, &self.at).map(Some).map_err(|why| t.error(why));
+        }
+        match names::value(t.text).filter(|_| !matches!(t.text, "tcp" | "udp")) {
+            Some(n) => {
+                self.take();
+                Ok(Some(Guarded::is(n)))
+            }
+            None => Ok(None),
+        }
+    }
+}
+
+/// One to four numbers with dots, left-aligned, and how many bits were written.
+fn dotted(text: &str) -> Option<(u32, u32)> {
+    let mut bytes = [0_u8; 4];
+    let mut written = 0;
+    for part in text.split('.') {
+        *bytes.get_mut(written)? = u8::try_from(names::number(part)?).ok()?;
+        written += 1;
+    }
+    Some((u32::from_be_bytes(bytes), written as u32 * 8))
+}
+
+const fn high_bits(n: u32) -> u32 {
+    if n == 0 { 0 } else { u32::MAX << (32 - n) }
+}
+
+/// Words that begin a test of their own and so are no value.
+fn is_reserved(word: &str) -> bool {
+    matches!(
+        word,
+        "and"
+            | "or"
+            | "not"
+            | "src"
+            | "dst"
+            | "host"
+            | "net"
+            | "port"
+            | "portrange"
+            | "proto"
+            | "ether"
+            | "link"
+            | "vlan"
+            | "mpls"
+            | "pppoed"
+            | "pppoes"
+            | "less"
+            | "greater"
+            | "broadcast"
+            | "multicast"
+            | "len"
+            | "mask"
+    ) || abbreviation(word, &Offsets::default()).is_some()
+        || refused(word).is_some()
+}
+
+/// Words of pcap-filter(7) that are not done, and why.
+fn refused(word: &str) -> Option<&'static str> {
+    Some(match word {
+        "gateway" => {
+            "it needs the names of hosts and their link addresses; write `ether host MAC and not host ADDRESS`"
+        }
+        "protochain" => {
+            "it walks headers in a loop; write `ip6[6]` and the offsets you mean, or `is_tcp` of the language"
+        }
+        "geneve" => "its length varies; the language looks through tunnels with `shift`",
+        "inbound" | "outbound" => "the frame does not say which way it went; capture with the direction you want",
+        "ifindex" => "the frame does not say which port it came from; choose the port when capturing",
+        "wlan" | "fddi" | "tr" | "type" | "subtype" | "dir" | "addr1" | "addr2" | "addr3" | "addr4" | "ra" | "ta" => {
+            "it is about another link layer than Ethernet"
+        }
+        "lane" | "metac" | "bcc" | "oam" | "oamf4" | "oamf4ec" | "oamf4sc" | "sc" | "ilmic" | "connectmsg"
+        | "metaconnect" | "vpi" | "vci" | "sio" | "opc" | "dpc" | "sls" | "fisu" | "lssu" | "lsu" | "msu" | "hopc"
+        | "hdpc" | "hsio" | "hsls" | "hfisu" | "hlssu" | "hmsu" => "it is about ATM or SS7, not Ethernet",
+        "ifname" | "on" | "rnr" | "rulenum" | "reason" | "rset" | "ruleset" | "srnr" | "subrulenum" | "action" => {
+            "it is about the log of a firewall, not about frames"
+        }
+        "llc" => "write `ether[12:2] <= 1500` and the bytes behind it",
+        "radio" | "l1" | "l2" | "iih" | "lsp" | "snp" | "csnp" | "psnp" => "write it as `isis` and the bytes you mean",
+        "byte" => "write `ether[n]`",
+        _ => return None,
+    })
+}
+
+fn suggestion(word: &str) -> String {
+    const WORDS: [&str; 22] = [
+        "host",
+        "net",
+        "port",
+        "portrange",
+        "proto",
+        "src",
+        "dst",
+        "ether",
+        "vlan",
+        "mpls",
+        "less",
+        "greater",
+        "tcp",
+        "udp",
+        "icmp",
+        "icmp6",
+        "sctp",
+        "ip",
+        "ip6",
+        "arp",
+        "broadcast",
+        "multicast",
+    ];
+    match crate::syntax::nearest(word, WORDS) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "it begins no test; write one such as `tcp`, `host 10.0.0.1` or `port 80`".to_owned(),
+    }
+}

@@ -1,0 +1,251 @@
+//! The intermediate form: what the verifier refuses, what the interpreter makes of what it lets through.
+
+use base::Prng;
+use netgrain_lang::interp::{Action, Interpreter, Memory};
+use netgrain_lang::ir::{
+    Block, BlockId, Builder, Cmp, End, Expiry, Fact, Inst, Kind, Layer, Log, Map, Meta, Op, Operand, Placement,
+    Program, Reg, Set, Stage, Var, VerifyError, placement,
+};
+use netgrain_lang::{Facts, Key, Prefix};
+use wire::build::Frame;
+use wire::link;
+
+fn one_block(registers: u16, code: Vec<Inst>, end: End) -> Program {
+    Program { blocks: vec![Block { code, end }], registers, ..Program::default() }
+}
+
+fn udp() -> (Vec<u8>, Facts) {
+    let mut bytes = vec![0; 60];
+    Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut bytes);
+    let facts = Facts::of(&bytes, 60, link::ETHERNET);
+    (bytes, facts)
+}
+
+#[test]
+fn what_is_not_defined_on_every_way_is_refused() {
+    let read = Inst::Copy { to: Reg(1), from: Reg(0) };
+    let never = one_block(2, vec![read], End::Pass);
+    assert_eq!(never.verify(), Err(VerifyError::Undefined { block: 0, reg: Reg(0) }));
+
+    let mut b = Builder::default();
+    let (one, both, r) = (b.label(), b.label(), b.reg());
+    let len = b.meta(Meta::WireLen);
+    b.branch(len, Cmp::Gt, 100, one, both);
+    b.place(one);
+    b.push(Inst::Const { to: r, value: 1 });
+    b.place(both);
+    b.set(Var::Mark, r);
+    assert_eq!(b.finish().verify(), Err(VerifyError::Undefined { block: 2, reg: r }));
+}
+
+#[test]
+fn a_load_needs_a_promise_on_every_way_and_for_its_own_base() {
+    let load = |base, offset| Inst::Load { to: Reg(0), base, offset, width: 4 };
+    let bare = one_block(1, vec![load(None, 0)], End::Pass);
+    assert_eq!(bare.verify(), Err(VerifyError::Unguarded { block: 0, base: None, need: 4, have: 0 }));
+
+    let promised = |base: bool, at: bool, offset| {
+        let mut b = Builder::default();
+        let (l3, no) = (b.fact(Layer::Outer, Fact::L3), b.label());
+        b.fits(base.then_some(l3), 12, 8, no);
+        b.load(at.then_some(l3), offset, 4);
+        b.place(no);
+        b.finish().verify()
+    };
+    assert_eq!(promised(false, false, 16), Ok(()));
+    assert_eq!(promised(true, true, 16), Ok(()));
+    assert!(matches!(promised(false, false, 17), Err(VerifyError::Unguarded { need: 21, have: 20, .. })));
+    assert!(matches!(promised(false, true, 0), Err(VerifyError::Unguarded { .. })));
+}
+
+#[test]
+fn a_promise_ends_when_its_base_is_written() {
+    let mut b = Builder::default();
+    let (l3, no) = (b.fact(Layer::Outer, Fact::L3), b.label());
+    b.fits(Some(l3), 0, 20, no);
+    b.push(Inst::Op { to: l3, op: Op::Add, a: l3, b: Operand::Imm(20) });
+    b.load(Some(l3), 0, 1);
+    b.place(no);
+    assert!(matches!(b.finish().verify(), Err(VerifyError::Unguarded { have: 0, .. })));
+}
+
+#[test]
+fn control_goes_forward_only() {
+    for to in [0, 1, 7] {
+        let p = one_block(0, vec![], End::Jump(BlockId(to)));
+        assert_eq!(p.verify(), Err(VerifyError::Jump { block: 0, to }));
+    }
+    assert_eq!(Program::default().verify(), Err(VerifyError::Empty));
+}
+
+#[test]
+fn tables_and_limits_are_held() {
+    let zero = Inst::Const { to: Reg(0), value: 0 };
+    let missing = |inst| one_block(2, vec![zero.clone(), inst], End::Pass).verify();
+    assert!(matches!(missing(Inst::Forward { device: 0 }), Err(VerifyError::Missing { table: "devices", .. })));
+    assert!(matches!(missing(Inst::Log(Log::Message(3))), Err(VerifyError::Missing { index: 3, .. })));
+    let get = Inst::MapGet { to: Reg(1), map: 0, key: vec![Reg(0)] };
+    assert!(matches!(missing(get.clone()), Err(VerifyError::Missing { table: "maps", .. })));
+    let count = Inst::Count { counter: 64, by: Operand::Imm(1) };
+    assert!(matches!(missing(count), Err(VerifyError::Missing { table: "counters", .. })));
+    let mut p = one_block(2, vec![zero.clone(), get], End::Pass);
+    p.maps.push(map(2, 10, Expiry::Never));
+    assert_eq!(p.verify(), Err(VerifyError::KeyWords { block: 0, map: 0, have: 1, need: 2 }));
+    p.maps[0].capacity = 0;
+    assert!(matches!(p.verify(), Err(VerifyError::Map { map: 0, .. })));
+    let mut p = one_block(0, vec![Inst::Forward { device: 0 }; 17], End::Pass);
+    p.devices.push("eth1".into());
+    assert!(matches!(p.verify(), Err(VerifyError::TooMany { have: 17, .. })));
+    let mut p = one_block(0, vec![], End::Pass);
+    p.sets.push(Set::Ranges(vec![(5, 9), (9, 12)]));
+    assert_eq!(p.verify(), Err(VerifyError::Set { set: 0 }));
+}
+
+#[test]
+fn no_register_lives_across_stages_and_a_stage_is_entered_at_its_start() {
+    let mut b = Builder::default();
+    b.stage("one");
+    let r = b.constant(1);
+    b.stage("two");
+    b.set(Var::Mark, r);
+    assert_eq!(b.finish().verify(), Err(VerifyError::Undefined { block: 1, reg: r }));
+
+    let blocks = vec![
+        Block { code: vec![], end: End::Jump(BlockId(2)) },
+        Block { code: vec![], end: End::Jump(BlockId(2)) },
+        Block { code: vec![], end: End::Pass },
+    ];
+    let stage = |first| Stage { text: String::new(), first: BlockId(first) };
+    let p = Program { blocks, stages: vec![stage(0), stage(1)], ..Program::default() };
+    assert_eq!(p.verify(), Err(VerifyError::Crossing { block: 0, to: 2 }));
+}
+
+#[test]
+fn effects_before_a_drop_happen_and_a_pass_goes_to_the_default_class() {
+    let (bytes, facts) = udp();
+    let mut p = one_block(0, vec![Inst::Forward { device: 0 }, Inst::Kernel], End::Drop);
+    p.devices.push("eth1".into());
+    let mut memory = Memory::of(&p, 0);
+    let out = Interpreter::new(&p).run(&bytes, &facts, &mut memory);
+    assert_eq!((out.kind, out.kernel, out.actions), (Kind::Drop, true, vec![Action::Forward(0)]));
+    let out = Interpreter::new(&one_block(0, vec![], End::Pass)).run(&bytes, &facts, &mut memory);
+    assert_eq!((out.kind, out.class()), (Kind::Copy, Some(0)));
+}
+
+#[test]
+fn arithmetic_has_no_corner_that_traps() {
+    for (op, a, b, is) in [
+        (Op::Div, 7, 0, 0),
+        (Op::Rem, 7, 0, 7),
+        (Op::Sub, 0, 1, u64::MAX),
+        (Op::Shl, 1, 64, 1),
+        (Op::Shr, 8, 65, 4),
+        (Op::Mul, u64::MAX, 2, u64::MAX - 1),
+    ] {
+        assert_eq!(op.apply(a, b), is, "{a} {op} {b}");
+    }
+}
+
+#[test]
+fn sets_hold_addresses_of_both_families() {
+    let prefixes = ["10.0.0.0/8", "10.1.0.0/16", "11.0.0.0/8", "2001:db8::/32"].map(|p| Prefix::parse(p).unwrap());
+    let set = Set::of_prefixes(prefixes);
+    assert_eq!(set, Set::of_prefixes([prefixes[3], prefixes[2], prefixes[1], prefixes[0]]));
+    assert!(matches!(&set, Set::Ranges(r) if r.len() == 2), "neighbours are one range: {set:?}");
+    let v4 = |a: [u8; 4]| netgrain_lang::ir::mapped(a.into());
+    assert!(set.contains(v4([10, 255, 255, 255])) && set.contains(v4([11, 0, 0, 0])));
+    assert!(!set.contains(v4([9, 255, 255, 255])) && !set.contains(v4([12, 0, 0, 0])));
+    assert!(set.contains(netgrain_lang::ir::wide("2001:db8::1".parse().unwrap())));
+    assert!(!Set::Host.contains(v4([10, 0, 0, 1])));
+}
+
+#[test]
+fn a_cut_program_does_what_the_whole_does() {
+    let seed = testkit::seed("a_cut_program_does_what_the_whole_does");
+    let mut prng = Prng::new(seed);
+    let (bytes, mut facts) = udp();
+    for round in 0..500 {
+        let p = random(&mut prng);
+        assert_eq!(p.verify(), Ok(()), "seed {seed}, round {round}\n{p}");
+        let mut whole = Memory::of(&p, 1);
+        let mut parts = whole.clone();
+        let cut = prng.below(p.stages.len() as u64 + 1) as usize;
+        let (head, tail) = p.split(cut);
+        assert_eq!((head.verify(), tail.verify()), (Ok(()), Ok(())), "seed {seed}, round {round}\n{head}\n{tail}");
+        for packet in 0..8 {
+            facts.sequence = packet;
+            let expected = Interpreter::new(&p).run(&bytes, &facts, &mut whole);
+            let mut out = Interpreter::new(&head).run(&bytes, &facts, &mut parts);
+            if out.kind != Kind::Drop {
+                out = Interpreter::new(&tail).run_from(out, &bytes, &facts, &mut parts);
+            }
+            assert_eq!(out, expected, "seed {seed}, round {round}, cut at {cut}\n{p}");
+        }
+        assert_eq!(whole.counters, parts.counters);
+        assert_eq!(whole.tables[0].entries(0), parts.tables[0].entries(0));
+    }
+}
+
+/// A few stages of arithmetic over the packet's number, with an effect or a drop here and there.
+fn random(prng: &mut Prng) -> Program {
+    let mut b = Builder::default();
+    b.tables().maps.push(map(1, 4, Expiry::Never));
+    let device = b.device("eth1");
+    for _ in 0..1 + prng.below(4) {
+        b.stage("stage");
+        let (n, after) = (b.meta(Meta::Sequence), b.label());
+        let r = b.op(Op::And, n, prng.below(8));
+        b.require(r, Cmp::Gt, prng.below(4), after);
+        match prng.below(5) {
+            0 => b.push(Inst::Forward { device }),
+            1 => b.push(Inst::MapPut { map: 0, key: vec![r], value: n.into() }),
+            2 => b.push(Inst::Count { counter: 1, by: n.into() }),
+            3 => b.set(Var::Mark, r),
+            _ => b.discard(),
+        }
+        b.place(after);
+    }
+    b.finish()
+}
+
+#[test]
+fn the_kernel_gets_what_makes_no_copy() {
+    let stages = |last: End| {
+        let mut b = Builder::default();
+        let device = b.device("eth1");
+        b.stage("mark");
+        b.set(Var::Mark, 1);
+        b.stage("forward");
+        b.push(Inst::Forward { device });
+        if last == End::Drop {
+            b.discard();
+        }
+        placement(&b.finish())
+    };
+    assert_eq!(stages(End::Drop), [Placement::Kernel, Placement::Kernel]);
+    let copied = stages(End::Pass);
+    assert!(matches!(&copied[..], [Placement::Kernel, Placement::User(why)] if why.contains("copies")), "{copied:?}");
+}
+
+#[test]
+fn a_table_is_bounded_and_forgets_what_is_idle() {
+    let mut table = netgrain_lang::interp::Table::new(&map(1, 2, Expiry::Idle(10)));
+    table.put(&[1], 7, 100);
+    assert_eq!(table.add(&[2], 1, 105), 1);
+    assert_eq!(table.add(&[3], 1, 106), 1);
+    assert_eq!((table.refused(), table.has(&[3], 106)), (1, false));
+    assert_eq!(table.get(&[1], 110), 7, "the read touches the entry");
+    assert_eq!(table.get(&[2], 116), 0, "11 after the last touch");
+    table.put(&[3], 1, 116);
+    assert_eq!(table.entries(116), [(vec![1], 7), (vec![3], 1)]);
+    let mut window = netgrain_lang::interp::Table::new(&map(1, 2, Expiry::Life(10)));
+    assert_eq!(
+        [100, 105, 110, 111].map(|now| window.add(&[1], 1, now)),
+        [1, 2, 3, 1],
+        "a touch does not prolong a life"
+    );
+}
+
+fn map(words: u8, capacity: u32, expiry: Expiry) -> Map {
+    Map { name: "m".into(), key: Key::default(), words, capacity, expiry }
+}

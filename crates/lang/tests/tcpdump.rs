@@ -1,0 +1,349 @@
+//! The filters against tcpdump, packet by packet over real captures, whole and cut short.
+//!
+//! The captures are joined into one file whose timestamps are packet numbers; tcpdump writes what matches to its standard
+//! output, and the timestamps there say which packets it chose.
+
+mod common;
+
+use base::Prng;
+use common::{Packet, collect, joined, tcpdump};
+use netgrain_lang::Facts;
+use netgrain_lang::interp::{Interpreter, Memory};
+use netgrain_lang::ir::Kind;
+use netgrain_lang::tcpdump::Filter;
+use wire::link;
+
+/// Most frames of one capture: many short captures say more than one long one.
+const MOST: usize = 300;
+
+const FILTERS: &[&str] = &[
+    "",
+    "ip",
+    "ip6",
+    "arp",
+    "rarp",
+    "tcp",
+    "udp",
+    "sctp",
+    "icmp",
+    "icmp6",
+    "igmp",
+    "pim",
+    "esp",
+    "ah",
+    "vrrp",
+    "stp",
+    "ipx",
+    "atalk",
+    "aarp",
+    "netbeui",
+    "iso",
+    "clnp",
+    "decnet",
+    "not ip",
+    "port 53",
+    "tcp port 80 or 443",
+    "udp src port 53",
+    "portrange 1-1023",
+    "udp dst portrange 5000-60000",
+    "port http or https",
+    "port (80 or 443 or 53)",
+    "not port 53 or 80",
+    "tcp port not 80",
+    "src port 80 or dst port 80",
+    "src or dst port 80",
+    "src and dst port 53",
+    "host 10.0.0.1",
+    "net 10",
+    "net 10.0.0.0/8 and not net 10.1",
+    "src net 192.168 and dst net 192.168",
+    "net 192.168.0.0 mask 255.255.0.0",
+    "net 0.0.0.0/0",
+    "arp host 192.168.1.1",
+    "ip host 192.168.1.1 or 10.0.0.1",
+    "net fe80::/10",
+    "ip6 net 2000::/3",
+    "src net fe80::/10 and dst net ff00::/8",
+    "net ::/0",
+    "host ff02::1",
+    "ip proto 47",
+    "ip proto \\tcp",
+    "proto 17",
+    "ip6 proto 58",
+    "ip6 proto 0",
+    "ip6 proto 44",
+    "ether proto 0x806",
+    "ether proto \\ip",
+    "ether proto 0x42",
+    "ether proto 0x88cc",
+    "ether host ff:ff:ff:ff:ff:ff",
+    "ether src 00:00:00:00:00:00 or dst ff:ff:ff:ff:ff:ff",
+    "ether broadcast",
+    "broadcast or multicast",
+    "ether multicast and not ether broadcast",
+    "ip multicast",
+    "ip6 multicast",
+    "less 60",
+    "greater 1000",
+    "len > 100 and len <= 200",
+    "len == 60 or len = 66",
+    "len != 60",
+    "vlan",
+    "vlan 10",
+    "vlan and ip",
+    "vlan 100 and vlan 200",
+    "vlan and vlan and ip and tcp",
+    "vlan and vlan and vlan",
+    "ip or vlan and ip",
+    "(vlan and tcp port 80) or udp",
+    "not vlan and tcp",
+    "mpls",
+    "mpls and ip",
+    "mpls and mpls and ip and tcp",
+    "mpls 100000 and mpls 1024",
+    "vlan and mpls and host 10.0.0.1",
+    "pppoes",
+    "pppoed",
+    "pppoes and ip",
+    "pppoes and ip6",
+    "vlan and vlan and pppoes and ip and tcp",
+    "pppoes 1 and udp port 53",
+    "tcp[tcpflags] & (tcp-syn|tcp-fin) != 0",
+    "tcp[tcpflags] & (tcp-syn|tcp-ack) == tcp-syn",
+    "tcp[13] = 2 or tcp[13] == 18",
+    "not tcp[13] & 2 != 0",
+    "icmp[icmptype] != icmp-echo and icmp[icmptype] != icmp-echoreply",
+    "icmp6[icmp6type] == icmp6-neighborsolicit",
+    "ip[0] & 0xf != 5",
+    "ip[6:2] & 0x1fff != 0",
+    "ip[2:2] > 576",
+    "ip6[6] == 0 or ip6[6] == 44",
+    "ip[8] < 64 && udp[4:2] > 100",
+    "ether[0] & 1 = 0 and ip[16] >= 224",
+    "tcp[((tcp[12] & 0xf0) >> 2):4] = 0x47455420",
+    "ip[((ip[0] & 0xf) << 2) + 13] & 0x3f == 0x10",
+    "((ip[2:2] - ((ip[0]&0xf)<<2)) - ((tcp[12]&0xf0)>>2)) != 0",
+    "ether[len - 1] != 0",
+    "ether[100] = 0",
+    "not ether[100] = 0",
+    "not ether[len] = 0 or arp",
+    "udp[8] / udp[9] > 1",
+    "udp[8] % 3 == 1",
+    "1 << udp[9] > 100",
+    "-ip[8] < 10 or ip[8] * 2 > 200",
+    "(ip[8] + 1) * 3 > 300",
+    "arp[7] == 1",
+    "5 < 3 or tcp",
+    "len / 2 > 100 and (len & 1) == 0",
+    "tcp and not port 80 or udp and (port 53 or port 123)",
+    "! ( tcp and ( port 80 or port 443 ) ) and ( ip or ip6 )",
+    "tcp && !port 80 || udp",
+    "host 10.1",
+    "ip broadcast or ip",
+];
+
+#[test]
+fn the_filters_choose_what_tcpdump_chooses() {
+    let name = "the_filters_choose_what_tcpdump_chooses";
+    let Some(traces) = testkit::traces(name) else { return };
+    if testkit::tool(name, "tcpdump").is_none() {
+        return;
+    }
+    let mut packets = collect(&traces, MOST);
+    assert!(packets.len() > 1000, "only {} packets in {}", packets.len(), traces.display());
+    let seed = testkit::seed(name);
+    let mut prng = Prng::new(seed);
+    cut_some(&mut packets, &mut prng);
+    let folder = testkit::TempDir::new(name);
+    let file = folder.join("joined.pcap");
+    std::fs::write(&file, joined(&packets)).unwrap();
+
+    let values = Values::of(&packets);
+    let random: Vec<String> = (0..400).map(|_| values.filter(&mut prng, 3)).collect();
+    let (mut telling, mut refused, mut choices) = (0, 0, 0);
+    for text in FILTERS.iter().map(|f| (*f).to_owned()).chain(random) {
+        let theirs = tcpdump(&file, &text);
+        let ours = Filter::parse(&text);
+        let (theirs, filter) = match (theirs, ours) {
+            (Ok(theirs), Ok(filter)) => (theirs, filter),
+            // What we do is more than what they do where they refuse (`ip broadcast` needs a mask they may not have).
+            (Err(_), _) => {
+                refused += 1;
+                continue;
+            }
+            (Ok(_), Err(e)) if text.contains("ip broadcast") => {
+                assert!(e.to_string().contains("mask"), "{e}");
+                continue;
+            }
+            (Ok(_), Err(e)) => panic!("seed {seed}: tcpdump reads `{text}`, we do not: {e}"),
+        };
+        let ours = chosen(&filter, &packets);
+        let differs =
+            (0..packets.len() as u32).find(|i| ours.binary_search(i).is_ok() != theirs.binary_search(i).is_ok());
+        if let Some(i) = differs {
+            let who = if ours.binary_search(&i).is_ok() { "only we" } else { "only tcpdump" };
+            panic!(
+                "seed {seed}: `{text}`: we {}, tcpdump {}; {who} chose {} of {} bytes: {:02x?}\n{}",
+                ours.len(),
+                theirs.len(),
+                packets[i as usize].bytes.len(),
+                packets[i as usize].wire_len,
+                packets[i as usize].bytes,
+                filter.program()
+            );
+        }
+        choices += ours.len();
+        telling += usize::from(!ours.is_empty() && ours.len() < packets.len());
+    }
+    // The comparison would prove nothing if most filters chose nothing, or were none.
+    assert!(telling > 200, "only {telling} filters told packets apart");
+    assert!(refused < 100, "tcpdump refused {refused} filters");
+    eprintln!("{} packets; {telling} telling filters, {refused} refused; {choices} choices agree", packets.len());
+}
+
+fn chosen(filter: &Filter, packets: &[Packet]) -> Vec<u32> {
+    let program = filter.program();
+    assert_eq!(program.verify(), Ok(()), "{filter}\n{program}");
+    let mut memory = Memory::of(&program, 0);
+    let mut interpreter = Interpreter::new(&program);
+    let mut takes = |p: &Packet| {
+        let facts = Facts::of(&p.bytes, p.wire_len, link::ETHERNET);
+        interpreter.run(&p.bytes, &facts, &mut memory).kind != Kind::Drop
+    };
+    (0..packets.len() as u32).filter(|i| takes(&packets[*i as usize])).collect()
+}
+
+/// Every fifth frame is captured only in part: bytes that are not there have a meaning of their own.
+fn cut_some(packets: &mut [Packet], prng: &mut Prng) {
+    for p in packets {
+        if prng.below(5) == 0 {
+            let len = prng.below(p.bytes.len() as u64 + 1) as usize;
+            p.bytes.truncate(len.max(1));
+        }
+    }
+}
+
+/// Values that occur in the captures, so that filters tell packets apart.
+struct Values {
+    hosts: Vec<String>,
+    ports: Vec<u16>,
+    macs: Vec<String>,
+}
+
+impl Values {
+    fn of(packets: &[Packet]) -> Self {
+        let step = packets.len() / 40 + 1;
+        let keys: Vec<_> = packets
+            .iter()
+            .step_by(step)
+            .filter_map(|p| {
+                let headers = wire::Headers::of(&p.bytes, p.wire_len, link::ETHERNET);
+                wire::FlowKey::of(&p.bytes, &headers)
+            })
+            .collect();
+        let macs = packets.iter().step_by(step).filter_map(|p| p.bytes.get(..6));
+        let macs = macs.map(|m| m.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":")).collect();
+        Self {
+            hosts: keys.iter().map(|k| k.src.to_string()).collect(),
+            ports: keys.iter().flat_map(|k| [k.src_port.0, k.dst_port.0]).collect(),
+            macs,
+        }
+    }
+
+    fn filter(&self, prng: &mut Prng, depth: u32) -> String {
+        let any = |prng: &mut Prng, of: &[&str]| of[prng.below(of.len() as u64) as usize].to_owned();
+        if depth > 0 && prng.below(3) > 0 {
+            let (a, b) = (self.filter(prng, depth - 1), self.filter(prng, depth - 1));
+            return match prng.below(5) {
+                0 => format!("not ({a})"),
+                1 => format!("{a} and not {b}"),
+                2 => format!("({a}) or ({b})"),
+                3 => format!("{a} or {b}"),
+                _ => format!("{a} and {b}"),
+            };
+        }
+        let dir = any(prng, &["", "", "src ", "dst ", "src or dst ", "src and dst "]);
+        match prng.below(10) {
+            0 => any(prng, &["ip", "ip6", "tcp", "udp", "icmp", "arp", "icmp6", "sctp", "igmp"]),
+            1 => format!(
+                "{}{dir}port {}",
+                any(prng, &["", "tcp ", "udp "]),
+                self.ports[prng.below(self.ports.len() as u64) as usize]
+            ),
+            2 => format!("{dir}portrange {}-{}", prng.below(2000), 1000 + prng.below(60_000)),
+            3 | 4 => format!("{dir}host {}", self.hosts[prng.below(self.hosts.len() as u64) as usize]),
+            5 => format!("{dir}net {}.0.0.0/{}", prng.below(256) & 0xf0, 4),
+            6 => format!("ether {dir}host {}", self.macs[prng.below(self.macs.len() as u64) as usize]),
+            7 => any(
+                prng,
+                &["vlan", "mpls", "less 100", "greater 200", "multicast", "ether proto 0x88cc", "ip proto 41"],
+            ),
+            _ => {
+                let n = |prng: &mut Prng| match prng.below(5) {
+                    0 => "len".to_owned(),
+                    1 => prng.below(300).to_string(),
+                    _ => {
+                        let p = any(prng, &["ip", "tcp", "udp", "ether", "ip6", "icmp", "arp"]);
+                        format!("{p}[{}:{}]", prng.below(60), [1, 2, 4][prng.below(3) as usize])
+                    }
+                };
+                let (a, b, c) = (n(prng), n(prng), n(prng));
+                let op = any(prng, &["+", "-", "*", "&", "|", "^", "/", "%", ">>", "<<"]);
+                let b = if matches!(&*op, ">>" | "<<") { prng.below(32).to_string() } else { b };
+                format!("{a} {op} {b} {} {c}", any(prng, &["<", ">", "<=", ">=", "=", "!="]))
+            }
+        }
+    }
+}
+
+#[test]
+fn random_text_is_refused_and_never_panics() {
+    let seed = testkit::seed("random_text_is_refused_and_never_panics");
+    let mut prng = Prng::new(seed);
+    let words: Vec<&str> = FILTERS.iter().flat_map(|f| f.split_whitespace()).collect();
+    let mut read = 0;
+    for _ in 0..20_000 {
+        let mut text = String::new();
+        for _ in 0..prng.below(12) {
+            match prng.below(8) {
+                0 => text.push(char::from_u32(prng.below(0x300) as u32).unwrap_or('?')),
+                1 => text.push_str(["(", ")", "[", "]", ":", "!", "&", "|", "<", "é"][prng.below(10) as usize]),
+                _ => text.push_str(words[prng.below(words.len() as u64) as usize]),
+            }
+            if prng.below(5) > 0 {
+                text.push(' ');
+            }
+        }
+        if let Ok(filter) = Filter::parse(&text) {
+            read += 1;
+            assert_eq!(filter.program().verify(), Ok(()), "{text}");
+        }
+    }
+    assert!(read > 100, "only {read} of them were filters");
+    let deep = "(".repeat(100_000);
+    assert!(Filter::parse(&deep).is_err() && Filter::parse(&"not ".repeat(100_000)).is_err());
+}
+
+#[test]
+fn refusals_say_what_to_write_instead() {
+    for (text, says) in [
+        ("10.0.0.1", "write `host 10.0.0.1`"),
+        ("80", "write `port 80`"),
+        ("hots 10.0.0.1", "did you mean `host`?"),
+        ("host www.example.org", "names of hosts are not looked up"),
+        ("net 10.0.0.1/8", "write `net 10.0.0.0/8`"),
+        ("ip port 80", "write `ip and port 80`"),
+        ("gateway 10.0.0.1", "needs the names of hosts"),
+        ("ip6 protochain 6", "in a loop"),
+        ("inbound", "capture with the direction"),
+        ("tcp[0:3] = 1", "1, 2 or 4 bytes"),
+        ("ip[0] / 0 = 1", "division by 0"),
+        ("tcp port", "a value is missing"),
+        ("tcp and", "a test is missing"),
+        ("mpls and vlan", "no VLAN tag behind an MPLS label"),
+        ("port 70000", "up to 65535"),
+    ] {
+        let error = Filter::parse(text).expect_err(text).to_string();
+        assert!(error.contains(says), "`{text}`: {error}");
+    }
+}
