@@ -102,8 +102,12 @@ fn hints_are_given_and_change_no_record() {
     static LINES: AtomicUsize = AtomicUsize::new(0);
     static RESERVED: AtomicUsize = AtomicUsize::new(0);
     let hints = Hints {
-        reserved: |region| drop(RESERVED.fetch_add(region.end.addr() - region.start.addr(), Ordering::Relaxed)),
-        prefetch: |_| drop(LINES.fetch_add(1, Ordering::Relaxed)),
+        reserved: |region| {
+            RESERVED.fetch_add(region.end.addr() - region.start.addr(), Ordering::Relaxed);
+        },
+        prefetch: |_| {
+            LINES.fetch_add(1, Ordering::Relaxed);
+        },
     };
     let seed = testkit::seed("hints_are_given_and_change_no_record");
     let mut traffic = Traffic::new(seed);
