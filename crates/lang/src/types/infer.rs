@@ -383,11 +383,11 @@ fn whose(f: &Expr) -> String {
 /// `when is_tcp forward "eth1"` → what was probably meant.
 fn parenthesize(f: &Expr, args: &[Expr]) -> String {
     let name = |e: &Expr| if let Node::Name(n) = &e.node { Some(n.clone()) } else { None };
-    let inner = args.iter().filter_map(|a| {
+    let mut inner = args.iter().filter_map(|a| {
         let n = name(a)?;
         table::find(&n).filter(|f| !f.of().parts().0.is_empty()).map(|_| n)
     });
-    match (inner.last(), name(f)) {
+    match (inner.next_back(), name(f)) {
         (Some(inner), Some(outer)) => {
             format!("put `{inner}` and what it takes into parentheses: `{outer} … ({inner} …)`")
         }
