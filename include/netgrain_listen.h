@@ -101,6 +101,7 @@ typedef struct ngl_desc {
 #define NGL_KIND_FILTERED 3 /* `pos` packets did not match the capture filter */
 #define NGL_KIND_TICK 4     /* time has reached the second of ts */
 #define NGL_KIND_END 5      /* nothing follows */
+#define NGL_KIND_PROGRAM 6  /* in a branch: what follows was judged by generation `pos` of the group's program */
 
 #define NGL_RECORD_HEADER 16           /* bytes of the nanosecond-pcap record header before each packet */
 #define NGL_PACKET_MAX 65535           /* most bytes of one packet; a buffer of this size is always enough */

@@ -4,6 +4,7 @@
 mod capture;
 mod disk;
 mod flow;
+mod group;
 mod live;
 mod place;
 mod process;
@@ -20,6 +21,7 @@ mod volume;
 pub use crate::capture::CaptureArgs;
 pub use crate::disk::DiskArgs;
 pub use crate::flow::FlowArgs;
+pub use crate::group::{GroupArgs, MemberArgs};
 pub use crate::live::LiveArgs;
 pub use crate::query::QueryArgs;
 pub use crate::record::RecordArgs;
@@ -46,6 +48,11 @@ pub enum Stage {
     Query(QueryArgs),
     /// Flow metering: conversations and floods from memory, beside nfpcapd, softflowd and argus
     Flow(FlowArgs),
+    /// A group: a dispatcher that steers by flow, and members in other processes
+    Group(GroupArgs),
+    /// What `bench group` starts
+    #[command(hide = true)]
+    GroupMember(MemberArgs),
     /// Stenographer beside us: the same packets, the same questions (root)
     Stenographer(StenographerArgs),
     /// A live port under full load, recorded: AF_XDP, TPACKET, and other recorders beside them (root)
@@ -66,6 +73,8 @@ impl Stage {
             Self::Record(args) => record::run(args, out),
             Self::Query(args) => query::run(args, out),
             Self::Flow(args) => flow::run(args, out),
+            Self::Group(args) => group::run(args, out),
+            Self::GroupMember(args) => group::member(args, out),
             Self::Stenographer(args) => stenographer::run(args, out),
             Self::Live(args) => live::run(args, out),
         };

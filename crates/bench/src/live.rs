@@ -1,6 +1,6 @@
 //! The whole path through a live port, recorded: a generator in a process of its own sends flat out over a veth pair in a
-//! network namespace that exists for this measurement alone. First the engine (AF_XDP, TPACKET), then each installed
-//! rival by itself under the same load.
+//! network namespace that exists for this measurement alone. First the engine (AF_XDP, TPACKET; packets alone, and with the
+//! grains above them), then each installed rival by itself under the same load.
 //!
 //! Nobody is believed: frames are numbered and summed by the generator, our files are read by the independent checker,
 //! and a rival has lost what was sent and is not in its file.
@@ -13,8 +13,8 @@ use crate::sheet::{Sheet, Spread, Stop};
 use crate::volume::Workplace;
 use base::units::{parse_bytes, show_count};
 use capture::auto::Kind;
-use clap::Args;
-use engine::{Capture, Format, InterfacePlan, Plan, SocketPlan, SourcePlan, StorePlan};
+use clap::{Args, ValueEnum};
+use engine::{Capture, Format, InterfacePlan, MeterPlan, Plan, SocketPlan, SourcePlan, StoreOutlet, StorePlan};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -60,12 +60,79 @@ pub struct LiveArgs {
     /// Ask the store this, in a process of its own, each second while the port is recorded: 'host 10.0.0.1'
     #[arg(long, value_name = "EXPRESSION")]
     pub ask: Option<String>,
+    /// What is made and stored of the packets, each in runs of its own
+    #[arg(long, value_name = "LIST", default_value = "packets", value_delimiter = ',')]
+    pub grains: Vec<Grains>,
+    /// By which sources
+    #[arg(long, value_name = "LIST", default_value = "af_xdp,tpacket", value_delimiter = ',')]
+    pub sources: Vec<By>,
     /// Leave tcpdump, dumpcap and netsniff-ng out
     #[arg(long)]
     pub no_rivals: bool,
     /// One JSON object per line
     #[arg(long)]
     pub json: bool,
+}
+
+/// What is made of the packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Grains {
+    /// Packets alone
+    Packets,
+    /// Packets and one row for each second
+    Series,
+    /// Packets and flow records
+    Flows,
+    /// All three
+    All,
+}
+
+impl Grains {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Packets => "",
+            Self::Series => " + series",
+            Self::Flows => " + flows",
+            Self::All => " + flows + series",
+        }
+    }
+
+    /// The meter that makes those above packets.
+    fn plan(self) -> Option<MeterPlan> {
+        let whole = MeterPlan::new(0);
+        match self {
+            Self::Packets => None,
+            Self::Series => Some(MeterPlan { flows: None, ..whole }),
+            Self::Flows => Some(MeterPlan { series: false, ..whole }),
+            Self::All => Some(whole),
+        }
+    }
+}
+
+/// A source, as people write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// Through an XDP program
+    #[value(name = "af_xdp")]
+    AfXdp,
+    /// Beside the kernel's own stack
+    Tpacket,
+}
+
+impl By {
+    const fn kind(self) -> Kind {
+        match self {
+            Self::AfXdp => Kind::AfXdp,
+            Self::Tpacket => Kind::Tpacket,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::AfXdp => "netgrain af_xdp",
+            Self::Tpacket => "netgrain tpacket",
+        }
+    }
 }
 
 /// What the generator tells at its end; the words of `netgrain gen --json`.
@@ -101,6 +168,10 @@ struct Row {
     missing: u64,
     /// By the ledger's causes.
     lost: BTreeMap<&'static str, u64>,
+    /// Packets stored that the meter let go, and what became of the others.
+    unmetered: u64,
+    records: u64,
+    rows: u64,
     /// By thread, per second of sending (medians).
     threads: BTreeMap<&'static str, f64>,
     /// The checker's last line, of the last run.
@@ -117,6 +188,9 @@ pub struct Run {
     offered: Option<u64>,
     stored: u64,
     lost: BTreeMap<&'static str, u64>,
+    unmetered: u64,
+    records: u64,
+    rows: u64,
     threads: BTreeMap<&'static str, f64>,
     verdict: Option<String>,
     /// Milliseconds and bytes of each answer.
@@ -176,17 +250,18 @@ fn measure(
     sheet.head("recorder      traffic    sent Mpps   Gb/s    stored %  (min..max)        cores   missing of sent")?;
     for (name, spec) in args.sizes.iter().zip(specs) {
         let bytes = r#gen::Traffic::new(spec).mean_len();
-        let mut engines = [(Kind::AfXdp, Vec::new()), (Kind::Tpacket, Vec::new())];
+        let combinations = args.sources.iter().flat_map(|by| args.grains.iter().map(|grains| (*by, *grains)));
+        let mut engines: Vec<((By, Grains), Vec<Run>)> = combinations.map(|c| (c, Vec::new())).collect();
         let mut others: Vec<Vec<Run>> = rivals.iter().map(|_| Vec::new()).collect();
         for _ in 0..args.repeat {
-            for (kind, runs) in &mut engines {
-                runs.push(engine(args, name, *kind, bytes, &places, folder)?);
+            for ((by, grains), runs) in &mut engines {
+                runs.push(engine(args, name, by.kind(), *grains, bytes, &places, folder)?);
             }
             for (rival, runs) in rivals.iter().zip(&mut others) {
                 runs.push(against(args, name, rival, bytes, &places, folder, &namespace)?);
             }
         }
-        let engines = engines.into_iter().map(|(kind, runs)| (ours(kind).to_owned(), runs));
+        let engines = engines.into_iter().map(|((by, grains), runs)| (format!("{}{}", by.name(), grains.name()), runs));
         for (recorder, runs) in engines.chain(rivals.iter().map(|r| r.name().to_owned()).zip(others)) {
             let row = Row::of(args, recorder, name, &runs);
             let line = row.line();
@@ -194,13 +269,6 @@ fn measure(
         }
     }
     Ok(())
-}
-
-const fn ours(kind: Kind) -> &'static str {
-    match kind {
-        Kind::AfXdp => "netgrain af_xdp",
-        Kind::Tpacket => "netgrain tpacket",
-    }
 }
 
 impl Row {
@@ -227,6 +295,8 @@ impl Row {
             row.stored += r.stored;
             row.missing += r.sent.sent.saturating_sub(r.stored);
             row.offered = r.offered.map(|n| n + row.offered.unwrap_or(0));
+            (row.unmetered, row.records, row.rows) =
+                (row.unmetered + r.unmetered, row.records + r.records, row.rows + r.rows);
             for (cause, n) in &r.lost {
                 *row.lost.entry(cause).or_default() += n;
             }
@@ -255,6 +325,14 @@ impl Row {
         );
         for (cause, n) in &self.lost {
             line += &format!("; {cause} {}", show_count(*n));
+        }
+        if self.records + self.rows > 0 {
+            line += &format!(
+                "\n                 {} flow records, {} rows; {} packets went unmetered",
+                show_count(self.records),
+                self.rows,
+                show_count(self.unmetered)
+            );
         }
         if self.threads.len() > 1 {
             let threads: Vec<String> = self.threads.iter().map(|(name, share)| format!("{name} {share:.2}")).collect();
@@ -289,6 +367,7 @@ fn engine(
     args: &LiveArgs,
     traffic: &str,
     kind: Kind,
+    grains: Grains,
     bytes_per_frame: f64,
     places: &Places,
     folder: &Path,
@@ -306,7 +385,9 @@ fn engine(
         gid: None,
         gates: false,
     });
-    let mut capture = Capture::start(&plan).map_err(Stop::say)?;
+    plan.meter = grains.plan();
+    let outlets = |label: &str| Ok(vec![Box::new(StoreOutlet::new(&dir, label, false)?) as Box<dyn engine::Outlet>]);
+    let mut capture = Capture::claimed(&plan, &Some(dir.clone()), outlets).map_err(Stop::say)?;
     let ended = AtomicBool::new(false);
     let (sent, asked) = std::thread::scope(|scope| {
         let asking = args.ask.as_ref().map(|question| scope.spawn(|| ask_each_second(&dir, question, &ended)));
@@ -336,6 +417,10 @@ fn engine(
             counts.residue, checked.records, counts.stored
         )));
     }
+    let meter = report.meter.unwrap_or_default();
+    if let Some(outlet) = meter.outlets.iter().find(|o| o.lost > 0) {
+        return Err(Stop::say(format_args!("{}: {} records and rows were not stored", outlet.name, outlet.lost)));
+    }
     let recorders = || report.queues.iter().filter_map(|q| q.recorder.as_ref());
     Ok(Run {
         sent,
@@ -343,7 +428,11 @@ fn engine(
         offered: Some(counts.offered),
         stored: checked.frames,
         lost: counts.lost.clone(),
+        unmetered: meter.unmetered,
+        records: meter.records.values().sum(),
+        rows: meter.rows,
         threads: BTreeMap::from([
+            ("meter", meter.cpu_millis as f64 / 1e3),
             ("engine", report.queues.iter().map(|q| q.engine_cpu_seconds).sum()),
             ("index", recorders().map(|r| r.index_cpu_seconds).sum()),
             ("writer", recorders().map(|r| r.writer_cpu_seconds).sum()),
@@ -390,6 +479,9 @@ fn against(
         offered: None,
         stored,
         lost: BTreeMap::new(),
+        unmetered: 0,
+        records: 0,
+        rows: 0,
         threads: BTreeMap::from([("all", cpu)]),
         verdict: None,
         asked: Vec::new(),

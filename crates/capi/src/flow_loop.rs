@@ -1,9 +1,9 @@
 //! Flow records behind a pointer: by interval and filter, and on request as they are journaled.
 
 use crate::abi::{Error, Question};
-use crate::grain::{Common, begin, refused};
+use crate::grain::{self, Common, Grain, begin, refused};
 use crate::guard::{Failure, call};
-use crate::handle::{Handle, close, stop, within};
+use crate::handle::{Handle, close, stop};
 use crate::shapes::{Early, Flow};
 use columns::{FLOW_LATE, FlowLoop};
 use flow::Record;
@@ -52,7 +52,9 @@ pub unsafe extern "C" fn netgrain_flows_open(
     unsafe { call(err, std::ptr::null_mut(), body) }
 }
 
-impl Flows {
+impl Grain for Flows {
+    type Seen = Flow;
+
     fn next(&mut self) -> Result<*const Flow, Failure> {
         let (records, filter) = (&mut self.records, &self.filter);
         let found = loop {
@@ -70,6 +72,14 @@ impl Flows {
         });
         Ok(self.lent.as_ref().map_or(std::ptr::null(), |(.., flow)| &raw const **flow))
     }
+
+    fn told(&self) -> Vec<String> {
+        self.records.remarks()
+    }
+
+    fn common(&mut self) -> &mut Common {
+        &mut self.common
+    }
 }
 
 /// See `netgrain.h`.
@@ -82,21 +92,12 @@ pub unsafe extern "C" fn netgrain_flows_next(
     flow: *mut *const Flow,
     err: *mut Error,
 ) -> i32 {
-    let body = |inner: &mut Flows| {
-        if flow.is_null() {
-            return Err(Failure::argument("the place for the flow is NULL"));
-        }
-        let found = inner.next()?;
-        // SAFETY: not null, so by the caller's promise a place for a pointer.
-        unsafe { flow.write(found) };
-        Ok(i32::from(!found.is_null()))
-    };
     // SAFETY: the caller's promise.
-    unsafe { within(handle, err, -1, body) }
+    unsafe { grain::next(handle, flow, "flow", err) }
 }
 
 /// `netgrain_flow_callback`.
-pub type FlowCallback = unsafe extern "C" fn(*mut c_void, *const Flow) -> i32;
+pub type FlowCallback = grain::Callback<Flow>;
 
 /// See `netgrain.h`.
 ///
@@ -110,24 +111,8 @@ pub unsafe extern "C" fn netgrain_flows_loop(
     user: *mut c_void,
     err: *mut Error,
 ) -> i64 {
-    let body = |inner: &mut Flows| {
-        let callback = callback.ok_or_else(|| Failure::argument("the callback is NULL"))?;
-        let mut given = 0u64;
-        while limit == 0 || given < limit {
-            let found = inner.next()?;
-            if found.is_null() {
-                break;
-            }
-            given += 1;
-            // SAFETY: a function of the caller, for which `user` is meant. What is lent stays until it returns.
-            if unsafe { callback(user, found) } != 0 {
-                break;
-            }
-        }
-        Ok(i64::try_from(given).unwrap_or(i64::MAX))
-    };
     // SAFETY: the caller's promise.
-    unsafe { within(handle, err, -1, body) }
+    unsafe { grain::each(handle, limit, callback, user, err) }
 }
 
 /// See `netgrain.h`.
@@ -146,9 +131,8 @@ pub unsafe extern "C" fn netgrain_flows_stop(handle: *mut NetgrainFlows) {
 /// The pointers are as the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_flows_is_whole(handle: *mut NetgrainFlows) -> i32 {
-    let body = |inner: &mut Flows| Ok(i32::from(inner.records.remarks().is_empty()));
     // SAFETY: the caller's promise.
-    unsafe { within(handle, std::ptr::null_mut(), 0, body) }
+    unsafe { grain::is_whole(handle) }
 }
 
 /// See `netgrain.h`.
@@ -157,9 +141,8 @@ pub unsafe extern "C" fn netgrain_flows_is_whole(handle: *mut NetgrainFlows) -> 
 /// The pointers are as the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_flows_remarks(handle: *mut NetgrainFlows) -> usize {
-    let body = |inner: &mut Flows| Ok(inner.common.take_remarks(&inner.records.remarks()));
     // SAFETY: the caller's promise.
-    unsafe { within(handle, std::ptr::null_mut(), 0, body) }
+    unsafe { grain::remarks(handle) }
 }
 
 /// See `netgrain.h`.
@@ -169,7 +152,7 @@ pub unsafe extern "C" fn netgrain_flows_remarks(handle: *mut NetgrainFlows) -> u
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_flows_remark(handle: *mut NetgrainFlows, number: usize) -> *const c_char {
     // SAFETY: the caller's promise.
-    unsafe { within(handle, std::ptr::null_mut(), std::ptr::null(), |inner| Ok(inner.common.remark(number))) }
+    unsafe { grain::remark(handle, number) }
 }
 
 /// See `netgrain.h`.

@@ -1,11 +1,13 @@
-//! What the loops over flows and over series have in common: how they begin, wait, name interfaces, and tell remarks.
+//! What the loops over flows and over series have in common: how they begin, wait, lend, call back, name interfaces, and tell
+//! remarks. A [`Grain`] says what is its own.
 
-use crate::abi::{Question, code};
+use crate::abi::{Error, Question, code};
 use crate::guard::{Failure, c_text, text};
+use crate::handle::{Handle, within};
 use crate::question::read;
 use columns::{ColumnsError, Query, Step};
 use query::{Behind, Place, QueryError};
-use std::ffi::{CString, c_char};
+use std::ffi::{CString, c_char, c_void};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +16,105 @@ use wire::Filter;
 
 /// How long `netgrain_flows_stop` may take to be seen.
 const NAP: Duration = Duration::from_millis(50);
+
+/// A loop over one grain.
+pub trait Grain {
+    /// What C is lent of one thing.
+    type Seen;
+
+    /// The next thing, lent until the next call; null at the end.
+    fn next(&mut self) -> Result<*const Self::Seen, Failure>;
+
+    /// What people should know, so far.
+    fn told(&self) -> Vec<String>;
+
+    /// What it has in common with the others.
+    fn common(&mut self) -> &mut Common;
+}
+
+/// A caller's function for each thing.
+pub type Callback<T> = unsafe extern "C" fn(*mut c_void, *const T) -> i32;
+
+/// Lends the next thing: 1, or 0 at the end.
+///
+/// # Safety
+/// The pointers are as the header says.
+pub unsafe fn next<G: Grain>(handle: *mut Handle<G>, place: *mut *const G::Seen, what: &str, err: *mut Error) -> i32 {
+    let body = |inner: &mut G| {
+        if place.is_null() {
+            return Err(Failure::argument(format!("the place for the {what} is NULL")));
+        }
+        let found = inner.next()?;
+        // SAFETY: not null, so by the caller's promise a place for a pointer.
+        unsafe { place.write(found) };
+        Ok(i32::from(!found.is_null()))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { within(handle, err, -1, body) }
+}
+
+/// Calls back with one thing after the other, as far as `limit` and the callback want; how many there were.
+///
+/// # Safety
+/// The pointers are as the header says.
+pub unsafe fn each<G: Grain>(
+    handle: *mut Handle<G>,
+    limit: u64,
+    callback: Option<Callback<G::Seen>>,
+    user: *mut c_void,
+    err: *mut Error,
+) -> i64 {
+    let body = |inner: &mut G| {
+        let callback = callback.ok_or_else(|| Failure::argument("the callback is NULL"))?;
+        let mut given = 0u64;
+        while limit == 0 || given < limit {
+            let found = inner.next()?;
+            if found.is_null() {
+                break;
+            }
+            given += 1;
+            // SAFETY: a function of the caller, for which `user` is meant. What is lent stays until it returns.
+            if unsafe { callback(user, found) } != 0 {
+                break;
+            }
+        }
+        Ok(i64::try_from(given).unwrap_or(i64::MAX))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { within(handle, err, -1, body) }
+}
+
+/// Whether everything could be read so far.
+///
+/// # Safety
+/// The pointers are as the header says.
+pub unsafe fn is_whole<G: Grain>(handle: *mut Handle<G>) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { within(handle, std::ptr::null_mut(), 0, |inner: &mut G| Ok(i32::from(inner.told().is_empty()))) }
+}
+
+/// Takes over what people should know; how many remarks there are.
+///
+/// # Safety
+/// The pointers are as the header says.
+pub unsafe fn remarks<G: Grain>(handle: *mut Handle<G>) -> usize {
+    let body = |inner: &mut G| {
+        let told = inner.told();
+        Ok(inner.common().take_remarks(&told))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { within(handle, std::ptr::null_mut(), 0, body) }
+}
+
+/// One remark of those taken over.
+///
+/// # Safety
+/// The pointers are as the header says.
+pub unsafe fn remark<G: Grain>(handle: *mut Handle<G>, number: usize) -> *const c_char {
+    let body = |inner: &mut G| Ok(inner.common().remark(number));
+    // SAFETY: the caller's promise.
+    unsafe { within(handle, std::ptr::null_mut(), std::ptr::null(), body) }
+}
 
 /// A question about grains above packets, understood.
 pub struct Begun {
@@ -89,14 +190,12 @@ impl Common {
         self.names[usize::from(number)].as_ptr()
     }
 
-    /// Takes remarks over, and tells how many there are.
-    pub fn take_remarks(&mut self, told: &[String]) -> usize {
+    fn take_remarks(&mut self, told: &[String]) -> usize {
         self.remarks = self.behind.iter().chain(told).map(|text| c_text(text)).collect();
         self.remarks.len()
     }
 
-    /// One of those taken over.
-    pub fn remark(&self, number: usize) -> *const c_char {
+    fn remark(&self, number: usize) -> *const c_char {
         self.remarks.get(number).map_or(std::ptr::null(), |text| text.as_ptr())
     }
 }

@@ -1,9 +1,9 @@
 //! Seconds of a series behind a pointer: by interval, and on request as they pass.
 
 use crate::abi::{Error, Question};
-use crate::grain::{Common, begin, refused};
+use crate::grain::{self, Common, Grain, begin, refused};
 use crate::guard::{Failure, call};
-use crate::handle::{Handle, close, stop, within};
+use crate::handle::{Handle, close, stop};
 use crate::shapes::Second;
 use columns::SeriesLoop;
 use std::ffi::{c_char, c_void};
@@ -50,7 +50,9 @@ pub unsafe extern "C" fn netgrain_series_open(
     unsafe { call(err, std::ptr::null_mut(), body) }
 }
 
-impl Series {
+impl Grain for Series {
+    type Seen = Second;
+
     fn next(&mut self) -> Result<*const Second, Failure> {
         let rows = &mut self.rows;
         let found = self.common.wait(|| Ok((rows.next(sys::clock::realtime())?, rows.pause())))?;
@@ -59,6 +61,14 @@ impl Series {
             Box::new(Second::of(&row, name))
         });
         Ok(self.lent.as_ref().map_or(std::ptr::null(), |second| &raw const **second))
+    }
+
+    fn told(&self) -> Vec<String> {
+        self.rows.remarks()
+    }
+
+    fn common(&mut self) -> &mut Common {
+        &mut self.common
     }
 }
 
@@ -72,21 +82,12 @@ pub unsafe extern "C" fn netgrain_series_next(
     second: *mut *const Second,
     err: *mut Error,
 ) -> i32 {
-    let body = |inner: &mut Series| {
-        if second.is_null() {
-            return Err(Failure::argument("the place for the second is NULL"));
-        }
-        let found = inner.next()?;
-        // SAFETY: not null, so by the caller's promise a place for a pointer.
-        unsafe { second.write(found) };
-        Ok(i32::from(!found.is_null()))
-    };
     // SAFETY: the caller's promise.
-    unsafe { within(handle, err, -1, body) }
+    unsafe { grain::next(handle, second, "second", err) }
 }
 
 /// `netgrain_second_callback`.
-pub type SecondCallback = unsafe extern "C" fn(*mut c_void, *const Second) -> i32;
+pub type SecondCallback = grain::Callback<Second>;
 
 /// See `netgrain.h`.
 ///
@@ -100,24 +101,8 @@ pub unsafe extern "C" fn netgrain_series_loop(
     user: *mut c_void,
     err: *mut Error,
 ) -> i64 {
-    let body = |inner: &mut Series| {
-        let callback = callback.ok_or_else(|| Failure::argument("the callback is NULL"))?;
-        let mut given = 0u64;
-        while limit == 0 || given < limit {
-            let found = inner.next()?;
-            if found.is_null() {
-                break;
-            }
-            given += 1;
-            // SAFETY: a function of the caller, for which `user` is meant. What is lent stays until it returns.
-            if unsafe { callback(user, found) } != 0 {
-                break;
-            }
-        }
-        Ok(i64::try_from(given).unwrap_or(i64::MAX))
-    };
     // SAFETY: the caller's promise.
-    unsafe { within(handle, err, -1, body) }
+    unsafe { grain::each(handle, limit, callback, user, err) }
 }
 
 /// See `netgrain.h`.
@@ -136,9 +121,8 @@ pub unsafe extern "C" fn netgrain_series_stop(handle: *mut NetgrainSeries) {
 /// The pointers are as the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_series_is_whole(handle: *mut NetgrainSeries) -> i32 {
-    let body = |inner: &mut Series| Ok(i32::from(inner.rows.remarks().is_empty()));
     // SAFETY: the caller's promise.
-    unsafe { within(handle, std::ptr::null_mut(), 0, body) }
+    unsafe { grain::is_whole(handle) }
 }
 
 /// See `netgrain.h`.
@@ -147,9 +131,8 @@ pub unsafe extern "C" fn netgrain_series_is_whole(handle: *mut NetgrainSeries) -
 /// The pointers are as the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_series_remarks(handle: *mut NetgrainSeries) -> usize {
-    let body = |inner: &mut Series| Ok(inner.common.take_remarks(&inner.rows.remarks()));
     // SAFETY: the caller's promise.
-    unsafe { within(handle, std::ptr::null_mut(), 0, body) }
+    unsafe { grain::remarks(handle) }
 }
 
 /// See `netgrain.h`.
@@ -159,7 +142,7 @@ pub unsafe extern "C" fn netgrain_series_remarks(handle: *mut NetgrainSeries) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_series_remark(handle: *mut NetgrainSeries, number: usize) -> *const c_char {
     // SAFETY: the caller's promise.
-    unsafe { within(handle, std::ptr::null_mut(), std::ptr::null(), |inner| Ok(inner.common.remark(number))) }
+    unsafe { grain::remark(handle, number) }
 }
 
 /// See `netgrain.h`.

@@ -23,6 +23,8 @@ pub enum Command {
     Config(crate::config::ConfigArgs),
     /// Read along with a running engine from another process
     Listen(ListenArgs),
+    /// Split what a running engine captures among programs that wait for it
+    Group(Box<crate::group::GroupArgs>),
     /// Find packets again, by time and filter: in the ring, the open file and sealed files as one
     Packets(Box<crate::packets::PacketsArgs>),
     /// Find flow records by time and filter, add them up, rank them, and go on to their packets
@@ -207,9 +209,12 @@ pub struct ListenArgs {
     /// Its socket [default: /run/netgrain/IFACE.sock]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Write nanosecond pcap to a file, or to standard output with -
+    /// Write a capture to a file, or to standard output with -
     #[arg(short = 'w', long, value_name = "FILE", conflicts_with = "print")]
     pub write: Option<PathBuf>,
+    /// Its format [default: as FILE ends: .pcap, .pcapng; otherwise pcapng]
+    #[arg(long, value_enum, requires = "write")]
+    pub format: Option<crate::packets::CaptureFormat>,
     /// Print one line per packet
     #[arg(long)]
     pub print: bool,

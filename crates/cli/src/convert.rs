@@ -31,7 +31,7 @@ pub struct ConvertArgs {
     /// What is written; - for standard output
     #[arg(short = 'w', long = "write", value_name = "OUT", required_unless_present = "new_key")]
     pub write: Option<PathBuf>,
-    /// Format of the output [default: as OUT ends, otherwise pcap]
+    /// Format of the output [default: as OUT ends: .pcap, .pcapng, .raw; otherwise pcapng]
     #[arg(long, value_enum)]
     pub format: Option<Wanted>,
     /// The inputs are HPCAP's RAW, whatever they look like
@@ -134,6 +134,7 @@ pub fn run(args: &ConvertArgs) -> Result<Outcome, Failure> {
         return Ok(Outcome::Yes);
     }
     let Some(out) = &args.write else { return Err(Failure::Said("name the output with -w".into())) };
+    crate::packets::unpacked(out)?;
     let plan = plan(args, out)?;
     let mut targets = Targets::new(out, !plan.split.is_none(), args.split_names, args.force)?;
     let inputs = args.inputs.iter().map(|path| input(path, args.read_raw)).collect::<Result<Vec<_>, _>>()?;
@@ -156,7 +157,6 @@ fn plan(args: &ConvertArgs, out: &Path) -> Result<Plan, Failure> {
     {
         return Err(Failure::Said(format!("--from {from} is after --to {to}: exchange them")));
     }
-    let promised = out.extension().and_then(|e| Format::of_extension(e.to_str()?));
     let format = args.format.map(|wanted| match wanted {
         Wanted::Pcap => Format::Pcap,
         Wanted::PcapUs => Format::PcapMicros,
@@ -176,7 +176,7 @@ fn plan(args: &ConvertArgs, out: &Path) -> Result<Plan, Failure> {
         None => None,
     };
     Ok(Plan {
-        format: format.or(promised).unwrap_or_default(),
+        format: format.unwrap_or_else(|| Format::of_path(out)),
         from: from.unwrap_or(Timestamp::ZERO),
         to: to.unwrap_or(Timestamp::MAX),
         filter: args.filter.as_deref().map(Filter::parse).transpose().map_err(Failure::say)?.unwrap_or_default(),
@@ -209,17 +209,28 @@ fn tell(args: &ConvertArgs, plan: &Plan, report: &Report, targets: &Targets) -> 
     if args.quiet || args.json {
         return Ok(());
     }
-    eprintln!(
-        "netgrain: {} of {} packets into {} of {} ({}, {}): {} outside of the interval, {} did not match",
-        show_count(report.written),
-        show_count(report.read),
-        if report.files == 1 { "1 file".to_owned() } else { format!("{} files", show_count(report.files)) },
-        targets.name(),
-        plan.format,
-        show_bytes(report.bytes),
+    let left = format!(
+        "{} outside of the interval, {} did not match",
         show_count(report.outside),
-        show_count(report.filtered),
+        show_count(report.filtered)
     );
+    if report.files == 0 {
+        eprintln!(
+            "netgrain: nothing found: 0 of {} packets, {left}; {} is not written",
+            show_count(report.read),
+            targets.name()
+        );
+    } else {
+        eprintln!(
+            "netgrain: {} of {} packets into {} of {} ({}, {}): {left}",
+            show_count(report.written),
+            show_count(report.read),
+            if report.files == 1 { "1 file".to_owned() } else { format!("{} files", show_count(report.files)) },
+            targets.name(),
+            plan.format,
+            show_bytes(report.bytes),
+        );
+    }
     for remark in report.remarks(plan.format) {
         eprintln!("netgrain: {remark}");
     }
@@ -240,6 +251,9 @@ fn object(plan: &Plan, report: &Report, targets: &Targets) -> serde_json::Value 
         "cut": report.cut,
         "files": report.files,
         "bytes": report.bytes,
+        "not_understood": report.strange.iter().map(|(link_type, packets)| serde_json::json!({
+            "link_type": link_type, "packets": packets,
+        })).collect::<Vec<_>>(),
         "disordered": report.disordered,
         "late": report.late,
         "not_kept": {

@@ -69,6 +69,13 @@ fn write(spec: &Spec, path: &Path, stop: &AtomicBool) -> Result<Sent, Failure> {
     if spec.packets.is_none() && spec.duration.is_none() {
         return Err(Failure::Said("a file needs an end: say --packets or --duration".into()));
     }
+    if matches!(convert::Format::of_extension(&path.extension().unwrap_or_default().to_string_lossy()), Some(format) if format != convert::Format::Pcap)
+    {
+        return Err(Failure::Said(format!(
+            "{}: frames are written as pcap: name it .pcap, and netgrain convert makes anything else of it",
+            path.display()
+        )));
+    }
     let fail = |e: std::io::Error| Failure::Said(format!("{}: {e}", path.display()));
     let file = std::fs::File::create(path).map_err(fail)?;
     let mut out = Writer::new(std::io::BufWriter::with_capacity(1 << 20, file), Resolution::Nanos, 1).map_err(fail)?;

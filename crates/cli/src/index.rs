@@ -79,6 +79,17 @@ pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
             (false, Some(words)) => writeln!(io::stdout(), "{words}")?,
             (false, None) => {}
         }
+        if let (false, Done::Made(made)) = (args.json, &done) {
+            for (link_type, packets) in &made.strange {
+                eprintln!(
+                    "netgrain: {}: {} packets are of link type {}, which is not understood: the index knows when they \
+                     came, and not who they are of",
+                    file.display(),
+                    show_count(*packets),
+                    pcap::LinkType(*link_type)
+                );
+            }
+        }
     }
     if failed == args.files.len() {
         return Err(Failure::Said(match failed {
@@ -168,6 +179,7 @@ fn object(file: &Path, done: &Done) -> serde_json::Value {
         object["index_bytes"] = made.bytes.into();
         object["bytes"] = made.capture_bytes.into();
         object["packets"] = made.summary.tally.stored.into();
+        object["not_understood"] = made.strange.values().sum::<u64>().into();
         object["blocks"] = made.summary.blocks.into();
         object["first"] = stamp(|s| s.0).into();
         object["last"] = stamp(|s| s.1).into();

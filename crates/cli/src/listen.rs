@@ -1,7 +1,10 @@
-//! `netgrain listen`: reads along with a running engine from another process: counts, lines, or pcap to a pipe.
+//! `netgrain listen`: reads along with a running engine from another process: counts, lines, or a capture to a pipe.
+
+mod written;
 
 use crate::args::ListenArgs;
 use crate::outcome::{Failure, Outcome};
+use crate::packets::CaptureFormat;
 use crate::privileges;
 use crate::record::json;
 use crate::signals;
@@ -13,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use wire::{Filter, FlowKey, Headers};
+use written::{Heard, Written};
 
 /// Descriptors taken at a time from each ring.
 const BATCH: usize = 1024;
@@ -28,16 +32,28 @@ const BUFFER: usize = 256 << 10;
 
 /// Runs the verb. No if packets were missed.
 pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
-    let filter = args.filter.as_deref().map(Filter::parse).transpose().map_err(Failure::say)?;
+    if let Some(text) = &args.filter {
+        // Told before anybody is asked to let us in.
+        Filter::parse(text).map_err(Failure::say)?;
+    }
     let socket = match (&args.socket, &args.interface) {
         (Some(path), _) => path.clone(),
         (None, Some(interface)) => engine::default_socket(interface),
         (None, None) => return Err(Failure::Said("name an interface with -i, or a socket with --socket".into())),
     };
+    // Told before anybody is asked, too.
+    written_as(args)?;
     let mode = if args.gate { Mode::Gate } else { Mode::Lossy };
     let listeners = attach(&socket, mode, &args.name).map_err(|e| {
         Failure::Said(format!("{}: {e}; is `netgrain record` running on that interface?", socket.display()))
     })?;
+    hear(args, listeners)
+}
+
+/// Reads along at these listeners, which have joined, as the flags say.
+pub fn hear(args: &ListenArgs, listeners: Vec<Listener>) -> Result<Outcome, Failure> {
+    let filter = args.filter.as_deref().map(Filter::parse).transpose().map_err(Failure::say)?;
+    let format = written_as(args)?;
     let written: Vec<&Path> = args.write.iter().map(PathBuf::as_path).collect();
     privileges::for_reading(&written, &[])?;
     let stop = signals::stop_flag();
@@ -50,47 +66,56 @@ pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
         }
         None => Box::new(std::io::stdout()),
     };
+    let out = BufWriter::with_capacity(BUFFER, sink);
     let mut ear = Ear {
-        form: match (&args.write, args.print) {
-            (Some(_), _) => Form::Pcap,
-            (None, true) => Form::Lines,
-            (None, false) => Form::Counts,
+        form: match (format, args.print) {
+            (Some(format), _) => Form::Capture(Written::begin(format, out, &listeners)?),
+            (None, true) => Form::Lines(out),
+            (None, false) => Form::Counts(out),
         },
-        out: BufWriter::with_capacity(BUFFER, sink),
         filter,
         link_type,
         limit: args.packets.unwrap_or(u64::MAX),
         packets: 0,
         bytes: 0,
-        torn: 0,
+        torn: vec![0; listeners.len()],
         buffer: Vec::new(),
     };
-    if ear.form == Form::Pcap {
-        ear.out.write_all(&first.file_header())?;
-        ear.out.flush()?;
-    }
     let listeners = ear.listen(listeners, args, &stop)?;
-    ear.out.flush()?;
-    finish(args, &ear, &listeners)
+    ear.form.flush()?;
+    finish(args, ear, &listeners)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+fn written_as(args: &ListenArgs) -> Result<Option<CaptureFormat>, Failure> {
+    args.write.as_deref().map(|path| CaptureFormat::of(args.format, path)).transpose()
+}
+
+type Out = BufWriter<Box<dyn Write>>;
+
 enum Form {
-    Counts,
-    Lines,
-    Pcap,
+    Counts(Out),
+    Lines(Out),
+    Capture(Written<Out>),
+}
+
+impl Form {
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self {
+            Self::Counts(out) | Self::Lines(out) => out.flush(),
+            Self::Capture(file) => file.flush(),
+        }
+    }
 }
 
 struct Ear {
     form: Form,
-    out: BufWriter<Box<dyn Write>>,
     filter: Option<Filter>,
     link_type: u16,
     limit: u64,
     packets: u64,
     bytes: u64,
-    /// Given, but overwritten before their bytes were copied.
-    torn: u64,
+    /// Of each ring, packets that were given, but overwritten before their bytes were copied.
+    torn: Vec<u64>,
     buffer: Vec<u8>,
 }
 
@@ -113,7 +138,7 @@ impl Ear {
             self.take(&rings, &batches)?;
             if quiet {
                 // Whoever reads our pipe sees what there is, and not only when a buffer is full.
-                self.out.flush()?;
+                self.form.flush()?;
                 if rings.iter().all(Listener::ended) {
                     eprintln!("netgrain: the engine has ended");
                     break;
@@ -131,7 +156,7 @@ impl Ear {
                     eprintln!("netgrain: the engine has gone");
                     break;
                 }
-                if self.form == Form::Counts {
+                if matches!(self.form, Form::Counts(_)) {
                     self.show(
                         args,
                         (self.packets - packets) as f64 / span,
@@ -155,20 +180,20 @@ impl Ear {
             let d = batches[i][next[i]];
             next[i] += 1;
             if d.is_packet() {
-                self.packet(&rings[i], &d)?;
+                self.packet(i, &rings[i], &d)?;
             }
         }
         Ok(())
     }
 
-    fn packet(&mut self, ring: &Listener, d: &Desc) -> Result<(), Failure> {
-        if self.form == Form::Counts && self.filter.is_none() {
+    fn packet(&mut self, number: usize, ring: &Listener, d: &Desc) -> Result<(), Failure> {
+        if matches!(self.form, Form::Counts(_)) && self.filter.is_none() {
             self.packets += 1;
             self.bytes += u64::from(d.wire_len);
             return Ok(());
         }
         let Some(record) = ring.record(d, &mut self.buffer) else {
-            self.torn += 1;
+            self.torn[number] += 1;
             return Ok(());
         };
         let (head, frame) = record.split_at(ring::RECORD_HEADER);
@@ -180,29 +205,33 @@ impl Ear {
         }
         self.packets += 1;
         self.bytes += u64::from(wire_len);
-        match self.form {
-            Form::Counts => {}
-            Form::Pcap => self.out.write_all(record)?,
-            Form::Lines => writeln!(self.out, "{}", line(d.timestamp(), frame, wire_len, self.link_type, d))?,
+        match &mut self.form {
+            Form::Counts(_) => {}
+            Form::Capture(file) => {
+                let missed = ring.heard().missed + self.torn[number];
+                file.packet(number, ring, &Heard { ts: d.timestamp(), wire_len, frame, record }, missed)?;
+            }
+            Form::Lines(out) => writeln!(out, "{}", line(d.timestamp(), frame, wire_len, self.link_type, d))?,
         }
         Ok(())
     }
 
     fn show(&mut self, args: &ListenArgs, pps: f64, bps: f64, rings: &[Listener]) -> Result<(), Failure> {
-        let missed: u64 = rings.iter().map(|r| r.heard().missed).sum();
+        let missed: u64 = rings.iter().map(|r| r.heard().missed + r.lost()).sum();
         if args.json {
             return Ok(json(&serde_json::json!({ "live": {
                 "packets": self.packets, "bytes": self.bytes, "packets_per_second": pps, "missed": missed } }))?);
         }
+        let Form::Counts(out) = &mut self.form else { return Ok(()) };
         writeln!(
-            self.out,
+            out,
             "{:>14} packets  {:>10}  {:>10}  {} missed",
             show_count(self.packets),
             show_si(pps, "pps"),
             show_si(bps, "b/s"),
             show_count(missed)
         )?;
-        Ok(self.out.flush()?)
+        Ok(out.flush()?)
     }
 }
 
@@ -215,14 +244,18 @@ fn line(ts: Timestamp, frame: &[u8], wire_len: u32, link_type: u16, d: &Desc) ->
     }
 }
 
-fn finish(args: &ListenArgs, ear: &Ear, rings: &[Listener]) -> Result<Outcome, Failure> {
-    let missed: u64 = rings.iter().map(|r| r.heard().missed).sum::<u64>() + ear.torn;
+fn finish(args: &ListenArgs, ear: Ear, rings: &[Listener]) -> Result<Outcome, Failure> {
+    let missed: u64 = rings.iter().map(|r| r.heard().missed + r.lost()).chain(ear.torn).sum();
+    let counts = matches!(ear.form, Form::Counts(_));
+    if let Form::Capture(file) = ear.form {
+        file.finish(rings)?;
+    }
     if rings.iter().any(Listener::expired) {
         eprintln!("netgrain: the engine no longer waited for this gate: it was too slow");
     }
     if args.json {
         let value = serde_json::json!({ "report": { "packets": ear.packets, "bytes": ear.bytes, "missed": missed } });
-        if ear.form == Form::Counts { json(&value)? } else { eprintln!("{value}") }
+        if counts { json(&value)? } else { eprintln!("{value}") }
     } else {
         eprintln!(
             "netgrain: {} packets, {} bytes, {} missed",

@@ -9,6 +9,7 @@ mod demo;
 mod doctor;
 mod flows;
 mod generate;
+mod group;
 mod index;
 mod lang;
 mod listen;
@@ -83,17 +84,19 @@ fn run(command: Command) -> Result<Outcome, Failure> {
             privileges::for_reading(&[], &[])?;
             config::run(&args)
         }
+        Command::Group(args) => group::run(&args),
         Command::Listen(args) => listen::run(&args),
         Command::Packets(args) => {
             privileges::for_reading(&paths([&args.write]), &privileges::sockets(args.store.as_deref()))?;
             packets::run(&args)
         }
         Command::Flows(args) => {
-            privileges::for_reading(&paths([&args.write, &args.parquet]), &privileges::sockets(args.store.as_deref()))?;
+            let written = paths([&args.write, &args.parquet, &args.payload]);
+            privileges::for_reading(&written, &privileges::sockets(args.store.as_deref()))?;
             flows::run(&args)
         }
         Command::Series(args) => {
-            privileges::for_reading(&[], &[])?;
+            privileges::for_reading(&[], &privileges::sockets(args.store.as_deref()))?;
             series::run(&args)
         }
         Command::Index(args) => {

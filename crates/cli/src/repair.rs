@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::DiskDevice;
 use upkeep::repair::{Did, Repair};
@@ -51,6 +51,7 @@ pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
         refused |= did.is_refusal() || args.dry_run;
         say(&did);
     })
+    .sealing(seal)
     .claiming(Timestamp::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)));
     for path in args.store.iter().chain(&args.paths) {
         if std::fs::metadata(path).is_err() {
@@ -78,6 +79,25 @@ pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
     }
 }
 
+/// Seals what a dead recorder left of the records and rows of an interface.
+fn seal(root: &Path) -> Vec<Did> {
+    let (Some(store), Some(interface)) = (root.parent(), root.file_name().and_then(|name| name.to_str())) else {
+        return Vec::new();
+    };
+    let refused = |why: String| Did::Refused { path: root.to_owned(), why };
+    match columns::recover(store, interface) {
+        Err(e) => vec![refused(e.to_string())],
+        Ok(recovered) => {
+            let mut did: Vec<Did> = recovered.troubles.iter().map(|e| refused(e.to_string())).collect();
+            let (things, torn) = (recovered.things, recovered.torn);
+            if recovered.journals > did.len() as u64 {
+                did.push(Did::Sealed { root: root.to_owned(), things, torn });
+            }
+            did
+        }
+    }
+}
+
 fn tell(did: &Did, json: bool) -> io::Result<()> {
     if !json {
         return writeln!(io::stdout(), "{did}");
@@ -86,6 +106,7 @@ fn tell(did: &Did, json: bool) -> io::Result<()> {
         Did::Recovered(_) => "recovered",
         Did::Mended { .. } => "mended",
         Did::Salvaged { .. } => "salvaged",
+        Did::Sealed { .. } => "sealed",
         Did::Would(_) => "would_mend",
         Did::Sound(_) => "sound",
         Did::Refused { .. } => "refused",

@@ -112,6 +112,7 @@ impl Screen {
                 "open": totals.open,
                 "packets": totals.packets,
                 "bytes": totals.bytes,
+                "grains": totals.grains,
                 "damage": totals.damage,
                 "notes": totals.notes,
                 "unreadable": totals.unreadable,
@@ -122,13 +123,20 @@ impl Screen {
         }
         let open = if totals.open > 0 { format!(" ({} being recorded)", totals.open) } else { String::new() };
         let verdict = match totals.damage {
-            0 if totals.unreadable > 0 => "nothing else is wrong".to_owned(),
+            0 if totals.unreadable > 0 && totals.files + totals.grains == 0 => {
+                "nothing that could be judged".to_owned()
+            }
+            0 if totals.unreadable > 0 => "nothing is wrong with what could be judged".to_owned(),
             0 => "nothing is wrong".to_owned(),
             n => plural(n, "thing is wrong", "things are wrong"),
         };
+        let grains = match totals.grains {
+            0 => String::new(),
+            n => format!("; {} of records and rows", plural(n, "file", "files")),
+        };
         writeln!(
             io::stdout(),
-            "{}{open}, {}, {}: {verdict}",
+            "{}{open}, {}, {}{grains}: {verdict}",
             plural(totals.files, "file", "files"),
             plural(totals.packets, "packet", "packets"),
             show_bytes(totals.bytes)

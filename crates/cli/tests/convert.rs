@@ -107,7 +107,7 @@ fn compressed_files_and_pipes_are_read_and_written() {
             writer.join().expect("a writer").expect("all of it");
         }
         std::fs::write(&packed, whole).expect("a file");
-        let mut convert = netgrain(&["convert", "-", "-w", "-"]);
+        let mut convert = netgrain(&["convert", "-", "-w", "-", "--format", "pcap"]);
         let out = convert.stdin(std::fs::File::open(&packed).expect("it")).output().expect("it starts");
         assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
         assert!(out.stdout == bytes(&first), "{ending}");
@@ -161,10 +161,61 @@ fn a_damaged_input_gives_what_precedes_and_status_one() {
     assert_eq!(said.status, Some(1), "{said:?}");
     assert!(said.err.contains("99 of 99 packets") && said.err.contains("what precedes is converted"), "{}", said.err);
     assert_eq!(run(&["check", arg(&out), "--sent", "99"]).status, Some(0));
-    // Nothing found is a no, too.
-    let none = dir.join("none.pcap");
-    assert_eq!(run(&["convert", arg(&out), "-w", arg(&none), "--filter", "vlan 77"]).status, Some(1));
-    assert_eq!(bytes(&none).len(), 24);
+}
+
+#[test]
+fn nothing_found_is_a_no_that_leaves_no_file_in_the_way() {
+    let dir = TempDir::new("convert_none");
+    let (file, out) = (capture(&dir, "in.pcap", "100"), dir.join("out.pcap"));
+    let said = run(&["convert", arg(&file), "-w", arg(&out), "--filter", "vlan 77"]);
+    assert_eq!((said.status, said.out.as_str()), (Some(1), ""), "{said:?}");
+    assert!(said.err.contains("nothing found") && said.err.contains("100 did not match"), "{}", said.err);
+    assert_eq!(walk(dir.path()), std::slice::from_ref(&file));
+    let said = run(&["convert", arg(&file), "-w", arg(&out), "--filter", "vlan 77", "--json"]);
+    assert_eq!((said.status, &objects(&said.out)[0]["files"]), (Some(1), &0.into()), "{said:?}");
+    // The corrected command works as it is.
+    assert_eq!(run(&["convert", arg(&file), "-w", arg(&out), "--filter", "ip"]).status, Some(0));
+    // What is there stays, also when it may be replaced.
+    let before = bytes(&out);
+    assert_eq!(run(&["convert", arg(&file), "-w", arg(&out), "--force", "--filter", "vlan 77"]).status, Some(1));
+    assert!(bytes(&out) == before);
+    // Whoever reads a pipe gets a capture of nothing, and not nothing.
+    let mut piped = netgrain(&["convert", arg(&file), "-w", "-", "--format", "pcap", "--filter", "vlan 77"]);
+    let piped = piped.output().expect("it starts");
+    assert_eq!((piped.status.code(), piped.stdout.len()), (Some(1), 24));
+}
+
+#[test]
+fn the_name_decides_the_format_of_what_is_written_whoever_writes_it() {
+    let dir = TempDir::new("written_names");
+    let file = capture(&dir, "in.pcap", "50");
+    let (pcap, pcapng) = ([0x4d, 0x3c, 0xb2, 0xa1], [0x0a, 0x0d, 0x0d, 0x0a]);
+    for (verb, input) in [("convert", &[arg(&file)][..]), ("packets", &["-r", arg(&file)])] {
+        for (name, more, magic) in [
+            ("a.pcap", &[][..], pcap),
+            ("a.cap", &[], pcap),
+            ("a.pcapng", &[], pcapng),
+            ("a", &[], pcapng),
+            ("b.pcap", &["--format", "pcapng"], pcapng),
+            ("b.pcapng", &["--format", "pcap"], pcap),
+        ] {
+            let out = dir.join(format!("{verb}-{name}"));
+            let said = run(&[&[verb], input, &["-w", arg(&out)], more].concat());
+            assert_eq!(said.status, Some(0), "{said:?}");
+            assert_eq!(bytes(&out)[..4], magic, "{verb} {name} {more:?}");
+        }
+        let said = netgrain(&[&[verb], input, &["-w", "-"]].concat()).output().expect("it starts");
+        assert_eq!(said.stdout[..4], pcapng, "{verb} -w -");
+    }
+    let packed = dir.join("a.pcap.gz");
+    for (verb, input) in [("convert", &[arg(&file)][..]), ("packets", &["-r", arg(&file)])] {
+        refused(&run(&[&[verb], input, &["-w", arg(&packed)]].concat()), &["a.pcap.gz", "| gzip"]);
+    }
+    assert!(!packed.exists());
+    let raw = dir.join("a.raw");
+    refused(&run(&["packets", "-r", arg(&file), "-w", arg(&raw)]), &["a.raw", "netgrain convert"]);
+    refused(&run(&["gen", "-w", arg(&dir.join("a.pcapng")), "--packets", "1"]), &["name it .pcap"]);
+    assert!(!raw.exists());
 }
 
 #[test]

@@ -99,3 +99,42 @@ fn a_port_is_mended_only_on_request_and_put_back() {
     assert_eq!(objects(&undone.out)[0]["undone"]["value"], "on");
     assert!(merges() && !state.exists());
 }
+
+#[test]
+fn what_was_changed_in_a_namespace_is_put_back_there_and_nowhere_else() {
+    let test = "what_was_changed_in_a_namespace_is_put_back_there_and_nowhere_else";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (_a, b) = sandbox.veth("va", "vb");
+    ethtool::set_feature(&b.name, "rx-gro", true).expect("veth can merge");
+    let ip = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+    sandbox.netlink().add_address(&Address { link: b.index, ip, prefix: 24 }).expect("an address");
+    let dir = TempDir::new("doctor-namespace");
+    let state = dir.join("undo.json");
+    let merges = || ethtool::features("vb").expect("features").iter().any(|f| f.name == "rx-gro" && f.on);
+    let mended = run(&["doctor", "-i", "vb", "--only", "merging", "--fix", "--yes", "--state", arg(&state)]);
+    assert_eq!(mended.status, Some(0), "{mended:?}");
+    // Somebody who is in it all the time: of a thread nobody could enter the namespace.
+    let mut sleeper = std::process::Command::new("sleep");
+    let _sleeper = common::Running(sleeper.arg("600").spawn().expect("it starts"));
+    let undo = || run(&["doctor", "--undo", "--state", arg(&state)]);
+    // A port of the same name in another namespace is another port.
+    let elsewhere = std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let there = Sandbox::new(test).expect("another one");
+            let (_a, b) = there.veth("va", "vb");
+            ethtool::set_feature(&b.name, "rx-gro", false).expect("veth can merge");
+            let said = undo();
+            (said, ethtool::features("vb").expect("features").iter().any(|f| f.name == "rx-gro" && f.on))
+        });
+        other.join().expect("it ends")
+    });
+    let (refused, touched) = elsewhere;
+    assert_eq!((refused.status, touched), (Some(1), false), "{refused:?}");
+    for word in ["network namespace", "net:[", "nsenter --target ", "--net netgrain doctor --undo"] {
+        assert!(refused.err.contains(word), "{word}: {}", refused.err);
+    }
+    assert!(!merges() && state.exists(), "it is still to be put back");
+    let undone = undo();
+    assert_eq!(undone.status, Some(0), "{undone:?}");
+    assert!(merges() && !state.exists());
+}

@@ -297,7 +297,28 @@ fn records_go_through_a_parquet_file_and_through_ipfix_and_are_asked_alike() {
     std::fs::write(&ipfix, &messages[..messages.len() - 5]).expect("a file");
     let cut = run(&["flows", "-r", arg(&ipfix), "--json", "udp"]);
     assert_eq!(cut.status, Some(1), "{}", cut.err);
-    assert!(cut.err.contains("all.ipfix: ends ") && cut.err.contains("what comes before is given"), "{}", cut.err);
+    assert!(
+        cut.err.contains("all.ipfix: the message at byte")
+            && cut.err.contains("is cut off; what came before it has been read"),
+        "{}",
+        cut.err
+    );
+}
+
+#[test]
+fn legacy_lines_are_those_of_the_directions_that_have_packets() {
+    let dir = TempDir::new("flows-legacy");
+    let (store, records) = store(&dir, "legacy_lines_are_those_of_the_directions_that_have_packets");
+    let payload = dir.join("payload.bin");
+    let told = flows(&store, &["--format", "legacy", "--payload", arg(&payload)]);
+    assert_eq!(told.status, Some(0), "{told:?}");
+    let sides = records.iter().flat_map(|(_, r)| &r.sides).filter(|side| side.packets > 0);
+    let lines: Vec<Vec<&str>> = told.out.lines().map(|line| line.split(' ').collect()).collect();
+    assert_eq!(lines.len(), sides.clone().count());
+    let sum = |at: usize| lines.iter().map(|cells| cells[at].parse::<u64>().expect("a number")).sum::<u64>();
+    assert_eq!((sum(7), sum(8)), (sides.clone().map(|s| s.packets).sum(), sides.map(|s| s.bytes).sum()));
+    assert_eq!(std::fs::metadata(&payload).map(|m| m.len()).ok(), Some(sum(30)));
+    refused(&flows(&store, &["--format", "legacy", "--json"]), "--json", "--format");
 }
 
 #[test]

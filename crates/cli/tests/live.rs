@@ -48,7 +48,7 @@ fn what_is_sent_is_recorded_and_a_listener_pipes_the_same_to_tcpdump() {
     let (store, socket) = (dir.join("store"), dir.join("s"));
     for kind in ["af-xdp", "tpacket"] {
         let recorder = Recorder::start(&b, &store.join(kind), &socket, &["--source-kind", kind]);
-        let args = ["listen", "--socket", arg(&socket), "-w", "-", "-c", "500", "--gate"];
+        let args = ["listen", "--socket", arg(&socket), "-w", "-", "--format", "pcap", "-c", "500", "--gate"];
         let mut listener = netgrain(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
         let mut out = listener.stdout.take().expect("caught");
         // The file's header is written once it has attached.

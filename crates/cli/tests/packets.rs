@@ -77,6 +77,16 @@ fn nothing_found_is_a_no_that_says_what_there_is() {
     let store = store(&dir, 100, &[]);
     let said = packets(&store, &["--to", "2001-01-01", "tcp"]);
     assert_eq!((said.status, said.out.as_str()), (Some(1), ""));
+    let out = dir.join("out.pcapng");
+    let none = |more: &[&str]| packets(&store, &[&["--to", "2001-01-01", "-w", arg(&out)], more].concat());
+    let wrote = none(&[]);
+    assert!(wrote.status == Some(1) && wrote.err.contains("nothing found") && !out.exists(), "{wrote:?}");
+    let wrote = none(&["--json"]);
+    assert_eq!((wrote.status, &object(&wrote.out)["file"]), (Some(1), &serde_json::Value::Null), "{wrote:?}");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 1, "something is left behind");
+    std::fs::write(&out, "a good file").expect("a file");
+    assert_eq!(none(&[]).status, Some(1));
+    assert_eq!(std::fs::read(&out).expect("the file"), b"a good file");
     for part in ["no packets of `tcp`", "2001-01-01T00:00:00", "has sim (files begin 20"] {
         assert!(said.err.contains(part), "{part}: {}", said.err);
     }
@@ -272,6 +282,28 @@ fn interfaces_of_different_snaplens_make_a_capture_that_libpcap_reads() {
 }
 
 #[test]
+fn what_a_pcap_cannot_tell_is_said() {
+    let dir = TempDir::new("packets-unsaid");
+    let (one, two, out) = (dir.join("one.pcap"), dir.join("two.pcap"), dir.join("out.pcap"));
+    for path in [&one, &two] {
+        assert_eq!(run(&["gen", "-w", arg(path), "imix", "--packets", "100"]).status, Some(0));
+    }
+    let alone = run(&["packets", "-r", arg(&one), "-w", arg(&out)]);
+    assert!(alone.status == Some(0) && !alone.err.contains("pcapng does"), "{alone:?}");
+    let both = run(&["packets", "-r", arg(&one), arg(&two), "-w", arg(&out)]);
+    assert!(both.status == Some(0) && both.err.contains("which of the 2 interfaces"), "{both:?}");
+    let mut lossy = pcap::ng::Writer::new(Vec::new(), "a test", "").expect("a buffer");
+    let number = lossy.interface("eth0", 1).expect("a buffer");
+    for drops in [None, Some(7)] {
+        let options = pcap::ng::PacketOptions { drops, ..Default::default() };
+        lossy.packet(number, base::Timestamp::from_nanos(5), 60, &[0; 60], options).expect("a buffer");
+    }
+    std::fs::write(&one, lossy.finish().expect("a buffer")).expect("a file");
+    let lost = run(&["packets", "-r", arg(&one), "-w", arg(&out)]);
+    assert!(lost.status == Some(0) && lost.err.contains("the 7 packets lost between them"), "{lost:?}");
+}
+
+#[test]
 fn what_an_index_cannot_hold_is_refused_by_name() {
     use std::os::unix::ffi::OsStrExt;
     let dir = TempDir::new("packets-unheld");
@@ -375,4 +407,55 @@ fn a_file_of_a_store_is_asked_by_the_index_of_its_store() {
     );
     let said = run(&["index", "--check", arg(&sealed)]);
     assert!(said.status == Some(1) && said.out.contains("others than they were"), "{said:?}");
+}
+
+#[test]
+fn a_cut_capture_is_remarked_once_whether_it_is_indexed_or_not() {
+    let dir = TempDir::new("packets-cut");
+    let one = dir.join("one.pcap");
+    assert_eq!(run(&["gen", "-w", arg(&one), "imix", "--packets", "100"]).status, Some(0));
+    let bytes = std::fs::read(&one).expect("a capture");
+    std::fs::write(&one, &bytes[..bytes.len() - 7]).expect("cut");
+    let ask = || run(&["packets", "-r", arg(&one), "--count"]);
+    let plain = ask();
+    assert_eq!((plain.status, plain.err.lines().count()), (Some(1), 1), "{plain:?}");
+    assert!(plain.out.starts_with("99 packets") && plain.err.contains("cut short"), "{plain:?}");
+    assert_eq!(run(&["index", arg(&one)]).status, Some(1));
+    let indexed = ask();
+    assert_eq!((indexed.status, indexed.err.lines().count()), (Some(1), 1), "{indexed:?}");
+    assert!(indexed.out.starts_with("99 packets") && indexed.err.contains("cut short"), "{indexed:?}");
+    // Nobody changed it since: that it is cut is all that is wrong.
+    for more in [&[][..], &["--quick"]] {
+        let said = run(&[&["verify", arg(&one)], more].concat());
+        assert!(!said.out.contains("it was changed") && !said.out.contains("its index describes"), "{said:?}");
+    }
+    let said = run(&["verify", arg(&one)]);
+    assert_eq!((said.status, said.out.matches("WRONG").count()), (Some(1), 1), "{said:?}");
+    let said = run(&["convert", arg(&one), "-w", arg(&dir.join("out.pcap"))]);
+    assert_eq!((said.status, said.err.matches("precedes").count()), (Some(1), 1), "{said:?}");
+}
+
+#[test]
+fn packets_of_a_link_that_is_not_understood_are_told_by_number_and_name() {
+    let dir = TempDir::new("packets-links");
+    let (one, out) = (dir.join("one.pcap"), dir.join("out.pcap"));
+    assert_eq!(run(&["gen", "-w", arg(&one), "imix", "--packets", "100"]).status, Some(0));
+    patch(&one, 20, &105u32.to_le_bytes());
+    #[track_caller]
+    fn told(said: &Said) {
+        let lines: Vec<&str> =
+            said.err.lines().chain(said.out.lines()).filter(|l| l.contains("not understood")).collect();
+        assert!(lines.len() == 1 && lines[0].contains("100 packets are of link type 105 (IEEE802_11)"), "{said:?}");
+    }
+    let ask = |more: &[&str]| run(&[&["packets", "-r", arg(&one), "--count"], more].concat());
+    told(&ask(&["tcp"]));
+    told(&ask(&["not", "tcp"]));
+    assert_eq!(ask(&[]).err, "", "whoever asks for everything has everything");
+    told(&run(&["convert", arg(&one), "-w", arg(&out), "--filter", "tcp"]));
+    told(&run(&["index", arg(&one)]));
+    told(&ask(&["tcp"]));
+    for (n, filter) in [&[][..], &["--filter", "ip"]].into_iter().enumerate() {
+        let store = dir.join(format!("store{n}"));
+        told(&run(&[&["record", "-r", arg(&one), "--store", arg(&store), "-q"], filter].concat()));
+    }
 }

@@ -2,10 +2,12 @@
 
 mod common;
 
+use base::Timestamp;
 use common::{Running, Said, arg, netgrain, objects, run, signal, walk};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use testkit::{RawSender, Sandbox, TempDir};
+use wire::build::Frame;
 
 const RING: [&str; 2] = ["--set", "capture.ring=8MiB"];
 
@@ -108,6 +110,100 @@ fn without_packets_the_store_has_the_other_grains_and_the_summary_says_that_they
     let files = walk(&store);
     assert!(files.iter().any(|p| p.extension().is_some_and(|e| e == "parquet")), "{files:?}");
     assert!(!files.iter().any(|p| p.extension().is_some_and(|e| e == "pcap")), "{files:?}");
+}
+
+/// Two packets of UDP and two of TCP, 12 s between the first and the second.
+fn apart(path: &Path) {
+    let file = std::fs::File::create(path).expect("a file");
+    let mut out = pcap::classic::Writer::new(file, pcap::classic::Resolution::Nanos, pcap::ETHERNET).expect("a header");
+    for second in [0, 12] {
+        let (mut one, mut other) = ([0; 80], [0; 80]);
+        let (a, b) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+        for frame in [Frame::udp4(a, 4000, b, 53).fill(&mut one), Frame::tcp4(a, 4000, b, 80).fill(&mut other)] {
+            let at = Timestamp::from_secs_nanos(1_700_000_000 + second, 0);
+            out.write(at, frame.len() as u32, frame).expect("a record");
+        }
+    }
+    out.finish().expect("the end");
+}
+
+#[test]
+fn each_protocol_has_the_idle_timeout_that_is_set_for_it() {
+    let dir = TempDir::new("each_protocol_has_the_idle_timeout");
+    let file = dir.join("apart.pcap");
+    apart(&file);
+    for (set, udp, tcp) in
+        [("flow.idle=30s", 1, 1), ("flow.idle_of=udp=10s,icmp=5s", 2, 1), ("flow.idle_of=6=10s", 1, 2)]
+    {
+        let store = dir.join(set);
+        let said = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "--set", set, "-q"], &RING[..]].concat());
+        assert_eq!(said.status, Some(0), "{said:?}");
+        let count = |words: &str| run(&["flows", "--store", arg(&store), "--json", words]).out.lines().count();
+        assert_eq!((count("udp"), count("tcp")), (udp, tcp), "{set}");
+    }
+}
+
+#[test]
+fn a_collector_gets_the_kinds_that_are_asked_for_it() {
+    let dir = TempDir::new("a_collector_gets_the_kinds");
+    let file = dir.join("apart.pcap");
+    apart(&file);
+    for (kinds, flows, rows) in [("", 2, 0), (",kinds=both", 2, 13), (",kinds=series", 0, 13)] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let collector = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().expect("an exporter");
+            let mut reader = export::file::Reader::new(stream, export::element::PEN);
+            let mut counts = (0, 0);
+            while let Some(item) = reader.next_item().expect("messages") {
+                match item {
+                    export::ipfix::Item::Flow(_) => counts.0 += 1,
+                    export::ipfix::Item::Row(_) => counts.1 += 1,
+                    _ => {}
+                }
+            }
+            counts
+        });
+        let target = format!("tcp:127.0.0.1:{port}{kinds}");
+        let said = run(&[&["run", "-r", arg(&file), "--export", &target, "--json", "-q"], &RING[..]].concat());
+        assert_eq!(collector.join().expect("a collector"), (flows, rows), "{target}");
+        let outlet = &report(&said)["meter"]["outlets"][0];
+        assert_eq!((&outlet["records"], &outlet["rows"], &outlet["lost"]), (&flows.into(), &rows.into(), &0.into()));
+    }
+    let said = run(&["run", "-r", arg(&file), "--export", "udp:127.0.0.1", "--set", "flow.record=false"]);
+    assert!(said.status == Some(2) && said.err.contains("udp:127.0.0.1,kinds=series"), "{said:?}");
+}
+
+/// Bytes of the files in a store that end so.
+fn bytes(store: &Path, end: &str) -> u64 {
+    let files = walk(store).into_iter().filter(|p| p.to_string_lossy().ends_with(end));
+    files.map(|p| p.metadata().expect("a file").len()).sum()
+}
+
+#[test]
+fn each_kind_is_kept_as_its_own_rules_say() {
+    let dir = TempDir::new("each_kind_is_kept_as_its_own_rules_say");
+    let (file, store) = (dir.join("apart.pcap"), dir.join("store"));
+    apart(&file);
+    let all = |sets: &[&str]| {
+        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        let args = ["run", "-r", arg(&file), "--store", arg(&store), "-q"];
+        let said = run(&[&args[..], &RING[..], &sets[..]].concat());
+        assert_eq!(said.status, Some(0), "{said:?}");
+    };
+    all(&[]);
+    let kinds = [".pcap", ".flows.parquet", ".series.parquet"];
+    let whole = kinds.map(|kind| bytes(&store, kind));
+    assert!(whole.iter().all(|bytes| *bytes > 0), "{whole:?}");
+    // A limit that is smaller than what there is takes what an earlier run left, and only of its kind. What this run seals
+    // may come before the rule is looked at or after it.
+    all(&["flow.max_size=1"]);
+    let more = kinds.map(|kind| bytes(&store, kind));
+    assert!(more[0] == 2 * whole[0] && more[1] <= whole[1] && more[2] == 2 * whole[2], "{more:?} of {whole:?}");
+    // Rows of 2023 are older than a day.
+    all(&["series.max_age=1d"]);
+    let last = kinds.map(|kind| bytes(&store, kind));
+    assert!(last[0] == 3 * whole[0] && last[1] == more[1] + whole[1] && last[2] <= whole[2], "{last:?} of {whole:?}");
 }
 
 /// Reads what it says until a line contains this.

@@ -3,7 +3,7 @@
 mod common;
 
 use base::Prng;
-use common::{Said, arg, objects, run};
+use common::{Said, arg, objects, run, walk};
 use series::{Direction, Row, Volume};
 use std::path::{Path, PathBuf};
 use testkit::TempDir;
@@ -82,6 +82,15 @@ fn silence_is_a_row_of_zeros_and_a_gap_is_said_to_be_one() {
 }
 
 #[test]
+fn legacy_lines_have_second_bits_packets_and_active_flows() {
+    let dir = TempDir::new("series-legacy");
+    let (store, rows) = store(&dir, "legacy_lines_have_second_bits_packets_and_active_flows");
+    let told = ask(&store, &["--format", "legacy"]);
+    let line = |r: &Row| format!("{}\t{}\t{}\t{}\n", r.second, r.total.bytes * 8, r.total.packets, r.flows_active);
+    assert_eq!((told.status, told.out), (Some(0), rows.iter().map(line).collect::<String>()));
+}
+
+#[test]
 fn steps_are_what_their_seconds_add_up_to() {
     let dir = TempDir::new("series-steps");
     let (store, rows) = store(&dir, "steps_are_what_their_seconds_add_up_to");
@@ -95,4 +104,74 @@ fn steps_are_what_their_seconds_add_up_to() {
     let bytes: u64 = rows.iter().map(|r| r.total.bytes).sum();
     let greatest = rows.iter().map(|r| r.total.bytes).max();
     assert_eq!((hour[0]["bytes_sum"].as_u64(), hour[0]["bytes_max"].as_u64()), (Some(bytes), greatest), "{}", hour[0]);
+}
+
+/// A store with packets, rows and a secret of its own.
+fn metered(dir: &TempDir, packets: &str) -> PathBuf {
+    let store = dir.join("metered");
+    let sets = ["capture.ring=8MiB", "series.key=0123456789abcdef"].map(|set| ["--set", set]).concat();
+    let spec = ["--sim", "backbone,flows=3000,rate=10kpps", "--packets", packets, "--quiet"];
+    let said = run(&[&["run", "--store", arg(&store)], &spec[..], &sets[..]].concat());
+    assert_eq!(said.status, Some(0), "{said:?}");
+    store
+}
+
+#[test]
+fn the_curve_of_a_filter_that_lets_all_pass_is_that_of_the_meter() {
+    let dir = TempDir::new("series-filter-all");
+    let store = metered(&dir, "25k");
+    let (metered, made) = (ask(&store, &["--json"]), ask(&store, &["--json", "not host 192.0.2.77"]));
+    assert_eq!((metered.status, made.status), (Some(0), Some(0)), "{made:?}");
+    let without_flows = |said: &Said| {
+        let mut rows = objects(&said.out);
+        let flows = |name: &str| name.starts_with("flows_");
+        rows.iter_mut().for_each(|row| row.as_object_mut().expect("an object").retain(|name, _| !flows(name)));
+        rows
+    };
+    assert!(objects(&metered.out).len() >= 3);
+    assert!(objects(&made.out).iter().all(|row| row.get("flows_new").is_none()), "that is not known");
+    assert_eq!(without_flows(&made), without_flows(&metered));
+    let steps = [["--step", "1m", "--json"], ["--step", "1m", "--csv"]];
+    for step in steps {
+        assert_eq!(ask(&store, &[&step[..], &["not host 192.0.2.77"]].concat()).status, Some(0));
+    }
+}
+
+#[test]
+fn the_curve_of_a_filter_counts_the_packets_that_match_and_seconds_without_any_are_zeros() {
+    let dir = TempDir::new("series-filter-some");
+    let store = metered(&dir, "25k");
+    for filter in ["tcp port 443", "udp and less 100", "host 198.51.100.250"] {
+        let rows = objects(&ask(&store, &["--json", filter]).out);
+        let sum = |field: &str| rows.iter().map(|row| row[field].as_u64().expect("a number")).sum::<u64>();
+        let counted = run(&["packets", "--store", arg(&store), "--count", "--json", filter]);
+        let counted = &objects(&counted.out)[0];
+        assert_eq!(
+            (Some(sum("packets")), Some(sum("bytes"))),
+            (counted["packets"].as_u64(), counted["bytes"].as_u64())
+        );
+        let all = objects(&ask(&store, &["--json"]).out);
+        let seconds = |rows: &[serde_json::Value]| rows.iter().map(|row| row["second"].clone()).collect::<Vec<_>>();
+        assert_eq!(seconds(&rows), seconds(&all), "{filter}: what is known stays known");
+        assert_eq!(sum("stored"), 25_000, "the ledger is that of all packets");
+    }
+    // Seconds of which retention has removed the packets are unknown, not silent.
+    let (packets, later) = (walk(&store), dir.join("later"));
+    let packets: Vec<&PathBuf> = packets.iter().filter(|p| p.extension().is_some_and(|e| e == "pcap")).collect();
+    let [file] = packets[..] else { panic!("one file: {packets:?}") };
+    let first = objects(&ask(&store, &["--json"]).out)[0]["second"].as_u64().expect("a second");
+    let second = base::Timestamp::from_secs_nanos(first + 1, 0);
+    std::fs::rename(file, &later).expect("it moves");
+    std::fs::remove_file(file.with_extension("ngi")).expect("it goes");
+    let left = file.with_file_name(format!("{}.pcap", store::names::stem(second, None, 0)));
+    let tail =
+        run(&["packets", "-r", arg(&later), "--from", &second.to_string(), "--format", "pcap", "-w", arg(&left)]);
+    assert_eq!(tail.status, Some(0), "{tail:?}");
+    let rows = objects(&ask(&store, &["--json", "udp"]).out);
+    assert_eq!(rows[0]["second"].as_u64(), Some(first + 1), "{rows:?}");
+    let table = ask(&store, &["udp"]);
+    assert!(table.out.lines().skip(1).all(|line| line.matches(" - ").count() == 2), "{}", table.out);
+    refused(&ask(&store, &["--json", "--fields", "packets,flows_new", "udp"]), "flows_new", "netgrain flows");
+    refused(&ask(&store, &["--live", "udp"]), "--live", "FILTER");
+    refused(&ask(&store, &["prot udp"]), "filter", "did you mean");
 }

@@ -4,18 +4,20 @@
 
 use crate::error::ColumnsError;
 use crate::layout::Layout;
-use crate::seal::key;
+use crate::seal::{VERSION, key};
 use crate::sheet::Cells;
 use crate::shelf::Kind;
 use base::Timestamp;
 use bytes::Bytes;
 use parquet::bloom_filter::Sbbf;
+use parquet::column::page::PageReader;
 use parquet::column::reader::ColumnReader;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{ChunkReader, FileReader, Length};
 use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::file::statistics::Statistics;
+use parquet::schema::types::ColumnDescPtr;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -99,6 +101,11 @@ impl Sealed {
         if value(key::KIND).as_deref() != Some(kind.name()) {
             return Err(ColumnsError::damaged(path, format!("is not a file of {} that netgrain wrote", kind.name())));
         }
+        if value(key::FORMAT).as_deref() != Some(&VERSION.to_string()) {
+            let found = value(key::FORMAT).unwrap_or_else(|| "1".into());
+            let what = format!("has columns of version {found}, and this netgrain reads version {VERSION}");
+            return Err(ColumnsError::damaged(path, what));
+        }
         let journal = value(key::JOURNAL).and_then(|id| u64::from_str_radix(&id, 16).ok());
         let replaces = value(key::REPLACES).map_or(Vec::new(), |all| all.split(' ').map(str::to_owned).collect());
         Ok(Self { path: path.to_owned(), journal, replaces, source, reader })
@@ -141,7 +148,29 @@ impl Sealed {
             paths.iter().map(|path| at(path).map(|i| group.get_column_reader(i)).transpose()).collect()
         })
     }
+
+    /// Pages of these columns of a row group and what their schema is, in their order; none for one that is not there.
+    ///
+    /// # Errors
+    /// What the library says of it.
+    pub fn pages(&self, group: usize, paths: &[&str]) -> Result<Vec<Option<Leaf>>, ColumnsError> {
+        guarded(&self.path, || {
+            let schema = self.reader.metadata().file_metadata().schema_descr();
+            let group = self.reader.get_row_group(group)?;
+            let at = |path: &str| (0..schema.num_columns()).find(|i| schema.column(*i).path().string() == path);
+            let leaf = |i: usize| Ok((schema.column(i), group.get_column_page_reader(i)?));
+            paths.iter().map(|path| at(path).map(leaf).transpose()).collect::<ParquetResult<_>>()
+        })
+    }
+
+    /// Rows of a row group.
+    pub fn rows(&self, group: usize) -> usize {
+        usize::try_from(self.reader.metadata().row_group(group).num_rows()).unwrap_or(0)
+    }
 }
+
+/// A column of a row group, page by page.
+pub type Leaf = (ColumnDescPtr, Box<dyn PageReader>);
 
 /// What the footer says of a row group, and its filters.
 struct Group<'a> {

@@ -4,11 +4,14 @@
 //! written a second time: its column is null where it is what [`Guess`] says, and whoever reads here gets it back. What
 //! people ask for in SQL (ends, times, packets, bytes, flags, round trips) is always written.
 
+mod early;
 mod flows;
 mod guess;
 mod rows;
+mod text;
 
-pub use flows::{Line, Memo};
+pub use flows::Line;
+pub use text::read_address;
 
 use crate::pack::Pack;
 use crate::sheet::Column;

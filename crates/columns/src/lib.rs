@@ -9,7 +9,10 @@
 //! every record once, whether its journal is being sealed at that moment or not.
 #![forbid(unsafe_code)]
 
+mod chunk;
 mod compact;
+mod decode;
+mod encode;
 mod error;
 mod file;
 mod follow;
@@ -33,6 +36,6 @@ pub use loose::{Loose, read_flows, write_flows};
 pub use query::{Answer, Query, flows, series};
 pub use recover::{Recovered, recover};
 pub use retain::{Kept, Rules, retain};
-pub use scan::{Batch, Column, scan};
+pub use scan::{Batch, Column, scan, scan_shared};
 pub use shelf::{Kind, Shelved, files};
 pub use writer::{Config, Counts, Event, Writer};

@@ -1,12 +1,14 @@
 //! From things in order to a published Parquet file: hidden, synced, renamed.
 
+use crate::chunk::Press;
 use crate::error::ColumnsError;
 use crate::layout::Layout;
-use crate::sheet::{Cells, declaration, properties};
+use crate::sheet::{Cells, declaration};
 use crate::shelf::Kind;
 use base::Timestamp;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{KeyValue, SortingColumn};
+use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use std::fs::{self, File};
@@ -18,13 +20,19 @@ use store::names;
 /// Rows of a row group: what is held in memory at once, as columns (about 40 MB of flow records).
 pub const GROUP: usize = 1 << 16;
 
-/// Lines that go from rows to columns together: they stay in the processor's cache.
-const LINES: usize = 256;
+/// Lines that go from rows to columns together: so few that they stay in the processor's nearest cache, for each column passes
+/// over them once.
+const LINES: usize = 24;
+
+/// The version of the layouts. A file of a later one may mean something else by a null.
+pub const VERSION: u32 = 2;
 
 /// Says whose file this is, and what it took the place of.
 pub mod key {
     /// What it holds.
     pub const KIND: &str = "netgrain.kind";
+    /// Which columns it has, and what null means in them: [`super::VERSION`].
+    pub const FORMAT: &str = "netgrain.format";
     /// The journal that it was sealed from.
     pub const JOURNAL: &str = "netgrain.journal";
     /// The files whose content it has.
@@ -108,12 +116,15 @@ pub fn encode<T: Layout, W: io::Write + Send>(
 ) -> Result<(), ParquetError> {
     let columns = T::columns();
     let schema = Arc::new(parse_message_type(&declaration(T::NAME, &columns))?);
-    let all = [(key::KIND, kind.name().to_owned())].into_iter().chain(notes);
-    let properties = properties(&columns)
+    let all = [(key::KIND, kind.name().to_owned()), (key::FORMAT, VERSION.to_string())].into_iter().chain(notes);
+    let properties = WriterProperties::builder()
+        .set_created_by(concat!("netgrain ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_key_value_metadata(Some(all.map(|(key, value)| KeyValue::new(key.to_owned(), value)).collect()))
         .set_sorting_columns(Some(vec![SortingColumn { column_idx: 0, descending: false, nulls_first: false }]))
         .build();
     let mut writer = SerializedFileWriter::new(to, schema, Arc::new(properties))?;
+    let descriptors = writer.schema_descr().columns().to_vec();
+    let mut press = Press::new()?;
     let mut cells: Vec<Cells> = columns.iter().map(|_| Cells::default()).collect();
     let mut lines = Vec::with_capacity(LINES);
     loop {
@@ -133,11 +144,10 @@ pub fn encode<T: Layout, W: io::Write + Send>(
             break;
         }
         let mut group = writer.next_row_group()?;
-        for cells in &mut cells {
-            if let Some(mut column) = group.next_column()? {
-                cells.write(column.untyped())?;
-                column.close()?;
-            }
+        for ((column, descriptor), cells) in columns.iter().zip(&descriptors).zip(&mut cells) {
+            let (bytes, close) = press.chunk(column, descriptor, cells, rows)?;
+            group.append_column(&bytes, close)?;
+            cells.clear();
         }
         group.close()?;
     }

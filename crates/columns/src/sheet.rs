@@ -1,26 +1,41 @@
 //! A kind of thing as columns: how each is called, declared, encoded, filled and taken apart again. The tables themselves
-//! are in [`crate::layout`]; here is what they are made of, and one row group's way to and from a file.
+//! are in [`crate::layout`]; here is what they are made of. [`crate::chunk`] writes them.
 
-use crate::seal::GROUP;
-use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::column::reader::ColumnReader;
-use parquet::column::writer::ColumnWriter;
 use parquet::data_type::{ByteArray, FixedLenByteArray};
 use parquet::errors::Result;
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
-use parquet::schema::types::ColumnPath;
+use std::net::IpAddr;
 
 /// How values lie in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// Each distinct value once: for what repeats.
+    /// Each distinct value once, if there are few: for what repeats.
     Distinct,
+    /// Each distinct value once, also if there are many.
+    Wide,
     /// Differences: for what grows.
     Growing,
     /// First all lowest bytes, then all second ones: for what is noise below and alike above.
     Bytewise,
-    /// As they are.
+    /// As they are, and not compressed.
     Plain,
+}
+
+/// What a column holds in memory, and what it is as text.
+#[derive(Clone, Copy)]
+pub enum Holds {
+    /// Numbers of 64 bits.
+    Longs,
+    /// Numbers of 32 bits.
+    Ints,
+    /// Numbers of 128 bits, as decimals.
+    Squares,
+    /// Numbers that stand for text.
+    Names(fn(i64, &mut Vec<u8>)),
+    /// Addresses, as text.
+    Addresses(fn(IpAddr, &mut Vec<u8>)),
+    /// Any bytes.
+    Bytes,
 }
 
 /// What is asked of a column before its values are read.
@@ -41,6 +56,8 @@ pub struct Column<T> {
     /// Its declaration in Parquet's language; that of a whole group stands with its first leaf.
     pub declared: String,
     /// See there.
+    pub holds: Holds,
+    /// See there.
     pub coding: Coding,
     /// See there.
     pub asked: Asked,
@@ -59,11 +76,15 @@ pub struct Cells {
     pub longs: Vec<i64>,
     /// Of one of 32 bits.
     pub ints: Vec<i32>,
-    /// Text and other bytes to be written, end to end.
+    /// Of one of 128 bits, to be written.
+    pub wide: Vec<u128>,
+    /// Addresses to be written.
+    pub addresses: Vec<IpAddr>,
+    /// Bytes to be written, end to end.
     pub raw: Vec<u8>,
     /// Where each of those ends.
     pub ends: Vec<usize>,
-    /// Bytes that were read.
+    /// Text and bytes that were read.
     pub bytes: Vec<ByteArray>,
     /// Of a fixed length, the same.
     pub fixed: Vec<FixedLenByteArray>,
@@ -78,6 +99,8 @@ impl Cells {
     pub fn clear(&mut self) {
         self.longs.clear();
         self.ints.clear();
+        self.wide.clear();
+        self.addresses.clear();
         self.raw.clear();
         self.ends.clear();
         self.bytes.clear();
@@ -104,76 +127,10 @@ impl Cells {
         };
         Ok(records)
     }
-
-    /// All of it; nothing is left.
-    pub fn write(&mut self, to: &mut ColumnWriter<'_>) -> Result<()> {
-        let def = (!self.def.is_empty()).then_some(&self.def[..]);
-        let rep = (!self.rep.is_empty()).then_some(&self.rep[..]);
-        match to {
-            ColumnWriter::Int64ColumnWriter(w) => w.write_batch(&self.longs, def, rep)?,
-            ColumnWriter::Int32ColumnWriter(w) => w.write_batch(&self.ints, def, rep)?,
-            ColumnWriter::ByteArrayColumnWriter(w) => w.write_batch(&sliced(&mut self.raw, &self.ends), def, rep)?,
-            ColumnWriter::FixedLenByteArrayColumnWriter(w) => {
-                let values = sliced(&mut self.raw, &self.ends).into_iter().map(FixedLenByteArray::from);
-                w.write_batch(&values.collect::<Vec<_>>(), def, rep)?
-            }
-            _ => 0,
-        };
-        self.clear();
-        Ok(())
-    }
-}
-
-/// One allocation for all values.
-fn sliced(raw: &mut Vec<u8>, ends: &[usize]) -> Vec<ByteArray> {
-    let all = ByteArray::from(std::mem::take(raw));
-    let mut from = 0;
-    let slice = |end: &usize| {
-        let slice = all.slice(from, end - from);
-        from = *end;
-        slice
-    };
-    ends.iter().map(slice).collect()
 }
 
 /// The schema of these columns.
 pub fn declaration<T>(name: &str, columns: &[Column<T>]) -> String {
     let fields: Vec<&str> = columns.iter().map(|c| c.declared.as_str()).collect();
     format!("message {name} {{ {} }}", fields.join(" "))
-}
-
-/// How these columns are written.
-pub fn properties<T>(columns: &[Column<T>]) -> WriterPropertiesBuilder {
-    // Level 1: see docs/COLUMNS.md for what the others would give.
-    let mut builder = WriterProperties::builder()
-        .set_created_by(concat!("netgrain ", env!("CARGO_PKG_VERSION")).to_owned())
-        .set_compression(Compression::ZSTD(ZstdLevel::default()))
-        .set_statistics_enabled(EnabledStatistics::None)
-        .set_offset_index_disabled(true)
-        // A page for each column of a row group: the library makes a compressor for each page, which costs more than the page.
-        .set_data_page_row_count_limit(GROUP)
-        .set_max_row_group_row_count(None);
-    for column in columns {
-        let path = ColumnPath::from(column.path.split('.').map(str::to_owned).collect::<Vec<_>>());
-        builder = builder.set_column_dictionary_enabled(path.clone(), column.coding == Coding::Distinct);
-        builder = match column.coding {
-            Coding::Distinct => builder,
-            Coding::Growing => builder.set_column_encoding(path.clone(), Encoding::DELTA_BINARY_PACKED),
-            Coding::Bytewise => builder.set_column_encoding(path.clone(), Encoding::BYTE_STREAM_SPLIT),
-            Coding::Plain => builder.set_column_encoding(path.clone(), Encoding::PLAIN),
-        };
-        if column.coding == Coding::Plain && column.asked != Asked::Never {
-            // A hash: nothing makes it shorter.
-            builder = builder.set_column_compression(path.clone(), Compression::UNCOMPRESSED);
-        }
-        if column.asked != Asked::Never {
-            builder = builder.set_column_statistics_enabled(path.clone(), EnabledStatistics::Chunk);
-        }
-        if column.asked == Asked::Member {
-            builder = builder.set_column_bloom_filter_enabled(path.clone(), true);
-            builder = builder.set_column_bloom_filter_fpp(path.clone(), 0.02);
-            builder = builder.set_column_bloom_filter_max_ndv(path, GROUP as u64);
-        }
-    }
-    builder
 }

@@ -5,7 +5,7 @@
 //! multicast and broadcast ones too, as published. MAC addresses are mapped the same way under a key of their own.
 //!
 //! The rule of [`Rewriter`] is a list of what is understood: addresses in it are mapped, and a packet is cut where
-//! something begins that is not on the list. Understood are Ethernet, Linux cooked and raw IP; VLAN tags and MPLS labels;
+//! something begins that is not on the list. Understood are Ethernet, Linux cooked, BSD loopback and raw IP; VLAN tags and MPLS labels;
 //! ARP; IPv4 and IPv6 with options, extension and routing headers, also one in the other; TCP, UDP, UDP-Lite, SCTP and
 //! DCCP headers; IGMP; ICMP with the packets that it quotes; neighbour discovery and listener messages of ICMPv6. Options
 //! that may hold an address are blanked. Payloads are cut, because they are full of addresses, unless they are asked for.

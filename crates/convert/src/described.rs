@@ -8,21 +8,10 @@
 //! Invariant: the bytes that pass are not changed, and memory is bounded by one block and the interfaces of the sections
 //! that the reader has not yet left behind.
 
+pub use pcap::ng::Described;
 use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::rc::Rc;
-
-/// What is said of an interface; empty where nothing is.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Described {
-    pub name: String,
-    pub description: String,
-    pub filter: String,
-    pub hardware: String,
-    pub os: String,
-    pub comment: String,
-    pub snaplen: u32,
-}
 
 /// A source whose interface descriptions are noted.
 pub struct Tap<R> {
@@ -127,8 +116,8 @@ impl<R: Read> Tap<R> {
             return;
         }
         if kind == kind::INTERFACE {
-            let described = if noted { self.interface() } else { Described::default() };
-            self.remember(described);
+            let told = Described::of(&self.block, !self.little).filter(|_| noted);
+            self.remember(told.unwrap_or_default());
         }
         self.skip = len - have as u64;
         self.block.clear();
@@ -141,42 +130,9 @@ impl<R: Read> Tap<R> {
         }
     }
 
-    /// The interface that the whole block describes.
-    fn interface(&self) -> Described {
-        const SNAPLEN: usize = 12;
-        const OPTIONS: usize = 16;
-        let mut told = Described::default();
-        let Some(body) = self.block.len().checked_sub(4).filter(|end| *end >= OPTIONS) else { return told };
-        told.snaplen = self.u32(SNAPLEN);
-        let mut at = OPTIONS;
-        while at + 4 <= body {
-            let (code, len) = (self.u16(at), usize::from(self.u16(at + 2)));
-            let Some(value) = self.block.get(at + 4..at + 4 + len).filter(|_| at + 4 + len <= body) else { break };
-            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned();
-            match code {
-                0 => break,
-                1 => told.comment = text(value),
-                2 => told.name = text(value),
-                3 => told.description = text(value),
-                // The first byte says in which language: 0 is libpcap's words.
-                11 if value.first() == Some(&0) => told.filter = text(&value[1..]),
-                12 => told.os = text(value),
-                15 => told.hardware = text(value),
-                _ => {}
-            }
-            at += 4 + len.next_multiple_of(4);
-        }
-        told
-    }
-
     fn u32(&self, at: usize) -> u32 {
         let bytes = [self.block[at], self.block[at + 1], self.block[at + 2], self.block[at + 3]];
         if self.little { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) }
-    }
-
-    fn u16(&self, at: usize) -> u16 {
-        let bytes = [self.block[at], self.block[at + 1]];
-        if self.little { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) }
     }
 }
 

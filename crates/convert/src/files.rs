@@ -20,6 +20,9 @@ pub trait Files {
     /// # Errors
     /// When it cannot be published.
     fn end(&mut self, sink: Self::Sink) -> io::Result<()>;
+
+    /// Whether a conversion that found no packet gives a file that holds none: a pipe has a reader who waits for one.
+    fn takes_empty(&self) -> bool;
 }
 
 /// Files in memory, for tests and small things.
@@ -42,5 +45,9 @@ impl Files for Memory {
     fn end(&mut self, sink: Vec<u8>) -> io::Result<()> {
         self.whole.push(sink);
         Ok(())
+    }
+
+    fn takes_empty(&self) -> bool {
+        true
     }
 }

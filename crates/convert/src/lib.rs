@@ -39,6 +39,6 @@ pub use anonymise::Anonymiser;
 pub use error::Error;
 pub use files::{Files, Memory};
 pub use merge::Input;
-pub use plan::{Format, Plan, Slice, Split};
+pub use plan::{Format, Plan, Slice, Split, packer_of};
 pub use report::{Broken, Kept, Report};
 pub use run::convert;

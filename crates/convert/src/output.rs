@@ -170,9 +170,10 @@ impl<'f, F: Files> Output<'f, F> {
         Ok(())
     }
 
-    /// Ends the last file. Without any packet, and without splitting, there is one that holds nothing, of `link_type`.
+    /// Ends the last file. Without any packet, and without splitting, there is one that holds nothing, of `link_type`, if
+    /// the files take such a one.
     pub fn finish(&mut self, link_type: u16) -> Result<(), Error> {
-        if self.begun == 0 && self.split.is_none() {
+        if self.begun == 0 && self.split.is_none() && self.files.takes_empty() {
             self.link_type = Some(link_type);
             self.begin(Timestamp::ZERO, Timestamp::ZERO)?;
         }

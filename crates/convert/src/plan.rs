@@ -3,6 +3,7 @@
 use crate::Anonymiser;
 use base::Timestamp;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -40,6 +41,23 @@ impl Format {
             "raw" => Some(Self::Raw),
             _ => None,
         }
+    }
+
+    /// The format of a capture that is written to this path, for every verb that writes one: as the name ends; where the
+    /// ending promises nothing, and for `-`, pcapng, which holds most.
+    pub fn of_path(path: &Path) -> Self {
+        path.extension().and_then(|e| Self::of_extension(e.to_str()?)).unwrap_or(Self::PcapNg)
+    }
+}
+
+/// The program that a name promises to have packed a file, which nothing here does with what it writes.
+pub fn packer_of(path: &Path) -> Option<&'static str> {
+    match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+        "gz" => Some("gzip"),
+        "zst" | "zstd" => Some("zstd"),
+        "xz" => Some("xz"),
+        "bz2" => Some("bzip2"),
+        _ => None,
     }
 }
 
@@ -123,6 +141,28 @@ impl Default for Plan {
             sort: None,
             anonymise: None,
             stop: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_promises_a_format_and_what_promises_nothing_is_pcapng() {
+        for (name, format) in [
+            ("a.pcap", Format::Pcap),
+            ("a.b/c.CAP", Format::Pcap),
+            ("a.pcapng", Format::PcapNg),
+            ("a.ntar", Format::PcapNg),
+            ("a.raw", Format::Raw),
+            ("-", Format::PcapNg),
+            ("a.pcap/b", Format::PcapNg),
+            (".pcap", Format::PcapNg),
+            ("/dev/stdout", Format::PcapNg),
+        ] {
+            assert_eq!(Format::of_path(Path::new(name)), format, "{name}");
         }
     }
 }

@@ -3,6 +3,8 @@
 use crate::Format;
 use crate::anonymise::Cover;
 use base::units::show_count;
+use pcap::LinkType;
+use std::collections::BTreeMap;
 
 /// What became of the packets. `read = written + outside + filtered`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub struct Report {
     pub disordered: u64,
     /// Packets written that are older than the one before in the output.
     pub late: u64,
+    /// Packets in the interval of each link type that is not understood, where the plan asks for what headers say.
+    pub strange: BTreeMap<u16, u64>,
     /// What the target could not hold.
     pub kept: Kept,
     /// What was done to addresses.
@@ -99,6 +103,14 @@ impl Report {
         say(without_fcs, "packets lost their frame check sequence");
         say(self.kept.over_long, &format!("packets are longer than {format} can hold and were cut at its limit"));
         say(self.kept.wire_len, &format!("packets were longer on the wire than {format} can say"));
+        lines.extend(self.strange.iter().map(|(link_type, packets)| {
+            format!(
+                "{} packets are of link type {}, which is not understood: no filter but `less` and `greater` matches them, \
+                 and they are not cut by headers",
+                show_count(*packets),
+                LinkType(*link_type)
+            )
+        }));
         lines.extend(self.cover.remarks());
         lines.extend(
             self.broken

@@ -8,7 +8,7 @@ use crate::{Error, Files, Plan, Report, cut};
 use base::Timestamp;
 use std::io::Read;
 use std::sync::atomic::Ordering;
-use wire::Headers;
+use wire::{Headers, link};
 
 /// Converts. The inputs are merged in order of time; of equal stamps the earlier input's go first, and each keeps its own
 /// order.
@@ -87,6 +87,9 @@ impl<'p> Chosen<'p> {
         let wire_len = packet.wire_len.saturating_sub(u32::from(packet.fcs));
         let data = &packet.data[..packet.data.len().min(wire_len as usize)];
         let headers = Headers::of(data, wire_len, packet.link_type);
+        if !link::is_understood(packet.link_type) && (plan.slice.is_some() || !plan.filter.is_empty()) {
+            *report.strange.entry(packet.link_type).or_default() += 1;
+        }
         if !plan.filter.matches(data, wire_len, &headers) {
             report.filtered += 1;
             return None;

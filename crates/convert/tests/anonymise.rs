@@ -411,3 +411,27 @@ fn two_files_under_one_key_stay_comparable() {
     let other = Plan { anonymise: Some(Anonymiser::new(Key::new([9; 32]))), ..Plan::default() };
     assert_ne!(packets(&a)[0].data, packets(&one(&pcap(&[first]), &other).1)[0].data);
 }
+
+#[test]
+fn loopback_of_bsd_is_anonymised_and_what_is_not_ip_in_it_is_cut() {
+    let how = Anonymiser { keep_payload: true, ..Anonymiser::new(key()) };
+    let mut mapped = CryptoPan::new(&key());
+    let (source, target) = ([10, 1, 2, 3], [10, 4, 5, 6]);
+    let packet = ip(4, 17, &source, &target, &[0, 53, 0, 53, 0, 8, 0, 0]);
+    let rewrite = |frame: &[u8], link_type| {
+        let (mut bytes, mut cover) = (frame.to_vec(), Cover::default());
+        let kept = how.rewriter().rewrite(&mut bytes, link_type, &mut cover);
+        bytes.truncate(kept);
+        bytes
+    };
+    for (link_type, head) in [(link::NULL, [2, 0, 0, 0]), (link::NULL, [0, 0, 0, 2]), (link::LOOP, [0, 0, 0, 2])] {
+        let out = rewrite(&[&head[..], &packet].concat(), link_type);
+        assert_eq!((out.len(), &out[..4]), (4 + packet.len(), &head[..]));
+        assert_eq!(out[16..20], mapped.v4(source.into()).octets());
+        assert_eq!(out[20..24], mapped.v4(target.into()).octets());
+        // Another family: whatever its bytes look like, nobody knows where its addresses are.
+        assert_eq!(rewrite(&[&[7, 0, 0, 0], &packet[..]].concat(), link_type), [7, 0, 0, 0]);
+    }
+    // Of a link that nobody understands nothing is kept.
+    assert!(rewrite(&packet, 105).is_empty());
+}

@@ -14,6 +14,7 @@ mod disk;
 mod finding;
 mod kernel;
 mod mend;
+mod netns;
 mod port;
 mod processor;
 mod setting;
@@ -24,6 +25,7 @@ mod undo;
 pub use checks::{Check, Cost};
 pub use finding::{Finding, State, Subject};
 pub use mend::{Done, Step, mend, steps};
+pub use netns::Netns;
 pub use setting::{Change, Setting};
 pub use undo::{Journal, JournalError, undo};
 

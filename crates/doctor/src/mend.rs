@@ -1,6 +1,7 @@
 //! Changing what findings offer to change: each step shown before, written down with its old value, made, and looked at.
 
 use crate::finding::{Finding, State};
+use crate::netns::Netns;
 use crate::setting::Change;
 use crate::undo::{Entry, Journal, JournalError, boot};
 use std::io;
@@ -63,6 +64,7 @@ pub fn mend(
             was: step.was.clone(),
             value: step.change.value.clone(),
             boot: boot.clone(),
+            namespace: Netns::of(&step.change.setting, tree),
         })?;
         let outcome = step.change.setting.write(tree, &step.change.value);
         tell(step, &outcome);

@@ -3,6 +3,7 @@
 //! The invariant: a change is in the journal, and the journal on disk, before it is made. Whatever happens in between, the
 //! worst is an entry whose setting never changed, and putting that back changes nothing.
 
+use crate::netns::Netns;
 use crate::setting::Setting;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -23,6 +24,9 @@ pub struct Entry {
     pub value: String,
     /// The run of the kernel in which it was made; the next one begins with its own settings.
     pub boot: String,
+    /// The network namespace in which it was made, where that makes a difference.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<Netns>,
 }
 
 /// The changes that can be put back, oldest first.
@@ -177,6 +181,17 @@ pub fn undo(
 }
 
 fn put_back(entry: &Entry, tree: &Tree) -> io::Result<Option<String>> {
+    if let Some(there) = &entry.namespace
+        && Netns::here(tree).is_some_and(|here| here.inode != there.inode)
+    {
+        return Err(io::Error::other(match there.way_in(tree) {
+            Some(way) => format!("it was changed in the network namespace {there}: {way} netgrain doctor --undo"),
+            None => format!(
+                "it was changed in the network namespace {there}, in which no process was found and which has no name: enter it, \
+                 or, if it is gone, put the port back by hand where it is now, and remove the journal"
+            ),
+        }));
+    }
     let now = entry.setting.read(tree)?;
     if now == entry.was {
         return Ok(Some("it is already".to_owned()));

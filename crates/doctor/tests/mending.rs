@@ -154,3 +154,43 @@ fn whatever_was_done_in_whatever_order_everything_is_put_back_exactly() {
         assert!(!state.exists());
     }
 }
+
+#[test]
+fn a_setting_of_the_network_is_put_back_in_its_namespace_only_and_one_of_the_machine_anywhere() {
+    let dir = TempDir::new("namespaces");
+    let tree = machine(
+        &dir,
+        &[
+            ("proc/sys/net/core/a", "1"),
+            ("sys/b", "1"),
+            ("proc/thread-self/ns/net", ""),
+            ("run/netns/blue", ""),
+            ("elsewhere", ""),
+        ],
+    );
+    let move_to = |name: &str| {
+        std::fs::remove_file(tree.path("proc/thread-self/ns/net")).expect("where we are");
+        std::fs::hard_link(tree.path(name), tree.path("proc/thread-self/ns/net")).expect("where we go");
+    };
+    let state = dir.join("undo.json");
+    move_to("run/netns/blue");
+    let plan = steps(&[wish(vec![file("proc/sys/net/core/a", "2"), file("sys/b", "2")])], &tree);
+    mend(&plan, &mut journal(&state), &tree, |_, r| assert!(r.is_ok())).unwrap_or_else(|e| panic!("{e}"));
+    assert!(std::fs::read_to_string(&state).expect("the journal").contains("blue"));
+    move_to("elsewhere");
+    let mut told = Vec::new();
+    let failed = undo(&mut journal(&state), &tree, |e, r| {
+        told.push((e.setting.to_string(), r.err().map(|e| e.to_string()).unwrap_or_default()));
+    });
+    assert_eq!(failed.unwrap_or_else(|e| panic!("{e}")), 1);
+    assert_eq!(told[0], ("/sys/b".to_owned(), String::new()));
+    assert!(
+        told[1].1.contains("namespace blue (net:[") && told[1].1.contains("ip netns exec blue netgrain"),
+        "{told:?}"
+    );
+    assert_eq!(tree.text("proc/sys/net/core/a").as_deref(), Some("2"), "the value of this namespace is another's");
+    move_to("run/netns/blue");
+    assert_eq!(undo(&mut journal(&state), &tree, |_, _| ()).unwrap_or_else(|e| panic!("{e}")), 0);
+    assert_eq!(tree.text("proc/sys/net/core/a").as_deref(), Some("1"));
+    assert!(!state.exists());
+}

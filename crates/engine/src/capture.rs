@@ -1,6 +1,7 @@
 //! A running capture: sources, rings, engine threads, recorders and the door for listeners, assembled from a [`Plan`].
 
 use crate::error::EngineError;
+use crate::group::{Ground, Groups};
 use crate::meter::{self, Metering, Outlet};
 use crate::observer::{Observed, Observer};
 use crate::plan::{Plan, SocketPlan, SourcePlan, default_ring};
@@ -11,6 +12,7 @@ use crate::status::{Report, WorkerStatus};
 use crate::worker::{Settings, Wires, Worker, is_live};
 use base::Ledger;
 use base::units::show_bytes;
+use capture::auto::Kind;
 use capture::{AnySource, Source, SourceError, SourceInfo};
 use ring::{Hub, Offer, Policy, Producer, Server, Shape};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -40,6 +42,7 @@ pub struct Capture {
     /// What a recorder that died left, being mended.
     recovering: Recovering,
     meter: Option<Metering>,
+    groups: Option<Groups>,
     retention: Kept,
 }
 
@@ -95,6 +98,7 @@ impl Capture {
             retention: Kept::default(),
             recovering: plan.store.as_ref().map(|store| Recovering::start(&store.dir, &label)).unwrap_or_default(),
             meter: None,
+            groups: None,
         };
         // Everything is made before the first frame is let in, because a ring takes longer to touch and lock than a busy
         // port takes to fill a receive ring.
@@ -153,7 +157,14 @@ impl Capture {
         // Making large rings takes a moment, and that is not yet capturing.
         capture.started = Instant::now();
         if let Some(socket) = &plan.socket {
-            capture.server = Some(serve(socket, capture.queues.iter().map(|q| q.offer.clone()).collect())?);
+            let rings: Vec<Offer> = capture.queues.iter().map(|q| q.offer.clone()).collect();
+            let ground = Ground {
+                live: capture.queues.iter().any(|q| is_live(q.info.stamps)),
+                dedicated: matches!(&plan.source, SourcePlan::Interface(i) if i.kind == Kind::AfXdp),
+                hash_key,
+            };
+            capture.server = Some(serve(socket, rings.clone())?);
+            capture.groups = Some(Groups::start(socket, &rings, ground)?);
         }
         if matches!(plan.source, SourcePlan::Interface(_)) {
             capture.supervisor = Some(supervise(plan.source.clone(), stop, gone_queues, returns, Arc::clone(&alive))?);
@@ -245,6 +256,9 @@ impl Capture {
         }
         if let Some(meter) = &mut self.meter {
             keep(meter.wait());
+        }
+        if let Some(groups) = &mut self.groups {
+            keep(groups.wait());
         }
         self.recovering.wait();
         self.stop.store(true, Ordering::Relaxed);

@@ -10,6 +10,7 @@
 mod capture;
 mod error;
 mod generator;
+mod group;
 mod meter;
 mod metrics;
 mod network;
@@ -23,11 +24,13 @@ mod status;
 mod worker;
 
 pub use crate::capture::{Capture, random_key};
+pub use crate::group::groups_socket;
 pub use columns::Rules as ColumnRules;
 pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};
 pub use meter::{
-    CollectorOutlet, GrainKeeping, GrainRules, MeterPlan, MeterReport, Outlet, OutletReport, StoreOutlet, parse_target,
+    CollectorOutlet, Destination, GrainKeeping, GrainRules, MeterPlan, MeterReport, Outlet, OutletReport, StoreOutlet,
+    count_packet,
 };
 pub use metrics::{MetricsServer, exposition};
 pub use network::private_pair;

@@ -5,10 +5,9 @@ mod common;
 use common::{end, plan, sim, start, stop, until};
 use netgrain_engine::{Capture, EngineError, Plan, SocketPlan};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use store::Claim;
 use store::claim::ClaimError;
-use testkit::TempDir;
+use testkit::{Alone, TempDir};
 
 /// Set for a process that only records: the store.
 const STORE: &str = "NETGRAIN_TEST_STORE";
@@ -26,25 +25,8 @@ fn a_process_that_only_records() {
     let _ = capture.wait();
 }
 
-/// A recorder in a process of its own, killed when dropped.
-struct Process(Child);
-
-fn recorder_process(store: &Path) -> Process {
-    let program = std::env::current_exe().expect("this program");
-    let child = Command::new(program)
-        .args(["--exact", "a_process_that_only_records", "--nocapture"])
-        .env(STORE, store)
-        .stdout(Stdio::null())
-        .stderr(Stdio::inherit())
-        .spawn();
-    Process(child.expect("a process"))
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn recorder_process(store: &Path) -> Alone {
+    Alone::start("a_process_that_only_records", STORE, store)
 }
 
 fn refusal(plan: &Plan) -> String {
@@ -114,9 +96,8 @@ fn the_claim_of_a_killed_process_is_free_at_once() {
     let mut first = recorder_process(&store);
     until("it records", || Claim::holder(&folder).is_some());
     let told = refusal(&endless(&store));
-    assert!(told.contains(&format!("process {} ", first.0.id())), "{told}");
-    first.0.kill().expect("a process to kill");
-    first.0.wait().expect("it ends");
+    assert!(told.contains(&format!("process {} ", first.id())), "{told}");
+    first.kill();
     assert_eq!(Claim::holder(&folder), None);
     let plan = Plan { packets: Some(10), ..endless(&store) };
     let mut capture = start(&plan);

@@ -26,3 +26,8 @@ pub use encode::{Config, Encode, Fields, Fit, MESSAGE_MAX, MESSAGE_MIN, MESSAGE_
 pub use exporter::{Clock, Counts, Exporter, Handle, Protocol, QUEUE, Settings, StartError, Unsent};
 pub use subscriber::{EXPORTERS_MAX, Subscriber};
 pub use target::{IPFIX_PORT, Kind, NETFLOW_PORT, ParseTargetError, TTL, Target, group};
+
+/// The page for programs of one's own: what it shows of this crate is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/API.md")]
+struct ApiPage;

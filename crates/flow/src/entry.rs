@@ -1,28 +1,31 @@
-//! How a flow lies in memory. The line that every packet needs is apart from what few need.
+//! How a flow lies in memory. What every packet needs is apart from what few need.
 //!
 //! ```text
 //! hot, one cache line         0 ends of the conversation         32 last packet   40 VLANs, tunnel id   48 ports
-//!                            52 chunk or full                    56 bits          58 protocol           59 tunnel kind
-//!                            60 TCP state                        61 packets in the list                 62 -
-//! cold, 80 bytes              0 first packet   8 its place, that of the last      24 handshake times    40 MPLS, queue, ICMP
-//!                               MACs, what the first packet was; the sums of its direction
+//!                            52 chunk, pair or full              56 bits          58 protocol           59 tunnel kind
+//!                            60 TCP state                        61 packets in the list                 62 queue
+//! body, the line after it     0 first packet   8 places of the first and the last packet   24 sums of both directions
+//! rare, 36 bytes                handshake times, MACs, what else the first packet was
 //! links of the wheel, 8       crate::wheel
-//! place in a bucket, 11       crate::table
-//! chunk, 88                   from the second packet on: the sums of the reverse direction, nine packets (crate::slim)
-//! full, 448                   from the eleventh packet on, or from the first remarkable one: all counters (crate::full)
+//! place in a bucket, 9        crate::table
+//! chunk, 72                   from the second packet on: nine packets (crate::slim)
+//! pair, 128                   from the eleventh packet on: counters, a cache line for each direction (crate::pair)
+//! full, 448                   from the first remarkable packet on: counters for whatever comes (crate::full)
 //! ```
+//! So a packet of a long flow that is nothing out of the ordinary touches four lines: bucket, hot, body, and its
+//! direction's in the pair. One of the first ten touches that of the chunk instead of the last.
 
 use crate::key::Key;
 use crate::pool::NONE;
 use crate::record::TcpState;
-use crate::slim::SlimSide;
+use crate::slim::Sums;
 
 /// Bits of [`Hot::bits`].
 pub(crate) mod bit {
     pub const V6: u16 = 1 << 0;
     /// Whoever began is the greater end.
     pub const TURNED: u16 = 1 << 1;
-    /// [`super::Hot::more`] names a full flow, else a chunk.
+    /// [`super::Hot::more`] names a full flow.
     pub const FULL: u16 = 1 << 2;
     /// Not found by packets any more; waits for its record.
     pub const DETACHED: u16 = 1 << 3;
@@ -30,7 +33,7 @@ pub(crate) mod bit {
     pub const USED: u16 = 1 << 4;
     /// The reverse side has had a packet.
     pub const BACK: u16 = 1 << 5;
-    /// [`super::Cold::shake`] holds spans instead of moments.
+    /// [`super::Rare::shake`] holds spans instead of moments.
     pub const SYN_RTT: u16 = 1 << 6;
     pub const ACK_RTT: u16 = 1 << 7;
     pub const MAC: [u16; 2] = [1 << 8, 1 << 9];
@@ -38,10 +41,12 @@ pub(crate) mod bit {
     pub const LOCATED: u16 = 1 << 10;
     /// Two bits: which sides have sent FIN.
     pub const FINS: u32 = 11;
+    /// [`super::Hot::more`] names a pair. Neither this nor [`FULL`]: a chunk, or nothing.
+    pub const PAIR: u16 = 1 << 13;
 }
 
 #[derive(Clone, Debug, Default)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(crate) struct Hot {
     pub ends: [u64; 4],
     pub last: u64,
@@ -53,30 +58,44 @@ pub(crate) struct Hot {
     pub tunnel: u8,
     pub state: TcpState,
     pub packets: u8,
+    pub queue: u16,
 }
 
 #[derive(Clone, Debug, Default)]
-#[repr(C)]
-pub(crate) struct Cold {
+#[repr(C, align(64))]
+pub(crate) struct Body {
     pub start: u64,
+    /// Of the record that is being made.
     pub positions: [u64; 2],
-    pub shake: [u64; 2],
-    pub mpls: u32,
-    pub queue: u16,
-    pub icmp: u16,
-    pub macs: [[u8; 6]; 2],
-    pub side: SlimSide,
-    pub first_length: u16,
-    pub first_flags: u8,
+    pub sums: [Sums; 2],
 }
 
-const _: () = assert!(size_of::<Hot>() == 64 && size_of::<Cold>() <= 80);
+/// Two lines beside each other: the second costs a third of what a line elsewhere does (`docs/METER.md`).
+#[derive(Clone, Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct Entry {
+    pub hot: Hot,
+    pub body: Body,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, packed(4))]
+pub(crate) struct Rare {
+    pub shake: [u64; 2],
+    pub macs: [[u8; 6]; 2],
+    pub mpls: u32,
+    pub icmp: u16,
+    pub first_length: u16,
+}
+
+const _: () = assert!(size_of::<Entry>() == 128 && size_of::<Rare>() == 36);
 
 /// Stands for no label.
 pub(crate) const NO_LABEL: u32 = u32::MAX;
 
 impl Hot {
-    pub fn new(key: &Key, last: u64) -> Self {
+    #[inline(always)]
+    pub fn new(key: &Key, last: u64, queue: u16) -> Self {
         let mut bits = bit::USED;
         bits |= if key.v6 { bit::V6 } else { 0 };
         bits |= if key.turned { bit::TURNED } else { 0 };
@@ -91,12 +110,19 @@ impl Hot {
             tunnel: key.tunnel,
             state: TcpState::None,
             packets: 1,
+            queue,
         }
     }
 
     #[inline(always)]
     pub const fn has(&self, bit: u16) -> bool {
         self.bits & bit != 0
+    }
+
+    /// The side that sends a packet with this key.
+    #[inline(always)]
+    pub const fn side(&self, key: &Key) -> usize {
+        (key.turned != self.has(bit::TURNED)) as usize
     }
 
     /// The key by which it is found.

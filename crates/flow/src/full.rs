@@ -1,11 +1,13 @@
-//! A flow of many packets, or of remarkable ones: counters that are wide enough for whatever comes within a record.
+//! A flow with remarkable packets, or of very many: counters that are wide enough for whatever comes within a record.
 //!
 //! Packets are counted in 32 bits: the meter cuts a record before a side has more ([`Side::is_full`]). Everything else is
 //! as wide as that many packets can make it.
 
+use crate::memory::Hints;
+use crate::pair::Line;
 use crate::record::{self, Moments};
 use crate::seen::Seen;
-use crate::slim::{SlimSide, widened};
+use crate::slim::{Sums, widened};
 use crate::tcp::{Order, Sent};
 use base::Timestamp;
 use wire::MacAddr;
@@ -128,8 +130,23 @@ impl Side {
         }
     }
 
+    /// Begins with what a line has counted, the first packet of it at `first`.
+    pub fn take_over(&mut self, line: &Line, first: u64) {
+        if line.packets == 0 {
+            return;
+        }
+        (self.first, self.last) = (first, line.last);
+        (self.packets, self.length) = (line.packets.into(), line.length.into());
+        (self.length_min, self.length_max) = (line.length_min.into(), line.length_max.into());
+        self.length_squares = [line.length_squares, 0];
+        self.gap_min = if line.packets > 1 { line.gap_min() } else { 0 };
+        self.gap_max = line.gap_max();
+        add(&mut self.gap_squares, line.gap_squares());
+        self.flags = line.flags();
+    }
+
     /// Adds to what was counted of a slim side what it had in sums.
-    pub fn complete(&mut self, slim: &SlimSide) {
+    pub fn complete(&mut self, slim: &Sums) {
         self.bytes = self.length + u64::from(slim.beyond);
         self.payload = slim.payload.into();
         self.payload_packets = slim.payload_packets.into();
@@ -137,10 +154,12 @@ impl Side {
         self.sent = Sent::up_to(slim.high());
     }
 
-    /// Reads the lines that a packet changes, and nothing else.
+    /// Asks for the lines that a packet changes or reads.
     #[inline(always)]
-    pub const fn touch(&self) -> u64 {
-        self.last ^ self.gap_max ^ self.before
+    pub fn fetch(&self, hints: &Hints) {
+        hints.fetch(&self.last);
+        hints.fetch(&self.gap_squares);
+        hints.fetch(&self.first);
     }
 
     /// Whether a record must be made before the next packet.
@@ -218,8 +237,6 @@ fn total(sum: [u64; 2]) -> u128 {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Full {
     pub sides: [Side; 2],
-    /// Where the first and the last packet of this record lie.
-    pub positions: [u64; 2],
     /// Records made before.
     pub part: u32,
     /// The chunk with the first packets of the flow; [`crate::pool::NONE`] after the first record, or without one.
@@ -229,12 +246,6 @@ pub(crate) struct Full {
 }
 
 impl Full {
-    /// Reads the lines that a packet of a side changes, and nothing else.
-    #[inline(always)]
-    pub const fn touch(&self, side: usize) -> u64 {
-        self.sides[side].touch() ^ self.positions[1]
-    }
-
     /// When the first packet of this record came.
     pub fn first(&self) -> Option<u64> {
         match [self.sides[0].first(), self.sides[1].first()] {

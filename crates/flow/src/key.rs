@@ -27,6 +27,10 @@ pub(crate) struct Key {
     pub around: u64,
 }
 
+/// More than there are kinds of tunnels, and a power of two.
+const KINDS: usize = 16;
+const _: () = assert!((TunnelKind::Teredo as usize) < KINDS);
+
 /// Stands for a tag that is not there.
 pub(crate) const NO_VLAN: u16 = u16::MAX;
 
@@ -36,25 +40,33 @@ impl Key {
     pub fn of(packet: &Packet, bidirectional: bool) -> Option<Self> {
         let decoded = packet.decoded;
         let l3 = usize::from(decoded.l3);
-        let (src, dst) = match decoded.family {
+        let (sp, dp) = if is_icmp(decoded.protocol) { (0, 0) } else { (decoded.src_port.0, decoded.dst_port.0) };
+        let (ends, ports, turned) = match decoded.family {
             Family::V4 => {
                 let b: &[u8; 8] = packet.data.get(l3 + 12..l3 + 20)?.try_into().ok()?;
                 let both = u64::from_be_bytes(*b);
-                ([0, both >> 32], [0, both & 0xffff_ffff])
+                // Either end is one word, so that they are put in order without a branch, which would be guessed wrong
+                // every other time.
+                let src = both >> 32 << 16 | u64::from(sp);
+                let dst = both << 32 >> 16 | u64::from(dp);
+                let turned = bidirectional & (src > dst);
+                let swap = (src ^ dst) & u64::from(turned).wrapping_neg();
+                let (a, b) = (src ^ swap, dst ^ swap);
+                ([0, a >> 16, 0, b >> 16], (a as u32) << 16 | b as u32 & 0xffff, turned)
             }
             Family::V6 => {
                 let b: &[u8; 32] = packet.data.get(l3 + 8..l3 + 40)?.try_into().ok()?;
                 let word = |i: usize| u64::from_be_bytes(*b[i * 8..].first_chunk().expect("32 bytes are four words"));
-                ([word(0), word(1)], [word(2), word(3)])
+                let (src, dst) = ([word(0), word(1)], [word(2), word(3)]);
+                let turned = bidirectional && (src, sp) > (dst, dp);
+                let ((a, ap), (b, bp)) = if turned { ((dst, dp), (src, sp)) } else { ((src, sp), (dst, dp)) };
+                ([a[0], a[1], b[0], b[1]], u32::from(ap) << 16 | u32::from(bp), turned)
             }
             Family::Other => return None,
         };
-        let (sp, dp) = if is_icmp(decoded.protocol) { (0, 0) } else { (decoded.src_port.0, decoded.dst_port.0) };
-        let turned = bidirectional && (src, sp) > (dst, dp);
-        let ((a, ap), (b, bp)) = if turned { ((dst, dp), (src, sp)) } else { ((src, sp), (dst, dp)) };
         Some(Self {
-            ends: [a[0], a[1], b[0], b[1]],
-            ports: u32::from(ap) << 16 | u32::from(bp),
+            ends,
+            ports,
             protocol: decoded.protocol.0,
             v6: decoded.family == Family::V6,
             turned,
@@ -104,10 +116,9 @@ pub(crate) fn addresses(ends: &[u64; 4], v6: bool) -> [IpAddr; 2] {
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     secret: u64,
-    /// Which bits of `Key::around` tell flows apart, without the tunnel's number and with it.
-    masks: [u64; 2],
+    /// Which bits of `Key::around` tell flows apart, by the kind of the tunnel.
+    masks: [u64; KINDS],
     tunnel: bool,
-    teid: bool,
     /// All ones, but for tests that force collisions.
     pub spread: u64,
 }
@@ -115,14 +126,17 @@ pub(crate) struct Keys {
 impl Keys {
     pub fn new(seed: u64, levels: Levels) -> Self {
         let vlans = if levels.vlans { u64::MAX << 32 } else { 0 };
-        let masks = [vlans, vlans | 0xffff_ffff];
-        Self { secret: mix64(seed ^ 0x666c_6f77), masks, tunnel: levels.tunnel, teid: levels.teid, spread: u64::MAX }
+        let masks = std::array::from_fn(|kind| {
+            let numbered = levels.tunnel && (levels.teid || kind != TunnelKind::GtpU as usize);
+            vlans | if numbered { 0xffff_ffff } else { 0 }
+        });
+        Self { secret: mix64(seed ^ 0x666c_6f77), masks, tunnel: levels.tunnel, spread: u64::MAX }
     }
 
     /// The bits of `around` that count for flows in a tunnel of this kind.
     #[inline(always)]
     pub fn mask(&self, tunnel: u8) -> u64 {
-        self.masks[usize::from(self.tunnel && (self.teid || tunnel != TunnelKind::GtpU as u8))]
+        self.masks[usize::from(tunnel) % KINDS]
     }
 
     /// Whether tunnels of these kinds are the same to us.

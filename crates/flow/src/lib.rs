@@ -29,11 +29,14 @@
 
 mod config;
 mod counts;
+mod ends;
 mod entry;
 mod full;
 mod key;
 mod losses;
+mod memory;
 mod meter;
+mod pair;
 mod payload;
 mod pool;
 mod record;
@@ -43,6 +46,7 @@ mod seen;
 mod shards;
 mod slim;
 mod table;
+mod take;
 mod tcp;
 #[cfg(test)]
 mod tests;
@@ -50,6 +54,7 @@ mod wheel;
 
 pub use config::{Config, Levels, Packet};
 pub use counts::{Counts, Lateness};
+pub use memory::Hints;
 pub use meter::{Meter, STEP_BACK};
 pub use record::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, Sink, TcpState};
 pub use router::Router;

@@ -32,6 +32,9 @@ impl Losses {
 
     /// Packets lost from the first second to the last, both included.
     pub fn between(&self, first: u64, last: u64) -> u64 {
+        if self.sums.is_empty() {
+            return 0;
+        }
         let up_to = |end: usize| if end == 0 { self.before } else { self.sums[end - 1].1 };
         let from = self.sums.partition_point(|s| s.0 < first);
         let to = self.sums.partition_point(|s| s.0 <= last);

@@ -1,5 +1,7 @@
 //! Numbered places for values: reserved at the start, touched when they are first needed, used again before new ones are.
 
+use crate::memory::Hints;
+
 /// No place.
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -7,13 +9,14 @@ pub(crate) struct Pool<T> {
     items: Vec<T>,
     free: Vec<u32>,
     most: usize,
+    /// Places that were taken before the last [`Pool::clear`]: their memory is still there.
+    touched: usize,
 }
 
 impl<T> Pool<T> {
     /// Room for `most` values.
-    pub fn new(most: usize) -> Self {
-        // Vectors of this size are pages that the kernel gives when they are written to, and never move.
-        Self { items: Vec::with_capacity(most), free: Vec::new(), most }
+    pub fn new(most: usize, hints: &Hints) -> Self {
+        Self { items: hints.room(most), free: Vec::new(), most, touched: 0 }
     }
 
     /// A place for a value; `None` if all are taken.
@@ -30,20 +33,33 @@ impl<T> Pool<T> {
         Some(self.items.len() as u32 - 1)
     }
 
-    /// Gives a place back.
+    /// Gives a place back. Its value stays until another takes it.
     #[inline(always)]
     pub fn free(&mut self, place: u32) {
         self.free.push(place);
     }
 
-    /// How many places were ever taken.
+    /// Gives all places back.
+    pub fn clear(&mut self) {
+        self.touched = self.touched.max(self.items.len());
+        self.items.clear();
+        self.free.clear();
+    }
+
+    /// Whether there is no place for another value.
+    #[inline(always)]
+    pub fn is_full(&self) -> bool {
+        self.free.is_empty() && self.items.len() >= self.most
+    }
+
+    /// How many places were taken at once since the last [`Pool::clear`].
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
     /// Bytes that were ever touched.
     pub fn bytes(&self) -> usize {
-        self.items.len() * size_of::<T>() + self.free.capacity() * size_of::<u32>()
+        self.items.len().max(self.touched) * size_of::<T>() + self.free.capacity() * size_of::<u32>()
     }
 }
 

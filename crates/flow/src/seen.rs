@@ -39,7 +39,7 @@ mod at {
 }
 
 impl Seen {
-    /// Of a packet that has a key; time and side are for the flow to say.
+    /// Of a packet that has a key; the side is for the flow to say, and may move the time.
     #[inline(always)]
     pub fn of(packet: &Packet) -> Self {
         let decoded = packet.decoded;
@@ -48,36 +48,36 @@ impl Seen {
             Family::V6 => (l3[at::V6_HOPS], l3[0] << 4 | l3[1] >> 4),
             _ => (l3[at::V4_TTL], l3[at::V4_TOS]),
         };
-        let mut seen = Self {
+        // Read whatever it is, and then believed or not: a branch would be guessed wrong at every third packet.
+        let head = packet.data.get(usize::from(decoded.l4)..).and_then(|d| d.first_chunk::<{ at::TCP }>());
+        let is_there = (decoded.l4 != 0) & (decoded.fragment != Fragment::Later) & head.is_some();
+        let tcp = (decoded.protocol == IpProtocol::TCP) & is_there;
+        let head = head.unwrap_or(&[0; at::TCP]);
+        let flags = head[at::FLAGS] & u8::from(tcp).wrapping_neg();
+        let seq = u32::from_be_bytes([head[at::SEQ], head[at::SEQ + 1], head[at::SEQ + 2], head[at::SEQ + 3]]);
+        let window = u16::from_be_bytes([head[at::WINDOW], head[at::WINDOW + 1]]);
+        Self {
+            at: packet.ts.nanos(),
+            side: 0,
             wire: packet.wire_len,
             length: decoded.ip_len,
             payload: decoded.payload_len,
+            tcp,
+            flags,
+            seq: seq & u32::from(tcp).wrapping_neg(),
+            zero_window: tcp & (window == 0) & (flags & tcp_flags::RST == 0),
             ttl,
             dscp: class >> 2,
-            ..Self::default()
-        };
-        if decoded.protocol == IpProtocol::TCP && decoded.l4 != 0 && decoded.fragment != Fragment::Later {
-            let head = packet.data.get(usize::from(decoded.l4)..).and_then(|d| d.first_chunk::<{ at::TCP }>());
-            if let Some(head) = head {
-                seen.tcp = true;
-                seen.flags = head[at::FLAGS];
-                seen.seq = u32::from_be_bytes([head[at::SEQ], head[at::SEQ + 1], head[at::SEQ + 2], head[at::SEQ + 3]]);
-                let window = u16::from_be_bytes([head[at::WINDOW], head[at::WINDOW + 1]]);
-                seen.zero_window = window == 0 && seen.flags & tcp_flags::RST == 0;
-            }
         }
-        seen
     }
 
     /// How much of the sequence space it takes: its bytes, and one each for SYN and FIN. RST takes none, and what it
     /// carries is not part of the stream.
     #[inline(always)]
     pub fn space(&self) -> u32 {
-        if !self.tcp || self.flags & tcp_flags::RST != 0 {
-            return 0;
-        }
         let ends = (self.flags & (tcp_flags::SYN | tcp_flags::FIN)).count_ones();
-        self.payload.wrapping_add(ends)
+        let counts = self.tcp & (self.flags & tcp_flags::RST == 0);
+        self.payload.wrapping_add(ends) & u32::from(counts).wrapping_neg()
     }
 }
 

@@ -8,8 +8,10 @@
 
 use crate::config::{Config, Packet};
 use crate::counts::Counts;
+use crate::ends::{end_all, pass};
 use crate::key::shard_of;
-use crate::meter::{Lane, Meter, end_all, pass};
+use crate::memory::Hints;
+use crate::meter::{Lane, Meter};
 use crate::record::{Record, Sink};
 use base::Timestamp;
 
@@ -23,7 +25,13 @@ pub struct Shards {
 impl Shards {
     /// `count` shards (at least one) that have room for `config.capacity` flows together.
     pub fn new(config: &Config, interface: u16, count: usize) -> Self {
-        let meters = (0..count.max(1)).map(|_| Meter::new(Self::part(config, count), interface)).collect::<Vec<_>>();
+        Self::with_hints(config, interface, count, Hints::default())
+    }
+
+    /// The same, for whoever can make memory quicker to reach.
+    pub fn with_hints(config: &Config, interface: u16, count: usize, hints: Hints) -> Self {
+        let part = Self::part(config, count);
+        let meters = (0..count.max(1)).map(|_| Meter::with_hints(part.clone(), interface, hints)).collect::<Vec<_>>();
         Self { lanes: meters.iter().map(|_| Vec::new()).collect(), meters }
     }
 
@@ -66,9 +74,10 @@ impl Shards {
         }
     }
 
-    /// Makes the records of all flows and forgets them.
+    /// Makes the records of all flows and forgets them. Whatever packet comes next, time begins with it.
     pub fn finish(&mut self, sink: &mut dyn Sink) {
         end_all(&mut self.meters, sink);
+        self.meters.iter_mut().for_each(|m| m.second = None);
     }
 
     /// The interface lost packets in a second: records that lie in it will say so.

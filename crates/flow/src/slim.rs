@@ -6,9 +6,11 @@
 //! bit 63       55      39   38       0
 //!     | reverse | flags | length | coarse | time |    time after the flow's first packet, in ns; coarse: in 16 ns
 //! ```
-//! A packet that does not fit this form (longer than 65535 bytes, after 2^38 ns, a window of zero, anything but the next
-//! bytes of its side) makes the flow a full one ([`crate::full`]), so that nothing is ever rounded.
+//! The eleventh packet makes the flow count in a pair ([`crate::pair`]). A packet that does not fit this form (longer than
+//! 65535 bytes, after 2^38 ns, a window of zero, anything but the next bytes of its side) makes it a full one
+//! ([`crate::full`]), so that nothing is ever rounded.
 
+use crate::memory::Hints;
 use crate::record::Early;
 use crate::seen::Seen;
 use crate::tcp;
@@ -16,41 +18,43 @@ use crate::tcp;
 /// Packets in the list, the first included.
 pub(crate) const LOG: usize = 10;
 
-/// The sums of one side.
+/// The sums of one side, which the list cannot give. A flow whose packets are counted in a pair goes on with them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SlimSide {
+#[repr(C)]
+pub(crate) struct Sums {
     pub payload: u32,
-    /// The next sequence number, if [`SlimSide::numbered`].
+    /// The next sequence number, if [`Sums::numbered`].
     seq: u32,
     /// Bytes of the frames beyond those of the IP packets.
-    pub beyond: u16,
-    pub payload_packets: u8,
+    pub beyond: u32,
+    pub payload_packets: u16,
     pub ttl: (u8, u8),
     pub dscp: (u8, u8),
     numbered: bool,
+    /// Of side 0: TCP's flags in the first packet of the flow.
+    pub first_flags: u8,
 }
 
-impl SlimSide {
+impl Sums {
     pub fn high(&self) -> Option<u32> {
         self.numbered.then_some(self.seq)
     }
 
     /// Counts a packet, the first of this side or not, unless something about it asks for a full flow: then nothing is
-    /// changed.
+    /// changed. Of at most 65535 packets no sum overflows but that of what is beyond IP, which is looked at.
     #[inline(always)]
     pub fn take(&mut self, seen: &Seen, first: bool) -> bool {
-        let Some(high) = tcp::in_order(self.high(), seen) else { return false };
-        let Some(beyond) = seen.wire.checked_sub(seen.length).and_then(|b| b.checked_add(self.beyond.into())) else {
-            return false;
-        };
-        let Ok(beyond) = u16::try_from(beyond) else { return false };
-        if seen.length > u16::MAX.into() || seen.payload > u16::MAX.into() || seen.zero_window {
+        let (beyond, is_shorter) = seen.wire.overflowing_sub(seen.length);
+        let (beyond, is_much) = beyond.overflowing_add(self.beyond);
+        let is_long = (seen.length | seen.payload) > u32::from(u16::MAX);
+        if is_shorter | is_much | is_long | seen.zero_window {
             return false;
         }
+        let Some(high) = tcp::in_order(self.seq, self.numbered, seen) else { return false };
+        (self.seq, self.numbered) = high;
         self.beyond = beyond;
         self.payload += seen.payload;
-        self.payload_packets += u8::from(seen.payload > 0);
-        (self.seq, self.numbered) = (high.unwrap_or(0), high.is_some());
+        self.payload_packets += u16::from(seen.payload > 0);
         self.ttl = widened(self.ttl, seen.ttl, first);
         self.dscp = widened(self.dscp, seen.dscp, first);
         true
@@ -63,11 +67,19 @@ pub(crate) fn widened(range: (u8, u8), value: u8, first: bool) -> (u8, u8) {
     if first { (value, value) } else { (range.0.min(value), range.1.max(value)) }
 }
 
-/// What a slim flow of more than one packet has beside its first: the sums of the reverse side, and the other packets.
+/// The packets of a flow after its first: what is kept of them while they are few, and of the first ten for good.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Chunk {
-    pub back: SlimSide,
     pub log: [u64; LOG - 1],
+}
+
+impl Chunk {
+    /// Asks for it: it lies in two lines.
+    #[inline(always)]
+    pub fn fetch(&self, hints: &Hints) {
+        hints.fetch(&self.log[0]);
+        hints.fetch(&self.log[LOG - 2]);
+    }
 }
 
 mod bit {

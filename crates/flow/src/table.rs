@@ -1,48 +1,61 @@
-//! Where flows are found: buckets of one cache line with ten places each, and a tag of 16 bits beside every place.
+//! Where flows are found: buckets of one cache line with twelve places each, and a tag of one byte beside every place.
 //!
 //! ```text
-//! byte  0        20               60        62      64
-//!       | 10 tags | 10 flow numbers | spilled | taken |      taken: a bit per place
+//! byte  0         12                60        62        64
+//!       | 12 tags | 12 flow numbers | spilled | nothing |      tag 0: the place is free
 //! ```
 //! A flow lies in the bucket that its hash names, or, when that is full, in one of the [`REACH`] - 1 after it; `spilled`
 //! counts how many flows of a bucket lie elsewhere, so that nearly every search ends in its first line and
-//! nothing is left behind by removal. A hash is 64 bits: the lower 32 name the bucket, the next 16 are the tag, the upper 16
+//! nothing is left behind by removal. A hash is 64 bits: the lower 32 name the bucket, the next 8 are the tag, the upper 16
 //! the shard. The table compares tags only; whether a flow is the right one is for the caller to say.
+//!
+//! All tags of a bucket are compared at once, as bytes of two words (Warren, Hacker's Delight, section 6-1).
+
+use crate::memory::Hints;
 
 /// Places in a bucket.
-const PLACES: usize = 10;
-/// Flows per bucket when as many are there as were reserved: one bucket in fifteen is then over full.
-const LOAD: usize = 6;
+pub(crate) const PLACES: usize = 12;
+/// Flows per bucket when as many are there as were reserved: one bucket in forty is then over full.
+const LOAD: usize = 7;
 /// Buckets that are searched at most.
-const REACH: usize = 8;
+pub(crate) const REACH: usize = 8;
 
 #[derive(Clone)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 struct Bucket {
-    tags: [u16; PLACES],
+    tags: [u8; PLACES],
     flows: [u32; PLACES],
     spilled: u16,
-    taken: u16,
 }
 
 const _: () = assert!(size_of::<Bucket>() == 64);
+
+const EMPTY: Bucket = Bucket { tags: [0; PLACES], flows: [0; PLACES], spilled: 0 };
 
 pub(crate) struct Table {
     buckets: Vec<Bucket>,
 }
 
 /// All [`REACH`] buckets are full.
+#[derive(Debug)]
 pub(crate) struct Crowded;
 
 impl Table {
     /// A table in which `capacity` flows find room.
-    pub fn new(capacity: usize) -> Self {
-        let empty = Bucket { tags: [0; PLACES], flows: [0; PLACES], spilled: 0, taken: 0 };
-        Self { buckets: vec![empty; capacity.div_ceil(LOAD).max(1)] }
+    pub fn new(capacity: usize, hints: &Hints) -> Self {
+        let count = capacity.div_ceil(LOAD).max(1);
+        let mut buckets = hints.room(count);
+        buckets.resize(count, EMPTY);
+        Self { buckets }
     }
 
     pub fn bytes(&self) -> usize {
         self.buckets.len() * size_of::<Bucket>()
+    }
+
+    /// Forgets all flows.
+    pub fn clear(&mut self) {
+        self.buckets.fill(EMPTY);
     }
 
     #[inline(always)]
@@ -52,25 +65,25 @@ impl Table {
 
     #[inline(always)]
     fn after(&self, home: usize, step: usize) -> usize {
-        (home + step) % self.buckets.len()
+        let at = home + step;
+        if at < self.buckets.len() { at } else { at - self.buckets.len() }
     }
 
     fn reach(&self) -> usize {
         REACH.min(self.buckets.len())
     }
 
-    /// Reads the line where a search for `hash` begins, and nothing else.
+    /// Asks for the line where a search for `hash` begins.
     #[inline(always)]
-    pub fn touch(&self, hash: u64) -> u16 {
-        self.buckets[self.home(hash)].taken
+    pub fn fetch(&self, hash: u64, hints: &Hints) {
+        hints.fetch(&self.buckets[self.home(hash)]);
     }
 
     /// The flow that a search for `hash` would look at first, if there is one.
     #[inline(always)]
     pub fn guess(&self, hash: u64) -> Option<u32> {
         let bucket = &self.buckets[self.home(hash)];
-        let hits = bucket.hits(tag(hash));
-        (hits != 0).then(|| bucket.flows[hits.trailing_zeros() as usize])
+        bucket.places(tag(hash)).next().map(|place| bucket.flows[place])
     }
 
     /// The flow with this hash for which `same` holds.
@@ -114,59 +127,133 @@ impl Table {
     /// The flows in the bucket that `hash` names.
     pub fn neighbours(&self, hash: u64) -> impl Iterator<Item = u32> + '_ {
         let bucket = &self.buckets[self.home(hash)];
-        (0..PLACES).filter(|p| bucket.taken & 1 << p != 0).map(|p| bucket.flows[p])
+        (0..PLACES).filter(|p| bucket.tags[*p] != 0).map(|p| bucket.flows[p])
     }
 }
 
+/// What stands for a hash beside its flow: never 0.
 #[inline(always)]
-const fn tag(hash: u64) -> u16 {
-    (hash >> 32) as u16
+const fn tag(hash: u64) -> u8 {
+    let tag = (hash >> 32) as u8;
+    if tag == 0 { 1 } else { tag }
 }
 
-impl Bucket {
-    /// A bit for each place that is taken under this tag.
-    #[inline(always)]
-    fn hits(&self, tag: u16) -> u16 {
-        let mut hits = 0;
-        for (place, t) in self.tags.iter().enumerate() {
-            hits |= u16::from(*t == tag) << place;
-        }
-        hits & self.taken
-    }
+/// The highest bit of each byte of a word that is 0; of the others nothing.
+#[inline(always)]
+const fn zero_bytes(word: u64) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    !(((word & LOW) + LOW) | word | LOW)
+}
+
+/// Places whose bits are set: the highest bit of a byte each, of the first eight and of the last four.
+struct Hits(u64, u64);
+
+impl Iterator for Hits {
+    type Item = usize;
 
     #[inline(always)]
-    fn find(&self, tag: u16, same: &impl Fn(u32) -> bool) -> Option<u32> {
-        let mut hits = self.hits(tag);
-        while hits != 0 {
-            let flow = self.flows[hits.trailing_zeros() as usize];
-            if same(flow) {
-                return Some(flow);
-            }
-            hits &= hits - 1;
+    fn next(&mut self) -> Option<usize> {
+        if self.0 != 0 {
+            let place = self.0.trailing_zeros() as usize / 8;
+            self.0 &= self.0 - 1;
+            return Some(place);
+        }
+        if self.1 != 0 {
+            let place = 8 + self.1.trailing_zeros() as usize / 8;
+            self.1 &= self.1 - 1;
+            return Some(place);
         }
         None
     }
+}
 
-    fn put(&mut self, tag: u16, flow: u32) -> bool {
-        let place = (!self.taken).trailing_zeros() as usize;
-        if place >= PLACES {
-            return false;
-        }
+impl Bucket {
+    /// The places with this tag, in their order; 0 finds those that are free.
+    #[inline(always)]
+    fn places(&self, tag: u8) -> Hits {
+        let [a, b, c, d, e, f, g, h, i, j, k, l] = self.tags;
+        let all = u64::from(tag) * 0x0101_0101_0101_0101;
+        let front = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+        let back = u64::from(u32::from_le_bytes([i, j, k, l]));
+        Hits(zero_bytes(front ^ all), zero_bytes(back ^ all) & 0x8080_8080)
+    }
+
+    #[inline(always)]
+    fn find(&self, tag: u8, same: &impl Fn(u32) -> bool) -> Option<u32> {
+        self.places(tag).map(|place| self.flows[place]).find(|flow| same(*flow))
+    }
+
+    fn put(&mut self, tag: u8, flow: u32) -> bool {
+        let Some(place) = self.places(0).next() else { return false };
         (self.tags[place], self.flows[place]) = (tag, flow);
-        self.taken |= 1 << place;
         true
     }
 
-    fn take(&mut self, tag: u16, flow: u32) -> bool {
-        let mut hits = self.hits(tag);
-        while hits != 0 {
-            let place = hits.trailing_zeros();
-            if self.flows[place as usize] == flow {
-                self.taken &= !(1 << place);
-                return true;
-            }
-            hits &= hits - 1;
+    fn take(&mut self, tag: u8, flow: u32) -> bool {
+        let place = self.places(tag).find(|place| self.flows[*place] == flow);
+        if let Some(place) = place {
+            self.tags[place] = 0;
         }
-        false
+        place.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+    use std::collections::HashMap;
+
+    fn table(capacity: usize) -> Table {
+        Table::new(capacity, &Hints::default())
+    }
+
+    #[test]
+    fn a_word_knows_its_zero_bytes() {
+        let mut prng = Prng::new(1);
+        for _ in 0..10_000 {
+            // Few values, so that zeros and their neighbours in value meet.
+            let bytes: [u8; 8] = std::array::from_fn(|_| [0, 0, 1, 0x7f, 0x80, 0xff][prng.below(6) as usize]);
+            let expected = bytes.map(|b| if b == 0 { 0x80 } else { 0 });
+            assert_eq!(zero_bytes(u64::from_le_bytes(bytes)).to_le_bytes(), expected, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_table_is_a_map_until_it_says_that_it_is_crowded() {
+        let seed = testkit::seed("a_table_is_a_map_until_it_says_that_it_is_crowded");
+        let mut prng = Prng::new(seed);
+        for capacity in [1, 7, 60, 500] {
+            let (mut table, mut map) = (table(capacity), HashMap::new());
+            let mut crowded = 0;
+            for flow in 0..20_000_u32 {
+                // Hashes that collide in their buckets and tags now and then, and in all their bits.
+                let hash = prng.below(40) << 32 | prng.below(25) * 0x0a00_0000;
+                let known = map.get(&hash).copied();
+                assert_eq!(table.find(hash, |f| Some(f) == known), known, "seed {seed}");
+                match known {
+                    Some(known) if prng.below(2) == 0 => {
+                        table.remove(hash, known);
+                        map.remove(&hash);
+                    }
+                    Some(_) => (),
+                    None => match table.insert(hash, flow) {
+                        Ok(()) => assert_eq!(map.insert(hash, flow), None),
+                        Err(Crowded) => {
+                            crowded += 1;
+                            let victim = table.neighbours(hash).next().expect("it is full");
+                            assert!(map.values().any(|f| *f == victim), "seed {seed}");
+                        }
+                    },
+                }
+                if prng.below(3000) == 0 {
+                    table.clear();
+                    map.clear();
+                }
+            }
+            assert!(crowded > 0 || capacity > 60, "seed {seed}, room for {capacity}");
+            map.iter().for_each(|(hash, flow)| table.remove(*hash, *flow));
+            assert!(table.buckets.iter().all(|b| b.spilled == 0 && b.tags == [0; PLACES]), "seed {seed}");
+        }
     }
 }

@@ -5,6 +5,8 @@
 //! has come, the meter computes the deadline and puts the flow further on if it is still to come. Deadlines
 //! beyond the wheel's [`SECONDS`] wait in its farthest slot and are looked at once per turn.
 
+use crate::memory::Hints;
+
 /// Seconds in one turn: more than the default active timeout.
 const SECONDS: u64 = 512;
 /// No flow.
@@ -19,8 +21,8 @@ pub(crate) struct Wheel {
 }
 
 impl Wheel {
-    pub fn new(capacity: usize) -> Self {
-        Self { heads: vec![NONE; SECONDS as usize], links: Vec::with_capacity(capacity) }
+    pub fn new(capacity: usize, hints: &Hints) -> Self {
+        Self { heads: vec![NONE; SECONDS as usize], links: hints.room(capacity) }
     }
 
     pub fn bytes(&self) -> usize {
@@ -39,6 +41,11 @@ impl Wheel {
         if next != NONE {
             self.links[next as usize][0] = flow;
         }
+    }
+
+    /// Empties all slots.
+    pub fn clear(&mut self) {
+        self.heads.fill(NONE);
     }
 
     /// Takes a flow out of its slot.
@@ -64,5 +71,59 @@ impl Wheel {
     pub fn next(&self, flow: u32) -> Option<u32> {
         let next = self.links[flow as usize][1];
         (next != NONE).then_some(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+    use std::collections::BTreeMap;
+
+    /// All flows of a slot, put back into none.
+    fn opened(wheel: &mut Wheel, second: u64) -> Vec<u32> {
+        let (mut all, mut next) = (Vec::new(), wheel.open(second));
+        while let Some(flow) = next {
+            next = wheel.next(flow);
+            all.push(flow);
+        }
+        all.sort_unstable();
+        all
+    }
+
+    #[test]
+    fn flows_are_looked_at_in_their_second_and_never_after_it() {
+        let seed = testkit::seed("flows_are_looked_at_in_their_second_and_never_after_it");
+        let mut prng = Prng::new(seed);
+        let mut wheel = Wheel::new(100, &Hints::default());
+        // Where each flow wants to be looked at.
+        let mut model: BTreeMap<u32, u64> = BTreeMap::new();
+        for now in 1000..4000 {
+            let expected: Vec<u32> = model.iter().filter(|f| *f.1 == now).map(|f| *f.0).collect();
+            let looked_at = opened(&mut wheel, now);
+            assert!(expected.iter().all(|f| looked_at.contains(f)), "seed {seed}, second {now}");
+            for flow in looked_at {
+                let due = model[&flow];
+                assert!(due >= now, "seed {seed}: flow {flow} was forgotten");
+                if due > now {
+                    // It was too far away for one turn.
+                    wheel.put(flow, due, now);
+                } else {
+                    model.remove(&flow);
+                }
+            }
+            for _ in 0..prng.below(4) {
+                let flow = prng.below(100) as u32;
+                let within = [5, 600, 2000][prng.below(3) as usize];
+                let due = now + 1 + prng.below(within);
+                if model.insert(flow, due).is_some() {
+                    wheel.remove(flow);
+                }
+                wheel.put(flow, due, now);
+            }
+        }
+        assert!(!model.is_empty());
+        wheel.clear();
+        assert!((0..SECONDS).all(|second| wheel.open(second).is_none()));
     }
 }

@@ -36,21 +36,28 @@ impl Fill {
         Self { kind, wrong: [0.0; LEVELS], level: Some(0), filters: 0, besides }
     }
 
-    /// One filter.
-    pub fn of(kind: Kind, set: &Set) -> Self {
-        let mut fill = Self::new(kind, 0);
-        fill.add(set);
+    /// One filter that was filled with so many keys, at a size that may be too large for them.
+    #[inline(always)]
+    pub fn of(kind: Kind, full: &[Group], keys: usize) -> Self {
+        let mut fill = Self { filters: 1, ..Self::new(kind, 0) };
+        let groups = ample(keys, full.len());
+        if groups > 0 {
+            fill.count(fullness(full, groups), groups);
+        }
         fill
     }
 
     /// One more filter that is to have the same size.
     pub fn add(&mut self, set: &Set) {
         self.filters += 1;
-        let (full, groups) = match set {
-            Set::All => return self.wrong.iter_mut().for_each(|w| *w += 1.0),
-            Set::Groups(groups) if groups.is_empty() => return,
-            Set::Groups(groups) => (fullness(groups), groups.len()),
-        };
+        match set {
+            Set::All => self.wrong.iter_mut().for_each(|w| *w += 1.0),
+            Set::Groups(groups) if groups.is_empty() => {}
+            Set::Groups(groups) => self.count(fullness(groups, groups.len()), groups.len()),
+        }
+    }
+
+    fn count(&mut self, full: f64, groups: usize) {
         let level = groups.trailing_zeros() as usize;
         self.level = self.level.max(Some(level));
         let mut empty = 1.0 - full;
@@ -98,6 +105,17 @@ impl Fill {
         self.level.map_or(0, |level| 1 << level)
     }
 
+    /// The set of as many groups as was decided, of a filter that was filled with so many keys, or of fewer if they want
+    /// fewer.
+    #[inline(always)]
+    pub fn set(&self, full: &[Group], keys: usize) -> Set {
+        match self.level {
+            _ if keys == 0 => Set::NONE,
+            None => Set::All,
+            Some(level) => fold(full, ample(keys, full.len()).min(1 << level)),
+        }
+    }
+
     /// Makes a set as large as was decided, or smaller if it was.
     pub fn apply(&self, set: &mut Set) {
         let Some(level) = self.level else {
@@ -114,15 +132,9 @@ impl Fill {
     }
 }
 
-/// A filter of at most so many keys, from one that was filled at full size: small enough to be looked at quickly, and still
-/// larger than it will be.
-pub(crate) fn first_fold(full: &[Group], keys: usize) -> Set {
-    if keys == 0 {
-        return Set::NONE;
-    }
-    let groups = (keys * AMPLE).div_ceil(GROUP * 8).next_power_of_two().min(full.len());
-    let each = full.chunks_exact(full.len() / groups);
-    Set::Groups(each.map(|c| c.iter().fold([0; 4], |a, g| std::array::from_fn(|w| a[w] | g[w]))).collect())
+/// Groups that so many keys want before it is known what others want; none for no key.
+pub(crate) fn ample(keys: usize, most: usize) -> usize {
+    if keys == 0 { 0 } else { (keys * AMPLE).div_ceil(GROUP * 8).next_power_of_two().min(most) }
 }
 
 /// Decides all sizes, so that together they take at most so many bytes.
@@ -146,12 +158,24 @@ pub(crate) fn fit(fills: &mut [Fill], room: usize) {
     }
 }
 
-/// The share of bits that are set. Keys are spread evenly, so of many groups a few tell it.
-fn fullness(groups: &[Group]) -> f64 {
+/// A filter of so many groups, from a larger one.
+#[inline(always)]
+pub(crate) fn fold(full: &[Group], groups: usize) -> Set {
+    let joined = |part: &[Group]| part.iter().fold([0; 4], |a, g| std::array::from_fn(|w| a[w] | g[w]));
+    Set::Groups(full.chunks_exact(full.len() / groups).map(joined).collect())
+}
+
+/// The share of bits that would be set, were it folded to so many groups. Keys are spread evenly, so of many groups a few
+/// tell it.
+#[inline(always)]
+fn fullness(full: &[Group], groups: usize) -> f64 {
     const ENOUGH: usize = 32;
-    let step = (groups.len() / ENOUGH).max(1);
-    let seen = groups.iter().step_by(step);
-    let all = seen.len() * GROUP * 8;
-    let ones: u32 = seen.flatten().map(|w| w.count_ones()).sum();
-    f64::from(ones) / all as f64
+    let step = (groups / ENOUGH).max(1);
+    let (mut ones, mut all) = (0, 0);
+    for part in full.chunks_exact(full.len() / groups).step_by(step) {
+        let joined: Group = part.iter().fold([0; 4], |a, g| std::array::from_fn(|w| a[w] | g[w]));
+        ones += joined.iter().map(|w| w.count_ones()).sum::<u32>();
+        all += GROUP as u32 * 8;
+    }
+    f64::from(ones) / f64::from(all)
 }

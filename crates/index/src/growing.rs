@@ -7,9 +7,10 @@
 //! is known of the block that is *filling* is said anew each second, in a slot, with its place in the chain and a number
 //! that grows. A slot is written only if it holds neither the words that were synced last, nor those that a sync is about
 //! to make safe, nor the newest: whatever a failure of the power tears, what was synced stays whole, and at whatever moment
-//! a reader comes, it finds words that are. A slot that is not empty and not whole is being written, or was torn. (One of
-//! which a failing disk has made nothing but zeros looks as if it had never been written; the words before it count then,
-//! which tell of fewer packets and of none that are not there. The sealed index does not depend on it.)
+//! a reader comes, it finds words that are. A slot that is not empty and not whole is being written, or was torn. Slots are
+//! taken in order, so one that is empty before one that is not has lost its words. (Only of the last one that was ever taken
+//! this cannot be told: nothing but zeros looks as if it had never been written. The words before it count then, which tell
+//! of fewer packets and of none that are not there. The sealed index does not depend on it.)
 //!
 //! Words that are too long for a slot (the ledger rows of an hour of a quiet port) go to the chain, to be continued: those
 //! that follow tell only the rows since. So nothing is ever written over that somebody may still need, however long the
@@ -174,12 +175,14 @@ pub(crate) fn read(source: &impl ReadAt, header: Header, header_len: usize) -> i
 /// What the slots hold, oldest first, and where the first begins that is not empty and not whole.
 fn read_slots(source: &impl ReadAt, at: usize) -> io::Result<(Vec<Told>, Option<u64>)> {
     let (mut slots, mut broken) = (Vec::new(), None);
-    for (i, slot) in up_to(source, at as u64, SLOTS * SLOT)?.chunks(SLOT).enumerate() {
+    let bytes = up_to(source, at as u64, SLOTS * SLOT)?;
+    let used = bytes.iter().rposition(|b| *b != 0).unwrap_or(0);
+    for (i, slot) in bytes.chunks(SLOT).enumerate() {
         let told = Entry::length(slot).and_then(|length| Told::parse(slot.get(..length)?));
         match told.filter(|told| told.stand == Stand::Filling) {
             Some(told) => slots.push(told),
             // All of it: words of which only the beginning is gone were words.
-            None if slot.iter().all(|b| *b == 0) => {}
+            None if i * SLOT > used || bytes[used] == 0 => {}
             None => broken = broken.or(Some((at + i * SLOT) as u64)),
         }
     }

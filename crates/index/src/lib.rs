@@ -11,6 +11,7 @@ mod build;
 mod builder;
 mod bytes;
 mod entry;
+mod filling;
 mod fit;
 mod growing;
 mod header;

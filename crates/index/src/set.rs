@@ -158,10 +158,10 @@ mod tests {
         let mut prng = Prng::new(12);
         for n in [100, 1000, 3000, 8000] {
             let keys: Vec<u64> = (0..n).map(|_| prng.next_u64()).collect();
-            let mut set = fit::first_fold(&filled(&keys), n);
-            let mut fill = [Fill::of(Kind::Hosts, &set)];
+            let full = filled(&keys);
+            let mut fill = [Fill::of(Kind::Hosts, &full, n)];
             fit::fit(&mut fill, 4096);
-            fill[0].apply(&mut set);
+            let set = fill[0].set(&full, n);
             let Set::Groups(groups) = &set else { panic!("{n} keys are too many for 4 kB") };
             let wrong = (0..100_000).filter(|_| admits(&set, groups.len(), prng.next_u64())).count() as f64 / 1e5;
             let said = fill[0].wrong();

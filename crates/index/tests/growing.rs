@@ -135,6 +135,27 @@ fn words_that_are_damaged_anywhere_are_not_passed_over_without_a_remark() {
 }
 
 #[test]
+fn a_slot_of_zeros_is_missed_unless_it_was_the_last_to_be_taken() {
+    let seed = testkit::seed("a_slot_of_zeros_is_missed_unless_it_was_the_last_to_be_taken");
+    let mut prng = Prng::new(seed);
+    let mut telling = Telling::new();
+    let words: Vec<(u64, Vec<u8>)> = (0..2).map(|_| telling.next(false, 3, &mut prng)).collect();
+    let first = of(&telling.said[..1]);
+    words.iter().for_each(|words| telling.write(words));
+    let without = |(at, bytes): &(u64, Vec<u8>)| {
+        let mut file = telling.file.clone();
+        put(&mut file, *at, &vec![0; bytes.len()]);
+        file
+    };
+    let (said, reader) = read(&without(&words[0]));
+    assert_eq!(said, first, "seed {seed}: the newest words");
+    assert_eq!((reader.end(), reader.is_torn()), (Some(words[0].0), false), "seed {seed}: those before are missed");
+    let (said, reader) = read(&without(&words[1]));
+    assert_eq!((said.len(), said != first), (1, true), "seed {seed}: the words before count");
+    assert_eq!(reader.end(), Some(telling.file.len() as u64), "seed {seed}: nobody can know");
+}
+
+#[test]
 fn what_was_synced_survives_whatever_the_power_takes_of_later_words() {
     let seed = testkit::seed("what_was_synced_survives_whatever_the_power_takes_of_later_words");
     let mut slots = 0;

@@ -115,7 +115,7 @@ impl Error {
                 format!("version {major}.{minor} of the format is not known; convert the file with editcap")
             }
             Self::Truncated { what, need, have, .. } => {
-                format!("the {what} needs {need} bytes, the file has {have}; it was cut short, what precedes is intact")
+                format!("the {what} needs {need} bytes, the file has {have}; it was cut short")
             }
             Self::AbsurdLength { what, len, limit, .. } => {
                 format!("the {what} is {len}, more than the {limit} that are believed; the file is damaged here")

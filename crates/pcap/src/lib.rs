@@ -22,6 +22,7 @@
 
 pub mod classic;
 mod error;
+mod link;
 pub mod ng;
 mod packet;
 pub mod raw;
@@ -30,6 +31,7 @@ mod window;
 
 pub use classic::{FILE_HEADER_NS, record_header_ns};
 pub use error::Error;
+pub use link::LinkType;
 pub use packet::{Direction, Packet};
 pub use reader::{Format, Reader};
 

@@ -3,6 +3,7 @@
 use crate::disk::Disk;
 use crate::{Cost, Origin, Question};
 use base::{Tally, Timestamp};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use wire::Headers;
 
@@ -107,6 +108,19 @@ impl Book {
         match self.remarks.len() < MOST_REMARKS {
             true => self.remarks.push(text),
             false => self.unsaid += 1,
+        }
+    }
+
+    /// So many packets of a file are of a link type that is not understood, which is worth a remark where the question is
+    /// about what headers say.
+    pub fn strange(&mut self, path: &Path, link_type: u16, packets: u64) {
+        if packets > 0 && !self.question.filter.is_empty() {
+            self.remark(format!(
+                "{}: {packets} packets are of link type {}, which is not understood: no filter but `less` and `greater` \
+                 matches them",
+                path.display(),
+                pcap::LinkType(link_type)
+            ));
         }
     }
 

@@ -341,7 +341,7 @@ fn receive_ring(connection: &Arc<Connection>, mode: Mode) -> Result<Listener, At
     let descs =
         SharedMemory::attach_read_only(descs, shape.descs as usize * DESC_BYTES, true).map_err(AttachError::Memory)?;
     let cursor = SharedMemory::attach_read_write(cursor, PAGE).map_err(AttachError::Memory)?;
-    let memory = Arc::new(RingMemory::attached(bytes, descs, control, &shape));
+    let memory = Arc::new(RingMemory::attached(bytes, descs, control, None, &shape));
     let place = (mode == Mode::Gate).then(|| Place { desc: word(&message, 16), pos: word(&message, 24) });
     let cursor = Arc::new(CursorPage::attach(cursor));
     Ok(Listener::new(memory, cursor, shape, mode, place, Stay::Connection(Arc::clone(connection))))

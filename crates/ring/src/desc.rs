@@ -56,7 +56,7 @@ pub const BLOCK: u64 = 1 << 20;
 #[repr(C, align(32))]
 pub struct Desc {
     /// Stream position of the packet's pcap record header; of the segment's first byte for [`Control::Segment`];
-    /// the number of packets for [`Control::Lost`] and [`Control::Filtered`].
+    /// the number of packets for [`Control::Lost`] and [`Control::Filtered`]; the generation for [`Desc::program`].
     pub pos: u64,
     /// Nanoseconds since 1970 (UTC).
     pub ts: u64,
@@ -68,7 +68,7 @@ pub struct Desc {
     pub caplen: u16,
     /// Bytes on the wire; 65 535 means "at least", and the record header in the stream has the exact number.
     pub wire_len: u16,
-    /// Queue number, modulo 256.
+    /// Queue number, modulo 256; in a branch, see [`Desc::class`] and [`Desc::generation`].
     pub queue: u8,
     /// Bits of [`flag`].
     pub flags: u8,
@@ -124,6 +124,7 @@ mod kind {
     pub const FILTERED: u32 = 3;
     pub const TICK: u32 = 4;
     pub const END: u32 = 5;
+    pub const PROGRAM: u32 = 6;
 }
 
 impl Desc {
@@ -161,6 +162,38 @@ impl Desc {
             kind::END => Control::End,
             _ => return None,
         })
+    }
+
+    /// In a branch: as which class of the group the packet was delivered. All packets of a branch are of one queue, which
+    /// its shape tells, so the byte of the queue is free for this.
+    #[inline]
+    pub const fn class(&self) -> u8 {
+        self.queue & 63
+    }
+
+    /// In a branch: the lowest two bits of the generation that judged the packet; [`Desc::as_program`] has all of it.
+    #[inline]
+    pub const fn generation(&self) -> u8 {
+        self.queue >> 6
+    }
+
+    /// In a branch, a control: what follows was judged by this generation of the group's program. Generations count the
+    /// programs of a group and only grow. It is no [`Control`], because whoever reads a ring never meets it.
+    pub fn program(generation: u64, ts: Timestamp) -> Self {
+        Self { pos: generation, ts: ts.nanos(), mark: kind::PROGRAM, flags: flag::CONTROL, ..Self::default() }
+    }
+
+    /// The generation that [`Desc::program`] announces.
+    pub const fn as_program(&self) -> Option<u64> {
+        if !self.is_packet() && self.mark == kind::PROGRAM { Some(self.pos) } else { None }
+    }
+
+    /// The descriptor as it goes into a branch.
+    #[inline]
+    pub const fn judged(mut self, class: u8, generation: u64, mark: u32) -> Self {
+        self.queue = class & 63 | (generation as u8) << 6;
+        self.mark = mark;
+        self
     }
 
     /// When.
@@ -231,6 +264,15 @@ mod tests {
         };
         assert_eq!(Desc::from_words(d.to_words()), d);
         assert_eq!(d.to_words()[3].to_le_bytes(), [5, 0, 6, 0, 7, flag::OUTGOING, 14, 34]);
+    }
+
+    #[test]
+    fn class_and_generation_share_the_byte_of_the_queue_and_programs_are_no_packets() {
+        let d = Desc { queue: 200, ..Desc::default() }.judged(63, 6, 42);
+        assert_eq!((d.class(), d.generation(), d.mark), (63, 2, 42));
+        let program = Desc::program(1 << 60, Timestamp::from_nanos(9));
+        assert_eq!((program.as_program(), program.as_control(), program.is_packet()), (Some(1 << 60), None, false));
+        assert_eq!(Desc::control(Control::Tick, Timestamp::ZERO).as_program(), None);
     }
 
     #[test]

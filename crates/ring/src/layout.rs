@@ -266,7 +266,7 @@ impl CursorPage {
         self.positions().set(Place { desc, pos });
     }
 
-    /// Packets that the listener says it has seen and missed; for display only.
+    /// Packets that the listener says it has been given, and that it missed or came too late for; for display only.
     pub fn reported(&self) -> (u64, u64) {
         (self.word(at::SEEN).load(Ordering::Relaxed), self.word(at::MISSED).load(Ordering::Relaxed))
     }

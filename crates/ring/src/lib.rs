@@ -5,6 +5,7 @@
 //! waits: a [`Gate`] that does not release in time makes it drop (with that gate's name on the loss), a lossy
 //! [`Listener`] that is too slow is lapped and knows what it missed. Listeners in other processes come in through a Unix
 //! socket ([`Server`], [`attach()`]) and get sealed, read-only mappings, so that none can hurt capture or each other.
+//! Readers that are to get only some of the packets have a [`Branch`]: descriptors of their own over the same bytes.
 //!
 //! After HPCAP's buffer with listeners (Moreno, PhD thesis 2015, section 4.1), without its rule that the slowest listener
 //! holds up everyone.
@@ -14,6 +15,7 @@ compile_error!("the ring's descriptors and pcap records are laid out for little-
 
 mod atomic;
 mod attach;
+mod branch;
 mod config;
 mod desc;
 mod fates;
@@ -29,6 +31,7 @@ pub mod protocol;
 mod search;
 
 pub use attach::{AttachError, Offer, Policy, Server, attach};
+pub use branch::{BRANCH_DESCS_MAX, BRANCH_DESCS_MIN, Branch, BranchWriter};
 pub use config::{CAPLEN_MAX, Config, file_header};
 pub use desc::{BLOCK, Control, DESC_BYTES, Desc, FILE_HEADER, Place, RECORD_HEADER, flag};
 pub use gate::Gate;

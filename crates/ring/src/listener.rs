@@ -49,6 +49,8 @@ pub struct Listener {
     seen_controls: u64,
     /// Stream position after the last packet given out.
     end: u64,
+    /// Packets that were asked for and whose bytes were overwritten meanwhile.
+    torn: Cell<u64>,
     /// Whoever keeps the listener in: a slot of this process, or a connection.
     stay: Stay,
 }
@@ -57,6 +59,8 @@ pub struct Listener {
 pub(crate) enum Stay {
     Slot(Arc<Hub>, u8),
     Connection(Arc<sys::unix::Connection>),
+    /// Nobody: the writer of a branch is told by those who let it in.
+    Branch,
 }
 
 impl Listener {
@@ -99,6 +103,7 @@ impl Listener {
             seen_descs: 0,
             seen_controls: 0,
             end: 0,
+            torn: Cell::new(0),
             stay,
         };
         // A gate begins where the writer put it, which may be before the head by now; what lies between was published
@@ -204,7 +209,7 @@ impl Listener {
     /// Tells the engine how this listener fares, for its tables; call now and then.
     pub fn report(&self) {
         let heard = self.heard();
-        self.cursor.report(heard.seen, heard.missed);
+        self.cursor.report(heard.seen, heard.missed + self.torn.get());
     }
 
     /// Copies a packet's bytes; `None` when they were overwritten meanwhile. Lengths are checked against the ring before
@@ -230,12 +235,27 @@ impl Listener {
             return false;
         }
         self.memory.copy_racy(pos, out);
-        self.memory.control.positions().oldest_pos(self.memory.byte_capacity()) <= pos
+        self.memory.ground().positions().oldest_pos(self.memory.byte_capacity()) <= pos
     }
 
     fn copy<'b>(&self, pos: u64, len: usize, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
         buffer.resize(len, 0);
-        self.stretch(pos, buffer).then_some(buffer.as_slice())
+        if self.stretch(pos, buffer) {
+            return Some(buffer.as_slice());
+        }
+        self.torn.set(self.torn.get() + 1);
+        None
+    }
+
+    /// In a branch, packets that found no room there because this listener was too slow, as far as its writer has told yet;
+    /// they were never published to it. Elsewhere 0.
+    pub fn lost(&self) -> u64 {
+        if self.memory.is_branch() { self.memory.control.tally().lost[base::Cause::RingFull as usize] } else { 0 }
+    }
+
+    /// Packets that were asked for too late: given as descriptors, their bytes overwritten before they were copied.
+    pub fn torn(&self) -> u64 {
+        self.torn.get()
     }
 
     /// What it has heard so far, exact as of the latest publication that was complete.
@@ -265,7 +285,7 @@ impl Listener {
     /// Whether the engine still lives (its socket is open), or this listener is in the engine's own process.
     pub fn connected(&self) -> bool {
         match &self.stay {
-            Stay::Slot(..) => true,
+            Stay::Slot(..) | Stay::Branch => true,
             Stay::Connection(c) => {
                 use std::os::fd::AsFd;
                 // The engine never writes after the welcome, so a readable socket is a closed one.

@@ -3,18 +3,21 @@
 use crate::atomic::{AtomicU64, Ordering};
 use crate::desc::{DESC_BYTES, Desc};
 use crate::layout::{ControlPage, Shape};
+use std::sync::Arc;
 use sys::memory::SharedMemory;
 
 /// Where the flags of a descriptor lie in its last word.
 const FLAGS_AT: u32 = 40;
 
-/// Packet bytes, descriptors and control page of one ring, mapped in this process.
+/// Packet bytes, descriptors and control page of one ring (or of a branch of one), mapped in this process.
 #[derive(Debug)]
 pub struct RingMemory {
-    bytes: SharedMemory,
+    bytes: Arc<SharedMemory>,
+    /// The control page of whoever writes the bytes: this ring's own, or for a branch that of the ring it grows on.
+    ground: Arc<ControlPage>,
     descs: SharedMemory,
     /// The control page.
-    pub control: ControlPage,
+    pub control: Arc<ControlPage>,
     byte_mask: u64,
     desc_mask: u64,
 }
@@ -28,20 +31,44 @@ impl RingMemory {
         for memory in [&bytes, &descs, control.memory()] {
             memory.seal()?;
         }
-        Ok(Self::new(bytes, descs, control, shape))
+        Ok(Self::attached(bytes, descs, control, None, shape))
     }
 
-    /// From memories of another process, already checked against `shape`.
-    pub fn attached(bytes: SharedMemory, descs: SharedMemory, control: ControlPage, shape: &Shape) -> Self {
-        Self::new(bytes, descs, control, shape)
+    /// As [`RingMemory::create`], for a branch: descriptors and a control page of its own over the bytes of this ring.
+    pub fn branch(&self, shape: &Shape) -> std::io::Result<Self> {
+        let descs = SharedMemory::create("netgrain-branch", shape.descs as usize * DESC_BYTES, true)?;
+        let control = ControlPage::create(shape)?;
+        for memory in [&descs, control.memory()] {
+            memory.seal()?;
+        }
+        Ok(Self::new(Arc::clone(&self.bytes), descs, Arc::new(control), Arc::clone(&self.ground), shape))
     }
 
-    fn new(bytes: SharedMemory, descs: SharedMemory, control: ControlPage, shape: &Shape) -> Self {
+    /// From memories of another process, already checked against `shape`; a branch brings the control page of its ground.
+    pub fn attached(
+        bytes: SharedMemory,
+        descs: SharedMemory,
+        control: ControlPage,
+        ground: Option<ControlPage>,
+        shape: &Shape,
+    ) -> Self {
+        let control = Arc::new(control);
+        let ground = ground.map_or_else(|| Arc::clone(&control), Arc::new);
+        Self::new(Arc::new(bytes), descs, control, ground, shape)
+    }
+
+    fn new(
+        bytes: Arc<SharedMemory>,
+        descs: SharedMemory,
+        control: Arc<ControlPage>,
+        ground: Arc<ControlPage>,
+        shape: &Shape,
+    ) -> Self {
         // Everything below relies on these: masks cut every index down to the memory that is really there.
         assert_eq!(bytes.len() as u64, shape.bytes);
         assert_eq!(descs.len() as u64, shape.descs * DESC_BYTES as u64);
         assert!(shape.bytes.is_power_of_two() && shape.descs.is_power_of_two());
-        Self { bytes, descs, control, byte_mask: shape.bytes - 1, desc_mask: shape.descs - 1 }
+        Self { bytes, ground, descs, control, byte_mask: shape.bytes - 1, desc_mask: shape.descs - 1 }
     }
 
     /// Bytes of packet memory.
@@ -54,6 +81,16 @@ impl RingMemory {
     #[inline]
     pub fn desc_capacity(&self) -> u64 {
         self.desc_mask + 1
+    }
+
+    /// The control page of whoever writes the bytes.
+    pub fn ground(&self) -> &ControlPage {
+        &self.ground
+    }
+
+    /// Whether the bytes are another ring's.
+    pub fn is_branch(&self) -> bool {
+        !Arc::ptr_eq(&self.ground, &self.control)
     }
 
     /// The packet memory.

@@ -8,10 +8,11 @@
 use crate::claim::CLAIM;
 use crate::names;
 use base::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::fs::{self, FileType};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Years that are believed in names of folders; a [`Timestamp`] reaches little farther.
 const YEARS: std::ops::RangeInclusive<u32> = 1970..=2553;
@@ -74,35 +75,90 @@ impl Hour {
     /// When it cannot be listed; `NotFound` if it was removed meanwhile.
     pub fn list(&self) -> io::Result<Listing> {
         let mut listing = Listing::default();
-        let mut indexes = BTreeMap::new();
-        for (name, kind) in list(&self.folder)? {
-            if kind.is_dir() {
-                continue;
-            }
-            let (shown, hidden) = shown(&name);
+        let (names, stems) = (list(&self.folder)?, Stems::of(self.start));
+        let mut indexes = HashSet::new();
+        let mut packets = Vec::new();
+        for (name, _) in names.iter().filter(|(_, kind)| !kind.is_dir()) {
+            let (shown, hidden) = shown(name);
             let Some((stem, ending)) = shown.rsplit_once('.') else { continue };
-            let path = self.folder.join(&name);
             if ending == names::INDEX {
-                indexes.insert((stem.to_owned(), hidden), path);
+                indexes.insert((stem, hidden));
             } else if names::PACKETS.contains(&ending)
-                && let Some((start, queue, copy)) = parse_stem(stem)
+                && let Some(parts) = stems.parse(stem)
             {
-                let entry = Entry { start, queue, copy, path, index: None };
-                if hidden { &mut listing.unfinished } else { &mut listing.sealed }.push(entry);
+                packets.push((name, stem, hidden, parts));
             }
         }
-        for (entries, hidden) in [(&mut listing.sealed, false), (&mut listing.unfinished, true)] {
-            for entry in entries.iter_mut() {
-                let name = entry.path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-                let stem = shown(name).0.rsplit_once('.').map_or("", |(stem, _)| stem);
-                // The index is sealed a moment before its packets are, so a hidden file may have a visible index.
-                entry.index =
-                    indexes.get(&(stem.to_owned(), hidden)).or_else(|| indexes.get(&(stem.to_owned(), false))).cloned();
-            }
-            entries.sort();
+        for (name, stem, hidden, (start, queue, copy)) in packets {
+            // The index is sealed a moment before its packets are, so a hidden file may have a visible index.
+            let visible = || indexes.contains(&(stem, false)).then(|| format!("{stem}.{}", names::INDEX));
+            let index = match hidden && indexes.contains(&(stem, true)) {
+                true => Some(names::hidden(stem, names::INDEX)),
+                false => visible(),
+            };
+            let index = index.map(|name| self.folder.join(name));
+            let entry = Entry { start, queue, copy, path: self.folder.join(name), index };
+            if hidden { &mut listing.unfinished } else { &mut listing.sealed }.push(entry);
         }
+        listing.sealed.sort_unstable();
+        listing.unfinished.sort_unstable();
         Ok(listing)
     }
+}
+
+/// The names of an hour's files, which begin alike: to read what follows is all that there is to do for each.
+// PERF: 340 → 138 million instructions for the listings before a question's first packet, of hours with 3600 files of a second
+// each (72 → 36 ms, warm): reading each name as a moment of any day and writing it again was most of them.
+struct Stems {
+    /// Up to the hour.
+    begin: String,
+    start: Timestamp,
+}
+
+/// Bytes of a stem that tell the hour.
+const TO_THE_HOUR: usize = "20261121T19".len();
+
+impl Stems {
+    fn of(hour: Timestamp) -> Self {
+        let start = hour.floor_to(Duration::from_secs(3600));
+        let mut begin = names::stem(start, None, 0);
+        begin.truncate(TO_THE_HOUR);
+        Self { begin, start }
+    }
+
+    /// As [`parse_stem`], which has to read those of any other hour.
+    fn parse(&self, stem: &str) -> Option<(Timestamp, u16, u32)> {
+        let Some(rest) = stem.strip_prefix(&self.begin) else { return parse_stem(stem) };
+        let (minute, rest) = (decimal(rest.get(..2)?)?, &rest[2..]);
+        let (second, rest) = (decimal(rest.get(..2)?)?, &rest[2..]);
+        let rest = rest.strip_prefix('.')?;
+        let (nanos, rest) = (decimal(rest.get(..9)?)?, &rest[9..]);
+        let rest = rest.strip_prefix('Z')?;
+        if minute > 59 || second > 59 {
+            return None;
+        }
+        let start = self.start.after(Duration::new(60 * minute + second, nanos as u32));
+        if rest.is_empty() {
+            return Some((start, 0, 0));
+        }
+        let (queue, copy) = match rest.split_once('_') {
+            Some((queue, copy)) => (queue, number(copy).filter(|copy| *copy > 0)?),
+            None => (rest, 0),
+        };
+        let queue = if queue.is_empty() { 0 } else { number(queue.strip_prefix("-q")?)? };
+        Some((start, queue, copy))
+    }
+}
+
+/// Digits and nothing else.
+fn decimal(digits: &str) -> Option<u64> {
+    digits.bytes().try_fold(0, |n, digit| digit.is_ascii_digit().then(|| 10 * n + u64::from(digit - b'0')))
+}
+
+/// A number as it is written, without signs and zeros before it.
+fn number<T: std::str::FromStr>(digits: &str) -> Option<T> {
+    let plain = digits.bytes().all(|b| b.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
+    plain.then(|| digits.parse().ok())?
 }
 
 /// The name without what hides it, and whether anything did.
@@ -346,17 +402,35 @@ mod tests {
             let copy = if prng.below(2) == 0 { 0 } else { prng.next_u64() as u32 };
             let stem = names::stem(start, queue, copy);
             assert_eq!(parse_stem(&stem), Some((start, queue.unwrap_or(0), copy)), "{stem}");
+            let stems = Stems::of(start);
+            assert_eq!(stems.parse(&stem), parse_stem(&stem), "{stem}");
             let mut broken = stem.clone().into_bytes();
             let at = prng.below(broken.len() as u64) as usize;
             broken[at] = b' ' + prng.below(90) as u8;
-            if let Ok(text) = String::from_utf8(broken)
-                && let Some((start, queue, copy)) = parse_stem(&text)
-            {
+            let Ok(text) = String::from_utf8(broken) else { continue };
+            assert_eq!(stems.parse(&text), parse_stem(&text), "{text}");
+            if let Some((start, queue, copy)) = parse_stem(&text) {
                 let again = [None, Some(queue)].map(|q| names::stem(start, q, copy));
                 assert!(again.contains(&text), "{text}");
             }
         }
-        assert_eq!(parse_stem("20261121T194000.000000005Zé"), None);
+        let hour = Stems::of(Timestamp::from_secs_nanos(1_795_290_000, 5));
+        for (text, read) in [
+            ("20261121T194000.000000005Z", true),
+            ("20261121T194000.000000005Z-q7_2", true),
+            ("20261121T194000.000000005Zé", false),
+            ("20261121T194000.000000005Z_0", false),
+            ("20261121T194000.000000005Z_", false),
+            ("20261121T194000.000000005Z-q07", false),
+            ("20261121T194000.000000005Z-q+7", false),
+            ("20261121T194060.000000005Z", false),
+            ("20261121T196000.000000005Z", false),
+            ("20261121T194000.00000000é", false),
+            ("20261121T19é", false),
+            ("20261121T19", false),
+        ] {
+            assert_eq!((hour.parse(text).is_some(), hour.parse(text)), (read, parse_stem(text)), "{text}");
+        }
         assert_eq!(parse_stem("ä0261121T194000.000000005Z"), None);
     }
 

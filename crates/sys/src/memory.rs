@@ -32,6 +32,31 @@ impl Pages {
 /// Bytes of a huge page; lengths of mirrored memory are multiples of it.
 pub const HUGE_PAGE: usize = 2 << 20;
 
+/// Asks for huge pages behind a region of this process, which should not have been touched yet (`MADV_HUGEPAGE`, madvise(2)).
+/// Advice only: where transparent huge pages are off, or the region holds none, everything stays as it is.
+pub fn prefer_huge_pages(region: std::ops::Range<*const u8>) {
+    let start = region.start.addr().next_multiple_of(HUGE_PAGE);
+    let end = region.end.addr() / HUGE_PAGE * HUGE_PAGE;
+    if let Some(len) = end.checked_sub(start).filter(|len| *len > 0) {
+        let at = region.start.wrapping_add(start - region.start.addr()).cast_mut().cast();
+        // SAFETY: the kernel looks the range up among the mappings of this process and marks those it finds; no content
+        // changes, whoever owns it.
+        unsafe { libc::madvise(at, len, libc::MADV_HUGEPAGE) };
+    }
+}
+
+/// Asks the processor for the cache line at an address. Whatever the address is, nothing else happens.
+#[inline]
+pub fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing that the program can see and never faults, at any address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 /// How a [`SharedMemory`] is mapped here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
@@ -375,6 +400,18 @@ mod tests {
         let path = format!("/proc/self/fd/{}", m.as_fd().as_raw_fd());
         let reopened = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
         assert!(SharedMemory::attach_read_write(reopened.into(), m.len()).is_err(), "reopening must not help");
+    }
+
+    #[test]
+    fn hints_change_nothing_wherever_they_point() {
+        let bytes = vec![7_u8; 3 * HUGE_PAGE];
+        let at = bytes.as_ptr();
+        prefer_huge_pages(at..at.wrapping_add(bytes.len()));
+        prefer_huge_pages(at..at);
+        prefer_huge_pages(at.wrapping_add(1)..at.wrapping_add(5));
+        prefer_huge_pages(std::ptr::null()..std::ptr::null::<u8>().wrapping_add(4 * HUGE_PAGE));
+        [at, std::ptr::null(), std::ptr::null::<u8>().wrapping_sub(1)].into_iter().for_each(prefetch);
+        assert!(bytes.iter().all(|b| *b == 7));
     }
 
     #[test]

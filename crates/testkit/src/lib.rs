@@ -11,11 +11,15 @@
 //! Helpers panic with a sentence when the machine fails them: in a test, that is the right end.
 #![forbid(unsafe_code)]
 
+mod frames;
+mod process;
 mod sandbox;
 mod skip;
 mod temp;
 mod wire;
 
+pub use frames::random_frame;
+pub use process::Alone;
 pub use sandbox::{Port, Sandbox, VethOptions};
 pub use skip::{python_with, skip, tool, traces};
 pub use temp::TempDir;

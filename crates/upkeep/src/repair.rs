@@ -45,6 +45,15 @@ pub enum Did {
         /// Bytes that were left out.
         bytes: u64,
     },
+    /// Flow records and rows that a dead recorder left are sealed.
+    Sealed {
+        /// Of which interface.
+        root: PathBuf,
+        /// How many.
+        things: u64,
+        /// Bytes behind them that were not written whole.
+        torn: u64,
+    },
     /// What is wrong, with `--dry-run`.
     Would(Finding),
     /// Nothing is wrong with it.
@@ -112,6 +121,13 @@ impl fmt::Display for Did {
                 path.display(),
                 original.display()
             ),
+            Self::Sealed { root, things, torn } => {
+                write!(f, "{}: {} flow records and rows sealed", root.display(), show_count(*things))?;
+                match torn {
+                    0 => Ok(()),
+                    torn => write!(f, ", {} bytes behind them were not written whole", show_count(*torn)),
+                }
+            }
             Self::Would(finding) => write!(f, "would mend {finding}"),
             Self::Sound(path) => write!(f, "{}: nothing to mend", path.display()),
             Self::Refused { path, why } | Self::Unreadable { path, why } => write!(f, "{}: {why}", path.display()),
@@ -129,7 +145,11 @@ pub struct Repair<D, M, F> {
     since: Option<Timestamp>,
     /// Interfaces that were asked for: our claim, or none where somebody else has it.
     claims: BTreeMap<PathBuf, Option<Claim>>,
+    seal: Option<Box<Seal>>,
 }
+
+/// What seals the records and rows of an interface.
+type Seal = dyn FnMut(&Path) -> Vec<Did>;
 
 /// Packet files with something wrong, and whether that is in their records.
 type Wrong = BTreeMap<PathBuf, bool>;
@@ -137,7 +157,14 @@ type Wrong = BTreeMap<PathBuf, bool>;
 impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
     /// Tells each thing as it is done.
     pub fn new(another: M, tell: F) -> Self {
-        Self { device: another(), another, tell, since: None, claims: BTreeMap::new() }
+        Self { device: another(), another, tell, since: None, claims: BTreeMap::new(), seal: None }
+    }
+
+    /// Has flow records and rows sealed that a dead recorder left, by the room that writes them: `seal` is called for each
+    /// interface once its packets are mended, while it is claimed, and says what it did.
+    #[must_use]
+    pub fn sealing(self, seal: impl FnMut(&Path) -> Vec<Did> + 'static) -> Self {
+        Self { seal: Some(Box::new(seal)), ..self }
     }
 
     /// Claims each interface that ever had a recorder before anything of it is touched, as that does: for the file system,
@@ -189,6 +216,9 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
             }
             while recovery.step() {}
             recovery.take_events().into_iter().for_each(|event| (self.tell)(Did::Recovered(event)));
+            if let Some(seal) = self.seal.as_mut().filter(|_| folder == root) {
+                seal(&root).into_iter().for_each(&mut self.tell);
+            }
         }
         let findings = self.findings(path);
         for finding in findings.iter().filter(|f| matches!(f.kind, Kind::Unreadable | Kind::NoCapture)) {

@@ -8,8 +8,10 @@
 mod content;
 mod finding;
 mod folder;
+mod grains;
 
 pub use finding::{Finding, Kind, Level};
+pub(crate) use grains::Grain;
 
 use crate::mend::{BLOCK, Layout, Vouched};
 use crate::recovery::Called;
@@ -32,6 +34,8 @@ pub struct Totals {
     pub packets: u64,
     /// Bytes of packet files.
     pub bytes: u64,
+    /// Files of flow records and one-second rows, and journals of them that grow.
+    pub grains: u64,
     /// What the ledgers of the indexes say together.
     pub ledger: Tally,
     /// Findings that say that something is wrong.
@@ -109,6 +113,12 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     /// One packet file by itself, with the index beside it.
     fn file(&mut self, path: &Path) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if let Some((grain, holds)) = Grain::named(&name)
+            && self.device.exists(path)
+            && let Ok(path) = std::path::absolute(path)
+        {
+            return self.grain(&path, grain, holds);
+        }
         let index = match (Called::hidden(&name), Called::published(&name)) {
             (Some(called), _) => Some(called.hidden_index()),
             (_, Some(called)) => Some(called.index()),
@@ -187,7 +197,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         self.totals.files += 1;
         let len = self.device.len(file);
         let outcome = len.and_then(|len| {
-            let promised = vouched.map(Vouched::bytes);
+            let promised = vouched.map(Vouched::file_bytes);
             let limit = match (promised, vouched) {
                 (None, _) if open => 0,
                 // What lies behind the bytes of a sealed index was never recorded.

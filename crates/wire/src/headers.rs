@@ -30,6 +30,11 @@ pub mod link {
     /// Linux "cooked" capture version 2, 20 bytes, protocol first.
     pub const LINUX_SLL2: u16 = 276;
 
+    /// Whether it is one of these.
+    pub const fn is_understood(link_type: u16) -> bool {
+        matches!(link_type, ETHERNET | RAW_IP | RAW_IPV4 | RAW_IPV6 | NULL | LOOP | LINUX_SLL | LINUX_SLL2)
+    }
+
     pub(crate) const LOOP_LEN: usize = 4;
     pub(crate) const SLL_PROTOCOL: usize = 14;
     pub(crate) const SLL_LEN: usize = 16;

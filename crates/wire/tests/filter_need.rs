@@ -2,10 +2,10 @@
 //! reader of needs that works on the frame itself.
 
 use base::Prng;
-use netgrain_wire::build::Frame;
 use netgrain_wire::filter::Need;
 use netgrain_wire::{Arp, EtherType, Filter, Headers, Ipv6, VlanTag, link};
 use std::net::IpAddr;
+use testkit::random_frame;
 
 fn need(text: &str) -> Need {
     Filter::parse(text).unwrap_or_else(|e| panic!("{text}: {e}")).need()
@@ -142,67 +142,6 @@ fn random_filter(prng: &mut Prng, depth: u64) -> String {
         4 => format!("({}) or ({})", random_filter(prng, depth - 1), random_filter(prng, depth - 1)),
         _ => test,
     }
-}
-
-fn random_frame(prng: &mut Prng) -> Vec<u8> {
-    let v4 = |prng: &mut Prng| [10, 0, prng.below(2) as u8, 1 + prng.below(2) as u8];
-    let v6 = |prng: &mut Prng| [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1 + prng.below(2) as u16];
-    let (p, q) = (1 + prng.below(3) as u16, 1 + prng.below(3) as u16);
-    let mut frame = match prng.below(4) {
-        0 => Frame::tcp4(v4(prng), p, v4(prng), q),
-        1 => Frame::udp4(v4(prng), p, v4(prng), q),
-        2 => Frame::tcp6(v6(prng), p, v6(prng), q),
-        _ => Frame::udp6(v6(prng), p, v6(prng), q),
-    };
-    for _ in 0..prng.below(3) {
-        frame = frame.tag(if prng.below(2) == 0 { EtherType::VLAN } else { EtherType::QINQ }, 5 + prng.below(2) as u16);
-    }
-    let mut bytes = vec![0; frame.header_len() + prng.below(20) as usize];
-    frame.fill(&mut bytes);
-    if prng.below(4) == 0 {
-        // ARP in its place, with addresses where the filter looks for them.
-        let at = bytes.len().min(14);
-        bytes.truncate(at);
-        bytes[12..14].copy_from_slice(&[8, 6]);
-        bytes.extend([
-            0,
-            1,
-            8,
-            0,
-            6,
-            4,
-            0,
-            1,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            10,
-            0,
-            0,
-            1,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            10,
-            0,
-            prng.below(2) as u8,
-            2,
-        ]);
-    }
-    for _ in 0..prng.below(3) {
-        let at = prng.below(bytes.len() as u64) as usize;
-        bytes[at] = prng.next_u64() as u8;
-    }
-    if prng.below(5) == 0 {
-        bytes.truncate(prng.below(bytes.len() as u64 + 1) as usize);
-    }
-    bytes
 }
 
 #[test]

@@ -135,16 +135,27 @@ impl File {
     /// capturing program wrote into the file.
     pub fn remarks(&self) -> Vec<String> {
         let Self { info: SourceInfo { name, link_type: first, .. }, .. } = self;
-        let known = self.foreign.iter().map(|(link_type, packets)| (*packets, format!("link type {link_type}")));
+        let link = |link_type: u16| format!("link type {}", pcap::LinkType(link_type));
+        let known = self.foreign.iter().map(|(link_type, packets)| (*packets, link(*link_type)));
         let others = Some((self.foreign_others, "yet other link types".to_owned())).filter(|(packets, _)| *packets > 0);
         let left_out = known.chain(others).map(|(packets, types)| {
             format!(
-                "{name}: {packets} packets of {types} were left out, because the first is of type {first}; separate \
-                 them with tshark"
+                "{name}: {packets} packets of {types} were left out, because the first is of {}; separate them with \
+                 tshark",
+                link(*first)
+            )
+        });
+        let others = self.foreign.iter().map(|(_, packets)| packets).sum::<u64>() + self.foreign_others;
+        let taken = self.reader.records() - others.min(self.reader.records());
+        let strange = (taken > 0 && !wire::link::is_understood(*first)).then(|| {
+            format!(
+                "{name}: {taken} packets are of {}, which is not understood: no filter but `less` and `greater` matches \
+                 them, and no index, flow record or address is made of them",
+                link(*first)
             )
         });
         let drops = (self.drops > 0).then(|| format!("{name}: the capturing program had lost {} packets", self.drops));
-        left_out.chain(drops).collect()
+        left_out.chain(strange).chain(drops).collect()
     }
 
     /// Packets that the capturing program says it had lost (pcapng's `epb_dropcount`); they never were in the file.

@@ -7,7 +7,7 @@ mod value;
 
 pub use read::set;
 pub use table::{Config, KEYS, When};
-pub use value::{Count, Given, Size};
+pub use value::{Count, Given, Secret, Size};
 
 use crate::outcome::{Failure, Outcome};
 use clap::Args;

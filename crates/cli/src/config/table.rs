@@ -1,7 +1,7 @@
 //! Every key of the configuration, once: from this table come the values, their defaults, what `--dump` prints, what
 //! `docs/CONFIG.md` says, and what a reload may change.
 
-use super::value::{Count, Given, Keep, Setting, Size};
+use super::value::{Count, Given, IdleOf, Keep, Secret, Setting, Size};
 use crate::args::{CpuList, Mode, SourceKind};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -153,6 +153,8 @@ sections! {
         bidirectional: bool = true, Start;
         /// A flow ends when it was silent for so long.
         idle: Duration = Duration::from_secs(30), Start;
+        /// The same for single protocols: udp=10s, icmp=5s, 89=1min.
+        idle_of: Vec<IdleOf> = Vec::new(), Start;
         /// One that goes on gives a record each time so much has passed; none: only at its end.
         active: Option<Duration> = Some(Duration::from_secs(300)), Start;
         /// How long a TCP flow is kept after its end, for packets that are sent again.
@@ -169,6 +171,8 @@ sections! {
         by_tunnel: bool = true, Start;
         /// TEIDs of GTP-U tell flows apart; each direction has one of its own, so a conversation is then two flows.
         by_teid: bool = false, Start;
+        /// Let the flow records of each interface take at most so much.
+        max_size: Option<Size> = None, Reload;
         /// Keep no flow records that are older.
         max_age: Option<Duration> = None, Reload;
     }
@@ -176,13 +180,18 @@ sections! {
     series Series {
         /// Make and keep them.
         record: bool = true, Start;
+        /// Secret under which addresses are hashed to be counted; none draws one for each port and keeps it with its packets.
+        key: Option<Secret> = None, Start;
+        /// Let the rows of each interface take at most so much.
+        max_size: Option<Size> = None, Reload;
         /// Keep no rows that are older.
         max_age: Option<Duration> = None, Reload;
     }
     /// Flow records and series for other machines.
     export Export {
         /// Collectors: `udp:HOST[:PORT]`, `netflow9+udp:HOST[:PORT]`, `tcp:HOST[:PORT]`, `multicast:INTERFACE[:PORT][,ttl=N]`,
-        /// `file:PATH`. Groups and files get rows too, the others flow records.
+        /// `file:PATH`. Groups and files get rows too, the others flow records, unless `,kinds=flows`, `,kinds=series` or
+        /// `,kinds=both` stands behind one.
         targets: Vec<String> = Vec::new(), Reload;
     }
     /// Who may read along.

@@ -6,8 +6,10 @@ use base::units::{parse_bytes, parse_span};
 use clap::ValueEnum;
 use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 use upkeep::retention::Free;
+use wire::IpProtocol;
 
 /// A value as somebody wrote it.
 #[derive(Clone, Debug, PartialEq)]
@@ -168,6 +170,70 @@ impl Setting for Duration {
     }
 }
 
+/// Under which addresses are hashed: sixteen hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Secret(pub u64);
+
+impl FromStr for Secret {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        let value = digits.then(|| u64::from_str_radix(text, 16).ok()).flatten();
+        value.map(Self).ok_or_else(|| format!("{text:?} is not a secret: sixteen hexadecimal digits"))
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl Setting for Secret {
+    const KIND: &'static str = "sixteen hexadecimal digits";
+
+    fn read(given: &Given) -> Result<Self, String> {
+        match given {
+            // From a flag, digits alone come as a number, without the zeros before them.
+            Given::Whole(n) if *n >= 0 => format!("{n:016}").parse(),
+            other => other.text()?.parse(),
+        }
+    }
+
+    fn show(&self) -> String {
+        quoted(&self.to_string())
+    }
+}
+
+/// The idle timeout of one protocol, as `udp=10s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleOf {
+    /// Which.
+    pub protocol: IpProtocol,
+    /// How long its flows may be silent.
+    pub idle: Duration,
+}
+
+impl Setting for IdleOf {
+    const KIND: &'static str = "PROTOCOL=SPAN";
+
+    fn read(given: &Given) -> Result<Self, String> {
+        let text = given.text()?;
+        let (protocol, idle) =
+            text.split_once('=').ok_or_else(|| format!("{text:?}: write PROTOCOL=SPAN, as in udp=10s"))?;
+        let (protocol, idle) = (protocol.trim(), idle.trim());
+        let known = IpProtocol::from_name(protocol).or_else(|| protocol.parse().ok().map(IpProtocol));
+        let unknown = || format!("{protocol:?} is no protocol above IP: write tcp, udp, icmp, …, or its number");
+        let idle = Duration::read(&Given::Text(idle.to_owned()))?;
+        Ok(Self { protocol: known.ok_or_else(unknown)?, idle })
+    }
+
+    fn show(&self) -> String {
+        quoted(&format!("{}={}", self.protocol, self.idle.show().trim_matches('"')))
+    }
+}
+
 impl<T: Setting> Setting for Vec<T> {
     const KIND: &'static str = "list";
 
@@ -291,8 +357,24 @@ mod tests {
             SourceKind::read(&text("pcap")).expect_err("no kind"),
             Option::<Size>::read(&text("nothing")).expect_err("no size"),
             Vec::<Count>::read(&text("1,x")).expect_err("no count"),
+            Vec::<IdleOf>::read(&text("udp=10s, icmp")).expect_err("no span"),
+            IdleOf::read(&text("upd=10s")).expect_err("no protocol"),
+            IdleOf::read(&text("udp=soon")).expect_err("no span"),
+            Secret::read(&text("abc")).expect_err("no secret"),
         ];
-        let right = ["true nor false", "write 10s", "one text or number", "100k", "tpacket", "or none", "100k"];
+        let right = [
+            "true nor false",
+            "write 10s",
+            "one text or number",
+            "100k",
+            "tpacket",
+            "or none",
+            "100k",
+            "udp=10s",
+            "write tcp, udp",
+            "write 10s",
+            "sixteen",
+        ];
         for (said, part) in wrong.iter().zip(right) {
             assert!(said.contains(part), "{said:?} does not say {part:?}");
         }
@@ -307,6 +389,10 @@ mod tests {
             back(Size(size));
         }
         back(Some(Count(7)));
+        back(Secret(0x12));
+        back(IdleOf { protocol: IpProtocol::UDP, idle: Duration::from_millis(1500) });
+        back(IdleOf { protocol: IpProtocol(253), idle: Duration::from_secs(120) });
+        back(Some(Secret(u64::MAX)));
         back(None::<Size>);
         back(Keep(Some(KeepFree::Some(Free::Percent(2.5)))));
         back(Keep(Some(KeepFree::None)));

@@ -139,6 +139,11 @@ impl Files for Targets {
         self.published.push(place.path.display().to_string());
         Ok(())
     }
+
+    /// A file of nothing would only be in the way of the corrected command.
+    fn takes_empty(&self) -> bool {
+        self.is_stdout() || self.out.metadata().is_ok_and(|there| !there.is_file())
+    }
 }
 
 /// A file that is being written. Dropped before it is published, it vanishes.

@@ -18,8 +18,8 @@ pub enum Place {
     Store(PathBuf),
     /// Files of IPFIX messages.
     Files(Vec<PathBuf>),
-    /// Messages from the network.
-    Network(SocketAddr),
+    /// Messages from the network, by a port of ours.
+    Network(SocketAddr, Option<String>),
 }
 
 /// What is asked, understood and checked.
@@ -60,7 +60,7 @@ impl Asked {
                 stock::check(store, &stock::shelves(store)?, &args.interface)?;
                 Place::Store(store.clone())
             }
-            (None, Some(group)) => Place::Network(group),
+            (None, Some(group)) => Place::Network(group, args.via.clone()),
             (None, None) => Place::Files(files),
         };
         let interfaces = args.interface.clone();
@@ -97,7 +97,7 @@ impl Asked {
                 [one] => format!("looked at {}", one.display()),
                 all => format!("looked at {} files", all.len()),
             },
-            Place::Network(group) => format!("listened to {group}"),
+            Place::Network(group, _) => format!("listened to {group}"),
         };
         format!("no {which} {}; {place}", when::in_words(self.from, self.to))
     }

@@ -4,7 +4,7 @@ use super::asked::Asked;
 use super::source::{Records, Step};
 use super::{FlowsArgs, Members, hand_over};
 use crate::outcome::{Failure, Outcome};
-use crate::packets::{CaptureFormat, PacketsArgs};
+use crate::packets::PacketsArgs;
 use crate::{signals, when};
 use report::Value;
 use std::collections::HashSet;
@@ -53,7 +53,7 @@ pub fn packets(args: &FlowsArgs, asked: &Asked) -> Result<Outcome, Failure> {
         when: when::When { from: at(from), to: at(to), around: None, within: None },
         interface: args.interface.clone(),
         write: args.write.clone(),
-        format: CaptureFormat::Pcapng,
+        format: None,
         flow: None,
         count: false,
         json: args.json,

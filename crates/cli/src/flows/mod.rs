@@ -3,13 +3,15 @@
 
 mod asked;
 mod cross;
+mod files;
 mod listing;
 mod members;
 pub mod names;
+pub mod network;
 mod parquet;
 mod ranking;
 mod scan;
-mod source;
+pub mod source;
 
 pub use asked::id;
 pub use cross::members_of;
@@ -41,6 +43,7 @@ use std::time::Instant;
   netgrain flows --store /data --from 10:40 --to +5min --group host --by retransmitted --json
   netgrain flows --store /data --around 10:42 --top 1 --packets -w culprit.pcapng
   netgrain flows --store /data --live net 10.0.0.0/8
+  netgrain flows --live --from-multicast 239.128.0.0:4739 --via eth0
 
 A flow matches if one of its packets would: src and dst are those of either direction. Sizes and link addresses of
 receivers are not asked of flows.
@@ -86,6 +89,12 @@ pub struct FlowsArgs {
     /// CSV with a header
     #[arg(long, conflicts_with = "parquet")]
     pub csv: bool,
+    /// The lines of M3OMon: legacy, one for each direction of a record
+    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "csv", "parquet", "top", "group", "by", "fields", "packets"])]
+    pub format: Option<Old>,
+    /// With --format legacy: the first bytes of flows, which the lines tell the places of
+    #[arg(long, value_name = "FILE", requires = "format")]
+    pub payload: Option<PathBuf>,
     /// Write the records into a Parquet file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["top", "group", "by", "fields"])]
     pub parquet: Option<PathBuf>,
@@ -95,6 +104,9 @@ pub struct FlowsArgs {
     /// With --live: those that another machine sends to this group, or to this port of ours
     #[arg(long, value_name = "GROUP:PORT", requires = "live")]
     pub from_multicast: Option<SocketAddr>,
+    /// With --from-multicast: the port of this machine by which the group comes in [default: the one the kernel has a route by]
+    #[arg(long, value_name = "PORT", requires = "from_multicast")]
+    pub via: Option<String>,
     /// The packets of these flows instead of their records
     #[arg(long, requires = "store", conflicts_with_all = ["csv", "parquet", "fields", "limit"])]
     pub packets: bool,
@@ -104,6 +116,13 @@ pub struct FlowsArgs {
     /// Say what the answer cost
     #[arg(long)]
     pub explain: bool,
+}
+
+/// Text that older tools read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Old {
+    /// M3OMon's lines (docs/FLOWS.md, docs/SERIES.md)
+    Legacy,
 }
 
 /// What a group shows, if nothing else is said.
@@ -143,6 +162,9 @@ pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
 
 /// Records as they are; says how many.
 fn list(args: &FlowsArgs, asked: &Asked, records: &mut Records) -> Result<u64, Failure> {
+    if args.format == Some(Old::Legacy) {
+        return legacy(args, asked, records);
+    }
     let out = Outlet::new(io::stdout());
     let form = match (args.json, args.csv) {
         (true, _) => Some(text::Format::Ndjson),
@@ -163,14 +185,41 @@ fn list(args: &FlowsArgs, asked: &Asked, records: &mut Records) -> Result<u64, F
             Step::Record(record) => record,
         };
         // Of files and from the network, names come to be known while records come.
-        for (number, name) in &records.names().all()[named..] {
+        for (number, name) in records.names().all().iter().skip(named) {
             out.name_interface(*number, name);
-            named += 1;
         }
+        named = records.names().all().len();
         out.write(&record)?;
         found += 1;
     }
     out.into_inner().finish()?;
+    Ok(found)
+}
+
+/// Records as M3OMon tells them.
+fn legacy(args: &FlowsArgs, asked: &Asked, records: &mut Records) -> Result<u64, Failure> {
+    let payload: Box<dyn Write> = match &args.payload {
+        Some(path) => {
+            let say = |e: io::Error| Failure::Said(format!("--payload {}: {e}", path.display()));
+            Box::new(io::BufWriter::new(std::fs::File::create(path).map_err(say)?))
+        }
+        None => Box::new(io::sink()),
+    };
+    let mut out = text::legacy::Flows::new(Outlet::new(io::stdout()), payload);
+    let mut found = 0;
+    while asked.limit.is_none_or(|limit| found < limit) {
+        match records.next()? {
+            Step::Idle => {}
+            Step::End => break,
+            Step::Record(record) => {
+                out.write(&record)?;
+                found += 1;
+            }
+        }
+    }
+    let (lines, mut payload) = out.into_inner();
+    payload.flush()?;
+    lines.finish()?;
     Ok(found)
 }
 

@@ -7,19 +7,25 @@ use report::Value;
 pub struct Names(Vec<(u16, String)>);
 
 impl Names {
-    /// Gives a number its name.
+    /// Gives a number its name, or another one.
     pub fn set(&mut self, number: u16, name: &str) {
-        self.0.push((number, name.to_owned()));
+        match self.0.iter_mut().find(|(n, _)| *n == number) {
+            Some((_, known)) if known == name => {}
+            Some((_, known)) => name.clone_into(known),
+            None => self.0.push((number, name.to_owned())),
+        }
     }
 
-    /// The number of a name; the next one, if it has none yet.
-    pub fn number(&mut self, name: &str) -> u16 {
-        if let Some((number, _)) = self.0.iter().find(|(_, n)| n == name) {
-            return *number;
+    /// Names by number, as a store's loop has them: what is new of a list that only grows.
+    pub fn learn(&mut self, all: &[String]) {
+        for (number, name) in all.iter().enumerate().skip(self.0.len()) {
+            self.set(number as u16, name);
         }
-        let number = self.0.len() as u16;
-        self.set(number, name);
-        number
+    }
+
+    /// Forgets all of them.
+    pub fn clear(&mut self) {
+        self.0.clear();
     }
 
     /// All there are, in the order in which they came to be known.

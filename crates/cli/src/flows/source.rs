@@ -1,40 +1,25 @@
-//! Where flow records come from: a store (sealed files and growing journals, interface by interface), files of IPFIX
-//! messages, or the network. What does not answer the question is left out here.
+//! Where flow records come from: a store (sealed files and growing journals as one), files, or the network. What does not
+//! answer the question is left out here.
 
 use super::asked::{Asked, Place};
+use super::files::Opened;
 use super::names::Names;
+use super::network::Heard;
 use super::{scan, too_much};
 use crate::outcome::Failure;
 use crate::when;
 use base::Timestamp;
-use columns::Query;
+use columns::{FLOW_LATE, FlowLoop, Query};
+use export::ipfix::Item;
 use flow::Record;
 use report::{Groups, Plan, Report, terms};
-use std::collections::{HashSet, VecDeque};
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-use store::catalogue;
+use std::time::Duration;
 
-/// How long after its last packet a flow may be told and still be seen by --live in a store: an idle timeout and more.
-const LOOK_BACK: Duration = Duration::from_secs(90);
-
-/// How often --live looks at a store.
-const POLL: Duration = Duration::from_millis(500);
-
-/// How long --live waits before it lets what was found be seen.
-const PATIENCE: Duration = Duration::from_millis(100);
-
-/// Bytes of an IPFIX message's header, and where its length stands in it.
-const HEADER: usize = 16;
-const LENGTH: std::ops::Range<usize> = 2..4;
-
-/// What a message begins with: the version.
-const IPFIX: [u8; 2] = 10u16.to_be_bytes();
+/// The longest nap: so soon an interrupt is noticed, and what was found is let be seen.
+const NAP: Duration = Duration::from_millis(100);
 
 /// What came.
 #[allow(clippy::large_enum_variant, reason = "nearly all are records, and each is looked at and dropped")]
@@ -58,39 +43,9 @@ pub struct Records<'a> {
 }
 
 enum Feed {
-    Store(Vec<Shelf>, Option<Follow>),
+    Store(Box<FlowLoop>),
     Files(std::vec::IntoIter<PathBuf>, Option<Opened>),
-    Network(UdpSocket, Box<Messages>),
-    Ended,
-}
-
-/// A file that is being read.
-enum Opened {
-    Messages(Box<Messages>),
-    Parquet(Box<columns::Loose>),
-}
-
-/// The records of one interface, and the next of them.
-struct Shelf {
-    number: u16,
-    answer: columns::Answer<Record>,
-    next: Option<Record>,
-}
-
-/// What --live has to remember of a store.
-struct Follow {
-    /// Records that were told, by flow and part, with their last moment.
-    told: HashSet<(u64, u32, Timestamp)>,
-    pause: Duration,
-}
-
-/// Messages of one stream, and what they said.
-struct Messages {
-    decoder: export::ipfix::Decoder,
-    items: VecDeque<export::ipfix::Item>,
-    /// Where they are read from, if not from the network.
-    file: Option<(PathBuf, BufReader<File>)>,
-    bytes: Vec<u8>,
+    Network(Box<Heard>),
 }
 
 impl<'a> Records<'a> {
@@ -99,11 +54,14 @@ impl<'a> Records<'a> {
         let mut names = Names::default();
         let feed = match &asked.place {
             Place::Store(_) => {
-                let follow = asked.follow.then(|| Follow { told: HashSet::new(), pause: POLL });
-                Feed::Store(shelves(asked, asked.from, &mut names)?, follow)
+                let flows = FlowLoop::new(query(asked, asked.from, &asked.interfaces));
+                let mut flows = if asked.follow { flows.live(FLOW_LATE) } else { flows };
+                flows.look(when::now()).map_err(Failure::say)?;
+                names.learn(flows.interfaces());
+                Feed::Store(Box::new(flows))
             }
             Place::Files(files) => Feed::Files(files.clone().into_iter(), None),
-            Place::Network(group) => Feed::Network(listen(*group)?, Box::new(Messages::new(None))),
+            Place::Network(group, via) => Feed::Network(Box::new(Heard::on(*group, via.as_deref())?)),
         };
         Ok(Self { asked, feed, names, looked: 0, remarks: Vec::new(), stop })
     }
@@ -118,7 +76,10 @@ impl<'a> Records<'a> {
             };
             self.looked += 1;
             let in_time = record.first() <= self.asked.to && record.last() >= self.asked.from;
-            if in_time && self.asked.id.is_none_or(|id| id == record.id) && self.asked.of_flows.matches(&terms(&record))
+            if in_time
+                && self.asked.id.is_none_or(|id| id == record.id)
+                && self.is_of_interfaces(&record)
+                && self.asked.of_flows.matches(&terms(&record))
             {
                 return Ok(Step::Record(record));
             }
@@ -129,14 +90,13 @@ impl<'a> Records<'a> {
     /// All of them, added up: columns alone where they say enough.
     pub fn grouped(&mut self, plan: &Plan) -> Result<Report, Failure> {
         let mut groups = Groups::new(plan.clone());
-        if let Feed::Store(shelves, None) = &mut self.feed
+        if let Feed::Store(flows) = &self.feed
+            && !self.asked.follow
             && let Some(wanted) = scan::Wanted::of(plan, &self.asked.of_flows)
         {
-            for shelf in std::mem::take(shelves) {
-                let name = self.names.interface(shelf.number);
-                let done =
-                    wanted.add(&query(self.asked, self.asked.from, &name), shelf.number, self.asked, &mut groups);
-                let (looked, remarks) = done?;
+            for (number, name) in flows.interfaces().iter().enumerate() {
+                let of_one = query(self.asked, self.asked.from, std::slice::from_ref(name));
+                let (looked, remarks) = wanted.add(&of_one, number as u16, self.asked, plan, &mut groups)?;
                 self.looked += looked;
                 self.remarks.extend(remarks);
             }
@@ -163,16 +123,20 @@ impl<'a> Records<'a> {
 
     /// What people should know about the answer.
     pub fn remarks(&self) -> Vec<String> {
-        let mut all = self.remarks.clone();
-        if let Feed::Store(shelves, _) = &self.feed {
-            all.extend(shelves.iter().flat_map(|s| s.answer.remarks()));
-        }
-        all
+        let more = match &self.feed {
+            Feed::Store(flows) => flows.remarks(),
+            Feed::Files(..) => Vec::new(),
+            Feed::Network(heard) => heard.remarks(),
+        };
+        self.remarks.iter().cloned().chain(more).collect()
     }
 
     /// Whether everything could be read: what could not has a remark.
     pub fn is_whole(&self) -> bool {
-        self.remarks().is_empty()
+        match &self.feed {
+            Feed::Network(heard) => heard.is_whole(),
+            _ => self.remarks().is_empty(),
+        }
     }
 
     /// Whether somebody wants no more.
@@ -180,20 +144,27 @@ impl<'a> Records<'a> {
         self.stop.load(Ordering::Relaxed)
     }
 
+    /// A store has been asked for its interfaces only; others say theirs record by record.
+    fn is_of_interfaces(&self, record: &Record) -> bool {
+        let wanted = &self.asked.interfaces;
+        matches!(self.feed, Feed::Store(_))
+            || wanted.is_empty()
+            || wanted.contains(&self.names.interface(record.interface))
+    }
+
     fn step(&mut self) -> Result<Step, Failure> {
         match &mut self.feed {
-            Feed::Ended => Ok(Step::End),
-            Feed::Store(shelves, follow) => {
-                let first = |(i, s): (usize, &Shelf)| Some((s.next.as_ref()?.first(), i));
-                while let Some((_, i)) = shelves.iter().enumerate().filter_map(first).min() {
-                    let Some(mut record) = shelves[i].advance() else { continue };
-                    record.interface = shelves[i].number;
-                    let fresh = |f: &mut Follow| f.told.insert((record.id, record.part, record.last()));
-                    if follow.as_mut().is_none_or(fresh) {
-                        return Ok(Step::Record(record));
+            Feed::Store(flows) => {
+                let step = flows.next(when::now()).map_err(Failure::say)?;
+                self.names.learn(flows.interfaces());
+                Ok(match step {
+                    columns::Step::One(record) => Step::Record(record),
+                    columns::Step::End => Step::End,
+                    columns::Step::Idle => {
+                        rest(flows.pause(), &self.stop);
+                        Step::Idle
                     }
-                }
-                self.look_again()
+                })
             }
             Feed::Files(files, opened) => loop {
                 match opened.as_mut().map(|open| open.next(&mut self.names)) {
@@ -202,213 +173,43 @@ impl<'a> Records<'a> {
                     Some(Err(what)) => self.remarks.push(what),
                 }
                 let Some(path) = files.next() else {
-                    self.feed = Feed::Ended;
+                    *opened = None;
                     return Ok(Step::End);
                 };
                 *opened = Some(Opened::open(path)?);
             },
-            Feed::Network(socket, messages) => {
-                if let Some(record) = messages.told(&mut self.names) {
-                    return Ok(Step::Record(record));
-                }
-                if when::now() > self.asked.to.after(LOOK_BACK) {
-                    return Ok(Step::End);
-                }
-                messages.bytes.resize(usize::from(u16::MAX), 0);
-                match socket.recv(&mut messages.bytes) {
-                    Ok(n) => {
-                        // What is no message of ours came from somebody else; the sender is told of nothing.
-                        let Messages { decoder, items, bytes, .. } = &mut **messages;
-                        let _ = decoder.message(&bytes[..n], &mut |item| items.push_back(item));
-                        Ok(Step::Idle)
-                    }
-                    Err(e)
-                        if matches!(
-                            e.kind(),
-                            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
-                        ) =>
-                    {
-                        Ok(Step::Idle)
-                    }
-                    Err(e) => Err(Failure::Said(format!(
-                        "{}: {e}",
-                        socket.local_addr().map_or_else(|_| "socket".into(), |a| a.to_string())
-                    ))),
-                }
-            }
-        }
-    }
-
-    /// A store has told all it had: with --live, it is looked at again after a pause.
-    fn look_again(&mut self) -> Result<Step, Failure> {
-        let Feed::Store(old, follow) = &mut self.feed else { return Ok(Step::End) };
-        let Some(mut follow) = follow.take() else { return Ok(Step::End) };
-        for remark in old.iter().flat_map(|s| s.answer.remarks()) {
-            if !self.remarks.contains(&remark) {
-                self.remarks.push(remark);
-            }
-        }
-        let now = when::now();
-        if now > self.asked.to.after(LOOK_BACK) {
-            self.feed = Feed::Ended;
-            return Ok(Step::End);
-        }
-        let pause = Instant::now() + follow.pause;
-        while Instant::now() < pause && !self.is_stopped() {
-            std::thread::sleep(PATIENCE.min(pause.saturating_duration_since(Instant::now())));
-        }
-        let from = self.asked.from.max(now.before(LOOK_BACK));
-        follow.told.retain(|(.., last)| *last >= from);
-        let begun = Instant::now();
-        let shelves = shelves(self.asked, from, &mut self.names)?;
-        // Looking takes a fifth of the time at most, however much there is.
-        follow.pause = POLL.max(begun.elapsed() * 4);
-        self.feed = Feed::Store(shelves, Some(follow));
-        Ok(Step::Idle)
-    }
-}
-
-impl Shelf {
-    fn advance(&mut self) -> Option<Record> {
-        std::mem::replace(&mut self.next, self.answer.next())
-    }
-}
-
-impl Opened {
-    /// By its first bytes.
-    fn open(path: PathBuf) -> Result<Self, Failure> {
-        let say = |e: io::Error| Failure::Said(format!("{}: {e}", path.display()));
-        let mut file = BufReader::new(File::open(&path).map_err(say)?);
-        let begin = file.fill_buf().map_err(say)?;
-        if begin.starts_with(b"PAR1") {
-            return Ok(Self::Parquet(Box::new(columns::read_flows(&path).map_err(Failure::say)?)));
-        }
-        if !begin.is_empty() && !begin.starts_with(&IPFIX) {
-            let text = "neither IPFIX messages nor Parquet; packets are asked with `netgrain packets -r`";
-            return Err(Failure::Said(format!("{}: {text}", path.display())));
-        }
-        Ok(Self::Messages(Box::new(Messages::new(Some((path, file))))))
-    }
-
-    /// The next record; what ends a file too early is said.
-    fn next(&mut self, names: &mut Names) -> Result<Option<Record>, String> {
-        match self {
-            Self::Parquet(records) => records.next().transpose().map_err(|e| e.to_string()),
-            Self::Messages(messages) => loop {
-                if let Some(record) = messages.told(names) {
-                    return Ok(Some(record));
-                }
-                if !messages.read()? {
-                    return Ok(None);
-                }
+            Feed::Network(heard) => match heard.next(&mut self.names)? {
+                Some(Item::Flow(record)) => Ok(Step::Record(record)),
+                _ if has_passed(self.asked.to, FLOW_LATE) => Ok(Step::End),
+                _ => Ok(Step::Idle),
             },
         }
     }
 }
 
-impl Messages {
-    fn new(file: Option<(PathBuf, BufReader<File>)>) -> Self {
-        let decoder = export::ipfix::Decoder::new(export::element::PEN);
-        Self { decoder, items: VecDeque::new(), file, bytes: Vec::new() }
-    }
-
-    /// The next record that was said already; names of interfaces go to the names.
-    fn told(&mut self, names: &mut Names) -> Option<Record> {
-        while let Some(item) = self.items.pop_front() {
-            match item {
-                export::ipfix::Item::Flow(record) => return Some(record),
-                export::ipfix::Item::Interface { number, name } => names.set(number, &name),
-                _ => {}
-            }
-        }
-        None
-    }
-
-    /// Reads the next message; whether there was one. What ends a file too early is said.
-    fn read(&mut self) -> Result<bool, String> {
-        let Some((path, file)) = &mut self.file else { return Ok(false) };
-        let say = |what: String| format!("{}: {what}; what comes before is given", path.display());
-        self.bytes.resize(HEADER, 0);
-        match read_up_to(file, &mut self.bytes) {
-            Ok(0) => return Ok(false),
-            Ok(HEADER) => {}
-            Ok(n) => return Err(say(format!("ends {n} bytes into the header of a message"))),
-            Err(e) => return Err(say(e.to_string())),
-        }
-        let length = usize::from(u16::from_be_bytes([self.bytes[LENGTH.start], self.bytes[LENGTH.start + 1]]));
-        if length < HEADER {
-            return Err(say(format!("a message of {length} bytes is no message of IPFIX")));
-        }
-        self.bytes.resize(length, 0);
-        match read_up_to(file, &mut self.bytes[HEADER..]) {
-            Ok(n) if n + HEADER == length => {}
-            Ok(n) => return Err(say(format!("ends {} bytes into a message of {length}", n + HEADER))),
-            Err(e) => return Err(say(e.to_string())),
-        }
-        let items = &mut self.items;
-        self.decoder.message(&self.bytes, &mut |item| items.push_back(item)).map_err(|e| say(e.to_string()))?;
-        Ok(true)
+/// Sleeps for so long, or until somebody wants no more.
+pub fn rest(mut pause: Duration, stop: &AtomicBool) {
+    while !pause.is_zero() && !stop.load(Ordering::Relaxed) {
+        let nap = pause.min(NAP);
+        std::thread::sleep(nap);
+        pause -= nap;
     }
 }
 
-/// As many bytes as there are, at most as fit.
-fn read_up_to(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
-    let mut done = 0;
-    while done < bytes.len() {
-        match file.read(&mut bytes[done..]) {
-            Ok(0) => break,
-            Ok(n) => done += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(done)
+/// Whether nothing of an interval that ends then will still be told.
+pub fn has_passed(to: Timestamp, late: Duration) -> bool {
+    when::now() > to.after(late)
 }
 
-/// The question to one interface of the store.
-pub fn query(asked: &Asked, from: Timestamp, interface: &str) -> Query {
+/// The question to interfaces of the store; none are all.
+pub fn query(asked: &Asked, from: Timestamp, interfaces: &[String]) -> Query {
     let store = asked.store().map(PathBuf::from).unwrap_or_default();
     Query {
-        interfaces: vec![interface.to_owned()],
+        interfaces: interfaces.to_vec(),
         from,
         to: asked.to,
         need: asked.filter.need(),
         id: asked.id,
         ..Query::new(store)
     }
-}
-
-/// Each interface of a store that is asked, under a number of its own: what records say are those of their meters, of which
-/// there may have been several.
-fn shelves(asked: &Asked, from: Timestamp, names: &mut Names) -> Result<Vec<Shelf>, Failure> {
-    let Some(store) = asked.store() else { return Ok(Vec::new()) };
-    let known = catalogue::interfaces(store).map_err(|e| Failure::Said(format!("{}: {e}", store.display())))?;
-    let folder = |name: &String| store::names::interface_folder(store, name);
-    let wanted =
-        |name: &&String| asked.interfaces.is_empty() || asked.interfaces.iter().any(|i| folder(i) == folder(name));
-    let mut shelves = Vec::new();
-    for name in known.iter().filter(wanted) {
-        let number = names.number(name);
-        let mut answer = columns::flows(&query(asked, from, name)).map_err(Failure::say)?;
-        let next = answer.next();
-        shelves.push(Shelf { number, answer, next });
-    }
-    Ok(shelves)
-}
-
-/// A socket for what is sent to a group, or to a port of ours.
-fn listen(group: SocketAddr) -> Result<UdpSocket, Failure> {
-    let say =
-        |what: &'static str| move |e: io::Error| Failure::Said(format!("--from-multicast {group}: cannot {what}: {e}"));
-    let socket = UdpSocket::bind(group).map_err(say("listen there"))?;
-    match group.ip() {
-        IpAddr::V4(ip) if ip.is_multicast() => socket.join_multicast_v4(&ip, &Ipv4Addr::UNSPECIFIED),
-        IpAddr::V6(ip) if ip.is_multicast() => {
-            socket.join_multicast_v6(&ip, Ipv6Addr::UNSPECIFIED.segments()[0].into())
-        }
-        _ => Ok(()),
-    }
-    .map_err(say("join the group"))?;
-    socket.set_read_timeout(Some(PATIENCE)).map_err(say("wait there"))?;
-    Ok(socket)
 }

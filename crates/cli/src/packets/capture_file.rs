@@ -3,6 +3,7 @@
 
 use super::CaptureFormat;
 use super::outlet::Outlet;
+use base::units::show_count;
 use base::{Cause, Tally, Timestamp};
 use pcap::{FILE_HEADER_NS, MAX_PACKET, classic, ng, record_header_ns};
 use query::{Found, Origin};
@@ -19,7 +20,9 @@ impl CaptureFile {
     pub fn begin(format: CaptureFormat, out: Outlet, question: &str, of_store: bool) -> io::Result<Self> {
         Ok(match format {
             CaptureFormat::Pcapng => Self::Ng(Ng::begin(out, question, of_store)?),
-            CaptureFormat::Pcap => Self::Classic(Classic { out, link_type: None, record: Vec::new() }),
+            CaptureFormat::Pcap => {
+                Self::Classic(Classic { out, link_type: None, origin: None, many: false, lost: 0, record: Vec::new() })
+            }
         })
     }
 
@@ -29,6 +32,19 @@ impl CaptureFile {
             Self::Ng(file) => file.packet(origins, found),
             Self::Classic(file) => file.packet(found),
         }
+    }
+
+    /// What the answer tells beside its packets and the format cannot hold.
+    pub fn unsaid(&self, origins: &[Origin]) -> Option<String> {
+        let Self::Classic(file) = self else { return None };
+        let mut what = Vec::new();
+        if file.lost > 0 {
+            what.push(format!("the {} packets lost between them", show_count(file.lost)));
+        }
+        if file.many && origins.len() > 1 {
+            what.push(format!("which of the {} interfaces or queues each is of", origins.len()));
+        }
+        (!what.is_empty()).then(|| format!("pcap does not tell {}; pcapng does", what.join(" nor ")))
     }
 
     /// Writes what is to be said at the end, and waits until all is written.
@@ -44,6 +60,11 @@ impl CaptureFile {
 pub struct Classic {
     out: Outlet,
     link_type: Option<u16>,
+    /// Of the first packet; whether there are packets of another.
+    origin: Option<usize>,
+    many: bool,
+    /// Packets lost before those that were written, of which nothing is written.
+    lost: u64,
     record: Vec<u8>,
 }
 
@@ -55,13 +76,15 @@ impl Classic {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidInput,
                     format!(
-                        "packets of link types {other} and {} do not fit one pcap: say --format pcapng, or choose with -i",
+                        "packets of link types {other} and {} do not fit one pcap: write pcapng, by name or --format, or choose with -i",
                         found.link_type
                     ),
                 ));
             }
             None => self.begin(found.link_type)?,
         }
+        self.lost += found.lost;
+        self.many |= *self.origin.get_or_insert(found.origin) != found.origin;
         // One call, so that the record stays in one piece.
         self.record.clear();
         self.record.extend(record_header_ns(found.ts, found.data.len() as u32, found.wire_len));

@@ -1,11 +1,11 @@
 //! What becomes of the packets of an answer: lines, objects, a count, or a capture.
 
-use super::PacketsArgs;
 use super::asked::Asked;
 use super::capture_file::{CaptureFile, losses};
 use super::frame::Packet;
 use super::outlet::Outlet;
 use super::target::Target;
+use super::{CaptureFormat, PacketsArgs};
 use crate::outcome::Failure;
 use base::Tally;
 use base::units::{show_bytes, show_count};
@@ -43,8 +43,9 @@ impl Given {
                         read.extend(query::indexes::named(file).map_err(|e| asked.refused(&e))?);
                     }
                 }
+                let format = CaptureFormat::of(args.format, path)?;
                 let (target, sink) = Target::open(path, args.follow, args.store.as_deref(), &read)?;
-                let file = CaptureFile::begin(args.format, Outlet::new(sink), &asked.in_words(), args.store.is_some());
+                let file = CaptureFile::begin(format, Outlet::new(sink), &asked.in_words(), args.store.is_some());
                 let file = file.map_err(|e| target.broken(&e, 0))?;
                 Form::Capture(Box::new(file), target)
             }
@@ -110,7 +111,7 @@ impl Given {
     pub fn finish(&mut self, answer: &Answer, stopped: bool, whole: bool) -> Result<(), Failure> {
         let mut tally = Tally::default();
         (0..answer.origins().len()).for_each(|o| tally += &answer.tally(o));
-        let mut into = None;
+        let (mut into, mut unsaid) = (None, None);
         match std::mem::replace(&mut self.form, Form::Count) {
             Form::Lines(out) | Form::Objects(out) => {
                 out.finish()?;
@@ -125,31 +126,40 @@ impl Given {
                 return Ok(());
             }
             Form::Capture(file, target) => {
+                unsaid = file.unsaid(answer.origins());
                 let written =
                     file.finish(answer.origins(), |o| answer.tally(o)).map_err(|e| target.broken(&e, self.packets))?;
-                if whole {
+                let mut name = None;
+                if self.packets == 0 && target.remove() {
+                    // A file of nothing would only be in the way, or take the place of a good one.
+                } else if whole {
                     target.publish()?;
-                } else if self.packets == 0 {
-                    target.remove();
+                    name = Some(target.name());
+                } else {
+                    name = Some(target.unpublished());
+                }
+                if !whole && self.packets == 0 {
                     return Ok(());
                 }
-                let name = if whole { target.name() } else { target.unpublished() };
                 if self.json {
                     let mut report = self.report(&tally, stopped);
+                    report["file_bytes"] = name.as_ref().map_or(0, |_| written).into();
                     report["file"] = name.into();
-                    report["file_bytes"] = written.into();
                     match target.is_pipe() {
                         true => eprintln!("{report}"),
                         false => writeln!(io::stdout(), "{report}")?,
                     }
                     return Ok(());
                 }
-                into = Some(name);
+                into = name;
             }
         }
         let into = into.map(|name| format!(" into {name}")).unwrap_or_default();
         let early = if stopped { ", stopped early" } else { "" };
         eprintln!("netgrain: {}{into}{early}", self.in_words());
+        if let Some(unsaid) = unsaid {
+            eprintln!("netgrain: {unsaid}");
+        }
         if tally.lost_total() > 0 {
             eprintln!("netgrain: the interval is not complete: {}", losses(&tally));
         }

@@ -20,7 +20,7 @@ use clap::{Args, ValueEnum};
 use explain::Clock;
 use given::Given;
 use query::{Answer, Batch, Found, Place};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -59,9 +59,9 @@ pub struct PacketsArgs {
     /// Write a capture to a file, or to standard output with -
     #[arg(short = 'w', long, value_name = "FILE", conflicts_with = "count")]
     pub write: Option<PathBuf>,
-    /// Its format
-    #[arg(long, value_enum, default_value_t = CaptureFormat::Pcapng, requires = "write")]
-    pub format: CaptureFormat,
+    /// Its format [default: as FILE ends: .pcap, .pcapng; otherwise pcapng]
+    #[arg(long, value_enum, requires = "write")]
+    pub format: Option<CaptureFormat>,
     /// Only packets of this flow, by the id that `netgrain flows` shows
     #[arg(long, value_name = "ID", value_parser = crate::flows::id, conflicts_with_all = ["read", "follow"])]
     pub flow: Option<u64>,
@@ -91,6 +91,34 @@ pub enum CaptureFormat {
     Pcapng,
     /// Nanosecond pcap: packets alone, of one link type
     Pcap,
+}
+
+impl CaptureFormat {
+    /// What is written to this path: what was asked for, otherwise what the name promises, by the one rule for all verbs.
+    pub fn of(wanted: Option<Self>, path: &Path) -> Result<Self, Failure> {
+        unpacked(path)?;
+        match (wanted, convert::Format::of_path(path)) {
+            (Some(format), _) => Ok(format),
+            (None, convert::Format::Pcap | convert::Format::PcapMicros) => Ok(Self::Pcap),
+            (None, convert::Format::PcapNg) => Ok(Self::Pcapng),
+            (None, convert::Format::Raw) => Err(Failure::Said(format!(
+                "{}: RAW is written by netgrain convert alone: name a .pcapng or .pcap, or say --format",
+                path.display()
+            ))),
+        }
+    }
+}
+
+/// Refuses a name that promises a packed file.
+pub fn unpacked(path: &Path) -> Result<(), Failure> {
+    match convert::packer_of(path) {
+        None => Ok(()),
+        Some(packer) => Err(Failure::Said(format!(
+            "{}: what is written is not packed: leave the ending out, or say -w - | {packer} > {}",
+            path.display(),
+            path.display()
+        ))),
+    }
 }
 
 /// Runs the verb. No if nothing was found, or if not everything could be read.

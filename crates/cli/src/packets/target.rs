@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 pub enum Target {
     /// Standard output.
     Pipe,
-    /// Bytes go to the path itself.
-    InPlace(PathBuf),
+    /// Bytes go to the path itself, which is a file that was not there before or else is left.
+    InPlace { path: PathBuf, new: bool },
     /// Bytes go to the second path, which becomes the first.
     Renamed(PathBuf, PathBuf),
 }
@@ -50,9 +50,10 @@ impl Target {
         }
         let regular = std::fs::metadata(path).map_or(true, |m| m.is_file());
         if follow || !regular {
+            let new = path.symlink_metadata().is_err();
             let file =
                 File::options().write(true).create(true).truncate(true).open(path).map_err(|e| say(e.to_string()))?;
-            return Ok((Self::InPlace(path.to_owned()), Box::new(file)));
+            return Ok((Self::InPlace { path: path.to_owned(), new }, Box::new(file)));
         }
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(name);
@@ -68,7 +69,7 @@ impl Target {
             Self::Renamed(path, hidden) => std::fs::rename(hidden, path).map_err(|e| {
                 Failure::Said(format!("{}: {e}; the answer is whole in {}", path.display(), hidden.display()))
             }),
-            Self::Pipe | Self::InPlace(_) => Ok(()),
+            Self::Pipe | Self::InPlace { .. } => Ok(()),
         }
     }
 
@@ -76,15 +77,20 @@ impl Target {
     pub fn unpublished(&self) -> String {
         match self {
             Self::Renamed(_, hidden) => hidden.display().to_string(),
-            Self::Pipe | Self::InPlace(_) => self.name(),
+            Self::Pipe | Self::InPlace { .. } => self.name(),
         }
     }
 
-    /// Removes what has no name yet.
-    pub fn remove(&self) {
-        if let Self::Renamed(_, hidden) = self {
-            // At worst an empty file is left behind whose name says whose it was.
-            let _ = std::fs::remove_file(hidden);
+    /// Removes what was made for an answer that holds nothing. No if there is nothing to remove: a pipe, a device, and a
+    /// file that was there before have got it already.
+    pub fn remove(&self) -> bool {
+        match self {
+            Self::Renamed(_, made) | Self::InPlace { path: made, new: true } => {
+                // At worst an empty file is left behind whose name says whose it was.
+                let _ = std::fs::remove_file(made);
+                true
+            }
+            Self::Pipe | Self::InPlace { new: false, .. } => false,
         }
     }
 
@@ -93,10 +99,10 @@ impl Target {
         match self {
             Self::Pipe if e.kind() == io::ErrorKind::BrokenPipe => return Failure::ClosedPipe,
             Self::Pipe => return Failure::Said(format!("standard output: {e}")),
-            Self::InPlace(path) if e.kind() == io::ErrorKind::BrokenPipe => {
+            Self::InPlace { path, .. } if e.kind() == io::ErrorKind::BrokenPipe => {
                 return Failure::Said(format!("{}: its reader has gone", path.display()));
             }
-            Self::InPlace(_) | Self::Renamed(..) => {}
+            Self::InPlace { .. } | Self::Renamed(..) => {}
         }
         let advice = match e.kind() {
             // The packet does not fit the format, which the text says.
@@ -113,7 +119,7 @@ impl Target {
     pub fn name(&self) -> String {
         match self {
             Self::Pipe => "standard output".into(),
-            Self::InPlace(path) | Self::Renamed(path, _) => path.display().to_string(),
+            Self::InPlace { path, .. } | Self::Renamed(path, _) => path.display().to_string(),
         }
     }
 

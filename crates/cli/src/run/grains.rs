@@ -1,8 +1,8 @@
 //! Where flow records and rows go: the store, and collectors.
 
-use crate::config::Config;
+use crate::config::{Config, Size};
 use crate::outcome::Failure;
-use engine::{CollectorOutlet, ColumnRules, EngineError, GrainKeeping, GrainRules, Outlet, StoreOutlet, parse_target};
+use engine::{CollectorOutlet, ColumnRules, Destination, EngineError, GrainKeeping, GrainRules, Outlet, StoreOutlet};
 use std::io::{IsTerminal, Write};
 
 /// What outlets for collectors are called among themselves.
@@ -16,19 +16,28 @@ const FILE: &str = "file:";
 /// # Errors
 /// The target that is not understood.
 pub fn check(config: &Config) -> Result<(), Failure> {
+    let made = (config.flow.record, config.series.record);
     for target in &config.export.targets {
-        parse_target(target).map_err(|e| Failure::Said(format!("export.targets: {e}")))?;
+        let to = Destination::parse(target).map_err(|e| Failure::Said(format!("export.targets: {e}")))?;
         if target.starts_with(FILE) && config.capture.interfaces.len() > 1 {
             return Err(Failure::Said(format!(
                 "export.targets: {target}: a file is of one interface; run them apart, or export to a collector"
             )));
         }
-    }
-    let made = config.flow.record || config.series.record;
-    if !config.export.targets.is_empty() && !made {
-        return Err(Failure::Said(
-            "export.targets: nothing to export: flow.record or series.record must be true".into(),
-        ));
+        let nothing = |kinds, key, other| {
+            Failure::Said(format!(
+                "export.targets: {target} gets {kinds}, of which none are made: {key} must be true, or write {target},kinds={other}"
+            ))
+        };
+        match (to.flows && made.0, to.series && made.1) {
+            (false, false) if made == (false, false) => {
+                let text = "export.targets: nothing to export: flow.record or series.record must be true";
+                return Err(Failure::Said(text.into()));
+            }
+            (false, false) if to.flows => return Err(nothing("flow records", "flow.record", "series")),
+            (false, false) => return Err(nothing("rows", "series.record", "flows")),
+            _ => {}
+        }
     }
     Ok(())
 }
@@ -53,7 +62,7 @@ pub fn exports(config: &Config, label: &str, number: u16, live: bool) -> Result<
     let mut all: Vec<Box<dyn Outlet>> = Vec::new();
     for target in &config.export.targets {
         let interface = (number, label.to_owned());
-        all.push(Box::new(CollectorOutlet::new(target, interface, config.flow.record, !live)?));
+        all.push(Box::new(CollectorOutlet::new(target, interface, !live)?));
     }
     Ok(all)
 }
@@ -79,6 +88,7 @@ pub fn keeping(config: &Config, label: &str, as_json: bool) -> Result<Option<Gra
 
 /// What is to be kept of them.
 pub fn rules(config: &Config) -> GrainRules {
-    let of = |max_age| ColumnRules { max_age, max_size: None };
-    GrainRules { flows: of(config.flow.max_age), series: of(config.series.max_age) }
+    let of = |max_age, max_size: Option<Size>| ColumnRules { max_age, max_size: max_size.map(|size| size.0) };
+    let (flow, series) = (&config.flow, &config.series);
+    GrainRules { flows: of(flow.max_age, flow.max_size), series: of(series.max_age, series.max_size) }
 }

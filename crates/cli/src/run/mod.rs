@@ -5,6 +5,7 @@ mod grains;
 mod plan;
 mod reload;
 mod screen;
+pub mod secret;
 
 use crate::args::CpuList;
 use crate::config::{self, Config, Given};
@@ -113,7 +114,7 @@ pub(crate) struct Port {
 /// Runs the verb. No if packets were lost, or the grains do not agree.
 pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let mut config = configuration(args)?;
-    let plans = plan::plans(args, &config)?;
+    let mut plans = plan::plans(args, &config)?;
     let keeping: Vec<_> = plans.iter().map(|p| plan::retention(&config, p)).collect::<Result<_, _>>()?;
     grains::check(&config)?;
     privileges::for_recording(&Needs {
@@ -126,6 +127,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         socket_group: config.listen.group.as_deref(),
         user: config.status.user.as_deref(),
     })?;
+    secret::settle(&config, &mut plans)?;
     let (stop, hangup) = (signals::stop_flag(), signals::hangup_flag());
     let mut ports = Vec::new();
     for (number, (plan, keeping)) in plans.iter().zip(keeping).enumerate() {

@@ -18,14 +18,13 @@ const LEAST_SEGMENT: u64 = 2 << 20;
 /// More parts than this gain nothing: one thread decodes for all of them.
 const MOST_SHARDS: u64 = 64;
 
-/// A plan for each interface, or the one for files or a simulation.
+/// A plan for each interface, or the one for files or a simulation. The meters' secrets come from [`super::secret`].
 ///
 /// # Errors
 /// What contradicts, by the name of its key.
 pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
     check(config)?;
     let sources = sources(args, config)?;
-    let live = matches!(sources.first(), Some(SourcePlan::Interface(_)));
     let several = sources.len() > 1;
     if several && config.listen.socket != Path::new("auto") && config.listen.socket != Path::new("none") {
         return say("listen.socket: one socket is for one port; write auto or none for several");
@@ -48,7 +47,7 @@ pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
             plan.store = Some(StorePlan { dir: dir.clone(), format: Format::Pcap, depth });
         }
         plan.socket = socket(config, &plan.source)?;
-        plan.meter = meter(config, number as u16, live);
+        plan.meter = meter(config, number as u16);
         Ok(plan)
     };
     sources.into_iter().enumerate().map(plan).collect()
@@ -106,6 +105,9 @@ fn check(config: &Config) -> Result<(), Failure> {
     if flow.idle.is_zero() || flow.active.is_some_and(|span| span.is_zero()) {
         return say("flow.idle and flow.active: more than nothing");
     }
+    if flow.idle_of.iter().any(|of| of.idle.is_zero()) {
+        return say("flow.idle_of: more than nothing for each protocol");
+    }
     let kept = config.store.dir.is_some() && (packets.record || flow.record || config.series.record);
     let sent = !config.export.targets.is_empty() && (flow.record || config.series.record);
     if !kept && !sent && config.status.metrics.is_none() {
@@ -148,13 +150,11 @@ fn socket(config: &Config, source: &SourcePlan) -> Result<Option<SocketPlan>, Fa
     }))
 }
 
-fn meter(config: &Config, number: u16, live: bool) -> Option<MeterPlan> {
+fn meter(config: &Config, number: u16) -> Option<MeterPlan> {
     let flow = &config.flow;
-    // A secret where strangers choose the packets and can wait for the answer; a replay gives the same twice.
-    let key = if live { engine::random_key() } else { 0 };
     let flows = flow.record.then(|| flow::Config {
         idle: flow.idle,
-        idle_of: Vec::new(),
+        idle_of: flow.idle_of.iter().map(|of| (of.protocol, of.idle)).collect(),
         active: flow.active,
         linger: flow.linger,
         levels: flow::Levels { vlans: flow.by_vlan, tunnel: flow.by_tunnel, teid: flow.by_teid },
@@ -162,11 +162,11 @@ fn meter(config: &Config, number: u16, live: bool) -> Option<MeterPlan> {
         capacity: flow.capacity.0 as usize,
         early: flow.early.0 as usize,
         payload: flow.payload.0 as u16,
-        seed: key,
+        seed: 0,
     });
     let wanted = flow.record || config.series.record;
     let shards = flow.shards.0 as usize;
-    wanted.then_some(MeterPlan { interface: number, flows, shards, series: config.series.record, key })
+    wanted.then_some(MeterPlan { interface: number, flows, shards, series: config.series.record, key: 0 })
 }
 
 #[cfg(test)]
@@ -185,6 +185,7 @@ mod tests {
             ("flow.capacity", "0"),
             ("flow.payload", "70000"),
             ("flow.idle", "0s"),
+            ("flow.idle_of", "udp=0s"),
         ] {
             let mut config = Config::default();
             config.store.dir = Some("/data".into());
@@ -205,10 +206,10 @@ mod tests {
     #[test]
     fn without_grains_above_the_packets_there_is_no_meter() {
         let mut config = Config::default();
-        assert!(meter(&config, 3, false).is_some_and(|m| m.interface == 3 && m.flows.is_some() && m.series));
+        assert!(meter(&config, 3).is_some_and(|m| m.interface == 3 && m.flows.is_some() && m.series));
         config.flow.record = false;
-        assert!(meter(&config, 0, false).is_some_and(|m| m.flows.is_none()));
+        assert!(meter(&config, 0).is_some_and(|m| m.flows.is_none()));
         config.series.record = false;
-        assert!(meter(&config, 0, false).is_none());
+        assert!(meter(&config, 0).is_none());
     }
 }

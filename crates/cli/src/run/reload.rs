@@ -79,18 +79,17 @@ impl Difference {
     /// The old configuration with what changes now.
     fn applied(&self, old: &Config, new: &Config) -> Config {
         let mut next = old.clone();
-        let touched = |key: &str| self.now.contains(&key);
         if self.touches("packets") {
             let (to, from) = (&mut next.packets, &new.packets);
             to.keep_free = from.keep_free;
             (to.max_size, to.max_age) = (from.max_size, from.max_age);
             to.archive.clone_from(&from.archive);
         }
-        if touched("flow.max_age") {
-            next.flow.max_age = new.flow.max_age;
+        if self.touches("flow") {
+            (next.flow.max_age, next.flow.max_size) = (new.flow.max_age, new.flow.max_size);
         }
-        if touched("series.max_age") {
-            next.series.max_age = new.series.max_age;
+        if self.touches("series") {
+            (next.series.max_age, next.series.max_size) = (new.series.max_age, new.series.max_size);
         }
         if self.touches("export") {
             next.export.clone_from(&new.export);

@@ -25,8 +25,20 @@ pub fn way(direction: Direction) -> &'static str {
     }
 }
 
+/// What stands where nothing is known.
+const UNKNOWN: &str = "-";
+
 /// One second.
 pub fn second(row: &Row, names: &Names) -> String {
+    second_with(row, names, [row.flows_active, row.flows_new].map(show_count))
+}
+
+/// One second of packets that match: what flows they are of is not known.
+pub fn second_of_packets(row: &Row, names: &Names) -> String {
+    second_with(row, names, [UNKNOWN; 2].map(str::to_owned))
+}
+
+fn second_with(row: &Row, names: &Names, [active, new]: [String; 2]) -> String {
     let bits = |bytes: u64, scale: f64| show_si(bytes as f64 * 8.0 * scale, "b/s");
     format!(
         "{:<20}  {:<9}  {:<3}  {:>11}  {:>12}  {:>11}  {:>13}  {:>9}  {:>9}  {:>9}  {:>9}",
@@ -36,8 +48,8 @@ pub fn second(row: &Row, names: &Names) -> String {
         show_count(row.total.packets),
         bits(row.total.bytes, 1.0),
         bits(row.peak_1ms.bytes, 1000.0),
-        show_count(row.flows_active),
-        show_count(row.flows_new),
+        active,
+        new,
         show_count(row.syn),
         show_count(row.sources),
         show_count(row.ledger.lost_total()),
@@ -46,6 +58,15 @@ pub fn second(row: &Row, names: &Names) -> String {
 
 /// One step.
 pub fn step(rollup: &Rollup, names: &Names) -> String {
+    step_with(rollup, names, &show_count(rollup.sum.flows_new))
+}
+
+/// One step of packets that match.
+pub fn step_of_packets(rollup: &Rollup, names: &Names) -> String {
+    step_with(rollup, names, UNKNOWN)
+}
+
+fn step_with(rollup: &Rollup, names: &Names, new: &str) -> String {
     let row = &rollup.sum;
     let bits = |bytes: u64, scale: f64| show_si(bytes as f64 * 8.0 * scale, "b/s");
     let each = |sum: u64| sum as f64 / rollup.seconds as f64;
@@ -60,7 +81,7 @@ pub fn step(rollup: &Rollup, names: &Names) -> String {
         bits(rollup.p95.total.bytes, 1.0),
         bits(rollup.max.total.bytes, 1.0),
         bits(rollup.max.peak_1ms.bytes, 1000.0),
-        show_count(row.flows_new),
+        new,
         show_count(row.ledger.lost_total()),
     )
 }

@@ -1,20 +1,20 @@
 //! The columns of flow records.
 
 use super::Layout;
+use super::early::early;
 use super::guess::{Guess, guess};
+use super::text::{Memo, mac_number, mac_of, read_mac, write_address, write_mac};
 use crate::pack::{blank, end, tcp, tunnel};
-use crate::sheet::{Asked, Cells, Coding, Column};
+use crate::sheet::{Asked, Cells, Coding, Column, Holds};
 use base::Timestamp;
-use flow::{Early, Key, Locator, Record};
-use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr};
-use wire::{IpProtocol, MacAddr};
+use flow::{Key, Locator, Record};
+use wire::IpProtocol;
 
 /// A record, its first and last moment, and what they let one expect.
 pub struct Line {
-    record: Record,
+    pub(super) record: Record,
     first: Timestamp,
-    last: Timestamp,
+    pub(super) last: Timestamp,
     guess: [Guess; 2],
 }
 
@@ -31,6 +31,7 @@ macro_rules! long {
         Column {
             path: $name.into(),
             declared: format!("required int64 {} {};", $name, $type),
+            holds: Holds::Longs,
             coding: Coding::$coding,
             asked: Asked::$asked,
             arg: 0,
@@ -58,6 +59,7 @@ macro_rules! int {
         Column {
             path: $name.into(),
             declared: format!("required int32 {} (INTEGER({},false));", $name, $bits),
+            holds: Holds::Ints,
             coding: Coding::$coding,
             asked: Asked::$asked,
             arg: 0,
@@ -85,6 +87,7 @@ macro_rules! maybe_long {
         Column {
             path: $name.into(),
             declared: format!("optional int64 {} {};", $name, $type),
+            holds: Holds::Longs,
             coding: Coding::$coding,
             asked: Asked::Never,
             arg: 0,
@@ -114,6 +117,7 @@ macro_rules! maybe_int {
         Column {
             path: $name.into(),
             declared: format!("optional int32 {} (INTEGER({},false));", $name, $bits),
+            holds: Holds::Ints,
             coding: Coding::Distinct,
             asked: Asked::Never,
             arg: 0,
@@ -137,21 +141,22 @@ macro_rules! maybe_int {
     };
 }
 
-/// Bytes that may be missing; `$write` appends them and says whether there are any.
-macro_rules! maybe_bytes {
-    ($name:expr, $coding:ident, $type:literal, $l:ident, $raw:ident => $write:expr, $v:ident => $put:expr) => {
+/// The first bytes that a side carried; null if there are none.
+macro_rules! payload {
+    ($name:expr, $s:literal) => {
         Column {
             path: $name.into(),
-            declared: format!("optional binary {} {};", $name, $type),
-            coding: Coding::$coding,
+            declared: format!("optional binary {};", $name),
+            holds: Holds::Bytes,
+            coding: Coding::Bytewise,
             asked: Asked::Never,
             arg: 0,
             fill: |lines: &[Line], _, cells: &mut Cells| {
-                for $l in lines {
-                    let $raw = &mut cells.raw;
-                    let some: bool = $write;
-                    cells.def.push(i16::from(some));
-                    if some {
+                for line in lines {
+                    let bytes = &line.record.payload[$s];
+                    cells.def.push(i16::from(!bytes.is_empty()));
+                    if !bytes.is_empty() {
+                        cells.raw.extend_from_slice(bytes);
                         cells.end();
                     }
                 }
@@ -159,9 +164,38 @@ macro_rules! maybe_bytes {
             take: |lines: &mut [Line], _, cells: &Cells| {
                 (cells.def.len() == lines.len()).then_some(())?;
                 let mut values = cells.bytes.iter();
-                for ($l, def) in lines.iter_mut().zip(&cells.def) {
-                    let $v: Option<&[u8]> = if *def > 0 { Some(values.next()?.data()) } else { None };
-                    $put;
+                for (line, def) in lines.iter_mut().zip(&cells.def) {
+                    let bytes = if *def > 0 { values.next()?.data() } else { &[] };
+                    line.record.payload[$s] = bytes.to_vec();
+                }
+                Some(())
+            },
+        }
+    };
+}
+
+/// The link address of a side, as text; null where there is none.
+macro_rules! mac {
+    ($name:expr, $s:literal) => {
+        Column {
+            path: $name.into(),
+            declared: format!("optional binary {} (STRING);", $name),
+            holds: Holds::Names(|number, out| write_mac(mac_of(number), out)),
+            coding: Coding::Wide,
+            asked: Asked::Never,
+            arg: 0,
+            fill: |lines: &[Line], _, cells: &mut Cells| {
+                for line in lines {
+                    let mac = line.record.sides[$s].mac;
+                    cells.def.push(i16::from(mac.is_some()));
+                    cells.longs.extend(mac.map(mac_number));
+                }
+            },
+            take: |lines: &mut [Line], _, cells: &Cells| {
+                (cells.def.len() == lines.len()).then_some(())?;
+                let mut values = cells.bytes.iter();
+                for (line, def) in lines.iter_mut().zip(&cells.def) {
+                    line.record.sides[$s].mac = if *def > 0 { Some(read_mac(values.next()?.data())?) } else { None };
                 }
                 Some(())
             },
@@ -175,14 +209,12 @@ macro_rules! address {
         Column {
             path: $name.into(),
             declared: format!("required binary {} (STRING);", $name),
-            coding: Coding::Distinct,
+            holds: Holds::Addresses(write_address),
+            coding: Coding::Wide,
             asked: Asked::Member,
             arg: 0,
             fill: |lines: &[Line], _, cells: &mut Cells| {
-                for line in lines {
-                    write_address(line.record.key.$field, &mut cells.raw);
-                    cells.end();
-                }
+                cells.addresses.extend(lines.iter().map(|line| line.record.key.$field));
             },
             take: |lines: &mut [Line], _, cells: &Cells| {
                 (cells.bytes.len() == lines.len()).then_some(())?;
@@ -204,7 +236,7 @@ macro_rules! side {
             long!(concat!($p, "bytes"), Distinct, Range, "(INTEGER(64,false))", l => l.record.sides[$s].bytes, v => l.record.sides[$s].bytes = v),
             long!(concat!($p, "link_bytes"), Distinct, Never, "", l => l.record.sides[$s].bytes.wrapping_sub(l.record.sides[$s].ip_bytes),
                 v => l.record.sides[$s].ip_bytes = l.record.sides[$s].bytes.wrapping_sub(v)),
-            long!(concat!($p, "header_bytes"), Distinct, Never, "", l => l.record.sides[$s].ip_bytes.wrapping_sub(l.record.sides[$s].payload_bytes),
+            long!(concat!($p, "header_bytes"), Wide, Never, "", l => l.record.sides[$s].ip_bytes.wrapping_sub(l.record.sides[$s].payload_bytes),
                 v => l.record.sides[$s].payload_bytes = l.record.sides[$s].ip_bytes.wrapping_sub(v)),
             long!(concat!($p, "payload_packets"), Distinct, Never, "(INTEGER(64,false))", l => l.record.sides[$s].payload_packets, v => l.record.sides[$s].payload_packets = v),
         ]);
@@ -213,14 +245,10 @@ macro_rules! side {
         $columns.extend([
             int!(concat!($p, "ttl_min"), Distinct, 8, u8, Never, l => l.record.sides[$s].ttl.0, v => l.record.sides[$s].ttl.0 = v),
             int!(concat!($p, "ttl_max"), Distinct, 8, u8, Never, l => l.record.sides[$s].ttl.1, v => l.record.sides[$s].ttl.1 = v),
-            int!(concat!($p, "dscp_min"), Growing, 8, u8, Never, l => l.record.sides[$s].dscp.0, v => l.record.sides[$s].dscp.0 = v),
-            int!(concat!($p, "dscp_max"), Growing, 8, u8, Never, l => l.record.sides[$s].dscp.1, v => l.record.sides[$s].dscp.1 = v),
-            maybe_bytes!(concat!($p, "mac"), Distinct, "(STRING)",
-                l, raw => l.record.sides[$s].mac.map(|mac| write_mac(mac, raw)).is_some(),
-                v => l.record.sides[$s].mac = match v { Some(text) => Some(read_mac(text)?), None => None }),
-            maybe_bytes!(concat!($p, "payload"), Plain, "",
-                l, raw => { raw.extend(&l.record.payload[$s]); !l.record.payload[$s].is_empty() },
-                v => l.record.payload[$s] = v.unwrap_or_default().to_vec()),
+            int!(concat!($p, "dscp_min"), Distinct, 8, u8, Never, l => l.record.sides[$s].dscp.0, v => l.record.sides[$s].dscp.0 = v),
+            int!(concat!($p, "dscp_max"), Distinct, 8, u8, Never, l => l.record.sides[$s].dscp.1, v => l.record.sides[$s].dscp.1 = v),
+            mac!(concat!($p, "mac"), $s),
+            payload!(concat!($p, "payload"), $s),
         ]);
     };
     (@flags $columns:ident, $p:literal, $s:literal, $($flag:literal $bit:literal),*) => {
@@ -230,7 +258,7 @@ macro_rules! side {
     };
     (@counts $columns:ident, $p:literal, $s:literal, $($field:ident),*) => {
         $columns.extend([$(
-            long!(concat!($p, stringify!($field)), Growing, Never, "(INTEGER(64,false))", l => l.record.sides[$s].$field, v => l.record.sides[$s].$field = v),
+            long!(concat!($p, stringify!($field)), Distinct, Never, "(INTEGER(64,false))", l => l.record.sides[$s].$field, v => l.record.sides[$s].$field = v),
         )*]);
     };
 }
@@ -247,7 +275,7 @@ macro_rules! guessed {
 /// A moment of a side that is null where it is as guessed.
 macro_rules! guessed_moment {
     ($name:expr, $s:literal, $field:ident) => {
-        maybe_long!($name, Growing, "(TIMESTAMP(NANOS,true))",
+        maybe_long!($name, Bytewise, "(TIMESTAMP(NANOS,true))",
             l => { let n = l.record.sides[$s].$field; (n != l.guess[$s].$field).then_some(n.nanos()) },
             v => l.record.sides[$s].$field = v.map_or(l.guess[$s].$field, Timestamp::from_nanos))
     };
@@ -259,7 +287,8 @@ macro_rules! guessed_squares {
         Column {
             path: $name.into(),
             declared: format!("optional fixed_len_byte_array(16) {} (DECIMAL(38,0));", $name),
-            coding: Coding::Plain,
+            holds: Holds::Squares,
+            coding: Coding::Bytewise,
             asked: Asked::Never,
             arg: 0,
             fill: |lines: &[Line], _, cells: &mut Cells| {
@@ -268,8 +297,7 @@ macro_rules! guessed_squares {
                     let news = squares != line.guess[$s].$field.squares;
                     cells.def.push(i16::from(news));
                     if news {
-                        cells.raw.extend(squares.to_be_bytes());
-                        cells.end();
+                        cells.wide.push(squares);
                     }
                 }
             },
@@ -311,7 +339,7 @@ macro_rules! guessed_side {
 }
 
 /// How many columns stand before those that are guessed.
-const PLAIN: usize = 20 + 2 * 23 + 3;
+const PLAIN: usize = 21 + 2 * 23 + 3;
 
 impl Layout for Record {
     type Line = Line;
@@ -320,17 +348,17 @@ impl Layout for Record {
     fn columns() -> Vec<Column<Line>> {
         let mut columns = vec![
             long!("first", Growing, Range, "(TIMESTAMP(NANOS,true))", l => l.first.nanos(), v => l.first = Timestamp::from_nanos(v)),
-            long!("last", Growing, Range, "(TIMESTAMP(NANOS,true))", l => l.last.nanos(), v => l.last = Timestamp::from_nanos(v)),
+            long!("last", Bytewise, Range, "(TIMESTAMP(NANOS,true))", l => l.last.nanos(), v => l.last = Timestamp::from_nanos(v)),
             maybe_long!("began", Growing, "(TIMESTAMP(NANOS,true))",
                 l => (l.record.began != l.first).then_some(l.record.began.nanos()),
                 v => l.record.began = v.map_or(l.first, Timestamp::from_nanos)),
             long!("id", Plain, Range, "(INTEGER(64,false))", l => l.record.id, v => l.record.id = v),
-            int!("part", Growing, 32, u32, Never, l => l.record.part, v => l.record.part = v),
-            int!("interface", Growing, 16, u16, Never, l => l.record.interface, v => l.record.interface = v),
+            int!("part", Distinct, 32, u32, Never, l => l.record.part, v => l.record.part = v),
+            int!("interface", Distinct, 16, u16, Never, l => l.record.interface, v => l.record.interface = v),
             address!("src", src),
             address!("dst", dst),
-            int!("src_port", Bytewise, 16, u16, Member, l => l.record.key.src_port, v => l.record.key.src_port = v),
-            int!("dst_port", Distinct, 16, u16, Member, l => l.record.key.dst_port, v => l.record.key.dst_port = v),
+            int!("src_port", Bytewise, 16, u16, Range, l => l.record.key.src_port, v => l.record.key.src_port = v),
+            int!("dst_port", Distinct, 16, u16, Range, l => l.record.key.dst_port, v => l.record.key.dst_port = v),
             int!("protocol", Distinct, 8, u8, Range, l => l.record.key.protocol.0, v => l.record.key.protocol = IpProtocol(v)),
             maybe_int!("vlan", 16, u16, l => l.record.around.vlans[0], v => l.record.around.vlans[0] = v),
             maybe_int!("inner_vlan", 16, u16, l => l.record.around.vlans[1], v => l.record.around.vlans[1] = v),
@@ -341,8 +369,9 @@ impl Layout for Record {
                 v => if let (Some((_, id)), Some(v)) = (&mut l.record.around.tunnel, v) { *id = v }),
             int!("end", Distinct, 8, u8, Never, l => l.record.end as u8, v => l.record.end = end(u64::from(v))?),
             int!("tcp", Distinct, 8, u8, Never, l => l.record.tcp as u8, v => l.record.tcp = tcp(u64::from(v))?),
-            long!("lost", Growing, Never, "(INTEGER(64,false))", l => l.record.lost, v => l.record.lost = v),
+            long!("lost", Distinct, Never, "(INTEGER(64,false))", l => l.record.lost, v => l.record.lost = v),
             maybe_long!("syn_rtt", Bytewise, "(INTEGER(64,false))", l => l.record.syn_rtt, v => l.record.syn_rtt = v),
+            maybe_long!("ack_rtt", Bytewise, "(INTEGER(64,false))", l => l.record.ack_rtt, v => l.record.ack_rtt = v),
         ];
         side!(columns, "fwd_", 0);
         side!(columns, "rev_", 1);
@@ -351,7 +380,6 @@ impl Layout for Record {
         guessed_side!(columns, "fwd_", 0);
         guessed_side!(columns, "rev_", 1);
         columns.extend([
-            maybe_long!("ack_rtt", Bytewise, "(INTEGER(64,false))", l => l.record.ack_rtt, v => l.record.ack_rtt = v),
             maybe_int!("queue", 16, u16, l => l.record.locator.map(|at| at.queue),
                 v => l.record.locator = v.map(|queue| Locator { queue, ..Locator::default() })),
             maybe_long!("packet_first", Growing, "(INTEGER(64,false))", l => l.record.locator.map(|at| at.first),
@@ -381,203 +409,4 @@ impl Layout for Record {
     fn unline(line: Line) -> Self {
         line.record
     }
-}
-
-/// The first packets: a list of structures, whose leaves are columns of their own with the same levels.
-fn early() -> [Column<Line>; 3] {
-    const GROUP: &str = "required group early (LIST) { repeated group list { required group element { \
-        required int64 gap; required int32 length; required int32 flags (INTEGER(8,false)); } } }";
-    /// The cells of one leaf.
-    fn fill(lines: &[Line], cells: &mut Cells, one: impl Fn(&mut Cells, &Early, u64)) {
-        for line in lines {
-            let early = &line.record.early;
-            if early.is_empty() {
-                cells.rep.push(0);
-                cells.def.push(0);
-            }
-            let mut before = 0;
-            for (i, packet) in early.iter().enumerate() {
-                cells.rep.push(i16::from(i > 0));
-                cells.def.push(1);
-                one(cells, packet, before);
-                before = packet.after;
-            }
-        }
-    }
-    /// Puts one leaf into the packets, which the first leaf makes.
-    fn take(
-        lines: &mut [Line],
-        cells: &Cells,
-        makes: bool,
-        mut one: impl FnMut(&mut Early, u64) -> Option<()>,
-    ) -> Option<()> {
-        (cells.rep.len() == cells.def.len()).then_some(())?;
-        let mut levels = cells.rep.iter().zip(&cells.def).peekable();
-        for line in lines {
-            let early = &mut line.record.early;
-            let (_, def) = levels.next_if(|(rep, _)| **rep == 0)?;
-            let mut there = *def > 0;
-            let (mut at, mut before) = (0, 0);
-            while there {
-                if makes {
-                    early.push(Early::default());
-                }
-                let packet = early.get_mut(at)?;
-                one(packet, before)?;
-                (before, at) = (packet.after, at + 1);
-                there = levels.next_if(|(rep, _)| **rep > 0).is_some();
-            }
-        }
-        levels.peek().is_none().then_some(())
-    }
-    [
-        Column {
-            path: "early.list.element.gap".into(),
-            declared: GROUP.into(),
-            coding: Coding::Bytewise,
-            asked: Asked::Never,
-            arg: 0,
-            fill: |lines, _, cells| {
-                fill(lines, cells, |c, e, before| c.longs.push(e.after.wrapping_sub(before) as i64))
-            },
-            take: |lines, _, cells| {
-                let mut values = cells.longs.iter();
-                take(lines, cells, true, |e, before| {
-                    e.after = before.wrapping_add(*values.next()? as u64);
-                    Some(())
-                })
-            },
-        },
-        Column {
-            path: "early.list.element.length".into(),
-            declared: String::new(),
-            coding: Coding::Distinct,
-            asked: Asked::Never,
-            arg: 0,
-            // Lengths of the other direction are negative; one of zero, which no packet has, is the least number.
-            fill: |lines, _, cells| {
-                fill(lines, cells, |c, e, _| {
-                    c.ints.push(match (e.reverse, i32::from(e.length)) {
-                        (true, 0) => i32::MIN,
-                        (true, length) => -length,
-                        (false, length) => length,
-                    });
-                });
-            },
-            take: |lines, _, cells| {
-                let mut values = cells.ints.iter();
-                take(lines, cells, false, |e, _| {
-                    let length = *values.next()?;
-                    e.reverse = length < 0;
-                    e.length = if length == i32::MIN { 0 } else { u16::try_from(length.unsigned_abs()).ok()? };
-                    Some(())
-                })
-            },
-        },
-        Column {
-            path: "early.list.element.flags".into(),
-            declared: String::new(),
-            coding: Coding::Distinct,
-            asked: Asked::Never,
-            arg: 0,
-            fill: |lines, _, cells| fill(lines, cells, |c, e, _| c.ints.push(i32::from(e.flags))),
-            take: |lines, _, cells| {
-                let mut values = cells.ints.iter();
-                take(lines, cells, false, |e, _| {
-                    e.flags = u8::try_from(*values.next()?).ok()?;
-                    Some(())
-                })
-            },
-        },
-    ]
-}
-
-/// As `IpAddr` shows itself; IPv4 by hand, for it is most of what is written.
-pub fn write_address(address: IpAddr, out: &mut Vec<u8>) {
-    match address {
-        IpAddr::V4(four) => {
-            for (i, part) in four.octets().into_iter().enumerate() {
-                if i > 0 {
-                    out.push(b'.');
-                }
-                if part >= 100 {
-                    out.push(b'0' + part / 100);
-                }
-                if part >= 10 {
-                    out.push(b'0' + part / 10 % 10);
-                }
-                out.push(b'0' + part % 10);
-            }
-        }
-        IpAddr::V6(six) => {
-            // Writing into memory does not fail.
-            let _ = write!(out, "{six}");
-        }
-    }
-}
-
-/// The inverse of [`write_address`].
-fn read_address(text: &[u8]) -> Option<IpAddr> {
-    let mut parts = [0u8; 4];
-    let (mut at, mut value, mut digits) = (0, 0u32, 0);
-    for byte in text {
-        match byte {
-            // More digits begin an IPv6 address.
-            b'0'..=b'9' if digits < 3 => {
-                value = value * 10 + u32::from(byte - b'0');
-                digits += 1;
-            }
-            b'.' if at < 3 && digits > 0 => {
-                parts[at] = u8::try_from(value).ok()?;
-                (at, value, digits) = (at + 1, 0, 0);
-            }
-            _ => return std::str::from_utf8(text).ok()?.parse().ok(),
-        }
-    }
-    if at != 3 || digits == 0 {
-        return None;
-    }
-    parts[3] = u8::try_from(value).ok()?;
-    Some(IpAddr::V4(Ipv4Addr::from(parts)))
-}
-
-/// Texts of one dictionary lie at the same place: each is read once, as long as two do not share a drawer.
-pub struct Memo(Vec<(usize, Option<IpAddr>)>);
-
-impl Default for Memo {
-    fn default() -> Self {
-        Self(vec![(0, None); 1 << 12])
-    }
-}
-
-impl Memo {
-    /// The address that this text says. The texts of one memo all live at the same time.
-    pub fn address(&mut self, text: &[u8]) -> Option<IpAddr> {
-        let at = text.as_ptr() as usize;
-        let drawer = &mut self.0[(at ^ at >> 12) & 0xfff];
-        if drawer.0 != at || drawer.1.is_none() {
-            *drawer = (at, read_address(text));
-        }
-        drawer.1
-    }
-}
-
-fn write_mac(mac: MacAddr, out: &mut Vec<u8>) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for (i, byte) in mac.0.into_iter().enumerate() {
-        if i > 0 {
-            out.push(b':');
-        }
-        out.extend([DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-    }
-}
-
-fn read_mac(text: &[u8]) -> Option<MacAddr> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).map(|n| n as u8);
-    let mut mac = [0; 6];
-    for (i, byte) in mac.iter_mut().enumerate() {
-        let at = text.get(3 * i..3 * i + 2)?;
-        *byte = digit(at[0])? << 4 | digit(at[1])?;
-    }
-    Some(MacAddr(mac))
 }

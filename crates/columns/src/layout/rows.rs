@@ -2,7 +2,7 @@
 
 use super::Layout;
 use crate::pack::row_word;
-use crate::sheet::{Asked, Cells, Coding, Column};
+use crate::sheet::{Asked, Cells, Coding, Column, Holds};
 use base::{Cause, Note};
 use series::{Direction, Kind, Row, SIZE_BOUNDS};
 
@@ -39,9 +39,10 @@ impl Layout for Row {
     const NAME: &'static str = "second";
 
     fn columns() -> Vec<Column<Row>> {
-        let column = |path: &str, declared: String, coding, asked, arg, fill, take| Column {
+        let column = |path: &str, declared: String, holds, coding, asked, arg, fill, take| Column {
             path: path.to_owned(),
             declared,
+            holds,
             coding,
             asked,
             arg,
@@ -53,6 +54,7 @@ impl Layout for Row {
             column(
                 "second",
                 long("second"),
+                Holds::Longs,
                 Coding::Growing,
                 Asked::Range,
                 0,
@@ -66,6 +68,7 @@ impl Layout for Row {
             column(
                 "interface",
                 "required int32 interface (INTEGER(16,false));".into(),
+                Holds::Ints,
                 Coding::Distinct,
                 Asked::Never,
                 0,
@@ -81,15 +84,11 @@ impl Layout for Row {
             column(
                 "direction",
                 "required binary direction (STRING);".into(),
+                Holds::Names(|number, out| out.extend(Direction::ALL[number as usize & 1].name().as_bytes())),
                 Coding::Distinct,
                 Asked::Never,
                 0,
-                |rows, _, cells| {
-                    for row in rows {
-                        cells.raw.extend(if row.direction == Direction::In { &b"in"[..] } else { b"out" });
-                        cells.end();
-                    }
-                },
+                |rows, _, cells| cells.longs.extend(rows.iter().map(|row| row.direction as i64)),
                 |rows, _, cells| {
                     (cells.bytes.len() == rows.len()).then_some(())?;
                     for (row, text) in rows.iter_mut().zip(&cells.bytes) {
@@ -107,6 +106,7 @@ impl Layout for Row {
             column(
                 name,
                 long(name),
+                Holds::Longs,
                 Coding::Distinct,
                 Asked::Never,
                 word,

@@ -5,7 +5,7 @@
 use super::options::{blank_v4, blank_v6};
 use super::{Anonymiser, Cover, CryptoPan, Macs};
 use std::net::{Ipv4Addr, Ipv6Addr};
-use wire::{Arp, Checksum, EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, VlanTag, link, mpls, update_checksum};
+use wire::{Arp, Checksum, EtherType, Ethernet, Headers, IpProtocol, Ipv4, Ipv6, VlanTag, link, mpls, update_checksum};
 
 /// Packets within packets that are gone through.
 pub(super) const DEPTH: u32 = 4;
@@ -87,6 +87,15 @@ impl Rewriter {
                 self.tagged(frame, Ethernet::LEN, be16(frame, 12), cover)
             }
             link::RAW_IP | link::RAW_IPV4 | link::RAW_IPV6 => self.packet(frame, 0, false, cover),
+            // Which family it is says the head, in the order of bytes of whoever captured; what is not IP is not kept.
+            link::NULL | link::LOOP if frame.len() >= LOOP_LEN => {
+                let family = Headers::of(frame, frame.len() as u32, link_type).ethertype();
+                let kept = match family {
+                    EtherType::IPV4 | EtherType::IPV6 => self.packet(&mut frame[LOOP_LEN..], 0, false, cover),
+                    _ => Kept::only(0),
+                };
+                kept.behind(LOOP_LEN)
+            }
             link::LINUX_SLL if frame.len() >= sll::LEN => {
                 self.cooked_address(frame, sll::ADDRESS, usize::from(be16(frame, sll::ADDRESS_LEN)));
                 self.tagged(frame, sll::LEN, be16(frame, sll::PROTOCOL), cover)
@@ -300,6 +309,9 @@ impl Rewriter {
         }
     }
 }
+
+/// The family in front of a packet of BSD loopback (LINKTYPE_NULL, LINKTYPE_LOOP).
+const LOOP_LEN: usize = 4;
 
 /// Linux cooked capture (LINKTYPE_LINUX_SLL).
 mod sll {

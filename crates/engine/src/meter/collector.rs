@@ -15,20 +15,53 @@ const NETFLOW: &str = "netflow9+";
 /// How long a replay waits for a collector that is slower than its files.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where to, and in which protocol: `udp:HOST[:PORT]`, `netflow9+udp:HOST[:PORT]`, `tcp:…`, `multicast:…`, `file:PATH`.
-///
-/// # Errors
-/// What is wrong with the text, and what would be right.
-pub fn parse_target(text: &str) -> Result<(Protocol, Target), String> {
-    let (protocol, rest) = match text.strip_prefix(NETFLOW) {
-        Some(rest) => (Protocol::NetflowV9, rest),
-        None => (Protocol::Ipfix, text),
-    };
-    let target: Target = rest.parse().map_err(|e: export::ParseTargetError| e.to_string())?;
-    if protocol == Protocol::NetflowV9 && target.is_reliable() {
-        return Err(format!("{text:?}: NetFlow v9 goes by UDP only; write netflow9+udp:HOST[:PORT]"));
+/// Behind a target that is to be told other kinds than is usual for it.
+const KINDS: &str = ",kinds=";
+
+/// Where to, in which protocol, and what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// Where to.
+    pub target: Target,
+    /// In which protocol.
+    pub protocol: Protocol,
+    /// Flow records go there.
+    pub flows: bool,
+    /// Rows go there.
+    pub series: bool,
+}
+
+impl Destination {
+    /// Reads `udp:HOST[:PORT]`, `netflow9+udp:HOST[:PORT]`, `tcp:…`, `multicast:…`, `file:PATH`, each with `,kinds=flows`,
+    /// `series` or `both` behind it if it is to get others than usual.
+    ///
+    /// # Errors
+    /// What is wrong with the text, and what would be right.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (rest, kinds) = match text.rsplit_once(KINDS) {
+            Some((rest, kinds)) => (rest, Some(kinds)),
+            None => (text, None),
+        };
+        let (protocol, rest) = match rest.strip_prefix(NETFLOW) {
+            Some(rest) => (Protocol::NetflowV9, rest),
+            None => (Protocol::Ipfix, rest),
+        };
+        let target: Target = rest.parse().map_err(|e: export::ParseTargetError| e.to_string())?;
+        if protocol == Protocol::NetflowV9 && target.is_reliable() {
+            return Err(format!("{text:?}: NetFlow v9 goes by UDP only; write netflow9+udp:HOST[:PORT]"));
+        }
+        let usual = Settings::new(target.clone());
+        let (flows, series) = match kinds {
+            None => (usual.flows, usual.series),
+            Some("flows") => (true, false),
+            Some("series") => (false, true),
+            Some("both") => (true, true),
+            Some(other) => {
+                return Err(format!("{text:?}: {other:?} are no kinds; write kinds=flows, kinds=series or kinds=both"));
+            }
+        };
+        Ok(Self { target, protocol, flows, series })
     }
-    Ok((protocol, target))
 }
 
 /// Exports the records and rows of one interface.
@@ -40,6 +73,7 @@ pub struct CollectorOutlet {
     records: u64,
     rows: u64,
     told: Option<String>,
+    flows: bool,
     series: bool,
 }
 
@@ -49,13 +83,18 @@ impl CollectorOutlet {
     ///
     /// # Errors
     /// When the target is not understood, or the system refuses a thread.
-    pub fn new(target: &str, interface: (u16, String), flows: bool, patient: bool) -> Result<Self, EngineError> {
-        let (protocol, to) = parse_target(target).map_err(EngineError::Store)?;
-        let mut settings = Settings { protocol, flows, interfaces: vec![interface], ..Settings::new(to) };
+    pub fn new(target: &str, interface: (u16, String), patient: bool) -> Result<Self, EngineError> {
+        let to = Destination::parse(target).map_err(EngineError::Store)?;
+        let mut settings = Settings {
+            protocol: to.protocol,
+            flows: to.flows,
+            series: to.series,
+            interfaces: vec![interface],
+            ..Settings::new(to.target)
+        };
         if patient {
             (settings.patience, settings.clock) = (PATIENCE, Clock::Data);
         }
-        let series = settings.series;
         let exporter = Exporter::start(settings).map_err(|e| EngineError::Store(e.to_string()))?;
         Ok(Self {
             name: target.to_owned(),
@@ -65,7 +104,8 @@ impl CollectorOutlet {
             records: 0,
             rows: 0,
             told: None,
-            series,
+            flows: to.flows,
+            series: to.series,
         })
     }
 }
@@ -76,7 +116,7 @@ impl Outlet for CollectorOutlet {
     }
 
     fn record(&mut self, record: &Record) {
-        self.records += 1;
+        self.records += u64::from(self.flows);
         // Why it was not taken is in the counts.
         let _ = self.handle.flow(record);
     }
@@ -119,11 +159,32 @@ mod tests {
 
     #[test]
     fn a_target_that_is_none_is_refused_with_what_would_be_right() {
-        for text in ["", "udp", "netflow9+tcp:192.0.2.1", "netflow9+file:x", "sctp:192.0.2.1"] {
-            let said = parse_target(text).expect_err(text);
-            assert!(said.contains("udp:HOST"), "{text}: {said}");
+        for (text, right) in [
+            ("", "udp:HOST"),
+            ("udp", "udp:HOST"),
+            ("netflow9+tcp:192.0.2.1", "udp:HOST"),
+            ("netflow9+file:x", "udp:HOST"),
+            ("sctp:192.0.2.1", "udp:HOST"),
+            ("udp:192.0.2.1,kinds=rows", "kinds=series"),
+            ("udp:,kinds=both", "host is missing"),
+        ] {
+            let said = Destination::parse(text).expect_err(text);
+            assert!(said.contains(right), "{text}: {said}");
         }
-        assert!(matches!(parse_target("netflow9+udp:192.0.2.1"), Ok((Protocol::NetflowV9, _))));
-        assert!(matches!(parse_target("multicast:eth1,ttl=3"), Ok((Protocol::Ipfix, _))));
+    }
+
+    #[test]
+    fn collectors_get_flow_records_groups_and_files_both_and_each_what_is_asked_for_it() {
+        let kinds = |text: &str| {
+            let to = Destination::parse(text).unwrap_or_else(|e| panic!("{e}"));
+            (to.protocol == Protocol::NetflowV9, to.flows, to.series)
+        };
+        assert_eq!(kinds("netflow9+udp:192.0.2.1"), (true, true, false));
+        assert_eq!(kinds("tcp:192.0.2.1"), (false, true, false));
+        assert_eq!(kinds("multicast:eth1,ttl=3"), (false, true, true));
+        assert_eq!(kinds("file:x"), (false, true, true));
+        assert_eq!(kinds("tcp:192.0.2.1:4740,kinds=both"), (false, true, true));
+        assert_eq!(kinds("netflow9+udp:192.0.2.1,kinds=series"), (true, false, true));
+        assert_eq!(kinds("multicast:eth1,ttl=3,kinds=flows"), (false, true, false));
     }
 }

@@ -4,20 +4,22 @@
 //! packet that was metered is in one row and, if it is IP, in one flow's records. What contradicts is printed as a bug.
 
 mod collector;
+mod curve;
 mod lanes;
 mod outlet;
 mod report;
 mod store;
+mod table;
 mod work;
 
-pub use collector::{CollectorOutlet, parse_target};
+pub use collector::{CollectorOutlet, Destination};
+pub use curve::count as count_packet;
 pub use outlet::Outlet;
 pub use report::{MeterReport, OutletReport};
 pub use store::{GrainKeeping, GrainRules, StoreOutlet};
 
 use crate::error::EngineError;
 use base::Timestamp;
-use flow::Shards;
 use lanes::{Lane, Lanes, Turn};
 use outlet::Outlets;
 use ring::{Gate, Producer};
@@ -26,6 +28,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use table::Table;
 use work::Work;
 
 /// What the meter's gate is called in tables and in the names of losses.
@@ -50,7 +53,7 @@ pub struct MeterPlan {
     pub interface: u16,
     /// Make flow records.
     pub flows: Option<flow::Config>,
-    /// Shards of the flow table, at least 1; the records are the same for any number.
+    /// Shards of the flow table, at least 1; several have a thread each. The records are the same for any number.
     pub shards: usize,
     /// Make rows.
     pub series: bool,
@@ -119,7 +122,8 @@ impl Metering {
         live: bool,
         located: bool,
     ) -> Result<Self, EngineError> {
-        let flows = plan.flows.as_ref().map(|config| Shards::new(config, plan.interface, plan.shards));
+        let table = |config| Table::new(config, plan.interface, plan.shards);
+        let flows = plan.flows.as_ref().map(table).transpose().map_err(|e| EngineError::Thread(e.to_string()))?;
         let curve = plan.series.then(|| Counter::new(plan.interface));
         let work = Work::new(flows, curve, Outlets::new(outlets), plan.key, located);
         let lanes = Lanes::new(seats.into_iter().map(|seat| seat.0).collect(), live);
@@ -217,8 +221,8 @@ impl Worker {
             let room = REMARKS_MAX.saturating_sub(remarks.len());
             remarks.extend(said.into_iter().take(room));
         }
-        let report =
-            MeterReport { cpu_millis: sys::cpu::thread_time().as_millis() as u64, ended, ..self.work.report() };
+        let cpu = sys::cpu::thread_time() + self.work.cpu();
+        let report = MeterReport { cpu_millis: cpu.as_millis() as u64, ended, ..self.work.report() };
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
     }
 }

@@ -30,7 +30,7 @@ pub struct MeterReport {
     pub odd: BTreeMap<&'static str, u64>,
     /// Where records and rows go.
     pub outlets: Vec<OutletReport>,
-    /// Processor time of the meter's thread in milliseconds.
+    /// Processor time of the meter's threads in milliseconds.
     pub cpu_millis: u64,
     /// It has ended, and everything is where it goes.
     pub ended: bool,

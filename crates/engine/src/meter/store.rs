@@ -5,18 +5,24 @@ use super::outlet::Outlet;
 use super::report::OutletReport;
 use crate::error::EngineError;
 use base::Timestamp;
-use columns::{Config, Counts, Event, Kind, Recovered, Rules, Writer, recover, retain};
+use columns::{Config, Counts, Event, Kind, Recovered, Rules, Writer, compact, recover, retain};
 use flow::Record;
 use series::Row;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sys::priority::{Behind, step_behind};
 
 /// How often rules are applied: a file of rows is an hour, one of records five minutes.
 const PERIOD: Duration = Duration::from_secs(60);
+
+/// How often whole days are made one file each.
+const COMPACTION: Duration = Duration::from_secs(3600);
+
+/// So long after its end a day is whole: what late packets added to it is sealed by then.
+const SETTLED: Duration = Duration::from_secs(3600);
 
 /// Remarks kept until they are asked for.
 const REMARKS_MAX: usize = 32;
@@ -125,7 +131,8 @@ pub struct GrainRules {
     pub series: Rules,
 }
 
-/// A thread behind all others that seals what a crash left of an interface, once, and keeps to the rules, until dropped.
+/// A thread behind all others that seals what a crash left of an interface, once, makes one file of each day that is over,
+/// and keeps to the rules, until dropped.
 pub struct GrainKeeping {
     stop: Arc<AtomicBool>,
     rules: Arc<Mutex<GrainRules>>,
@@ -193,14 +200,28 @@ impl<F: FnMut(&str)> Keeper<F> {
             Ok(recovered) => self.tell_recovered(&recovered),
             Err(e) => (self.tell)(&e.to_string()),
         }
-        while !self.stop.load(Ordering::Relaxed) {
+        let mut compacted: Option<Instant> = None;
+        // Once at least, however short the run is.
+        loop {
+            if compacted.is_none_or(|last| last.elapsed() >= COMPACTION) {
+                compacted = Some(Instant::now());
+                if let Err(e) = compact(&self.store, &self.label, super::now().before(SETTLED)) {
+                    (self.tell)(&format!("{}: days stay in several files for now: {e}", self.label));
+                }
+            }
             let rules = *self.rules.lock().unwrap_or_else(PoisonError::into_inner);
             for (kind, rules) in [(Kind::Flows, rules.flows), (Kind::Series, rules.series)] {
                 if rules != Rules::default() {
                     self.keep(kind, &rules);
                 }
             }
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
             std::thread::park_timeout(PERIOD);
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
         }
     }
 

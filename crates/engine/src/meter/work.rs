@@ -3,22 +3,22 @@
 //! Everything here depends on the packets and on the ledger's descriptors between them, and on nothing else: a replay of
 //! what was recorded makes the same records and rows as the recording did.
 
+use super::curve::count;
 use super::lanes::{BATCH, Lane};
 use super::outlet::Outlets;
 use super::report::MeterReport;
+use super::table::Table;
 use base::{Tally, Timestamp};
-use flow::{Packet, Shards};
+use flow::Packet;
 use ring::{Control, Desc, flag};
-use series::{Counter, Direction, Kind, Row, address_hash};
-use wire::{Decoded, EtherType, Family, Fragments, IpProtocol, Odd};
-
-/// Offset of the flags in a TCP header (RFC 9293, section 3.1).
-const TCP_FLAGS: usize = 13;
+use series::{Counter, Row};
+use std::time::Duration;
+use wire::{Decoded, Fragments, Odd};
 
 /// See the module.
 pub struct Work {
     fragments: Fragments,
-    flows: Option<Shards>,
+    flows: Option<Table>,
     curve: Option<Counter>,
     pub out: Outlets,
     /// Under which addresses are hashed.
@@ -40,7 +40,7 @@ pub struct Work {
 
 impl Work {
     /// With nothing seen.
-    pub fn new(flows: Option<Shards>, curve: Option<Counter>, out: Outlets, key: u64, located: bool) -> Self {
+    pub fn new(flows: Option<Table>, curve: Option<Counter>, out: Outlets, key: u64, located: bool) -> Self {
         Self {
             fragments: Fragments::new(key),
             flows,
@@ -114,7 +114,8 @@ impl Work {
             self.packets += 1;
             self.bytes += u64::from(wire_len);
             if let Some(curve) = &mut self.curve {
-                count(curve, desc, frame, wire_len, &decoded, self.key);
+                let outgoing = desc.flags & flag::OUTGOING != 0;
+                count(curve, desc.timestamp(), outgoing, frame, wire_len, &decoded, self.key);
             }
             self.decoded.push(decoded);
         }
@@ -201,8 +202,8 @@ impl Work {
 
     /// How many flows there are, and were new, and ended, goes into the row of the second that has passed.
     fn tell_flows(&mut self, second: u64) {
-        let (Some(flows), Some(curve)) = (&self.flows, &mut self.curve) else { return };
-        let counts = flows.counts();
+        let (Some(flows), Some(curve)) = (&mut self.flows, &mut self.curve) else { return };
+        let counts = flows.counts_now();
         let ended = counts.ended();
         curve.flows(second, counts.active, counts.begun - self.told.0, ended - self.told.1);
         self.told = (counts.begun, ended);
@@ -224,9 +225,14 @@ impl Work {
         self.out.all.iter_mut().for_each(|outlet| outlet.finish());
     }
 
+    /// Processor time of other threads than that of the meter.
+    pub fn cpu(&self) -> Duration {
+        self.flows.as_ref().map_or(Duration::ZERO, Table::cpu)
+    }
+
     /// How it stands.
     pub fn report(&self) -> MeterReport {
-        let counts = self.flows.as_ref().map(Shards::counts);
+        let counts = self.flows.as_ref().map(Table::counts);
         MeterReport {
             packets: self.packets,
             bytes: self.bytes,
@@ -243,41 +249,4 @@ impl Work {
             ..MeterReport::default()
         }
     }
-}
-
-#[inline]
-fn count(curve: &mut Counter, desc: &Desc, frame: &[u8], wire_len: u32, decoded: &Decoded, key: u64) {
-    let direction = if desc.flags & flag::OUTGOING == 0 { Direction::In } else { Direction::Out };
-    let kind = kind(decoded);
-    let flags = match kind {
-        Kind::Tcp if decoded.l4 > 0 => frame.get(usize::from(decoded.l4) + TCP_FLAGS).copied(),
-        _ => None,
-    };
-    let (src, dst) = address_hashes(frame, decoded, key);
-    let is_v6 = decoded.family == Family::V6;
-    curve.packet(desc.timestamp(), wire_len, direction, kind, is_v6, flags, src, dst);
-}
-
-fn kind(decoded: &Decoded) -> Kind {
-    match (decoded.family, decoded.protocol) {
-        (Family::Other, _) if decoded.ethertype == EtherType::ARP => Kind::Arp,
-        (Family::Other, _) => Kind::Other,
-        (_, IpProtocol::TCP) => Kind::Tcp,
-        (_, IpProtocol::UDP) => Kind::Udp,
-        (_, IpProtocol::ICMP | IpProtocol::ICMPV6) => Kind::Icmp,
-        (_, IpProtocol::SCTP) => Kind::Sctp,
-        _ => Kind::OtherIp,
-    }
-}
-
-/// Those of source and destination; 0 of what is not IP.
-fn address_hashes(frame: &[u8], decoded: &Decoded, key: u64) -> (u64, u64) {
-    let (at, len) = match decoded.family {
-        Family::V4 => (12, 4),
-        Family::V6 => (8, 16),
-        Family::Other => return (0, 0),
-    };
-    let from = usize::from(decoded.l3) + at;
-    let address = |from: usize| frame.get(from..from + len).map_or(0, |bytes| address_hash(key, bytes));
-    (address(from), address(from + len))
 }

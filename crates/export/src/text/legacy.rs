@@ -4,7 +4,7 @@
 //! ```text
 //! sip dip smac dmac pPROTO sport dport npack nbytes first last duration  max min avg std  max min avg std  rtt
 //!                                                                        of lengths       of gaps in seconds
-//! FIN SYN RST PSH ACK URG CWR ECE zerowin payload_len bin_offset
+//! FIN SYN RST PSH ACK URG ECE CWR zerowin payload_len bin_offset
 //!
 //! second \t bits \t packets \t active_sessions
 //! ```
@@ -13,7 +13,8 @@
 //! in whole seconds, the one that has begun included; the deviation is that of a sample (n - 1). `dmac` is known if
 //! something came back, else it is zero; `rtt` is that of the SYN, told with the direction of the SYN, else zero.
 //! Lengths are those of IP packets, which is what records keep, but for the average, which is `nbytes / npack` and so
-//! of frames. IPv6 addresses stand where those of IPv4 do.
+//! of frames. IPv6 addresses stand where those of IPv4 do. Flags stand in the order of their bits, as the sample's counters
+//! do: the byte of the header is taken apart from its lowest bit on, so ECE comes before CWR.
 
 use base::Timestamp;
 use flow::{Record, Side};
@@ -61,7 +62,7 @@ impl<W: Write, P: Write> Flows<W, P> {
         let (lengths, gaps) = (lengths(side), gaps(side));
         writeln!(
             self.text,
-            "{} {} {} {} p{} {} {} {} {} {} {} {} {lengths} {gaps} {} {fin} {syn} {rst} {psh} {ack} {urg} {cwr} {ece} {} {} {}",
+            "{} {} {} {} p{} {} {} {} {} {} {} {} {lengths} {gaps} {} {fin} {syn} {rst} {psh} {ack} {urg} {ece} {cwr} {} {} {}",
             ends.src,
             ends.dst,
             mac(side.mac),

@@ -36,7 +36,7 @@ fn more_flows_of_one_hash_than_are_searched_end_by_name() {
     let mut out: Vec<Record> = Vec::new();
     meter.push(&lend(&packets), &mut out);
     let counts = meter.counts();
-    assert_eq!((counts.active, counts.crowded, out.len()), (80, 420, 420));
+    assert_eq!((counts.active, counts.crowded, out.len()), (96, 404, 404));
     assert!(out.iter().all(|r| r.end == EndReason::Lack));
     meter.finish(&mut out);
     assert_eq!(out.iter().map(Record::packets).sum::<u64>(), 500);

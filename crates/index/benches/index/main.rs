@@ -1,6 +1,6 @@
 //! What the index costs and what it answers: `cargo bench -p netgrain-index`. The structures that were compared for its key
 //! sets, on real captures and on the worst cases; what collecting costs per packet; what a sealed file costs to ask. A few
-//! seconds per table; run it on a quiet machine.
+//! seconds per table, with `-- collecting` the first alone; run it on a quiet machine.
 
 #[path = "../../src/bytes.rs"]
 #[allow(dead_code, reason = "the index itself, of which the comparison needs a part")]
@@ -29,6 +29,9 @@ fn main() {
     println!("collecting, per packet (least of many runs)\n");
     println!("{:<44} packets/block   add ns   at the block's end ns   bytes/block", "traffic");
     loads.iter().for_each(collecting);
+    if std::env::args().any(|arg| arg == "collecting") {
+        return;
+    }
     println!("\nstructures for the hosts of a block\n");
     for load in &loads {
         rivals::compare(load);

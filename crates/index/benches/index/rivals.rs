@@ -143,11 +143,9 @@ fn distinct_bloom(keys: &[u64]) -> Made {
 fn folded(keys: &[u64]) -> Made {
     let mut full = vec![[0; 4]; FULL];
     keys.iter().for_each(|k| insert(&mut full, *k));
-    let mut set = fit::first_fold(&full, keys.len());
-    let mut fill = [Fill::of(Kind::Hosts, &set)];
+    let mut fill = [Fill::of(Kind::Hosts, &full, keys.len())];
     fit::fit(&mut fill, FULL * GROUP);
-    fill[0].apply(&mut set);
-    let Set::Groups(groups) = set else {
+    let Set::Groups(groups) = fill[0].set(&full, keys.len()) else {
         return Made { bits: 0, admits: Box::new(|_| true), read: 0 };
     };
     let bits = groups.len() * GROUP * 8;

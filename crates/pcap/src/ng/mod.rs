@@ -8,11 +8,13 @@
 //! blocks; whatever else there is, statistics included, is skipped by its length. Written: little-endian, nanoseconds,
 //! with the options that carry loss: `epb_dropcount` and the interface statistics.
 
+mod described;
 mod read;
 mod resolution;
 mod write;
 
 use crate::window::Order;
+pub use described::Described;
 pub(crate) use read::Ng;
 pub use write::{Description, PacketOptions, Section, Statistics, Writer};
 

@@ -1,5 +1,6 @@
 //! Reading pcapng block by block.
 
+use super::described::FIELDS;
 use super::resolution::Resolution;
 use super::{BYTE_ORDER_MAGIC, block, option, options};
 use crate::packet::Found;
@@ -127,7 +128,6 @@ impl Ng {
     }
 
     fn interface<R: Read>(&mut self, window: &mut Window<R>, whole: &Block) -> Result<(), Error> {
-        const FIELDS: usize = 16;
         let body = whole.fields(window, FIELDS)?;
         let (mut tsresol, mut tsoffset, mut fcs) = (6, 0, 0);
         for (code, value) in options(&body[FIELDS..], self.order) {

@@ -4,6 +4,7 @@
 //! The walk over pcapng blocks believes their lengths only as far as [`pcap::Reader`] has come, which has checked them.
 
 use crate::{Book, Origin};
+use pcap::ng::Described;
 use pcap::{ETHERNET, Format, MAX_BLOCK, classic};
 use std::fs::File;
 use std::io;
@@ -22,14 +23,6 @@ const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 
 /// The fields of a section header, and what is kept of it: those, without options.
 const SECTION_FIELDS: usize = 24;
-const INTERFACE_FIELDS: usize = 16;
-
-/// Codes of options of an interface.
-mod option {
-    pub const END: u16 = 0;
-    pub const NAME: u16 = 2;
-    pub const FILTER: u16 = 11;
-}
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -264,29 +257,17 @@ impl<'a> Walk<'a> {
         if len > MAX_BLOCK {
             return Ok(());
         }
-        let Some(bytes) = self.bytes(len as usize)?.filter(|b| b.len() >= INTERFACE_FIELDS + 4) else { return Ok(()) };
-        let (mut name, mut filter) = (String::new(), String::new());
-        let mut rest = &bytes[INTERFACE_FIELDS..bytes.len() - 4];
-        while let Some((head, tail)) = rest.split_at_checked(4) {
-            let (code, len) = (u16_at(head, 0, big), usize::from(u16_at(head, 2, big)));
-            let Some(value) = tail.get(..len).filter(|_| code != option::END) else { break };
-            let text = |value: &[u8]| String::from_utf8_lossy(value).trim_end_matches('\0').to_owned();
-            match (code, value) {
-                (option::NAME, name_of) => name = text(name_of),
-                (option::FILTER, [0, expression @ ..]) => filter = text(expression),
-                _ => {}
-            }
-            rest = tail.get(len.next_multiple_of(4)..).unwrap_or(&[]);
-        }
+        let Some(bytes) = self.bytes(len as usize)? else { return Ok(()) };
+        let Some(told) = Described::of(bytes, big) else { return Ok(()) };
         let Some(section) = context.sections.last_mut() else { return Ok(()) };
         section.head.extend_from_slice(bytes);
         section.interfaces.push(Interface {
             range: at..at + u64::from(len),
             head: section.head.len(),
-            name,
-            filter,
-            snaplen: u32_at(bytes, 12, big),
-            link_type: u16_at(bytes, 8, big),
+            name: told.name,
+            filter: told.filter,
+            snaplen: told.snaplen,
+            link_type: told.link_type,
             origin: None,
         });
         context.add(len as usize)
@@ -317,11 +298,6 @@ impl<'a> Walk<'a> {
         let from = (self.at - self.window_at) as usize;
         Ok(self.window.get(from..from + len))
     }
-}
-
-fn u16_at(b: &[u8], at: usize, big: bool) -> u16 {
-    let b = [b[at], b[at + 1]];
-    if big { u16::from_be_bytes(b) } else { u16::from_le_bytes(b) }
 }
 
 fn u32_at(b: &[u8], at: usize, big: bool) -> u32 {

@@ -14,6 +14,7 @@ use crate::QueryError;
 use base::{Cause, Tally, Timestamp};
 use index::{Builder, Content, Entry, Header, Keys, Reader, Rows, Sets, Summary};
 use pcap::Format;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
@@ -40,6 +41,8 @@ pub struct Made {
     pub summary: Summary,
     /// What is wrong with the capture, and where.
     pub damage: Option<String>,
+    /// Packets of each link type that is not understood, of which the index knows nothing but the time.
+    pub strange: BTreeMap<u16, u64>,
 }
 
 /// What an index is worth.
@@ -112,7 +115,7 @@ pub fn make(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<Op
         State::Missing => return Err(failed(io::Error::other("its index has gone again"))),
         State::Stale(why) | State::Unreadable(why) => return Err(failed(io::Error::other(why))),
     };
-    Ok(Some(Made { path, bytes, capture_bytes: described.bytes, summary, damage: scan.damage }))
+    Ok(Some(Made { path, bytes, capture_bytes: described.bytes, summary, damage: scan.damage, strange: scan.strange }))
 }
 
 /// What the index of a capture is worth, as far as length and time tell.
@@ -276,6 +279,7 @@ struct Scan {
     end: u64,
     last: Timestamp,
     damage: Option<String>,
+    strange: BTreeMap<u16, u64>,
 }
 
 impl Scan {
@@ -295,7 +299,8 @@ impl Scan {
             content: content(capture),
         };
         let builder = Builder::new(header.clone());
-        let mut scan = Self { builder, context, end: capture.bytes, last: Timestamp::ZERO, damage: None };
+        let (damage, strange) = (None, BTreeMap::new());
+        let mut scan = Self { builder, context, end: capture.bytes, last: Timestamp::ZERO, damage, strange };
         let mut walk = (capture.format == Format::PcapNg).then(|| Walk::new(file, capture.bytes));
         let mut part = capture.whole(file).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
         let mut keys = Keys::default();
@@ -331,6 +336,9 @@ impl Scan {
             (now.first, now.last) = (now.first.min(ts), now.last.max(ts));
             scan.last = scan.last.max(ts);
             keys.add(packet.data, packet.wire_len, packet.link_type);
+            if !wire::link::is_understood(packet.link_type) {
+                *scan.strange.entry(packet.link_type).or_default() += 1;
+            }
             let mut tally = Tally { offered: 1, stored: 1, stored_bytes: packet.wire_len.into(), ..Tally::default() };
             tally.lose(Cause::Source, packet.drops.min(u64::from(u32::MAX)));
             now.rows.add(ts.secs(), &tally);

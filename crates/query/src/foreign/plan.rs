@@ -11,6 +11,7 @@ use crate::{Book, QueryError};
 use base::Timestamp;
 use index::Reader;
 use pcap::Format;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -27,6 +28,8 @@ pub struct Plan {
     pub context: Context,
     /// The blocks, those that begin last first.
     pub blocks: Vec<Planned>,
+    /// Where it ended when it was indexed, of one that was damaged then: that is told already.
+    end: Option<u64>,
 }
 
 /// A block that may hold packets which answer.
@@ -54,7 +57,7 @@ impl Plan {
     /// The plan in order of time.
     pub fn new(capture: Capture, context: Context, mut blocks: Vec<Planned>) -> Self {
         blocks.sort_by_key(|b| std::cmp::Reverse((b.first, b.number)));
-        Self { capture, context, blocks }
+        Self { capture, context, blocks, end: None }
     }
 
     /// No packet of the capture that answers is earlier.
@@ -74,11 +77,20 @@ impl Plan {
         match Self::chosen(capture, file, &mut index, index_file, book) {
             Ok((context, blocks)) => {
                 book.cost.index_bytes_read += index.bytes_read();
+                let link_type = u16::try_from(index.header().link_type).unwrap_or(u16::MAX);
+                if !wire::link::is_understood(link_type) {
+                    book.strange(&capture.path, link_type, index.summary().tally.stored);
+                }
                 let whole = index.summary().bytes;
                 if whole < capture.bytes {
-                    book.damage(damaged(capture, whole, "when it was indexed, it was cut short or damaged here"));
+                    book.damage(damaged(
+                        capture,
+                        whole,
+                        "it was cut short or is damaged here, as it was when it was indexed",
+                    ));
                 }
-                Some(Self::new(capture.clone(), context, blocks))
+                let end = (whole < capture.bytes).then_some(whole);
+                Some(Self { end, ..Self::new(capture.clone(), context, blocks) })
             }
             Err(e) => {
                 book.remark(format!(
@@ -155,6 +167,7 @@ impl Plan {
         let mut now =
             Planned { first: Timestamp::ZERO, number: 0, from: 0, stored: None, loaded: Some(Box::default()) };
         let mut looked = 0u32;
+        let mut strange = BTreeMap::<u16, u64>::new();
         let mut part = match capture.whole(file) {
             Ok(part) => part,
             Err(e) => return Err(failed(io::Error::new(io::ErrorKind::InvalidData, e.to_string()))),
@@ -170,6 +183,9 @@ impl Plan {
             };
             if let Some(walk) = &mut walk {
                 walk.pass(at, &mut context).map_err(failed)?;
+            }
+            if !wire::link::is_understood(packet.link_type) {
+                *strange.entry(packet.link_type).or_default() += 1;
             }
             let number = (at / BLOCK) as u32;
             if number != now.number || looked == 0 {
@@ -188,6 +204,7 @@ impl Plan {
                 take(block, at, &packet, &name, &mut context, book);
             }
         }
+        strange.iter().for_each(|(link_type, packets)| book.strange(&capture.path, *link_type, *packets));
         book.cost.bytes_read += part.bytes_read();
         let all = capture.bytes.div_ceil(BLOCK);
         book.cost.blocks += all;
@@ -233,6 +250,7 @@ impl Plan {
                             take(&mut block, at, &packet, &name, &mut self.context, book);
                         }
                         Ok(None) => break,
+                        Err((at, _)) if self.end == Some(at) => break,
                         Err((at, why)) => {
                             book.damage(damaged(&self.capture, at, &why));
                             break;

@@ -320,15 +320,17 @@ impl SealedFile {
                 what
             }
         };
-        book.damage(format!(
-            "{}: block {} {what}; its packets are missing here, see netgrain verify",
-            self.name, block.number
-        ));
+        let what = format!("{what}; its packets are missing here");
+        self.damaged(block.number, &what, book);
         None
     }
 
     fn damaged(&self, block: u32, what: &str, book: &mut Book) {
-        book.damage(format!("{}: block {block}: {what}; see netgrain verify", self.name));
+        let advice = match self.name.ends_with(store::names::PARTIAL) {
+            true => "it was left unfinished: netgrain repair mends it, or the next recorder",
+            false => "see netgrain verify",
+        };
+        book.damage(format!("{}: block {block}: {what}; {advice}", self.name));
     }
 }
 

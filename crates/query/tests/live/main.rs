@@ -9,11 +9,10 @@ use engine::{Capture, Format, InterfacePlan, Plan, SocketPlan, SourcePlan, Store
 use netgrain_query::{Answer, Place, Question, ask};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use testkit::{RawSender, Sandbox, TempDir, VethOptions};
+use testkit::{Alone, RawSender, Sandbox, TempDir, VethOptions};
 use wire::Filter;
 
 /// A test that waits this long has failed; nothing is asserted about how long things take.
@@ -102,25 +101,8 @@ fn a_process_that_only_records() {
     let _ = start(&plan).wait();
 }
 
-/// A recorder in a process of its own, killed when dropped.
-struct Process(Child);
-
-fn recorder_process(store: &Path) -> Process {
-    let program = std::env::current_exe().expect("this program");
-    let child = Command::new(program)
-        .args(["--exact", "a_process_that_only_records", "--nocapture"])
-        .env(STORE, store)
-        .stdout(Stdio::null())
-        .stderr(Stdio::inherit())
-        .spawn();
-    Process(child.expect("a process"))
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn recorder_process(store: &Path) -> Alone {
+    Alone::start("a_process_that_only_records", STORE, store)
 }
 
 #[test]
@@ -343,8 +325,7 @@ fn a_follow_ends_with_a_killed_recorder_and_has_everything_that_it_published() {
     let (found, remarks) = std::thread::scope(|scope| {
         let follower = scope.spawn(|| follow(&store, Question::default()));
         std::thread::sleep(Duration::from_millis(2300));
-        recorder.0.kill().expect("a process to kill");
-        recorder.0.wait().expect("it ends");
+        recorder.kill();
         follower.join().expect("an answer")
     });
     assert_whole(&found, 20_000, &remarks, "followed");

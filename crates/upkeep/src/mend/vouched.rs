@@ -86,6 +86,15 @@ impl Vouched {
         self.promises.last().map_or(0, |p| u64::from(p.number) * super::BLOCK + u64::from(p.bytes))
     }
 
+    /// Bytes that the file had when the index was sealed: those of a damaged capture of somebody else are more than what is
+    /// vouched for.
+    pub fn file_bytes(&self) -> u64 {
+        match self.header.content {
+            index::Content::Foreign { bytes, .. } => bytes,
+            _ => self.bytes(),
+        }
+    }
+
     /// Whether it was made of a capture of somebody else.
     pub fn is_foreign(&self) -> bool {
         matches!(self.header.content, index::Content::Foreign { .. })

@@ -40,8 +40,9 @@ struct Stream<'d, D> {
     limit: u64,
     buffer: Vec<u8>,
     used: usize,
-    /// Of each block, or of as much of it as there is.
+    /// Of each block, or of as much of it as there is and the index vouches for.
     crcs: Vec<u32>,
+    vouched: Option<&'d Vouched>,
 }
 
 impl<D: Device> Stream<'_, D> {
@@ -53,7 +54,11 @@ impl<D: Device> Stream<'_, D> {
         self.buffer.truncate(got);
         (self.at, self.used) = (self.at + got as u64, 0);
         if got > 0 {
-            self.crcs.push(crc32c::crc32c(&self.buffer));
+            // What is vouched for of a capture that was damaged when it was indexed ends where the damage begins.
+            let number = self.crcs.len();
+            let promise = self.vouched.and_then(|v| v.promises.get(number)).filter(|p| p.number as usize == number);
+            let bytes = promise.map_or(got, |p| got.min(p.bytes as usize));
+            self.crcs.push(crc32c::crc32c(&self.buffer[..bytes]));
         }
         Ok(got > 0)
     }
@@ -150,14 +155,14 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         open: bool,
     ) -> io::Result<()> {
         let mut content = Content::default();
-        let stream =
-            Stream { device: &mut self.device, file, at: 0, limit, buffer: Vec::new(), used: 0, crcs: Vec::new() };
+        let device = &mut self.device;
+        let stream = Stream { device, file, at: 0, limit, buffer: Vec::new(), used: 0, crcs: Vec::new(), vouched };
         let (mut stopped, crcs) = read(stream, path, &mut content)?;
         let good = |promise: &Promise| crcs.get(promise.number as usize) == Some(&promise.crc);
         let differs = |v: &&Vouched| v.promises.iter().find(|p| p.bytes > 0 && !good(p)).map(|p| p.number);
         let damaged = vouched.as_ref().and_then(differs);
         let vouched = match (vouched, damaged) {
-            (Some(v), damaged) if v.is_foreign() && (damaged.is_some() || v.bytes() != limit) => {
+            (Some(v), damaged) if v.is_foreign() && (damaged.is_some() || v.file_bytes() != limit) => {
                 let what = damaged.map_or("its length differs".to_owned(), |number| format!("block {number} differs"));
                 let text =
                     format!("{what} from what it was when it was indexed: it was changed, or another took its place");

@@ -56,6 +56,8 @@ pub enum Kind {
     Missing,
     /// Nobody watched between two files.
     Gap,
+    /// A file of flow records or rows is not what it should be.
+    Grain,
     /// A damaged original, kept beside what was saved of it.
     Aside,
     /// Not a file of the store.
@@ -83,6 +85,7 @@ impl Kind {
             Self::Leftover => "leftover",
             Self::Missing => "missing",
             Self::Gap => "gap",
+            Self::Grain => "grain",
             Self::Aside => "aside",
             Self::Foreign => "foreign",
             Self::NoCapture => "no_capture",
@@ -109,11 +112,12 @@ impl Kind {
             Self::Stale => {
                 "netgrain index makes the index again; if nobody changed the capture, look at the volume (dmesg, smartctl)"
             }
-            Self::Leftover => "the next recorder of this interface mends it, or netgrain repair",
+            Self::Leftover => "netgrain repair mends it, or the next recorder of this interface",
             Self::Order => "netgrain convert --sort orders a copy",
             Self::Orphan => {
                 "its packets were removed by somebody; remove it when its losses are of no interest any more"
             }
+            Self::Grain => "where its packets are kept, netgrain run -r makes it of them again, in another store",
             Self::Missing => {
                 "retention went past an hour that was held, or somebody removed a file: look into the archive or the backup"
             }

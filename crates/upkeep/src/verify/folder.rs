@@ -1,6 +1,6 @@
 //! A folder of a store: what each name in it is, and what lies between the files of one queue.
 
-use super::{Finding, Kind, Placed, Totals, Verify};
+use super::{Finding, Grain, Kind, Placed, Totals, Verify};
 use crate::recovery::called::interface_of;
 use crate::recovery::{Called, DAMAGED, called};
 use base::Timestamp;
@@ -101,6 +101,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             if !packets.any(|name| self.device.exists(&path.with_file_name(name))) && self.device.exists(path) {
                 self.find(path, Kind::Orphan, None, "an index without its packet file");
             }
+        } else if let Some((grain, holds)) = Grain::named(name).filter(|(grain, _)| dated != is_in_no_hour(*grain)) {
+            self.grain(path, grain, holds);
         } else if name.ends_with(&format!(".{DAMAGED}")) {
             self.find(path, Kind::Aside, None, "kept because something in it is damaged; netgrain repair reads it");
         } else if called::prepared(name).is_some() || called::is_mended(name) {
@@ -153,4 +155,9 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             self.find(&next.path, Kind::Gap, None, text);
         }
     }
+}
+
+/// Whether files of this kind lie in the folder of their interface; elsewhere somebody else put them.
+fn is_in_no_hour(grain: Grain) -> bool {
+    matches!(grain, Grain::Journal | Grain::Aside)
 }

@@ -1,0 +1,151 @@
+//! What other machines tell a multicast group, or this machine: flow records and rows, under numbers of our own, since every
+//! exporter counts its interfaces for itself.
+
+use super::names::Names;
+use crate::outcome::Failure;
+use base::units::show_count;
+use export::ipfix::Item;
+use export::{Subscriber, element};
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+use sys::netlink::Netlink;
+
+/// How long it is waited before somebody is asked whether to go on.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Interfaces of others that are told apart at once; beyond, all numbers are given anew.
+const INTERFACES_MAX: usize = 4096;
+
+/// errno-base.h: what joining a group says when no port leads to it.
+const ENODEV: i32 = 19;
+
+/// See the module.
+pub struct Heard {
+    subscriber: Subscriber,
+    group: SocketAddr,
+    /// Our number of an exporter's.
+    numbers: HashMap<(IpAddr, u16), u16>,
+}
+
+impl Heard {
+    /// Listens to what comes in for a group, or to a port of ours, by one port of this machine or the one that the kernel
+    /// chooses.
+    pub fn on(group: SocketAddr, via: Option<&str>) -> Result<Self, Failure> {
+        let index = via.map(ifindex).transpose()?.unwrap_or(0);
+        let socket = match group.ip() {
+            IpAddr::V4(ip) if ip.is_multicast() => sys::multicast::listen(ip, group.port(), index),
+            IpAddr::V6(ip) if ip.is_multicast() => UdpSocket::bind(group).and_then(|socket| {
+                socket.join_multicast_v6(&ip, index)?;
+                Ok(socket)
+            }),
+            _ if via.is_some() => {
+                return Err(Failure::Said(format!("--via: {group} is no multicast group; leave --via out")));
+            }
+            _ => UdpSocket::bind(group),
+        };
+        let socket = socket.map_err(|e| refused(group, via, &e))?;
+        Ok(Self { subscriber: Subscriber::on(socket, element::PEN), group, numbers: HashMap::new() })
+    }
+
+    /// The next thing that is said, with interfaces by our numbers; `None` if there is nothing at the moment. What interfaces
+    /// are called goes to the names.
+    pub fn next(&mut self, names: &mut Names) -> Result<Option<Item>, Failure> {
+        loop {
+            let said = self.subscriber.next_item(PATIENCE);
+            let said = said.map_err(|e| Failure::Said(format!("--from-multicast {}: {e}", self.group)))?;
+            let Some((from, mut item)) = said else { return Ok(None) };
+            match &mut item {
+                Item::Flow(record) => record.interface = self.number(from, record.interface, names),
+                Item::Row(row) => row.interface = self.number(from, row.interface, names),
+                Item::Interface { number, name } => {
+                    let number = self.number(from, *number, names);
+                    names.set(number, name);
+                    continue;
+                }
+                _ => continue,
+            }
+            return Ok(Some(item));
+        }
+    }
+
+    /// Our number of theirs. An exporter has a socket for each kind, so that only its address tells who it is.
+    fn number(&mut self, from: SocketAddr, theirs: u16, names: &mut Names) -> u16 {
+        if self.numbers.len() >= INTERFACES_MAX {
+            self.numbers.clear();
+            names.clear();
+        }
+        let next = self.numbers.len() as u16;
+        *self.numbers.entry((from.ip(), theirs)).or_insert(next)
+    }
+
+    /// Whether everything that was sent has arrived, as far as sequence numbers tell. What came before the first templates
+    /// is no loss: somebody who begins to listen misses what was said before.
+    pub fn is_whole(&self) -> bool {
+        self.subscriber.arrived().0.missed == 0
+    }
+
+    /// What people should know: what was sent and did not come, or could not be read.
+    pub fn remarks(&self) -> Vec<String> {
+        let (arrived, unread) = self.subscriber.arrived();
+        let told = [
+            (arrived.missed, "records were sent and did not arrive: the network or this machine lost them"),
+            (arrived.without_template, "sets of records came before the template that tells how to read them"),
+            (unread, "messages were no IPFIX"),
+        ];
+        let some = told.into_iter().filter(|(count, _)| *count > 0);
+        some.map(|(count, what)| format!("{}: {} {what}", self.group, show_count(count))).collect()
+    }
+}
+
+fn ifindex(name: &str) -> Result<u32, Failure> {
+    let link = Netlink::route().and_then(|mut route| route.link(name));
+    link.map(|link| link.index)
+        .map_err(|e| Failure::Said(format!("--via {name}: {e}; name a port of this machine, as `ip link` lists them")))
+}
+
+fn refused(group: SocketAddr, via: Option<&str>, e: &io::Error) -> Failure {
+    let advice = match (e.raw_os_error(), e.kind(), via) {
+        (Some(ENODEV), _, None) => {
+            "no port leads there: name one with --via eth1, or give it a route: ip route add 224.0.0.0/4 dev eth1"
+        }
+        (_, io::ErrorKind::AddrInUse, _) => {
+            "another program listens there and shares it with nobody: stop it, or choose another port"
+        }
+        (_, io::ErrorKind::AddrNotAvailable, _) => "neither a multicast group nor an address of this machine",
+        (_, io::ErrorKind::PermissionDenied, _) => "ports below 1024 need CAP_NET_BIND_SERVICE; 4739 is the usual one",
+        _ => "it cannot be listened to",
+    };
+    Failure::Said(format!("--from-multicast {group}: {e}; {advice}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_heard_is_said_with_what_to_do() {
+        let group: SocketAddr = "239.128.0.0:0".parse().expect("a group");
+        let said = |group: SocketAddr, via: Option<&str>| match Heard::on(group, via) {
+            Err(Failure::Said(text)) => text,
+            _ => panic!("{group} was heard by {via:?}"),
+        };
+        assert!(said(group, Some("none0")).contains("`ip link`"));
+        assert!(said("127.0.0.1:0".parse().expect("an address"), Some("lo")).contains("leave --via out"));
+        assert!(said("192.0.2.1:0".parse().expect("an address"), None).contains("nor an address of this machine"));
+    }
+
+    #[test]
+    fn interfaces_of_several_exporters_have_numbers_of_their_own() {
+        let mut heard = Heard::on("127.0.0.1:0".parse().expect("an address"), None).unwrap_or_else(|e| panic!("{e:?}"));
+        let mut names = Names::default();
+        let from = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let (a, b) = (from("192.0.2.1:1000"), from("192.0.2.2:1000"));
+        assert_eq!((heard.number(a, 0, &mut names), heard.number(b, 0, &mut names)), (0, 1));
+        assert_eq!(heard.number(from("192.0.2.1:2000"), 0, &mut names), 0, "the socket of another kind");
+        for theirs in 0..INTERFACES_MAX as u16 * 2 {
+            assert!(usize::from(heard.number(a, theirs, &mut names)) < INTERFACES_MAX);
+        }
+    }
+}

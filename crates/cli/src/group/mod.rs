@@ -1,0 +1,315 @@
+//! `netgrain group`: splits what a running engine captures among programs that wait for it.
+
+mod show;
+
+use crate::args::ListenArgs;
+use crate::listen;
+use crate::outcome::{Failure, Outcome};
+use base::units;
+use clap::{Args, Subcommand, ValueEnum};
+use group::{Client, ClientError, Policy, Request, WEIGHT_MAX};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  netgrain group create -i eth1 web 'steer tcp port 443'
+  netgrain group join -i eth1 web -w - | suricata -r /dev/stdin     (as often as there are workers)
+  netgrain group stats -i eth1 web
+  netgrain group swap -i eth1 web 'copy udp port 53'
+
+A program is a word (copy, steer, drop) with a capture filter if wanted, or a program of the packet language.
+docs/GROUPS.md has classes, policies, counters and the protocol.")]
+pub struct GroupArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Make a group: a program, and who may join
+    Create(CreateArgs),
+    /// One line for each group
+    List(DoorArgs),
+    /// Become a member: counts, lines, or pcap to a file or pipe, until interrupted
+    Join(Box<JoinArgs>),
+    /// Print a group's program
+    Program(NamedArgs),
+    /// Exchange a group's program while packets flow
+    Swap(SwapArgs),
+    /// What a group, its classes and its members were given and lost
+    Stats(StatsArgs),
+    /// Change a member's part of what is steered
+    Weigh(WeighArgs),
+    /// End a group; its members are told
+    Delete(NamedArgs),
+}
+
+#[derive(Args)]
+struct DoorArgs {
+    /// Interface of the engine
+    #[arg(short = 'i', long, value_name = "IFACE", required_unless_present = "socket")]
+    interface: Option<String>,
+    /// The socket of its groups [default: /run/netgrain/IFACE.groups]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// One JSON object for each group
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct NamedArgs {
+    #[command(flatten)]
+    door: DoorArgs,
+    /// Which group
+    #[arg(value_name = "GROUP")]
+    group: String,
+}
+
+#[derive(Args)]
+struct StatsArgs {
+    #[command(flatten)]
+    door: DoorArgs,
+    /// Which group [default: all]
+    #[arg(value_name = "GROUP")]
+    group: Option<String>,
+}
+
+#[derive(Args)]
+struct SourceArgs {
+    /// The program [default: a copy to every member of the default class]
+    #[arg(value_name = "PROGRAM", conflicts_with = "file")]
+    program: Option<String>,
+    /// Read the program from a file
+    #[arg(short = 'f', long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct CreateArgs {
+    #[command(flatten)]
+    named: NamedArgs,
+    #[command(flatten)]
+    source: SourceArgs,
+    /// Who may join and change it
+    #[arg(long, value_enum, default_value_t = WhoMay::Restricted)]
+    policy: WhoMay,
+    /// Only these queues of the port [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    queues: Option<Vec<u16>>,
+    /// Steer as PFQ did: any change of members moves nearly all flows
+    #[arg(long)]
+    fold: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum WhoMay {
+    /// Processes of the user who creates it
+    Restricted,
+    /// Everybody who may use the socket
+    Shared,
+}
+
+#[derive(Args)]
+struct SwapArgs {
+    #[command(flatten)]
+    named: NamedArgs,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+#[derive(Args)]
+struct WeighArgs {
+    #[command(flatten)]
+    named: NamedArgs,
+    /// The member's place, as `group stats` shows it
+    #[arg(value_name = "PLACE")]
+    place: u8,
+    /// Its weight from now on
+    #[arg(value_name = "WEIGHT", value_parser = clap::value_parser!(u8).range(1..=i64::from(WEIGHT_MAX)))]
+    weight: u8,
+}
+
+#[derive(Args)]
+struct JoinArgs {
+    #[command(flatten)]
+    named: NamedArgs,
+    /// Classes to be in: default, user, control, or numbers
+    #[arg(long = "class", value_name = "LIST", value_delimiter = ',')]
+    classes: Vec<String>,
+    /// Part of what is steered, against the others'
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=i64::from(WEIGHT_MAX)))]
+    weight: u8,
+    /// Only packets that match this capture filter
+    #[arg(long, value_name = "EXPRESSION")]
+    filter: Option<String>,
+    /// Descriptors that may wait on each queue [default: 131072]
+    #[arg(long, value_name = "N", value_parser = units::parse_count)]
+    descs: Option<u64>,
+    /// Write nanosecond pcap to a file, or to standard output with -
+    #[arg(short = 'w', long, value_name = "FILE", conflicts_with = "print")]
+    write: Option<PathBuf>,
+    /// Print one line per packet
+    #[arg(long)]
+    print: bool,
+    /// Stop after this many packets
+    #[arg(short = 'c', long, value_name = "N")]
+    packets: Option<u64>,
+    /// Stop after this long
+    #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]
+    duration: Option<Duration>,
+    /// Name shown in tables
+    #[arg(long, value_name = "NAME", default_value = "")]
+    name: String,
+}
+
+/// Runs the verb.
+pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
+    match &args.what {
+        What::Create(a) => {
+            let policy = if a.policy == WhoMay::Shared { Policy::Shared } else { Policy::Restricted };
+            let request = Request::Create {
+                group: a.named.group.clone(),
+                program: a.source.text()?,
+                policy,
+                fold: a.fold,
+                queues: a.queues.clone(),
+                brief: false,
+            };
+            a.named.door.ask(&request)?;
+            eprintln!("netgrain: group {} is there; netgrain group join {}", a.named.group, a.named.hint());
+            Ok(Outcome::Yes)
+        }
+        What::List(door) => {
+            let (_, groups) = door.ask(&Request::List)?;
+            show::list(&groups, door.json)?;
+            Ok(Outcome::of(!groups.is_empty()))
+        }
+        What::Join(a) => join(a),
+        What::Program(a) => {
+            let (answer, _) = a.door.ask(&Request::Program { group: a.group.clone() })?;
+            let (program, generation) = (answer.program, answer.generation.unwrap_or_default());
+            let mut out = std::io::stdout().lock();
+            if a.door.json {
+                writeln!(
+                    out,
+                    "{}",
+                    serde_json::json!({"group": a.group, "program": program, "generation": generation})
+                )?;
+            } else {
+                writeln!(out, "{}", program.as_deref().unwrap_or("copy"))?;
+            }
+            Ok(Outcome::Yes)
+        }
+        What::Swap(a) => {
+            let (group, program) = (a.named.group.clone(), a.source.text()?);
+            let (answer, _) = a.named.door.ask(&Request::Swap { group, program })?;
+            let (generation, took) = (answer.generation.unwrap_or_default(), answer.took_us.unwrap_or_default());
+            if a.named.door.json {
+                let done = serde_json::json!({"group": a.named.group, "generation": generation, "took_us": took});
+                writeln!(std::io::stdout(), "{done}")?;
+            } else {
+                eprintln!("netgrain: generation {generation} runs; the exchange took {:.1} ms", took as f64 / 1e3);
+            }
+            Ok(Outcome::Yes)
+        }
+        What::Stats(a) => {
+            let (_, groups) = a.door.ask(&Request::Stats { group: a.group.clone() })?;
+            show::stats(&groups, a.door.json)
+        }
+        What::Weigh(a) => {
+            let group = a.named.group.clone();
+            a.named.door.ask(&Request::Weigh { group, place: a.place, weight: a.weight })?;
+            Ok(Outcome::Yes)
+        }
+        What::Delete(a) => {
+            a.door.ask(&Request::Delete { group: a.group.clone() })?;
+            Ok(Outcome::Yes)
+        }
+    }
+}
+
+fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
+    let door = &a.named.door;
+    let name = if a.name.is_empty() { default_name() } else { a.name.clone() };
+    let request = Request::Join {
+        group: a.named.group.clone(),
+        classes: a.classes.clone(),
+        weight: a.weight,
+        filter: a.filter.clone(),
+        descs: a.descs.unwrap_or(0),
+        name: name.clone(),
+    };
+    let seat = door.connect()?.join(&request).map_err(|e| door.failed(&e))?;
+    eprintln!("netgrain: place {} of group {}, program {}", seat.place, a.named.group, seat.generation);
+    let ears = ListenArgs {
+        interface: None,
+        socket: None,
+        write: a.write.clone(),
+        format: None,
+        print: a.print,
+        // The engine filters for this member, so that what does not match takes no room.
+        filter: None,
+        gate: false,
+        packets: a.packets,
+        duration: a.duration,
+        name,
+        json: door.json,
+    };
+    listen::hear(&ears, seat.listeners)
+}
+
+/// As whom a member is shown that gives no name: whoever started it.
+fn default_name() -> String {
+    format!("group join ({})", std::process::id())
+}
+
+impl DoorArgs {
+    fn path(&self) -> Result<PathBuf, Failure> {
+        match (&self.socket, &self.interface) {
+            (Some(path), _) => Ok(path.clone()),
+            (None, Some(interface)) => Ok(engine::groups_socket(&engine::default_socket(interface))),
+            (None, None) => Err(Failure::Said("name an interface with -i, or a socket with --socket".into())),
+        }
+    }
+
+    fn connect(&self) -> Result<Client, Failure> {
+        Client::connect(&self.path()?).map_err(|e| self.failed(&e))
+    }
+
+    fn ask(&self, request: &Request) -> Result<(group::Answer, Vec<serde_json::Value>), Failure> {
+        self.connect()?.ask(request).map_err(|e| self.failed(&e))
+    }
+
+    fn failed(&self, e: &ClientError) -> Failure {
+        match (e, self.path()) {
+            (ClientError::Unreachable(_), Ok(path)) => Failure::Said(format!(
+                "{}: {e}; is `netgrain run` or `record` running on that interface?",
+                path.display()
+            )),
+            _ => Failure::say(e),
+        }
+    }
+}
+
+impl NamedArgs {
+    /// How to say it again.
+    fn hint(&self) -> String {
+        let door = match (&self.door.interface, &self.door.socket) {
+            (_, Some(path)) => format!("--socket {}", path.display()),
+            (Some(interface), None) => format!("-i {interface}"),
+            (None, None) => String::new(),
+        };
+        format!("{door} {}", self.group)
+    }
+}
+
+impl SourceArgs {
+    fn text(&self) -> Result<Option<String>, Failure> {
+        let Some(path) = &self.file else { return Ok(self.program.clone()) };
+        let text = std::fs::read_to_string(path);
+        text.map(Some).map_err(|e| Failure::Said(format!("{}: {e}", path.display())))
+    }
+}

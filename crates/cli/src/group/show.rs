@@ -1,0 +1,124 @@
+//! Groups for people.
+
+use crate::outcome::{Failure, Outcome};
+use base::units::show_count;
+use serde_json::Value;
+use std::io::{self, Write};
+
+/// Longest piece of a program that a line shows.
+const PROGRAM_WIDTH: usize = 40;
+
+/// One line for each group.
+pub fn list(groups: &[Value], json: bool) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    if json {
+        groups.iter().try_for_each(|g| writeln!(out, "{g}"))?;
+        return Ok(());
+    }
+    if groups.is_empty() {
+        eprintln!("netgrain: no groups; netgrain group create makes one");
+        return Ok(());
+    }
+    writeln!(out, "{:<16} {:<10} {:>7} {:>10}  program", "group", "policy", "members", "generation")?;
+    for g in groups {
+        let members = g["members"].as_array().map_or(0, Vec::len);
+        let (name, policy, generation) = (text(g, "group"), text(g, "policy"), number(g, "generation"));
+        writeln!(out, "{name:<16} {policy:<10} {members:>7} {generation:>10}  {}", program(g))?;
+    }
+    Ok(())
+}
+
+/// The books of each group. No if there is none, if any contradicts itself, or if members have lost packets.
+pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
+    let mut out = io::stdout().lock();
+    let mut healthy = !groups.is_empty();
+    for (i, g) in groups.iter().enumerate() {
+        let members: Vec<&Value> = g["members"].as_array().into_iter().flatten().collect();
+        let contradictions: Vec<&str> = list_of(g, "contradictions");
+        healthy &= contradictions.is_empty() && members.iter().all(|m| number(m, "lost") == 0);
+        if json {
+            writeln!(out, "{g}")?;
+            continue;
+        }
+        if i > 0 {
+            writeln!(out)?;
+        }
+        writeln!(out, "group {}, generation {}: {}", text(g, "group"), number(g, "generation"), program(g))?;
+        let n = |key: &str| show_count(number(g, key));
+        writeln!(
+            out,
+            "  received {}: dropped by the program {}, nobody there {}, passed {} (copies {})",
+            n("received"),
+            n("dropped"),
+            n("no_member"),
+            n("passed"),
+            n("copies")
+        )?;
+        if number(g, "skipped") > 0 {
+            writeln!(out, "  not judged, too far behind: {}", n("skipped"))?;
+        }
+        if number(g, "to_kernel") > 0 {
+            writeln!(out, "  to the host {}", n("to_kernel"))?;
+        }
+        for port in g["ports"].as_array().into_iter().flatten() {
+            let (sent, failed) = (show_count(number(port, "sent")), show_count(number(port, "failed")));
+            writeln!(out, "  through {}: sent {sent}, failed {failed}", text(port, "port"))?;
+        }
+        if number(g, "forward_lost") > 0 {
+            writeln!(out, "  lost before their port: {}", n("forward_lost"))?;
+        }
+        for (what, key) in [("class", "classes"), ("counter", "counters")] {
+            for (name, n) in g[key].as_object().into_iter().flatten() {
+                if let Some(n) = n.as_u64().filter(|n| *n > 0) {
+                    writeln!(out, "  {what} {name}: {}", show_count(n))?;
+                }
+            }
+        }
+        if !members.is_empty() {
+            let head = ["delivered", "refused", "lost", "late"].map(|h| format!("{h:>14}")).concat();
+            writeln!(out, "  place  pid      weight  classes         {head}   full  name")?;
+        }
+        for m in members {
+            let counts = ["delivered", "refused", "lost", "late"].map(|k| format!("{:>14}", show_count(number(m, k))));
+            writeln!(
+                out,
+                "  {:>5}  {:<7}  {:>6}  {:<16}{}  {:>4.0}%  {}",
+                number(m, "place"),
+                number(m, "pid"),
+                number(m, "weight"),
+                list_of(m, "classes").join(","),
+                counts.concat(),
+                m["fill"].as_f64().unwrap_or(0.0) * 100.0,
+                text(m, "name")
+            )?;
+        }
+        let gone = &g["departed"];
+        if number(gone, "delivered") + number(gone, "lost") > 0 {
+            let (delivered, lost) = (show_count(number(gone, "delivered")), show_count(number(gone, "lost")));
+            writeln!(out, "  members that have left: delivered {delivered}, lost {lost}")?;
+        }
+        contradictions.iter().for_each(|c| eprintln!("netgrain: {c}"));
+    }
+    Ok(Outcome::of(healthy))
+}
+
+fn program(g: &Value) -> String {
+    let text = g["program"].as_str().unwrap_or("copy");
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= PROGRAM_WIDTH {
+        return line;
+    }
+    line.chars().take(PROGRAM_WIDTH - 1).chain(['…']).collect()
+}
+
+fn text<'a>(v: &'a Value, key: &str) -> &'a str {
+    v[key].as_str().unwrap_or_default()
+}
+
+fn number(v: &Value, key: &str) -> u64 {
+    v[key].as_u64().unwrap_or_default()
+}
+
+fn list_of<'a>(v: &'a Value, key: &str) -> Vec<&'a str> {
+    v[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}

@@ -1,0 +1,129 @@
+//! Where rows come from: a store, the packets of a store, or the network. One for each second, interface and direction, in
+//! the order of time.
+
+use super::of_packets::OfPackets;
+use super::{Place, SeriesArgs};
+use crate::flows::names::Names;
+use crate::flows::network::Heard;
+use crate::flows::source::{has_passed, rest};
+use crate::outcome::Failure;
+use crate::when;
+use base::Timestamp;
+use columns::{Query, SeriesLoop, Step};
+use export::ipfix::Item;
+use series::Row;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long after its end a second may be told by another machine.
+const LATE: Duration = Duration::from_secs(30);
+
+/// See the module.
+pub struct Rows {
+    feed: Feed,
+    interfaces: Vec<String>,
+    from: Timestamp,
+    to: Timestamp,
+    stop: Arc<AtomicBool>,
+    names: Names,
+}
+
+enum Feed {
+    Store(Box<SeriesLoop>),
+    Packets(Box<OfPackets>),
+    Network(Box<Heard>),
+}
+
+impl Rows {
+    /// Begins with what was asked.
+    pub fn open(
+        args: &SeriesArgs,
+        place: &Place,
+        (from, to): (Timestamp, Timestamp),
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self, Failure> {
+        let feed = match place {
+            Place::Store(store) => {
+                let rows = SeriesLoop::new(query(store, &args.interface, from, to));
+                let mut rows = if args.live { rows.live() } else { rows };
+                rows.look(when::now()).map_err(Failure::say)?;
+                Feed::Store(Box::new(rows))
+            }
+            Place::Packets(store, filter) => {
+                let of = OfPackets::open(store, filter, &args.interface, (from, to), Arc::clone(&stop))?;
+                Feed::Packets(Box::new(of))
+            }
+            Place::Network(group, via) => Feed::Network(Box::new(Heard::on(*group, via.as_deref())?)),
+        };
+        let interfaces = args.interface.clone();
+        Ok(Self { feed, interfaces, from, to, stop, names: Names::default() })
+    }
+
+    /// The next row; `None` at the end, or when somebody wants no more.
+    pub fn next(&mut self) -> Result<Option<Row>, Failure> {
+        while !self.is_stopped() {
+            match &mut self.feed {
+                Feed::Store(rows) => {
+                    let step = rows.next(when::now()).map_err(Failure::say)?;
+                    self.names.learn(rows.interfaces());
+                    match step {
+                        Step::One(row) => return Ok(Some(row)),
+                        Step::End => return Ok(None),
+                        Step::Idle => rest(rows.pause(), &self.stop),
+                    }
+                }
+                Feed::Packets(rows) => {
+                    let row = rows.next();
+                    self.names.learn(rows.interfaces());
+                    return row;
+                }
+                Feed::Network(heard) => match heard.next(&mut self.names)? {
+                    Some(Item::Row(row)) => {
+                        let wanted = |name: String| self.interfaces.is_empty() || self.interfaces.contains(&name);
+                        let in_time = (self.from.secs()..=self.to.secs()).contains(&row.second);
+                        if in_time && wanted(self.names.interface(row.interface)) {
+                            return Ok(Some(row));
+                        }
+                    }
+                    _ if has_passed(self.to, LATE) => return Ok(None),
+                    _ => {}
+                },
+            }
+        }
+        Ok(None)
+    }
+
+    /// What the interfaces are called, as far as is known by now.
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// What people should know about the answer.
+    pub fn remarks(&self) -> Vec<String> {
+        match &self.feed {
+            Feed::Store(rows) => rows.remarks(),
+            Feed::Packets(rows) => rows.remarks(),
+            Feed::Network(heard) => heard.remarks(),
+        }
+    }
+
+    /// Whether everything could be read, and arrived.
+    pub fn is_whole(&self) -> bool {
+        match &self.feed {
+            Feed::Network(heard) => heard.is_whole(),
+            _ => self.remarks().is_empty(),
+        }
+    }
+
+    /// Whether somebody wants no more.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// The question to interfaces of a store; none are all.
+pub fn query(store: &Path, interfaces: &[String], from: Timestamp, to: Timestamp) -> Query {
+    Query { interfaces: interfaces.to_vec(), from, to, ..Query::new(store) }
+}

@@ -1,0 +1,313 @@
+//! One column of one row group as it lies in a file: pages with their headers and checksums (parquet-format, `README.md` and
+//! `parquet.thrift`), and what the footer says of them.
+//!
+//! The library writes the footer; pages are made here because it has no checksums for them and makes a compressor for each.
+
+use crate::encode::{self, Dictionary, Key, NARROW, Number, WIDE};
+use crate::sheet::{Asked, Cells, Coding, Column, Holds};
+use bytes::Bytes;
+use parquet::basic::{Compression, Encoding, SortOrder, ZstdLevel};
+use parquet::bloom_filter::Sbbf;
+use parquet::column::writer::ColumnCloseResult;
+use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::statistics::Statistics;
+use parquet::schema::types::ColumnDescPtr;
+use std::net::IpAddr;
+use zstd::bulk::Compressor;
+
+/// Share of wrong hits of a filter.
+const WRONG: f64 = 0.05;
+
+/// Makes chunks, one after the other; what it needs for that is used again.
+pub struct Press {
+    zstd: Compressor<'static>,
+    longs: Dictionary<i64>,
+    ints: Dictionary<i32>,
+    addresses: Dictionary<IpAddr>,
+    dictionary: Vec<u8>,
+    data: Vec<u8>,
+    packed: Vec<u8>,
+}
+
+/// How the values of a data page are encoded, and how many the dictionary has, if there is one.
+#[derive(Clone, Copy)]
+struct Form {
+    encoding: Encoding,
+    keys: Option<usize>,
+}
+
+impl Form {
+    const fn of(encoding: Encoding) -> Self {
+        Self { encoding, keys: None }
+    }
+}
+
+impl Press {
+    /// # Errors
+    /// When there is no memory for the compressor.
+    pub fn new() -> Result<Self> {
+        // Level 1: docs/COLUMNS.md has what the others would give.
+        let zstd = Compressor::new(ZstdLevel::default().compression_level())?;
+        let (longs, ints, addresses) = (Dictionary::new(), Dictionary::new(), Dictionary::new());
+        let (dictionary, data, packed) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { zstd, longs, ints, addresses, dictionary, data, packed })
+    }
+
+    /// These cells of `rows` rows as a chunk, and what is to be said of it.
+    ///
+    /// # Errors
+    /// When the compressor or the footer refuse something.
+    pub fn chunk<T>(
+        &mut self,
+        column: &Column<T>,
+        descriptor: &ColumnDescPtr,
+        cells: &Cells,
+        rows: usize,
+    ) -> Result<(Bytes, ColumnCloseResult)> {
+        self.dictionary.clear();
+        self.data.clear();
+        let (rep, def) = (descriptor.max_rep_level(), descriptor.max_def_level());
+        if rep > 0 {
+            encode::levels(&cells.rep, rep, &mut self.data);
+        }
+        if def > 0 {
+            encode::levels(&cells.def, def, &mut self.data);
+        }
+        let (form, filter) = self.values(column, cells)?;
+        let values = if def > 0 { cells.def.len() } else { rows };
+
+        let mut out = Vec::new();
+        let mut raw = 0;
+        let codec = if column.coding == Coding::Plain { None } else { Some(&mut self.zstd) };
+        let compression = codec.as_ref().map_or(Compression::UNCOMPRESSED, |_| Compression::ZSTD(ZstdLevel::default()));
+        let mut pages = Pages { out: &mut out, packed: &mut self.packed, raw: &mut raw, codec };
+        if let Some(keys) = form.keys {
+            pages.add(Page::Dictionary(keys), &self.dictionary)?;
+        }
+        let data_at = pages.out.len();
+        pages.add(Page::Data(values, form.encoding), &self.data)?;
+
+        let mut encodings = vec![form.encoding];
+        encodings.extend(form.keys.map(|_| Encoding::PLAIN));
+        encodings.extend((rep > 0 || def > 0).then_some(Encoding::RLE));
+        let mut metadata = ColumnChunkMetaData::builder(descriptor.clone())
+            .set_encodings(encodings)
+            .set_compression(compression)
+            .set_num_values(values as i64)
+            .set_total_compressed_size(out.len() as i64)
+            .set_total_uncompressed_size(raw as i64)
+            .set_dictionary_page_offset(form.keys.map(|_| 0))
+            .set_data_page_offset(data_at as i64);
+        if column.asked != Asked::Never
+            && let Some(range) = range(descriptor.sort_order(), cells)
+        {
+            metadata = metadata.set_statistics(range);
+        }
+        let close = ColumnCloseResult {
+            bytes_written: out.len() as u64,
+            rows_written: rows as u64,
+            metadata: metadata.build()?,
+            bloom_filter: filter,
+            column_index: None,
+            offset_index: None,
+        };
+        Ok((out.into(), close))
+    }
+
+    /// Appends the values to the data, and to the dictionary if there is one.
+    fn values<T>(&mut self, column: &Column<T>, cells: &Cells) -> Result<(Form, Option<Sbbf>)> {
+        let (dictionary, data) = (&mut self.dictionary, &mut self.data);
+        let mut filter = None;
+        let form = match column.holds {
+            Holds::Longs if column.coding == Coding::Growing && !encode::is_constant(&cells.longs) => {
+                encode::growing(&cells.longs, data);
+                Form::of(Encoding::DELTA_BINARY_PACKED)
+            }
+            Holds::Longs => numbers(column.coding, &cells.longs, &mut self.longs, dictionary, data),
+            Holds::Ints => numbers(column.coding, &cells.ints, &mut self.ints, dictionary, data),
+            Holds::Squares => {
+                encode::decimals(&cells.wide, data);
+                Form::of(Encoding::PLAIN)
+            }
+            Holds::Names(name) => {
+                let mut text = |key: i64, out: &mut Vec<u8>| name(key, out);
+                let known = &mut self.longs;
+                names(&cells.longs, known, &mut text, dictionary, data)?;
+                Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(known.keys.len()) }
+            }
+            Holds::Addresses(name) => {
+                let known = &mut self.addresses;
+                let mut hosts = (column.asked == Asked::Member)
+                    .then(|| Sbbf::new_with_ndv_fpp(cells.addresses.len() as u64, WRONG))
+                    .transpose()?;
+                let mut text = |key: IpAddr, out: &mut Vec<u8>| {
+                    let begin = out.len();
+                    name(key, out);
+                    if let Some(filter) = &mut hosts {
+                        filter.insert(&out[begin..]);
+                    }
+                };
+                names(&cells.addresses, known, &mut text, dictionary, data)?;
+                if let Some(filter) = &mut hosts {
+                    // Made for as many as there may be, and halved to what there are.
+                    filter.fold_to_target_fpp(WRONG);
+                }
+                filter = hosts;
+                Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(known.keys.len()) }
+            }
+            Holds::Bytes => {
+                let mut from = 0;
+                for end in &cells.ends {
+                    data.extend(((end - from) as u32).to_le_bytes());
+                    data.extend_from_slice(&cells.raw[from..*end]);
+                    from = *end;
+                }
+                Form::of(Encoding::PLAIN)
+            }
+        };
+        Ok((form, filter))
+    }
+}
+
+fn numbers<T: Number + Key>(
+    coding: Coding,
+    values: &[T],
+    known: &mut Dictionary<T>,
+    dictionary: &mut Vec<u8>,
+    data: &mut Vec<u8>,
+) -> Form {
+    let most = match coding {
+        Coding::Distinct | Coding::Growing => NARROW,
+        Coding::Wide => WIDE,
+        Coding::Bytewise | Coding::Plain => 1,
+    };
+    let is_constant = !values.is_empty() && encode::is_constant(values);
+    if is_constant || most > 1 && known.fill(values, most) {
+        if is_constant {
+            known.keys.clear();
+            known.keys.extend(values.first());
+            known.places.clear();
+            known.places.resize(values.len(), 0);
+        }
+        if known.keys.len() > NARROW {
+            known.rank();
+        }
+        encode::plain(&known.keys, dictionary);
+        encode::places(&known.places, known.keys.len(), data);
+        return Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(known.keys.len()) };
+    }
+    if coding == Coding::Plain {
+        encode::plain(values, data);
+        return Form::of(Encoding::PLAIN);
+    }
+    encode::bytewise(values, data);
+    Form::of(Encoding::BYTE_STREAM_SPLIT)
+}
+
+/// Values that are written as text, each distinct one once.
+fn names<K: Key>(
+    values: &[K],
+    known: &mut Dictionary<K>,
+    text: &mut dyn FnMut(K, &mut Vec<u8>),
+    dictionary: &mut Vec<u8>,
+    data: &mut Vec<u8>,
+) -> Result<()> {
+    if !known.fill(values, WIDE) {
+        return Err(ParquetError::General(format!("more than {WIDE} names in one row group")));
+    }
+    if known.keys.len() > NARROW {
+        known.rank();
+    }
+    for key in &known.keys {
+        let begin = dictionary.len();
+        dictionary.extend([0; 4]);
+        text(*key, dictionary);
+        let len = (dictionary.len() - begin - 4) as u32;
+        dictionary[begin..begin + 4].copy_from_slice(&len.to_le_bytes());
+    }
+    encode::places(&known.places, known.keys.len(), data);
+    Ok(())
+}
+
+/// Least and greatest, in the order that the column's type has.
+fn range(order: SortOrder, cells: &Cells) -> Option<Statistics> {
+    fn ends<T: Number>(order: SortOrder, values: &[T]) -> Option<(T, T)> {
+        let by = |value: &&T| match order {
+            SortOrder::UNSIGNED => (value.bits() ^ 1 << 63) as i64,
+            _ => value.signed(),
+        };
+        Some((*values.iter().min_by_key(by)?, *values.iter().max_by_key(by)?))
+    }
+    if let Some((least, most)) = ends(order, &cells.longs) {
+        return Some(Statistics::int64(Some(least), Some(most), None, Some(0), false));
+    }
+    let (least, most) = ends(order, &cells.ints)?;
+    Some(Statistics::int32(Some(least), Some(most), None, Some(0), false))
+}
+
+/// What stands before the bytes of a page.
+enum Page {
+    /// Of so many keys.
+    Dictionary(usize),
+    /// Of so many values, those that are null among them.
+    Data(usize, Encoding),
+}
+
+struct Pages<'a> {
+    out: &'a mut Vec<u8>,
+    packed: &'a mut Vec<u8>,
+    raw: &'a mut usize,
+    codec: Option<&'a mut Compressor<'static>>,
+}
+
+impl Pages<'_> {
+    fn add(&mut self, page: Page, content: &[u8]) -> Result<()> {
+        let packed = match &mut self.codec {
+            None => content,
+            Some(zstd) => {
+                self.packed.clear();
+                self.packed.reserve(zstd::zstd_safe::compress_bound(content.len()));
+                zstd.compress_to_buffer(content, self.packed)?;
+                &self.packed[..]
+            }
+        };
+        let begin = self.out.len();
+        header(&page, content.len(), packed, self.out);
+        *self.raw += self.out.len() - begin + content.len();
+        self.out.extend_from_slice(packed);
+        Ok(())
+    }
+}
+
+/// `PageHeader` of `parquet.thrift` in Thrift's compact protocol: each field is the step to its number and its type in a
+/// byte, then its value; 0 ends a structure.
+fn header(page: &Page, raw: usize, packed: &[u8], out: &mut Vec<u8>) {
+    const I32: u8 = 5;
+    const STRUCT: u8 = 12;
+    const FALSE: u8 = 2;
+    let next = |value: i32, out: &mut Vec<u8>| {
+        out.push(1 << 4 | I32);
+        encode::number(u64::from((value << 1 ^ value >> 31) as u32), out);
+    };
+    next(if matches!(page, Page::Dictionary(_)) { 2 } else { 0 }, out);
+    next(raw as i32, out);
+    next(packed.len() as i32, out);
+    next(crc32fast::hash(packed) as i32, out);
+    match page {
+        Page::Data(values, encoding) => {
+            out.push(1 << 4 | STRUCT);
+            next(*values as i32, out);
+            next(*encoding as i32, out);
+            next(Encoding::RLE as i32, out);
+            next(Encoding::RLE as i32, out);
+        }
+        Page::Dictionary(keys) => {
+            out.push(3 << 4 | STRUCT);
+            next(*keys as i32, out);
+            next(Encoding::PLAIN as i32, out);
+            out.push(1 << 4 | FALSE);
+        }
+    }
+    out.extend([0, 0]);
+}

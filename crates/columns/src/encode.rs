@@ -1,0 +1,371 @@
+//! Values as the bytes of a page, by the encodings of Parquet that are written here (parquet-format, `Encodings.md`).
+//!
+//! The library's writer looks at each value several times and cannot sum its pages up; these take slices, and what they make
+//! is read by the library, which knows nothing of them, in every test.
+//!
+//! Dictionaries use 1, 2, 4, 8 or 16 bits for a place although Parquet allows any number: what does not cross the borders of
+//! bytes is shorter after compression, and quicker to pack.
+
+use std::hash::Hash;
+use std::net::IpAddr;
+
+/// A number of a column, as wide as its type.
+pub trait Number: Copy + Eq {
+    /// Bytes of the type.
+    const WIDTH: usize;
+
+    /// Its bits, the highest zero.
+    fn bits(self) -> u64;
+
+    /// Those bits as the number that they say with a sign.
+    fn signed(self) -> i64;
+}
+
+impl Number for i64 {
+    const WIDTH: usize = 8;
+
+    #[inline]
+    fn bits(self) -> u64 {
+        self as u64
+    }
+
+    #[inline]
+    fn signed(self) -> i64 {
+        self
+    }
+}
+
+impl Number for i32 {
+    const WIDTH: usize = 4;
+
+    #[inline]
+    fn bits(self) -> u64 {
+        u64::from(self as u32)
+    }
+
+    #[inline]
+    fn signed(self) -> i64 {
+        self.into()
+    }
+}
+
+/// What a dictionary tells apart.
+pub trait Key: Copy + Eq + Hash {
+    /// Whether keys with the same word are the same.
+    const IS_WORD: bool;
+
+    /// A word that differs where keys do, mostly.
+    fn word(self) -> u64;
+}
+
+impl Key for i64 {
+    const IS_WORD: bool = true;
+
+    #[inline]
+    fn word(self) -> u64 {
+        self as u64
+    }
+}
+
+impl Key for i32 {
+    const IS_WORD: bool = true;
+
+    #[inline]
+    fn word(self) -> u64 {
+        self as u64
+    }
+}
+
+impl Key for IpAddr {
+    const IS_WORD: bool = false;
+
+    #[inline]
+    fn word(self) -> u64 {
+        match self {
+            Self::V4(four) => u64::from(four.to_bits()),
+            Self::V6(six) => {
+                let bits = six.to_bits();
+                (bits >> 64) as u64 ^ (bits as u64).rotate_left(29)
+            }
+        }
+    }
+}
+
+/// Most values of a dictionary whose places take a byte.
+pub const NARROW: usize = 1 << 8;
+
+/// Most values of any dictionary.
+pub const WIDE: usize = 1 << 16;
+
+/// Values below this are found by themselves.
+const SMALL: usize = 1 << 11;
+
+/// The place of a small value that did not come yet.
+const NOWHERE: u16 = u16::MAX;
+
+/// Whether all values are the same one.
+pub fn is_constant<T: Number>(values: &[T]) -> bool {
+    let Some(first) = values.first().map(|value| value.bits()) else { return true };
+    values.chunks(64).all(|some| some.iter().fold(0, |differ, value| differ | value.bits() ^ first) == 0)
+}
+
+/// Distinct values in the order in which they came, and the place of each value among them. The memory is used again.
+pub struct Dictionary<K> {
+    /// The distinct values.
+    pub keys: Vec<K>,
+    /// The place of each value.
+    pub places: Vec<u16>,
+    /// Place and one; 0 is empty. A power of two, and at least twice as many as there are keys.
+    slots: Vec<u32>,
+}
+
+impl<K: Key> Dictionary<K> {
+    /// Of nothing yet.
+    pub const fn new() -> Self {
+        Self { keys: Vec::new(), places: Vec::new(), slots: Vec::new() }
+    }
+
+    /// Takes in these values. False, and nothing of use, if more than `most` of them are distinct.
+    pub fn fill(&mut self, values: &[K], most: usize) -> bool {
+        if values.iter().fold(0, |all, value| all | value.word()) < SMALL as u64 && K::IS_WORD {
+            return self.fill_small(values, most);
+        }
+        self.keys.clear();
+        self.places.clear();
+        self.places.reserve(values.len());
+        self.slots.clear();
+        self.slots.resize(2 * NARROW, 0);
+        let mut last = None;
+        for value in values {
+            // What repeats mostly repeats at once.
+            let place = match last {
+                Some((before, place)) if before == *value => place,
+                _ => match self.place(*value, most) {
+                    Some(place) => place,
+                    None => return false,
+                },
+            };
+            last = Some((*value, place));
+            self.places.push(place);
+        }
+        true
+    }
+
+    fn fill_small(&mut self, values: &[K], most: usize) -> bool {
+        self.keys.clear();
+        self.places.clear();
+        self.places.reserve(values.len());
+        let mut found = [NOWHERE; SMALL];
+        for some in values.chunks(256) {
+            self.places.extend(some.iter().map(|value| {
+                let place = &mut found[value.word() as usize & (SMALL - 1)];
+                if *place == NOWHERE {
+                    *place = self.keys.len() as u16;
+                    self.keys.push(*value);
+                }
+                *place
+            }));
+            if self.keys.len() > most {
+                return false;
+            }
+        }
+        true
+    }
+
+    #[inline]
+    fn place(&mut self, key: K, most: usize) -> Option<u16> {
+        let mut at = slot(key, self.slots.len());
+        loop {
+            match self.slots[at].checked_sub(1) {
+                Some(place) if self.keys[place as usize] == key => return Some(place as u16),
+                Some(_) => at = (at + 1) & (self.slots.len() - 1),
+                None => break,
+            }
+        }
+        let place = self.keys.len();
+        if place >= most {
+            return None;
+        }
+        self.keys.push(key);
+        self.slots[at] = place as u32 + 1;
+        if self.keys.len() * 2 > self.slots.len() {
+            self.grow();
+        }
+        Some(place as u16)
+    }
+
+    /// Gives what is frequent the lowest places, so that the upper bytes of most places are zero.
+    pub fn rank(&mut self) {
+        let mut counts = vec![0u32; self.keys.len()];
+        self.places.iter().for_each(|place| counts[usize::from(*place)] += 1);
+        let mut order: Vec<u16> = (0..self.keys.len()).map(|place| place as u16).collect();
+        order.sort_unstable_by_key(|place| (u32::MAX - counts[usize::from(*place)], *place));
+        let mut ranks = vec![0u16; order.len()];
+        order.iter().enumerate().for_each(|(rank, place)| ranks[usize::from(*place)] = rank as u16);
+        self.keys = order.iter().map(|place| self.keys[usize::from(*place)]).collect();
+        self.places.iter_mut().for_each(|place| *place = ranks[usize::from(*place)]);
+    }
+
+    fn grow(&mut self) {
+        let len = self.slots.len() * 2;
+        self.slots.clear();
+        self.slots.resize(len, 0);
+        for (place, key) in self.keys.iter().enumerate() {
+            let mut at = slot(*key, len);
+            while self.slots[at] != 0 {
+                at = (at + 1) & (len - 1);
+            }
+            self.slots[at] = place as u32 + 1;
+        }
+    }
+}
+
+/// Where a key would be. Whoever chooses values that meet here slows down his own row group, which is bounded.
+#[inline]
+fn slot<K: Key>(key: K, slots: usize) -> usize {
+    (key.word().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (slots - 1)
+}
+
+/// Places in a dictionary of so many keys: the bits of a place, then runs.
+pub fn places(places: &[u16], keys: usize, out: &mut Vec<u8>) {
+    let bits = [0, 1, 2, 4, 8].into_iter().find(|bits| keys <= 1 << bits).unwrap_or(16);
+    out.push(bits);
+    if bits == 0 {
+        // One run of the only place, which takes no bytes.
+        number((places.len() as u64) << 1, out);
+        return;
+    }
+    let groups = places.len().div_ceil(8);
+    number((groups as u64) << 1 | 1, out);
+    let end = out.len() + groups * usize::from(bits);
+    match bits {
+        16 => places.iter().for_each(|place| out.extend(place.to_le_bytes())),
+        8 => out.extend(places.iter().map(|place| *place as u8)),
+        _ => pack_small(places, bits, |place| place as u8, out),
+    }
+    out.resize(end, 0);
+}
+
+/// Levels of nesting, each at most 3: their length, then runs.
+pub fn levels(levels: &[i16], most: i16, out: &mut Vec<u8>) {
+    let begin = out.len();
+    out.extend([0; 4]);
+    let first = levels.first().copied().unwrap_or(0);
+    if levels.chunks(64).all(|some| some.iter().fold(0, |differ, level| differ | level ^ first) == 0) {
+        number((levels.len() as u64) << 1, out);
+        out.push(first as u8);
+    } else {
+        let bits = if most > 1 { 2 } else { 1 };
+        let groups = levels.len().div_ceil(8);
+        number((groups as u64) << 1 | 1, out);
+        let end = out.len() + groups * usize::from(bits);
+        pack_small(levels, bits, |level| level as u8, out);
+        out.resize(end, 0);
+    }
+    let len = (out.len() - begin - 4) as u32;
+    out[begin..begin + 4].copy_from_slice(&len.to_le_bytes());
+}
+
+/// Values of 1, 2 or 4 bits, the first one lowest. Those of the last byte that are not there are zero.
+fn pack_small<T: Copy>(values: &[T], bits: u8, byte: impl Fn(T) -> u8, out: &mut Vec<u8>) {
+    match bits {
+        1 => pack_by::<8, T>(values, byte, out),
+        2 => pack_by::<4, T>(values, byte, out),
+        _ => pack_by::<2, T>(values, byte, out),
+    }
+}
+
+fn pack_by<const N: usize, T: Copy>(values: &[T], byte: impl Fn(T) -> u8, out: &mut Vec<u8>) {
+    let one = |some: &[T]| some.iter().rev().fold(0u32, |all, value| all << (8 / N) | u32::from(byte(*value))) as u8;
+    let (whole, rest) = values.as_chunks::<N>();
+    out.extend(whole.iter().map(|some| one(some)));
+    if !rest.is_empty() {
+        out.push(one(rest));
+    }
+}
+
+/// Numbers one behind the other (PLAIN).
+pub fn plain<T: Number>(values: &[T], out: &mut Vec<u8>) {
+    out.reserve(values.len() * T::WIDTH);
+    values.iter().for_each(|value| out.extend_from_slice(&value.bits().to_le_bytes()[..T::WIDTH]));
+}
+
+/// The lowest bytes of all numbers, then the second ones (BYTE_STREAM_SPLIT).
+pub fn bytewise<T: Number>(values: &[T], out: &mut Vec<u8>) {
+    let used = values.iter().fold(0, |all, value| all | value.bits());
+    for byte in 0..T::WIDTH {
+        if used >> (8 * byte) == 0 {
+            out.resize(out.len() + values.len(), 0);
+        } else {
+            out.extend(values.iter().map(|value| (value.bits() >> (8 * byte)) as u8));
+        }
+    }
+}
+
+/// Numbers of 128 bits as decimals are: the highest byte first (PLAIN; DuckDB reads them in no other way).
+pub fn decimals(values: &[u128], out: &mut Vec<u8>) {
+    values.iter().for_each(|value| out.extend_from_slice(&value.to_be_bytes()));
+}
+
+/// Numbers in a block of differences.
+const BLOCK: usize = 128;
+
+/// Of which each of these many parts has a width of its own.
+const PARTS: usize = 4;
+
+/// Differences, by blocks, above the least of the block (DELTA_BINARY_PACKED).
+pub fn growing(values: &[i64], out: &mut Vec<u8>) {
+    [BLOCK, PARTS, values.len()].into_iter().for_each(|n| number(n as u64, out));
+    let Some((first, rest)) = values.split_first() else {
+        number(0, out);
+        return;
+    };
+    number(zigzag(*first), out);
+    let mut before = *first;
+    let mut above = [0u64; BLOCK];
+    for block in rest.chunks(BLOCK) {
+        let mut deltas = [0i64; BLOCK];
+        for (delta, value) in deltas.iter_mut().zip(block) {
+            *delta = value.wrapping_sub(before);
+            before = *value;
+        }
+        let least = deltas[..block.len()].iter().copied().min().unwrap_or(0);
+        above.fill(0);
+        for (above, delta) in above.iter_mut().zip(&deltas[..block.len()]) {
+            *above = delta.wrapping_sub(least) as u64;
+        }
+        number(zigzag(least), out);
+        let parts = above.as_chunks::<{ BLOCK / PARTS }>().0;
+        let bits = |part: &[u64; BLOCK / PARTS]| u64::BITS - part.iter().fold(0, |all, n| all | n).leading_zeros();
+        out.extend(parts.iter().map(|part| bits(part) as u8));
+        // Parts behind the last number are zero, hence no bits, hence not there.
+        parts.iter().for_each(|part| pack(part, bits(part), out));
+    }
+}
+
+/// So many bits of each number, the first one lowest.
+fn pack(values: &[u64], bits: u32, out: &mut Vec<u8>) {
+    let (mut waiting, mut have) = (0u128, 0);
+    for value in values {
+        waiting |= u128::from(*value) << have;
+        have += bits;
+        while have >= 8 {
+            out.push(waiting as u8);
+            waiting >>= 8;
+            have -= 8;
+        }
+    }
+}
+
+fn zigzag(value: i64) -> u64 {
+    (value << 1 ^ value >> 63) as u64
+}
+
+/// Seven bits in a byte, the lowest first.
+pub fn number(mut value: u64, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}

@@ -1,0 +1,109 @@
+//! Addresses as the text that columns hold, and back.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use wire::MacAddr;
+
+/// As `IpAddr` shows itself; IPv4 by hand, for it is most of what is written.
+pub fn write_address(address: IpAddr, out: &mut Vec<u8>) {
+    match address {
+        IpAddr::V4(four) => {
+            for (i, part) in four.octets().into_iter().enumerate() {
+                if i > 0 {
+                    out.push(b'.');
+                }
+                if part >= 100 {
+                    out.push(b'0' + part / 100);
+                }
+                if part >= 10 {
+                    out.push(b'0' + part / 10 % 10);
+                }
+                out.push(b'0' + part % 10);
+            }
+        }
+        IpAddr::V6(six) => {
+            // Writing into memory does not fail.
+            let _ = write!(out, "{six}");
+        }
+    }
+}
+
+/// The inverse of [`write_address`].
+pub fn read_address(text: &[u8]) -> Option<IpAddr> {
+    let mut parts = [0u8; 4];
+    let (mut at, mut value, mut digits) = (0, 0u32, 0);
+    for byte in text {
+        match byte {
+            // More digits begin an IPv6 address.
+            b'0'..=b'9' if digits < 3 => {
+                value = value * 10 + u32::from(byte - b'0');
+                digits += 1;
+            }
+            b'.' if at < 3 && digits > 0 => {
+                parts[at] = u8::try_from(value).ok()?;
+                (at, value, digits) = (at + 1, 0, 0);
+            }
+            _ => return std::str::from_utf8(text).ok()?.parse().ok(),
+        }
+    }
+    if at != 3 || digits == 0 {
+        return None;
+    }
+    parts[3] = u8::try_from(value).ok()?;
+    Some(IpAddr::V4(Ipv4Addr::from(parts)))
+}
+
+/// Texts of one dictionary lie at the same place: each is read once, as long as two do not share a drawer.
+pub struct Memo(Vec<(usize, Option<IpAddr>)>);
+
+impl Default for Memo {
+    fn default() -> Self {
+        Self(vec![(0, None); 1 << 12])
+    }
+}
+
+impl Memo {
+    /// The address that this text says. The texts of one memo all live at the same time.
+    pub fn address(&mut self, text: &[u8]) -> Option<IpAddr> {
+        let at = text.as_ptr() as usize;
+        let drawer = &mut self.0[(at ^ at >> 12) & 0xfff];
+        if drawer.0 != at || drawer.1.is_none() {
+            *drawer = (at, read_address(text));
+        }
+        drawer.1
+    }
+}
+
+/// The number that stands for a link address until it is written.
+pub fn mac_number(mac: MacAddr) -> i64 {
+    let [a, b, c, d, e, f] = mac.0;
+    i64::from_be_bytes([0, 0, a, b, c, d, e, f])
+}
+
+/// The inverse of [`mac_number`].
+pub fn mac_of(number: i64) -> MacAddr {
+    let [_, _, a, b, c, d, e, f] = number.to_be_bytes();
+    MacAddr([a, b, c, d, e, f])
+}
+
+/// Six pairs of digits.
+pub fn write_mac(mac: MacAddr, out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for (i, byte) in mac.0.into_iter().enumerate() {
+        if i > 0 {
+            out.push(b':');
+        }
+        out.extend([DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
+}
+
+/// The inverse of [`write_mac`].
+pub fn read_mac(text: &[u8]) -> Option<MacAddr> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|n| n as u8);
+    let mut mac = [0; 6];
+    for (i, byte) in mac.iter_mut().enumerate() {
+        let at = text.get(3 * i..3 * i + 2)?;
+        *byte = digit(at[0])? << 4 | digit(at[1])?;
+    }
+    Some(MacAddr(mac))
+}

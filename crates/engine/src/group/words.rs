@@ -1,0 +1,123 @@
+//! Programs in a word or two, for those who need no language: `copy`, `steer`, `drop`, each with a capture filter if wanted.
+//!
+//! ```text
+//! steer                     each packet to one member, always the same for the same flow, in both directions
+//! steer tcp port 443        only these; the others are dropped
+//! copy not port 22          each to every member of the default class
+//! ```
+//! `steer` goes by the flow hash that the ring has anyway, so it costs next to nothing. Packets that belong to no flow (ARP,
+//! say) all go to the same member.
+
+use group::{Compiled, Delivery, Packet, Program, Verdict};
+use std::sync::Arc;
+use wire::{Filter, Headers};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    Copy,
+    Steer,
+    Drop,
+}
+
+struct Words {
+    text: String,
+    word: Word,
+    filter: Option<Arc<Filter>>,
+    link_type: u16,
+}
+
+/// A program, if this is one in words; nothing if it is in the language.
+///
+/// # Errors
+/// What is wrong with its filter.
+pub fn parse(source: &str, link_type: u16) -> Result<Option<Arc<dyn Compiled>>, String> {
+    let text = source.trim();
+    let (word, filter) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    let word = match word {
+        "copy" => Word::Copy,
+        "steer" => Word::Steer,
+        "drop" => Word::Drop,
+        _ => return Ok(None),
+    };
+    if filter.contains('=') && filter.contains(">->") {
+        return Ok(None);
+    }
+    let filter = match filter.trim() {
+        "" => None,
+        filter => Some(Arc::new(Filter::parse(filter).map_err(|e| format!("filter: {e}"))?)),
+    };
+    Ok(Some(Arc::new(Words { text: text.to_owned(), word, filter, link_type })))
+}
+
+impl Compiled for Words {
+    fn instance(&self) -> Box<dyn Program> {
+        Box::new(Run { word: self.word, filter: self.filter.clone(), link_type: self.link_type })
+    }
+
+    fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+struct Run {
+    word: Word,
+    filter: Option<Arc<Filter>>,
+    link_type: u16,
+}
+
+impl Program for Run {
+    fn judge(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]) {
+        match self.word {
+            Word::Copy => {}
+            Word::Steer => {
+                batch.iter().zip(out.iter_mut()).for_each(|(p, v)| v.delivery = Delivery::Steer(p.desc.hash));
+            }
+            Word::Drop => out.iter_mut().for_each(|v| v.delivery = Delivery::Drop),
+        }
+        let Some(filter) = &self.filter else { return };
+        for (p, v) in batch.iter().zip(out) {
+            let matches = filter.matches(p.bytes, p.wire_len, &Headers::of(p.bytes, p.wire_len, self.link_type));
+            v.delivery = match (self.word, matches) {
+                // What is not to be dropped is copied.
+                (Word::Drop, false) => Delivery::Copy,
+                (Word::Drop, true) | (_, false) => Delivery::Drop,
+                _ => v.delivery,
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ring::Desc;
+
+    fn verdicts(source: &str) -> [Delivery; 2] {
+        let mut tcp = [0; 60];
+        let mut udp = [0; 60];
+        wire::build::Frame::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 443).fill(&mut tcp);
+        wire::build::Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 53).fill(&mut udp);
+        let descs = [7, 9].map(|hash| Desc { hash, ..Desc::default() });
+        let batch = [(&descs[0], &tcp), (&descs[1], &udp)].map(|(desc, bytes)| Packet { desc, bytes, wire_len: 60 });
+        let mut out = [Verdict::default(); 2];
+        parse(source, 1).expect("sound").expect("in words").instance().judge(&batch, &mut out);
+        out.map(|v| v.delivery)
+    }
+
+    #[test]
+    fn a_word_and_a_filter_do_what_they_say() {
+        use Delivery::{Copy, Drop, Steer};
+        assert_eq!(verdicts("steer"), [Steer(7), Steer(9)]);
+        assert_eq!(verdicts(" steer tcp port 443 "), [Steer(7), Drop]);
+        assert_eq!(verdicts("copy not tcp"), [Drop, Copy]);
+        assert_eq!(verdicts("drop udp"), [Copy, Drop]);
+        assert_eq!(verdicts("drop"), [Drop, Drop]);
+    }
+
+    #[test]
+    fn what_is_not_in_words_is_left_to_the_language_and_a_bad_filter_is_told() {
+        assert!(parse("main = ip >-> steer_flow", 1).expect("no error").is_none());
+        assert!(parse("", 1).expect("no error").is_none());
+        assert!(parse("steer prot 5", 1).is_err());
+    }
+}

@@ -1,0 +1,55 @@
+//! What a packet is to the curve: from its headers to what [`series::Counter`] is told. The meter counts with it, and so does
+//! whoever makes a curve of stored packets.
+
+use base::Timestamp;
+use series::{Counter, Direction, Kind, address_hash};
+use wire::{Decoded, EtherType, Family, IpProtocol};
+
+/// Offset of the flags in a TCP header (RFC 9293, section 3.1).
+const TCP_FLAGS: usize = 13;
+
+/// Counts a packet as every meter does. `decoded` is that of the captured `frame`; addresses are hashed under `key`.
+#[inline]
+pub fn count(
+    curve: &mut Counter,
+    ts: Timestamp,
+    outgoing: bool,
+    frame: &[u8],
+    wire_len: u32,
+    decoded: &Decoded,
+    key: u64,
+) {
+    let direction = if outgoing { Direction::Out } else { Direction::In };
+    let kind = kind(decoded);
+    let flags = match kind {
+        Kind::Tcp if decoded.l4 > 0 => frame.get(usize::from(decoded.l4) + TCP_FLAGS).copied(),
+        _ => None,
+    };
+    let (src, dst) = address_hashes(frame, decoded, key);
+    let is_v6 = decoded.family == Family::V6;
+    curve.packet(ts, wire_len, direction, kind, is_v6, flags, src, dst);
+}
+
+fn kind(decoded: &Decoded) -> Kind {
+    match (decoded.family, decoded.protocol) {
+        (Family::Other, _) if decoded.ethertype == EtherType::ARP => Kind::Arp,
+        (Family::Other, _) => Kind::Other,
+        (_, IpProtocol::TCP) => Kind::Tcp,
+        (_, IpProtocol::UDP) => Kind::Udp,
+        (_, IpProtocol::ICMP | IpProtocol::ICMPV6) => Kind::Icmp,
+        (_, IpProtocol::SCTP) => Kind::Sctp,
+        _ => Kind::OtherIp,
+    }
+}
+
+/// Those of source and destination; 0 of what is not IP.
+fn address_hashes(frame: &[u8], decoded: &Decoded, key: u64) -> (u64, u64) {
+    let (at, len) = match decoded.family {
+        Family::V4 => (12, 4),
+        Family::V6 => (8, 16),
+        Family::Other => return (0, 0),
+    };
+    let from = usize::from(decoded.l3) + at;
+    let address = |from: usize| frame.get(from..from + len).map_or(0, |bytes| address_hash(key, bytes));
+    (address(from), address(from + len))
+}

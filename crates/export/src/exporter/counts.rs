@@ -1,0 +1,120 @@
+//! What became of what was offered: counted by every handle and by the thread, read by anybody.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, PoisonError};
+
+/// Why a record was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Unsent {
+    /// The queue was full although the collector takes messages: it is slower than the meter.
+    QueueFull = 0,
+    /// The collector could not be reached, or broke off.
+    Unreachable,
+    /// It does not fit a message.
+    TooLarge,
+    /// It was offered after the end.
+    Stopped,
+}
+
+impl Unsent {
+    /// How many there are.
+    pub const COUNT: usize = 4;
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; Self::COUNT] = [Self::QueueFull, Self::Unreachable, Self::TooLarge, Self::Stopped];
+
+    /// The name used in JSON, metrics and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::Unreachable => "unreachable",
+            Self::TooLarge => "too_large",
+            Self::Stopped => "stopped",
+        }
+    }
+
+    /// What one count says.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::QueueFull => "the queue was full although the collector takes messages: it is slower than the meter",
+            Self::Unreachable => "the collector could not be reached, or broke off before it had taken them",
+            Self::TooLarge => "they do not fit a message",
+            Self::Stopped => "they were offered after the exporter had ended",
+        }
+    }
+}
+
+/// What became of what was offered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Records and seconds.
+    pub offered: u64,
+    /// Of these, handed to the kernel.
+    pub sent: u64,
+    /// Not sent, by [`Unsent`].
+    pub unsent: [u64; Unsent::COUNT],
+    /// Sent without payload or first packets, because they would not have fitted.
+    pub trimmed: u64,
+    /// Messages sent.
+    pub messages: u64,
+    /// Bytes of these.
+    pub octets: u64,
+    /// Ways to collectors that were opened.
+    pub sessions: u64,
+    /// What is wrong now, if anything.
+    pub trouble: Option<String>,
+}
+
+impl Counts {
+    /// Neither sent nor given up yet.
+    pub fn waiting(&self) -> u64 {
+        self.offered.saturating_sub(self.sent + self.unsent.iter().sum::<u64>())
+    }
+}
+
+/// The counts while they change.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pub offered: AtomicU64,
+    pub sent: AtomicU64,
+    pub unsent: [AtomicU64; Unsent::COUNT],
+    pub trimmed: AtomicU64,
+    pub messages: AtomicU64,
+    pub octets: AtomicU64,
+    pub sessions: AtomicU64,
+    pub trouble: Mutex<Option<String>>,
+    pub down: AtomicBool,
+    /// The end has been asked for; the thread sends what waits.
+    pub ending: AtomicBool,
+    /// Nothing more is taken.
+    pub closed: AtomicBool,
+    /// Offers under way: once closed, the thread waits for them before it counts what is left.
+    pub offering: AtomicU64,
+}
+
+impl Shared {
+    pub fn give_up(&self, cause: Unsent, items: u64) {
+        self.unsent[cause as usize].fetch_add(items, SeqCst);
+    }
+
+    pub fn say(&self, trouble: Option<String>) {
+        self.down.store(trouble.is_some(), SeqCst);
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+
+    pub fn counts(&self) -> Counts {
+        // What is subtracted is read first, so that nothing waits less than not at all.
+        let get = |n: &AtomicU64| n.load(SeqCst);
+        let (sent, unsent) = (get(&self.sent), self.unsent.each_ref().map(get));
+        Counts {
+            sent,
+            unsent,
+            offered: get(&self.offered),
+            trimmed: get(&self.trimmed),
+            messages: get(&self.messages),
+            octets: get(&self.octets),
+            sessions: get(&self.sessions),
+            trouble: self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+}

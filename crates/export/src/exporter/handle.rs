@@ -1,0 +1,85 @@
+//! The meter's end: offering never waits, unless patience was asked for.
+
+use super::counts::{Counts, Shared, Unsent};
+use flow::Record;
+use series::Row;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::time::{Duration, Instant};
+
+/// What is offered.
+pub(super) enum Job {
+    Flow(Box<Record>),
+    Row(Box<Row>),
+    /// A second that is not exported, for the loss statistics.
+    Ledger(Box<Row>),
+}
+
+/// Offers records; one for each meter's thread.
+#[derive(Clone)]
+pub struct Handle {
+    pub(super) queue: SyncSender<Job>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) patience: Duration,
+    pub(super) flows: bool,
+    pub(super) series: bool,
+}
+
+impl Handle {
+    /// Offers a flow record. Never waits, unless patience was asked for. False if it will not be sent.
+    pub fn flow(&self, record: &Record) -> bool {
+        self.flows && self.offer(Job::Flow(Box::new(record.clone())))
+    }
+
+    /// Offers a second.
+    pub fn row(&self, row: &Row) -> bool {
+        if self.series {
+            return self.offer(Job::Row(Box::new(*row)));
+        }
+        // Not a thing that was to be sent: it only improves the statistics, and is not counted.
+        let _ = self.queue.try_send(Job::Ledger(Box::new(*row)));
+        false
+    }
+
+    /// What became of what was offered so far, by all handles together.
+    pub fn counts(&self) -> Counts {
+        self.shared.counts()
+    }
+
+    fn offer(&self, job: Job) -> bool {
+        self.shared.offering.fetch_add(1, SeqCst);
+        self.shared.offered.fetch_add(1, SeqCst);
+        let result = self.try_for(job);
+        if let Err(cause) = result {
+            self.shared.give_up(cause, 1);
+        }
+        self.shared.offering.fetch_sub(1, SeqCst);
+        result.is_ok()
+    }
+
+    fn try_for(&self, mut job: Job) -> Result<(), Unsent> {
+        let mut until = None;
+        loop {
+            if self.shared.closed.load(SeqCst) {
+                return Err(Unsent::Stopped);
+            }
+            match self.queue.try_send(job) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Disconnected(_)) => return Err(Unsent::Stopped),
+                Err(TrySendError::Full(back)) => job = back,
+            }
+            let now = || Instant::now();
+            if self.patience.is_zero() || now() >= *until.get_or_insert_with(|| now() + self.patience) {
+                return Err(if self.shared.down.load(SeqCst) { Unsent::Unreachable } else { Unsent::QueueFull });
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+impl flow::Sink for Handle {
+    fn record(&mut self, record: &Record) {
+        self.flow(record);
+    }
+}

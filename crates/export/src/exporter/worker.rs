@@ -1,0 +1,289 @@
+//! The thread: takes what was offered, encodes, sends, and tries again what could not be reached.
+
+use super::counts::{Shared, Unsent};
+use super::handle::Job;
+use super::{Clock, Protocol, Settings};
+use crate::channel::{Channel, Trouble};
+use crate::encode::{Encode, Fit, Message};
+use crate::target::{IPFIX_PORT, Kind, NETFLOW_PORT, Target};
+use crate::{ipfix, netflow9};
+use base::Timestamp;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// One session: an encoder and its way.
+struct Line {
+    to: (Kind, u16),
+    encoder: Box<dyn Encode>,
+    channel: Option<Channel>,
+}
+
+/// See the module.
+pub(super) struct Worker {
+    settings: Settings,
+    shared: Arc<Shared>,
+    /// By kind and interface where there is a group for each, else one.
+    lines: BTreeMap<(Kind, u16), Line>,
+    now: Timestamp,
+    /// When something began to wait for its message to become full.
+    waits_since: Option<Instant>,
+    retry: Option<Instant>,
+    backoff: Duration,
+    until: Option<Instant>,
+}
+
+/// How long to wait before a collector is tried again: first, and at most.
+const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(30)];
+
+/// The longest nap: so soon the end is noticed, and templates are repeated.
+const NAP: Duration = Duration::from_millis(50);
+
+impl Worker {
+    pub fn new(settings: Settings, shared: Arc<Shared>) -> Self {
+        Self {
+            settings,
+            shared,
+            lines: BTreeMap::new(),
+            now: Timestamp::ZERO,
+            waits_since: None,
+            retry: None,
+            backoff: BACKOFF[0],
+            until: None,
+        }
+    }
+
+    pub fn run(mut self, jobs: Receiver<Job>) {
+        if !matches!(self.settings.target, Target::Multicast { .. }) {
+            self.add_line((Kind::Flows, 0));
+        }
+        loop {
+            if self.shared.ending.load(SeqCst) && self.until.is_none() {
+                self.until = Some(Instant::now() + self.settings.grace);
+            }
+            let late = self.until.is_some_and(|t| Instant::now() >= t);
+            if late || !self.connect() {
+                if late || (self.until.is_some() && self.shared.counts().waiting() == 0) {
+                    break;
+                }
+                std::thread::sleep(NAP);
+                continue;
+            }
+            let nap = if self.until.is_some() { Duration::ZERO } else { NAP };
+            match jobs.recv_timeout(nap) {
+                Ok(job) => self.take(job),
+                Err(RecvTimeoutError::Timeout) if self.until.is_some() => break,
+                Err(RecvTimeoutError::Timeout) => self.tick(),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if self.waits_since.is_some_and(|t| t.elapsed() >= self.settings.linger) {
+                self.flush();
+            }
+        }
+        self.end(&jobs);
+    }
+
+    /// The last round: what can still be sent is, the rest is counted, and nothing more is taken.
+    fn end(&mut self, jobs: &Receiver<Job>) {
+        self.shared.closed.store(true, SeqCst);
+        let mut left = 0;
+        loop {
+            // In this order: an offer that was under way before has put its job where the next line finds it.
+            let none_under_way = self.shared.offering.load(SeqCst) == 0;
+            while let Ok(job) = jobs.try_recv() {
+                let reaches = self.lines.values().all(|l| l.channel.is_some());
+                if reaches && self.until.is_none_or(|t| Instant::now() < t) {
+                    self.take(job);
+                } else if !matches!(job, Job::Ledger(_)) {
+                    left += 1;
+                }
+            }
+            if none_under_way {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        self.shared.give_up(Unsent::Unreachable, left);
+        self.flush();
+        for line in self.lines.values_mut() {
+            self.shared.give_up(Unsent::Unreachable, line.encoder.restart().into());
+        }
+    }
+
+    /// Opens what is not open; false while that does not succeed.
+    fn connect(&mut self) -> bool {
+        if self.lines.values().all(|l| l.channel.is_some()) {
+            return true;
+        }
+        if self.retry.is_some_and(|t| Instant::now() < t) {
+            return false;
+        }
+        let port = match self.settings.protocol {
+            Protocol::Ipfix => IPFIX_PORT,
+            Protocol::NetflowV9 => NETFLOW_PORT,
+        };
+        for line in self.lines.values_mut().filter(|l| l.channel.is_none()) {
+            match Channel::open(&self.settings.target, port, line.to) {
+                Ok(channel) => {
+                    line.channel = Some(channel);
+                    self.shared.sessions.fetch_add(1, SeqCst);
+                }
+                Err(error) => {
+                    self.shared.say(Some(format!("{}: {error}", self.settings.target)));
+                    self.retry = Some(Instant::now() + self.backoff);
+                    self.backoff = (self.backoff * 2).min(BACKOFF[1]);
+                    return false;
+                }
+            }
+        }
+        self.retry = None;
+        self.shared.say(None);
+        true
+    }
+
+    fn take(&mut self, job: Job) {
+        let (kind, interface, at) = match &job {
+            Job::Flow(record) => (Kind::Flows, record.interface, record.last()),
+            Job::Row(row) | Job::Ledger(row) => {
+                (Kind::Series, row.interface, Timestamp::from_secs_nanos(row.second.saturating_add(1), 0))
+            }
+        };
+        self.now = match self.settings.clock {
+            Clock::System => system_time(),
+            Clock::Data => self.now.max(at),
+        };
+        let multicast = matches!(self.settings.target, Target::Multicast { .. });
+        let to = match job {
+            Job::Ledger(_) if multicast => (Kind::Flows, interface),
+            _ if multicast => (kind, interface),
+            _ => (Kind::Flows, 0),
+        };
+        if !self.lines.contains_key(&to) {
+            self.add_line(to);
+            self.connect();
+        }
+        let now = self.now;
+        self.with(to, |encoder, out, shared| {
+            let fit = match &job {
+                Job::Flow(record) => encoder.record(record, now, out),
+                Job::Row(row) => encoder.row(row, now, out).map(|()| Fit::Whole),
+                Job::Ledger(row) => {
+                    encoder.ledger(row);
+                    return;
+                }
+            };
+            match fit {
+                Ok(Fit::Whole) => (),
+                Ok(Fit::Trimmed) => drop(shared.trimmed.fetch_add(1, SeqCst)),
+                Err(_) => {
+                    shared.give_up(Unsent::TooLarge, 1);
+                    encoder.not_sent(1);
+                }
+            }
+        });
+        self.waits_since.get_or_insert_with(Instant::now);
+    }
+
+    /// Time passes without anything to export.
+    fn tick(&mut self) {
+        if self.settings.clock == Clock::System {
+            self.now = system_time();
+        } else if self.now == Timestamp::ZERO {
+            // Of a time that is only known from what is exported, nothing is known yet.
+            return;
+        }
+        let now = self.now;
+        for to in self.lines.keys().copied().collect::<Vec<_>>() {
+            self.with(to, |encoder, out, _| encoder.tick(now, out));
+        }
+    }
+
+    fn flush(&mut self) {
+        self.waits_since = None;
+        let now = self.now;
+        for to in self.lines.keys().copied().collect::<Vec<_>>() {
+            self.with(to, |encoder, out, _| encoder.flush(now, out));
+        }
+    }
+
+    fn add_line(&mut self, to: (Kind, u16)) {
+        let mut config = self.settings.encode.clone();
+        let multicast = matches!(self.settings.target, Target::Multicast { .. });
+        if multicast {
+            // Who listens to several groups at one port tells them apart.
+            config.domain = config.domain.wrapping_add(u32::from(to.1)).wrapping_add((to.0 as u32) << 16);
+        }
+        let mut encoder: Box<dyn Encode> = match self.settings.protocol {
+            Protocol::Ipfix => Box::new(ipfix::Encoder::new(config)),
+            Protocol::NetflowV9 => Box::new(netflow9::Encoder::new(config)),
+        };
+        for (number, name) in self.settings.interfaces.iter().filter(|(n, _)| !multicast || *n == to.1) {
+            encoder.interface(*number, name);
+        }
+        self.lines.insert(to, Line { to, encoder, channel: None });
+    }
+
+    /// Runs an encoder and sends the messages that it makes.
+    fn with(&mut self, to: (Kind, u16), work: impl FnOnce(&mut dyn Encode, &mut dyn FnMut(Message<'_>), &Shared)) {
+        let (shared, target, backoff) = (&*self.shared, &self.settings.target, &mut self.backoff);
+        let Some(Line { encoder, channel, .. }) = self.lines.get_mut(&to) else { return };
+        let (mut lost, mut broken) = (0u64, None);
+        work(
+            encoder.as_mut(),
+            &mut |message| {
+                let sent = match channel {
+                    Some(channel) if broken.is_none() => channel.send(message.bytes),
+                    _ => Err(Trouble::Refused(io::ErrorKind::NotConnected.into())),
+                };
+                let items = u64::from(message.items);
+                let cause = match sent {
+                    Ok(()) => {
+                        shared.sent.fetch_add(items, SeqCst);
+                        shared.messages.fetch_add(1, SeqCst);
+                        shared.octets.fetch_add(message.bytes.len() as u64, SeqCst);
+                        *backoff = BACKOFF[0];
+                        if shared.down.load(SeqCst) {
+                            shared.say(None);
+                        }
+                        return;
+                    }
+                    Err(Trouble::TooLarge) => Unsent::TooLarge,
+                    Err(Trouble::Refused(error)) => {
+                        shared.say(Some(format!("{target}: {error}")));
+                        Unsent::Unreachable
+                    }
+                    Err(Trouble::Broken(error)) => {
+                        broken = Some(error);
+                        Unsent::Unreachable
+                    }
+                };
+                shared.give_up(cause, items);
+                lost += items;
+            },
+            shared,
+        );
+        if let Some(error) = broken {
+            *channel = None;
+            // What the encoder holds was meant for a session that is gone; its templates, too.
+            let held = u64::from(encoder.restart());
+            shared.give_up(Unsent::Unreachable, held);
+            lost += held;
+            shared.say(Some(format!("{target}: {error}")));
+            self.retry = Some(Instant::now() + *backoff);
+            *backoff = (*backoff * 2).min(BACKOFF[1]);
+        }
+        if lost > 0
+            && let Some(line) = self.lines.get_mut(&to)
+        {
+            line.encoder.not_sent(lost);
+        }
+    }
+}
+
+fn system_time() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_secs_nanos(since.as_secs(), since.subsec_nanos().into())
+}

@@ -1,0 +1,280 @@
+//! Time passes: which flows are over, in which order their records are made, and what becomes of their places.
+
+use crate::entry::{Hot, bit};
+use crate::meter::{Meter, SECOND};
+use crate::pool::NONE;
+use crate::record::{EndReason, Sink};
+use crate::render;
+use crate::tcp;
+
+/// Flows whose lines are read together, a batch before their records are made.
+const AHEAD: usize = 16;
+
+/// What can be known of a flow before it ends, and stays true as long as it is there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Known {
+    pub id: u64,
+    /// By which it is found in the table.
+    pub hash: u64,
+}
+
+impl Meter {
+    /// After how many nanoseconds without a packet a flow is over.
+    #[inline(always)]
+    pub(crate) fn timeout(&self, hot: &Hot) -> u64 {
+        if tcp::is_over(hot.state) { self.linger } else { self.idle[usize::from(hot.protocol)] }
+    }
+
+    /// Puts a flow that is not on the wheel where it belongs.
+    pub(crate) fn schedule(&mut self, flow: u32) {
+        let now = self.second.expect("a flow has had a packet, and the packet a second");
+        let due = self.deadline(flow).div_ceil(SECOND);
+        self.wheel.put(flow, due.max(now + 1), now);
+    }
+
+    /// When there will be something to do for a flow if no packet comes.
+    fn deadline(&self, flow: u32) -> u64 {
+        let hot = &self.flows[flow].hot;
+        let idle = hot.last.saturating_add(self.timeout(hot));
+        let active = self.active.filter(|_| !hot.has(bit::DETACHED)).zip(self.first(flow));
+        active.map_or(idle, |(active, first)| idle.min(first.saturating_add(active)))
+    }
+
+    /// When the record began that is being made; `None` if it has no packet yet.
+    fn first(&self, flow: u32) -> Option<u64> {
+        let hot = &self.flows[flow].hot;
+        if hot.has(bit::FULL) { self.fulls[hot.more].first() } else { Some(self.flows[flow].body.start) }
+    }
+
+    /// Collects the flows whose time is over when `second` has come, in the order of their records.
+    fn collect(&mut self, second: u64) {
+        self.second = Some(second);
+        let mut due = std::mem::take(&mut self.due);
+        due.clear();
+        let mut next = self.wheel.open(second);
+        while let Some(flow) = next {
+            next = self.wheel.next(flow);
+            let at = self.deadline(flow).div_ceil(SECOND);
+            if at > second {
+                self.wheel.put(flow, at, second);
+            } else {
+                due.push((self.flows[flow].hot.last, flow));
+            }
+        }
+        self.sort(&mut due);
+        self.due = due;
+    }
+
+    /// Brings flows into the order of their records: by the last packet, then by what only the flow decides.
+    fn sort(&self, due: &mut [(u64, u32)]) {
+        due.sort_unstable_by_key(|d| d.0);
+        for run in due.chunk_by_mut(|a, b| a.0 == b.0).filter(|r| r.len() > 1) {
+            run.sort_by_cached_key(|d| self.rank(d.1));
+        }
+    }
+
+    /// Where a flow comes among those with the same last moment.
+    fn rank(&self, flow: u32) -> (u64, u64) {
+        (self.id(flow), self.flows[flow].body.positions[0])
+    }
+
+    /// What the end of a flow needs of it, made for several at once: each is one long chain of multiplications.
+    #[inline(always)]
+    pub(crate) fn known(&self, flow: u32) -> Known {
+        Known { id: self.id(flow), hash: self.keys.hash(&self.flows[flow].hot.key()) }
+    }
+
+    /// Asks for what the records of these flows will be made of, as [`Meter::run`] does for packets.
+    fn fetch_due(&self, due: &[(u64, u32)]) {
+        for (_, flow) in due {
+            self.fetch_entry(*flow);
+            self.hints.fetch(&self.rares[*flow as usize]);
+        }
+    }
+
+    /// The same for what these point to.
+    fn fetch_due_rest(&self, due: &[(u64, u32)]) -> [Known; AHEAD] {
+        let mut all = [Known::default(); AHEAD];
+        for (known, (_, flow)) in all.iter_mut().zip(due) {
+            let hot = &self.flows[*flow].hot;
+            match hot.bits & (bit::FULL | bit::PAIR) {
+                0 if hot.more == NONE => (),
+                0 => self.chunks[hot.more].fetch(&self.hints),
+                bit::FULL => self.fulls[hot.more].sides.iter().for_each(|side| side.fetch(&self.hints)),
+                _ => self.pairs[hot.more].sides.iter().for_each(|side| self.hints.fetch(side)),
+            }
+            *known = self.known(*flow);
+        }
+        all
+    }
+
+    /// Makes the record of a flow that is due, and ends it or lets it go on.
+    fn settle(&mut self, flow: u32, known: Known, second: u64, sink: &mut dyn Sink) {
+        let hot = &self.flows[flow].hot;
+        let idle = hot.last.saturating_add(self.timeout(hot));
+        self.counts.lateness.count((second * SECOND).saturating_sub(self.deadline(flow)));
+        if idle.div_ceil(SECOND) > second {
+            self.cut(flow, known.id, sink);
+            self.schedule(flow);
+        } else {
+            let reason = if tcp::is_over(hot.state) { EndReason::Ended } else { EndReason::Idle };
+            self.release(flow, known, reason, sink);
+        }
+    }
+
+    /// Makes an interim record; the flow goes on.
+    pub(crate) fn cut(&mut self, flow: u32, id: u64, sink: &mut dyn Sink) {
+        if !self.flows[flow].hot.has(bit::FULL) {
+            self.widen(flow);
+        }
+        self.emit(flow, id, EndReason::Active, sink);
+        let full = &mut self.fulls[self.flows[flow].hot.more];
+        full.sides = [full.sides[0].continued(), full.sides[1].continued()];
+        full.part += 1;
+        full.more = Vec::new();
+        let chunk = std::mem::replace(&mut full.chunk, NONE);
+        if chunk != NONE {
+            self.chunks.free(chunk);
+        }
+    }
+
+    /// Ends a flow that is on the wheel.
+    pub(crate) fn end(&mut self, flow: u32, known: Known, reason: EndReason, sink: &mut dyn Sink) {
+        self.wheel.remove(flow);
+        self.release(flow, known, reason, sink);
+    }
+
+    /// Ends a flow that is not on the wheel: makes its record, if there is anything to say, and gives back its places.
+    fn release(&mut self, flow: u32, known: Known, reason: EndReason, sink: &mut dyn Sink) {
+        self.conclude(flow, known.id, reason, sink);
+        let hot = &self.flows[flow].hot;
+        let (bits, more) = (hot.bits, hot.more);
+        if bits & bit::DETACHED == 0 {
+            self.table.remove(known.hash, flow);
+        }
+        self.flows[flow].hot.bits = 0;
+        let chunk = match bits & (bit::FULL | bit::PAIR) {
+            0 => more,
+            bit::FULL => {
+                self.fulls[more].more = Vec::new();
+                self.fulls.free(more);
+                self.fulls[more].chunk
+            }
+            _ => {
+                self.pairs.free(more);
+                self.pairs[more].chunk()
+            }
+        };
+        if chunk != NONE {
+            self.chunks.free(chunk);
+        }
+        self.flows.free(flow);
+        self.counts.active -= 1;
+    }
+
+    /// Makes the last record of a flow, if there is anything to say.
+    fn conclude(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
+        if self.first(flow).is_some() {
+            self.emit(flow, id, reason, sink);
+        } else {
+            self.counts.silent += 1;
+        }
+    }
+
+    fn emit(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
+        let mut record = self.record.take().unwrap_or_else(|| Box::new(render::blank()));
+        self.render(flow, id, reason, &mut record);
+        self.counts.records[reason as usize] += 1;
+        sink.record(&record);
+        self.record = Some(record);
+    }
+
+    /// Gives back the places of all flows at once.
+    fn forget(&mut self) {
+        if self.counts.active > 0 {
+            self.table.clear();
+        }
+        self.wheel.clear();
+        self.flows.clear();
+        self.chunks.clear();
+        self.pairs.clear();
+        self.fulls.clear();
+        (self.hand, self.counts.active) = (0, 0);
+    }
+}
+
+/// Time passes to `second` for the shards of one table, whose records are then made in one order.
+pub(crate) fn pass(shards: &mut [Meter], second: u64, sink: &mut dyn Sink) {
+    let Some(now) = shards[0].second else {
+        return shards.iter_mut().for_each(|s| s.second = Some(second));
+    };
+    if second < now {
+        end_all(shards, sink);
+        for shard in shards {
+            shard.second = Some(second);
+            shard.counts.restarts += 1;
+        }
+        return;
+    }
+    for each in now + 1..=second {
+        // Over a gap of years there is nothing to do once the last flow is gone, which no timeout lets take long.
+        if shards.iter().all(|s| s.counts.active == 0) {
+            break;
+        }
+        shards.iter_mut().for_each(|s| s.collect(each));
+        if shards.iter().any(|s| !s.due.is_empty()) {
+            sink.second(each);
+            in_order(shards, |shard, flow, known| shard.settle(flow, known, each, sink));
+        }
+    }
+    shards.iter_mut().for_each(|s| s.second = Some(second));
+}
+
+/// Ends every flow: those that were over for what ended them, the others because there is no more.
+pub(crate) fn end_all(shards: &mut [Meter], sink: &mut dyn Sink) {
+    for shard in shards.iter_mut() {
+        let used = (0..shard.flows.len() as u32).filter(|f| shard.flows[*f].hot.has(bit::USED));
+        let mut due: Vec<(u64, u32)> = used.map(|f| (shard.flows[f].hot.last, f)).collect();
+        shard.sort(&mut due);
+        shard.due = due;
+    }
+    in_order(shards, |shard, flow, known| {
+        let hot = &shard.flows[flow].hot;
+        let reason = match (tcp::is_over(hot.state), hot.has(bit::DETACHED)) {
+            (true, _) => EndReason::Ended,
+            (false, true) => EndReason::Idle,
+            (false, false) => EndReason::Forced,
+        };
+        shard.conclude(flow, known.id, reason, sink);
+    });
+    for shard in shards {
+        shard.forget();
+        shard.due = Vec::new();
+    }
+}
+
+/// Calls `each` with all that is due and what is known of it, shards together in the order of the records.
+fn in_order(shards: &mut [Meter], mut each: impl FnMut(&mut Meter, u32, Known)) {
+    if let [shard] = shards {
+        let due = std::mem::take(&mut shard.due);
+        shard.fetch_due(&due[..due.len().min(AHEAD)]);
+        for (n, batch) in due.chunks(AHEAD).enumerate() {
+            let known = shard.fetch_due_rest(batch);
+            let after = &due[n * AHEAD + batch.len()..];
+            shard.fetch_due(&after[..after.len().min(AHEAD)]);
+            batch.iter().zip(known).for_each(|((_, flow), known)| each(shard, *flow, known));
+        }
+        shard.due = due;
+        return;
+    }
+    let mut next = vec![0; shards.len()];
+    let rank = |shard: &Meter, at: usize| shard.due.get(at).map(|d| (d.0, shard.rank(d.1)));
+    let mut heads: Vec<_> = shards.iter().map(|s| rank(s, 0)).collect();
+    while let Some(first) = (0..shards.len()).filter(|i| heads[*i].is_some()).min_by_key(|i| heads[*i]) {
+        let flow = shards[first].due[next[first]].1;
+        let known = shards[first].known(flow);
+        each(&mut shards[first], flow, known);
+        next[first] += 1;
+        heads[first] = rank(&shards[first], next[first]);
+    }
+}

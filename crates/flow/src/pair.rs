@@ -1,0 +1,260 @@
+//! A flow of more packets than the list holds: counters of one cache line for each direction, as long as nothing about it is
+//! remarkable.
+//!
+//! Invariant: a line holds exactly what [`crate::full::Side`] would. A packet that would make one of its fields
+//! overflow does not [`Line::fits`] and makes the flow a full one. What is not here is in the flow's
+//! [`crate::slim::Sums`]: it counts for short flows as well.
+//!
+//! ```text
+//! byte  0      8                16                24               40       48      52     54     56    60    64
+//!       | last | chunk or first | length² (sum)   | gap² (sum, 96) | flags… | length | pkts | min  max | gap min, max
+//! ```
+//! Flags are counted in one word, a lane for each: sixteen bits for ACK and PSH, which most packets have, and
+//! five for the others. So counting them is one addition, of a word that a table has for each byte of flags.
+
+use crate::pool::NONE;
+use crate::record::{self, Moments};
+use crate::slim::Sums;
+use base::Timestamp;
+use wire::MacAddr;
+
+/// Packets that a line can count.
+pub(crate) const MOST_PACKETS: u16 = u16::MAX;
+
+/// Gaps that a line can hold, in nanoseconds: 18 minutes.
+const MOST_GAP: u64 = (1 << 40) - 1;
+
+/// Where the lane of each flag begins, in the order of their bits, and how many bits it has.
+const LANES: [(u32, u32); 8] = [(32, 5), (37, 5), (42, 5), (0, 16), (16, 16), (47, 5), (52, 5), (57, 5)];
+
+/// Flags whose lanes are of five bits, and the highest bit of each of these lanes.
+const SELDOM: u8 = 0b1110_0111;
+const NEARLY_FULL: u64 = 1 << 36 | 1 << 41 | 1 << 46 | 1 << 51 | 1 << 56 | 1 << 61;
+
+/// What each byte of flags adds to the lanes.
+static SPREAD: [u64; 256] = spread();
+
+const fn spread() -> [u64; 256] {
+    let mut all = [0; 256];
+    let mut flags = 0;
+    while flags < 256 {
+        let mut bit = 0;
+        while bit < 8 {
+            all[flags] |= (flags as u64 >> bit & 1) << LANES[bit].0;
+            bit += 1;
+        }
+        flags += 1;
+    }
+    all
+}
+
+/// One side.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
+pub(crate) struct Line {
+    pub last: u64,
+    /// When its first packet came; once a flow has a pair, of the side that began instead: the chunk with its first packets.
+    extra: u64,
+    pub length_squares: u64,
+    gap_squares: u64,
+    flags: u64,
+    gap_squares_high: u32,
+    pub length: u32,
+    gap_min: u32,
+    gap_max: u32,
+    gap_min_high: u8,
+    gap_max_high: u8,
+    pub packets: u16,
+    pub length_min: u16,
+    pub length_max: u16,
+}
+
+const _: () = assert!(size_of::<Line>() == 64);
+
+impl Line {
+    /// Whether another packet can be counted.
+    #[inline(always)]
+    pub const fn fits(&self, at: u64, flags: u8) -> bool {
+        let is_room = flags & SELDOM == 0 || self.flags & NEARLY_FULL == 0;
+        is_room && self.packets < MOST_PACKETS && (self.packets == 0 || at - self.last <= MOST_GAP)
+    }
+
+    /// Counts what the list of a slim flow knows of a packet that fits: time, length and flags.
+    #[inline(always)]
+    pub fn count(&mut self, at: u64, length: u16, flags: u8) {
+        if self.packets == 0 {
+            (self.length_min, self.length_max) = (length, length);
+            (self.gap_min, self.gap_min_high) = (u32::MAX, u8::MAX);
+            self.extra = at;
+        } else {
+            let gap = at - self.last;
+            // Written whether or not they change: which it will be cannot be predicted.
+            let (min, max) = (self.gap_min().min(gap), self.gap_max().max(gap));
+            (self.gap_min, self.gap_min_high) = (min as u32, (min >> 32) as u8);
+            (self.gap_max, self.gap_max_high) = (max as u32, (max >> 32) as u8);
+            let squares = self.gap_squares() + u128::from(gap) * u128::from(gap);
+            (self.gap_squares, self.gap_squares_high) = (squares as u64, (squares >> 64) as u32);
+            self.length_min = self.length_min.min(length);
+            self.length_max = self.length_max.max(length);
+        }
+        self.last = at;
+        self.packets += 1;
+        self.length += u32::from(length);
+        self.length_squares += u64::from(length) * u64::from(length);
+        self.flags += SPREAD[usize::from(flags)];
+    }
+
+    /// Of no gaps, whatever is greatest.
+    #[inline(always)]
+    pub fn gap_min(&self) -> u64 {
+        u64::from(self.gap_min_high) << 32 | u64::from(self.gap_min)
+    }
+
+    #[inline(always)]
+    pub fn gap_max(&self) -> u64 {
+        u64::from(self.gap_max_high) << 32 | u64::from(self.gap_max)
+    }
+
+    #[inline(always)]
+    pub fn gap_squares(&self) -> u128 {
+        u128::from(self.gap_squares_high) << 64 | u128::from(self.gap_squares)
+    }
+
+    pub fn flags(&self) -> [u32; 8] {
+        LANES.map(|(at, bits)| (self.flags >> at) as u32 & ((1 << bits) - 1))
+    }
+
+    /// This side of the record, whose first packet came at `first`.
+    #[inline(always)]
+    pub fn render(&self, sums: &Sums, first: u64, mac: Option<MacAddr>) -> record::Side {
+        if self.packets == 0 {
+            return record::Side::default();
+        }
+        let gaps = u64::from(self.packets) - 1;
+        record::Side {
+            first: Timestamp::from_nanos(first),
+            last: Timestamp::from_nanos(self.last),
+            packets: self.packets.into(),
+            bytes: u64::from(self.length) + u64::from(sums.beyond),
+            ip_bytes: self.length.into(),
+            payload_bytes: sums.payload.into(),
+            payload_packets: sums.payload_packets.into(),
+            length: Moments {
+                min: self.length_min.into(),
+                max: self.length_max.into(),
+                sum: self.length.into(),
+                squares: self.length_squares.into(),
+            },
+            gap: Moments {
+                min: if gaps == 0 { 0 } else { self.gap_min() },
+                max: self.gap_max(),
+                // Times of a flow never go back, so the gaps add up to the time between its ends.
+                sum: self.last - first,
+                squares: self.gap_squares(),
+            },
+            gaps,
+            flags: self.flags().map(u64::from),
+            zero_window: 0,
+            retransmitted: 0,
+            retransmitted_bytes: 0,
+            out_of_order: 0,
+            ttl: sums.ttl,
+            dscp: sums.dscp,
+            mac,
+        }
+    }
+}
+
+/// Both sides. A flow begins in the first packet of side 0, so when that was need not be said twice.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pair {
+    pub sides: [Line; 2],
+}
+
+impl Pair {
+    /// When the first packet of a side came, in a flow that began at `start`.
+    pub const fn first(&self, side: usize, start: u64) -> u64 {
+        if side == 0 { start } else { self.sides[1].extra }
+    }
+
+    /// Where the first packets of the flow are, once that is set.
+    pub const fn chunk(&self) -> u32 {
+        self.sides[0].extra as u32
+    }
+
+    pub const fn set_chunk(&mut self, chunk: u32) {
+        self.sides[0].extra = chunk as u64;
+    }
+
+    /// Without a packet.
+    pub const fn new() -> Self {
+        const NOTHING: Line = Line {
+            last: 0,
+            extra: NONE as u64,
+            length_squares: 0,
+            gap_squares: 0,
+            flags: 0,
+            gap_squares_high: 0,
+            length: 0,
+            gap_min: 0,
+            gap_max: 0,
+            gap_min_high: 0,
+            gap_max_high: 0,
+            packets: 0,
+            length_min: 0,
+            length_max: 0,
+        };
+        Self { sides: [NOTHING; 2] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::full::Side;
+    use base::Prng;
+
+    #[test]
+    fn a_line_counts_what_a_full_side_does_until_a_packet_does_not_fit() {
+        let seed = testkit::seed("a_line_counts_what_a_full_side_does_until_a_packet_does_not_fit");
+        let mut prng = Prng::new(seed);
+        let mut refused = 0;
+        for round in 0..200 {
+            let (mut line, mut side) = (Line::default(), Side::default());
+            let mut at = prng.below(1 << 50);
+            let seldom = prng.below(3) == 0;
+            for _ in 0..1 + prng.below(300) {
+                let flags = prng.next_u64() as u8 & if seldom { 0xff } else { 0x18 };
+                at += prng.next_u64() >> (24 + prng.below(40));
+                if !line.fits(at, flags) {
+                    refused += 1;
+                    break;
+                }
+                let length = (prng.next_u64() >> (48 + prng.below(16))) as u16;
+                line.count(at, length, flags);
+                side.count(at, length.into(), flags);
+            }
+            let mut widened = Side::default();
+            widened.take_over(&line, side.first().unwrap_or(0));
+            assert_eq!(format!("{widened:?}"), format!("{side:?}"), "seed {seed}, round {round}");
+        }
+        assert!(refused > 20, "seed {seed}: only {refused} packets did not fit");
+    }
+
+    #[test]
+    fn no_lane_runs_into_another() {
+        let mut line = Line::default();
+        let mut packets = 0;
+        while line.fits(0, 0xff) {
+            line.count(0, 0, 0xff);
+            packets += 1;
+        }
+        assert_eq!((packets, line.flags()), (16, [16; 8]));
+        while line.fits(0, 0x18) {
+            line.count(0, u16::MAX, 0x18);
+        }
+        assert_eq!(line.packets, MOST_PACKETS);
+        assert_eq!(line.flags(), [16, 16, 16, 65535, 65535, 16, 16, 16]);
+        assert_eq!(line.length, 65519 * 65535);
+    }
+}

@@ -1,0 +1,159 @@
+//! The other side of the door: asking for groups, and being a member of one.
+
+use crate::request::{Answer, MESSAGE_MAX, Request};
+use ring::{AttachError, Branch, Desc, Listener};
+use serde_json::Value;
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use sys::unix::Connection;
+
+/// How long the engine may take to answer: it compiles programs meanwhile.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Most branches of one member.
+const BRANCHES_MAX: usize = 256;
+
+/// Most objects that follow one answer.
+const ITEMS_MAX: usize = 4096;
+
+/// Why a request came to nothing.
+#[derive(Debug)]
+pub enum ClientError {
+    /// No engine there, or no way to it.
+    Unreachable(io::Error),
+    /// The engine said no; its own words.
+    Refused(String),
+    /// What came was not what the protocol says.
+    Protocol(&'static str),
+    /// A branch could not be taken over.
+    Branch(AttachError),
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                write!(f, "permission denied on the engine's socket; run as its owner or a member of its group")
+            }
+            Self::Unreachable(e) => write!(f, "no engine answers there: {e}"),
+            Self::Refused(why) => f.write_str(why),
+            Self::Protocol(what) => write!(f, "the engine's answer is not understood: {what}"),
+            Self::Branch(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+/// A connection to an engine's groups.
+#[derive(Debug)]
+pub struct Client(Arc<Connection>);
+
+/// A seat in a group: one listener for each queue. It is given up when all of them are dropped.
+#[derive(Debug)]
+pub struct Seat {
+    /// Where it sits.
+    pub place: u8,
+    /// The program that judged when it came.
+    pub generation: u64,
+    /// One for each queue of the group.
+    pub listeners: Vec<Listener>,
+}
+
+impl Client {
+    /// Connects to the groups' socket of an engine.
+    ///
+    /// # Errors
+    /// [`ClientError::Unreachable`].
+    pub fn connect(path: &Path) -> Result<Self, ClientError> {
+        let connection = Connection::connect(path).map_err(ClientError::Unreachable)?;
+        connection.set_timeout(PATIENCE).map_err(ClientError::Unreachable)?;
+        Ok(Self(Arc::new(connection)))
+    }
+
+    /// Asks, and takes the answer with the objects that follow it.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn ask(&self, request: &Request) -> Result<(Answer, Vec<Value>), ClientError> {
+        let text =
+            serde_json::to_vec(request).map_err(|_| ClientError::Protocol("a request that cannot be written"))?;
+        if text.len() > MESSAGE_MAX {
+            return Err(ClientError::Refused(format!("a request of {} bytes; at most {MESSAGE_MAX}", text.len())));
+        }
+        // An engine that refuses this connection says so and closes it; its words are worth more than the broken pipe.
+        let sent = self.0.send(&text, &[]);
+        let answer: Answer = match self.receive() {
+            Ok(answer) => answer,
+            Err(e) => return Err(sent.err().map_or(e, ClientError::Unreachable)),
+        };
+        if !answer.ok {
+            return Err(ClientError::Refused(answer.error.unwrap_or_default()));
+        }
+        if answer.items > ITEMS_MAX {
+            return Err(ClientError::Protocol("an impossible number of objects"));
+        }
+        let items = (0..answer.items).map(|_| self.receive()).collect::<Result<_, _>>()?;
+        Ok((answer, items))
+    }
+
+    /// Becomes a member.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn join(self, request: &Request) -> Result<Seat, ClientError> {
+        let (answer, _) = self.ask(request)?;
+        if answer.branches == 0 || answer.branches > BRANCHES_MAX {
+            return Err(ClientError::Protocol("an impossible number of branches"));
+        }
+        let listeners = (0..answer.branches)
+            .map(|_| Branch::receive(&self.0).map_err(ClientError::Branch))
+            .collect::<Result<_, _>>()?;
+        Ok(Seat {
+            place: answer.place.unwrap_or_default(),
+            generation: answer.generation.unwrap_or_default(),
+            listeners,
+        })
+    }
+
+    fn receive<T: serde::de::DeserializeOwned>(&self) -> Result<T, ClientError> {
+        let mut message = vec![0; MESSAGE_MAX];
+        let (n, _) = self.0.receive(&mut message).map_err(ClientError::Unreachable)?;
+        if n == 0 {
+            return Err(ClientError::Unreachable(io::ErrorKind::ConnectionReset.into()));
+        }
+        serde_json::from_slice(&message[..n]).map_err(|_| ClientError::Protocol("not an object of the expected form"))
+    }
+}
+
+/// Follows the generations of one branch, descriptor by descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Generations {
+    now: u64,
+}
+
+impl Generations {
+    /// The generation that judged this packet; `None` for a control. A packet whose own bits say something else, or a
+    /// generation that goes back, is an engine's that lies.
+    ///
+    /// # Errors
+    /// In words, what contradicts.
+    pub fn follow(&mut self, desc: &Desc) -> Result<Option<u64>, String> {
+        if let Some(generation) = desc.as_program() {
+            if generation < self.now {
+                return Err(format!("generation {generation} after {}", self.now));
+            }
+            self.now = generation;
+        }
+        if !desc.is_packet() {
+            return Ok(None);
+        }
+        if u64::from(desc.generation()) != self.now & 3 {
+            return Err(format!("a packet of generation {} modulo 4 among those of {}", desc.generation(), self.now));
+        }
+        Ok(Some(self.now))
+    }
+}

@@ -1,0 +1,295 @@
+//! The dispatcher: one thread for each ring, which reads it as a gate and lets the groups judge.
+//!
+//! It is a gate because its readers are to be told exactly what they miss, and it yields because packets are evidence and
+//! come first (as the meter does, decision 17): more than half a ring behind, it lets packets go and counts them as skipped,
+//! until it is less than a quarter behind. A source that can wait is never shed.
+//!
+//! Invariant: whatever changes a group changes it between two batches, on this thread. Others leave [`Order`]s and are
+//! answered when they have been carried out, so a program is exchanged without a lock on the packets' path, and the answer
+//! to a question about the books is of one moment. While there is no group, the ring has no gate.
+
+use crate::group::{Books, Group, Swap};
+use crate::members::Membership;
+use crate::verdict::Packet;
+use ring::{BranchWriter, Control, Desc, FILE_HEADER, Gate, Hub, Place, RECORD_HEADER, RingMemory};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Descriptors judged at a time.
+pub const BATCH: usize = 256;
+
+/// What the dispatcher's gate is called in tables and in the names of losses.
+const GATE: &str = "groups";
+
+/// How long to sleep when there is nothing, so that swaps are prompt and readers do not wait long.
+pub const NAP: Duration = Duration::from_micros(300);
+
+/// How long to sleep while there is no group.
+const REST: Duration = Duration::from_millis(2);
+
+/// What a dispatcher is asked to do.
+pub enum Order {
+    /// One group more.
+    Add(Box<Group>),
+    /// One group fewer; its last books.
+    Remove(u32, Sender<Option<Books>>),
+    /// Members of a group have changed, in this place.
+    Change {
+        /// Which group.
+        group: u32,
+        /// All of them, from now on.
+        membership: Arc<Membership>,
+        /// The place.
+        place: u8,
+        /// The branch of a newcomer.
+        branch: Option<BranchWriter>,
+        /// Told when it is done.
+        done: Sender<()>,
+    },
+    /// Another program.
+    Swap {
+        /// Which group.
+        group: u32,
+        /// The program.
+        swap: Swap,
+        /// Told when it is done.
+        done: Sender<()>,
+    },
+    /// The books of all groups.
+    Tell(Sender<Vec<Books>>),
+    /// End.
+    Stop,
+}
+
+/// Where orders are left for a dispatcher.
+#[derive(Default)]
+pub struct Orders {
+    pending: AtomicBool,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    list: Vec<Order>,
+    /// The dispatcher has ended; its last books.
+    ended: Option<Vec<Books>>,
+}
+
+impl Orders {
+    /// Leaves an order. One for a dispatcher that has ended is dropped, and with it whoever waits for the answer is told.
+    pub fn leave(&self, order: Order) {
+        let mut inner = self.lock();
+        if inner.ended.is_none() {
+            inner.list.push(order);
+            self.pending.store(true, Ordering::Release);
+        }
+    }
+
+    /// The last books of a dispatcher that has ended.
+    pub fn last_books(&self) -> Option<Vec<Books>> {
+        self.lock().ended.clone()
+    }
+
+    #[inline]
+    fn take(&self) -> Vec<Order> {
+        if !self.pending.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut inner = self.lock();
+        self.pending.store(false, Ordering::Release);
+        std::mem::take(&mut inner.list)
+    }
+
+    fn close(&self, books: Vec<Books>) {
+        let mut inner = self.lock();
+        inner.list.clear();
+        inner.ended = Some(books);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic under the lock leaves plain data behind, which is as good as before.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a turn was good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// So many descriptors were dealt with.
+    Batch(usize),
+    /// Nothing now.
+    Idle,
+    /// The stream has ended, or a stop was ordered.
+    End,
+}
+
+/// See the module's text.
+pub struct Dispatcher {
+    memory: Arc<RingMemory>,
+    hub: Arc<Hub>,
+    orders: Arc<Orders>,
+    link_type: u16,
+    /// Packets come whether there is room or not.
+    live: bool,
+    gate: Option<Gate>,
+    groups: Vec<Group>,
+    descs: Vec<Desc>,
+    done: Place,
+    shedding: bool,
+    stopped: bool,
+}
+
+impl Dispatcher {
+    /// For this ring. It joins when the first group comes.
+    pub fn new(memory: &Arc<RingMemory>, hub: &Arc<Hub>, orders: Arc<Orders>, link_type: u16, live: bool) -> Self {
+        Self {
+            memory: Arc::clone(memory),
+            hub: Arc::clone(hub),
+            orders,
+            link_type,
+            live,
+            gate: None,
+            groups: Vec::new(),
+            descs: Vec::with_capacity(BATCH),
+            done: Place::default(),
+            shedding: false,
+            stopped: false,
+        }
+    }
+
+    /// Works until the stream ends.
+    pub fn run(mut self) {
+        sys::cpu::sleep_exactly();
+        loop {
+            match self.turn() {
+                Turn::Batch(_) => {}
+                Turn::Idle => std::thread::sleep(if self.gate.is_some() { NAP } else { REST }),
+                Turn::End => return,
+            }
+        }
+    }
+
+    /// Carries out what was ordered, then deals with one batch.
+    pub fn turn(&mut self) -> Turn {
+        for order in self.orders.take() {
+            self.obey(order);
+        }
+        if self.stopped {
+            return Turn::End;
+        }
+        if self.groups.is_empty() {
+            self.gate = None;
+            // Without a gate it sees no end but this one.
+            return if self.memory.control.ended() { Turn::End } else { Turn::Idle };
+        }
+        if self.gate.is_none() {
+            // The ring's writer answers between two of its batches. It may not have begun yet, or all places may be taken.
+            let Ok(gate) = Gate::join(&self.memory, &self.hub, GATE) else {
+                return if self.memory.control.ended() { Turn::End } else { Turn::Idle };
+            };
+            (self.done, self.shedding) = (gate.released(), false);
+            self.gate = Some(gate);
+        }
+        self.batch()
+    }
+
+    fn obey(&mut self, order: Order) {
+        // Whoever no longer waits for an answer does not need it.
+        match order {
+            Order::Add(group) => self.groups.push(*group),
+            Order::Remove(id, reply) => {
+                let gone = self.groups.iter().position(|g| g.id() == id).map(|i| self.groups.remove(i).books());
+                let _ = reply.send(gone);
+            }
+            Order::Change { group, membership, place, branch, done } => {
+                if let Some(group) = self.groups.iter_mut().find(|g| g.id() == group) {
+                    group.change(membership, place, branch);
+                }
+                let _ = done.send(());
+            }
+            Order::Swap { group, swap, done } => {
+                if let Some(group) = self.groups.iter_mut().find(|g| g.id() == group) {
+                    group.swap(swap);
+                }
+                let _ = done.send(());
+            }
+            Order::Tell(reply) => {
+                let _ = reply.send(self.books());
+            }
+            Order::Stop => self.stopped = true,
+        }
+    }
+
+    fn books(&mut self) -> Vec<Books> {
+        self.groups.iter_mut().map(Group::books).collect()
+    }
+
+    fn batch(&mut self) -> Turn {
+        let Some(gate) = &mut self.gate else { return Turn::Idle };
+        // Asked first: what was published before the end is seen by the look that follows.
+        let ended = gate.ended();
+        self.descs.clear();
+        self.descs.extend_from_slice(gate.next(BATCH));
+        if self.descs.is_empty() {
+            return if ended { Turn::End } else { Turn::Idle };
+        }
+        let shed = self.live && is_behind(&self.memory, self.done, if self.shedding { 4 } else { 2 });
+        self.shedding = shed;
+        let (gate, link_type) = (&*gate, self.link_type);
+        let packets = self.descs.iter().filter(|d| d.is_packet());
+        if shed {
+            let packets = packets.count() as u64;
+            self.groups.iter_mut().for_each(|g| g.skip(packets));
+        } else {
+            let batch: Vec<Packet<'_>> = packets
+                .map(|desc| Packet {
+                    desc,
+                    bytes: gate.bytes(desc.pos + RECORD_HEADER as u64, desc.caplen.into()),
+                    wire_len: wire_len(gate, desc),
+                })
+                .collect();
+            self.groups.iter_mut().for_each(|g| g.take(&batch, link_type));
+        }
+        for desc in &self.descs {
+            match desc.as_control() {
+                None if desc.is_packet() => self.done.pos = desc.end(),
+                Some(Control::Segment { pos, .. }) => self.done.pos = pos + FILE_HEADER as u64,
+                Some(Control::Tick) => self.groups.iter_mut().for_each(|g| g.tick(desc.timestamp())),
+                _ => {}
+            }
+        }
+        self.done.desc += self.descs.len() as u64;
+        if let Some(gate) = &mut self.gate {
+            gate.release(self.done);
+        }
+        Turn::Batch(self.descs.len())
+    }
+}
+
+/// More than a ring's `part` lies between this place and the writer.
+fn is_behind(memory: &RingMemory, done: Place, part: u64) -> bool {
+    let written = memory.control.positions();
+    written.oldest_pos(memory.byte_capacity() / part) > done.pos
+        || written.oldest_desc(memory.desc_capacity() / part) > done.desc
+}
+
+/// Its length on the wire; the descriptor has no room for long ones.
+#[inline]
+fn wire_len(gate: &Gate, desc: &Desc) -> u32 {
+    if desc.wire_len < u16::MAX {
+        return desc.wire_len.into();
+    }
+    let header = gate.bytes(desc.pos + 12, 4);
+    header.try_into().map_or(u32::from(u16::MAX), u32::from_le_bytes)
+}
+
+impl Drop for Dispatcher {
+    fn drop(&mut self) {
+        // The ring is let go before anybody is told.
+        self.gate = None;
+        let books = self.books();
+        self.orders.close(books);
+    }
+}

@@ -1,0 +1,253 @@
+//! The groups' socket: one thread that answers requests ([`crate::request`]) and notices who has gone.
+//!
+//! The engine is not to be hurt by strangers: messages are bounded, a peer that does not read its answers is let go, and
+//! who sends what is no request gets an answer that says so.
+
+use crate::registry::{GroupView, Registry, Visitor};
+use crate::request::{Answer, MESSAGE_MAX, Request};
+use crate::verdict::class;
+use ring::Branch;
+use serde_json::{Map, Value, json};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use sys::unix::{Connection, Listener, Peer};
+
+/// Most connections at a time.
+const GUESTS_MAX: usize = 512;
+
+/// How long a peer may take to read an answer.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How often the thread looks whether it should end.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Answers until dropped.
+#[derive(Debug)]
+pub struct Door {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Guest {
+    connection: Connection,
+    who: Visitor,
+}
+
+struct Keeper {
+    registry: Arc<Registry>,
+    policy: ring::Policy,
+    own_uid: u32,
+    guests: Vec<Guest>,
+    last: u64,
+}
+
+impl Door {
+    /// Opens. `policy` says who may come beside root and the engine's own user.
+    ///
+    /// # Errors
+    /// When the thread cannot be made.
+    pub fn open(socket: Listener, registry: Arc<Registry>, policy: ring::Policy) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name("groups".into()).spawn(move || {
+            let own_uid = sys::cpu::effective_uid();
+            let mut keeper = Keeper { registry, policy, own_uid, guests: Vec::new(), last: 0 };
+            while !told.load(Ordering::Relaxed) {
+                keeper.serve(&socket);
+            }
+        })?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Keeper {
+    fn serve(&mut self, socket: &Listener) {
+        let mut fds = vec![socket.as_fd()];
+        fds.extend(self.guests.iter().map(|g| g.connection.as_fd()));
+        let Ok(ready) = sys::unix::wait_readable(&fds, LOOK) else {
+            // Nothing can be polled for a moment (out of memory, say); the packets flow on.
+            std::thread::sleep(LOOK);
+            return;
+        };
+        // From the back, so that those who go do not move those who are still to be asked.
+        for index in ready.iter().rev().filter(|i| **i > 0).map(|i| i - 1) {
+            if !self.answer(index) {
+                let guest = self.guests.swap_remove(index);
+                self.registry.farewell(guest.who.connection);
+            }
+        }
+        if ready.contains(&0) {
+            self.let_in(socket);
+        }
+    }
+
+    fn let_in(&mut self, socket: &Listener) {
+        let Ok(connection) = socket.accept() else {
+            // Out of descriptors, most likely: the newcomer stays in line, and asking again at once would only burn a core.
+            std::thread::sleep(LOOK);
+            return;
+        };
+        // If even these words do not reach it, the closed connection does.
+        let Ok(peer) = connection.peer() else { return };
+        if connection.set_timeout(TIMEOUT).is_err() {
+            return;
+        }
+        if self.guests.len() >= GUESTS_MAX {
+            let _ = say(&connection, &Answer::refusal("too many connections to this engine; try again in a moment"));
+        } else if self.is_welcome(&peer) {
+            self.last += 1;
+            let who = Visitor { uid: peer.uid, pid: peer.pid, connection: self.last };
+            self.guests.push(Guest { connection, who });
+        } else {
+            let why = format!("user {} may not use the groups here; the engine's owner can allow it", peer.uid);
+            let _ = say(&connection, &Answer::refusal(why));
+        }
+    }
+
+    fn is_welcome(&self, peer: &Peer) -> bool {
+        let group = |gid| peer.gid == gid || peer.groups.contains(&gid);
+        peer.uid == 0
+            || peer.uid == self.own_uid
+            || self.policy.uid == Some(peer.uid)
+            || self.policy.gid.is_some_and(group)
+    }
+
+    /// Answers one request; false if the guest has gone, or is to go.
+    fn answer(&mut self, index: usize) -> bool {
+        let guest = &self.guests[index];
+        let mut message = vec![0; MESSAGE_MAX];
+        let (n, _) = match guest.connection.receive(&mut message) {
+            Ok((0, _)) => return false,
+            Ok(received) => received,
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                return say(
+                    &guest.connection,
+                    &Answer::refusal("a longer request than there are, or with descriptors"),
+                )
+                .is_ok();
+            }
+            Err(_) => return false,
+        };
+        let told = match serde_json::from_slice::<Request>(&message[..n]) {
+            Ok(request) => self.obey(guest.who, &request).unwrap_or_else(|why| Told::of(Answer::refusal(why))),
+            Err(e) => Told::of(Answer::refusal(format!("that was no request: {e}"))),
+        };
+        told.to(&guest.connection).is_ok()
+    }
+
+    fn obey(&self, who: Visitor, request: &Request) -> Result<Told, String> {
+        let registry = &self.registry;
+        Ok(match request {
+            Request::Create { .. } => {
+                let generation = Some(registry.create(who, request)?);
+                Told::of(Answer { generation, ..Answer::done() })
+            }
+            Request::Delete { group } => {
+                registry.delete(who, group)?;
+                Told::of(Answer::done())
+            }
+            Request::Join { .. } => {
+                let joined = registry.join(who, request)?;
+                let (place, generation) = (Some(joined.place), Some(joined.generation));
+                let answer = Answer { place, generation, branches: joined.branches.len(), ..Answer::done() };
+                Told { answer, items: Vec::new(), branches: joined.branches }
+            }
+            Request::Weigh { group, place, weight } => {
+                registry.weigh(who, group, *place, *weight)?;
+                Told::of(Answer::done())
+            }
+            Request::Program { group } => {
+                let (program, generation) = registry.program(who, group)?;
+                Told::of(Answer { program, generation: Some(generation), ..Answer::done() })
+            }
+            Request::Swap { group, program } => {
+                let swapped = registry.swap(who, group, program.as_deref())?;
+                let took_us = Some(swapped.took.as_micros() as u64);
+                Told::of(Answer { generation: Some(swapped.generation), took_us, ..Answer::done() })
+            }
+            Request::List => Told::items(registry.view(None)?),
+            Request::Stats { group } => Told::items(registry.view(group.as_deref())?),
+        })
+    }
+}
+
+/// An answer with all that follows it.
+struct Told {
+    answer: Answer,
+    items: Vec<Value>,
+    branches: Vec<Branch>,
+}
+
+impl Told {
+    fn of(answer: Answer) -> Self {
+        Self { answer, items: Vec::new(), branches: Vec::new() }
+    }
+
+    fn items(views: Vec<GroupView>) -> Self {
+        let items: Vec<Value> = views.iter().map(object).collect();
+        Self { answer: Answer { items: items.len(), ..Answer::done() }, items, branches: Vec::new() }
+    }
+
+    fn to(&self, connection: &Connection) -> io::Result<()> {
+        say(connection, &self.answer)?;
+        for item in &self.items {
+            connection.send(item.to_string().as_bytes(), &[])?;
+        }
+        self.branches.iter().try_for_each(|branch| branch.send(connection))
+    }
+}
+
+fn say(connection: &Connection, answer: &Answer) -> io::Result<()> {
+    connection.send(&serde_json::to_vec(answer)?, &[])
+}
+
+/// A group as an object; `docs/GROUPS.md` says what each field means.
+fn object(group: &GroupView) -> Value {
+    let names = |bits: u64| crate::steer::places(bits).map(class::name).collect::<Vec<_>>();
+    let members: Vec<Value> = group
+        .members
+        .iter()
+        .map(|m| {
+            let part = &group.counts.members[usize::from(m.place)];
+            json!({
+                "place": m.place, "name": m.name, "pid": m.pid, "classes": names(m.classes), "weight": m.weight,
+                "filter": m.filter, "delivered": part.delivered, "refused": part.refused, "lost": part.lost,
+                "seen": m.seen.seen, "late": m.seen.late, "fill": (m.fill * 1e4).round() / 1e4,
+            })
+        })
+        .collect();
+    let c = &group.counts;
+    let classes: Map<String, Value> = (0..class::MANAGEMENT)
+        .filter(|class| c.classes[usize::from(*class)] > 0 || group.members.iter().any(|m| m.classes >> class & 1 == 1))
+        .map(|class| (class::name(class), c.of_class(class).into()))
+        .collect();
+    let counters: Map<String, Value> = group.counters.iter().map(|(name, n)| (name.clone(), (*n).into())).collect();
+    let ports = group.ports.iter().map(|(name, sent, failed)| json!({"port": name, "sent": sent, "failed": failed}));
+    let ports: Vec<Value> = ports.collect();
+    json!({
+        "group": group.name, "policy": group.policy, "uid": group.owner.uid, "pid": group.owner.pid,
+        "steering": match group.steering { crate::Steering::Rendezvous => "rendezvous", crate::Steering::Fold => "fold" },
+        "queues": group.queues, "program": group.program, "generation": group.generation, "ports": ports,
+        "received": c.received, "dropped": c.dropped, "no_member": c.no_member, "passed": c.passed,
+        "copies": c.copies, "skipped": c.skipped, "forwarded": c.forwarded, "forward_lost": c.forward_lost,
+        "to_kernel": c.to_kernel, "classes": classes, "counters": counters, "members": members,
+        "departed": {
+            "delivered": c.departed.delivered, "refused": c.departed.refused, "lost": c.departed.lost,
+            "seen": group.departed.seen, "late": group.departed.late,
+        },
+        "contradictions": c.contradictions(),
+    })
+}

@@ -1,0 +1,214 @@
+//! Who is in a group, and what follows from it for delivery; worked out aside, then handed to the dispatchers whole.
+
+use crate::steer::{MEMBERS, Steering, Table, Weights, fold, places, slot, winner};
+use crate::verdict::{CLASSES, class};
+use std::sync::Arc;
+use wire::Filter;
+
+/// One member.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// A bit for each class that it is in; those beside [`class::MANAGEMENT`] receive.
+    pub classes: u64,
+    /// Its part of what is steered, against the others'; at least 1, at most [`crate::WEIGHT_MAX`].
+    pub weight: u8,
+    /// Packets that do not match are not for it.
+    pub filter: Option<Arc<Filter>>,
+}
+
+/// See the module's text. It never changes; a change makes another.
+#[derive(Clone, Debug)]
+pub struct Membership {
+    members: [Option<Member>; MEMBERS],
+    steering: Steering,
+    weights: Weights,
+    by_class: [u64; CLASSES],
+    /// Members of any class that a broadcast reaches.
+    anyone: u64,
+    /// Members with a filter.
+    picky: u64,
+    /// One for each set that a single class, or a broadcast, makes eligible.
+    tables: Vec<Arc<Table>>,
+}
+
+/// Who may get a packet, and how one among them is picked.
+#[derive(Clone, Copy, Debug)]
+pub struct Eligible<'a> {
+    /// A bit for each place.
+    pub set: u64,
+    table: Option<&'a Table>,
+    of: &'a Membership,
+}
+
+impl Default for Membership {
+    fn default() -> Self {
+        Self::new(Steering::default())
+    }
+}
+
+impl Membership {
+    /// Nobody yet.
+    pub fn new(steering: Steering) -> Self {
+        Self {
+            members: [const { None }; MEMBERS],
+            steering,
+            weights: [0; MEMBERS],
+            by_class: [0; CLASSES],
+            anyone: 0,
+            picky: 0,
+            tables: Vec::new(),
+        }
+    }
+
+    /// As this one, with somebody (or nobody) in a place.
+    pub fn with(&self, place: u8, member: Option<Member>) -> Self {
+        let mut new = self.clone();
+        new.members[usize::from(place)] = member;
+        (new.weights, new.by_class, new.anyone, new.picky) = ([0; MEMBERS], [0; CLASSES], 0, 0);
+        for (place, member) in new.members.iter().enumerate() {
+            let Some(member) = member else { continue };
+            let bit = 1u64 << place;
+            new.weights[place] = member.weight;
+            places(member.classes & class::ANY).for_each(|c| new.by_class[usize::from(c)] |= bit);
+            new.anyone |= if member.classes & class::ANY != 0 { bit } else { 0 };
+            new.picky |= if member.filter.is_some() { bit } else { 0 };
+        }
+        new.tables = new.worked_out(&self.tables);
+        new
+    }
+
+    fn worked_out(&self, before: &[Arc<Table>]) -> Vec<Arc<Table>> {
+        let mut tables: Vec<Arc<Table>> = Vec::new();
+        if self.steering == Steering::Fold {
+            return tables;
+        }
+        for set in [self.anyone].into_iter().chain(self.by_class) {
+            if set == 0 || tables.iter().any(|t| t.set() == set) {
+                continue;
+            }
+            let known = before.iter().find(|t| t.is_of(set, &self.weights)).cloned();
+            tables.extend(known.or_else(|| Table::new(set, &self.weights).map(Arc::new)));
+        }
+        tables
+    }
+
+    /// The lowest place that is free.
+    pub fn free(&self) -> Option<u8> {
+        (0..MEMBERS as u8).find(|place| self.members[usize::from(*place)].is_none())
+    }
+
+    /// Who is in a place.
+    #[inline]
+    pub fn member(&self, place: u8) -> Option<&Member> {
+        self.members.get(usize::from(place)).and_then(Option::as_ref)
+    }
+
+    /// Places that are taken.
+    pub fn taken(&self) -> impl Iterator<Item = (u8, &Member)> {
+        self.members.iter().enumerate().filter_map(|(i, m)| Some((i as u8, m.as_ref()?)))
+    }
+
+    /// Places whose members have a filter.
+    #[inline]
+    pub fn picky(&self) -> u64 {
+        self.picky
+    }
+
+    /// Who may get a packet of these classes.
+    pub fn eligible(&self, classes: u64) -> Eligible<'_> {
+        let set = if classes == class::ANY {
+            self.anyone
+        } else {
+            places(classes).fold(0, |set, c| set | self.by_class[usize::from(c)])
+        };
+        Eligible { set, table: self.tables.iter().map(Arc::as_ref).find(|t| t.set() == set), of: self }
+    }
+
+    /// The class by which a member gets a packet of these classes: the lowest that both have.
+    #[inline]
+    pub fn class_of(&self, place: u8, classes: u64) -> u8 {
+        let both = self.members[usize::from(place)].as_ref().map_or(0, |m| m.classes) & classes;
+        (both.trailing_zeros() & 63) as u8
+    }
+}
+
+impl Eligible<'_> {
+    /// The one that a hash goes to, as a set; empty if nobody is eligible.
+    #[inline]
+    pub fn pick(&self, hash: u32) -> u64 {
+        match self.table {
+            Some(table) => 1 << (table.pick(hash) & 63),
+            None => self.pick_slowly(hash),
+        }
+    }
+
+    /// The one with this number, modulo how many there are, as a set; empty if nobody is eligible.
+    #[inline]
+    pub fn nth(&self, number: u32) -> u64 {
+        let mut left = self.set;
+        for _ in 0..number.checked_rem(left.count_ones()).unwrap_or(0) {
+            left &= left - 1;
+        }
+        left & left.wrapping_neg()
+    }
+
+    /// Sets that no table was worked out for come from programs that name several classes at once.
+    #[cold]
+    fn pick_slowly(&self, hash: u32) -> u64 {
+        let place = match self.of.steering {
+            Steering::Rendezvous => winner(slot(hash), self.set, &self.of.weights),
+            Steering::Fold => fold(hash, self.set, &self.of.weights),
+        };
+        place.map_or(0, |place| 1 << place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(classes: u64, weight: u8) -> Option<Member> {
+        Some(Member { classes, weight, filter: None })
+    }
+
+    #[test]
+    fn classes_make_eligible_and_broadcast_spares_the_managers() {
+        let m = Membership::default()
+            .with(0, member(1, 1))
+            .with(1, member(0b11, 1))
+            .with(5, member(1 << class::MANAGEMENT, 1))
+            .with(6, member(1 << 40, 1));
+        assert_eq!(m.eligible(1).set, 0b11);
+        assert_eq!(m.eligible(0b10).set, 0b10);
+        assert_eq!(m.eligible(class::ANY).set, 0b100_0011);
+        assert_eq!(m.eligible(u64::MAX).set, 0b100_0011);
+        assert_eq!(m.eligible(1 << class::MANAGEMENT).set, 0, "who manages never receives");
+        assert_eq!(m.eligible(0).set, 0);
+        assert_eq!(m.class_of(1, 0b10), 1);
+        assert_eq!([0, 1, 2, 3, 7].map(|n| m.eligible(class::ANY).nth(n)), [1, 0b10, 1 << 6, 1, 0b10]);
+        assert_eq!(m.eligible(0).nth(3), 0);
+        assert_eq!(m.free(), Some(2));
+    }
+
+    #[test]
+    fn a_set_without_a_table_is_dealt_by_the_same_rule() {
+        let m = Membership::default().with(0, member(0b001, 1)).with(1, member(0b010, 2)).with(2, member(0b100, 1));
+        let (two, all) = (m.eligible(0b011), m.eligible(class::ANY));
+        assert!(two.table.is_none() && all.table.is_some());
+        for hash in 0..10_000 {
+            // Whoever wins among all wins among two, if it is one of them.
+            let (a, b) = (all.pick(hash), two.pick(hash));
+            assert!(a == b || a == 0b100, "{hash}: {a:b} {b:b}");
+        }
+        assert_eq!(m.eligible(0b1000).pick(7), 0);
+    }
+
+    #[test]
+    fn tables_that_did_not_change_are_kept() {
+        let m = Membership::default().with(0, member(1, 1)).with(1, member(1, 1));
+        let n = m.with(2, member(2, 1));
+        let kept = |t: &Arc<Table>| m.tables.iter().any(|o| Arc::ptr_eq(o, t));
+        assert_eq!(n.tables.iter().filter(|t| kept(t)).count(), 1, "that of class 0");
+        assert_eq!(n.with(2, None).tables.len(), 1);
+    }
+}

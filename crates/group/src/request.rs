@@ -1,0 +1,209 @@
+//! What is asked at the groups' socket and what is answered: one JSON object in one message, both ways.
+//!
+//! ```text
+//! -> {"do":"create","group":"web","program":"main = tcp >-> steer_flow"}
+//! <- {"ok":true,"generation":1,"items":0}
+//! -> {"do":"join","group":"web"}
+//! <- {"ok":true,"place":0,"generation":1,"items":0,"branches":2}   then one message with five descriptors for each branch
+//! <- {"ok":false,"error":"there is no group \"wbe\"; `netgrain group list` shows those there are"}
+//! ```
+//! An answer is followed by as many messages as its `items` says, each an object (a group, a member). A connection is a
+//! member for as long as it stays open; its end is the farewell, whatever the reason. Unknown fields are refused, so that a
+//! misspelt one is not silently without effect.
+
+use crate::steer::Steering;
+use serde::{Deserialize, Serialize};
+
+/// Most bytes of a message: a long program fits.
+pub const MESSAGE_MAX: usize = 128 << 10;
+
+/// Most bytes of the name of a group or a member.
+pub const NAME_MAX: usize = 48;
+
+/// Who may join a group and change it. Root and the user that the engine runs as always may; the socket's own permissions
+/// come before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// Only the process that created it, and it ends with the connection that created it.
+    Private,
+    /// Processes of the user who created it.
+    #[default]
+    Restricted,
+    /// Everybody who may use the socket.
+    Shared,
+}
+
+impl Policy {
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Private => "private",
+            Self::Restricted => "restricted",
+            Self::Shared => "shared",
+        }
+    }
+}
+
+/// One request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Request {
+    /// A new group.
+    Create {
+        /// Its name.
+        group: String,
+        /// Source of its program; without, everything is copied to the default class.
+        #[serde(default)]
+        program: Option<String>,
+        /// Who may join.
+        #[serde(default)]
+        policy: Policy,
+        /// PFQ's fold instead of rendezvous hashing.
+        #[serde(default)]
+        fold: bool,
+        /// Only these queues of the port; without, all.
+        #[serde(default)]
+        queues: Option<Vec<u16>>,
+        /// It ends with this connection.
+        #[serde(default)]
+        brief: bool,
+    },
+    /// A group less; its members are told the end of the stream.
+    Delete {
+        /// Which.
+        group: String,
+    },
+    /// Become a member.
+    Join {
+        /// Of which.
+        group: String,
+        /// Classes by name or number; without, the default one.
+        #[serde(default)]
+        classes: Vec<String>,
+        /// Part of what is steered.
+        #[serde(default = "one")]
+        weight: u8,
+        /// Only packets that match this capture filter.
+        #[serde(default)]
+        filter: Option<String>,
+        /// Descriptors of the branch on each queue; 0 for the usual number.
+        #[serde(default)]
+        descs: u64,
+        /// What to call it.
+        #[serde(default)]
+        name: String,
+    },
+    /// Change the weight of a member, in this place.
+    Weigh {
+        /// Of which.
+        group: String,
+        /// Where.
+        place: u8,
+        /// From now on.
+        weight: u8,
+    },
+    /// The source of a group's program.
+    Program {
+        /// Of which.
+        group: String,
+    },
+    /// Another program, from the next batch on.
+    Swap {
+        /// Of which.
+        group: String,
+        /// Its source; without, everything is copied to the default class.
+        #[serde(default)]
+        program: Option<String>,
+    },
+    /// All groups.
+    List,
+    /// The books of one group, or of all.
+    Stats {
+        /// Which.
+        #[serde(default)]
+        group: Option<String>,
+    },
+}
+
+fn one() -> u8 {
+    1
+}
+
+impl Request {
+    /// The rule of a group that is created like this.
+    pub fn steering(fold: bool) -> Steering {
+        if fold { Steering::Fold } else { Steering::Rendezvous }
+    }
+}
+
+/// The first message of an answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// Whether it was done.
+    pub ok: bool,
+    /// Why not, and what to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The generation of the group's program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
+    /// The place of the new member.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<u8>,
+    /// The program's source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// Microseconds from the order to the last queue that has carried it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took_us: Option<u64>,
+    /// Objects that follow.
+    #[serde(default)]
+    pub items: usize,
+    /// Branches that follow.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub branches: usize,
+}
+
+fn is_zero(n: &usize) -> bool {
+    *n == 0
+}
+
+impl Answer {
+    /// Done.
+    pub fn done() -> Self {
+        Self { ok: true, ..Self::default() }
+    }
+
+    /// Not done.
+    pub fn refusal(why: impl Into<String>) -> Self {
+        Self { error: Some(why.into()), ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_what_the_page_says_and_a_misspelt_field_is_refused() {
+        let text = r#"{"do":"create","group":"web","program":"main = tcp >-> steer_flow"}"#;
+        let Request::Create { group, program, policy, fold, queues, brief } = serde_json::from_str(text).unwrap()
+        else {
+            panic!("not a create")
+        };
+        assert_eq!((group.as_str(), program.as_deref()), ("web", Some("main = tcp >-> steer_flow")));
+        assert_eq!((policy, fold, queues, brief), (Policy::Restricted, false, None, false));
+        assert!(serde_json::from_str::<Request>(r#"{"do":"join","group":"web","wieght":2}"#).is_err());
+        let join: Request = serde_json::from_str(r#"{"do":"join","group":"web"}"#).unwrap();
+        assert!(matches!(join, Request::Join { weight: 1, descs: 0, .. }));
+        assert_eq!(serde_json::to_string(&Request::List).unwrap(), r#"{"do":"list"}"#);
+    }
+
+    #[test]
+    fn answers_say_only_what_there_is_to_say() {
+        assert_eq!(serde_json::to_string(&Answer::done()).unwrap(), r#"{"ok":true,"items":0}"#);
+        let no = Answer::refusal("no");
+        assert_eq!(serde_json::to_string(&no).unwrap(), r#"{"ok":false,"error":"no","items":0}"#);
+    }
+}

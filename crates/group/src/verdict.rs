@@ -1,0 +1,188 @@
+//! What a program is asked and what it answers. How programs come about is not this room's business.
+//!
+//! The words are PFQ's (Bonelli, Giordano, Procissi: functional processing of packets; PhD thesis 2017, chapter 4): an
+//! action says who gets a packet, classes say whom it may go to, and marks, forwards and the way to the host are remarks
+//! beside it. At the end of a program that decided nothing the packet is copied to the default class. What was remarked
+//! before a drop happens all the same: a bridge forwards and keeps nothing.
+
+use ring::Desc;
+
+/// Classes of a group.
+pub const CLASSES: usize = 64;
+
+/// Most ports that one packet is forwarded to; a port may be named more than once.
+pub const FORWARDS: usize = 16;
+
+/// Names of classes, and sets of them.
+pub mod class {
+    /// Everybody who did not say otherwise.
+    pub const DEFAULT: u8 = 0;
+    /// User plane.
+    pub const USER: u8 = 1;
+    /// Control plane.
+    pub const CONTROL: u8 = 2;
+    /// Who configures and never receives; no broadcast reaches it.
+    pub const MANAGEMENT: u8 = 63;
+    /// Every class that a broadcast reaches.
+    pub const ANY: u64 = !(1 << MANAGEMENT);
+
+    /// The class of this name or number.
+    pub fn parse(text: &str) -> Option<u8> {
+        match text {
+            "default" => Some(DEFAULT),
+            "user" => Some(USER),
+            "control" => Some(CONTROL),
+            "management" => Some(MANAGEMENT),
+            _ => text.parse().ok().filter(|n| usize::from(*n) < super::CLASSES),
+        }
+    }
+
+    /// What people call it.
+    pub fn name(class: u8) -> String {
+        match class {
+            DEFAULT => "default".into(),
+            USER => "user".into(),
+            CONTROL => "control".into(),
+            MANAGEMENT => "management".into(),
+            n => n.to_string(),
+        }
+    }
+}
+
+/// One packet to judge.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// Its descriptor in the ring.
+    pub desc: &'a Desc,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+    /// Length on the wire, exactly.
+    pub wire_len: u32,
+}
+
+/// Who gets a packet, among the members of its classes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Delivery {
+    /// Nobody.
+    Drop,
+    /// Everybody.
+    #[default]
+    Copy,
+    /// One: always the same for the same hash, as long as it is a member.
+    Steer(u32),
+    /// One for each hash; a single copy where both are the same.
+    DoubleSteer(u32, u32),
+    /// The one with this number, modulo how many there are, in the order of their places.
+    Pick(u32),
+}
+
+/// The ports that a packet goes out of, as indices into [`Compiled::ports`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forwards {
+    len: u8,
+    ports: [u8; FORWARDS],
+}
+
+impl Forwards {
+    /// One more; false if there are [`FORWARDS`] already.
+    pub fn push(&mut self, port: u8) -> bool {
+        let Some(slot) = self.ports.get_mut(usize::from(self.len)) else { return false };
+        *slot = port;
+        self.len += 1;
+        true
+    }
+
+    /// All of them, in order.
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        &self.ports[..usize::from(self.len)]
+    }
+}
+
+/// What a program decided about one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Who.
+    pub delivery: Delivery,
+    /// Among whom: a bit for each class.
+    pub classes: u64,
+    /// For the reader; other groups do not see it.
+    pub mark: u32,
+    /// The host shall have it too.
+    pub kernel: bool,
+    /// And these ports.
+    pub forwards: Forwards,
+}
+
+impl Default for Verdict {
+    fn default() -> Self {
+        Self {
+            delivery: Delivery::Copy,
+            classes: 1 << class::DEFAULT,
+            mark: 0,
+            kernel: false,
+            forwards: Forwards::default(),
+        }
+    }
+}
+
+/// A program with its state, for one queue.
+pub trait Program: Send {
+    /// Judges a batch; `out` is as long, and every verdict in it is [`Verdict::default`] before.
+    fn judge(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]);
+
+    /// What its counters stand at, in the order of [`Compiled::counters`].
+    fn counters(&self) -> Vec<u64> {
+        Vec::new()
+    }
+}
+
+/// A program that was found sound: makes one instance for each queue.
+pub trait Compiled: Send + Sync {
+    /// A fresh instance.
+    fn instance(&self) -> Box<dyn Program>;
+
+    /// Its source.
+    fn text(&self) -> &str;
+
+    /// Names of the ports that it forwards to.
+    fn ports(&self) -> &[String] {
+        &[]
+    }
+
+    /// Names of its counters.
+    fn counters(&self) -> &[String] {
+        &[]
+    }
+
+    /// Whether it hands packets to the host.
+    fn wants_kernel(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_have_names_and_numbers_and_management_hears_no_broadcast() {
+        for c in 0..64 {
+            assert_eq!(class::parse(&class::name(c)), Some(c));
+        }
+        assert_eq!(class::parse("64"), None);
+        assert_eq!(class::parse("-1"), None);
+        assert_eq!(class::ANY.count_zeros(), 1);
+        assert_eq!(class::ANY >> class::MANAGEMENT, 0);
+    }
+
+    #[test]
+    fn forwards_are_bounded_and_keep_their_order() {
+        let mut f = Forwards::default();
+        for port in 0..16 {
+            assert!(f.push(port % 3));
+        }
+        assert!(!f.push(1));
+        assert_eq!(f.as_slice(), [0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0]);
+    }
+}

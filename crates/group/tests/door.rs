@@ -1,0 +1,296 @@
+//! Groups as others meet them: through the socket, while packets flow.
+
+mod support;
+
+use base::Prng;
+use netgrain_group::{ClientError, Generations, Policy, Request, Visitor};
+use ring::{Control, Listener};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use support::{Engine, until};
+use sys::unix::Connection;
+
+fn create(group: &str, program: &str, policy: Policy) -> Request {
+    let program = Some(program.to_owned());
+    Request::Create { group: group.into(), program, policy, fold: false, queues: None, brief: false }
+}
+
+fn join(group: &str) -> Request {
+    let (group, name) = (group.to_owned(), String::new());
+    Request::Join { group, classes: Vec::new(), weight: 1, filter: None, descs: 0, name }
+}
+
+fn stats(engine: &Engine, group: &str) -> serde_json::Value {
+    let asked = Request::Stats { group: Some(group.into()) };
+    engine.client().ask(&asked).expect("the books").1.remove(0)
+}
+
+fn number(v: &serde_json::Value, key: &str) -> u64 {
+    v[key].as_u64().unwrap_or_else(|| panic!("no number {key} in {v}"))
+}
+
+/// Reads to the end; every packet carries the generation that marked it, and generations never go back.
+fn follow(mut l: Listener) -> (u64, u64, u64) {
+    let (mut generations, mut descs, mut seen, mut lost, mut last) = (Generations::default(), Vec::new(), 0, 0, 0);
+    while !l.ended() {
+        l.next(1000, &mut descs);
+        for d in &descs {
+            if let Some(Control::Lost { packets, .. }) = d.as_control() {
+                lost += packets;
+            }
+            if let Some(generation) = generations.follow(d).expect("generations go on") {
+                assert_eq!(u64::from(d.mark), generation, "judged by the program that is said to have judged");
+                (seen, last) = (seen + 1, generation);
+            }
+        }
+        if descs.is_empty() {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+    assert_eq!(l.heard().missed, 0);
+    (seen, lost.max(l.lost()), last)
+}
+
+#[test]
+fn a_thousand_swaps_under_load_lose_nothing_and_generations_never_go_back() {
+    let engine = Engine::start(2);
+    let client = engine.client();
+    client.ask(&create("g", "mark 1", Policy::Shared)).expect("created");
+    let members: Vec<_> = (0..2).map(|_| engine.client().join(&join("g")).expect("a seat")).collect();
+    assert_eq!(members.iter().map(|m| m.listeners.len()).collect::<Vec<_>>(), [2, 2], "a branch for each queue");
+    let readers: Vec<Vec<_>> = members
+        .into_iter()
+        .map(|m| m.listeners.into_iter().map(|l| std::thread::spawn(move || follow(l))).collect())
+        .collect();
+    engine.flow(true);
+    for generation in 2..=1001u64 {
+        let swap = Request::Swap { group: "g".into(), program: Some(format!("mark {generation}")) };
+        let (answer, _) = client.ask(&swap).expect("swapped");
+        assert_eq!(answer.generation, Some(generation));
+        if generation % 100 == 0 {
+            let broken = Request::Swap { group: "g".into(), program: Some("no such thing".into()) };
+            assert!(matches!(client.ask(&broken), Err(ClientError::Refused(why)) if why.contains("no such thing")));
+        }
+    }
+    let at = engine.pushed();
+    until("packets pass through the last program", || engine.pushed() > at + 1000);
+    engine.flow(false);
+    until("everything was judged", || number(&stats(&engine, "g"), "received") == engine.pushed());
+    let books = stats(&engine, "g");
+    assert_eq!((number(&books, "generation"), number(&books, "skipped"), number(&books, "dropped")), (1001, 0, 0));
+    assert_eq!(books["contradictions"], serde_json::json!([]));
+    assert_eq!(number(&books, "passed"), engine.pushed());
+    assert_eq!(number(&books["counters"], "judged"), engine.pushed(), "counters survive: {books}");
+    client.ask(&Request::Delete { group: "g".into() }).expect("deleted");
+    for (member, queues) in readers.into_iter().enumerate() {
+        let told: Vec<_> = queues.into_iter().map(|r| r.join().expect("no panic")).collect();
+        let (seen, lost) = (told.iter().map(|t| t.0).sum::<u64>(), told.iter().map(|t| t.1).sum::<u64>());
+        assert_eq!(seen + lost, engine.pushed(), "member {member}");
+        assert!(told.iter().all(|t| t.2 == 1001 || t.1 > 0), "{told:?}");
+    }
+}
+
+#[test]
+fn who_steers_sends_a_flow_to_one_member_and_a_newcomer_takes_only_its_share() {
+    let engine = Engine::start(1);
+    engine.client().ask(&create("g", "steer", Policy::Shared)).expect("created");
+    let mut members: Vec<_> = (0..3).map(|_| engine.client().join(&join("g")).expect("a seat")).collect();
+    // Whose is each hash? Nobody, or the place of the one member that got it.
+    let round = |members: &mut [netgrain_group::Seat]| {
+        let at = engine.pushed();
+        engine.flow(true);
+        until("every flow has spoken", || engine.pushed() > at + 3000);
+        engine.flow(false);
+        until("everything was judged", || number(&stats(&engine, "g"), "received") == engine.pushed());
+        let mut whose = std::collections::BTreeMap::new();
+        let mut descs = Vec::new();
+        for m in members {
+            let l = &mut m.listeners[0];
+            while l.lag() > 0 {
+                l.next(1000, &mut descs);
+                for d in descs.iter().filter(|d| d.is_packet()) {
+                    let before = whose.insert(d.hash, m.place);
+                    assert!(before.is_none_or(|b| b == m.place), "flow {} is with two", d.hash);
+                }
+            }
+        }
+        whose
+    };
+    let three = round(&mut members);
+    assert_eq!(three.len(), 1000, "all flows are somewhere");
+    members.push(engine.client().join(&join("g")).expect("a seat"));
+    let four = round(&mut members);
+    let moved: Vec<_> = three.iter().filter(|(hash, place)| four[hash] != **place).collect();
+    assert!(moved.iter().all(|(hash, _)| four[hash] == 3), "what moves, moves to the newcomer");
+    assert!((180..320).contains(&moved.len()), "{} of 1000 moved", moved.len());
+    let gone = members.remove(1);
+    drop(gone);
+    until("it has left", || stats(&engine, "g")["members"].as_array().is_some_and(|m| m.len() == 3));
+    let left = round(&mut members);
+    for (hash, place) in &four {
+        assert!(left[hash] == *place || *place == 1, "flow {hash} moved from {place} though its member is still here");
+    }
+    let again = engine.client().join(&join("g")).expect("a seat");
+    assert_eq!(again.place, 1, "who comes back sits where it sat");
+    members.push(again);
+    assert_eq!(round(&mut members), four, "and gets its flows again");
+    assert_eq!(stats(&engine, "g")["contradictions"], serde_json::json!([]));
+}
+
+#[test]
+fn groups_are_independent_and_classes_and_filters_do_what_they_say() {
+    let engine = Engine::start(1);
+    let client = engine.client();
+    client.ask(&create("a", "mark 7", Policy::Shared)).expect("created");
+    client.ask(&create("b", "steer", Policy::Shared)).expect("created");
+    client.ask(&create("none", "drop", Policy::Shared)).expect("created");
+    let class = |class: &str| Request::Join {
+        group: "a".into(),
+        classes: vec![class.into()],
+        weight: 1,
+        filter: None,
+        descs: 0,
+        name: class.into(),
+    };
+    let refused = |request: &Request| match engine.client().ask(request) {
+        Err(ClientError::Refused(why)) => why,
+        other => panic!("not refused: {other:?}"),
+    };
+    assert!(refused(&class("management")).contains("never receives"));
+    assert!(refused(&class("64")).contains("no class"));
+    assert!(refused(&join("c")).contains("there are a, b, none"));
+    let mut a = engine.client().join(&class("default")).expect("a seat");
+    let user = engine.client().join(&class("user")).expect("a seat");
+    let mut b = engine.client().join(&join("b")).expect("a seat");
+    engine.flow(true);
+    until("packets flow", || engine.pushed() > 2000);
+    engine.flow(false);
+    until("everything was judged", || number(&stats(&engine, "b"), "received") == engine.pushed());
+    let mut descs = Vec::new();
+    for (l, mark) in [(&mut a.listeners[0], 7), (&mut b.listeners[0], 0)] {
+        let mut seen = 0;
+        while l.lag() > 0 {
+            l.next(1000, &mut descs);
+            for d in descs.iter().filter(|d| d.is_packet()) {
+                assert_eq!(d.mark, mark, "no mark leaks into another group");
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, engine.pushed());
+    }
+    assert_eq!(user.listeners[0].lag(), 0, "nothing is for this class");
+    let (none, a) = (stats(&engine, "none"), stats(&engine, "a"));
+    assert_eq!(number(&none, "dropped"), engine.pushed());
+    assert_eq!(number(&a["classes"], "default"), engine.pushed());
+    assert_eq!(number(&a["classes"], "user"), 0);
+}
+
+#[test]
+fn policies_go_by_who_the_peer_is() {
+    let engine = Engine::start(1);
+    let registry = &engine.registry;
+    let who = |uid, pid, connection| Visitor { uid, pid, connection };
+    let owner = who(1000, 10, 1);
+    for (name, policy) in [("mine", Policy::Private), ("ours", Policy::Restricted), ("all", Policy::Shared)] {
+        registry.create(owner, &create(name, "steer", policy)).expect("created");
+    }
+    let may = |visitor, group| registry.join(visitor, &join(group)).is_ok();
+    let (again, same_user, stranger, root) = (who(1000, 10, 2), who(1000, 11, 3), who(1001, 12, 4), who(0, 13, 5));
+    assert_eq!(["mine", "ours", "all"].map(|g| may(again, g)), [true, true, true]);
+    assert_eq!(["mine", "ours", "all"].map(|g| may(same_user, g)), [false, true, true]);
+    assert_eq!(["mine", "ours", "all"].map(|g| may(stranger, g)), [false, false, true]);
+    assert_eq!(["mine", "ours", "all"].map(|g| may(root, g)), [false, true, true]);
+    assert!(registry.swap(stranger, "ours", None).is_err_and(|e| e.contains("restricted to user 1000")));
+    assert!(registry.delete(same_user, "mine").is_err_and(|e| e.contains("private to process 10")));
+    assert!(registry.program(stranger, "ours").is_err());
+    // Seven seats by five connections; a private group goes with the connection that made it.
+    registry.farewell(2);
+    registry.farewell(5);
+    let view = registry.view(None).expect("all");
+    assert_eq!(
+        view.iter().map(|g| (g.name.as_str(), g.members.len())).collect::<Vec<_>>(),
+        [("all", 2), ("mine", 0), ("ours", 1)]
+    );
+    registry.farewell(1);
+    let names: Vec<String> = registry.view(None).expect("all").into_iter().map(|g| g.name).collect();
+    assert_eq!(names, ["all", "ours"]);
+}
+
+#[test]
+fn limits_have_words_and_a_full_group_is_full() {
+    let engine = Engine::start(1);
+    let registry = &engine.registry;
+    let who = Visitor { uid: 0, pid: 1, connection: 1 };
+    for i in 0..64 {
+        registry.create(who, &create(&format!("g{i}"), "copy", Policy::Shared)).expect("created");
+    }
+    let error = registry.create(who, &create("one-more", "copy", Policy::Shared)).expect_err("full");
+    assert!(error.contains("64 groups already"));
+    assert!(registry.create(who, &create("g1", "copy", Policy::Shared)).is_err_and(|e| e.contains("already")));
+    assert!(registry.create(who, &create("a b", "copy", Policy::Shared)).is_err_and(|e| e.contains("letters")));
+    let queues = Request::Create {
+        group: "q".into(),
+        program: None,
+        policy: Policy::Shared,
+        fold: false,
+        queues: Some(vec![5]),
+        brief: false,
+    };
+    assert!(registry.create(who, &queues).is_err_and(|e| e.contains("no queue 5; this engine has 0")));
+    for _ in 0..64 {
+        registry.join(who, &join("g0")).expect("a seat");
+    }
+    assert!(registry.join(who, &join("g0")).is_err_and(|e| e.contains("64 members")));
+    for weight in [0, 65] {
+        let heavy = Request::Join {
+            group: "g1".into(),
+            classes: Vec::new(),
+            weight,
+            filter: None,
+            descs: 0,
+            name: String::new(),
+        };
+        assert!(registry.join(who, &heavy).is_err_and(|e| e.contains("weight")));
+    }
+}
+
+#[test]
+fn garbage_is_answered_in_words_or_let_go_and_the_door_stays_open() {
+    let mut random = Prng::new(testkit::seed("garbage_is_answered_in_words_or_let_go_and_the_door_stays_open"));
+    let engine = Engine::start(1);
+    engine.client().ask(&create("g", "copy", Policy::Shared)).expect("created");
+    let good = serde_json::to_vec(&join("g")).expect("json");
+    let open = || std::fs::read_dir("/proc/self/fd").expect("proc").count();
+    let before = open();
+    for i in 0..300 {
+        let stranger = Connection::connect(&engine.socket).expect("the socket is there");
+        stranger.set_timeout(Duration::from_secs(20)).expect("a timeout");
+        let mut bytes = good.clone();
+        match random.below(4) {
+            0 => {
+                bytes = vec![0; 1 + random.below(4000) as usize];
+                random.fill(&mut bytes);
+            }
+            1 => bytes.truncate(1 + random.below(good.len() as u64 - 1) as usize),
+            2 => {
+                let at = random.below(good.len() as u64) as usize;
+                bytes[at] ^= 1 << random.below(8);
+            }
+            _ => {}
+        }
+        stranger.send(&bytes, &[]).expect("sent");
+        let mut answer = [0; 4096];
+        if random.below(2) == 0 {
+            let (n, _) = stranger.receive(&mut answer).expect("an answer");
+            let answer: serde_json::Value = serde_json::from_slice(&answer[..n]).expect("an object");
+            assert!(answer["ok"] == true || answer["error"].as_str().is_some_and(|e| !e.is_empty()), "{answer}");
+        }
+        drop(stranger);
+        if i % 50 == 0 {
+            engine.client().ask(&Request::List).expect("the door is open");
+        }
+    }
+    until("all strangers have left", || stats(&engine, "g")["members"].as_array().is_some_and(Vec::is_empty));
+    until("no descriptor is left behind", || open() <= before);
+    assert!(!engine.end.load(Ordering::Relaxed));
+}

@@ -1,0 +1,204 @@
+//! An engine for tests of groups: rings with a writer each, dispatchers, a door, and programs in a word.
+
+use base::Timestamp;
+use netgrain_group::{
+    Client, Compiled, Delivery, Dispatcher, Door, Orders, Outside, Packet, PortCounts, Program, Registry, Track,
+    Verdict,
+};
+use ring::{Branch, Config, Offer, Policy, Producer, Shape};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Flows that the writers make, the same on all rings.
+const FLOWS: u64 = 1000;
+
+/// `mark N`, `steer`, `copy`, `drop`.
+struct Word(String);
+
+struct Run {
+    verdict: fn(u32, &Packet<'_>) -> Verdict,
+    number: u32,
+    judged: u64,
+}
+
+impl Compiled for Word {
+    fn instance(&self) -> Box<dyn Program> {
+        let (word, number) = self.0.split_once(' ').unwrap_or((&self.0, "0"));
+        let verdict: fn(u32, &Packet<'_>) -> Verdict = match word {
+            "mark" => |mark, _| Verdict { mark, ..Verdict::default() },
+            "steer" => |_, p| Verdict { delivery: Delivery::Steer(p.desc.hash), ..Verdict::default() },
+            "drop" => |_, _| Verdict { delivery: Delivery::Drop, ..Verdict::default() },
+            _ => |_, _| Verdict::default(),
+        };
+        Box::new(Run { verdict, number: number.parse().expect("a number"), judged: 0 })
+    }
+
+    fn text(&self) -> &str {
+        &self.0
+    }
+
+    fn counters(&self) -> &[String] {
+        static NAMES: std::sync::LazyLock<Vec<String>> = std::sync::LazyLock::new(|| vec!["judged".into()]);
+        &NAMES
+    }
+}
+
+impl Program for Run {
+    fn judge(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]) {
+        batch.iter().zip(out).for_each(|(p, v)| *v = (self.verdict)(self.number, p));
+        self.judged += batch.len() as u64;
+    }
+
+    fn counters(&self) -> Vec<u64> {
+        vec![self.judged]
+    }
+}
+
+struct Lender;
+
+impl Outside for Lender {
+    fn compile(&self, source: &str, _: u32) -> Result<Arc<dyn Compiled>, String> {
+        let word = source.split(' ').next().unwrap_or_default();
+        if !["mark", "steer", "copy", "drop"].contains(&word) {
+            return Err(format!("{source:?} is no program"));
+        }
+        Ok(Arc::new(Word(source.to_owned())))
+    }
+
+    fn open_port(&self, name: &str, _: &[Branch]) -> Result<Arc<PortCounts>, String> {
+        Err(format!("there is no port {name}"))
+    }
+
+    fn kernel(&self) -> Result<(), String> {
+        Err("no host".into())
+    }
+}
+
+/// What a writer tells.
+#[derive(Default)]
+struct Told {
+    pushed: AtomicU64,
+    /// It has seen that nothing is to flow, after its last publication.
+    rests: AtomicBool,
+}
+
+/// See the module's text.
+pub struct Engine {
+    pub socket: PathBuf,
+    pub registry: Arc<Registry>,
+    pub end: Arc<AtomicBool>,
+    flow: Arc<AtomicBool>,
+    pushed: Vec<Arc<Told>>,
+    door: Option<Door>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// With so many rings. Nothing flows yet.
+    pub fn start(queues: u16) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let socket = std::env::temp_dir().join(format!("netgrain-groups-{}-{n}", std::process::id()));
+        let (end, flow) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let (mut tracks, mut threads, mut pushed) = (Vec::new(), Vec::new(), Vec::new());
+        for queue in 0..queues {
+            let config = Config { name: "test".into(), bytes: 16 << 20, queue, ..Config::default() };
+            let producer = Producer::new(config).expect("memory");
+            let c = producer.config();
+            let shape = Shape {
+                bytes: c.bytes,
+                descs: c.descs,
+                link_type: c.link_type,
+                snaplen: c.snaplen,
+                queue,
+                name: c.name.clone(),
+            };
+            let orders = Arc::<Orders>::default();
+            // The writer waits for room, as a file does: nothing is to be shed here.
+            let dispatcher =
+                Dispatcher::new(producer.memory(), producer.hub(), Arc::clone(&orders), c.link_type as u16, false);
+            let offer = Offer { memory: Arc::clone(producer.memory()), hub: Arc::clone(producer.hub()), shape };
+            tracks.push(Track { queue, orders, offer });
+            let count = Arc::<Told>::default();
+            pushed.push(Arc::clone(&count));
+            let (end, flow) = (Arc::clone(&end), Arc::clone(&flow));
+            threads.push(std::thread::spawn(move || write(producer, &end, &flow, &count)));
+            threads.push(std::thread::spawn(move || dispatcher.run()));
+        }
+        let registry = Arc::new(Registry::new(tracks, Box::new(Lender), sys::cpu::effective_uid()));
+        let listener = sys::unix::Listener::bind(&socket, 0o600, None, None).expect("a socket");
+        let door = Some(Door::open(listener, Arc::clone(&registry), Policy::default()).expect("a thread"));
+        Self { socket, registry, end, flow, pushed, door, threads }
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(&self.socket).expect("an open door")
+    }
+
+    /// Lets packets flow, or stops them; when this returns after stopping, all of them are published.
+    pub fn flow(&self, flows: bool) {
+        self.flow.store(flows, Ordering::SeqCst);
+        if !flows {
+            self.pushed.iter().for_each(|told| told.rests.store(false, Ordering::SeqCst));
+            until("the writers rest", || self.pushed.iter().all(|told| told.rests.load(Ordering::SeqCst)));
+        }
+    }
+
+    /// Packets in all rings so far.
+    pub fn pushed(&self) -> u64 {
+        self.pushed.iter().map(|told| told.pushed.load(Ordering::SeqCst)).sum()
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::SeqCst);
+        self.threads.drain(..).for_each(|t| t.join().expect("no panic"));
+        self.door = None;
+    }
+}
+
+fn write(mut p: Producer, end: &AtomicBool, flow: &AtomicBool, told: &Told) {
+    let start = Timestamp::from_secs_nanos(1_700_000_000, 0);
+    let bytes = [0x5a; 60];
+    let mut n = 0;
+    while !end.load(Ordering::SeqCst) {
+        p.service();
+        if !flow.load(Ordering::SeqCst) {
+            told.rests.store(true, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        }
+        for _ in 0..64 {
+            let ts = Timestamp::from_nanos(start.nanos() + n * 1000);
+            if !p.has_room(bytes.len(), ts, ts) {
+                break;
+            }
+            let hash = (n % FLOWS) as u32;
+            let packet =
+                ring::Packet { bytes: &bytes, wire_len: 60, ts, hash, mark: 0, flags: 0, l3: 0, l4: 0, vlan: None };
+            p.push(&packet).expect("there was room");
+            n += 1;
+        }
+        p.publish();
+        told.pushed.store(n, Ordering::SeqCst);
+        // About as fast as a busy port, so that readers of a test keep up on a small machine.
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    while !p.finish(Timestamp::from_nanos(start.nanos() + n * 1000)) {
+        p.service();
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// Waits for something that another thread is about to do; panics when it never does.
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !done() {
+        assert!(Instant::now() < patience, "waited a minute in vain until {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,353 @@
+//! Branches: what is delivered is whole and in order, what is lost is known to both sides, and no reader costs another.
+#![cfg(not(loom))]
+
+mod support;
+
+use base::{Cause, Prng, Timestamp};
+use netgrain_ring::{
+    AttachError, BRANCH_DESCS_MIN, Branch, BranchWriter, Config, Control, Desc, Listener, Packet, Producer, Shape,
+};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use support::{config, frame, number, socket_path, until};
+use sys::unix::{Connection, Listener as Socket};
+
+const START: Timestamp = Timestamp::from_secs_nanos(1_700_000_000, 0);
+
+fn shape(p: &Producer) -> Shape {
+    let c = p.config();
+    Shape {
+        bytes: c.bytes,
+        descs: c.descs,
+        link_type: c.link_type,
+        snaplen: c.snaplen,
+        queue: c.queue,
+        name: c.name.clone(),
+    }
+}
+
+fn grow(p: &Producer) -> (BranchWriter, Branch) {
+    Branch::grow(p.memory(), &shape(p), "test/group", BRANCH_DESCS_MIN).expect("memory")
+}
+
+/// Writes packet `n` into the ring and returns its descriptor.
+fn push(p: &mut Producer, n: u64, buffer: &mut Vec<u8>) -> Desc {
+    frame(n, buffer);
+    let (ts, wire_len) = (Timestamp::from_nanos(START.nanos() + n), buffer.len() as u32);
+    let packet = Packet { bytes: buffer, wire_len, ts, hash: n as u32, mark: 0, flags: 0, l3: 0, l4: 0, vlan: None };
+    p.push(&packet).expect("no gate, no limit");
+    p.publish();
+    let (head, memory) = (p.memory().control.positions().head(), p.memory());
+    // SAFETY: published just now, and the only writer is borrowed here.
+    unsafe { memory.held_descs(head - 1, head)[0] }
+}
+
+/// A connected pair of sockets.
+fn pair(test: &str) -> (Connection, Connection) {
+    let listener = Socket::bind(&socket_path(test), 0o600, None, None).expect("a socket");
+    let client = Connection::connect(listener.path()).expect("connected");
+    (listener.accept().expect("accepted"), client)
+}
+
+#[test]
+fn a_walk_of_writer_and_reader_beside_a_queue_of_numbers() {
+    let mut random = Prng::new(testkit::seed("a_walk_of_writer_and_reader_beside_a_queue_of_numbers"));
+    let mut p = Producer::new(config()).expect("memory");
+    let (mut writer, branch) = grow(&p);
+    let mut reader = branch.listen();
+    // What the reader has been promised: a packet, or so many lost before the next.
+    let mut model: VecDeque<Result<u64, u64>> = VecDeque::new();
+    let (mut buffer, mut descs, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut n, mut delivered, mut lost, mut seen, mut unread) = (0, 0u64, 0u64, 0u64, 0u64);
+    let mut generation = 0;
+    for _ in 0..600 {
+        match random.below(10) {
+            0 => {
+                generation += 1;
+                writer.set_generation(generation);
+            }
+            1..=5 => {
+                for _ in 0..random.below(3_000) {
+                    let desc = push(&mut p, n, &mut buffer).judged(7, generation, n as u32 ^ 0xffff);
+                    if writer.push(desc) {
+                        model.push_back(Ok(n));
+                        (delivered, unread) = (delivered + 1, unread + 1);
+                    } else {
+                        // What was given last is released by asking for more.
+                        let held = unread + descs.len() as u64;
+                        assert!(held > BRANCH_DESCS_MIN - 700, "room for {held} only");
+                        lost += 1;
+                        match model.back_mut() {
+                            Some(Err(packets)) => *packets += 1,
+                            _ => model.push_back(Err(1)),
+                        }
+                    }
+                    n += 1;
+                }
+                writer.publish();
+            }
+            _ => {
+                let most = if random.below(20) == 0 { 60_000 } else { 2_000 };
+                reader.next(random.below(most) as usize, &mut descs);
+                for d in &descs {
+                    if let Some(said) = d.as_program() {
+                        assert!(said <= generation);
+                    } else if let Some(Control::Lost { cause: Cause::RingFull, packets, .. }) = d.as_control() {
+                        assert_eq!(model.pop_front(), Some(Err(packets)), "a loss stands where it happened");
+                    } else {
+                        let expected = model.pop_front().and_then(Result::ok).expect("a packet is due");
+                        assert_eq!((d.hash, d.mark, d.class()), (expected as u32, expected as u32 ^ 0xffff, 7));
+                        if let Some(bytes) = reader.packet(d, &mut bytes) {
+                            assert_eq!(number(bytes), expected);
+                        }
+                        (seen, unread) = (seen + 1, unread - 1);
+                    }
+                }
+            }
+        }
+        assert_eq!((writer.delivered(), writer.lost()), (delivered, lost));
+        assert_eq!(writer.tally().residue(), 0);
+    }
+    assert!(lost > 100 && seen > 10_000, "the walk has seen both: {lost} lost, {seen} seen");
+    drop(writer);
+    while !reader.ended() {
+        reader.next(1000, &mut descs);
+        seen += descs.iter().filter(|d| d.is_packet()).count() as u64;
+    }
+    let heard = reader.heard();
+    assert_eq!((seen, heard.published, heard.seen, heard.missed), (delivered, delivered, delivered, 0));
+    assert_eq!(reader.tally().lost[Cause::RingFull as usize], lost, "the reader learns of all losses");
+}
+
+#[test]
+fn what_the_ring_has_overwritten_is_late_and_never_torn() {
+    let mut p = Producer::new(config()).expect("memory");
+    let (mut writer, branch) = grow(&p);
+    let mut reader = branch.listen();
+    let mut buffer = Vec::new();
+    for n in 0..2_000 {
+        let desc = push(&mut p, n, &mut buffer);
+        assert!(writer.push(desc));
+    }
+    writer.publish();
+    // Nobody reads while the ring goes round and on until half of those are gone.
+    let capacity = p.memory().byte_capacity();
+    let mut n = 2_000;
+    while p.memory().control.positions().oldest_pos(capacity) < 600_000 {
+        push(&mut p, n, &mut buffer);
+        n += 1;
+    }
+    let (mut descs, mut bytes, mut whole) = (Vec::new(), Vec::new(), 0);
+    reader.next(4_000, &mut descs);
+    let packets: Vec<&Desc> = descs.iter().filter(|d| d.is_packet()).collect();
+    for (i, d) in packets.iter().enumerate() {
+        if let Some(bytes) = reader.packet(d, &mut bytes) {
+            assert_eq!(number(bytes), i as u64);
+            whole += 1;
+        }
+    }
+    assert_eq!(packets.len(), 2_000);
+    assert_eq!(whole + reader.torn(), 2_000);
+    assert!((500..1_500).contains(&whole), "{whole} whole");
+    reader.report();
+    assert_eq!(branch.reported(), (2_000, reader.torn()));
+}
+
+#[test]
+fn branches_of_one_ring_are_independent_and_a_dead_reader_costs_only_itself() {
+    let mut p = Producer::new(config()).expect("memory");
+    let (mut slow, _dead) = grow(&p);
+    let (mut quick, branch) = grow(&p);
+    let mut reader = branch.listen();
+    let (mut buffer, mut descs, mut seen) = (Vec::new(), Vec::new(), 0);
+    for n in 0..100_000 {
+        let desc = push(&mut p, n, &mut buffer);
+        slow.push(desc);
+        assert!(quick.push(desc), "packet {n}");
+        if n % 100 == 99 {
+            (slow.publish(), quick.publish());
+            reader.next(1_000, &mut descs);
+            seen += descs.iter().filter(|d| d.is_packet()).count();
+        }
+    }
+    assert_eq!(seen, 100_000);
+    assert_eq!(slow.delivered() + slow.lost(), 100_000);
+    assert!((BRANCH_DESCS_MIN - 8..=BRANCH_DESCS_MIN).contains(&slow.delivered()), "{}", slow.delivered());
+    assert!(slow.fill() > 0.99 && quick.fill() < 0.1);
+}
+
+/// Reads to the end as a stranger would who came through a socket.
+fn read(mut l: Listener) -> (u64, u64) {
+    let (mut descs, mut bytes, mut last) = (Vec::new(), Vec::new(), None);
+    let mut lost = 0;
+    while !l.ended() {
+        l.next(500, &mut descs);
+        for d in &descs {
+            if let Some(Control::Lost { packets, .. }) = d.as_control() {
+                lost += packets;
+            }
+            if d.is_packet()
+                && let Some(n) = l.packet(d, &mut bytes).map(number)
+            {
+                assert!(last < Some(n), "packet {n} after {last:?}");
+                assert_eq!(d.hash, n as u32, "descriptor and bytes are of one packet");
+                last = Some(n);
+            }
+        }
+        if descs.is_empty() {
+            std::thread::yield_now();
+        }
+    }
+    let heard = l.heard();
+    assert_eq!((heard.seen, heard.missed, heard.waiting), (heard.published, 0, 0));
+    (heard.seen, lost)
+}
+
+#[test]
+fn a_branch_travels_through_a_socket_and_readers_that_race_get_whole_packets() {
+    const PACKETS: u64 = 200_000;
+    let mut p = Producer::new(config()).expect("memory");
+    let mut writers = Vec::new();
+    let readers: Vec<_> = (0..3)
+        .map(|i| {
+            let (writer, branch) = grow(&p);
+            writers.push(writer);
+            let (ours, theirs) = pair(&format!("travel{i}"));
+            branch.send(&ours).expect("sent");
+            let listener = Branch::receive(&Arc::new(theirs)).expect("a branch");
+            assert_eq!((listener.shape().name.as_str(), listener.shape().descs), ("test/group", BRANCH_DESCS_MIN));
+            // The engine's end stays open, as the door keeps it.
+            (std::thread::spawn(move || read(listener)), ours)
+        })
+        .collect();
+    let mut buffer = Vec::new();
+    for n in 0..PACKETS {
+        let desc = push(&mut p, n, &mut buffer);
+        writers.iter_mut().for_each(|w| _ = w.push(desc));
+        if n % 64 == 0 {
+            writers.iter_mut().for_each(BranchWriter::publish);
+        }
+    }
+    let counts: Vec<(u64, u64)> = writers.iter().map(|w| (w.delivered(), w.lost())).collect();
+    drop(writers);
+    for ((reader, _open), (delivered, lost)) in readers.into_iter().zip(counts) {
+        let (seen, told) = reader.join().expect("no panic");
+        assert_eq!((seen, delivered + lost), (delivered, PACKETS));
+        assert!(told <= lost, "{told} of {lost}: the last may have found no room");
+    }
+}
+
+#[test]
+fn a_reader_that_lies_about_its_cursor_harms_nobody() {
+    let mut random = Prng::new(testkit::seed("a_reader_that_lies_about_its_cursor_harms_nobody"));
+    let mut p = Producer::new(config()).expect("memory");
+    let (mut writer, branch) = grow(&p);
+    let (ours, theirs) = pair("liar");
+    branch.send(&ours).expect("sent");
+    let mut message = [0; 64];
+    let (_, fds) = theirs.receive(&mut message).expect("the branch");
+    let cursor = fds.into_iter().nth(4).expect("five descriptors");
+    let cursor = sys::memory::SharedMemory::attach_read_write(cursor, 4096).expect("its own page");
+    // SAFETY: the page is mapped for as long as `cursor` lives, and words are aligned.
+    let word = |i: usize| unsafe { &*cursor.base().cast::<AtomicU64>().add(i) };
+    let mut honest = branch.listen();
+    let (mut buffer, mut n, mut descs) = (Vec::new(), 0, Vec::new());
+    for _ in 0..2_000 {
+        for _ in 0..random.below(50) {
+            let desc = push(&mut p, n, &mut buffer);
+            writer.push(desc);
+            n += 1;
+        }
+        writer.publish();
+        let head = writer.tally().stored;
+        let said = match random.below(5) {
+            0 => 0,
+            1 => u64::MAX,
+            2 => head.wrapping_add(random.below(100)),
+            3 => head.saturating_sub(random.below(5_000)),
+            _ => random.next_u64(),
+        };
+        word(0).store(said, Ordering::Release);
+        word(1).store(random.next_u64(), Ordering::Release);
+        assert_eq!(writer.delivered() + writer.lost(), n);
+        assert!((0.0..=1.0).contains(&writer.fill()));
+        // Whoever reads beside a liar may be lapped, and then is told so; it never gets what it should not.
+        honest.next(100, &mut descs);
+        let mut bytes = Vec::new();
+        for d in descs.iter().filter(|d| d.is_packet()) {
+            if let Some(bytes) = honest.packet(d, &mut bytes) {
+                assert_eq!(number(bytes) as u32, d.hash);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_end_comes_even_to_a_reader_that_left_no_room_and_the_engines_death_is_noticed() {
+    let mut p = Producer::new(config()).expect("memory");
+    let (mut writer, branch) = grow(&p);
+    let (ours, theirs) = pair("end");
+    branch.send(&ours).expect("sent");
+    let mut l = Branch::receive(&Arc::new(theirs)).expect("a branch");
+    let mut buffer = Vec::new();
+    for n in 0..BRANCH_DESCS_MIN * 2 {
+        let desc = push(&mut p, n, &mut buffer);
+        writer.push(desc);
+    }
+    let (delivered, lost) = (writer.delivered(), writer.lost());
+    drop(writer);
+    let (mut descs, mut seen) = (Vec::new(), 0);
+    while !l.ended() {
+        l.next(1_000, &mut descs);
+        seen += descs.iter().filter(|d| d.is_packet()).count() as u64;
+    }
+    assert_eq!((seen, l.tally().lost[Cause::RingFull as usize]), (delivered, lost));
+    assert!(l.connected());
+    drop(ours);
+    until("the listener notices", || !l.connected());
+}
+
+#[test]
+fn what_is_no_branch_is_refused_in_words() {
+    let p = Producer::new(Config { start: 1 << 40, ..config() }).expect("memory");
+    let other = Producer::new(Config { bytes: 16 << 20, ..config() }).expect("memory");
+    let (_writer, branch) = grow(&p);
+    let (_other_writer, other_branch) = grow(&other);
+    let null = File::open("/dev/null").expect("/dev/null");
+    let parts = |b: &Branch| {
+        let (ours, theirs) = pair("parts");
+        b.send(&ours).expect("sent");
+        let mut message = [0; 64];
+        let (n, fds) = theirs.receive(&mut message).expect("the branch");
+        (message[..n].to_vec(), fds)
+    };
+    let (message, fds) = parts(&branch);
+    let (_, foreign) = parts(&other_branch);
+    let refused = |message: &[u8], fds: &[std::os::fd::BorrowedFd<'_>]| {
+        let (ours, theirs) = pair("refused");
+        ours.send(message, fds).expect("sent");
+        drop(ours);
+        match Branch::receive(&Arc::new(theirs)) {
+            Err(e @ (AttachError::Protocol(_) | AttachError::Memory(_) | AttachError::Unreachable(_))) => e.to_string(),
+            other => panic!("it was taken: {other:?}"),
+        }
+    };
+    let all: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+    assert!(refused(&message, &all[..4]).contains("five descriptors"));
+    assert!(refused(&message[..16], &all).contains("another form"));
+    refused(&[message.as_slice(), &[0]].concat(), &all);
+    let mut swapped = all.clone();
+    swapped[3] = foreign[3].as_fd();
+    assert!(refused(&message, &swapped).contains("another ring"));
+    let mut wrong = message.clone();
+    wrong[9] ^= 1;
+    assert!(refused(&wrong, &all).contains("two sizes"));
+    for i in 0..5 {
+        let mut holed = all.clone();
+        holed[i] = null.as_fd();
+        refused(&message, &holed);
+    }
+}
