@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use zstd::bulk::Compressor;
 
 /// Share of wrong hits of a filter.
-const WRONG: f64 = 0.02;
+const WRONG: f64 = 0.05;
 
 /// Makes chunks, one after the other; what it needs for that is used again.
 pub struct Press {
@@ -120,7 +120,7 @@ impl Press {
         let (dictionary, data) = (&mut self.dictionary, &mut self.data);
         let mut filter = None;
         let form = match column.holds {
-            Holds::Longs if column.coding == Coding::Growing && !is_constant(&cells.longs) => {
+            Holds::Longs if column.coding == Coding::Growing && !encode::is_constant(&cells.longs) => {
                 encode::growing(&cells.longs, data);
                 Form::of(Encoding::DELTA_BINARY_PACKED)
             }
@@ -170,10 +170,6 @@ impl Press {
     }
 }
 
-fn is_constant<T: PartialEq>(values: &[T]) -> bool {
-    values.split_first().is_none_or(|(first, rest)| rest.iter().all(|value| value == first))
-}
-
 fn numbers<T: Number + Key>(
     coding: Coding,
     values: &[T],
@@ -186,13 +182,16 @@ fn numbers<T: Number + Key>(
         Coding::Wide => WIDE,
         Coding::Bytewise | Coding::Plain => 1,
     };
-    let is_constant = !values.is_empty() && is_constant(values);
+    let is_constant = !values.is_empty() && encode::is_constant(values);
     if is_constant || most > 1 && known.fill(values, most) {
         if is_constant {
             known.keys.clear();
             known.keys.extend(values.first());
             known.places.clear();
             known.places.resize(values.len(), 0);
+        }
+        if known.keys.len() > NARROW {
+            known.rank();
         }
         encode::plain(&known.keys, dictionary);
         encode::places(&known.places, known.keys.len(), data);
@@ -216,6 +215,9 @@ fn names<K: Key>(
 ) -> Result<()> {
     if !known.fill(values, WIDE) {
         return Err(ParquetError::General(format!("more than {WIDE} names in one row group")));
+    }
+    if known.keys.len() > NARROW {
+        known.rank();
     }
     for key in &known.keys {
         let begin = dictionary.len();

@@ -51,11 +51,16 @@ impl Number for i32 {
 
 /// What a dictionary tells apart.
 pub trait Key: Copy + Eq + Hash {
+    /// Whether keys with the same word are the same.
+    const IS_WORD: bool;
+
     /// A word that differs where keys do, mostly.
     fn word(self) -> u64;
 }
 
 impl Key for i64 {
+    const IS_WORD: bool = true;
+
     #[inline]
     fn word(self) -> u64 {
         self as u64
@@ -63,6 +68,8 @@ impl Key for i64 {
 }
 
 impl Key for i32 {
+    const IS_WORD: bool = true;
+
     #[inline]
     fn word(self) -> u64 {
         self as u64
@@ -70,6 +77,8 @@ impl Key for i32 {
 }
 
 impl Key for IpAddr {
+    const IS_WORD: bool = false;
+
     #[inline]
     fn word(self) -> u64 {
         match self {
@@ -87,6 +96,18 @@ pub const NARROW: usize = 1 << 8;
 
 /// Most values of any dictionary.
 pub const WIDE: usize = 1 << 16;
+
+/// Values below this are found by themselves.
+const SMALL: usize = 1 << 11;
+
+/// The place of a small value that did not come yet.
+const NOWHERE: u16 = u16::MAX;
+
+/// Whether all values are the same one.
+pub fn is_constant<T: Number>(values: &[T]) -> bool {
+    let Some(first) = values.first().map(|value| value.bits()) else { return true };
+    values.chunks(64).all(|some| some.iter().fold(0, |differ, value| differ | value.bits() ^ first) == 0)
+}
 
 /// Distinct values in the order in which they came, and the place of each value among them. The memory is used again.
 pub struct Dictionary<K> {
@@ -106,6 +127,9 @@ impl<K: Key> Dictionary<K> {
 
     /// Takes in these values. False, and nothing of use, if more than `most` of them are distinct.
     pub fn fill(&mut self, values: &[K], most: usize) -> bool {
+        if values.iter().fold(0, |all, value| all | value.word()) < SMALL as u64 && K::IS_WORD {
+            return self.fill_small(values, most);
+        }
         self.keys.clear();
         self.places.clear();
         self.places.reserve(values.len());
@@ -123,6 +147,27 @@ impl<K: Key> Dictionary<K> {
             };
             last = Some((*value, place));
             self.places.push(place);
+        }
+        true
+    }
+
+    fn fill_small(&mut self, values: &[K], most: usize) -> bool {
+        self.keys.clear();
+        self.places.clear();
+        self.places.reserve(values.len());
+        let mut found = [NOWHERE; SMALL];
+        for some in values.chunks(256) {
+            self.places.extend(some.iter().map(|value| {
+                let place = &mut found[value.word() as usize & (SMALL - 1)];
+                if *place == NOWHERE {
+                    *place = self.keys.len() as u16;
+                    self.keys.push(*value);
+                }
+                *place
+            }));
+            if self.keys.len() > most {
+                return false;
+            }
         }
         true
     }
@@ -147,6 +192,18 @@ impl<K: Key> Dictionary<K> {
             self.grow();
         }
         Some(place as u16)
+    }
+
+    /// Gives what is frequent the lowest places, so that the upper bytes of most places are zero.
+    pub fn rank(&mut self) {
+        let mut counts = vec![0u32; self.keys.len()];
+        self.places.iter().for_each(|place| counts[usize::from(*place)] += 1);
+        let mut order: Vec<u16> = (0..self.keys.len()).map(|place| place as u16).collect();
+        order.sort_unstable_by_key(|place| (u32::MAX - counts[usize::from(*place)], *place));
+        let mut ranks = vec![0u16; order.len()];
+        order.iter().enumerate().for_each(|(rank, place)| ranks[usize::from(*place)] = rank as u16);
+        self.keys = order.iter().map(|place| self.keys[usize::from(*place)]).collect();
+        self.places.iter_mut().for_each(|place| *place = ranks[usize::from(*place)]);
     }
 
     fn grow(&mut self) {
@@ -184,7 +241,7 @@ pub fn places(places: &[u16], keys: usize, out: &mut Vec<u8>) {
     match bits {
         16 => places.iter().for_each(|place| out.extend(place.to_le_bytes())),
         8 => out.extend(places.iter().map(|place| *place as u8)),
-        _ => pack_small(places.iter().map(|place| *place as u8), bits, out),
+        _ => pack_small(places, bits, |place| place as u8, out),
     }
     out.resize(end, 0);
 }
@@ -194,7 +251,7 @@ pub fn levels(levels: &[i16], most: i16, out: &mut Vec<u8>) {
     let begin = out.len();
     out.extend([0; 4]);
     let first = levels.first().copied().unwrap_or(0);
-    if levels.iter().all(|level| *level == first) {
+    if levels.chunks(64).all(|some| some.iter().fold(0, |differ, level| differ | level ^ first) == 0) {
         number((levels.len() as u64) << 1, out);
         out.push(first as u8);
     } else {
@@ -202,26 +259,28 @@ pub fn levels(levels: &[i16], most: i16, out: &mut Vec<u8>) {
         let groups = levels.len().div_ceil(8);
         number((groups as u64) << 1 | 1, out);
         let end = out.len() + groups * usize::from(bits);
-        pack_small(levels.iter().map(|level| *level as u8), bits, out);
+        pack_small(levels, bits, |level| level as u8, out);
         out.resize(end, 0);
     }
     let len = (out.len() - begin - 4) as u32;
     out[begin..begin + 4].copy_from_slice(&len.to_le_bytes());
 }
 
-/// Values of 1, 2 or 4 bits, the first one lowest.
-fn pack_small(values: impl ExactSizeIterator<Item = u8>, bits: u8, out: &mut Vec<u8>) {
-    let (mut byte, mut shift) = (0, 0);
-    for value in values {
-        byte |= value << shift;
-        shift += bits;
-        if shift == 8 {
-            out.push(byte);
-            (byte, shift) = (0, 0);
-        }
+/// Values of 1, 2 or 4 bits, the first one lowest. Those of the last byte that are not there are zero.
+fn pack_small<T: Copy>(values: &[T], bits: u8, byte: impl Fn(T) -> u8, out: &mut Vec<u8>) {
+    match bits {
+        1 => pack_by::<8, T>(values, byte, out),
+        2 => pack_by::<4, T>(values, byte, out),
+        _ => pack_by::<2, T>(values, byte, out),
     }
-    if shift > 0 {
-        out.push(byte);
+}
+
+fn pack_by<const N: usize, T: Copy>(values: &[T], byte: impl Fn(T) -> u8, out: &mut Vec<u8>) {
+    let one = |some: &[T]| some.iter().rev().fold(0u32, |all, value| all << (8 / N) | u32::from(byte(*value))) as u8;
+    let (whole, rest) = values.as_chunks::<N>();
+    out.extend(whole.iter().map(|some| one(some)));
+    if !rest.is_empty() {
+        out.push(one(rest));
     }
 }
 
@@ -233,7 +292,14 @@ pub fn plain<T: Number>(values: &[T], out: &mut Vec<u8>) {
 
 /// The lowest bytes of all numbers, then the second ones (BYTE_STREAM_SPLIT).
 pub fn bytewise<T: Number>(values: &[T], out: &mut Vec<u8>) {
-    (0..T::WIDTH).for_each(|byte| out.extend(values.iter().map(|value| (value.bits() >> (8 * byte)) as u8)));
+    let used = values.iter().fold(0, |all, value| all | value.bits());
+    for byte in 0..T::WIDTH {
+        if used >> (8 * byte) == 0 {
+            out.resize(out.len() + values.len(), 0);
+        } else {
+            out.extend(values.iter().map(|value| (value.bits() >> (8 * byte)) as u8));
+        }
+    }
 }
 
 /// Numbers of 128 bits as decimals are: the highest byte first (PLAIN; DuckDB reads them in no other way).

@@ -10,12 +10,14 @@ use crate::shelf::Kind;
 use base::Timestamp;
 use bytes::Bytes;
 use parquet::bloom_filter::Sbbf;
+use parquet::column::page::PageReader;
 use parquet::column::reader::ColumnReader;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{ChunkReader, FileReader, Length};
 use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::file::statistics::Statistics;
+use parquet::schema::types::ColumnDescPtr;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -146,7 +148,29 @@ impl Sealed {
             paths.iter().map(|path| at(path).map(|i| group.get_column_reader(i)).transpose()).collect()
         })
     }
+
+    /// Pages of these columns of a row group and what their schema is, in their order; none for one that is not there.
+    ///
+    /// # Errors
+    /// What the library says of it.
+    pub fn pages(&self, group: usize, paths: &[&str]) -> Result<Vec<Option<Leaf>>, ColumnsError> {
+        guarded(&self.path, || {
+            let schema = self.reader.metadata().file_metadata().schema_descr();
+            let group = self.reader.get_row_group(group)?;
+            let at = |path: &str| (0..schema.num_columns()).find(|i| schema.column(*i).path().string() == path);
+            let leaf = |i: usize| Ok((schema.column(i), group.get_column_page_reader(i)?));
+            paths.iter().map(|path| at(path).map(leaf).transpose()).collect::<ParquetResult<_>>()
+        })
+    }
+
+    /// Rows of a row group.
+    pub fn rows(&self, group: usize) -> usize {
+        usize::try_from(self.reader.metadata().row_group(group).num_rows()).unwrap_or(0)
+    }
 }
+
+/// A column of a row group, page by page.
+pub type Leaf = (ColumnDescPtr, Box<dyn PageReader>);
 
 /// What the footer says of a row group, and its filters.
 struct Group<'a> {

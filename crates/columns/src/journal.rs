@@ -161,12 +161,12 @@ pub trait Shaped: Pack {
 }
 
 impl Shaped for flow::Record {
-    const SHAPE: u32 = 1;
+    const SHAPE: u32 = 2;
 }
 
 impl Shaped for series::Row {
     // Counters are only ever added.
-    const SHAPE: u32 = 1 << 16 | (base::Cause::COUNT << 8 | base::Note::COUNT) as u32;
+    const SHAPE: u32 = 2 << 16 | (base::Cause::COUNT << 8 | base::Note::COUNT) as u32;
 }
 
 /// A journal that was read, as far as it is whole.
@@ -187,7 +187,8 @@ impl<T: Shaped> Loaded<T> {
     /// # Errors
     /// When it cannot be read, or is no journal of such things.
     pub fn read(path: &Path, file: &File, kind: Kind) -> Result<Self, ColumnsError> {
-        let mut bytes = Vec::new();
+        let len = file.metadata().map_or(0, |meta| meta.len().min(MOST_BYTES));
+        let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or(0) + 1);
         file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(ColumnsError::io(path))?;
         Self::of(bytes, kind).map_err(|what| ColumnsError::damaged(path, what))
     }

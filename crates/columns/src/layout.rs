@@ -11,7 +11,7 @@ mod rows;
 mod text;
 
 pub use flows::Line;
-pub use text::Memo;
+pub use text::read_address;
 
 use crate::pack::Pack;
 use crate::sheet::Column;

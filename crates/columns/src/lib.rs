@@ -11,6 +11,7 @@
 
 mod chunk;
 mod compact;
+mod decode;
 mod encode;
 mod error;
 mod file;
@@ -35,6 +36,6 @@ pub use loose::{Loose, read_flows, write_flows};
 pub use query::{Answer, Query, flows, series};
 pub use recover::{Recovered, recover};
 pub use retain::{Kept, Rules, retain};
-pub use scan::{Batch, Column, scan};
+pub use scan::{Batch, Column, scan, scan_shared};
 pub use shelf::{Kind, Shelved, files};
 pub use writer::{Config, Counts, Event, Writer};

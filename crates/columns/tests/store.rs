@@ -5,7 +5,7 @@ mod common;
 use base::{Prng, Timestamp};
 use flow::Record;
 use netgrain_columns::{
-    Column, Config, Kind, Query, Rules, Writer, compact, files, flows, recover, retain, scan, series,
+    Column, Config, Kind, Query, Rules, Writer, compact, files, flows, recover, retain, scan, scan_shared, series,
 };
 use series::Row;
 use std::collections::BTreeSet;
@@ -142,9 +142,50 @@ fn damaged_empty_and_foreign_files_are_named_and_the_rest_is_read() {
             broken.iter_mut().skip(at).take(1).for_each(|byte| *byte = prng.next_u64() as u8);
         }
         fs::write(&sealed[1].path, &broken).expect("a file");
-        // Without checksums of their own, flipped values are believed; what is whole beside them is read all the same.
+        // Whatever became of this file, what is whole beside it is read all the same.
         let found: BTreeSet<u64> = flows(&Query::new(store.path())).expect("a store").map(|r| r.id).collect();
         assert!(first_half.iter().all(|r| found.contains(&r.id)), "seed {seed} round {round}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_any_page_is_told_and_never_believed() {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    let seed = testkit::seed("a_flipped_bit_in_any_page_is_told_and_never_believed");
+    let mut prng = Prng::new(seed);
+    let store = TempDir::new("columns-flipped");
+    let records = in_order(site(seed, 600));
+    let mut writer = Writer::new(config(store.path())).expect("threads");
+    records.iter().for_each(|record| writer.record(record));
+    writer.finish();
+    let path = files(store.path(), "eth1", Kind::Flows).expect("a listing").remove(0).path;
+    let bytes = fs::read(&path).expect("a file");
+    let opened = SerializedFileReader::new(fs::File::open(&path).expect("a file")).expect("Parquet");
+    let columns = opened.metadata().row_group(0).columns().to_vec();
+    for round in 0..300 {
+        let column = &columns[prng.below(columns.len() as u64) as usize];
+        // The header before a page is shorter than this; what it says has no checksum.
+        const HEADER: u64 = 48;
+        let (begin, len) = column.byte_range();
+        let data = column.data_page_offset() as u64 + HEADER;
+        if data >= begin + len {
+            continue;
+        }
+        let at = data + prng.below(begin + len - data);
+        let mut broken = bytes.clone();
+        broken[at as usize] ^= 1 << prng.below(8);
+        fs::write(&path, &broken).expect("a file");
+        let name = column.column_path().string();
+        let mut answer = flows(&Query::new(store.path())).expect("a store");
+        assert_eq!(answer.by_ref().count(), 0, "seed {seed} round {round}: {name}");
+        assert_eq!(answer.remarks().len(), 1, "seed {seed} round {round}: {name}");
+        let asked = Column::ALL.iter().find(|c| c.name() == name);
+        if let Some(asked) = asked {
+            let mut rows = 0;
+            let remarks = scan(&Query::new(store.path()), &[*asked], |batch| rows += batch.rows()).expect("a store");
+            assert_eq!((rows, remarks.len()), (0, 1), "seed {seed} round {round}: {name}");
+            assert!(remarks[0].contains(&path.display().to_string()), "{remarks:?}");
+        }
     }
 }
 
@@ -198,6 +239,51 @@ fn a_crash_between_the_files_name_and_the_journals_end_doubles_nothing() {
 }
 
 #[test]
+fn whoever_is_killed_while_sealing_leaves_nothing_that_is_read_or_in_the_way() {
+    let seed = testkit::seed("whoever_is_killed_while_sealing_leaves_nothing_that_is_read_or_in_the_way");
+    let mut prng = Prng::new(seed);
+    let store = TempDir::new("columns-killed");
+    let records = in_order(site(seed, 80));
+    let journal = crashed(store.path(), &records);
+    let journaled = fs::read(&journal).expect("a journal");
+    recover(store.path(), "eth1").expect("a folder");
+    let sealed = files(store.path(), "eth1", Kind::Flows).expect("a listing").remove(0);
+    let whole = fs::read(&sealed.path).expect("a file");
+    let hidden = sealed.path.with_file_name(names::hidden(&names::stem(sealed.start, None, 0), Kind::Flows.ending()));
+    for round in 0..60 {
+        fs::remove_file(&sealed.path).expect("a file");
+        fs::write(&journal, &journaled).expect("the journal, back");
+        let cut = prng.below(1 + whole.len() as u64) as usize;
+        fs::write(&hidden, &whole[..cut]).expect("what the killed one left");
+        assert_eq!(all(store.path()), records, "seed {seed} round {round}: cut at {cut}");
+        let recovered = recover(store.path(), "eth1").expect("a folder");
+        assert_eq!((recovered.things, recovered.troubles.len()), (80, 0), "seed {seed} round {round}: cut at {cut}");
+        assert_eq!(all(store.path()), records, "seed {seed} round {round}: cut at {cut}, sealed");
+        assert!(!hidden.exists() && !journal.exists(), "seed {seed} round {round}: cut at {cut}");
+    }
+}
+
+#[test]
+fn what_cannot_be_sealed_stays_a_journal_is_told_and_is_sealed_later() {
+    let store = TempDir::new("columns-refused");
+    let records = in_order(site(8, 60));
+    let root = names::interface_folder(store.path(), "eth1");
+    fs::create_dir_all(&root).expect("a folder");
+    // Where the folders of its hours would be, there is something else.
+    fs::write(root.join("2026"), b"in the way").expect("a file");
+    let mut writer = Writer::new(config(store.path())).expect("threads");
+    records.iter().for_each(|record| writer.record(record));
+    let (counts, events) = writer.finish();
+    assert_eq!((counts.journaled, counts.sealed, counts.files), (60, 0, 0));
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(recover(store.path(), "eth1").expect("a folder").troubles.len(), 1);
+    fs::remove_file(root.join("2026")).expect("a file");
+    assert_eq!(all(store.path()), records);
+    assert_eq!(recover(store.path(), "eth1").expect("a folder").things, 60);
+    assert_eq!(all(store.path()), records);
+}
+
+#[test]
 fn a_journal_of_which_nothing_can_be_read_is_kept_aside() {
     let store = TempDir::new("columns-aside");
     let path = crashed(store.path(), &site(5, 10));
@@ -236,6 +322,17 @@ fn a_scan_gives_what_the_records_say_for_any_interval() {
         let v4 = wanted.iter().filter(|r| r.key.src.is_ipv4()).count() as u64;
         let ports = wanted.iter().map(|r| u64::from(r.key.dst_port)).sum::<u64>();
         assert_eq!(sums, (v4, wanted.iter().map(|r| r.sides[0].bytes).sum(), ports), "seed {seed} round {round}");
+        for threads in 1..4 {
+            let add = |sum: &mut (u64, u64), batch: &netgrain_columns::Batch| {
+                sum.0 += batch.numbers(0).iter().sum::<u64>();
+                sum.1 += batch.numbers(1).iter().sum::<u64>();
+            };
+            let asked = [Column::FwdBytes, Column::DstPort];
+            let (shared, _) = scan_shared(&query, &asked, threads, || (0, 0), add).expect("a store");
+            assert_eq!(shared.len(), threads);
+            let all = shared.iter().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+            assert_eq!(all, (sums.1, sums.2), "seed {seed} round {round}: {threads} threads");
+        }
     }
 }
 

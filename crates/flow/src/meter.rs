@@ -5,7 +5,7 @@
 //! has nothing to do with the order in the table, nor with when somebody looked. Whether a packet still belongs to
 //! a flow is decided to the nanosecond by its own time, so a tick that comes late or not at all changes no record.
 //!
-//! A full table ends, for each flow that it cannot take, the one that has been idle longest among [`CANDIDATES`] that are
+//! A full table ends, for each flow that it cannot take, the one that has been idle longest among eight that are
 //! next in turn: what a flood brings is older than what talks. Work per packet is bounded whatever comes: one search of at
 //! most eight buckets, one eviction. Memory is bounded by the capacity.
 

@@ -114,7 +114,8 @@ mod tests {
             }
             for _ in 0..prng.below(4) {
                 let flow = prng.below(100) as u32;
-                let due = now + 1 + prng.below([5, 600, 2000][prng.below(3) as usize]);
+                let within = [5, 600, 2000][prng.below(3) as usize];
+                let due = now + 1 + prng.below(within);
                 if model.insert(flow, due).is_some() {
                     wheel.remove(flow);
                 }

@@ -2,53 +2,52 @@
 
 use crate::emit::{self, PARAMETERS, Task};
 use crate::host::{Context, Host};
+use crate::matcher::Frame;
 use crate::packet::{Packet, Verdict};
 use crate::refusal::Refusal;
 use cranelift_codegen::ir::{AbiParam, types};
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::FunctionBuilderContext;
 use cranelift_jit::{JITBuilder, JITModule};
-use cranelift_module::{FuncId, Linkage, Module, ModuleError, default_libcall_names};
+use cranelift_module::{Linkage, Module, default_libcall_names};
 use lang::ir::{Inst, MAX_KEY_WORDS, Program};
 use std::fmt;
 use std::sync::Mutex;
 
-type Batch = unsafe extern "C" fn(*mut Context, *const Packet<'_>, *mut Verdict, u64, u64);
+/// Context, packets, verdicts, how many, and the number of the first.
+type Batch = unsafe extern "C" fn(*mut Context, *const u8, *mut u8, u64, u64);
 
 /// The functions of one program.
 pub(crate) struct Code {
-    judge: Batch,
-    fetch: Option<Batch>,
+    /// By task.
+    functions: [Option<Batch>; 3],
     bytes: usize,
     /// Holds the memory of the functions. Only ever opened by `drop`; the lock is for the compiler's eyes.
     module: Mutex<Option<JITModule>>,
 }
 
 impl Code {
-    /// Of a verified program, of which `program` is a simpler form. Addresses of its sets are put into the code, so it must stay
-    /// where it is for as long as the code is run.
-    pub fn of(program: &Program) -> Result<Self, Refusal> {
-        let mut code = Self { judge: nothing, fetch: None, bytes: 0, module: Mutex::new(Some(module()?)) };
+    /// For these tasks, of a verified program, of which `program` is a simpler form. Addresses of its sets are put into the code, so
+    /// it must stay where it is for as long as the code is run.
+    pub fn of(program: &Program, tasks: &[Task]) -> Result<Self, Refusal> {
+        let mut code = Self { functions: [None; 3], bytes: 0, module: Mutex::new(Some(module()?)) };
         let Some(module) = code.module.get_mut().ok().and_then(|m| m.as_mut()) else { return Ok(code) };
-        let mut bytes = 0;
-        let mut define = |task, name: &str, module: &mut JITModule| -> Result<FuncId, ModuleError> {
+        let mut made = Vec::new();
+        for task in tasks {
             let mut context = module.make_context();
             context.func.signature.params.extend([AbiParam::new(types::I64); PARAMETERS]);
-            let id = module.declare_function(name, Linkage::Local, &context.func.signature)?;
-            emit::emit(program, task, module, &mut context.func, &mut FunctionBuilderContext::new())?;
+            let id = module.declare_function(&format!("{task:?}"), Linkage::Local, &context.func.signature)?;
+            emit::emit(program, *task, module, &mut context.func, &mut FunctionBuilderContext::new())?;
             module.define_function(id, &mut context)?;
-            bytes += context.compiled_code().map_or(0, |c| c.code_buffer().len());
-            Ok(id)
-        };
-        let judge = define(Task::Judge, "judge", module)?;
-        let fetch = if asks_tables(program) { Some(define(Task::Fetch, "fetch", module)?) } else { None };
+            code.bytes += context.compiled_code().map_or(0, |c| c.code_buffer().len());
+            made.push((*task, id));
+        }
         module.finalize_definitions()?;
-        // SAFETY: the function was defined above with these parameters, the platform's calling convention and no result.
-        let function = |id, module: &JITModule| unsafe {
-            std::mem::transmute::<*const u8, Batch>(module.get_finalized_function(id))
-        };
-        (code.judge, code.fetch) = (function(judge, module), fetch.map(|id| function(id, module)));
-        code.bytes = bytes;
+        for (task, id) in made {
+            let function = module.get_finalized_function(id);
+            // SAFETY: the function was defined above with these parameters, the platform's calling convention and no result.
+            code.functions[task as usize] = Some(unsafe { std::mem::transmute::<*const u8, Batch>(function) });
+        }
         Ok(code)
     }
 
@@ -59,7 +58,7 @@ impl Code {
 
     /// Whether there is something to fetch ahead.
     pub const fn has_fetch(&self) -> bool {
-        self.fetch.is_some()
+        self.functions[Task::Fetch as usize].is_some()
     }
 
     /// Asks for the memory that judging these packets will need.
@@ -67,9 +66,9 @@ impl Code {
     /// # Safety
     /// As for [`Code::judge`], but that nothing is written.
     pub unsafe fn fetch(&self, context: &mut Context, packets: &[Packet<'_>]) {
-        if let Some(fetch) = self.fetch {
+        if let Some(fetch) = self.functions[Task::Fetch as usize] {
             // SAFETY: the caller's promise; no verdict is written by this function.
-            unsafe { fetch(context, packets.as_ptr(), std::ptr::null_mut(), packets.len() as u64, 0) };
+            unsafe { fetch(context, packets.as_ptr().cast(), std::ptr::null_mut(), packets.len() as u64, 0) };
         }
     }
 
@@ -81,8 +80,20 @@ impl Code {
     /// as the program looks.
     pub unsafe fn judge(&self, context: &mut Context, packets: &[Packet<'_>], verdicts: &mut [Verdict], first: usize) {
         let count = packets.len().min(verdicts.len()) as u64;
-        // SAFETY: the code reads `count` packets and writes as many verdicts; the rest is the caller's promise.
-        unsafe { (self.judge)(context, packets.as_ptr(), verdicts.as_mut_ptr(), count, first as u64) };
+        if let Some(judge) = self.functions[Task::Judge as usize] {
+            // SAFETY: the code reads `count` packets and writes as many verdicts; the rest is the caller's promise.
+            unsafe { judge(context, packets.as_ptr().cast(), verdicts.as_mut_ptr().cast(), count, first as u64) };
+        }
+    }
+
+    /// Says of each frame whether it matches, as 0 or 1.
+    pub fn matches(&self, frames: &[Frame<'_>], matched: &mut [u8]) {
+        let count = frames.len().min(matched.len()) as u64;
+        if let Some(matches) = self.functions[Task::Match as usize] {
+            // SAFETY: the code reads `count` frames and writes as many bytes; code for this task uses no context, since a program
+            // that needs one is refused.
+            unsafe { matches(std::ptr::null_mut(), frames.as_ptr().cast(), matched.as_mut_ptr(), count, 0) };
+        }
     }
 }
 
@@ -100,9 +111,6 @@ impl Drop for Code {
         }
     }
 }
-
-/// In place of a function while there is none.
-unsafe extern "C" fn nothing(_: *mut Context, _: *const Packet<'_>, _: *mut Verdict, _: u64, _: u64) {}
 
 fn module() -> Result<JITModule, Refusal> {
     let mut flags = settings::builder();
@@ -129,7 +137,8 @@ fn module() -> Result<JITModule, Refusal> {
     Ok(JITModule::new(builder))
 }
 
-fn asks_tables(program: &Program) -> bool {
+/// Whether there is something to fetch.
+pub(crate) fn asks_tables(program: &Program) -> bool {
     program.blocks.iter().flat_map(|b| &b.code).any(|inst| {
         matches!(
             inst,

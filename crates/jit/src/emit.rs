@@ -19,6 +19,7 @@
 //! that is led astray by that fetches in vain and harms nothing.
 
 use crate::host::{self, Host};
+use crate::matcher;
 use crate::packet::at;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64};
@@ -33,11 +34,14 @@ use std::collections::HashMap;
 
 /// What a function is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
 pub(crate) enum Task {
     /// Judging.
-    Judge,
+    Judge = 0,
     /// Asking for memory that judging will need.
     Fetch,
+    /// Saying whether frames match; no context, no record that leaves the loop but for its kind.
+    Match,
 }
 
 /// The parameters of both functions: context, packets, verdicts, how many, and the number of the first among those judged
@@ -77,7 +81,11 @@ pub(crate) fn emit(
     let reached = reached(program);
     let blocks = reached.iter().map(|r| r.then(|| b.create_block())).collect();
 
-    let size = b.ins().iconst(I64, at::PACKET as i64);
+    let (packet_size, verdict_size) = match task {
+        Task::Match => (matcher::at::FRAME, 1),
+        Task::Judge | Task::Fetch => (at::PACKET, at::VERDICT),
+    };
+    let size = b.ins().iconst(I64, packet_size as i64);
     let bytes = b.ins().imul(count, size);
     let end = b.ins().iadd(packets, bytes);
     b.def_var(packet, packets);
@@ -123,10 +131,8 @@ pub(crate) fn emit(
 
     e.b.switch_to_block(exit);
     e.b.seal_block(exit);
-    if task == Task::Judge {
-        e.write(verdict);
-    }
-    for (variable, step) in [(packet, at::PACKET), (verdict, at::VERDICT), (number, 1)] {
+    e.write(verdict);
+    for (variable, step) in [(packet, packet_size), (verdict, verdict_size), (number, 1)] {
         let now = e.b.use_var(variable);
         let step = e.number(step as u64);
         let next = e.b.ins().iadd(now, step);
@@ -181,16 +187,22 @@ impl Emitter<'_> {
     fn begin(&mut self, start: ir::Block) {
         self.b.switch_to_block(start);
         self.b.seal_block(start);
-        self.start = self.fixed(I64, self.here, at::START);
-        self.len = self.fixed(I64, self.here, at::LEN);
         let zero = self.number(0);
+        let mark = if self.task == Task::Match {
+            self.start = self.fixed(I64, self.here, matcher::at::START);
+            self.len = self.wide(I32, matcher::at::LEN);
+            zero
+        } else {
+            self.start = self.fixed(I64, self.here, at::START);
+            self.len = self.fixed(I64, self.here, at::LEN);
+            self.wide(I32, at::MARK)
+        };
         for var in [Var::Hash, Var::Hash2, Var::State] {
             self.b.def_var(self.record[var as usize], zero);
         }
         let (kind, classes) = (self.number(Kind::Copy as u64), self.number(DEFAULT_CLASS));
         self.b.def_var(self.record[Var::Kind as usize], kind);
         self.b.def_var(self.record[Var::Classes as usize], classes);
-        let mark = self.wide(I32, at::MARK);
         self.b.def_var(self.record[Var::Mark as usize], mark);
         let no = self.b.ins().iconst(I8, 0);
         self.b.def_var(self.kernel, no);
@@ -198,9 +210,17 @@ impl Emitter<'_> {
         self.b.ins().jump(first, &[]);
     }
 
-    /// The record into the verdict.
+    /// The record into the verdict, as far as the task wants it.
     fn write(&mut self, verdict: Variable) {
         let to = self.b.use_var(verdict);
+        if self.task == Task::Match {
+            let (kind, drop) = (self.b.use_var(self.record[Var::Kind as usize]), self.number(Kind::Drop as u64));
+            let passes = self.b.ins().icmp(IntCC::NotEqual, kind, drop);
+            self.b.ins().store(MemFlagsData::trusted(), passes, to, 0);
+        }
+        if self.task != Task::Judge {
+            return;
+        }
         for (var, width, at) in [
             (Var::Classes, I64, at::CLASSES),
             (Var::Hash, I32, at::HASH),
@@ -265,6 +285,7 @@ impl Emitter<'_> {
                 self.wide(width, at)
             }
             Inst::Meta { meta: Meta::CapLen, .. } => self.len,
+            Inst::Meta { meta: Meta::WireLen, .. } if self.task == Task::Match => self.wide(I32, matcher::at::WIRE_LEN),
             Inst::Meta { meta, .. } => match at::meta(*meta) {
                 Some((at, width)) => self.wide(width, at),
                 None => self.fixed(I64, self.context, host::at::HASH_KEY),
@@ -296,7 +317,7 @@ impl Emitter<'_> {
     }
 
     fn effect(&mut self, inst: &Inst) -> ModuleResult<()> {
-        if self.task == Task::Fetch {
+        if self.task != Task::Judge {
             return Ok(());
         }
         match *inst {

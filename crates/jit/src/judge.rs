@@ -1,7 +1,8 @@
 //! A program ready to judge packets: [`Judge`] is shared by all workers, a [`Worker`] is one core's own, with what the program
 //! remembers there.
 
-use crate::code::Code;
+use crate::code::{Code, asks_tables};
+use crate::emit::Task;
 use crate::host::Context;
 use crate::packet::{Act, Packet, Sight, Verdict};
 use crate::refusal::Refusal;
@@ -12,9 +13,9 @@ use lang::ir::{COUNTERS, Inst, Map, Meta, Program};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Packets between looking ahead and judging: enough that memory answers meanwhile, few enough that the first of them is still
-/// in the nearest cache.
-const CHUNK: usize = 32;
+/// How far looking ahead is ahead of judging, in packets: enough that memory answers meanwhile, few enough that the first of them
+/// is still in the nearest cache.
+const CHUNK: usize = 16;
 
 /// Tables that take less than this stay in a cache of the core, and looking ahead would cost more than it saves.
 const NEAR: usize = 512 << 10;
@@ -64,7 +65,8 @@ impl Judge {
         let begun = clock();
         program.verify()?;
         let simple = Box::new(simplify(&program));
-        let code = Code::of(&simple)?;
+        let tasks: &[Task] = if asks_tables(&simple) { &[Task::Judge, Task::Fetch] } else { &[Task::Judge] };
+        let code = Code::of(&simple, tasks)?;
         let native = Native { code, _simple: simple, compile_time: clock().saturating_sub(begun) };
         Ok(Self::new(program, Some(native)))
     }
@@ -176,15 +178,19 @@ impl Worker {
                     acts: &mut self.acts,
                 };
                 let chunk = if ahead { CHUNK } else { packets.len().max(1) };
+                let mut next = packets.chunks(chunk);
+                let mut fetch = |context: &mut Context| {
+                    if let (true, Some(packets)) = (ahead, next.next()) {
+                        // SAFETY: as below.
+                        unsafe { native.code.fetch(context, packets) };
+                    }
+                };
+                fetch(&mut context);
                 for (i, (packets, verdicts)) in packets.chunks(chunk).zip(verdicts.chunks_mut(chunk)).enumerate() {
+                    fetch(&mut context);
                     // SAFETY: the tables were made for this program's maps, in their order, and belong to this worker, as do
                     // counters and acts; the packets were looked at above as far as the program looks.
-                    unsafe {
-                        if ahead {
-                            native.code.fetch(&mut context, packets);
-                        }
-                        native.code.judge(&mut context, packets, verdicts, i * chunk);
-                    }
+                    unsafe { native.code.judge(&mut context, packets, verdicts, i * chunk) };
                 }
             }
             (State::Interpreted(memory), _) => {

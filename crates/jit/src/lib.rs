@@ -39,11 +39,13 @@ mod code;
 mod emit;
 mod host;
 mod judge;
+mod matcher;
 mod packet;
 mod refusal;
 mod simplify;
 pub mod table;
 
 pub use judge::{Judge, Report, Worker};
+pub use matcher::{Frame, Matcher};
 pub use packet::{Act, Packet, Sight, Verdict};
 pub use refusal::Refusal;

@@ -1,11 +1,9 @@
 //! What goes into a judge and what comes out, in layouts that generated code reads and writes directly.
 
 use lang::Facts;
-use lang::facts::LayerFacts;
 use lang::interp::{Action, Outcome};
 use lang::ir::{Fact, Inst, Kind, Layer, Meta, Program};
 use std::marker::PhantomData;
-use wire::Headers;
 
 /// One packet to judge. Several programs may judge the same packets one after the other: what one of them wanted to know of
 /// the headers is found once and stays.
@@ -46,7 +44,7 @@ impl Sight {
         insts.map(Self::of_inst).max().unwrap_or_default()
     }
 
-    const fn of_inst(inst: &Inst) -> Self {
+    pub(crate) const fn of_inst(inst: &Inst) -> Self {
         match inst {
             Inst::Fact { layer: Layer::Inner, .. } | Inst::Meta { meta: Meta::Depth, .. } => Self::Inner,
             Inst::Fact { layer: Layer::Outer, .. } | Inst::Meta { meta: Meta::Ethernet | Meta::Vlan, .. } => {
@@ -93,17 +91,7 @@ impl<'a> Packet<'a> {
 
     #[inline]
     fn find(&mut self, sight: Sight) {
-        let (bytes, facts) = (self.bytes(), &mut self.facts);
-        if sight == Sight::Inner {
-            let all = Facts::of(bytes, facts.wire_len, self.link_type);
-            (facts.outer, facts.inner, facts.depth) = (all.outer, all.inner, all.depth);
-            (facts.ethernet, facts.vlan) = (all.ethernet, all.vlan);
-        } else {
-            let headers = Headers::of(bytes, facts.wire_len, self.link_type);
-            facts.outer = LayerFacts::of_headers(&headers);
-            facts.ethernet = headers.is_ethernet().into();
-            facts.vlan = headers.vlan().map_or(0, |id| id | 1 << 12);
-        }
+        self.facts.look(self.bytes(), self.link_type, sight == Sight::Inner);
         self.known = sight;
     }
 }
@@ -156,7 +144,8 @@ pub struct Act {
 
 /// Offsets of what generated code reads and writes.
 pub(crate) mod at {
-    use super::{Fact, Facts, Layer, LayerFacts, Meta, Packet, Verdict};
+    use super::{Fact, Facts, Layer, Meta, Packet, Verdict};
+    use lang::facts::LayerFacts;
     use cranelift_codegen::ir::{Type, types};
     use std::mem::offset_of;
 

@@ -16,6 +16,11 @@ pub enum Refusal {
     Memory(String),
     /// The program is too large for the compiler.
     TooLarge,
+    /// A matcher was asked for, and the program is more than a filter over bytes.
+    NoFilter(
+        /// What it does.
+        &'static str,
+    ),
     /// There is no memory for a map.
     Map {
         /// The map's name.
@@ -56,6 +61,7 @@ impl fmt::Display for Refusal {
             Self::Memory(why) => {
                 write!(f, "no executable memory ({why}); allow it (MemoryDenyWriteExecute=no) or interpret the program")
             }
+            Self::NoFilter(what) => write!(f, "the program {what}, so it is no filter over bytes; make it a judge"),
             Self::TooLarge => f.write_str("the program is too large for native code; it can be interpreted"),
             Self::Map { name, capacity, error } => {
                 write!(f, "map {name:?}: no memory for {capacity} entries ({error}); make it smaller")

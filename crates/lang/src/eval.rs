@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Most words of a term, and most levels of it.
 const MAX_WORDS: usize = 20_000;
-const MAX_LEVELS: usize = 400;
+const MAX_LEVELS: usize = 250;
 /// Most functions applied.
 const MAX_STEPS: usize = 200_000;
 
@@ -144,7 +144,7 @@ impl<'a> Eval<'a> {
                 _ => return Err(Error::new(e.span.clone(), "a change is by a number")),
             },
             Node::Lambda(params, body) => Value::Closure(params, body, vec![], scope.clone()),
-            Node::Do(steps) => {
+            Node::Do(steps) | Node::Chain(steps) => {
                 let mut all = Act::Seq(vec![]);
                 for step in steps {
                     let act = self.act(step, scope)?;
@@ -210,11 +210,6 @@ impl<'a> Eval<'a> {
                 let f = self.expr(a, scope)?;
                 let arg = self.expr(b, scope)?;
                 self.apply(f, vec![(arg, b)], e)
-            }
-            ">->" | ">>" | ">=>" => {
-                let (first, next) = (self.act(a, scope)?, self.act(b, scope)?);
-                let both = first.then(&self.source(a), next, &self.source(b));
-                self.checked(both, e)
             }
             "+" | "-" | "*" => {
                 let value = |v, e: &'a Expr| converted(v, &Type::Int, e);

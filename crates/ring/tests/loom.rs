@@ -314,6 +314,62 @@ fn loom_finds_a_release_without_release_order() {
     );
 }
 
+/// A packet on its way through a branch: the ring's writer, the gate that hands descriptors on, and the reader of the branch,
+/// who has the descriptor from the one and must have the bytes of the other, whole or judged as overwritten.
+fn through_a_branch(publish: Publish, claim: Claim) {
+    explore(3, move || {
+        const CAPACITY: u64 = 2;
+        let (ring, branch) = (Ring::<2>::new(), Ring::<1>::new());
+        let writer = Arc::clone(&ring);
+        let writing = loom::thread::spawn(move || {
+            for lap in 0..2 {
+                // The second lap needs the ground of the first; the writer does not wait for it.
+                if lap == 1 && writer.released().get().pos < CAPACITY {
+                    return;
+                }
+                claim(&writer.positions(), lap + 1, (lap + 1) * CAPACITY);
+                writer.words.iter().for_each(|word| word.store(lap + 1, Ordering::Relaxed));
+                writer.positions().publish(lap + 1, 0);
+            }
+        });
+        let (from, to) = (Arc::clone(&ring), Arc::clone(&branch));
+        let handing_on = loom::thread::spawn(move || {
+            if from.positions().head() == 1 {
+                to.positions().claim(1, 0);
+                protocol::store(to.slot(0), desc(0));
+                publish(&to.positions(), 1, 0);
+                from.released().set(Place { desc: 1, pos: CAPACITY });
+            }
+        });
+        if branch.positions().head() == 1 {
+            assert_eq!(protocol::load(branch.slot(0)), desc(0), "published, so it must be visible");
+            let copy = [0, 1].map(|i: usize| ring.words[i].load(Ordering::Relaxed));
+            if ring.positions().oldest_pos(CAPACITY) == 0 {
+                assert_eq!(copy, [1; 2], "accepted, so it must be whole");
+            }
+        }
+        writing.join().unwrap();
+        handing_on.join().unwrap();
+    });
+}
+
+#[test]
+fn what_comes_through_a_branch_is_whole_or_known_to_be_overwritten() {
+    through_a_branch(publish, claim);
+}
+
+#[test]
+#[should_panic(expected = "so it must be")]
+fn loom_finds_a_branch_whose_head_is_stored_without_release() {
+    through_a_branch(publish_relaxed, claim);
+}
+
+#[test]
+#[should_panic(expected = "accepted, so it must be whole")]
+fn loom_finds_a_branch_over_bytes_whose_claim_is_not_fenced() {
+    through_a_branch(publish, claim_without_fence);
+}
+
 #[test]
 fn a_gate_that_lies_is_not_believed() {
     loom::model(|| {

@@ -79,33 +79,51 @@ impl Wanted {
         Some(Self(all))
     }
 
-    /// Adds up what one interface has. Says how many records were looked at, and what people should know.
+    /// Adds up what one interface has, with some threads. Says how many records were looked at, and what people should know.
     pub fn add(
         &self,
         query: &Query,
         interface: u16,
         asked: &Asked,
+        plan: &Plan,
         groups: &mut Groups,
     ) -> Result<(u64, Vec<String>), Failure> {
         let filter = Some(&asked.of_flows).filter(|_| !asked.filter.is_empty());
-        let mut record = blank(interface);
-        let (mut looked, mut failed): (u64, Option<ReportError>) = (0, None);
-        let remarks = columns::scan(query, &self.0, |batch| {
-            looked += batch.rows() as u64;
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let make = || Sum { record: blank(interface), groups: Groups::new(plan.clone()), looked: 0, failed: None };
+        let (sums, remarks) = columns::scan_shared(query, &self.0, threads, make, |sum: &mut Sum, batch| {
+            sum.looked += batch.rows() as u64;
             for row in 0..batch.rows() {
                 for (place, column) in self.0.iter().enumerate() {
-                    set(&mut record, *column, batch, place, row);
+                    set(&mut sum.record, *column, batch, place, row);
                 }
-                if failed.is_none() && filter.is_none_or(|filter| filter.matches(&terms(&record))) {
-                    failed = groups.add(&record).err();
+                if sum.failed.is_none() && filter.is_none_or(|filter| filter.matches(&terms(&sum.record))) {
+                    sum.failed = sum.groups.add(&sum.record).err();
                 }
             }
-        });
-        match failed {
-            Some(e) => Err(too_much(e)),
-            None => Ok((looked, remarks.map_err(Failure::say)?)),
+        })
+        .map_err(Failure::say)?;
+        let mut looked = 0;
+        for sum in sums {
+            if let Some(e) = sum.failed {
+                return Err(too_much(e));
+            }
+            looked += sum.looked;
+            groups.merge(sum.groups).map_err(too_much)?;
         }
+        Ok((looked, remarks))
     }
+}
+
+/// Threads that add up one interface at most: each has groups of its own, hence their memory.
+const THREADS_MAX: usize = 4;
+
+/// What one thread has added up.
+struct Sum {
+    record: Record,
+    groups: Groups,
+    looked: u64,
+    failed: Option<ReportError>,
 }
 
 fn blank(interface: u16) -> Record {

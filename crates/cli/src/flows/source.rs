@@ -96,7 +96,7 @@ impl<'a> Records<'a> {
         {
             for (number, name) in flows.interfaces().iter().enumerate() {
                 let of_one = query(self.asked, self.asked.from, std::slice::from_ref(name));
-                let (looked, remarks) = wanted.add(&of_one, number as u16, self.asked, &mut groups)?;
+                let (looked, remarks) = wanted.add(&of_one, number as u16, self.asked, plan, &mut groups)?;
                 self.looked += looked;
                 self.remarks.extend(remarks);
             }

@@ -236,7 +236,7 @@ macro_rules! side {
             long!(concat!($p, "bytes"), Distinct, Range, "(INTEGER(64,false))", l => l.record.sides[$s].bytes, v => l.record.sides[$s].bytes = v),
             long!(concat!($p, "link_bytes"), Distinct, Never, "", l => l.record.sides[$s].bytes.wrapping_sub(l.record.sides[$s].ip_bytes),
                 v => l.record.sides[$s].ip_bytes = l.record.sides[$s].bytes.wrapping_sub(v)),
-            long!(concat!($p, "header_bytes"), Distinct, Never, "", l => l.record.sides[$s].ip_bytes.wrapping_sub(l.record.sides[$s].payload_bytes),
+            long!(concat!($p, "header_bytes"), Wide, Never, "", l => l.record.sides[$s].ip_bytes.wrapping_sub(l.record.sides[$s].payload_bytes),
                 v => l.record.sides[$s].payload_bytes = l.record.sides[$s].ip_bytes.wrapping_sub(v)),
             long!(concat!($p, "payload_packets"), Distinct, Never, "(INTEGER(64,false))", l => l.record.sides[$s].payload_packets, v => l.record.sides[$s].payload_packets = v),
         ]);

@@ -37,27 +37,27 @@ impl Lower {
             }
             Steer::Rss => {
                 let hash = self.b.meta(Meta::Rss);
-                self.to_one(hash);
+                self.steer_one(hash);
             }
             Steer::Link => {
                 let (src, dst) = self.macs(none);
                 self.unless_all(src, dst, end);
                 let (low, high) = (self.b.op(Op::Min, src, dst), self.b.op(Op::Max, src, dst));
                 let hash = self.hash(salt::MACS, &[low, high]);
-                self.to_one(hash);
+                self.steer_one(hash);
             }
             Steer::LocalLink(gateway) => self.local_link(*gateway, none, end),
             Steer::DoubleMac => {
                 let (src, dst) = self.macs(none);
                 self.unless_all(src, dst, end);
                 let (dst, src) = (self.hash(salt::MAC, &[dst]), self.hash(salt::MAC, &[src]));
-                self.to_two(dst, src);
+                self.steer_two(dst, src);
             }
             Steer::Vlan => {
                 let tag = self.b.meta(Meta::Vlan);
                 self.b.require(tag, Cmp::Ne, 0, none);
                 let hash = self.hash(salt::VLAN, &[tag]);
-                self.to_one(hash);
+                self.steer_one(hash);
             }
             Steer::Pair => {
                 let a = self.addresses(layer, none);
@@ -65,38 +65,38 @@ impl Lower {
                 self.unless_everybody(a.dst, end);
                 let (low, high) = self.ordered(&a.src, &a.dst);
                 let hash = self.hash(salt::PAIR, &[low[0], low[1], high[0], high[1]]);
-                self.to_one(hash);
+                self.steer_one(hash);
             }
             Steer::DoubleIp => {
                 let a = self.addresses(layer, none);
                 let (src, dst) = (self.hash(salt::ADDRESS, &a.src), self.hash(salt::ADDRESS, &a.dst));
-                self.to_two(src, dst);
+                self.steer_two(src, dst);
             }
             Steer::Local(net, bits) => self.local(*net, *bits, layer, none, end),
             Steer::Flow => {
                 let hash = self.flow_hash(layer, none);
-                self.to_one(hash);
+                self.steer_one(hash);
             }
             Steer::Bytes(offset, size) => {
                 let word = self.bytes(*offset, *size, none);
                 let hash = self.hash(salt::BYTES, &[word]);
-                self.to_one(hash);
+                self.steer_one(hash);
             }
             Steer::SymmetricBytes(one, other, size) => {
                 let (a, b) = (self.bytes(*one, *size, none), self.bytes(*other, *size, none));
                 let (low, high) = (self.b.op(Op::Min, a, b), self.b.op(Op::Max, a, b));
                 let hash = self.hash(salt::BYTES, &[low, high]);
-                self.to_one(hash);
+                self.steer_one(hash);
             }
             Steer::DoubleBytes(one, other, size) => {
                 let (a, b) = (self.bytes(*one, *size, none), self.bytes(*other, *size, none));
                 let (a, b) = (self.hash(salt::BYTES, &[a]), self.hash(salt::BYTES, &[b]));
-                self.to_two(a, b);
+                self.steer_two(a, b);
             }
             Steer::Key(key) => {
                 let words = self.key(key.both_ways(), sight, none);
                 let hash = self.hash(salt::KEY, &words);
-                self.to_one(hash);
+                self.steer_one(hash);
             }
             Steer::Rtp(signalling) => self.rtp(*signalling, sight.layer(), none, end),
             Steer::GtpUser(net) => self.gtp_user(*net, sight.layer(), none, end),
@@ -115,12 +115,12 @@ impl Lower {
         self.b.set(Var::Kind, Kind::Pick as u64);
     }
 
-    fn to_one(&mut self, hash: Reg) {
+    fn steer_one(&mut self, hash: Reg) {
         self.b.set(Var::Hash, hash);
         self.b.set(Var::Kind, Kind::Steer as u64);
     }
 
-    fn to_two(&mut self, hash: Reg, hash2: Reg) {
+    fn steer_two(&mut self, hash: Reg, hash2: Reg) {
         self.b.set(Var::Hash, hash);
         self.b.set(Var::Hash2, hash2);
         self.b.set(Var::Kind, Kind::Double as u64);
@@ -229,15 +229,15 @@ impl Lower {
         let (up, not_up, down, inside) = (self.b.label(), self.b.label(), self.b.label(), self.b.label());
         self.b.branch(dst, Cmp::Eq, gateway, up, not_up);
         self.b.place(up);
-        self.to_one(hash_src);
+        self.steer_one(hash_src);
         self.b.jump(end);
         self.b.place(not_up);
         self.b.branch(src, Cmp::Eq, gateway, down, inside);
         self.b.place(down);
-        self.to_one(hash_dst);
+        self.steer_one(hash_dst);
         self.b.jump(end);
         self.b.place(inside);
-        self.to_two(hash_src, hash_dst);
+        self.steer_two(hash_src, hash_dst);
     }
 
     /// By the addresses in a network, of which `bits` count.
@@ -258,13 +258,13 @@ impl Lower {
         self.b.place(not_from);
         self.in_prefix(a.dst, net, only_to, none);
         self.b.place(both);
-        self.to_two(hash_src, hash_dst);
+        self.steer_two(hash_src, hash_dst);
         self.b.jump(end);
         self.b.place(only_from);
-        self.to_one(hash_src);
+        self.steer_one(hash_src);
         self.b.jump(end);
         self.b.place(only_to);
-        self.to_one(hash_dst);
+        self.steer_one(hash_dst);
     }
 
     /// Media and its reports by addresses and ports without their last bit, which tells them apart.
@@ -289,7 +289,7 @@ impl Lower {
         let (src, dst) = (self.b.op(Op::Shr, src, 1), self.b.op(Op::Shr, dst, 1));
         let (low, high) = self.ordered(&[a.src[0], a.src[1], src], &[a.dst[0], a.dst[1], dst]);
         let hash = self.hash(salt::MEDIA, &[low, high].concat());
-        self.to_one(hash);
+        self.steer_one(hash);
     }
 
     /// Control to everybody; users by their address inside.

@@ -45,7 +45,9 @@ pub enum Node {
     Pair(Box<Expr>, Box<Expr>),
     /// `f a b`
     Apply(Box<Expr>, Vec<Expr>),
-    /// `a >-> b`; the operator's own place is kept.
+    /// `a >-> b >-> c`
+    Chain(Vec<Expr>),
+    /// `a .&&. b`; the operator's own place is kept.
     Operator(String, Range<usize>, Box<Expr>, Box<Expr>),
     /// `(+ a)`
     Section(String, Box<Expr>),
@@ -65,7 +67,7 @@ impl PartialEq for Node {
             (Self::Name(a), Self::Name(b)) | (Self::Text(a), Self::Text(b)) => a == b,
             (Self::Int(a), Self::Int(b)) => a == b,
             (Self::Address(a), Self::Address(b)) => a == b,
-            (Self::List(a), Self::List(b)) | (Self::Do(a), Self::Do(b)) => a == b,
+            (Self::List(a), Self::List(b)) | (Self::Do(a), Self::Do(b)) | (Self::Chain(a), Self::Chain(b)) => a == b,
             (Self::Pair(a, b), Self::Pair(c, d)) => a == c && b == d,
             (Self::Apply(a, b), Self::Apply(c, d)) => a == c && b == d,
             (Self::Operator(o, _, a, b), Self::Operator(p, _, c, d)) => o == p && a == c && b == d,

@@ -181,7 +181,7 @@ impl Parser<'_> {
 
     fn operators(&mut self, least: u8) -> Result<Expr, Error> {
         let mut left = self.applied()?;
-        let mut compared = false;
+        let (mut compared, mut joined) = (false, 0);
         while let Kind::Operator(op) = self.peek().kind.clone() {
             let Some((level, right)) = strength(&op) else { break };
             if level < least {
@@ -200,7 +200,22 @@ impl Parser<'_> {
             self.depth -= 1;
             let next = next?;
             let span = left.span.start..next.span.end;
-            left = Expr { node: Node::Operator(op, at, Box::new(left), Box::new(next)), span };
+            let node = match (left, op.as_str()) {
+                (Expr { node: Node::Chain(mut steps), .. }, ">->" | ">>" | ">=>") => {
+                    steps.push(next);
+                    Node::Chain(steps)
+                }
+                (left, ">->" | ">>" | ">=>") => Node::Chain(vec![left, next]),
+                (left, _) => {
+                    joined += 1;
+                    if joined > MAX_DEPTH {
+                        return Err(Error::new(at, format!("more than {MAX_DEPTH} operators in a row"))
+                            .help("give parts of it names of their own"));
+                    }
+                    Node::Operator(op, at, Box::new(left), Box::new(next))
+                }
+            };
+            left = Expr { node, span };
         }
         Ok(left)
     }

@@ -430,10 +430,10 @@ impl<'a> Parser<'a> {
         let at = self.at;
         let host = |carrier| at.host(carrier, words.dir, address, mask);
         match words.protocol {
-            None => Ok(host(IP).and_then(|ip| match (host(ARP), host(RARP)) {
-                (Ok(arp), Ok(rarp)) => Ok(ip.or(arp).or(rarp)),
+            None => Ok(host(IP).map(|ip| match (host(ARP), host(RARP)) {
+                (Ok(arp), Ok(rarp)) => ip.or(arp).or(rarp),
                 // Under labels there is nothing but IP.
-                _ => Ok(ip),
+                _ => ip,
             })),
             Some("ip") => Ok(host(IP)),
             Some("arp") => Ok(host(ARP)),

@@ -26,7 +26,7 @@ pub struct Known {
 /// # Errors
 /// The first thing that does not fit.
 pub fn infer(bindings: &[Binding]) -> Result<Vec<Known>, Error> {
-    let mut infer = Infer { bindings, known: HashMap::new(), order: vec![], open: vec![], vars: vec![] };
+    let mut infer = Infer { bindings, known: HashMap::new(), order: vec![], open: vec![], depth: 0, vars: vec![] };
     for (i, b) in bindings.iter().enumerate() {
         if bindings[..i].iter().any(|other| other.name == b.name) {
             return Err(Error::new(b.span.clone(), format!("`{}` is bound twice", b.name)));
@@ -38,6 +38,9 @@ pub fn infer(bindings: &[Binding]) -> Result<Vec<Known>, Error> {
     Ok(infer.order)
 }
 
+/// Most expressions inside one another, those of bindings that need one another included.
+const MAX_DEPTH: usize = 300;
+
 type Scope = Vec<(String, Type)>;
 
 struct Infer<'a> {
@@ -46,6 +49,8 @@ struct Infer<'a> {
     order: Vec<Known>,
     /// Bindings that are being looked at.
     open: Vec<String>,
+    /// How deep in expressions, through all open bindings.
+    depth: usize,
     /// What each variable turned out to be.
     vars: Vec<Option<Type>>,
 }
@@ -198,6 +203,16 @@ impl Infer<'_> {
     }
 
     fn expr(&mut self, e: &Expr, scope: &mut Scope, effects: &mut Effects) -> Result<Type, Error> {
+        if self.depth >= MAX_DEPTH {
+            return Err(Error::new(e.span.clone(), "expressions and bindings inside one another grow too deep here"));
+        }
+        self.depth += 1;
+        let of = self.node(e, scope, effects);
+        self.depth -= 1;
+        of
+    }
+
+    fn node(&mut self, e: &Expr, scope: &mut Scope, effects: &mut Effects) -> Result<Type, Error> {
         Ok(match &e.node {
             Node::Name(name) => self.name(name, &e.span, scope, effects)?,
             Node::Int(_) => Type::Int,
@@ -254,6 +269,12 @@ impl Infer<'_> {
                     };
                 }
                 of
+            }
+            Node::Chain(steps) => {
+                for step in steps {
+                    self.want(step, &Type::Act, "`>->`", scope, effects)?;
+                }
+                Type::Act
             }
             Node::Operator(op, at, a, b) => self.operator(op, at, a, b, scope, effects)?,
             Node::Section(_, by) => {
@@ -362,11 +383,11 @@ fn whose(f: &Expr) -> String {
 /// `when is_tcp forward "eth1"` → what was probably meant.
 fn parenthesize(f: &Expr, args: &[Expr]) -> String {
     let name = |e: &Expr| if let Node::Name(n) = &e.node { Some(n.clone()) } else { None };
-    let inner = args.iter().filter_map(|a| {
+    let mut inner = args.iter().filter_map(|a| {
         let n = name(a)?;
         table::find(&n).filter(|f| !f.of().parts().0.is_empty()).map(|_| n)
     });
-    match (inner.last(), name(f)) {
+    match (inner.next_back(), name(f)) {
         (Some(inner), Some(outer)) => {
             format!("put `{inner}` and what it takes into parentheses: `{outer} … ({inner} …)`")
         }

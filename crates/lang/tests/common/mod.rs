@@ -1,6 +1,8 @@
 //! What several tests share: real frames, and the answers of tcpdump.
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub mod direct;
+
 use std::path::Path;
 use std::process::Command;
 

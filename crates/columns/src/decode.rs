@@ -1,0 +1,194 @@
+//! Pages as values, a whole page at a time: the inverse of [`crate::encode`], for who reads single columns of many records.
+//!
+//! Bytes are those of a file, and nothing is believed of them: what does not fit is `None`.
+
+/// Numbers of a page or of a dictionary, of so many bytes each, one behind the other.
+pub fn plain(bytes: &[u8], width: usize, out: &mut Vec<u64>) -> Option<()> {
+    out.clear();
+    match width {
+        8 => out.extend(bytes.as_chunks().0.iter().map(|b| u64::from_le_bytes(*b))),
+        4 => out.extend(bytes.as_chunks().0.iter().map(|b| u64::from(u32::from_le_bytes(*b)))),
+        _ => return None,
+    }
+    bytes.len().is_multiple_of(width).then_some(())
+}
+
+/// Numbers whose lowest bytes come first, then the second ones (BYTE_STREAM_SPLIT).
+pub fn bytewise(bytes: &[u8], width: usize, out: &mut Vec<u64>) -> Option<()> {
+    out.clear();
+    let count = bytes.len().checked_div(width).filter(|n| n * width == bytes.len() && width <= 8)?;
+    out.resize(count, 0);
+    for (i, stream) in bytes.chunks_exact(count.max(1)).enumerate() {
+        // Most high bytes are zero everywhere.
+        if stream.chunks(64).any(|some| some.iter().fold(0, |all, byte| all | byte) != 0) {
+            out.iter_mut().zip(stream).for_each(|(value, byte)| *value |= u64::from(*byte) << (8 * i));
+        }
+    }
+    Some(())
+}
+
+/// Places in a dictionary, or levels: runs of values of so many bits (RLE and bit packing), `count` of them.
+pub fn runs(mut bytes: &[u8], bits: u32, count: usize, out: &mut Vec<u16>) -> Option<()> {
+    out.clear();
+    if bits > 16 {
+        return None;
+    }
+    while out.len() < count {
+        let head = number(&mut bytes)?;
+        let left = count - out.len();
+        let many = usize::try_from(head >> 1).ok()?;
+        if head & 1 == 0 {
+            let mut value = [0; 2];
+            let width = bits.div_ceil(8) as usize;
+            value[..width].copy_from_slice(bytes.split_off(..width)?);
+            out.resize(out.len() + many.min(left), u16::from_le_bytes(value));
+            if many == 0 {
+                return None;
+            }
+            continue;
+        }
+        let packed = bytes.split_off(..many.checked_mul(bits as usize)?)?;
+        let take = left.min(many.checked_mul(8)?);
+        match bits {
+            16 => out.extend(packed.as_chunks().0[..take].iter().map(|b| u16::from_le_bytes(*b))),
+            8 => out.extend(packed[..take].iter().map(|b| u16::from(*b))),
+            _ => unpack(packed, bits, take, |value| out.push(value as u16)),
+        }
+        if take == 0 {
+            return None;
+        }
+    }
+    Some(())
+}
+
+/// Numbers that are told by their differences (DELTA_BINARY_PACKED).
+pub fn growing(mut bytes: &[u8], out: &mut Vec<u64>) -> Option<()> {
+    out.clear();
+    let mut head = || usize::try_from(number(&mut bytes)?).ok();
+    let (block, parts, count) = (head()?, head()?, head()?);
+    let mut before = unzigzag(number(&mut bytes)?);
+    let part = block.checked_div(parts).filter(|part| (1..=1 << 16).contains(part) && parts <= 1 << 16)?;
+    if count > 0 {
+        out.push(before as u64);
+    }
+    while out.len() < count {
+        let least = unzigzag(number(&mut bytes)?);
+        let widths = bytes.split_off(..parts)?;
+        for bits in widths.iter().map(|bits| u32::from(*bits)) {
+            let take = part.min(count - out.len());
+            if take == 0 {
+                break;
+            }
+            if bits > 64 {
+                return None;
+            }
+            let packed = bytes.split_off(..(part * bits as usize).div_ceil(8))?;
+            unpack(packed, bits, take, |above| {
+                before = before.wrapping_add(least).wrapping_add(above as i64);
+                out.push(before as u64);
+            });
+        }
+    }
+    Some(())
+}
+
+/// The first `count` values of so many bits, the first one lowest.
+fn unpack(packed: &[u8], bits: u32, count: usize, mut each: impl FnMut(u64)) {
+    let (mut waiting, mut have) = (0u128, 0);
+    let mut bytes = packed.iter();
+    let mask = if bits == 64 { u64::MAX } else { (1 << bits) - 1 };
+    for _ in 0..count {
+        while have < bits {
+            waiting |= u128::from(bytes.next().copied().unwrap_or(0)) << have;
+            have += 8;
+        }
+        each(waiting as u64 & mask);
+        waiting >>= bits;
+        have -= bits;
+    }
+}
+
+fn unzigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+fn number(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (first, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(first & 0x7f) << shift;
+        if *first < 0x80 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::encode;
+    use base::Prng;
+
+    /// Values as columns have them: few distinct ones, some that grow, noise; and of any number.
+    fn any_values(prng: &mut Prng) -> Vec<i64> {
+        let (count, bits, mut at) = (prng.below(700), prng.below(65) as u32, prng.next_u64());
+        let grows = prng.below(3) == 0;
+        (0..count)
+            .map(|_| {
+                let noise = prng.next_u64().checked_shr(64 - bits).unwrap_or(0);
+                at = if grows { at.wrapping_add(noise) } else { noise };
+                at as i64
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded_whatever_it_is() {
+        let seed = testkit::seed("what_is_encoded_is_decoded_whatever_it_is");
+        let mut prng = Prng::new(seed);
+        let (mut bytes, mut found) = (Vec::new(), Vec::new());
+        for round in 0..2000 {
+            let values = any_values(&mut prng);
+            let wanted: Vec<u64> = values.iter().map(|v| *v as u64).collect();
+            bytes.clear();
+            encode::growing(&values, &mut bytes);
+            assert!(growing(&bytes, &mut found).is_some() && found == wanted, "seed {seed} round {round}");
+            bytes.clear();
+            encode::bytewise(&values, &mut bytes);
+            assert!(bytewise(&bytes, 8, &mut found).is_some() && found == wanted, "seed {seed} round {round}");
+            bytes.clear();
+            encode::plain(&values, &mut bytes);
+            assert!(plain(&bytes, 8, &mut found).is_some() && found == wanted, "seed {seed} round {round}");
+
+            let mut known = encode::Dictionary::new();
+            if known.fill(&values, encode::WIDE) && !values.is_empty() {
+                bytes.clear();
+                encode::places(&known.places, known.keys.len(), &mut bytes);
+                let mut places = Vec::new();
+                runs(&bytes[1..], bytes[0].into(), values.len(), &mut places).expect("runs");
+                let told: Vec<i64> = places.iter().map(|place| known.keys[usize::from(*place)]).collect();
+                assert_eq!(told, values, "seed {seed} round {round}");
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_of_any_kind_are_refused_or_read_without_end() {
+        let seed = testkit::seed("bytes_of_any_kind_are_refused_or_read_without_end");
+        let mut prng = Prng::new(seed);
+        let (mut longs, mut places) = (Vec::new(), Vec::new());
+        for _ in 0..20_000 {
+            let mut bytes = vec![0; prng.below(60) as usize];
+            prng.fill(&mut bytes);
+            let count = prng.below(5000) as usize;
+            if runs(&bytes, prng.below(20) as u32, count, &mut places).is_some() {
+                assert_eq!(places.len(), count, "seed {seed}");
+            }
+            // A head may claim any number of values; that there are bytes for them is what bounds it.
+            let _ = growing(&bytes, &mut longs);
+            assert!(longs.len() <= 1 << 22, "seed {seed}: {}", longs.len());
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The table of functions: complete, without doubles, true to its word; and the page that is made from it.
+
+use netgrain_lang::compile;
+use netgrain_lang::ir::Effects;
+use netgrain_lang::table::{PARTS, find, names, reference};
+use netgrain_lang::types::Type;
+use std::collections::BTreeSet;
+
+#[test]
+fn the_page_is_the_one_that_the_table_makes() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/FUNCTIONS.md");
+    let page = std::fs::read_to_string(path).expect(path);
+    assert!(page == reference(), "docs/FUNCTIONS.md is not what `netgrain lang functions` prints");
+}
+
+#[test]
+fn every_name_is_one_function_and_every_sentence_ends() {
+    let mut seen = BTreeSet::new();
+    for name in names() {
+        assert!(seen.insert(name), "{name} is there twice");
+        assert!(find(name).is_some(), "{name}");
+    }
+    for f in PARTS.iter().flat_map(|p| p.1) {
+        assert!(f.says.ends_with('.') || f.says.ends_with('`'), "{}: {}", f.name, f.says);
+        assert_eq!(f.of(), Type::of_signature(f.signature));
+    }
+    assert!(seen.len() > 200, "{}", seen.len());
+}
+
+/// All that version 6 of PFQ had, by category of its tables, and what later or older ones had besides.
+const PFQ: &str = "less less_eq equal not_equal greater greater_eq any_bit all_bit or xor and not \
+    is_ip is_tcp is_udp is_icmp is_flow is_frag is_first_frag is_more_frag is_l3_proto is_l4_proto has_port has_src_port has_dst_port \
+    has_addr has_src_addr has_dst_addr has_vlan has_vid vlan_id has_mark has_state bloom bloom_src bloom_dst is_broadcast is_multicast \
+    is_ip_broadcast is_ip_multicast is_ip_host is_incoming_host is_rtp is_rtcp is_sip is_voip is_gtp is_gtp_cp is_gtp_up \
+    is_eth_pup is_eth_sprite is_eth_ip is_eth_arp is_eth_revarp is_eth_at is_eth_aarp is_eth_vlan is_eth_ipx is_eth_ipv6 is_eth_loopback \
+    is_ip6 is_udp6 is_tcp6 is_icmp6 \
+    ip_tos ip_tot_len ip_id ip_frag ip_ttl tcp_source tcp_dest tcp_hdrlen udp_source udp_dest udp_len icmp_type icmp_code get_mark get_state \
+    unit filter ip udp tcp icmp flow vlan no_frag no_more_frag port src_port dst_port addr src_addr dst_addr l3_proto l4_proto vlan_id_filter \
+    bloom_filter bloom_src_filter bloom_dst_filter mac_broadcast mac_multicast ip_broadcast ip_multicast ip_host incoming_host \
+    rtp rtcp sip voip gtp gtp_cp gtp_up ip6 udp6 tcp6 icmp6 \
+    conditional when unless inv par par3 par4 par5 par6 par7 par8 shift src dst \
+    steer_rrobin steer_rss steer_rx_queue steer_to steer_link steer_local_link double_steer_mac steer_vlan steer_p2p double_steer_ip \
+    steer_local_ip steer_flow steer_local_net steer_field steer_field_symmetric double_steer_field steer_key steer_rtp steer_voip \
+    steer_gtp_usr steer_ip6 steer_ip steer_net gtp_steer \
+    broadcast drop classify kernel detour kernel_if detour_if forward forwardIO bridge tee tap link \
+    log_msg log_buff log_packet trace inc dec mark put_state bloomCalcM bloomCalcN bloomCalcP \
+    key_5tuple key_3tuple key_eth_type key_eth_src key_eth_dst key_ip_src key_ip_dst key_ip_proto key_ip_ecn key_ip_dscp key_src_port \
+    key_dst_port key_icmp_type key_icmp_code";
+
+#[test]
+fn nothing_that_users_wrote_is_missing() {
+    let missing: Vec<_> = PFQ.split_whitespace().filter(|n| find(n).is_none()).collect();
+    assert_eq!(missing, [] as [&str; 0]);
+}
+
+/// A value of the type, as a program writes it.
+fn sample(of: &Type) -> String {
+    match of {
+        Type::Act => "unit".into(),
+        Type::Pred => "is_ip".into(),
+        Type::Prop => "ip_ttl".into(),
+        Type::Int => "3".into(),
+        Type::Text => "\"eth1\"".into(),
+        Type::Net => "\"10.0.0.0/8\"".into(),
+        Type::Key => "key_5tuple".into(),
+        Type::Map => "(flow_map 0 key_5tuple)".into(),
+        Type::Counter => "(counter 1)".into(),
+        Type::Change => "(+1)".into(),
+        Type::Arm => "(arm 3 unit)".into(),
+        Type::List(of) => format!("[{}]", sample(of)),
+        other => unreachable!("{other} in the table"),
+    }
+}
+
+#[test]
+fn every_function_runs_and_does_no_more_than_it_says() {
+    for f in PARTS.iter().flat_map(|p| p.1) {
+        let of = f.of();
+        let (takes, gives) = of.parts();
+        let args: Vec<_> = match f.name {
+            "bpf" | "matches" => vec!["\"tcp port 80\"".to_owned()],
+            "steer_local_link" => vec!["\"00:1b:21:0a:0b:0c\"".to_owned()],
+            "steer_local_net" => vec!["\"10.0.0.0\"".into(), "8".into(), "24".into()],
+            _ => takes.iter().map(|t| sample(t)).collect(),
+        };
+        let call = format!("{} {}", f.name, args.join(" "));
+        let main = match gives {
+            Type::Act => call,
+            Type::Pred => format!("when ({call}) unit"),
+            Type::Prop => format!("when ({call} .== 1) unit"),
+            Type::Key => format!("steer_key ({call})"),
+            Type::Map => format!("incr_fstate ({call})"),
+            Type::Counter => format!("modifyCounter ({call}) (+1)"),
+            Type::Int => format!("when (ip_ttl .== ({call})) unit"),
+            Type::Arm => format!("case_of ip_ttl [{call}]"),
+            Type::List(_) => format!("case_of ip_ttl ({call})"),
+            other => unreachable!("{other} in the table"),
+        };
+        let text = format!("main = {main}");
+        let compiled = compile(&text).unwrap_or_else(|e| panic!("{}", e.show(&text, "table")));
+        // What the wrapping and the samples do is not the function's.
+        let wrapped = compiled.bindings[0].effects;
+        let does = compiled.program.effects();
+        assert!(does.within(wrapped), "`{text}` does {does}, the table says {wrapped}");
+        if *gives == Type::Act && !takes.contains(&&Type::Act) {
+            let own = f.effects();
+            let given =
+                args.iter().filter_map(|a| find(a)).map(|g| g.effects()).fold(Effects::default(), Effects::with);
+            let map = if takes.contains(&&Type::Map) { own } else { Effects::default() };
+            assert!(does.within(own.with(given).with(map)), "`{}` does {does}, the table says {own}", f.name);
+        }
+    }
+}
