@@ -10,12 +10,12 @@ mod libpcap;
 
 use crate::sheet::{Sheet, Spread, Stop};
 use crate::volume::Workplace;
+use ::lang::Facts;
+use ::lang::ir::{Kind, Program};
 use base::hash::mix64;
 use base::units::show_count;
 use clap::Args;
 use jit::{Judge, Matcher, Packet, Verdict, Worker};
-use ::lang::Facts;
-use ::lang::ir::{Kind, Program};
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
@@ -38,12 +38,7 @@ struct Case {
 
 const CASES: [Case; 4] = [
     Case { name: "filter, steer", source: "main = ip >-> steer_flow", flows: 100_000, least: 30.0 },
-    Case {
-        name: "mark, steer",
-        source: "main = when is_tcp (mark 42) >-> steer_p2p",
-        flows: 100_000,
-        least: 25.0,
-    },
+    Case { name: "mark, steer", source: "main = when is_tcp (mark 42) >-> steer_p2p", flows: 100_000, least: 25.0 },
     Case {
         name: "count per flow",
         source: "flows = flow_map 0 key_5tuple\nmain = incr_fstate flows",
@@ -152,7 +147,9 @@ pub fn run(args: &LangArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let Some(rival) = libpcap::Rival::build(&work, &near.bytes)? else {
         return sheet.remark("libpcap or a C compiler is not installed: the comparison is left out");
     };
-    sheet.head("filter                                                                 matched  native ns  libpcap ns  ratio")?;
+    sheet.head(
+        "filter                                                                 matched  native ns  libpcap ns  ratio",
+    )?;
     FILTERS.iter().try_for_each(|text| filter(args, text, &rival, &near, &mut sheet))
 }
 
@@ -166,7 +163,9 @@ fn ways(args: &LangArgs, frames: &Frames, sheet: &mut Sheet<'_>) -> Result<(), S
     };
     row("the floor: what must be loaded and written", floor)?;
     let judge = native(compile(CASES[0].source)?)?;
-    for (name, batch) in [("main = ip >-> steer_flow, a batch per call", args.batch as usize), ("  the same, a packet per call", 1)] {
+    for (name, batch) in
+        [("main = ip >-> steer_flow, a batch per call", args.batch as usize), ("  the same, a packet per call", 1)]
+    {
         let mut worker = judge.worker(KEY).map_err(Stop::say)?;
         row(name, Spread::of((0..args.repeat).map(|_| frames.judge(&mut worker, batch, frames.count).ns)))?;
     }
@@ -230,7 +229,13 @@ fn case(args: &LangArgs, case: &Case, usual: &Frames, sheet: &mut Sheet<'_>) -> 
     sheet.row("program", &row, line)
 }
 
-fn filter(args: &LangArgs, text: &str, rival: &libpcap::Rival, frames: &Frames, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+fn filter(
+    args: &LangArgs,
+    text: &str,
+    rival: &libpcap::Rival,
+    frames: &Frames,
+    sheet: &mut Sheet<'_>,
+) -> Result<(), Stop> {
     let parsed = ::lang::tcpdump::Filter::parse(text).map_err(Stop::say)?;
     let matcher = Matcher::of(&parsed.program()).map_err(Stop::say)?;
     let (mut ns, mut matched) = (Vec::new(), 0);
@@ -245,7 +250,9 @@ fn filter(args: &LangArgs, text: &str, rival: &libpcap::Rival, frames: &Frames, 
         ns.push(judged.ns);
     }
     if matched != theirs_matched {
-        return Err(Stop::say(format_args!("{text:?} matches {matched} frames, for libpcap {theirs_matched}; please report this")));
+        return Err(Stop::say(format_args!(
+            "{text:?} matches {matched} frames, for libpcap {theirs_matched}; please report this"
+        )));
     }
     let (native_ns, libpcap_ns) = (Spread::of(ns), Spread::of(theirs));
     let ratio = libpcap_ns.median / native_ns.median;

@@ -145,8 +145,8 @@ pub struct Act {
 /// Offsets of what generated code reads and writes.
 pub(crate) mod at {
     use super::{Fact, Facts, Layer, Meta, Packet, Verdict};
-    use lang::facts::LayerFacts;
     use cranelift_codegen::ir::{Type, types};
+    use lang::facts::LayerFacts;
     use std::mem::offset_of;
 
     pub const START: usize = offset_of!(Packet<'_>, start);

@@ -142,6 +142,85 @@ fn random_programs_over_real_packets() {
 }
 
 #[test]
+fn a_matcher_says_what_the_judge_says_of_every_filter() {
+    use netgrain_jit::{Frame, Matcher};
+    let seed = testkit::seed("a_matcher_says_what_the_judge_says_of_every_filter");
+    let mut prng = Prng::new(seed);
+    let frames: Vec<_> = (0..2000).map(|_| random::frame(&mut prng)).collect();
+    let asked: Vec<_> = frames.iter().map(|f| Frame::new(f, 0)).collect();
+    for text in [
+        "",
+        "tcp",
+        "udp port 53",
+        "vlan and ip",
+        "ip6 and not tcp",
+        "host 10.0.0.1 or net 192.168.1.0/31",
+        "tcp[tcpflags] & (tcp-syn|tcp-ack) == 0",
+        "len > 80 or ip[8:4] & 0xffff > ip[0]",
+        "udp[4:2] / (ip[3] - 40) > 0",
+    ] {
+        let program = lang::tcpdump::Filter::parse(text).unwrap_or_else(|e| panic!("{text}: {e}")).program();
+        let matcher = Matcher::of(&program).unwrap_or_else(|e| panic!("{text}: {e}"));
+        let mut matched = vec![2; frames.len()];
+        matcher.matches(&asked, &mut matched);
+        let mut interpreter = Interpreter::new(&program);
+        for (frame, matched) in frames.iter().zip(&matched) {
+            let facts = Facts::of(frame, 0, link::ETHERNET);
+            let out = interpreter.run(frame, &facts, &mut Memory::of(&program, 0));
+            assert_eq!(
+                *matched == 1,
+                out.kind != lang::ir::Kind::Drop,
+                "seed {seed}, {text:?}\n{frame:02x?}\n{program}"
+            );
+        }
+        let some = matched.iter().filter(|m| **m == 1).count();
+        assert!(text.is_empty() || (some > 0 && some < frames.len()), "{text:?} matches {some}");
+    }
+}
+
+#[test]
+fn what_is_more_than_a_filter_is_refused_by_name() {
+    use netgrain_jit::{Matcher, Refusal};
+    for (source, what) in [
+        ("main = ip", "asks for headers that were found"),
+        ("main = kernel", "has effects"),
+        ("m = flow_map 0 key_vlan\nmain = incr_fstate m", "asks for headers that were found"),
+        ("main = steer_rss", "asks what the source knows"),
+    ] {
+        let program = lang::compile(source).unwrap_or_else(|e| panic!("{source}: {e:?}")).program;
+        let refused = Matcher::of(&program);
+        assert!(matches!(refused, Err(Refusal::NoFilter(why)) if why == what), "{source}: {refused:?}");
+    }
+}
+
+#[test]
+fn a_host_without_executable_memory_refuses_and_interprets() {
+    const INSIDE: &str = "NETGRAIN_NO_EXECUTABLE_MEMORY";
+    let name = "a_host_without_executable_memory_refuses_and_interprets";
+    let program = lang::compile("main = ip >-> steer_flow").expect("a program").program;
+    if std::env::var_os(INSIDE).is_some() {
+        let refused = Judge::native(program.clone(), Duration::default).expect_err("memory that may not become code");
+        assert!(matches!(refused, netgrain_jit::Refusal::Memory(_)), "{refused}");
+        assert!(Judge::interpreted(program).is_ok());
+        println!("refused: {refused}");
+        return;
+    }
+    let Some(mut python) = testkit::tool(name, "python3") else { return };
+    // prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN): for this process and all that come of it, memory never becomes executable.
+    let script = "import ctypes, os, sys\n\
+        if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0): sys.exit(77)\n\
+        os.execv(sys.argv[1], sys.argv[1:])";
+    let this = std::env::current_exe().expect("this test");
+    let run = python.args(["-c", script]).arg(this).args(["--exact", name, "--nocapture"]).env(INSIDE, "1").output();
+    let run = run.expect("python runs");
+    if run.status.code() == Some(77) {
+        return testkit::skip(name, "this kernel has no PR_SET_MDWE");
+    }
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && said.contains("refused: no executable memory"), "{run:?}");
+}
+
+#[test]
 fn a_program_that_is_dropped_leaves_no_code_behind() {
     let mapped =
         || std::fs::read_to_string("/proc/self/maps").expect("of Linux").lines().filter(|l| l.contains("r-xp")).count();
