@@ -18,18 +18,19 @@
 //! replaced by a hint to the memory that its place will be needed. What an access would have answered is taken to be 0; a scout
 //! that is led astray by that fetches in vain and harms nothing.
 
+mod number;
+
 use crate::host::{self, Host};
 use crate::matcher;
 use crate::packet::at;
+use crate::refusal::Refusal;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64};
 use cranelift_codegen::ir::{self, InstBuilder, MemFlagsData, StackSlot, StackSlotData, StackSlotKind, Type, Value};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
-use cranelift_module::{Linkage, Module, ModuleError, ModuleResult};
+use cranelift_module::{Linkage, Module};
 use lang::interp::Action;
-use lang::ir::{
-    BlockId, Cmp, DEFAULT_CLASS, End, Inst, Kind, MAX_KEY_WORDS, Meta, Op, Operand, Program, Reg, Set, Var,
-};
+use lang::ir::{BlockId, DEFAULT_CLASS, End, Inst, Kind, MAX_KEY_WORDS, Meta, Operand, Program, Reg, Var};
 use std::collections::HashMap;
 
 /// What a function is for.
@@ -48,9 +49,6 @@ pub(crate) enum Task {
 /// together.
 pub(crate) const PARAMETERS: usize = 5;
 
-/// Ranges of a set that are compared one by one; a larger set is searched.
-const INLINE_RANGES: usize = 6;
-
 /// Fixed places: they are aligned, they exist, and nothing writes them while the code runs.
 const FIXED: MemFlagsData = MemFlagsData::trusted().with_readonly().with_can_move();
 /// Bytes of a packet behind a promise.
@@ -63,7 +61,7 @@ pub(crate) fn emit(
     module: &mut dyn Module,
     func: &mut ir::Function,
     scratch: &mut FunctionBuilderContext,
-) -> ModuleResult<()> {
+) -> Result<(), Refusal> {
     let config = module.target_config();
     let mut b = FunctionBuilder::new(func, scratch);
     let entry = b.create_block();
@@ -71,7 +69,7 @@ pub(crate) fn emit(
     b.switch_to_block(entry);
     b.seal_block(entry);
     let [context, packets, verdicts, count, first] = <[Value; PARAMETERS]>::try_from(b.block_params(entry))
-        .map_err(|_| ModuleError::Undeclared("a parameter of the batch".into()))?;
+        .map_err(|_| Refusal::Bug("a parameter of the batch is missing".into()))?;
     let key = b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, 8 * MAX_KEY_WORDS as u32, 3));
     let mut variable = |ty| b.declare_var(ty);
     let [packet, verdict, number] = [I64; 3].map(&mut variable);
@@ -270,7 +268,7 @@ impl Emitter<'_> {
         self.b.ins().brif(condition, yes, &[], no, &[]);
     }
 
-    fn inst(&mut self, inst: &Inst) -> ModuleResult<()> {
+    fn inst(&mut self, inst: &Inst) -> Result<(), Refusal> {
         let value = match inst {
             Inst::Const { value, .. } => self.number(*value),
             Inst::Copy { from, .. } => self.reg(*from),
@@ -316,7 +314,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn effect(&mut self, inst: &Inst) -> ModuleResult<()> {
+    fn effect(&mut self, inst: &Inst) -> Result<(), Refusal> {
         if self.task != Task::Judge {
             return Ok(());
         }
@@ -339,7 +337,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn act(&mut self, action: Action) -> ModuleResult<()> {
+    fn act(&mut self, action: Action) -> Result<(), Refusal> {
         let (acts, number) = (self.fixed(I64, self.context, host::at::ACTS), self.b.use_var(self.number));
         let code = self.b.ins().iconst(I32, i64::from(host::code(action)));
         self.call(Host::Act, 0, &[acts, number, code]).map(drop)
@@ -361,78 +359,6 @@ impl Emitter<'_> {
             }
         };
         self.b.def_var(self.record[var as usize], kept);
-    }
-
-    fn op(&mut self, op: Op, a: Reg, b: Operand) -> Value {
-        let (a, b) = (self.reg(a), self.operand(b));
-        match op {
-            Op::Add => self.b.ins().iadd(a, b),
-            Op::Sub => self.b.ins().isub(a, b),
-            Op::Mul => self.b.ins().imul(a, b),
-            Op::And => self.b.ins().band(a, b),
-            Op::Or => self.b.ins().bor(a, b),
-            Op::Xor => self.b.ins().bxor(a, b),
-            // Both count modulo the width.
-            Op::Shl => self.b.ins().ishl(a, b),
-            Op::Shr => self.b.ins().ushr(a, b),
-            Op::Min => {
-                let less = self.b.ins().icmp(IntCC::UnsignedLessThan, a, b);
-                self.b.ins().select(less, a, b)
-            }
-            Op::Max => {
-                let more = self.b.ins().icmp(IntCC::UnsignedGreaterThan, a, b);
-                self.b.ins().select(more, a, b)
-            }
-            Op::Div | Op::Rem => {
-                let (zero, one) = (self.number(0), self.number(1));
-                let by_zero = self.b.ins().icmp(IntCC::Equal, b, zero);
-                let safe = self.b.ins().select(by_zero, one, b);
-                if op == Op::Div {
-                    let quotient = self.b.ins().udiv(a, safe);
-                    self.b.ins().select(by_zero, zero, quotient)
-                } else {
-                    let rest = self.b.ins().urem(a, safe);
-                    self.b.ins().select(by_zero, a, rest)
-                }
-            }
-        }
-    }
-
-    /// [`base::hash::mix64`].
-    fn mix(&mut self, from: Reg) -> Value {
-        let mut x = self.reg(from);
-        for (shift, factor) in [(30, Some(0xbf58_476d_1ce4_e5b9)), (27, Some(0x94d0_49bb_1331_11eb)), (31, None)] {
-            let shift = self.number(shift);
-            let moved = self.b.ins().ushr(x, shift);
-            x = self.b.ins().bxor(x, moved);
-            if let Some(factor) = factor {
-                let factor = self.number(factor);
-                x = self.b.ins().imul(x, factor);
-            }
-        }
-        x
-    }
-
-    /// Whether a comparison holds, in eight bits.
-    fn holds(&mut self, cmp: Cmp, a: Reg, b: Operand) -> Value {
-        let (a, b) = (self.reg(a), self.operand(b));
-        let plain = match cmp {
-            Cmp::Eq => IntCC::Equal,
-            Cmp::Ne => IntCC::NotEqual,
-            Cmp::Lt => IntCC::UnsignedLessThan,
-            Cmp::Le => IntCC::UnsignedLessThanOrEqual,
-            Cmp::Gt => IntCC::UnsignedGreaterThan,
-            Cmp::Ge => IntCC::UnsignedGreaterThanOrEqual,
-            Cmp::AnyBit => {
-                let (both, zero) = (self.b.ins().band(a, b), self.number(0));
-                return self.b.ins().icmp(IntCC::NotEqual, both, zero);
-            }
-            Cmp::AllBits => {
-                let both = self.b.ins().band(a, b);
-                return self.b.ins().icmp(IntCC::Equal, both, b);
-            }
-        };
-        self.b.ins().icmp(plain, a, b)
     }
 
     /// Whether so many bytes behind a base were captured, in eight bits.
@@ -492,42 +418,8 @@ impl Emitter<'_> {
         self.b.ins().bor(high, low)
     }
 
-    fn member(&mut self, set: u16, hi: Reg, lo: Reg) -> ModuleResult<Value> {
-        let set = &self.program.sets[usize::from(set)];
-        let (hi, lo) = (self.reg(hi), self.reg(lo));
-        let ranges = match set {
-            Set::Host => return Ok(self.number(0)),
-            Set::Ranges(ranges) => ranges,
-        };
-        let simple: Option<Vec<_>> = ranges.iter().map(|r| Simple::of(*r)).collect();
-        let Some(simple) = simple.filter(|s| s.len() <= INLINE_RANGES) else {
-            let at = self.number(std::ptr::from_ref(set) as u64);
-            return self.call(Host::Member, 0, &[at, hi, lo]);
-        };
-        let mut any = self.b.ins().iconst(I8, 0);
-        for range in simple {
-            let inside = match range {
-                Simple::Low { hi: high, from, span } => {
-                    let high = self.number(high);
-                    let same = self.b.ins().icmp(IntCC::Equal, hi, high);
-                    let inside = self.within(lo, from, span);
-                    self.b.ins().band(same, inside)
-                }
-                Simple::High { from, span } => self.within(hi, from, span),
-            };
-            any = self.b.ins().bor(any, inside);
-        }
-        Ok(self.b.ins().uextend(I64, any))
-    }
-
-    fn within(&mut self, value: Value, from: u64, span: u64) -> Value {
-        let (from, span) = (self.number(from), self.number(span));
-        let above = self.b.ins().isub(value, from);
-        self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, above, span)
-    }
-
     /// Asks a table of the context about a key.
-    fn table(&mut self, host: Host, map: u16, key: &[Reg], value: Option<Operand>) -> ModuleResult<Value> {
+    fn table(&mut self, host: Host, map: u16, key: &[Reg], value: Option<Operand>) -> Result<Value, Refusal> {
         for (i, word) in key.iter().enumerate() {
             let word = self.reg(*word);
             self.b.ins().stack_store(I64, word, self.key, 8 * i as i32);
@@ -546,7 +438,7 @@ impl Emitter<'_> {
     }
 
     /// Calls Rust; 0 if it does not answer.
-    fn call(&mut self, host: Host, words: u8, arguments: &[Value]) -> ModuleResult<Value> {
+    fn call(&mut self, host: Host, words: u8, arguments: &[Value]) -> Result<Value, Refusal> {
         let function = match self.imports.get(&(host, words)) {
             Some(function) => *function,
             None => {
@@ -587,29 +479,6 @@ impl Emitter<'_> {
     fn wide(&mut self, ty: Type, at: usize) -> Value {
         let value = self.fixed(ty, self.here, at);
         if ty == I64 { value } else { self.b.ins().uextend(I64, value) }
-    }
-}
-
-/// A range of addresses that one subtraction and one comparison of words decide.
-enum Simple {
-    /// All below one first half.
-    Low { hi: u64, from: u64, span: u64 },
-    /// Whole first halves.
-    High { from: u64, span: u64 },
-}
-
-impl Simple {
-    fn of((first, last): (u128, u128)) -> Option<Self> {
-        let halves = |n: u128| ((n >> 64) as u64, n as u64);
-        let ((first_hi, first_lo), (last_hi, last_lo)) = (halves(first), halves(last));
-        if (first_lo, last_lo) == (0, u64::MAX) {
-            return Some(Self::High { from: first_hi, span: last_hi - first_hi });
-        }
-        (first_hi == last_hi).then_some(Self::Low {
-            hi: first_hi,
-            from: first_lo,
-            span: last_lo.wrapping_sub(first_lo),
-        })
     }
 }
 

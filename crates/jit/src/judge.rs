@@ -119,7 +119,7 @@ impl Judge {
             let tables = program.maps.iter().map(table).collect::<Result<_, _>>()?;
             State::Native { tables, counters: Box::new([0; COUNTERS as usize]), hash_key }
         } else {
-            State::Interpreted(Memory::of(program, hash_key))
+            State::Interpreted(Box::new(Memory::of(program, hash_key)))
         };
         Ok(Worker { judge: self.clone(), state, acts: Vec::new(), sequence: 0 })
     }
@@ -145,7 +145,7 @@ enum State {
         counters: Box<[u64; COUNTERS as usize]>,
         hash_key: u64,
     },
-    Interpreted(Memory),
+    Interpreted(Box<Memory>),
 }
 
 impl Worker {

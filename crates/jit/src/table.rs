@@ -283,7 +283,7 @@ impl Table {
 
     #[inline]
     fn after(&self, slot: usize) -> usize {
-        (slot + (1 << self.stride_log2)) & ((self.mask + 1 << self.stride_log2) - 1)
+        (slot + (1 << self.stride_log2)) & (self.slots.len() - 1)
     }
 
     /// The hash of a key, never 0. Nobody outside sees it, so it need not be one that the other back ends can compute, and may
