@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use testkit::{Port, RawSender, Sandbox, TempDir};
+use testkit::{Port, RawReader, RawSender, Sandbox, TempDir};
 use wire::build::Frame;
 
 const FLOWS: u16 = 200;
@@ -15,6 +15,8 @@ const FLOWS: u16 = 200;
 /// An engine that records a port.
 struct Engine {
     _running: Running,
+    /// Kept open, so that it can say what it wants.
+    _err: BufReader<std::process::ChildStderr>,
     groups: PathBuf,
 }
 
@@ -22,10 +24,12 @@ impl Engine {
     fn start(port: &Port, dir: &TempDir, more: &[&str]) -> Self {
         let (store, socket) = (dir.join("store"), dir.join("s.sock"));
         let args = ["record", "-i", &port.name, "--store", arg(&store), "--socket", arg(&socket), "--ring", "32MiB"];
-        let (running, _) = Running::start(&mut netgrain(&[&args[..], more].concat()));
         let groups = dir.join("s.groups");
+        // One before it may have been killed.
+        let _ = std::fs::remove_file(&groups);
+        let (running, err) = Running::start(&mut netgrain(&[&args[..], more].concat()));
         until("the door of its groups", || groups.exists());
-        Self { _running: running, groups }
+        Self { _running: running, _err: err, groups }
     }
 
     fn group(&self, verb: &str, more: &[&str]) -> common::Said {
@@ -195,6 +199,54 @@ fn broadcast_reaches_all_and_a_killed_member_a_swap_and_a_newcomer_disturb_nobod
     let taken: BTreeSet<u16> = fourth.iter().filter(|(_, owner)| **owner == 2).map(|(flow, _)| *flow).collect();
     let dead: BTreeSet<u16> = (0..FLOWS).filter(|flow| !first.contains_key(flow)).collect();
     assert_eq!(taken, dead, "who takes the place of the dead gets its flows, and no others");
+}
+
+#[test]
+fn a_program_of_the_language_forwards_through_a_port_and_steers() {
+    let test = "a_program_of_the_language_forwards_through_a_port_and_steers";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("va", "vb");
+    let (_c, d) = sandbox.veth("vc", "vd");
+    let dir = TempDir::new("language");
+    let engine = Engine::start(&b, &dir, &["--source-kind", "tpacket"]);
+    let program = "main = udp >-> inc 5 >-> mark 42 >-> forward \"vc\" >-> steer_flow";
+    let said = engine.group("create", &["tee", program]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let nowhere = engine.group("create", &["x", "main = forward \"nosuch0\""]);
+    assert!(nowhere.status == Some(2) && nowhere.err.contains("no port nosuch0"), "{nowhere:?}");
+    let wrong = engine.group("swap", &["tee", "main = udp >-> steer_flo"]);
+    assert!(wrong.status == Some(2) && wrong.err.contains("line 1, column 15"), "{wrong:?}");
+    let workers: Vec<_> = (0..2).map(|i| Worker::join(&engine, "tee", dir.join(format!("{i}.pcap")))).collect();
+    let mut far = RawReader::new(&d);
+    let sent = frames(0, 4);
+    RawSender::new(&a).send(&sent);
+    let total = u64::from(FLOWS) * 4;
+    until("all are through", || engine.books("tee")["ports"][0]["sent"] == total);
+    let books = engine.books("tee");
+    assert_eq!((&books["passed"], &books["forwarded"], &books["counters"]["5"]), (&total.into(), &total.into(), &total.into()));
+    let mut heard = far.all(std::time::Duration::from_millis(300));
+    heard.retain(|f| f.len() == 64);
+    assert_eq!(heard.len(), sent.len());
+    assert!(heard == sent, "byte for byte, in order");
+    let parts: Vec<_> = workers.into_iter().map(Worker::end).collect();
+    let flows: Vec<_> = parts.iter().flat_map(BTreeMap::keys).collect();
+    assert_eq!((flows.len(), flows.iter().collect::<BTreeSet<_>>().len()), (usize::from(FLOWS), usize::from(FLOWS)));
+    assert_eq!(engine.group("program", &["tee"]).out.trim_end(), program);
+}
+
+#[test]
+fn what_would_go_to_the_host_is_refused_where_nothing_can_bring_it_there() {
+    let test = "what_would_go_to_the_host_is_refused_where_nothing_can_bring_it_there";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (_a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("host");
+    for (kind, status) in [("tpacket", Some(0)), ("af-xdp", Some(2))] {
+        let more = ["--source-kind", kind, "--dedicated"];
+        let engine = Engine::start(&b, &dir, if kind == "tpacket" { &more[..2] } else { &more });
+        let said = engine.group("create", &["g", "main = udp >-> kernel"]);
+        assert_eq!(said.status, status, "{kind}: {said:?}");
+        assert!(status == Some(0) || said.err.contains("--dedicated"), "{said:?}");
+    }
 }
 
 #[test]

@@ -159,6 +159,7 @@ impl Capture {
         if let Some(socket) = &plan.socket {
             let rings: Vec<Offer> = capture.queues.iter().map(|q| q.offer.clone()).collect();
             let ground = Ground {
+                label: label.clone(),
                 live: capture.queues.iter().any(|q| is_live(q.info.stamps)),
                 dedicated: matches!(&plan.source, SourcePlan::Interface(i) if i.kind == Kind::AfXdp),
                 hash_key,

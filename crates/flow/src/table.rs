@@ -228,7 +228,7 @@ mod tests {
             let mut crowded = 0;
             for flow in 0..20_000_u32 {
                 // Hashes that collide in their buckets and tags now and then, and in all their bits.
-                let hash = prng.below(40) << 32 | prng.below(25) * 0x0a00_0000;
+                let hash = (prng.below(40) << 32) | (prng.below(25) * 0x0a00_0000);
                 let known = map.get(&hash).copied();
                 assert_eq!(table.find(hash, |f| Some(f) == known), known, "seed {seed}");
                 match known {

@@ -28,8 +28,10 @@ pub(crate) struct Groups {
 }
 
 /// How packets come to the rings, as far as groups have to know.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ground {
+    /// The port's name.
+    pub label: String,
     /// Whether there is room or not.
     pub live: bool,
     /// The host does not get what arrives: the port is taken for capture alone.
@@ -89,7 +91,12 @@ struct Lender {
 
 impl Outside for Lender {
     fn compile(&self, source: &str, link_type: u32) -> Result<Arc<dyn Compiled>, String> {
-        compile(source, link_type as u16, self.ground.hash_key)
+        let link_type = link_type as u16;
+        if let Some(program) = words::parse(source, link_type)? {
+            return Ok(program);
+        }
+        let (hash_key, port) = (self.ground.hash_key, self.ground.label.clone());
+        language::compile(source, &language::Ground { link_type, hash_key, port })
     }
 
     fn open_port(&self, name: &str, branches: &[Branch]) -> Result<Arc<PortCounts>, String> {
@@ -107,13 +114,5 @@ impl Outside for Lender {
                 .into());
         }
         Ok(())
-    }
-}
-
-/// Makes a program of its source.
-fn compile(source: &str, link_type: u16, hash_key: u64) -> Result<Arc<dyn Compiled>, String> {
-    match words::parse(source, link_type)? {
-        Some(program) => Ok(program),
-        None => language::compile(source, link_type, hash_key),
     }
 }

@@ -39,7 +39,8 @@ pub fn parse(source: &str, link_type: u16) -> Result<Option<Arc<dyn Compiled>>, 
         "drop" => Word::Drop,
         _ => return Ok(None),
     };
-    if filter.contains('=') && filter.contains(">->") {
+    if filter.trim_start().starts_with('=') {
+        // A binding of the language that has this name.
         return Ok(None);
     }
     let filter = match filter.trim() {
@@ -117,6 +118,7 @@ mod tests {
     #[test]
     fn what_is_not_in_words_is_left_to_the_language_and_a_bad_filter_is_told() {
         assert!(parse("main = ip >-> steer_flow", 1).expect("no error").is_none());
+        assert!(parse("copy = ip\nmain = copy", 1).expect("no error").is_none());
         assert!(parse("", 1).expect("no error").is_none());
         assert!(parse("steer prot 5", 1).is_err());
     }
