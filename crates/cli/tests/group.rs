@@ -223,7 +223,10 @@ fn a_program_of_the_language_forwards_through_a_port_and_steers() {
     let total = u64::from(FLOWS) * 4;
     until("all are through", || engine.books("tee")["ports"][0]["sent"] == total);
     let books = engine.books("tee");
-    assert_eq!((&books["passed"], &books["forwarded"], &books["counters"]["5"]), (&total.into(), &total.into(), &total.into()));
+    assert_eq!(
+        (&books["passed"], &books["forwarded"], &books["counters"]["5"]),
+        (&total.into(), &total.into(), &total.into())
+    );
     let mut heard = far.all(std::time::Duration::from_millis(300));
     heard.retain(|f| f.len() == 64);
     assert_eq!(heard.len(), sent.len());

@@ -180,8 +180,7 @@ mod tests {
 
     #[test]
     fn a_program_steers_marks_forwards_and_drops() {
-        let ([tcp, udp], ports, _) =
-            judge("main = ip >-> when is_tcp (mark 42 >-> forward \"eth1\") >-> steer_flow");
+        let ([tcp, udp], ports, _) = judge("main = ip >-> when is_tcp (mark 42 >-> forward \"eth1\") >-> steer_flow");
         assert!(matches!((tcp.delivery, udp.delivery), (Delivery::Steer(a), Delivery::Steer(b)) if a != b));
         assert_eq!((tcp.mark, udp.mark), (42, 5));
         assert_eq!((tcp.forwards.as_slice(), udp.forwards.as_slice()), (&[0][..], &[][..]));
