@@ -215,7 +215,7 @@ fn a_program_of_the_language_forwards_through_a_port_and_steers() {
     let nowhere = engine.group("create", &["x", "main = forward \"nosuch0\""]);
     assert!(nowhere.status == Some(2) && nowhere.err.contains("no port nosuch0"), "{nowhere:?}");
     let wrong = engine.group("swap", &["tee", "main = udp >-> steer_flo"]);
-    assert!(wrong.status == Some(2) && wrong.err.contains("line 1, column 15"), "{wrong:?}");
+    assert!(wrong.status == Some(2) && wrong.err.contains("line 1, column 16"), "{wrong:?}");
     let workers: Vec<_> = (0..2).map(|i| Worker::join(&engine, "tee", dir.join(format!("{i}.pcap")))).collect();
     let mut far = RawReader::new(&d);
     let sent = frames(0, 4);
