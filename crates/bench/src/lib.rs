@@ -5,6 +5,7 @@ mod capture;
 mod disk;
 mod flow;
 mod group;
+mod lang;
 mod live;
 mod place;
 mod process;
@@ -22,6 +23,7 @@ pub use crate::capture::CaptureArgs;
 pub use crate::disk::DiskArgs;
 pub use crate::flow::FlowArgs;
 pub use crate::group::{GroupArgs, MemberArgs};
+pub use crate::lang::LangArgs;
 pub use crate::live::LiveArgs;
 pub use crate::query::QueryArgs;
 pub use crate::record::RecordArgs;
@@ -55,6 +57,8 @@ pub enum Stage {
     GroupMember(MemberArgs),
     /// Stenographer beside us: the same packets, the same questions (root)
     Stenographer(StenographerArgs),
+    /// The packet language: programs as machine code and interpreted, filters beside libpcap's
+    Lang(LangArgs),
     /// A live port under full load, recorded: AF_XDP, TPACKET, and other recorders beside them (root)
     Live(LiveArgs),
 }
@@ -76,6 +80,7 @@ impl Stage {
             Self::Group(args) => group::run(args, out),
             Self::GroupMember(args) => group::member(args, out),
             Self::Stenographer(args) => stenographer::run(args, out),
+            Self::Lang(args) => lang::run(args, out),
             Self::Live(args) => live::run(args, out),
         };
         match outcome {

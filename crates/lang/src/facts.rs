@@ -60,6 +60,7 @@ pub struct Facts {
 
 impl LayerFacts {
     /// As an outer layer.
+    #[inline]
     pub fn of_headers(headers: &Headers) -> Self {
         Self {
             ethertype: headers.ethertype().0,
@@ -110,24 +111,32 @@ impl Facts {
     /// assert_eq!(facts.inner, facts.outer);
     /// ```
     pub fn of(frame: &[u8], wire_len: u32, link_type: u16) -> Self {
-        let headers = Headers::of(frame, wire_len, link_type);
-        let outer = LayerFacts::of_headers(&headers);
-        let mut facts = Self {
-            wire_len: wire_len.max(frame.len() as u32),
-            outer,
-            inner: outer,
-            ethernet: headers.is_ethernet().into(),
-            vlan: headers.vlan().map_or(0, |id| id | 1 << 12),
-            ..Self::default()
-        };
-        if may_be_tunnel(frame, &outer) {
-            let decoded = Decoded::of(frame, wire_len, link_type);
-            if decoded.depth > 0 || (outer.family == 0 && decoded.family != Family::Other) {
-                facts.inner = LayerFacts::of_decoded(&decoded);
-                facts.depth = decoded.depth;
-            }
-        }
+        let mut facts = Self { wire_len: wire_len.max(frame.len() as u32), ..Self::default() };
+        facts.look(frame, link_type, true);
         facts
+    }
+
+    /// Puts in what the bytes say; what the source said stays, and the length on the wire must be among it. Without `innermost`
+    /// tunnels are not looked into: the inner layer is then that of the outer.
+    #[inline]
+    pub fn look(&mut self, frame: &[u8], link_type: u16, innermost: bool) {
+        let headers = Headers::of(frame, self.wire_len, link_type);
+        let outer = LayerFacts::of_headers(&headers);
+        (self.outer, self.inner, self.depth) = (outer, outer, 0);
+        self.ethernet = headers.is_ethernet().into();
+        self.vlan = headers.vlan().map_or(0, |id| id | 1 << 12);
+        if innermost && may_be_tunnel(frame, &outer) {
+            self.look_inside(frame, link_type);
+        }
+    }
+
+    #[inline(never)]
+    fn look_inside(&mut self, frame: &[u8], link_type: u16) {
+        let decoded = Decoded::of(frame, self.wire_len, link_type);
+        if decoded.depth > 0 || (self.outer.family == 0 && decoded.family != Family::Other) {
+            self.inner = LayerFacts::of_decoded(&decoded);
+            self.depth = decoded.depth;
+        }
     }
 
     /// The answer to a question; `cap_len` and `hash_key` are not among the facts.
@@ -160,6 +169,7 @@ impl Facts {
 
 /// Whether it is worth while to decode: what certain protocols carry, and of UDP not everything; and what has no IP right behind
 /// its Ethernet header, since it may have it further in (PPPoE).
+#[inline]
 fn may_be_tunnel(frame: &[u8], outer: &LayerFacts) -> bool {
     const ARP: u16 = 0x0806;
     const PORTS: [u16; 7] = [2152, 3544, 4754, 4789, 4790, 6081, 8472];

@@ -13,6 +13,7 @@ pub mod netlink;
 pub mod netns;
 pub mod notify;
 pub mod packet;
+pub mod pages;
 pub mod priority;
 pub mod privilege;
 pub mod sysfs;

@@ -1,0 +1,397 @@
+//! The packet language by itself: programs over frames in memory, on one core, as machine code and interpreted; and filters
+//! beside libpcap's.
+//!
+//! Frames lie in memory one cache line each, in more memory than the caches hold. Each packet costs what it would cost behind a
+//! ring: its descriptor is made, its headers are found if the program asks for them, the program runs, the verdict is
+//! written. The *floor* is a loop written by hand that does no more than must happen: make the descriptor, load addresses and
+//! ports, one product in place of a hash, write the verdict.
+
+mod libpcap;
+
+use crate::sheet::{Sheet, Spread, Stop};
+use crate::volume::Workplace;
+use ::lang::Facts;
+use ::lang::ir::{Kind, Program};
+use base::hash::mix64;
+use base::units::show_count;
+use clap::Args;
+use jit::{Judge, Matcher, Packet, Verdict, Worker};
+use serde::Serialize;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+use wire::build::Frame;
+use wire::link;
+
+/// Bytes of a frame, and of its place.
+const FRAME: usize = 60;
+const PLACE: usize = 64;
+
+/// The least that a program must reach, in million packets per second; kept beside the figures so that a run says by itself
+/// whether it is met.
+struct Case {
+    name: &'static str,
+    source: &'static str,
+    flows: u32,
+    least: f64,
+}
+
+const CASES: [Case; 4] = [
+    Case { name: "filter, steer", source: "main = ip >-> steer_flow", flows: 100_000, least: 30.0 },
+    Case { name: "mark, steer", source: "main = when is_tcp (mark 42) >-> steer_p2p", flows: 100_000, least: 25.0 },
+    Case {
+        name: "count per flow",
+        source: "flows = flow_map 0 key_5tuple\nmain = incr_fstate flows",
+        flows: 1_000,
+        least: 15.0,
+    },
+    Case {
+        name: "count per flow",
+        source: "flows = flow_map 0 key_5tuple\nmain = incr_fstate flows",
+        flows: 2_000_000,
+        least: 11.0,
+    },
+];
+
+const FILTERS: [&str; 6] = [
+    "tcp",
+    "udp and dst port 53",
+    "tcp port 80 or tcp port 443",
+    "src net 10.0.0.0/24 and tcp[tcpflags] & (tcp-syn|tcp-fin) != 0",
+    "host 10.0.0.7 or host 10.0.1.9 or host 10.0.2.200",
+    "ip and (udp portrange 1000-2000 or icmp) and not net 192.168.0.0/16",
+];
+
+/// Frames that filters are compared on, and how often each run goes over them.
+const NEAR: u64 = 8192;
+const ROUNDS: usize = 50;
+
+/// Flags of `netgrain bench lang`.
+#[derive(Args, Clone, Debug)]
+pub struct LangArgs {
+    /// Frames to make; more where there are more flows
+    #[arg(long, value_name = "N", default_value = "1M", value_parser = base::units::parse_count)]
+    pub frames: u64,
+    /// Frames judged together
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub batch: u32,
+    /// Runs of each; their median is shown
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Folder for what the comparison with libpcap needs; it is removed again
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+    /// Leave libpcap out
+    #[arg(long)]
+    pub no_rivals: bool,
+    /// One JSON object per line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// One program.
+#[derive(Debug, Serialize)]
+struct Row {
+    program: String,
+    flows: u32,
+    native_mpps: Spread,
+    interpreter_mpps: Spread,
+    ratio: f64,
+    /// Of the program alone, packets and headers ready.
+    native_alone_ns: Spread,
+    /// As above.
+    interpreter_alone_ns: Spread,
+    ratio_alone: f64,
+    least_mpps: f64,
+    compile_ms: f64,
+    code_bytes: usize,
+}
+
+/// One filter.
+#[derive(Debug, Serialize)]
+struct FilterRow {
+    filter: String,
+    matched: u64,
+    native_ns: Spread,
+    libpcap_ns: Spread,
+    ratio: f64,
+}
+
+/// Nanoseconds per packet of one way to do it.
+#[derive(Debug, Serialize)]
+struct Way {
+    way: String,
+    ns: Spread,
+}
+
+/// Measures and prints.
+pub fn run(args: &LangArgs, out: &mut dyn Write) -> Result<(), Stop> {
+    let mut sheet = Sheet::begin(out, args.json, "lang")?;
+    sheet.head(format_args!(
+        "{FRAME} B frames in memory -> descriptor, headers, program, verdict; one core, batches of {}; {} runs, medians",
+        args.batch, args.repeat
+    ))?;
+    let frames = Frames::make(args.frames, 100_000)?;
+    ways(args, &frames, &mut sheet)?;
+    sheet.head("                          from memory, all of it: Mpps                    the program alone: ns")?;
+    sheet.head("program             flows               native  least  interpreted  ratio    native  interpr.  ratio  compiled")?;
+    for case in &CASES {
+        self::case(args, case, &frames, &mut sheet)?;
+    }
+    if args.no_rivals {
+        return Ok(());
+    }
+    let work = Workplace::below(&args.dir)?;
+    // Few enough that the second-level cache holds them: of more, memory would set the pace of both.
+    let near = Frames::make(NEAR, 100_000)?;
+    let Some(rival) = libpcap::Rival::build(&work, &near.bytes)? else {
+        return sheet.remark("libpcap or a C compiler is not installed: the comparison is left out");
+    };
+    sheet.head(
+        "filter                                                                 matched  native ns  libpcap ns  ratio",
+    )?;
+    FILTERS.iter().try_for_each(|text| filter(args, text, &rival, &near, &mut sheet))
+}
+
+/// The floor, and the same program in batches and one by one.
+fn ways(args: &LangArgs, frames: &Frames, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+    let floor = Spread::of((0..args.repeat).map(|_| frames.floor(args.batch as usize)));
+    let mut row = |way: &str, ns: Spread| {
+        let way = Way { way: way.to_owned(), ns };
+        let line = format!("{:<44} {:.1} ns per packet", way.way, way.ns);
+        sheet.row("way", &way, line)
+    };
+    row("the floor: what must be loaded and written", floor)?;
+    let judge = native(compile(CASES[0].source)?)?;
+    for (name, batch) in
+        [("main = ip >-> steer_flow, a batch per call", args.batch as usize), ("  the same, a packet per call", 1)]
+    {
+        let mut worker = judge.worker(KEY).map_err(Stop::say)?;
+        row(name, Spread::of((0..args.repeat).map(|_| frames.judge(&mut worker, batch, frames.count).ns)))?;
+    }
+    Ok(())
+}
+
+fn case(args: &LangArgs, case: &Case, usual: &Frames, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+    let own;
+    let frames = if case.flows == usual.flows {
+        usual
+    } else {
+        own = Frames::make(args.frames.max(2 * u64::from(case.flows)), case.flows)?;
+        &own
+    };
+    let program = compile(case.source)?;
+    let judge = native(program.clone())?;
+    let report = judge.report();
+    let interpreted = Judge::interpreted(program).map_err(Stop::say)?;
+    let (mut quick, mut slow) = (judge.worker(KEY).map_err(Stop::say)?, interpreted.worker(KEY).map_err(Stop::say)?);
+    let batch = args.batch as usize;
+    // The first round fills the maps; the interpreter needs but a part of the frames to be measured.
+    let part = frames.count.min(200_000);
+    frames.judge(&mut quick, batch, frames.count);
+    frames.judge(&mut slow, batch, part);
+    let [mut native, mut interpreter, mut native_alone, mut interpreter_alone] = [const { Vec::new() }; 4];
+    for _ in 0..args.repeat {
+        native.push(1e3 / frames.judge(&mut quick, batch, frames.count).ns);
+        interpreter.push(1e3 / frames.judge(&mut slow, batch, part).ns);
+        native_alone.push(frames.judge_alone(&mut quick, batch));
+        interpreter_alone.push(frames.judge_alone(&mut slow, batch));
+    }
+    let (native_alone_ns, interpreter_alone_ns) = (Spread::of(native_alone), Spread::of(interpreter_alone));
+    let (native_mpps, interpreter_mpps) = (Spread::of(native), Spread::of(interpreter));
+    let row = Row {
+        program: case.source.to_owned(),
+        flows: case.flows,
+        native_mpps,
+        interpreter_mpps,
+        ratio: native_mpps.median / interpreter_mpps.median,
+        native_alone_ns,
+        interpreter_alone_ns,
+        ratio_alone: interpreter_alone_ns.median / native_alone_ns.median,
+        least_mpps: case.least,
+        compile_ms: report.compile_time.as_secs_f64() * 1e3,
+        code_bytes: report.code_bytes,
+    };
+    let line = format!(
+        "{:<15} {:>9} {:>20} {:>6} {:>12.2} {:>6.1} {:>9.1} {:>9.1} {:>6.1} {:>6.1} ms {} B",
+        case.name,
+        show_count(case.flows.into()),
+        format!("{:.1}", row.native_mpps),
+        row.least_mpps,
+        row.interpreter_mpps.median,
+        row.ratio,
+        row.native_alone_ns.median,
+        row.interpreter_alone_ns.median,
+        row.ratio_alone,
+        row.compile_ms,
+        row.code_bytes
+    );
+    sheet.row("program", &row, line)
+}
+
+fn filter(
+    args: &LangArgs,
+    text: &str,
+    rival: &libpcap::Rival,
+    frames: &Frames,
+    sheet: &mut Sheet<'_>,
+) -> Result<(), Stop> {
+    let parsed = ::lang::tcpdump::Filter::parse(text).map_err(Stop::say)?;
+    let matcher = Matcher::of(&parsed.program()).map_err(Stop::say)?;
+    let (mut ns, mut matched) = (Vec::new(), 0);
+    let (mut theirs, mut theirs_matched) = (Vec::new(), 0);
+    for _ in 0..args.repeat {
+        let rounds: Vec<Judged> = (0..=ROUNDS).map(|_| frames.filter(&matcher, args.batch as usize)).skip(1).collect();
+        let judged = Judged {
+            ns: rounds.iter().map(|j| j.ns).sum::<f64>() / ROUNDS as f64,
+            passed: rounds.first().map_or(0, |j| j.passed),
+        };
+        (matched, theirs_matched) = (judged.passed, rival.run(text, &mut theirs)?);
+        ns.push(judged.ns);
+    }
+    if matched != theirs_matched {
+        return Err(Stop::say(format_args!(
+            "{text:?} matches {matched} frames, for libpcap {theirs_matched}; please report this"
+        )));
+    }
+    let (native_ns, libpcap_ns) = (Spread::of(ns), Spread::of(theirs));
+    let ratio = libpcap_ns.median / native_ns.median;
+    let row = FilterRow { filter: text.to_owned(), matched, native_ns, libpcap_ns, ratio };
+    let line = format!(
+        "{text:<68} {:>9} {:>10.1} {:>11.1} {ratio:>6.1}",
+        show_count(matched),
+        native_ns.median,
+        libpcap_ns.median
+    );
+    sheet.row("filter", &row, line)
+}
+
+/// The secret of the hashes.
+const KEY: u64 = 0x6e67;
+
+fn compile(source: &str) -> Result<Program, Stop> {
+    ::lang::compile(source).map(|c| c.program).map_err(|e| Stop::say(format_args!("{source:?}: {e:?}")))
+}
+
+fn native(program: Program) -> Result<Judge, Stop> {
+    let begun = Instant::now();
+    Judge::native(program, || begun.elapsed()).map_err(Stop::say)
+}
+
+/// Frames in memory, in a random order of flows.
+struct Frames {
+    bytes: Vec<u8>,
+    count: usize,
+    flows: u32,
+}
+
+struct Judged {
+    ns: f64,
+    passed: u64,
+}
+
+impl Frames {
+    fn make(count: u64, flows: u32) -> Result<Self, Stop> {
+        let count = usize::try_from(count.max(1)).map_err(Stop::say)?;
+        let mut bytes = vec![0; count * PLACE];
+        let mut prng = base::Prng::new(1);
+        for (i, place) in bytes.chunks_exact_mut(PLACE).enumerate() {
+            // Every flow once, then at random.
+            let flow = if i < flows as usize { i as u64 } else { prng.below(flows.into()) };
+            let n = mix64(flow);
+            let (src, dst) = (0x0a00_0000 | (n as u32 & 0xffff), [172, 16, (n >> 16) as u8, (n >> 24) as u8]);
+            let (from, to) = ((n >> 32) as u16 | 1024, [80, 443, 53, 1500][(n >> 48) as usize & 3]);
+            let frame = match n >> 62 {
+                0 => Frame::udp4(src, from, dst, to),
+                _ => Frame::tcp4(src, from, dst, to).tcp((n >> 50) as u8 & 0x3f, 1, 1),
+            };
+            frame.fill(&mut place[..FRAME]);
+        }
+        Ok(Self { bytes, count, flows })
+    }
+
+    #[inline]
+    fn packet(place: &[u8], time: u64) -> Packet<'_> {
+        Packet::new(&place[..FRAME], link::ETHERNET, Facts { time, wire_len: FRAME as u32, ..Facts::default() })
+    }
+
+    /// All (or the first `count`) through a worker.
+    fn judge(&self, worker: &mut Worker, batch: usize, count: usize) -> Judged {
+        let mut packets = vec![Self::packet(&self.bytes, 0); batch];
+        let mut verdicts = vec![Verdict::default(); batch];
+        let (mut passed, mut time) = (0, 0);
+        let begun = Instant::now();
+        for places in self.bytes[..count * PLACE].chunks(batch * PLACE) {
+            let packets = &mut packets[..places.len() / PLACE];
+            for (packet, place) in packets.iter_mut().zip(places.chunks_exact(PLACE)) {
+                *packet = Self::packet(place, time);
+            }
+            time += 1000;
+            let verdicts = &mut verdicts[..packets.len()];
+            worker.judge(packets, verdicts);
+            passed += verdicts.iter().filter(|v| v.kind() != Kind::Drop).count() as u64;
+        }
+        Judged { ns: begun.elapsed().as_secs_f64() * 1e9 / count as f64, passed }
+    }
+
+    /// The program alone: packets that lie ready, their headers found, judged again and again.
+    fn judge_alone(&self, worker: &mut Worker, batch: usize) -> f64 {
+        const READY: usize = 4096;
+        let places = self.bytes.chunks_exact(PLACE).take(READY);
+        let mut packets: Vec<_> = places.map(|place| Self::packet(place, 0)).collect();
+        let mut verdicts = vec![Verdict::default(); batch];
+        let rounds = (self.count / packets.len() / 4).max(2);
+        let mut begun = Instant::now();
+        for round in 0..=rounds {
+            if round == 1 {
+                begun = Instant::now();
+            }
+            for packets in packets.chunks_mut(batch) {
+                let verdicts = &mut verdicts[..packets.len()];
+                worker.judge(packets, verdicts);
+                std::hint::black_box(verdicts);
+            }
+        }
+        begun.elapsed().as_secs_f64() * 1e9 / (rounds * packets.len()) as f64
+    }
+
+    /// A filter over all frames, or the first `count`: nanoseconds per frame, and how many match.
+    fn filter(&self, matcher: &Matcher, batch: usize) -> Judged {
+        let mut frames = vec![jit::Frame::new(&self.bytes[..FRAME], 0); batch];
+        let mut matched = vec![0; batch];
+        let mut passed = 0;
+        let begun = Instant::now();
+        for places in self.bytes.chunks(batch * PLACE) {
+            let frames = &mut frames[..places.len() / PLACE];
+            for (frame, place) in frames.iter_mut().zip(places.chunks_exact(PLACE)) {
+                *frame = jit::Frame::new(&place[..FRAME], FRAME as u32);
+            }
+            let matched = &mut matched[..frames.len()];
+            matcher.matches(frames, matched);
+            passed += matched.iter().map(|m| u64::from(*m)).sum::<u64>();
+        }
+        Judged { ns: begun.elapsed().as_secs_f64() * 1e9 / self.count as f64, passed }
+    }
+
+    /// What must happen, by hand.
+    fn floor(&self, batch: usize) -> f64 {
+        let mut packets = vec![Self::packet(&self.bytes, 0); batch];
+        let mut verdicts = vec![Verdict::default(); batch];
+        let begun = Instant::now();
+        for places in self.bytes.chunks(batch * PLACE) {
+            let packets = &mut packets[..places.len() / PLACE];
+            for (packet, place) in packets.iter_mut().zip(places.chunks_exact(PLACE)) {
+                *packet = Self::packet(place, 0);
+            }
+            for (packet, verdict) in packets.iter().zip(&mut verdicts) {
+                let word = |at: usize| packet.bytes()[at..].first_chunk().map_or(0, |b| u32::from_be_bytes(*b));
+                let ends = u64::from(word(26)) << 32 | u64::from(word(30));
+                let hash = (ends ^ u64::from(word(34))).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                *verdict = Verdict::default();
+                (verdict.classes, verdict.hash) = (1, (hash >> 32) as u32);
+            }
+            std::hint::black_box(&mut verdicts);
+        }
+        begun.elapsed().as_secs_f64() * 1e9 / self.count as f64
+    }
+}

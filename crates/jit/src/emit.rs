@@ -1,0 +1,629 @@
+//! From the intermediate form to Cranelift's: one function over a batch, the program's blocks inside a loop over packets.
+//!
+//! ```text
+//! entry:  end = packets + count · size
+//! head:   packet == end → return, else → b0 with a fresh record          registers and record are SSA variables
+//! b0 … bn the program's, one for one
+//! exit:   record → verdict; next packet → head
+//! ```
+//! **Nothing here can fault.** Bytes of a packet are loaded by [`Emitter::bytes`] alone, which the verifier has proved to lie behind
+//! a [`End::Fits`] on every way; division is kept from 0; everything else that is read or written has a fixed place in a packet, a
+//! verdict or the context. So there are no traps to handle and no signal handlers.
+//!
+//! Bytes and facts do not change while a program runs, so their loads are marked as free to be merged and moved *down* to their
+//! uses. The optimizer moves none up across a branch: it hoists only what does not depend on the loop, and every load
+//! depends on the packet.
+//!
+//! The same program is emitted a second time as a *scout* ([`Task::Fetch`]): without effects, and with each access to a table
+//! replaced by a hint to the memory that its place will be needed. What an access would have answered is taken to be 0; a scout
+//! that is led astray by that fetches in vain and harms nothing.
+
+use crate::host::{self, Host};
+use crate::matcher;
+use crate::packet::at;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I8, I16, I32, I64};
+use cranelift_codegen::ir::{self, InstBuilder, MemFlagsData, StackSlot, StackSlotData, StackSlotKind, Type, Value};
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
+use cranelift_module::{Linkage, Module, ModuleError, ModuleResult};
+use lang::interp::Action;
+use lang::ir::{
+    BlockId, Cmp, DEFAULT_CLASS, End, Inst, Kind, MAX_KEY_WORDS, Meta, Op, Operand, Program, Reg, Set, Var,
+};
+use std::collections::HashMap;
+
+/// What a function is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Task {
+    /// Judging.
+    Judge = 0,
+    /// Asking for memory that judging will need.
+    Fetch,
+    /// Saying whether frames match; no context, no record that leaves the loop but for its kind.
+    Match,
+}
+
+/// The parameters of both functions: context, packets, verdicts, how many, and the number of the first among those judged
+/// together.
+pub(crate) const PARAMETERS: usize = 5;
+
+/// Ranges of a set that are compared one by one; a larger set is searched.
+const INLINE_RANGES: usize = 6;
+
+/// Fixed places: they are aligned, they exist, and nothing writes them while the code runs.
+const FIXED: MemFlagsData = MemFlagsData::trusted().with_readonly().with_can_move();
+/// Bytes of a packet behind a promise.
+const PROMISED: MemFlagsData = MemFlagsData::new().with_notrap().with_readonly().with_can_move();
+
+/// Writes the function into `func`.
+pub(crate) fn emit(
+    program: &Program,
+    task: Task,
+    module: &mut dyn Module,
+    func: &mut ir::Function,
+    scratch: &mut FunctionBuilderContext,
+) -> ModuleResult<()> {
+    let config = module.target_config();
+    let mut b = FunctionBuilder::new(func, scratch);
+    let entry = b.create_block();
+    b.append_block_params_for_function_params(entry);
+    b.switch_to_block(entry);
+    b.seal_block(entry);
+    let [context, packets, verdicts, count, first] = <[Value; PARAMETERS]>::try_from(b.block_params(entry))
+        .map_err(|_| ModuleError::Undeclared("a parameter of the batch".into()))?;
+    let key = b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, 8 * MAX_KEY_WORDS as u32, 3));
+    let mut variable = |ty| b.declare_var(ty);
+    let [packet, verdict, number] = [I64; 3].map(&mut variable);
+    let record = [I64; 6].map(&mut variable);
+    let (kernel, registers) = (variable(I8), (0..program.registers).map(|_| variable(I64)).collect());
+    let [head, start, exit] = [(); 3].map(|()| b.create_block());
+    let reached = reached(program);
+    let blocks = reached.iter().map(|r| r.then(|| b.create_block())).collect();
+
+    let (packet_size, verdict_size) = match task {
+        Task::Match => (matcher::at::FRAME, 1),
+        Task::Judge | Task::Fetch => (at::PACKET, at::VERDICT),
+    };
+    let size = b.ins().iconst(I64, packet_size as i64);
+    let bytes = b.ins().imul(count, size);
+    let end = b.ins().iadd(packets, bytes);
+    b.def_var(packet, packets);
+    b.def_var(verdict, verdicts);
+    b.def_var(number, first);
+    b.ins().jump(head, &[]);
+
+    b.switch_to_block(head);
+    let here = b.use_var(packet);
+    let done = b.ins().icmp(IntCC::Equal, here, end);
+    let finish = b.create_block();
+    b.ins().brif(done, finish, &[], start, &[]);
+
+    let mut e = Emitter {
+        b,
+        program,
+        task,
+        module,
+        imports: HashMap::new(),
+        key,
+        context,
+        here,
+        start: here,
+        len: here,
+        number,
+        record,
+        kernel,
+        registers,
+        blocks,
+        exit,
+    };
+    e.begin(start);
+    for (at, block) in program.blocks.iter().enumerate() {
+        let Some(label) = e.blocks[at] else { continue };
+        e.b.switch_to_block(label);
+        // Control goes forward only: whatever leads here has been written.
+        e.b.seal_block(label);
+        for inst in &block.code {
+            e.inst(inst)?;
+        }
+        e.end(&block.end);
+    }
+
+    e.b.switch_to_block(exit);
+    e.b.seal_block(exit);
+    e.write(verdict);
+    for (variable, step) in [(packet, packet_size), (verdict, verdict_size), (number, 1)] {
+        let now = e.b.use_var(variable);
+        let step = e.number(step as u64);
+        let next = e.b.ins().iadd(now, step);
+        e.b.def_var(variable, next);
+    }
+    e.b.ins().jump(head, &[]);
+    e.b.seal_block(head);
+
+    e.b.switch_to_block(finish);
+    e.b.seal_block(finish);
+    e.b.ins().return_(&[]);
+    e.b.finalize(config);
+    Ok(())
+}
+
+/// Which blocks something leads to.
+fn reached(program: &Program) -> Vec<bool> {
+    let mut reached = vec![false; program.blocks.len()];
+    reached[0] = true;
+    for (at, block) in program.blocks.iter().enumerate() {
+        if reached[at] {
+            block.end.targets().for_each(|t| reached[t.0 as usize] = true);
+        }
+    }
+    reached
+}
+
+struct Emitter<'a> {
+    b: FunctionBuilder<'a>,
+    program: &'a Program,
+    task: Task,
+    module: &'a mut dyn Module,
+    imports: HashMap<(Host, u8), ir::FuncRef>,
+    /// Where the words of a key are put for the call about it.
+    key: StackSlot,
+    context: Value,
+    /// The packet.
+    here: Value,
+    /// Its bytes.
+    start: Value,
+    len: Value,
+    number: Variable,
+    record: [Variable; 6],
+    kernel: Variable,
+    registers: Vec<Variable>,
+    blocks: Vec<Option<ir::Block>>,
+    exit: ir::Block,
+}
+
+impl Emitter<'_> {
+    /// The record that a program begins with.
+    fn begin(&mut self, start: ir::Block) {
+        self.b.switch_to_block(start);
+        self.b.seal_block(start);
+        let zero = self.number(0);
+        let mark = if self.task == Task::Match {
+            self.start = self.fixed(I64, self.here, matcher::at::START);
+            self.len = self.wide(I32, matcher::at::LEN);
+            zero
+        } else {
+            self.start = self.fixed(I64, self.here, at::START);
+            self.len = self.fixed(I64, self.here, at::LEN);
+            self.wide(I32, at::MARK)
+        };
+        for var in [Var::Hash, Var::Hash2, Var::State] {
+            self.b.def_var(self.record[var as usize], zero);
+        }
+        let (kind, classes) = (self.number(Kind::Copy as u64), self.number(DEFAULT_CLASS));
+        self.b.def_var(self.record[Var::Kind as usize], kind);
+        self.b.def_var(self.record[Var::Classes as usize], classes);
+        self.b.def_var(self.record[Var::Mark as usize], mark);
+        let no = self.b.ins().iconst(I8, 0);
+        self.b.def_var(self.kernel, no);
+        let first = self.label(BlockId(0));
+        self.b.ins().jump(first, &[]);
+    }
+
+    /// The record into the verdict, as far as the task wants it.
+    fn write(&mut self, verdict: Variable) {
+        let to = self.b.use_var(verdict);
+        if self.task == Task::Match {
+            let (kind, drop) = (self.b.use_var(self.record[Var::Kind as usize]), self.number(Kind::Drop as u64));
+            let passes = self.b.ins().icmp(IntCC::NotEqual, kind, drop);
+            self.b.ins().store(MemFlagsData::trusted(), passes, to, 0);
+        }
+        if self.task != Task::Judge {
+            return;
+        }
+        for (var, width, at) in [
+            (Var::Classes, I64, at::CLASSES),
+            (Var::Hash, I32, at::HASH),
+            (Var::Hash2, I32, at::HASH2),
+            (Var::Mark, I32, at::OUT_MARK),
+            (Var::State, I32, at::STATE),
+            (Var::Kind, I8, at::KIND),
+        ] {
+            let value = self.b.use_var(self.record[var as usize]);
+            let value = if width == I64 { value } else { self.b.ins().ireduce(width, value) };
+            self.b.ins().store(MemFlagsData::trusted(), value, to, at as i32);
+        }
+        let kernel = self.b.use_var(self.kernel);
+        self.b.ins().store(MemFlagsData::trusted(), kernel, to, at::KERNEL as i32);
+    }
+
+    fn label(&mut self, block: BlockId) -> ir::Block {
+        // A block that is led to is reached; the exit stands in for what cannot be.
+        self.blocks[block.0 as usize].unwrap_or(self.exit)
+    }
+
+    fn end(&mut self, end: &End) {
+        match *end {
+            End::Jump(to) => {
+                let to = self.label(to);
+                self.b.ins().jump(to, &[]);
+            }
+            End::If { cmp, a, b, yes, no } => {
+                let holds = self.holds(cmp, a, b);
+                self.branch(holds, yes, no);
+            }
+            End::Fits { base, offset, len, yes, no } => {
+                let fits = self.fits(base, offset + len);
+                self.branch(fits, yes, no);
+            }
+            End::Pass => _ = self.b.ins().jump(self.exit, &[]),
+            End::Drop => {
+                let kind = self.number(Kind::Drop as u64);
+                self.b.def_var(self.record[Var::Kind as usize], kind);
+                self.b.ins().jump(self.exit, &[]);
+            }
+        }
+    }
+
+    fn branch(&mut self, condition: Value, yes: BlockId, no: BlockId) {
+        let (yes, no) = (self.label(yes), self.label(no));
+        self.b.ins().brif(condition, yes, &[], no, &[]);
+    }
+
+    fn inst(&mut self, inst: &Inst) -> ModuleResult<()> {
+        let value = match inst {
+            Inst::Const { value, .. } => self.number(*value),
+            Inst::Copy { from, .. } => self.reg(*from),
+            Inst::Op { op, a, b, .. } => self.op(*op, *a, *b),
+            Inst::Is { cmp, a, b, .. } => {
+                let holds = self.holds(*cmp, *a, *b);
+                self.b.ins().uextend(I64, holds)
+            }
+            Inst::Mix { from, .. } => self.mix(*from),
+            Inst::Fact { layer, fact, .. } => {
+                let (at, width) = at::fact(*layer, *fact);
+                self.wide(width, at)
+            }
+            Inst::Meta { meta: Meta::CapLen, .. } => self.len,
+            Inst::Meta { meta: Meta::WireLen, .. } if self.task == Task::Match => self.wide(I32, matcher::at::WIRE_LEN),
+            Inst::Meta { meta, .. } => match at::meta(*meta) {
+                Some((at, width)) => self.wide(width, at),
+                None => self.fixed(I64, self.context, host::at::HASH_KEY),
+            },
+            Inst::Load { base, offset, width, .. } => self.bytes(*base, *offset, *width),
+            Inst::Get { var, .. } => self.b.use_var(self.record[*var as usize]),
+            Inst::Set { var, from } => {
+                self.set(*var, *from);
+                return Ok(());
+            }
+            Inst::Member { set, hi, lo, .. } => self.member(*set, *hi, *lo)?,
+            Inst::Has { map, key, .. } => self.table(Host::Has, *map, key, None)?,
+            Inst::MapGet { map, key, .. } => self.table(Host::Get, *map, key, None)?,
+            Inst::MapAdd { map, key, by, .. } => self.table(Host::Add, *map, key, Some(*by))?,
+            Inst::MapPut { map, key, value } => {
+                self.table(Host::Put, *map, key, Some(*value))?;
+                return Ok(());
+            }
+            Inst::MapDelete { map, key } => {
+                self.table(Host::Delete, *map, key, None)?;
+                return Ok(());
+            }
+            Inst::Count { .. } | Inst::Forward { .. } | Inst::Kernel | Inst::Log(_) => return self.effect(inst),
+        };
+        if let Some(to) = inst.target() {
+            self.b.def_var(self.registers[usize::from(to.0)], value);
+        }
+        Ok(())
+    }
+
+    fn effect(&mut self, inst: &Inst) -> ModuleResult<()> {
+        if self.task != Task::Judge {
+            return Ok(());
+        }
+        match *inst {
+            Inst::Count { counter, by } => {
+                let (by, counters) = (self.operand(by), self.fixed(I64, self.context, host::at::COUNTERS));
+                let (flags, at) = (MemFlagsData::trusted(), 8 * i32::from(counter));
+                let before = self.b.ins().load(I64, flags, counters, at);
+                let after = self.b.ins().iadd(before, by);
+                self.b.ins().store(flags, after, counters, at);
+            }
+            Inst::Kernel => {
+                let yes = self.b.ins().iconst(I8, 1);
+                self.b.def_var(self.kernel, yes);
+            }
+            Inst::Forward { device } => self.act(Action::Forward(device))?,
+            Inst::Log(log) => self.act(Action::Log(log))?,
+            _ => (),
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, action: Action) -> ModuleResult<()> {
+        let (acts, number) = (self.fixed(I64, self.context, host::at::ACTS), self.b.use_var(self.number));
+        let code = self.b.ins().iconst(I32, i64::from(host::code(action)));
+        self.call(Host::Act, 0, &[acts, number, code]).map(drop)
+    }
+
+    fn set(&mut self, var: Var, from: Operand) {
+        let value = self.operand(from);
+        let kept = match var {
+            Var::Classes => value,
+            // An unknown number is a drop.
+            Var::Kind => {
+                let (most, drop) = (self.number(Kind::Pick as u64), self.number(Kind::Drop as u64));
+                let known = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, value, most);
+                self.b.ins().select(known, value, drop)
+            }
+            Var::Hash | Var::Hash2 | Var::Mark | Var::State => {
+                let low = self.b.ins().ireduce(I32, value);
+                self.b.ins().uextend(I64, low)
+            }
+        };
+        self.b.def_var(self.record[var as usize], kept);
+    }
+
+    fn op(&mut self, op: Op, a: Reg, b: Operand) -> Value {
+        let (a, b) = (self.reg(a), self.operand(b));
+        match op {
+            Op::Add => self.b.ins().iadd(a, b),
+            Op::Sub => self.b.ins().isub(a, b),
+            Op::Mul => self.b.ins().imul(a, b),
+            Op::And => self.b.ins().band(a, b),
+            Op::Or => self.b.ins().bor(a, b),
+            Op::Xor => self.b.ins().bxor(a, b),
+            // Both count modulo the width.
+            Op::Shl => self.b.ins().ishl(a, b),
+            Op::Shr => self.b.ins().ushr(a, b),
+            Op::Min => {
+                let less = self.b.ins().icmp(IntCC::UnsignedLessThan, a, b);
+                self.b.ins().select(less, a, b)
+            }
+            Op::Max => {
+                let more = self.b.ins().icmp(IntCC::UnsignedGreaterThan, a, b);
+                self.b.ins().select(more, a, b)
+            }
+            Op::Div | Op::Rem => {
+                let (zero, one) = (self.number(0), self.number(1));
+                let by_zero = self.b.ins().icmp(IntCC::Equal, b, zero);
+                let safe = self.b.ins().select(by_zero, one, b);
+                if op == Op::Div {
+                    let quotient = self.b.ins().udiv(a, safe);
+                    self.b.ins().select(by_zero, zero, quotient)
+                } else {
+                    let rest = self.b.ins().urem(a, safe);
+                    self.b.ins().select(by_zero, a, rest)
+                }
+            }
+        }
+    }
+
+    /// [`base::hash::mix64`].
+    fn mix(&mut self, from: Reg) -> Value {
+        let mut x = self.reg(from);
+        for (shift, factor) in [(30, Some(0xbf58_476d_1ce4_e5b9)), (27, Some(0x94d0_49bb_1331_11eb)), (31, None)] {
+            let shift = self.number(shift);
+            let moved = self.b.ins().ushr(x, shift);
+            x = self.b.ins().bxor(x, moved);
+            if let Some(factor) = factor {
+                let factor = self.number(factor);
+                x = self.b.ins().imul(x, factor);
+            }
+        }
+        x
+    }
+
+    /// Whether a comparison holds, in eight bits.
+    fn holds(&mut self, cmp: Cmp, a: Reg, b: Operand) -> Value {
+        let (a, b) = (self.reg(a), self.operand(b));
+        let plain = match cmp {
+            Cmp::Eq => IntCC::Equal,
+            Cmp::Ne => IntCC::NotEqual,
+            Cmp::Lt => IntCC::UnsignedLessThan,
+            Cmp::Le => IntCC::UnsignedLessThanOrEqual,
+            Cmp::Gt => IntCC::UnsignedGreaterThan,
+            Cmp::Ge => IntCC::UnsignedGreaterThanOrEqual,
+            Cmp::AnyBit => {
+                let (both, zero) = (self.b.ins().band(a, b), self.number(0));
+                return self.b.ins().icmp(IntCC::NotEqual, both, zero);
+            }
+            Cmp::AllBits => {
+                let both = self.b.ins().band(a, b);
+                return self.b.ins().icmp(IntCC::Equal, both, b);
+            }
+        };
+        self.b.ins().icmp(plain, a, b)
+    }
+
+    /// Whether so many bytes behind a base were captured, in eight bits.
+    fn fits(&mut self, base: Option<Reg>, bytes: u32) -> Value {
+        let bytes = self.number(bytes.into());
+        let Some(base) = base else {
+            return self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, bytes, self.len);
+        };
+        let base = self.reg(base);
+        let end = self.b.ins().iadd(base, bytes);
+        let ends_inside = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, end, self.len);
+        if self.is_small(base) {
+            return ends_inside;
+        }
+        // A large base could wrap the sum around. One that is inside, in a packet of less than 4 GiB, cannot.
+        let begins_inside = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, base, self.len);
+        self.b.ins().band(begins_inside, ends_inside)
+    }
+
+    /// Whether a value is known to be below 2^32 because it was widened.
+    fn is_small(&self, value: Value) -> bool {
+        let dfg = &self.b.func.dfg;
+        dfg.value_def(value).inst().is_some_and(|inst| dfg.insts[inst].opcode() == ir::Opcode::Uextend)
+    }
+
+    /// Bytes of the packet in network order. The only place where they are read.
+    fn bytes(&mut self, base: Option<Reg>, offset: u32, width: u8) -> Value {
+        let from = match base {
+            Some(base) => {
+                let base = self.reg(base);
+                self.b.ins().iadd(self.start, base)
+            }
+            None => self.start,
+        };
+        match width {
+            1 => self.swapped(I8, from, offset),
+            2 => self.swapped(I16, from, offset),
+            3 => self.joined((I16, 0), (I8, 2), from, offset, 8),
+            4 => self.swapped(I32, from, offset),
+            8 => self.swapped(I64, from, offset),
+            // Two loads of four bytes that overlap.
+            _ => self.joined((I32, 0), (I32, u32::from(width) - 4), from, offset, 8 * (u64::from(width) - 4)),
+        }
+    }
+
+    fn swapped(&mut self, ty: Type, from: Value, offset: u32) -> Value {
+        let raw = self.b.ins().load(ty, PROMISED, from, offset as i32);
+        let number = if ty == I8 { raw } else { self.b.ins().bswap(raw) };
+        if ty == I64 { number } else { self.b.ins().uextend(I64, number) }
+    }
+
+    /// The first load above the low `bits` bits of the second.
+    fn joined(&mut self, high: (Type, u32), low: (Type, u32), from: Value, offset: u32, bits: u64) -> Value {
+        let (high, low) = (self.swapped(high.0, from, offset + high.1), self.swapped(low.0, from, offset + low.1));
+        let (shift, mask) = (self.number(bits), self.number((1 << bits) - 1));
+        let (high, low) = (self.b.ins().ishl(high, shift), self.b.ins().band(low, mask));
+        self.b.ins().bor(high, low)
+    }
+
+    fn member(&mut self, set: u16, hi: Reg, lo: Reg) -> ModuleResult<Value> {
+        let set = &self.program.sets[usize::from(set)];
+        let (hi, lo) = (self.reg(hi), self.reg(lo));
+        let ranges = match set {
+            Set::Host => return Ok(self.number(0)),
+            Set::Ranges(ranges) => ranges,
+        };
+        let simple: Option<Vec<_>> = ranges.iter().map(|r| Simple::of(*r)).collect();
+        let Some(simple) = simple.filter(|s| s.len() <= INLINE_RANGES) else {
+            let at = self.number(std::ptr::from_ref(set) as u64);
+            return self.call(Host::Member, 0, &[at, hi, lo]);
+        };
+        let mut any = self.b.ins().iconst(I8, 0);
+        for range in simple {
+            let inside = match range {
+                Simple::Low { hi: high, from, span } => {
+                    let high = self.number(high);
+                    let same = self.b.ins().icmp(IntCC::Equal, hi, high);
+                    let inside = self.within(lo, from, span);
+                    self.b.ins().band(same, inside)
+                }
+                Simple::High { from, span } => self.within(hi, from, span),
+            };
+            any = self.b.ins().bor(any, inside);
+        }
+        Ok(self.b.ins().uextend(I64, any))
+    }
+
+    fn within(&mut self, value: Value, from: u64, span: u64) -> Value {
+        let (from, span) = (self.number(from), self.number(span));
+        let above = self.b.ins().isub(value, from);
+        self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, above, span)
+    }
+
+    /// Asks a table of the context about a key.
+    fn table(&mut self, host: Host, map: u16, key: &[Reg], value: Option<Operand>) -> ModuleResult<Value> {
+        for (i, word) in key.iter().enumerate() {
+            let word = self.reg(*word);
+            self.b.ins().stack_store(I64, word, self.key, 8 * i as i32);
+        }
+        let tables = self.fixed(I64, self.context, host::at::TABLES);
+        let table = self.fixed(I64, tables, 8 * usize::from(map));
+        let key_at = self.b.ins().stack_addr(I64, self.key, 0);
+        let mut arguments = vec![table, key_at];
+        let host = if self.task == Task::Fetch { Host::Fetch } else { host };
+        if !matches!(host, Host::Fetch | Host::Delete) {
+            let now = self.fixed(I64, self.here, at::TIME);
+            arguments.push(now);
+            arguments.extend(value.map(|v| self.operand(v)));
+        }
+        self.call(host, key.len() as u8, &arguments)
+    }
+
+    /// Calls Rust; 0 if it does not answer.
+    fn call(&mut self, host: Host, words: u8, arguments: &[Value]) -> ModuleResult<Value> {
+        let function = match self.imports.get(&(host, words)) {
+            Some(function) => *function,
+            None => {
+                let signature = signature(self.module, host);
+                let id = self.module.declare_function(&symbol(host, words), Linkage::Import, &signature)?;
+                let function = self.module.declare_func_in_func(id, self.b.func);
+                self.imports.insert((host, words), function);
+                function
+            }
+        };
+        let call = self.b.ins().call(function, arguments);
+        match self.b.inst_results(call).first() {
+            Some(answer) => Ok(*answer),
+            None => Ok(self.number(0)),
+        }
+    }
+
+    fn number(&mut self, n: u64) -> Value {
+        self.b.ins().iconst(I64, n as i64)
+    }
+
+    fn reg(&mut self, r: Reg) -> Value {
+        self.b.use_var(self.registers[usize::from(r.0)])
+    }
+
+    fn operand(&mut self, o: Operand) -> Value {
+        match o {
+            Operand::Reg(r) => self.reg(r),
+            Operand::Imm(n) => self.number(n),
+        }
+    }
+
+    fn fixed(&mut self, ty: Type, from: Value, at: usize) -> Value {
+        self.b.ins().load(ty, FIXED, from, at as i32)
+    }
+
+    /// A number of the packet's facts.
+    fn wide(&mut self, ty: Type, at: usize) -> Value {
+        let value = self.fixed(ty, self.here, at);
+        if ty == I64 { value } else { self.b.ins().uextend(I64, value) }
+    }
+}
+
+/// A range of addresses that one subtraction and one comparison of words decide.
+enum Simple {
+    /// All below one first half.
+    Low { hi: u64, from: u64, span: u64 },
+    /// Whole first halves.
+    High { from: u64, span: u64 },
+}
+
+impl Simple {
+    fn of((first, last): (u128, u128)) -> Option<Self> {
+        let halves = |n: u128| ((n >> 64) as u64, n as u64);
+        let ((first_hi, first_lo), (last_hi, last_lo)) = (halves(first), halves(last));
+        if (first_lo, last_lo) == (0, u64::MAX) {
+            return Some(Self::High { from: first_hi, span: last_hi - first_hi });
+        }
+        (first_hi == last_hi).then_some(Self::Low {
+            hi: first_hi,
+            from: first_lo,
+            span: last_lo.wrapping_sub(first_lo),
+        })
+    }
+}
+
+fn signature(module: &dyn Module, host: Host) -> ir::Signature {
+    let mut signature = module.make_signature();
+    let (arguments, answers) = host.shape();
+    signature.params.extend(arguments.iter().map(|bits| ir::AbiParam::new(if *bits == 32 { I32 } else { I64 })));
+    if answers {
+        signature.returns.push(ir::AbiParam::new(I64));
+    }
+    signature
+}
+
+/// What a function of ours is called where the code is linked.
+pub(crate) fn symbol(host: Host, words: u8) -> String {
+    format!("netgrain_{host:?}_{words}")
+}

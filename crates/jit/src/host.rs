@@ -1,0 +1,168 @@
+//! What generated code asks of Rust: tables, large sets, and notes of what was done. Every pointer that arrives here was put
+//! into the code or its context by this room.
+
+use crate::packet::Act;
+use crate::table::Table;
+use lang::interp::Action;
+use lang::ir::{Log, Set};
+
+/// What the code needs beside the packets, for the time of one call.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Context {
+    pub hash_key: u64,
+    /// As many as [`lang::ir::COUNTERS`].
+    pub counters: *mut u64,
+    /// As many as the program has maps.
+    pub tables: *const *mut Table,
+    pub acts: *mut Vec<Act>,
+}
+
+/// Offsets in [`Context`].
+pub(crate) mod at {
+    use super::Context;
+    use std::mem::offset_of;
+
+    pub const HASH_KEY: usize = offset_of!(Context, hash_key);
+    pub const COUNTERS: usize = offset_of!(Context, counters);
+    pub const TABLES: usize = offset_of!(Context, tables);
+    pub const ACTS: usize = offset_of!(Context, acts);
+}
+
+/// An action as a number.
+pub(crate) const fn code(action: Action) -> u32 {
+    match action {
+        Action::Forward(device) => device as u32,
+        Action::Log(Log::Message(text)) => 1 << 16 | text as u32,
+        Action::Log(Log::Packet) => 2 << 16,
+        Action::Log(Log::Buffer) => 3 << 16,
+        Action::Log(Log::Trace) => 4 << 16,
+    }
+}
+
+const fn action(code: u32) -> Action {
+    match code >> 16 {
+        0 => Action::Forward(code as u16),
+        1 => Action::Log(Log::Message(code as u16)),
+        2 => Action::Log(Log::Packet),
+        3 => Action::Log(Log::Buffer),
+        _ => Action::Log(Log::Trace),
+    }
+}
+
+/// Something was done to a packet.
+pub(crate) unsafe extern "C" fn act(acts: *mut Vec<Act>, packet: u64, code: u32) {
+    // SAFETY: the context's list, which nobody else touches while the code runs.
+    let acts = unsafe { &mut *acts };
+    acts.push(Act { packet: packet as u32, action: action(code) });
+}
+
+/// Whether a set has an address.
+pub(crate) unsafe extern "C" fn member(set: *const Set, hi: u64, lo: u64) -> u64 {
+    // SAFETY: the address was put into the code from the program's own sets, which live as long as the code.
+    let set = unsafe { &*set };
+    set.contains(u128::from(hi) << 64 | u128::from(lo)).into()
+}
+
+/// Calls about a table: the key is on the code's stack, as many words as the table's.
+pub(crate) mod map {
+    use super::Table;
+
+    pub unsafe extern "C" fn has<const W: usize>(table: *mut Table, key: *const [u64; W], now: u64) -> u64 {
+        // SAFETY: a table of the context, which only this call uses; the key is on the caller's stack.
+        unsafe { (*table).has(&*key, now).into() }
+    }
+
+    pub unsafe extern "C" fn get<const W: usize>(table: *mut Table, key: *const [u64; W], now: u64) -> u64 {
+        // SAFETY: as in `has`.
+        unsafe { (*table).get(&*key, now) }
+    }
+
+    pub unsafe extern "C" fn put<const W: usize>(table: *mut Table, key: *const [u64; W], now: u64, value: u64) {
+        // SAFETY: as in `has`.
+        unsafe { (*table).put(&*key, value, now) }
+    }
+
+    pub unsafe extern "C" fn add<const W: usize>(table: *mut Table, key: *const [u64; W], now: u64, by: u64) -> u64 {
+        // SAFETY: as in `has`.
+        unsafe { (*table).add(&*key, by, now) }
+    }
+
+    pub unsafe extern "C" fn delete<const W: usize>(table: *mut Table, key: *const [u64; W]) {
+        // SAFETY: as in `has`.
+        unsafe { (*table).delete(&*key) }
+    }
+
+    pub unsafe extern "C" fn fetch<const W: usize>(table: *mut Table, key: *const [u64; W]) {
+        // SAFETY: as in `has`.
+        unsafe { (*table).fetch(&*key) }
+    }
+}
+
+/// A function that generated code calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Host {
+    Act,
+    Member,
+    Has,
+    Get,
+    Put,
+    Add,
+    Delete,
+    Fetch,
+}
+
+impl Host {
+    /// Its address, for keys of so many words.
+    pub fn address(self, words: u8) -> *const u8 {
+        macro_rules! by_words {
+            ($f:ident) => {
+                match words {
+                    1 => map::$f::<1> as *const u8,
+                    2 => map::$f::<2> as *const u8,
+                    3 => map::$f::<3> as *const u8,
+                    4 => map::$f::<4> as *const u8,
+                    5 => map::$f::<5> as *const u8,
+                    6 => map::$f::<6> as *const u8,
+                    7 => map::$f::<7> as *const u8,
+                    _ => map::$f::<8> as *const u8,
+                }
+            };
+        }
+        match self {
+            Self::Act => act as *const u8,
+            Self::Member => member as *const u8,
+            Self::Has => by_words!(has),
+            Self::Get => by_words!(get),
+            Self::Put => by_words!(put),
+            Self::Add => by_words!(add),
+            Self::Delete => by_words!(delete),
+            Self::Fetch => by_words!(fetch),
+        }
+    }
+
+    /// Bits of its arguments, and whether it answers.
+    pub const fn shape(self) -> (&'static [u8], bool) {
+        match self {
+            Self::Act => (&[64, 64, 32], false),
+            Self::Member => (&[64, 64, 64], true),
+            Self::Has | Self::Get => (&[64, 64, 64], true),
+            Self::Put => (&[64, 64, 64, 64], false),
+            Self::Add => (&[64, 64, 64, 64], true),
+            Self::Delete | Self::Fetch => (&[64, 64], false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_action_survives_as_a_number() {
+        let logs = [Log::Message(7), Log::Message(u16::MAX), Log::Packet, Log::Buffer, Log::Trace].map(Action::Log);
+        for a in logs.into_iter().chain([0, 9, u16::MAX].map(Action::Forward)) {
+            assert_eq!(action(code(a)), a);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! A program ready to judge packets: [`Judge`] is shared by all workers, a [`Worker`] is one core's own, with what the program
+//! remembers there.
+
+use crate::code::{Code, asks_tables};
+use crate::emit::Task;
+use crate::host::Context;
+use crate::packet::{Act, Packet, Sight, Verdict};
+use crate::refusal::Refusal;
+use crate::simplify::simplify;
+use crate::table::Table;
+use lang::interp::{Interpreter, Memory};
+use lang::ir::{COUNTERS, Inst, Map, Meta, Program};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How far looking ahead is ahead of judging, in packets: enough that memory answers meanwhile, few enough that the first of them
+/// is still in the nearest cache.
+const CHUNK: usize = 16;
+
+/// Tables that take less than this stay in a cache of the core, and looking ahead would cost more than it saves.
+const NEAR: usize = 512 << 10;
+
+/// A program that was found fit, in the form in which it runs.
+#[derive(Clone, Debug)]
+pub struct Judge {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    program: Program,
+    sight: Sight,
+    numbered: bool,
+    native: Option<Native>,
+}
+
+#[derive(Debug)]
+struct Native {
+    /// Before what it has addresses of.
+    code: Code,
+    /// What the code was made from; boxed, because the code knows where its sets are.
+    _simple: Box<Program>,
+    compile_time: Duration,
+}
+
+/// How a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Whether as machine code.
+    pub native: bool,
+    /// How long it took to make it.
+    pub compile_time: Duration,
+    /// Bytes of it.
+    pub code_bytes: usize,
+    /// How far it looks into packets.
+    pub sight: Sight,
+}
+
+impl Judge {
+    /// As machine code. `clock` says the time, from any beginning, so that the compile time can be told.
+    ///
+    /// # Errors
+    /// Why it cannot be, in words that say what to do; unless the program is unfit, it can be [`interpreted`](Self::interpreted).
+    pub fn native(program: Program, clock: impl Fn() -> Duration) -> Result<Self, Refusal> {
+        let begun = clock();
+        program.verify()?;
+        let simple = Box::new(simplify(&program));
+        let tasks: &[Task] = if asks_tables(&simple) { &[Task::Judge, Task::Fetch] } else { &[Task::Judge] };
+        let code = Code::of(&simple, tasks)?;
+        let native = Native { code, _simple: simple, compile_time: clock().saturating_sub(begun) };
+        Ok(Self::new(program, Some(native)))
+    }
+
+    /// By the reference interpreter: slower by an order of magnitude, and everywhere.
+    ///
+    /// # Errors
+    /// When the program is not fit to run.
+    pub fn interpreted(program: Program) -> Result<Self, Refusal> {
+        program.verify()?;
+        Ok(Self::new(program, None))
+    }
+
+    fn new(program: Program, native: Option<Native>) -> Self {
+        // What the simpler form no longer asks need not be found.
+        let looked_at = native.as_ref().map_or(&program, |n| &*n._simple);
+        let sight = Sight::of(looked_at);
+        let numbered =
+            looked_at.blocks.iter().flat_map(|b| &b.code).any(|i| matches!(i, Inst::Meta { meta: Meta::Sequence, .. }));
+        Self { shared: Arc::new(Shared { program, sight, numbered, native }) }
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.shared.program
+    }
+
+    /// How it runs.
+    pub fn report(&self) -> Report {
+        let native = self.shared.native.as_ref();
+        Report {
+            native: native.is_some(),
+            compile_time: native.map_or(Duration::ZERO, |n| n.compile_time),
+            code_bytes: native.map_or(0, |n| n.code.bytes()),
+            sight: self.shared.sight,
+        }
+    }
+
+    /// A worker with empty maps. `hash_key` is the secret of the hashes, the same on all workers of an engine.
+    ///
+    /// # Errors
+    /// When there is no memory for a map.
+    pub fn worker(&self, hash_key: u64) -> Result<Worker, Refusal> {
+        let program = &self.shared.program;
+        let state = if self.shared.native.is_some() {
+            let table = |map: &Map| {
+                let refuse = |error| Refusal::Map { name: map.name.clone(), capacity: map.capacity, error };
+                Table::new(map, hash_key).map(Box::new).map_err(refuse)
+            };
+            let tables = program.maps.iter().map(table).collect::<Result<_, _>>()?;
+            State::Native { tables, counters: Box::new([0; COUNTERS as usize]), hash_key }
+        } else {
+            State::Interpreted(Memory::of(program, hash_key))
+        };
+        Ok(Worker { judge: self.clone(), state, acts: Vec::new(), sequence: 0 })
+    }
+}
+
+/// One core's: judges batches, remembers.
+#[derive(Debug)]
+pub struct Worker {
+    judge: Judge,
+    state: State,
+    acts: Vec<Act>,
+    sequence: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    Native {
+        #[expect(
+            clippy::vec_box,
+            reason = "the code is given their addresses, and a swap moves them from list to list"
+        )]
+        tables: Vec<Box<Table>>,
+        counters: Box<[u64; COUNTERS as usize]>,
+        hash_key: u64,
+    },
+    Interpreted(Memory),
+}
+
+impl Worker {
+    /// Judges packets; `verdicts` is as long and is overwritten. What was done to them beside is in [`Worker::acts`] until the next
+    /// call.
+    ///
+    /// # Panics
+    /// When there are not as many verdicts as packets.
+    pub fn judge(&mut self, packets: &mut [Packet<'_>], verdicts: &mut [Verdict]) {
+        assert_eq!(packets.len(), verdicts.len(), "one verdict for each packet");
+        self.acts.clear();
+        let shared = &*self.judge.shared;
+        for packet in packets.iter_mut() {
+            packet.look(shared.sight);
+        }
+        if shared.numbered {
+            for (packet, n) in packets.iter_mut().zip(self.sequence..) {
+                packet.facts.sequence = n;
+            }
+        }
+        self.sequence += packets.len() as u64;
+        match (&mut self.state, &shared.native) {
+            (State::Native { tables, counters, hash_key }, Some(native)) => {
+                let ahead = native.code.has_fetch() && tables.iter().map(|t| t.footprint()).sum::<usize>() > NEAR;
+                let tables: Vec<*mut Table> = tables.iter_mut().map(|t| std::ptr::from_mut(&mut **t)).collect();
+                let mut context = Context {
+                    hash_key: *hash_key,
+                    counters: counters.as_mut_ptr(),
+                    tables: tables.as_ptr(),
+                    acts: &mut self.acts,
+                };
+                let chunk = if ahead { CHUNK } else { packets.len().max(1) };
+                let mut next = packets.chunks(chunk);
+                let mut fetch = |context: &mut Context| {
+                    if let (true, Some(packets)) = (ahead, next.next()) {
+                        // SAFETY: as below.
+                        unsafe { native.code.fetch(context, packets) };
+                    }
+                };
+                fetch(&mut context);
+                for (i, (packets, verdicts)) in packets.chunks(chunk).zip(verdicts.chunks_mut(chunk)).enumerate() {
+                    fetch(&mut context);
+                    // SAFETY: the tables were made for this program's maps, in their order, and belong to this worker, as do
+                    // counters and acts; the packets were looked at above as far as the program looks.
+                    unsafe { native.code.judge(&mut context, packets, verdicts, i * chunk) };
+                }
+            }
+            (State::Interpreted(memory), _) => {
+                let mut interpreter = Interpreter::new(&shared.program);
+                for (i, (packet, verdict)) in packets.iter().zip(verdicts).enumerate() {
+                    let outcome = interpreter.run(packet.bytes(), &packet.facts, memory);
+                    *verdict = Verdict::of(&outcome);
+                    self.acts.extend(outcome.actions.iter().map(|a| Act { packet: i as u32, action: *a }));
+                }
+            }
+            (State::Native { .. }, None) => unreachable!("a worker's state is that of its judge"),
+        }
+    }
+
+    /// What was done to the packets judged last beside their delivery, in order.
+    pub fn acts(&self) -> &[Act] {
+        &self.acts
+    }
+
+    /// What the program counted.
+    pub fn counters(&self) -> &[u64; COUNTERS as usize] {
+        match &self.state {
+            State::Native { counters, .. } => counters,
+            State::Interpreted(memory) => &memory.counters,
+        }
+    }
+
+    /// The entries of a map that are there at `now` (nanoseconds since 1970), in order of their keys. `None` if there is no such
+    /// map.
+    pub fn entries(&self, map: usize, now: u64) -> Option<Vec<(Vec<u64>, u64)>> {
+        match &self.state {
+            State::Native { tables, .. } => tables.get(map).map(|t| t.entries(now)),
+            State::Interpreted(memory) => memory.tables.get(map).map(|t| t.entries(now)),
+        }
+    }
+
+    /// How many entries each map refused because it was full.
+    pub fn refused(&self) -> Vec<u64> {
+        match &self.state {
+            State::Native { tables, .. } => tables.iter().map(|t| t.refused()).collect(),
+            State::Interpreted(memory) => memory.tables.iter().map(|t| t.refused()).collect(),
+        }
+    }
+
+    /// The judge it works for.
+    pub const fn of(&self) -> &Judge {
+        &self.judge
+    }
+
+    /// Takes over from the worker of the program before: counters, the number of packets, and the entries of each map that both
+    /// programs have by name, key and capacity. Between a native and an interpreted worker only the numbers go over.
+    pub fn inherit(&mut self, before: Self) {
+        self.sequence = before.sequence;
+        let (ours, theirs) = (&self.judge.shared.program.maps, &before.judge.shared.program.maps);
+        let same = |a: &Map, b: &Map| {
+            (&a.name, a.key, a.words, a.capacity, a.expiry) == (&b.name, b.key, b.words, b.capacity, b.expiry)
+        };
+        let from = |i: usize| theirs.iter().position(|theirs| same(&ours[i], theirs));
+        match (&mut self.state, before.state) {
+            (
+                State::Native { tables, counters, hash_key },
+                State::Native { tables: mut old, counters: was, hash_key: key },
+            ) => {
+                *counters = was;
+                // A table's hash depends on the secret.
+                for (i, table) in tables.iter_mut().enumerate().filter(|_| *hash_key == key) {
+                    if let Some(at) = from(i) {
+                        std::mem::swap(table, &mut old[at]);
+                    }
+                }
+            }
+            (State::Interpreted(memory), State::Interpreted(mut old)) => {
+                memory.counters = old.counters;
+                for (i, table) in memory.tables.iter_mut().enumerate() {
+                    if let Some(at) = from(i) {
+                        std::mem::swap(table, &mut old.tables[at]);
+                    }
+                }
+            }
+            (State::Native { counters, .. }, State::Interpreted(old)) => **counters = old.counters,
+            (State::Interpreted(memory), State::Native { counters, .. }) => memory.counters = *counters,
+        }
+    }
+}

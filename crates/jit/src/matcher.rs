@@ -1,0 +1,97 @@
+//! A program that only says yes or no, of bytes alone: a capture filter. It is asked of frames as they lie in memory, without a
+//! [`crate::Packet`] around each, and answers with a byte: what a member of a group filters by costs little more than its
+//! comparisons.
+
+use crate::code::Code;
+use crate::emit::Task;
+use crate::packet::Sight;
+use crate::refusal::Refusal;
+use crate::simplify::simplify;
+use lang::ir::{Inst, Meta, Program};
+use std::marker::PhantomData;
+
+/// Bytes of a packet, and how many it had on the wire.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Frame<'a> {
+    start: *const u8,
+    len: u32,
+    wire_len: u32,
+    bytes: PhantomData<&'a [u8]>,
+}
+
+// SAFETY: it is a shared slice of bytes taken apart, and a slice may go to another thread.
+unsafe impl Send for Frame<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Frame<'_> {}
+
+impl<'a> Frame<'a> {
+    /// Of a frame of which `bytes` were captured.
+    ///
+    /// # Panics
+    /// Never for a frame: only where `bytes` has 4 GiB and more.
+    #[inline]
+    pub fn new(bytes: &'a [u8], wire_len: u32) -> Self {
+        assert!(u32::try_from(bytes.len()).is_ok(), "a packet of {} bytes", bytes.len());
+        let len = bytes.len() as u32;
+        Self { start: bytes.as_ptr(), len, wire_len: wire_len.max(len), bytes: PhantomData }
+    }
+}
+
+/// Offsets of what generated code reads.
+pub(crate) mod at {
+    use super::Frame;
+    use std::mem::offset_of;
+
+    pub const START: usize = offset_of!(Frame<'_>, start);
+    pub const LEN: usize = offset_of!(Frame<'_>, len);
+    pub const WIRE_LEN: usize = offset_of!(Frame<'_>, wire_len);
+    pub const FRAME: usize = size_of::<Frame<'_>>();
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Matcher {
+    code: Code,
+    /// What the code was made from; boxed, because the code knows where its sets are.
+    _simple: Box<Program>,
+}
+
+impl Matcher {
+    /// Of a filter.
+    ///
+    /// # Errors
+    /// When it is more than a filter over bytes ([`Refusal::NoFilter`]); else as for [`crate::Judge::native`].
+    pub fn of(program: &Program) -> Result<Self, Refusal> {
+        program.verify()?;
+        let simple = Box::new(simplify(program));
+        if let Some(more) = simple.blocks.iter().flat_map(|b| &b.code).find_map(more_than_bytes) {
+            return Err(Refusal::NoFilter(more));
+        }
+        Ok(Self { code: Code::of(&simple, &[Task::Match])?, _simple: simple })
+    }
+
+    /// Whether each frame matches, as 1 or 0: whether the program does not drop it.
+    ///
+    /// # Panics
+    /// When there are not as many answers as frames.
+    pub fn matches(&self, frames: &[Frame<'_>], matched: &mut [u8]) {
+        assert_eq!(frames.len(), matched.len(), "one answer for each frame");
+        self.code.matches(frames, matched);
+    }
+}
+
+/// What an instruction needs beside the bytes, or does beside answering.
+fn more_than_bytes(inst: &Inst) -> Option<&'static str> {
+    match inst {
+        _ if Sight::of_inst(inst) != Sight::Bytes => Some("asks for headers that were found"),
+        Inst::Meta { meta: Meta::WireLen | Meta::CapLen, .. } => None,
+        Inst::Meta { .. } => Some("asks what the source knows"),
+        Inst::Has { .. } | Inst::MapGet { .. } | Inst::MapPut { .. } | Inst::MapAdd { .. } | Inst::MapDelete { .. } => {
+            Some("remembers")
+        }
+        Inst::Count { .. } | Inst::Forward { .. } | Inst::Kernel | Inst::Log(_) => Some("has effects"),
+        Inst::Get { var: lang::ir::Var::Mark, .. } => Some("asks for the mark"),
+        _ => None,
+    }
+}

@@ -1,0 +1,378 @@
+//! What is known on the way to a block is not asked again: stages ask for the same properties, since each is written as if it
+//! were alone, and no register crosses from one to the next.
+//!
+//! One pass in the order of the blocks, as the verifier makes it. Registers hold *values*: two that were made in the same way
+//! from the same packet are the same value, whatever register and stage they are in. Along each edge goes what the branch
+//! proved: comparisons that hold or do not, and bytes that were captured. A branch that is thereby decided becomes a jump; a
+//! value that is a number becomes that number; what nothing leads to any more is emptied.
+//!
+//! The result means the same, but the verifier need not be able to see that: a promise may have been made for another
+//! register with the same value. It is for the emitter alone.
+
+use lang::ir::{Block, Cmp, End, Fact, Inst, Kind, Layer, Meta, Op, Operand, Program, Reg, Var};
+use std::collections::{BTreeMap, HashMap};
+
+/// A program with more blocks times registers is left as it is, so that compiling stays bounded.
+const MOST_STATE: usize = 1 << 22;
+
+/// See the module.
+pub(crate) fn simplify(program: &Program) -> Program {
+    if program.blocks.len() * usize::from(program.registers).max(64) > MOST_STATE {
+        return program.clone();
+    }
+    let mut pass = Pass { values: Values::default(), opaque: 0 };
+    let mut before: Vec<Option<Known>> = vec![None; program.blocks.len()];
+    before[0] = Some(pass.start(program.registers));
+    let mut blocks = Vec::with_capacity(program.blocks.len());
+    for (at, block) in program.blocks.iter().enumerate() {
+        let Some(mut known) = before[at].take() else {
+            blocks.push(Block { code: vec![], end: End::Pass });
+            continue;
+        };
+        let code = block.code.iter().map(|inst| pass.inst(inst, &mut known)).collect();
+        let (end, edges) = pass.end(block.end, known);
+        for (to, then) in edges {
+            match &mut before[to] {
+                Some(known) => pass.meet(known, &then),
+                empty => *empty = Some(then),
+            }
+        }
+        blocks.push(Block { code, end });
+    }
+    Program { blocks, ..program.clone() }
+}
+
+/// A value's number: equal numbers are equal values.
+type Value = u32;
+
+/// How a value is made. The packet does not change while a program looks at it, so loads are values too.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Expr {
+    Const(u64),
+    Fact(Layer, Fact),
+    Meta(Meta),
+    Mark,
+    Load(Option<Value>, u32, u8),
+    Op(Op, Value, Value),
+    Is(Cmp, Value, Value),
+    Mix(Value),
+    Member(u16, Value, Value),
+    /// Of which nothing is known but that it is itself.
+    Opaque(u32),
+}
+
+#[derive(Default)]
+struct Values {
+    numbers: HashMap<Expr, Value>,
+    exprs: Vec<Expr>,
+}
+
+impl Values {
+    fn of(&mut self, expr: Expr) -> Value {
+        *self.numbers.entry(expr).or_insert_with(|| {
+            self.exprs.push(expr);
+            self.exprs.len() as Value - 1
+        })
+    }
+
+    fn constant(&self, value: Value) -> Option<u64> {
+        match self.exprs[value as usize] {
+            Expr::Const(n) => Some(n),
+            _ => None,
+        }
+    }
+}
+
+/// A comparison in one of its spellings: `Eq`, `Lt`, `AnyBit` or `AllBits`.
+type Question = (u8, Value, Value);
+
+/// What is known at a place.
+#[derive(Clone)]
+struct Known {
+    registers: Vec<Value>,
+    record: [Value; 6],
+    answers: BTreeMap<Question, bool>,
+    numbers: BTreeMap<Value, u64>,
+    promised: BTreeMap<Option<Value>, u32>,
+}
+
+struct Pass {
+    values: Values,
+    opaque: u32,
+}
+
+impl Pass {
+    fn start(&mut self, registers: u16) -> Known {
+        let (zero, mark) = (self.values.of(Expr::Const(0)), self.values.of(Expr::Mark));
+        let mut record = [zero; 6];
+        record[Var::Kind as usize] = self.values.of(Expr::Const(Kind::Copy as u64));
+        record[Var::Classes as usize] = self.values.of(Expr::Const(lang::ir::DEFAULT_CLASS));
+        record[Var::Mark as usize] = mark;
+        let registers = vec![zero; registers.into()];
+        let (answers, numbers, promised) = Default::default();
+        Known { registers, record, answers, numbers, promised }
+    }
+
+    fn unknown(&mut self) -> Value {
+        self.opaque += 1;
+        self.values.of(Expr::Opaque(self.opaque))
+    }
+
+    /// What holds on this way and on the other.
+    fn meet(&mut self, known: &mut Known, other: &Known) {
+        let mut joined: HashMap<(Value, Value), Value> = HashMap::new();
+        let pairs = known.registers.iter_mut().zip(&other.registers).chain(known.record.iter_mut().zip(&other.record));
+        for (a, b) in pairs {
+            if a != b {
+                // Two registers that meet the same two values are still the same.
+                *a = *joined.entry((*a, *b)).or_insert_with(|| self.unknown());
+            }
+        }
+        known.answers.retain(|q, answer| other.answers.get(q) == Some(answer));
+        known.numbers.retain(|v, n| other.numbers.get(v) == Some(n));
+        known.promised.retain(|base, end| match other.promised.get(base) {
+            Some(theirs) => {
+                *end = (*end).min(*theirs);
+                true
+            }
+            None => false,
+        });
+    }
+
+    fn operand(&mut self, operand: Operand, known: &Known) -> Value {
+        match operand {
+            Operand::Reg(r) => known.registers[usize::from(r.0)],
+            Operand::Imm(n) => self.values.of(Expr::Const(n)),
+        }
+    }
+
+    /// The operand, as a number if it is one.
+    fn plain(&self, operand: Operand, known: &Known) -> Operand {
+        match operand {
+            Operand::Reg(r) => self.values.constant(known.registers[usize::from(r.0)]).map_or(operand, Operand::Imm),
+            Operand::Imm(_) => operand,
+        }
+    }
+
+    /// The instruction as it is to be emitted, and what it makes known.
+    fn inst(&mut self, inst: &Inst, known: &mut Known) -> Inst {
+        let of = |r: &Reg| known.registers[usize::from(r.0)];
+        let mut inst = inst.clone();
+        let value = match &mut inst {
+            Inst::Const { value, .. } => self.values.of(Expr::Const(*value)),
+            Inst::Copy { from, .. } => of(from),
+            Inst::Op { op, a, b, .. } => {
+                let (x, y) = (of(a), self.operand(*b, known));
+                *b = self.plain(*b, known);
+                match (self.values.constant(x), self.values.constant(y)) {
+                    (Some(x), Some(y)) => self.values.of(Expr::Const(op.apply(x, y))),
+                    _ => self.values.of(Expr::Op(*op, x, y)),
+                }
+            }
+            Inst::Is { cmp, a, b, .. } => {
+                let (x, y) = (of(a), self.operand(*b, known));
+                *b = self.plain(*b, known);
+                match self.answer(*cmp, x, y, known) {
+                    Some(answer) => self.values.of(Expr::Const(answer.into())),
+                    None => self.values.of(Expr::Is(*cmp, x, y)),
+                }
+            }
+            Inst::Mix { from, .. } => {
+                let from = of(from);
+                match self.values.constant(from) {
+                    Some(n) => self.values.of(Expr::Const(base::hash::mix64(n))),
+                    None => self.values.of(Expr::Mix(from)),
+                }
+            }
+            Inst::Fact { layer, fact, .. } => self.values.of(Expr::Fact(*layer, *fact)),
+            Inst::Meta { meta, .. } => self.values.of(Expr::Meta(*meta)),
+            Inst::Load { base, offset, width, .. } => {
+                let base = base.as_ref().map(of);
+                self.values.of(Expr::Load(base, *offset, *width))
+            }
+            Inst::Get { var, .. } => known.record[*var as usize],
+            Inst::Member { set, hi, lo, .. } => self.values.of(Expr::Member(*set, of(hi), of(lo))),
+            Inst::Has { .. } | Inst::MapGet { .. } => self.unknown(),
+            Inst::MapAdd { by, .. } => {
+                *by = self.plain(*by, known);
+                self.unknown()
+            }
+            Inst::Set { var, from } => {
+                let (var, value) = (*var, self.operand(*from, known));
+                *from = self.plain(*from, known);
+                known.record[var as usize] = self.kept(var, value);
+                return inst;
+            }
+            Inst::MapPut { value: other, .. } | Inst::Count { by: other, .. } => {
+                *other = self.plain(*other, known);
+                return inst;
+            }
+            Inst::MapDelete { .. } | Inst::Forward { .. } | Inst::Kernel | Inst::Log(_) => return inst,
+        };
+        let Some(to) = inst.target() else { return inst };
+        known.registers[usize::from(to.0)] = value;
+        match self.values.constant(value) {
+            Some(value) => Inst::Const { to, value },
+            None => inst,
+        }
+    }
+
+    /// What a variable of the record keeps of a value.
+    fn kept(&mut self, var: Var, value: Value) -> Value {
+        match (var, self.values.constant(value)) {
+            (Var::Classes, _) => value,
+            (Var::Kind, Some(n)) => self.values.of(Expr::Const(Kind::from_number(n) as u64)),
+            (Var::Kind, None) => self.unknown(),
+            (_, Some(n)) => self.values.of(Expr::Const(n & u64::from(u32::MAX))),
+            (_, None) => {
+                let mask = self.values.of(Expr::Const(u32::MAX.into()));
+                self.values.of(Expr::Op(Op::And, value, mask))
+            }
+        }
+    }
+
+    /// The end as it is to be emitted, and what is known where it leads.
+    fn end(&mut self, end: End, mut known: Known) -> (End, Vec<(usize, Known)>) {
+        match end {
+            End::Pass | End::Drop => (end, vec![]),
+            End::Jump(to) => (end, vec![(to.0 as usize, known)]),
+            End::If { cmp, a, b, yes, no } => {
+                let (x, y) = (known.registers[usize::from(a.0)], self.operand(b, &known));
+                if let Some(answer) = self.answer(cmp, x, y, &known) {
+                    let to = if answer { yes } else { no };
+                    return (End::Jump(to), vec![(to.0 as usize, known)]);
+                }
+                let b = self.plain(b, &known);
+                let mut otherwise = known.clone();
+                self.learn(cmp, x, y, true, &mut known);
+                self.learn(cmp, x, y, false, &mut otherwise);
+                (End::If { cmp, a, b, yes, no }, vec![(yes.0 as usize, known), (no.0 as usize, otherwise)])
+            }
+            End::Fits { base, offset, len, yes, no } => {
+                let place = base.map(|r| known.registers[usize::from(r.0)]);
+                if known.promised.get(&place).is_some_and(|have| *have >= offset + len) {
+                    return (End::Jump(yes), vec![(yes.0 as usize, known)]);
+                }
+                let otherwise = known.clone();
+                let have = known.promised.entry(place).or_default();
+                *have = (*have).max(offset + len);
+                (end, vec![(yes.0 as usize, known), (no.0 as usize, otherwise)])
+            }
+        }
+    }
+
+    /// The comparison as a question, and whether its answer is to be turned. A comparison of a comparison with 0 or 1 is the
+    /// inner one.
+    fn question(&self, cmp: Cmp, a: Value, b: Value) -> (Question, bool) {
+        if let (Expr::Is(inner, x, y), Some(n @ (0 | 1)), Cmp::Eq | Cmp::Ne) =
+            (self.values.exprs[a as usize], self.values.constant(b), cmp)
+        {
+            let (question, turned) = self.question(inner, x, y);
+            return (question, turned ^ ((n == 0) == (cmp == Cmp::Eq)));
+        }
+        match cmp {
+            Cmp::Eq => ((0, a.min(b), a.max(b)), false),
+            Cmp::Ne => ((0, a.min(b), a.max(b)), true),
+            Cmp::Lt => ((1, a, b), false),
+            Cmp::Ge => ((1, a, b), true),
+            Cmp::Gt => ((1, b, a), false),
+            Cmp::Le => ((1, b, a), true),
+            Cmp::AnyBit => ((2, a, b), false),
+            Cmp::AllBits => ((3, a, b), false),
+        }
+    }
+
+    fn answer(&self, cmp: Cmp, a: Value, b: Value, known: &Known) -> Option<bool> {
+        let number = |v: Value| self.values.constant(v).or_else(|| known.numbers.get(&v).copied());
+        if let (Some(a), Some(b)) = (number(a), number(b)) {
+            return Some(cmp.holds(a, b));
+        }
+        let (question, turned) = self.question(cmp, a, b);
+        known.answers.get(&question).map(|answer| answer ^ turned)
+    }
+
+    fn learn(&self, cmp: Cmp, a: Value, b: Value, holds: bool, known: &mut Known) {
+        let (question, turned) = self.question(cmp, a, b);
+        let answer = holds ^ turned;
+        known.answers.insert(question, answer);
+        let (kind, x, y) = question;
+        if kind == 0 && answer {
+            for (value, other) in [(x, y), (y, x)] {
+                if let Some(n) = self.values.constant(other) {
+                    known.numbers.insert(value, n);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lang::ir::Builder;
+
+    fn branches(program: &Program) -> usize {
+        program.blocks.iter().filter(|b| matches!(b.end, End::If { .. } | End::Fits { .. })).count()
+    }
+
+    fn ask(b: &mut Builder, fact: Fact, value: u64) {
+        let (end, no) = (b.label(), b.label());
+        let r = b.fact(Layer::Outer, fact);
+        b.require(r, Cmp::Eq, value, no);
+        let l3 = b.fact(Layer::Outer, Fact::L3);
+        b.fits(Some(l3), 0, 20, no);
+        let ttl = b.load(Some(l3), 8, 1);
+        b.set(Var::State, ttl);
+        b.jump(end);
+        b.place(no);
+        b.discard();
+        b.place(end);
+    }
+
+    #[test]
+    fn what_a_stage_proved_the_next_one_need_not_ask() {
+        let mut b = Builder::default();
+        for _ in 0..3 {
+            b.stage("family");
+            ask(&mut b, Fact::Family, 4);
+        }
+        b.stage("another");
+        ask(&mut b, Fact::Family, 6);
+        let program = b.finish();
+        assert_eq!((branches(&program), branches(&simplify(&program))), (8, 2));
+    }
+
+    #[test]
+    fn what_only_one_way_proved_is_asked_again() {
+        let mut b = Builder::default();
+        let (no, both) = (b.label(), b.label());
+        let r = b.fact(Layer::Outer, Fact::Protocol);
+        b.require(r, Cmp::Eq, 6, no);
+        b.set(Var::Mark, 42);
+        b.jump(both);
+        b.place(no);
+        b.set(Var::Mark, 43);
+        b.place(both);
+        let (again, end) = (b.fact(Layer::Outer, Fact::Protocol), b.label());
+        b.require(again, Cmp::Eq, 6, end);
+        let mark = b.get(Var::Mark);
+        b.require(mark, Cmp::Eq, 42, end);
+        b.discard();
+        b.place(end);
+        let program = b.finish();
+        assert_eq!(branches(&simplify(&program)), branches(&program));
+    }
+
+    #[test]
+    fn a_test_that_was_kept_as_a_number_is_the_same_test() {
+        let mut b = Builder::default();
+        let (r, no) = (b.fact(Layer::Outer, Fact::Protocol), b.label());
+        b.require(r, Cmp::Lt, 17, no);
+        let is = b.reg();
+        b.push(Inst::Is { to: is, cmp: Cmp::Ge, a: r, b: Operand::Imm(17) });
+        b.require(is, Cmp::Eq, 0, no);
+        b.set(Var::Mark, 1);
+        b.place(no);
+        assert_eq!(branches(&simplify(&b.finish())), 1);
+    }
+}

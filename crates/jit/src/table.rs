@@ -1,0 +1,409 @@
+//! A map of a program: keys of a few words to numbers, bounded, entries that expire. What it holds after any sequence of
+//! calls is what [`lang::interp::Table`] holds; the tests walk both side by side.
+//!
+//! ```text
+//! slot = tag (the hash with its lowest bit set; 0 where empty) · stamp · number · key; a power of two of words
+//! ```
+//! Open addressing with linear probing, at most three quarters full, in one piece of memory that is made as it is touched.
+//! A key of up to five words and what belongs to it share a cache line, which [`Table::fetch`] asks for ahead of its use.
+//! Taking out moves the followers back, so that there are no tombstones and the memory of a full table does not grow.
+//!
+//! Each worker has tables of its own: what a program is spread by keeps an entry's packets at one worker
+//! ([`lang::Key::common`]), so nothing here is shared and nothing locks.
+
+use lang::ir::{Expiry, MAX_KEY_WORDS, Map};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use sys::pages::Words;
+
+/// Where in a slot.
+mod at {
+    pub const TAG: usize = 0;
+    pub const STAMP: usize = 1;
+    pub const NUMBER: usize = 2;
+    pub const KEY: usize = 3;
+}
+
+/// Words of a cache line.
+const LINE: usize = 8;
+
+/// See the module. The calls name the number of words of a key, `W`, which must be the map's: a loop over a known number of
+/// words is none.
+#[derive(Debug)]
+pub struct Table {
+    slots: Words,
+    /// Slots minus one.
+    mask: usize,
+    /// Words of a slot, as a power of two.
+    stride_log2: u32,
+    words: usize,
+    secrets: [u64; MAX_KEY_WORDS + 2],
+    len: usize,
+    capacity: usize,
+    expiry: Expiry,
+    refused: u64,
+    /// By when each entry was last known to be touched, and its tag; see [`Table::purge`]. Empty where nothing expires.
+    oldest: BinaryHeap<Reverse<(u64, u64)>>,
+}
+
+impl Table {
+    /// An empty one, whose hash depends on `secret`.
+    ///
+    /// # Errors
+    /// When there is not so much memory.
+    pub fn new(map: &Map, secret: u64) -> io::Result<Self> {
+        let words = usize::from(map.words).clamp(1, MAX_KEY_WORDS);
+        let capacity = map.capacity as usize;
+        let slots = (capacity + capacity / 3 + 1).next_power_of_two();
+        let stride = (at::KEY + words).next_power_of_two();
+        let mut prng = base::Prng::new(secret);
+        Ok(Self {
+            slots: Words::zeroed(slots * stride)?,
+            mask: slots - 1,
+            stride_log2: stride.trailing_zeros(),
+            words,
+            secrets: std::array::from_fn(|_| prng.next_u64()),
+            len: 0,
+            capacity,
+            expiry: map.expiry,
+            refused: 0,
+            oldest: BinaryHeap::new(),
+        })
+    }
+
+    /// Whether there is an entry; does not touch it.
+    #[inline]
+    pub fn has<const W: usize>(&self, key: &[u64; W], now: u64) -> bool {
+        self.find(key, self.tag(key)).is_ok_and(|slot| !self.expiry.has_reached(self.slots[slot + at::STAMP], now))
+    }
+
+    /// The entry's number, 0 if absent.
+    #[inline]
+    pub fn get<const W: usize>(&mut self, key: &[u64; W], now: u64) -> u64 {
+        match self.find(key, self.tag(key)) {
+            Ok(slot) if self.touch(slot, now) => self.slots[slot + at::NUMBER],
+            _ => 0,
+        }
+    }
+
+    /// Makes the entry's number `value`.
+    #[inline]
+    pub fn put<const W: usize>(&mut self, key: &[u64; W], value: u64, now: u64) {
+        let tag = self.tag(key);
+        match self.find(key, tag) {
+            Ok(slot) if self.touch(slot, now) => self.slots[slot + at::NUMBER] = value,
+            found => self.insert(found, tag, key, value, now),
+        }
+    }
+
+    /// Raises the entry's number.
+    #[inline]
+    pub fn add<const W: usize>(&mut self, key: &[u64; W], by: u64, now: u64) -> u64 {
+        let tag = self.tag(key);
+        match self.find(key, tag) {
+            Ok(slot) if self.touch(slot, now) => {
+                let number = &mut self.slots[slot + at::NUMBER];
+                *number = number.wrapping_add(by);
+                *number
+            }
+            found => {
+                self.insert(found, tag, key, by, now);
+                by
+            }
+        }
+    }
+
+    /// Takes the entry out.
+    pub fn delete<const W: usize>(&mut self, key: &[u64; W]) {
+        if let Ok(slot) = self.find(key, self.tag(key)) {
+            self.remove(slot);
+        }
+    }
+
+    /// Asks the memory for the place where a key is or would be, without waiting for it.
+    #[inline]
+    pub fn fetch<const W: usize>(&self, key: &[u64; W]) {
+        let slot = self.home(self.tag(key));
+        prefetch(&self.slots[slot]);
+        if at::KEY + W > LINE {
+            prefetch(&self.slots[slot + LINE]);
+        }
+    }
+
+    /// The entries that are there at `now`, in order of their keys.
+    pub fn entries(&self, now: u64) -> Vec<(Vec<u64>, u64)> {
+        let live = |s: &&[u64]| s[at::TAG] != 0 && !self.expiry.has_reached(s[at::STAMP], now);
+        let slots = self.slots.chunks_exact(1 << self.stride_log2).filter(live);
+        let mut all: Vec<_> = slots.map(|s| (s[at::KEY..at::KEY + self.words].to_vec(), s[at::NUMBER])).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// How many entries were refused because it was full.
+    pub const fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Entries, those that expired and were not yet taken out included.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing was ever put into it, or all of it is gone.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes that its entries are spread over: what a cache would have to hold.
+    pub const fn footprint(&self) -> usize {
+        (self.len * 8) << self.stride_log2
+    }
+
+    /// Whether the entry has not expired; if so it is touched.
+    #[inline]
+    fn touch(&mut self, slot: usize, now: u64) -> bool {
+        let stamp = &mut self.slots[slot + at::STAMP];
+        if self.expiry.has_reached(*stamp, now) {
+            return false;
+        }
+        if matches!(self.expiry, Expiry::Idle(_)) {
+            *stamp = now.max(*stamp);
+        }
+        true
+    }
+
+    /// The slot of a key, or the empty one at which the search ended.
+    #[inline]
+    fn find<const W: usize>(&self, key: &[u64; W], tag: u64) -> Result<usize, usize> {
+        debug_assert_eq!(W, self.words);
+        let mut slot = self.home(tag);
+        loop {
+            let held: &[u64] = &self.slots[slot..slot + at::KEY + W];
+            if held[at::TAG] == tag && held[at::KEY..] == *key {
+                return Ok(slot);
+            }
+            if held[at::TAG] == 0 {
+                return Err(slot);
+            }
+            slot = self.after(slot);
+        }
+    }
+
+    #[cold]
+    fn insert<const W: usize>(&mut self, found: Result<usize, usize>, tag: u64, key: &[u64; W], number: u64, now: u64) {
+        let slot = match found {
+            // Expired: its place is taken over, and what is known of its age stays a lower bound.
+            Ok(slot) => slot,
+            Err(slot) => {
+                let mut slot = slot;
+                if self.len >= self.capacity {
+                    self.purge(now);
+                    if self.len >= self.capacity {
+                        self.refused += 1;
+                        return;
+                    }
+                    // What was purged moved others.
+                    slot = self.find(key, tag).unwrap_or_else(|empty| empty);
+                }
+                self.len += 1;
+                self.note(now, tag);
+                slot
+            }
+        };
+        self.slots[slot + at::TAG] = tag;
+        self.slots[slot + at::STAMP] = now;
+        self.slots[slot + at::NUMBER] = number;
+        self.slots[slot + at::KEY..slot + at::KEY + W].copy_from_slice(key);
+    }
+
+    /// Remembers how old an entry is at most. Entries that were taken out and came again are there more than once; before that
+    /// could take memory without end, everything is noted anew.
+    fn note(&mut self, stamp: u64, tag: u64) {
+        if self.expiry == Expiry::Never {
+            return;
+        }
+        if self.oldest.len() > 2 * self.capacity {
+            let slots = self.slots.chunks_exact(1 << self.stride_log2).filter(|s| s[at::TAG] != 0);
+            self.oldest = slots.map(|s| Reverse((s[at::STAMP], s[at::TAG]))).collect();
+        }
+        self.oldest.push(Reverse((stamp, tag)));
+    }
+
+    /// Takes out every entry that is expired at `now`.
+    ///
+    /// A full table under a flood asks for this at every packet, so it must not look at every entry. Each entry has a note that
+    /// is at least as old as its stamp; only notes that have expired are looked at, and one whose entry was touched since is
+    /// replaced by a younger one. So an entry is looked at once per timeout at most.
+    fn purge(&mut self, now: u64) {
+        while let Some(Reverse((stamp, tag))) = self.oldest.peek().copied() {
+            if !self.expiry.has_reached(stamp, now) {
+                return;
+            }
+            self.oldest.pop();
+            let mut slot = self.home(tag);
+            while self.slots[slot + at::TAG] != 0 {
+                let stamp = self.slots[slot + at::STAMP];
+                if self.slots[slot + at::TAG] != tag {
+                    slot = self.after(slot);
+                } else if self.expiry.has_reached(stamp, now) {
+                    // Another one may have moved here.
+                    self.remove(slot);
+                } else {
+                    self.oldest.push(Reverse((stamp, tag)));
+                    slot = self.after(slot);
+                }
+            }
+        }
+    }
+
+    /// Empties a slot and moves back whoever is only behind it because it was taken.
+    fn remove(&mut self, slot: usize) {
+        let mut hole = slot;
+        let mut next = self.after(hole);
+        while self.slots[next + at::TAG] != 0 {
+            let home = self.home(self.slots[next + at::TAG]);
+            // Distances modulo the table, in words: of the follower from its home, and from the hole.
+            let len = self.slots.len();
+            if next.wrapping_sub(home) & (len - 1) >= next.wrapping_sub(hole) & (len - 1) {
+                self.slots.copy_within(next..next + (1 << self.stride_log2), hole);
+                hole = next;
+            }
+            next = self.after(next);
+        }
+        self.slots[hole + at::TAG] = 0;
+        self.len -= 1;
+    }
+
+    /// Where the search for a tag begins.
+    #[inline]
+    fn home(&self, tag: u64) -> usize {
+        ((tag >> 24) as usize & self.mask) << self.stride_log2
+    }
+
+    #[inline]
+    fn after(&self, slot: usize) -> usize {
+        (slot + (1 << self.stride_log2)) & ((self.mask + 1 << self.stride_log2) - 1)
+    }
+
+    /// The hash of a key, never 0. Nobody outside sees it, so it need not be one that the other back ends can compute, and may
+    /// use wide products, which are independent of each other: a chain of `mix64` over five words takes three times as long.
+    #[inline]
+    fn tag<const W: usize>(&self, key: &[u64; W]) -> u64 {
+        let mut sum = 0;
+        for (i, pair) in key.chunks(2).enumerate() {
+            let second = pair.get(1).copied().unwrap_or(0);
+            sum ^= folded(pair[0] ^ self.secrets[2 * i], second ^ self.secrets[2 * i + 1]);
+        }
+        folded(sum ^ self.secrets[MAX_KEY_WORDS], self.secrets[MAX_KEY_WORDS + 1] | 1) | 1
+    }
+}
+
+/// The two halves of a product, laid over each other.
+#[inline]
+const fn folded(a: u64, b: u64) -> u64 {
+    let product = a as u128 * b as u128;
+    (product >> 64) as u64 ^ product as u64
+}
+
+#[inline]
+fn prefetch(word: &u64) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint about an address that is a reference's; it has no effect that a program could see.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch(std::ptr::from_ref(word).cast(), std::arch::x86_64::_MM_HINT_T0);
+    }
+    // Elsewhere stable Rust has no such hint, and the table is merely slower when it is large.
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = word;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+
+    fn map(words: u8, capacity: u32, expiry: Expiry) -> Map {
+        Map { name: "m".into(), key: lang::Key::default(), words, capacity, expiry }
+    }
+
+    fn walk<const W: usize>(seed: u64, capacity: u32, expiry: Expiry, keys: u64) {
+        let mut prng = Prng::new(seed ^ u64::from(capacity) << 8 ^ keys);
+        let map = map(W as u8, capacity, expiry);
+        let mut table = Table::new(&map, prng.next_u64()).expect("a small table");
+        let mut model = lang::interp::Table::new(&map);
+        let mut now: u64 = 1000;
+        for step in 0..20_000 {
+            // Mostly forward, sometimes far, sometimes back.
+            now = match prng.below(20) {
+                0 => now.saturating_sub(prng.below(30)),
+                1 => now + prng.below(200),
+                _ => now + prng.below(3),
+            };
+            let n = prng.below(keys);
+            let key: [u64; W] = std::array::from_fn(|i| n.wrapping_mul(i as u64 + 1));
+            let context = format!("seed {seed}, {W} words, capacity {capacity}, {expiry:?}, {keys} keys, step {step}");
+            match prng.below(8) {
+                0 => {
+                    table.delete(&key);
+                    model.delete(&key);
+                }
+                1 => assert_eq!(table.has(&key, now), model.has(&key, now), "{context}"),
+                2 | 3 => assert_eq!(table.get(&key, now), model.get(&key, now), "{context}"),
+                4 => {
+                    table.put(&key, step, now);
+                    model.put(&key, step, now);
+                }
+                _ => assert_eq!(table.add(&key, step, now), model.add(&key, step, now), "{context}"),
+            }
+            table.fetch(&key);
+            assert_eq!(table.refused(), model.refused(), "{context}");
+            if step % 64 == 0 {
+                assert_eq!(table.entries(now), model.entries(now), "{context}");
+            }
+        }
+        assert!(table.oldest.len() <= 2 * capacity as usize + 1, "the notes are bounded");
+        assert!(capacity > 100 || table.refused() > 0, "the table was never full");
+    }
+
+    #[test]
+    fn a_random_walk_holds_what_the_reference_holds() {
+        let seed = testkit::seed("a_random_walk_holds_what_the_reference_holds");
+        for expiry in [Expiry::Never, Expiry::Idle(50), Expiry::Life(50), Expiry::Idle(0)] {
+            walk::<1>(seed, 1, expiry, 4);
+            walk::<1>(seed, 7, expiry, 40);
+            walk::<2>(seed, 30, expiry, 200);
+            walk::<5>(seed, 24, expiry, 60);
+            walk::<8>(seed, 50, expiry, 400);
+            walk::<3>(seed, 3000, expiry, 2000);
+        }
+    }
+
+    #[test]
+    fn a_full_table_under_a_flood_looks_at_each_entry_once_per_timeout() {
+        let capacity = 1000;
+        let mut table = Table::new(&map(1, capacity, Expiry::Idle(1_000_000)), 1).expect("a small table");
+        (0..u64::from(capacity)).for_each(|k| table.put(&[k], k, k));
+        for k in 0..100_000 {
+            table.put(&[1_000_000 + k], 0, 2000);
+        }
+        assert_eq!((table.len(), table.refused()), (1000, 100_000));
+        assert_eq!(table.oldest.len(), 1000, "nothing was old enough to be looked at");
+        table.put(&[7_000_000], 0, 1_000_500);
+        assert_eq!(table.len(), 1001 - 500, "those of the first 500 ns are gone");
+    }
+
+    #[test]
+    fn keys_that_share_a_home_are_told_apart_and_move_back() {
+        let mut table = Table::new(&map(1, 64, Expiry::Never), 3).expect("a small table");
+        let home = table.home(table.tag(&[0]));
+        let same: Vec<u64> = (0..100_000).filter(|k| table.home(table.tag(&[*k])) == home).take(20).collect();
+        assert_eq!(same.len(), 20);
+        same.iter().for_each(|k| table.put(&[*k], *k, 0));
+        for (gone, k) in same.iter().enumerate() {
+            table.delete(&[*k]);
+            assert!(same[gone + 1..].iter().all(|k| table.get(&[*k], 0) == *k && table.has(&[*k], 0)));
+        }
+        assert!(table.is_empty());
+    }
+}

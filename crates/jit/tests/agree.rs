@@ -1,0 +1,286 @@
+//! The interpreter and the machine code come to the same, on programs nobody wrote and packets nobody sends.
+
+mod random;
+
+use base::Prng;
+use lang::Facts;
+use lang::interp::{Interpreter, Memory};
+use lang::ir::Program;
+use netgrain_jit::{Act, Judge, Packet, Verdict, Worker};
+use std::time::{Duration, Instant};
+use wire::link;
+
+fn native(program: &Program) -> Judge {
+    let begun = Instant::now();
+    Judge::native(program.clone(), || begun.elapsed()).unwrap_or_else(|e| panic!("{e}\n{program}"))
+}
+
+/// Both over the same packets, in batches; everything that can be seen is compared. How many were dropped.
+struct Both<'a> {
+    program: &'a Program,
+    worker: Worker,
+    memory: Memory,
+    sequence: u64,
+    last: u64,
+}
+
+impl<'a> Both<'a> {
+    fn new(program: &'a Program, hash_key: u64) -> Self {
+        let worker = native(program).worker(hash_key).expect("small maps");
+        Self { program, worker, memory: Memory::of(program, hash_key), sequence: 0, last: 0 }
+    }
+
+    fn run(&mut self, batch: &[(&[u8], Facts)], link_type: u16, context: &str) -> usize {
+        let mut packets: Vec<_> = batch.iter().map(|(bytes, facts)| Packet::new(bytes, link_type, *facts)).collect();
+        let mut verdicts = vec![Verdict::default(); packets.len()];
+        self.worker.judge(&mut packets, &mut verdicts);
+        let mut interpreter = Interpreter::new(self.program);
+        let mut acts = Vec::new();
+        let mut dropped = 0;
+        for (i, (bytes, source)) in batch.iter().enumerate() {
+            let wire_len = source.wire_len.max(bytes.len() as u32);
+            let seen = Facts::of(bytes, wire_len, link_type);
+            let Facts { outer, inner, ethernet, depth, vlan, wire_len, .. } = seen;
+            let facts = Facts { outer, inner, ethernet, depth, vlan, wire_len, sequence: self.sequence, ..*source };
+            let out = interpreter.run(bytes, &facts, &mut self.memory);
+            self.sequence += 1;
+            self.last = facts.time;
+            let v = &verdicts[i];
+            assert_eq!(
+                (v.kind(), v.classes, v.hash, v.hash2, v.mark, v.state, v.kernel()),
+                (out.kind, out.classes, out.hash, out.hash2, out.mark, out.state, out.kernel),
+                "{context}, packet {i} {facts:?}\n{bytes:02x?}\n{}",
+                self.program
+            );
+            acts.extend(out.actions.iter().map(|action| Act { packet: i as u32, action: *action }));
+            dropped += usize::from(out.kind == lang::ir::Kind::Drop);
+        }
+        assert_eq!(self.worker.acts(), acts, "{context}\n{}", self.program);
+        assert_eq!(self.worker.counters(), &self.memory.counters, "{context}\n{}", self.program);
+        for (map, table) in self.memory.tables.iter().enumerate() {
+            let ours = self.worker.entries(map, self.last).expect("as many maps");
+            assert_eq!(ours, table.entries(self.last), "{context}, map {map}\n{}", self.program);
+            assert_eq!(self.worker.refused()[map], table.refused(), "{context}, map {map}");
+        }
+        dropped
+    }
+}
+
+#[test]
+fn random_programs_over_random_packets() {
+    let seed = testkit::seed("random_programs_over_random_packets");
+    let rounds = std::env::var("NETGRAIN_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1500);
+    let (mut dropped, mut entries, mut branches, mut acts) = (0, 0, 0, 0);
+    for round in 0..rounds {
+        let mut prng = Prng::new(seed.wrapping_add(round));
+        let program = random::program(&mut prng, 5);
+        assert_eq!(program.verify(), Ok(()), "seed {seed}, round {round}\n{program}");
+        branches += program.blocks.len();
+        let mut both = Both::new(&program, prng.next_u64());
+        let mut time = 1_000;
+        for batch in 0..4 {
+            let frames: Vec<_> = (0..prng.below(40)).map(|_| random::frame(&mut prng)).collect();
+            let packets: Vec<_> = frames
+                .iter()
+                .map(|f| {
+                    let facts = random::facts(&mut prng, time);
+                    time = time.max(facts.time);
+                    (f.as_slice(), facts)
+                })
+                .collect();
+            dropped += both.run(&packets, link::ETHERNET, &format!("seed {seed}, round {round}, batch {batch}"));
+            acts += both.worker.acts().len();
+        }
+        entries += both.memory.tables.iter().map(|t| t.entries(time).len()).sum::<usize>();
+    }
+    eprintln!("{rounds} programs, {branches} blocks, {dropped} drops, {entries} entries, {acts} acts");
+    assert!(rounds < 100 || (dropped > 1000 && entries > 300 && acts > 1000), "the programs do nothing");
+}
+
+#[test]
+fn random_programs_over_real_packets() {
+    let Some(traces) = testkit::traces("random_programs_over_real_packets") else { return };
+    let seed = testkit::seed("random_programs_over_real_packets");
+    let mut prng = Prng::new(seed);
+    let mut files = Vec::new();
+    let mut folders = vec![traces];
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).expect("a folder").flatten().map(|e| e.path()) {
+            match path.extension().and_then(|e| e.to_str()) {
+                _ if path.is_dir() => folders.push(path),
+                Some("pcap" | "pcapng" | "cap" | "trace") => files.push(path),
+                _ => (),
+            }
+        }
+    }
+    files.sort();
+    let mut judged = 0;
+    for path in files.iter().filter(|p| p.metadata().is_ok_and(|m| m.len() < 4 << 20)) {
+        let Ok(file) = std::fs::File::open(path) else { continue };
+        let Ok(mut reader) = pcap::Reader::open(std::io::BufReader::new(file)) else { continue };
+        let mut frames = Vec::new();
+        let mut link_type = 0;
+        while frames.len() < 300
+            && let Ok(Some(packet)) = reader.next()
+        {
+            link_type = packet.link_type;
+            frames.push((packet.data.to_vec(), packet.wire_len, packet.ts.map_or(0, base::Timestamp::nanos)));
+        }
+        for round in 0..2 {
+            let program = random::program(&mut prng, 5);
+            let mut both = Both::new(&program, 1);
+            for batch in frames.chunks(64) {
+                let facts = |wire_len, time| Facts { wire_len, time, ..Facts::default() };
+                let packets: Vec<_> = batch.iter().map(|(b, w, t)| (b.as_slice(), facts(*w, *t))).collect();
+                both.run(&packets, link_type, &format!("seed {seed}, {}, round {round}", path.display()));
+                judged += packets.len();
+            }
+        }
+    }
+    eprintln!("{judged} packets of {} files", files.len());
+    assert!(judged > 1000, "only {judged} packets were judged");
+}
+
+#[test]
+fn a_matcher_says_what_the_judge_says_of_every_filter() {
+    use netgrain_jit::{Frame, Matcher};
+    let seed = testkit::seed("a_matcher_says_what_the_judge_says_of_every_filter");
+    let mut prng = Prng::new(seed);
+    let frames: Vec<_> = (0..2000).map(|_| random::frame(&mut prng)).collect();
+    let asked: Vec<_> = frames.iter().map(|f| Frame::new(f, 0)).collect();
+    for text in [
+        "",
+        "tcp",
+        "udp port 53",
+        "vlan and ip",
+        "ip6 and not tcp",
+        "host 10.0.0.1 or net 192.168.1.0/31",
+        "tcp[tcpflags] & (tcp-syn|tcp-ack) == 0",
+        "len > 80 or ip[8:4] & 0xffff > ip[0]",
+        "udp[4:2] / (ip[3] - 40) > 0",
+    ] {
+        let program = lang::tcpdump::Filter::parse(text).unwrap_or_else(|e| panic!("{text}: {e}")).program();
+        let matcher = Matcher::of(&program).unwrap_or_else(|e| panic!("{text}: {e}"));
+        let mut matched = vec![2; frames.len()];
+        matcher.matches(&asked, &mut matched);
+        let mut interpreter = Interpreter::new(&program);
+        for (frame, matched) in frames.iter().zip(&matched) {
+            let facts = Facts::of(frame, 0, link::ETHERNET);
+            let out = interpreter.run(frame, &facts, &mut Memory::of(&program, 0));
+            assert_eq!(
+                *matched == 1,
+                out.kind != lang::ir::Kind::Drop,
+                "seed {seed}, {text:?}\n{frame:02x?}\n{program}"
+            );
+        }
+        let some = matched.iter().filter(|m| **m == 1).count();
+        assert!(text.is_empty() || (some > 0 && some < frames.len()), "{text:?} matches {some}");
+    }
+}
+
+#[test]
+fn what_is_more_than_a_filter_is_refused_by_name() {
+    use netgrain_jit::{Matcher, Refusal};
+    for (source, what) in [
+        ("main = ip", "asks for headers that were found"),
+        ("main = kernel", "has effects"),
+        ("m = flow_map 0 key_vlan\nmain = incr_fstate m", "asks for headers that were found"),
+        ("main = steer_rss", "asks what the source knows"),
+    ] {
+        let program = lang::compile(source).unwrap_or_else(|e| panic!("{source}: {e:?}")).program;
+        let refused = Matcher::of(&program);
+        assert!(matches!(refused, Err(Refusal::NoFilter(why)) if why == what), "{source}: {refused:?}");
+    }
+}
+
+#[test]
+fn a_host_without_executable_memory_refuses_and_interprets() {
+    const INSIDE: &str = "NETGRAIN_NO_EXECUTABLE_MEMORY";
+    let name = "a_host_without_executable_memory_refuses_and_interprets";
+    let program = lang::compile("main = ip >-> steer_flow").expect("a program").program;
+    if std::env::var_os(INSIDE).is_some() {
+        let refused = Judge::native(program.clone(), Duration::default).expect_err("memory that may not become code");
+        assert!(matches!(refused, netgrain_jit::Refusal::Memory(_)), "{refused}");
+        assert!(Judge::interpreted(program).is_ok());
+        println!("refused: {refused}");
+        return;
+    }
+    let Some(mut python) = testkit::tool(name, "python3") else { return };
+    // prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN): for this process and all that come of it, memory never becomes executable.
+    let script = "import ctypes, os, sys\n\
+        if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0): sys.exit(77)\n\
+        os.execv(sys.argv[1], sys.argv[1:])";
+    let this = std::env::current_exe().expect("this test");
+    let run = python.args(["-c", script]).arg(this).args(["--exact", name, "--nocapture"]).env(INSIDE, "1").output();
+    let run = run.expect("python runs");
+    if run.status.code() == Some(77) {
+        return testkit::skip(name, "this kernel has no PR_SET_MDWE");
+    }
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && said.contains("refused: no executable memory"), "{run:?}");
+}
+
+#[test]
+fn a_program_that_is_dropped_leaves_no_code_behind() {
+    let mapped =
+        || std::fs::read_to_string("/proc/self/maps").expect("of Linux").lines().filter(|l| l.contains("r-xp")).count();
+    let mut prng = Prng::new(3);
+    let program = random::program(&mut prng, 5);
+    drop(native(&program).worker(0));
+    let before = mapped();
+    let kept: Vec<_> = (0..20).map(|_| native(&program)).collect();
+    // Neighbours may be merged into one line, so only that there is more can be said.
+    assert!(mapped() > before, "the code is somewhere");
+    assert!(kept.iter().all(|j| j.report().native && j.report().code_bytes > 0));
+    drop(kept);
+    for _ in 0..200 {
+        drop(native(&program).worker(0));
+    }
+    assert!(mapped() <= before, "{} pieces of code, {before} before", mapped());
+}
+
+#[test]
+fn a_worker_takes_over_what_is_the_same() {
+    use lang::ir::{Builder, Expiry, Inst, Map, Meta, Operand};
+    let program = |names: [(&str, u32); 2]| {
+        let mut b = Builder::default();
+        for (name, capacity) in names {
+            let (key, expiry) = (lang::Key::default(), Expiry::Never);
+            b.tables().maps.push(Map { name: name.into(), key, words: 1, capacity, expiry });
+        }
+        let n = b.meta(Meta::Sequence);
+        for map in 0..2 {
+            let to = b.reg();
+            b.push(Inst::MapAdd { to, map, key: vec![n], by: Operand::Imm(1) });
+        }
+        b.push(Inst::Count { counter: 3, by: Operand::Imm(1) });
+        b.finish()
+    };
+    let bytes = [0; 60];
+    let mut packets = [Packet::new(&bytes, link::ETHERNET, Facts::default()); 3];
+    let (old, new) = (program([("a", 9), ("b", 9)]), program([("b", 9), ("a", 8)]));
+    for interpreted in [false, true] {
+        let make = |p: &Program| if interpreted { Judge::interpreted(p.clone()).expect("fit") } else { native(p) };
+        let mut before = make(&old).worker(1).expect("small");
+        before.judge(&mut packets, &mut [Verdict::default(); 3]);
+        let mut after = make(&new).worker(1).expect("small");
+        after.inherit(before);
+        after.judge(&mut packets[..1], &mut [Verdict::default()]);
+        assert_eq!(after.counters()[3], 4);
+        let keys = |map| after.entries(map, 0).expect("a map").into_iter().map(|e| e.0[0]).collect::<Vec<_>>();
+        assert_eq!(keys(0), [0, 1, 2, 3], "b keeps its entries, and the numbering goes on");
+        assert_eq!(keys(1), [3], "a has another capacity");
+        assert_eq!(after.entries(2, 0), None);
+    }
+}
+
+#[test]
+fn what_is_unfit_is_refused_by_both() {
+    use lang::ir::{Block, End, Inst, Reg};
+    use netgrain_jit::Refusal;
+    let code = vec![Inst::Load { to: Reg(0), base: None, offset: 0, width: 4 }];
+    let program = Program { blocks: vec![Block { code, end: End::Pass }], registers: 1, ..Program::default() };
+    let native = Judge::native(program.clone(), Duration::default);
+    assert!(matches!(native, Err(Refusal::Unfit(_))), "{native:?}");
+    assert!(matches!(Judge::interpreted(program), Err(Refusal::Unfit(_))));
+}
