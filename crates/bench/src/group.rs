@@ -29,8 +29,11 @@ const BATCH: usize = engine::BATCH;
 /// Descriptors that a member takes at a time.
 const WALK: usize = 512;
 
-/// How long anybody sleeps when there is nothing, or no room.
+/// How long the writer sleeps when there is no room.
 const NAP: Duration = Duration::from_micros(50);
+
+/// How long a member sleeps when there is nothing, as `netgrain listen` does.
+const MEMBER_NAP: Duration = Duration::from_micros(500);
 
 /// How long members may take to come and to go.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -350,7 +353,7 @@ pub fn member(args: &MemberArgs, out: &mut dyn Write) -> Result<(), Stop> {
             if looks.is_multiple_of(1 << 10) && !listener.connected() {
                 return Err(Stop::say("the engine is gone"));
             }
-            std::thread::sleep(NAP);
+            std::thread::sleep(MEMBER_NAP);
             continue;
         }
         for d in descs.iter().filter(|d| d.is_packet()) {

@@ -147,11 +147,14 @@ fn program(args: &TextArgs) -> Result<(Compiled, String), Failure> {
     let (text, name) = text(args)?;
     match compile(&text) {
         Ok(compiled) => Ok((compiled, name)),
-        Err(e) => {
-            write!(std::io::stderr(), "{}", e.show(&text, &name))?;
-            Err(said(&e, &text, &name))
-        }
+        Err(e) => Err(shown(&e, &text, &name)?),
     }
+}
+
+/// The failure, after the line it is in was shown.
+fn shown(e: &lang::Error, text: &str, name: &str) -> Result<Failure, Failure> {
+    write!(std::io::stderr(), "{}", e.show(text, name))?;
+    Ok(said(e, text, name))
 }
 
 fn said(e: &lang::Error, text: &str, name: &str) -> Failure {
@@ -161,15 +164,16 @@ fn said(e: &lang::Error, text: &str, name: &str) -> Failure {
 }
 
 fn check(args: &ProgramArgs) -> Result<Outcome, Failure> {
-    if args.json {
-        let (text, name) = text(&args.text)?;
-        if let Err(e) = compile(&text) {
+    let (text, name) = text(&args.text)?;
+    let compiled = match compile(&text) {
+        Ok(compiled) => compiled,
+        Err(e) if args.json => {
             let (line, column) = e.place(&text);
             json(&json!({"ok": false, "name": name, "line": line, "column": column, "error": e.what, "help": e.help}))?;
             return Err(said(&e, &text, &name));
         }
-    }
-    let (compiled, name) = program(&args.text)?;
+        Err(e) => return Err(shown(&e, &text, &name)?),
+    };
     let cost = compiled.program.cost();
     let (stages, effects) = (compiled.program.stages.len(), compiled.program.effects());
     if args.json {

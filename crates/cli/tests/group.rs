@@ -215,7 +215,7 @@ fn a_program_of_the_language_forwards_through_a_port_and_steers() {
     let nowhere = engine.group("create", &["x", "main = forward \"nosuch0\""]);
     assert!(nowhere.status == Some(2) && nowhere.err.contains("no port nosuch0"), "{nowhere:?}");
     let wrong = engine.group("swap", &["tee", "main = udp >-> steer_flo"]);
-    assert!(wrong.status == Some(2) && wrong.err.contains("line 1, column 15"), "{wrong:?}");
+    assert!(wrong.status == Some(2) && wrong.err.contains("line 1, column 16"), "{wrong:?}");
     let workers: Vec<_> = (0..2).map(|i| Worker::join(&engine, "tee", dir.join(format!("{i}.pcap")))).collect();
     let mut far = RawReader::new(&d);
     let sent = frames(0, 4);
@@ -223,7 +223,10 @@ fn a_program_of_the_language_forwards_through_a_port_and_steers() {
     let total = u64::from(FLOWS) * 4;
     until("all are through", || engine.books("tee")["ports"][0]["sent"] == total);
     let books = engine.books("tee");
-    assert_eq!((&books["passed"], &books["forwarded"], &books["counters"]["5"]), (&total.into(), &total.into(), &total.into()));
+    assert_eq!(
+        (&books["passed"], &books["forwarded"], &books["counters"]["5"]),
+        (&total.into(), &total.into(), &total.into())
+    );
     let mut heard = far.all(std::time::Duration::from_millis(300));
     heard.retain(|f| f.len() == 64);
     assert_eq!(heard.len(), sent.len());

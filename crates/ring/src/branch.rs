@@ -26,8 +26,8 @@ use sys::unix::Connection;
 
 /// Fewest descriptors of a branch: a huge page of them.
 pub const BRANCH_DESCS_MIN: u64 = 64 << 10;
-/// Most descriptors of a branch: 512 MiB of them.
-pub const BRANCH_DESCS_MAX: u64 = 1 << 24;
+/// Most descriptors of a branch: 128 MiB of them.
+pub const BRANCH_DESCS_MAX: u64 = 1 << 22;
 
 /// Descriptors announced ahead of the writer at a time.
 const CLAIM: u64 = 1024;

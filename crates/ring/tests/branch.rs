@@ -168,7 +168,8 @@ fn branches_of_one_ring_are_independent_and_a_dead_reader_costs_only_itself() {
         slow.push(desc);
         assert!(quick.push(desc), "packet {n}");
         if n % 100 == 99 {
-            (slow.publish(), quick.publish());
+            slow.publish();
+            quick.publish();
             reader.next(1_000, &mut descs);
             seen += descs.iter().filter(|d| d.is_packet()).count();
         }

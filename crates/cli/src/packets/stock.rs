@@ -4,7 +4,7 @@
 use crate::outcome::Failure;
 use base::Timestamp;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use store::catalogue::{self, Hours};
 use store::names;
 
@@ -15,8 +15,17 @@ const MOST: usize = 6;
 #[derive(Debug, PartialEq, Eq)]
 pub struct Shelf {
     pub interface: String,
-    /// When the first file begins, and the last one; `None` if there are only folders.
-    pub files: Option<(Timestamp, Timestamp)>,
+    folder: PathBuf,
+}
+
+impl Shelf {
+    /// When the first file begins, and the last one; `None` if there are only folders. Hours are listed for it, so only what
+    /// is told to people asks.
+    pub fn files(&self) -> Option<(Timestamp, Timestamp)> {
+        let first = edge(Hours::forward(&self.folder, Timestamp::ZERO, Timestamp::MAX), Iterator::min);
+        let last = edge(Hours::back(&self.folder, Timestamp::MAX), Iterator::max);
+        first.zip(last)
+    }
 }
 
 /// Looks at a store.
@@ -36,12 +45,7 @@ pub fn shelves(store: &Path) -> Result<Vec<Shelf>, Failure> {
     };
     drop(entries);
     let names = catalogue::interfaces(store).map_err(|e| say(&e.to_string()))?;
-    let shelf = |interface: String| {
-        let folder = store.join(&interface);
-        let first = edge(Hours::forward(&folder, Timestamp::ZERO, Timestamp::MAX), Iterator::min);
-        let last = edge(Hours::back(&folder, Timestamp::MAX), Iterator::max);
-        Shelf { interface, files: first.zip(last) }
-    };
+    let shelf = |interface: String| Shelf { folder: store.join(&interface), interface };
     let found: Vec<Shelf> = names.into_iter().map(shelf).collect();
     if found.is_empty() {
         return Err(say("nothing has been recorded here; name the --store that `netgrain record` writes"));
@@ -70,7 +74,7 @@ pub fn check(store: &Path, shelves: &[Shelf], asked: &[String]) -> Result<(), Fa
 /// `eth1 (files from … to …), eth2 (…)`.
 pub fn tell(shelves: &[Shelf], asked: &[String]) -> String {
     let wanted = |s: &&Shelf| asked.is_empty() || asked.contains(&s.interface);
-    listed(shelves.iter().filter(wanted).map(|s| match s.files {
+    listed(shelves.iter().filter(wanted).map(|s| match s.files() {
         Some((first, last)) => format!("{} (files begin {first} to {last})", s.interface),
         None => format!("{} (no files)", s.interface),
     }))
@@ -145,7 +149,10 @@ mod tests {
         std::fs::create_dir_all(dir.join("notes")).expect("a folder of somebody else");
         let claimant = store::Claimant::this(Timestamp::ZERO, None, Vec::new());
         let _claim = store::Claim::take(&dir.join("eth1"), &claimant).expect("a claim");
-        assert_eq!(shelves(dir.path()).expect("a store"), [Shelf { interface: "eth1".into(), files: None }]);
+        assert_eq!(
+            shelves(dir.path()).expect("a store"),
+            [Shelf { interface: "eth1".into(), folder: dir.join("eth1") }]
+        );
     }
 
     #[test]
@@ -165,6 +172,7 @@ mod tests {
         }
         let at = |text: &str| Timestamp::parse(text, Timestamp::ZERO).expect("a time");
         let files = Some((at("2026-11-21T10:42:00.000000005Z"), at("2026-11-21T11:05:00Z")));
-        assert_eq!(shelves(dir.path()).expect("a store"), [Shelf { interface: "eth1".into(), files }]);
+        let found = shelves(dir.path()).expect("a store");
+        assert_eq!(found.iter().map(|s| (s.interface.as_str(), s.files())).collect::<Vec<_>>(), [("eth1", files)]);
     }
 }

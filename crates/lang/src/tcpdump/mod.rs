@@ -18,6 +18,8 @@ mod lex;
 mod link;
 mod names;
 mod parse;
+mod refused;
+mod relation;
 
 use crate::ir::{Builder, Label, Program};
 pub use lex::FilterError;

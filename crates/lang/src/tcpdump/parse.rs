@@ -9,11 +9,12 @@
 //! ```
 //! A value without words before it repeats those of the value before.
 
-use super::arith::{Guarded, Number};
+use super::arith::Number;
 use super::lex::{FilterError, Token, tokens};
 use super::link::{ARP, Dir, IP, IP6, Offsets, RARP, Test};
+use super::refused::{refused, suggestion};
 use super::{MAX_DEPTH, MAX_TESTS, names};
-use crate::ir::{Cmp, Op};
+use crate::ir::Cmp;
 use std::net::{IpAddr, Ipv4Addr};
 
 pub fn parse(text: &str) -> Result<Test, FilterError> {
@@ -71,10 +72,10 @@ struct Words<'a> {
     kind: Kind,
 }
 
-struct Parser<'a> {
+pub(super) struct Parser<'a> {
     tokens: &'a [Token<'a>],
     next: usize,
-    at: Offsets,
+    pub(super) at: Offsets,
     /// The words of the last value.
     said: Option<Words<'a>>,
     depth: usize,
@@ -82,21 +83,21 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    fn peek(&self) -> Token<'a> {
+    pub(super) fn peek(&self) -> Token<'a> {
         self.peek_at(0)
     }
 
-    fn peek_at(&self, ahead: usize) -> Token<'a> {
+    pub(super) fn peek_at(&self, ahead: usize) -> Token<'a> {
         self.tokens.get(self.next + ahead).copied().unwrap_or(self.tokens[self.tokens.len() - 1])
     }
 
-    fn take(&mut self) -> Token<'a> {
+    pub(super) fn take(&mut self) -> Token<'a> {
         let t = self.peek();
         self.next = (self.next + 1).min(self.tokens.len() - 1);
         t
     }
 
-    fn takes(&mut self, words: &[&str]) -> bool {
+    pub(super) fn takes(&mut self, words: &[&str]) -> bool {
         let t = self.peek();
         let is = !t.escaped && words.contains(&t.text);
         if is {
@@ -105,11 +106,14 @@ impl<'a> Parser<'a> {
         is
     }
 
-    fn expect(&mut self, word: &str) -> Result<(), FilterError> {
+    pub(super) fn expect(&mut self, word: &str) -> Result<(), FilterError> {
         if self.takes(&[word]) { Ok(()) } else { Err(self.peek().error(format!("`{word}` is missing before it"))) }
     }
 
-    fn deeper<T>(&mut self, what: impl FnOnce(&mut Self) -> Result<T, FilterError>) -> Result<T, FilterError> {
+    pub(super) fn deeper<T>(
+        &mut self,
+        what: impl FnOnce(&mut Self) -> Result<T, FilterError>,
+    ) -> Result<T, FilterError> {
         if self.depth >= MAX_DEPTH {
             return Err(self.peek().error(format!("more than {MAX_DEPTH} parentheses inside one another")));
         }
@@ -494,96 +498,6 @@ impl<'a> Parser<'a> {
             }
         }
     }
-
-    /// `a compare b`; `None` if what follows is no arithmetic.
-    fn relation(&mut self) -> Result<Option<Test>, FilterError> {
-        let Some(left) = self.sum(0)? else { return Ok(None) };
-        let cmp = match self.peek().text {
-            ">" => Cmp::Gt,
-            ">=" => Cmp::Ge,
-            "<" => Cmp::Lt,
-            "<=" => Cmp::Le,
-            "=" | "==" => Cmp::Eq,
-            "!=" => Cmp::Ne,
-            _ => return Ok(None),
-        };
-        self.take();
-        let t = self.peek();
-        let right = self.sum(0)?.ok_or_else(|| t.error("a number is missing here"))?;
-        let test = Test::Relation(left.number, cmp, right.number);
-        Ok(Some(match super::arith::both(left.needs, right.needs) {
-            Some(needs) => needs.and(test),
-            None => test,
-        }))
-    }
-
-    /// Operators from the weakest (level 0) to the strongest.
-    fn sum(&mut self, level: usize) -> Result<Option<Guarded>, FilterError> {
-        const LEVELS: [&[(&str, Op)]; 4] = [
-            &[("&", Op::And), ("|", Op::Or), ("^", Op::Xor)],
-            &[("<<", Op::Shl), (">>", Op::Shr)],
-            &[("+", Op::Add), ("-", Op::Sub)],
-            &[("*", Op::Mul), ("/", Op::Div), ("%", Op::Rem)],
-        ];
-        let Some(operators) = LEVELS.get(level) else { return self.operand() };
-        let Some(mut left) = self.sum(level + 1)? else { return Ok(None) };
-        while let Some((sign, op)) = operators.iter().find(|o| o.0 == self.peek().text).copied() {
-            let sign = Token { text: sign, ..self.take() };
-            let Some(right) = self.sum(level + 1)? else { return Ok(None) };
-            if matches!(op, Op::Div | Op::Rem) && right.number.constant() == Some(0) {
-                return Err(sign.error("division by 0"));
-            }
-            if matches!(op, Op::Shl | Op::Shr) && right.number.constant().is_some_and(|n| n > 31) {
-                return Err(sign.error("a shift by more than 31 bits"));
-            }
-            left = Guarded::op(op, left, right);
-        }
-        Ok(Some(left))
-    }
-
-    fn operand(&mut self) -> Result<Option<Guarded>, FilterError> {
-        let t = self.peek();
-        if t.escaped {
-            return Ok(None);
-        }
-        if t.text == "-" {
-            self.take();
-            let inner = self.deeper(Self::operand)?;
-            return Ok(inner.map(Guarded::negative));
-        }
-        if t.text == "(" {
-            self.take();
-            let inner = self.deeper(|p| p.sum(0))?;
-            return Ok(inner.filter(|_| self.takes(&[")"])));
-        }
-        if t.text == "len" {
-            self.take();
-            return Ok(Some(Guarded { number: Number::Len, needs: None }));
-        }
-        if self.peek_at(1).text == "[" && t.is_word() {
-            self.take();
-            self.take();
-            let missing = self.peek();
-            let index = self.deeper(|p| p.sum(0))?.ok_or_else(|| missing.error("an index is missing"))?;
-            let width = if self.takes(&[":"]) {
-                let w = self.take();
-                names::number(w.text)
-                    .filter(|n| matches!(n, 1 | 2 | 4))
-                    .ok_or_else(|| w.error("1, 2 or 4 bytes can be read at once"))?
-            } else {
-                1
-            };
-            self.expect("]")?;
-            return Guarded::load(t.text, index, width as u8, &self.at).map(Some).map_err(|why| t.error(why));
-        }
-        match names::value(t.text).filter(|_| !matches!(t.text, "tcp" | "udp")) {
-            Some(n) => {
-                self.take();
-                Ok(Some(Guarded::is(n)))
-            }
-            None => Ok(None),
-        }
-    }
 }
 
 /// One to four numbers with dots, left-aligned, and how many bits were written.
@@ -629,63 +543,4 @@ fn is_reserved(word: &str) -> bool {
             | "mask"
     ) || abbreviation(word, &Offsets::default()).is_some()
         || refused(word).is_some()
-}
-
-/// Words of pcap-filter(7) that are not done, and why.
-fn refused(word: &str) -> Option<&'static str> {
-    Some(match word {
-        "gateway" => {
-            "it needs the names of hosts and their link addresses; write `ether host MAC and not host ADDRESS`"
-        }
-        "protochain" => {
-            "it walks headers in a loop; write `ip6[6]` and the offsets you mean, or `is_tcp` of the language"
-        }
-        "geneve" => "its length varies; the language looks through tunnels with `shift`",
-        "inbound" | "outbound" => "the frame does not say which way it went; capture with the direction you want",
-        "ifindex" => "the frame does not say which port it came from; choose the port when capturing",
-        "wlan" | "fddi" | "tr" | "type" | "subtype" | "dir" | "addr1" | "addr2" | "addr3" | "addr4" | "ra" | "ta" => {
-            "it is about another link layer than Ethernet"
-        }
-        "lane" | "metac" | "bcc" | "oam" | "oamf4" | "oamf4ec" | "oamf4sc" | "sc" | "ilmic" | "connectmsg"
-        | "metaconnect" | "vpi" | "vci" | "sio" | "opc" | "dpc" | "sls" | "fisu" | "lssu" | "lsu" | "msu" | "hopc"
-        | "hdpc" | "hsio" | "hsls" | "hfisu" | "hlssu" | "hmsu" => "it is about ATM or SS7, not Ethernet",
-        "ifname" | "on" | "rnr" | "rulenum" | "reason" | "rset" | "ruleset" | "srnr" | "subrulenum" | "action" => {
-            "it is about the log of a firewall, not about frames"
-        }
-        "llc" => "write `ether[12:2] <= 1500` and the bytes behind it",
-        "radio" | "l1" | "l2" | "iih" | "lsp" | "snp" | "csnp" | "psnp" => "write it as `isis` and the bytes you mean",
-        "byte" => "write `ether[n]`",
-        _ => return None,
-    })
-}
-
-fn suggestion(word: &str) -> String {
-    const WORDS: [&str; 22] = [
-        "host",
-        "net",
-        "port",
-        "portrange",
-        "proto",
-        "src",
-        "dst",
-        "ether",
-        "vlan",
-        "mpls",
-        "less",
-        "greater",
-        "tcp",
-        "udp",
-        "icmp",
-        "icmp6",
-        "sctp",
-        "ip",
-        "ip6",
-        "arp",
-        "broadcast",
-        "multicast",
-    ];
-    match crate::syntax::nearest(word, WORDS) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => "it begins no test; write one such as `tcp`, `host 10.0.0.1` or `port 80`".to_owned(),
-    }
 }
