@@ -149,6 +149,8 @@ enum State {
 }
 
 impl Worker {
+    // PERF: `ip >-> steer_flow` 20 ns from memory, descriptor and headers included, 7 ns alone; interpreted 184 ns alone
+    // (docs/NATIVE.md).
     /// Judges packets; `verdicts` is as long and is overwritten. What was done to them beside is in [`Worker::acts`] until the next
     /// call.
     ///
