@@ -221,25 +221,6 @@ fn a_host_without_executable_memory_refuses_and_interprets() {
 }
 
 #[test]
-fn a_program_that_is_dropped_leaves_no_code_behind() {
-    let mapped =
-        || std::fs::read_to_string("/proc/self/maps").expect("of Linux").lines().filter(|l| l.contains("r-xp")).count();
-    let mut prng = Prng::new(3);
-    let program = random::program(&mut prng, 5);
-    drop(native(&program).worker(0));
-    let before = mapped();
-    let kept: Vec<_> = (0..20).map(|_| native(&program)).collect();
-    // Neighbours may be merged into one line, so only that there is more can be said.
-    assert!(mapped() > before, "the code is somewhere");
-    assert!(kept.iter().all(|j| j.report().native && j.report().code_bytes > 0));
-    drop(kept);
-    for _ in 0..200 {
-        drop(native(&program).worker(0));
-    }
-    assert!(mapped() <= before, "{} pieces of code, {before} before", mapped());
-}
-
-#[test]
 fn a_worker_takes_over_what_is_the_same() {
     use lang::ir::{Builder, Expiry, Inst, Map, Meta, Operand};
     let program = |names: [(&str, u32); 2]| {
