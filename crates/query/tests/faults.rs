@@ -150,7 +150,7 @@ fn flipped_bits_and_torn_or_exchanged_blocks_cost_their_own_packets_and_are_name
         let stamps: BTreeSet<Timestamp> = found.iter().map(|p| p.ts).collect();
         let others = everything.iter().filter(|p| !file.iter().any(|(ts, ..)| *ts == p.ts)).map(|p| p.ts);
         assert!(safe.into_iter().chain(others).all(|ts| stamps.contains(&ts)), "{what}: too much is missing");
-        hurt.iter().for_each(|block| remark(&answer, path, &format!("block {block} ")));
+        hurt.iter().for_each(|block| remark(&answer, path, &format!("block {block}: is not what was written")));
         assert!(!answer.is_whole(), "{what}");
     }
 }
