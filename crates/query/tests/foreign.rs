@@ -319,7 +319,12 @@ fn a_cut_capture_that_was_indexed_says_so_each_time() {
         let mut answer = ask_file(&path, Question::default());
         let expected: Vec<Packet> = packets[..packets.len() - 1].iter().map(|p| stamped(p, kind)).collect();
         assert_eq!(all(&mut answer, true), expected, "{kind:?}");
-        assert!(!answer.is_whole() && answer.remarks()[0].contains("was cut short or is damaged here, as it was when it was indexed"), "{:?}", answer.remarks());
+        assert!(
+            !answer.is_whole()
+                && answer.remarks()[0].contains("was cut short or is damaged here, as it was when it was indexed"),
+            "{:?}",
+            answer.remarks()
+        );
     }
 }
 
