@@ -120,8 +120,13 @@ fn softflowd(mut program: Command, dir: &TempDir, capture: &Path) -> Talks {
             number("proto") as u8,
             [("packets>", "octets>"), ("packets<", "octets<")].map(|(p, o)| (number(p), number(o))),
         );
+        // It rounds to milliseconds, and writes 1000 of them where that makes a second.
+        let time = |text: &str| match text.strip_suffix(".1000") {
+            Some(second) => nanos(second) + 1_000_000_000,
+            None => nanos(text),
+        };
         if [6, 17].contains(&protocol) {
-            let (first, last) = (nanos(field("start")), nanos(field("finish")));
+            let (first, last) = (time(field("start")), time(field("finish")));
             add(&mut all, protocol, end(words[2]), end(words[4]), counts, first, last);
         }
     }
