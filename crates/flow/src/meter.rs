@@ -28,7 +28,7 @@ use base::Timestamp;
 use std::time::Duration;
 
 /// How far time may step back before the meter takes it for another clock: all flows are then ended
-/// ([`EndReason::Forced`]), and time begins anew. Within it, a packet that comes late counts as of its flow's last one.
+/// ([`crate::EndReason::Forced`]), and time begins anew. Within it, a packet that comes late counts as of its flow's last one.
 pub const STEP_BACK: Duration = Duration::from_secs(60);
 
 /// Nanoseconds in one second.

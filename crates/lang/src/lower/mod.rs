@@ -1,7 +1,7 @@
 //! From terms to the intermediate form.
 //!
 //! An act falls through if it passes and jumps away if it drops; a predicate jumps to one of two labels; a property falls through
-//! with its value or jumps away if the packet has none. What an act looks at is handed down as a [`Sight`].
+//! with its value or jumps away if the packet has none. What an act looks at is handed down as a `Sight`.
 
 mod header;
 mod key;
