@@ -11,10 +11,12 @@ mod disasm;
 mod insn;
 mod link;
 mod map;
+mod maps;
 mod program;
 
 pub use asm::{Asm, AsmError, Code, Label};
 pub use insn::{Alu, Condition, Helper, Insn, Reg, Size};
 pub use link::{AttachError, Link, Mode, ModeWish};
 pub use map::{Map, MapKind, PerCpuMap, Plain};
+pub use maps::{MapError, MapSet, MapSpec, RawMap};
 pub use program::{Frames, LoadError, Program, TestRun, Verdict};
