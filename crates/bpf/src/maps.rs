@@ -99,9 +99,7 @@ impl RawMap {
         let mut keys: Vec<Vec<u8>> = Vec::new();
         let mut next = vec![0; self.fd.key_bytes()];
         // A map that changes under the walk may begin anew; it never has more keys than it holds.
-        while keys.len() < self.spec.entries as usize
-            && self.fd.next_key(keys.last().map(Vec::as_slice), &mut next)?
-        {
+        while keys.len() < self.spec.entries as usize && self.fd.next_key(keys.last().map(Vec::as_slice), &mut next)? {
             keys.push(next.clone());
         }
         Ok(keys)
