@@ -91,6 +91,17 @@ impl RawMap {
         Ok(self.fd.lookup(key, &mut value)?.then_some(value))
     }
 
+    /// Forgets `key`; false if it was not there.
+    ///
+    /// # Errors
+    /// The kernel's; arrays cannot forget.
+    ///
+    /// # Panics
+    /// When the key does not have the size that the map was made with.
+    pub fn remove(&self, key: &[u8]) -> io::Result<bool> {
+        self.fd.delete(key)
+    }
+
     /// The keys that are there, in the map's own order; what programs add or remove meanwhile may be among them or not.
     ///
     /// # Errors

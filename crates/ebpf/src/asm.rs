@@ -57,9 +57,9 @@ pub enum AsmError {
 /// ```
 #[derive(Default)]
 pub struct Asm {
-    slots: Vec<Insn>,
-    labels: Vec<Option<usize>>,
-    jumps: Vec<(usize, Label)>,
+    pub(crate) slots: Vec<Insn>,
+    pub(crate) labels: Vec<Option<usize>>,
+    pub(crate) jumps: Vec<(usize, Label)>,
 }
 
 impl Asm {
@@ -208,6 +208,11 @@ impl Asm {
             self.slots[slot] = self.slots[slot].with_off(off);
         }
         Ok(Code { slots: self.slots })
+    }
+
+    /// Where a label stands.
+    pub(crate) fn target(&self, label: Label) -> Option<usize> {
+        self.labels[label.0]
     }
 
     fn push(&mut self, code: u8, dst: Reg, src: u8, off: i16, imm: i32) {

@@ -8,6 +8,7 @@
 mod asm;
 mod disasm;
 mod insn;
+mod prune;
 
 pub use asm::{Asm, AsmError, Code, Label};
 pub use insn::{Alu, Condition, Helper, Insn, Reg, Size};

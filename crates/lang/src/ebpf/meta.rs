@@ -8,6 +8,9 @@ pub const METADATA: usize = 32;
 
 /// Layout of the metadata.
 pub(super) mod at {
+    use crate::ir::Var;
+    use ::ebpf::Size;
+
     pub const GENERATION: usize = 0;
     pub const MARK: usize = 4;
     pub const HASH: usize = 8;
@@ -18,6 +21,18 @@ pub(super) mod at {
     pub const STAGES: usize = 29;
     pub const MAGIC: usize = 30;
     const _: () = assert!(MAGIC + 2 == super::METADATA);
+
+    /// Where a variable is, and how wide.
+    pub const fn of(var: Var) -> (Size, usize) {
+        match var {
+            Var::Kind => (Size::B, KIND),
+            Var::Classes => (Size::Dw, CLASSES),
+            Var::Hash => (Size::W, HASH),
+            Var::Hash2 => (Size::W, HASH2),
+            Var::Mark => (Size::W, MARK),
+            Var::State => (Size::W, STATE),
+        }
+    }
 }
 
 /// Says that the kernel wrote here.

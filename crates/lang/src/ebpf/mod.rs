@@ -1,6 +1,6 @@
 //! A program of the intermediate form as a program for the kernel (XDP), and what passes between the two halves.
 //!
-//! `emit` takes the stages that [`crate::ir::placement`] puts into the kernel. Whoever loads the [`Object`] makes its maps in
+//! [`emit`] takes the stages that [`crate::ir::placement`] puts into the kernel. Whoever loads the [`Object`] makes its maps in
 //! order, puts them in place of their slots, and attaches it; the other half of the program runs in user space:
 //!
 //! ```text
@@ -19,11 +19,20 @@
 //! expired entry counts as absent, but holds its place until its key is seen again or user space takes it out ([`Entry::expired`]);
 //! a map that is full refuses, and counts that. The group's counters are the sum of both halves.
 
+mod alloc;
+mod compile;
+mod exits;
+mod frame;
 mod meta;
+mod number;
 mod refusal;
+mod tables;
+mod walk;
 
 pub use meta::{Entry, Handed, METADATA};
 pub use refusal::Refusal;
+
+use crate::ir::Program;
 
 /// What an object is emitted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,3 +179,11 @@ impl Fate {
 pub const TAGS: usize = 2;
 /// Extension headers that the kernel's walk goes along.
 pub const EXTENSIONS: usize = 3;
+
+/// The program for the kernel.
+///
+/// # Errors
+/// [`Refusal`]: why there is none.
+pub fn emit(program: &Program, wish: &Wish) -> Result<Object, Refusal> {
+    compile::compile(program, wish)
+}
