@@ -112,6 +112,8 @@ pub struct Counts {
     pub notes: [u64; Note::COUNT],
     /// Packets of which the port's program in the kernel disposed: they are offered, and filtered.
     pub disposed: Disposed,
+    /// Packets handed over that the port's program in the kernel left undecided.
+    pub undecided: u64,
     /// Packets offered by an independent count (the XDP program's own, the kernel's), where there is one. Once a
     /// source is stopped and drained it must equal the frames handed over plus those disposed of plus the losses other
     /// than `nic`.
@@ -127,12 +129,14 @@ pub struct Disposed {
     pub forwarded: u64,
     /// Given to the host.
     pub to_host: u64,
+    /// To be sent out of a port that is not there (any more), or was refused by it.
+    pub unsent: u64,
 }
 
 impl Disposed {
     /// All of them.
     pub const fn total(&self) -> u64 {
-        self.dropped + self.forwarded + self.to_host
+        self.dropped + self.forwarded + self.to_host + self.unsent
     }
 }
 

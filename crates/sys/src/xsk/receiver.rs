@@ -131,6 +131,7 @@ impl Receiver {
                 if let Some(bytes) = self.bytes(desc) {
                     let before = self.before(desc);
                     each(Piece { bytes, more, before });
+                    self.forget_before(desc);
                     let chunk = desc.addr & !u64::from(self.chunk - 1);
                     self.fill.write(chunk);
                 } else {
@@ -234,6 +235,16 @@ impl Receiver {
         }
         // SAFETY: as in `bytes`: they lie in the same chunk, before the frame.
         unsafe { self.area.bytes(at - self.metadata, self.metadata) }
+    }
+
+    /// A kernel or driver that writes nothing before the next frame is not to leave what stands there now.
+    #[inline]
+    fn forget_before(&self, desc: Desc) {
+        let at = desc.addr as usize;
+        if self.metadata > 0 && at & (self.chunk as usize - 1) >= self.metadata {
+            // SAFETY: the chunk is ours until it is written to the fill ring, and nothing borrows from it any more.
+            unsafe { self.area.bytes_mut(at - self.metadata, self.metadata) }.fill(0);
+        }
     }
 
     #[inline]
