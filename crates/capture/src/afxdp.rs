@@ -153,6 +153,11 @@ struct Whole {
     missed: u64,
 }
 
+/// What a refused program means for the interface `name`, and what to do about it.
+pub fn explain(name: &str, refused: SteerError) -> SourceError {
+    trouble::steer(name, refused)
+}
+
 /// Opens the interface: one source for each queue, in the order asked for.
 ///
 /// # Errors
