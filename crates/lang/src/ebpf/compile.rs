@@ -286,17 +286,24 @@ impl Emitter<'_> {
                 self.asm.jump(self.exits.undecided);
                 continue;
             }
-            self.end(block.end, next, &mut pointers);
+            self.end(block.end, next, &pointers);
             for target in block.end.targets() {
+                let mut then = pointers.clone();
+                if let End::Fits { base: Some(base), yes, no, .. } = block.end
+                    && target == yes
+                    && yes != no
+                {
+                    then[usize::from(base.0)] = true;
+                }
                 match &mut self.pointers[target.0 as usize] {
-                    Some(there) => there.iter_mut().zip(&pointers).for_each(|(a, b)| *a &= b),
-                    empty => *empty = Some(pointers.clone()),
+                    Some(there) => there.iter_mut().zip(&then).for_each(|(a, b)| *a &= b),
+                    empty => *empty = Some(then),
                 }
             }
         }
     }
 
-    fn end(&mut self, end: End, next: Option<usize>, pointers: &mut [bool]) {
+    fn end(&mut self, end: End, next: Option<usize>, pointers: &[bool]) {
         match end {
             End::Jump(to) => self.go(to, next),
             End::Pass => self.asm.jump(self.exits.user),
@@ -317,7 +324,6 @@ impl Emitter<'_> {
                         } else {
                             self.point(base, no);
                             self.keep(What::Pointer(base), R::R1);
-                            pointers[usize::from(base.0)] = true;
                         }
                     }
                 }
