@@ -27,6 +27,8 @@ pub const UDP: u8 = 17;
 pub const SCTP: u8 = 132;
 /// What stands before an IPv4 address among those of IPv6 (RFC 4291, 2.5.5.2).
 pub const MAPPED: u128 = 0xffff_0000_0000;
+/// The header walk of frames ends at byte 255 (`wire::Headers`), tags and the link header included.
+const FARTHEST: usize = 200;
 /// Protocols and ports around which there may be a tunnel.
 const TUNNELS: [u8; 8] = [4, 41, 47, 51, 97, 115, 135, 137];
 const TUNNEL_PORTS: [u16; 9] = [2152, 3544, 4754, 4789, 4790, 5072, 6081, 6635, 8472];
@@ -154,6 +156,9 @@ fn ip6(packet: &[u8]) -> Option<Ip> {
         }
         next = header[0];
         at += len;
+    }
+    if at > FARTHEST {
+        return None;
     }
     let body = packet.get(at..total)?.to_vec();
     upper(Ip { src: address(8)?, dst: address(24)?, protocol: next, fragment, body })

@@ -118,12 +118,8 @@ impl Trial {
 
     /// What one way of running says: verdicts, and the ports that each packet leaves by.
     fn judged(&mut self, i: usize, batch: &[Known]) -> (Vec<Verdict>, Vec<Vec<String>>) {
-        let packet = |k: &Known| {
-            let facts = Facts { time: k.time, ..Facts::of(&k.bytes, k.bytes.len() as u32, link::ETHERNET) };
-            (k, facts)
-        };
-        let facts: Vec<_> = batch.iter().map(packet).collect();
-        let mut packets: Vec<_> = facts.iter().map(|(k, facts)| Packet::seen(&k.bytes, *facts)).collect();
+        let facts = |k: &Known| Facts { time: k.time, ..Facts::of(&k.bytes, k.bytes.len() as u32, link::ETHERNET) };
+        let mut packets: Vec<_> = batch.iter().map(|k| Packet::seen(&k.bytes, facts(k))).collect();
         let mut verdicts = vec![Verdict::default(); batch.len()];
         let worker = &mut self.workers[i].1;
         worker.judge(&mut packets, &mut verdicts);
