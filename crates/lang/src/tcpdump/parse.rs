@@ -123,6 +123,15 @@ impl<'a> Parser<'a> {
         out
     }
 
+    /// One more test, value or number.
+    pub(super) fn counted(&mut self) -> Result<(), FilterError> {
+        self.tests += 1;
+        if self.tests > MAX_TESTS {
+            return Err(self.peek().error(format!("more than {MAX_TESTS} tests and numbers in one filter")));
+        }
+        Ok(())
+    }
+
     fn filter(&mut self) -> Result<Test, FilterError> {
         let mut left = self.term()?;
         loop {
@@ -130,7 +139,12 @@ impl<'a> Parser<'a> {
             if !is_and && !self.takes(&["or", "||"]) {
                 return Ok(left);
             }
-            let right = if self.begins_value() { self.value_list()? } else { self.term()? };
+            let right = if self.begins_value() {
+                self.counted()?;
+                self.value_list()?
+            } else {
+                self.term()?
+            };
             left = if is_and { left.and(right) } else { left.or(right) };
         }
     }
@@ -164,10 +178,7 @@ impl<'a> Parser<'a> {
     }
 
     fn term(&mut self) -> Result<Test, FilterError> {
-        self.tests += 1;
-        if self.tests > MAX_TESTS {
-            return Err(self.peek().error(format!("more than {MAX_TESTS} tests in one filter")));
-        }
+        self.counted()?;
         if self.takes(&["not", "!"]) {
             return Ok(self.deeper(Self::term)?.not());
         }
@@ -284,6 +295,7 @@ impl<'a> Parser<'a> {
             if !is_and && !self.takes(&["or", "||"]) {
                 break;
             }
+            self.counted()?;
             let right = self.deeper(Self::value_list)?;
             left = if is_and { left.and(right) } else { left.or(right) };
         }
