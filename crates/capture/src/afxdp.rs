@@ -269,7 +269,11 @@ impl AfXdp {
             description,
             link_type: 1,
             stamps: StampKind::Engine,
-            counted_from: "frames that our XDP program sent to the queue's socket, and those that the card missed",
+            counted_from: if config.programmed {
+                "frames that our XDP program judged or sent to the queue's socket, and those that the card missed"
+            } else {
+                "frames that our XDP program sent to the queue's socket, and those that the card missed"
+            },
         };
         Self {
             info,

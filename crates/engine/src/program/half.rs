@@ -169,11 +169,6 @@ impl Judging {
         self.decided
     }
 
-    /// The number of the program that judges.
-    pub fn generation(&self) -> u32 {
-        self.half.generation
-    }
-
     /// What the program counted in user space.
     pub fn counters(&self) -> [u64; COUNTERS as usize] {
         *self.half.worker.counters()
