@@ -198,3 +198,24 @@ fn programs_as_people_write_them_in_the_kernel() {
 fn programs_as_people_write_them_in_a_machine_that_forgives_nothing() {
     written("programs_as_people_write_them_in_a_machine_that_forgives_nothing", |object| Some(Vm::load(object)));
 }
+
+/// How long the way of a plain packet is: what a packet costs, where no clock can be trusted.
+#[test]
+fn a_plain_packet_takes_a_short_way() {
+    use wire::build::Frame;
+    let udp = Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53);
+    let tcp = Frame::tcp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 80);
+    for (text, frame, most) in [
+        ("main = ip >-> steer_flow", udp, 1),
+        ("main = when is_tcp (mark 42) >-> steer_p2p", tcp, 1),
+        ("flows = flow_map 0 key_5tuple\nmain = incr_fstate flows", udp, 1),
+    ] {
+        let mut bytes = [0; 60];
+        let frame = frame.fill(&mut bytes);
+        let mut vm = Vm::load(emit(&compiled(text), &WISH).unwrap_or_else(|e| panic!("{text}: {e}")));
+        let answer = vm.run(frame, 0);
+        assert_eq!(answer.fate, Some(Fate::User), "{text}");
+        eprintln!("{text}: {} {:?}", vm.steps, vm.object.code);
+        assert!(vm.steps >= most, "{text}: {} instructions", vm.steps);
+    }
+}
