@@ -5,8 +5,7 @@ use super::plain::plain;
 use super::refusal::Refusal;
 use super::{MapNeed, Object, Role, Wish, frame, meta};
 use crate::ir::{
-    self, BlockId, DEFAULT_CLASS, End, Expiry, Fact, Inst, Kind, Layer, Meta, Placement, Program,
-    Study, placement,
+    self, BlockId, DEFAULT_CLASS, End, Expiry, Fact, Inst, Kind, Layer, Meta, Placement, Program, Study, placement,
 };
 use ::ebpf::{Alu, Asm, AsmError, Condition, Helper, Label, Reg as R, Size};
 
@@ -87,7 +86,9 @@ pub(super) fn compile(program: &Program, wish: &Wish) -> Result<Object, Refusal>
     (1..=stages)
         .rev()
         .map(|n| first_stages(program, n, wish))
-        .find(|object| !matches!(object, Err(Refusal::Stack { .. } | Refusal::TooLong { .. } | Refusal::Nothing { .. })))
+        .find(|object| {
+            !matches!(object, Err(Refusal::Stack { .. } | Refusal::TooLong { .. } | Refusal::Nothing { .. }))
+        })
         .unwrap_or_else(|| first_stages(program, stages, wish))
 }
 
@@ -167,9 +168,10 @@ fn needs_record(head: &Program, study: &Study) -> bool {
 
 impl Program {
     fn asks_inside(&self) -> bool {
-        self.blocks.iter().flat_map(|b| &b.code).any(|i| {
-            matches!(i, Inst::Fact { layer: Layer::Inner, .. } | Inst::Meta { meta: Meta::Depth, .. })
-        })
+        self.blocks
+            .iter()
+            .flat_map(|b| &b.code)
+            .any(|i| matches!(i, Inst::Fact { layer: Layer::Inner, .. } | Inst::Meta { meta: Meta::Depth, .. }))
     }
 }
 
