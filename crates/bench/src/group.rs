@@ -15,7 +15,7 @@ use group::{
     Client, Compiled, Delivery, Dispatcher, Door, Orders, Outside, PortCounts, Program, Registry, Request, Track,
     Verdict,
 };
-use ring::{Branch, Offer, Packet, Policy, Producer, Shape};
+use ring::{Branch, Offer, Packet, Policy, Producer};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::io::Write;
@@ -185,8 +185,8 @@ fn once(args: &GroupArgs, members: u8) -> Result<Run, Stop> {
     })?;
     let socket = std::env::temp_dir().join(format!("netgrain-bench-{}.groups", std::process::id()));
     let places = Places::find();
-    let (orders, offer) = (Arc::<Orders>::default(), offer(&producer));
-    let dispatcher = Dispatcher::new(&offer.memory, &offer.hub, Arc::clone(&orders), 1, false);
+    let (orders, offer) = (Arc::<Orders>::default(), Offer::of(&producer));
+    let dispatcher = Dispatcher::new(&offer, Arc::clone(&orders), false);
     let place = places.other(0);
     let dispatching = std::thread::spawn(move || {
         // Anywhere, if the processor is not to be had.
@@ -239,19 +239,6 @@ fn once(args: &GroupArgs, members: u8) -> Result<Run, Stop> {
         )));
     }
     Ok(Run { judged: counts.received, seconds, dispatcher, told, parts })
-}
-
-fn offer(producer: &Producer) -> Offer {
-    let c = producer.config();
-    let shape = Shape {
-        bytes: c.bytes,
-        descs: c.descs,
-        link_type: c.link_type,
-        snaplen: c.snaplen,
-        queue: c.queue,
-        name: c.name.clone(),
-    };
-    Offer { memory: Arc::clone(producer.memory()), hub: Arc::clone(producer.hub()), shape }
 }
 
 fn open(socket: &Path, registry: &Arc<Registry>) -> Result<Door, Stop> {
@@ -333,6 +320,7 @@ pub fn member(args: &MemberArgs, out: &mut dyn Write) -> Result<(), Stop> {
         classes: Vec::new(),
         weight: 1,
         filter: None,
+        bpf: None,
         descs: DESCS,
         name: "bench".into(),
     };

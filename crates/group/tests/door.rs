@@ -17,7 +17,7 @@ fn create(group: &str, program: &str, policy: Policy) -> Request {
 
 fn join(group: &str) -> Request {
     let (group, name) = (group.to_owned(), String::new());
-    Request::Join { group, classes: Vec::new(), weight: 1, filter: None, descs: 0, name }
+    Request::Join { group, classes: Vec::new(), weight: 1, filter: None, bpf: None, descs: 0, name }
 }
 
 fn stats(engine: &Engine, group: &str) -> serde_json::Value {
@@ -149,6 +149,7 @@ fn groups_are_independent_and_classes_and_filters_do_what_they_say() {
         classes: vec![class.into()],
         weight: 1,
         filter: None,
+        bpf: None,
         descs: 0,
         name: class.into(),
     };
@@ -247,6 +248,7 @@ fn limits_have_words_and_a_full_group_is_full() {
             classes: Vec::new(),
             weight,
             filter: None,
+            bpf: None,
             descs: 0,
             name: String::new(),
         };
