@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Packets between two publications, as the engine has it.

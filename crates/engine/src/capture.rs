@@ -238,6 +238,11 @@ impl Capture {
         self.groups.as_ref().map(|groups| groups.settle(plans)).unwrap_or_default()
     }
 
+    /// The books of all groups, as objects (`docs/GROUPS.md`).
+    pub fn group_books(&self) -> Vec<serde_json::Value> {
+        self.groups.as_ref().map(Groups::books).unwrap_or_default()
+    }
+
     /// How things stand.
     pub fn report(&self) -> Report {
         self.observer().report()

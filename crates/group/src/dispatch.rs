@@ -264,13 +264,12 @@ impl Dispatcher {
             let packets = packets.count() as u64;
             self.groups.iter_mut().for_each(|g| g.skip(packets));
         } else {
-            let batch: Vec<Packet<'_>> = packets
-                .map(|desc| Packet {
-                    desc,
-                    bytes: gate.bytes(desc.pos + RECORD_HEADER as u64, desc.caplen.into()),
-                    wire_len: wire_len(gate, desc),
-                })
-                .collect();
+            let mut batch = Vec::with_capacity(self.descs.len());
+            batch.extend(packets.map(|desc| Packet {
+                desc,
+                bytes: gate.bytes(desc.pos + RECORD_HEADER as u64, desc.caplen.into()),
+                wire_len: wire_len(gate, desc),
+            }));
             self.groups.iter_mut().for_each(|g| g.take(&batch));
         }
         for desc in &self.descs {

@@ -3,13 +3,11 @@
 //! The engine is not to be hurt by strangers: messages are bounded, a peer that does not read its answers is let go, and
 //! who sends what is no request gets an answer that says so.
 
-use crate::entry::{GroupView, MemberView, Visitor};
-use crate::outside::Outlet;
+use crate::entry::{GroupView, Visitor};
 use crate::registry::{Loaded, Registry};
 use crate::request::{Answer, MESSAGE_MAX, Request};
-use crate::verdict::class;
 use ring::Branch;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -207,7 +205,7 @@ impl Told {
     }
 
     fn items(views: Vec<GroupView>) -> Self {
-        let items: Vec<Value> = views.iter().map(object).collect();
+        let items: Vec<Value> = views.iter().map(GroupView::object).collect();
         Self { answer: Answer { items: items.len(), ..Answer::done() }, items, branches: Vec::new() }
     }
 
@@ -222,49 +220,4 @@ impl Told {
 
 fn say(connection: &Connection, answer: &Answer) -> io::Result<()> {
     connection.send(&serde_json::to_vec(answer)?, &[])
-}
-
-/// A group as an object; `docs/GROUPS.md` says what each field means.
-fn object(group: &GroupView) -> Value {
-    let members: Vec<Value> = group.members.iter().map(|m| member(m, group)).collect();
-    let c = &group.counts;
-    let classes: Map<String, Value> = (0..class::MANAGEMENT)
-        .filter(|class| c.classes[usize::from(*class)] > 0 || group.members.iter().any(|m| m.classes >> class & 1 == 1))
-        .map(|class| (class::name(class), c.of_class(class).into()))
-        .collect();
-    let counters: Map<String, Value> =
-        group.counters.iter().map(|(name, n)| (name.clone(), (*n as i64).into())).collect();
-    let ports = group.ports.iter().map(|(name, sent, failed)| json!({"port": name, "sent": sent, "failed": failed}));
-    let ports: Vec<Value> = ports.collect();
-    let about = group.about.as_ref();
-    json!({
-        "runs": about.map(|a| &a.runs), "why": about.and_then(|a| a.why.as_ref()),
-        "compile_us": about.map(|a| a.compile_us), "spread": about.map(|a| &a.spread),
-        "group": group.name, "policy": group.policy, "uid": group.owner.uid, "pid": group.owner.pid,
-        "steering": match group.steering { crate::Steering::Rendezvous => "rendezvous", crate::Steering::Fold => "fold" },
-        "queues": group.queues, "program": group.program, "generation": group.generation, "ports": ports,
-        "received": c.received, "dropped": c.dropped, "no_member": c.no_member, "passed": c.passed,
-        "copies": c.copies, "skipped": c.skipped, "forwarded": c.forwarded, "forward_lost": c.forward_lost,
-        "to_kernel": c.to_kernel, "classes": classes, "counters": counters, "members": members,
-        "departed": {
-            "delivered": c.departed.delivered, "refused": c.departed.refused, "lost": c.departed.lost,
-            "seen": group.departed.seen, "late": group.departed.late,
-        },
-        "contradictions": c.contradictions(),
-    })
-}
-
-/// A member as an object.
-fn member(m: &MemberView, group: &GroupView) -> Value {
-    let part = &group.counts.members[usize::from(m.place)];
-    let classes: Vec<String> = crate::steer::places(m.classes).map(class::name).collect();
-    let outlet = m.outlet.as_ref().map(|(to, sent, failed)| match to {
-        Outlet::Port(name) => json!({"port": name, "sent": sent, "failed": failed}),
-        Outlet::File { path, most } => json!({"file": path, "most": most, "sent": sent, "failed": failed}),
-    });
-    json!({
-        "place": m.place, "name": m.name, "pid": m.pid, "classes": classes, "weight": m.weight,
-        "filter": m.filter, "delivered": part.delivered, "refused": part.refused, "lost": part.lost,
-        "seen": m.seen.seen, "late": m.seen.late, "fill": (m.fill * 1e4).round() / 1e4, "outlet": outlet,
-    })
 }

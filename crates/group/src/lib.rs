@@ -21,6 +21,7 @@ mod door;
 mod entry;
 mod group;
 mod members;
+mod object;
 mod outside;
 mod registry;
 mod request;

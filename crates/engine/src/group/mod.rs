@@ -28,6 +28,12 @@ pub fn groups_socket(listeners: &Path) -> PathBuf {
     listeners.with_extension("groups")
 }
 
+/// What an engine lends to the groups of a port, for those who measure groups without an engine.
+pub fn lent_to_groups(port: &str, hash_key: u64) -> Box<dyn Outside> {
+    let ground = Ground { label: port.to_owned(), number: 0, dedicated: false, hash_key };
+    Box::new(Lender { ground, lent: Arc::default() })
+}
+
 /// Whether a group could run this program.
 ///
 /// # Errors
@@ -118,6 +124,12 @@ impl Groups {
         let said = settle::change(&self.registry, &now, plans);
         *now = plans.to_vec();
         said
+    }
+
+    /// What became of all packets, as objects (`docs/GROUPS.md`).
+    pub fn books(&self) -> Vec<serde_json::Value> {
+        let views = self.registry.view(None).unwrap_or_default();
+        views.iter().map(group::GroupView::object).collect()
     }
 
     /// Waits until the dispatchers have seen the end of their rings, then closes the door.
