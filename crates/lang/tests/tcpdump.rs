@@ -140,6 +140,23 @@ const FILTERS: &[&str] = &[
     "tcp && !port 80 || udp",
     "host 10.1",
     "ip broadcast or ip",
+    "port ssh",
+    "portrange ssh-http",
+    "portrange domain-ntp",
+    "port https or ntp",
+    "udp port domain",
+    "net 012.0.0.0/8",
+    "host 010.0.0.1 or host 192.168.010.1",
+    "host 167772161 or host 0x0a000001",
+    "net 012",
+    "net 0",
+    "net 2560",
+    "net 49320",
+    "ip[-2:2] = 0x0800",
+    "icmp6[-40] & 0xf0 = 0x60",
+    "ip[8 - ip[8]] > 3",
+    "tcp[ip[8] - 70:2] > 100",
+    "ether[ip[8] - 100] = 0",
 ];
 
 #[test]
@@ -328,6 +345,7 @@ fn random_text_is_refused_and_never_panics() {
 fn refusals_say_what_to_write_instead() {
     for (text, says) in [
         ("10.0.0.1", "write `host 10.0.0.1`"),
+        ("udp port ssh", "this port is one of tcp; write its number, 22"),
         ("80", "write `port 80`"),
         ("hots 10.0.0.1", "did you mean `host`?"),
         ("host www.example.org", "names of hosts are not looked up"),

@@ -85,6 +85,15 @@ pub fn both(a: Option<Test>, b: Option<Test>) -> Option<Test> {
 }
 
 impl Number {
+    /// How many numbers it is made of.
+    pub fn words(&self) -> usize {
+        match self {
+            Self::Is(_) | Self::Len => 1,
+            Self::Op(_, a, b) => 1 + a.words() + b.words(),
+            Self::Load { index, .. } => 1 + index.words(),
+        }
+    }
+
     /// The number, if no packet is needed to know it.
     pub fn constant(&self) -> Option<u32> {
         match self {

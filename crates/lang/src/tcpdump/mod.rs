@@ -27,7 +27,7 @@ use link::Test;
 pub(crate) use names::mac;
 use std::fmt;
 
-/// Most parentheses and `not` inside one another, and most words.
+/// Most parentheses and `not` inside one another, and most tests, values and numbers: trees of them are as deep as they are long.
 const MAX_DEPTH: usize = 100;
 const MAX_TESTS: usize = 4000;
 
@@ -52,6 +52,11 @@ impl Filter {
     /// ```
     pub fn parse(text: &str) -> Result<Self, FilterError> {
         Ok(Self { text: text.trim().to_owned(), test: parse::parse(text)? })
+    }
+
+    /// How many tests and numbers it is made of: what `port 53` says once is tested for each protocol and version.
+    pub(crate) fn words(&self) -> usize {
+        self.test.words()
     }
 
     /// As the user wrote it.

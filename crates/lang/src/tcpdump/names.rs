@@ -1,34 +1,56 @@
 //! Names and numbers: of ports, protocols, fields and flags; the same on every machine, whatever its files say.
 
-/// Ports that people write by name.
-const PORTS: [(&str, u16); 27] = [
-    ("ftp-data", 20),
-    ("ftp", 21),
-    ("ssh", 22),
-    ("telnet", 23),
-    ("smtp", 25),
-    ("domain", 53),
-    ("dns", 53),
-    ("bootps", 67),
-    ("bootpc", 68),
-    ("tftp", 69),
-    ("http", 80),
-    ("kerberos", 88),
-    ("pop3", 110),
-    ("sunrpc", 111),
-    ("ntp", 123),
-    ("netbios-ns", 137),
-    ("netbios-dgm", 138),
-    ("netbios-ssn", 139),
-    ("imap", 143),
-    ("imap2", 143),
-    ("snmp", 161),
-    ("bgp", 179),
-    ("ldap", 389),
-    ("https", 443),
-    ("syslog", 514),
-    ("mdns", 5353),
-    ("sip", 5060),
+/// A port, and the protocol whose it is if its name is that of one protocol alone.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Port {
+    pub number: u16,
+    pub only: Option<u8>,
+}
+
+const TCP: Option<u8> = Some(6);
+const UDP: Option<u8> = Some(17);
+
+/// Ports that people write by name, and the one protocol that the name stands for (as IANA's registry and `/etc/services` have it).
+const PORTS: [(&str, u16, Option<u8>); 39] = [
+    ("ftp-data", 20, TCP),
+    ("ftp", 21, TCP),
+    ("ssh", 22, TCP),
+    ("telnet", 23, TCP),
+    ("smtp", 25, TCP),
+    ("domain", 53, None),
+    ("dns", 53, None),
+    ("bootps", 67, UDP),
+    ("bootpc", 68, UDP),
+    ("tftp", 69, UDP),
+    ("http", 80, TCP),
+    ("kerberos", 88, None),
+    ("pop3", 110, TCP),
+    ("sunrpc", 111, None),
+    ("ntp", 123, UDP),
+    ("netbios-ns", 137, UDP),
+    ("netbios-dgm", 138, UDP),
+    ("netbios-ssn", 139, TCP),
+    ("imap", 143, TCP),
+    ("imap2", 143, TCP),
+    ("snmp", 161, None),
+    ("snmp-trap", 162, None),
+    ("bgp", 179, TCP),
+    ("ldap", 389, None),
+    ("https", 443, None),
+    ("isakmp", 500, UDP),
+    ("syslog", 514, UDP),
+    ("rtsp", 554, None),
+    ("ldaps", 636, None),
+    ("imaps", 993, TCP),
+    ("pop3s", 995, TCP),
+    ("ms-sql-s", 1433, TCP),
+    ("l2tp", 1701, UDP),
+    ("radius", 1812, None),
+    ("nfs", 2049, None),
+    ("mysql", 3306, TCP),
+    ("sip", 5060, None),
+    ("mdns", 5353, UDP),
+    ("postgresql", 5432, TCP),
 ];
 
 /// Protocols above IP.
@@ -124,8 +146,9 @@ fn of<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     table.iter().find(|e| e.0 == name).map(|e| e.1)
 }
 
-pub fn port(name: &str) -> Option<u16> {
-    of(&PORTS, name).or_else(|| u16::try_from(number(name)?).ok())
+pub fn port(name: &str) -> Option<Port> {
+    let named = PORTS.iter().find(|e| e.0 == name).map(|e| Port { number: e.1, only: e.2 });
+    named.or_else(|| Some(Port { number: u16::try_from(number(name)?).ok()?, only: None }))
 }
 
 pub fn protocol(name: &str) -> Option<u8> {

@@ -123,6 +123,15 @@ impl<'a> Parser<'a> {
         out
     }
 
+    /// One more test, value or number.
+    pub(super) fn counted(&mut self) -> Result<(), FilterError> {
+        self.tests += 1;
+        if self.tests > MAX_TESTS {
+            return Err(self.peek().error(format!("more than {MAX_TESTS} tests and numbers in one filter")));
+        }
+        Ok(())
+    }
+
     fn filter(&mut self) -> Result<Test, FilterError> {
         let mut left = self.term()?;
         loop {
@@ -130,7 +139,12 @@ impl<'a> Parser<'a> {
             if !is_and && !self.takes(&["or", "||"]) {
                 return Ok(left);
             }
-            let right = if self.begins_value() { self.value_list()? } else { self.term()? };
+            let right = if self.begins_value() {
+                self.counted()?;
+                self.value_list()?
+            } else {
+                self.term()?
+            };
             left = if is_and { left.and(right) } else { left.or(right) };
         }
     }
@@ -164,10 +178,7 @@ impl<'a> Parser<'a> {
     }
 
     fn term(&mut self) -> Result<Test, FilterError> {
-        self.tests += 1;
-        if self.tests > MAX_TESTS {
-            return Err(self.peek().error(format!("more than {MAX_TESTS} tests in one filter")));
-        }
+        self.counted()?;
         if self.takes(&["not", "!"]) {
             return Ok(self.deeper(Self::term)?.not());
         }
@@ -284,6 +295,7 @@ impl<'a> Parser<'a> {
             if !is_and && !self.takes(&["or", "||"]) {
                 break;
             }
+            self.counted()?;
             let right = self.deeper(Self::value_list)?;
             left = if is_and { left.and(right) } else { left.or(right) };
         }
@@ -301,13 +313,13 @@ impl<'a> Parser<'a> {
         let test = match words.kind {
             Kind::Port => {
                 let port = names::port(t.text).ok_or_else(|| t.error("it is no port; write a number up to 65535"))?;
-                self.ports(words, t, port, port)?
+                self.ports(words, t, [port; 2])?
             }
             Kind::PortRange => {
                 let range = t.text.split_once('-').and_then(|(a, b)| Some((names::port(a)?, names::port(b)?)));
                 let one = || names::port(t.text).map(|p| (p, p));
                 let (a, b) = range.or_else(one).ok_or_else(|| t.error("it is no range of ports; write `1000-2000`"))?;
-                self.ports(words, t, a.min(b), a.max(b))?
+                self.ports(words, t, [a, b])?
             }
             Kind::Proto => self.proto(words, t)?,
             Kind::Host | Kind::Net => self.address(words, t)?,
@@ -315,17 +327,27 @@ impl<'a> Parser<'a> {
         Ok(test)
     }
 
-    fn ports(&self, words: Words<'_>, t: Token<'_>, low: u16, high: u16) -> Result<Test, FilterError> {
-        let protocols: &[u8] = match words.protocol {
-            None => &[6, 17, 132],
-            Some("tcp") => &[6],
-            Some("udp") => &[17],
-            Some("sctp") => &[132],
+    fn ports(&self, words: Words<'_>, t: Token<'_>, [a, b]: [names::Port; 2]) -> Result<Test, FilterError> {
+        let said = match words.protocol {
+            None => None,
+            Some("tcp") => Some(6),
+            Some("udp") => Some(17),
+            Some("sctp") => Some(132),
             Some(other) => {
                 return Err(t.error(format!("`{other}` has no ports; write `{other} and port {}`", t.text)));
             }
         };
-        self.at.ports(protocols, words.dir, low, high).map_err(|why| t.error(why))
+        let only = a.only.filter(|_| a.only == b.only);
+        let protocols = match (said, only) {
+            (Some(said), Some(only)) if said != only => {
+                let whose = if only == 6 { "tcp" } else { "udp" };
+                return Err(t.error(format!("this port is one of {whose}; write its number, {}", a.number)));
+            }
+            (Some(one), _) | (None, Some(one)) => vec![one],
+            (None, None) => vec![6, 17, 132],
+        };
+        let (low, high) = (a.number.min(b.number), a.number.max(b.number));
+        self.at.ports(&protocols, words.dir, low, high).map_err(|why| t.error(why))
     }
 
     fn proto(&self, words: Words<'_>, t: Token<'_>) -> Result<Test, FilterError> {
@@ -401,7 +423,7 @@ impl<'a> Parser<'a> {
         t: Token<'_>,
         length: Option<u32>,
     ) -> Result<Result<Test, &'static str>, FilterError> {
-        let (mut address, mut written) = match dotted(t.text) {
+        let (address, written) = match numbered(t.text, words.kind).or_else(|| dotted(t.text)) {
             Some(found) => found,
             None => {
                 let hint = if names::mac(t.text).is_some() {
@@ -412,10 +434,6 @@ impl<'a> Parser<'a> {
                 return Err(t.error(hint));
             }
         };
-        // `net 10` is 10.0.0.0/8; a number alone is an address for `host`.
-        if !t.text.contains('.') && words.kind == Kind::Host {
-            (address, written) = (names::number(t.text).unwrap_or(address), 32);
-        }
         let mut mask = high_bits(written);
         if let Some(length) = length {
             if length > 32 {
@@ -500,12 +518,19 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// One to four numbers with dots, left-aligned, and how many bits were written.
+/// A number without dots: for `host` it is the address; for `net` it goes as far to the left as it can, so that `net 10` is 10.0.0.0/8.
+fn numbered(text: &str, kind: Kind) -> Option<(u32, u32)> {
+    let n = names::number(text)?;
+    let left = if kind == Kind::Net && n != 0 { n.leading_zeros() / 8 * 8 } else { 0 };
+    Some((n << left, 32 - left))
+}
+
+/// One to four decimal numbers with dots, left-aligned, and how many bits were written.
 fn dotted(text: &str) -> Option<(u32, u32)> {
     let mut bytes = [0_u8; 4];
     let mut written = 0;
     for part in text.split('.') {
-        *bytes.get_mut(written)? = u8::try_from(names::number(part)?).ok()?;
+        *bytes.get_mut(written)? = part.parse().ok().filter(|_| !part.starts_with('+'))?;
         written += 1;
     }
     Some((u32::from_be_bytes(bytes), written as u32 * 8))

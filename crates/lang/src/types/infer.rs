@@ -7,6 +7,7 @@ use super::Type;
 use crate::ir::Effects;
 use crate::syntax::{Binding, Error, Expr, Node, nearest};
 use crate::table;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -26,7 +27,16 @@ pub struct Known {
 /// # Errors
 /// The first thing that does not fit.
 pub fn infer(bindings: &[Binding]) -> Result<Vec<Known>, Error> {
-    let mut infer = Infer { bindings, known: HashMap::new(), order: vec![], open: vec![], depth: 0, vars: vec![] };
+    let mut infer = Infer {
+        bindings,
+        known: HashMap::new(),
+        order: vec![],
+        open: vec![],
+        depth: 0,
+        vars: vec![],
+        work: Cell::new(0),
+        too_large: Cell::new(false),
+    };
     for (i, b) in bindings.iter().enumerate() {
         if bindings[..i].iter().any(|other| other.name == b.name) {
             return Err(Error::new(b.span.clone(), format!("`{}` is bound twice", b.name)));
@@ -40,6 +50,10 @@ pub fn infer(bindings: &[Binding]) -> Result<Vec<Known>, Error> {
 
 /// Most expressions inside one another, those of bindings that need one another included.
 const MAX_DEPTH: usize = 300;
+/// Most words of a type. A binding that uses another twice can double its type each time, so types are bounded by themselves.
+const MAX_TYPE: usize = 1000;
+/// Most words of types that are looked at in all; a program written by a human stays below a hundredth of it.
+const MAX_WORK: usize = 10_000_000;
 
 type Scope = Vec<(String, Type)>;
 
@@ -53,6 +67,10 @@ struct Infer<'a> {
     depth: usize,
     /// What each variable turned out to be.
     vars: Vec<Option<Type>>,
+    /// Words of types looked at so far.
+    work: Cell<usize>,
+    /// A type was larger than [`MAX_TYPE`], or all of them than [`MAX_WORK`]: nothing that was found since is to be believed.
+    too_large: Cell<bool>,
 }
 
 impl Infer<'_> {
@@ -88,13 +106,27 @@ impl Infer<'_> {
 
     /// What the type turned out to be.
     fn resolved(&self, t: &Type) -> Type {
+        let mut words = 0;
+        let resolved = self.expand(t, &mut words);
+        self.work.set(self.work.get() + words);
+        if words > MAX_TYPE || self.work.get() > MAX_WORK {
+            self.too_large.set(true);
+        }
+        resolved
+    }
+
+    fn expand(&self, t: &Type, words: &mut usize) -> Type {
+        *words += 1;
+        if *words > MAX_TYPE {
+            return Type::Act;
+        }
         match t {
             Type::Var(n) => match self.vars.get(*n) {
-                Some(Some(t)) => self.resolved(t),
+                Some(Some(t)) => self.expand(t, words),
                 _ => t.clone(),
             },
-            Type::List(of) => Type::List(Box::new(self.resolved(of))),
-            Type::Fun(from, to) => Type::Fun(Box::new(self.resolved(from)), Box::new(self.resolved(to))),
+            Type::List(of) => Type::List(Box::new(self.expand(of, words))),
+            Type::Fun(from, to) => Type::Fun(Box::new(self.expand(from, words)), Box::new(self.expand(to, words))),
             simple => simple.clone(),
         }
     }
@@ -134,21 +166,12 @@ impl Infer<'_> {
         }
     }
 
-    fn occurs(&self, var: usize, t: &Type) -> bool {
-        match self.resolved(t) {
-            Type::Var(n) => n == var,
-            Type::List(of) => self.occurs(var, &of),
-            Type::Fun(from, to) => self.occurs(var, &from) || self.occurs(var, &to),
-            _ => false,
-        }
-    }
-
     /// Whether the two can be the same, and then makes them so.
     fn unify(&mut self, a: &Type, b: &Type) -> bool {
         match (self.resolved(a), self.resolved(b)) {
             (a, b) if a == b => true,
             (Type::Var(n), t) | (t, Type::Var(n)) => {
-                let free = !self.occurs(n, &t);
+                let free = !t.mentions(n);
                 if free {
                     self.vars[n] = Some(t);
                 }
@@ -209,6 +232,10 @@ impl Infer<'_> {
         self.depth += 1;
         let of = self.node(e, scope, effects);
         self.depth -= 1;
+        if self.too_large.get() {
+            return Err(Error::new(e.span.clone(), "the type of this grows too large")
+                .help("bindings that use one another twice double each time"));
+        }
         of
     }
 
@@ -252,7 +279,11 @@ impl Infer<'_> {
                         }
                         Type::Var(n) => {
                             let (from, to) = (self.expr(arg, scope, effects)?, self.fresh());
-                            self.vars[n] = Some(Type::Fun(Box::new(from), Box::new(to.clone())));
+                            let fun = Type::Fun(Box::new(from), Box::new(to.clone()));
+                            if !self.unify(&Type::Var(n), &fun) {
+                                let what = format!("{whose} is given to itself here, which has no type");
+                                return Err(Error::new(arg.span.clone(), what));
+                            }
                             to
                         }
                         other => {

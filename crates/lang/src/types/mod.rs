@@ -78,6 +78,16 @@ impl Type {
         (takes, gives)
     }
 
+    /// Whether the variable is in it.
+    fn mentions(&self, var: usize) -> bool {
+        match self {
+            Self::Var(n) => *n == var,
+            Self::List(of) => of.mentions(var),
+            Self::Fun(from, to) => from.mentions(var) || to.mentions(var),
+            _ => false,
+        }
+    }
+
     /// In words, for a sentence.
     pub fn words(&self) -> String {
         match self {
