@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod capture;
+mod crowd;
 mod disk;
 mod flow;
 mod group;
@@ -21,9 +22,10 @@ mod volume;
 mod xdp;
 
 pub use crate::capture::CaptureArgs;
+pub use crate::crowd::MemberArgs;
 pub use crate::disk::DiskArgs;
 pub use crate::flow::FlowArgs;
-pub use crate::group::{GroupArgs, MemberArgs};
+pub use crate::group::GroupArgs;
 pub use crate::lang::LangArgs;
 pub use crate::live::LiveArgs;
 pub use crate::query::QueryArgs;
@@ -82,7 +84,7 @@ impl Stage {
             Self::Query(args) => query::run(args, out),
             Self::Flow(args) => flow::run(args, out),
             Self::Group(args) => group::run(args, out),
-            Self::GroupMember(args) => group::member(args, out),
+            Self::GroupMember(args) => crowd::member(args, out),
             Self::Stenographer(args) => stenographer::run(args, out),
             Self::Lang(args) => lang::run(args, out),
             Self::Xdp(args) => xdp::run(args, out),

@@ -63,7 +63,7 @@ fn every_verdict_is_carried_out_and_booked_wherever_the_program_runs() {
     let test = "every_verdict_is_carried_out_and_booked_wherever_the_program_runs";
     let Some(sandbox) = Sandbox::new(test) else { return };
     for (kind, in_kernel) in [(Kind::AfXdp, true), (Kind::Tpacket, false)] {
-        let dir = TempDir::new(&format!("{test}-{kind:?}"));
+        let dir = TempDir::new(&format!("xdp-{kind:?}"));
         let (a, b) = sandbox.veth(&format!("a{kind:?}"), &format!("b{kind:?}"));
         let (c, d) = if in_kernel {
             way_out(&sandbox)
@@ -110,7 +110,7 @@ fn every_verdict_is_carried_out_and_booked_wherever_the_program_runs() {
 fn what_the_kernel_leaves_undecided_is_judged_the_same_in_user_space() {
     let test = "what_the_kernel_leaves_undecided_is_judged_the_same_in_user_space";
     let Some(sandbox) = Sandbox::new(test) else { return };
-    let (dir, (a, b)) = (TempDir::new(test), sandbox.veth("a", "b"));
+    let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
     let (_c, d) = way_out(&sandbox);
     let plan = live(&b, Kind::AfXdp, EACH, dir.path());
     let mut out = RawReader::new(&d);
@@ -138,7 +138,7 @@ fn swapping_under_traffic_accounts_for_every_packet_and_never_goes_back() {
     let test = "swapping_under_traffic_accounts_for_every_packet_and_never_goes_back";
     let Some(sandbox) = Sandbox::new(test) else { return };
     for (kind, rest) in [(Kind::AfXdp, "steer_flow"), (Kind::AfXdp, "steer_rrobin"), (Kind::Tpacket, "steer_flow")] {
-        let dir = TempDir::new(&format!("{test}-{kind:?}-{rest}"));
+        let dir = TempDir::new(&format!("xdp-{}", rest.len()));
         let (a, b) = sandbox.veth(&format!("a{kind:?}{}", rest.len()), &format!("b{kind:?}{}", rest.len()));
         // Every third drops what has port 7, so that the kernel's books change hands too.
         let numbered = |n: u32| {
@@ -189,7 +189,7 @@ fn swapping_under_traffic_accounts_for_every_packet_and_never_goes_back() {
 fn a_program_that_is_refused_replaces_nothing() {
     let test = "a_program_that_is_refused_replaces_nothing";
     let Some(sandbox) = Sandbox::new(test) else { return };
-    let (dir, (a, b)) = (TempDir::new(test), sandbox.veth("a", "b"));
+    let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
     sandbox.veth("e", "f");
     let plan = live(&b, Kind::AfXdp, "main = when (has_port 1) drop", dir.path());
     let capture = start(&plan);
@@ -220,7 +220,7 @@ fn counters_and_the_state_of_flows_live_on_in_the_next_program() {
     let test = "counters_and_the_state_of_flows_live_on_in_the_next_program";
     let Some(sandbox) = Sandbox::new(test) else { return };
     for kind in [Kind::AfXdp, Kind::Tpacket] {
-        let dir = TempDir::new(&format!("{test}-{kind:?}"));
+        let dir = TempDir::new(&format!("xdp-{kind:?}"));
         let (a, b) = sandbox.veth(&format!("a{kind:?}"), &format!("b{kind:?}"));
         // A flow is stored from its fourth packet on.
         let counting = |mark: u32| {
@@ -248,7 +248,7 @@ fn counters_and_the_state_of_flows_live_on_in_the_next_program() {
 fn two_queues_are_judged_by_one_program() {
     let test = "two_queues_are_judged_by_one_program";
     let Some(sandbox) = Sandbox::new(test) else { return };
-    let dir = TempDir::new(test);
+    let dir = TempDir::new("xdp");
     let (a, b) = sandbox.veth_with("a", "b", VethOptions { queues: 2, ..VethOptions::default() });
     let mut plan = live(&b, Kind::AfXdp, "main = inc 1 >-> when (has_port 1) drop", dir.path());
     let capture = start(&plan);
@@ -269,7 +269,7 @@ fn two_queues_are_judged_by_one_program() {
 fn a_port_that_comes_back_gets_its_program_again() {
     let test = "a_port_that_comes_back_gets_its_program_again";
     let Some(sandbox) = Sandbox::new(test) else { return };
-    let (dir, (a, b)) = (TempDir::new(test), sandbox.veth("a", "b"));
+    let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
     let plan = live(&b, Kind::AfXdp, "main = when (has_port 1) drop", dir.path());
     let capture = start(&plan);
     RawSender::new(&a).send(&[udp(1, 1), udp(1, 2)]);
@@ -290,7 +290,7 @@ fn a_port_that_comes_back_gets_its_program_again() {
 #[test]
 fn what_is_replayed_is_judged_too_but_never_sent() {
     let test = "what_is_replayed_is_judged_too_but_never_sent";
-    let dir = TempDir::new(test);
+    let dir = TempDir::new("xdp");
     let source = || common::sim("60,flows=10,packets=1000,seed=7");
     let judged = Plan { program: Some(text("main = drop")), ..plan(source(), &dir.join("store")) };
     let capture = start(&judged);
@@ -322,15 +322,23 @@ fn a_process_that_judges_until_it_is_killed() {
 fn nothing_stays_on_the_port_however_the_capture_ends() {
     let test = "nothing_stays_on_the_port_however_the_capture_ends";
     let Some(sandbox) = Sandbox::new(test) else { return };
-    let (dir, (_a, b)) = (TempDir::new(test), sandbox.veth("a", "b"));
-    let linked = || sys::bpf::linked_program(b.index);
+    let (dir, (_a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
+    let busy = |plan: &Plan| match Capture::start(plan) {
+        Ok(_) => false,
+        Err(e) if e.to_string().contains("the interface is busy") => true,
+        Err(e) => panic!("{e}"),
+    };
     let plan = live(&b, Kind::AfXdp, "main = drop", dir.path());
     let capture = start(&plan);
-    assert!(linked().is_some());
+    let other = live(&b, Kind::AfXdp, "main = drop", &dir.join("o"));
+    assert!(busy(&other), "one program is on a port");
     stop(capture, &plan);
-    assert_eq!(linked(), None);
-    let mut process = Alone::start("a_process_that_judges_until_it_is_killed", FOLDER, dir.join("killed"));
-    until("it has put its program there", || linked().is_some());
+    assert!(!busy(&other), "and goes with the capture");
+    let folder = dir.join("k");
+    let mut process = Alone::start("a_process_that_judges_until_it_is_killed", FOLDER, &folder);
+    // It lets listeners in once its program is there.
+    until("it has put its program there", || folder.join("s").exists());
+    assert!(busy(&other), "the other process is on the port");
     process.kill();
-    until("the kernel takes it off", || linked().is_none());
+    until("the kernel takes the program off", || !busy(&other));
 }

@@ -28,10 +28,10 @@ use egress::Egress;
 use half::{Half, LetterBox};
 use jit::Judge;
 use lang::ebpf::{Clock, Entry, Object, Role, ToUser, Wish};
-use lang::ir::{COUNTERS, Effect, Expiry, Inst, Program};
+use lang::ir::{Effect, Expiry, Inst, Program};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use sys::netlink::netdev::{feature, xdp_features};
 
@@ -143,7 +143,8 @@ struct State {
     devices: Arc<Vec<Egress>>,
     judge: Judge,
     report: ProgramReport,
-    steer: Option<Arc<Steer>>,
+    /// The port, where it has a kernel half and is there. The sources hold it: a port that is kept cannot come back.
+    steer: Option<Weak<Steer>>,
     letters: BTreeMap<u16, Arc<LetterBox>>,
     /// Where the sweep of each map goes on.
     swept: BTreeMap<u16, Vec<u8>>,
@@ -196,7 +197,7 @@ impl PortProgram {
             self.load(&steer, &object, &state.devices, &mut report)?;
         }
         state.report = report;
-        state.steer = Some(steer);
+        state.steer = Some(Arc::downgrade(&steer));
         Ok(())
     }
 
@@ -224,7 +225,13 @@ impl PortProgram {
         let devices = Arc::new(open_devices(&program)?);
         let generation = state.report.generation + 1;
         let mut report = ProgramReport { name: plan.name.clone(), generation, ..ProgramReport::default() };
-        let object = match &state.steer {
+        let steer = state.steer.as_ref().map(Weak::upgrade);
+        let steer = match steer {
+            Some(None) => return Err(format!("{} is away; try again when it is back", self.ground.port)),
+            Some(here) => here,
+            None => None,
+        };
+        let object = match &steer {
             Some(steer) => place(self.object(&program, generation, steer), &mut report),
             None => None,
         };
@@ -233,13 +240,13 @@ impl PortProgram {
             .map(|_| self.half(&program, &judge, &devices, &report))
             .collect::<Result<_, _>>()?;
         let mut prepared = None;
-        if let (Some(steer), Some(object)) = (&state.steer, &object) {
+        if let (Some(steer), Some(object)) = (&steer, &object) {
             prepared = Some(self.prepare(steer, object, &devices, &mut report)?);
         }
         for (letters, half) in state.letters.values().zip(halves) {
             letters.post(half);
         }
-        let exchanged = match (&state.steer, prepared) {
+        let exchanged = match (&steer, prepared) {
             (Some(steer), Some(prepared)) => steer.exchange(prepared),
             (Some(steer), None) => steer.relieve().map(|()| Duration::ZERO),
             (None, _) => Ok(Duration::ZERO),
@@ -262,7 +269,7 @@ impl PortProgram {
     /// taken out of its maps, which would otherwise hold their places until somebody asks for them.
     pub fn tend(&self) {
         let mut state = self.lock();
-        let Some(steer) = state.steer.clone() else { return };
+        let Some(steer) = state.steer.as_ref().and_then(Weak::upgrade) else { return };
         if let Some(clock) = steer.map(Role::Clock) {
             let offset = sys::clock::since_monotonic().as_nanos() as u64;
             // The next time does as well.
@@ -292,12 +299,13 @@ impl PortProgram {
     pub fn report(&self) -> ProgramReport {
         let state = self.lock();
         let mut report = state.report.clone();
-        let counted = state.steer.as_ref().and_then(|steer| steer.map(Role::Counters));
+        let steer = state.steer.as_ref().and_then(Weak::upgrade);
+        let counted = steer.and_then(|steer| steer.map(Role::Counters));
+        let value = counted.as_ref().map_or(8, |map| map.spec().value_bytes as usize);
         let bytes = counted.and_then(|map| map.get(&0u32.to_ne_bytes()).ok().flatten()).unwrap_or_default();
-        let numbers = usize::from(COUNTERS) + state.program.maps.len();
         for counter in used_counters(&state.program) {
             let of_cpu = |cpu: &[u8]| cpu[8 * usize::from(counter)..].first_chunk().map_or(0, |n| u64::from_ne_bytes(*n));
-            let sum = bytes.chunks_exact(8 * numbers).map(of_cpu).sum();
+            let sum = bytes.chunks_exact(value).map(of_cpu).sum();
             report.counters.insert(counter, sum);
         }
         report
