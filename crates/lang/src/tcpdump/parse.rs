@@ -13,7 +13,7 @@ use super::arith::Number;
 use super::lex::{FilterError, Token, tokens};
 use super::link::{ARP, Dir, IP, IP6, Offsets, RARP, Test};
 use super::refused::{refused, suggestion};
-use super::{MAX_DEPTH, MAX_TESTS, names};
+use super::{MAX_DEPTH, MAX_TESTS, names, services};
 use crate::ir::Cmp;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -211,6 +211,9 @@ impl<'a> Parser<'a> {
             (false, "") => return Err(first.error("a test is missing, such as `tcp` or `port 80`")),
             _ => (),
         }
+        if first.text == "len" || self.peek_at(1).text == "[" && first.is_word() {
+            return Err(first.error("it begins a number; compare it with another: `len > 100`, `tcp[13] & 7 != 0`"));
+        }
         let protocol = self.protocol_word();
         let dir = self.direction()?;
         let kind = self.kind();
@@ -312,14 +315,17 @@ impl<'a> Parser<'a> {
         self.take();
         let test = match words.kind {
             Kind::Port => {
-                let port = names::port(t.text).ok_or_else(|| t.error("it is no port; write a number up to 65535"))?;
-                self.ports(words, t, port, port)?
+                let (port, of) = port(t.text).ok_or_else(|| {
+                    t.error("it is no service that is known here; write the port's number, up to 65535")
+                })?;
+                self.ports(words, t, of, port, port)?
             }
             Kind::PortRange => {
-                let range = t.text.split_once('-').and_then(|(a, b)| Some((names::port(a)?, names::port(b)?)));
-                let one = || names::port(t.text).map(|p| (p, p));
-                let (a, b) = range.or_else(one).ok_or_else(|| t.error("it is no range of ports; write `1000-2000`"))?;
-                self.ports(words, t, a.min(b), a.max(b))?
+                let range = t.text.split_once('-').and_then(|(a, b)| Some((port(a)?, port(b)?)));
+                let one = || port(t.text).map(|p| (p, p));
+                let ((a, of), (b, and_of)) =
+                    range.or_else(one).ok_or_else(|| t.error("it is no range of ports; write `1000-2000`"))?;
+                self.ports(words, t, of.filter(|_| of == and_of), a.min(b), a.max(b))?
             }
             Kind::Proto => self.proto(words, t)?,
             Kind::Host | Kind::Net => self.address(words, t)?,
@@ -327,17 +333,28 @@ impl<'a> Parser<'a> {
         Ok(test)
     }
 
-    fn ports(&self, words: Words<'_>, t: Token<'_>, low: u16, high: u16) -> Result<Test, FilterError> {
-        let protocols: &[u8] = match words.protocol {
-            None => &[6, 17, 132],
-            Some("tcp") => &[6],
-            Some("udp") => &[17],
-            Some("sctp") => &[132],
+    /// `of` is the protocol that a service's name stands for.
+    fn ports(&self, words: Words<'_>, t: Token<'_>, of: Option<u8>, low: u16, high: u16) -> Result<Test, FilterError> {
+        let said = match words.protocol {
+            None => None,
+            Some("tcp") => Some(6),
+            Some("udp") => Some(17),
+            Some("sctp") => Some(132),
             Some(other) => {
                 return Err(t.error(format!("`{other}` has no ports; write `{other} and port {}`", t.text)));
             }
         };
-        self.at.ports(protocols, words.dir, low, high).map_err(|why| t.error(why))
+        let protocols = match (said, of) {
+            (Some(said), Some(of)) if said != of => {
+                let name = if of == 6 { "tcp" } else { "udp" };
+                return Err(
+                    t.error(format!("it is a service of {name}; write `{name} port {}`, or its number", t.text))
+                );
+            }
+            (None, None) => vec![6, 17, 132],
+            (said, of) => said.into_iter().chain(of).take(1).collect(),
+        };
+        self.at.ports(&protocols, words.dir, low, high).map_err(|why| t.error(why))
     }
 
     fn proto(&self, words: Words<'_>, t: Token<'_>) -> Result<Test, FilterError> {
@@ -418,6 +435,8 @@ impl<'a> Parser<'a> {
             None => {
                 let hint = if names::mac(t.text).is_some() {
                     format!("write `ether host {}`", t.text)
+                } else if names::number(t.text).is_some() || services::find(t.text).is_some() {
+                    format!("it is no address; for a port write `port {}`", t.text)
                 } else {
                     "it is no address; names of hosts are not looked up".to_owned()
                 };
@@ -510,6 +529,11 @@ impl<'a> Parser<'a> {
             }
         }
     }
+}
+
+/// A port by number or by the name of a service, and the protocol of which the name is.
+fn port(text: &str) -> Option<(u16, Option<u8>)> {
+    services::find(text).or_else(|| Some((u16::try_from(names::number(text)?).ok()?, None)))
 }
 
 /// One to four numbers with dots, left-aligned, and how many bits were written.
