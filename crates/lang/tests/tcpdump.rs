@@ -162,6 +162,22 @@ const FILTERS: &[&str] = &[
     "tcp[-1] = 3 or udp",
     "tcp[13] & 7 != 0",
     "ip6 proto \\tcp or ip proto \\udp",
+    "port ssh",
+    "portrange domain-ntp",
+    "port https or ntp",
+    "udp port domain",
+    "net 012.0.0.0/8",
+    "host 010.0.0.1 or host 192.168.010.1",
+    "host 167772161 or host 0x0a000001",
+    "net 012",
+    "net 0",
+    "net 2560",
+    "net 49320",
+    "ip[-2:2] = 0x0800",
+    "icmp6[-40] & 0xf0 = 0x60",
+    "ip[8 - ip[8]] > 3",
+    "tcp[ip[8] - 70:2] > 100",
+    "ether[ip[8] - 100] = 0",
 ];
 
 /// Services that the filters name.
@@ -387,6 +403,7 @@ fn random_text_is_refused_and_never_panics() {
 fn refusals_say_what_to_write_instead() {
     for (text, says) in [
         ("10.0.0.1", "write `host 10.0.0.1`"),
+        ("udp port ssh", "this port is one of tcp; write its number, 22"),
         ("80", "write `port 80`"),
         ("hots 10.0.0.1", "did you mean `host`?"),
         ("host www.example.org", "names of hosts are not looked up"),
@@ -403,7 +420,7 @@ fn refusals_say_what_to_write_instead() {
         ("port 70000", "up to 65535"),
         ("port nosuchservice", "no service that is known here"),
         ("tcp port ntp", "write `udp port ntp`"),
-        ("src port 80 or dst 443", "write `port 443`"),
+        ("src port 80 or dst http", "write `port http`"),
         ("tcp[13] & 7", "compare it"),
         ("len", "compare it"),
         ("TCP", "words are written small: `tcp`"),

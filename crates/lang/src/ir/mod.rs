@@ -38,6 +38,7 @@ mod build;
 mod cost;
 mod effects;
 mod inst;
+mod place;
 mod print;
 mod split;
 mod tables;
@@ -45,8 +46,10 @@ mod verify;
 
 pub use build::{Builder, Label};
 pub use cost::Cost;
-pub use effects::{Effect, Effects, Placement, placement};
+pub use effects::{Effect, Effects};
 pub use inst::{Block, End, Inst, Log};
+pub(crate) use place::Study;
+pub use place::{Placement, placement};
 pub use tables::{Expiry, Map, Set, mapped, wide};
 pub use verify::VerifyError;
 

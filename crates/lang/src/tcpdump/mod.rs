@@ -26,6 +26,7 @@ use crate::ir::{Builder, Label, Program};
 pub use lex::FilterError;
 use link::Test;
 pub(crate) use names::mac;
+pub(crate) use services::find as service;
 use std::fmt;
 
 /// Most parentheses and `not` inside one another, and most tests, values and numbers: trees of them are as deep as they are long.

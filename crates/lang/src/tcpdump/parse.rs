@@ -12,7 +12,7 @@
 use super::arith::Number;
 use super::lex::{FilterError, Token, tokens};
 use super::link::{ARP, Dir, IP, IP6, Offsets, RARP, Test};
-use super::refused::{refused, suggestion};
+use super::refused::{near, refused, suggestion};
 use super::{MAX_DEPTH, MAX_TESTS, names, services};
 use crate::ir::Cmp;
 use std::net::{IpAddr, Ipv4Addr};
@@ -26,7 +26,10 @@ pub fn parse(text: &str) -> Result<Test, FilterError> {
     let test = p.filter()?;
     match p.peek() {
         t if t.text.is_empty() => Ok(test),
-        t => Err(t.error("a filter does not go on like this; join tests by `and` or `or`")),
+        t => match near(t.text) {
+            Some(near) => Err(t.error(format!("a filter does not go on like this; did you mean `{near}`?"))),
+            None => Err(t.error("a filter does not go on like this; join tests by `and` or `or`")),
+        },
     }
 }
 
@@ -430,12 +433,12 @@ impl<'a> Parser<'a> {
         t: Token<'_>,
         length: Option<u32>,
     ) -> Result<Result<Test, &'static str>, FilterError> {
-        let (mut address, mut written) = match dotted(t.text) {
+        let (address, written) = match numbered(t.text, words.kind).or_else(|| dotted(t.text)) {
             Some(found) => found,
             None => {
                 let hint = if names::mac(t.text).is_some() {
                     format!("write `ether host {}`", t.text)
-                } else if names::number(t.text).is_some() || services::find(t.text).is_some() {
+                } else if services::find(t.text).is_some() {
                     format!("it is no address; for a port write `port {}`", t.text)
                 } else {
                     "it is no address; names of hosts are not looked up".to_owned()
@@ -443,10 +446,6 @@ impl<'a> Parser<'a> {
                 return Err(t.error(hint));
             }
         };
-        // `net 10` is 10.0.0.0/8; a number alone is an address for `host`.
-        if !t.text.contains('.') && words.kind == Kind::Host {
-            (address, written) = (names::number(t.text).unwrap_or(address), 32);
-        }
         let mut mask = high_bits(written);
         if let Some(length) = length {
             if length > 32 {
@@ -536,12 +535,19 @@ fn port(text: &str) -> Option<(u16, Option<u8>)> {
     services::find(text).or_else(|| Some((u16::try_from(names::number(text)?).ok()?, None)))
 }
 
-/// One to four numbers with dots, left-aligned, and how many bits were written.
+/// A number without dots: for `host` it is the address; for `net` it goes as far to the left as it can, so that `net 10` is 10.0.0.0/8.
+fn numbered(text: &str, kind: Kind) -> Option<(u32, u32)> {
+    let n = names::number(text)?;
+    let left = if kind == Kind::Net && n != 0 { n.leading_zeros() / 8 * 8 } else { 0 };
+    Some((n << left, 32 - left))
+}
+
+/// One to four decimal numbers with dots, left-aligned, and how many bits were written.
 fn dotted(text: &str) -> Option<(u32, u32)> {
     let mut bytes = [0_u8; 4];
     let mut written = 0;
     for part in text.split('.') {
-        *bytes.get_mut(written)? = u8::try_from(names::number(part)?).ok()?;
+        *bytes.get_mut(written)? = part.parse().ok().filter(|_| !part.starts_with('+'))?;
         written += 1;
     }
     Some((u32::from_be_bytes(bytes), written as u32 * 8))

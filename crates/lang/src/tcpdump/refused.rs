@@ -28,32 +28,39 @@ pub fn refused(word: &str) -> Option<&'static str> {
     })
 }
 
+/// The words that filters mostly consist of.
+const WORDS: [&str; 22] = [
+    "host",
+    "net",
+    "port",
+    "portrange",
+    "proto",
+    "src",
+    "dst",
+    "ether",
+    "vlan",
+    "mpls",
+    "less",
+    "greater",
+    "tcp",
+    "udp",
+    "icmp",
+    "icmp6",
+    "sctp",
+    "ip",
+    "ip6",
+    "arp",
+    "broadcast",
+    "multicast",
+];
+
+/// The word that was probably meant by one that is none.
+pub fn near(word: &str) -> Option<&'static str> {
+    crate::syntax::nearest(word, WORDS).filter(|near| *near != word)
+}
+
 /// What may have been meant by a word that begins no test.
 pub fn suggestion(word: &str) -> String {
-    const WORDS: [&str; 22] = [
-        "host",
-        "net",
-        "port",
-        "portrange",
-        "proto",
-        "src",
-        "dst",
-        "ether",
-        "vlan",
-        "mpls",
-        "less",
-        "greater",
-        "tcp",
-        "udp",
-        "icmp",
-        "icmp6",
-        "sctp",
-        "ip",
-        "ip6",
-        "arp",
-        "broadcast",
-        "multicast",
-    ];
     let instead = match word {
         "ipv4" | "ip4" => "ip",
         "ipv6" => "ip6",
@@ -80,7 +87,7 @@ pub fn suggestion(word: &str) -> String {
     if super::names::value(word).is_some() {
         return format!("it stands for a number; write it behind a comparison, as `icmp[icmptype] == {word}`");
     }
-    match crate::syntax::nearest(word, WORDS) {
+    match near(word) {
         Some(near) => format!("did you mean `{near}`?"),
         None => "it begins no test; write one such as `tcp`, `host 10.0.0.1` or `port 80`".to_owned(),
     }

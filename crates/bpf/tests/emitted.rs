@@ -1,0 +1,171 @@
+//! What the language's interpreter makes of a packet, and what the kernel makes of it: the same, or the kernel leaves it undecided.
+
+#[path = "both/frames.rs"]
+mod frames;
+#[path = "both/kernel.rs"]
+mod kernel;
+#[path = "../../jit/tests/random/mod.rs"]
+mod random;
+
+use base::Prng;
+use kernel::{Answer, Kernel, USER, WISH};
+use lang::Facts;
+use lang::ebpf::{Fate, Refusal, emit};
+use lang::interp::{Action, Interpreter, Memory};
+use lang::ir::{Expiry, Kind, Program as Ir};
+
+const DROP: u32 = 1;
+const PASS: u32 = 2;
+const REDIRECT: u32 = 4;
+
+/// A program in the kernel beside its first stages in the interpreter.
+struct Both {
+    head: Ir,
+    kernel: Kernel,
+    memory: Memory,
+    last: u64,
+    /// Whether expired entries are taken out before each packet, as user space does from time to time.
+    sweeps: bool,
+}
+
+impl Both {
+    fn new(test: &str, ir: &Ir) -> Result<Option<Self>, Refusal> {
+        let object = emit(ir, &WISH)?;
+        let head = ir.split(object.stages).0;
+        let memory = Memory::of(&head, WISH.hash_key);
+        Ok(Kernel::load(test, object).map(|kernel| Self { head, kernel, memory, last: 0, sweeps: true }))
+    }
+
+    /// Whether the kernel decided.
+    fn run(&mut self, frame: &[u8], time: u64, context: &dyn Fn() -> String) -> bool {
+        if self.sweeps && self.head.maps.iter().any(|m| m.expiry != Expiry::Never) {
+            (0..self.head.maps.len()).for_each(|m| drop(self.kernel.entries(&self.head, m, time)));
+        }
+        let answer = self.kernel.run(frame, time);
+        let say = || format!("{}\n{frame:02x?}\n{answer:?}\n{}\n{:?}", context(), self.head, self.kernel.object.code);
+        self.last = time;
+        if answer.fate == Some(Fate::Undecided) {
+            assert_eq!(answer.verdict, USER, "{}", say());
+            assert_eq!(answer.handed.as_ref().map(|h| (h.generation, h.stages)), Some((WISH.generation, 0)), "{}", say());
+            return false;
+        }
+        let facts = Facts { time, port: WISH.port, ingress: WISH.ingress, ..Facts::of(frame, 0, WISH.link_type) };
+        let out = Interpreter::new(&self.head).run(frame, &facts, &mut self.memory);
+        let Answer { verdict, fate, handed } = &answer;
+        let expected = match (&out.actions[..], out.kernel, handed) {
+            ([], false, Some(handed)) => {
+                assert_eq!(handed.record, out, "{}", say());
+                let stages = self.kernel.object.stages as u8;
+                assert_eq!((handed.generation, handed.stages), (WISH.generation, stages), "{}", say());
+                (USER, Fate::User)
+            }
+            ([], false, None) => (DROP, Fate::Dropped),
+            ([Action::Forward(_)], false, None) => (REDIRECT, Fate::Forwarded),
+            ([], true, None) => (PASS, Fate::Kernel),
+            _ => panic!("{out:?} is not for the kernel: {}", say()),
+        };
+        assert_eq!((*verdict, *fate), (expected.0, Some(expected.1)), "{out:?} {}", say());
+        if *verdict != USER {
+            assert_eq!(out.kind, Kind::Drop, "{}", say());
+        }
+        true
+    }
+
+    fn compare_memory(&self, context: &str) {
+        let (counters, refused) = self.kernel.counters(&self.head);
+        let say = || format!("{context}\n{}\n{:?}", self.head, self.kernel.object.code);
+        assert_eq!(counters, self.memory.counters, "{}", say());
+        for (map, table) in self.memory.tables.iter().enumerate() {
+            let ours = self.kernel.entries(&self.head, map, self.last);
+            assert_eq!(ours, table.entries(self.last), "map {map}, {}", say());
+            assert_eq!(refused[map], table.refused(), "map {map}, {}", say());
+        }
+    }
+}
+
+#[test]
+fn random_programs_over_random_packets() {
+    let test = "random_programs_over_random_packets";
+    let seed = testkit::seed(test);
+    let rounds = std::env::var("NETGRAIN_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
+    let (mut placed, mut decided, mut packets, mut entries, mut dropped) = (0, 0, 0, 0, 0);
+    for round in 0..rounds {
+        let mut prng = Prng::new(seed.wrapping_add(round));
+        let mut ir = random::program(&mut prng, 4);
+        // What is taken out of a map does not come back when time goes back a little, so one of the two is tried at a time.
+        let back = round % 2 == 0;
+        if back {
+            ir.maps.iter_mut().for_each(|m| m.capacity = 4096);
+        }
+        let mut both = match Both::new(test, &ir) {
+            Ok(Some(both)) => both,
+            Ok(None) => return,
+            Err(Refusal::Nothing { .. } | Refusal::Stack { .. }) => continue,
+            Err(other) => panic!("seed {seed}, round {round}: {other}\n{ir}"),
+        };
+        placed += 1;
+        both.sweeps = !back;
+        let mut time = 1000;
+        for packet in 0..40 {
+            let frame = match packet % 3 {
+                0 => random::frame(&mut prng),
+                n => frames::frame(&mut prng, n == 1),
+            };
+            if frame.len() < 14 {
+                continue;
+            }
+            time += prng.below(300);
+            let back = if back && prng.below(10) == 0 { prng.below(500) } else { 0 };
+            packets += 1;
+            let context = || format!("seed {seed}, round {round}, packet {packet}");
+            decided += u64::from(both.run(&frame, time - back.min(time), &context));
+        }
+        both.compare_memory(&format!("seed {seed}, round {round}"));
+        entries += both.memory.tables.iter().map(|t| t.entries(time).len()).sum::<usize>();
+        dropped += both.kernel.fates()[Fate::Dropped as usize];
+    }
+    eprintln!("{placed} of {rounds} programs, {decided} of {packets} packets decided, {dropped} dropped, {entries} entries");
+    assert!(rounds < 100 || (placed > rounds / 8 && decided > packets / 3 && entries > 20 && dropped > 50), "hardly anything was done");
+}
+
+fn compiled(text: &str) -> Ir {
+    lang::compile(text).unwrap_or_else(|e| panic!("{}", e.show(text, "program"))).program
+}
+
+/// Programs as people write them, each with what of it is for the kernel.
+const PROGRAMS: [(&str, usize); 14] = [
+    ("main = ip >-> steer_flow", 2),
+    ("main = when is_tcp (mark 42) >-> steer_p2p", 2),
+    ("main = ip >-> when is_tcp (forward \"eth1\") >-> steer_flow", 3),
+    ("main = unless is_tcp (bridge \"eth1\") >-> inc 1 >-> steer_ip", 3),
+    ("main = when is_udp detour >-> broadcast", 2),
+    ("flows = flow_map 0 key_5tuple\nmain = incr_fstate flows >-> steer_flow", 2),
+    ("hosts = for_ms 1 (up_to 8 (flow_map 0 key_ip_src))\nmain = do\n  add_fstate hosts 1\n  filter (get_fstate hosts .<= 2)\n", 2),
+    ("main = bpf \"tcp port 80 or udp port 53 or ip6\" >-> steer_link", 2),
+    ("main = bpf \"ip[6:2] & 0x1fff = 0 and tcp[13] & 2 != 0\" >-> mark 7", 2),
+    ("main = filter (has_addr 10.0.0.0/30) >-> inc 3 >-> steer_vlan", 3),
+    ("main = steer_local_net 10.0.0.0 24 32", 1),
+    ("main = filter (ip_ttl .> 3) >-> classify 5 >-> double_steer_ip", 3),
+    ("main = when has_vlan (inc 2) >-> steer_field 14 4", 2),
+    ("main = icmp >-> when (icmp_type .== 8) drop >-> kernel >-> drop", 4),
+];
+
+#[test]
+fn programs_as_people_write_them() {
+    let test = "programs_as_people_write_them";
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    for (text, stages) in PROGRAMS {
+        let ir = compiled(text);
+        let Some(mut both) = Both::new(test, &ir).unwrap_or_else(|e| panic!("{text}: {e}")) else { return };
+        assert_eq!(both.kernel.object.stages, stages, "{text}\n{ir}");
+        let mut decided = 0;
+        for packet in 0..1500 {
+            let frame = frames::frame(&mut prng, packet % 4 == 0);
+            let context = || format!("seed {seed}, {text}, packet {packet}");
+            decided += usize::from(both.run(&frame, packet * 1000, &context));
+        }
+        both.compare_memory(text);
+        assert!(decided > 500, "{text}: only {decided} packets were decided");
+    }
+}
