@@ -403,7 +403,7 @@ fn random_text_is_refused_and_never_panics() {
 fn refusals_say_what_to_write_instead() {
     for (text, says) in [
         ("10.0.0.1", "write `host 10.0.0.1`"),
-        ("udp port ssh", "this port is one of tcp; write its number, 22"),
+        ("udp port ssh", "it is a service of tcp; write `tcp port ssh`"),
         ("80", "write `port 80`"),
         ("hots 10.0.0.1", "did you mean `host`?"),
         ("host www.example.org", "names of hosts are not looked up"),
