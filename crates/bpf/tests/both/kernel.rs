@@ -37,6 +37,22 @@ pub struct Answer {
     pub handed: Option<Handed>,
 }
 
+/// What runs an object, packet by packet.
+pub trait Machine {
+    fn object(&self) -> &Object;
+
+    /// Runs one packet.
+    fn run(&mut self, frame: &[u8], time: u64) -> Answer;
+
+    fn fates(&self) -> Vec<u64>;
+
+    /// The group's counters, and how many entries each map refused.
+    fn counters(&self, ir: &Ir) -> (Vec<u64>, Vec<u64>);
+
+    /// The entries of a program's map that are there at `now`; takes the others out, as user space does.
+    fn entries(&mut self, ir: &Ir, map: usize, now: u64) -> Vec<(Vec<u64>, u64)>;
+}
+
 impl Kernel {
     /// `None` where programs cannot be loaded at all, which is said.
     pub fn load(test: &str, object: Object) -> Option<Self> {
@@ -87,8 +103,26 @@ impl Kernel {
         self.object.maps.iter().position(|m| m.role == role).map(|i| &self.maps[i])
     }
 
-    /// Runs one packet.
-    pub fn run(&self, frame: &[u8], time: u64) -> Answer {
+    fn sum(&self, role: Role) -> Option<Vec<u64>> {
+        let map = self.map(role)?;
+        let value = map.get(&[0; 4]).expect("an array").expect("its first value");
+        let width = map.spec().value_bytes as usize;
+        let mut sums = vec![0_u64; width / 8];
+        for of_cpu in value.chunks_exact(width) {
+            for (sum, n) in sums.iter_mut().zip(of_cpu.chunks_exact(8)) {
+                *sum += u64::from_ne_bytes(n.try_into().expect("eight bytes"));
+            }
+        }
+        Some(sums)
+    }
+}
+
+impl Machine for Kernel {
+    fn object(&self) -> &Object {
+        &self.object
+    }
+
+    fn run(&mut self, frame: &[u8], time: u64) -> Answer {
         if let Some(clock) = self.map(Role::Clock) {
             clock.set(&[0; 4], &time.to_ne_bytes()).expect("a clock");
         }
@@ -106,32 +140,17 @@ impl Kernel {
         Answer { verdict: run.verdict, fate: risen.first().copied(), handed }
     }
 
-    fn sum(&self, role: Role) -> Option<Vec<u64>> {
-        let map = self.map(role)?;
-        let value = map.get(&[0; 4]).expect("an array").expect("its first value");
-        let width = map.spec().value_bytes as usize;
-        let mut sums = vec![0_u64; width / 8];
-        for of_cpu in value.chunks_exact(width) {
-            for (sum, n) in sums.iter_mut().zip(of_cpu.chunks_exact(8)) {
-                *sum += u64::from_ne_bytes(n.try_into().expect("eight bytes"));
-            }
-        }
-        Some(sums)
-    }
-
-    pub fn fates(&self) -> Vec<u64> {
+    fn fates(&self) -> Vec<u64> {
         self.sum(Role::Fates).expect("every object has fates")
     }
 
-    /// The group's counters, and how many entries each map refused.
-    pub fn counters(&self, ir: &Ir) -> (Vec<u64>, Vec<u64>) {
+    fn counters(&self, ir: &Ir) -> (Vec<u64>, Vec<u64>) {
         let all = self.sum(Role::Counters).unwrap_or_else(|| vec![0; usize::from(COUNTERS) + ir.maps.len()]);
         let (counters, refused) = all.split_at(COUNTERS.into());
         (counters.to_vec(), refused.to_vec())
     }
 
-    /// The entries of a program's map that are there at `now`; takes the others out, as user space does.
-    pub fn entries(&self, ir: &Ir, map: usize, now: u64) -> Vec<(Vec<u64>, u64)> {
+    fn entries(&mut self, ir: &Ir, map: usize, now: u64) -> Vec<(Vec<u64>, u64)> {
         let Some(held) = self.map(Role::Flow(map as u16)) else { return vec![] };
         let mut all = Vec::new();
         for key in held.keys().expect("a hash table") {

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use base::{Prng, Row, Tally, Timestamp};
-use netgrain_index::{Content, Entry, Header, Keys};
+use netgrain_index::{Content, Entry, Header, Keys, Parts};
 pub use testkit::random_frame;
 use wire::link;
 
@@ -94,6 +94,7 @@ pub fn entry(block: u32, bytes: u32, packets: &[(Vec<u8>, u32, u16)]) -> Entry {
         bytes,
         first_record: (stored > 0).then_some(24),
         crc: block.wrapping_mul(77),
+        parts: Parts::NONE,
         first: Timestamp::from_secs_nanos(second, 1),
         last: Timestamp::from_secs_nanos(second, 999),
         rows: [Row { second, tally: Tally { stored, offered: stored, ..Tally::default() } }].into_iter().collect(),

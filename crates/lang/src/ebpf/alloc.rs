@@ -102,15 +102,14 @@ impl Homes {
     fn scan(line: &[Interval], registers: usize) -> Self {
         let mut out = Self { homes: vec![None; 2 * registers], registers, slots: 0 };
         let mut free: Vec<R> = OVER_CALLS.into_iter().chain(BETWEEN_CALLS).collect();
-        let mut free_slots: Vec<usize> = Vec::new();
+        // By slot: until where what lived there last is alive.
+        let mut busy: Vec<usize> = Vec::new();
         let mut active: Vec<Interval> = Vec::new();
         for now in line {
             active.retain(|old| {
                 let alive = old.to > now.from;
-                match (alive, out.homes[old.what]) {
-                    (false, Some(Home::Reg(r))) => free.push(r),
-                    (false, Some(Home::Slot(s))) => free_slots.push(s),
-                    _ => (),
+                if let (false, Some(Home::Reg(r))) = (alive, out.homes[old.what]) {
+                    free.push(r);
                 }
                 alive
             });
@@ -128,13 +127,16 @@ impl Homes {
                         .filter(|o| matches!(out.homes[o.what], Some(Home::Reg(r)) if suits(&r)))
                         .max_by_key(|o| o.to)
                         .filter(|o| o.to > now.to)
-                        .map(|o| o.what);
-                    // It has been alive for a while, so its slot must be one that nobody had.
-                    let old = if longest.is_some() { None } else { free_slots.pop() };
-                    let slot = old.unwrap_or(out.slots);
-                    out.slots = out.slots.max(slot + 1);
+                        .copied();
+                    // It is in its slot from the beginning of its life.
+                    let moved = longest.unwrap_or(*now);
+                    let slot = busy.iter().position(|until| *until <= moved.from).unwrap_or(busy.len());
+                    if slot == busy.len() {
+                        busy.push(0);
+                    }
+                    busy[slot] = moved.to;
                     match longest {
-                        Some(what) => out.homes[what].replace(Home::Slot(slot)).unwrap_or(Home::Slot(slot)),
+                        Some(o) => out.homes[o.what].replace(Home::Slot(slot)).unwrap_or(Home::Slot(slot)),
                         None => Home::Slot(slot),
                     }
                 }
@@ -142,6 +144,7 @@ impl Homes {
             out.homes[now.what] = Some(home);
             active.push(*now);
         }
+        out.slots = busy.len();
         out
     }
 

@@ -1,11 +1,12 @@
 //! From the intermediate form to instructions: the parts of a program in the order in which they run.
 
 use super::alloc::{Home, Homes, What, reached_code};
+use super::plain::plain;
 use super::refusal::Refusal;
 use super::{MapNeed, Object, Role, Wish, frame, meta};
 use crate::ir::{
-    self, BlockId, DEFAULT_CLASS, End, Expiry, Fact, Inst, Kind, Layer, Meta, Operand, Placement, Program, Study,
-    placement,
+    self, BlockId, DEFAULT_CLASS, End, Expiry, Fact, Inst, Kind, Layer, Meta, Placement, Program,
+    Study, placement,
 };
 use ::ebpf::{Alu, Asm, AsmError, Condition, Helper, Label, Reg as R, Size};
 
@@ -79,9 +80,22 @@ pub(super) fn compile(program: &Program, wish: &Wish) -> Result<Object, Refusal>
         let stage = program.stages.first().map_or(String::new(), |s| s.text.clone());
         return Err(Refusal::Nothing { stage, why });
     }
-    let looks_inside = program.split(stages).0.asks_inside();
-    let head = plain(&program.split(stages).0, wish);
-    let study = Study::of(&head, stages).map_err(|why| Refusal::Nothing { stage: head.stages[0].text.clone(), why })?;
+    // What is too long, or has too much in hand at once, is cut earlier.
+    (1..=stages)
+        .rev()
+        .map(|n| first_stages(program, n, wish))
+        .find(|object| !matches!(object, Err(Refusal::Stack { .. } | Refusal::TooLong { .. } | Refusal::Nothing { .. })))
+        .unwrap_or_else(|| first_stages(program, stages, wish))
+}
+
+fn first_stages(program: &Program, stages: usize, wish: &Wish) -> Result<Object, Refusal> {
+    let head = program.split(stages).0;
+    let looks_inside = head.asks_inside();
+    let stage = program.stages.first().map_or(String::new(), |s| s.text.clone());
+    let refuse = |why| Refusal::Nothing { stage: stage.clone(), why };
+    Study::of(program, stages).map_err(refuse)?;
+    let head = plain(&head, wish)?;
+    let study = Study::of(&head, stages).map_err(refuse)?;
     let homes = Homes::of(&head, &study, |inst| super::tables::calls(inst, &head));
     frame::fits(homes.slots)?;
     let needs = Needs { inner: looks_inside, ..Needs::of(&head, &study) };
@@ -92,8 +106,18 @@ pub(super) fn compile(program: &Program, wish: &Wish) -> Result<Object, Refusal>
     let blocks = head.blocks.iter().map(|_| asm.label()).collect();
     let exits = Exits { user: asm.label(), undecided: asm.label(), silent: asm.label(), drop: asm.label() };
     let pointers = vec![None; head.blocks.len()];
-    let mut e =
-        Emitter { asm, program: &head, wish, homes, needs, maps: vec![], exits, study: &study, blocks, pointers };
+    let mut e = Emitter {
+        asm,
+        program: &head,
+        wish,
+        homes,
+        needs,
+        maps: vec![],
+        exits,
+        study: &study,
+        blocks,
+        pointers,
+    };
     e.enter(stages);
     e.walk();
     e.body();
@@ -123,71 +147,11 @@ fn needs_record(head: &Program, study: &Study) -> bool {
     })
 }
 
-/// The program for plain packets: what is known beforehand is a number, the inner layer is the outer one.
-fn plain(head: &Program, wish: &Wish) -> Program {
-    let mut plain = head.clone();
-    for inst in plain.blocks.iter_mut().flat_map(|b| &mut b.code) {
-        match inst {
-            Inst::Fact { layer, .. } => *layer = Layer::Outer,
-            Inst::Meta { to, meta } => {
-                let value = match meta {
-                    Meta::Depth | Meta::Outgoing => 0,
-                    Meta::Ethernet => 1,
-                    Meta::Port => wish.port.into(),
-                    Meta::Ingress => wish.ingress.into(),
-                    Meta::HashKey => wish.hash_key,
-                    _ => continue,
-                };
-                *inst = Inst::Const { to: *to, value };
-            }
-            _ => (),
-        }
-    }
-    while drop_unused(&mut plain) {}
-    plain
-}
-
-/// Takes out what makes a number that nobody reads; whether there was something.
-fn drop_unused(program: &mut Program) -> bool {
-    let mut last = vec![0; program.registers.into()];
-    let mut place = 0;
-    for block in &program.blocks {
-        for inst in &block.code {
-            place += 1;
-            inst.sources(|r| last[usize::from(r.0)] = place);
-        }
-        place += 1;
-        match block.end {
-            End::If { a, b, .. } => {
-                last[usize::from(a.0)] = place;
-                if let Operand::Reg(b) = b {
-                    last[usize::from(b.0)] = place;
-                }
-            }
-            End::Fits { base: Some(base), .. } => last[usize::from(base.0)] = place,
-            _ => (),
-        }
-    }
-    let (mut place, mut any) = (0, false);
-    for block in &mut program.blocks {
-        block.code.retain(|inst| {
-            place += 1;
-            let pure = !matches!(inst, Inst::MapAdd { .. } | Inst::MapGet { .. });
-            let unused = pure && inst.target().is_some_and(|to| last[usize::from(to.0)] <= place);
-            any |= unused;
-            !unused
-        });
-        place += 1;
-    }
-    any
-}
-
 impl Program {
     fn asks_inside(&self) -> bool {
-        self.blocks
-            .iter()
-            .flat_map(|b| &b.code)
-            .any(|i| matches!(i, Inst::Fact { layer: Layer::Inner, .. } | Inst::Meta { meta: Meta::Depth, .. }))
+        self.blocks.iter().flat_map(|b| &b.code).any(|i| {
+            matches!(i, Inst::Fact { layer: Layer::Inner, .. } | Inst::Meta { meta: Meta::Depth, .. })
+        })
     }
 }
 

@@ -25,6 +25,7 @@ mod exits;
 mod frame;
 mod meta;
 mod number;
+mod plain;
 mod refusal;
 mod tables;
 mod walk;
