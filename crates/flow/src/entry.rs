@@ -43,6 +43,8 @@ pub(crate) mod bit {
     pub const FINS: u32 = 11;
     /// [`super::Hot::more`] names a pair. Neither this nor [`FULL`]: a chunk, or nothing.
     pub const PAIR: u16 = 1 << 13;
+    /// Has had a packet besides its first since a full table last looked at it ([`crate::begin`]).
+    pub const AGAIN: u16 = 1 << 14;
 }
 
 #[derive(Clone, Debug, Default)]

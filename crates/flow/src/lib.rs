@@ -27,12 +27,16 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod begin;
 mod config;
 mod counts;
 mod ends;
 mod entry;
+mod fetch;
 mod full;
+mod grow;
 mod key;
+mod lane;
 mod losses;
 mod memory;
 mod meter;

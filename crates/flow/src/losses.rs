@@ -30,6 +30,12 @@ impl Losses {
         }
     }
 
+    /// Whether nothing was lost.
+    #[inline(always)]
+    pub fn is_none(&self) -> bool {
+        self.sums.is_empty()
+    }
+
     /// Packets lost from the first second to the last, both included.
     pub fn between(&self, first: u64, last: u64) -> u64 {
         if self.sums.is_empty() {
