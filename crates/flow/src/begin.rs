@@ -8,10 +8,11 @@
 //! were compared each time.
 
 use crate::config::Packet;
-use crate::entry::{Body, Entry, Hot, NO_LABEL, Rare, bit};
+use crate::entry::{Body, Entry, Hot, bit};
 use crate::key;
 use crate::lane::Lane;
 use crate::meter::Meter;
+use crate::rare::Rare;
 use crate::record::{EndReason, Sink, TcpState};
 use crate::seen::{self, Seen};
 use crate::slim::Sums;
@@ -30,23 +31,27 @@ impl Meter {
             self.make_room(sink);
         }
         let decoded = packet.decoded;
-        let mut rare = Rare {
-            mpls: decoded.mpls.unwrap_or(NO_LABEL),
-            icmp: key::icmp_word(decoded),
-            first_length: seen.length.min(u16::MAX.into()) as u16,
-            ..Rare::default()
-        };
+        let mut rare = Rare::default();
+        rare.set_first_length(seen.length);
+        if key::is_icmp(decoded.protocol) {
+            rare.set_icmp(key::icmp_word(decoded));
+        }
         let mut hot = Hot::new(&lane.key, seen.at, packet.queue);
         hot.bits |= if packet.position == Packet::NOWHERE { 0 } else { bit::LOCATED };
         if let Some(mac) = seen::mac(packet) {
-            rare.macs[0] = mac.0;
+            rare.set_mac(0, mac.0);
             hot.bits |= bit::MAC[0];
         }
         let mut fins = 0;
         hot.state = tcp::next(TcpState::None, &mut fins, &seen, self.config.bidirectional);
         hot.bits |= u16::from(fins) << bit::FINS;
-        if hot.state == TcpState::SynSent {
-            rare.shake = [seen.at, 0];
+        let is_label_in_tunnel = decoded.mpls.is_some() && hot.tunnel > 0;
+        if let Some(label) = decoded.mpls.filter(|_| !is_label_in_tunnel) {
+            hot.set_label(label);
+        }
+        let is_v6 = hot.has(bit::V6);
+        if !is_v6 {
+            hot.rare = rare;
         }
         let mut sums = [Sums::default(); 2];
         sums[0].first_flags = seen.flags;
@@ -54,15 +59,17 @@ impl Meter {
         let timeout = self.timeout(&hot).min(self.active.unwrap_or(u64::MAX));
         let body = Body { start: seen.at, positions: [packet.position; 2], sums };
         let flow = self.flows.put(Entry { hot, body }).expect("there is a place");
-        match self.rares.get_mut(flow as usize) {
-            Some(place) => *place = rare,
-            None => self.rares.push(rare),
+        if is_v6 {
+            if self.rares.len() <= flow as usize {
+                self.rares.resize(flow as usize + 1, Rare::default());
+            }
+            self.rares[flow as usize] = rare;
         }
         self.counts.begun += 1;
         self.counts.active += 1;
         self.enter(flow, lane.hash, sink);
-        if !is_slim {
-            self.widen_first(flow, &seen);
+        if !is_slim || is_label_in_tunnel {
+            self.widen_first(flow, &seen, decoded.mpls.filter(|_| is_label_in_tunnel));
         }
         if let Some(payloads) = &mut self.payloads {
             payloads.begin(flow);

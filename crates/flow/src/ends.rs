@@ -91,13 +91,15 @@ impl Meter {
     #[inline(always)]
     fn fetch_due(&self, flow: u32) {
         self.fetch_entry(flow);
-        self.hints.fetch(&self.rares[flow as usize]);
     }
 
     /// The same for what that points to. Only of flows that leave the table one by one is the hash needed.
     #[inline(always)]
     fn fetch_due_rest(&self, flow: u32, leaves: bool) -> Known {
         let hot = &self.flows[flow].hot;
+        if hot.has(bit::V6) {
+            self.hints.fetch(&self.rares[flow as usize]);
+        }
         match hot.bits & (bit::FULL | bit::PAIR) {
             0 if hot.more == NONE => (),
             0 => self.chunks[hot.more].fetch(&self.hints, usize::from(hot.packets)),

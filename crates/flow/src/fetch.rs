@@ -62,7 +62,6 @@ impl Meter {
                 if self.flows.is_full() && self.flows.len() >= FEW {
                     let flow = self.after(self.ahead, AHEAD);
                     self.fetch_entry(flow);
-                    self.hints.fetch(&self.rares[flow as usize]);
                 }
                 NONE
             }
@@ -92,7 +91,7 @@ impl Meter {
             bit::FULL => self.fulls[hot.more].sides[hot.side(key)].fetch(&self.hints),
             _ => {
                 // The handshake is in the first packets, and the eleventh reads all that is known.
-                if packets < SHAKING || packets == LOG {
+                if hot.has(bit::V6) && (packets < SHAKING || packets == LOG) {
                     self.hints.fetch(&self.rares[flow as usize]);
                 }
                 if hot.more != NONE {

@@ -43,6 +43,7 @@ mod meter;
 mod pair;
 mod payload;
 mod pool;
+mod rare;
 mod record;
 mod render;
 mod router;

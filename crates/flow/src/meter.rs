@@ -11,7 +11,7 @@
 use crate::config::{Config, Packet, nanos};
 use crate::counts::Counts;
 use crate::ends::{Known, end_all, pass};
-use crate::entry::{Entry, Rare};
+use crate::entry::Entry;
 use crate::full::{self, Full};
 use crate::key::Keys;
 use crate::lane::Lane;
@@ -20,6 +20,7 @@ use crate::memory::Hints;
 use crate::pair::Pair;
 use crate::payload::Payloads;
 use crate::pool::Pool;
+use crate::rare::Rare;
 use crate::record::{Record, Sink};
 use crate::slim::Chunk;
 use crate::table::Table;
@@ -48,7 +49,7 @@ pub struct Meter {
     pub(crate) linger: u64,
     pub(crate) table: Table,
     pub(crate) flows: Pool<Entry>,
-    /// One for each place of `flows`.
+    /// One for each place of `flows` up to the last that had an IPv6 flow.
     pub(crate) rares: Vec<Rare>,
     pub(crate) chunks: Pool<Chunk>,
     pub(crate) pairs: Pool<Pair>,

@@ -4,12 +4,13 @@
 
 use crate::begin::is_another;
 use crate::config::Packet;
-use crate::entry::{Body, Entry, Hot, Rare, bit};
+use crate::entry::{Body, Entry, Hot, bit};
 use crate::key::{Key, Keys};
 use crate::lane::Lane;
 use crate::meter::Meter;
 use crate::pair::Pair;
 use crate::pool::NONE;
+use crate::rare;
 use crate::record::{Sink, TcpState};
 use crate::seen::{self, Seen};
 use crate::slim::{self, Chunk, LOG};
@@ -71,22 +72,23 @@ impl Meter {
     /// Counts another packet of a flow.
     #[inline(always)]
     fn add(&mut self, flow: u32, packet: &Packet, seen: &Seen, sink: &mut dyn Sink) {
-        let Entry { hot, body } = &mut self.flows[flow];
-        let (bits, was_over) = (hot.bits, tcp::is_over(hot.state));
-        let is_reply = (seen.side == 1) & (bits & bit::BACK == 0);
+        let hot = &mut self.flows[flow].hot;
+        let was_over = tcp::is_over(hot.state);
+        let is_reply = (seen.side == 1) & (hot.bits & bit::BACK == 0);
         hot.last = seen.at;
         hot.bits |= bit::AGAIN;
         if seen.tcp & ((seen.flags & (SYN | FIN | RST) != 0) | !tcp::is_settled(hot.state)) {
-            follow(hot, &mut self.rares[flow as usize], seen, self.config.bidirectional);
+            self.follow(flow, seen);
         }
         if is_reply {
-            hot.bits |= bit::BACK;
-            if let Some(mac) = seen::mac(packet) {
-                self.rares[flow as usize].macs[1] = mac.0;
-                hot.bits |= bit::MAC[1];
+            let mac = seen::mac(packet);
+            self.flows[flow].hot.bits |= bit::BACK | if mac.is_some() { bit::MAC[1] } else { 0 };
+            if let Some(mac) = mac {
+                self.rare_mut(flow).set_mac(1, mac.0);
             }
         }
-        let is_counted = match bits & (bit::FULL | bit::PAIR) {
+        let Entry { hot, body } = &mut self.flows[flow];
+        let is_counted = match hot.bits & (bit::FULL | bit::PAIR) {
             bit::PAIR => {
                 let pair = &mut self.pairs[hot.more];
                 add_to_pair(hot, body, pair, packet, seen, seen.side, is_reply, self.most_packets)
@@ -168,16 +170,62 @@ impl Meter {
         full.sides[seen.side].add(seen);
         is_first
     }
+
+    /// Moves the state of TCP on, and takes the times of the handshake.
+    #[inline(never)]
+    fn follow(&mut self, flow: u32, seen: &Seen) {
+        let Entry { hot, body } = &mut self.flows[flow];
+        let at = seen.at - body.start;
+        let mut fins = (hot.bits >> bit::FINS) as u8 & 3;
+        let before = hot.state;
+        let after = tcp::next(before, &mut fins, seen, self.config.bidirectional);
+        hot.state = after;
+        hot.bits |= u16::from(fins) << bit::FINS;
+        if before == TcpState::Established || before == TcpState::Midstream {
+            return;
+        }
+        let mut shake = self.shake(flow);
+        let mut learned = 0;
+        match (before, after) {
+            // The last of several SYNs, so that a lost one is not taken for a long way.
+            (_, TcpState::SynSent) if seen.side == 0 && seen.flags & SYN != 0 => shake[0] = at,
+            (TcpState::SynSent, TcpState::SynReceived) => {
+                shake = [at - shake[0], at];
+                learned = bit::SYN_RTT;
+            }
+            (TcpState::SynReceived, TcpState::SynReceived) if seen.side == 1 && seen.flags & SYN != 0 => {
+                shake[1] = at;
+            }
+            (TcpState::SynReceived, TcpState::Established) => {
+                shake[1] = at - shake[1];
+                learned = bit::ACK_RTT;
+            }
+            _ => return,
+        }
+        self.flows[flow].hot.bits |= learned;
+        let far = shake[0].max(shake[1]) >= rare::FAR;
+        if far && !self.flows[flow].hot.has(bit::FULL) {
+            self.widen(flow);
+        }
+        let hot = &self.flows[flow].hot;
+        if hot.has(bit::FULL) {
+            self.fulls[hot.more].shake = shake;
+        } else {
+            self.rare_mut(flow).set_shake(shake);
+        }
+    }
 }
 
 #[inline(always)]
 fn is_same(hot: &Hot, key: &Key, keys: &Keys) -> bool {
     // No bit of the difference may be left, so one comparison is enough.
-    let ends = hot.ends.iter().zip(key.ends).fold(0, |all, (a, b)| all | (a ^ b));
+    let low = hot.low ^ key.low;
     let rest = u64::from(hot.ports ^ key.ports) | u64::from(hot.protocol ^ key.protocol);
     let around = (hot.around ^ key.around) & keys.mask(key.tunnel);
     let bits = (hot.bits ^ bit::USED ^ if key.v6 { bit::V6 } else { 0 }) & (bit::USED | bit::V6 | bit::DETACHED);
-    ends | rest | around | u64::from(bits) == 0 && keys.same_kind(hot.tunnel, key.tunnel)
+    low | rest | around | u64::from(bits) == 0
+        && keys.same_kind(hot.tunnel, key.tunnel)
+        && (!key.v6 || hot.rare.words() == key.wide)
 }
 
 /// Counts a packet in a pair, if it fits there.
@@ -208,34 +256,4 @@ fn add_to_pair(
 fn locate(positions: &mut [u64; 2], packet: &Packet, queue: u16) {
     let is_there = (packet.queue == queue) & (packet.position != Packet::NOWHERE);
     positions[1] = if is_there { packet.position } else { positions[1] };
-}
-
-/// Moves the state of TCP on, and takes the times of the handshake.
-#[inline(never)]
-fn follow(hot: &mut Hot, rare: &mut Rare, seen: &Seen, bidirectional: bool) {
-    let mut fins = (hot.bits >> bit::FINS) as u8 & 3;
-    let before = hot.state;
-    hot.state = tcp::next(before, &mut fins, seen, bidirectional);
-    hot.bits |= u16::from(fins) << bit::FINS;
-    if before == TcpState::Established || before == TcpState::Midstream {
-        return;
-    }
-    let mut shake = rare.shake;
-    match (before, hot.state) {
-        // The last of several SYNs, so that a lost one is not taken for a long way.
-        (_, TcpState::SynSent) if seen.side == 0 && seen.flags & SYN != 0 => shake[0] = seen.at,
-        (TcpState::SynSent, TcpState::SynReceived) => {
-            shake = [seen.at - shake[0], seen.at];
-            hot.bits |= bit::SYN_RTT;
-        }
-        (TcpState::SynReceived, TcpState::SynReceived) if seen.side == 1 && seen.flags & SYN != 0 => {
-            shake[1] = seen.at;
-        }
-        (TcpState::SynReceived, TcpState::Established) => {
-            shake[1] = seen.at - shake[1];
-            hot.bits |= bit::ACK_RTT;
-        }
-        _ => return,
-    }
-    rare.shake = shake;
 }
