@@ -42,6 +42,7 @@ mod pool;
 mod record;
 mod render;
 mod router;
+pub mod sample;
 mod seen;
 mod shards;
 mod slim;
