@@ -317,7 +317,7 @@ fn a_walk_of_groups_beside_a_model_that_does_it_the_obvious_way() {
                 model.generation += 1;
                 model.salt += 1000;
                 let swap = swap(model.salt, model.generation);
-                world.orders.leave(Order::Swap { group: id, swap, done });
+                world.orders.leave(Order::Swap { group: id, swap, done: channel().0 });
             }
             (7, _) => {
                 let books = world.books();
