@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod capture;
+mod crowd;
 mod disk;
 mod flow;
 mod group;
@@ -20,9 +21,10 @@ mod talk;
 mod volume;
 
 pub use crate::capture::CaptureArgs;
+pub use crate::crowd::MemberArgs;
 pub use crate::disk::DiskArgs;
 pub use crate::flow::FlowArgs;
-pub use crate::group::{GroupArgs, MemberArgs};
+pub use crate::group::GroupArgs;
 pub use crate::lang::LangArgs;
 pub use crate::live::LiveArgs;
 pub use crate::query::QueryArgs;
@@ -78,7 +80,7 @@ impl Stage {
             Self::Query(args) => query::run(args, out),
             Self::Flow(args) => flow::run(args, out),
             Self::Group(args) => group::run(args, out),
-            Self::GroupMember(args) => group::member(args, out),
+            Self::GroupMember(args) => crowd::member(args, out),
             Self::Stenographer(args) => stenographer::run(args, out),
             Self::Lang(args) => lang::run(args, out),
             Self::Live(args) => live::run(args, out),

@@ -247,19 +247,19 @@ pub fn places(places: &[u16], keys: usize, out: &mut Vec<u8>) {
 }
 
 /// Levels of nesting, each at most 3: their length, then runs.
-pub fn levels(levels: &[i16], most: i16, out: &mut Vec<u8>) {
+pub fn levels(levels: &[u8], most: u8, out: &mut Vec<u8>) {
     let begin = out.len();
     out.extend([0; 4]);
     let first = levels.first().copied().unwrap_or(0);
     if levels.chunks(64).all(|some| some.iter().fold(0, |differ, level| differ | level ^ first) == 0) {
         number((levels.len() as u64) << 1, out);
-        out.push(first as u8);
+        out.push(first);
     } else {
         let bits = if most > 1 { 2 } else { 1 };
         let groups = levels.len().div_ceil(8);
         number((groups as u64) << 1 | 1, out);
         let end = out.len() + groups * usize::from(bits);
-        pack_small(levels, bits, |level| level as u8, out);
+        pack_small(levels, bits, |level| level, out);
         out.resize(end, 0);
     }
     let len = (out.len() - begin - 4) as u32;
