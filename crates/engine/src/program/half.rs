@@ -229,7 +229,7 @@ impl Judging {
     fn turn(&mut self, came_with: Option<u32>) {
         while let Some(mut next) = self.letters.take(came_with) {
             std::mem::swap(&mut self.half, &mut next);
-            self.half.worker.inherit(next.worker);
+            self.half.worker.inherit(&mut next.worker);
             self.newest = self.half.generation;
         }
     }
