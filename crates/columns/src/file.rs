@@ -20,6 +20,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnDescPtr;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -193,7 +194,9 @@ impl Sealed {
     pub fn columns(&self, group: usize, paths: &[&str]) -> Result<Vec<Option<ColumnReader>>, ColumnsError> {
         let leaves = self.pages(group, paths)?.into_iter();
         guarded(&self.path, || {
-            Ok::<_, ParquetError>(leaves.map(|leaf| leaf.map(|(column, pages)| get_column_reader(column, pages))).collect())
+            Ok::<_, ParquetError>(
+                leaves.map(|leaf| leaf.map(|(column, pages)| get_column_reader(column, pages))).collect(),
+            )
         })
     }
 
@@ -214,7 +217,8 @@ impl Sealed {
             let (at, length) = chunk.byte_range();
             let bytes = self.source.read(at, length)?;
             if self.told.as_ref().is_some_and(|told| !told.is_chunk(group, column, &bytes)) {
-                let what = format!("column {} of row group {group} is not as it was written", descriptor.path().string());
+                let what =
+                    format!("column {} of row group {group} is not as it was written", descriptor.path().string());
                 return Err(ParquetError::General(what));
             }
             let pages = SerializedPageReader::new(Arc::new(Piece { at, bytes }), chunk, rows, None)?;
@@ -226,6 +230,23 @@ impl Sealed {
     pub fn rows(&self, group: usize) -> usize {
         usize::try_from(self.metadata.row_group(group).num_rows()).unwrap_or(0)
     }
+}
+
+/// What each column of a file takes of it, in bytes for each row, with its filters; the widest first.
+///
+/// # Errors
+/// When it cannot be read, or is not what its name says.
+pub fn widths(path: &Path, kind: Kind) -> Result<Vec<(String, f64)>, ColumnsError> {
+    let sealed = Sealed::open(path, kind)?;
+    let rows: usize = (0..sealed.metadata.num_row_groups()).map(|group| sealed.rows(group)).sum();
+    let mut sums = BTreeMap::<String, f64>::new();
+    for column in sealed.metadata.row_groups().iter().flat_map(RowGroupMetaData::columns) {
+        let bytes = column.compressed_size() + i64::from(column.bloom_filter_length().unwrap_or(0));
+        *sums.entry(column.column_path().string()).or_default() += bytes as f64 / rows.max(1) as f64;
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+    Ok(sums)
 }
 
 /// A column of a row group, page by page.

@@ -69,7 +69,9 @@ fn of_kind<T: Layout>(
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other.map_err(ColumnsError::io(root))?,
     };
-    for path in shelf::journals_of(root, kind, listed.into_iter().map(|(name, _)| name)).into_iter().map(|(_, path)| path) {
+    for path in
+        shelf::journals_of(root, kind, listed.into_iter().map(|(name, _)| name)).into_iter().map(|(_, path)| path)
+    {
         let file = match disk.take(&path) {
             Ok(Some(file)) => file,
             Ok(None) => continue,

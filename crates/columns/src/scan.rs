@@ -424,7 +424,7 @@ fn growing(journal: &Loaded<Record>, query: &Query, asked: &[Column], each: &mut
         for asked in &timed {
             let (column, flat) = flats.iter().find(|(column, _)| column.path == asked.name())?;
             let mut cells = Cells::default();
-            flat.gather(column.holds, rows, &mut cells);
+            flat.spell(column.holds, rows, &mut cells);
             batch.columns.push(values(cells));
         }
         batch.keep(query);

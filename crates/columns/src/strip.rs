@@ -80,11 +80,6 @@ impl<'a> Strip<'a> {
         Some(Self { base, width, count, bytes: bytes.split_off(..width.checked_mul(count)?)? })
     }
 
-    /// The number that all are, if that is known without looking.
-    pub fn same(&self) -> Option<i64> {
-        (self.width == 0).then_some(self.base)
-    }
-
     /// Each of them.
     pub fn each(&self, mut each: impl FnMut(i64)) {
         match self.width {
@@ -113,39 +108,76 @@ fn words<const N: usize>(bytes: &[u8], word: impl Fn([u8; N]) -> u64, mut each: 
     bytes.as_chunks().0.iter().for_each(|bytes| each(word(*bytes)));
 }
 
-/// Which rows of a block have a number.
-#[derive(Clone, Copy)]
-pub enum There<'a> {
-    /// So many, and all have.
-    All(usize),
-    /// So many, and none has.
-    None(usize),
-    /// Those with a 1.
-    Some(&'a [u8]),
+/// Which of many places have something, and how many before each have.
+pub enum Bits {
+    /// All of them.
+    All,
+    /// None of them.
+    None,
+    /// Those with a 1; beside each 64 bits, how many there are before.
+    Some(Vec<(u64, u32)>),
 }
 
-impl<'a> There<'a> {
-    /// Of a strip that says 0 or 1 of each row; `None` if it says anything else.
-    pub fn of(strip: Strip<'a>) -> Option<Self> {
-        match (strip.same(), strip.width, strip.base) {
-            (Some(0), ..) => Some(Self::None(strip.count)),
-            (Some(1), ..) => Some(Self::All(strip.count)),
-            (None, 1, 0) if strip.bytes.iter().all(|byte| *byte <= 1) => Some(Self::Some(strip.bytes)),
+impl Bits {
+    /// Of strips that say 0 or 1 of each place; beside it, how many each has. `None` if they say anything else.
+    pub fn of(strips: &[Strip<'_>]) -> Option<(Self, Vec<usize>)> {
+        let count = |strip: &Strip<'_>| match (strip.width, strip.base) {
+            (0, 0) => Some(0),
+            (0, 1) => Some(strip.count),
+            (1, 0) if strip.bytes.iter().fold(0, |all, byte| all | byte) <= 1 => {
+                Some(strip.bytes.iter().map(|byte| usize::from(*byte)).sum())
+            }
             _ => None,
+        };
+        let counts = strips.iter().map(count).collect::<Option<Vec<usize>>>()?;
+        if counts.iter().all(|count| *count == 0) {
+            return Some((Self::None, counts));
         }
+        if strips.iter().zip(&counts).all(|(strip, count)| strip.count == *count) {
+            return Some((Self::All, counts));
+        }
+        let mut words = Vec::with_capacity(strips.iter().map(|strip| strip.count).sum::<usize>() / 64 + 1);
+        let (mut word, mut have, mut before) = (0u64, 0, 0u32);
+        for strip in strips {
+            strip.each(|bit| {
+                word |= (bit as u64) << have;
+                have += 1;
+                if have == 64 {
+                    words.push((word, before));
+                    before += word.count_ones();
+                    (word, have) = (0, 0);
+                }
+            });
+        }
+        words.push((word, before));
+        Some((Self::Some(words), counts))
     }
 
-    /// How many have one.
-    pub fn count(&self) -> usize {
+    /// Of these places: whether each has something, and the places of those that have among all that have.
+    pub fn gather(&self, places: &[u32], there: &mut Vec<u8>, found: &mut Vec<u32>) {
         match self {
-            Self::All(rows) => *rows,
-            Self::None(_) => 0,
-            Self::Some(rows) => rows.iter().map(|one| usize::from(*one)).sum(),
+            Self::All => {
+                there.resize(there.len() + places.len(), 1);
+                found.extend_from_slice(places);
+            }
+            Self::None => there.resize(there.len() + places.len(), 0),
+            Self::Some(words) => {
+                let (from, mut at) = (there.len(), found.len());
+                there.resize(from + places.len(), 0);
+                found.resize(at + places.len(), 0);
+                for (place, there) in places.iter().zip(&mut there[from..]) {
+                    let (word, before) = words[(place / 64) as usize];
+                    *there = (word >> (place % 64) & 1) as u8;
+                    found[at] = before + (word & ((1 << (place % 64)) - 1)).count_ones();
+                    at += usize::from(*there);
+                }
+                found.truncate(at);
+            }
         }
     }
 }
 
-/// Numbers, by their places, as wide as the widest: those of many strips. Where there is none it is any.
+/// Numbers, by their places, as wide as the widest: those of many strips.
 pub enum Narrow {
     /// The same everywhere.
     Same(i64),
@@ -161,16 +193,16 @@ pub enum Narrow {
 
 impl Narrow {
     /// These strips, one behind the other.
-    pub fn of(strips: &[(Strip<'_>, There<'_>)]) -> Self {
-        let some = || strips.iter().filter(|(strip, _)| strip.count > 0).map(|(strip, _)| strip);
+    pub fn of(strips: &[Strip<'_>]) -> Self {
+        let some = || strips.iter().filter(|strip| strip.count > 0);
         let Some(base) = some().map(|strip| strip.base).min() else { return Self::Same(0) };
         let reach = |strip: &Strip<'_>| (strip.base.wrapping_sub(base) as u64).saturating_add(strip.reach());
         match width(some().map(reach).max().unwrap_or(0)) {
             0 => Self::Same(base),
-            1 => Self::Bytes(base, spread(strips, base, |n| n as u8)),
-            2 => Self::Shorts(base, spread(strips, base, |n| n as u16)),
-            4 => Self::Ints(base, spread(strips, base, |n| n as u32)),
-            _ => Self::Longs(base, spread(strips, base, |n| n)),
+            1 => Self::Bytes(base, joined(strips, base, |n| n as u8)),
+            2 => Self::Shorts(base, joined(strips, base, |n| n as u16)),
+            4 => Self::Ints(base, joined(strips, base, |n| n as u32)),
+            _ => Self::Longs(base, joined(strips, base, |n| n)),
         }
     }
 
@@ -196,26 +228,6 @@ impl Narrow {
             Self::Longs(base, all) => pick(all, places, |n| made(base.wrapping_add(n as i64)), out),
         }
     }
-
-    /// Those at these places that are there, in their order.
-    #[inline]
-    pub fn gather_some<T: Clone + Default>(&self, places: &[u32], there: &[u8], made: impl Fn(i64) -> T, out: &mut Vec<T>) {
-        let begin = out.len();
-        out.resize(begin + places.len(), T::default());
-        let room = &mut out[begin..];
-        let count = match self {
-            Self::Same(value) => {
-                let count = there.iter().map(|one| usize::from(*one)).sum();
-                room[..count].fill(made(*value));
-                count
-            }
-            Self::Bytes(base, all) => pick_some(all, places, there, |n| made(base.wrapping_add(i64::from(n))), room),
-            Self::Shorts(base, all) => pick_some(all, places, there, |n| made(base.wrapping_add(i64::from(n))), room),
-            Self::Ints(base, all) => pick_some(all, places, there, |n| made(base.wrapping_add(i64::from(n))), room),
-            Self::Longs(base, all) => pick_some(all, places, there, |n| made(base.wrapping_add(n as i64)), room),
-        };
-        out.truncate(begin + count);
-    }
 }
 
 #[inline]
@@ -223,42 +235,9 @@ fn pick<N: Copy, T>(all: &[N], places: &[u32], made: impl Fn(N) -> T, out: &mut 
     out.extend(places.iter().map(|place| made(all[*place as usize])));
 }
 
-/// Every number is put where the next one belongs, and stays if it is there: no branch.
-#[inline]
-fn pick_some<N: Copy, T>(all: &[N], places: &[u32], there: &[u8], made: impl Fn(N) -> T, room: &mut [T]) -> usize {
-    let mut count = 0;
-    for (place, there) in places.iter().zip(there) {
-        room[count] = made(all[*place as usize]);
-        count += usize::from(*there);
-    }
-    count
-}
-
-fn spread<N: Copy + Default>(strips: &[(Strip<'_>, There<'_>)], base: i64, narrow: impl Fn(u64) -> N) -> Vec<N> {
-    let rows = |there: &There<'_>| match there {
-        There::All(rows) | There::None(rows) => *rows,
-        There::Some(rows) => rows.len(),
-    };
-    let mut out = Vec::with_capacity(strips.iter().map(|(_, there)| rows(there)).sum());
-    let mut few = Vec::new();
-    for (strip, there) in strips {
-        let above = strip.base.wrapping_sub(base) as u64;
-        match there {
-            There::None(rows) => out.resize(out.len() + rows, N::default()),
-            There::All(_) => widen(strip, above, &narrow, &mut out),
-            There::Some(rows) => {
-                few.clear();
-                widen(strip, above, &narrow, &mut few);
-                few.push(N::default());
-                let mut next = 0;
-                out.extend(rows.iter().map(|one| {
-                    let value = few[next];
-                    next += usize::from(*one);
-                    value
-                }));
-            }
-        }
-    }
+fn joined<N: Copy>(strips: &[Strip<'_>], base: i64, narrow: impl Fn(u64) -> N) -> Vec<N> {
+    let mut out = Vec::with_capacity(strips.iter().map(|strip| strip.count).sum());
+    strips.iter().for_each(|strip| widen(strip, strip.base.wrapping_sub(base) as u64, &narrow, &mut out));
     out
 }
 

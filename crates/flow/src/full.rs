@@ -243,6 +243,10 @@ pub(crate) struct Full {
     pub chunk: u32,
     /// First packets beyond the chunk, where the meter was asked to keep more.
     pub more: Vec<u64>,
+    /// Times of the handshake, as [`crate::rare`] has them.
+    pub shake: [u64; 2],
+    /// The topmost MPLS label in a tunnel; `None` also where the entry has it.
+    pub label: Option<u32>,
 }
 
 impl Full {

@@ -13,7 +13,7 @@
 //! five for the others. So counting them is one addition, of a word that a table has for each byte of flags.
 
 use crate::pool::NONE;
-use crate::record::{self, Moments};
+use crate::record;
 use crate::slim::Sums;
 use base::Timestamp;
 use wire::MacAddr;
@@ -124,43 +124,31 @@ impl Line {
         LANES.map(|(at, bits)| (self.flags >> at) as u32 & ((1 << bits) - 1))
     }
 
-    /// This side of the record, whose first packet came at `first`.
+    /// Writes this side of the record, whose first packet came at `first`.
     #[inline(always)]
-    pub fn render(&self, sums: &Sums, first: u64, mac: Option<MacAddr>) -> record::Side {
+    pub fn render(&self, sums: &Sums, first: u64, mac: Option<MacAddr>, out: &mut record::Side) {
         if self.packets == 0 {
-            return record::Side::default();
+            if out.packets > 0 {
+                *out = record::Side::default();
+            }
+            return;
         }
         let gaps = u64::from(self.packets) - 1;
-        record::Side {
-            first: Timestamp::from_nanos(first),
-            last: Timestamp::from_nanos(self.last),
-            packets: self.packets.into(),
-            bytes: u64::from(self.length) + u64::from(sums.beyond),
-            ip_bytes: self.length.into(),
-            payload_bytes: sums.payload.into(),
-            payload_packets: sums.payload_packets.into(),
-            length: Moments {
-                min: self.length_min.into(),
-                max: self.length_max.into(),
-                sum: self.length.into(),
-                squares: self.length_squares.into(),
-            },
-            gap: Moments {
-                min: if gaps == 0 { 0 } else { self.gap_min() },
-                max: self.gap_max(),
-                // Times of a flow never go back, so the gaps add up to the time between its ends.
-                sum: self.last - first,
-                squares: self.gap_squares(),
-            },
-            gaps,
-            flags: self.flags().map(u64::from),
-            zero_window: 0,
-            retransmitted: 0,
-            retransmitted_bytes: 0,
-            out_of_order: 0,
-            ttl: sums.ttl,
-            dscp: sums.dscp,
-            mac,
+        sums.render(self.length.into(), mac, out);
+        out.first = Timestamp::from_nanos(first);
+        out.last = Timestamp::from_nanos(self.last);
+        out.packets = self.packets.into();
+        out.length.min = self.length_min.into();
+        out.length.max = self.length_max.into();
+        out.length.squares = self.length_squares.into();
+        out.gap.min = if gaps == 0 { 0 } else { self.gap_min() };
+        out.gap.max = self.gap_max();
+        // Times of a flow never go back, so the gaps add up to the time between its ends.
+        out.gap.sum = self.last - first;
+        out.gap.squares = self.gap_squares();
+        out.gaps = gaps;
+        for (out, (at, bits)) in out.flags.iter_mut().zip(LANES) {
+            *out = self.flags >> at & ((1 << bits) - 1);
         }
     }
 }

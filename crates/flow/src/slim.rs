@@ -11,9 +11,11 @@
 //! ([`crate::full`]), so that nothing is ever rounded.
 
 use crate::memory::Hints;
-use crate::record::Early;
+use crate::record::{Early, Moments, Side};
 use crate::seen::Seen;
 use crate::tcp;
+use base::Timestamp;
+use wire::MacAddr;
 
 /// Packets in the list, the first included.
 pub(crate) const LOG: usize = 10;
@@ -59,6 +61,35 @@ impl Sums {
         self.dscp = widened(self.dscp, seen.dscp, first);
         true
     }
+
+    /// Writes what a record says of a side that has these sums and so many bytes of IP, and nothing remarkable.
+    #[inline(always)]
+    pub fn render(&self, ip_bytes: u64, mac: Option<MacAddr>, out: &mut Side) {
+        out.bytes = ip_bytes + u64::from(self.beyond);
+        out.ip_bytes = ip_bytes;
+        out.length.sum = ip_bytes;
+        out.payload_bytes = self.payload.into();
+        out.payload_packets = self.payload_packets.into();
+        (out.zero_window, out.out_of_order) = (0, 0);
+        (out.retransmitted, out.retransmitted_bytes) = (0, 0);
+        (out.ttl, out.dscp) = (self.ttl, self.dscp);
+        out.mac = mac;
+    }
+
+    /// The same of a side that had one packet.
+    #[inline(always)]
+    pub fn render_one(&self, at: u64, length: u16, mac: Option<MacAddr>, out: &mut Side) {
+        let length = u64::from(length);
+        self.render(length, mac, out);
+        out.first = Timestamp::from_nanos(at);
+        out.last = out.first;
+        out.packets = 1;
+        (out.length.min, out.length.max) = (length, length);
+        out.length.squares = (length * length).into();
+        out.gap = Moments::default();
+        out.gaps = 0;
+        out.flags = std::array::from_fn(|bit| u64::from(self.first_flags >> bit & 1));
+    }
 }
 
 /// The range with one more value in it.
@@ -74,11 +105,11 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// Asks for it: it lies in two lines.
+    /// Asks for what a flow of so many packets has in it: that may lie in two lines.
     #[inline(always)]
-    pub fn fetch(&self, hints: &Hints) {
+    pub fn fetch(&self, hints: &Hints, packets: usize) {
         hints.fetch(&self.log[0]);
-        hints.fetch(&self.log[LOG - 2]);
+        hints.fetch(&self.log[packets.saturating_sub(2).min(LOG - 2)]);
     }
 }
 
