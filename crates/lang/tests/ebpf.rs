@@ -2,7 +2,7 @@
 
 use netgrain_lang::compile;
 use netgrain_lang::ebpf::{Clock, Entry, Handed, METADATA, MapKind, Refusal, Role, ToUser, Wish, emit};
-use netgrain_lang::ir::{Expiry, Program};
+use netgrain_lang::ir::{Builder, Expiry, Fact, Inst, Kind, Layer, Meta, Program, Set, Var};
 
 const WISH: Wish = Wish {
     link_type: wire::link::ETHERNET,
@@ -37,17 +37,15 @@ fn maps_are_those_that_the_stages_use() {
 
 #[test]
 fn a_large_set_is_a_trie_of_exactly_its_addresses() {
-    let prefixes: Vec<_> = (0..9).map(|n| format!("has_addr 10.{n}.{n}.0/23")).collect();
-    let text = format!("nets = {}\nmain = filter nets", prefixes.join(" .||. "));
-    // Sets that the surface does not make are made here: ranges that are no prefixes.
-    let mut ir = program(&text);
-    let ranges: Vec<(u128, u128)> = (0..8_u128).map(|n| (n << 100 | 3, n << 100 | 0x1_0005)).chain([(u128::MAX - 4, u128::MAX)]).collect();
-    ir.sets = vec![netgrain_lang::ir::Set::Ranges(ranges.clone())];
-    for inst in ir.blocks.iter_mut().flat_map(|b| &mut b.code) {
-        if let netgrain_lang::ir::Inst::Member { set, .. } = inst {
-            *set = 0;
-        }
-    }
+    let ranges: Vec<(u128, u128)> =
+        (0..8_u128).map(|n| (n << 100 | 3, n << 100 | 0x1_0005)).chain([(u128::MAX - 4, u128::MAX)]).collect();
+    let mut b = Builder::default();
+    b.stage("a set");
+    let set = b.set_table(&Set::Ranges(ranges.clone()));
+    let (hi, lo, to) = (b.meta(Meta::WireLen), b.meta(Meta::Queue), b.reg());
+    b.push(Inst::Member { to, set, hi, lo });
+    b.set(Var::State, to);
+    let ir = b.finish();
     let object = emit(&ir, &WISH).expect("a filter");
     let Some(trie) = object.maps.iter().find(|m| m.role == Role::Set(0)) else {
         panic!("no trie among {:?}", object.maps)
@@ -89,7 +87,6 @@ fn what_is_not_for_the_kernel_is_refused_by_type() {
 
 #[test]
 fn what_fits_no_stack_is_cut_earlier() {
-    use netgrain_lang::ir::{Builder, Fact, Layer, Var};
     let mut b = Builder::default();
     b.stage("short");
     b.set(Var::Mark, 4);
@@ -111,7 +108,7 @@ fn room_that_the_kernel_did_not_write_says_nothing() {
     bytes[..4].copy_from_slice(&9_u32.to_ne_bytes());
     bytes[28..].copy_from_slice(&[2, 1, 0x4e, 0x47]);
     let handed = Handed::read(&bytes).map(|h| (h.generation, h.stages, h.record.kind));
-    assert_eq!(handed, Some((9, 1, netgrain_lang::ir::Kind::Steer)));
+    assert_eq!(handed, Some((9, 1, Kind::Steer)));
 }
 
 #[test]
