@@ -3,6 +3,7 @@
 use crate::entry::{Hot, bit};
 use crate::fetch::AHEAD;
 use crate::meter::{Meter, SECOND};
+use crate::order::{self, Due};
 use crate::pool::NONE;
 use crate::record::{EndReason, Sink};
 use crate::render;
@@ -69,8 +70,8 @@ impl Meter {
     }
 
     /// Brings flows into the order of their records: by the last packet, then by what only the flow decides.
-    fn sort(&self, due: &mut [(u64, u32)]) {
-        due.sort_unstable_by_key(|d| d.0);
+    fn sort(&self, due: &mut Vec<Due>) {
+        order::by_time(due);
         for run in due.chunk_by_mut(|a, b| a.0 == b.0).filter(|r| r.len() > 1) {
             run.sort_by_cached_key(|d| self.rank(d.1));
         }
@@ -240,7 +241,7 @@ pub(crate) fn pass(shards: &mut [Meter], second: u64, sink: &mut dyn Sink) {
 pub(crate) fn end_all(shards: &mut [Meter], sink: &mut dyn Sink) {
     for shard in shards.iter_mut() {
         let used = (0..shard.flows.len() as u32).filter(|f| shard.flows[*f].hot.has(bit::USED));
-        let mut due: Vec<(u64, u32)> = used.map(|f| (shard.flows[f].hot.last, f)).collect();
+        let mut due: Vec<Due> = used.map(|f| (shard.flows[f].hot.last, f)).collect();
         shard.sort(&mut due);
         shard.due = due;
     }

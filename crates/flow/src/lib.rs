@@ -40,6 +40,7 @@ mod lane;
 mod losses;
 mod memory;
 mod meter;
+mod order;
 mod pair;
 mod payload;
 mod pool;
