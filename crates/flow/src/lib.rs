@@ -30,6 +30,7 @@
 mod begin;
 mod config;
 mod counts;
+mod cut;
 mod ends;
 mod entry;
 mod fetch;
