@@ -218,14 +218,12 @@ fn flood(args: &FlowArgs, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
                 for (slot, frame) in decoded.iter_mut().zip(batch) {
                     *slot = Decoded::of(frame, 60, wire::link::ETHERNET);
                 }
-                let packets: [Packet; BATCH] = std::array::from_fn(|i| Packet {
-                    ts: Timestamp::from_nanos(ts.nanos() + 200 * i as u64),
-                    wire_len: 60,
-                    data: &batch[i],
-                    decoded: &decoded[i],
-                    position: 0,
-                    queue: 0,
-                });
+                let nothing = Packet { ts, wire_len: 60, data: &[], decoded: &decoded[0], position: 0, queue: 0 };
+                let mut packets = [nothing; BATCH];
+                for (i, ((packet, frame), decoded)) in packets.iter_mut().zip(batch).zip(&decoded).enumerate() {
+                    let ts = Timestamp::from_nanos(ts.nanos() + 200 * i as u64);
+                    *packet = Packet { ts, data: frame, decoded, ..nothing };
+                }
                 ts = Timestamp::from_nanos(ts.nanos() + 200 * BATCH as u64);
                 meter.push(&packets, &mut counted);
             }
