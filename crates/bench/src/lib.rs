@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod capture;
+mod columns;
+mod crowd;
 mod disk;
 mod flow;
 mod group;
@@ -20,9 +22,11 @@ mod talk;
 mod volume;
 
 pub use crate::capture::CaptureArgs;
+pub use crate::columns::ColumnsArgs;
+pub use crate::crowd::MemberArgs;
 pub use crate::disk::DiskArgs;
 pub use crate::flow::FlowArgs;
-pub use crate::group::{GroupArgs, MemberArgs};
+pub use crate::group::GroupArgs;
 pub use crate::lang::LangArgs;
 pub use crate::live::LiveArgs;
 pub use crate::query::QueryArgs;
@@ -50,6 +54,8 @@ pub enum Stage {
     Query(QueryArgs),
     /// Flow metering: conversations and floods from memory, beside nfpcapd, softflowd and argus
     Flow(FlowArgs),
+    /// Flow records to Parquet and the greatest senders among them, beside nfdump
+    Columns(ColumnsArgs),
     /// A group: a dispatcher that steers by flow, and members in other processes
     Group(GroupArgs),
     /// What `bench group` starts
@@ -77,8 +83,9 @@ impl Stage {
             Self::Record(args) => record::run(args, out),
             Self::Query(args) => query::run(args, out),
             Self::Flow(args) => flow::run(args, out),
+            Self::Columns(args) => columns::run(args, out),
             Self::Group(args) => group::run(args, out),
-            Self::GroupMember(args) => group::member(args, out),
+            Self::GroupMember(args) => crowd::member(args, out),
             Self::Stenographer(args) => stenographer::run(args, out),
             Self::Lang(args) => lang::run(args, out),
             Self::Live(args) => live::run(args, out),

@@ -4,7 +4,7 @@
 //! The library writes the footer; pages are made here because it has no checksums for them and makes a compressor for each.
 
 use crate::encode::{self, Dictionary, Key, NARROW, Number, WIDE};
-use crate::sheet::{Asked, Cells, Coding, Column, Holds};
+use crate::sheet::{Asked, Cells, Coding, Column, Holds, Shape};
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, SortOrder, ZstdLevel};
 use parquet::bloom_filter::Sbbf;
@@ -19,6 +19,9 @@ use zstd::bulk::Compressor;
 /// Share of wrong hits of a filter.
 const WRONG: f64 = 0.05;
 
+/// Fewer bytes are not compressed: the frame of a compressor takes a dozen.
+const WORTH: usize = 64;
+
 /// Makes chunks, one after the other; what it needs for that is used again.
 pub struct Press {
     zstd: Compressor<'static>,
@@ -27,7 +30,9 @@ pub struct Press {
     addresses: Dictionary<IpAddr>,
     dictionary: Vec<u8>,
     data: Vec<u8>,
-    packed: Vec<u8>,
+    packed: [Vec<u8>; 2],
+    rep: Vec<u8>,
+    def: Vec<u8>,
 }
 
 /// How the values of a data page are encoded, and how many the dictionary has, if there is one.
@@ -50,8 +55,8 @@ impl Press {
         // Level 1: docs/COLUMNS.md has what the others would give.
         let zstd = Compressor::new(ZstdLevel::default().compression_level())?;
         let (longs, ints, addresses) = (Dictionary::new(), Dictionary::new(), Dictionary::new());
-        let (dictionary, data, packed) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { zstd, longs, ints, addresses, dictionary, data, packed })
+        let (dictionary, data, packed) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
+        Ok(Self { zstd, longs, ints, addresses, dictionary, data, packed, rep: Vec::new(), def: Vec::new() })
     }
 
     /// These cells of `rows` rows as a chunk, and what is to be said of it.
@@ -67,26 +72,27 @@ impl Press {
     ) -> Result<(Bytes, ColumnCloseResult)> {
         self.dictionary.clear();
         self.data.clear();
-        let (rep, def) = (descriptor.max_rep_level(), descriptor.max_def_level());
+        let (rep, def) = (column.shape.most_rep(), column.shape.most_def());
+        let values = self.levels(column.shape, cells, rows);
         if rep > 0 {
-            encode::levels(&cells.rep, rep, &mut self.data);
+            encode::levels(&self.rep, rep, &mut self.data);
         }
         if def > 0 {
-            encode::levels(&cells.def, def, &mut self.data);
+            encode::levels(if column.shape == Shape::Maybe { &cells.there } else { &self.def }, def, &mut self.data);
         }
         let (form, filter) = self.values(column, cells)?;
-        let values = if def > 0 { cells.def.len() } else { rows };
 
-        let mut out = Vec::new();
-        let mut raw = 0;
-        let codec = if column.coding == Coding::Plain { None } else { Some(&mut self.zstd) };
-        let compression = codec.as_ref().map_or(Compression::UNCOMPRESSED, |_| Compression::ZSTD(ZstdLevel::default()));
-        let mut pages = Pages { out: &mut out, packed: &mut self.packed, raw: &mut raw, codec };
+        let is_packed = column.coding != Coding::Plain && self.pack(form.keys.is_some())?;
+        let compression = if is_packed { Compression::ZSTD(ZstdLevel::default()) } else { Compression::UNCOMPRESSED };
+        let [keys_packed, data_packed] =
+            if is_packed { self.packed.each_ref() } else { [&self.dictionary, &self.data] };
+        let mut out = Vec::with_capacity(keys_packed.len() + data_packed.len() + 2 * HEADER_MOST);
         if let Some(keys) = form.keys {
-            pages.add(Page::Dictionary(keys), &self.dictionary)?;
+            add(&Page::Dictionary(keys), self.dictionary.len(), keys_packed, &mut out);
         }
-        let data_at = pages.out.len();
-        pages.add(Page::Data(values, form.encoding), &self.data)?;
+        let data_at = out.len();
+        add(&Page::Data(values, form.encoding), self.data.len(), data_packed, &mut out);
+        let raw = out.len() - keys_packed.len() - data_packed.len() + self.dictionary.len() + self.data.len();
 
         let mut encodings = vec![form.encoding];
         encodings.extend(form.keys.map(|_| Encoding::PLAIN));
@@ -99,8 +105,8 @@ impl Press {
             .set_total_uncompressed_size(raw as i64)
             .set_dictionary_page_offset(form.keys.map(|_| 0))
             .set_data_page_offset(data_at as i64);
-        if column.asked != Asked::Never
-            && let Some(range) = range(descriptor.sort_order(), cells)
+        if column.asked == Asked::Range
+            && let Some(range) = range(descriptor.sort_order(), column.holds, cells)
         {
             metadata = metadata.set_statistics(range);
         }
@@ -115,10 +121,60 @@ impl Press {
         Ok((out.into(), close))
     }
 
+    /// Levels of the entries of lists; returns how many cells there are, those without a value among them.
+    fn levels(&mut self, shape: Shape, cells: &Cells, rows: usize) -> usize {
+        if matches!(shape, Shape::One | Shape::Maybe) {
+            return rows;
+        }
+        self.rep.clear();
+        self.def.clear();
+        let mut there = cells.there.iter();
+        for count in cells.counts.iter().map(|count| *count as usize) {
+            let at = self.rep.len();
+            self.rep.resize(at + count.max(1), 1);
+            self.rep[at] = 0;
+            if count == 0 {
+                self.def.push(0);
+            } else if shape == Shape::MaybeEntries {
+                self.def.extend(there.by_ref().take(count).map(|there| 1 + there));
+            } else {
+                self.def.resize(at + count, 1);
+            }
+        }
+        self.rep.len()
+    }
+
+    /// Compresses both pages. False, and they are better left as they are, if that saves less than a sixteenth.
+    fn pack(&mut self, has_dictionary: bool) -> Result<bool> {
+        if self.dictionary.len() + self.data.len() < WORTH {
+            return Ok(false);
+        }
+        let mut sizes = (0, 0);
+        for (raw, packed) in [&self.dictionary, &self.data].into_iter().zip(&mut self.packed) {
+            packed.clear();
+            if raw.is_empty() && !has_dictionary {
+                continue;
+            }
+            packed.reserve(zstd::zstd_safe::compress_bound(raw.len()));
+            self.zstd.compress_to_buffer(&raw[..], packed)?;
+            sizes = (sizes.0 + raw.len(), sizes.1 + packed.len());
+        }
+        Ok(sizes.1 < sizes.0 - sizes.0 / 16)
+    }
+
     /// Appends the values to the data, and to the dictionary if there is one.
     fn values<T>(&mut self, column: &Column<T>, cells: &Cells) -> Result<(Form, Option<Sbbf>)> {
         let (dictionary, data) = (&mut self.dictionary, &mut self.data);
         let mut filter = None;
+        if let Some((value, count)) = cells.same {
+            match column.holds {
+                Holds::Names(name, _) => named(|out| name(value, out), dictionary),
+                Holds::Ints => encode::plain(&[value as i32], dictionary),
+                _ => encode::plain(&[value], dictionary),
+            }
+            encode::same_place(count, data);
+            return Ok((Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(1) }, None));
+        }
         let form = match column.holds {
             Holds::Longs if column.coding == Coding::Growing && !encode::is_constant(&cells.longs) => {
                 encode::growing(&cells.longs, data);
@@ -130,7 +186,7 @@ impl Press {
                 encode::decimals(&cells.wide, data);
                 Form::of(Encoding::PLAIN)
             }
-            Holds::Names(name) => {
+            Holds::Names(name, _) => {
                 let mut text = |key: i64, out: &mut Vec<u8>| name(key, out);
                 let known = &mut self.longs;
                 names(&cells.longs, known, &mut text, dictionary, data)?;
@@ -220,30 +276,41 @@ fn names<K: Key>(
         known.rank();
     }
     for key in &known.keys {
-        let begin = dictionary.len();
-        dictionary.extend([0; 4]);
-        text(*key, dictionary);
-        let len = (dictionary.len() - begin - 4) as u32;
-        dictionary[begin..begin + 4].copy_from_slice(&len.to_le_bytes());
+        named(|out| text(*key, out), dictionary);
     }
     encode::places(&known.places, known.keys.len(), data);
     Ok(())
 }
 
+/// A text with its length before it.
+fn named(text: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
+    let begin = out.len();
+    out.extend([0; 4]);
+    text(out);
+    let len = (out.len() - begin - 4) as u32;
+    out[begin..begin + 4].copy_from_slice(&len.to_le_bytes());
+}
+
 /// Least and greatest, in the order that the column's type has.
-fn range(order: SortOrder, cells: &Cells) -> Option<Statistics> {
+fn range(order: SortOrder, holds: Holds, cells: &Cells) -> Option<Statistics> {
     fn ends<T: Number>(order: SortOrder, values: &[T]) -> Option<(T, T)> {
-        let by = |value: &&T| match order {
-            SortOrder::UNSIGNED => (value.bits() ^ 1 << 63) as i64,
-            _ => value.signed(),
-        };
-        Some((*values.iter().min_by_key(by)?, *values.iter().max_by_key(by)?))
+        // Numbers without a sign are in order once their highest bit is turned.
+        let flip = if order == SortOrder::UNSIGNED { T::HIGHEST } else { 0 };
+        let by = |value: T| value.signed() ^ flip;
+        let first = *values.first()?;
+        let wider = |(least, most): (i64, i64), value: &T| (least.min(by(*value)), most.max(by(*value)));
+        let (least, most) = values.iter().fold((by(first), by(first)), wider);
+        Some((T::of(least ^ flip), T::of(most ^ flip)))
     }
-    if let Some((least, most)) = ends(order, &cells.longs) {
-        return Some(Statistics::int64(Some(least), Some(most), None, Some(0), false));
-    }
-    let (least, most) = ends(order, &cells.ints)?;
-    Some(Statistics::int32(Some(least), Some(most), None, Some(0), false))
+    let (least, most) = match (cells.same, holds) {
+        (Some((value, _)), _) => (value, value),
+        (None, Holds::Ints) => ends(order, &cells.ints).map(|(least, most)| (least.into(), most.into()))?,
+        (None, _) => ends(order, &cells.longs)?,
+    };
+    Some(match holds {
+        Holds::Ints => Statistics::int32(Some(least as i32), Some(most as i32), None, Some(0), false),
+        _ => Statistics::int64(Some(least), Some(most), None, Some(0), false),
+    })
 }
 
 /// What stands before the bytes of a page.
@@ -254,30 +321,12 @@ enum Page {
     Data(usize, Encoding),
 }
 
-struct Pages<'a> {
-    out: &'a mut Vec<u8>,
-    packed: &'a mut Vec<u8>,
-    raw: &'a mut usize,
-    codec: Option<&'a mut Compressor<'static>>,
-}
+/// No header of a page is longer.
+const HEADER_MOST: usize = 64;
 
-impl Pages<'_> {
-    fn add(&mut self, page: Page, content: &[u8]) -> Result<()> {
-        let packed = match &mut self.codec {
-            None => content,
-            Some(zstd) => {
-                self.packed.clear();
-                self.packed.reserve(zstd::zstd_safe::compress_bound(content.len()));
-                zstd.compress_to_buffer(content, self.packed)?;
-                &self.packed[..]
-            }
-        };
-        let begin = self.out.len();
-        header(&page, content.len(), packed, self.out);
-        *self.raw += self.out.len() - begin + content.len();
-        self.out.extend_from_slice(packed);
-        Ok(())
-    }
+fn add(page: &Page, raw: usize, content: &[u8], out: &mut Vec<u8>) {
+    header(page, raw, content, out);
+    out.extend_from_slice(content);
 }
 
 /// `PageHeader` of `parquet.thrift` in Thrift's compact protocol: each field is the step to its number and its type in a

@@ -5,15 +5,17 @@
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, Things};
-use crate::pack::Pack;
 use crate::retain::remove;
-use crate::seal::{key, publish};
-use crate::shelf::{Kind, Shelved, files};
+use crate::seal::{Plan, key, publish};
+use crate::shelf::{self, Kind};
+use crate::thing::Thing;
 use base::Timestamp;
 use series::Row;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use store::DiskDevice;
+use store::device::Housekeeping;
 use store::names;
 use wire::filter::Need;
 
@@ -23,29 +25,40 @@ use wire::filter::Need;
 /// # Errors
 /// When the store cannot be listed, or a file cannot be written or removed.
 pub fn compact(store: &Path, interface: &str, before: Timestamp) -> Result<Vec<PathBuf>, ColumnsError> {
+    compact_on(&mut DiskDevice::plain(), store, interface, before)
+}
+
+/// The same on any volume.
+///
+/// # Errors
+/// The same.
+pub fn compact_on(
+    disk: &mut dyn Housekeeping,
+    store: &Path,
+    interface: &str,
+    before: Timestamp,
+) -> Result<Vec<PathBuf>, ColumnsError> {
     const DAY: Duration = Duration::from_secs(86_400);
     let root = names::interface_folder(store, interface);
-    let mut days: BTreeMap<Timestamp, Vec<Shelved>> = BTreeMap::new();
-    for file in files(store, interface, Kind::Series).map_err(ColumnsError::io(store))? {
-        let day = file.start.floor_to(DAY);
+    let mut days: BTreeMap<Timestamp, Vec<PathBuf>> = BTreeMap::new();
+    for (start, path) in shelf::files_on(disk, &root, Kind::Series).map_err(ColumnsError::io(&root))? {
+        let day = start.floor_to(DAY);
         if day.after(DAY) <= before {
-            days.entry(day).or_default().push(file);
+            days.entry(day).or_default().push(path);
         }
     }
     let mut made = Vec::new();
     for files in days.into_values().filter(|files| files.len() > 1) {
-        let Ok(opened) = files.iter().map(|f| Sealed::open(&f.path, Kind::Series)).collect::<Result<Vec<_>, _>>()
-        else {
-            continue;
-        };
+        let opened = files.iter().map(|path| Sealed::read(disk, path, Kind::Series));
+        let Ok(opened) = opened.collect::<Result<Vec<_>, _>>() else { continue };
         let replaced: BTreeSet<String> = opened.iter().flat_map(|sealed| sealed.replaces.clone()).collect();
         let (old, sources): (Vec<_>, Vec<_>) =
-            files.into_iter().zip(opened).partition(|(file, _)| replaced.contains(&name(&file.path)));
-        for (file, _) in old {
-            remove(&file)?;
+            files.into_iter().zip(opened).partition(|(path, _)| replaced.contains(&name(path)));
+        for (path, _) in old {
+            remove(disk, &path)?;
         }
         if sources.len() > 1 {
-            made.extend(merge(&root, sources)?);
+            made.extend(merge(disk, &root, sources)?);
         }
     }
     Ok(made)
@@ -56,9 +69,13 @@ fn name(path: &Path) -> String {
 }
 
 /// A day of rows is small (two a second for each interface), so it is put in order in memory.
-fn merge(root: &Path, sources: Vec<(Shelved, Sealed)>) -> Result<Option<PathBuf>, ColumnsError> {
+fn merge(
+    disk: &mut dyn Housekeeping,
+    root: &Path,
+    sources: Vec<(PathBuf, Sealed)>,
+) -> Result<Option<PathBuf>, ColumnsError> {
     let (mut rows, mut old, mut names) = (Vec::new(), Vec::new(), Vec::new());
-    for (file, sealed) in sources {
+    for (path, sealed) in sources {
         let groups = sealed.groups(Timestamp::ZERO, Timestamp::MAX, &Need::Anything, None);
         let mut things = Things::<Row>::new(sealed, groups);
         loop {
@@ -68,15 +85,16 @@ fn merge(root: &Path, sources: Vec<(Shelved, Sealed)>) -> Result<Option<PathBuf>
                 Err(_) => return Ok(None),
             }
         }
-        names.push(name(&file.path));
-        old.push(file);
+        names.push(name(&path));
+        old.push(path);
     }
-    rows.sort_by_key(Row::order);
+    rows.sort_by_key(Thing::order);
     let Some(start) = rows.first().map(|row| row.span().0) else { return Ok(None) };
     let notes = vec![(key::REPLACES, names.join(" "))];
-    let path = publish(root, Kind::Series, start, &mut rows.into_iter().map(Ok), notes)?;
+    let plan = Plan { root, kind: Kind::Series, start, notes };
+    let path = publish::<Row>(disk, plan, |parquet| parquet.things(&mut rows.into_iter()))?;
     for file in old {
-        remove(&file)?;
+        remove(disk, &file)?;
     }
     Ok(Some(path))
 }

@@ -2,74 +2,101 @@
 //!
 //! The library below returns errors for most damage; where it gives up instead, that ends here too and is told as damage.
 
+use crate::digest::{self, Told};
 use crate::error::ColumnsError;
 use crate::layout::Layout;
-use crate::seal::{VERSION, key};
+use crate::seal::{VERSION, WITHOUT_DIGESTS, key};
 use crate::sheet::Cells;
 use crate::shelf::Kind;
+use crate::volume;
 use base::Timestamp;
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use parquet::bloom_filter::Sbbf;
 use parquet::column::page::PageReader;
-use parquet::column::reader::ColumnReader;
+use parquet::column::reader::{ColumnReader, get_column_reader};
 use parquet::errors::{ParquetError, Result as ParquetResult};
-use parquet::file::metadata::RowGroupMetaData;
-use parquet::file::reader::{ChunkReader, FileReader, Length};
-use parquet::file::serialized_reader::SerializedFileReader;
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
+use parquet::file::reader::{ChunkReader, Length};
+use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnDescPtr;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use store::device::Housekeeping;
 use wire::filter::Need;
 
 /// Things that are read together.
 const LINES: usize = 512;
 
-/// A file by positions: readers of several columns do not share one.
+/// The bytes of a file, wherever they are.
 #[derive(Clone)]
-pub struct Source(Arc<File>);
+enum Source {
+    File(Arc<File>),
+    /// Read whole, by who asks a volume that may fail.
+    Memory(Bytes),
+}
 
-/// From one position on.
-pub struct From {
-    file: Arc<File>,
+impl Source {
+    fn len(&self) -> io::Result<u64> {
+        match self {
+            Self::File(file) => Ok(file.metadata()?.len()),
+            Self::Memory(bytes) => Ok(bytes.len() as u64),
+        }
+    }
+
+    fn read(&self, at: u64, length: u64) -> io::Result<Bytes> {
+        // A length that a damaged file claims is not believed before there is that much.
+        if at.checked_add(length).is_none_or(|end| self.len().is_ok_and(|len| end > len)) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let (from, length) = (at as usize, length as usize);
+        match self {
+            Self::Memory(bytes) => Ok(bytes.slice(from..from + length)),
+            Self::File(file) => {
+                let mut bytes = vec![0; length];
+                file.read_exact_at(&mut bytes, at)?;
+                Ok(bytes.into())
+            }
+        }
+    }
+}
+
+/// A column of a row group as it lies in the file, by its places there.
+struct Piece {
     at: u64,
+    bytes: Bytes,
 }
 
-impl Read for From {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n = self.file.read_at(buffer, self.at)?;
-        self.at += n as u64;
-        Ok(n)
-    }
-}
-
-impl Length for Source {
+impl Length for Piece {
     fn len(&self) -> u64 {
-        self.0.metadata().map_or(0, |meta| meta.len())
+        self.at + self.bytes.len() as u64
     }
 }
 
-impl ChunkReader for Source {
-    type T = BufReader<From>;
+impl ChunkReader for Piece {
+    type T = bytes::buf::Reader<Bytes>;
 
     fn get_read(&self, start: u64) -> ParquetResult<Self::T> {
-        Ok(BufReader::new(From { file: Arc::clone(&self.0), at: start }))
+        let from = start.checked_sub(self.at).and_then(|from| usize::try_from(from).ok());
+        match from.filter(|from| *from <= self.bytes.len()) {
+            Some(from) => Ok(self.bytes.slice(from..).reader()),
+            None => Err(ParquetError::EOF(format!("{start} lies outside of the column"))),
+        }
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
-        // A length that a damaged file claims is not believed before there is that much.
-        if start.checked_add(length as u64).is_none_or(|end| end > self.len()) {
-            return Err(ParquetError::EOF(format!("{length} bytes at {start} lie beyond the end")));
+        let mut all = self.get_read(start)?.into_inner();
+        if length > all.len() {
+            return Err(ParquetError::EOF(format!("{length} bytes at {start} lie beyond the end of the column")));
         }
-        let mut bytes = vec![0; length];
-        self.0.read_exact_at(&mut bytes, start)?;
-        Ok(bytes.into())
+        Ok(all.split_to(length))
     }
 }
 
@@ -82,7 +109,9 @@ pub struct Sealed {
     /// The names of the files that it took the place of.
     pub replaces: Vec<String>,
     source: Source,
-    reader: SerializedFileReader<Source>,
+    metadata: ParquetMetaData,
+    /// None of a file of the version before.
+    told: Option<Told>,
 }
 
 impl Sealed {
@@ -92,46 +121,68 @@ impl Sealed {
     /// When it cannot be read, or is not what its name says.
     pub fn open(path: &Path, kind: Kind) -> Result<Self, ColumnsError> {
         let file = File::open(path).map_err(ColumnsError::io(path))?;
-        let source = Source(Arc::new(file));
-        let reader = guarded(path, || SerializedFileReader::new(source.clone()))?;
+        Self::of(path, kind, Source::File(Arc::new(file)))
+    }
+
+    /// The same, read whole from a volume.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn read(disk: &mut dyn Housekeeping, path: &Path, kind: Kind) -> Result<Self, ColumnsError> {
+        let bytes = volume::read(disk, path, u64::MAX).map_err(ColumnsError::io(path))?;
+        Self::of(path, kind, Source::Memory(bytes.into()))
+    }
+
+    fn of(path: &Path, kind: Kind, source: Source) -> Result<Self, ColumnsError> {
+        let footer = footer(&source).map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
+                ColumnsError::damaged(path, "is no Parquet file, or its end is missing")
+            }
+            _ => ColumnsError::io(path)(e),
+        })?;
+        let metadata =
+            guarded(path, || ParquetMetaDataReader::decode_metadata(&footer[..footer.len() - digest::TRAILER]))?;
         let value = |name: &str| {
-            let notes = reader.metadata().file_metadata().key_value_metadata()?;
+            let notes = metadata.file_metadata().key_value_metadata()?;
             notes.iter().find(|note| note.key == name)?.value.clone()
         };
         if value(key::KIND).as_deref() != Some(kind.name()) {
             return Err(ColumnsError::damaged(path, format!("is not a file of {} that netgrain wrote", kind.name())));
         }
-        if value(key::FORMAT).as_deref() != Some(&VERSION.to_string()) {
-            let found = value(key::FORMAT).unwrap_or_else(|| "1".into());
-            let what = format!("has columns of version {found}, and this netgrain reads version {VERSION}");
+        let format = value(key::FORMAT).unwrap_or_else(|| "1".into());
+        let is_digested = format == VERSION.to_string();
+        if !is_digested && format != WITHOUT_DIGESTS.to_string() {
+            let what = format!("has columns of version {format}, and this netgrain reads version {VERSION}");
             return Err(ColumnsError::damaged(path, what));
+        }
+        let told = Told::of(&metadata).filter(|_| digest::is_whole(&footer));
+        if is_digested && told.is_none() {
+            return Err(ColumnsError::damaged(path, "has a footer that is not as it was written"));
         }
         let journal = value(key::JOURNAL).and_then(|id| u64::from_str_radix(&id, 16).ok());
         let replaces = value(key::REPLACES).map_or(Vec::new(), |all| all.split(' ').map(str::to_owned).collect());
-        Ok(Self { path: path.to_owned(), journal, replaces, source, reader })
+        Ok(Self { path: path.to_owned(), journal, replaces, source, metadata, told })
     }
 
     /// The row groups that may hold something between two moments that has what is needed.
     pub fn groups(&self, from: Timestamp, to: Timestamp, need: &Need, id: Option<u64>) -> Vec<usize> {
-        let all = self.reader.metadata().row_groups().iter().enumerate();
-        let wanted = |(_, group): &(usize, &RowGroupMetaData)| {
-            let group = Group { group, source: &self.source };
+        let all = 0..self.metadata.num_row_groups();
+        let wanted = |at: &usize| {
+            let group = Group { sealed: self, at: *at, group: self.metadata.row_group(*at) };
             let (first, last) = group.span();
             let outside = first.is_some_and(|first| first > to) || last.is_some_and(|last| last < from);
             !outside
                 && id.is_none_or(|id| group.may_have("id", Some(id as i64), &id.to_le_bytes()[..]))
                 && group.may(need)
         };
-        let wanted = |entry: &(usize, &RowGroupMetaData)| {
-            // A filter that cannot be read keeps nothing out; the pages say what is the matter.
-            catch_unwind(AssertUnwindSafe(|| wanted(entry))).unwrap_or(true)
-        };
-        all.filter(wanted).map(|(i, _)| i).collect()
+        // A filter that cannot be read keeps nothing out; the pages say what is the matter.
+        let wanted = |at: &usize| catch_unwind(AssertUnwindSafe(|| wanted(at))).unwrap_or(true);
+        all.filter(wanted).collect()
     }
 
     /// Whether all of a row group lies between two moments.
     pub fn is_inside(&self, group: usize, from: Timestamp, to: Timestamp) -> bool {
-        let group = Group { group: self.reader.metadata().row_group(group), source: &self.source };
+        let group = Group { sealed: self, at: group, group: self.metadata.row_group(group) };
         let (first, last) = group.outer();
         first.is_some_and(|first| first >= from) && last.is_some_and(|last| last <= to)
     }
@@ -141,32 +192,61 @@ impl Sealed {
     /// # Errors
     /// What the library says of it.
     pub fn columns(&self, group: usize, paths: &[&str]) -> Result<Vec<Option<ColumnReader>>, ColumnsError> {
+        let leaves = self.pages(group, paths)?.into_iter();
         guarded(&self.path, || {
-            let schema = self.reader.metadata().file_metadata().schema_descr();
-            let group = self.reader.get_row_group(group)?;
-            let at = |path: &str| (0..schema.num_columns()).find(|i| schema.column(*i).path().string() == path);
-            paths.iter().map(|path| at(path).map(|i| group.get_column_reader(i)).transpose()).collect()
+            Ok::<_, ParquetError>(
+                leaves.map(|leaf| leaf.map(|(column, pages)| get_column_reader(column, pages))).collect(),
+            )
         })
     }
 
     /// Pages of these columns of a row group and what their schema is, in their order; none for one that is not there.
     ///
     /// # Errors
-    /// What the library says of it.
+    /// When they are not as they were written, or what the library says.
     pub fn pages(&self, group: usize, paths: &[&str]) -> Result<Vec<Option<Leaf>>, ColumnsError> {
+        let schema = self.metadata.file_metadata().schema_descr();
+        let at = |path: &str| (0..schema.num_columns()).find(|i| schema.column(*i).path().string() == path);
+        paths.iter().map(|path| at(path).map(|i| self.leaf(group, i, schema.column(i))).transpose()).collect()
+    }
+
+    fn leaf(&self, group: usize, column: usize, descriptor: ColumnDescPtr) -> Result<Leaf, ColumnsError> {
         guarded(&self.path, || {
-            let schema = self.reader.metadata().file_metadata().schema_descr();
-            let group = self.reader.get_row_group(group)?;
-            let at = |path: &str| (0..schema.num_columns()).find(|i| schema.column(*i).path().string() == path);
-            let leaf = |i: usize| Ok((schema.column(i), group.get_column_page_reader(i)?));
-            paths.iter().map(|path| at(path).map(leaf).transpose()).collect::<ParquetResult<_>>()
+            let rows = self.rows(group);
+            let chunk = self.metadata.row_group(group).column(column);
+            let (at, length) = chunk.byte_range();
+            let bytes = self.source.read(at, length)?;
+            if self.told.as_ref().is_some_and(|told| !told.is_chunk(group, column, &bytes)) {
+                let what =
+                    format!("column {} of row group {group} is not as it was written", descriptor.path().string());
+                return Err(ParquetError::General(what));
+            }
+            let pages = SerializedPageReader::new(Arc::new(Piece { at, bytes }), chunk, rows, None)?;
+            Ok((descriptor, Box::new(pages) as Box<dyn PageReader>))
         })
     }
 
     /// Rows of a row group.
     pub fn rows(&self, group: usize) -> usize {
-        usize::try_from(self.reader.metadata().row_group(group).num_rows()).unwrap_or(0)
+        usize::try_from(self.metadata.row_group(group).num_rows()).unwrap_or(0)
     }
+}
+
+/// What each column of a file takes of it, in bytes for each row, with its filters; the widest first.
+///
+/// # Errors
+/// When it cannot be read, or is not what its name says.
+pub fn widths(path: &Path, kind: Kind) -> Result<Vec<(String, f64)>, ColumnsError> {
+    let sealed = Sealed::open(path, kind)?;
+    let rows: usize = (0..sealed.metadata.num_row_groups()).map(|group| sealed.rows(group)).sum();
+    let mut sums = BTreeMap::<String, f64>::new();
+    for column in sealed.metadata.row_groups().iter().flat_map(RowGroupMetaData::columns) {
+        let bytes = column.compressed_size() + i64::from(column.bloom_filter_length().unwrap_or(0));
+        *sums.entry(column.column_path().string()).or_default() += bytes as f64 / rows.max(1) as f64;
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+    Ok(sums)
 }
 
 /// A column of a row group, page by page.
@@ -174,8 +254,9 @@ pub type Leaf = (ColumnDescPtr, Box<dyn PageReader>);
 
 /// What the footer says of a row group, and its filters.
 struct Group<'a> {
+    sealed: &'a Sealed,
+    at: usize,
     group: &'a RowGroupMetaData,
-    source: &'a Source,
 }
 
 impl Group<'_> {
@@ -220,11 +301,20 @@ impl Group<'_> {
         {
             return false;
         }
-        let Some(column) = self.group.columns().iter().find(|c| c.column_path().string() == name) else { return true };
-        match Sbbf::read_from_column_chunk(column, self.source) {
-            Ok(Some(filter)) => filter.check(bytes),
-            _ => true,
+        self.filter(name).is_none_or(|filter| filter.check(bytes))
+    }
+
+    /// The filter of a column, if it has one that is as it was written.
+    fn filter(&self, name: &str) -> Option<Sbbf> {
+        let place = self.group.columns().iter().position(|c| c.column_path().string() == name)?;
+        let column = self.group.column(place);
+        let (at, length) = (column.bloom_filter_offset()?, column.bloom_filter_length()?);
+        let bytes = self.sealed.source.read(u64::try_from(at).ok()?, u64::try_from(length).ok()?).ok()?;
+        let told = self.sealed.told.as_ref();
+        if told.is_some_and(|told| !told.is_filter(self.at, place, &bytes)) {
+            return None;
         }
+        Sbbf::from_bytes(&bytes).ok()
     }
 
     fn may(&self, need: &Need) -> bool {
@@ -291,11 +381,11 @@ impl<T: Layout> Things<T> {
                 T::settle(i, &mut lines);
                 // A counter that is younger than the file is zero there.
                 let Some(reader) = reader else { continue };
-                let rows = cells.read(reader, LINES)?;
+                let rows = cells.read(column, reader, LINES)?;
                 if i == 0 {
-                    lines.resize_with(rows, T::blank);
+                    lines.resize_with(rows.unwrap_or(0), T::blank);
                 }
-                if rows != lines.len() || (column.take)(&mut lines, column.arg, cells).is_none() {
+                if rows != Some(lines.len()) || (column.take)(&mut lines, column.arg, cells).is_none() {
                     let what = format!("column {} has values that netgrain did not write", column.path);
                     return Err(ParquetError::General(what));
                 }
@@ -308,6 +398,17 @@ impl<T: Layout> Things<T> {
         }
         outcome
     }
+}
+
+/// The footer and what stands behind it.
+fn footer(source: &Source) -> io::Result<Bytes> {
+    let len = source.len()?;
+    let (begin, trailer) = (source.read(0, 4)?, source.read(len.saturating_sub(8), 8)?);
+    if begin[..] != digest::MAGIC || trailer[4..] != digest::MAGIC {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let long = u64::from(u32::from_le_bytes([trailer[0], trailer[1], trailer[2], trailer[3]])) + 8;
+    source.read(len.checked_sub(long).ok_or(io::ErrorKind::InvalidData)?, long)
 }
 
 /// What the library says, or panics with, as damage of this file.

@@ -8,7 +8,6 @@
 //! arrives as an argument.
 
 use crate::error::ColumnsError;
-use crate::journal::Shaped;
 use crate::layout::Layout;
 use crate::query::{Answer, Query};
 use crate::shelf::Kind;
@@ -232,7 +231,7 @@ struct Shelf<T: Layout> {
     next: Option<T>,
 }
 
-impl<T: Layout + Shaped> Looks<T> {
+impl<T: Layout> Looks<T> {
     fn new(query: Query, kind: Kind) -> Self {
         let (names, remarks, from) = (Vec::new(), Vec::new(), query.from);
         Self {

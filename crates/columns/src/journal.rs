@@ -1,22 +1,25 @@
 //! The journal: what a meter made, on disk within a second, while the file that it will be sealed into is not yet whole.
 //!
-//! Layout, little-endian: a header (`NGJ1`, kind, shape of the things, id of the journal, CRC32C), then batches: length
-//! of what follows the head, things in it, CRC32C of both numbers and of what follows; and of each thing its length, its
-//! place in the order, and its bytes ([`crate::pack`]). A batch counts if it is whole; behind the first that is not, nothing
-//! does. So a reader may read while the writer appends, and a crash at any byte costs at most the last batch.
+//! Layout, little-endian: a header (`NGJ3`, kind, shape of the things, id of the journal, CRC32C), then batches: length
+//! of what follows the head, things in it, CRC32C of both numbers and of what follows; and the things, as columns
+//! ([`crate::block`]). A batch counts if it is whole; behind the first that is not, nothing does. So a reader may read while
+//! the writer appends, and a crash at any byte costs at most the last batch.
 
+use crate::block::{Blocks, Builder, Flat};
 use crate::error::ColumnsError;
-use crate::pack::{Order, Pack};
+use crate::layout::Layout;
+use crate::sheet::{Cells, Column, declaration};
 use crate::shelf::{self, Kind};
+use crate::thing::Order;
+use crate::volume::Disk;
 use base::Timestamp;
-use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, Read};
+use std::io;
 use std::marker::PhantomData;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use store::device::{Content, FileId};
 
-const MAGIC: [u8; 4] = *b"NGJ1";
+const MAGIC: [u8; 4] = *b"NGJ3";
 
 /// Bytes of the header.
 const HEADER: usize = 24;
@@ -24,34 +27,29 @@ const HEADER: usize = 24;
 /// Bytes before a batch.
 const HEAD: usize = 12;
 
-/// Bytes before a thing: its length and its place in the order.
-const FRAME: usize = 24;
-
 /// No journal is longer, whatever its writer was told: places in it are 32 bits.
 pub const MOST_BYTES: u64 = 1 << 30;
 
 /// Things on their way into a journal.
-#[derive(Default)]
-pub struct BatchBytes {
+pub struct BatchBytes<T: Layout> {
+    builder: Builder<T>,
     bytes: Vec<u8>,
     count: u32,
 }
 
-impl BatchBytes {
+impl<T: Layout> Default for BatchBytes<T> {
+    fn default() -> Self {
+        Self { builder: Builder::default(), bytes: Vec::new(), count: 0 }
+    }
+}
+
+impl<T: Layout> BatchBytes<T> {
     /// Appends one.
-    pub fn push<T: Pack>(&mut self, thing: &T) {
+    pub fn push(&mut self, thing: &T) {
         if self.bytes.is_empty() {
             self.bytes.resize(HEAD, 0);
         }
-        let at = self.bytes.len();
-        let (time, id, part) = thing.order();
-        self.bytes.extend([0; 4]);
-        self.bytes.extend(time.to_le_bytes());
-        self.bytes.extend(id.to_le_bytes());
-        self.bytes.extend(part.to_le_bytes());
-        thing.pack(&mut self.bytes);
-        let len = (self.bytes.len() - at - FRAME) as u32;
-        self.bytes[at..at + 4].copy_from_slice(&len.to_le_bytes());
+        self.builder.push(thing, &mut self.bytes);
         self.count += 1;
     }
 
@@ -60,7 +58,7 @@ impl BatchBytes {
         self.count
     }
 
-    /// Bytes so far.
+    /// Bytes so far, without those of the last some hundred things.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -68,6 +66,7 @@ impl BatchBytes {
     /// The whole batch; nothing is left.
     pub fn take(&mut self) -> Vec<u8> {
         if !self.bytes.is_empty() {
+            self.builder.finish(&mut self.bytes);
             let len = (self.bytes.len() - HEAD) as u32;
             self.bytes[..4].copy_from_slice(&len.to_le_bytes());
             self.bytes[4..8].copy_from_slice(&self.count.to_le_bytes());
@@ -75,7 +74,7 @@ impl BatchBytes {
             self.bytes[8..HEAD].copy_from_slice(&crc.to_le_bytes());
         }
         self.count = 0;
-        let room = self.bytes.len();
+        let room = self.bytes.capacity();
         std::mem::replace(&mut self.bytes, Vec::with_capacity(room))
     }
 }
@@ -89,9 +88,14 @@ fn checksum(batch: &[u8]) -> u32 {
 pub struct Journal {
     /// Where it is.
     pub path: PathBuf,
-    file: File,
+    disk: Disk,
+    file: FileId,
     len: u64,
-    dirty: bool,
+    /// What no sync has vouched for. After one that failed nobody knows which of it is on disk, and another that succeeds says
+    /// nothing of it (fsync(2)): it is written once more.
+    unsynced: Vec<Vec<u8>>,
+    is_doubtful: bool,
+    is_named: bool,
 }
 
 impl Journal {
@@ -99,74 +103,102 @@ impl Journal {
     ///
     /// # Errors
     /// What the file system says.
-    pub fn create<T: Shaped>(root: &Path, kind: Kind, start: Timestamp) -> Result<Self, ColumnsError> {
+    pub fn create<T: Layout>(mut disk: Disk, root: &Path, kind: Kind, start: Timestamp) -> Result<Self, ColumnsError> {
+        disk.create_folder(root).map_err(ColumnsError::io(root))?;
         let mut copy = 0;
         let (path, file) = loop {
             let path = shelf::journal(root, kind, start, copy);
             copy += 1;
-            match sys::disk::create_new(&path, false) {
+            match disk.create(&path, Content::Index) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(ColumnsError::io(&path)(e)),
-                // A file system without locks has nobody who asks for them either.
-                Ok(file) => {
-                    let _ = file.try_lock();
-                    break (path, file);
-                }
+                Ok(file) => break (path, file),
             }
         };
         let mut header = [0; HEADER];
         header[..4].copy_from_slice(&MAGIC);
         header[4..8].copy_from_slice(&(kind as u32).to_le_bytes());
-        header[8..12].copy_from_slice(&T::SHAPE.to_le_bytes());
+        header[8..12].copy_from_slice(&shape::<T>().to_le_bytes());
         // The standard library's own secret: no two journals of a store have the same.
         header[12..20].copy_from_slice(&RandomState::new().hash_one(&path).to_le_bytes());
         let crc = crc32c::crc32c(&header[..20]);
         header[20..].copy_from_slice(&crc.to_le_bytes());
-        file.write_all_at(&header, 0).map_err(ColumnsError::io(&path))?;
-        Ok(Self { path, file, len: HEADER as u64, dirty: true })
+        let unsynced = Vec::new();
+        let mut journal = Self { path, disk, file, len: 0, unsynced, is_doubtful: false, is_named: false };
+        match journal.append(header.to_vec()) {
+            Ok(()) => Ok(journal),
+            Err(error) => {
+                // Nobody has put anything into it.
+                let _ = journal.disk.remove(&journal.path);
+                Err(error)
+            }
+        }
     }
 
     /// Appends a batch; what a failure left of it is cut off again.
     ///
     /// # Errors
     /// What the file system says.
-    pub fn append(&mut self, batch: &[u8]) -> Result<(), ColumnsError> {
-        if let Err(error) = self.file.write_all_at(batch, self.len) {
+    pub fn append(&mut self, batch: Vec<u8>) -> Result<(), ColumnsError> {
+        if let Err(error) = self.disk.put(self.file, self.len, &batch) {
             // What stays all the same is no whole batch, and the next one is written over it.
-            let _ = self.file.set_len(self.len);
+            let _ = self.disk.truncate(self.file, self.len);
             return Err(ColumnsError::io(&self.path)(error));
         }
         self.len += batch.len() as u64;
-        self.dirty = true;
+        self.unsynced.push(batch);
         Ok(())
     }
 
     /// Makes what was appended survive a failure of the power.
     ///
     /// # Errors
-    /// What the file system says.
+    /// What the file system says; the next call tries again.
     pub fn sync(&mut self) -> Result<(), ColumnsError> {
-        if self.dirty {
-            self.file.sync_data().map_err(ColumnsError::io(&self.path))?;
-            self.dirty = false;
+        if self.unsynced.is_empty() {
+            return Ok(());
         }
+        self.try_sync().map_err(|error| {
+            self.is_doubtful = true;
+            ColumnsError::io(&self.path)(error)
+        })
+    }
+
+    fn try_sync(&mut self) -> io::Result<()> {
+        if self.is_doubtful {
+            let mut at = self.len - self.unsynced.iter().map(|batch| batch.len() as u64).sum::<u64>();
+            for batch in &self.unsynced {
+                self.disk.put(self.file, at, batch)?;
+                at += batch.len() as u64;
+            }
+        }
+        self.disk.sync(&self.path)?;
+        if !self.is_named {
+            // The first time, its name too.
+            self.disk.sync(self.path.parent().unwrap_or(Path::new(".")))?;
+            self.is_named = true;
+        }
+        self.is_doubtful = false;
+        self.unsynced.clear();
         Ok(())
+    }
+
+    /// The volume, for who seals it.
+    pub fn disk(&mut self) -> &mut Disk {
+        &mut self.disk
+    }
+
+    /// Lets it go.
+    pub fn close(mut self) {
+        self.disk.close(self.file);
     }
 }
 
-/// What a thing looks like in bytes, as a number that changes with it.
-pub trait Shaped: Pack {
-    /// See there.
-    const SHAPE: u32;
-}
-
-impl Shaped for flow::Record {
-    const SHAPE: u32 = 2;
-}
-
-impl Shaped for series::Row {
-    // Counters are only ever added.
-    const SHAPE: u32 = 2 << 16 | (base::Cause::COUNT << 8 | base::Note::COUNT) as u32;
+/// What the columns of a thing are, as a number that changes with them.
+fn shape<T: Layout>() -> u32 {
+    let columns = T::columns();
+    let coded: String = columns.iter().map(|column| format!("{:?} ", column.shape)).collect();
+    crc32c::crc32c((declaration(T::NAME, &columns) + &coded).as_bytes())
 }
 
 /// A journal that was read, as far as it is whole.
@@ -176,75 +208,145 @@ pub struct Loaded<T> {
     /// Bytes behind the last whole batch.
     pub torn: u64,
     bytes: Vec<u8>,
-    /// In order; where each lies.
-    index: Vec<(Order, u32)>,
+    /// Where the blocks of each batch lie.
+    batches: Vec<(usize, usize)>,
+    things: usize,
     what: PhantomData<T>,
 }
 
-impl<T: Shaped> Loaded<T> {
-    /// Reads what is there at this moment.
+/// What is told of a journal whose checksums are right and whose columns are not.
+pub const NO_COLUMNS: &str = "a checksum vouches for what are no columns: the journal of another version";
+
+impl<T: Layout> Loaded<T> {
+    /// What these bytes of a journal say.
     ///
     /// # Errors
-    /// When it cannot be read, or is no journal of such things.
-    pub fn read(path: &Path, file: &File, kind: Kind) -> Result<Self, ColumnsError> {
-        let len = file.metadata().map_or(0, |meta| meta.len().min(MOST_BYTES));
-        let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or(0) + 1);
-        file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(ColumnsError::io(path))?;
-        Self::of(bytes, kind).map_err(|what| ColumnsError::damaged(path, what))
-    }
-
-    fn of(bytes: Vec<u8>, kind: Kind) -> Result<Self, &'static str> {
+    /// When they are no journal of such things.
+    pub fn of(bytes: Vec<u8>, kind: Kind) -> Result<Self, &'static str> {
         let Some(header) = bytes.first_chunk::<HEADER>() else { return Err("ends within its header") };
         let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        if header[..4] != MAGIC || word(20) != crc32c::crc32c(&header[..20]) {
+        if header[..3] != MAGIC[..3] || word(20) != crc32c::crc32c(&header[..20]) {
             return Err("is not a journal, or its header is damaged");
         }
-        if word(4) != kind as u32 || word(8) != T::SHAPE {
+        if header[..4] != MAGIC || word(4) != kind as u32 || word(8) != shape::<T>() {
             return Err("is a journal of another version of netgrain, which has to seal it (netgrain repair)");
         }
         let id = u64::from(word(12)) | u64::from(word(16)) << 32;
-        let (mut index, mut at) = (Vec::new(), HEADER);
-        while let Some(len) = whole(&bytes[at..]) {
-            let Some(mut batch) = frames(&bytes[at..at + len], at) else { break };
-            index.append(&mut batch);
+        let (mut batches, mut at, mut things) = (Vec::new(), HEADER, 0);
+        while let Some((len, count)) = whole(&bytes[at..]) {
+            batches.push((at + HEAD, at + len));
+            things += count;
             at += len;
         }
-        index.sort_unstable();
-        Ok(Self { id, torn: (bytes.len() - at) as u64, bytes, index, what: PhantomData })
+        let torn = (bytes.len() - at) as u64;
+        Ok(Self { id, torn, bytes, batches, things, what: PhantomData })
     }
 
     /// How many things.
     pub fn len(&self) -> usize {
-        self.index.len()
+        self.things
     }
 
-    /// The one at this place of the order; `None` behind the last.
-    pub fn get(&self, place: usize) -> Option<Result<T, &'static str>> {
-        let (_, at) = self.index.get(place)?;
-        let mut bytes = &self.bytes[*at as usize..];
-        Some(T::unpack(&mut bytes).ok_or("a checksum vouches for what is no record: the journal of another version"))
+    /// Their columns, as they came; `None` if they are none.
+    pub fn blocks(&self) -> Option<Blocks<'_>> {
+        let blocks = Blocks::of(self.batches.iter().map(|(from, to)| &self.bytes[*from..*to]))?;
+        (blocks.rows() == self.things).then_some(blocks)
     }
 }
 
-/// The length of the batch that these bytes begin with, if it is whole.
-fn whole(bytes: &[u8]) -> Option<usize> {
+/// A journal whose order is known: what is left of its blocks, and the first columns, which it was known by.
+pub struct Ordered<'a> {
+    /// The columns behind those.
+    pub blocks: Blocks<'a>,
+    /// The first columns.
+    pub ahead: Vec<Flat>,
+    /// The places of the rows.
+    pub order: Vec<u32>,
+    /// The order of the first, if there is one.
+    pub first: Option<Order>,
+}
+
+impl<T: Layout> Loaded<T> {
+    /// Puts the rows in order, by the columns that make it; `None` if its columns are none.
+    pub fn ordered(&self, columns: &[Column<T::Line>]) -> Option<Ordered<'_>> {
+        let mut blocks = self.blocks()?;
+        let place = |name: &str| columns.iter().position(|column| column.path == name);
+        let [first, second, third] = T::ORDER.map(place);
+        let (first, second, third) = (first?, second?, third?);
+        let ahead = columns[..=first.max(second).max(third)].iter().map(|column| blocks.next(column));
+        let ahead = ahead.collect::<Option<Vec<Flat>>>()?;
+        let key = |row: u32, column: usize| ahead[column].number(row as usize);
+        let mut order = in_order(self.things, |row| key(row, first));
+        // What begins at the same moment is rare, and small.
+        for same in order.chunk_by_mut(|a, b| key(*a, first) == key(*b, first)).filter(|same| same.len() > 1) {
+            same.sort_by_key(|row| (key(*row, second), key(*row, third)));
+        }
+        let first = order.first().map(|row| (key(*row, first), key(*row, second), key(*row, third) as u32));
+        Some(Ordered { blocks, ahead, order, first })
+    }
+}
+
+/// So many rows by their numbers; those with the same number in any order.
+/// PERF: a word with both is sorted in half the time of a pair; moments of one file are near each other.
+fn in_order(rows: usize, key: impl Fn(u32) -> u64) -> Vec<u32> {
+    let rows = rows as u32;
+    let ends = (0..rows).map(&key).fold((u64::MAX, 0), |(least, most), key| (least.min(key), most.max(key)));
+    let bits = u32::BITS - rows.leading_zeros();
+    if ends.1.saturating_sub(ends.0).leading_zeros() >= bits {
+        let mut words: Vec<u64> = (0..rows).map(|row| (key(row) - ends.0) << bits | u64::from(row)).collect();
+        words.sort_unstable();
+        return words.into_iter().map(|word| (word & ((1 << bits) - 1)) as u32).collect();
+    }
+    let mut pairs: Vec<(u64, u32)> = (0..rows).map(|row| (key(row), row)).collect();
+    pairs.sort_unstable();
+    pairs.into_iter().map(|(_, row)| row).collect()
+}
+
+/// The things of a journal in their order, some hundreds at a time.
+pub struct Sorted<T: Layout> {
+    columns: Vec<Column<T::Line>>,
+    flats: Vec<Flat>,
+    order: Vec<u32>,
+    at: usize,
+    cells: Cells,
+}
+
+/// Things that are made together.
+const LINES: usize = 512;
+
+impl<T: Layout> Sorted<T> {
+    /// All of it; `None` if its columns are none.
+    pub fn new(journal: &Loaded<T>) -> Option<Self> {
+        let columns = T::columns();
+        let Ordered { mut blocks, ahead: mut flats, order, .. } = journal.ordered(&columns)?;
+        for column in &columns[flats.len()..] {
+            flats.push(blocks.next(column)?);
+        }
+        Some(Self { columns, flats, order, at: 0, cells: Cells::default() })
+    }
+
+    /// The next ones; none behind the last.
+    ///
+    /// # Errors
+    /// When the columns say what no thing can be.
+    pub fn next(&mut self) -> Result<Vec<T>, &'static str> {
+        let rows = &self.order[self.at..self.order.len().min(self.at + LINES)];
+        self.at += rows.len();
+        let mut lines: Vec<T::Line> = rows.iter().map(|_| T::blank()).collect();
+        for (i, (column, flat)) in self.columns.iter().zip(&self.flats).enumerate() {
+            T::settle(i, &mut lines);
+            self.cells.clear();
+            flat.spell(column.holds, rows, &mut self.cells);
+            (column.take)(&mut lines, column.arg, &self.cells).ok_or(NO_COLUMNS)?;
+        }
+        Ok(lines.into_iter().map(T::unline).collect())
+    }
+}
+
+/// The length of the batch that these bytes begin with, and the things in it, if it is whole.
+fn whole(bytes: &[u8]) -> Option<(usize, usize)> {
     let head = bytes.first_chunk::<HEAD>()?;
-    let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
-    let batch = bytes.get(..HEAD.checked_add(len)?)?;
-    let crc = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
-    (len > 0 && crc == checksum(batch)).then_some(batch.len())
-}
-
-/// The things in a batch that lies at this place of the journal.
-fn frames(batch: &[u8], begins: usize) -> Option<Vec<(Order, u32)>> {
-    let mut out = Vec::new();
-    let mut at = HEAD;
-    while at < batch.len() {
-        let frame: &[u8; FRAME] = batch.get(at..)?.first_chunk()?;
-        let word = |at: usize| u32::from_le_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]]);
-        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-        out.push(((long(4), long(12), word(20)), u32::try_from(begins + at + FRAME).ok()?));
-        at = at.checked_add(FRAME)?.checked_add(word(0) as usize)?;
-    }
-    (at == batch.len()).then_some(out)
+    let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let batch = bytes.get(..HEAD.checked_add(word(0) as usize)?)?;
+    (word(0) > 0 && word(8) == checksum(batch)).then_some((batch.len(), word(4) as usize))
 }

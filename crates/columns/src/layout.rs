@@ -10,27 +10,28 @@ mod guess;
 mod rows;
 mod text;
 
-pub use flows::Line;
-pub use text::read_address;
+pub use text::{Memo, read_address};
 
-use crate::pack::Pack;
 use crate::sheet::Column;
+use crate::thing::Thing;
 
 /// What can be written as columns.
-pub trait Layout: Pack {
+pub trait Layout: Thing {
     /// One of them beside what it takes to write or read it.
     type Line;
     /// What the schema is called.
     const NAME: &'static str;
+    /// The columns that make its order.
+    const ORDER: [&'static str; 3];
 
     /// Its columns.
     fn columns() -> Vec<Column<Self::Line>>;
 
-    /// Made ready to be written.
-    fn line(self) -> Self::Line;
-
     /// Nothing read yet.
     fn blank() -> Self::Line;
+
+    /// Made ready to be written, in the place of another.
+    fn set(line: &mut Self::Line, thing: &Self);
 
     /// After the first `n` columns are taken, what the next are compared with is known.
     fn settle(columns_taken: usize, lines: &mut [Self::Line]);

@@ -9,9 +9,11 @@
 //! every record once, whether its journal is being sealed at that moment or not.
 #![forbid(unsafe_code)]
 
+mod block;
 mod chunk;
 mod compact;
 mod decode;
+mod digest;
 mod encode;
 mod error;
 mod file;
@@ -19,7 +21,6 @@ mod follow;
 mod journal;
 mod layout;
 mod loose;
-mod pack;
 mod query;
 mod recover;
 mod retain;
@@ -27,15 +28,20 @@ mod scan;
 mod seal;
 mod sheet;
 mod shelf;
+mod strip;
+mod thing;
+mod volume;
 mod writer;
 
-pub use compact::compact;
+pub use compact::{compact, compact_on};
 pub use error::ColumnsError;
+pub use file::widths;
 pub use follow::{FLOW_LATE, FlowLoop, SeriesLoop, Step};
 pub use loose::{Loose, read_flows, write_flows};
 pub use query::{Answer, Query, flows, series};
-pub use recover::{Recovered, recover};
+pub use recover::{Recovered, recover, recover_on};
 pub use retain::{Kept, Rules, retain};
 pub use scan::{Batch, Column, scan, scan_shared};
 pub use shelf::{Kind, Shelved, files};
+pub use volume::{Disk, Disks};
 pub use writer::{Config, Counts, Event, Writer};

@@ -2,7 +2,7 @@
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, Things};
-use crate::seal;
+use crate::seal::Parquet;
 use crate::shelf::Kind;
 use base::Timestamp;
 use flow::Record;
@@ -15,7 +15,8 @@ use wire::filter::Need;
 /// # Errors
 /// When they cannot be written.
 pub fn write_flows(to: impl io::Write + Send, records: &mut dyn Iterator<Item = Record>) -> io::Result<()> {
-    seal::encode(to, Kind::Flows, records, Vec::new()).map_err(|e| match e {
+    let write = |mut parquet: Parquet<Record, _>| parquet.things(records).and_then(|()| parquet.finish());
+    Parquet::new(to, Kind::Flows, Vec::new()).and_then(write).map_err(|e| match e {
         parquet::errors::ParquetError::External(e) => match e.downcast::<io::Error>() {
             Ok(e) => *e,
             Err(e) => io::Error::other(e),

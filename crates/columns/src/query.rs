@@ -7,17 +7,17 @@
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, Things};
-use crate::journal::{Loaded, Shaped};
+use crate::journal::{Loaded, MOST_BYTES, NO_COLUMNS, Sorted};
 use crate::layout::Layout;
-use crate::pack::Order;
 use crate::shelf::{self, Kind, Shelved};
+use crate::thing::Order;
 use base::Timestamp;
 use flow::Record;
 use series::Row;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -201,7 +201,7 @@ impl Walk {
 }
 
 /// The journals of an interface that may hold something of the interval, read.
-pub(crate) fn journals<T: Shaped>(root: &Path, kind: Kind, query: &Query, remarks: &Remarks) -> Vec<Loaded<T>> {
+pub(crate) fn journals<T: Layout>(root: &Path, kind: Kind, query: &Query, remarks: &Remarks) -> Vec<Loaded<T>> {
     let (from, to) = (query.from.before(kind.reach()), query.to.after(kind.reach()));
     let listed = match shelf::journals(root, kind) {
         Ok(listed) => listed,
@@ -212,7 +212,12 @@ pub(crate) fn journals<T: Shaped>(root: &Path, kind: Kind, query: &Query, remark
     };
     let mut loaded = Vec::new();
     for (_, path) in listed.into_iter().filter(|(start, _)| (from..=to).contains(start)) {
-        let read = |path: &Path| Loaded::read(path, &File::open(path).map_err(ColumnsError::io(path))?, kind);
+        let read = |path: &Path| -> Result<Loaded<T>, ColumnsError> {
+            let mut bytes = Vec::new();
+            let file = File::open(path).map_err(ColumnsError::io(path))?;
+            file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(ColumnsError::io(path))?;
+            Loaded::of(bytes, kind).map_err(|what| ColumnsError::damaged(path, what))
+        };
         match read(&path) {
             Ok(journal) => loaded.push(journal),
             // It was sealed meanwhile: the file is found in its hour.
@@ -225,7 +230,7 @@ pub(crate) fn journals<T: Shaped>(root: &Path, kind: Kind, query: &Query, remark
 
 /// Where things come from.
 enum Feed<T: Layout> {
-    Journal(Loaded<T>, usize),
+    Journal(Box<Sorted<T>>),
     File(Box<Things<T>>),
 }
 
@@ -248,7 +253,7 @@ pub struct Answer<T: Layout> {
     remarks: Remarks,
 }
 
-impl<T: Layout + Shaped> Answer<T> {
+impl<T: Layout> Answer<T> {
     pub(crate) fn begin(query: &Query, kind: Kind) -> Result<Self, ColumnsError> {
         let remarks = Remarks::default();
         let mut answer = Self {
@@ -264,7 +269,10 @@ impl<T: Layout + Shaped> Answer<T> {
             let journals = if query.live { journals::<T>(&root, kind, query, &remarks) } else { Vec::new() };
             for journal in journals {
                 answer.taken.insert(journal.id);
-                answer.join(Feed::Journal(journal, 0));
+                match Sorted::new(&journal) {
+                    Some(sorted) => answer.join(Feed::Journal(Box::new(sorted))),
+                    None => remark(&remarks, NO_COLUMNS),
+                }
             }
             answer.walks.push(Walk::new(&root, kind, query, &remarks));
         }
@@ -326,37 +334,29 @@ impl<T: Layout + Shaped> Answer<T> {
     }
 }
 
-impl<T: Layout + Shaped> Stream<T> {
+impl<T: Layout> Stream<T> {
     fn next(&mut self, remarks: &Remarks) -> Option<T> {
         if let Some(thing) = self.ready.next() {
             return Some(thing);
         }
-        match &mut self.feed {
-            Feed::Journal(journal, place) => {
-                *place += 1;
-                match journal.get(*place - 1)? {
-                    Ok(thing) => Some(thing),
-                    Err(what) => {
-                        remark(remarks, what);
-                        None
-                    }
-                }
+        let ready = match &mut self.feed {
+            Feed::Journal(sorted) => sorted.next().map_err(ToOwned::to_owned),
+            Feed::File(things) => things.next().map_err(|error| error.to_string()),
+        };
+        match ready {
+            Ok(ready) => {
+                self.ready = ready.into_iter();
+                self.ready.next()
             }
-            Feed::File(things) => match things.next() {
-                Ok(ready) => {
-                    self.ready = ready.into_iter();
-                    self.ready.next()
-                }
-                Err(error) => {
-                    remark(remarks, error);
-                    None
-                }
-            },
+            Err(error) => {
+                remark(remarks, error);
+                None
+            }
         }
     }
 }
 
-impl<T: Layout + Shaped> Iterator for Answer<T> {
+impl<T: Layout> Iterator for Answer<T> {
     type Item = T;
 
     fn next(&mut self) -> Option<T> {

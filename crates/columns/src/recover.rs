@@ -5,15 +5,17 @@
 
 use crate::error::ColumnsError;
 use crate::file::Sealed;
-use crate::journal::{Loaded, Shaped};
+use crate::journal::{Loaded, MOST_BYTES, NO_COLUMNS};
 use crate::layout::Layout;
-use crate::seal::{key, publish};
+use crate::seal::{Plan, key, publish};
 use crate::shelf::{self, Kind};
+use crate::volume;
 use flow::Record;
 use series::Row;
-use std::fs::{self, File, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
-use store::catalogue::Hour;
+use store::DiskDevice;
+use store::device::Housekeeping;
 use store::names;
 
 /// What a recovery did.
@@ -42,77 +44,109 @@ pub(crate) struct FromJournal {
 /// # Errors
 /// When the interface's folder cannot be listed.
 pub fn recover(store: &Path, interface: &str) -> Result<Recovered, ColumnsError> {
+    recover_on(&mut DiskDevice::plain(), store, interface)
+}
+
+/// The same on any volume.
+///
+/// # Errors
+/// The same.
+pub fn recover_on(disk: &mut dyn Housekeeping, store: &Path, interface: &str) -> Result<Recovered, ColumnsError> {
     let root = names::interface_folder(store, interface);
     let mut recovered = Recovered::default();
-    of_kind::<Record>(&root, Kind::Flows, &mut recovered)?;
-    of_kind::<Row>(&root, Kind::Series, &mut recovered)?;
+    of_kind::<Record>(disk, &root, Kind::Flows, &mut recovered)?;
+    of_kind::<Row>(disk, &root, Kind::Series, &mut recovered)?;
     Ok(recovered)
 }
 
-fn of_kind<T: Layout + Shaped>(root: &Path, kind: Kind, recovered: &mut Recovered) -> Result<(), ColumnsError> {
-    for (_, path) in shelf::journals(root, kind).map_err(ColumnsError::io(root))? {
-        let file = match File::open(&path) {
-            Ok(file) => file,
+fn of_kind<T: Layout>(
+    disk: &mut dyn Housekeeping,
+    root: &Path,
+    kind: Kind,
+    recovered: &mut Recovered,
+) -> Result<(), ColumnsError> {
+    let listed = match disk.list(root) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other.map_err(ColumnsError::io(root))?,
+    };
+    for path in
+        shelf::journals_of(root, kind, listed.into_iter().map(|(name, _)| name)).into_iter().map(|(_, path)| path)
+    {
+        let file = match disk.take(&path) {
+            Ok(Some(file)) => file,
+            Ok(None) => continue,
             Err(error) => {
                 recovered.troubles.push(ColumnsError::Io { path, error });
                 continue;
             }
         };
-        if let Err(TryLockError::WouldBlock) = file.try_lock() {
-            continue;
-        }
         recovered.journals += 1;
-        match seal::<T>(root, kind, &path, &file) {
+        match seal::<T>(disk, root, kind, &path) {
             Ok(sealed) => {
                 recovered.things += sealed.things;
                 recovered.torn += sealed.torn;
             }
             Err(error) => {
                 if matches!(error, ColumnsError::Damaged { .. }) {
-                    set_aside(&path, kind);
+                    set_aside(disk, &path, kind);
                 }
                 recovered.troubles.push(error);
             }
         }
+        disk.close(file);
     }
     Ok(())
 }
 
 /// Out of the way of every start that follows, under a name that says what it is.
-fn set_aside(path: &Path, kind: Kind) {
+fn set_aside(disk: &mut dyn Housekeeping, path: &Path, kind: Kind) {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     let ending = format!(".{}.{}", kind.name(), names::PARTIAL);
     if let Some(stem) = name.strip_prefix('.').and_then(|n| n.strip_suffix(&ending)) {
         // It stays where it is otherwise, and is met again.
-        let _ = sys::disk::rename_new(path, &path.with_file_name(format!("{stem}.{}.damaged", kind.name())));
+        let _ = disk.rename(path, &path.with_file_name(format!("{stem}.{}.damaged", kind.name())));
     }
 }
 
 /// Seals the journal, and removes it.
-pub(crate) fn seal<T: Layout + Shaped>(
+pub(crate) fn seal<T: Layout>(
+    disk: &mut dyn Housekeeping,
     root: &Path,
     kind: Kind,
     path: &Path,
-    file: &File,
 ) -> Result<FromJournal, ColumnsError> {
-    let journal = Loaded::<T>::read(path, file, kind)?;
-    let mut sealed = FromJournal { things: journal.len() as u64, torn: journal.torn, path: None };
     let damaged = |what| ColumnsError::damaged(path, what);
-    if let Some(first) = journal.get(0).transpose().map_err(damaged)? {
-        let start = T::moment(&first.order());
-        let hour = Hour { start, folder: names::hour_folder(root, start) };
-        let listed = shelf::in_hour(&hour, kind).map_err(ColumnsError::io(&hour.folder))?;
-        let made_of_it = |path: &PathBuf| Sealed::open(path, kind).is_ok_and(|s| s.journal == Some(journal.id));
+    let bytes = volume::read(disk, path, MOST_BYTES).map_err(ColumnsError::io(path))?;
+    let journal = Loaded::<T>::of(bytes, kind).map_err(damaged)?;
+    let mut sealed = FromJournal { things: journal.len() as u64, torn: journal.torn, path: None };
+    let ordered = journal.ordered(&T::columns()).ok_or_else(|| damaged(NO_COLUMNS))?;
+    if let Some(first) = ordered.first {
+        let start = T::moment(&first);
+        let folder = names::hour_folder(root, start);
+        let listed = match disk.list(&folder) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+            other => other.map_err(ColumnsError::io(&folder))?,
+        };
         // A crash may have come between the file's name and the journal's end.
-        let same = listed.into_iter().filter(|file| file.start == start).map(|file| file.path).find(made_of_it);
+        let mut same = None;
+        for name in listed.iter().filter(|(name, _)| shelf::start_of(name, kind).is_some_and(|(at, _)| at == start)) {
+            let path = folder.join(&name.0);
+            if Sealed::read(disk, &path, kind).is_ok_and(|s| s.journal == Some(journal.id)) {
+                same = Some(path);
+            }
+        }
+        if same.is_some() {
+            // Its name may not have been synced.
+            disk.sync(&folder).map_err(ColumnsError::io(&folder))?;
+        }
         sealed.path = Some(match same {
             Some(path) => path,
             None => {
-                let mut things = (0..).map_while(|i| journal.get(i)).map(|thing| thing.map_err(damaged));
-                publish(root, kind, start, &mut things, vec![(key::JOURNAL, format!("{:016x}", journal.id))])?
+                let notes = vec![(key::JOURNAL, format!("{:016x}", journal.id))];
+                publish::<T>(disk, Plan { root, kind, start, notes }, |parquet| parquet.journal(ordered))?
             }
         });
     }
-    fs::remove_file(path).map_err(ColumnsError::io(path))?;
+    disk.remove(path).map_err(ColumnsError::io(path))?;
     Ok(sealed)
 }

@@ -4,13 +4,13 @@
 //! Nothing goes in an hour that a reader holds, and nothing but sealed files of ours.
 
 use crate::error::ColumnsError;
-use crate::shelf::{Kind, Shelved, files};
+use crate::shelf::{Kind, files};
 use base::Timestamp;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use store::Hold;
+use store::DiskDevice;
+use store::device::Housekeeping;
 
 /// What is to be kept of one kind; a rule that is not set does not hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,13 +43,14 @@ pub fn retain(store: &Path, interface: &str, kind: Kind, rules: &Rules, now: Tim
     let mut all = files(store, interface, kind).map_err(ColumnsError::io(store))?;
     let believed = now.after(Duration::from_secs(3600));
     all.sort_by_key(|file| (file.start <= believed, file.start, file.copy));
+    let mut disk = DiskDevice::plain();
     let mut kept = Kept { bytes: all.iter().map(|f| f.bytes).sum(), ..Kept::default() };
     let oldest = rules.max_age.map_or(Timestamp::ZERO, |age| now.before(age));
     for file in all {
         let goes = file.start < oldest || rules.max_size.is_some_and(|most| kept.bytes > most);
         if !goes {
             kept.files += 1;
-        } else if remove(&file)? {
+        } else if remove(&mut disk, &file.path)? {
             kept.bytes -= file.bytes;
             kept.removed.push((file.path, file.bytes));
         } else {
@@ -60,18 +61,18 @@ pub fn retain(store: &Path, interface: &str, kind: Kind, rules: &Rules, now: Tim
 }
 
 /// False if somebody reads there. The folders above go when they are empty.
-pub(crate) fn remove(file: &Shelved) -> Result<bool, ColumnsError> {
-    let folder = file.path.parent().unwrap_or(&file.path);
-    match Hold::remover(folder) {
+pub(crate) fn remove(disk: &mut dyn Housekeeping, path: &Path) -> Result<bool, ColumnsError> {
+    let folder = path.parent().unwrap_or(path);
+    match disk.lock_out(folder) {
         Ok(None) => return Ok(false),
-        Ok(Some(_hold)) => match fs::remove_file(&file.path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(ColumnsError::io(&file.path)(e)),
+        Ok(Some(_lock)) => match disk.remove(path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(ColumnsError::io(path)(e)),
             _ => {}
         },
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(ColumnsError::io(folder)(e)),
     }
     // Hour, day, month, year: the first that is not empty ends it.
-    let _ = folder.ancestors().take(4).try_for_each(fs::remove_dir);
+    let _ = folder.ancestors().take(4).try_for_each(|folder| disk.remove_folder(folder));
     Ok(true)
 }

@@ -3,11 +3,10 @@
 use crate::decode;
 use crate::error::ColumnsError;
 use crate::file::{Sealed, guarded};
-use crate::journal::Loaded;
-use crate::layout::{Layout, Line, read_address};
-use crate::pack::Pack;
+use crate::journal::{Loaded, NO_COLUMNS};
+use crate::layout::{Layout, read_address};
 use crate::query::{Query, Remarks, Walk, journals};
-use crate::sheet::{Cells, Column as Sheet};
+use crate::sheet::Cells;
 use crate::shelf::Kind;
 use base::Timestamp;
 use bytes::Bytes;
@@ -243,13 +242,14 @@ fn walk<E: FnMut(&Batch)>(
     each: &mut E,
     mut share: impl FnMut(Part, &mut E),
 ) -> Result<(), ColumnsError> {
-    let table = Record::columns();
     for root in query.roots()? {
         let mut taken = BTreeSet::new();
         let journals = if query.live { journals(&root, Kind::Flows, query, remarks) } else { Vec::new() };
         for journal in journals {
             taken.insert(journal.id);
-            growing(&journal, query, columns, &table, each);
+            if growing(&journal, query, columns, each).is_none() {
+                crate::query::remark(remarks, NO_COLUMNS);
+            }
         }
         let mut walk = Walk::new(&root, Kind::Flows, query, remarks);
         while walk.peek().is_some() {
@@ -393,47 +393,44 @@ fn addresses(mut dictionary: &[u8]) -> Option<Vec<IpAddr>> {
 }
 
 /// What a column holds of records that were not written yet: numbers as they are, with 0 for none.
-fn values(cells: &Cells) -> Values {
+fn values(cells: Cells) -> Values {
+    if !cells.addresses.is_empty() {
+        return Values::Addresses(cells.addresses);
+    }
     let wide = cells.longs.iter().map(|n| *n as u64);
     let narrow = cells.ints.iter().map(|n| u64::from(*n as u32));
     let mut numbers = wide.chain(narrow);
-    if cells.def.is_empty() {
+    if cells.there.is_empty() {
         return Values::Numbers(numbers.collect());
     }
-    let one = |def: &i16| if *def > 0 { numbers.next().unwrap_or(0) } else { 0 };
-    Values::Numbers(cells.def.iter().map(one).collect())
+    let one = |there: &u8| if *there > 0 { numbers.next().unwrap_or(0) } else { 0 };
+    Values::Numbers(cells.there.iter().map(one).collect())
 }
 
-/// The records of a journal, as a file would give them.
-fn growing(
-    journal: &Loaded<Record>,
-    query: &Query,
-    asked: &[Column],
-    table: &[Sheet<Line>],
-    each: &mut impl FnMut(&Batch),
-) {
-    let sheets: Vec<&Sheet<Line>> =
-        asked.iter().filter_map(|column| table.iter().find(|sheet| sheet.path == column.name())).collect();
-    let mut place = 0;
-    while place < journal.len() {
-        let upto = journal.len().min(place + ROWS);
-        let records = (place..upto).filter_map(|i| journal.get(i)?.ok()).filter(|r| query.overlaps(r.span()));
-        let records = records.filter(|r| query.id.is_none_or(|id| r.id == id));
-        let lines: Vec<Line> = records.map(Layout::line).collect();
-        place = upto;
-        let mut batch = Batch { rows: lines.len(), columns: Vec::new() };
-        for (sheet, column) in sheets.iter().zip(asked) {
-            let mut cells = Cells::default();
-            batch.columns.push(if matches!(column, Column::Src | Column::Dst) {
-                let end = |line: &Line| if *column == Column::Src { line.key().src } else { line.key().dst };
-                Values::Addresses(lines.iter().map(end).collect())
-            } else {
-                (sheet.fill)(&lines, sheet.arg, &mut cells);
-                values(&cells)
-            });
+/// The records of a journal, as a file would give them; `None` if its columns are none.
+fn growing(journal: &Loaded<Record>, query: &Query, asked: &[Column], each: &mut impl FnMut(&Batch)) -> Option<()> {
+    let timed = [asked, &[Column::First, Column::Last, Column::Id]].concat();
+    let mut blocks = journal.blocks()?;
+    let mut flats = Vec::new();
+    for column in Record::columns() {
+        let flat = blocks.next(&column)?;
+        if timed.iter().any(|asked| asked.name() == column.path) {
+            flats.push((column, flat));
         }
+    }
+    let places: Vec<u32> = (0..u32::try_from(journal.len()).ok()?).collect();
+    for rows in places.chunks(ROWS) {
+        let mut batch = Batch { rows: rows.len(), columns: Vec::new() };
+        for asked in &timed {
+            let (column, flat) = flats.iter().find(|(column, _)| column.path == asked.name())?;
+            let mut cells = Cells::default();
+            flat.spell(column.holds, rows, &mut cells);
+            batch.columns.push(values(cells));
+        }
+        batch.keep(query);
         if batch.rows > 0 {
             each(&batch);
         }
     }
+    Some(())
 }

@@ -1,31 +1,40 @@
-//! From things in order to a published Parquet file: hidden, synced, renamed.
+//! From columns to a published Parquet file: hidden, synced, renamed.
+//!
+//! A column goes from all blocks of a journal into all row groups before the next one begins, so that in memory there is one
+//! column as numbers, and the file as it will be. Rows are put in order by the numbers of their places.
 
+use crate::block::{Blocks, Builder, Flat};
 use crate::chunk::Press;
+use crate::digest::{self, Digests};
 use crate::error::ColumnsError;
+use crate::journal::{NO_COLUMNS, Ordered};
 use crate::layout::Layout;
-use crate::sheet::{Cells, declaration};
+use crate::sheet::{Cells, Column, declaration};
 use crate::shelf::Kind;
+use crate::volume::Output;
 use base::Timestamp;
-use parquet::errors::ParquetError;
+use bytes::Bytes;
+use parquet::column::writer::ColumnCloseResult;
+use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{KeyValue, SortingColumn};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
-use std::fs::{self, File};
+use parquet::schema::types::ColumnDescPtr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use store::device::{Content, Housekeeping};
 use store::names;
 
-/// Rows of a row group: what is held in memory at once, as columns (about 40 MB of flow records).
+/// Rows of a row group.
 pub const GROUP: usize = 1 << 16;
 
-/// Lines that go from rows to columns together: so few that they stay in the processor's nearest cache, for each column passes
-/// over them once.
-const LINES: usize = 24;
-
 /// The version of the layouts. A file of a later one may mean something else by a null.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
+
+/// The version before, whose columns mean the same and whose files say nothing of their digests.
+pub const WITHOUT_DIGESTS: u32 = 2;
 
 /// Says whose file this is, and what it took the place of.
 pub mod key {
@@ -39,37 +48,80 @@ pub mod key {
     pub const REPLACES: &str = "netgrain.replaces";
 }
 
-/// Writes things, which come in order, into a new file that begins at `start`, and publishes it.
+/// Where a file is to be published, and what it says of itself.
+pub struct Plan<'a> {
+    /// The interface's folder.
+    pub root: &'a Path,
+    /// See there.
+    pub kind: Kind,
+    /// The moment in its name.
+    pub start: Timestamp,
+    /// What stands in its metadata beside kind and format.
+    pub notes: Vec<(&'a str, String)>,
+}
+
+/// Writes a new file, whose content `fill` makes, and publishes it.
 ///
 /// # Errors
-/// What the file system says; nothing is published then.
+/// What the file system says, or what is the matter with the content; nothing is published then.
 pub fn publish<T: Layout>(
-    root: &Path,
-    kind: Kind,
-    start: Timestamp,
-    things: &mut dyn Iterator<Item = Result<T, ColumnsError>>,
-    notes: Vec<(&str, String)>,
-) -> Result<PathBuf, ColumnsError> {
+    disk: &mut dyn Housekeeping,
+    plan: Plan<'_>,
+    fill: impl FnOnce(&mut Parquet<T, &mut (dyn io::Write + Send)>) -> Result<()>,
+) -> std::result::Result<PathBuf, ColumnsError> {
+    let Plan { root, kind, start, notes } = plan;
     let folder = names::hour_folder(root, start);
-    fs::create_dir_all(&folder).map_err(ColumnsError::io(&folder))?;
+    disk.create_folder(&folder).map_err(ColumnsError::io(&folder))?;
     let hidden = folder.join(names::hidden(&names::stem(start, None, 0), kind.ending()));
-    let outcome = write(&hidden, kind, things, notes).and_then(|()| name(&hidden, &folder, kind, start));
+    // What a crash left of an earlier attempt says nothing that is not said again.
+    match disk.remove(&hidden) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(ColumnsError::io(&hidden)(e)),
+        _ => {}
+    }
+    let file = disk.create(&hidden, Content::Index).map_err(ColumnsError::io(&hidden))?;
+    let mut output = io::BufWriter::with_capacity(1 << 20, Output { disk, file, len: 0 });
+    let written = Parquet::new(&mut output as &mut (dyn io::Write + Send), kind, notes)
+        .and_then(|mut parquet| fill(&mut parquet).map(|()| parquet))
+        .and_then(Parquet::finish)
+        .and_then(|()| Ok(io::Write::flush(&mut output)?))
+        .map_err(|e| as_columns_error(&hidden, e));
+    // What could not be written is given up with the file.
+    let (Output { disk, .. }, _) = output.into_parts();
+    let outcome = written
+        .and_then(|()| disk.sync(&hidden).map_err(ColumnsError::io(&hidden)))
+        .and_then(|()| name(disk, &hidden, &folder, kind, start));
+    disk.close(file);
     if outcome.is_err() {
         // It says nothing that the journal does not.
-        let _ = fs::remove_file(&hidden);
+        let _ = disk.remove(&hidden);
     }
     let path = outcome?;
-    let sync = File::open(&folder).and_then(|folder| folder.sync_all());
-    sync.map_err(ColumnsError::io(&folder))?;
+    disk.sync(&folder).map_err(ColumnsError::io(&folder))?;
     Ok(path)
 }
 
+fn as_columns_error(path: &Path, error: ParquetError) -> ColumnsError {
+    match error {
+        ParquetError::External(e) => match e.downcast::<io::Error>() {
+            Ok(error) => ColumnsError::Io { path: path.to_owned(), error: *error },
+            Err(e) => ColumnsError::damaged(path, e),
+        },
+        e => ColumnsError::damaged(path, e),
+    }
+}
+
 /// Gives the file the first of its names that is free.
-fn name(hidden: &Path, folder: &Path, kind: Kind, start: Timestamp) -> Result<PathBuf, ColumnsError> {
+fn name(
+    disk: &mut dyn Housekeeping,
+    hidden: &Path,
+    folder: &Path,
+    kind: Kind,
+    start: Timestamp,
+) -> std::result::Result<PathBuf, ColumnsError> {
     let mut copy = 0;
     loop {
         let path = folder.join(format!("{}.{}", names::stem(start, None, copy), kind.ending()));
-        match sys::disk::rename_new(hidden, &path) {
+        match disk.rename(hidden, &path) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => copy += 1,
             Err(e) => return Err(ColumnsError::io(&path)(e)),
             Ok(()) => return Ok(path),
@@ -77,80 +129,102 @@ fn name(hidden: &Path, folder: &Path, kind: Kind, start: Timestamp) -> Result<Pa
     }
 }
 
-fn write<T: Layout>(
-    path: &Path,
-    kind: Kind,
-    things: &mut dyn Iterator<Item = Result<T, ColumnsError>>,
-    notes: Vec<(&str, String)>,
-) -> Result<(), ColumnsError> {
-    // What a crash left of an earlier attempt says nothing that is not said again.
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(ColumnsError::io(path)(e)),
-        _ => {}
-    }
-    let file = sys::disk::create_new(path, false).map_err(ColumnsError::io(path))?;
-    let mut failed = None;
-    let things = &mut things.map_while(|thing| thing.map_err(|e| failed = Some(e)).ok());
-    encode::<T, _>(io::BufWriter::with_capacity(1 << 20, &file), kind, things, notes).map_err(|e| match e {
-        ParquetError::External(e) => match e.downcast::<io::Error>() {
-            Ok(error) => ColumnsError::Io { path: path.to_owned(), error: *error },
-            Err(e) => ColumnsError::damaged(path, e),
-        },
-        e => ColumnsError::damaged(path, e),
-    })?;
-    match failed {
-        Some(error) => Err(error),
-        None => file.sync_all().map_err(ColumnsError::io(path)),
-    }
+/// A Parquet file that is being written.
+pub struct Parquet<T: Layout, W: io::Write + Send> {
+    columns: Vec<Column<T::Line>>,
+    descriptors: Vec<ColumnDescPtr>,
+    writer: SerializedFileWriter<digest::Tail<W>>,
+    digests: Digests,
+    press: Press,
 }
 
-/// As the bytes of a Parquet file.
-///
-/// # Errors
-/// What the writer below says.
-pub fn encode<T: Layout, W: io::Write + Send>(
-    to: W,
-    kind: Kind,
-    things: &mut dyn Iterator<Item = T>,
-    notes: Vec<(&str, String)>,
-) -> Result<(), ParquetError> {
-    let columns = T::columns();
-    let schema = Arc::new(parse_message_type(&declaration(T::NAME, &columns))?);
-    let all = [(key::KIND, kind.name().to_owned()), (key::FORMAT, VERSION.to_string())].into_iter().chain(notes);
-    let properties = WriterProperties::builder()
-        .set_created_by(concat!("netgrain ", env!("CARGO_PKG_VERSION")).to_owned())
-        .set_key_value_metadata(Some(all.map(|(key, value)| KeyValue::new(key.to_owned(), value)).collect()))
-        .set_sorting_columns(Some(vec![SortingColumn { column_idx: 0, descending: false, nulls_first: false }]))
-        .build();
-    let mut writer = SerializedFileWriter::new(to, schema, Arc::new(properties))?;
-    let descriptors = writer.schema_descr().columns().to_vec();
-    let mut press = Press::new()?;
-    let mut cells: Vec<Cells> = columns.iter().map(|_| Cells::default()).collect();
-    let mut lines = Vec::with_capacity(LINES);
-    loop {
-        let mut rows = 0;
-        while rows < GROUP {
-            lines.extend(things.take(LINES).map(T::line));
-            if lines.is_empty() {
-                break;
-            }
-            for (column, cells) in columns.iter().zip(&mut cells) {
-                (column.fill)(&lines, column.arg, cells);
-            }
-            rows += lines.len();
-            lines.clear();
-        }
-        if rows == 0 {
-            break;
-        }
-        let mut group = writer.next_row_group()?;
-        for ((column, descriptor), cells) in columns.iter().zip(&descriptors).zip(&mut cells) {
-            let (bytes, close) = press.chunk(column, descriptor, cells, rows)?;
-            group.append_column(&bytes, close)?;
-            cells.clear();
-        }
-        group.close()?;
+/// A column of a row group, and what the footer says of it.
+type Chunk = (Bytes, ColumnCloseResult);
+
+impl<T: Layout, W: io::Write + Send> Parquet<T, W> {
+    /// Begins one.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn new(to: W, kind: Kind, notes: Vec<(&str, String)>) -> Result<Self> {
+        let columns = T::columns();
+        let schema = Arc::new(parse_message_type(&declaration(T::NAME, &columns))?);
+        let all = [(key::KIND, kind.name().to_owned()), (key::FORMAT, VERSION.to_string())].into_iter().chain(notes);
+        let properties = WriterProperties::builder()
+            .set_created_by(concat!("netgrain ", env!("CARGO_PKG_VERSION")).to_owned())
+            .set_key_value_metadata(Some(all.map(|(key, value)| KeyValue::new(key.to_owned(), value)).collect()))
+            .set_sorting_columns(Some(vec![SortingColumn { column_idx: 0, descending: false, nulls_first: false }]))
+            .build();
+        let writer = SerializedFileWriter::new(digest::Tail::new(to), schema, Arc::new(properties))?;
+        let descriptors = writer.schema_descr().columns().to_vec();
+        Ok(Self { columns, descriptors, writer, digests: Digests::default(), press: Press::new()? })
     }
-    writer.close()?;
-    Ok(())
+
+    /// All of a journal, in order.
+    ///
+    /// # Errors
+    /// What the file system says, or the library.
+    pub fn journal(&mut self, journal: Ordered<'_>) -> Result<()> {
+        self.groups(journal.blocks, journal.ahead, &journal.order)
+    }
+
+    /// Things that come in order.
+    ///
+    /// # Errors
+    /// What the file system says, or the library.
+    pub fn things(&mut self, things: &mut dyn Iterator<Item = T>) -> Result<()> {
+        let (mut builder, mut bytes) = (Builder::default(), Vec::new());
+        let order: Vec<u32> = (0..GROUP as u32).collect();
+        loop {
+            bytes.clear();
+            things.take(GROUP).for_each(|thing| builder.push(&thing, &mut bytes));
+            builder.finish(&mut bytes);
+            let blocks = Blocks::of([&bytes[..]].into_iter());
+            let blocks = blocks.ok_or_else(|| ParquetError::General(NO_COLUMNS.to_owned()))?;
+            let rows = blocks.rows();
+            if rows == 0 {
+                return Ok(());
+            }
+            self.groups(blocks, Vec::new(), &order[..rows])?;
+        }
+    }
+
+    /// Rows of these blocks, of which the first columns were taken already.
+    fn groups(&mut self, mut blocks: Blocks<'_>, ahead: Vec<Flat>, order: &[u32]) -> Result<()> {
+        let mut groups: Vec<Vec<Chunk>> = order.chunks(GROUP).map(|_| Vec::new()).collect();
+        let mut cells = Cells::default();
+        let mut ahead = ahead.into_iter();
+        for (column, descriptor) in self.columns.iter().zip(&self.descriptors) {
+            let flat = ahead.next().or_else(|| blocks.next(column));
+            let flat = flat.ok_or_else(|| ParquetError::General(NO_COLUMNS.to_owned()))?;
+            for (rows, chunks) in order.chunks(GROUP).zip(&mut groups) {
+                cells.clear();
+                flat.gather(column.holds, rows, &mut cells);
+                chunks.push(self.press.chunk(column, descriptor, &cells, rows.len())?);
+            }
+        }
+        for chunks in groups {
+            let mut group = self.writer.next_row_group()?;
+            for (bytes, close) in chunks {
+                self.digests.chunk(&bytes, close.bloom_filter.as_ref())?;
+                group.append_column(&bytes, close)?;
+            }
+            self.digests.end_group();
+            group.close()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the footer.
+    ///
+    /// # Errors
+    /// What the file system says, or the library.
+    pub fn finish(mut self) -> Result<()> {
+        for note in self.digests.notes() {
+            self.writer.append_key_value_metadata(note);
+        }
+        self.writer.flush()?;
+        self.writer.inner_mut().hold();
+        self.writer.into_inner()?.finish()
+    }
 }

@@ -1,6 +1,7 @@
 //! A kind of thing as columns: how each is called, declared, encoded, filled and taken apart again. The tables themselves
 //! are in [`crate::layout`]; here is what they are made of. [`crate::chunk`] writes them.
 
+use crate::layout::Memo;
 use parquet::column::reader::ColumnReader;
 use parquet::data_type::{ByteArray, FixedLenByteArray};
 use parquet::errors::Result;
@@ -30,12 +31,43 @@ pub enum Holds {
     Ints,
     /// Numbers of 128 bits, as decimals.
     Squares,
-    /// Numbers that stand for text.
-    Names(fn(i64, &mut Vec<u8>)),
+    /// Numbers that stand for text: how that is written, and read.
+    Names(fn(i64, &mut Vec<u8>), fn(&[u8]) -> Option<i64>),
     /// Addresses, as text.
     Addresses(fn(IpAddr, &mut Vec<u8>)),
     /// Any bytes.
     Bytes,
+}
+
+/// How many values a row has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// One.
+    One,
+    /// One or none.
+    Maybe,
+    /// Any number of them; the first leaf of a list, which says how many.
+    List,
+    /// As many as the list's first leaf.
+    Entries,
+    /// The same, of which some are none.
+    MaybeEntries,
+}
+
+impl Shape {
+    /// Greatest repetition level.
+    pub fn most_rep(self) -> u8 {
+        u8::from(!matches!(self, Self::One | Self::Maybe))
+    }
+
+    /// Greatest definition level.
+    pub fn most_def(self) -> u8 {
+        match self {
+            Self::One => 0,
+            Self::Maybe | Self::List | Self::Entries => 1,
+            Self::MaybeEntries => 2,
+        }
+    }
 }
 
 /// What is asked of a column before its values are read.
@@ -58,6 +90,8 @@ pub struct Column<T> {
     /// See there.
     pub holds: Holds,
     /// See there.
+    pub shape: Shape,
+    /// See there.
     pub coding: Coding,
     /// See there.
     pub asked: Asked,
@@ -69,29 +103,37 @@ pub struct Column<T> {
     pub take: fn(&mut [T], usize, &Cells) -> Option<()>,
 }
 
-/// Values of one column on their way.
+/// Values of one column on their way, of any number of rows.
 #[derive(Default)]
 pub struct Cells {
-    /// Of a column of 64 bits.
+    /// Of a column of 64 bits, or of names.
     pub longs: Vec<i64>,
     /// Of one of 32 bits.
     pub ints: Vec<i32>,
-    /// Of one of 128 bits, to be written.
+    /// Of one of 128 bits.
     pub wide: Vec<u128>,
-    /// Addresses to be written.
+    /// Addresses.
     pub addresses: Vec<IpAddr>,
-    /// Bytes to be written, end to end.
+    /// Bytes, end to end.
     pub raw: Vec<u8>,
     /// Where each of those ends.
     pub ends: Vec<usize>,
-    /// Text and bytes that were read.
-    pub bytes: Vec<ByteArray>,
-    /// Of a fixed length, the same.
-    pub fixed: Vec<FixedLenByteArray>,
-    /// Definition levels, where there are any.
-    pub def: Vec<i16>,
-    /// Repetition levels, the same.
-    pub rep: Vec<i16>,
+    /// Whether a value is there: of each row, or of each entry of a list, where it may be missing.
+    pub there: Vec<u8>,
+    /// Entries of each row, in the first leaf of a list, and in all of one that is to be written.
+    pub counts: Vec<u32>,
+    /// Instead of numbers: one that is repeated so many times.
+    pub same: Option<(i64, usize)>,
+    /// What the library reads into.
+    read: Levels,
+}
+
+#[derive(Default)]
+struct Levels {
+    def: Vec<i16>,
+    rep: Vec<i16>,
+    bytes: Vec<ByteArray>,
+    fixed: Vec<FixedLenByteArray>,
 }
 
 impl Cells {
@@ -103,10 +145,9 @@ impl Cells {
         self.addresses.clear();
         self.raw.clear();
         self.ends.clear();
-        self.bytes.clear();
-        self.fixed.clear();
-        self.def.clear();
-        self.rep.clear();
+        self.there.clear();
+        self.counts.clear();
+        self.same = None;
     }
 
     /// Ends one value of `raw`.
@@ -114,19 +155,98 @@ impl Cells {
         self.ends.push(self.raw.len());
     }
 
-    /// As many records as there are, up to `most`.
-    pub fn read(&mut self, from: &mut ColumnReader, most: usize) -> Result<usize> {
+    /// As many rows as there are, up to `most`; no number of them if a value is none that its column can have.
+    ///
+    /// # Errors
+    /// What the library says of the pages.
+    pub fn read<T>(&mut self, column: &Column<T>, from: &mut ColumnReader, most: usize) -> Result<Option<usize>> {
         self.clear();
-        let (def, rep) = (Some(&mut self.def), Some(&mut self.rep));
-        let (records, ..) = match from {
-            ColumnReader::Int64ColumnReader(r) => r.read_records(most, def, rep, &mut self.longs)?,
-            ColumnReader::Int32ColumnReader(r) => r.read_records(most, def, rep, &mut self.ints)?,
-            ColumnReader::ByteArrayColumnReader(r) => r.read_records(most, def, rep, &mut self.bytes)?,
-            ColumnReader::FixedLenByteArrayColumnReader(r) => r.read_records(most, def, rep, &mut self.fixed)?,
+        let Levels { def, rep, bytes, fixed } = &mut self.read;
+        (def.clear(), rep.clear(), bytes.clear(), fixed.clear());
+        let levels = (Some(&mut *def), Some(&mut *rep));
+        let (rows, ..) = match from {
+            ColumnReader::Int64ColumnReader(r) => r.read_records(most, levels.0, levels.1, &mut self.longs)?,
+            ColumnReader::Int32ColumnReader(r) => r.read_records(most, levels.0, levels.1, &mut self.ints)?,
+            ColumnReader::ByteArrayColumnReader(r) => r.read_records(most, levels.0, levels.1, bytes)?,
+            ColumnReader::FixedLenByteArrayColumnReader(r) => r.read_records(most, levels.0, levels.1, fixed)?,
             _ => (0, 0, 0),
         };
-        Ok(records)
+        let known = self.levels(column.shape).and_then(|()| self.known(column.holds));
+        Ok(known.map(|()| rows))
     }
+
+    /// Levels as what they say.
+    fn levels(&mut self, shape: Shape) -> Option<()> {
+        let Levels { def, rep, .. } = &self.read;
+        match shape {
+            Shape::One => {}
+            Shape::Maybe => self.there.extend(def.iter().map(|def| u8::from(*def > 0))),
+            Shape::List | Shape::Entries | Shape::MaybeEntries => {
+                (def.len() == rep.len() && rep.first().is_none_or(|rep| *rep == 0)).then_some(())?;
+                for (def, rep) in def.iter().zip(rep) {
+                    match (*rep, *def) {
+                        (0, 0) => self.counts.push(0),
+                        (0, _) => self.counts.push(1),
+                        (_, 0) => return None,
+                        _ => *self.counts.last_mut()? += 1,
+                    }
+                    if shape == Shape::MaybeEntries && *def > 0 {
+                        self.there.push(u8::from(*def > 1));
+                    }
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// Text as what it says.
+    fn known(&mut self, holds: Holds) -> Option<()> {
+        let Levels { bytes, fixed, .. } = &self.read;
+        match holds {
+            Holds::Longs | Holds::Ints => {}
+            Holds::Squares => {
+                for square in fixed {
+                    self.wide.push(u128::from_be_bytes(square.data().try_into().ok()?));
+                }
+            }
+            Holds::Names(_, read) => {
+                for name in bytes {
+                    self.longs.push(read(name.data())?);
+                }
+            }
+            Holds::Addresses(_) => {
+                let mut memo = Memo::default();
+                for text in bytes {
+                    self.addresses.push(memo.address(text.data())?);
+                }
+            }
+            Holds::Bytes => {
+                for some in bytes {
+                    self.raw.extend_from_slice(some.data());
+                    self.ends.push(self.raw.len());
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+/// Appends those values that are there, and of each whether it is. There is no branch that depends on a value.
+#[inline]
+pub fn some<N: Copy + Default>(
+    values: impl ExactSizeIterator<Item = Option<N>>,
+    there: &mut Vec<u8>,
+    out: &mut Vec<N>,
+) {
+    let (from, mut at) = (there.len(), out.len());
+    there.resize(from + values.len(), 0);
+    out.resize(at + values.len(), N::default());
+    for (there, value) in there[from..].iter_mut().zip(values) {
+        *there = u8::from(value.is_some());
+        out[at] = value.unwrap_or_default();
+        at += usize::from(*there);
+    }
+    out.truncate(at);
 }
 
 /// The schema of these columns.

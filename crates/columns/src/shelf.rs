@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::catalogue::{Hour, Hours, parse_stem};
+use store::device::Housekeeping;
 use store::names;
 
 /// What a file holds.
@@ -74,6 +75,33 @@ pub fn files(store: &Path, interface: &str, kind: Kind) -> io::Result<Vec<Shelve
     Ok(found)
 }
 
+/// The same by what any volume says of names; `root` is the interface's folder.
+pub(crate) fn files_on(disk: &mut dyn Housekeeping, root: &Path, kind: Kind) -> io::Result<Vec<(Timestamp, PathBuf)>> {
+    // One that retention removed meanwhile is empty.
+    let mut list = |folder: &Path| match disk.list(folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        other => other,
+    };
+    // Year, month, day, hour.
+    let mut folders = vec![root.to_owned()];
+    for digits in [4, 2, 2, 2] {
+        let is_number = |name: &str| name.len() == digits && name.bytes().all(|byte| byte.is_ascii_digit());
+        let mut inside = Vec::new();
+        for folder in &folders {
+            let names = list(folder)?.into_iter().filter(|(name, is_folder)| *is_folder && is_number(name));
+            inside.extend(names.map(|(name, _)| folder.join(name)));
+        }
+        folders = inside;
+    }
+    let mut found = Vec::new();
+    for folder in folders {
+        let names = list(&folder)?.into_iter();
+        found.extend(names.filter_map(|(name, _)| Some((start_of(&name, kind)?, folder.join(name)))));
+    }
+    found.sort();
+    Ok(found.into_iter().map(|((start, _), path)| (start, path)).collect())
+}
+
 /// Those of one hour, in order.
 pub(crate) fn in_hour(hour: &Hour, kind: Kind) -> io::Result<Vec<Shelved>> {
     let mut found = Vec::new();
@@ -84,10 +112,7 @@ pub(crate) fn in_hour(hour: &Hour, kind: Kind) -> io::Result<Vec<Shelved>> {
     for entry in entries {
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
-        let Some((start, 0, copy)) = name.strip_suffix(kind.ending()).and_then(|n| parse_stem(n.strip_suffix('.')?))
-        else {
-            continue;
-        };
+        let Some((start, copy)) = start_of(&name, kind) else { continue };
         match entry.metadata() {
             Ok(meta) if meta.is_file() => found.push(Shelved { start, copy, path: entry.path(), bytes: meta.len() }),
             _ => {}
@@ -97,25 +122,33 @@ pub(crate) fn in_hour(hour: &Hour, kind: Kind) -> io::Result<Vec<Shelved>> {
     Ok(found)
 }
 
+/// The first moment of a sealed file of this name, and its number; `None` if it is none of this kind.
+pub(crate) fn start_of(name: &str, kind: Kind) -> Option<(Timestamp, u32)> {
+    match parse_stem(name.strip_suffix(kind.ending())?.strip_suffix('.')?)? {
+        (start, 0, copy) => Some((start, copy)),
+        _ => None,
+    }
+}
+
 /// The journals in an interface's folder, with the moment in their names, in order.
 pub(crate) fn journals(root: &Path, kind: Kind) -> io::Result<Vec<(Timestamp, PathBuf)>> {
-    let mut found = Vec::new();
     let entries = match fs::read_dir(root) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(found),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
     };
-    for entry in entries {
-        let entry = entry?;
-        let Ok(name) = entry.file_name().into_string() else { continue };
-        let stem = name.strip_prefix('.').and_then(|n| {
-            n.strip_suffix(names::PARTIAL)?.strip_suffix('.')?.strip_suffix(kind.name())?.strip_suffix('.')
-        });
-        if let Some((start, ..)) = stem.and_then(parse_stem) {
-            found.push((start, entry.path()));
-        }
-    }
+    let names = entries.map(|entry| Ok(entry?.file_name().into_string().ok())).collect::<io::Result<Vec<_>>>()?;
+    Ok(journals_of(root, kind, names.into_iter().flatten()))
+}
+
+/// Those among these names.
+pub(crate) fn journals_of(root: &Path, kind: Kind, names: impl Iterator<Item = String>) -> Vec<(Timestamp, PathBuf)> {
+    let start = |name: &str| {
+        let stem = name.strip_prefix('.')?.strip_suffix(names::PARTIAL)?.strip_suffix('.')?;
+        Some(parse_stem(stem.strip_suffix(kind.name())?.strip_suffix('.')?)?.0)
+    };
+    let mut found: Vec<_> = names.filter_map(|name| Some((start(&name)?, root.join(name)))).collect();
     found.sort();
-    Ok(found)
+    found
 }
 
 /// The journal of this name.

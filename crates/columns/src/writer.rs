@@ -1,20 +1,21 @@
 //! Takes records and rows of one interface and sees to it that they are on disk within a second and in Parquet soon after.
 //!
-//! The caller only packs ([`crate::pack`]) and hands batches over; a thread of its own appends them to the journals and syncs
+//! The caller only puts things into columns ([`crate::block`]) and hands batches over; a thread of its own appends them to the journals and syncs
 //! those twice a second; another one, behind all others at disk and processor, seals what is whole. Where a file ends is
 //! decided by the caller's thread from the things and the time it is given, so the same run makes the same files. What waits
 //! for the disk is bounded: beyond that a live writer drops and counts, a patient one waits.
 
 use crate::error::ColumnsError;
-use crate::journal::{BatchBytes, Journal, MOST_BYTES, Shaped};
-use crate::pack::Pack;
+use crate::journal::{BatchBytes, Journal, MOST_BYTES};
+use crate::layout::Layout;
 use crate::recover::seal;
 use crate::shelf::Kind;
+use crate::thing::Thing;
+use crate::volume::{Disks, real};
 use base::Timestamp;
 use flow::{Record, Sink};
 use series::Row;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -119,8 +120,9 @@ enum Message {
 }
 
 /// One kind's part of a writer.
-struct Lane {
-    batch: BatchBytes,
+struct Lane<T: Layout> {
+    kind: Kind,
+    batch: BatchBytes<T>,
     /// Of the file that grows, if one does.
     open: Option<Open>,
 }
@@ -137,15 +139,23 @@ struct Open {
 
 /// See the module. One that is dropped loses nothing that was handed over, but waits for no sealing.
 pub struct Writer {
-    config: Config,
-    shared: Arc<Shared>,
-    to_journal: Option<Sender<Message>>,
+    flows_every: Duration,
+    flows_most: u32,
+    flows: Lane<Record>,
+    series: Lane<Row>,
+    to_disk: ToDisk,
     threads: Vec<JoinHandle<()>>,
-    flows: Lane,
-    series: Lane,
     now: Timestamp,
     handed_over: Timestamp,
     given: u64,
+}
+
+/// The way of batches to the thread that journals them.
+struct ToDisk {
+    shared: Arc<Shared>,
+    sender: Option<Sender<Message>>,
+    waiting_most: u64,
+    patient: bool,
     dropped: u64,
 }
 
@@ -155,67 +165,77 @@ impl Writer {
     /// # Errors
     /// When a thread cannot be started.
     pub fn new(config: Config) -> std::io::Result<Self> {
+        Self::on(config, Arc::new(real))
+    }
+
+    /// The same on any volume: each journal has one of its own from `disks`.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn on(config: Config, disks: Disks) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let root = names::interface_folder(&config.store, &config.interface);
-        let (to_journal, jobs) = channel();
+        let (sender, jobs) = channel();
         let (to_seal, whole) = channel();
-        let journal = Journaler { root: root.clone(), open: BTreeMap::new(), to_seal, shared: Arc::clone(&shared) };
+        let journal =
+            Journaler { root: root.clone(), disks, open: BTreeMap::new(), to_seal, shared: Arc::clone(&shared) };
         let sealer = Arc::clone(&shared);
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let threads = vec![
             named("columns-journal").spawn(move || journal.run(&jobs))?,
             named("columns-seal").spawn(move || seal_all(&root, &whole, &sealer))?,
         ];
-        let lane = || Lane { batch: BatchBytes::default(), open: None };
+        let Config { flows_every, flows_most, waiting_most, patient, .. } = config;
         Ok(Self {
-            config,
-            shared,
-            to_journal: Some(to_journal),
+            flows_every,
+            flows_most,
+            flows: Lane { kind: Kind::Flows, batch: BatchBytes::default(), open: None },
+            series: Lane { kind: Kind::Series, batch: BatchBytes::default(), open: None },
+            to_disk: ToDisk { shared, sender: Some(sender), waiting_most, patient, dropped: 0 },
             threads,
-            flows: lane(),
-            series: lane(),
             now: Timestamp::ZERO,
             handed_over: Timestamp::ZERO,
             given: 0,
-            dropped: 0,
         })
     }
 
     /// Keeps a record.
     pub fn record(&mut self, record: &Record) {
-        let period = self.now.floor_to(self.config.flows_every);
-        self.keep(Kind::Flows, record, period, self.config.flows_most);
+        self.given += 1;
+        let period = self.now.floor_to(self.flows_every);
+        self.flows.keep(record, period, self.flows_most, &mut self.to_disk);
     }
 
     /// Keeps a row.
     pub fn row(&mut self, row: &Row) {
+        self.given += 1;
         let period = row.span().0.floor_to(Duration::from_secs(3600));
-        self.keep(Kind::Series, row, period, u32::MAX);
+        self.series.keep(row, period, u32::MAX, &mut self.to_disk);
     }
 
     /// Time passes: that of the packets. Things are handed over, and a file of records ends with its period.
     pub fn tick(&mut self, now: Timestamp) {
         let stepped_back = now < self.now;
         self.now = now;
-        let period = now.floor_to(self.config.flows_every);
+        let period = now.floor_to(self.flows_every);
         if self.flows.open.as_ref().is_some_and(|open| open.period != period) {
-            self.close(Kind::Flows);
+            self.flows.close(&mut self.to_disk);
         }
         if stepped_back || now.since(self.handed_over) >= HAND_OVER_EVERY {
             self.handed_over = now;
-            self.hand_over(Kind::Flows);
-            self.hand_over(Kind::Series);
+            self.flows.hand_over(&mut self.to_disk);
+            self.series.hand_over(&mut self.to_disk);
         }
     }
 
     /// What became of what was given so far.
     pub fn counts(&self) -> Counts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let shared = &self.shared;
+        let shared = &self.to_disk.shared;
         Counts {
             given: self.given,
             journaled: read(&shared.journaled),
-            dropped: self.dropped,
+            dropped: self.to_disk.dropped,
             refused: read(&shared.refused),
             sealed: read(&shared.sealed),
             files: read(&shared.files),
@@ -224,57 +244,61 @@ impl Writer {
 
     /// What happened since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
-        std::mem::take(&mut *self.shared.events.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.to_disk.shared.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Seals what there is, and waits for that.
     pub fn finish(mut self) -> (Counts, Vec<Event>) {
-        self.close(Kind::Flows);
-        self.close(Kind::Series);
-        self.to_journal = None;
+        self.flows.close(&mut self.to_disk);
+        self.series.close(&mut self.to_disk);
+        self.to_disk.sender = None;
         for thread in self.threads.drain(..) {
             // A thread that panicked has left its journals, which are sealed at the next start.
             let _ = thread.join();
         }
         (self.counts(), self.take_events())
     }
+}
 
-    fn lane(&mut self, kind: Kind) -> &mut Lane {
-        match kind {
-            Kind::Flows => &mut self.flows,
-            Kind::Series => &mut self.series,
-        }
-    }
-
-    fn keep<T: Pack>(&mut self, kind: Kind, thing: &T, period: Timestamp, most: u32) {
-        self.given += 1;
+impl<T: Layout> Lane<T> {
+    fn keep(&mut self, thing: &T, period: Timestamp, most: u32, to_disk: &mut ToDisk) {
         let span = thing.span();
-        if self.lane(kind).open.as_ref().is_some_and(|open| !open.has_room(kind, span, period, most)) {
-            self.close(kind);
+        if self.open.as_ref().is_some_and(|open| !open.has_room(self.kind, span, period, most)) {
+            self.close(to_disk);
         }
-        let lane = self.lane(kind);
-        let open = lane.open.get_or_insert(Open { start: span.0, span, period, things: 0, bytes: 0 });
+        let open = self.open.get_or_insert(Open { start: span.0, span, period, things: 0, bytes: 0 });
         open.span = (open.span.0.min(span.0), open.span.1.max(span.1));
         open.things += 1;
-        let before = lane.batch.len();
-        lane.batch.push(thing);
-        open.bytes += (lane.batch.len() - before) as u64;
-        if lane.batch.len() >= BATCH {
-            self.hand_over(kind);
+        self.batch.push(thing);
+        if self.batch.len() >= BATCH {
+            self.hand_over(to_disk);
         }
     }
 
-    fn hand_over(&mut self, kind: Kind) {
-        let (most, patient) = (self.config.waiting_most, self.config.patient);
-        let lane = self.lane(kind);
-        let (count, len) = (lane.batch.count(), lane.batch.len() as u64);
-        let Some(start) = lane.open.as_ref().map(|open| open.start).filter(|_| count > 0) else { return };
-        let bytes = lane.batch.take();
+    fn hand_over(&mut self, to_disk: &mut ToDisk) {
+        let count = self.batch.count();
+        let Some(open) = self.open.as_mut().filter(|_| count > 0) else { return };
+        let bytes = self.batch.take();
+        open.bytes += bytes.len() as u64;
+        to_disk.batch(self.kind, open.start, bytes, count);
+    }
+
+    fn close(&mut self, to_disk: &mut ToDisk) {
+        self.hand_over(to_disk);
+        if self.open.take().is_some() {
+            to_disk.send(Message::Close(self.kind));
+        }
+    }
+}
+
+impl ToDisk {
+    fn batch(&mut self, kind: Kind, start: Timestamp, bytes: Vec<u8>, count: u32) {
+        let len = bytes.len() as u64;
         let mut waiting = self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        while patient && *waiting > 0 && *waiting + len > most {
+        while self.patient && *waiting > 0 && *waiting + len > self.waiting_most {
             waiting = self.shared.room.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
-        if *waiting > 0 && *waiting + len > most {
+        if *waiting > 0 && *waiting + len > self.waiting_most {
             self.dropped += u64::from(count);
             return;
         }
@@ -283,15 +307,8 @@ impl Writer {
         self.send(Message::Batch { kind, start, bytes, count });
     }
 
-    fn close(&mut self, kind: Kind) {
-        self.hand_over(kind);
-        if self.lane(kind).open.take().is_some() {
-            self.send(Message::Close(kind));
-        }
-    }
-
     fn send(&self, message: Message) {
-        if let Some(sender) = &self.to_journal {
+        if let Some(sender) = &self.sender {
             // The thread ends only after this sender does.
             let _ = sender.send(message);
         }
@@ -306,8 +323,8 @@ impl Sink for Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.hand_over(Kind::Flows);
-        self.hand_over(Kind::Series);
+        self.flows.hand_over(&mut self.to_disk);
+        self.series.hand_over(&mut self.to_disk);
     }
 }
 
@@ -327,6 +344,7 @@ impl Open {
 /// The thread that appends and syncs.
 struct Journaler {
     root: PathBuf,
+    disks: Disks,
     open: BTreeMap<Kind, Journal>,
     to_seal: Sender<(Kind, Journal)>,
     shared: Arc<Shared>,
@@ -338,11 +356,12 @@ impl Journaler {
         loop {
             match jobs.recv_timeout(SYNC_EVERY.saturating_sub(synced.elapsed())) {
                 Ok(Message::Batch { kind, start, bytes, count }) => {
-                    let outcome = self.append(kind, start, &bytes);
+                    let len = bytes.len() as u64;
+                    let outcome = self.append(kind, start, bytes);
                     let counter = if outcome.is_ok() { &self.shared.journaled } else { &self.shared.refused };
                     counter.fetch_add(u64::from(count), Ordering::Relaxed);
                     self.trouble(outcome);
-                    *self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner) -= bytes.len() as u64;
+                    *self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner) -= len;
                     self.shared.room.notify_one();
                 }
                 Ok(Message::Close(kind)) => self.close(kind),
@@ -358,12 +377,12 @@ impl Journaler {
         self.sync();
     }
 
-    fn append(&mut self, kind: Kind, start: Timestamp, bytes: &[u8]) -> Result<(), ColumnsError> {
+    fn append(&mut self, kind: Kind, start: Timestamp, bytes: Vec<u8>) -> Result<(), ColumnsError> {
         if !self.open.contains_key(&kind) {
-            fs::create_dir_all(&self.root).map_err(ColumnsError::io(&self.root))?;
+            let disk = (self.disks)();
             let journal = match kind {
-                Kind::Flows => Journal::create::<Record>(&self.root, kind, start)?,
-                Kind::Series => Journal::create::<Row>(&self.root, kind, start)?,
+                Kind::Flows => Journal::create::<Record>(disk, &self.root, kind, start)?,
+                Kind::Series => Journal::create::<Row>(disk, &self.root, kind, start)?,
             };
             self.open.insert(kind, journal);
         }
@@ -395,31 +414,22 @@ impl Journaler {
 fn seal_all(root: &std::path::Path, whole: &Receiver<(Kind, Journal)>, shared: &Shared) {
     // Sealing competes with recording as an equal where that is refused; nothing else changes.
     let _ = step_behind(Behind::Batch);
-    for (kind, journal) in whole {
+    for (kind, mut journal) in whole {
+        let (path, disk) = (journal.path.clone(), &mut **journal.disk());
         let outcome = match kind {
-            Kind::Flows => seal_one::<Record>(root, kind, &journal),
-            Kind::Series => seal_one::<Row>(root, kind, &journal),
+            Kind::Flows => seal::<Record>(disk, root, kind, &path),
+            Kind::Series => seal::<Row>(disk, root, kind, &path),
         };
         match outcome {
-            Ok((things, path)) => {
-                shared.sealed.fetch_add(things, Ordering::Relaxed);
-                if let Some(path) = path {
+            Ok(sealed) => {
+                shared.sealed.fetch_add(sealed.things, Ordering::Relaxed);
+                if let Some(path) = sealed.path {
                     shared.files.fetch_add(1, Ordering::Relaxed);
-                    shared.tell(Event::Sealed { path, things });
+                    shared.tell(Event::Sealed { path, things: sealed.things });
                 }
             }
             Err(error) => shared.tell(Event::Trouble(error)),
         }
+        journal.close();
     }
-}
-
-fn seal_one<T: crate::layout::Layout + Shaped>(
-    root: &std::path::Path,
-    kind: Kind,
-    journal: &Journal,
-) -> Result<(u64, Option<PathBuf>), ColumnsError> {
-    let path = &journal.path;
-    let file = fs::File::open(path).map_err(ColumnsError::io(path))?;
-    let sealed = seal::<T>(root, kind, path, &file)?;
-    Ok((sealed.things, sealed.path))
 }

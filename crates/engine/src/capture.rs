@@ -1,7 +1,7 @@
 //! A running capture: sources, rings, engine threads, recorders and the door for listeners, assembled from a [`Plan`].
 
 use crate::error::EngineError;
-use crate::group::{Ground, Groups};
+use crate::group::{self, Ground, GroupPlan, Groups};
 use crate::meter::{self, Metering, Outlet};
 use crate::observer::{Observed, Observer};
 use crate::plan::{Plan, SocketPlan, SourcePlan, default_ring};
@@ -14,7 +14,7 @@ use base::Ledger;
 use base::units::show_bytes;
 use capture::auto::Kind;
 use capture::{AnySource, Source, SourceError, SourceInfo};
-use ring::{Hub, Offer, Policy, Producer, Server, Shape};
+use ring::{Hub, Offer, Policy, Producer, Server};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -108,20 +108,23 @@ impl Capture {
         };
         let mut crew = Vec::new();
         let mut returns = BTreeMap::new();
-        let mut seats = Vec::new();
+        let (mut seats, mut group_seats) = (Vec::new(), Vec::new());
         let alive = Arc::new(AtomicUsize::new(sources.len()));
         for (number, source) in sources.into_iter().enumerate() {
             let info = source.info().clone();
             let cpus = processors(plan, number);
             let mut producer = producer(plan, &label, &info, &cpus, queues)?;
             let clock = Clock::start();
-            let offer = offer(&producer);
+            let offer = Offer::of(&producer);
             let recording = match &plan.store {
                 Some(store) => Some(Recording::start(store, plan, &label, &info, &clock, queues, &mut producer)?),
                 None => None,
             };
             if plan.meter.is_some() {
                 seats.push(meter::seat(&mut producer, info.queue, info.link_type)?);
+            }
+            if plan.socket.is_some() || !plan.groups.is_empty() {
+                group_seats.push(group::Seat::take(&mut producer, is_live(info.stamps), !plan.groups.is_empty())?);
             }
             let (status, ledger) = (Arc::default(), Arc::default());
             let (send_again, again) = channel();
@@ -158,14 +161,16 @@ impl Capture {
         capture.started = Instant::now();
         if let Some(socket) = &plan.socket {
             let rings: Vec<Offer> = capture.queues.iter().map(|q| q.offer.clone()).collect();
+            capture.server = Some(serve(socket, rings)?);
+        }
+        if !group_seats.is_empty() {
             let ground = Ground {
                 label: label.clone(),
-                live: capture.queues.iter().any(|q| is_live(q.info.stamps)),
+                number: plan.meter.as_ref().map_or(0, |meter| meter.interface),
                 dedicated: matches!(&plan.source, SourcePlan::Interface(i) if i.kind == Kind::AfXdp),
                 hash_key,
             };
-            capture.server = Some(serve(socket, rings.clone())?);
-            capture.groups = Some(Groups::start(socket, &rings, ground)?);
+            capture.groups = Some(Groups::start(plan.socket.as_ref(), &plan.groups, group_seats, ground)?);
         }
         if matches!(plan.source, SourcePlan::Interface(_)) {
             capture.supervisor = Some(supervise(plan.source.clone(), stop, gone_queues, returns, Arc::clone(&alive))?);
@@ -226,6 +231,16 @@ impl Capture {
         if let Some(meter) = &self.meter {
             meter.replace(name, outlets);
         }
+    }
+
+    /// The groups that were planned are what these plans say from now on; what came of it, in words.
+    pub fn settle_groups(&self, plans: &[GroupPlan]) -> Vec<String> {
+        self.groups.as_ref().map(|groups| groups.settle(plans)).unwrap_or_default()
+    }
+
+    /// The books of all groups, as objects (`docs/GROUPS.md`).
+    pub fn group_books(&self) -> Vec<serde_json::Value> {
+        self.groups.as_ref().map(Groups::books).unwrap_or_default()
     }
 
     /// How things stand.
@@ -337,19 +352,6 @@ fn describe(offer: &Offer) -> String {
     let memory = offer.memory.bytes();
     let locked = if memory.locked() { "locked" } else { "not locked (CAP_IPC_LOCK, or a larger memlock limit)" };
     format!("{} in {}, {locked}", show_bytes(memory.len() as u64), memory.pages().name())
-}
-
-fn offer(producer: &Producer) -> Offer {
-    let c = producer.config();
-    let shape = Shape {
-        bytes: c.bytes,
-        descs: c.descs,
-        link_type: c.link_type,
-        snaplen: c.snaplen,
-        queue: c.queue,
-        name: c.name.clone(),
-    };
-    Offer { memory: Arc::clone(producer.memory()), hub: Arc::clone(producer.hub()), shape }
 }
 
 fn serve(plan: &SocketPlan, rings: Vec<Offer>) -> Result<Server, EngineError> {

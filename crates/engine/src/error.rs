@@ -19,6 +19,8 @@ pub enum EngineError {
     Store(String),
     /// Somebody else records this interface into this store, or it cannot be claimed.
     Claim(ClaimError),
+    /// A group that is planned, in its own words.
+    Group(String),
     /// A thread could not be made, or died.
     Thread(String),
 }
@@ -42,7 +44,7 @@ impl fmt::Display for EngineError {
                     path.display()
                 )
             }
-            Self::Store(text) => f.write_str(text),
+            Self::Store(text) | Self::Group(text) => f.write_str(text),
             Self::Claim(e) => e.fmt(f),
             Self::Thread(text) => write!(f, "thread: {text}"),
         }

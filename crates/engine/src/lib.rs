@@ -24,7 +24,7 @@ mod status;
 mod worker;
 
 pub use crate::capture::{Capture, random_key};
-pub use crate::group::groups_socket;
+pub use crate::group::{GroupPlan, MemberPlan, check_group_program, groups_socket, lent_to_groups};
 pub use columns::Rules as ColumnRules;
 pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};

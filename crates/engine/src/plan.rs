@@ -1,5 +1,6 @@
 //! What to capture and what to do with it: the whole of a capture's configuration, as a value.
 
+use crate::group::GroupPlan;
 use crate::meter::MeterPlan;
 use base::Timestamp;
 use capture::auto::Kind;
@@ -191,6 +192,8 @@ pub struct Plan {
     pub meter: Option<MeterPlan>,
     /// Let listeners in.
     pub socket: Option<SocketPlan>,
+    /// Groups that are there from the first packet on.
+    pub groups: Vec<GroupPlan>,
     /// Stop after this long.
     pub duration: Option<Duration>,
     /// Stop after this many stored packets (per queue).
@@ -214,6 +217,7 @@ impl Plan {
             store: None,
             meter: None,
             socket: None,
+            groups: Vec::new(),
             duration: None,
             packets: None,
             gate_expiry: Some(Duration::from_secs(10)),

@@ -211,6 +211,7 @@ pub(crate) fn pass(shards: &mut [Meter], second: u64, sink: &mut dyn Sink) {
         end_all(shards, sink);
         for shard in shards {
             shard.second = Some(second);
+            shard.losses.step_back(second);
             shard.counts.restarts += 1;
         }
         return;

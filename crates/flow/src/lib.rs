@@ -49,6 +49,7 @@ mod rare;
 mod record;
 mod render;
 mod router;
+pub mod sample;
 mod seen;
 mod shards;
 mod slim;

@@ -12,13 +12,18 @@
 //! misspelt one is not silently without effect.
 
 use crate::steer::Steering;
+use crate::verdict::About;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// Most bytes of a message: a long program fits.
 pub const MESSAGE_MAX: usize = 128 << 10;
 
 /// Most bytes of the name of a group or a member.
 pub const NAME_MAX: usize = 48;
+
+/// Most bytes of a file that the engine writes for a group, when nobody said.
+pub const FILE_MOST: u64 = 1 << 30;
 
 /// Who may join a group and change it. Root and the user that the engine runs as always may; the socket's own permissions
 /// come before.
@@ -87,12 +92,48 @@ pub enum Request {
         /// Only packets that match this capture filter.
         #[serde(default)]
         filter: Option<String>,
+        /// The same in tcpdump's words.
+        #[serde(default)]
+        bpf: Option<String>,
         /// Descriptors of the branch on each queue; 0 for the usual number.
         #[serde(default)]
         descs: u64,
         /// What to call it.
         #[serde(default)]
         name: String,
+    },
+    /// Let the engine itself put a member's part into a port or a file.
+    Attach {
+        /// Of which.
+        group: String,
+        /// Into this port …
+        #[serde(default)]
+        port: Option<String>,
+        /// … or into this file, which must not be there yet.
+        #[serde(default)]
+        file: Option<PathBuf>,
+        /// Most bytes of the file.
+        #[serde(default = "file_most")]
+        most: u64,
+        /// As for [`Request::Join`].
+        #[serde(default)]
+        classes: Vec<String>,
+        /// As for [`Request::Join`].
+        #[serde(default = "one")]
+        weight: u8,
+        /// As for [`Request::Join`].
+        #[serde(default)]
+        filter: Option<String>,
+        /// As for [`Request::Join`].
+        #[serde(default)]
+        bpf: Option<String>,
+    },
+    /// Take such a member out again.
+    Detach {
+        /// Of which.
+        group: String,
+        /// Where.
+        place: u8,
     },
     /// Change the weight of a member, in this place.
     Weigh {
@@ -130,6 +171,10 @@ fn one() -> u8 {
     1
 }
 
+fn file_most() -> u64 {
+    FILE_MOST
+}
+
 impl Request {
     /// The rule of a group that is created like this.
     pub fn steering(fold: bool) -> Steering {
@@ -154,6 +199,9 @@ pub struct Answer {
     /// The program's source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
+    /// How the program runs that was loaded.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub about: Option<About>,
     /// Microseconds from the order to the last queue that has carried it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_us: Option<u64>,

@@ -243,28 +243,29 @@ impl Worker {
     }
 
     /// Takes over from the worker of the program before: counters, the number of packets, and the entries of each map that both
-    /// programs have by name, key and capacity. Between a native and an interpreted worker only the numbers go over.
-    pub fn inherit(&mut self, before: Self) {
+    /// programs have by name, key and capacity. Between a native and an interpreted worker only the numbers go over. What is not
+    /// taken stays with the worker before, so that it can be thrown away where nobody waits.
+    pub fn inherit(&mut self, before: &mut Self) {
         self.sequence = before.sequence;
         let (ours, theirs) = (&self.judge.shared.program.maps, &before.judge.shared.program.maps);
         let same = |a: &Map, b: &Map| {
             (&a.name, a.key, a.words, a.capacity, a.expiry) == (&b.name, b.key, b.words, b.capacity, b.expiry)
         };
         let from = |i: usize| theirs.iter().position(|theirs| same(&ours[i], theirs));
-        match (&mut self.state, before.state) {
+        match (&mut self.state, &mut before.state) {
             (
                 State::Native { tables, counters, hash_key },
-                State::Native { tables: mut old, counters: was, hash_key: key },
+                State::Native { tables: old, counters: was, hash_key: key },
             ) => {
-                *counters = was;
+                **counters = **was;
                 // A table's hash depends on the secret.
-                for (i, table) in tables.iter_mut().enumerate().filter(|_| *hash_key == key) {
+                for (i, table) in tables.iter_mut().enumerate().filter(|_| hash_key == key) {
                     if let Some(at) = from(i) {
                         std::mem::swap(table, &mut old[at]);
                     }
                 }
             }
-            (State::Interpreted(memory), State::Interpreted(mut old)) => {
+            (State::Interpreted(memory), State::Interpreted(old)) => {
                 memory.counters = old.counters;
                 for (i, table) in memory.tables.iter_mut().enumerate() {
                     if let Some(at) = from(i) {
@@ -273,7 +274,7 @@ impl Worker {
                 }
             }
             (State::Native { counters, .. }, State::Interpreted(old)) => **counters = old.counters,
-            (State::Interpreted(memory), State::Native { counters, .. }) => memory.counters = *counters,
+            (State::Interpreted(memory), State::Native { counters, .. }) => memory.counters = **counters,
         }
     }
 }

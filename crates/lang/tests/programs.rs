@@ -339,13 +339,30 @@ fn errors_show_the_place_the_cause_and_what_to_write() {
 }
 
 #[test]
-fn placement_is_the_longest_run_from_the_start_that_makes_no_copy() {
+fn placement_is_the_longest_run_from_the_start_that_lets_packets_through() {
     let kernel = |text: &str| {
         let places = placement(&world(text).program);
-        (places.iter().filter(|p| **p == Placement::Kernel).count(), places.len())
+        (places.iter().filter(|p| p.is_kernel()).count(), places.len())
     };
-    assert_eq!(kernel("main = ip >-> when is_tcp (forward \"eth1\") >-> steer_flow"), (1, 3));
+    assert_eq!(kernel("main = ip >-> steer_flow"), (2, 2));
     assert_eq!(kernel("main = ip >-> mark 3 >-> outer steer_flow"), (3, 3));
     assert_eq!(kernel("main = unless is_tcp (bridge \"eth1\") >-> inc 1 >-> log_packet"), (2, 3));
     assert_eq!(kernel("m = flow_map 0 key_5tuple\nmain = outer (incr_fstate m) >-> detour"), (2, 2));
+    assert_eq!(kernel("main = ip >-> forward \"eth1\" >-> steer_flow"), (1, 3), "each packet would be copied");
+    assert_eq!(kernel("main = ip >-> inc 1 >-> when is_tcp log_packet"), (2, 3), "something was counted before");
+    assert_eq!(kernel("main = ip >-> steer_rrobin"), (1, 2));
+}
+
+#[test]
+fn packets_for_which_the_kernel_cannot_do_it_are_left_and_named() {
+    let places = placement(&world("main = ip >-> when is_tcp (forward \"eth1\") >-> steer_flow").program);
+    let of = |undecided: &[&'static str]| Placement::Kernel { undecided: undecided.to_vec() };
+    assert_eq!(places, [of(&[]), of(&["packets that are copied"]), of(&["packets that may be tunnels"])]);
+}
+
+#[test]
+fn a_map_is_on_one_side() {
+    let text = "m = flow_map 0 key_5tuple\nmain = incr_fstate m >-> when (get_fstate m .> 3) log_packet";
+    let places = placement(&world(text).program);
+    assert!(matches!(&places[0], Placement::User(why) if why.contains("`m`")), "{places:?}");
 }

@@ -9,6 +9,7 @@ pub mod secret;
 
 use crate::args::CpuList;
 use crate::config::{self, Config, Given};
+use crate::group::show;
 use crate::outcome::{Failure, Outcome};
 use crate::privileges::{self, Needs};
 use crate::record::json;
@@ -280,13 +281,18 @@ impl Show {
 fn finish(args: &RunArgs, port: &mut Port, report: &Report) -> Result<(), Failure> {
     // Ended first: what it tells comes before the report.
     let kept = port.retention.take().map(Retention::end);
+    let groups = port.capture.group_books();
     if args.json {
         let ledger: Vec<Second> = port.capture.ledger().rows().map(|row| Second::from(&row)).collect();
-        json(&serde_json::json!({ "report": report, "ledger": ledger, "retention": kept }))?;
+        json(&serde_json::json!({ "report": report, "ledger": ledger, "retention": kept, "groups": groups }))?;
     } else {
         let kept = kept.as_ref().map(retain::summary).unwrap_or_default();
         let grains = report.meter.as_ref().map(screen::grains).unwrap_or_default();
         std::io::stdout().write_all((crate::screen::summary(report) + &grains + &kept).as_bytes())?;
+        if !groups.is_empty() {
+            // What members lost is told, and makes no recording less whole.
+            let _ = show::stats(&groups, false)?;
+        }
     }
     Ok(())
 }

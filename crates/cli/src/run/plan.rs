@@ -5,7 +5,7 @@ use crate::config::{Config, Size};
 use crate::outcome::Failure;
 use crate::record::{id, port};
 use crate::retain::{self, RuleArgs};
-use engine::{Format, MeterPlan, Plan, RetentionPlan, SocketPlan, SourcePlan, StorePlan};
+use engine::{Format, GroupPlan, MeterPlan, Plan, RetentionPlan, SocketPlan, SourcePlan, StorePlan};
 use std::path::Path;
 use std::time::Duration;
 
@@ -48,6 +48,7 @@ pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
         }
         plan.socket = socket(config, &plan.source)?;
         plan.meter = meter(config, number as u16);
+        plan.groups = groups(config, &plan.source.label());
         Ok(plan)
     };
     sources.into_iter().enumerate().map(plan).collect()
@@ -110,7 +111,14 @@ fn check(config: &Config) -> Result<(), Failure> {
     }
     let kept = config.store.dir.is_some() && (packets.record || flow.record || config.series.record);
     let sent = !config.export.targets.is_empty() && (flow.record || config.series.record);
-    if !kept && !sent && config.status.metrics.is_none() {
+    let ports = &config.capture.interfaces;
+    for group in config.group.iter().filter(|_| !ports.is_empty()) {
+        if let Some(port) = group.ports.iter().find(|port| !ports.contains(port)) {
+            let all = ports.join(", ");
+            return say(&format!("group {}: no port {port} among those that are captured ({all})", group.name));
+        }
+    }
+    if !kept && !sent && config.status.metrics.is_none() && config.group.is_empty() {
         return say("nothing would be kept: name a folder with --store, a collector with --export, or --metrics");
     }
     Ok(())
@@ -148,6 +156,11 @@ fn socket(config: &Config, source: &SourcePlan) -> Result<Option<SocketPlan>, Fa
         gid: id(listen.group.as_deref(), "/etc/group")?,
         gates: listen.gates,
     }))
+}
+
+/// The groups that are to be on this port.
+pub fn groups(config: &Config, port: &str) -> Vec<GroupPlan> {
+    config.group.iter().filter_map(|group| group.plan(port)).collect()
 }
 
 fn meter(config: &Config, number: u16) -> Option<MeterPlan> {

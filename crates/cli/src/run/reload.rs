@@ -1,11 +1,14 @@
-//! SIGHUP: the configuration is read again, and what can change changes: collectors and retention. Everything else stays as
-//! it was, and is named. A configuration that is wrong changes nothing.
+//! SIGHUP: the configuration is read again, and what can change changes: collectors, retention and groups. Everything else stays
+//! as it was, and is named. A configuration that is wrong changes nothing.
 
 use super::{Port, RunArgs, configuration, grains, plan};
 use crate::config::{Config, KEYS, When};
 use crate::outcome::Failure;
 use crate::retain;
 use engine::{Plan, Retention};
+
+/// What sections of groups are called.
+const GROUP: &str = "group";
 
 /// Reads and applies it, and says what came of it.
 pub fn reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [Port]) {
@@ -47,6 +50,12 @@ fn try_reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [
     for keeping in ports.iter().filter_map(|port| port.grains.as_ref()) {
         keeping.set(grains::rules(&next));
     }
+    if difference.touches(GROUP) {
+        for port in &*ports {
+            let said = port.capture.settle_groups(&plan::groups(&next, &port.label));
+            said.iter().for_each(|text| eprintln!("netgrain: {}: {text}", port.label));
+        }
+    }
     *config = next;
     Ok(difference.to_string())
 }
@@ -68,6 +77,9 @@ impl Difference {
                 When::Reload => difference.now.push(key.name),
                 When::Start => difference.later.push(key.name),
             }
+        }
+        if old.group != new.group {
+            difference.now.push(GROUP);
         }
         difference
     }
@@ -93,6 +105,9 @@ impl Difference {
         }
         if self.touches("export") {
             next.export.clone_from(&new.export);
+        }
+        if self.touches(GROUP) {
+            next.group.clone_from(&new.group);
         }
         next
     }

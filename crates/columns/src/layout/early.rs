@@ -5,7 +5,7 @@
 //! the end of the record, and those of a TCP handshake came after `syn_rtt` and `ack_rtt`.
 
 use super::flows::Line;
-use crate::sheet::{Asked, Cells, Coding, Column, Holds};
+use crate::sheet::{Asked, Cells, Coding, Column, Holds, Shape};
 use flow::Early;
 
 const GROUP: &str = "required group early (LIST) { repeated group list { required group element { \
@@ -16,9 +16,10 @@ const SYN_ACK: u8 = 0x12;
 
 /// Lengths, flags and gaps, in this order: a gap is taken when all that it may follow from is known.
 pub fn early() -> [Column<Line>; 3] {
-    let column = |leaf: &str, declared: &str, holds, coding, fill, take| Column {
+    let column = |leaf: &str, declared: &str, shape, holds, coding, fill, take| Column {
         path: format!("early.list.element.{leaf}"),
         declared: declared.into(),
+        shape,
         holds,
         coding,
         asked: Asked::Never,
@@ -27,9 +28,9 @@ pub fn early() -> [Column<Line>; 3] {
         take,
     };
     [
-        column("length", GROUP, Holds::Ints, Coding::Wide, fill_lengths, take_lengths),
-        column("flags", "", Holds::Ints, Coding::Distinct, fill_flags, take_flags),
-        column("gap", "", Holds::Longs, Coding::Bytewise, fill_gaps, take_gaps),
+        column("length", GROUP, Shape::List, Holds::Ints, Coding::Wide, fill_lengths, take_lengths),
+        column("flags", "", Shape::Entries, Holds::Ints, Coding::Distinct, fill_flags, take_flags),
+        column("gap", "", Shape::MaybeEntries, Holds::Longs, Coding::Bytewise, fill_gaps, take_gaps),
     ]
 }
 
@@ -50,49 +51,32 @@ fn expected(line: &Line, at: usize) -> Option<u64> {
     is_last.then(|| line.last.nanos().wrapping_sub(record.began.nanos()).wrapping_sub(before))
 }
 
-/// What a list without anything in it looks like, and how another begins.
-fn levels(lines: &[Line], cells: &mut Cells) {
-    for line in lines {
-        let packets = line.record.early.len();
-        let begin = cells.rep.len();
-        let cells_of_it = packets.max(1);
-        cells.rep.resize(begin + cells_of_it, 1);
-        cells.rep[begin] = 0;
-        cells.def.resize(begin + cells_of_it, i16::from(packets > 0));
-    }
-}
-
 fn fill_lengths(lines: &[Line], _: usize, cells: &mut Cells) {
-    levels(lines, cells);
+    cells.counts.extend(lines.iter().map(|line| line.record.early.len() as u32));
     // Lengths of the other direction are negative; one of zero, which no packet has, is the least number.
     let signed = |e: &Early| match (e.reverse, i32::from(e.length)) {
         (true, 0) => i32::MIN,
         (true, length) => -length,
         (false, length) => length,
     };
-    cells.ints.extend(lines.iter().flat_map(|line| &line.record.early).map(signed));
+    lines.iter().for_each(|line| cells.ints.extend(line.record.early.iter().map(signed)));
 }
 
 fn take_lengths(lines: &mut [Line], _: usize, cells: &Cells) -> Option<()> {
     let mut values = cells.ints.iter();
-    (cells.rep.len() == cells.def.len()).then_some(())?;
-    let mut levels = cells.rep.iter().zip(&cells.def).peekable();
-    for line in lines {
-        let mut level = levels.next_if(|(rep, _)| **rep == 0);
-        level?;
-        while let Some((_, 1)) = level {
+    (cells.counts.len() == lines.len()).then_some(())?;
+    for (line, count) in lines.iter_mut().zip(&cells.counts) {
+        for _ in 0..*count {
             let length = *values.next()?;
             let size = if length == i32::MIN { 0 } else { u16::try_from(length.unsigned_abs()).ok()? };
             line.record.early.push(Early { length: size, reverse: length < 0, ..Early::default() });
-            level = levels.next_if(|(rep, _)| **rep > 0);
         }
     }
-    levels.peek().is_none().then_some(())
+    values.next().is_none().then_some(())
 }
 
 fn fill_flags(lines: &[Line], _: usize, cells: &mut Cells) {
-    levels(lines, cells);
-    cells.ints.extend(lines.iter().flat_map(|line| &line.record.early).map(|e| i32::from(e.flags)));
+    lines.iter().for_each(|line| cells.ints.extend(line.record.early.iter().map(|e| i32::from(e.flags))));
 }
 
 fn take_flags(lines: &mut [Line], _: usize, cells: &Cells) -> Option<()> {
@@ -106,40 +90,33 @@ fn take_flags(lines: &mut [Line], _: usize, cells: &Cells) -> Option<()> {
 fn fill_gaps(lines: &[Line], _: usize, cells: &mut Cells) {
     for line in lines {
         let early = &line.record.early;
-        if early.is_empty() {
-            cells.rep.push(0);
-            cells.def.push(0);
-        }
+        let (from, mut end) = (cells.there.len(), cells.longs.len());
+        cells.there.resize(from + early.len(), 0);
+        cells.longs.resize(end + early.len(), 0);
         let mut before = 0;
-        for (at, packet) in early.iter().enumerate() {
+        for (at, (packet, there)) in early.iter().zip(&mut cells.there[from..]).enumerate() {
             let gap = packet.after.wrapping_sub(before);
             before = packet.after;
-            let follows = gap == expected(line, at).unwrap_or(0);
-            cells.rep.push(i16::from(at > 0));
-            cells.def.push(if follows { 1 } else { 2 });
-            if !follows {
-                cells.longs.push(gap as i64);
-            }
+            *there = u8::from(gap != expected(line, at).unwrap_or(0));
+            cells.longs[end] = gap as i64;
+            end += usize::from(*there);
         }
+        cells.longs.truncate(end);
     }
 }
 
 fn take_gaps(lines: &mut [Line], _: usize, cells: &Cells) -> Option<()> {
-    let (mut values, mut def) = (cells.longs.iter(), cells.def.iter());
+    let (mut values, mut there) = (cells.longs.iter(), cells.there.iter());
     for line in lines {
-        if line.record.early.is_empty() {
-            def.next().filter(|def| **def == 0)?;
-        }
         let mut before = 0u64;
         for at in 0..line.record.early.len() {
-            let gap = match def.next()? {
-                1 => expected(line, at).unwrap_or(0),
-                2 => *values.next()? as u64,
-                _ => return None,
+            let gap = match there.next()? {
+                0 => expected(line, at).unwrap_or(0),
+                _ => *values.next()? as u64,
             };
             before = before.wrapping_add(gap);
             line.record.early[at].after = before;
         }
     }
-    (values.next().is_none() && def.next().is_none()).then_some(())
+    (values.next().is_none() && there.next().is_none()).then_some(())
 }

@@ -3,11 +3,11 @@
 use super::Layout;
 use super::early::early;
 use super::guess::{Guess, guess};
-use super::text::{Memo, mac_number, mac_of, read_mac, write_address, write_mac};
-use crate::pack::{blank, end, tcp, tunnel};
-use crate::sheet::{Asked, Cells, Coding, Column, Holds};
+use super::text::{mac_number, mac_of, read_mac, write_address, write_mac};
+use crate::sheet::{Asked, Cells, Coding, Column, Holds, Shape, some};
+use crate::thing::{blank, end, tcp, tunnel};
 use base::Timestamp;
-use flow::{Key, Locator, Record};
+use flow::{Locator, Record};
 use wire::IpProtocol;
 
 /// A record, its first and last moment, and what they let one expect.
@@ -18,19 +18,13 @@ pub struct Line {
     guess: [Guess; 2],
 }
 
-impl Line {
-    /// Who with whom.
-    pub fn key(&self) -> &Key {
-        &self.record.key
-    }
-}
-
 /// A number that is always there, of 64 bits.
 macro_rules! long {
     ($name:expr, $coding:ident, $asked:ident, $type:literal, $l:ident => $get:expr, $v:ident => $put:expr) => {
         Column {
             path: $name.into(),
             declared: format!("required int64 {} {};", $name, $type),
+            shape: Shape::One,
             holds: Holds::Longs,
             coding: Coding::$coding,
             asked: Asked::$asked,
@@ -59,6 +53,7 @@ macro_rules! int {
         Column {
             path: $name.into(),
             declared: format!("required int32 {} (INTEGER({},false));", $name, $bits),
+            shape: Shape::One,
             holds: Holds::Ints,
             coding: Coding::$coding,
             asked: Asked::$asked,
@@ -87,22 +82,23 @@ macro_rules! maybe_long {
         Column {
             path: $name.into(),
             declared: format!("optional int64 {} {};", $name, $type),
+            shape: Shape::Maybe,
             holds: Holds::Longs,
             coding: Coding::$coding,
             asked: Asked::Never,
             arg: 0,
             fill: |lines: &[Line], _, cells: &mut Cells| {
-                for $l in lines {
-                    let value: Option<u64> = $get;
-                    cells.def.push(i16::from(value.is_some()));
-                    cells.longs.extend(value.map(|n| n as i64));
-                }
+                let value = |$l: &Line| {
+                    let n: Option<u64> = $get;
+                    n.map(|n| n as i64)
+                };
+                some(lines.iter().map(value), &mut cells.there, &mut cells.longs);
             },
             take: |lines: &mut [Line], _, cells: &Cells| {
-                (cells.def.len() == lines.len()).then_some(())?;
+                (cells.there.len() == lines.len()).then_some(())?;
                 let mut values = cells.longs.iter();
-                for ($l, def) in lines.iter_mut().zip(&cells.def) {
-                    let $v = if *def > 0 { Some(*values.next()? as u64) } else { None };
+                for ($l, there) in lines.iter_mut().zip(&cells.there) {
+                    let $v = if *there > 0 { Some(*values.next()? as u64) } else { None };
                     $put;
                 }
                 Some(())
@@ -117,22 +113,23 @@ macro_rules! maybe_int {
         Column {
             path: $name.into(),
             declared: format!("optional int32 {} (INTEGER({},false));", $name, $bits),
+            shape: Shape::Maybe,
             holds: Holds::Ints,
             coding: Coding::Distinct,
             asked: Asked::Never,
             arg: 0,
             fill: |lines: &[Line], _, cells: &mut Cells| {
-                for $l in lines {
-                    let value: Option<$from> = $get;
-                    cells.def.push(i16::from(value.is_some()));
-                    cells.ints.extend(value.map(|n| n as i32));
-                }
+                let value = |$l: &Line| {
+                    let n: Option<$from> = $get;
+                    n.map(|n| n as i32)
+                };
+                some(lines.iter().map(value), &mut cells.there, &mut cells.ints);
             },
             take: |lines: &mut [Line], _, cells: &Cells| {
-                (cells.def.len() == lines.len()).then_some(())?;
+                (cells.there.len() == lines.len()).then_some(())?;
                 let mut values = cells.ints.iter();
-                for ($l, def) in lines.iter_mut().zip(&cells.def) {
-                    let $v = if *def > 0 { Some(<$from>::try_from(*values.next()? as u32).ok()?) } else { None };
+                for ($l, there) in lines.iter_mut().zip(&cells.there) {
+                    let $v = if *there > 0 { Some(<$from>::try_from(*values.next()? as u32).ok()?) } else { None };
                     $put;
                 }
                 Some(())
@@ -147,6 +144,7 @@ macro_rules! payload {
         Column {
             path: $name.into(),
             declared: format!("optional binary {};", $name),
+            shape: Shape::Maybe,
             holds: Holds::Bytes,
             coding: Coding::Bytewise,
             asked: Asked::Never,
@@ -154,7 +152,7 @@ macro_rules! payload {
             fill: |lines: &[Line], _, cells: &mut Cells| {
                 for line in lines {
                     let bytes = &line.record.payload[$s];
-                    cells.def.push(i16::from(!bytes.is_empty()));
+                    cells.there.push(u8::from(!bytes.is_empty()));
                     if !bytes.is_empty() {
                         cells.raw.extend_from_slice(bytes);
                         cells.end();
@@ -162,11 +160,12 @@ macro_rules! payload {
                 }
             },
             take: |lines: &mut [Line], _, cells: &Cells| {
-                (cells.def.len() == lines.len()).then_some(())?;
-                let mut values = cells.bytes.iter();
-                for (line, def) in lines.iter_mut().zip(&cells.def) {
-                    let bytes = if *def > 0 { values.next()?.data() } else { &[] };
-                    line.record.payload[$s] = bytes.to_vec();
+                (cells.there.len() == lines.len()).then_some(())?;
+                let (mut ends, mut from) = (cells.ends.iter(), 0);
+                for (line, there) in lines.iter_mut().zip(&cells.there) {
+                    let end = if *there > 0 { *ends.next()? } else { from };
+                    line.record.payload[$s] = cells.raw.get(from..end)?.to_vec();
+                    from = end;
                 }
                 Some(())
             },
@@ -180,22 +179,20 @@ macro_rules! mac {
         Column {
             path: $name.into(),
             declared: format!("optional binary {} (STRING);", $name),
-            holds: Holds::Names(|number, out| write_mac(mac_of(number), out)),
+            shape: Shape::Maybe,
+            holds: Holds::Names(|number, out| write_mac(mac_of(number), out), |text| read_mac(text).map(mac_number)),
             coding: Coding::Wide,
             asked: Asked::Never,
             arg: 0,
             fill: |lines: &[Line], _, cells: &mut Cells| {
-                for line in lines {
-                    let mac = line.record.sides[$s].mac;
-                    cells.def.push(i16::from(mac.is_some()));
-                    cells.longs.extend(mac.map(mac_number));
-                }
+                let macs = lines.iter().map(|line| line.record.sides[$s].mac.map(mac_number));
+                some(macs, &mut cells.there, &mut cells.longs);
             },
             take: |lines: &mut [Line], _, cells: &Cells| {
-                (cells.def.len() == lines.len()).then_some(())?;
-                let mut values = cells.bytes.iter();
-                for (line, def) in lines.iter_mut().zip(&cells.def) {
-                    line.record.sides[$s].mac = if *def > 0 { Some(read_mac(values.next()?.data())?) } else { None };
+                (cells.there.len() == lines.len()).then_some(())?;
+                let mut values = cells.longs.iter();
+                for (line, there) in lines.iter_mut().zip(&cells.there) {
+                    line.record.sides[$s].mac = if *there > 0 { Some(mac_of(*values.next()?)) } else { None };
                 }
                 Some(())
             },
@@ -209,6 +206,7 @@ macro_rules! address {
         Column {
             path: $name.into(),
             declared: format!("required binary {} (STRING);", $name),
+            shape: Shape::One,
             holds: Holds::Addresses(write_address),
             coding: Coding::Wide,
             asked: Asked::Member,
@@ -217,11 +215,8 @@ macro_rules! address {
                 cells.addresses.extend(lines.iter().map(|line| line.record.key.$field));
             },
             take: |lines: &mut [Line], _, cells: &Cells| {
-                (cells.bytes.len() == lines.len()).then_some(())?;
-                let mut memo = Memo::default();
-                for (line, text) in lines.iter_mut().zip(&cells.bytes) {
-                    line.record.key.$field = memo.address(text.data())?;
-                }
+                (cells.addresses.len() == lines.len()).then_some(())?;
+                lines.iter_mut().zip(&cells.addresses).for_each(|(line, address)| line.record.key.$field = *address);
                 Some(())
             },
         }
@@ -287,29 +282,24 @@ macro_rules! guessed_squares {
         Column {
             path: $name.into(),
             declared: format!("optional fixed_len_byte_array(16) {} (DECIMAL(38,0));", $name),
+            shape: Shape::Maybe,
             holds: Holds::Squares,
             coding: Coding::Bytewise,
             asked: Asked::Never,
             arg: 0,
             fill: |lines: &[Line], _, cells: &mut Cells| {
-                for line in lines {
+                let news = |line: &Line| {
                     let squares = line.record.sides[$s].$field.squares;
-                    let news = squares != line.guess[$s].$field.squares;
-                    cells.def.push(i16::from(news));
-                    if news {
-                        cells.wide.push(squares);
-                    }
-                }
+                    (squares != line.guess[$s].$field.squares).then_some(squares)
+                };
+                some(lines.iter().map(news), &mut cells.there, &mut cells.wide);
             },
             take: |lines: &mut [Line], _, cells: &Cells| {
-                (cells.def.len() == lines.len()).then_some(())?;
-                let mut values = cells.fixed.iter();
-                for (line, def) in lines.iter_mut().zip(&cells.def) {
-                    line.record.sides[$s].$field.squares = if *def > 0 {
-                        u128::from_be_bytes(values.next()?.data().try_into().ok()?)
-                    } else {
-                        line.guess[$s].$field.squares
-                    };
+                (cells.there.len() == lines.len()).then_some(())?;
+                let mut values = cells.wide.iter();
+                for (line, there) in lines.iter_mut().zip(&cells.there) {
+                    line.record.sides[$s].$field.squares =
+                        if *there > 0 { *values.next()? } else { line.guess[$s].$field.squares };
                 }
                 Some(())
             },
@@ -344,6 +334,7 @@ const PLAIN: usize = 21 + 2 * 23 + 3;
 impl Layout for Record {
     type Line = Line;
     const NAME: &'static str = "flow";
+    const ORDER: [&'static str; 3] = ["first", "id", "part"];
 
     fn columns() -> Vec<Column<Line>> {
         let mut columns = vec![
@@ -390,14 +381,14 @@ impl Layout for Record {
         columns
     }
 
-    fn line(self) -> Line {
-        let (first, last) = (self.first(), self.last());
-        let guess = guess(&self, first, last);
-        Line { record: self, first, last, guess }
-    }
-
     fn blank() -> Line {
         Line { record: blank(), first: Timestamp::ZERO, last: Timestamp::ZERO, guess: [Guess::default(); 2] }
+    }
+
+    fn set(line: &mut Line, record: &Record) {
+        copy(&mut line.record, record);
+        (line.first, line.last) = (record.first(), record.last());
+        line.guess = guess(record, line.first, line.last);
     }
 
     fn settle(columns_taken: usize, lines: &mut [Line]) {
@@ -409,4 +400,30 @@ impl Layout for Record {
     fn unline(line: Line) -> Self {
         line.record
     }
+}
+
+/// As `clone_from` would be: what was allocated is used again.
+fn copy(to: &mut Record, from: &Record) {
+    let (mut early, mut payload) = (std::mem::take(&mut to.early), std::mem::take(&mut to.payload));
+    early.clone_from(&from.early);
+    payload.clone_from(&from.payload);
+    let Record { id, key, around, interface, began, part, sides, end, tcp, syn_rtt, ack_rtt, locator, lost, .. } =
+        *from;
+    *to = Record {
+        id,
+        key,
+        around,
+        interface,
+        began,
+        part,
+        sides,
+        end,
+        tcp,
+        syn_rtt,
+        ack_rtt,
+        early,
+        payload,
+        locator,
+        lost,
+    };
 }

@@ -1,8 +1,7 @@
 //! The columns of one-second rows.
 
 use super::Layout;
-use crate::pack::row_word;
-use crate::sheet::{Asked, Cells, Coding, Column, Holds};
+use crate::sheet::{Asked, Cells, Coding, Column, Holds, Shape};
 use base::{Cause, Note};
 use series::{Direction, Kind, Row, SIZE_BOUNDS};
 
@@ -37,11 +36,13 @@ fn names() -> Vec<String> {
 impl Layout for Row {
     type Line = Row;
     const NAME: &'static str = "second";
+    const ORDER: [&'static str; 3] = ["second", "interface", "direction"];
 
     fn columns() -> Vec<Column<Row>> {
         let column = |path: &str, declared: String, holds, coding, asked, arg, fill, take| Column {
             path: path.to_owned(),
             declared,
+            shape: Shape::One,
             holds,
             coding,
             asked,
@@ -84,19 +85,18 @@ impl Layout for Row {
             column(
                 "direction",
                 "required binary direction (STRING);".into(),
-                Holds::Names(|number, out| out.extend(Direction::ALL[number as usize & 1].name().as_bytes())),
+                Holds::Names(
+                    |number, out| out.extend(Direction::ALL[number as usize & 1].name().as_bytes()),
+                    |text| Direction::ALL.iter().position(|way| way.name().as_bytes() == text).map(|at| at as i64),
+                ),
                 Coding::Distinct,
                 Asked::Never,
                 0,
                 |rows, _, cells| cells.longs.extend(rows.iter().map(|row| row.direction as i64)),
                 |rows, _, cells| {
-                    (cells.bytes.len() == rows.len()).then_some(())?;
-                    for (row, text) in rows.iter_mut().zip(&cells.bytes) {
-                        row.direction = match text.data() {
-                            b"in" => Direction::In,
-                            b"out" => Direction::Out,
-                            _ => return None,
-                        };
+                    (cells.longs.len() == rows.len()).then_some(())?;
+                    for (row, number) in rows.iter_mut().zip(&cells.longs) {
+                        row.direction = *Direction::ALL.get(usize::try_from(*number).ok()?)?;
                     }
                     Some(())
                 },
@@ -128,12 +128,12 @@ impl Layout for Row {
         columns
     }
 
-    fn line(self) -> Row {
-        self
-    }
-
     fn blank() -> Row {
         Row::default()
+    }
+
+    fn set(line: &mut Row, row: &Row) {
+        *line = *row;
     }
 
     fn settle(_: usize, _: &mut [Row]) {}
@@ -141,6 +141,29 @@ impl Layout for Row {
     fn unline(line: Row) -> Self {
         line
     }
+}
+
+/// Everything in a row but when and where, in the order of its fields.
+fn row_words(row: &mut Row) -> impl Iterator<Item = &mut u64> {
+    let Row { total, kinds, sizes, ipv6, ledger, peak_1ms, peak_10ms, .. } = row;
+    let t = ledger;
+    [&mut total.packets, &mut total.bytes]
+        .into_iter()
+        .chain(kinds.iter_mut().flat_map(|v| [&mut v.packets, &mut v.bytes]))
+        .chain(sizes)
+        .chain([&mut ipv6.packets, &mut ipv6.bytes])
+        .chain([&mut row.syn, &mut row.syn_ack, &mut row.fin, &mut row.rst])
+        .chain([&mut row.flows_active, &mut row.flows_new, &mut row.flows_ended])
+        .chain([&mut row.sources, &mut row.destinations])
+        .chain([&mut peak_1ms.bytes, &mut peak_1ms.packets, &mut peak_10ms.bytes, &mut peak_10ms.packets])
+        .chain([&mut t.offered, &mut t.stored, &mut t.stored_bytes, &mut t.filtered, &mut t.duplicate])
+        .chain(&mut t.lost)
+        .chain(&mut t.notes)
+}
+
+/// A word of a row by its place.
+fn row_word(row: &mut Row, at: usize) -> Option<&mut u64> {
+    row_words(row).nth(at)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ mod rivals;
 mod traffic;
 
 use base::{Prng, Row, Tally, Timestamp};
-use netgrain_index::{Builder, Content, Entry, Header, Keys, Reader, Rows};
+use netgrain_index::{Builder, Content, Entry, Header, Keys, Parts, Reader, Rows};
 use std::time::Instant;
 use traffic::Load;
 use wire::filter::Need;
@@ -78,7 +78,7 @@ fn sealed(load: &Load) {
             let rows: Rows =
                 [Row { second, tally: Tally { stored, offered: stored, ..Tally::default() } }].into_iter().collect();
             let (first, last) = (Timestamp::from_secs_nanos(second, 0), Timestamp::from_secs_nanos(second, 1));
-            Entry { block, bytes: 1 << 20, first_record: Some(24), crc: 0, first, last, rows, sets }
+            Entry { block, bytes: 1 << 20, first_record: Some(24), crc: 0, parts: Parts::NONE, first, last, rows, sets }
         })
         .collect();
     let t = Instant::now();

@@ -1,0 +1,308 @@
+//! Things as columns while they are few: some hundred rows at a time, each column a [`crate::strip`] or a few.
+//!
+//! A journal is made of blocks, so what is sealed was put into columns once, when it came. Layout, little-endian: bytes that
+//! follow, rows (both 32 bits), and of each column in the order of its table: the entries of each row (first leaf of a list),
+//! which values are there (where they may be missing), and those that are. Numbers of 128 bits are two strips, the lower
+//! halves first; addresses three: whether it is IPv6, lower and upper half; bytes one of lengths, and the bytes.
+
+use crate::layout::Layout;
+use crate::sheet::{Cells, Column, Holds, Shape};
+use crate::strip::{self, Bits, Narrow, Strip};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+/// Lines that go from things to columns together: so few that they stay in the processor's nearest cache, for each column
+/// passes over them once.
+const LINES: usize = 24;
+
+/// Rows of a block, at most.
+const ROWS: usize = 10 * LINES;
+
+/// Bytes before the columns of a block.
+const HEAD: usize = 8;
+
+/// Makes blocks of things, one after the other.
+pub struct Builder<T: Layout> {
+    columns: Vec<Column<T::Line>>,
+    lines: Vec<T::Line>,
+    used: usize,
+    cells: Vec<Cells>,
+    rows: usize,
+}
+
+impl<T: Layout> Default for Builder<T> {
+    fn default() -> Self {
+        let columns = T::columns();
+        let cells = columns.iter().map(|_| Cells::default()).collect();
+        Self { columns, lines: (0..LINES).map(|_| T::blank()).collect(), used: 0, cells, rows: 0 }
+    }
+}
+
+impl<T: Layout> Builder<T> {
+    /// Takes one in; a block that is full is appended to `out`.
+    pub fn push(&mut self, thing: &T, out: &mut Vec<u8>) {
+        T::set(&mut self.lines[self.used], thing);
+        self.used += 1;
+        if self.used == LINES {
+            self.fill();
+            if self.rows >= ROWS {
+                self.finish(out);
+            }
+        }
+    }
+
+    /// Appends what there is as a block.
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
+        self.fill();
+        if self.rows == 0 {
+            return;
+        }
+        let begin = out.len();
+        out.extend([0; 4]);
+        out.extend((self.rows as u32).to_le_bytes());
+        for (column, cells) in self.columns.iter().zip(&mut self.cells) {
+            store(column, cells, out);
+            cells.clear();
+        }
+        let len = (out.len() - begin - 4) as u32;
+        out[begin..begin + 4].copy_from_slice(&len.to_le_bytes());
+        self.rows = 0;
+    }
+
+    fn fill(&mut self) {
+        let lines = &self.lines[..self.used];
+        for (column, cells) in self.columns.iter().zip(&mut self.cells) {
+            (column.fill)(lines, column.arg, cells);
+        }
+        self.rows += self.used;
+        self.used = 0;
+    }
+}
+
+fn store<T>(column: &Column<T>, cells: &Cells, out: &mut Vec<u8>) {
+    if column.shape == Shape::List {
+        strip::write(&cells.counts, i64::from, out);
+    }
+    if matches!(column.shape, Shape::Maybe | Shape::MaybeEntries) {
+        strip::write(&cells.there, i64::from, out);
+    }
+    match column.holds {
+        Holds::Longs | Holds::Names(..) => strip::write(&cells.longs, |n| n, out),
+        Holds::Ints => strip::write(&cells.ints, i64::from, out),
+        Holds::Squares => {
+            strip::write(&cells.wide, |n| n as i64, out);
+            strip::write(&cells.wide, |n| (n >> 64) as i64, out);
+        }
+        Holds::Addresses(_) => {
+            strip::write(&cells.addresses, |a| i64::from(a.is_ipv6()), out);
+            strip::write(&cells.addresses, |a| bits(a) as i64, out);
+            strip::write(&cells.addresses, |a| (bits(a) >> 64) as i64, out);
+        }
+        Holds::Bytes => {
+            let mut before = 0;
+            let lengths: Vec<i64> =
+                cells.ends.iter().map(|end| (end - std::mem::replace(&mut before, *end)) as i64).collect();
+            strip::write(&lengths, |n| n, out);
+            out.extend_from_slice(&cells.raw);
+        }
+    }
+}
+
+fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(four) => u128::from(four.to_bits()),
+        IpAddr::V6(six) => six.to_bits(),
+    }
+}
+
+/// Blocks that are read column by column, in the order of the table.
+pub struct Blocks<'a> {
+    /// What of each is not read yet, and its rows.
+    left: Vec<(&'a [u8], usize)>,
+    rows: usize,
+    /// Entries of the list that is being read: of each block; and where those of each row begin.
+    entries: Vec<usize>,
+    starts: Arc<Vec<u32>>,
+}
+
+impl<'a> Blocks<'a> {
+    /// The blocks that these bytes are; `None` if they are no blocks.
+    pub fn of(parts: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
+        let (mut left, mut rows) = (Vec::new(), 0);
+        for mut bytes in parts {
+            while !bytes.is_empty() {
+                let head: &[u8; HEAD] = bytes.first_chunk()?;
+                let word =
+                    |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
+                let block = bytes.split_off(..word(0).checked_add(4)?)?;
+                left.push((block.get(HEAD..)?, word(4)));
+                rows += word(4);
+            }
+        }
+        Some(Self { left, rows, entries: Vec::new(), starts: Arc::default() })
+    }
+
+    /// Rows of all.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The next column, whole; `None` if it is not there.
+    pub fn next<T>(&mut self, column: &Column<T>) -> Option<Flat> {
+        let is_list = column.shape.most_rep() > 0;
+        if column.shape == Shape::List {
+            self.begin_list()?;
+        }
+        let mut counts: Vec<usize> = match is_list {
+            true => self.entries.clone(),
+            false => self.left.iter().map(|(_, rows)| *rows).collect(),
+        };
+        let mut there = None;
+        if matches!(column.shape, Shape::Maybe | Shape::MaybeEntries) {
+            let bits;
+            (bits, counts) = Bits::of(&self.strips(&counts)?)?;
+            there = Some(bits);
+        }
+        let mut numbers = || Some(Narrow::of(&self.strips(&counts)?));
+        let values = match column.holds {
+            Holds::Longs | Holds::Ints | Holds::Names(..) => Values::Numbers(numbers()?),
+            Holds::Squares => Values::Wide(numbers()?, numbers()?),
+            Holds::Addresses(_) => Values::Addresses(numbers()?, numbers()?, numbers()?),
+            Holds::Bytes => self.bytes(&counts)?,
+        };
+        Some(Flat { values, there, starts: is_list.then(|| Arc::clone(&self.starts)) })
+    }
+
+    /// The next strip of each block, of so many numbers.
+    fn strips(&mut self, counts: &[usize]) -> Option<Vec<Strip<'a>>> {
+        self.left.iter_mut().zip(counts).map(|((left, _), count)| Strip::take(left, *count)).collect()
+    }
+
+    /// Lengths, and the bytes.
+    fn bytes(&mut self, counts: &[usize]) -> Option<Values> {
+        let (mut raw, mut spans) = (Vec::new(), Vec::new());
+        for ((left, _), count) in self.left.iter_mut().zip(counts) {
+            let mut lengths = Vec::with_capacity(*count);
+            Strip::take(left, *count)?.each(|n| lengths.push(n));
+            for length in lengths {
+                let begin = raw.len() as u32;
+                raw.extend_from_slice(left.split_off(..usize::try_from(length).ok()?)?);
+                spans.push((begin, u32::try_from(raw.len()).ok()?));
+            }
+        }
+        Some(Values::Bytes(raw, spans))
+    }
+
+    fn begin_list(&mut self) -> Option<()> {
+        let mut starts = Vec::with_capacity(self.rows + 1);
+        starts.push(0u32);
+        self.entries.clear();
+        for (left, rows) in &mut self.left {
+            let before = *starts.last()?;
+            let mut at = Some(before);
+            Strip::take(left, *rows)?.each(|count| {
+                at = at.and_then(|at| at.checked_add(u32::try_from(count).ok()?));
+                starts.push(at.unwrap_or(before));
+            });
+            self.entries.push((at? - before) as usize);
+        }
+        self.starts = Arc::new(starts);
+        Some(())
+    }
+}
+
+/// A column of many rows, of which any can be taken.
+pub struct Flat {
+    values: Values,
+    /// Which rows, or entries, have one, where values may be missing.
+    there: Option<Bits>,
+    /// Where the entries of each row begin, and the last ones end; where rows have many.
+    starts: Option<Arc<Vec<u32>>>,
+}
+
+enum Values {
+    Numbers(Narrow),
+    /// Lower and upper halves.
+    Wide(Narrow, Narrow),
+    /// Whether it is IPv6; lower and upper halves.
+    Addresses(Narrow, Narrow, Narrow),
+    /// Where each begins and ends.
+    Bytes(Vec<u8>, Vec<(u32, u32)>),
+}
+
+impl Flat {
+    /// The number of this row, of a column with one number in each.
+    pub fn number(&self, row: usize) -> u64 {
+        match &self.values {
+            Values::Numbers(numbers) => numbers.at(row) as u64,
+            _ => 0,
+        }
+    }
+
+    /// Appends the cells of these rows, in their order.
+    pub fn gather(&self, holds: Holds, rows: &[u32], cells: &mut Cells) {
+        let mut entries = Vec::new();
+        let places = match &self.starts {
+            None => rows,
+            Some(starts) => {
+                for row in rows {
+                    let (begin, end) = (starts[*row as usize], starts[*row as usize + 1]);
+                    cells.counts.push(end - begin);
+                    entries.extend(begin..end);
+                }
+                &entries
+            }
+        };
+        let mut found = Vec::new();
+        let places = match &self.there {
+            None => places,
+            Some(there) => {
+                there.gather(places, &mut cells.there, &mut found);
+                &found
+            }
+        };
+        match &self.values {
+            // The same everywhere: that is all there is to say.
+            Values::Numbers(Narrow::Same(value)) if !places.is_empty() => cells.same = Some((*value, places.len())),
+            Values::Numbers(n) if matches!(holds, Holds::Ints) => n.gather(places, |n| n as i32, &mut cells.ints),
+            Values::Numbers(n) => n.gather(places, |n| n, &mut cells.longs),
+            Values::Wide(low, high) => {
+                let (mut lows, mut highs) = (Vec::new(), Vec::new());
+                low.gather(places, |n| n as u64, &mut lows);
+                high.gather(places, |n| n as u64, &mut highs);
+                let wide = |(low, high): (&u64, &u64)| u128::from(*low) | u128::from(*high) << 64;
+                cells.wide.extend(lows.iter().zip(&highs).map(wide));
+            }
+            Values::Addresses(Narrow::Same(0), low, _) => {
+                low.gather(places, |n| IpAddr::V4(Ipv4Addr::from_bits(n as u32)), &mut cells.addresses);
+            }
+            Values::Addresses(six, low, high) => cells.addresses.extend(places.iter().map(|place| {
+                let place = *place as usize;
+                if six.at(place) == 0 {
+                    IpAddr::V4(Ipv4Addr::from_bits(low.at(place) as u32))
+                } else {
+                    let bits = u128::from(low.at(place) as u64) | u128::from(high.at(place) as u64) << 64;
+                    IpAddr::V6(Ipv6Addr::from_bits(bits))
+                }
+            })),
+            Values::Bytes(raw, spans) => {
+                for place in places {
+                    let (begin, end) = spans[*place as usize];
+                    cells.raw.extend_from_slice(&raw[begin as usize..end as usize]);
+                    cells.ends.push(cells.raw.len());
+                }
+            }
+        }
+    }
+
+    /// The same, each value by itself.
+    pub fn spell(&self, holds: Holds, rows: &[u32], cells: &mut Cells) {
+        self.gather(holds, rows, cells);
+        if let Some((value, count)) = cells.same.take() {
+            match holds {
+                Holds::Ints => cells.ints.resize(count, value as i32),
+                _ => cells.longs.resize(count, value),
+            }
+        }
+    }
+}

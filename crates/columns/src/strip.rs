@@ -1,0 +1,255 @@
+//! Numbers of a block, one behind the other in as few bytes as the widest of them needs above the least.
+//!
+//! A strip is a byte that says the width (0, 1, 2, 4 or 8) and whether a base follows, that base, and the numbers. How many
+//! there are is known beside it. There is no branch that depends on a value, and each loop is one over slices.
+//! [`Narrow`] is many strips as one that any of its numbers can be taken from.
+
+/// In the first byte of a strip: a base follows.
+const HAS_BASE: u8 = 0x80;
+
+/// Writes so many numbers, each read by `at`.
+#[inline]
+pub fn write<T: Copy>(values: &[T], number: impl Fn(T) -> i64, out: &mut Vec<u8>) {
+    let Some(first) = values.first().map(|value| number(*value)) else {
+        out.push(0);
+        return;
+    };
+    let ends = values.iter().fold((first, first), |(least, most), value| {
+        let value = number(*value);
+        (least.min(value), most.max(value))
+    });
+    let width = width(ends.1.wrapping_sub(ends.0) as u64);
+    // Without a base where it saves nothing.
+    let base = if ends.0 >= 0 && self::width(ends.1 as u64) == width { 0 } else { ends.0 };
+    out.push(width as u8 | if base == 0 { 0 } else { HAS_BASE });
+    if base != 0 {
+        out.extend_from_slice(&base.to_le_bytes());
+    }
+    let above = |value: &T| number(*value).wrapping_sub(base);
+    let begin = out.len();
+    match width {
+        0 => {}
+        1 => out.extend(values.iter().map(|value| above(value) as u8)),
+        2 => {
+            out.resize(begin + 2 * values.len(), 0);
+            let room = out[begin..].as_chunks_mut().0;
+            room.iter_mut().zip(values).for_each(|(room, value)| *room = (above(value) as u16).to_le_bytes());
+        }
+        4 => {
+            out.resize(begin + 4 * values.len(), 0);
+            let room = out[begin..].as_chunks_mut().0;
+            room.iter_mut().zip(values).for_each(|(room, value)| *room = (above(value) as u32).to_le_bytes());
+        }
+        _ => {
+            out.resize(begin + 8 * values.len(), 0);
+            let room = out[begin..].as_chunks_mut().0;
+            room.iter_mut().zip(values).for_each(|(room, value)| *room = above(value).to_le_bytes());
+        }
+    }
+}
+
+/// Bytes that a number takes, as far as there is a loop for it.
+fn width(most: u64) -> usize {
+    match most {
+        0 => 0,
+        1..0x100 => 1,
+        0x100..0x1_0000 => 2,
+        0x1_0000..0x1_0000_0000 => 4,
+        _ => 8,
+    }
+}
+
+/// A strip where it lies.
+#[derive(Clone, Copy)]
+pub struct Strip<'a> {
+    base: i64,
+    width: usize,
+    count: usize,
+    bytes: &'a [u8],
+}
+
+impl<'a> Strip<'a> {
+    /// Takes one of so many numbers from the beginning of `bytes`; `None` if that is none.
+    pub fn take(bytes: &mut &'a [u8], count: usize) -> Option<Self> {
+        let head = *bytes.split_off_first()?;
+        let width = usize::from(head & !HAS_BASE);
+        let base = if head & HAS_BASE == 0 { 0 } else { i64::from_le_bytes(*bytes.split_off(..8)?.first_chunk()?) };
+        if !matches!(width, 0 | 1 | 2 | 4 | 8) {
+            return None;
+        }
+        Some(Self { base, width, count, bytes: bytes.split_off(..width.checked_mul(count)?)? })
+    }
+
+    /// Each of them.
+    pub fn each(&self, mut each: impl FnMut(i64)) {
+        match self.width {
+            0 => (0..self.count).for_each(|_| each(self.base)),
+            1 => self.bytes.iter().for_each(|byte| each(self.base.wrapping_add(i64::from(*byte)))),
+            2 => words(self.bytes, |b| u64::from(u16::from_le_bytes(b)), |n| each(self.base.wrapping_add(n as i64))),
+            4 => words(self.bytes, |b| u64::from(u32::from_le_bytes(b)), |n| each(self.base.wrapping_add(n as i64))),
+            _ => words(self.bytes, u64::from_le_bytes, |n| each(self.base.wrapping_add(n as i64))),
+        }
+    }
+
+    /// The greatest that there can be in it, above the base.
+    fn reach(&self) -> u64 {
+        match self.width {
+            0 => 0,
+            1 => 0xff,
+            2 => 0xffff,
+            4 => 0xffff_ffff,
+            _ => u64::MAX,
+        }
+    }
+}
+
+#[inline]
+fn words<const N: usize>(bytes: &[u8], word: impl Fn([u8; N]) -> u64, mut each: impl FnMut(u64)) {
+    bytes.as_chunks().0.iter().for_each(|bytes| each(word(*bytes)));
+}
+
+/// Which of many places have something, and how many before each have.
+pub enum Bits {
+    /// All of them.
+    All,
+    /// None of them.
+    None,
+    /// Those with a 1; beside each 64 bits, how many there are before.
+    Some(Vec<(u64, u32)>),
+}
+
+impl Bits {
+    /// Of strips that say 0 or 1 of each place; beside it, how many each has. `None` if they say anything else.
+    pub fn of(strips: &[Strip<'_>]) -> Option<(Self, Vec<usize>)> {
+        let count = |strip: &Strip<'_>| match (strip.width, strip.base) {
+            (0, 0) => Some(0),
+            (0, 1) => Some(strip.count),
+            (1, 0) if strip.bytes.iter().fold(0, |all, byte| all | byte) <= 1 => {
+                Some(strip.bytes.iter().map(|byte| usize::from(*byte)).sum())
+            }
+            _ => None,
+        };
+        let counts = strips.iter().map(count).collect::<Option<Vec<usize>>>()?;
+        if counts.iter().all(|count| *count == 0) {
+            return Some((Self::None, counts));
+        }
+        if strips.iter().zip(&counts).all(|(strip, count)| strip.count == *count) {
+            return Some((Self::All, counts));
+        }
+        let mut words = Vec::with_capacity(strips.iter().map(|strip| strip.count).sum::<usize>() / 64 + 1);
+        let (mut word, mut have, mut before) = (0u64, 0, 0u32);
+        for strip in strips {
+            strip.each(|bit| {
+                word |= (bit as u64) << have;
+                have += 1;
+                if have == 64 {
+                    words.push((word, before));
+                    before += word.count_ones();
+                    (word, have) = (0, 0);
+                }
+            });
+        }
+        words.push((word, before));
+        Some((Self::Some(words), counts))
+    }
+
+    /// Of these places: whether each has something, and the places of those that have among all that have.
+    pub fn gather(&self, places: &[u32], there: &mut Vec<u8>, found: &mut Vec<u32>) {
+        match self {
+            Self::All => {
+                there.resize(there.len() + places.len(), 1);
+                found.extend_from_slice(places);
+            }
+            Self::None => there.resize(there.len() + places.len(), 0),
+            Self::Some(words) => {
+                let (from, mut at) = (there.len(), found.len());
+                there.resize(from + places.len(), 0);
+                found.resize(at + places.len(), 0);
+                for (place, there) in places.iter().zip(&mut there[from..]) {
+                    let (word, before) = words[(place / 64) as usize];
+                    *there = (word >> (place % 64) & 1) as u8;
+                    found[at] = before + (word & ((1 << (place % 64)) - 1)).count_ones();
+                    at += usize::from(*there);
+                }
+                found.truncate(at);
+            }
+        }
+    }
+}
+
+/// Numbers, by their places, as wide as the widest: those of many strips.
+pub enum Narrow {
+    /// The same everywhere.
+    Same(i64),
+    /// Above this base.
+    Bytes(i64, Vec<u8>),
+    /// Of two bytes.
+    Shorts(i64, Vec<u16>),
+    /// Of four.
+    Ints(i64, Vec<u32>),
+    /// Of eight.
+    Longs(i64, Vec<u64>),
+}
+
+impl Narrow {
+    /// These strips, one behind the other.
+    pub fn of(strips: &[Strip<'_>]) -> Self {
+        let some = || strips.iter().filter(|strip| strip.count > 0);
+        let Some(base) = some().map(|strip| strip.base).min() else { return Self::Same(0) };
+        let reach = |strip: &Strip<'_>| (strip.base.wrapping_sub(base) as u64).saturating_add(strip.reach());
+        match width(some().map(reach).max().unwrap_or(0)) {
+            0 => Self::Same(base),
+            1 => Self::Bytes(base, joined(strips, base, |n| n as u8)),
+            2 => Self::Shorts(base, joined(strips, base, |n| n as u16)),
+            4 => Self::Ints(base, joined(strips, base, |n| n as u32)),
+            _ => Self::Longs(base, joined(strips, base, |n| n)),
+        }
+    }
+
+    /// The one at this place, which must be one.
+    pub fn at(&self, place: usize) -> i64 {
+        match self {
+            Self::Same(value) => *value,
+            Self::Bytes(base, all) => base.wrapping_add(i64::from(all[place])),
+            Self::Shorts(base, all) => base.wrapping_add(i64::from(all[place])),
+            Self::Ints(base, all) => base.wrapping_add(i64::from(all[place])),
+            Self::Longs(base, all) => base.wrapping_add(all[place] as i64),
+        }
+    }
+
+    /// Those at these places, in their order.
+    #[inline]
+    pub fn gather<T: Clone>(&self, places: &[u32], made: impl Fn(i64) -> T, out: &mut Vec<T>) {
+        match self {
+            Self::Same(value) => out.resize(out.len() + places.len(), made(*value)),
+            Self::Bytes(base, all) => pick(all, places, |n| made(base.wrapping_add(i64::from(n))), out),
+            Self::Shorts(base, all) => pick(all, places, |n| made(base.wrapping_add(i64::from(n))), out),
+            Self::Ints(base, all) => pick(all, places, |n| made(base.wrapping_add(i64::from(n))), out),
+            Self::Longs(base, all) => pick(all, places, |n| made(base.wrapping_add(n as i64)), out),
+        }
+    }
+}
+
+#[inline]
+fn pick<N: Copy, T>(all: &[N], places: &[u32], made: impl Fn(N) -> T, out: &mut Vec<T>) {
+    out.extend(places.iter().map(|place| made(all[*place as usize])));
+}
+
+fn joined<N: Copy>(strips: &[Strip<'_>], base: i64, narrow: impl Fn(u64) -> N) -> Vec<N> {
+    let mut out = Vec::with_capacity(strips.iter().map(|strip| strip.count).sum());
+    strips.iter().for_each(|strip| widen(strip, strip.base.wrapping_sub(base) as u64, &narrow, &mut out));
+    out
+}
+
+/// The numbers of a strip, each `above` higher.
+#[inline]
+fn widen<N: Copy>(strip: &Strip<'_>, above: u64, narrow: &impl Fn(u64) -> N, out: &mut Vec<N>) {
+    let made = |n: u64| narrow(n.wrapping_add(above));
+    match strip.width {
+        0 => out.resize(out.len() + strip.count, made(0)),
+        1 => out.extend(strip.bytes.iter().map(|b| made(u64::from(*b)))),
+        2 => out.extend(strip.bytes.as_chunks().0.iter().map(|b| made(u64::from(u16::from_le_bytes(*b))))),
+        4 => out.extend(strip.bytes.as_chunks().0.iter().map(|b| made(u64::from(u32::from_le_bytes(*b))))),
+        _ => out.extend(strip.bytes.as_chunks().0.iter().map(|b| made(u64::from_le_bytes(*b)))),
+    }
+}

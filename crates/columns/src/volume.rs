@@ -1,0 +1,56 @@
+//! The volume below: what is written goes through [`store::Device`], so that tests can make it fail at any step.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use store::DiskDevice;
+use store::device::{FileId, Housekeeping};
+
+/// A volume, by one who writes there.
+pub type Disk = Box<dyn Housekeeping>;
+
+/// Makes volumes: each thread has its own.
+pub type Disks = Arc<dyn Fn() -> Disk + Send + Sync>;
+
+/// That of the operating system.
+pub fn real() -> Disk {
+    Box::new(DiskDevice::plain())
+}
+
+/// All of a file, up to so many bytes.
+///
+/// # Errors
+/// What the file system says.
+pub fn read(disk: &mut dyn Housekeeping, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let file = disk.open(path)?;
+    let outcome = disk.len(file).and_then(|len| {
+        let mut bytes = vec![0; usize::try_from(len.min(most)).unwrap_or(usize::MAX)];
+        let done = disk.read(file, 0, &mut bytes)?;
+        bytes.truncate(done);
+        Ok(bytes)
+    });
+    disk.close(file);
+    outcome
+}
+
+/// A file that is written from its beginning to its end.
+pub struct Output<'a> {
+    /// The volume.
+    pub disk: &'a mut dyn Housekeeping,
+    /// The file.
+    pub file: FileId,
+    /// Bytes so far.
+    pub len: u64,
+}
+
+impl Write for Output<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.disk.put(self.file, self.len, bytes)?;
+        self.len += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
