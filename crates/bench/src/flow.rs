@@ -313,9 +313,12 @@ impl Memory {
         while at < self.bytes.len() {
             let mut n = 0;
             for (head, decoded) in heads.iter_mut().zip(&mut decoded) {
-                let Some((record, rest)) = self.bytes[at..].split_first_chunk::<{ Self::RECORD_HEADER }>() else { break };
+                let Some((record, rest)) = self.bytes[at..].split_first_chunk::<{ Self::RECORD_HEADER }>() else {
+                    break;
+                };
                 let word = |i: usize| u32::from_le_bytes([record[i], record[i + 1], record[i + 2], record[i + 3]]);
-                let (ts, wire_len) = (Timestamp::from_secs_nanos(word(0).into(), u64::from(word(4) * self.unit)), word(12));
+                let (ts, wire_len) =
+                    (Timestamp::from_secs_nanos(word(0).into(), u64::from(word(4) * self.unit)), word(12));
                 let data = &rest[..word(8) as usize];
                 *decoded = Decoded::of(data, wire_len, self.link_type);
                 *head = (ts, wire_len, at as u64, data);

@@ -196,9 +196,5 @@ fn key_of(hot: &Hot, rare: &Rare) -> Key {
 fn around_of(hot: &Hot, mpls: Option<u32>) -> Around {
     let tag = |shift: u32| Some((hot.around >> shift) as u16).filter(|id| *id != NO_VLAN);
     let tunnel: Option<TunnelKind> = key::tunnel_kind(hot.tunnel);
-    Around {
-        vlans: [tag(48), tag(32)],
-        mpls,
-        tunnel: tunnel.map(|kind| (kind, hot.around as u32)),
-    }
+    Around { vlans: [tag(48), tag(32)], mpls, tunnel: tunnel.map(|kind| (kind, hot.around as u32)) }
 }

@@ -1,6 +1,7 @@
 //! One packet after the other: which flow it belongs to, and what it adds to it.
 //!
-//! PERF: 530 → 310 instructions per packet of a flow that is there (docs/METER.md). The plain version is the model in the tests.
+//! Most packets are of long flows that go on, and are counted by a short way of their own; the others by the long one. The plain
+//! version is the model in the tests; `docs/METER.md` has what each costs.
 
 use crate::begin::is_another;
 use crate::config::Packet;

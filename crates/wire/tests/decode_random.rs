@@ -206,12 +206,15 @@ fn real_frames_keep_the_promises_wherever_they_are_cut_and_whatever_is_changed()
 
 #[test]
 fn real_frames_are_decoded_alike_by_the_short_way_and_by_the_walk() {
-    let Some(traces) = testkit::traces("real_frames_are_decoded_alike_by_the_short_way_and_by_the_walk") else { return };
+    let Some(traces) = testkit::traces("real_frames_are_decoded_alike_by_the_short_way_and_by_the_walk") else {
+        return;
+    };
     let mut compared = 0;
     for file in captures::files(&traces) {
         for p in captures::packets(&file, 100_000) {
             let plain = Decoded::of(&p.bytes, p.wire_len, p.link_type);
-            if p.link_type != link::ETHERNET || plain.family == Family::Other || plain.depth > 0 || plain.odd.is_some() {
+            if p.link_type != link::ETHERNET || plain.family == Family::Other || plain.depth > 0 || plain.odd.is_some()
+            {
                 continue;
             }
             // A provider's tag in front, which only the walk takes.
