@@ -368,7 +368,7 @@ impl Journaler {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if synced.elapsed() >= SYNC_EVERY {
+            if synced.elapsed() >= SYNC_EVERY || self.open.values().any(Journal::is_overdue) {
                 synced = Instant::now();
                 self.sync();
             }
