@@ -20,6 +20,7 @@ mod stats;
 mod stenographer;
 mod talk;
 mod volume;
+mod xdp;
 
 pub use crate::capture::CaptureArgs;
 pub use crate::columns::ColumnsArgs;
@@ -33,6 +34,7 @@ pub use crate::query::QueryArgs;
 pub use crate::record::RecordArgs;
 pub use crate::ring::{ListenerArgs, RingArgs};
 pub use crate::stenographer::StenographerArgs;
+pub use crate::xdp::XdpArgs;
 use sheet::Stop;
 use std::io::Write;
 
@@ -65,6 +67,8 @@ pub enum Stage {
     Stenographer(StenographerArgs),
     /// The packet language: programs as machine code and interpreted, filters beside libpcap's
     Lang(LangArgs),
+    /// Programs in the kernel: what they cost a port, and how they are swapped under load (root)
+    Xdp(XdpArgs),
     /// A live port under full load, recorded: AF_XDP, TPACKET, and other recorders beside them (root)
     Live(LiveArgs),
 }
@@ -88,6 +92,7 @@ impl Stage {
             Self::GroupMember(args) => crowd::member(args, out),
             Self::Stenographer(args) => stenographer::run(args, out),
             Self::Lang(args) => lang::run(args, out),
+            Self::Xdp(args) => xdp::run(args, out),
             Self::Live(args) => live::run(args, out),
         };
         match outcome {

@@ -423,8 +423,7 @@ fn plan(indexed: &mut Indexed, name: &Path, asked: &Asked, remarks: &mut Vec<Str
         let lost_after = indexed.reader.summary().tally.lost_total();
         return Ok(Plan { lost_after, skipped_place: u64::from(blocks), ..Plan::default() });
     }
-    let unreadable =
-        |e: io::Error| format!("{}: its index cannot be read on ({e}); netgrain verify", name.display());
+    let unreadable = |e: io::Error| format!("{}: its index cannot be read on ({e}); netgrain verify", name.display());
     let mut spots = None;
     if let Some(need) = &asked.need {
         match indexed.reader.spots(&indexed.file, need) {
