@@ -326,7 +326,7 @@ fn entries_expire_at_the_same_moment() {
 /// Asked for each address beside an end of a range.
 fn ends<M: Machine>(load: impl Fn(Object) -> Option<M>) {
     let few = vec![(0, 3), (5 << 64, (9 << 64) - 1), (10 << 64 | 7, 10 << 64 | 7), (12 << 64 | 1, 12 << 64 | 9)];
-    let many: Vec<(u128, u128)> = (0..30).map(|n| (n << 120 | 5, n << 120 | 1 << 70)).collect();
+    let many: Vec<(u128, u128)> = (0..30).map(|n| (n << 120 | 5, n << 120 | 1 << 70 | 1)).collect();
     let last = vec![(u128::MAX - 6, u128::MAX)];
     for ranges in [few, many, last, vec![], vec![(0, u128::MAX)], vec![(3 << 63, 5 << 64)]] {
         let mut b = Builder::default();
