@@ -6,40 +6,15 @@
 //! of both together, because more members than processors say nothing about rates. Both sides count alone, and the counts
 //! must meet.
 
-use crate::place::Places;
-use crate::process::Helper;
+use crate::crowd::{Crowd, Run};
 use crate::sheet::{Sheet, Spread, Stop};
+use crate::stats::percentile;
 use base::units::{show_bytes, show_count};
 use clap::Args;
-use group::{
-    Client, Compiled, Delivery, Dispatcher, Door, Orders, Outside, PortCounts, Program, Registry, Request, Track,
-    Verdict,
-};
-use ring::{Branch, Offer, Packet, Policy, Producer, Shape};
-use serde::{Deserialize, Serialize};
-use std::hint::black_box;
+use group::Request;
+use serde::Serialize;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Packets between two publications, as the engine has it.
-const BATCH: usize = engine::BATCH;
-
-/// Descriptors that a member takes at a time.
-const WALK: usize = 512;
-
-/// How long the writer sleeps when there is no room.
-const NAP: Duration = Duration::from_micros(50);
-
-/// How long a member sleeps when there is nothing, as `netgrain listen` does.
-const MEMBER_NAP: Duration = Duration::from_micros(500);
-
-/// How long members may take to come and to go.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Descriptors of a branch: room for what a member misses while others have its processor.
-const DESCS: u64 = 1 << 20;
 
 /// Flags of `netgrain bench group`.
 #[derive(Args, Clone, Debug)]
@@ -51,9 +26,12 @@ pub struct GroupArgs {
     /// Flows, each with as many packets
     #[arg(long, value_name = "N", default_value = "100k", value_parser = base::units::parse_count)]
     pub flows: u64,
-    /// Copy every packet to every member instead of steering
-    #[arg(long)]
-    pub copy: bool,
+    /// What the group runs: copy, steer, or a program of the packet language
+    #[arg(long, value_name = "PROGRAM", default_value = "steer")]
+    pub program: String,
+    /// Exchange the program so many times while packets flow, and measure that
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub swaps: u32,
     /// Length of each run
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::seconds)]
     pub seconds: f64,
@@ -68,26 +46,11 @@ pub struct GroupArgs {
     pub json: bool,
 }
 
-/// Flags of the process that is a member; `bench group` starts it.
-#[derive(Args, Clone, Debug)]
-pub struct MemberArgs {
-    /// Socket of the groups
-    pub socket: PathBuf,
-}
-
-/// What a member tells at its end.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Told {
-    seen: u64,
-    lost: u64,
-    cpu_seconds: f64,
-}
-
 /// One number of members.
 #[derive(Debug, Serialize)]
 struct Row {
     members: u8,
-    copy: bool,
+    program: String,
     flows: u64,
     seconds: f64,
     repeat: u32,
@@ -106,14 +69,6 @@ struct Row {
     lost: u64,
 }
 
-struct Run {
-    judged: u64,
-    seconds: f64,
-    dispatcher: f64,
-    told: Vec<Told>,
-    parts: Vec<u64>,
-}
-
 /// Measures and prints.
 pub fn run(args: &GroupArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let mut sheet = Sheet::begin(out, args.json, "group")?;
@@ -121,7 +76,7 @@ pub fn run(args: &GroupArgs, out: &mut dyn Write) -> Result<(), Stop> {
         "60 B frames of {} flows from memory -> ring of {} -> dispatcher ({}) -> members in other processes; {} runs of {} s, medians",
         show_count(args.flows),
         show_bytes(args.ring),
-        if args.copy { "a copy to each" } else { "steered by flow" },
+        args.program,
         args.repeat,
         args.seconds
     ))?;
@@ -132,7 +87,108 @@ pub fn run(args: &GroupArgs, out: &mut dyn Write) -> Result<(), Stop> {
         let line = row.line();
         sheet.row("group", &row, line)?;
     }
+    if args.swaps > 0 {
+        swaps(args, &mut sheet)?;
+    }
     Ok(())
+}
+
+fn once(args: &GroupArgs, members: u8) -> Result<Run, Stop> {
+    let mut crowd = Crowd::gather(args, members, false)?;
+    let (span, started) = (Duration::from_secs_f64(args.seconds), Instant::now());
+    let seconds = crowd.write(args, || started.elapsed() < span);
+    crowd.disperse(seconds)
+}
+
+/// What exchanging the program costs while packets flow: each is compiled anew, and takes over what the one before remembered.
+fn swaps(args: &GroupArgs, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+    let members = args.members.iter().copied().max().unwrap_or(1);
+    let mut crowd = Crowd::gather(args, members, true)?;
+    let (client, program, wanted) = (crowd.another_client()?, args.program.clone(), args.swaps);
+    let exchanging = std::thread::spawn(move || {
+        let mut took: [Vec<f64>; 3] = Default::default();
+        for n in 0..u64::from(wanted) {
+            let asked = Instant::now();
+            let swap = Request::Swap { group: crate::crowd::GROUP.into(), program: Some(program.clone()) };
+            let (answer, _) = client.ask(&swap).map_err(Stop::say)?;
+            if answer.generation != Some(n + 2) {
+                return Err(Stop::say(format_args!("generation {:?} after {} swaps", answer.generation, n + 1)));
+            }
+            let about = answer.about.unwrap_or_default();
+            let all = asked.elapsed().as_secs_f64() * 1e6;
+            let each = [answer.took_us.unwrap_or_default() as f64, about.compile_us as f64, all];
+            took.iter_mut().zip(each).for_each(|(took, us)| took.push(us));
+        }
+        Ok(took)
+    });
+    let seconds = crowd.write(args, || !exchanging.is_finished());
+    let took = exchanging.join().map_err(|_| Stop::say("the thread that swaps panicked"))??;
+    let run = crowd.disperse(seconds)?;
+    let row = SwapRow {
+        swaps: wanted,
+        members,
+        program: args.program.clone(),
+        packets: run.judged,
+        seconds,
+        swap_us: Tail::of(&took[0]),
+        compile_us: Tail::of(&took[1]),
+        answer_us: Tail::of(&took[2]),
+        copies: run.parts.iter().sum::<u64>() + run.lost(),
+        lost: run.lost(),
+    };
+    sheet.head("swaps of packets (in s)   swap us: median p99 max   compile us: median p99 max   request to answer us: median p99 max")?;
+    let line = format!(
+        "{:>5} of {} ({:.1})   {}   {}   {}   (every packet accounted for, generations only grew; members lost {} of {})",
+        row.swaps,
+        show_count(row.packets),
+        row.seconds,
+        row.swap_us,
+        row.compile_us,
+        row.answer_us,
+        show_count(row.lost),
+        show_count(row.copies)
+    );
+    sheet.row("swaps", &row, line)
+}
+
+/// What swaps have come to.
+#[derive(Debug, Serialize)]
+struct SwapRow {
+    swaps: u32,
+    members: u8,
+    program: String,
+    packets: u64,
+    seconds: f64,
+    /// From the order to the last queue that has carried it out.
+    swap_us: Tail,
+    /// Making the machine code.
+    compile_us: Tail,
+    /// Both, with the way to the engine and back.
+    answer_us: Tail,
+    copies: u64,
+    lost: u64,
+}
+
+/// A median and its bad end.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Tail {
+    median: f64,
+    p99: f64,
+    max: f64,
+}
+
+impl Tail {
+    fn of(values: &[f64]) -> Self {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        Self { median: percentile(&sorted, 50.0), p99: percentile(&sorted, 99.0), max: percentile(&sorted, 100.0) }
+    }
+}
+
+impl std::fmt::Display for Tail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:>7.0} {:>7.0} {:>7.0}", self.median, self.p99, self.max)
+    }
 }
 
 impl Row {
@@ -145,7 +201,7 @@ impl Row {
         };
         Self {
             members,
-            copy: args.copy,
+            program: args.program.clone(),
             flows: args.flows,
             seconds: args.seconds,
             repeat: args.repeat,
@@ -156,8 +212,8 @@ impl Row {
                 runs.iter().map(|r| delivered(r) as f64 / (r.dispatcher + readers(r)) / 1e6),
             ),
             uneven_percent: Spread::of(runs.iter().map(uneven)),
-            copies: runs.iter().map(|r| delivered(r) + r.told.iter().map(|t| t.lost).sum::<u64>()).sum(),
-            lost: runs.iter().flat_map(|r| &r.told).map(|t| t.lost).sum(),
+            copies: runs.iter().map(|r| delivered(r) + r.lost()).sum(),
+            lost: runs.iter().map(Run::lost).sum(),
         }
     }
 
@@ -173,197 +229,4 @@ impl Row {
             show_count(self.copies)
         )
     }
-}
-
-fn once(args: &GroupArgs, members: u8) -> Result<Run, Stop> {
-    let config = ring::Config { name: "bench".into(), bytes: args.ring, ..ring::Config::default() };
-    let mut producer = Producer::new(config).map_err(|e| {
-        Stop::say(format_args!(
-            "no memory for a ring of {}: {e}; choose a smaller one with --ring",
-            show_bytes(args.ring)
-        ))
-    })?;
-    let socket = std::env::temp_dir().join(format!("netgrain-bench-{}.groups", std::process::id()));
-    let places = Places::find();
-    let (orders, offer) = (Arc::<Orders>::default(), offer(&producer));
-    let dispatcher = Dispatcher::new(&offer.memory, &offer.hub, Arc::clone(&orders), 1, false);
-    let place = places.other(0);
-    let dispatching = std::thread::spawn(move || {
-        // Anywhere, if the processor is not to be had.
-        let _ = sys::cpu::pin(place);
-        dispatcher.run();
-        sys::cpu::thread_time().as_secs_f64()
-    });
-    let track = Track { queue: 0, orders: Arc::clone(&orders), offer };
-    let registry = Arc::new(Registry::new(vec![track], Box::new(Lender), sys::cpu::effective_uid()));
-    let door = open(&socket, &registry)?;
-    let client = Client::connect(&socket).map_err(Stop::say)?;
-    let program = Some(if args.copy { "copy" } else { "steer" }.to_owned());
-    let group = "bench".to_owned();
-    let (policy, fold, queues, brief) = (group::Policy::Shared, false, None, false);
-    client.ask(&Request::Create { group, program, policy, fold, queues, brief }).map_err(Stop::say)?;
-    // Members sit down while the ring's writer answers the dispatcher, which joins with the group.
-    let coming = std::thread::spawn(move || {
-        let mut guests = Vec::new();
-        for _ in 0..members {
-            let mut guest = Helper::again(["bench".into(), "group-member".into(), socket.clone().into_os_string()])?;
-            guest.line()?;
-            guests.push(guest);
-        }
-        Ok::<_, Stop>(guests)
-    });
-    while !coming.is_finished() {
-        producer.service();
-        std::thread::sleep(NAP);
-    }
-    let guests = coming.join().map_err(|_| Stop::say("the thread that starts members panicked"))??;
-    let _ = sys::cpu::pin(places.engine());
-    let seconds = write(&mut producer, args.flows.max(1) as usize, Duration::from_secs_f64(args.seconds));
-    let dispatcher = dispatching.join().map_err(|_| Stop::say("the dispatcher panicked"))?;
-    let books = orders.last_books().and_then(|mut b| b.pop()).ok_or_else(|| Stop::say("the group has no books"))?;
-    let mut told = Vec::new();
-    for guest in guests {
-        let text = guest.finish(PATIENCE)?;
-        told.push(serde_json::from_str(&text).map_err(|e| Stop::say(format_args!("a member said {text:?}: {e}")))?);
-    }
-    drop(door);
-    let counts = &books.counts;
-    let parts: Vec<u64> = counts.members[..usize::from(members)].iter().map(|m| m.delivered).collect();
-    let all = counts.all_members();
-    let seen: u64 = told.iter().map(|t: &Told| t.seen).sum();
-    let lost: u64 = told.iter().map(|t| t.lost).sum();
-    if !counts.contradictions().is_empty() || (seen, lost) != (all.delivered, all.lost) {
-        let stored = producer.tally().stored;
-        return Err(Stop::say(format_args!(
-            "{stored} packets, {seen} seen and {lost} lost by the members' count, but the books say {counts:?}; please report this"
-        )));
-    }
-    Ok(Run { judged: counts.received, seconds, dispatcher, told, parts })
-}
-
-fn offer(producer: &Producer) -> Offer {
-    let c = producer.config();
-    let shape = Shape {
-        bytes: c.bytes,
-        descs: c.descs,
-        link_type: c.link_type,
-        snaplen: c.snaplen,
-        queue: c.queue,
-        name: c.name.clone(),
-    };
-    Offer { memory: Arc::clone(producer.memory()), hub: Arc::clone(producer.hub()), shape }
-}
-
-fn open(socket: &Path, registry: &Arc<Registry>) -> Result<Door, Stop> {
-    sys::unix::Listener::bind(socket, 0o600, None, None)
-        .and_then(|l| Door::open(l, Arc::clone(registry), Policy::default()))
-        .map_err(|e| Stop::say(format_args!("{}: cannot let members in: {e}", socket.display())))
-}
-
-/// Writes frames of all flows in turn, as fast as there is room; real seconds.
-fn write(producer: &mut Producer, flows: usize, span: Duration) -> f64 {
-    let bytes = [0x5a; 60];
-    let hashes: Vec<u32> = (0..flows as u64).map(|n| base::hash::mix64(n) as u32).collect();
-    let (start, started) = (sys::clock::realtime(), Instant::now());
-    let mut batches = hashes.chunks(BATCH).cycle();
-    while started.elapsed() < span {
-        let ts = start.after(started.elapsed());
-        for hash in batches.next().unwrap_or_default() {
-            while !producer.has_room(bytes.len(), ts, ts) {
-                producer.publish();
-                producer.service();
-                std::thread::sleep(NAP);
-            }
-            let hash = *hash;
-            let packet =
-                Packet { bytes: &bytes, wire_len: 60, ts, hash, mark: 0, flags: 0, l3: 14, l4: 34, vlan: None };
-            // There was room.
-            let _ = producer.push(&packet);
-        }
-        producer.publish();
-        producer.service();
-    }
-    while !producer.finish(start.after(started.elapsed())) {
-        std::thread::sleep(NAP);
-    }
-    started.elapsed().as_secs_f64()
-}
-
-/// `steer` and `copy`, which take what the ring knows: what is measured is delivery, not programs.
-struct Lender;
-
-struct Word(bool);
-
-impl Compiled for Word {
-    fn instance(&self) -> Box<dyn Program> {
-        Box::new(Self(self.0))
-    }
-
-    fn text(&self) -> &str {
-        if self.0 { "steer" } else { "copy" }
-    }
-}
-
-impl Program for Word {
-    fn judge(&mut self, batch: &[group::Packet<'_>], out: &mut [Verdict]) {
-        if self.0 {
-            batch.iter().zip(out).for_each(|(p, v)| v.delivery = Delivery::Steer(p.desc.hash));
-        }
-    }
-}
-
-impl Outside for Lender {
-    fn compile(&self, source: &str, _: u32) -> Result<Arc<dyn Compiled>, String> {
-        Ok(Arc::new(Word(source == "steer")))
-    }
-
-    fn open_port(&self, name: &str, _: &[Branch]) -> Result<Arc<PortCounts>, String> {
-        Err(format!("no ports here, and so no {name}"))
-    }
-
-    fn kernel(&self) -> Result<(), String> {
-        Err("no host here".into())
-    }
-}
-
-/// The process that is a member.
-pub fn member(args: &MemberArgs, out: &mut dyn Write) -> Result<(), Stop> {
-    let request = Request::Join {
-        group: "bench".into(),
-        classes: Vec::new(),
-        weight: 1,
-        filter: None,
-        descs: DESCS,
-        name: "bench".into(),
-    };
-    let seat = Client::connect(&args.socket).and_then(|c| c.join(&request)).map_err(Stop::say)?;
-    let mut listener = seat.listeners.into_iter().next().ok_or(Stop::Closed)?;
-    writeln!(out, "ready")?;
-    out.flush()?;
-    let mut descs = Vec::with_capacity(WALK);
-    let before = sys::cpu::thread_time();
-    let (mut seen, mut looks, mut sum) = (0u64, 0u32, 0u64);
-    loop {
-        listener.next(WALK, &mut descs);
-        if descs.is_empty() {
-            if listener.ended() {
-                break;
-            }
-            looks += 1;
-            if looks.is_multiple_of(1 << 10) && !listener.connected() {
-                return Err(Stop::say("the engine is gone"));
-            }
-            std::thread::sleep(MEMBER_NAP);
-            continue;
-        }
-        for d in descs.iter().filter(|d| d.is_packet()) {
-            seen += 1;
-            sum += u64::from(d.wire_len) + u64::from(d.hash);
-        }
-    }
-    black_box(sum);
-    let cpu_seconds = (sys::cpu::thread_time() - before).as_secs_f64();
-    let told = Told { seen, lost: listener.lost(), cpu_seconds };
-    writeln!(out, "{}", serde_json::to_string(&told).map_err(Stop::say)?)?;
-    Ok(())
 }

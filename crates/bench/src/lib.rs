@@ -3,6 +3,7 @@
 
 mod capture;
 mod columns;
+mod crowd;
 mod disk;
 mod flow;
 mod group;
@@ -19,18 +20,21 @@ mod stats;
 mod stenographer;
 mod talk;
 mod volume;
+mod xdp;
 
 pub use crate::capture::CaptureArgs;
 pub use crate::columns::ColumnsArgs;
+pub use crate::crowd::MemberArgs;
 pub use crate::disk::DiskArgs;
 pub use crate::flow::FlowArgs;
-pub use crate::group::{GroupArgs, MemberArgs};
+pub use crate::group::GroupArgs;
 pub use crate::lang::LangArgs;
 pub use crate::live::LiveArgs;
 pub use crate::query::QueryArgs;
 pub use crate::record::RecordArgs;
 pub use crate::ring::{ListenerArgs, RingArgs};
 pub use crate::stenographer::StenographerArgs;
+pub use crate::xdp::XdpArgs;
 use sheet::Stop;
 use std::io::Write;
 
@@ -63,6 +67,8 @@ pub enum Stage {
     Stenographer(StenographerArgs),
     /// The packet language: programs as machine code and interpreted, filters beside libpcap's
     Lang(LangArgs),
+    /// Programs in the kernel: what they cost a port, and how they are swapped under load (root)
+    Xdp(XdpArgs),
     /// A live port under full load, recorded: AF_XDP, TPACKET, and other recorders beside them (root)
     Live(LiveArgs),
 }
@@ -83,9 +89,10 @@ impl Stage {
             Self::Flow(args) => flow::run(args, out),
             Self::Columns(args) => columns::run(args, out),
             Self::Group(args) => group::run(args, out),
-            Self::GroupMember(args) => group::member(args, out),
+            Self::GroupMember(args) => crowd::member(args, out),
             Self::Stenographer(args) => stenographer::run(args, out),
             Self::Lang(args) => lang::run(args, out),
+            Self::Xdp(args) => xdp::run(args, out),
             Self::Live(args) => live::run(args, out),
         };
         match outcome {

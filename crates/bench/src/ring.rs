@@ -13,12 +13,11 @@ use base::units::{parse_rate, show_bytes, show_count};
 use capture::sim;
 use clap::Args;
 use r#gen::{Pacer, Traffic};
-use ring::{Mode, Offer, Packet, Policy, Producer, Server, Shape};
+use ring::{Mode, Offer, Packet, Policy, Producer, Server};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Packets between two publications, as the engine has it.
@@ -242,18 +241,8 @@ fn once(args: &RingArgs, spec: &sim::Spec, listeners: u8, places: &Places) -> Re
 }
 
 fn serve(producer: &Producer, socket: &Path) -> Result<Server, Stop> {
-    let c = producer.config();
-    let shape = Shape {
-        bytes: c.bytes,
-        descs: c.descs,
-        link_type: c.link_type,
-        snaplen: c.snaplen,
-        queue: c.queue,
-        name: c.name.clone(),
-    };
-    let offer = Offer { memory: Arc::clone(producer.memory()), hub: Arc::clone(producer.hub()), shape };
     sys::unix::Listener::bind(socket, 0o600, None, None)
-        .and_then(|l| Server::start(l, vec![offer], Policy::default()))
+        .and_then(|l| Server::start(l, vec![Offer::of(producer)], Policy::default()))
         .map_err(|e| Stop::say(format_args!("{}: cannot let listeners in: {e}", socket.display())))
 }
 

@@ -1,20 +1,18 @@
 //! Programs for the kernel: written as raw instructions, loaded, attached, replaced, tried out.
 //!
-//! [`Asm`] builds [`Code`] from instructions and labels (RFC 9669), [`Map`] holds state that programs and we share,
+//! [`Code`] comes from the room `ebpf`, [`Map`] holds state that programs and we share,
 //! [`Program`] is code that the verifier accepted, and [`Link`] keeps it attached to an interface for as long as the link
 //! lives. No object files, no compiler, no type information: what is loaded is what was written here.
 
 #![forbid(unsafe_code)]
 
-mod asm;
-mod disasm;
-mod insn;
 mod link;
 mod map;
+mod maps;
 mod program;
 
-pub use asm::{Asm, AsmError, Code, Label};
-pub use insn::{Alu, Condition, Helper, Insn, Reg, Size};
+pub use ebpf::{Alu, Asm, AsmError, Code, Condition, Helper, Insn, Label, Reg, Size};
 pub use link::{AttachError, Link, Mode, ModeWish};
 pub use map::{Map, MapKind, PerCpuMap, Plain};
+pub use maps::{MapError, MapSet, MapSpec, RawMap};
 pub use program::{Frames, LoadError, Program, TestRun, Verdict};

@@ -1,11 +1,11 @@
 //! A program that the verifier accepted.
 
-use crate::asm::Code;
+use ebpf::Code;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub use sys::bpf::TestRun;
-use sys::bpf::{self, ProgInfo};
+use sys::bpf::{self, ProgInfo, RawInsn};
 
 /// The licence that every program of ours declares: some functions of the kernel want one that is compatible with GPL.
 const LICENCE: &std::ffi::CStr = c"Dual MIT/GPL";
@@ -67,7 +67,7 @@ impl Program {
             Frames::Linear => 0,
             Frames::Fragmented => bpf::PROG_FRAGS,
         };
-        bpf::load_xdp(name, code.raw(), LICENCE, flags)
+        bpf::load_xdp(name, &raw(code), LICENCE, flags)
             .map(|fd| Self { fd })
             .map_err(|refusal| LoadError { error: refusal.error, log: refusal.log })
     }
@@ -96,6 +96,11 @@ impl Program {
     pub fn run_live(&self, frame: &[u8], ifindex: u32, repeat: u32, batch: u32) -> io::Result<()> {
         bpf::test_run_live(self.fd.as_fd(), frame, ifindex, repeat, batch)
     }
+}
+
+/// The code as the system call wants it.
+fn raw(code: &Code) -> Vec<RawInsn> {
+    code.insns().map(|i| RawInsn { code: i.code(), regs: i.regs(), off: i.off(), imm: i.imm() }).collect()
 }
 
 impl AsFd for Program {

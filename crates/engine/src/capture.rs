@@ -1,10 +1,11 @@
 //! A running capture: sources, rings, engine threads, recorders and the door for listeners, assembled from a [`Plan`].
 
 use crate::error::EngineError;
-use crate::group::{Ground, Groups};
+use crate::group::{self, Ground, GroupPlan, Groups};
 use crate::meter::{self, Metering, Outlet};
 use crate::observer::{Observed, Observer};
-use crate::plan::{Plan, SocketPlan, SourcePlan, default_ring};
+use crate::plan::{Plan, ProgramPlan, SocketPlan, SourcePlan, default_ring};
+use crate::program::{self, Access, Place, PortProgram, ProgramReport};
 use crate::recording::{self, Recording};
 use crate::recovery::Recovering;
 use crate::retention::Kept;
@@ -14,7 +15,7 @@ use base::Ledger;
 use base::units::show_bytes;
 use capture::auto::Kind;
 use capture::{AnySource, Source, SourceError, SourceInfo};
-use ring::{Hub, Offer, Policy, Producer, Server, Shape};
+use ring::{Hub, Offer, Policy, Producer, Server};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -43,6 +44,7 @@ pub struct Capture {
     recovering: Recovering,
     meter: Option<Metering>,
     groups: Option<Groups>,
+    program: Option<Arc<PortProgram>>,
     retention: Kept,
 }
 
@@ -83,10 +85,15 @@ impl Capture {
         let stop = Arc::new(AtomicBool::new(false));
         // Before the port is touched: a second recorder must not disturb the first.
         let claim = store.as_ref().map(|dir| recording::claim(plan, dir, &label)).transpose()?;
-        let sources = plan.source.open()?;
+        let hash_key = random_key();
+        let program = checked_program(plan, &label, hash_key)?;
+        let source_plan = programmed(plan);
+        let sources = source_plan.open()?;
+        if let Some(program) = &program {
+            program.install(&sources).map_err(EngineError::Program)?;
+        }
         let queues = sources.len() as u16;
         let (gone, gone_queues) = channel();
-        let hash_key = random_key();
         let mut capture = Self {
             label: label.clone(),
             started: Instant::now(),
@@ -99,6 +106,7 @@ impl Capture {
             recovering: plan.store.as_ref().map(|store| Recovering::start(&store.dir, &label)).unwrap_or_default(),
             meter: None,
             groups: None,
+            program,
         };
         // Everything is made before the first frame is let in, because a ring takes longer to touch and lock than a busy
         // port takes to fill a receive ring.
@@ -108,20 +116,23 @@ impl Capture {
         };
         let mut crew = Vec::new();
         let mut returns = BTreeMap::new();
-        let mut seats = Vec::new();
+        let (mut seats, mut group_seats) = (Vec::new(), Vec::new());
         let alive = Arc::new(AtomicUsize::new(sources.len()));
         for (number, source) in sources.into_iter().enumerate() {
             let info = source.info().clone();
             let cpus = processors(plan, number);
             let mut producer = producer(plan, &label, &info, &cpus, queues)?;
             let clock = Clock::start();
-            let offer = offer(&producer);
+            let offer = Offer::of(&producer);
             let recording = match &plan.store {
                 Some(store) => Some(Recording::start(store, plan, &label, &info, &clock, queues, &mut producer)?),
                 None => None,
             };
             if plan.meter.is_some() {
                 seats.push(meter::seat(&mut producer, info.queue, info.link_type)?);
+            }
+            if plan.socket.is_some() || !plan.groups.is_empty() {
+                group_seats.push(group::Seat::take(&mut producer, is_live(info.stamps), !plan.groups.is_empty())?);
             }
             let (status, ledger) = (Arc::default(), Arc::default());
             let (send_again, again) = channel();
@@ -134,7 +145,14 @@ impl Capture {
                 again,
                 recorder: recording.as_ref().map(Recording::line),
             };
+            let place = Place {
+                link_type: info.link_type,
+                queue: info.queue,
+                host_has_it: access(&plan.source) == Access::Shared,
+            };
+            let judging = capture.program.as_ref().map(|program| program.judging(place));
             let settings = Settings {
+                program: judging.transpose().map_err(EngineError::Program)?,
                 snaplen: plan.snaplen_in_force() as usize,
                 filter: filter.clone(),
                 hash_key,
@@ -158,17 +176,21 @@ impl Capture {
         capture.started = Instant::now();
         if let Some(socket) = &plan.socket {
             let rings: Vec<Offer> = capture.queues.iter().map(|q| q.offer.clone()).collect();
+            capture.server = Some(serve(socket, rings)?);
+        }
+        if !group_seats.is_empty() {
             let ground = Ground {
                 label: label.clone(),
-                live: capture.queues.iter().any(|q| is_live(q.info.stamps)),
+                number: plan.meter.as_ref().map_or(0, |meter| meter.interface),
                 dedicated: matches!(&plan.source, SourcePlan::Interface(i) if i.kind == Kind::AfXdp),
                 hash_key,
             };
-            capture.server = Some(serve(socket, rings.clone())?);
-            capture.groups = Some(Groups::start(socket, &rings, ground)?);
+            capture.groups = Some(Groups::start(plan.socket.as_ref(), &plan.groups, group_seats, ground)?);
         }
         if matches!(plan.source, SourcePlan::Interface(_)) {
-            capture.supervisor = Some(supervise(plan.source.clone(), stop, gone_queues, returns, Arc::clone(&alive))?);
+            let present = Arc::clone(&alive);
+            let program = capture.program.clone();
+            capture.supervisor = Some(supervise(source_plan.clone(), program, stop, gone_queues, returns, present)?);
         }
         for ((source, producer, clock, settings, wires), queue) in crew.into_iter().zip(&mut capture.queues) {
             source.begin()?;
@@ -204,6 +226,7 @@ impl Capture {
         Observer {
             recovery: self.recovering.told(),
             meter: self.meter.as_ref().map(Metering::gauge),
+            program: self.program.clone(),
             retention: self.retention.clone(),
             label: self.label.clone(),
             started: self.started,
@@ -221,11 +244,33 @@ impl Capture {
         }
     }
 
+    /// Lets another program judge the port's packets from now on, without losing one; `None` if it is the same already.
+    ///
+    /// # Errors
+    /// In words, the verifier's among them; the program before then goes on. A capture that began without a program has none to
+    /// exchange.
+    pub fn swap_program(&self, plan: &ProgramPlan) -> Result<Option<ProgramReport>, EngineError> {
+        match &self.program {
+            Some(program) => program.swap(plan).map_err(EngineError::Program),
+            None => Err(EngineError::Program("a program can be given to a port when the capture starts".into())),
+        }
+    }
+
     /// Flow records and rows go to these from now on, instead of to the outlets of this name.
     pub fn replace_outlets(&self, name: &'static str, outlets: Vec<Box<dyn Outlet>>) {
         if let Some(meter) = &self.meter {
             meter.replace(name, outlets);
         }
+    }
+
+    /// The groups that were planned are what these plans say from now on; what came of it, in words.
+    pub fn settle_groups(&self, plans: &[GroupPlan]) -> Vec<String> {
+        self.groups.as_ref().map(|groups| groups.settle(plans)).unwrap_or_default()
+    }
+
+    /// The books of all groups, as objects (`docs/GROUPS.md`).
+    pub fn group_books(&self) -> Vec<serde_json::Value> {
+        self.groups.as_ref().map(Groups::books).unwrap_or_default()
     }
 
     /// How things stand.
@@ -292,6 +337,32 @@ impl Drop for Capture {
     }
 }
 
+/// The port's program, checked before the port is touched.
+fn checked_program(plan: &Plan, label: &str, hash_key: u64) -> Result<Option<Arc<PortProgram>>, EngineError> {
+    let Some(program) = &plan.program else { return Ok(None) };
+    let ground =
+        program::Ground { port: label.to_owned(), access: access(&plan.source), link_type: 1, hash_key };
+    PortProgram::check(program, ground).map(|p| Some(Arc::new(p))).map_err(EngineError::Program)
+}
+
+/// How the packets of a source come.
+fn access(source: &SourcePlan) -> Access {
+    match source {
+        SourcePlan::Interface(port) if port.kind == Kind::AfXdp => Access::Owned,
+        SourcePlan::Interface(_) => Access::Shared,
+        _ => Access::Replayed,
+    }
+}
+
+/// The source, told that a program will run on its port.
+fn programmed(plan: &Plan) -> SourcePlan {
+    let mut source = plan.source.clone();
+    if let SourcePlan::Interface(port) = &mut source {
+        port.afxdp.programmed = plan.program.is_some();
+    }
+    source
+}
+
 /// Makes the ring on the processors of its engine thread, so that its pages come from their NUMA node.
 fn producer(plan: &Plan, label: &str, info: &SourceInfo, cpus: &[usize], queues: u16) -> Result<Producer, EngineError> {
     let bytes = plan.ring.unwrap_or_else(|| default_ring(queues));
@@ -339,19 +410,6 @@ fn describe(offer: &Offer) -> String {
     format!("{} in {}, {locked}", show_bytes(memory.len() as u64), memory.pages().name())
 }
 
-fn offer(producer: &Producer) -> Offer {
-    let c = producer.config();
-    let shape = Shape {
-        bytes: c.bytes,
-        descs: c.descs,
-        link_type: c.link_type,
-        snaplen: c.snaplen,
-        queue: c.queue,
-        name: c.name.clone(),
-    };
-    Offer { memory: Arc::clone(producer.memory()), hub: Arc::clone(producer.hub()), shape }
-}
-
 fn serve(plan: &SocketPlan, rings: Vec<Offer>) -> Result<Server, EngineError> {
     let fail = |e| EngineError::Socket(plan.path.clone(), e);
     if let Some(folder) = plan.path.parent() {
@@ -374,6 +432,7 @@ impl Drop for Present {
 /// did not come back is told by the end of its channel.
 fn supervise(
     plan: SourcePlan,
+    program: Option<Arc<PortProgram>>,
     stop: Arc<AtomicBool>,
     gone: Receiver<u16>,
     mut returns: BTreeMap<u16, Sender<AnySource>>,
@@ -385,11 +444,17 @@ fn supervise(
             if let Ok(queue) = gone.recv_timeout(RETURN_LOOK) {
                 waiting.insert(queue);
             }
+            if let Some(program) = &program {
+                program.tend();
+            }
             // Sources share one program and one fanout group, so they can only come back together.
             if waiting.is_empty() || waiting.len() < alive.load(Ordering::Acquire) {
                 continue;
             }
             let Ok(sources) = plan.open() else { continue };
+            if program.as_ref().is_some_and(|program| program.install(&sources).is_err()) {
+                continue;
+            }
             for source in sources {
                 let queue = source.info().queue;
                 if let Some(thread) = returns.get(&queue)

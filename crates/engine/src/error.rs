@@ -11,6 +11,8 @@ pub enum EngineError {
     Source(SourceError),
     /// The capture filter.
     Filter(wire::FilterError),
+    /// The port's program, in its own words.
+    Program(String),
     /// Memory for the ring, with the number of bytes wanted.
     Ring(u64, std::io::Error),
     /// The listeners' socket, with its path.
@@ -19,6 +21,8 @@ pub enum EngineError {
     Store(String),
     /// Somebody else records this interface into this store, or it cannot be claimed.
     Claim(ClaimError),
+    /// A group that is planned, in its own words.
+    Group(String),
     /// A thread could not be made, or died.
     Thread(String),
 }
@@ -42,7 +46,7 @@ impl fmt::Display for EngineError {
                     path.display()
                 )
             }
-            Self::Store(text) => f.write_str(text),
+            Self::Program(text) | Self::Store(text) | Self::Group(text) => f.write_str(text),
             Self::Claim(e) => e.fmt(f),
             Self::Thread(text) => write!(f, "thread: {text}"),
         }

@@ -16,6 +16,7 @@ mod metrics;
 mod network;
 mod observer;
 mod plan;
+mod program;
 mod recording;
 mod recovery;
 mod retention;
@@ -24,7 +25,7 @@ mod status;
 mod worker;
 
 pub use crate::capture::{Capture, random_key};
-pub use crate::group::groups_socket;
+pub use crate::group::{GroupPlan, MemberPlan, check_group_program, groups_socket, lent_to_groups};
 pub use columns::Rules as ColumnRules;
 pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};
@@ -36,8 +37,9 @@ pub use metrics::{MetricsServer, exposition};
 pub use network::private_pair;
 pub use observer::Observer;
 pub use plan::{
-    Format, InterfacePlan, Plan, SocketPlan, SourcePlan, StorePlan, WRITE_DEPTH, default_ring, default_socket,
+    Format, InterfacePlan, Plan, ProgramPlan, SocketPlan, SourcePlan, StorePlan, WRITE_DEPTH, default_ring, default_socket,
 };
+pub use program::{Decided, Disposals, ProgramReport};
 pub use recorder::Waiting;
 pub use retention::{Gone, Retention, RetentionPlan, RetentionReport};
 pub use status::{Counts, ListenerReport, QueueReport, RecorderReport, Report, Second, WorkerStatus};

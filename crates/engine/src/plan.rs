@@ -1,5 +1,6 @@
 //! What to capture and what to do with it: the whole of a capture's configuration, as a value.
 
+use crate::group::GroupPlan;
 use crate::meter::MeterPlan;
 use base::Timestamp;
 use capture::auto::Kind;
@@ -166,6 +167,15 @@ pub struct StorePlan {
     pub depth: u32,
 }
 
+/// A program of the packet language that judges every packet before the ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramPlan {
+    /// What to call it: the file that it came from.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+}
+
 /// A capture, completely described.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -181,6 +191,8 @@ pub struct Plan {
     pub snaplen: u32,
     /// Packets to keep, in the filter language; none keeps all.
     pub filter: Option<String>,
+    /// What judges the packets before that.
+    pub program: Option<ProgramPlan>,
     /// Processors for engine threads, dealt in turn; empty for the port's NUMA node.
     pub cpus: Vec<usize>,
     /// Spin instead of sleeping while there are no packets.
@@ -191,6 +203,8 @@ pub struct Plan {
     pub meter: Option<MeterPlan>,
     /// Let listeners in.
     pub socket: Option<SocketPlan>,
+    /// Groups that are there from the first packet on.
+    pub groups: Vec<GroupPlan>,
     /// Stop after this long.
     pub duration: Option<Duration>,
     /// Stop after this many stored packets (per queue).
@@ -209,11 +223,13 @@ impl Plan {
             rotate: None,
             snaplen: ring::CAPLEN_MAX as u32,
             filter: None,
+            program: None,
             cpus: Vec::new(),
             spin: false,
             store: None,
             meter: None,
             socket: None,
+            groups: Vec::new(),
             duration: None,
             packets: None,
             gate_expiry: Some(Duration::from_secs(10)),

@@ -1,43 +1,70 @@
 //! What the interface lost, by second, for as long as a record may still ask for it.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 
 /// Seconds with losses that are remembered: those of more than an hour in which every second loses something.
 const MOST: usize = 4096;
 
-/// Seconds in which packets were lost, oldest first, with the sum of all losses up to and including each.
+/// Seconds in which packets were lost, and how many.
 #[derive(Default)]
-pub(crate) struct Losses {
-    sums: VecDeque<(u64, u64)>,
-    /// The sum before the oldest.
-    before: u64,
-}
+pub(crate) struct Losses(BTreeMap<u64, u64>);
 
 impl Losses {
-    /// Packets were lost in a second. A second before one that was given already is taken as that one.
+    /// Packets were lost in a second; seconds may come in any order.
     pub fn add(&mut self, second: u64, packets: u64) {
-        match self.sums.back_mut() {
-            Some((last, sum)) if *last >= second => *sum += packets,
-            back => {
-                let sum = back.map_or(self.before, |b| b.1) + packets;
-                self.sums.push_back((second, sum));
-            }
-        }
-        if self.sums.len() > MOST
-            && let Some((_, sum)) = self.sums.pop_front()
+        *self.0.entry(second).or_default() += packets;
+        if self.0.len() > MOST
+            && let (Some((first, _)), Some((last, _))) = (self.0.first_key_value(), self.0.last_key_value())
         {
-            self.before = sum;
+            // What is far from now is not asked for again, on whichever side a clock has left it.
+            let far = if second.abs_diff(*first) > second.abs_diff(*last) { *first } else { *last };
+            self.0.remove(&far);
         }
+    }
+
+    /// Time goes back to this second: those behind it will come again, and what was lost in them then is not theirs.
+    pub fn step_back(&mut self, second: u64) {
+        self.0.split_off(&second.saturating_add(1));
+    }
+
+    /// Whether nothing was lost.
+    #[inline(always)]
+    pub fn is_none(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Packets lost from the first second to the last, both included.
     pub fn between(&self, first: u64, last: u64) -> u64 {
-        if self.sums.is_empty() {
-            return 0;
+        if first > last { 0 } else { self.0.range(first..=last).map(|s| s.1).sum() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_was_ahead_neither_takes_nor_leaves_losses() {
+        let mut losses = Losses::default();
+        losses.add(7200, 5);
+        losses.add(4_102_444_800, 1); // one stamp of the year 2100
+        losses.step_back(3600);
+        for second in 3600..3700 {
+            losses.add(second, 2);
         }
-        let up_to = |end: usize| if end == 0 { self.before } else { self.sums[end - 1].1 };
-        let from = self.sums.partition_point(|s| s.0 < first);
-        let to = self.sums.partition_point(|s| s.0 <= last);
-        up_to(to) - up_to(from)
+        assert_eq!((losses.between(3600, 3699), losses.between(3610, 3610)), (200, 2));
+        assert_eq!((losses.between(7200, 7200), losses.between(0, u64::MAX)), (0, 200));
+    }
+
+    #[test]
+    fn what_is_forgotten_first_is_what_is_far_from_now() {
+        let mut losses = Losses::default();
+        losses.add(9_000_000, 1);
+        for second in 0..2 * MOST as u64 {
+            losses.add(second, 1);
+        }
+        let newest = 2 * MOST as u64 - 1;
+        assert_eq!(losses.between(newest - 4000, newest), 4001);
+        assert!(losses.0.len() <= MOST && losses.between(9_000_000, 9_000_000) == 0);
     }
 }

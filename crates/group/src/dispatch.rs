@@ -10,8 +10,10 @@
 
 use crate::group::{Books, Group, Swap};
 use crate::members::Membership;
-use crate::verdict::Packet;
-use ring::{BranchWriter, Control, Desc, FILE_HEADER, Gate, Hub, Place, RECORD_HEADER, RingMemory};
+use crate::verdict::{Packet, Program};
+use ring::{
+    BranchWriter, Control, Desc, FILE_HEADER, Gate, Hub, JoinError, Offer, Place, Producer, RECORD_HEADER, RingMemory,
+};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,8 +56,8 @@ pub enum Order {
         group: u32,
         /// The program.
         swap: Swap,
-        /// Told when it is done.
-        done: Sender<()>,
+        /// Told when it is done, and given what judged before: whoever ordered it has the time to throw it away.
+        done: Sender<Option<Box<dyn Program>>>,
     },
     /// The books of all groups.
     Tell(Sender<Vec<Books>>),
@@ -130,7 +132,6 @@ pub struct Dispatcher {
     memory: Arc<RingMemory>,
     hub: Arc<Hub>,
     orders: Arc<Orders>,
-    link_type: u16,
     /// Packets come whether there is room or not.
     live: bool,
     gate: Option<Gate>,
@@ -143,12 +144,11 @@ pub struct Dispatcher {
 
 impl Dispatcher {
     /// For this ring. It joins when the first group comes.
-    pub fn new(memory: &Arc<RingMemory>, hub: &Arc<Hub>, orders: Arc<Orders>, link_type: u16, live: bool) -> Self {
+    pub fn new(offer: &Offer, orders: Arc<Orders>, live: bool) -> Self {
         Self {
-            memory: Arc::clone(memory),
-            hub: Arc::clone(hub),
+            memory: Arc::clone(&offer.memory),
+            hub: Arc::clone(&offer.hub),
             orders,
-            link_type,
             live,
             gate: None,
             groups: Vec::new(),
@@ -157,6 +157,30 @@ impl Dispatcher {
             shedding: false,
             stopped: false,
         }
+    }
+
+    /// Joins before the ring's writer begins, so that the groups that are there by then get everything.
+    ///
+    /// # Errors
+    /// When the ring has no place for one more gate.
+    pub fn seat(&mut self, producer: &mut Producer) -> Result<(), JoinError> {
+        let (memory, hub) = (&self.memory, &self.hub);
+        let gate = std::thread::scope(|scope| {
+            let asking = scope.spawn(|| Gate::join(memory, hub, GATE));
+            // Nobody writes yet: the request is answered here, as the writer will later.
+            while !asking.is_finished() {
+                producer.service();
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            asking.join().unwrap_or(Err(JoinError::NoAnswer))
+        })?;
+        self.take_gate(gate);
+        Ok(())
+    }
+
+    fn take_gate(&mut self, gate: Gate) {
+        (self.done, self.shedding) = (gate.released(), false);
+        self.gate = Some(gate);
     }
 
     /// Works until the stream ends.
@@ -189,8 +213,7 @@ impl Dispatcher {
             let Ok(gate) = Gate::join(&self.memory, &self.hub, GATE) else {
                 return if self.memory.control.ended() { Turn::End } else { Turn::Idle };
             };
-            (self.done, self.shedding) = (gate.released(), false);
-            self.gate = Some(gate);
+            self.take_gate(gate);
         }
         self.batch()
     }
@@ -210,10 +233,8 @@ impl Dispatcher {
                 let _ = done.send(());
             }
             Order::Swap { group, swap, done } => {
-                if let Some(group) = self.groups.iter_mut().find(|g| g.id() == group) {
-                    group.swap(swap);
-                }
-                let _ = done.send(());
+                let group = self.groups.iter_mut().find(|g| g.id() == group);
+                let _ = done.send(group.and_then(|group| group.swap(swap)));
             }
             Order::Tell(reply) => {
                 let _ = reply.send(self.books());
@@ -237,20 +258,19 @@ impl Dispatcher {
         }
         let shed = self.live && is_behind(&self.memory, self.done, if self.shedding { 4 } else { 2 });
         self.shedding = shed;
-        let (gate, link_type) = (&*gate, self.link_type);
+        let gate = &*gate;
         let packets = self.descs.iter().filter(|d| d.is_packet());
         if shed {
             let packets = packets.count() as u64;
             self.groups.iter_mut().for_each(|g| g.skip(packets));
         } else {
-            let batch: Vec<Packet<'_>> = packets
-                .map(|desc| Packet {
-                    desc,
-                    bytes: gate.bytes(desc.pos + RECORD_HEADER as u64, desc.caplen.into()),
-                    wire_len: wire_len(gate, desc),
-                })
-                .collect();
-            self.groups.iter_mut().for_each(|g| g.take(&batch, link_type));
+            let mut batch = Vec::with_capacity(self.descs.len());
+            batch.extend(packets.map(|desc| Packet {
+                desc,
+                bytes: gate.bytes(desc.pos + RECORD_HEADER as u64, desc.caplen.into()),
+                wire_len: wire_len(gate, desc),
+            }));
+            self.groups.iter_mut().for_each(|g| g.take(&batch));
         }
         for desc in &self.descs {
             match desc.as_control() {

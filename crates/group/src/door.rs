@@ -3,11 +3,11 @@
 //! The engine is not to be hurt by strangers: messages are bounded, a peer that does not read its answers is let go, and
 //! who sends what is no request gets an answer that says so.
 
-use crate::registry::{GroupView, Registry, Visitor};
+use crate::entry::{GroupView, Visitor};
+use crate::registry::{Loaded, Registry};
 use crate::request::{Answer, MESSAGE_MAX, Request};
-use crate::verdict::class;
 use ring::Branch;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -152,11 +152,15 @@ impl Keeper {
         let registry = &self.registry;
         Ok(match request {
             Request::Create { .. } => {
-                let generation = Some(registry.create(who, request)?);
-                Told::of(Answer { generation, ..Answer::done() })
+                let Loaded { generation, about, .. } = registry.create(who, request)?;
+                Told::of(Answer { generation: Some(generation), about, ..Answer::done() })
             }
             Request::Delete { group } => {
                 registry.delete(who, group)?;
+                Told::of(Answer::done())
+            }
+            Request::Leave => {
+                registry.leave(who);
                 Told::of(Answer::done())
             }
             Request::Join { .. } => {
@@ -164,6 +168,14 @@ impl Keeper {
                 let (place, generation) = (Some(joined.place), Some(joined.generation));
                 let answer = Answer { place, generation, branches: joined.branches.len(), ..Answer::done() };
                 Told { answer, items: Vec::new(), branches: joined.branches }
+            }
+            Request::Attach { .. } => {
+                let place = Some(registry.attach(who, request)?);
+                Told::of(Answer { place, ..Answer::done() })
+            }
+            Request::Detach { group, place } => {
+                registry.detach(who, group, *place)?;
+                Told::of(Answer::done())
             }
             Request::Weigh { group, place, weight } => {
                 registry.weigh(who, group, *place, *weight)?;
@@ -174,9 +186,9 @@ impl Keeper {
                 Told::of(Answer { program, generation: Some(generation), ..Answer::done() })
             }
             Request::Swap { group, program } => {
-                let swapped = registry.swap(who, group, program.as_deref())?;
-                let took_us = Some(swapped.took.as_micros() as u64);
-                Told::of(Answer { generation: Some(swapped.generation), took_us, ..Answer::done() })
+                let Loaded { generation, about, took } = registry.swap(who, group, program.as_deref())?;
+                let took_us = Some(took.as_micros() as u64);
+                Told::of(Answer { generation: Some(generation), about, took_us, ..Answer::done() })
             }
             Request::List => Told::items(registry.view(None)?),
             Request::Stats { group } => Told::items(registry.view(group.as_deref())?),
@@ -197,7 +209,7 @@ impl Told {
     }
 
     fn items(views: Vec<GroupView>) -> Self {
-        let items: Vec<Value> = views.iter().map(object).collect();
+        let items: Vec<Value> = views.iter().map(GroupView::object).collect();
         Self { answer: Answer { items: items.len(), ..Answer::done() }, items, branches: Vec::new() }
     }
 
@@ -212,42 +224,4 @@ impl Told {
 
 fn say(connection: &Connection, answer: &Answer) -> io::Result<()> {
     connection.send(&serde_json::to_vec(answer)?, &[])
-}
-
-/// A group as an object; `docs/GROUPS.md` says what each field means.
-fn object(group: &GroupView) -> Value {
-    let names = |bits: u64| crate::steer::places(bits).map(class::name).collect::<Vec<_>>();
-    let members: Vec<Value> = group
-        .members
-        .iter()
-        .map(|m| {
-            let part = &group.counts.members[usize::from(m.place)];
-            json!({
-                "place": m.place, "name": m.name, "pid": m.pid, "classes": names(m.classes), "weight": m.weight,
-                "filter": m.filter, "delivered": part.delivered, "refused": part.refused, "lost": part.lost,
-                "seen": m.seen.seen, "late": m.seen.late, "fill": (m.fill * 1e4).round() / 1e4,
-            })
-        })
-        .collect();
-    let c = &group.counts;
-    let classes: Map<String, Value> = (0..class::MANAGEMENT)
-        .filter(|class| c.classes[usize::from(*class)] > 0 || group.members.iter().any(|m| m.classes >> class & 1 == 1))
-        .map(|class| (class::name(class), c.of_class(class).into()))
-        .collect();
-    let counters: Map<String, Value> = group.counters.iter().map(|(name, n)| (name.clone(), (*n).into())).collect();
-    let ports = group.ports.iter().map(|(name, sent, failed)| json!({"port": name, "sent": sent, "failed": failed}));
-    let ports: Vec<Value> = ports.collect();
-    json!({
-        "group": group.name, "policy": group.policy, "uid": group.owner.uid, "pid": group.owner.pid,
-        "steering": match group.steering { crate::Steering::Rendezvous => "rendezvous", crate::Steering::Fold => "fold" },
-        "queues": group.queues, "program": group.program, "generation": group.generation, "ports": ports,
-        "received": c.received, "dropped": c.dropped, "no_member": c.no_member, "passed": c.passed,
-        "copies": c.copies, "skipped": c.skipped, "forwarded": c.forwarded, "forward_lost": c.forward_lost,
-        "to_kernel": c.to_kernel, "classes": classes, "counters": counters, "members": members,
-        "departed": {
-            "delivered": c.departed.delivered, "refused": c.departed.refused, "lost": c.departed.lost,
-            "seen": group.departed.seen, "late": group.departed.late,
-        },
-        "contradictions": c.contradictions(),
-    })
 }

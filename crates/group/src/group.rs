@@ -10,7 +10,10 @@ use crate::verdict::{Delivery, Packet, Program, Verdict, class};
 use base::Timestamp;
 use ring::{BranchWriter, Desc};
 use std::sync::Arc;
-use wire::Headers;
+
+/// Packets judged at a time: what a program needs of them (about 150 bytes each) and what it says of them stays in the
+/// nearest cache until it is carried out, beside the table of steering.
+const CHUNK: usize = 64;
 
 /// A port that packets are forwarded to.
 #[derive(Debug)]
@@ -31,6 +34,8 @@ pub struct Swap {
     pub ports: Vec<Port>,
     /// The names of all that the program forwards to, in its order.
     pub names: Vec<String>,
+    /// The port that brings packets to the host, if one is needed and the program hands any to it.
+    pub host: Option<String>,
     /// The names of its counters, in its order.
     pub counters: Vec<String>,
 }
@@ -45,6 +50,8 @@ pub struct Group {
     ports: Vec<Port>,
     /// From the program's numbers of ports to ours.
     routes: Vec<usize>,
+    /// The port of ours that brings packets to the host.
+    host: Option<usize>,
     counts: Counts,
     /// Names of the program's counters, and what programs before it had counted under them.
     counters: Vec<String>,
@@ -78,6 +85,7 @@ impl Group {
             branches: [const { None }; MEMBERS],
             ports: Vec::new(),
             routes: Vec::new(),
+            host: None,
             counts: Counts::default(),
             counters: Vec::new(),
             kept: Vec::new(),
@@ -92,15 +100,21 @@ impl Group {
         self.id
     }
 
-    /// Another program judges from the next batch on. What was counted stays; a generation never goes back.
-    pub fn swap(&mut self, swap: Swap) {
+    /// Another program judges from the next batch on, and takes over what the one before remembered. What was counted
+    /// stays; a generation never goes back. The old program is returned, because throwing it away may take a while.
+    pub fn swap(&mut self, mut swap: Swap) -> Option<Box<dyn Program>> {
         self.kept = self.counters();
         self.ports.extend(swap.ports);
-        let port = |name: &String| self.ports.iter().position(|p| p.name == *name).unwrap_or(usize::MAX);
-        self.routes = swap.names.iter().map(port).collect();
-        (self.program, self.counters) = (swap.program, swap.counters);
+        let port = |name: &String| self.ports.iter().position(|p| p.name == *name);
+        self.routes = swap.names.iter().map(|name| port(name).unwrap_or(usize::MAX)).collect();
+        self.host = swap.host.as_ref().and_then(port);
+        if let (Some(new), Some(old)) = (&mut swap.program, &mut self.program) {
+            new.inherit(&mut **old);
+        }
+        self.counters = swap.counters;
         self.generation = self.generation.max(swap.generation);
         self.branches.iter_mut().flatten().for_each(|b| b.set_generation(self.generation));
+        std::mem::replace(&mut self.program, swap.program)
     }
 
     /// Members come, go or change; `branch` is that of whoever comes to this place.
@@ -122,13 +136,15 @@ impl Group {
     }
 
     /// Judges and delivers a batch, and makes it visible.
-    pub fn take(&mut self, batch: &[Packet<'_>], link_type: u16) {
-        self.verdicts.clear();
-        self.verdicts.resize(batch.len(), Verdict::default());
-        if let Some(program) = &mut self.program {
-            program.judge(batch, &mut self.verdicts);
+    pub fn take(&mut self, batch: &[Packet<'_>]) {
+        for some in batch.chunks(CHUNK) {
+            self.verdicts.clear();
+            self.verdicts.resize(some.len(), Verdict::default());
+            if let Some(program) = &mut self.program {
+                program.judge(some, &mut self.verdicts);
+            }
+            self.deliver(some);
         }
-        self.deliver(batch, link_type);
         self.publish();
     }
 
@@ -148,18 +164,20 @@ impl Group {
         self.ports.iter_mut().filter_map(|p| p.branch.as_mut()).for_each(BranchWriter::publish);
     }
 
-    fn deliver(&mut self, batch: &[Packet<'_>], link_type: u16) {
-        let Self { verdicts, membership, branches, ports, routes, counts, generation, .. } = self;
+    fn deliver(&mut self, batch: &[Packet<'_>]) {
+        let Self { verdicts, membership, branches, ports, routes, host, counts, generation, .. } = self;
         counts.received += batch.len() as u64;
         // Most packets of a batch are for the same classes.
         let mut classes = verdicts.first().map_or(0, |v| v.classes);
         let mut eligible = membership.eligible(classes);
         for (packet, verdict) in batch.iter().zip(&*verdicts) {
-            if !verdict.forwards.as_slice().is_empty() {
-                let descs = packet.desc.judged(0, *generation, verdict.mark);
-                forward(verdict.forwards.as_slice(), &descs, ports, routes, counts);
+            if !verdict.forwards.as_slice().is_empty() || verdict.kernel {
+                let desc = packet.desc.judged(0, *generation, verdict.mark);
+                let route = |port: &u8| routes.get(usize::from(*port)).copied().unwrap_or(usize::MAX);
+                let to = verdict.forwards.as_slice().iter().map(route);
+                forward(to.chain(host.filter(|_| verdict.kernel)), &desc, ports, counts);
+                counts.to_kernel += u64::from(verdict.kernel);
             }
-            counts.to_kernel += u64::from(verdict.kernel);
             if verdict.delivery == Delivery::Drop {
                 counts.dropped += 1;
                 continue;
@@ -185,11 +203,8 @@ impl Group {
             }
             counts.passed += 1;
             counts.copies += u64::from(targets.count_ones());
-            let wanted = if targets & membership.picky() == 0 {
-                targets
-            } else {
-                matching(targets, packet, membership, link_type, counts)
-            };
+            let wanted =
+                if targets & membership.picky() == 0 { targets } else { matching(targets, packet, membership, counts) };
             for place in places(wanted) {
                 let desc = packet.desc.judged(membership.class_of(place, classes), *generation, verdict.mark);
                 let part = &mut counts.members[usize::from(place)];
@@ -207,7 +222,7 @@ impl Group {
         let now = self.program.as_ref().map(|p| p.counters()).unwrap_or_default();
         for (name, n) in self.counters.iter().zip(now) {
             match all.iter_mut().find(|(known, _)| known == name) {
-                Some((_, sum)) => *sum += n,
+                Some((_, sum)) => *sum = sum.wrapping_add(n),
                 None => all.push((name.clone(), n)),
             }
         }
@@ -227,12 +242,11 @@ impl Group {
 }
 
 /// Those of the targets whose own filter the packet passes.
-fn matching(targets: u64, packet: &Packet<'_>, membership: &Membership, link_type: u16, counts: &mut Counts) -> u64 {
-    let headers = Headers::of(packet.bytes, packet.wire_len, link_type);
+fn matching(targets: u64, packet: &Packet<'_>, membership: &Membership, counts: &mut Counts) -> u64 {
     let mut wanted = targets;
     for place in places(targets & membership.picky()) {
         let filter = membership.member(place).and_then(|m| m.filter.as_ref());
-        if filter.is_some_and(|f| !f.matches(packet.bytes, packet.wire_len, &headers)) {
+        if filter.is_some_and(|f| !f.matches(packet)) {
             wanted &= !(1 << place);
             counts.members[usize::from(place)].refused += 1;
         }
@@ -241,10 +255,9 @@ fn matching(targets: u64, packet: &Packet<'_>, membership: &Membership, link_typ
 }
 
 #[cold]
-fn forward(to: &[u8], desc: &Desc, ports: &mut [Port], routes: &[usize], counts: &mut Counts) {
-    for port in to {
+fn forward(to: impl Iterator<Item = usize>, desc: &Desc, ports: &mut [Port], counts: &mut Counts) {
+    for route in to {
         counts.forwards += 1;
-        let route = routes.get(usize::from(*port)).copied().unwrap_or(usize::MAX);
         if ports.get_mut(route).and_then(|p| p.branch.as_mut()).is_some_and(|branch| branch.push(*desc)) {
             counts.forwarded += 1;
         } else {

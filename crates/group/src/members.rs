@@ -1,19 +1,30 @@
 //! Who is in a group, and what follows from it for delivery; worked out aside, then handed to the dispatchers whole.
 
 use crate::steer::{MEMBERS, Steering, Table, Weights, fold, places, slot, winner};
-use crate::verdict::{CLASSES, class};
+use crate::verdict::{CLASSES, Sieve, class};
+use std::fmt;
 use std::sync::Arc;
-use wire::Filter;
 
 /// One member.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Member {
     /// A bit for each class that it is in; those beside [`class::MANAGEMENT`] receive.
     pub classes: u64,
     /// Its part of what is steered, against the others'; at least 1, at most [`crate::WEIGHT_MAX`].
     pub weight: u8,
     /// Packets that do not match are not for it.
-    pub filter: Option<Arc<Filter>>,
+    pub filter: Option<Arc<dyn Sieve>>,
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let filter = self.filter.as_ref().map(|f| f.text());
+        f.debug_struct("Member")
+            .field("classes", &self.classes)
+            .field("weight", &self.weight)
+            .field("filter", &filter)
+            .finish()
+    }
 }
 
 /// See the module's text. It never changes; a change makes another.
@@ -90,11 +101,6 @@ impl Membership {
             tables.extend(known.or_else(|| Table::new(set, &self.weights).map(Arc::new)));
         }
         tables
-    }
-
-    /// The lowest place that is free.
-    pub fn free(&self) -> Option<u8> {
-        (0..MEMBERS as u8).find(|place| self.members[usize::from(*place)].is_none())
     }
 
     /// Who is in a place.
@@ -187,7 +193,6 @@ mod tests {
         assert_eq!(m.class_of(1, 0b10), 1);
         assert_eq!([0, 1, 2, 3, 7].map(|n| m.eligible(class::ANY).nth(n)), [1, 0b10, 1 << 6, 1, 0b10]);
         assert_eq!(m.eligible(0).nth(3), 0);
-        assert_eq!(m.free(), Some(2));
     }
 
     #[test]

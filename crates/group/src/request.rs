@@ -8,17 +8,22 @@
 //! <- {"ok":false,"error":"there is no group \"wbe\"; `netgrain group list` shows those there are"}
 //! ```
 //! An answer is followed by as many messages as its `items` says, each an object (a group, a member). A connection is a
-//! member for as long as it stays open; its end is the farewell, whatever the reason. Unknown fields are refused, so that a
+//! member for as long as it stays open; its end is the farewell, whatever the reason. Who asks to leave before loses nothing. Unknown fields are refused, so that a
 //! misspelt one is not silently without effect.
 
 use crate::steer::Steering;
+use crate::verdict::About;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// Most bytes of a message: a long program fits.
 pub const MESSAGE_MAX: usize = 128 << 10;
 
 /// Most bytes of the name of a group or a member.
 pub const NAME_MAX: usize = 48;
+
+/// Most bytes of a file that the engine writes for a group, when nobody said.
+pub const FILE_MOST: u64 = 1 << 30;
 
 /// Who may join a group and change it. Root and the user that the engine runs as always may; the socket's own permissions
 /// come before.
@@ -87,12 +92,51 @@ pub enum Request {
         /// Only packets that match this capture filter.
         #[serde(default)]
         filter: Option<String>,
+        /// The same in tcpdump's words.
+        #[serde(default)]
+        bpf: Option<String>,
         /// Descriptors of the branch on each queue; 0 for the usual number.
         #[serde(default)]
         descs: u64,
         /// What to call it.
         #[serde(default)]
         name: String,
+    },
+    /// Give up this connection's seats in good order: nothing more is delivered, and what is in the branches can be read to their
+    /// ends.
+    Leave,
+    /// Let the engine itself put a member's part into a port or a file.
+    Attach {
+        /// Of which.
+        group: String,
+        /// Into this port …
+        #[serde(default)]
+        port: Option<String>,
+        /// … or into this file, which must not be there yet.
+        #[serde(default)]
+        file: Option<PathBuf>,
+        /// Most bytes of the file.
+        #[serde(default = "file_most")]
+        most: u64,
+        /// As for [`Request::Join`].
+        #[serde(default)]
+        classes: Vec<String>,
+        /// As for [`Request::Join`].
+        #[serde(default = "one")]
+        weight: u8,
+        /// As for [`Request::Join`].
+        #[serde(default)]
+        filter: Option<String>,
+        /// As for [`Request::Join`].
+        #[serde(default)]
+        bpf: Option<String>,
+    },
+    /// Take such a member out again.
+    Detach {
+        /// Of which.
+        group: String,
+        /// Where.
+        place: u8,
     },
     /// Change the weight of a member, in this place.
     Weigh {
@@ -130,6 +174,10 @@ fn one() -> u8 {
     1
 }
 
+fn file_most() -> u64 {
+    FILE_MOST
+}
+
 impl Request {
     /// The rule of a group that is created like this.
     pub fn steering(fold: bool) -> Steering {
@@ -154,6 +202,9 @@ pub struct Answer {
     /// The program's source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
+    /// How the program runs that was loaded.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub about: Option<About>,
     /// Microseconds from the order to the last queue that has carried it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_us: Option<u64>,

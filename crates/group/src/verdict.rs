@@ -6,6 +6,8 @@
 //! before a drop happens all the same: a bridge forwards and keeps nothing.
 
 use ring::Desc;
+use serde::{Deserialize, Serialize};
+use std::any::Any;
 
 /// Classes of a group.
 pub const CLASSES: usize = 64;
@@ -127,20 +129,48 @@ impl Default for Verdict {
 }
 
 /// A program with its state, for one queue.
-pub trait Program: Send {
+pub trait Program: Any + Send {
     /// Judges a batch; `out` is as long, and every verdict in it is [`Verdict::default`] before.
     fn judge(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]);
 
-    /// What its counters stand at, in the order of [`Compiled::counters`].
+    /// What it has counted itself, in the order of [`Compiled::counters`]; modulo 2^64, because programs count down too.
     fn counters(&self) -> Vec<u64> {
         Vec::new()
     }
+
+    /// Takes over what it can from the program that judged on this queue until now and judges no more. It is called between
+    /// two batches, so it moves and does not copy; what is left behind is thrown away elsewhere.
+    fn inherit(&mut self, before: &mut dyn Program) {
+        let _ = before;
+    }
+}
+
+/// How a program runs, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// In a word: `native`, `interpreted`, `built in`.
+    pub runs: String,
+    /// Why it does not run faster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Microseconds that it took to make.
+    #[serde(default)]
+    pub compile_us: u64,
+    /// What its packets can be spread by so that no state is shared: a line for each cluster of maps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spread: Vec<String>,
+    /// What whoever loads it should know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// A program that was found sound: makes one instance for each queue.
 pub trait Compiled: Send + Sync {
-    /// A fresh instance.
-    fn instance(&self) -> Box<dyn Program>;
+    /// Fresh instances, one for each of so many queues.
+    ///
+    /// # Errors
+    /// In words, why there can be none: no memory for what it remembers, say.
+    fn instances(&self, queues: usize) -> Result<Vec<Box<dyn Program>>, String>;
 
     /// Its source.
     fn text(&self) -> &str;
@@ -159,6 +189,21 @@ pub trait Compiled: Send + Sync {
     fn wants_kernel(&self) -> bool {
         false
     }
+
+    /// How it runs on so many queues.
+    fn about(&self, queues: usize) -> About {
+        let _ = queues;
+        About { runs: "built in".into(), ..About::default() }
+    }
+}
+
+/// A member's own filter.
+pub trait Sieve: Send + Sync {
+    /// Whether the packet is for the member.
+    fn matches(&self, packet: &Packet<'_>) -> bool;
+
+    /// As it was written.
+    fn text(&self) -> &str;
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ fn create(group: &str, program: &str, policy: Policy) -> Request {
 
 fn join(group: &str) -> Request {
     let (group, name) = (group.to_owned(), String::new());
-    Request::Join { group, classes: Vec::new(), weight: 1, filter: None, descs: 0, name }
+    Request::Join { group, classes: Vec::new(), weight: 1, filter: None, bpf: None, descs: 0, name }
 }
 
 fn stats(engine: &Engine, group: &str) -> serde_json::Value {
@@ -49,6 +49,23 @@ fn follow(mut l: Listener) -> (u64, u64, u64) {
     }
     assert_eq!(l.heard().missed, 0);
     (seen, lost.max(l.lost()), last)
+}
+
+#[test]
+fn who_leaves_in_good_order_reads_all_that_was_delivered_to_it() {
+    let engine = Engine::start(2);
+    engine.client().ask(&create("g", "mark 1", Policy::Shared)).expect("created");
+    let leaves = engine.client().join(&join("g")).expect("a seat");
+    engine.flow(true);
+    until("packets flow", || engine.pushed() > 1000);
+    leaves.farewell().leave().expect("nobody is kept");
+    let next = engine.client().join(&join("g")).expect("a seat");
+    assert_ne!(next.place, leaves.place, "its place is taken until it has gone");
+    // They end, while packets flow on.
+    let seen: u64 = leaves.listeners.into_iter().map(|l| follow(l).0).sum();
+    engine.flow(false);
+    let books = stats(&engine, "g");
+    assert!(seen > 0 && number(&books["departed"], "delivered") == seen, "{seen} were read: {books}");
 }
 
 #[test]
@@ -149,6 +166,7 @@ fn groups_are_independent_and_classes_and_filters_do_what_they_say() {
         classes: vec![class.into()],
         weight: 1,
         filter: None,
+        bpf: None,
         descs: 0,
         name: class.into(),
     };
@@ -247,6 +265,7 @@ fn limits_have_words_and_a_full_group_is_full() {
             classes: Vec::new(),
             weight,
             filter: None,
+            bpf: None,
             descs: 0,
             name: String::new(),
         };
@@ -293,4 +312,48 @@ fn garbage_is_answered_in_words_or_let_go_and_the_door_stays_open() {
     until("all strangers have left", || stats(&engine, "g")["members"].as_array().is_some_and(Vec::is_empty));
     until("no descriptor is left behind", || open() <= before);
     assert!(!engine.end.load(Ordering::Relaxed));
+}
+
+#[test]
+fn an_outlet_sits_like_a_member_until_it_is_detached_and_strangers_get_no_files() {
+    let engine = Engine::start(2);
+    let registry = &engine.registry;
+    // Guests of the door have small numbers, and say farewell when they go.
+    let who = |uid, connection: u64| Visitor { uid, pid: 1, connection: 1000 + connection };
+    let attach = |port: Option<&str>, file: Option<&str>, weight| Request::Attach {
+        group: "g".into(),
+        port: port.map(str::to_owned),
+        file: file.map(Into::into),
+        most: 1000,
+        classes: Vec::new(),
+        weight,
+        filter: None,
+        bpf: None,
+    };
+    registry.create(who(1000, 1), &create("g", "copy", Policy::Shared)).expect("created");
+    let why = |visitor, request: &Request| registry.attach(visitor, request).expect_err("refused");
+    assert!(why(who(1000, 1), &attach(None, None, 1)).contains("either a port or a file"));
+    assert!(why(who(1000, 1), &attach(Some("sink"), Some("/x"), 1)).contains("either a port or a file"));
+    assert!(why(who(1000, 1), &attach(Some("nosuch0"), None, 1)).contains("no port nosuch0"));
+    assert!(why(who(1000, 1), &attach(Some("sink"), None, 0)).contains("weight"));
+    let stranger = engine.registry.engine().uid + 1000;
+    assert!(why(who(stranger, 1), &attach(None, Some("/x"), 1)).contains("only root"));
+    assert!(why(who(0, 1), &attach(None, Some("/x"), 1)).contains("no file /x"), "root is let through to the engine");
+    assert_eq!(registry.attach(who(1000, 1), &attach(Some("sink"), None, 1)), Ok(0));
+    assert!(registry.join(who(1000, 2), &join("g")).is_ok_and(|joined| joined.place == 1));
+    assert!(registry.detach(who(1000, 1), "g", 1).is_err_and(|e| e.contains("is a process")));
+    assert!(registry.detach(who(1000, 1), "g", 2).is_err_and(|e| e.contains("nobody sits")));
+    engine.flow(true);
+    until("packets flow", || engine.pushed() > 1000);
+    engine.flow(false);
+    until("everything was judged", || number(&stats(&engine, "g"), "received") == engine.pushed());
+    registry.farewell(1001);
+    let books = stats(&engine, "g");
+    assert_eq!(
+        (&books["members"][0]["name"], number(&books["members"][0], "delivered")),
+        (&"port sink".into(), engine.pushed())
+    );
+    assert_eq!(books["members"][0]["outlet"]["port"], "sink", "it stays when whoever attached it leaves: {books}");
+    registry.detach(who(1000, 1), "g", 0).expect("detached");
+    assert_eq!(number(&stats(&engine, "g")["departed"], "delivered"), engine.pushed());
 }

@@ -18,6 +18,7 @@
 use crate::filling::{BATCH, Filling, Recent, Thin, changing};
 use crate::fit::{self, Fill};
 use crate::key::{self, KINDS, Kind, Sets};
+use crate::places;
 use crate::set::{GROUP, Group, Set, bits_of, group_of};
 use fearless_simd::{Level, Simd, dispatch};
 use std::borrow::Cow;
@@ -29,7 +30,7 @@ const NET_GROUPS: usize = 128;
 const LINK_GROUPS: usize = 16;
 
 /// Bytes that the sets of one block may take: with the rest of its entry it stays below 1 % of a MiB.
-pub const SETS_BUDGET: usize = (10 << 10) + 5 * GROUP;
+pub const SETS_BUDGET: usize = (10 << 10) + GROUP;
 
 /// Bytes of the two exact maps, which are not traded for others.
 const MAPS: usize = 2 * GROUP;
@@ -56,6 +57,7 @@ pub struct Keys {
     flows: Filling<GROUPS>,
     ports: Filling<GROUPS>,
     nets: Thin<NET_GROUPS>,
+    places: places::Filling,
     links: [Group; LINK_GROUPS],
     protocols: Group,
     first_bytes: Group,
@@ -77,6 +79,7 @@ impl Default for Keys {
             flows: Filling::new(),
             ports: Filling::new(),
             nets: Thin::new(),
+            places: places::Filling::new(),
             links: [[0; 4]; LINK_GROUPS],
             protocols: [0; 4],
             first_bytes: [0; 4],
@@ -109,6 +112,11 @@ fn mark(map: &mut Group, value: u8) {
 }
 
 impl Keys {
+    /// The packets that come begin in this sixteenth of the block; without a word, in the first.
+    pub fn enter(&mut self, part: usize) {
+        self.places.enter(part);
+    }
+
     /// Adds the keys of one packet, of which `frame` was captured and `wire_len` bytes were sent.
     #[inline]
     pub fn add(&mut self, frame: &[u8], wire_len: u32, link_type: u16) {
@@ -125,6 +133,8 @@ impl Keys {
             Family::V4 => {
                 let Some(addresses) = frame.get(l3 + 12..l3 + 20) else { return };
                 let (addresses, rest) = (be64(addresses), self.rest(frame, &headers));
+                self.places.mark(key::place_v4((addresses >> 32) as u32));
+                self.places.mark(key::place_v4(addresses as u32));
                 let turned = addresses.rotate_left(32);
                 // No branch, which would be a coin's.
                 let tuple = if addresses <= turned { [addresses, rest] } else { [turned, reversed(rest)] };
@@ -135,6 +145,8 @@ impl Keys {
             Family::V6 => {
                 let Some(addresses) = frame.get(l3 + 8..l3 + 40) else { return };
                 let word = |i: usize| be64(&addresses[8 * i..]);
+                self.places.mark(key::place_v6(word(0), word(1)));
+                self.places.mark(key::place_v6(word(2), word(3)));
                 let (rest, turn) = (self.rest(frame, &headers), word(0) > word(2));
                 let (a, b) = if turn { (2, 0) } else { (0, 2) };
                 let rest = if turn { reversed(rest) } else { rest };
@@ -252,6 +264,7 @@ impl Keys {
     fn add_arp(&mut self, frame: &[u8], l3: usize) {
         let Some(arp) = frame.get(l3..l3 + 28) else { return };
         for address in [&arp[14..18], &arp[24..28]].map(be32) {
+            self.places.mark(key::place_v4(address));
             let key = std::iter::once(key::host_v4(address));
             dispatch!(Level::new(), simd => self.hosts.extend(simd, key));
             self.nets
@@ -269,9 +282,16 @@ impl Keys {
     fn sets_by<S: Simd>(&mut self, simd: S) -> Sets {
         self.take_in_by(simd);
         let links = (Cow::Borrowed(&self.links[..]), self.linked);
-        let filters =
-            [self.hosts.filled(simd), self.flows.filled(simd), self.ports.filled(simd), self.nets.filled(), links];
-        let mut fills: [Fill; 5] = std::array::from_fn(|i| Fill::of(Kind::ALL[i], &filters[i].0, filters[i].1));
+        let (places, pairs) = self.places.filled();
+        let filters = [
+            self.hosts.filled(simd),
+            self.flows.filled(simd),
+            self.ports.filled(simd),
+            self.nets.filled(),
+            links,
+            (Cow::Borrowed(places), pairs),
+        ];
+        let mut fills: [Fill; KINDS - 2] = std::array::from_fn(|i| Fill::of(Kind::ALL[i], &filters[i].0, filters[i].1));
         fit::fit(&mut fills, SETS_BUDGET - MAPS);
         let mut sets: [Set; KINDS] = [const { Set::NONE }; KINDS];
         for ((fill, (filter, keys)), set) in fills.iter().zip(&filters).zip(&mut sets) {
@@ -299,6 +319,7 @@ impl Keys {
         self.flows.clear();
         self.ports.clear();
         self.nets.clear();
+        self.places.clear();
         self.links.fill([0; 4]);
         (self.protocols, self.first_bytes) = ([0; 4], [0; 4]);
         (self.link, self.linked) = (0, 0);

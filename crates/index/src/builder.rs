@@ -8,7 +8,7 @@ use crate::key::{KINDS, Kind, Sets};
 use crate::reader::Block;
 use crate::rows;
 use crate::sealed::{self, MOST_BLOCKS, MOST_CONTEXT, Places, Summary};
-use crate::set::{GROUP, encode_group};
+use crate::set::{GROUP, Set, encode_group};
 use crate::{Entry, Header, Rows};
 use base::{Tally, Timestamp};
 use std::io::{self, Write};
@@ -24,6 +24,8 @@ const TILE: usize = 16;
 pub struct Builder {
     header: Header,
     blocks: Vec<(Block, Tally)>,
+    /// As in the file.
+    parts: Vec<u8>,
     sets: Vec<Sets>,
     /// Each with its checksum, as in the file, and where it ends.
     rows: Vec<u8>,
@@ -33,18 +35,28 @@ pub struct Builder {
 impl Builder {
     /// For a file with this header.
     pub fn new(header: Header) -> Self {
-        Self { header, blocks: Vec::new(), sets: Vec::new(), rows: Vec::new(), rows_end: Vec::new() }
+        let (blocks, parts, sets) = (Vec::new(), Vec::new(), Vec::new());
+        Self { header, blocks, parts, sets, rows: Vec::new(), rows_end: Vec::new() }
     }
 
     /// One more block.
     pub fn push(&mut self, entry: Entry) {
         let tally = entry.tally();
         self.blocks.push((Block::of(&entry, &tally), tally));
+        let from = self.parts.len();
+        entry.parts.encode(&mut self.parts);
+        append_crc(&mut self.parts, from);
         let from = self.rows.len();
         rows::encode(&entry.rows, &mut self.rows);
         append_crc(&mut self.rows, from);
         self.rows_end.push(self.rows.len());
-        self.sets.push(entry.sets);
+        let mut sets = entry.sets;
+        let places = &mut sets.0[Kind::Places as usize];
+        if entry.parts.is_unknown() && *places != Set::NONE {
+            // Nobody could read them by themselves.
+            *places = Set::All;
+        }
+        self.sets.push(sets);
     }
 
     /// Blocks so far.
@@ -99,6 +111,7 @@ impl Builder {
             at - len as u64
         };
         places.table = place(sealed::table(self.blocks.len()));
+        places.parts = place(self.parts.len());
         for (groups, to) in groups.into_iter().zip(&mut places.sets) {
             *to = (place(groups * sealed::stripe(self.blocks.len())), groups as u32);
         }
@@ -106,6 +119,7 @@ impl Builder {
         places.size = at;
         front.extend(summary.encode(&places));
         front.extend(self.table());
+        front.append(&mut self.parts);
         Ok(Sealing { builder: self, groups, next: Next::Front(front) })
     }
 
@@ -130,7 +144,7 @@ impl Builder {
         let (fills, maps) = fills.split_at_mut(KINDS - 2);
         // What has to be there: the maps, the table, the rows, header and summary.
         let maps = maps.len() * sealed::stripe(self.blocks.len());
-        let fixed = maps + sealed::table(self.blocks.len()) + self.rows.len() + header + SUMMARY;
+        let fixed = maps + sealed::table(self.blocks.len()) + self.parts.len() + self.rows.len() + header + SUMMARY;
         // A file of a few packets may have an index larger than 1 %: a group of each kind for each block.
         let least = fills.len() * sealed::stripe(self.blocks.len());
         let room = (bytes as usize / 100).saturating_sub(fixed).max(least);

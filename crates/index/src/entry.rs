@@ -1,19 +1,21 @@
 //! One block as the recorder knows it, and its entry in a growing index.
 //!
 //! ```text
-//! "BLK4" | length u32 | base u32 | number u32 | block u32 | bytes u32 | first record u32 | crc of the bytes u32
-//! | first ns u64 | last ns u64 | 7 × groups u16 | stand u16 | length of rows u32 | rows | groups by kind | crc
+//! "BLK5" | length u32 | base u32 | number u32 | block u32 | bytes u32 | first record u32 | crc of the bytes u32
+//! | first ns u64 | last ns u64 | parts (`parts.rs`) | 8 × groups u16 | stand u16 | length of rows u32 | rows
+//! | groups by kind | crc
 //! ```
 //! `length` counts all of it. `base`: entries of the chain before it; `number`: words of the file before it. Stand: 0 the
 //! block is full, 1 to be continued, 2 it is filling (see `growing.rs`). 65 535 groups mean "any key".
 
 use crate::bytes::{CRC, Cursor, checked, close};
 use crate::key::{KINDS, Sets};
+use crate::parts::Parts;
 use crate::rows::{self, Rows};
 use crate::set::{GROUP, MOST_GROUPS, Set, decode_groups, encode_group};
 use base::{Tally, Timestamp};
 
-const TAG: [u8; 4] = *b"BLK4";
+const TAG: [u8; 4] = *b"BLK5";
 const LENGTH_AT: usize = 4;
 const ALL: u16 = u16::MAX;
 pub(crate) const NO_RECORD: u32 = u32::MAX;
@@ -35,6 +37,8 @@ pub struct Entry {
     pub first_record: Option<u32>,
     /// CRC32C of those bytes.
     pub crc: u32,
+    /// Where records begin in its sixteenths.
+    pub parts: Parts,
     /// Earliest stamp in it; the latest one in `last`. Meaningless without packets.
     pub first: Timestamp,
     /// See `first`.
@@ -60,6 +64,7 @@ impl Entry {
         let first_record = self.first_record.unwrap_or(NO_RECORD);
         [base, number, self.block, self.bytes, first_record, self.crc].iter().for_each(|n| out.extend(n.to_le_bytes()));
         [self.first, self.last].iter().for_each(|t| out.extend(t.nanos().to_le_bytes()));
+        self.parts.encode(&mut out);
         for set in &self.sets.0 {
             let groups = if let Set::Groups(groups) = set { groups.len() as u16 } else { ALL };
             out.extend(groups.to_le_bytes());
@@ -120,6 +125,7 @@ impl Told {
         let (base, number) = (part.u32()?, part.u32()?);
         let (block, bytes, first_record, crc) = (part.u32()?, part.u32()?, part.u32()?, part.u32()?);
         let (first, last) = (Timestamp::from_nanos(part.u64()?), Timestamp::from_nanos(part.u64()?));
+        let parts = Parts::decode(&mut part)?;
         let mut counts = [0; KINDS];
         for count in &mut counts {
             *count = part.u16()?;
@@ -139,7 +145,7 @@ impl Told {
             }
         }
         let first_record = (first_record != NO_RECORD).then_some(first_record);
-        let entry = Entry { block, bytes, first_record, crc, first, last, rows, sets };
+        let entry = Entry { block, bytes, first_record, crc, parts, first, last, rows, sets };
         part.0.is_empty().then_some(Self { entry, stand, base, number })
     }
 }

@@ -13,6 +13,9 @@ pub(crate) const LEVELS: usize = 13;
 /// A filter is folded while the share of wrong answers stays below this: at 10 GB, one block in 10 000 for nothing.
 const NEGLIGIBLE: f64 = 1e-4;
 
+/// The same for parts of blocks that have the host already: one read of 64 KiB in six blocks of these for nothing.
+const NEGLIGIBLE_PLACES: f64 = 1e-2;
+
 /// With more wrong answers than this a filter is not worth its bytes.
 const USELESS: f64 = 0.6;
 
@@ -91,9 +94,15 @@ impl Fill {
         let weight = match self.kind {
             Kind::Hosts => 16.0,
             Kind::Flows | Kind::Ports => 8.0,
+            // A wrong answer is one of sixteen, and asked for only in the blocks that have the host.
+            Kind::Places => 4.0,
             _ => 1.0,
         };
         Some(weight * (then - self.wrong_at(level)) / (self.bytes() - left).max(1) as f64)
+    }
+
+    fn negligible(&self) -> f64 {
+        if self.kind == Kind::Places { NEGLIGIBLE_PLACES } else { NEGLIGIBLE }
     }
 
     fn shrink(&mut self) {
@@ -141,7 +150,7 @@ pub(crate) fn ample(keys: usize, most: usize) -> usize {
 pub(crate) fn fit(fills: &mut [Fill], room: usize) {
     for fill in fills.iter_mut() {
         while let Some(level @ 1..) = fill.level
-            && fill.wrong_at(level - 1) <= NEGLIGIBLE.max(1.05 * fill.wrong_at(level))
+            && fill.wrong_at(level - 1) <= fill.negligible().max(1.05 * fill.wrong_at(level))
         {
             fill.shrink();
         }

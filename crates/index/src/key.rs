@@ -17,6 +17,8 @@ pub enum Kind {
     Nets,
     /// Ethertypes under all tags, and VLAN ids.
     Links,
+    /// Addresses again, with the parts of the block that they are in: see `places.rs`.
+    Places,
     /// The protocol above IP: an exact map.
     Protocols,
     /// The first byte of IPv4 addresses: an exact map.
@@ -24,16 +26,24 @@ pub enum Kind {
 }
 
 /// How many kinds there are; the last two are exact maps of one group each.
-pub(crate) const KINDS: usize = 7;
+pub(crate) const KINDS: usize = 8;
 
 impl Kind {
-    pub(crate) const ALL: [Self; KINDS] =
-        [Self::Hosts, Self::Flows, Self::Ports, Self::Nets, Self::Links, Self::Protocols, Self::FirstBytes];
+    pub(crate) const ALL: [Self; KINDS] = [
+        Self::Hosts,
+        Self::Flows,
+        Self::Ports,
+        Self::Nets,
+        Self::Links,
+        Self::Places,
+        Self::Protocols,
+        Self::FirstBytes,
+    ];
 
     /// How many bits of a group a key sets. Of each host there are two or three prefixes, and who asks for a prefix expects
     /// much: they get less room, in which fewer bits do better, and cost less. Two bits lie in one word.
     pub(crate) const fn bits(self) -> i32 {
-        if matches!(self, Self::Nets) { 2 } else { 8 }
+        if matches!(self, Self::Nets | Self::Places) { 2 } else { 8 }
     }
 }
 
@@ -65,6 +75,7 @@ const V6: u64 = 0x6b8d_12f7_e935_ca61;
 const FLOW: u64 = 0xd1b5_4a32_d192_ed03;
 const END: u64 = 0xaef1_7502_108e_f2d9;
 const PORT: u64 = 0x27d4_eb2f_1656_67c5;
+const PLACE: u64 = 0x3c79_ac49_2ba7_b653;
 const LINK: u64 = 0x8592_3fd4_6dd3_1b67;
 
 #[inline]
@@ -83,6 +94,18 @@ pub(crate) fn host_v6(address: u128) -> u64 {
 pub(crate) fn net(bits: u64, length: u8) -> u64 {
     let folded = if length > 32 { (bits.wrapping_mul(V6) >> 32) ^ bits } else { bits };
     (folded ^ u64::from(length) << 32).wrapping_mul(END)
+}
+
+/// A host where only its place is asked for: a product, of which the upper half is used.
+#[inline(always)]
+pub(crate) fn place_v4(address: u32) -> u64 {
+    (u64::from(address) ^ PLACE).wrapping_mul(END)
+}
+
+#[inline(always)]
+pub(crate) fn place_v6(high: u64, low: u64) -> u64 {
+    let folded = high.wrapping_mul(V6).rotate_left(32) ^ low.wrapping_mul(FLOW);
+    (folded ^ folded >> 32).wrapping_mul(END)
 }
 
 #[inline]

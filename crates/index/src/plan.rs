@@ -4,7 +4,9 @@
 //! of ports becomes its ports, where they are few. What would be many questions is none: any block may have it.
 
 use crate::key::{self, Kind, Sets};
-use crate::set::{Group, Set, bits_of, group_of, has_all, has_any, word_of};
+use crate::parts::Spots;
+use crate::places;
+use crate::set::{Group, bits_of, group_of, has_all, has_any, word_of};
 use std::net::IpAddr;
 use wire::filter::Need;
 
@@ -27,7 +29,7 @@ impl Plan {
     pub fn of(need: &Need) -> Self {
         match need {
             Need::Anything => Self::Anything,
-            Need::Host(address) => Self::Key(Kind::Hosts, host(*address)),
+            Need::Host(address) => of_host(*address),
             Need::Net(address, length) => net(*address, *length),
             Need::Ports(first, last) if u32::from(last.saturating_sub(*first)) < MOST_KEYS => {
                 Self::any((*first..=*last).map(|p| Self::Key(Kind::Ports, key::port(p))))
@@ -72,17 +74,14 @@ impl Plan {
         }
     }
 
-    /// Whether a block with these sets may have it.
-    pub fn admits(&self, sets: &Sets) -> bool {
+    /// Where a block with these sets may have it.
+    pub fn spots(&self, sets: &Sets) -> Spots {
         match self {
-            Self::Anything => true,
-            Self::Key(kind, _) | Self::Map(kind, _) => match sets.of(*kind) {
-                Set::All => true,
-                Set::Groups(groups) if groups.is_empty() => false,
-                Set::Groups(groups) => self.admits_group(&groups[self.group(groups.len())]),
-            },
-            Self::All(parts) => parts.iter().all(|p| p.admits(sets)),
-            Self::Any(parts) => parts.iter().any(|p| p.admits(sets)),
+            Self::Anything => Spots::ANYWHERE,
+            Self::Key(kind, hash) => self.of_group(&sets.of(*kind).answer(*hash)),
+            Self::Map(kind, _) => self.of_group(&sets.of(*kind).answer(0)),
+            Self::All(parts) => parts.iter().fold(Spots::ANYWHERE, |all, p| Spots(all.0 & p.spots(sets).0)),
+            Self::Any(parts) => parts.iter().fold(Spots::NOWHERE, |any, p| Spots(any.0 | p.spots(sets).0)),
         }
     }
 
@@ -92,16 +91,18 @@ impl Plan {
     }
 
     /// Of a key or a map: the answer of that group.
-    pub fn admits_group(&self, group: &Group) -> bool {
-        match self {
-            Self::Key(kind, hash) if kind.bits() == 2 => {
+    pub fn of_group(&self, group: &Group) -> Spots {
+        let is_there = match self {
+            Self::Key(Kind::Places, hash) => return places::spots(group, *hash),
+            Self::Key(Kind::Nets, hash) => {
                 let (word, bits) = word_of(*hash);
                 group[word] & bits == bits
             }
             Self::Key(_, hash) => has_all(group, &bits_of(*hash)),
             Self::Map(_, values) => has_any(group, values),
             Self::Anything | Self::All(_) | Self::Any(_) => true,
-        }
+        };
+        if is_there { Spots::ANYWHERE } else { Spots::NOWHERE }
     }
 }
 
@@ -110,6 +111,15 @@ fn host(address: IpAddr) -> u64 {
         IpAddr::V4(a) => key::host_v4(a.to_bits()),
         IpAddr::V6(a) => key::host_v6(a.to_bits()),
     }
+}
+
+/// Whether it is in the block, and then in which parts.
+fn of_host(address: IpAddr) -> Plan {
+    let place = match address {
+        IpAddr::V4(a) => key::place_v4(a.to_bits()),
+        IpAddr::V6(a) => key::place_v6((a.to_bits() >> 64) as u64, a.to_bits() as u64),
+    };
+    Plan::All(vec![Plan::Key(Kind::Hosts, host(address)), Plan::Key(Kind::Places, place)])
 }
 
 fn net(address: IpAddr, length: u8) -> Plan {
@@ -136,7 +146,7 @@ fn net_v4(address: u32, length: u8) -> Plan {
         return Plan::any([carries(0x0800), carries(0x0806)]);
     }
     let key_of = |bits: u32, length: u8| match length {
-        32 => Plan::Key(Kind::Hosts, key::host_v4(bits)),
+        32 => of_host(IpAddr::from(bits.to_be_bytes())),
         _ => Plan::Key(Kind::Nets, key::net(u64::from(bits), length)),
     };
     let first = (address >> 24) as u8;
@@ -154,7 +164,7 @@ fn net_v4(address: u32, length: u8) -> Plan {
 
 fn net_v6(address: u128, length: u8) -> Plan {
     let key_of = |bits: u128, length: u8| match length {
-        128 => Plan::Key(Kind::Hosts, key::host_v6(bits)),
+        128 => of_host(IpAddr::from(bits.to_be_bytes())),
         _ => Plan::Key(Kind::Nets, key::net(bits as u64, length)),
     };
     let carrier = Plan::Key(Kind::Links, key::ethertype(0x86dd));

@@ -1,9 +1,10 @@
 //! Reading an index whole: every length and checksum is checked before a number is believed.
 
-use crate::bytes::CRC;
+use crate::bytes::{CRC, Cursor};
 use crate::growing;
 use crate::header::{self, Header, Layout, VERSION};
 use crate::key::{KINDS, Sets};
+use crate::parts::{Parts, Spots};
 use crate::plan::Plan;
 use crate::reader::ReadAt;
 use crate::rows::{self, Rows, Sums};
@@ -152,14 +153,19 @@ impl Index {
     /// Numbers of the blocks that may hold a packet that has what is needed.
     pub fn candidates(&self, need: &Need) -> impl Iterator<Item = u32> + '_ {
         let plan = Plan::of(need);
-        self.entries.iter().filter(move |e| plan.admits(&e.sets)).map(|e| e.block)
+        self.entries.iter().filter(move |e| plan.spots(&e.sets).is_somewhere()).map(|e| e.block)
     }
 }
 
 impl Sets {
     /// Whether the block may hold a packet that has what is needed.
     pub fn admit(&self, need: &Need) -> bool {
-        Plan::of(need).admits(self)
+        self.spots(need).is_somewhere()
+    }
+
+    /// In which parts of the block one may begin.
+    pub fn spots(&self, need: &Need) -> Spots {
+        Plan::of(need).spots(self)
     }
 }
 
@@ -222,7 +228,9 @@ fn sealed(source: &impl ReadAt, header: Header, at: usize) -> io::Result<Index> 
     }
     let mut entries = Vec::with_capacity(blocks);
     let mut sums = Sums::new();
-    for ((block, rows), sets) in table.into_iter().zip(sets) {
+    let parts = read_parts(source, &places, 0..blocks)?;
+    for (((block, rows), sets), parts) in table.into_iter().zip(sets).zip(parts) {
+        let parts = parts.ok_or(damaged("parts"))?;
         let rows = read_rows(source, &places, rows)?;
         if !sums.add(&rows) {
             return Err(damaged("ledger rows").into());
@@ -234,6 +242,7 @@ fn sealed(source: &impl ReadAt, header: Header, at: usize) -> io::Result<Index> 
             bytes: block.bytes,
             first_record,
             crc: block.crc,
+            parts,
             first: block.first,
             last: block.last,
             rows,
@@ -252,6 +261,20 @@ fn empty_as_none(mut sets: Sets) -> Sets {
         }
     }
     sets
+}
+
+/// The parts of these blocks, as far as they can be believed.
+pub(crate) fn read_parts(
+    source: &impl ReadAt,
+    places: &Places,
+    blocks: Range<usize>,
+) -> io::Result<Vec<Option<Parts>>> {
+    let from = places.parts + (blocks.start * sealed::PARTS) as u64;
+    let bytes = up_to(source, from, blocks.len() * sealed::PARTS)?;
+    let parts = |bytes: &[u8]| Parts::decode(&mut Cursor(bytes::checked(bytes)?));
+    let mut out: Vec<Option<Parts>> = bytes.chunks(sealed::PARTS).map(parts).collect();
+    out.resize(blocks.len(), None);
+    Ok(out)
 }
 
 /// The rows of a block that lie at this place.
@@ -282,4 +305,4 @@ fn checked(header: Header, entries: Vec<Entry>, summary: Summary) -> io::Result<
     Ok(Index { header, entries, tail: Tail::Complete(footer) })
 }
 
-const _: () = assert!(KINDS == 7, "the layout draws seven kinds");
+const _: () = assert!(KINDS == 8, "the layout draws eight kinds");

@@ -3,8 +3,9 @@
 
 use crate::bytes::checked;
 use crate::header::Layout;
+use crate::parts::{Parts, Spots};
 use crate::plan::Plan;
-use crate::read::{Tail, read_header, read_rows, read_summary, up_to};
+use crate::read::{Tail, read_header, read_parts, read_rows, read_summary, up_to};
 use crate::sealed::{self, Places, Summary};
 use crate::set::decode_groups;
 use crate::{Entry, Header, Index, IndexError, Rows};
@@ -255,15 +256,41 @@ impl Reader {
     /// # Errors
     /// What the system says.
     pub fn candidates(&mut self, source: &impl ReadAt, need: &Need) -> io::Result<Vec<bool>> {
+        Ok(self.spots(source, need)?.into_iter().map(Spots::is_somewhere).collect())
+    }
+
+    /// For each block, in which of its parts a packet may begin that has what is needed. A part of the index that is damaged
+    /// denies nothing.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn spots(&mut self, source: &impl ReadAt, need: &Need) -> io::Result<Vec<Spots>> {
         let plan = Plan::of(need);
         match &self.kind {
-            Kind::Growing { entries, .. } => Ok(entries.iter().map(|e| plan.admits(&e.sets)).collect()),
+            Kind::Growing { entries, .. } => Ok(entries.iter().map(|e| plan.spots(&e.sets)).collect()),
             Kind::Sealed { front, places, .. } => {
                 let source = Counted { source, front, read: Cell::new(0) };
                 let mut stripes = Stripes { source: &source, places, blocks: self.summary.blocks as usize };
                 let answer = stripes.ask(&plan);
                 self.read += source.read.get();
                 answer
+            }
+        }
+    }
+
+    /// Where the parts of these blocks begin; nothing of those of which the index is damaged.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn parts(&mut self, source: &impl ReadAt, blocks: Range<usize>) -> io::Result<Vec<Parts>> {
+        let blocks = blocks.start.min(blocks.end)..blocks.end.min(self.summary.blocks as usize);
+        match &self.kind {
+            Kind::Growing { entries, .. } => Ok(entries[blocks].iter().map(|e| e.parts).collect()),
+            Kind::Sealed { front, places, .. } => {
+                let source = Counted { source, front, read: Cell::new(0) };
+                let parts = read_parts(&source, places, blocks);
+                self.read += source.read.get();
+                Ok(parts?.into_iter().map(Option::unwrap_or_default).collect())
             }
         }
     }
@@ -299,39 +326,39 @@ struct Stripes<'a, R> {
 }
 
 impl<R: ReadAt> Stripes<'_, R> {
-    fn ask(&mut self, plan: &Plan) -> io::Result<Vec<bool>> {
+    fn ask(&mut self, plan: &Plan) -> io::Result<Vec<Spots>> {
         match plan {
-            Plan::Anything => Ok(vec![true; self.blocks]),
+            Plan::Anything => Ok(vec![Spots::ANYWHERE; self.blocks]),
             Plan::Key(kind, _) | Plan::Map(kind, _) => {
                 let (offset, groups) = self.places.sets[*kind as usize];
                 if groups == 0 {
-                    return Ok(vec![true; self.blocks]);
+                    return Ok(vec![Spots::ANYWHERE; self.blocks]);
                 }
                 let length = sealed::stripe(self.blocks);
                 let at = offset + (plan.group(groups as usize) * length) as u64;
                 let stripe = up_to(self.source, at, length)?;
-                let Some(stripe) = checked(&stripe) else { return Ok(vec![true; self.blocks]) };
-                Ok(decode_groups(stripe).map(|group| plan.admits_group(&group)).collect())
+                let Some(stripe) = checked(&stripe) else { return Ok(vec![Spots::ANYWHERE; self.blocks]) };
+                Ok(decode_groups(stripe).map(|group| plan.of_group(&group)).collect())
             }
             Plan::All(parts) => {
-                let mut answer = vec![true; self.blocks];
+                let mut answer = vec![Spots::ANYWHERE; self.blocks];
                 for part in parts {
-                    if !answer.contains(&true) {
+                    if !answer.iter().any(|spots| spots.is_somewhere()) {
                         break;
                     }
                     let more = self.ask(part)?;
-                    answer.iter_mut().zip(more).for_each(|(a, b)| *a &= b);
+                    answer.iter_mut().zip(more).for_each(|(a, b)| a.0 &= b.0);
                 }
                 Ok(answer)
             }
             Plan::Any(parts) => {
-                let mut answer = vec![false; self.blocks];
+                let mut answer = vec![Spots::NOWHERE; self.blocks];
                 for part in parts {
-                    if !answer.contains(&false) {
+                    if answer.iter().all(|spots| *spots == Spots::ANYWHERE) {
                         break;
                     }
                     let more = self.ask(part)?;
-                    answer.iter_mut().zip(more).for_each(|(a, b)| *a |= b);
+                    answer.iter_mut().zip(more).for_each(|(a, b)| a.0 |= b.0);
                 }
                 Ok(answer)
             }

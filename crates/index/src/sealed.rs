@@ -1,14 +1,15 @@
 //! The sealed index: written once, when the packet file is whole, so that a question reads little of it.
 //!
 //! ```text
-//! header | summary | table | sets, kind by kind | rows of block 0 | crc | rows of block 1 | crc | …
+//! header | summary | table | parts | sets, kind by kind | rows of block 0 | crc | rows of block 1 | crc | …
 //!
-//! summary "SUM3" | length u32 | bytes of the index u64 | bytes of the packet file u64 | end ns u64 | first ns u64
-//!         | last ns u64 | offset of the table u64 | offset of the rows u64 | blocks u32
-//!         | 7 × (offset u64, groups u32): where the sets of a kind are | ranges of context u32
+//! summary "SUM4" | length u32 | bytes of the index u64 | bytes of the packet file u64 | end ns u64 | first ns u64
+//!         | last ns u64 | offset of the table u64 | offset of the parts u64 | offset of the rows u64
+//!         | blocks u32 | 8 × (offset u64, groups u32): where the sets of a kind are | ranges of context u32
 //!         | each: from u64, to u64 | tally, as the row of second 0 | crc
 //! table   per block: block u32 | bytes u32 | first record u32 | crc u32 | first ns u64 | last ns u64 | packets u32
 //!         | lost u64 | offset of its rows u32 | length u32; then crc
+//! parts   per block: those of `parts.rs`, crc
 //! sets    per group: the 32 bytes of that group of block 0, of block 1, …, crc. 0 groups mean "any key".
 //! ```
 //! All blocks have equally many groups of a kind, so what is known of one key lies together: one read of 32 bytes per
@@ -18,13 +19,14 @@
 use crate::bytes::{CRC, Cursor, checked, close};
 use crate::entry::NO_RECORD;
 use crate::key::KINDS;
+use crate::parts;
 use crate::reader::Block;
 use crate::rows::{self, Rows};
 use crate::set::{GROUP, MOST_GROUPS};
 use base::{Row, Tally, Timestamp};
 use std::ops::Range;
 
-const TAG: [u8; 4] = *b"SUM3";
+const TAG: [u8; 4] = *b"SUM4";
 const LENGTH_AT: usize = 4;
 
 /// Bytes from which the length of the summary is known.
@@ -32,6 +34,9 @@ pub(crate) const HEAD: usize = 8;
 
 /// Bytes of a table row.
 pub(crate) const TABLE_ROW: usize = 52;
+
+/// Bytes of the parts of a block, with their checksum.
+pub(crate) const PARTS: usize = parts::ENCODED + CRC;
 
 /// Blocks that are believed of one file: a TiB.
 pub(crate) const MOST_BLOCKS: usize = 1 << 20;
@@ -68,6 +73,7 @@ pub struct Summary {
 pub(crate) struct Places {
     pub size: u64,
     pub table: u64,
+    pub parts: u64,
     pub rows: u64,
     pub sets: [(u64, u32); KINDS],
 }
@@ -87,8 +93,8 @@ impl Summary {
         let mut out = TAG.to_vec();
         out.extend([0; 4]);
         let (first, last) = self.stamps.unwrap_or((Timestamp::MAX, Timestamp::ZERO));
-        let numbers =
-            [places.size, self.bytes, self.end.nanos(), first.nanos(), last.nanos(), places.table, places.rows];
+        let (size, end) = (places.size, self.end.nanos());
+        let numbers = [size, self.bytes, end, first.nanos(), last.nanos(), places.table, places.parts, places.rows];
         numbers.iter().for_each(|n| out.extend(n.to_le_bytes()));
         out.extend(self.blocks.to_le_bytes());
         for (offset, groups) in &places.sets {
@@ -119,7 +125,7 @@ impl Summary {
         let time = |part: &mut Cursor<'_>| Some(Timestamp::from_nanos(part.u64()?));
         let bytes = part.u64()?;
         let (end, first, last) = (time(&mut part)?, time(&mut part)?, time(&mut part)?);
-        (places.table, places.rows) = (part.u64()?, part.u64()?);
+        (places.table, places.parts, places.rows) = (part.u64()?, part.u64()?, part.u64()?);
         let blocks = part.u32()?;
         for place in &mut places.sets {
             *place = (part.u64()?, part.u32()?);
@@ -144,6 +150,7 @@ impl Places {
         let within = |offset: u64, len: u64| offset.checked_add(len).is_some_and(|end| end <= self.size);
         self.rows <= self.size
             && within(self.table, table(blocks) as u64)
+            && within(self.parts, (blocks * PARTS) as u64)
             && self.sets.iter().all(|(offset, groups)| {
                 let groups = *groups as usize;
                 let is_size = groups == 0 || groups.is_power_of_two() && groups <= MOST_GROUPS;

@@ -52,6 +52,16 @@ impl Set {
         }
     }
 
+    /// The group that answers for a key.
+    #[inline]
+    pub(crate) fn answer(&self, hash: u64) -> Group {
+        match self {
+            Self::All => [u64::MAX; 4],
+            Self::Groups(groups) if groups.is_empty() => [0; 4],
+            Self::Groups(groups) => groups[group_of(hash, groups.len())],
+        }
+    }
+
     /// The group that answers for group `i` of `of`, which are at least as many as the set has.
     pub(crate) fn group(&self, i: usize, of: usize) -> Group {
         match self {

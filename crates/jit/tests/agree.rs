@@ -245,7 +245,7 @@ fn a_worker_takes_over_what_is_the_same() {
         let mut before = make(&old).worker(1).expect("small");
         before.judge(&mut packets, &mut [Verdict::default(); 3]);
         let mut after = make(&new).worker(1).expect("small");
-        after.inherit(before);
+        after.inherit(&mut before);
         after.judge(&mut packets[..1], &mut [Verdict::default()]);
         assert_eq!(after.counters()[3], 4);
         let keys = |map| after.entries(map, 0).expect("a map").into_iter().map(|e| e.0[0]).collect::<Vec<_>>();

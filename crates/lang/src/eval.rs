@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Most words of a term, and most levels of it.
 const MAX_WORDS: usize = 20_000;
 const MAX_LEVELS: usize = 250;
-/// Most functions applied.
+/// Most functions applied and words of values copied.
 const MAX_STEPS: usize = 200_000;
 
 /// What an expression evaluates to.
@@ -55,7 +55,11 @@ pub enum Value<'a> {
 pub fn evaluate(text: &str, bindings: &[Binding]) -> Result<Act, Error> {
     let Some(main) = bindings.iter().find(|b| b.name == "main") else {
         let end = text.trim_end().len();
-        return Err(Error::new(end..end, "there is no `main`").help("write `main = …`, which is where a packet begins"));
+        let error = Error::new(end..end, "there is no `main`");
+        return Err(match bindings.iter().find(|b| b.name.eq_ignore_ascii_case("main")) {
+            Some(b) => Error { span: b.span.clone(), ..error.help("it is written small: `main = …`") },
+            None => error.help("write `main = …`, which is where a packet begins"),
+        });
     };
     let mut eval = Eval { text, bindings, steps: 0, levels: 0 };
     match eval.binding(main)? {
@@ -94,21 +98,27 @@ impl<'a> Eval<'a> {
     }
 
     fn expr(&mut self, e: &'a Expr, scope: &Scope<'a>) -> Result<Value<'a>, Error> {
-        self.steps += 1;
+        self.copies(1, e)?;
         self.levels += 1;
-        if self.steps > MAX_STEPS || self.levels > MAX_LEVELS {
-            return Err(Error::new(e.span.clone(), "the program grows too large here")
-                .help("bindings that use one another twice double each time"));
+        if self.levels > MAX_LEVELS {
+            return Err(too_large(e));
         }
         let value = self.node(e, scope);
         self.levels -= 1;
         value
     }
 
+    /// Counts what evaluation makes, which a few lines that use one another twice can double without end.
+    fn copies(&mut self, words: usize, e: &Expr) -> Result<(), Error> {
+        self.steps += words;
+        if self.steps > MAX_STEPS { Err(too_large(e)) } else { Ok(()) }
+    }
+
     fn node(&mut self, e: &'a Expr, scope: &Scope<'a>) -> Result<Value<'a>, Error> {
         Ok(match &e.node {
             Node::Name(name) => {
                 if let Some((_, value)) = scope.iter().rev().find(|(n, _)| n == name) {
+                    self.copies(value.words(), e)?;
                     value.clone()
                 } else if let Some(b) = self.bindings.iter().find(|b| b.name == *name) {
                     self.binding(b)?
@@ -143,7 +153,10 @@ impl<'a> Eval<'a> {
                 Value::Int(n) => Value::Change(if op == "-" { n.wrapping_neg() } else { n }),
                 _ => return Err(Error::new(e.span.clone(), "a change is by a number")),
             },
-            Node::Lambda(params, body) => Value::Closure(params, body, vec![], scope.clone()),
+            Node::Lambda(params, body) => {
+                self.copies(scope.iter().map(|(_, value)| value.words()).sum(), e)?;
+                Value::Closure(params, body, vec![], scope.clone())
+            }
             Node::Do(steps) | Node::Chain(steps) => {
                 let mut all = Act::Seq(vec![]);
                 for step in steps {
@@ -189,12 +202,7 @@ impl<'a> Eval<'a> {
     /// The term, unless it is too large.
     fn checked(&self, act: Act, e: &Expr) -> Result<Value<'a>, Error> {
         let mut words = 0;
-        if measure(&act, 0, &mut words) {
-            Ok(Value::Act(act))
-        } else {
-            Err(Error::new(e.span.clone(), "the program grows too large here")
-                .help("bindings that use one another twice double each time"))
-        }
+        if measure(&act, 0, &mut words) { Ok(Value::Act(act)) } else { Err(too_large(e)) }
     }
 
     fn operator(
@@ -298,6 +306,11 @@ impl<'a> Eval<'a> {
     }
 }
 
+fn too_large(e: &Expr) -> Error {
+    Error::new(e.span.clone(), "the program grows too large here")
+        .help("bindings that use one another twice double each time")
+}
+
 /// The value as what is wanted, where one type stands for another.
 fn converted<'a>(value: Value<'a>, want: &Type, at: &Expr) -> Result<Value<'a>, Error> {
     Ok(match (value, want) {
@@ -346,11 +359,37 @@ fn measure_pred(p: &Pred, level: usize, words: &mut usize) -> bool {
             *words += prefixes.len();
             *words <= MAX_WORDS
         }
+        Pred::Filter(filter) => {
+            *words += filter.words();
+            *words <= MAX_WORDS
+        }
         _ => true,
     }
 }
 
 impl Value<'_> {
+    /// How much a copy of it is, at least 1; what is larger than a program may be is cut there.
+    fn words(&self) -> usize {
+        let all = |values: &[Self]| values.iter().map(Self::words).sum::<usize>();
+        1 + match self {
+            Self::Act(act) | Self::Arm(_, act) => {
+                let mut words = 0;
+                measure(act, 0, &mut words);
+                words
+            }
+            Self::Pred(p) => {
+                let mut words = 0;
+                measure_pred(p, 0, &mut words);
+                words
+            }
+            Self::List(items) | Self::Function(_, items) => all(items),
+            Self::Closure(_, _, given, outside) => {
+                all(given) + outside.iter().map(|(_, value)| value.words()).sum::<usize>()
+            }
+            _ => 0,
+        }
+    }
+
     pub(crate) fn filter(text: &str) -> Result<Pred, String> {
         tcpdump::Filter::parse(text).map(|f| Pred::Filter(Arc::new(f))).map_err(|e| e.to_string())
     }

@@ -3,11 +3,13 @@
 //! * [`ir`]: the intermediate form, its verifier, printer and costs: the contract of every back end. [`Facts`]: what a program may
 //!   know of a packet beside its bytes.
 //! * [`interp`]: what a program means.
+//! * [`ebpf`]: the part of a program that the kernel runs.
 //! * [`term`]: programs with all functions applied; [`lower`] makes the intermediate form of them.
 //! * [`tcpdump`]: the other surface.
 //! * [`Key`]: what state is kept by, and what several keys have in common.
 #![forbid(unsafe_code)]
 
+pub mod ebpf;
 mod eval;
 pub mod facts;
 pub mod interp;

@@ -332,14 +332,87 @@ fn programs_that_grow_without_end_are_refused_in_time() {
     let chain = format!("main = {}unit", "inv $ ".repeat(5000));
     let long = format!("main = unit{}", " >-> unit".repeat(5000));
     let wraps: String = (0..99).map(|i| format!("w{} x = w{i} (inv x)\n", i + 1)).collect();
+    let types: String = (1..40).map(|i| format!("x{} y = x{i} (x{i} y)\n", i + 1)).collect();
+    let lists: String = (0..18).map(|i| format!("l{} x = l{i} (l{i} x)\n", i + 1)).collect();
+    let values =
+        format!("twice x = [x, x]\nignore x = ip\nmain = ignore ({}0{})", "(twice ".repeat(16), ")".repeat(16));
+    let arms = format!("a x = [0 ~> x]\nmain = ip\nb = {}unit", "a $ ".repeat(300));
+    let ports = format!("main = bpf \"port 1{}\"", " or 2".repeat(100_000));
+    let sum = format!("main = bpf \"len{} > 3\"", " + len".repeat(100_000));
+    let filters = format!("main = {}unit", "bpf \"port 1 or 2 or 3 or 4 or 5 or 6 or 7 or 8\" >-> ".repeat(900));
     for text in [
         format!("f0 = unit\n{doubling}main = f60"),
         deep,
         chain,
         format!("w0 x = x\n{wraps}main = w99 (w99 (w99 (w99 (w99 unit))))"),
+        format!("pair x y f = f x y\nx1 y = pair y y\n{types}main = ip"),
+        format!("l0 x = [x]\n{lists}main = ip"),
+        values,
+        arms,
+        ports,
+        sum,
+        filters,
     ] {
         let error = compile(&text).expect_err(&text[..60.min(text.len())]);
-        assert!(error.what.contains("grows") || error.what.contains("inside"), "{error:?}");
+        let bounded = ["grows", "inside", "grow too deep", "more than"].iter().any(|word| error.what.contains(word));
+        assert!(bounded, "{error:?}");
     }
     assert_eq!(compile(&long).map(|c| c.program.stages.len()).map_err(|e| e.what), Ok(5001));
+}
+
+#[test]
+fn what_is_given_to_itself_has_no_type() {
+    for text in ["f x = x x\nmain = f unit", "f x = x x\nmain = ip", "main = (\\x -> x x) (\\x -> x x)"] {
+        let error = compile(text).expect_err(text);
+        assert!(error.what.contains("given to itself"), "{text}: {error:?}");
+    }
+}
+
+/// Nearly all of them are ill-typed: bindings with parameters that are applied to one another, to lists and to themselves.
+#[test]
+fn random_functions_of_functions_are_judged_and_never_panic() {
+    let seed = testkit::seed("random_functions_of_functions_are_judged_and_never_panic");
+    let mut prng = Prng::new(seed);
+    let mut programs = 0;
+    for _ in 0..20_000 {
+        let mut text = String::new();
+        let bindings = 1 + below(&mut prng, 5);
+        for i in 0..bindings {
+            let params = below(&mut prng, 3);
+            text.push_str(&format!("f{i}{} = ", &" x y"[..2 * params as usize]));
+            applied(&mut prng, &mut text, i, params, 3);
+            text.push('\n');
+        }
+        text.push_str("main = ");
+        applied(&mut prng, &mut text, bindings, 0, 3);
+        match compile(&text) {
+            Ok(_) => programs += 1,
+            Err(e) => assert!(e.show(&text, "x").starts_with("error: "), "{text}"),
+        }
+    }
+    assert!(programs > 200, "only {programs} were programs");
+}
+
+/// Writes an expression of the first bindings and parameters.
+fn applied(prng: &mut Prng, text: &mut String, bindings: u64, params: u64, level: u32) {
+    const WORDS: [&str; 8] = ["unit", "ip", "is_tcp", "steer_flow", "1", "when", "inv", "ip_ttl"];
+    match below(prng, if level == 0 { 3 } else { 8 }) {
+        0 if params > 0 => text.push_str(["x", "y"][below(prng, params) as usize]),
+        1 if bindings > 0 => text.push_str(&format!("f{}", below(prng, bindings))),
+        0..=2 => text.push_str(any(prng, &WORDS)),
+        kind => {
+            let (open, between, close) = match kind {
+                3 => ("[", ", ", "]"),
+                4 => ("(", " >-> ", ")"),
+                5 => ("(\\x -> ", " $ ", ")"),
+                _ => ("(", " ", ")"),
+            };
+            text.push_str(open);
+            let params = if kind == 5 { params.max(1) } else { params };
+            applied(prng, text, bindings, params, level - 1);
+            text.push_str(between);
+            applied(prng, text, bindings, params, level - 1);
+            text.push_str(close);
+        }
+    }
 }

@@ -6,7 +6,7 @@ use netgrain_lang::interp::{Action, Interpreter, Memory, Outcome};
 use netgrain_lang::ir::{ANY_CLASS, Kind, Placement, placement};
 use netgrain_lang::{Facts, Field, Key, compile};
 use wire::build::{Frame, tunnel};
-use wire::{FlowHasher, Headers, link};
+use wire::{FlowHasher, Headers, IpProtocol, link};
 
 const KEY: u64 = 0x1234_5678_9abc_def0;
 
@@ -141,6 +141,34 @@ fn eleven_and_twelve_layout_and_tunnels() {
     assert_eq!(world("main = tcp").sees(&vxlan).kind, Kind::Drop);
     assert_eq!(world("main = shift tcp").sees(&vxlan).kind, Kind::Copy);
     assert_ne!(world("main = outer steer_flow").sees(&vxlan).hash, outside.hash);
+}
+
+#[test]
+fn parts_of_a_packet_stay_together_in_tunnels_and_out_of_them() {
+    let mut w = world("main = steer_flow");
+    let mut buffer = [0; 200];
+    let inner = tcp(A, 1, B, 2);
+    let payload = [&tunnel::vxlan(7)[..], &inner].concat();
+    let around = Frame::udp4([1; 4], 50_000, [2; 4], 4789).payload(&payload);
+    let first = around.fragment(7, 0, true).write(&mut buffer).unwrap().to_vec();
+    let later = Frame::ip4([1; 4], [2; 4], IpProtocol::UDP).fragment(7, 96, false).payload(&[0; 40]);
+    let later = later.write(&mut buffer).unwrap().to_vec();
+    let whole = around.write(&mut buffer).unwrap().to_vec();
+    let [first, later, whole, bare] = [&first, &later, &whole, &inner].map(|f| w.sees(f).hash);
+    assert_eq!(first, later, "the parts of a tunnel's packet, into which nobody can look");
+    assert_eq!(whole, bare, "a whole one is looked into");
+    assert_ne!(first, whole);
+    // The same inside: parts of the inner packet, each in a tunnel packet of its own.
+    let mut inside = |frame: Frame<'_>| {
+        let mut buffer = [0; 300];
+        let inner = frame.write(&mut buffer).unwrap().to_vec();
+        let payload = [&tunnel::vxlan(7)[..], &inner].concat();
+        let around = Frame::udp4([1; 4], 50_000, [2; 4], 4789).payload(&payload);
+        w.sees(around.write(&mut buffer).unwrap()).hash
+    };
+    let first = inside(Frame::udp4(A, 1, B, 2).fragment(9, 0, true).payload(&[0; 24]));
+    let later = inside(Frame::ip4(B, A, IpProtocol::UDP).fragment(9, 32, false).payload(&[0; 24]));
+    assert_eq!(first, later, "whichever way they go");
 }
 
 #[test]
@@ -339,13 +367,30 @@ fn errors_show_the_place_the_cause_and_what_to_write() {
 }
 
 #[test]
-fn placement_is_the_longest_run_from_the_start_that_makes_no_copy() {
+fn placement_is_the_longest_run_from_the_start_that_lets_packets_through() {
     let kernel = |text: &str| {
         let places = placement(&world(text).program);
-        (places.iter().filter(|p| **p == Placement::Kernel).count(), places.len())
+        (places.iter().filter(|p| p.is_kernel()).count(), places.len())
     };
-    assert_eq!(kernel("main = ip >-> when is_tcp (forward \"eth1\") >-> steer_flow"), (1, 3));
+    assert_eq!(kernel("main = ip >-> steer_flow"), (2, 2));
     assert_eq!(kernel("main = ip >-> mark 3 >-> outer steer_flow"), (3, 3));
     assert_eq!(kernel("main = unless is_tcp (bridge \"eth1\") >-> inc 1 >-> log_packet"), (2, 3));
     assert_eq!(kernel("m = flow_map 0 key_5tuple\nmain = outer (incr_fstate m) >-> detour"), (2, 2));
+    assert_eq!(kernel("main = ip >-> forward \"eth1\" >-> steer_flow"), (1, 3), "each packet would be copied");
+    assert_eq!(kernel("main = ip >-> inc 1 >-> when is_tcp log_packet"), (2, 3), "something was counted before");
+    assert_eq!(kernel("main = ip >-> steer_rrobin"), (1, 2));
+}
+
+#[test]
+fn packets_for_which_the_kernel_cannot_do_it_are_left_and_named() {
+    let places = placement(&world("main = ip >-> when is_tcp (forward \"eth1\") >-> steer_flow").program);
+    let of = |undecided: &[&'static str]| Placement::Kernel { undecided: undecided.to_vec() };
+    assert_eq!(places, [of(&[]), of(&["packets that are copied"]), of(&["packets that may be tunnels"])]);
+}
+
+#[test]
+fn a_map_is_on_one_side() {
+    let text = "m = flow_map 0 key_5tuple\nmain = incr_fstate m >-> when (get_fstate m .> 3) log_packet";
+    let places = placement(&world(text).program);
+    assert!(matches!(&places[0], Placement::User(why) if why.contains("`m`")), "{places:?}");
 }

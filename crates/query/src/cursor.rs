@@ -75,6 +75,11 @@ pub trait Supply: Send {
     /// What ends the whole answer.
     fn begins(&mut self, book: &mut Book) -> Result<Option<Timestamp>, QueryError>;
 
+    /// Whether the next cursor can be opened without waiting.
+    fn is_ready(&mut self) -> bool {
+        false
+    }
+
     /// Opens the next cursor; `None` if it has gone meanwhile or holds nothing that could answer. The one after it is next
     /// in both cases.
     ///

@@ -2,7 +2,10 @@
 //!
 //! A [`Chunk`] has room before the bytes that were read, where the beginning of a record is put that the block before
 //! ended in: so a record is one slice wherever it lies, and nothing else is copied. Memory is bounded by [`MOST_AHEAD`]
-//! chunks that nobody waits for yet, and one for each cursor.
+//! whole blocks, or as many bytes in smaller pieces, that nobody waits for yet, and one for each cursor.
+//!
+//! How many reads are begun ahead doubles with each that is waited for ([`Disk::deepen`]), over all files of an answer: the first read of a
+//! short answer is a short one, and a long one keeps the disk busy.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,12 +24,18 @@ pub const BLOCK: usize = ring::BLOCK as usize;
 
 const _: () = assert!(ROOM >= ring::RECORD_HEADER + ring::CAPLEN_MAX && BLOCK.is_multiple_of(Aligned::ALIGN));
 
-/// Reads that are begun before anybody waits for them: deep enough to keep a disk busy, and bounded whatever the number
-/// of cursors.
+/// Blocks that are begun to be read before anybody waits for them: deep enough to keep a disk busy, and bounded whatever the
+/// number of cursors.
 const MOST_AHEAD: usize = 16;
 
+/// Reads of a few parts of blocks that are begun ahead: they are answered one by one, so more of them keep a disk busy.
+const DEEPEST: usize = 32;
+
 /// Reads under way at once, the ones that somebody waits for included.
-const ENTRIES: u32 = 2 * MOST_AHEAD as u32;
+const ENTRIES: u32 = 2 * DEEPEST as u32;
+
+/// What is read in one piece and is no block has at most these bytes in memory of its own size: two parts, and a record.
+const SMALL: usize = 2 * index::PART as usize + ROOM;
 
 /// A read that was begun.
 #[derive(Debug)]
@@ -46,7 +55,18 @@ pub struct Disk {
     next: u64,
     /// What is to be read by a ticket, and what has become of it.
     reads: BTreeMap<u64, Read>,
-    idle: Vec<Aligned>,
+    /// Bytes of memory that these have or will have.
+    begun: usize,
+    idle: Idle,
+    depth: usize,
+    waited: u64,
+}
+
+/// Memory that waits to be used again: of blocks, and of smaller pieces.
+#[derive(Default)]
+struct Idle {
+    blocks: Vec<Aligned>,
+    pieces: Vec<Aligned>,
 }
 
 enum Engine {
@@ -68,12 +88,30 @@ struct Read {
 impl Disk {
     /// Nothing is opened before the first read.
     pub fn new() -> Self {
-        Self { engine: Engine::Unknown, next: 0, reads: BTreeMap::new(), idle: Vec::new() }
+        Self {
+            engine: Engine::Unknown,
+            next: 0,
+            reads: BTreeMap::new(),
+            begun: 0,
+            idle: Idle::default(),
+            depth: 1,
+            waited: 0,
+        }
     }
 
     /// Whether another read may be begun that nobody waits for yet.
     pub fn has_room(&self) -> bool {
-        self.reads.len() < MOST_AHEAD
+        self.reads.len() < self.depth && self.begun + size(BLOCK) <= MOST_AHEAD * size(BLOCK)
+    }
+
+    /// What is read next is needed now: more may be begun ahead than before.
+    pub fn deepen(&mut self) {
+        self.depth = (2 * self.depth).min(DEEPEST);
+    }
+
+    /// How many reads were waited for.
+    pub fn waited(&self) -> u64 {
+        self.waited
     }
 
     /// Begins to read `len` bytes, at most a block and [`ROOM`], from `offset` on, a multiple of a page.
@@ -88,15 +126,16 @@ impl Disk {
         self.next += 1;
         if let Engine::Uring(ring) = &mut self.engine {
             while ring.in_flight() >= ENTRIES as usize {
-                reap(ring, &mut self.reads, &mut self.idle, Duration::from_secs(1))?;
+                reap(ring, &mut self.reads, (&mut self.begun, &mut self.idle), Duration::from_secs(1))?;
             }
-            let memory = self.idle.pop().unwrap_or_else(memory);
+            let memory = self.idle.take(len);
             ring.read(file, offset, memory, ROOM..ROOM + rounded(len), token)?;
         }
+        self.begun += size(len);
         self.reads.insert(token, Read { file: Arc::clone(file), offset, len, outcome: None, abandoned: false });
         if let Engine::Uring(ring) = &mut self.engine {
             // Handed over at once: the disk works while this thread walks what it has.
-            reap(ring, &mut self.reads, &mut self.idle, Duration::ZERO)?;
+            reap(ring, &mut self.reads, (&mut self.begun, &mut self.idle), Duration::ZERO)?;
         }
         Ok(Ticket(token))
     }
@@ -107,21 +146,23 @@ impl Disk {
     /// What the system says.
     pub fn wait(&mut self, ticket: Ticket) -> io::Result<Chunk> {
         let token = ticket.0;
+        self.waited += 1;
         while let Engine::Uring(ring) = &mut self.engine
             && self.reads.get(&token).is_some_and(|read| read.outcome.is_none())
         {
-            reap(ring, &mut self.reads, &mut self.idle, Duration::from_secs(1))?;
+            reap(ring, &mut self.reads, (&mut self.begun, &mut self.idle), Duration::from_secs(1))?;
         }
         let Some(mut read) = self.reads.remove(&token) else { return Err(io::ErrorKind::NotFound.into()) };
+        self.begun -= size(read.len);
         let (mut memory, have) = match read.outcome.take() {
             Some(Ok(chunk)) => (chunk.memory, chunk.len),
             Some(Err(e)) if e.kind() == io::ErrorKind::InvalidInput => {
                 // A file system whose direct reads want more alignment than a page: its cache will do.
                 read.file = Arc::new(File::open(format!("/proc/self/fd/{}", read.file.as_raw_fd()))?);
-                (self.idle.pop().unwrap_or_else(memory), 0)
+                (self.idle.take(read.len), 0)
             }
             Some(Err(e)) => return Err(e),
-            None => (self.idle.pop().unwrap_or_else(memory), 0),
+            None => (self.idle.take(read.len), 0),
         };
         let len = read.finish(&mut memory, have)?;
         Ok(Chunk { memory, len })
@@ -132,8 +173,11 @@ impl Disk {
         match self.reads.get_mut(&ticket.0) {
             Some(read) if read.outcome.is_none() && matches!(self.engine, Engine::Uring(_)) => read.abandoned = true,
             _ => {
-                if let Some(Read { outcome: Some(Ok(chunk)), .. }) = self.reads.remove(&ticket.0) {
-                    self.recycle(chunk.memory);
+                if let Some(Read { outcome, len, .. }) = self.reads.remove(&ticket.0) {
+                    self.begun -= size(len);
+                    if let Some(Ok(chunk)) = outcome {
+                        self.recycle(chunk.memory);
+                    }
                 }
             }
         }
@@ -141,8 +185,37 @@ impl Disk {
 
     /// Memory that is needed no more.
     pub fn recycle(&mut self, memory: Aligned) {
-        keep(&mut self.idle, memory);
+        self.idle.keep(memory);
     }
+}
+
+impl Idle {
+    /// Memory for a read of so many bytes. What lies idle for reads of the other size makes room for it.
+    fn take(&mut self, len: usize) -> Aligned {
+        let (same, other) = match len <= SMALL {
+            true => (&mut self.pieces, &mut self.blocks),
+            false => (&mut self.blocks, &mut self.pieces),
+        };
+        same.pop().unwrap_or_else(|| {
+            other.truncate(other.len().saturating_sub(size(len).div_ceil(size(SMALL))));
+            Aligned::new(size(len))
+        })
+    }
+
+    fn keep(&mut self, memory: Aligned) {
+        let (same, most) = match memory.len() < size(BLOCK) {
+            true => (&mut self.pieces, DEEPEST),
+            false => (&mut self.blocks, MOST_AHEAD),
+        };
+        if same.len() < most {
+            same.push(memory);
+        }
+    }
+}
+
+/// Bytes of memory for a read of so many.
+const fn size(len: usize) -> usize {
+    ROOM + if len <= SMALL { SMALL } else { BLOCK + ROOM }
 }
 
 impl Read {
@@ -164,16 +237,6 @@ impl Read {
     }
 }
 
-fn memory() -> Aligned {
-    Aligned::new(ROOM + BLOCK + ROOM)
-}
-
-fn keep(idle: &mut Vec<Aligned>, memory: Aligned) {
-    if idle.len() < MOST_AHEAD {
-        idle.push(memory);
-    }
-}
-
 fn rounded(len: usize) -> usize {
     len.min(BLOCK + ROOM).next_multiple_of(Aligned::ALIGN)
 }
@@ -182,7 +245,7 @@ fn rounded(len: usize) -> usize {
 fn reap(
     ring: &mut Uring<Aligned>,
     reads: &mut BTreeMap<u64, Read>,
-    idle: &mut Vec<Aligned>,
+    (begun, idle): (&mut usize, &mut Idle),
     wait: Duration,
 ) -> io::Result<()> {
     let mut done: Vec<Done<Aligned>> = Vec::new();
@@ -194,14 +257,14 @@ fn reap(
                 read.outcome = Some(match result {
                     Ok(len) => Ok(Chunk { memory, len }),
                     Err(e) => {
-                        keep(idle, memory);
+                        idle.keep(memory);
                         Err(e)
                     }
                 });
             }
             _ => {
-                reads.remove(&token);
-                keep(idle, memory);
+                *begun -= reads.remove(&token).map_or(0, |read| size(read.len));
+                idle.keep(memory);
             }
         }
     }
@@ -233,8 +296,9 @@ mod tests {
             let mut flying = VecDeque::new();
             for _ in 0..300 {
                 if disk.has_room() && prng.below(3) > 0 {
-                    let offset = prng.below(6) as usize * BLOCK;
-                    let len = 1 + prng.below((BLOCK + ROOM) as u64) as usize;
+                    let offset = prng.below(6 * 256) as usize * Aligned::ALIGN;
+                    let most = if prng.below(2) == 0 { SMALL } else { BLOCK + ROOM };
+                    let len = 1 + prng.below(most as u64) as usize;
                     let ticket = disk.start(&file, offset as u64, len).expect("a queue");
                     flying.push_back((offset, len, ticket));
                 } else if let Some((offset, len, ticket)) = flying.swap_remove_back(0) {
@@ -250,7 +314,7 @@ mod tests {
                 }
             }
             flying.drain(..).for_each(|(.., ticket)| disk.abandon(ticket));
-            assert!(disk.idle.len() <= MOST_AHEAD);
+            assert!(disk.idle.blocks.len() <= MOST_AHEAD && disk.idle.pieces.len() <= DEEPEST);
         }
     }
 

@@ -5,7 +5,7 @@
 //! as the latest one before it in the same cursor (or as the beginning of its file, by its name), so that it follows where
 //! it arrived and holds up nobody.
 //!
-//! Cursors of a [`Supply`] are opened when the merge comes to the moment at which they can begin, and one ahead while the
+//! Cursors of a [`Supply`] are opened when the merge comes to the moment at which they can begin, and ahead of it while the
 //! one in front has nothing left to ask of the disk. Memory is that of the cursors that overlap.
 
 use crate::cursor::{Cursor, Extent, Rank, Stand, Supply};
@@ -18,6 +18,9 @@ use std::time::Duration;
 /// How long to sleep when every cursor waits.
 const NAP: Duration = Duration::from_millis(5);
 
+/// Cursors that are opened ahead of their time, each with its files open.
+const MOST_AHEAD: usize = 16;
+
 /// Where a cursor has its place: smaller ones first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
@@ -29,8 +32,8 @@ struct Key {
 struct Standing {
     key: Key,
     cursor: Box<dyn Cursor>,
-    /// Another cursor was opened because this one is ending.
-    relieved: bool,
+    /// How many reads had been waited for when others were opened because this one is ending.
+    relieved: Option<u64>,
 }
 
 impl PartialEq for Standing {
@@ -123,9 +126,9 @@ impl Merge {
             match top.cursor.advance(book)? {
                 Stand::Packet(ts) => {
                     top.key.ts = top.key.ts.max(ts);
-                    if top.cursor.is_ending() && !top.relieved {
-                        top.relieved = true;
-                        self.open_ahead(book)?;
+                    if top.cursor.is_ending() && top.relieved != Some(book.disk.waited()) {
+                        self.open_ahead(top.relieved.is_none(), book)?;
+                        top.relieved = Some(book.disk.waited());
                     }
                     if self.limit.allows(&top.key) {
                         self.top = Some(top);
@@ -168,7 +171,7 @@ impl Merge {
 
     fn place(&mut self, at: Timestamp, rank: Rank, cursor: Box<dyn Cursor>) -> Standing {
         self.order += 1;
-        Standing { key: Key { ts: at, rank, order: self.order }, cursor, relieved: false }
+        Standing { key: Key { ts: at, rank, order: self.order }, cursor, relieved: None }
     }
 
     /// Puts the first of all on top.
@@ -244,9 +247,19 @@ impl Merge {
         }
     }
 
-    /// The one in front is ending: what comes next may begin to read.
-    fn open_ahead(&mut self, book: &mut Book) -> Result<(), QueryError> {
-        if let Some((at, i)) = self.soonest(book)? {
+    /// The one in front is ending: what comes next may begin to read, and what comes behind that, as long as the disk could
+    /// do more and nothing has to be waited for. The `first` time one is opened anyway.
+    fn open_ahead(&mut self, first: bool, book: &mut Book) -> Result<(), QueryError> {
+        let mut forced = first;
+        while let Some((at, i)) = self.soonest(book)? {
+            let is_good = self.ahead.len() < MOST_AHEAD
+                && self.ahead.iter().all(|(_, standing)| standing.cursor.is_ending())
+                && book.disk.has_room()
+                && self.supplies[i].is_ready();
+            if !is_good && !forced {
+                break;
+            }
+            forced = false;
             self.open(i, at, book)?;
         }
         Ok(())

@@ -15,6 +15,7 @@ use crate::hub::{Hub, JoinError, Mode, SLOTS};
 use crate::layout::{ControlPage, CursorPage, MAGIC, NAME, PAGE, Shape, VERSION};
 use crate::listener::{Listener, Stay};
 use crate::memory::RingMemory;
+use crate::producer::Producer;
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
@@ -73,6 +74,14 @@ pub struct Offer {
     pub hub: Arc<Hub>,
     /// Its shape.
     pub shape: Shape,
+}
+
+impl Offer {
+    /// The ring that this producer writes.
+    pub fn of(producer: &Producer) -> Self {
+        let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.hub()));
+        Self { memory, hub, shape: producer.config().shape() }
+    }
 }
 
 /// Lets listeners in until dropped.

@@ -5,7 +5,7 @@ mod support;
 
 use base::{Cause, Prng, Timestamp};
 use netgrain_ring::{
-    AttachError, BRANCH_DESCS_MIN, Branch, BranchWriter, Config, Control, Desc, Listener, Packet, Producer, Shape,
+    AttachError, BRANCH_DESCS_MIN, Branch, BranchWriter, Config, Control, Desc, Listener, Offer, Packet, Producer,
 };
 use std::collections::VecDeque;
 use std::fs::File;
@@ -17,20 +17,8 @@ use sys::unix::{Connection, Listener as Socket};
 
 const START: Timestamp = Timestamp::from_secs_nanos(1_700_000_000, 0);
 
-fn shape(p: &Producer) -> Shape {
-    let c = p.config();
-    Shape {
-        bytes: c.bytes,
-        descs: c.descs,
-        link_type: c.link_type,
-        snaplen: c.snaplen,
-        queue: c.queue,
-        name: c.name.clone(),
-    }
-}
-
 fn grow(p: &Producer) -> (BranchWriter, Branch) {
-    Branch::grow(p.memory(), &shape(p), "test/group", BRANCH_DESCS_MIN).expect("memory")
+    Branch::grow(p.memory(), &Offer::of(p).shape, "test/group", BRANCH_DESCS_MIN).expect("memory")
 }
 
 /// Writes packet `n` into the ring and returns its descriptor.

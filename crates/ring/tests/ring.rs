@@ -2,7 +2,7 @@
 
 use base::{Cause, Prng, Tally, Timestamp};
 use netgrain_ring::{
-    BLOCK, Config, Control, Desc, FILE_HEADER, Gate, Listener, Mode, Packet, Place, Producer, RECORD_HEADER, Shape,
+    BLOCK, Config, Control, Desc, FILE_HEADER, Gate, Listener, Mode, Offer, Packet, Place, Producer, RECORD_HEADER,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,18 +13,6 @@ fn config() -> Config {
     Config { name: "test".into(), bytes: 8 << 20, segment_bytes: 3 << 20, ..Config::default() }
 }
 
-fn shape(p: &Producer) -> Shape {
-    let c = p.config();
-    Shape {
-        bytes: c.bytes,
-        descs: c.descs,
-        link_type: c.link_type,
-        snaplen: c.snaplen,
-        queue: c.queue,
-        name: c.name.clone(),
-    }
-}
-
 /// Joins from another thread while the writer serves requests, as in life.
 fn gate(p: &mut Producer, name: &str) -> Gate {
     let (memory, hub, name) = (Arc::clone(p.memory()), Arc::clone(p.hub()), name.to_owned());
@@ -32,7 +20,7 @@ fn gate(p: &mut Producer, name: &str) -> Gate {
 }
 
 fn listener(p: &mut Producer, name: &str, mode: Mode) -> Listener {
-    let (memory, hub, shape, name) = (Arc::clone(p.memory()), Arc::clone(p.hub()), shape(p), name.to_owned());
+    let (Offer { memory, hub, shape }, name) = (Offer::of(p), name.to_owned());
     serve_until(p, std::thread::spawn(move || Listener::join(&memory, &hub, shape, &name, mode).unwrap()))
 }
 
@@ -413,7 +401,7 @@ fn note_positions(gate: &mut Gate, all: &mut [u64]) {
 #[test]
 fn a_hostile_cursor_is_not_believed() {
     let mut p = Producer::new(config()).unwrap();
-    let (memory, hub, shape) = (Arc::clone(p.memory()), Arc::clone(p.hub()), shape(&p));
+    let (memory, hub, shape) = (Arc::clone(p.memory()), Arc::clone(p.hub()), Offer::of(&p).shape);
     let liar = serve_until(
         &mut p,
         std::thread::spawn(move || {
@@ -515,7 +503,7 @@ fn a_tag_is_put_back_where_it_was() {
 #[test]
 fn a_thousand_listeners_come_and_go_under_load_and_each_starts_on_a_record() {
     let mut p = Producer::new(config()).unwrap();
-    let (memory, hub, shape) = (Arc::clone(p.memory()), Arc::clone(p.hub()), shape(&p));
+    let (memory, hub, shape) = (Arc::clone(p.memory()), Arc::clone(p.hub()), Offer::of(&p).shape);
     let storm = std::thread::spawn(move || {
         let (mut descs, mut buffer) = (Vec::new(), Vec::new());
         for i in 0..1000 {

@@ -1,7 +1,7 @@
 //! Asking for room before writing, as sources do that can wait.
 
 use base::{Prng, Timestamp};
-use netgrain_ring::{Config, Gate, Listener, Mode, Packet, Place, Producer, Shape};
+use netgrain_ring::{Config, Gate, Listener, Mode, Offer, Packet, Place, Producer};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -27,9 +27,7 @@ fn gate(p: &mut Producer) -> Gate {
 }
 
 fn foreign_gate(p: &mut Producer) -> Listener {
-    let (memory, hub, c) = (Arc::clone(p.memory()), Arc::clone(p.hub()), p.config());
-    let (bytes, descs, link_type, snaplen) = (c.bytes, c.descs, c.link_type, c.snaplen);
-    let shape = Shape { bytes, descs, link_type, snaplen, queue: c.queue, name: c.name.clone() };
+    let Offer { memory, hub, shape } = Offer::of(p);
     let join = move || Listener::join(&memory, &hub, shape, "stuck", Mode::Gate).expect("a place");
     serve_until(p, std::thread::spawn(join))
 }

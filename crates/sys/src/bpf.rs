@@ -5,6 +5,10 @@
 //! and writes as many bytes of key and value as the map was created with, so a [`MapFd`] remembers these sizes and
 //! refuses buffers of any other: that check is what makes the calls safe.
 
+mod map;
+
+pub use map::{MapFd, MapKind, possible_cpus};
+
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -23,30 +27,6 @@ pub struct RawInsn {
     pub imm: i32,
 }
 
-/// Kinds of maps (`enum bpf_map_type`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum MapKind {
-    /// Hash table.
-    Hash = 1,
-    /// Array indexed by a `u32`.
-    Array = 2,
-    /// Array with one value per processor.
-    PerCpuArray = 6,
-    /// Queue number to network device.
-    DevMap = 14,
-    /// Queue number to AF_XDP socket.
-    XskMap = 17,
-}
-
-/// A map: its file descriptor and the sizes that the kernel will copy.
-#[derive(Debug)]
-pub struct MapFd {
-    fd: OwnedFd,
-    key_bytes: usize,
-    value_bytes: usize,
-}
-
 /// What the kernel says of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgInfo {
@@ -58,6 +38,8 @@ pub struct ProgInfo {
     pub jited_bytes: u32,
     /// Bytes of verified instructions.
     pub xlated_bytes: u32,
+    /// Instructions that the verifier went through, each as often as it had to; 0 before kernel 5.16.
+    pub verified_insns: u32,
 }
 
 /// What the kernel says of an XDP link.
@@ -98,10 +80,6 @@ pub const XDP_GENERIC: u32 = 1 << 1;
 /// `XDP_FLAGS_DRV_MODE`: native XDP, in the driver.
 pub const XDP_NATIVE: u32 = 1 << 2;
 
-const MAP_CREATE: u32 = 0;
-const MAP_LOOKUP_ELEM: u32 = 1;
-const MAP_UPDATE_ELEM: u32 = 2;
-const MAP_DELETE_ELEM: u32 = 3;
 const PROG_LOAD: u32 = 5;
 const PROG_TEST_RUN: u32 = 10;
 const OBJ_GET_INFO_BY_FD: u32 = 15;
@@ -116,117 +94,6 @@ const LINK_REPLACE: u32 = 1 << 2;
 const TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
 const NAME_BYTES: usize = 16;
 const LOG_BYTES: usize = 1 << 20;
-
-impl MapFd {
-    /// `BPF_MAP_CREATE`. A per-processor value occupies a multiple of 8 bytes for each possible processor.
-    ///
-    /// # Errors
-    /// The kernel's: `EPERM` without CAP_BPF (and CAP_NET_ADMIN for an XSKMAP), `EINVAL` for sizes it does not take.
-    pub fn create(kind: MapKind, name: &str, key_bytes: u32, value_bytes: u32, entries: u32) -> io::Result<Self> {
-        #[repr(C)]
-        struct Attr {
-            map_type: u32,
-            key_size: u32,
-            value_size: u32,
-            max_entries: u32,
-            map_flags: u32,
-            inner_map_fd: u32,
-            numa_node: u32,
-            map_name: [u8; NAME_BYTES],
-        }
-        let mut attr = Attr {
-            map_type: kind as u32,
-            key_size: key_bytes,
-            value_size: value_bytes,
-            max_entries: entries,
-            map_flags: 0,
-            inner_map_fd: 0,
-            numa_node: 0,
-            map_name: object_name(name),
-        };
-        let total = match kind {
-            MapKind::PerCpuArray => (value_bytes as usize).next_multiple_of(8) * possible_cpus()?,
-            _ => value_bytes as usize,
-        };
-        // SAFETY: the attributes hold no pointers.
-        let fd = unsafe { call_fd(MAP_CREATE, &mut attr) }?;
-        Ok(Self { fd, key_bytes: key_bytes as usize, value_bytes: total })
-    }
-
-    /// Bytes of one value as user space sees it: for a per-processor map, those of all possible processors.
-    pub fn value_bytes(&self) -> usize {
-        self.value_bytes
-    }
-
-    /// `BPF_MAP_LOOKUP_ELEM` into `value`; false if there is no such key.
-    ///
-    /// # Errors
-    /// Whatever the kernel says except `ENOENT`.
-    ///
-    /// # Panics
-    /// When `key` or `value` does not have the map's size.
-    pub fn lookup(&self, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
-        assert_eq!((key.len(), value.len()), (self.key_bytes, self.value_bytes), "key and value bytes of the map");
-        let mut attr = self.element(key, value.as_mut_ptr() as u64);
-        // SAFETY: key and value point to as many bytes as the map was created with, checked above.
-        match unsafe { call(MAP_LOOKUP_ELEM, &mut attr) } {
-            Ok(_) => Ok(true),
-            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(false),
-            Err(e) => Err(e),
-        }
-    }
-
-    /// `BPF_MAP_UPDATE_ELEM`: creates or replaces.
-    ///
-    /// # Errors
-    /// The kernel's: `E2BIG` for a key beyond the last or a full table.
-    ///
-    /// # Panics
-    /// When `key` or `value` does not have the map's size.
-    pub fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
-        assert_eq!((key.len(), value.len()), (self.key_bytes, self.value_bytes), "key and value bytes of the map");
-        let mut attr = self.element(key, value.as_ptr() as u64);
-        // SAFETY: key and value point to as many bytes as the map was created with, checked above; both are only read.
-        unsafe { call(MAP_UPDATE_ELEM, &mut attr) }.map(drop)
-    }
-
-    /// `BPF_MAP_DELETE_ELEM`; false if there was none.
-    ///
-    /// # Errors
-    /// Whatever the kernel says except `ENOENT`; arrays refuse with `EINVAL`.
-    ///
-    /// # Panics
-    /// When `key` does not have the map's size.
-    pub fn delete(&self, key: &[u8]) -> io::Result<bool> {
-        assert_eq!(key.len(), self.key_bytes, "key bytes of the map");
-        let mut attr = self.element(key, 0);
-        // SAFETY: the key points to as many bytes as the map was created with, checked above.
-        match unsafe { call(MAP_DELETE_ELEM, &mut attr) } {
-            Ok(_) => Ok(true),
-            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(false),
-            Err(e) => Err(e),
-        }
-    }
-
-    fn element(&self, key: &[u8], value: u64) -> ElementAttr {
-        ElementAttr { map_fd: self.fd.as_raw_fd() as u32, pad: 0, key: key.as_ptr() as u64, value, flags: 0 }
-    }
-}
-
-impl AsFd for MapFd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-#[repr(C)]
-struct ElementAttr {
-    map_fd: u32,
-    pad: u32,
-    key: u64,
-    value: u64,
-    flags: u64,
-}
 
 /// `BPF_PROG_LOAD` of an XDP program. The first attempt asks for no log, because writing one costs time; a refusal is
 /// asked again with the verifier's log.
@@ -330,12 +197,13 @@ pub fn update_link(link: BorrowedFd<'_>, new: BorrowedFd<'_>, old: BorrowedFd<'_
 /// # Errors
 /// The kernel's.
 pub fn program_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
-    // struct bpf_prog_info begins: type, id, tag[8], jited_prog_len, xlated_prog_len.
-    let words: [u32; 6] = object_info(program)?;
+    // struct bpf_prog_info begins: type, id, tag[8], jited_prog_len, xlated_prog_len. Its lists have lengths of zero here,
+    // so the kernel writes none of them; verified_insns stands at byte 216.
+    let words: [u32; 58] = object_info(program)?;
     let mut tag = [0; 8];
     tag[..4].copy_from_slice(&words[2].to_ne_bytes());
     tag[4..].copy_from_slice(&words[3].to_ne_bytes());
-    Ok(ProgInfo { id: words[1], tag, jited_bytes: words[4], xlated_bytes: words[5] })
+    Ok(ProgInfo { id: words[1], tag, jited_bytes: words[4], xlated_bytes: words[5], verified_insns: words[54] })
 }
 
 /// `BPF_OBJ_GET_INFO_BY_FD` of an XDP link.
@@ -481,21 +349,6 @@ pub fn wait_for_running_programs() -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) == 0 }
 }
 
-/// How many processors there could ever be: the number of values in an entry of a per-processor map.
-///
-/// # Errors
-/// When `/sys/devices/system/cpu/possible` cannot be read or understood.
-pub fn possible_cpus() -> io::Result<usize> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
-    last_cpu(&text).map(|last| last + 1).ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidData, format!("/sys/devices/system/cpu/possible says {text:?}"))
-    })
-}
-
-fn last_cpu(list: &str) -> Option<usize> {
-    list.trim().rsplit([',', '-']).next()?.parse().ok()
-}
-
 /// Names of objects are 15 bytes of `[A-Za-z0-9_.]`; others are refused by the kernel, so they are replaced here.
 fn object_name(name: &str) -> [u8; NAME_BYTES] {
     let mut out = [0; NAME_BYTES];
@@ -527,14 +380,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_of_processors_ends_with_the_highest() {
-        assert_eq!(last_cpu("0-1\n"), Some(1));
-        assert_eq!(last_cpu("0\n"), Some(0));
-        assert_eq!(last_cpu("0-3,8-11\n"), Some(11));
-        assert_eq!(last_cpu("\n"), None);
-    }
-
-    #[test]
     fn names_are_cut_and_cleaned() {
         assert_eq!(&object_name("eth0:xsk"), b"eth0_xsk\0\0\0\0\0\0\0\0");
         assert_eq!(&object_name("a-name-that-is-too-long"), b"a_name_that_is_\0");
@@ -545,7 +390,6 @@ mod tests {
         assert_eq!(std::mem::offset_of!(TestAttr, data_in), 16);
         assert_eq!(std::mem::offset_of!(TestAttr, ctx_in), 48);
         assert_eq!(std::mem::offset_of!(TestAttr, flags), 64);
-        assert_eq!(std::mem::offset_of!(ElementAttr, key), 8);
         assert_eq!(size_of::<XdpMd>(), 24);
         assert_eq!(size_of::<RawInsn>(), 8);
     }

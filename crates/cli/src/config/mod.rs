@@ -1,6 +1,7 @@
 //! The configuration of `netgrain run`: one table of keys ([`table`]), read from one TOML file ([`read`]), and the verb
 //! that checks and prints it.
 
+mod groups;
 mod read;
 mod table;
 mod value;
@@ -88,7 +89,8 @@ fn apply(path: &Path, config: &mut Config) -> Result<Vec<read::Wrong>, Failure> 
         return Err(fail(&format!("{length} bytes are no configuration")));
     }
     let text = std::fs::read_to_string(path).map_err(|e| fail(&e))?;
-    Ok(read::read(&text, config).err().unwrap_or_default())
+    let folder = path.parent().unwrap_or(Path::new(""));
+    Ok(read::read(&text, folder, config).err().unwrap_or_default())
 }
 
 /// Every key, as a file that says what is in force.
@@ -103,7 +105,7 @@ pub fn dump(config: &Config) -> String {
             let _ = writeln!(out, "{} = {}", key.key(), config.show(key.name));
         }
     }
-    out
+    out + &groups::dump(&config.group)
 }
 
 /// `docs/CONFIG.md`.
@@ -122,7 +124,7 @@ fn manual() -> String {
             let _ = writeln!(out, "| `{name}`{reload} | `{shown}` | {kind} | {} |", key.meaning.trim());
         }
     }
-    out
+    out + &groups::manual()
 }
 
 const ABOUT: &str = "# Configuration of `netgrain run`
@@ -164,7 +166,7 @@ mod tests {
             set(&mut config, name, &Given::from_flag(value)).expect("right");
         }
         let mut back = Config::default();
-        read::read(&dump(&config), &mut back).expect("right");
+        read::read(&dump(&config), Path::new(""), &mut back).expect("right");
         assert_eq!(back, config);
         assert_eq!(back.capture.interfaces, ["a", "b"]);
     }

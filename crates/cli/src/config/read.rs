@@ -1,9 +1,11 @@
 //! A configuration file: TOML, checked key by key. What is wrong is said with its line, all of it at once, and a key that
 //! is not there with the one that was perhaps meant.
 
+use super::groups;
 use super::table::{Config, KEYS, Key};
 use super::value::Given;
 use std::fmt;
+use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -22,11 +24,11 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// Puts what a file says over `config`.
+/// Puts what a file in this folder says over `config`.
 ///
 /// # Errors
 /// Everything that is wrong, in the order of the file; `config` is then worth nothing.
-pub fn read(text: &str, config: &mut Config) -> Result<(), Vec<Wrong>> {
+pub fn read(text: &str, folder: &Path, config: &mut Config) -> Result<(), Vec<Wrong>> {
     let line = |at: usize| 1 + text.as_bytes().iter().take(at).filter(|b| **b == b'\n').count();
     let document = match DeTable::parse(text) {
         Ok(document) => document.into_inner(),
@@ -37,10 +39,17 @@ pub fn read(text: &str, config: &mut Config) -> Result<(), Vec<Wrong>> {
     };
     let mut wrong = Vec::new();
     for (section, content) in &document {
+        if section.get_ref() == "group" {
+            match groups::read(content, folder, line) {
+                Ok(groups) => config.group = groups,
+                Err(more) => wrong.extend(more),
+            }
+            continue;
+        }
         let at = section.span().start;
         let mut say = |at, text| wrong.push(Wrong { line: line(at), text });
         let name = section.get_ref();
-        let known: Vec<&str> = sections().collect();
+        let known: Vec<&str> = sections().chain(["group"]).collect();
         match content.get_ref() {
             DeValue::Table(keys) if known.contains(&name.as_ref()) => {
                 for (key, value) in keys {
@@ -79,7 +88,7 @@ fn belongs(name: &str) -> String {
     KEYS.iter().find(|k| k.key() == name).map_or_else(String::new, |k| format!(": [{}] has one", k.section()))
 }
 
-fn given(value: &Spanned<DeValue<'_>>) -> Given {
+pub fn given(value: &Spanned<DeValue<'_>>) -> Given {
     match value.get_ref() {
         DeValue::String(text) => Given::Text(text.to_string()),
         DeValue::Boolean(yes) => Given::Yes(*yes),
@@ -91,7 +100,7 @@ fn given(value: &Spanned<DeValue<'_>>) -> Given {
 }
 
 /// `; did you mean x?`, where something is near enough.
-fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+pub fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let last = |full: &str| full.rsplit('.').next().unwrap_or(full).to_owned();
     let near = known.map(|k| (distance(name, k).min(1 + distance(&last(name), &last(k))), k)).min();
     match near {
@@ -119,7 +128,7 @@ mod tests {
     use super::*;
 
     fn wrongs(text: &str) -> Vec<String> {
-        read(text, &mut Config::default()).expect_err("wrong").iter().map(ToString::to_string).collect()
+        read(text, Path::new(""), &mut Config::default()).expect_err("wrong").iter().map(ToString::to_string).collect()
     }
 
     #[test]

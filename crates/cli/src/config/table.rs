@@ -1,6 +1,7 @@
 //! Every key of the configuration, once: from this table come the values, their defaults, what `--dump` prints, what
 //! `docs/CONFIG.md` says, and what a reload may change.
 
+use super::groups::Group;
 use super::value::{Count, Given, IdleOf, Keep, Secret, Setting, Size};
 use crate::args::{CpuList, Mode, SourceKind};
 use std::path::PathBuf;
@@ -48,6 +49,8 @@ macro_rules! sections {
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Config {
             $($(#[doc = $about])+ pub $section: $Section,)+
+            /// Groups that are there from the first packet on.
+            pub group: Vec<Group>,
         }
 
         $($(#[doc = $about])+
@@ -117,6 +120,10 @@ sections! {
         snaplen: Count = Count(0), Start;
         /// Only packets that match, in the words of docs/FILTER.md: the others are in no grain, and counted.
         filter: Option<String> = None, Start;
+        /// File with a program of the packet language that judges every packet before it is stored, in the kernel as far as it
+        /// can (docs/XDP.md). SIGHUP reads it again, and the program that runs is exchanged if it differs; one can be
+        /// neither added nor taken away by that.
+        program: Option<PathBuf> = None, Reload;
     }
     /// Where everything is kept.
     store Store {
@@ -231,7 +238,7 @@ mod tests {
             let text = usual.show(key.name);
             let mut other = Config::default();
             let line = format!("[{}]\n{} = {text}\n", key.section(), key.key());
-            super::super::read::read(&line, &mut other).unwrap_or_else(|e| panic!("{line}: {e:?}"));
+            super::super::read::read(&line, "".as_ref(), &mut other).unwrap_or_else(|e| panic!("{line}: {e:?}"));
             assert_eq!(other, usual, "{line}");
         }
     }

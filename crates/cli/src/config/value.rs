@@ -332,7 +332,7 @@ impl Setting for Keep {
 }
 
 /// Of TOML's strings: what JSON would write too.
-fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 

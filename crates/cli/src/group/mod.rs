@@ -1,10 +1,11 @@
 //! `netgrain group`: splits what a running engine captures among programs that wait for it.
 
-mod show;
+pub mod show;
 
 use crate::args::ListenArgs;
 use crate::listen;
 use crate::outcome::{Failure, Outcome};
+use crate::signals;
 use base::units;
 use clap::{Args, Subcommand, ValueEnum};
 use group::{Client, ClientError, Policy, Request, WEIGHT_MAX};
@@ -18,6 +19,8 @@ use std::time::Duration;
   netgrain group join -i eth1 web -w - | suricata -r /dev/stdin     (as often as there are workers)
   netgrain group stats -i eth1 web
   netgrain group swap -i eth1 web 'copy udp port 53'
+  netgrain group attach -i eth1 web --port eth2          (twice, with eth3: a load balancer)
+  netgrain group attach -i eth1 web -w /data/web.pcap --max-size 10GB
 
 A program is a word (copy, steer, drop) with a capture filter if wanted, or a program of the packet language.
 docs/GROUPS.md has classes, policies, counters and the protocol.")]
@@ -42,6 +45,10 @@ enum What {
     Stats(StatsArgs),
     /// Change a member's part of what is steered
     Weigh(WeighArgs),
+    /// Let the engine itself put a member's part into a port or a file
+    Attach(Box<AttachArgs>),
+    /// Take such a member out again
+    Detach(DetachArgs),
     /// End a group; its members are told
     Delete(NamedArgs),
 }
@@ -132,10 +139,9 @@ struct WeighArgs {
     weight: u8,
 }
 
+/// What a member is to get.
 #[derive(Args)]
-struct JoinArgs {
-    #[command(flatten)]
-    named: NamedArgs,
+struct PartArgs {
     /// Classes to be in: default, user, control, or numbers
     #[arg(long = "class", value_name = "LIST", value_delimiter = ',')]
     classes: Vec<String>,
@@ -143,8 +149,45 @@ struct JoinArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=i64::from(WEIGHT_MAX)))]
     weight: u8,
     /// Only packets that match this capture filter
-    #[arg(long, value_name = "EXPRESSION")]
+    #[arg(long, value_name = "EXPRESSION", conflicts_with = "bpf")]
     filter: Option<String>,
+    /// Only packets that match this filter of tcpdump's, which runs as machine code
+    #[arg(long, value_name = "EXPRESSION")]
+    bpf: Option<String>,
+}
+
+#[derive(Args)]
+struct AttachArgs {
+    #[command(flatten)]
+    named: NamedArgs,
+    #[command(flatten)]
+    part: PartArgs,
+    /// Send it out of this port of the engine's machine
+    #[arg(long, value_name = "PORT", required_unless_present = "write", conflicts_with = "write")]
+    port: Option<String>,
+    /// Write nanosecond pcap to this file there, which must not be there yet
+    #[arg(short = 'w', long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Most bytes of the file; packets that come then are counted as failed
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = units::parse_bytes, requires = "write")]
+    max_size: u64,
+}
+
+#[derive(Args)]
+struct DetachArgs {
+    #[command(flatten)]
+    named: NamedArgs,
+    /// The member's place, as `group stats` shows it
+    #[arg(value_name = "PLACE")]
+    place: u8,
+}
+
+#[derive(Args)]
+struct JoinArgs {
+    #[command(flatten)]
+    named: NamedArgs,
+    #[command(flatten)]
+    part: PartArgs,
     /// Descriptors that may wait on each queue [default: 131072]
     #[arg(long, value_name = "N", value_parser = units::parse_count)]
     descs: Option<u64>,
@@ -178,8 +221,13 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
                 queues: a.queues.clone(),
                 brief: false,
             };
-            a.named.door.ask(&request)?;
-            eprintln!("netgrain: group {} is there; netgrain group join {}", a.named.group, a.named.hint());
+            let (answer, _) = a.named.door.ask(&request)?;
+            if a.named.door.json {
+                show::loaded(&a.named.group, &answer)?;
+            } else {
+                show::told(&answer);
+                eprintln!("netgrain: group {} is there; netgrain group join {}", a.named.group, a.named.hint());
+            }
             Ok(Outcome::Yes)
         }
         What::List(door) => {
@@ -208,9 +256,9 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
             let (answer, _) = a.named.door.ask(&Request::Swap { group, program })?;
             let (generation, took) = (answer.generation.unwrap_or_default(), answer.took_us.unwrap_or_default());
             if a.named.door.json {
-                let done = serde_json::json!({"group": a.named.group, "generation": generation, "took_us": took});
-                writeln!(std::io::stdout(), "{done}")?;
+                show::loaded(&a.named.group, &answer)?;
             } else {
+                show::told(&answer);
                 eprintln!("netgrain: generation {generation} runs; the exchange took {:.1} ms", took as f64 / 1e3);
             }
             Ok(Outcome::Yes)
@@ -224,6 +272,11 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
             a.named.door.ask(&Request::Weigh { group, place: a.place, weight: a.weight })?;
             Ok(Outcome::Yes)
         }
+        What::Attach(a) => attach(a),
+        What::Detach(a) => {
+            a.named.door.ask(&Request::Detach { group: a.named.group.clone(), place: a.place })?;
+            Ok(Outcome::Yes)
+        }
         What::Delete(a) => {
             a.door.ask(&Request::Delete { group: a.group.clone() })?;
             Ok(Outcome::Yes)
@@ -231,17 +284,47 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
     }
 }
 
+fn attach(a: &AttachArgs) -> Result<Outcome, Failure> {
+    let said = |path: &PathBuf| std::path::absolute(path).map_err(|e| Failure::say(format!("{}: {e}", path.display())));
+    let request = Request::Attach {
+        group: a.named.group.clone(),
+        port: a.port.clone(),
+        // The engine has a folder of its own.
+        file: a.write.as_ref().map(said).transpose()?,
+        most: a.max_size,
+        classes: a.part.classes.clone(),
+        weight: a.part.weight,
+        filter: a.part.filter.clone(),
+        bpf: a.part.bpf.clone(),
+    };
+    let (answer, _) = a.named.door.ask(&request)?;
+    let place = answer.place.unwrap_or_default();
+    if a.named.door.json {
+        writeln!(std::io::stdout(), "{}", serde_json::json!({"group": a.named.group, "place": place}))?;
+    } else {
+        eprintln!(
+            "netgrain: place {place} of group {}; netgrain group detach {} {place}",
+            a.named.group,
+            a.named.hint()
+        );
+    }
+    Ok(Outcome::Yes)
+}
+
 fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
     let door = &a.named.door;
     let name = if a.name.is_empty() { default_name() } else { a.name.clone() };
     let request = Request::Join {
         group: a.named.group.clone(),
-        classes: a.classes.clone(),
-        weight: a.weight,
-        filter: a.filter.clone(),
+        classes: a.part.classes.clone(),
+        weight: a.part.weight,
+        filter: a.part.filter.clone(),
+        bpf: a.part.bpf.clone(),
         descs: a.descs.unwrap_or(0),
         name: name.clone(),
     };
+    // Before there is a seat that a signal would take away unread.
+    let stop = signals::stop_flag();
     let seat = door.connect()?.join(&request).map_err(|e| door.failed(&e))?;
     eprintln!("netgrain: place {} of group {}, program {}", seat.place, a.named.group, seat.generation);
     let ears = ListenArgs {
@@ -258,7 +341,8 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
         name,
         json: door.json,
     };
-    listen::hear(&ears, seat.listeners)
+    let farewell = seat.farewell();
+    listen::hear(&ears, seat.listeners, &stop, &|| farewell.leave().is_ok())
 }
 
 /// As whom a member is shown that gives no name: whoever started it.

@@ -8,6 +8,28 @@ use std::io::{self, Write};
 /// Longest piece of a program that a line shows.
 const PROGRAM_WIDTH: usize = 40;
 
+/// What became of a program that was loaded, as an object.
+pub fn loaded(group: &str, answer: &group::Answer) -> Result<(), Failure> {
+    let about = answer.about.clone().unwrap_or_default();
+    let done = serde_json::json!({
+        "group": group, "generation": answer.generation, "took_us": answer.took_us, "runs": about.runs, "why": about.why,
+        "compile_us": about.compile_us, "spread": about.spread, "notes": about.notes,
+    });
+    Ok(writeln!(io::stdout(), "{done}")?)
+}
+
+/// The same for people: what they should know of the program.
+pub fn told(answer: &group::Answer) {
+    let Some(about) = &answer.about else { return };
+    if let Some(why) = &about.why {
+        eprintln!("netgrain: the program runs {}: {why}", about.runs);
+    }
+    for key in &about.spread {
+        eprintln!("netgrain: members that keep state of their own can be steered by {key}");
+    }
+    about.notes.iter().for_each(|note| eprintln!("netgrain: {note}"));
+}
+
 /// One line for each group.
 pub fn list(groups: &[Value], json: bool) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
@@ -44,6 +66,9 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
             writeln!(out)?;
         }
         writeln!(out, "group {}, generation {}: {}", text(g, "group"), number(g, "generation"), program(g))?;
+        if let Some(why) = g["why"].as_str() {
+            writeln!(out, "  runs {}: {why}", text(g, "runs"))?;
+        }
         let n = |key: &str| show_count(number(g, key));
         writeln!(
             out,
@@ -69,8 +94,10 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
         }
         for (what, key) in [("class", "classes"), ("counter", "counters")] {
             for (name, n) in g[key].as_object().into_iter().flatten() {
-                if let Some(n) = n.as_u64().filter(|n| *n > 0) {
-                    writeln!(out, "  {what} {name}: {}", show_count(n))?;
+                // Programs count down too.
+                if let Some(n) = n.as_i64().filter(|n| *n != 0) {
+                    let sign = if n < 0 { "-" } else { "" };
+                    writeln!(out, "  {what} {name}: {sign}{}", show_count(n.unsigned_abs()))?;
                 }
             }
         }
@@ -78,7 +105,7 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
             let head = ["delivered", "refused", "lost", "late"].map(|h| format!("{h:>14}")).concat();
             writeln!(out, "  place  pid      weight  classes         {head}   full  name")?;
         }
-        for m in members {
+        for m in &members {
             let counts = ["delivered", "refused", "lost", "late"].map(|k| format!("{:>14}", show_count(number(m, k))));
             writeln!(
                 out,
@@ -91,6 +118,11 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
                 m["fill"].as_f64().unwrap_or(0.0) * 100.0,
                 text(m, "name")
             )?;
+        }
+        for m in members.iter().filter(|m| m["outlet"].is_object()) {
+            let (to, counts) = (text(m, "name"), &m["outlet"]);
+            let (sent, failed) = (show_count(number(counts, "sent")), show_count(number(counts, "failed")));
+            writeln!(out, "  into {to}: put {sent}, failed {failed}")?;
         }
         let gone = &g["departed"];
         if number(gone, "delivered") + number(gone, "lost") > 0 {

@@ -4,7 +4,8 @@ use super::ExplainArgs;
 use crate::outcome::{Failure, Outcome};
 use crate::record::json;
 use lang::Compiled;
-use lang::ir::{Placement, placement};
+use lang::ebpf::{Clock, Refusal, ToUser, Wish, emit};
+use lang::ir::{Placement, Program, placement};
 use serde_json::json;
 use std::io::{self, Write};
 
@@ -31,7 +32,8 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
     for (i, place) in placement(program).iter().enumerate() {
         let cost = program.cost_of(program.blocks_of(i));
         let (place, why) = match place {
-            Placement::Kernel => ("kernel", String::new()),
+            Placement::Kernel { undecided } if undecided.is_empty() => ("kernel", String::new()),
+            Placement::Kernel { undecided } => ("kernel", format!("   -- leaves {}", undecided.join(", "))),
             Placement::User(why) => ("user", format!("   -- {why}")),
         };
         let effects = program.effects_of(i).to_string();
@@ -43,6 +45,15 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
     }
     let cost = program.cost();
     writeln!(out, "{:<8} {:>12} {:>8}  {} at the least", "all", cost.size, cost.longest, cost.shortest)?;
+    match in_kernel(program) {
+        Ok((stages, instructions)) => {
+            let rest = program.stages.len() - stages;
+            let what = if rest == 0 { "all".to_owned() } else { format!("the first {stages}") };
+            writeln!(out, "in the kernel: {what} of {} stages, {instructions} instructions", program.stages.len())?;
+            writeln!(out, "{UNDECIDED}")?;
+        }
+        Err(why) => writeln!(out, "{why}")?,
+    }
     for map in &program.maps {
         writeln!(out, "map {map}")?;
     }
@@ -57,6 +68,26 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
+/// What every program leaves to user space.
+const UNDECIDED: &str = "left to user space, before anything is done for them: packets named above, and those with headers beyond the \
+    kernel's walk";
+
+/// How many stages run in the kernel, and how many instructions of the kernel's machine they are.
+fn in_kernel(program: &Program) -> Result<(usize, usize), Refusal> {
+    let wish = Wish {
+        link_type: wire::link::ETHERNET,
+        hash_key: 0,
+        generation: 0,
+        port: 0,
+        ingress: 0,
+        queues: 1,
+        clock: Clock::Running,
+        to_user: ToUser::Sockets,
+        metadata: true,
+    };
+    emit(program, &wish).map(|object| (object.stages, object.code.insns().len()))
+}
+
 fn object(compiled: &Compiled) -> serde_json::Value {
     let program = &compiled.program;
     let places = placement(program);
@@ -65,11 +96,11 @@ fn object(compiled: &Compiled) -> serde_json::Value {
         .enumerate()
         .map(|(i, place)| {
             let cost = program.cost_of(program.blocks_of(i));
-            let (kernel, why) = match place {
-                Placement::Kernel => (true, None),
-                Placement::User(why) => (false, Some(why)),
+            let (kernel, why, undecided) = match place {
+                Placement::Kernel { undecided } => (true, None, undecided.as_slice()),
+                Placement::User(why) => (false, Some(why), &[][..]),
             };
-            json!({"stage": program.stages[i].text, "kernel": kernel, "why": why, "instructions": cost.size,
+            json!({"stage": program.stages[i].text, "kernel": kernel, "why": why, "undecided": undecided, "instructions": cost.size,
                "longest": cost.longest, "effects": program.effects_of(i).to_string()})
         })
         .collect();
@@ -84,5 +115,8 @@ fn object(compiled: &Compiled) -> serde_json::Value {
         .collect();
     let maps: Vec<_> = program.maps.iter().map(ToString::to_string).collect();
     json!({"bindings": bindings, "stages": stages, "instructions": program.cost().size, "longest": program.cost().longest,
+           "kernel": in_kernel(program).map_or_else(
+               |why| json!({"stages": 0, "why": why.to_string()}),
+               |(stages, instructions)| json!({"stages": stages, "instructions": instructions})),
            "maps": maps, "clusters": clusters})
 }

@@ -5,7 +5,9 @@ use crate::config::{Config, Size};
 use crate::outcome::Failure;
 use crate::record::{id, port};
 use crate::retain::{self, RuleArgs};
-use engine::{Format, MeterPlan, Plan, RetentionPlan, SocketPlan, SourcePlan, StorePlan};
+use engine::{
+    Format, GroupPlan, MeterPlan, Plan, ProgramPlan, RetentionPlan, SocketPlan, SourcePlan, StorePlan,
+};
 use std::path::Path;
 use std::time::Duration;
 
@@ -38,6 +40,7 @@ pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
             plan.snaplen = plan.snaplen.min(u32::try_from(config.capture.snaplen.0).unwrap_or(u32::MAX));
         }
         plan.filter.clone_from(&config.capture.filter);
+        plan.program = program(args, config)?;
         plan.cpus = config.capture.cpus.clone().map(|c| c.0).unwrap_or_default();
         plan.spin = config.capture.spin;
         (plan.duration, plan.packets) = (args.duration, args.packets);
@@ -48,9 +51,22 @@ pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
         }
         plan.socket = socket(config, &plan.source)?;
         plan.meter = meter(config, number as u16);
+        plan.groups = groups(config, &plan.source.label());
         Ok(plan)
     };
     sources.into_iter().enumerate().map(plan).collect()
+}
+
+/// The program of the ports: of the command line, or the key's file.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn program(args: &RunArgs, config: &Config) -> Result<Option<ProgramPlan>, Failure> {
+    match (&args.program.expression, &config.capture.program) {
+        (Some(_), _) => args.program.plan(),
+        (None, Some(path)) => crate::program::read(path).map(Some),
+        (None, None) => Ok(None),
+    }
 }
 
 /// What retention is told of the packets of one interface, if it is told anything.
@@ -110,7 +126,14 @@ fn check(config: &Config) -> Result<(), Failure> {
     }
     let kept = config.store.dir.is_some() && (packets.record || flow.record || config.series.record);
     let sent = !config.export.targets.is_empty() && (flow.record || config.series.record);
-    if !kept && !sent && config.status.metrics.is_none() {
+    let ports = &config.capture.interfaces;
+    for group in config.group.iter().filter(|_| !ports.is_empty()) {
+        if let Some(port) = group.ports.iter().find(|port| !ports.contains(port)) {
+            let all = ports.join(", ");
+            return say(&format!("group {}: no port {port} among those that are captured ({all})", group.name));
+        }
+    }
+    if !kept && !sent && config.status.metrics.is_none() && config.group.is_empty() {
         return say("nothing would be kept: name a folder with --store, a collector with --export, or --metrics");
     }
     Ok(())
@@ -148,6 +171,11 @@ fn socket(config: &Config, source: &SourcePlan) -> Result<Option<SocketPlan>, Fa
         gid: id(listen.group.as_deref(), "/etc/group")?,
         gates: listen.gates,
     }))
+}
+
+/// The groups that are to be on this port.
+pub fn groups(config: &Config, port: &str) -> Vec<GroupPlan> {
+    config.group.iter().filter_map(|group| group.plan(port)).collect()
 }
 
 fn meter(config: &Config, number: u16) -> Option<MeterPlan> {

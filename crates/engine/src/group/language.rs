@@ -1,23 +1,37 @@
-//! Programs of the packet language, run by its interpreter: the meaning itself, the slowest of its executions.
+//! Programs of the packet language, as machine code where this host lets us, else by the interpreter, which means the same.
+//!
+//! A program that remembers has one worker for all queues of its group ([`crate::group::shared`]): the queues are dealt by the
+//! card or the kernel, not by the program's keys, and an entry must be known to every packet of its key. One without maps has
+//! a worker for each queue, and nothing is shared.
 
-use group::{Compiled, Delivery, Packet, Program, Verdict};
-use lang::Facts;
-use lang::interp::{Action, Interpreter, Memory, Outcome};
-use lang::ir::{self, Effect, Kind};
-use ring::flag;
+use super::diary::{Diary, Subject};
+use super::shared::Shared;
+use group::{About, Compiled, Delivery, Packet, Program, Verdict};
+use jit::{Act, Judge, Worker};
+use lang::interp::Action;
+use lang::ir::{self, COUNTERS, Effect, Kind, Set};
+use lang::{Facts, Prefix};
+use std::any::Any;
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
+use sys::netlink::Netlink;
 
-/// A verified program.
-struct Interpreted {
-    program: Arc<ir::Program>,
+/// A program that was found fit.
+struct Fit {
+    judge: Judge,
     text: String,
     /// The counters that it uses, and their names.
     counters: Arc<[u8]>,
     names: Vec<String>,
     wants_kernel: bool,
+    about: About,
     ground: Ground,
 }
+
+/// The counter of what it wrote.
+const LOGGED: &str = "logged";
 
 /// Where a program runs.
 #[derive(Clone, Debug)]
@@ -28,17 +42,35 @@ pub struct Ground {
     pub hash_key: u64,
     /// Name of the port that the frames come from.
     pub port: String,
+    /// And its number.
+    pub number: u16,
+}
+
+/// What is the same for all packets of one queue's instance, and how it asks a worker.
+#[derive(Clone, Debug)]
+pub struct Asking {
+    link_type: u16,
+    port: u32,
+    /// See [`ir::Meta::Ingress`].
+    ingress: u16,
+    counters: Arc<[u8]>,
+    label: Arc<str>,
+}
+
+/// What a queue's instance works with.
+#[derive(Debug, Default)]
+pub struct Desk {
+    verdicts: Vec<jit::Verdict>,
+    diary: Diary,
 }
 
 /// One queue's instance.
 struct Run {
-    program: Arc<ir::Program>,
-    memory: Memory,
-    counters: Arc<[u8]>,
-    link_type: u16,
-    /// See [`ir::Meta::Ingress`].
-    ingress: u16,
-    sequence: u64,
+    asking: Asking,
+    worker: Worker,
+    /// What its counters stood at when it took over: the group keeps what was counted before.
+    base: [u64; COUNTERS as usize],
+    desk: Desk,
 }
 
 /// Makes a program of its source.
@@ -46,20 +78,66 @@ struct Run {
 /// # Errors
 /// In words, with the place in the source and what to write instead.
 pub fn compile(source: &str, ground: &Ground) -> Result<Arc<dyn Compiled>, String> {
+    let mut program = check(source)?;
+    let wants_kernel = program.effects().has(Effect::Kernel);
+    let spread = spread(&program);
+    let mut notes = Vec::new();
+    if spread.len() > 1 {
+        notes.push("no key serves all its maps: members that keep state by them need a group for each line".into());
+    }
+    if program.sets.contains(&Set::Host) {
+        let addresses = addresses_of(&ground.port);
+        notes.push(match addresses.as_slice() {
+            [] => format!("{} has no addresses, so no packet is for this host; swap when it has", ground.port),
+            some => format!(
+                "this host is {}; swap the program again when the addresses of {} change",
+                some.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", "),
+                ground.port
+            ),
+        });
+        let here = Set::of_prefixes(addresses.into_iter().filter_map(whole));
+        program.sets.iter_mut().filter(|set| **set == Set::Host).for_each(|set| set.clone_from(&here));
+    }
+    let counters = counters_of(&program);
+    let begun = Instant::now();
+    let (judge, why) = match Judge::native(program.clone(), || begun.elapsed()) {
+        Ok(judge) => (judge, None),
+        Err(refusal) => (Judge::interpreted(program).map_err(|e| e.to_string())?, Some(refusal.to_string())),
+    };
+    let report = judge.report();
+    let runs = if report.native { "native" } else { "interpreted" }.to_owned();
+    let about = About { runs, why, compile_us: report.compile_time.as_micros() as u64, spread, notes };
+    Ok(Arc::new(Fit {
+        judge,
+        text: source.to_owned(),
+        names: counters.iter().map(u8::to_string).chain([LOGGED.to_owned()]).collect(),
+        counters: counters.into(),
+        wants_kernel,
+        about,
+        ground: ground.clone(),
+    }))
+}
+
+/// Whether it is a program that a group can run.
+///
+/// # Errors
+/// As [`compile`].
+pub fn check(source: &str) -> Result<ir::Program, String> {
     let program = lang::compile(source).map_err(|e| explain(&e, source))?.program;
     if program.devices.len() > usize::from(u8::MAX) + 1 {
         return Err(format!("{} ports; a program forwards to at most 256", program.devices.len()));
     }
-    let wants_kernel = program.effects().has(Effect::Kernel);
-    let counters = counters_of(&program);
-    Ok(Arc::new(Interpreted {
-        program: Arc::new(program),
-        text: source.to_owned(),
-        names: counters.iter().map(u8::to_string).collect(),
-        counters: counters.into(),
-        wants_kernel,
-        ground: ground.clone(),
-    }))
+    Ok(program)
+}
+
+/// By what packets can be spread so that members share no state: for each cluster of maps, the largest key that all of them
+/// determine.
+fn spread(program: &ir::Program) -> Vec<String> {
+    let name = |i: &usize| program.maps.get(*i).map(|m| m.name.as_str());
+    let line = |(key, maps): (lang::Key, Vec<usize>)| {
+        format!("{key} for {}", maps.iter().filter_map(name).collect::<Vec<_>>().join(", "))
+    };
+    lang::clusters(&[program]).into_iter().map(line).collect()
 }
 
 /// The counters that a program uses, in ascending order.
@@ -71,6 +149,21 @@ fn counters_of(program: &ir::Program) -> Vec<u8> {
     used.collect::<BTreeSet<u8>>().into_iter().collect()
 }
 
+/// The addresses of a port as of now; none of a file's.
+fn addresses_of(port: &str) -> Vec<IpAddr> {
+    let ask = || {
+        let mut netlink = Netlink::route()?;
+        let link = netlink.link(port)?.index;
+        let all = netlink.addresses()?;
+        Ok::<_, std::io::Error>(all.into_iter().filter(|a| a.link == link).map(|a| a.ip).collect())
+    };
+    ask().unwrap_or_default()
+}
+
+fn whole(address: IpAddr) -> Option<Prefix> {
+    Prefix::new(address, if address.is_ipv4() { 32 } else { 128 })
+}
+
 /// In one line, as an answer is: where, what, and what to write instead.
 fn explain(e: &lang::Error, source: &str) -> String {
     let (line, column) = e.place(source);
@@ -78,17 +171,34 @@ fn explain(e: &lang::Error, source: &str) -> String {
     format!("program, line {line}, column {column}: {}{help}", e.what)
 }
 
-impl Compiled for Interpreted {
-    fn instance(&self) -> Box<dyn Program> {
-        let from = self.program.devices.iter().position(|d| *d == self.ground.port);
-        Box::new(Run {
-            program: Arc::clone(&self.program),
-            memory: Memory::of(&self.program, self.ground.hash_key),
-            counters: Arc::clone(&self.counters),
+impl Fit {
+    fn remembers(&self) -> bool {
+        !self.judge.program().maps.is_empty()
+    }
+
+    fn worker(&self) -> Result<Worker, String> {
+        self.judge.worker(self.ground.hash_key).map_err(|e| e.to_string())
+    }
+}
+
+impl Compiled for Fit {
+    fn instances(&self, queues: usize) -> Result<Vec<Box<dyn Program>>, String> {
+        let from = self.judge.program().devices.iter().position(|d| *d == self.ground.port);
+        let asking = Asking {
             link_type: self.ground.link_type,
+            port: self.ground.number.into(),
             ingress: from.map_or(0, |i| i as u16 + 1),
-            sequence: 0,
-        })
+            counters: Arc::clone(&self.counters),
+            label: self.ground.port.as_str().into(),
+        };
+        if self.remembers() && queues > 1 {
+            return Ok(Shared::handles(queues, &asking, self.worker()?));
+        }
+        let run = || {
+            let (asking, worker, base) = (asking.clone(), self.worker()?, [0; COUNTERS as usize]);
+            Ok(Box::new(Run { asking, worker, base, desk: Desk::default() }) as Box<dyn Program>)
+        };
+        (0..queues).map(|_| run()).collect()
     }
 
     fn text(&self) -> &str {
@@ -96,7 +206,7 @@ impl Compiled for Interpreted {
     }
 
     fn ports(&self) -> &[String] {
-        &self.program.devices
+        &self.judge.program().devices
     }
 
     fn counters(&self) -> &[String] {
@@ -106,53 +216,110 @@ impl Compiled for Interpreted {
     fn wants_kernel(&self) -> bool {
         self.wants_kernel
     }
+
+    fn about(&self, queues: usize) -> About {
+        let mut about = self.about.clone();
+        if self.remembers() && queues > 1 {
+            about.notes.push(format!("it remembers, so {queues} queues share one worker and take turns"));
+        }
+        about
+    }
 }
 
 impl Program for Run {
     fn judge(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]) {
-        let mut interpreter = Interpreter::new(&self.program);
-        for (packet, verdict) in batch.iter().zip(out) {
-            let desc = packet.desc;
-            let facts = Facts {
-                time: desc.ts,
-                sequence: self.sequence,
-                mark: desc.mark,
-                queue: desc.queue.into(),
-                ingress: self.ingress,
-                outgoing: u8::from(desc.flags & flag::OUTGOING != 0),
-                ..Facts::of(packet.bytes, packet.wire_len, self.link_type)
-            };
-            self.sequence += 1;
-            *verdict = verdict_of(&interpreter.run(packet.bytes, &facts, &mut self.memory));
-        }
+        self.asking.ask(&mut self.worker, &mut self.desk, batch, out);
     }
 
     fn counters(&self) -> Vec<u64> {
-        self.counters.iter().filter_map(|n| self.memory.counters.get(usize::from(*n)).copied()).collect()
+        let counted = self.asking.counted(&self.worker, &self.base);
+        counted.into_iter().chain([self.desk.lines()]).collect()
+    }
+
+    fn inherit(&mut self, before: &mut dyn Program) {
+        let before: &mut dyn Any = before;
+        if let Some(before) = before.downcast_mut::<Self>() {
+            self.worker.inherit(&mut before.worker);
+            self.base = *self.worker.counters();
+        }
     }
 }
 
-fn verdict_of(outcome: &Outcome) -> Verdict {
-    let mut verdict = Verdict {
-        delivery: match outcome.kind {
-            Kind::Drop => Delivery::Drop,
-            Kind::Copy => Delivery::Copy,
-            Kind::Steer => Delivery::Steer(outcome.hash),
-            Kind::Double => Delivery::DoubleSteer(outcome.hash, outcome.hash2),
-            Kind::Pick => Delivery::Pick(outcome.hash),
-        },
-        classes: outcome.classes,
-        mark: outcome.mark,
-        kernel: outcome.kernel,
-        ..Verdict::default()
-    };
-    for action in &outcome.actions {
-        if let Action::Forward(device) = action {
-            // The verifier has seen to it that there are no more than there is room for.
-            let _ = verdict.forwards.push(*device as u8);
+impl Asking {
+    /// Lets a worker judge a batch.
+    pub fn ask(
+        &self,
+        worker: &mut Worker,
+        desk: &mut Desk,
+        batch: &[Packet<'_>],
+        out: &mut [Verdict],
+    ) {
+        let mut packets: Vec<jit::Packet<'_>> = batch.iter().map(|p| self.packet(p)).collect();
+        let Desk { verdicts, diary } = desk;
+        verdicts.clear();
+        verdicts.resize(batch.len(), jit::Verdict::default());
+        worker.judge(&mut packets, verdicts);
+        out.iter_mut().zip(&*verdicts).for_each(|(out, verdict)| decide(out, verdict));
+        for Act { packet, action } in worker.acts() {
+            let at = *packet as usize;
+            match (action, out.get_mut(at), batch.get(at), verdicts.get(at)) {
+                (Action::Forward(device), Some(out), ..) => {
+                    // The verifier has seen to it that there are no more than there is room for.
+                    let _ = out.forwards.push(*device as u8);
+                }
+                (Action::Log(log), _, Some(packet), Some(verdict)) => {
+                    let (port, link_type, time) = (&*self.label, self.link_type, packet.desc.ts);
+                    let Packet { bytes, wire_len, .. } = *packet;
+                    let about = Subject { port, time, bytes, wire_len, link_type, verdict };
+                    diary.write(*log, worker.of().program(), &about);
+                }
+                _ => {}
+            }
         }
     }
-    verdict
+
+    /// What a worker has counted since its counters stood at `base`.
+    pub fn counted(&self, worker: &Worker, base: &[u64; COUNTERS as usize]) -> Vec<u64> {
+        let now = worker.counters();
+        self.counters.iter().map(|n| usize::from(*n)).map(|n| now[n].wrapping_sub(base[n])).collect()
+    }
+
+    /// With what the source knows. Cards tell their hash to nobody here; the ring's own stands in for it, so that steering
+    /// by it spreads flows as the card would.
+    fn packet<'a>(&self, packet: &Packet<'a>) -> jit::Packet<'a> {
+        let desc = packet.desc;
+        let facts = Facts {
+            time: desc.ts,
+            wire_len: packet.wire_len,
+            rss: desc.hash,
+            mark: desc.mark,
+            port: self.port,
+            queue: desc.queue.into(),
+            ingress: self.ingress,
+            outgoing: u8::from(desc.flags & ring::flag::OUTGOING != 0),
+            ..Facts::default()
+        };
+        jit::Packet::new(packet.bytes, self.link_type, facts)
+    }
+}
+
+impl Desk {
+    /// Lines that the program wanted to write.
+    pub fn lines(&self) -> u64 {
+        self.diary.wanted
+    }
+}
+
+#[inline]
+fn decide(out: &mut Verdict, verdict: &jit::Verdict) {
+    out.delivery = match verdict.kind() {
+        Kind::Drop => Delivery::Drop,
+        Kind::Copy => Delivery::Copy,
+        Kind::Steer => Delivery::Steer(verdict.hash),
+        Kind::Double => Delivery::DoubleSteer(verdict.hash, verdict.hash2),
+        Kind::Pick => Delivery::Pick(verdict.hash),
+    };
+    (out.classes, out.mark, out.kernel) = (verdict.classes, verdict.mark, verdict.kernel());
 }
 
 #[cfg(test)]
@@ -162,45 +329,133 @@ mod tests {
     use wire::{build::Frame, link};
 
     fn ground() -> Ground {
-        Ground { link_type: link::ETHERNET, hash_key: 7, port: "eth0".into() }
+        Ground { link_type: link::ETHERNET, hash_key: 7, port: "nosuch0".into(), number: 3 }
     }
 
-    /// What a program says of a TCP and of a UDP packet; then its ports and its counters.
-    fn judge(source: &str) -> ([Verdict; 2], Vec<String>, Vec<u64>) {
-        let program = compile(source, &ground()).expect("sound");
+    fn of(source: &str) -> Arc<dyn Compiled> {
+        compile(source, &ground()).expect("sound")
+    }
+
+    fn instance(source: &str) -> Box<dyn Program> {
+        of(source).instances(1).expect("small").remove(0)
+    }
+
+    /// A TCP and a UDP packet.
+    fn frames() -> [[u8; 60]; 2] {
         let (mut tcp, mut udp) = ([0; 60], [0; 60]);
         Frame::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 443).fill(&mut tcp);
         Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 53).fill(&mut udp);
-        let desc = Desc { mark: 5, ..Desc::default() };
-        let batch = [&tcp, &udp].map(|bytes| Packet { desc: &desc, bytes, wire_len: 60 });
-        let (mut run, mut out) = (program.instance(), [Verdict::default(); 2]);
+        [tcp, udp]
+    }
+
+    fn judge(run: &mut Box<dyn Program>, frames: &[[u8; 60]]) -> Vec<Verdict> {
+        let desc = Desc { mark: 5, hash: 77, queue: 2, ..Desc::default() };
+        let batch: Vec<_> = frames.iter().map(|bytes| Packet { desc: &desc, bytes, wire_len: 60 }).collect();
+        let mut out = vec![Verdict::default(); frames.len()];
         run.judge(&batch, &mut out);
-        (out, program.ports().to_vec(), run.counters())
+        out
     }
 
     #[test]
     fn a_program_steers_marks_forwards_and_drops() {
-        let ([tcp, udp], ports, _) = judge("main = ip >-> when is_tcp (mark 42 >-> forward \"eth1\") >-> steer_flow");
+        let source = "main = ip >-> when is_tcp (mark 42 >-> forward \"eth1\") >-> steer_flow";
+        let out = judge(&mut instance(source), &frames());
+        let [tcp, udp] = [out[0], out[1]];
         assert!(matches!((tcp.delivery, udp.delivery), (Delivery::Steer(a), Delivery::Steer(b)) if a != b));
         assert_eq!((tcp.mark, udp.mark), (42, 5));
         assert_eq!((tcp.forwards.as_slice(), udp.forwards.as_slice()), (&[0][..], &[][..]));
-        assert_eq!(ports, ["eth1"]);
-        let ([tcp, udp], _, counters) = judge("main = inc 3 >-> udp");
-        assert_eq!((tcp.delivery, udp.delivery, counters), (Delivery::Drop, Delivery::Copy, vec![2]));
+        assert_eq!(of(source).ports(), ["eth1"]);
+        let mut run = instance("main = inc 3 >-> dec 4 >-> udp");
+        let out = judge(&mut run, &frames());
+        assert_eq!((out[0].delivery, out[1].delivery), (Delivery::Drop, Delivery::Copy));
+        assert_eq!(run.counters(), [2, u64::MAX - 1, 0]);
+    }
+
+    #[test]
+    fn what_the_source_knows_reaches_the_program() {
+        let out = judge(&mut instance("main = steer_rss"), &frames()[..1]);
+        assert_eq!(out[0].delivery, Delivery::Steer(77), "the ring's hash stands in for the card's");
+        let out = judge(&mut instance("main = steer_rx_queue"), &frames()[..1]);
+        assert_eq!(out[0].delivery, Delivery::Pick(2));
+        let mut run = instance("main = steer_rrobin");
+        judge(&mut run, &frames());
+        let out = judge(&mut run, &frames());
+        assert_eq!((out[0].delivery, out[1].delivery), (Delivery::Pick(2), Delivery::Pick(3)), "over batches too");
     }
 
     #[test]
     fn both_directions_of_a_flow_are_steered_alike() {
-        let program = compile("main = steer_flow", &ground()).expect("sound");
         let (mut there, mut back) = ([0; 60], [0; 60]);
         Frame::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 443).fill(&mut there);
         Frame::tcp4([10, 0, 0, 2], 443, [10, 0, 0, 1], 1).fill(&mut back);
-        let desc = Desc::default();
-        let batch = [&there, &back].map(|bytes| Packet { desc: &desc, bytes, wire_len: 60 });
-        let mut out = [Verdict::default(); 2];
-        program.instance().judge(&batch, &mut out);
+        let out = judge(&mut instance("main = steer_flow"), &[there, back]);
         assert_eq!(out[0].delivery, out[1].delivery);
         assert!(matches!(out[0].delivery, Delivery::Steer(_)));
+    }
+
+    /// Only the first three packets of a flow pass.
+    const THREE: &str = "flows = flow_map 0 key_5tuple\nmain = incr_fstate flows >-> filter (get_fstate flows .<= 3)";
+
+    fn passed(out: &[Verdict]) -> usize {
+        out.iter().filter(|v| v.delivery != Delivery::Drop).count()
+    }
+
+    #[test]
+    fn what_a_program_remembers_survives_its_swap_and_counters_are_told_once() {
+        let with = |rest: &str| format!("{THREE} >-> inc 1{rest}");
+        let (mut old, mut new) = (instance(&with("")), instance(&with(" >-> mark 9")));
+        let [tcp, _] = frames();
+        assert_eq!(passed(&judge(&mut old, &[tcp; 2])), 2);
+        new.inherit(&mut *old);
+        assert_eq!(new.counters(), [0, 0], "what the one before counted is with the group");
+        assert_eq!(passed(&judge(&mut new, &[tcp; 2])), 1, "two were there before");
+        assert_eq!((old.counters(), new.counters()), (vec![2, 0], vec![1, 0]));
+        let mut other = instance("flows = flow_map 0 key_ip_src\nmain = incr_fstate flows");
+        other.inherit(&mut *new);
+        assert_eq!(passed(&judge(&mut other, &[tcp])), 1, "a map with another key begins anew");
+    }
+
+    #[test]
+    fn queues_share_one_memory_and_a_swap_that_reaches_them_in_turn_forgets_nothing() {
+        let compiled = of(THREE);
+        assert!(compiled.about(2).notes.iter().any(|n| n.contains("share one worker")));
+        assert!(compiled.about(1).notes.is_empty());
+        let mut old = compiled.instances(2).expect("small");
+        let [tcp, _] = frames();
+        assert_eq!(passed(&judge(&mut old[0], &[tcp])) + passed(&judge(&mut old[1], &[tcp])), 2);
+        let mut new = of(THREE).instances(2).expect("small");
+        let (mut first, mut second) = (new.remove(0), new.remove(0));
+        // The first queue swaps and judges at once; the second still judges with the old program meanwhile.
+        first.inherit(&mut *old[0]);
+        let waiting = std::thread::spawn(move || {
+            let out = judge(&mut first, &[tcp; 2]);
+            (first, passed(&out))
+        });
+        assert_eq!(passed(&judge(&mut old[1], &[tcp])), 1, "the third");
+        second.inherit(&mut *old[1]);
+        let (_, more) = waiting.join().expect("no panic");
+        assert_eq!(more, 0, "it waited for what the other queue still wrote");
+        assert_eq!(passed(&judge(&mut second, &[tcp])), 0);
+    }
+
+    #[test]
+    fn how_it_runs_and_what_it_can_be_spread_by_is_told() {
+        let about =
+            of("a = flow_map 0 key_5tuple\nb = flow_map 0 key_3tuple\nmain = incr_fstate a >-> incr_fstate b").about(1);
+        assert_eq!(about.spread, ["ip_src, ip_dst, ip_proto for a, b"]);
+        assert!(about.runs == "native" || about.why.is_some(), "{about:?}");
+        let about =
+            of("a = flow_map 0 key_ip_src\nb = flow_map 0 key_vlan\nmain = incr_fstate a >-> incr_fstate b").about(1);
+        assert_eq!((about.spread.len(), about.notes.len()), (2, 1), "{about:?}");
+        let about = of("main = ip_host").about(1);
+        assert!(about.notes[0].contains("nosuch0 has no addresses"), "{about:?}");
+    }
+
+    #[test]
+    fn what_a_program_writes_is_counted_whether_it_was_written_or_not() {
+        let mut run = instance("main = log_msg \"seen\" >-> log_packet >-> log_buff >-> trace");
+        assert_eq!(passed(&judge(&mut run, &[frames()[0]; 5])), 5);
+        assert_eq!(run.counters(), [20], "ten of them were written");
     }
 
     #[test]
@@ -211,7 +466,21 @@ mod tests {
 
     #[test]
     fn a_program_that_hands_to_the_host_says_so() {
-        assert!(compile("main = kernel", &ground()).expect("sound").wants_kernel());
-        assert!(!compile("main = ip", &ground()).expect("sound").wants_kernel());
+        assert!(of("main = kernel").wants_kernel());
+        assert!(!of("main = ip").wants_kernel());
+    }
+
+    #[test]
+    fn packets_for_this_host_are_those_to_the_ports_addresses() {
+        // Every machine has a loopback with this address, or none at all.
+        let ground = Ground { port: "lo".into(), ..ground() };
+        let program = compile("main = ip_host", &ground).expect("sound");
+        if program.about(1).notes[0].contains("no addresses") {
+            return testkit::skip("packets_for_this_host_are_those_to_the_ports_addresses", "lo is down here");
+        }
+        let mut here = [0; 60];
+        Frame::udp4([10, 0, 0, 1], 1, [127, 0, 0, 1], 53).fill(&mut here);
+        let out = judge(&mut program.instances(1).expect("small")[0], &[here, frames()[1]]);
+        assert_eq!((out[0].delivery, out[1].delivery), (Delivery::Copy, Delivery::Drop));
     }
 }

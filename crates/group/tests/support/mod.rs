@@ -2,10 +2,10 @@
 
 use base::Timestamp;
 use netgrain_group::{
-    Client, Compiled, Delivery, Dispatcher, Door, Orders, Outside, Packet, PortCounts, Program, Registry, Track,
-    Verdict,
+    Client, Compiled, Delivery, Dispatcher, Door, Orders, Outlet, Outside, Packet, PortCounts, Program, Registry,
+    Sieve, Syntax, Track, Verdict,
 };
-use ring::{Branch, Config, Offer, Policy, Producer, Shape};
+use ring::{Branch, Config, Offer, Policy, Producer};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -25,7 +25,7 @@ struct Run {
 }
 
 impl Compiled for Word {
-    fn instance(&self) -> Box<dyn Program> {
+    fn instances(&self, queues: usize) -> Result<Vec<Box<dyn Program>>, String> {
         let (word, number) = self.0.split_once(' ').unwrap_or((&self.0, "0"));
         let verdict: fn(u32, &Packet<'_>) -> Verdict = match word {
             "mark" => |mark, _| Verdict { mark, ..Verdict::default() },
@@ -33,7 +33,8 @@ impl Compiled for Word {
             "drop" => |_, _| Verdict { delivery: Delivery::Drop, ..Verdict::default() },
             _ => |_, _| Verdict::default(),
         };
-        Box::new(Run { verdict, number: number.parse().expect("a number"), judged: 0 })
+        let number = number.parse().expect("a number");
+        Ok((0..queues).map(|_| Box::new(Run { verdict, number, judged: 0 }) as Box<dyn Program>).collect())
     }
 
     fn text(&self) -> &str {
@@ -68,11 +69,18 @@ impl Outside for Lender {
         Ok(Arc::new(Word(source.to_owned())))
     }
 
-    fn open_port(&self, name: &str, _: &[Branch]) -> Result<Arc<PortCounts>, String> {
-        Err(format!("there is no port {name}"))
+    fn sieve(&self, text: &str, _: Syntax, _: u32) -> Result<Arc<dyn Sieve>, String> {
+        Err(format!("{text:?} is no filter"))
     }
 
-    fn kernel(&self) -> Result<(), String> {
+    fn open(&self, to: &Outlet, _: &[Branch]) -> Result<Arc<PortCounts>, String> {
+        match to {
+            Outlet::Port(name) if name == "sink" => Ok(Arc::default()),
+            _ => Err(format!("there is no {to}")),
+        }
+    }
+
+    fn host(&self) -> Result<Option<String>, String> {
         Err("no host".into())
     }
 }
@@ -107,20 +115,10 @@ impl Engine {
         for queue in 0..queues {
             let config = Config { name: "test".into(), bytes: 16 << 20, queue, ..Config::default() };
             let producer = Producer::new(config).expect("memory");
-            let c = producer.config();
-            let shape = Shape {
-                bytes: c.bytes,
-                descs: c.descs,
-                link_type: c.link_type,
-                snaplen: c.snaplen,
-                queue,
-                name: c.name.clone(),
-            };
+            let offer = Offer::of(&producer);
             let orders = Arc::<Orders>::default();
             // The writer waits for room, as a file does: nothing is to be shed here.
-            let dispatcher =
-                Dispatcher::new(producer.memory(), producer.hub(), Arc::clone(&orders), c.link_type as u16, false);
-            let offer = Offer { memory: Arc::clone(producer.memory()), hub: Arc::clone(producer.hub()), shape };
+            let dispatcher = Dispatcher::new(&offer, Arc::clone(&orders), false);
             tracks.push(Track { queue, orders, offer });
             let count = Arc::<Told>::default();
             pushed.push(Arc::clone(&count));

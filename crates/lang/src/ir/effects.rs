@@ -1,10 +1,4 @@
-//! What the stages of a program do to the world, and from that, where they can run.
-//!
-//! A program that is attached to a port in the kernel (XDP) gives each packet *one* fate: to user space, to the stack, out of one device,
-//! or nowhere. It cannot copy, write logs, or walk through tunnels. So the part that can run there is the longest run of stages from
-//! the start that makes no copy on any way through it: a packet that goes on to user space was neither forwarded nor given to
-//! the kernel, and one that is dropped was at most one of the two. The record travels beside the packet, so what only sets the
-//! record (marks, classes, hashes, whom to steer to) can be decided in either place.
+//! What the stages of a program do to the world. Where they can run follows from it ([`super::placement`]).
 
 use super::{Block, End, Inst, Layer, Meta, Program, Set, Var};
 use std::fmt;
@@ -35,7 +29,7 @@ pub enum Effect {
     Log,
     /// Looks through tunnels.
     Tunnel,
-    /// Asks what only the worker in user space knows: its own packet number, the card's hash, the port's addresses.
+    /// Asks what only the worker in user space knows: its own packet number, the card's hash, addresses of this host.
     Local,
 }
 
@@ -116,15 +110,6 @@ impl fmt::Display for Effects {
     }
 }
 
-/// Where a stage can run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Placement {
-    /// In the kernel, before the packet has cost anything.
-    Kernel,
-    /// In user space, for this reason.
-    User(String),
-}
-
 impl Program {
     /// What a stage does.
     pub fn effects_of(&self, stage: usize) -> Effects {
@@ -163,9 +148,7 @@ impl Program {
                 Inst::Kernel => note(Effect::Kernel),
                 Inst::Log(_) => note(Effect::Log),
                 Inst::Fact { layer: Layer::Inner, .. } | Inst::Meta { meta: Meta::Depth, .. } => note(Effect::Tunnel),
-                Inst::Meta {
-                    meta: Meta::Sequence | Meta::Rss | Meta::Outgoing | Meta::Port | Meta::Ingress, ..
-                } => note(Effect::Local),
+                Inst::Meta { meta: Meta::Sequence | Meta::Rss, .. } => note(Effect::Local),
                 Inst::Member { set, .. } if self.sets.get(usize::from(*set)) == Some(&Set::Host) => note(Effect::Local),
                 _ => (),
             }
@@ -181,60 +164,4 @@ impl Program {
     fn is_touched(&self, map: u16) -> bool {
         self.maps.get(usize::from(map)).is_some_and(|m| matches!(m.expiry, super::Expiry::Idle(_)))
     }
-}
-
-/// Where each stage runs: the longest run of stages from the start that the kernel can do, and why it is not longer.
-pub fn placement(program: &Program) -> Vec<Placement> {
-    let stages = program.stages.len();
-    let in_kernel = (1..=stages).rev().find(|n| reason_against(program, *n).is_none()).unwrap_or(0);
-    let mut reason = reason_against(program, in_kernel + 1);
-    (0..stages)
-        .map(|i| match (i < in_kernel, reason.take()) {
-            (true, why) => {
-                reason = why;
-                Placement::Kernel
-            }
-            (false, Some(why)) => Placement::User(why),
-            (false, None) => Placement::User("behind a stage in user space".into()),
-        })
-        .collect()
-}
-
-/// Why the first `n` stages cannot run in the kernel.
-fn reason_against(program: &Program, n: usize) -> Option<String> {
-    let last = n.checked_sub(1).filter(|s| *s < program.stages.len())?;
-    for stage in 0..n {
-        let effects = program.effects_of(stage);
-        for (effect, why) in [
-            (Effect::Log, "writes a log"),
-            (Effect::Tunnel, "looks through tunnels"),
-            (Effect::Local, "asks what only the worker in user space knows"),
-        ] {
-            if effects.has(effect) {
-                return Some(why.to_owned());
-            }
-        }
-    }
-    let (head, _) = program.split(last + 1);
-    let mut copies = vec![0_u32; head.blocks.len()];
-    for at in 0..head.blocks.len() {
-        let block = &head.blocks[at];
-        let mut made = copies[at];
-        let mut kernel = false;
-        for inst in &block.code {
-            made += u32::from(matches!(inst, Inst::Forward { .. }));
-            kernel |= matches!(inst, Inst::Kernel);
-        }
-        made += u32::from(kernel);
-        let allowed = match block.end {
-            End::Pass => 0,
-            End::Drop => 1,
-            _ => u32::MAX,
-        };
-        if made > allowed {
-            return Some("copies the packet, and the kernel gives each packet one fate".to_owned());
-        }
-        block.end.targets().for_each(|t| copies[t.0 as usize] = copies[t.0 as usize].max(made));
-    }
-    None
 }

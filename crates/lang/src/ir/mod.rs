@@ -38,6 +38,7 @@ mod build;
 mod cost;
 mod effects;
 mod inst;
+mod place;
 mod print;
 mod split;
 mod tables;
@@ -45,8 +46,10 @@ mod verify;
 
 pub use build::{Builder, Label};
 pub use cost::Cost;
-pub use effects::{Effect, Effects, Placement, placement};
+pub use effects::{Effect, Effects};
 pub use inst::{Block, End, Inst, Log};
+pub(crate) use place::Study;
+pub use place::{Placement, placement};
 pub use tables::{Expiry, Map, Set, mapped, wide};
 pub use verify::VerifyError;
 
@@ -190,6 +193,19 @@ pub enum Cmp {
 }
 
 impl Cmp {
+    /// The one that holds where this does not, if there is one.
+    pub(crate) const fn turned(self) -> Option<Self> {
+        match self {
+            Self::Eq => Some(Self::Ne),
+            Self::Ne => Some(Self::Eq),
+            Self::Lt => Some(Self::Ge),
+            Self::Ge => Some(Self::Lt),
+            Self::Gt => Some(Self::Le),
+            Self::Le => Some(Self::Gt),
+            Self::AnyBit | Self::AllBits => None,
+        }
+    }
+
     /// The meaning.
     pub const fn holds(self, a: u64, b: u64) -> bool {
         match self {

@@ -153,7 +153,7 @@ impl Lower {
     }
 
     /// Source and destination port of TCP, UDP or SCTP.
-    fn port_pair(&mut self, layer: Layer, none: Label) -> (Reg, Reg) {
+    pub(super) fn port_pair(&mut self, layer: Layer, none: Label) -> (Reg, Reg) {
         let (protocol, is) = (self.b.fact(layer, Fact::Protocol), self.b.label());
         self.any_of(WITH_PORTS.map(u64::from), protocol, is);
         self.b.jump(none);

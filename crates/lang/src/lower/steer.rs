@@ -285,7 +285,8 @@ impl Lower {
         }
         self.b.place(media);
         let a = self.addresses(layer, none);
-        let (src, dst) = self.ports(layer);
+        // Those of a first fragment too: it belongs to its call, and the later ones, which have none, were dropped above.
+        let (src, dst) = self.port_pair(layer, none);
         let (src, dst) = (self.b.op(Op::Shr, src, 1), self.b.op(Op::Shr, dst, 1));
         let (low, high) = self.ordered(&[a.src[0], a.src[1], src], &[a.dst[0], a.dst[1], dst]);
         let hash = self.hash(salt::MEDIA, &[low, high].concat());

@@ -103,20 +103,23 @@ impl Emit<'_> {
                     Base::At(offset) => (*offset, None),
                     Base::BehindIpv4(header) => (*header, Some(self.ipv4_len(*header))),
                 };
-                let index = match (index.constant(), header) {
-                    (Some(n), header) if n <= crate::ir::MAX_OFFSET / 2 => {
-                        self.b.fits(header, offset + n, (*width).into(), self.reject);
-                        return self.b.load(header, offset + n, *width);
+                // A constant is added to the offset when the filter is made, and there a negative one leads back.
+                let (index, offset) = match index.constant().map(|n| offset.wrapping_add(n)) {
+                    Some(n) if n <= crate::ir::MAX_OFFSET / 2 => {
+                        self.b.fits(header, n, (*width).into(), self.reject);
+                        return self.b.load(header, n, *width);
                     }
-                    _ => self.number(index),
+                    Some(n) => (self.b.constant(n.into()), 0),
+                    None => (self.number(index), offset),
                 };
-                let mut at = self.b.op(Op::Add, index, u64::from(offset));
+                let mut at = index;
                 if let Some(header) = header {
                     at = self.b.op(Op::Add, at, header);
                 }
+                // Registers have 32 bits, and what is added to them in a load does not wrap: behind a negative index lies nothing.
                 let at = self.b.op(Op::And, at, WORD);
-                self.b.fits(Some(at), 0, (*width).into(), self.reject);
-                self.b.load(Some(at), 0, *width)
+                self.b.fits(Some(at), offset, (*width).into(), self.reject);
+                self.b.load(Some(at), offset, *width)
             }
         }
     }

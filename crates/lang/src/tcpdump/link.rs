@@ -32,6 +32,16 @@ pub enum Place {
 }
 
 impl Test {
+    /// How many tests and numbers it is made of.
+    pub fn words(&self) -> usize {
+        match self {
+            Self::Always(_) | Self::Field { .. } => 1,
+            Self::Not(t) => 1 + t.words(),
+            Self::And(s, t) | Self::Or(s, t) => 1 + s.words() + t.words(),
+            Self::Relation(a, _, b) => 1 + a.words() + b.words(),
+        }
+    }
+
     pub fn and(self, other: Self) -> Self {
         Self::And(Box::new(self), Box::new(other))
     }

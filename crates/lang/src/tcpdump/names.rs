@@ -1,35 +1,4 @@
-//! Names and numbers: of ports, protocols, fields and flags; the same on every machine, whatever its files say.
-
-/// Ports that people write by name.
-const PORTS: [(&str, u16); 27] = [
-    ("ftp-data", 20),
-    ("ftp", 21),
-    ("ssh", 22),
-    ("telnet", 23),
-    ("smtp", 25),
-    ("domain", 53),
-    ("dns", 53),
-    ("bootps", 67),
-    ("bootpc", 68),
-    ("tftp", 69),
-    ("http", 80),
-    ("kerberos", 88),
-    ("pop3", 110),
-    ("sunrpc", 111),
-    ("ntp", 123),
-    ("netbios-ns", 137),
-    ("netbios-dgm", 138),
-    ("netbios-ssn", 139),
-    ("imap", 143),
-    ("imap2", 143),
-    ("snmp", 161),
-    ("bgp", 179),
-    ("ldap", 389),
-    ("https", 443),
-    ("syslog", 514),
-    ("mdns", 5353),
-    ("sip", 5060),
-];
+//! Names and numbers: of protocols, fields and flags ([`super::services`] has those of ports); the same on every machine, whatever its files say.
 
 /// Protocols above IP.
 const PROTOCOLS: [(&str, u8); 20] = [
@@ -79,7 +48,7 @@ const ETHERTYPES: [(&str, u16); 19] = [
 ];
 
 /// Offsets, flags and types that stand for numbers in arithmetic.
-const NUMBERS: [(&str, u32); 38] = [
+const NUMBERS: [(&str, u32); 57] = [
     ("tcpflags", 13),
     ("tcp-fin", 1),
     ("tcp-syn", 2),
@@ -114,18 +83,33 @@ const NUMBERS: [(&str, u32); 38] = [
     ("icmp6-parameterproblem", 4),
     ("icmp6-echo", 128),
     ("icmp6-echoreply", 129),
+    ("icmp6-multicastlistenerquery", 130),
+    ("icmp6-multicastlistenerreportv1", 131),
+    ("icmp6-multicastlistenerdone", 132),
     ("icmp6-routersolicit", 133),
     ("icmp6-routeradvert", 134),
     ("icmp6-neighborsolicit", 135),
     ("icmp6-neighboradvert", 136),
+    ("icmp6-redirect", 137),
+    ("icmp6-routerrenum", 138),
+    ("icmp6-nodeinformationquery", 139),
+    ("icmp6-nodeinformationresponse", 140),
+    ("icmp6-ineighbordiscoverysolicit", 141),
+    ("icmp6-ineighbordiscoveryadvert", 142),
+    ("icmp6-multicastlistenerreportv2", 143),
+    ("icmp6-homeagentdiscoveryrequest", 144),
+    ("icmp6-homeagentdiscoveryreply", 145),
+    ("icmp6-mobileprefixsolicit", 146),
+    ("icmp6-mobileprefixadvert", 147),
+    ("icmp6-certpathsolicit", 148),
+    ("icmp6-certpathadvert", 149),
+    ("icmp6-multicastrouteradvert", 151),
+    ("icmp6-multicastroutersolicit", 152),
+    ("icmp6-multicastroutertermination", 153),
 ];
 
 fn of<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     table.iter().find(|e| e.0 == name).map(|e| e.1)
-}
-
-pub fn port(name: &str) -> Option<u16> {
-    of(&PORTS, name).or_else(|| u16::try_from(number(name)?).ok())
 }
 
 pub fn protocol(name: &str) -> Option<u8> {
@@ -151,10 +135,16 @@ pub fn number(text: &str) -> Option<u32> {
     u32::from_str_radix(digits, radix).ok().filter(|_| digits.starts_with(|c: char| c.is_ascii_alphanumeric()))
 }
 
-/// Six bytes, with colons, dashes, or dots between pairs of bytes.
+/// Six bytes: with colons or dashes, with dots between bytes or pairs of them, or as twelve digits.
 pub fn mac(text: &str) -> Option<[u8; 6]> {
     let mut out = [0; 6];
-    if text.contains('.') && !text.contains(':') {
+    if text.len() == 12 && text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        for (to, at) in out.iter_mut().zip((0..).step_by(2)) {
+            *to = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
+        }
+        return Some(out);
+    }
+    if text.matches('.').count() == 2 && !text.contains(':') {
         let words: Option<Vec<u16>> = text.split('.').map(|w| u16::from_str_radix(w, 16).ok()).collect();
         let words: [u16; 3] = words?.try_into().ok()?;
         for (to, from) in out.iter_mut().zip(words.iter().flat_map(|w| w.to_be_bytes())) {
@@ -162,7 +152,7 @@ pub fn mac(text: &str) -> Option<[u8; 6]> {
         }
         return Some(out);
     }
-    let sign = if text.contains('-') { '-' } else { ':' };
+    let sign = ['-', '.'].into_iter().find(|sign| text.contains(*sign)).unwrap_or(':');
     let mut parts = text.split(sign);
     for byte in &mut out {
         *byte = parts.next().filter(|p| (1..=2).contains(&p.len())).and_then(|p| u8::from_str_radix(p, 16).ok())?;

@@ -12,8 +12,8 @@
 use super::arith::Number;
 use super::lex::{FilterError, Token, tokens};
 use super::link::{ARP, Dir, IP, IP6, Offsets, RARP, Test};
-use super::refused::{refused, suggestion};
-use super::{MAX_DEPTH, MAX_TESTS, names};
+use super::refused::{near, refused, suggestion};
+use super::{MAX_DEPTH, MAX_TESTS, names, services};
 use crate::ir::Cmp;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -26,7 +26,10 @@ pub fn parse(text: &str) -> Result<Test, FilterError> {
     let test = p.filter()?;
     match p.peek() {
         t if t.text.is_empty() => Ok(test),
-        t => Err(t.error("a filter does not go on like this; join tests by `and` or `or`")),
+        t => match near(t.text) {
+            Some(near) => Err(t.error(format!("a filter does not go on like this; did you mean `{near}`?"))),
+            None => Err(t.error("a filter does not go on like this; join tests by `and` or `or`")),
+        },
     }
 }
 
@@ -123,6 +126,15 @@ impl<'a> Parser<'a> {
         out
     }
 
+    /// One more test, value or number.
+    pub(super) fn counted(&mut self) -> Result<(), FilterError> {
+        self.tests += 1;
+        if self.tests > MAX_TESTS {
+            return Err(self.peek().error(format!("more than {MAX_TESTS} tests and numbers in one filter")));
+        }
+        Ok(())
+    }
+
     fn filter(&mut self) -> Result<Test, FilterError> {
         let mut left = self.term()?;
         loop {
@@ -130,7 +142,12 @@ impl<'a> Parser<'a> {
             if !is_and && !self.takes(&["or", "||"]) {
                 return Ok(left);
             }
-            let right = if self.begins_value() { self.value_list()? } else { self.term()? };
+            let right = if self.begins_value() {
+                self.counted()?;
+                self.value_list()?
+            } else {
+                self.term()?
+            };
             left = if is_and { left.and(right) } else { left.or(right) };
         }
     }
@@ -164,10 +181,7 @@ impl<'a> Parser<'a> {
     }
 
     fn term(&mut self) -> Result<Test, FilterError> {
-        self.tests += 1;
-        if self.tests > MAX_TESTS {
-            return Err(self.peek().error(format!("more than {MAX_TESTS} tests in one filter")));
-        }
+        self.counted()?;
         if self.takes(&["not", "!"]) {
             return Ok(self.deeper(Self::term)?.not());
         }
@@ -199,6 +213,9 @@ impl<'a> Parser<'a> {
             }
             (false, "") => return Err(first.error("a test is missing, such as `tcp` or `port 80`")),
             _ => (),
+        }
+        if first.text == "len" || self.peek_at(1).text == "[" && first.is_word() {
+            return Err(first.error("it begins a number; compare it with another: `len > 100`, `tcp[13] & 7 != 0`"));
         }
         let protocol = self.protocol_word();
         let dir = self.direction()?;
@@ -284,6 +301,7 @@ impl<'a> Parser<'a> {
             if !is_and && !self.takes(&["or", "||"]) {
                 break;
             }
+            self.counted()?;
             let right = self.deeper(Self::value_list)?;
             left = if is_and { left.and(right) } else { left.or(right) };
         }
@@ -300,14 +318,17 @@ impl<'a> Parser<'a> {
         self.take();
         let test = match words.kind {
             Kind::Port => {
-                let port = names::port(t.text).ok_or_else(|| t.error("it is no port; write a number up to 65535"))?;
-                self.ports(words, t, port, port)?
+                let (port, of) = port(t.text).ok_or_else(|| {
+                    t.error("it is no service that is known here; write the port's number, up to 65535")
+                })?;
+                self.ports(words, t, of, port, port)?
             }
             Kind::PortRange => {
-                let range = t.text.split_once('-').and_then(|(a, b)| Some((names::port(a)?, names::port(b)?)));
-                let one = || names::port(t.text).map(|p| (p, p));
-                let (a, b) = range.or_else(one).ok_or_else(|| t.error("it is no range of ports; write `1000-2000`"))?;
-                self.ports(words, t, a.min(b), a.max(b))?
+                let range = t.text.split_once('-').and_then(|(a, b)| Some((port(a)?, port(b)?)));
+                let one = || port(t.text).map(|p| (p, p));
+                let ((a, of), (b, and_of)) =
+                    range.or_else(one).ok_or_else(|| t.error("it is no range of ports; write `1000-2000`"))?;
+                self.ports(words, t, of.filter(|_| of == and_of), a.min(b), a.max(b))?
             }
             Kind::Proto => self.proto(words, t)?,
             Kind::Host | Kind::Net => self.address(words, t)?,
@@ -315,17 +336,28 @@ impl<'a> Parser<'a> {
         Ok(test)
     }
 
-    fn ports(&self, words: Words<'_>, t: Token<'_>, low: u16, high: u16) -> Result<Test, FilterError> {
-        let protocols: &[u8] = match words.protocol {
-            None => &[6, 17, 132],
-            Some("tcp") => &[6],
-            Some("udp") => &[17],
-            Some("sctp") => &[132],
+    /// `of` is the protocol that a service's name stands for.
+    fn ports(&self, words: Words<'_>, t: Token<'_>, of: Option<u8>, low: u16, high: u16) -> Result<Test, FilterError> {
+        let said = match words.protocol {
+            None => None,
+            Some("tcp") => Some(6),
+            Some("udp") => Some(17),
+            Some("sctp") => Some(132),
             Some(other) => {
                 return Err(t.error(format!("`{other}` has no ports; write `{other} and port {}`", t.text)));
             }
         };
-        self.at.ports(protocols, words.dir, low, high).map_err(|why| t.error(why))
+        let protocols = match (said, of) {
+            (Some(said), Some(of)) if said != of => {
+                let name = if of == 6 { "tcp" } else { "udp" };
+                return Err(
+                    t.error(format!("it is a service of {name}; write `{name} port {}`, or its number", t.text))
+                );
+            }
+            (None, None) => vec![6, 17, 132],
+            (said, of) => said.into_iter().chain(of).take(1).collect(),
+        };
+        self.at.ports(&protocols, words.dir, low, high).map_err(|why| t.error(why))
     }
 
     fn proto(&self, words: Words<'_>, t: Token<'_>) -> Result<Test, FilterError> {
@@ -401,21 +433,19 @@ impl<'a> Parser<'a> {
         t: Token<'_>,
         length: Option<u32>,
     ) -> Result<Result<Test, &'static str>, FilterError> {
-        let (mut address, mut written) = match dotted(t.text) {
+        let (address, written) = match numbered(t.text, words.kind).or_else(|| dotted(t.text)) {
             Some(found) => found,
             None => {
                 let hint = if names::mac(t.text).is_some() {
                     format!("write `ether host {}`", t.text)
+                } else if services::find(t.text).is_some() {
+                    format!("it is no address; for a port write `port {}`", t.text)
                 } else {
                     "it is no address; names of hosts are not looked up".to_owned()
                 };
                 return Err(t.error(hint));
             }
         };
-        // `net 10` is 10.0.0.0/8; a number alone is an address for `host`.
-        if !t.text.contains('.') && words.kind == Kind::Host {
-            (address, written) = (names::number(t.text).unwrap_or(address), 32);
-        }
         let mut mask = high_bits(written);
         if let Some(length) = length {
             if length > 32 {
@@ -500,12 +530,24 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// One to four numbers with dots, left-aligned, and how many bits were written.
+/// A port by number or by the name of a service, and the protocol of which the name is.
+fn port(text: &str) -> Option<(u16, Option<u8>)> {
+    services::find(text).or_else(|| Some((u16::try_from(names::number(text)?).ok()?, None)))
+}
+
+/// A number without dots: for `host` it is the address; for `net` it goes as far to the left as it can, so that `net 10` is 10.0.0.0/8.
+fn numbered(text: &str, kind: Kind) -> Option<(u32, u32)> {
+    let n = names::number(text)?;
+    let left = if kind == Kind::Net && n != 0 { n.leading_zeros() / 8 * 8 } else { 0 };
+    Some((n << left, 32 - left))
+}
+
+/// One to four decimal numbers with dots, left-aligned, and how many bits were written.
 fn dotted(text: &str) -> Option<(u32, u32)> {
     let mut bytes = [0_u8; 4];
     let mut written = 0;
     for part in text.split('.') {
-        *bytes.get_mut(written)? = u8::try_from(names::number(part)?).ok()?;
+        *bytes.get_mut(written)? = part.parse().ok().filter(|_| !part.starts_with('+'))?;
         written += 1;
     }
     Some((u32::from_be_bytes(bytes), written as u32 * 8))

@@ -41,6 +41,7 @@ impl Parser<'_> {
         let Some(operators) = LEVELS.get(level) else { return self.operand() };
         let Some(mut left) = self.sum(level + 1)? else { return Ok(None) };
         while let Some((sign, op)) = operators.iter().find(|o| o.0 == self.peek().text).copied() {
+            self.counted()?;
             let sign = Token { text: sign, ..self.take() };
             let Some(right) = self.sum(level + 1)? else { return Ok(None) };
             if matches!(op, Op::Div | Op::Rem) && right.number.constant() == Some(0) {

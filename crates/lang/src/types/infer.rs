@@ -4,9 +4,11 @@
 //! a counter for its number. Bindings are pure and may not need themselves: there is no recursion, so every program ends.
 
 use super::Type;
+use super::advice::{mismatch, order, parenthesize, too_many, unknown, whose};
 use crate::ir::Effects;
-use crate::syntax::{Binding, Error, Expr, Node, nearest};
+use crate::syntax::{Binding, Error, Expr, Node};
 use crate::table;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -26,7 +28,16 @@ pub struct Known {
 /// # Errors
 /// The first thing that does not fit.
 pub fn infer(bindings: &[Binding]) -> Result<Vec<Known>, Error> {
-    let mut infer = Infer { bindings, known: HashMap::new(), order: vec![], open: vec![], depth: 0, vars: vec![] };
+    let mut infer = Infer {
+        bindings,
+        known: HashMap::new(),
+        order: vec![],
+        open: vec![],
+        depth: 0,
+        vars: vec![],
+        work: Cell::new(0),
+        too_large: Cell::new(false),
+    };
     for (i, b) in bindings.iter().enumerate() {
         if bindings[..i].iter().any(|other| other.name == b.name) {
             return Err(Error::new(b.span.clone(), format!("`{}` is bound twice", b.name)));
@@ -35,11 +46,25 @@ pub fn infer(bindings: &[Binding]) -> Result<Vec<Known>, Error> {
     for b in bindings {
         infer.binding(b)?;
     }
+    if let Some(main) = bindings.iter().find(|b| b.name == "main") {
+        if let Some(param) = main.params.first() {
+            let what = format!("`main` takes no parameter, and `{param}` is one");
+            return Err(Error::new(main.span.clone(), what).help("a packet is what it begins with: `main = …`"));
+        }
+        match &infer.known["main"].of {
+            Type::Act | Type::Var(_) => (),
+            other => return Err(mismatch(&main.body, other, &Type::Act, "`main`")),
+        }
+    }
     Ok(infer.order)
 }
 
 /// Most expressions inside one another, those of bindings that need one another included.
 const MAX_DEPTH: usize = 300;
+/// Most words of a type. A binding that uses another twice can double its type each time, so types are bounded by themselves.
+const MAX_TYPE: usize = 1000;
+/// Most words of types that are looked at in all; a program written by a human stays below a hundredth of it.
+const MAX_WORK: usize = 10_000_000;
 
 type Scope = Vec<(String, Type)>;
 
@@ -53,6 +78,10 @@ struct Infer<'a> {
     depth: usize,
     /// What each variable turned out to be.
     vars: Vec<Option<Type>>,
+    /// Words of types looked at so far.
+    work: Cell<usize>,
+    /// A type was larger than [`MAX_TYPE`], or all of them than [`MAX_WORK`]: nothing that was found since is to be believed.
+    too_large: Cell<bool>,
 }
 
 impl Infer<'_> {
@@ -88,13 +117,27 @@ impl Infer<'_> {
 
     /// What the type turned out to be.
     fn resolved(&self, t: &Type) -> Type {
+        let mut words = 0;
+        let resolved = self.expand(t, &mut words);
+        self.work.set(self.work.get() + words);
+        if words > MAX_TYPE || self.work.get() > MAX_WORK {
+            self.too_large.set(true);
+        }
+        resolved
+    }
+
+    fn expand(&self, t: &Type, words: &mut usize) -> Type {
+        *words += 1;
+        if *words > MAX_TYPE {
+            return Type::Act;
+        }
         match t {
             Type::Var(n) => match self.vars.get(*n) {
-                Some(Some(t)) => self.resolved(t),
+                Some(Some(t)) => self.expand(t, words),
                 _ => t.clone(),
             },
-            Type::List(of) => Type::List(Box::new(self.resolved(of))),
-            Type::Fun(from, to) => Type::Fun(Box::new(self.resolved(from)), Box::new(self.resolved(to))),
+            Type::List(of) => Type::List(Box::new(self.expand(of, words))),
+            Type::Fun(from, to) => Type::Fun(Box::new(self.expand(from, words)), Box::new(self.expand(to, words))),
             simple => simple.clone(),
         }
     }
@@ -134,21 +177,12 @@ impl Infer<'_> {
         }
     }
 
-    fn occurs(&self, var: usize, t: &Type) -> bool {
-        match self.resolved(t) {
-            Type::Var(n) => n == var,
-            Type::List(of) => self.occurs(var, &of),
-            Type::Fun(from, to) => self.occurs(var, &from) || self.occurs(var, &to),
-            _ => false,
-        }
-    }
-
     /// Whether the two can be the same, and then makes them so.
     fn unify(&mut self, a: &Type, b: &Type) -> bool {
         match (self.resolved(a), self.resolved(b)) {
             (a, b) if a == b => true,
             (Type::Var(n), t) | (t, Type::Var(n)) => {
-                let free = !self.occurs(n, &t);
+                let free = !t.mentions(n);
                 if free {
                     self.vars[n] = Some(t);
                 }
@@ -209,6 +243,10 @@ impl Infer<'_> {
         self.depth += 1;
         let of = self.node(e, scope, effects);
         self.depth -= 1;
+        if self.too_large.get() {
+            return Err(Error::new(e.span.clone(), "the type of this grows too large")
+                .help("bindings that use one another twice double each time"));
+        }
         of
     }
 
@@ -246,25 +284,25 @@ impl Infer<'_> {
                                 let rest = args.len() - i - 1;
                                 let takes = self.resolved(&to).parts().0.len();
                                 // The likeliest reason of all for what does not fit.
-                                if rest > takes { Error { help: Some(parenthesize(f, args)), ..error } } else { error }
+                                match order(f) {
+                                    _ if rest > takes => Error { help: Some(parenthesize(f, args)), ..error },
+                                    Some(order) => error.help(order),
+                                    None => error,
+                                }
                             })?;
                             *to
                         }
                         Type::Var(n) => {
                             let (from, to) = (self.expr(arg, scope, effects)?, self.fresh());
-                            self.vars[n] = Some(Type::Fun(Box::new(from), Box::new(to.clone())));
+                            let fun = Type::Fun(Box::new(from), Box::new(to.clone()));
+                            if !self.unify(&Type::Var(n), &fun) {
+                                let what = format!("{whose} is given to itself here, which has no type");
+                                return Err(Error::new(arg.span.clone(), what));
+                            }
                             to
                         }
                         other => {
-                            let what = match i {
-                                0 => format!("{whose} is {}, and takes nothing", other.words()),
-                                n => format!(
-                                    "{whose} takes {n} {}, this is one more",
-                                    if n == 1 { "value" } else { "values" }
-                                ),
-                            };
-                            return Err(Error::new(arg.span.clone(), what)
-                                .help("join actions by `>->`, or put them on lines of a `do`"));
+                            return Err(too_many(&whose, &other, i, arg));
                         }
                     };
                 }
@@ -369,63 +407,5 @@ impl Infer<'_> {
         self.want(first, takes[0], &whose, scope, effects).map_err(hint)?;
         self.want(second, takes[1], &whose, scope, effects).map_err(hint)?;
         Ok(gives.clone())
-    }
-}
-
-fn whose(f: &Expr) -> String {
-    match &f.node {
-        Node::Name(name) => format!("`{name}`"),
-        Node::Apply(f, _) => whose(f),
-        _ => "this".to_owned(),
-    }
-}
-
-/// `when is_tcp forward "eth1"` → what was probably meant.
-fn parenthesize(f: &Expr, args: &[Expr]) -> String {
-    let name = |e: &Expr| if let Node::Name(n) = &e.node { Some(n.clone()) } else { None };
-    let mut inner = args.iter().filter_map(|a| {
-        let n = name(a)?;
-        table::find(&n).filter(|f| !f.of().parts().0.is_empty()).map(|_| n)
-    });
-    match (inner.next_back(), name(f)) {
-        (Some(inner), Some(outer)) => {
-            format!("put `{inner}` and what it takes into parentheses: `{outer} … ({inner} …)`")
-        }
-        _ => "put each function and what it takes into parentheses".to_owned(),
-    }
-}
-
-fn mismatch(e: &Expr, have: &Type, want: &Type, whose: &str) -> Error {
-    let error = Error::new(e.span.clone(), format!("{whose} takes {} here, this is {}", want.words(), have.words()));
-    match (have, want) {
-        (Type::Pred, Type::Act) => {
-            error.help("write `filter (…)` to drop what it does not hold for, or `when (…)` to act on it")
-        }
-        (Type::Act, Type::Pred) => error.help("predicates begin with `is_` or `has_`"),
-        (Type::Prop, Type::Int | Type::Act) => error.help("compare it: `ip_ttl .< 9`"),
-        (Type::Int, Type::Text) => error.help("a text stands in quotes"),
-        (Type::Fun(..), _) => {
-            let (takes, gives) = have.parts();
-            let fits = gives == want;
-            let first = takes.first().map_or(String::new(), |t| t.words());
-            if fits { error.help(format!("give it {first} first, and put both into parentheses")) } else { error }
-        }
-        _ => error,
-    }
-}
-
-fn unknown(name: &str, span: Range<usize>, scope: &Scope, bindings: &[Binding]) -> Error {
-    let error = Error::new(span, format!("`{name}` is not known"));
-    if let Some(why) = table::gone(name) {
-        return error.help(why);
-    }
-    let known = scope.iter().map(|s| s.0.as_str()).chain(bindings.iter().map(|b| b.name.as_str()));
-    let all: Vec<&str> = known.chain(table::names().map(|n: &str| n)).collect();
-    match nearest(name, all) {
-        Some(near) => error.help(format!("did you mean `{near}`?")),
-        None if name.chars().any(|c| c.is_ascii_digit()) => {
-            error.help(format!("a text stands in quotes: `forward \"{name}\"`"))
-        }
-        None => error.help("docs/FUNCTIONS.md lists what there is; your own are bindings: `name = …`"),
     }
 }

@@ -1,5 +1,6 @@
 //! Types: what an expression is, found out before anything is evaluated.
 
+mod advice;
 mod infer;
 
 pub use infer::{Known, infer};
@@ -78,6 +79,16 @@ impl Type {
         (takes, gives)
     }
 
+    /// Whether the variable is in it.
+    fn mentions(&self, var: usize) -> bool {
+        match self {
+            Self::Var(n) => *n == var,
+            Self::List(of) => of.mentions(var),
+            Self::Fun(from, to) => from.mentions(var) || to.mentions(var),
+            _ => false,
+        }
+    }
+
     /// In words, for a sentence.
     pub fn words(&self) -> String {
         match self {
@@ -92,7 +103,7 @@ impl Type {
             Self::Counter => "a counter".into(),
             Self::Change => "a change such as `(+1)`".into(),
             Self::Arm => "an arm such as `0 ~> drop`".into(),
-            Self::List(of) => format!("a list, each of it {}", of.words()),
+            Self::List(of) => format!("a list of which each is {}", of.words()),
             Self::Fun(..) => format!("a function ({self})"),
             Self::Var(_) => "anything".into(),
         }

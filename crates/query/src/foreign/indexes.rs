@@ -12,7 +12,7 @@ use super::context::{Context, Walk};
 use super::plan::BLOCK;
 use crate::QueryError;
 use base::{Cause, Tally, Timestamp};
-use index::{Builder, Content, Entry, Header, Keys, Reader, Rows, Sets, Summary};
+use index::{Builder, Content, Entry, Header, Keys, Parts, Reader, Rows, Sets, Summary};
 use pcap::Format;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -398,6 +398,7 @@ fn entry(block: u32) -> Entry {
         bytes: 0,
         first_record: None,
         crc: 0,
+        parts: Parts::NONE,
         first: Timestamp::ZERO,
         last: Timestamp::ZERO,
         rows: Rows::new(),

@@ -17,8 +17,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use store::Hold;
 
-/// Blocks that are read ahead of the one that is walked, once it is clear that the answer is long.
-const DEEPEST: usize = 8;
+/// Bytes that are read ahead of what is walked, once it is clear that the answer is long.
+const MOST_AHEAD: u64 = 8 * BLOCK as u64;
 
 /// What the records look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,14 +36,16 @@ pub struct Blocks {
     /// How many reads were begun; of these, the last ones are under way.
     asked: usize,
     flying: VecDeque<Ticket>,
-    /// Doubles with each block: the first read of a short answer is a short one.
-    depth: usize,
+    /// Bytes of these.
+    ahead: u64,
+    /// The block of which something was read last.
+    number: Option<u32>,
 }
 
 impl Blocks {
     /// Nothing is read yet.
     pub fn new(file: File, wanted: Vec<Wanted>) -> Self {
-        Self { file: Arc::new(file), wanted, asked: 0, flying: VecDeque::new(), depth: 1 }
+        Self { file: Arc::new(file), wanted, asked: 0, flying: VecDeque::new(), ahead: 0, number: None }
     }
 
     /// Whether all reads were begun.
@@ -53,14 +55,15 @@ impl Blocks {
 
     /// Begins reads as far as there is room; one at least if `needed` and none is under way.
     pub fn ask(&mut self, needed: bool, book: &mut Book) -> io::Result<()> {
-        while let Some(block) = self.wanted.get(self.asked)
-            && self.flying.len() < self.depth
-            && (book.disk.has_room() || needed && self.flying.is_empty())
+        while let Some(wanted) = self.wanted.get(self.asked)
+            && (self.ahead < MOST_AHEAD && book.disk.has_room() || needed && self.flying.is_empty())
         {
-            let len = block.bytes as usize + block.tail as usize;
-            let ticket = book.disk.start(&self.file, u64::from(block.number) * BLOCK as u64, len)?;
-            book.cost.blocks_read += 1;
-            book.cost.bytes_read += len as u64;
+            let bytes = wanted.bytes();
+            let len = bytes.end - bytes.start;
+            let ticket = book.disk.start(&self.file, bytes.start, len as usize)?;
+            book.cost.blocks_read += u64::from(self.number.replace(wanted.number) != Some(wanted.number));
+            book.cost.bytes_read += len;
+            self.ahead += len;
             self.flying.push_back(ticket);
             self.asked += 1;
         }
@@ -70,7 +73,7 @@ impl Blocks {
     /// The next block; `None` behind the last.
     pub fn next(&mut self, book: &mut Book) -> Option<(Wanted, io::Result<Chunk>)> {
         let asked = self.ask(true, book);
-        let block = *self.wanted.get(self.asked - self.flying.len())?;
+        let block = self.wanted.get(self.asked - self.flying.len())?.clone();
         let ticket = match (self.flying.pop_front(), asked) {
             (Some(ticket), _) => ticket,
             (None, Err(e)) => {
@@ -79,8 +82,10 @@ impl Blocks {
             }
             (None, Ok(())) => return None,
         };
-        self.depth = (2 * self.depth).min(DEEPEST);
+        let bytes = block.bytes();
+        self.ahead = self.ahead.saturating_sub(bytes.end - bytes.start);
         // What follows is under way while this one is waited for; a refusal is met again when the block is needed.
+        book.disk.deepen();
         let _ = self.ask(false, book);
         Some((block, book.disk.wait(ticket)))
     }
@@ -273,8 +278,12 @@ impl SealedFile {
                 self.damaged(self.number, "its last record is not whole", book);
             }
             let had = self.number;
-            let mut chunk = match self.check(&block, chunk, book) {
-                Some(chunk) => chunk,
+            // In the chunk's memory: what was asked for begins where a page does.
+            let page = block.bytes().start - u64::from(block.number) * BLOCK as u64;
+            let place = |offset: u32| ROOM + (u64::from(offset) - page) as usize;
+            let bytes = place(block.stretch.bytes.start)..place(block.stretch.bytes.end);
+            let (mut chunk, read) = match self.check(&block, bytes.clone(), chunk, book) {
+                Some(checked) => checked,
                 None => {
                     if is_cut && block.follows {
                         self.damaged(had, "its last record ends in a block that is damaged", book);
@@ -284,7 +293,7 @@ impl SealedFile {
                     continue;
                 }
             };
-            let first = ROOM + block.first_record as usize;
+            let first = place(block.first_record);
             self.at = first;
             self.straddles_to = None;
             if let Some(before) = before {
@@ -296,25 +305,35 @@ impl SealedFile {
                 book.disk.recycle(before.memory);
             }
             self.number = block.number;
-            self.end = ROOM + block.bytes as usize;
-            self.read = ROOM + chunk.len;
+            (self.end, self.read) = (bytes.end, read);
             self.chunk = Some(chunk);
             return true;
         }
     }
 
-    /// The block if it is what the index says.
-    fn check(&self, block: &Wanted, chunk: io::Result<Chunk>, book: &mut Book) -> Option<Chunk> {
-        let bytes = block.bytes as usize;
+    /// What was read, if it is what the index says, and where in its memory that ends which can be believed: behind the
+    /// block's own `bytes`, unless what ends its last record is something else by now.
+    fn check(
+        &self,
+        block: &Wanted,
+        bytes: Range<usize>,
+        chunk: io::Result<Chunk>,
+        book: &mut Book,
+    ) -> Option<(Chunk, usize)> {
         let what = match chunk {
             Err(e) => format!("cannot be read ({e})"),
             Ok(chunk) => {
-                let what = if chunk.len < bytes {
-                    format!("has {} of its {bytes} bytes", chunk.len)
-                } else if crc32c::crc32c(&chunk.memory[ROOM..ROOM + bytes]) != block.crc {
+                let read = ROOM + chunk.len;
+                let what = if read < bytes.end {
+                    let have = read.saturating_sub(bytes.start);
+                    let from = block.stretch.bytes.start;
+                    format!("has {have} of its {} bytes from byte {from} on", bytes.len())
+                } else if !block.stretch.is(&chunk.memory[bytes.clone()]) {
                     "is not what was written (CRC32C)".to_owned()
                 } else {
-                    return Some(chunk);
+                    let tail = &chunk.memory[bytes.end..read];
+                    let is_tail = block.tail_crc.is_none_or(|crc| crc32c::crc32c(tail) == crc);
+                    return Some((chunk, if is_tail { read } else { bytes.end }));
                 };
                 book.disk.recycle(chunk.memory);
                 what

@@ -3,6 +3,7 @@
 mod file;
 mod plain;
 mod plan;
+mod scouts;
 mod supply;
 pub(crate) mod told;
 

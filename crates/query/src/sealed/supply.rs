@@ -7,6 +7,7 @@
 //! the replay of a capture in disorder writes.
 
 use super::plan;
+use super::scouts::Scouts;
 use crate::cursor::{Ranked, Supply};
 use crate::{Book, QueryError};
 use base::Timestamp;
@@ -67,6 +68,8 @@ pub struct Files {
     hours: Hours,
     /// Opened next, in order.
     due: VecDeque<(Entry, Arc<Hold>)>,
+    /// Who looks into the indexes of these ahead.
+    scouts: Scouts,
     stage: Stage,
 }
 
@@ -89,6 +92,7 @@ impl Files {
             snapshot,
             hours: Hours::forward(folder, from, to),
             due: VecDeque::new(),
+            scouts: Scouts::new(&book.question),
             stage: Stage::Before,
         }
     }
@@ -249,10 +253,15 @@ impl Supply for Files {
         Ok(self.due.front().map(|(entry, _)| entry.start))
     }
 
+    fn is_ready(&mut self) -> bool {
+        self.due.front().is_some_and(|(entry, _)| self.scouts.has(entry))
+    }
+
     fn open(&mut self, book: &mut Book) -> Result<Option<Ranked>, QueryError> {
         self.fill(book)?;
         let Some((entry, hold)) = self.due.pop_front() else { return Ok(None) };
-        let cursor = plan::open(&entry, &self.interface, &hold, book)?;
+        let scouted = self.scouts.scout(&entry, self.due.iter().map(|(entry, _)| entry));
+        let cursor = plan::open(&entry, scouted, &self.interface, &hold, book)?;
         Ok(cursor.map(|cursor| ((self.rank, entry.queue), cursor)))
     }
 }

@@ -3,7 +3,7 @@
 use super::job::{Cut, Part, Release};
 use super::seconds::{Seconds, row_of};
 use base::{Tally, Timestamp};
-use index::{Entry, Keys};
+use index::{Entry, Keys, PART, Parts, part_of};
 use ring::{BLOCK, Desc, FILE_HEADER, RECORD_HEADER};
 use std::sync::Arc;
 use store::bytes::{Bytes, PAGE, Slice};
@@ -22,6 +22,9 @@ pub(super) struct Block {
     summed: u64,
     crc: u32,
     first_record: Option<u32>,
+    parts: Parts,
+    /// A record that begins here or later is the first of another part.
+    next_part: u64,
     stamps: Option<(Timestamp, Timestamp)>,
     /// The latest stamp in the file.
     latest: Timestamp,
@@ -42,6 +45,7 @@ impl Block {
     fn begin(&mut self, start: u64, number: u32) {
         (self.start, self.number, self.sent, self.summed) = (start, number, start, start);
         (self.crc, self.first_record, self.stamps) = (0, None, None);
+        (self.parts, self.next_part) = (Parts::NONE, start);
         self.seconds.next_block();
         self.keys.clear();
     }
@@ -74,6 +78,9 @@ impl Block {
     /// Takes one packet; true when it reaches the block's end.
     #[inline]
     pub fn packet(&mut self, d: &Desc, memory: &dyn Bytes) -> bool {
+        if d.pos >= self.next_part {
+            self.enter_part(d.pos, memory);
+        }
         let record = memory.at(d.pos, RECORD_HEADER + usize::from(d.caplen));
         let wire_len = wire_len(d, record);
         self.keys.add(&record[RECORD_HEADER..], wire_len, self.link_type);
@@ -133,6 +140,7 @@ impl Block {
                 bytes,
                 first_record: self.first_record,
                 crc: self.crc,
+                parts: self.parts,
                 first: stamps.0,
                 last: stamps.1,
                 rows: self.seconds.told().clone(),
@@ -151,6 +159,16 @@ impl Block {
         let straddler = Some(row_of(d, wire_len));
         let stamps = self.stamps.unwrap_or_default();
         self.cut = Some(Cut { bytes: (d.pos - self.start) as u32, crc: self.crc, stamps, straddler });
+    }
+
+    /// The record that begins here is the first of its part.
+    #[inline(never)]
+    fn enter_part(&mut self, pos: u64, memory: &dyn Bytes) {
+        self.sum_to(pos, memory);
+        let offset = (pos - self.start) as u32;
+        self.parts.begin(offset, self.crc);
+        self.keys.enter(part_of(offset));
+        self.next_part = self.start + (u64::from(offset / PART) + 1) * u64::from(PART);
     }
 
     fn sum_to(&mut self, pos: u64, memory: &dyn Bytes) {

@@ -12,7 +12,7 @@ use super::block::{link_type, wire_len};
 use super::job::{Cut, Job, Part, Release};
 use super::seconds::{Seconds, row_of};
 use base::{Row, Tally, Timestamp};
-use index::{Entry, Keys};
+use index::{Entry, Keys, Parts, part_of};
 use pcap::raw::{MAX_CAPLEN, MIN_FILE, fits, padding_header, paddings, record_header};
 use ring::{BLOCK, Control, Desc, RECORD_HEADER, flag};
 use std::sync::Arc;
@@ -32,6 +32,10 @@ pub struct RawCutter {
     /// Bytes of the buffer that are on their way to disk.
     sent: usize,
     first_record: Option<u32>,
+    parts: Parts,
+    /// The checksum covers the block up to here.
+    summed: usize,
+    crc: u32,
     stamps: Stamps,
     seconds: Seconds,
     keys: Keys,
@@ -52,6 +56,9 @@ impl RawCutter {
             number: 0,
             sent: 0,
             first_record: None,
+            parts: Parts::NONE,
+            summed: 0,
+            crc: 0,
             stamps: None,
             seconds: Seconds::default(),
             keys: Keys::default(),
@@ -150,14 +157,30 @@ impl RawCutter {
         }
         self.last = self.last.max(ts);
         let data = &record[RECORD_HEADER..][..usize::from(caplen)];
+        let (at, before) = (self.buffer.len(), self.stamps);
+        self.begin_record(at);
         // The format has 16 bits for the length on the wire, and that is what a reader of the file will know.
         self.keys.add(data, wire_len.min(u16::MAX.into()), self.link_type);
         self.seconds.packet(d, wire_len);
-        let (at, before) = (self.buffer.len(), self.stamps);
         self.first_record.get_or_insert(at as u32);
         self.stamps = Some(self.stamps.map_or((ts, ts), |(a, b)| (a.min(ts), b.max(ts))));
         self.append(&record_header(ts, caplen, wire_len), data);
         self.cut_full(at, before, Some(row_of(d, wire_len)), jobs);
+    }
+
+    /// A record begins here.
+    fn begin_record(&mut self, at: usize) {
+        let part = part_of(at as u32);
+        if self.parts.first(part).is_none() {
+            self.sum_to(at);
+            self.parts.begin(at as u32, self.crc);
+            self.keys.enter(part);
+        }
+    }
+
+    fn sum_to(&mut self, len: usize) {
+        self.crc = crc32c::crc32c_append(self.crc, &self.buffer[self.summed..len]);
+        self.summed = len;
     }
 
     fn append(&mut self, header: &[u8], data: &[u8]) {
@@ -187,6 +210,7 @@ impl RawCutter {
 
     fn next_block(&mut self, number: u32) {
         (self.number, self.sent, self.first_record, self.stamps) = (number, 0, None, None);
+        (self.parts, self.summed, self.crc) = (Parts::NONE, 0, 0);
         self.keys.clear();
         self.seconds.next_block();
     }
@@ -194,8 +218,8 @@ impl RawCutter {
     fn part(&mut self, len: usize, last: bool, beyond: Option<Cut>) -> Box<Part> {
         let from = self.sent & !(PAGE as usize - 1);
         self.sent = len;
-        let block = &self.buffer[..len];
-        let crc = crc32c::crc32c(block);
+        self.sum_to(len);
+        let (block, crc) = (&self.buffer[..len], self.crc);
         let stamps = self.stamps.unwrap_or_default();
         let cut = beyond.unwrap_or(Cut { bytes: len as u32, crc, stamps, straddler: None });
         let news = self.seconds.tell();
@@ -207,6 +231,7 @@ impl RawCutter {
                 bytes: len as u32,
                 first_record: self.first_record,
                 crc,
+                parts: self.parts,
                 first: stamps.0,
                 last: stamps.1,
                 rows: self.seconds.told().clone(),

@@ -179,6 +179,7 @@ impl OpenFile {
         }
         entry.rows.merge(&rows);
         (entry.bytes, entry.crc) = (cut.bytes, cut.crc);
+        entry.parts.cut(cut.bytes);
         // Verification compares them with the file, and a query goes by them: a packet that is cut off gives no stamp.
         (entry.first, entry.last) = cut.stamps;
         let len = u64::from(entry.block) * ring::BLOCK + u64::from(entry.bytes);

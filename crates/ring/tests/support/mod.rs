@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use base::{Tally, Timestamp};
-use netgrain_ring::{Config, Hub, Offer, Packet, Policy, Producer, RingMemory, Server, Shape};
+use netgrain_ring::{Config, Hub, Offer, Packet, Policy, Producer, RingMemory, Server};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -98,17 +98,7 @@ impl Engine {
         let socket = sys::unix::Listener::bind(path, mode, None, None).expect("a socket");
         let producer = Producer::new(config).expect("a ring");
         let (hub, memory) = (Arc::clone(producer.hub()), Arc::clone(producer.memory()));
-        let c = producer.config();
-        let shape = Shape {
-            bytes: c.bytes,
-            descs: c.descs,
-            link_type: c.link_type,
-            snaplen: c.snaplen,
-            queue: c.queue,
-            name: c.name.clone(),
-        };
-        let offer = Offer { memory: Arc::clone(&memory), hub: Arc::clone(&hub), shape };
-        let server = Server::start(socket, vec![offer], policy).expect("a thread");
+        let server = Server::start(socket, vec![Offer::of(&producer)], policy).expect("a thread");
         let told = Arc::<Told>::default();
         let ear = Arc::clone(&told);
         let thread = std::thread::spawn(move || write(producer, &ear));

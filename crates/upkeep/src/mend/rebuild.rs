@@ -2,7 +2,7 @@
 
 use super::{BLOCK, Findings, Layout, Window};
 use base::{Tally, Timestamp};
-use index::{Builder, Entry, Header, Keys, Rows};
+use index::{Builder, Entry, Header, Keys, Parts, Rows, part_of};
 use std::io;
 use store::device::Device;
 
@@ -88,6 +88,7 @@ struct Output {
     entries: Vec<Entry>,
     crc: u32,
     first_record: Option<u32>,
+    parts: Parts,
     stamps: Option<(Timestamp, Timestamp)>,
     rows: Rows,
     keys: Keys,
@@ -96,7 +97,10 @@ struct Output {
 
 impl Output {
     fn packet(&mut self, data: &[u8], ts: Timestamp, wire_len: u32, link_type: u16) {
-        self.first_record.get_or_insert((self.len % BLOCK) as u32);
+        let offset = (self.len % BLOCK) as u32;
+        self.first_record.get_or_insert(offset);
+        self.parts.begin(offset, self.crc);
+        self.keys.enter(part_of(offset));
         self.stamps = Some(self.stamps.map_or((ts, ts), |(a, b)| (a.min(ts), b.max(ts))));
         self.keys.add(data, wire_len, link_type);
         let tally = Tally { offered: 1, stored: 1, stored_bytes: u64::from(wire_len), ..Tally::default() };
@@ -132,6 +136,7 @@ impl Output {
             bytes,
             first_record: self.first_record.take(),
             crc: std::mem::take(&mut self.crc),
+            parts: std::mem::take(&mut self.parts),
             first,
             last,
             rows,

@@ -1,6 +1,6 @@
 //! Which conversation a frame belongs to, tunnels included: the pass that flow metering makes over every packet.
 //!
-//! [`Headers`] is what the capture thread knows of a packet: the outermost headers, in a few nanoseconds. [`Decoded`] goes
+//! [`crate::Headers`] is what the capture thread knows of a packet: the outermost headers, in a few nanoseconds. [`Decoded`] goes
 //! on inwards: the flow is the *inner* one, and what was around it (VLANs, labels, the tunnel's identity) is kept beside it.
 //!
 //! Invariants, whatever the bytes are: every offset lies inside the captured bytes or is 0; [`Decoded::family`] is not
@@ -20,11 +20,12 @@ mod below;
 mod gre;
 mod network;
 mod odd;
+mod plain;
 mod udp;
 mod walk;
 
-use crate::bytes::{be16, chunk};
-use crate::{EtherType, Family, FlowKey, Fragment, Headers, IpProtocol, Port, ipv4, ipv6, link, tcp};
+use crate::bytes::chunk;
+use crate::{EtherType, Family, FlowKey, Fragment, IpProtocol, Port, ipv4, ipv6, link};
 pub use odd::Odd;
 use std::net::IpAddr;
 
@@ -139,7 +140,7 @@ impl Decoded {
     pub fn of(frame: &[u8], wire_len: u32, link_type: u16) -> Self {
         let wire = frame.len().max(wire_len as usize);
         if link_type == link::ETHERNET
-            && let Some(plain) = Headers::common(frame, wire).and_then(|headers| Self::plain(frame, &headers))
+            && let Some(plain) = plain::decode(frame, wire)
         {
             return plain;
         }
@@ -158,100 +159,5 @@ impl Decoded {
             Family::V6 => (v6(ipv6::at::SRC)?, v6(ipv6::at::DST)?),
         };
         Some(FlowKey { src, dst, src_port: self.src_port, dst_port: self.dst_port, protocol: self.protocol })
-    }
-
-    /// The common case, from the headers that [`Headers::common`] found. `None` for UDP that may be a tunnel.
-    #[inline(always)]
-    fn plain(frame: &[u8], headers: &Headers) -> Option<Self> {
-        let (l3, l4) = (usize::from(headers.l3()), usize::from(headers.l4()));
-        let ports: &[u8; 6] = chunk(frame, l4)?;
-        let (src_port, dst_port) = (be16(ports, 0), be16(ports, 2));
-        let ip_len = match headers.family() {
-            Family::V4 => usize::from(be16::<2>(chunk(frame, l3 + ipv4::at::TOTAL_LEN)?, 0)),
-            _ => usize::from(be16::<2>(chunk(frame, l3 + ipv6::at::PAYLOAD_LEN)?, 0)) + ipv6::at::END,
-        };
-        let protocol = headers.protocol().unwrap_or_default();
-        let (payload, payload_len) = if protocol == IpProtocol::UDP {
-            if udp::may_be_tunnel(src_port, dst_port) {
-                return None;
-            }
-            (l4 + crate::udp::at::END, usize::from(be16(ports, crate::udp::at::LEN)) - crate::udp::at::END)
-        } else {
-            let at = l4 + usize::from(*frame.get(l4 + tcp::at::OFFSET)? >> 4) * 4;
-            (at, (l3 + ip_len).saturating_sub(at))
-        };
-        Some(Self {
-            l2: Some(0),
-            l3: l3 as u16,
-            l4: l4 as u16,
-            payload: if payload_len > 0 && payload < frame.len() { payload as u16 } else { 0 },
-            payload_len: payload_len as u32,
-            ip_len: ip_len as u32,
-            family: headers.family(),
-            protocol,
-            ethertype: headers.ethertype(),
-            src_port: Port(src_port),
-            dst_port: Port(dst_port),
-            vlans: [headers.vlan(), None],
-            ..Self::default()
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::build::Frame;
-    use base::Prng;
-
-    /// Compares both ways and says (as 0 or 1) whether the common case took the frame.
-    fn compare(bytes: &[u8], wire: usize) -> usize {
-        let walked = walk::Walk::new(bytes, wire).decode(link::ETHERNET);
-        assert_eq!(Decoded::of(bytes, wire as u32, link::ETHERNET), walked, "{wire} bytes sent: {bytes:02x?}");
-        let headers = Headers::common(bytes, wire);
-        headers.and_then(|headers| Decoded::plain(bytes, &headers)).is_some().into()
-    }
-
-    #[test]
-    fn the_common_case_and_the_walk_agree_on_every_value_of_every_header_byte() {
-        let udp4 = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2);
-        let tcp4 = Frame::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2);
-        let (udp6, tcp6) = (Frame::udp6([1; 8], 1, [2; 8], 2), Frame::tcp6([1; 8], 1, [2; 8], 2));
-        let tagged = [udp4.tag(EtherType::VLAN, 5), tcp4.tag(EtherType::VLAN, 5)];
-        let ports = [Frame::udp4(1, 1, 2, 4789), Frame::udp4(1, 3544, 2, 1), Frame::udp6([1; 8], 1, [2; 8], 6081)];
-        let mut taken = 0;
-        for frame in [udp4, tcp4, udp6, tcp6].into_iter().chain(tagged).chain(ports) {
-            for extra in [0, 6, 60] {
-                let mut bytes = vec![0; frame.header_len() + extra];
-                frame.fill(&mut bytes);
-                for at in 12..frame.header_len() {
-                    for value in 0..=255 {
-                        let before = std::mem::replace(&mut bytes[at], value);
-                        taken += compare(&bytes, bytes.len());
-                        taken += compare(&bytes, bytes.len() + 40);
-                        bytes[at] = before;
-                    }
-                }
-            }
-        }
-        assert!(taken > 20_000, "only {taken} frames took the common case");
-    }
-
-    #[test]
-    fn the_common_case_and_the_walk_agree_wherever_the_capture_ends() {
-        let seed = testkit::seed("the_common_case_and_the_walk_agree_wherever_the_capture_ends");
-        let mut prng = Prng::new(seed);
-        let mut taken = 0;
-        for _ in 0..50_000 {
-            let mut bytes = [0; 80];
-            Frame::tcp4(1, 2, 3, 4).tcp_options(&[1; 8]).payload(b"12345").fill(&mut bytes);
-            bytes[23] = [6, 17][prng.below(2) as usize];
-            for _ in 0..prng.below(3) {
-                bytes[12 + prng.below(36) as usize] = prng.below(80) as u8;
-            }
-            let cut = prng.below(81) as usize;
-            taken += compare(&bytes[..cut], bytes.len());
-        }
-        assert!(taken > 1000, "only {taken} frames took the common case");
     }
 }

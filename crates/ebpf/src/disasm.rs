@@ -15,6 +15,8 @@ impl fmt::Debug for Code {
                 match insn.src() {
                     0 => writeln!(f, "{at}: r{} = {value:#x} ll", insn.dst())?,
                     part::PSEUDO_MAP_FD => writeln!(f, "{at}: r{} = map[fd:{}]", insn.dst(), insn.imm())?,
+                    part::PSEUDO_MAP_SLOT => writeln!(f, "{at}: r{} = map[{}]", insn.dst(), insn.imm())?,
+                    part::PSEUDO_MAP_SLOT_VALUE => writeln!(f, "{at}: r{} = value[{}]", insn.dst(), insn.imm())?,
                     other => writeln!(f, "{at}: r{} = {value:#x} ll (pseudo {other})", insn.dst())?,
                 }
                 continue;
@@ -49,6 +51,9 @@ fn line(f: &mut fmt::Formatter<'_>, at: usize, i: Insn) -> fmt::Result {
         class::STX if i.code() & 0xe0 == part::MEM => write!(f, "*({} *)(r{dst} {off:+}) = r{src}", size_name(i)),
         class::STX if i.code() & 0xe0 == part::ATOMIC && imm == 0 => {
             write!(f, "lock *({} *)(r{dst} {off:+}) += r{src}", size_name(i))
+        }
+        class::STX if i.code() & 0xe0 == part::ATOMIC && imm == part::FETCH => {
+            write!(f, "r{src} = fetch_add(*({} *)(r{dst} {off:+}), r{src})", size_name(i))
         }
         class::JMP if operation == part::CALL => write!(f, "call {imm}"),
         class::JMP if operation == part::EXIT => write!(f, "exit"),
@@ -137,6 +142,9 @@ mod tests {
         a.big_endian(Reg::R3, 16);
         a.wide(Reg::R1, 1 << 40);
         a.jump_if_reg(Condition::Sle, Reg::R1, Reg::R2, end);
+        a.map_slot(Reg::R1, 3);
+        a.value_slot(Reg::R2, 4);
+        a.atomic_fetch_add(Size::Dw, Reg::R2, 8, Reg::R1);
         a.jump(end);
         a.call(Helper::MapLookupElem);
         a.place(end);
@@ -144,7 +152,8 @@ mod tests {
         let listing = format!("{:?}", a.finish().unwrap());
         let expected = "0: r2 = *(u32 *)(r1 +16)\n1: *(u16 *)(r10 -4) = r2\n2: *(u8 *)(r10 -8) = 7\n\
             3: lock *(u64 *)(r0 +8) += r1\n4: r3 s>>= 5\n5: w3 %= w4\n6: r3 = be16 r3\n7: r1 = 0x10000000000 ll\n\
-            9: if r1 s<= r2 goto 12\n10: goto 12\n11: call 1\n12: exit\n";
+            9: if r1 s<= r2 goto 17\n10: r1 = map[3]\n12: r2 = value[4]\n14: r1 = fetch_add(*(u64 *)(r2 +8), r1)\n\
+            15: goto 17\n16: call 1\n17: exit\n";
         assert_eq!(listing, expected);
     }
 }

@@ -8,8 +8,6 @@
 //! ```
 //! A 64-bit immediate takes a second such slot of which only the immediate counts.
 
-use sys::bpf::RawInsn;
-
 /// A register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reg(u8);
@@ -117,12 +115,18 @@ pub enum Helper {
     KtimeGetNs = 5,
     Redirect = 23,
     RedirectMap = 51,
+    XdpAdjustMeta = 54,
     KtimeGetTaiNs = 208,
 }
 
 /// One slot of eight bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Insn(pub(crate) RawInsn);
+pub struct Insn {
+    code: u8,
+    regs: u8,
+    off: i16,
+    imm: i32,
+}
 
 /// Classes of instructions (RFC 9669 section 3.1), in the low three bits of the code.
 pub(crate) mod class {
@@ -154,43 +158,65 @@ pub(crate) mod part {
     pub const WIDE: u8 = 0x18;
     /// In `src` of a wide load: the immediate is the descriptor of a map.
     pub const PSEUDO_MAP_FD: u8 = 1;
+    /// The same, and what is meant is the address of the map's first value plus the upper immediate.
+    pub const PSEUDO_MAP_VALUE: u8 = 2;
+    /// The immediate is the number of a map in a list that is given when the program is loaded.
+    pub const PSEUDO_MAP_SLOT: u8 = 5;
+    /// The same, and what is meant is the address of the map's first value plus the upper immediate.
+    pub const PSEUDO_MAP_SLOT_VALUE: u8 = 6;
+    /// In the immediate of an atomic access: the old value is given back.
+    pub const FETCH: i32 = 1;
 }
 
 impl Insn {
     pub(crate) const fn new(code: u8, dst: Reg, src: u8, off: i16, imm: i32) -> Self {
-        Self(RawInsn { code, regs: dst.0 | src << 4, off, imm })
+        Self { code, regs: dst.0 | src << 4, off, imm }
+    }
+
+    pub(crate) const fn with_off(self, off: i16) -> Self {
+        Self { off, ..self }
+    }
+
+    /// A wide load of a map, of another kind and from another place.
+    pub(crate) const fn of_map(self, pseudo: u8, imm: i32) -> Self {
+        Self { regs: self.regs & 0xf | pseudo << 4, imm, ..self }
     }
 
     /// The class, operation and source bit.
     pub const fn code(self) -> u8 {
-        self.0.code
+        self.code
     }
 
     /// Number of the destination register.
     pub const fn dst(self) -> u8 {
-        self.0.regs & 0xf
+        self.regs & 0xf
     }
 
     /// Number of the source register.
     pub const fn src(self) -> u8 {
-        self.0.regs >> 4
+        self.regs >> 4
     }
 
     /// The offset.
     pub const fn off(self) -> i16 {
-        self.0.off
+        self.off
     }
 
     /// The immediate.
     pub const fn imm(self) -> i32 {
-        self.0.imm
+        self.imm
+    }
+
+    /// Both registers as they stand in the second byte: the destination in the low half.
+    pub const fn regs(self) -> u8 {
+        self.regs
     }
 
     /// The eight bytes as they stand in memory on a little-endian machine.
     pub fn bytes(self) -> [u8; 8] {
-        let mut out = [self.0.code, self.0.regs, 0, 0, 0, 0, 0, 0];
-        out[2..4].copy_from_slice(&self.0.off.to_le_bytes());
-        out[4..].copy_from_slice(&self.0.imm.to_le_bytes());
+        let mut out = [self.code, self.regs, 0, 0, 0, 0, 0, 0];
+        out[2..4].copy_from_slice(&self.off.to_le_bytes());
+        out[4..].copy_from_slice(&self.imm.to_le_bytes());
         out
     }
 }

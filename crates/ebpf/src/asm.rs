@@ -5,13 +5,12 @@
 
 use crate::insn::{Alu, Condition, Helper, Insn, Reg, Size, class, part};
 use std::fmt;
-use std::os::fd::{AsFd, AsRawFd};
-use sys::bpf::RawInsn;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// A finished program, not yet seen by the verifier. Its `Debug` form is a listing.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Code {
-    slots: Vec<RawInsn>,
+    slots: Vec<Insn>,
 }
 
 /// A place in the program.
@@ -33,12 +32,19 @@ pub enum AsmError {
         /// How far it should go.
         distance: i64,
     },
+    /// The load at `slot` names a map that was not given.
+    NoMap {
+        /// Where the load stands.
+        slot: usize,
+        /// Which map.
+        map: i32,
+    },
 }
 
 /// Builds [`Code`].
 ///
 /// ```
-/// use netgrain_bpf::{Asm, Condition, Reg};
+/// use netgrain_ebpf::{Asm, Condition, Reg};
 /// let mut asm = Asm::new();
 /// let out = asm.label();
 /// asm.mov(Reg::R0, 2);
@@ -51,9 +57,9 @@ pub enum AsmError {
 /// ```
 #[derive(Default)]
 pub struct Asm {
-    slots: Vec<RawInsn>,
-    labels: Vec<Option<usize>>,
-    jumps: Vec<(usize, Label)>,
+    pub(crate) slots: Vec<Insn>,
+    pub(crate) labels: Vec<Option<usize>>,
+    pub(crate) jumps: Vec<(usize, Label)>,
 }
 
 impl Asm {
@@ -125,6 +131,18 @@ impl Asm {
         self.push(0, Reg::R0, 0, 0, 0);
     }
 
+    /// `dst` = the map that takes this slot when the program is loaded ([`Code::with_maps`]); two slots.
+    pub fn map_slot(&mut self, dst: Reg, slot: u16) {
+        self.push(part::WIDE | class::LD, dst, part::PSEUDO_MAP_SLOT, 0, slot.into());
+        self.push(0, Reg::R0, 0, 0, 0);
+    }
+
+    /// `dst` = the address of the first value of the array that takes this slot; two slots.
+    pub fn value_slot(&mut self, dst: Reg, slot: u16) {
+        self.push(part::WIDE | class::LD, dst, part::PSEUDO_MAP_SLOT_VALUE, 0, slot.into());
+        self.push(0, Reg::R0, 0, 0, 0);
+    }
+
     /// `dst = *(size *)(src + off)`
     pub fn load(&mut self, size: Size, dst: Reg, src: Reg, off: i16) {
         self.push(class::LDX | part::MEM | size as u8, dst, src.number(), off, 0);
@@ -143,6 +161,11 @@ impl Asm {
     /// `lock *(size *)(dst + off) += src`; words and double words only.
     pub fn atomic_add(&mut self, size: Size, dst: Reg, off: i16, src: Reg) {
         self.push(class::STX | part::ATOMIC | size as u8, dst, src.number(), off, 0);
+    }
+
+    /// The same, and `src` becomes what was there before.
+    pub fn atomic_fetch_add(&mut self, size: Size, dst: Reg, off: i16, src: Reg) {
+        self.push(class::STX | part::ATOMIC | size as u8, dst, src.number(), off, part::FETCH);
     }
 
     /// `goto label`
@@ -181,24 +204,46 @@ impl Asm {
         for (slot, label) in self.jumps {
             let target = self.labels[label.0].ok_or(AsmError::Unplaced { slot })?;
             let distance = target as i64 - slot as i64 - 1;
-            self.slots[slot].off = i16::try_from(distance).map_err(|_| AsmError::TooFar { slot, distance })?;
+            let off = i16::try_from(distance).map_err(|_| AsmError::TooFar { slot, distance })?;
+            self.slots[slot] = self.slots[slot].with_off(off);
         }
         Ok(Code { slots: self.slots })
     }
 
+    /// Where a label stands.
+    pub(crate) fn target(&self, label: Label) -> Option<usize> {
+        self.labels[label.0]
+    }
+
     fn push(&mut self, code: u8, dst: Reg, src: u8, off: i16, imm: i32) {
-        self.slots.push(Insn::new(code, dst, src, off, imm).0);
+        self.slots.push(Insn::new(code, dst, src, off, imm));
     }
 }
 
 impl Code {
     /// The slots in order; a wide load takes two.
     pub fn insns(&self) -> impl ExactSizeIterator<Item = Insn> + '_ {
-        self.slots.iter().map(|&raw| Insn(raw))
+        self.slots.iter().copied()
     }
 
-    pub(crate) fn raw(&self) -> &[RawInsn] {
-        &self.slots
+    /// The same code with the maps in place of their slots ([`Asm::map_slot`], [`Asm::value_slot`]); `maps` has one for each slot
+    /// and must live until the program is loaded.
+    ///
+    /// # Errors
+    /// [`AsmError::NoMap`] for a slot that has none.
+    pub fn with_maps(&self, maps: &[BorrowedFd<'_>]) -> Result<Self, AsmError> {
+        let mut slots = self.slots.clone();
+        for (slot, insn) in slots.iter_mut().enumerate() {
+            let bound = match (insn.code() == part::WIDE | class::LD, insn.src()) {
+                (true, part::PSEUDO_MAP_SLOT) => part::PSEUDO_MAP_FD,
+                (true, part::PSEUDO_MAP_SLOT_VALUE) => part::PSEUDO_MAP_VALUE,
+                _ => continue,
+            };
+            let map = insn.imm();
+            let fd = maps.get(map as usize).ok_or(AsmError::NoMap { slot, map })?.as_raw_fd();
+            *insn = insn.of_map(bound, fd);
+        }
+        Ok(Self { slots })
     }
 }
 
@@ -209,6 +254,7 @@ impl fmt::Display for AsmError {
             Self::TooFar { slot, distance } => {
                 write!(f, "the jump at slot {slot} would go over {distance} slots, more than 16 bits hold")
             }
+            Self::NoMap { slot, map } => write!(f, "slot {slot} names map {map}, which was not given"),
         }
     }
 }

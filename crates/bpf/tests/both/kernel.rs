@@ -1,0 +1,169 @@
+//! An object in the kernel, tried out packet by packet.
+
+use lang::ebpf::{Clock, Entry, Fate, Handed, METADATA, MapKind as Kind, Object, Role, ToUser, Wish};
+use lang::ir::{COUNTERS, MAX_MAPS, Program as Ir};
+use netgrain_bpf::{Frames, MapKind, MapSpec, Program, RawMap};
+use std::io;
+use std::os::fd::AsFd;
+
+/// What the program returns for packets for user space: a verdict that it has no other use for.
+pub const USER: u32 = 3;
+/// The loopback interface, which is everywhere.
+const LOOPBACK: u32 = 1;
+
+pub const WISH: Wish = Wish {
+    link_type: wire::link::ETHERNET,
+    hash_key: 0x0123_4567_89ab_cdef,
+    generation: 77,
+    port: 2,
+    ingress: 1,
+    queues: 1,
+    clock: Clock::Given,
+    to_user: ToUser::Verdict(USER as u8),
+    metadata: true,
+};
+
+pub struct Kernel {
+    pub object: Object,
+    maps: Vec<RawMap>,
+    pub program: Program,
+}
+
+/// What became of a packet.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub verdict: u32,
+    pub fate: Option<Fate>,
+    pub handed: Option<Handed>,
+}
+
+/// What runs an object, packet by packet.
+pub trait Machine {
+    fn object(&self) -> &Object;
+
+    /// Runs one packet.
+    fn run(&mut self, frame: &[u8], time: u64) -> Answer;
+
+    fn fates(&self) -> Vec<u64>;
+
+    /// The group's counters, and how many entries each map refused.
+    fn counters(&self) -> (Vec<u64>, Vec<u64>);
+
+    /// The entries of a program's map that are there at `now`; takes the others out, as user space does.
+    fn entries(&mut self, ir: &Ir, map: usize, now: u64) -> Vec<(Vec<u64>, u64)>;
+}
+
+impl Kernel {
+    /// `None` where programs cannot be loaded at all, which is said.
+    pub fn load(test: &str, object: Object) -> Option<Self> {
+        let mut maps = Vec::new();
+        for need in &object.maps {
+            let spec = MapSpec {
+                name: need.name.clone(),
+                kind: match need.kind {
+                    Kind::Hash => MapKind::Hash,
+                    Kind::LpmTrie => MapKind::LpmTrie,
+                    Kind::Array => MapKind::Array,
+                    Kind::PerCpuArray => MapKind::PerCpuArray,
+                    Kind::DevMap => MapKind::DevMap,
+                    Kind::XskMap => MapKind::XskMap,
+                },
+                key_bytes: need.key,
+                value_bytes: need.value,
+                entries: need.entries,
+                meaning: need.meaning.clone(),
+            };
+            let map = match RawMap::create(spec) {
+                Ok(map) => map,
+                Err(e) if e.error.kind() == io::ErrorKind::PermissionDenied => {
+                    testkit::skip(test, &e.to_string());
+                    return None;
+                }
+                Err(e) => panic!("{e}"),
+            };
+            for (key, value) in &need.content {
+                map.set(key, value).expect("an entry");
+            }
+            if need.role == Role::Devices {
+                for device in 0..need.entries {
+                    map.set(&device.to_ne_bytes(), &LOOPBACK.to_ne_bytes()).expect("the loopback interface");
+                }
+            }
+            maps.push(map);
+        }
+        let fds: Vec<_> = maps.iter().map(AsFd::as_fd).collect();
+        let code = object.code.with_maps(&fds).expect("a map for each slot");
+        match Program::load("emitted", &code, Frames::Linear) {
+            Ok(program) => Some(Self { object, maps, program }),
+            Err(refusal) => panic!("{refusal}\n{:?}", object.code),
+        }
+    }
+
+    fn map(&self, role: Role) -> Option<&RawMap> {
+        self.object.maps.iter().position(|m| m.role == role).map(|i| &self.maps[i])
+    }
+
+    fn sum(&self, role: Role) -> Option<Vec<u64>> {
+        let map = self.map(role)?;
+        let value = map.get(&[0; 4]).expect("an array").expect("its first value");
+        let width = map.spec().value_bytes as usize;
+        let mut sums = vec![0_u64; width / 8];
+        for of_cpu in value.chunks_exact(width) {
+            for (sum, n) in sums.iter_mut().zip(of_cpu.chunks_exact(8)) {
+                *sum += u64::from_ne_bytes(n.try_into().expect("eight bytes"));
+            }
+        }
+        Some(sums)
+    }
+}
+
+impl Machine for Kernel {
+    fn object(&self) -> &Object {
+        &self.object
+    }
+
+    fn run(&mut self, frame: &[u8], time: u64) -> Answer {
+        if let Some(clock) = self.map(Role::Clock) {
+            clock.set(&[0; 4], &time.to_ne_bytes()).expect("a clock");
+        }
+        let before = self.fates();
+        let mut out = vec![0; frame.len() + METADATA];
+        let run = self.program.run(frame, &mut out, 0, 0).expect("a test run");
+        let after = self.fates();
+        let risen: Vec<_> = Fate::ALL.into_iter().filter(|f| after[*f as usize] != before[*f as usize]).collect();
+        let sum = |fates: &[u64]| fates.iter().sum::<u64>();
+        assert_eq!((risen.len(), sum(&after)), (1, sum(&before) + 1), "each packet has one fate");
+        let has_record = run.bytes_out as usize == out.len();
+        let packet = &out[if has_record { METADATA } else { 0 }..run.bytes_out as usize];
+        assert_eq!(packet, frame, "the packet stays as it is");
+        let handed = has_record.then(|| out.first_chunk().and_then(Handed::read)).flatten();
+        Answer { verdict: run.verdict, fate: risen.first().copied(), handed }
+    }
+
+    fn fates(&self) -> Vec<u64> {
+        self.sum(Role::Fates).expect("every object has fates")
+    }
+
+    fn counters(&self) -> (Vec<u64>, Vec<u64>) {
+        let all = self.sum(Role::Counters).unwrap_or_else(|| vec![0; usize::from(COUNTERS) + MAX_MAPS]);
+        let (counters, refused) = all.split_at(COUNTERS.into());
+        (counters.to_vec(), refused.to_vec())
+    }
+
+    fn entries(&mut self, ir: &Ir, map: usize, now: u64) -> Vec<(Vec<u64>, u64)> {
+        let Some(held) = self.map(Role::Flow(map as u16)) else { return vec![] };
+        let mut all = Vec::new();
+        for key in held.keys().expect("a hash table") {
+            let Some(value) = held.get(&key).expect("a hash table") else { continue };
+            let entry = Entry::read(value.as_slice().try_into().expect("an entry"));
+            if entry.expired(ir.maps[map].expiry, now) {
+                held.remove(&key).expect("a hash table");
+                continue;
+            }
+            let words = key.chunks_exact(8).map(|w| u64::from_ne_bytes(w.try_into().expect("a word"))).collect();
+            all.push((words, entry.number));
+        }
+        all.sort_unstable();
+        all
+    }
+}

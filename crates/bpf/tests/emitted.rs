@@ -1,0 +1,294 @@
+//! What the language's interpreter makes of a packet, and what the kernel makes of it, and what a machine of our own makes of the same
+//! instructions: the same, or they leave it undecided.
+
+#[path = "both/frames.rs"]
+mod frames;
+#[path = "both/kernel.rs"]
+mod kernel;
+#[path = "../../jit/tests/random/mod.rs"]
+#[allow(dead_code, reason = "what the source says of a packet is the kernel's own here")]
+mod random;
+#[path = "both/vm.rs"]
+mod vm;
+
+use base::Prng;
+use kernel::{Answer, Kernel, Machine, USER, WISH};
+use lang::Facts;
+use lang::ebpf::{Fate, Object, Refusal, emit};
+use lang::interp::{Action, Interpreter, Memory};
+use lang::ir::{Expiry, Kind, Program as Ir};
+use vm::Vm;
+
+const DROP: u32 = 1;
+const PASS: u32 = 2;
+const REDIRECT: u32 = 4;
+
+/// A program in a machine beside its first stages in the interpreter.
+struct Both<M> {
+    head: Ir,
+    kernel: M,
+    memory: Memory,
+    last: u64,
+    /// Whether expired entries are taken out before each packet, as user space does from time to time.
+    sweeps: bool,
+}
+
+impl<M: Machine> Both<M> {
+    /// `None` where `load` could not.
+    fn new(ir: &Ir, load: impl Fn(Object) -> Option<M>) -> Result<Option<Self>, Refusal> {
+        let object = emit(ir, &WISH)?;
+        let head = ir.split(object.stages).0;
+        let memory = Memory::of(&head, WISH.hash_key);
+        Ok(load(object).map(|kernel| Self { head, kernel, memory, last: 0, sweeps: true }))
+    }
+
+    /// Whether the kernel decided.
+    fn run(&mut self, frame: &[u8], time: u64, context: &dyn Fn() -> String) -> bool {
+        if self.sweeps && self.head.maps.iter().any(|m| m.expiry != Expiry::Never) {
+            (0..self.head.maps.len()).for_each(|m| drop(self.kernel.entries(&self.head, m, time)));
+        }
+        let answer = self.kernel.run(frame, time);
+        let (head, code) = (&self.head, &self.kernel.object().code);
+        let say = || format!("{}\n{frame:02x?}\n{answer:?}\n{head}\n{code:?}", context());
+        self.last = time;
+        if answer.fate == Some(Fate::Undecided) {
+            assert_eq!(answer.verdict, USER, "{}", say());
+            assert_eq!(
+                answer.handed.as_ref().map(|h| (h.generation, h.stages)),
+                Some((WISH.generation, 0)),
+                "{}",
+                say()
+            );
+            return false;
+        }
+        let facts = Facts { time, port: WISH.port, ingress: WISH.ingress, ..Facts::of(frame, 0, WISH.link_type) };
+        let out = Interpreter::new(&self.head).run(frame, &facts, &mut self.memory);
+        let Answer { verdict, fate, handed } = &answer;
+        let expected = match (&out.actions[..], out.kernel, handed) {
+            ([], false, Some(handed)) => {
+                assert_eq!(handed.record, out, "{}", say());
+                let stages = self.kernel.object().stages as u8;
+                assert_eq!((handed.generation, handed.stages), (WISH.generation, stages), "{}", say());
+                (USER, Fate::User)
+            }
+            ([], false, None) => (DROP, Fate::Dropped),
+            ([Action::Forward(_)], false, None) => (REDIRECT, Fate::Forwarded),
+            ([], true, None) => (PASS, Fate::Kernel),
+            _ => panic!("{out:?} is not for the kernel: {}", say()),
+        };
+        assert_eq!((*verdict, *fate), (expected.0, Some(expected.1)), "{out:?} {}", say());
+        if *verdict != USER {
+            assert_eq!(out.kind, Kind::Drop, "{}", say());
+        }
+        true
+    }
+
+    fn compare_memory(&mut self, context: &str) {
+        let (counters, refused) = self.kernel.counters();
+        let listing = format!("{context}\n{}\n{:?}", self.head, self.kernel.object().code);
+        let say = || &listing;
+        assert_eq!(counters, self.memory.counters, "{}", say());
+        for (map, table) in self.memory.tables.iter().enumerate() {
+            let ours = self.kernel.entries(&self.head, map, self.last);
+            assert_eq!(ours, table.entries(self.last), "map {map}, {}", say());
+            assert_eq!(refused[map], table.refused(), "map {map}, {}", say());
+        }
+    }
+}
+
+/// Random programs over random packets, until `load` cannot.
+fn random_walk<M: Machine>(test: &str, rounds: u64, load: impl Fn(Object) -> Option<M>) {
+    let seed = testkit::seed(test);
+    let rounds = std::env::var("NETGRAIN_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(rounds);
+    let (mut placed, mut decided, mut packets, mut entries, mut dropped) = (0, 0, 0, 0, 0);
+    for round in 0..rounds {
+        let mut prng = Prng::new(seed.wrapping_add(round));
+        let mut ir = random::program(&mut prng, 4);
+        // What is taken out of a map does not come back when time goes back a little, so one of the two is tried at a time.
+        let back = round % 2 == 0;
+        if back {
+            ir.maps.iter_mut().for_each(|m| m.capacity = 4096);
+        }
+        let mut both = match Both::new(&ir, &load) {
+            Ok(Some(both)) => both,
+            Ok(None) => return,
+            Err(Refusal::Nothing { .. }) => continue,
+            Err(other) => panic!("seed {seed}, round {round}: {other}\n{ir}"),
+        };
+        placed += 1;
+        both.sweeps = !back;
+        let mut time = 1000;
+        for packet in 0..40 {
+            let frame = match packet % 3 {
+                0 => random::frame(&mut prng),
+                n => frames::frame(&mut prng, n == 1),
+            };
+            if frame.len() < 14 {
+                continue;
+            }
+            time += prng.below(300);
+            let back = if back && prng.below(10) == 0 { prng.below(500) } else { 0 };
+            packets += 1;
+            let context = || format!("seed {seed}, round {round}, packet {packet}");
+            decided += u64::from(both.run(&frame, time - back.min(time), &context));
+        }
+        both.compare_memory(&format!("seed {seed}, round {round}"));
+        entries += both.memory.tables.iter().map(|t| t.entries(time).len()).sum::<usize>();
+        dropped += both.kernel.fates()[Fate::Dropped as usize];
+    }
+    eprintln!(
+        "{placed} of {rounds} programs, {decided} of {packets} packets decided, {dropped} dropped, {entries} entries"
+    );
+    let enough = placed > rounds / 8 && decided > packets / 4 && entries > 20 && dropped > 50;
+    assert!(rounds < 100 || enough, "hardly anything was done");
+}
+
+#[test]
+fn random_programs_in_the_kernel() {
+    let test = "random_programs_in_the_kernel";
+    random_walk(test, 500, |object| Kernel::load(test, object));
+}
+
+#[test]
+fn random_programs_in_a_machine_that_forgives_nothing() {
+    random_walk("random_programs_in_a_machine_that_forgives_nothing", 1500, |object| Some(Vm::load(object)));
+}
+
+fn compiled(text: &str) -> Ir {
+    lang::compile(text).unwrap_or_else(|e| panic!("{}", e.show(text, "program"))).program
+}
+
+/// Programs as people write them, each with what of it is for the kernel.
+const PROGRAMS: [(&str, usize); 14] = [
+    ("main = ip >-> steer_flow", 2),
+    ("main = when is_tcp (mark 42) >-> steer_p2p", 2),
+    ("main = ip >-> when is_tcp (forward \"eth1\") >-> steer_flow", 3),
+    ("main = unless is_tcp (bridge \"eth1\") >-> inc 1 >-> steer_ip", 3),
+    ("main = when is_udp detour >-> broadcast", 2),
+    ("flows = flow_map 0 key_5tuple\nmain = incr_fstate flows >-> steer_flow", 2),
+    (
+        "hosts = for_ms 1 (up_to 8 (flow_map 0 key_ip_src))\nmain = do\n  add_fstate hosts 1\n  filter (get_fstate hosts .<= 2)\n",
+        2,
+    ),
+    ("main = bpf \"tcp port 80 or udp port 53 or ip6\" >-> steer_link", 2),
+    ("main = bpf \"ip[6:2] & 0x1fff = 0 and tcp[13] & 2 != 0\" >-> mark 7", 2),
+    ("main = filter (has_addr 10.0.0.0/30) >-> inc 3 >-> steer_vlan", 3),
+    ("main = steer_local_net 10.0.0.0 24 32", 1),
+    ("main = filter (ip_ttl .> 3) >-> classify 5 >-> double_steer_ip", 3),
+    ("main = when has_vlan (inc 2) >-> steer_field 14 4", 2),
+    ("main = icmp >-> when (icmp_type .== 8) drop >-> kernel >-> drop", 4),
+];
+
+/// Those programs over frames with everything in them.
+fn written<M: Machine>(test: &str, load: impl Fn(Object) -> Option<M>) {
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    for (text, stages) in PROGRAMS {
+        let ir = compiled(text);
+        let Some(mut both) = Both::new(&ir, &load).unwrap_or_else(|e| panic!("{text}: {e}")) else { return };
+        assert_eq!(both.kernel.object().stages, stages, "{text}\n{ir}");
+        let mut decided = 0;
+        for packet in 0..1500 {
+            let frame = frames::frame(&mut prng, packet % 4 == 0);
+            let context = || format!("seed {seed}, {text}, packet {packet}");
+            decided += usize::from(both.run(&frame, packet * 1000, &context));
+        }
+        both.compare_memory(text);
+        assert!(decided > 500, "{text}: only {decided} packets were decided");
+    }
+}
+
+#[test]
+fn programs_as_people_write_them_in_the_kernel() {
+    let test = "programs_as_people_write_them_in_the_kernel";
+    written(test, |object| Kernel::load(test, object));
+}
+
+#[test]
+fn programs_as_people_write_them_in_a_machine_that_forgives_nothing() {
+    written("programs_as_people_write_them_in_a_machine_that_forgives_nothing", |object| Some(Vm::load(object)));
+}
+
+#[test]
+fn real_packets_in_the_kernel() {
+    let test = "real_packets_in_the_kernel";
+    let Some(traces) = testkit::traces(test) else { return };
+    let mut prng = Prng::new(testkit::seed(test));
+    let mut files = Vec::new();
+    let mut folders = vec![traces];
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).expect("a folder").flatten().map(|e| e.path()) {
+            match path.extension().and_then(|e| e.to_str()) {
+                _ if path.is_dir() => folders.push(path),
+                Some("pcap" | "pcapng" | "cap" | "trace") => files.push(path),
+                _ => (),
+            }
+        }
+    }
+    files.sort();
+    let (mut packets, mut decided) = (0_u64, 0_u64);
+    for (n, path) in files.iter().filter(|p| p.metadata().is_ok_and(|m| m.len() < 4 << 20)).enumerate() {
+        let Ok(file) = std::fs::File::open(path) else { continue };
+        let Ok(mut reader) = pcap::Reader::open(std::io::BufReader::new(file)) else { continue };
+        let mut frames = Vec::new();
+        while frames.len() < 200
+            && let Ok(Some(packet)) = reader.next()
+        {
+            if packet.link_type == WISH.link_type && (14..3000).contains(&packet.data.len()) {
+                frames.push((packet.data.to_vec(), packet.ts.map_or(0, base::Timestamp::nanos)));
+            }
+        }
+        let written = compiled(PROGRAMS[n % PROGRAMS.len()].0);
+        for mut ir in [written, random::program(&mut prng, 3)] {
+            ir.maps.iter_mut().for_each(|m| m.capacity = 4096);
+            let mut both = match Both::new(&ir, |object| Kernel::load(test, object)) {
+                Ok(Some(both)) => both,
+                Ok(None) => return,
+                Err(Refusal::Nothing { .. }) => continue,
+                Err(other) => panic!("{}: {other}\n{ir}", path.display()),
+            };
+            // As above: time goes back in some of them.
+            both.sweeps = false;
+            for (at, (frame, time)) in frames.iter().enumerate() {
+                packets += 1;
+                decided += u64::from(both.run(frame, *time, &|| format!("{}, packet {at}", path.display())));
+            }
+        }
+    }
+    eprintln!("{decided} of {packets} packets of {} files decided", files.len());
+    assert!(packets > 1000 && decided > packets / 4, "only {decided} of {packets} packets were decided");
+}
+
+#[test]
+fn without_room_for_the_record_nothing_is_done() {
+    let ir = compiled("flows = flow_map 0 key_5tuple\nmain = inc 1 >-> incr_fstate flows >-> drop");
+    let mut vm = Vm::load(emit(&ir, &WISH).expect("all of it is for the kernel"));
+    vm.has_room = false;
+    let mut bytes = [0; 60];
+    let frame = wire::build::Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut bytes);
+    assert_eq!(vm.run(frame, 0), Answer { verdict: USER, fate: Some(Fate::Undecided), handed: None });
+    assert_eq!((vm.counters().0[1], vm.entries(&ir, 0, 0)), (0, vec![]));
+    vm.has_room = true;
+    assert_eq!(vm.run(frame, 0), Answer { verdict: DROP, fate: Some(Fate::Dropped), handed: None });
+    assert_eq!((vm.counters().0[1], vm.entries(&ir, 0, 0).len()), (1, 1));
+}
+
+/// How long the way of a plain packet is: what a packet costs, where no clock can be trusted.
+#[test]
+fn a_plain_packet_takes_a_short_way() {
+    use wire::build::Frame;
+    let udp = Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53);
+    let tcp = Frame::tcp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 80);
+    for (text, frame, most) in [
+        ("main = ip >-> steer_flow", udp, 220),
+        ("main = when is_tcp (mark 42) >-> steer_p2p", tcp, 220),
+        ("flows = flow_map 0 key_5tuple\nmain = incr_fstate flows", udp, 220),
+    ] {
+        let mut bytes = [0; 60];
+        let frame = frame.fill(&mut bytes);
+        let mut vm = Vm::load(emit(&compiled(text), &WISH).unwrap_or_else(|e| panic!("{text}: {e}")));
+        let answer = vm.run(frame, 0);
+        assert_eq!(answer.fate, Some(Fate::User), "{text}");
+        assert!(vm.steps <= most, "{text}: {} instructions\n{:?}", vm.steps, vm.object.code);
+    }
+}

@@ -1,0 +1,296 @@
+//! Groups of the configuration, and what the engine does itself with a group's packets: files, ports, the host. And who may
+//! do what, with a process of another user.
+
+mod common;
+
+use common::{Running, Said, arg, netgrain, objects, run, say, signal, until};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStderr, Command};
+use std::time::Duration;
+use sys::netlink::Address;
+use testkit::{Port, RawReader, RawSender, Sandbox, TempDir};
+use wire::build::Frame;
+
+const NOBODY: u32 = 65_534;
+
+const FLOWS: u16 = 40;
+
+/// Frames of [`FLOWS`] flows, each with its flow behind the headers.
+fn frames(rounds: u32) -> Vec<Vec<u8>> {
+    let frame = |n: u32| {
+        let flow = (n % u32::from(FLOWS)) as u16;
+        let mut bytes = vec![0; 64];
+        Frame::udp4([10, 0, (flow >> 8) as u8, flow as u8], 1000 + flow, [192, 168, 0, 1], 53).fill(&mut bytes);
+        bytes[50..52].copy_from_slice(&flow.to_be_bytes());
+        bytes
+    };
+    (0..rounds * u32::from(FLOWS)).map(frame).collect()
+}
+
+/// How many frames of which flow are in a pcap file.
+fn flows(path: &Path) -> BTreeMap<u16, u32> {
+    let mut out = BTreeMap::new();
+    let file = std::fs::read(path).unwrap_or_default();
+    let mut at = 24;
+    while at + 16 <= file.len() {
+        let caplen = u32::from_le_bytes(file[at + 8..at + 12].try_into().expect("four")) as usize;
+        let frame = &file[at + 16..at + 16 + caplen];
+        *out.entry(u16::from_be_bytes([frame[50], frame[51]])).or_default() += 1;
+        at += 16 + caplen;
+    }
+    out
+}
+
+fn sum(flows: &BTreeMap<u16, u32>) -> u32 {
+    flows.values().sum()
+}
+
+/// An engine on a port, with a socket.
+struct Engine {
+    running: Running,
+    err: BufReader<ChildStderr>,
+    groups: PathBuf,
+}
+
+impl Engine {
+    fn start(port: &Port, dir: &Path, more: &[&str]) -> Self {
+        let (store, socket) = (dir.join("store"), dir.join("s.sock"));
+        let listen = format!("listen.socket={}", arg(&socket));
+        let args =
+            ["run", "-i", &port.name, "--store", arg(&store), "-q", "--set", "capture.ring=8MiB", "--set", &listen];
+        let (running, err) = Running::start(&mut netgrain(&[&args[..], more].concat()));
+        let groups = dir.join("s.groups");
+        until("the door of its groups", || groups.exists());
+        Self { running, err, groups }
+    }
+
+    fn group(&self, verb: &str, more: &[&str]) -> Said {
+        run(&[&["group", verb, "--socket", arg(&self.groups)], more].concat())
+    }
+
+    fn books(&self, group: &str) -> serde_json::Value {
+        let said = self.group("stats", &["--json", group]);
+        let books = objects(&said.out).pop().unwrap_or_else(|| panic!("no books: {said:?}"));
+        assert_eq!(books["contradictions"], serde_json::json!([]), "{books}");
+        books
+    }
+
+    /// Reads what it says until a line contains this.
+    fn said(&mut self, part: &str) -> String {
+        let mut line = String::new();
+        while !line.contains(part) {
+            line.clear();
+            assert!(self.err.read_line(&mut line).expect("text") > 0, "it ended without saying {part:?}");
+        }
+        line
+    }
+}
+
+#[test]
+fn a_replay_through_configured_groups_puts_every_packet_into_its_files() {
+    let dir = TempDir::new("a_replay_through_configured_groups");
+    let frames = frames(25);
+    let (capture, config) = (dir.join("in.pcap"), dir.join("c.toml"));
+    let mut file = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0];
+    for (n, frame) in frames.iter().enumerate() {
+        let header = [1_700_000_000 + n as u32 / 100, 0, frame.len() as u32, frame.len() as u32];
+        header.iter().for_each(|word| file.extend(word.to_le_bytes()));
+        file.extend(frame);
+    }
+    std::fs::write(&capture, file).expect("written");
+    std::fs::write(dir.join("some.ng"), "main = filter (has_src_port 1003) >-> inc 2").expect("written");
+    std::fs::write(
+        &config,
+        "[[group]]\nname = \"all\"\nmembers = [\"file:all.pcap\"]\n\
+         [[group]]\nname = \"two\"\nprogram = \"main = ip >-> steer_flow\"\n\
+         members = [\"file:a.pcap\", \"file:b.pcap\"]\n\
+         [[group]]\nname = \"some\"\nfile = \"some.ng\"\nmembers = [\"file:some.pcap,most=1000\"]\n",
+    )
+    .expect("written");
+    let checked = run(&["config", "--check", arg(&config)]);
+    assert_eq!(checked.status, Some(0), "{checked:?}");
+    let said = run(&["run", "-r", arg(&capture), "--config", arg(&config), "--set", "capture.ring=8MiB", "--json"]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let last = objects(&said.out).pop().expect("a report");
+    let groups = last["groups"].as_array().expect("their books");
+    let group = |name: &str| groups.iter().find(|g| g["group"] == name).unwrap_or_else(|| panic!("{groups:?}"));
+    for g in groups {
+        assert_eq!((&g["received"], &g["skipped"]), (&1000.into(), &0.into()), "from the very first: {g}");
+        assert_eq!(g["contradictions"], serde_json::json!([]));
+    }
+    assert_eq!(sum(&flows(&dir.join("all.pcap"))), 1000);
+    let (a, b) = (flows(&dir.join("a.pcap")), flows(&dir.join("b.pcap")));
+    assert_eq!(sum(&a) + sum(&b), 1000);
+    assert!(!a.is_empty() && !b.is_empty() && a.keys().all(|flow| !b.contains_key(flow)), "flow by flow");
+    // 24 bytes, then 80 for each: 12 fit into 1000.
+    assert_eq!(flows(&dir.join("some.pcap")), BTreeMap::from([(3, 12)]));
+    let some = group("some");
+    let outlet = &some["members"][0]["outlet"];
+    assert_eq!((&outlet["sent"], &outlet["failed"]), (&12.into(), &13.into()), "{some}");
+    assert_eq!(some["counters"]["2"], 25);
+    let again = run(&["run", "-r", arg(&capture), "--config", arg(&config), "--set", "capture.ring=8MiB"]);
+    assert!(again.status == Some(2) && again.err.contains("is there already"), "{again:?}");
+}
+
+#[test]
+fn a_hangup_swaps_the_programs_that_changed_and_leaves_the_others() {
+    let test = "a_hangup_swaps_the_programs_that_changed_and_leaves_the_others";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (_a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new(test);
+    let config = dir.join("c.toml");
+    let write = |text: &str| std::fs::write(&config, text).expect("written");
+    write("[[group]]\nname = \"web\"\nprogram = \"steer tcp\"\n[[group]]\nname = \"old\"\n[[group]]\nname = \"dns\"\n");
+    let mut engine = Engine::start(&b, dir.path(), &["--config", arg(&config)]);
+    write("[[group]]\nname = \"web\"\nprogram = \"main = tcpp\"\n");
+    signal(&engine.running.0, "HUP");
+    let line = engine.said("nothing is changed");
+    assert!(line.contains("line 3: group.program"), "{line}");
+    write(
+        "[[group]]\nname = \"web\"\nprogram = \"main = tcp >-> steer_flow\"\n[[group]]\nname = \"dns\"\n[[group]]\nname = \"new\"\n",
+    );
+    signal(&engine.running.0, "HUP");
+    engine.said("configuration read again: changed group");
+    let said = engine.group("list", &["--json"]);
+    let generations: BTreeMap<String, u64> = objects(&said.out)
+        .iter()
+        .map(|g| (g["group"].as_str().expect("a name").to_owned(), g["generation"].as_u64().expect("a number")))
+        .collect();
+    let expected = [("dns", 1), ("new", 1), ("web", 2)].map(|(name, n)| (name.to_owned(), n));
+    assert_eq!(generations, BTreeMap::from(expected));
+    let web = engine.books("web");
+    assert!(web["runs"] == "native" || web["why"].is_string(), "{web}");
+}
+
+#[test]
+fn ports_that_are_attached_balance_the_load_and_go_when_they_are_detached() {
+    let test = "ports_that_are_attached_balance_the_load_and_go_when_they_are_detached";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("va", "vb");
+    let (_, d) = sandbox.veth("vc", "vd");
+    let (_, f) = sandbox.veth("ve", "vf");
+    let dir = TempDir::new(test);
+    let engine = Engine::start(&b, dir.path(), &["--set", "capture.source=tpacket"]);
+    assert_eq!(engine.group("create", &["lb", "main = udp >-> steer_flow"]).status, Some(0));
+    for (port, more) in [("vc", &[][..]), ("ve", &["--bpf", "udp"])] {
+        let said = engine.group("attach", &[&["lb", "--port", port], more].concat());
+        assert_eq!(said.status, Some(0), "{said:?}");
+    }
+    let nowhere = engine.group("attach", &["lb", "--port", "nosuch0"]);
+    assert!(nowhere.status == Some(2) && nowhere.err.contains("no port nosuch0"), "{nowhere:?}");
+    let mut ends = [&d, &f].map(RawReader::new);
+    RawSender::new(&a).send(&frames(10));
+    let put = |books: &serde_json::Value| -> u64 {
+        books["members"].as_array().into_iter().flatten().filter_map(|m| m["outlet"]["sent"].as_u64()).sum()
+    };
+    until("all are through", || put(&engine.books("lb")) == 400);
+    let heard: Vec<BTreeSet<u16>> = ends
+        .iter_mut()
+        .map(|end| {
+            let all = end.all(Duration::from_millis(300)).into_iter().filter(|f| f.len() == 64);
+            all.map(|f| u16::from_be_bytes([f[50], f[51]])).collect()
+        })
+        .collect();
+    assert!(heard.iter().all(|flows| flows.len() > 5), "{heard:?}");
+    assert!(heard[0].is_disjoint(&heard[1]) && heard[0].len() + heard[1].len() == usize::from(FLOWS));
+    assert_eq!(engine.group("detach", &["lb", "1"]).status, Some(0));
+    assert_eq!(engine.group("detach", &["lb", "1"]).status, Some(2));
+    RawSender::new(&a).send(&frames(1));
+    until("all go one way", || put(&engine.books("lb")) == u64::from(FLOWS) + put_before(&heard, 0));
+}
+
+/// What the first port had been given before.
+fn put_before(heard: &[BTreeSet<u16>], end: usize) -> u64 {
+    heard[end].len() as u64 * 10
+}
+
+#[test]
+fn a_port_taken_for_capture_alone_gives_the_host_what_a_program_says_and_sends_its_answers() {
+    let test = "a_port_taken_for_capture_alone_gives_the_host_what_a_program_says_and_sends_its_answers";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("host");
+    let engine = Engine::start(&b, dir.path(), &["--dedicated", "--set", "capture.source=af-xdp"]);
+    let said = engine.group("create", &["fw", "main = when (has_dst_port 5300) kernel >-> drop"]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let device = format!("ng{}", b.index);
+    let mut netlink = sandbox.netlink();
+    let link = netlink.link(&device).expect("the host's device").index;
+    let port = netlink.link(&b.name).expect("the port");
+    let ip = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
+    netlink.add_address(&Address { link, ip, prefix: 24 }).expect("an address");
+    let host = UdpSocket::bind((ip, 5300)).expect("a socket");
+    host.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    host.set_broadcast(true).expect("allowed");
+    let mut far = RawReader::new(&a);
+    let mut udp = vec![0; 60];
+    Frame::udp4([10, 77, 0, 2], 4000, [10, 77, 0, 1], 5300).fill(&mut udp);
+    udp[..6].copy_from_slice(&port.mac.expect("Ethernet"));
+    let mut other = udp.clone();
+    other[36..38].copy_from_slice(&5301u16.to_be_bytes());
+    RawSender::new(&a).send(&[other, udp]);
+    let (_, from) = host.recv_from(&mut [0; 100]).expect("the host hears it");
+    assert_eq!(from.port(), 4000);
+    let books = engine.books("fw");
+    assert_eq!((&books["to_kernel"], &books["dropped"]), (&1.into(), &2.into()), "{books}");
+    assert_eq!((&books["ports"][0]["port"], &books["ports"][0]["sent"]), (&device.as_str().into(), &1.into()));
+    // And what the host says through it is heard at the other end of the wire.
+    host.send_to(b"an answer", ("10.77.0.255", 4000)).expect("sent");
+    let answer = far.all(Duration::from_secs(1)).into_iter().find(|f| f.ends_with(b"an answer"));
+    assert!(answer.is_some(), "the answer goes out of the port");
+    signal(&engine.running.0, "INT");
+    let Engine { running, err, .. } = engine;
+    running.end(err);
+    assert!(sandbox.netlink().link(&device).is_err(), "the device goes with the engine");
+}
+
+#[test]
+fn another_user_may_what_the_policy_lets_it_and_no_more() {
+    let test = "another_user_may_what_the_policy_lets_it_and_no_more";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (_a, b) = sandbox.veth("va", "vb");
+    // Where everybody may go, with a copy of the binary.
+    let dir = TempDir::new(test);
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("ours");
+    let binary = dir.join("netgrain");
+    std::fs::copy(env!("CARGO_BIN_EXE_netgrain"), &binary).expect("a copy");
+    let engine = Engine::start(&b, dir.path(), &["--set", "listen.owner=nobody"]);
+    let stranger = |verb: &str, more: &[&str]| {
+        let mut command = Command::new(&binary);
+        command.args(["group", verb, "--socket", arg(&engine.groups)]).args(more);
+        say(command.uid(NOBODY).gid(NOBODY))
+    };
+    let count = ["--duration", "10ms"];
+    assert_eq!(engine.group("create", &["ours"]).status, Some(0));
+    assert_eq!(engine.group("create", &["all", "--policy", "shared"]).status, Some(0));
+    for (verb, more) in
+        [("join", &["ours", "--duration", "10ms"][..]), ("swap", &["ours", "drop"]), ("delete", &["ours"])]
+    {
+        let said = stranger(verb, more);
+        assert!(said.status == Some(2) && said.err.contains("restricted to user 0"), "{verb}: {said:?}");
+    }
+    let joined = stranger("join", &[&["all"], &count[..]].concat());
+    assert!(joined.err.contains("place 0"), "{joined:?}");
+    assert_eq!(stranger("swap", &["all", "drop udp"]).status, Some(0));
+    let file = dir.join("stolen.pcap");
+    let said = stranger("attach", &["all", "-w", arg(&file)]);
+    assert!(said.status == Some(2) && said.err.contains("only root"), "{said:?}");
+    assert!(!file.exists());
+    assert_eq!(stranger("create", &["theirs"]).status, Some(0));
+    assert_eq!(engine.group("swap", &["theirs", "copy"]).status, Some(0), "root may");
+    // Whom the socket does not know gets nowhere.
+    let mut command = Command::new(&binary);
+    command.args(["group", "list", "--socket", arg(&engine.groups)]);
+    let nobody_else = say(command.uid(NOBODY - 1).gid(NOBODY - 1));
+    assert!(nobody_else.status == Some(2) && nobody_else.err.contains("ermission"), "{nobody_else:?}");
+    let mut left = String::new();
+    let Engine { mut running, mut err, .. } = engine;
+    signal(&running.0, "INT");
+    running.0.wait().expect("it ends");
+    err.read_to_string(&mut left).expect("text");
+}

@@ -1,0 +1,150 @@
+//! Where the engine itself puts a group's packets: a thread for each outlet empties its branches into a port or a file.
+//!
+//! The dispatcher never waits for an outlet. What it is too slow for finds no room in the branch and is counted there as
+//! lost. What is not put there has failed: overwritten in the ring before its turn, refused by the port (larger than its
+//! MTU), captured in part only (for a port, because that would be another packet), or more than the file was to have.
+
+use group::{Outlet, PortCounts};
+use ring::{Branch, Desc, FILE_HEADER, Listener, RECORD_HEADER, flag};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use sys::netlink::Netlink;
+use sys::packet::PacketSocket;
+
+/// Descriptors taken at a time.
+const BATCH: usize = 256;
+
+/// Sleep when there is nothing to do.
+const NAP: Duration = Duration::from_micros(300);
+
+/// Of files: packets are nobody else's business.
+const MODE: u32 = 0o600;
+
+/// A thread that empties branches, and its books.
+pub type Emptying = (JoinHandle<()>, Arc<PortCounts>);
+
+/// Begins to empty the branches into this outlet, until they end.
+///
+/// # Errors
+/// In words, why nothing can be put there.
+pub fn open(to: &Outlet, branches: &[Branch]) -> Result<Emptying, String> {
+    let listeners: Vec<Listener> = branches.iter().map(Branch::listen).collect();
+    match to {
+        Outlet::Port(name) => start(Port::open(name)?, listeners),
+        Outlet::File { path, most } => {
+            let header = listeners.first().map_or([0; FILE_HEADER], Listener::file_header);
+            start(Written::create(path, *most, &header)?, listeners)
+        }
+    }
+}
+
+/// A place for packets.
+trait Sink: Send + 'static {
+    /// Puts one there; false if it could not.
+    fn put(&mut self, listener: &Listener, desc: &Desc) -> bool;
+
+    /// There is nothing more for the moment.
+    fn rest(&mut self) {}
+}
+
+/// They are sent through a port.
+struct Port {
+    socket: PacketSocket,
+    buffer: Vec<u8>,
+}
+
+impl Port {
+    fn open(name: &str) -> Result<Self, String> {
+        let fail = |what: &str, e: io::Error| format!("port {name}: {what}: {e}");
+        let link = Netlink::route()
+            .and_then(|mut n| n.link(name))
+            .map_err(|e| format!("there is no port {name} to forward to ({e}); `ip link` shows those there are"))?;
+        let socket = PacketSocket::open().map_err(|e| fail("cannot be sent through (root, or CAP_NET_RAW)", e))?;
+        socket.bind(link.index, None).map_err(|e| fail("cannot be bound", e))?;
+        Ok(Self { socket, buffer: Vec::new() })
+    }
+}
+
+impl Sink for Port {
+    fn put(&mut self, listener: &Listener, desc: &Desc) -> bool {
+        let whole = desc.flags & flag::TRUNCATED == 0;
+        let frame = listener.packet(desc, &mut self.buffer).filter(|_| whole);
+        frame.is_some_and(|frame| self.socket.send_all(&[frame]).is_ok())
+    }
+}
+
+/// They are written to a pcap file of bounded size.
+struct Written {
+    file: BufWriter<File>,
+    /// Bytes that it may still take.
+    room: u64,
+    buffer: Vec<u8>,
+}
+
+impl Written {
+    fn create(path: &Path, most: u64, header: &[u8; FILE_HEADER]) -> Result<Self, String> {
+        let fail = |e: io::Error| match e.kind() {
+            io::ErrorKind::AlreadyExists => format!("{}: is there already; name another file", path.display()),
+            _ => format!("{}: cannot be written: {e}", path.display()),
+        };
+        let file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path).map_err(fail)?;
+        let mut file = BufWriter::new(file);
+        file.write_all(header).map_err(fail)?;
+        Ok(Self { file, room: most.saturating_sub(FILE_HEADER as u64), buffer: Vec::new() })
+    }
+}
+
+impl Sink for Written {
+    fn put(&mut self, listener: &Listener, desc: &Desc) -> bool {
+        let len = RECORD_HEADER as u64 + u64::from(desc.caplen);
+        if len > self.room {
+            // It ends here, even if smaller ones would still fit: a file without holes says what it is worth.
+            self.room = 0;
+            return false;
+        }
+        let Some(record) = listener.record(desc, &mut self.buffer) else { return false };
+        if self.file.write_all(record).is_err() {
+            self.room = 0;
+            return false;
+        }
+        self.room -= len;
+        true
+    }
+
+    fn rest(&mut self) {
+        // What cannot be written now says so with the next packet.
+        let _ = self.file.flush();
+    }
+}
+
+fn start(mut sink: impl Sink, mut listeners: Vec<Listener>) -> Result<Emptying, String> {
+    let counts = Arc::<PortCounts>::default();
+    let books = Arc::clone(&counts);
+    let work = move || {
+        let mut descs: Vec<Desc> = Vec::with_capacity(BATCH);
+        loop {
+            let ended = listeners.iter().all(Listener::ended);
+            let mut quiet = true;
+            for listener in &mut listeners {
+                listener.next(BATCH, &mut descs);
+                quiet &= descs.is_empty();
+                descs.iter().filter(|d| d.is_packet()).for_each(|desc| books.count(sink.put(listener, desc)));
+            }
+            if quiet {
+                sink.rest();
+                listeners.iter().for_each(Listener::report);
+                if ended {
+                    return;
+                }
+                std::thread::sleep(NAP);
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("outlet".into()).spawn(work);
+    thread.map(|thread| (thread, counts)).map_err(|e| format!("no thread for an outlet: {e}"))
+}

@@ -1,0 +1,117 @@
+//! One worker for several queues: the instance of a program that remembers.
+//!
+//! Enif's rule asks that all packets of an entry meet at one worker. The queues of a port are dealt by somebody else, so
+//! here they take turns at the same worker, a batch at a time. A swap reaches the queues one batch apart; whoever comes
+//! first waits until nobody is left at the worker before, and only then what it remembers goes over, whole. Nothing that
+//! was written in between is lost or written twice.
+//!
+//! Invariant: a worker is judged with only under its lock, and after its memory has gone over nobody judges with it any
+//! more, unless a queue stood still for longer than [`PATIENCE`].
+
+use super::language::{Asking, Desk};
+use group::{Packet, Program, Verdict};
+use jit::Worker;
+use lang::ir::COUNTERS;
+use std::any::Any;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long a queue waits for the others in a swap. They need a batch, or the nap of a dispatcher that has nothing to do; the
+/// ring holds what comes meanwhile.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// See the module's text.
+pub struct Shared {
+    inner: Mutex<Inner>,
+    left: Condvar,
+}
+
+struct Inner {
+    worker: Worker,
+    /// Queues that may still judge with it.
+    users: usize,
+    /// Whose memory it is to take over, as soon as nobody judges with it.
+    before: Option<Arc<Shared>>,
+}
+
+/// One queue's way to it.
+struct Handle {
+    shared: Arc<Shared>,
+    asking: Asking,
+    desk: Desk,
+    /// What this queue's packets have counted.
+    counted: Vec<u64>,
+    left: bool,
+}
+
+impl Shared {
+    /// An instance for each queue, all with this worker.
+    pub fn handles(queues: usize, asking: &Asking, worker: Worker) -> Vec<Box<dyn Program>> {
+        let inner = Inner { worker, users: queues, before: None };
+        let shared = Arc::new(Self { inner: Mutex::new(inner), left: Condvar::new() });
+        let counted = asking.counted(&shared.lock().worker, &[0; COUNTERS as usize]);
+        let handle = || Handle {
+            shared: Arc::clone(&shared),
+            asking: asking.clone(),
+            desk: Desk::default(),
+            counted: counted.clone(),
+            left: false,
+        };
+        (0..queues).map(|_| Box::new(handle()) as Box<dyn Program>).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic under the lock leaves a worker behind that is as good as after any batch.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its worker, with what it is to remember.
+    fn settled(&self) -> MutexGuard<'_, Inner> {
+        let mut inner = self.lock();
+        if let Some(before) = inner.before.take() {
+            let old = before.settled();
+            let waited = before.left.wait_timeout_while(old, PATIENCE, |old| old.users > 0);
+            let (mut old, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            inner.worker.inherit(&mut old.worker);
+        }
+        inner
+    }
+}
+
+impl Handle {
+    /// This queue judges with it no more.
+    fn leave(&mut self) {
+        if !std::mem::replace(&mut self.left, true) {
+            self.shared.lock().users -= 1;
+            self.shared.left.notify_all();
+        }
+    }
+}
+
+impl Program for Handle {
+    fn judge(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]) {
+        let mut inner = self.shared.settled();
+        let base = *inner.worker.counters();
+        self.asking.ask(&mut inner.worker, &mut self.desk, batch, out);
+        let counted = self.asking.counted(&inner.worker, &base);
+        self.counted.iter_mut().zip(counted).for_each(|(sum, n)| *sum = sum.wrapping_add(n));
+    }
+
+    fn counters(&self) -> Vec<u64> {
+        self.counted.iter().copied().chain([self.desk.lines()]).collect()
+    }
+
+    fn inherit(&mut self, before: &mut dyn Program) {
+        let before: &mut dyn Any = before;
+        if let Some(before) = before.downcast_mut::<Self>() {
+            before.leave();
+            self.shared.lock().before.get_or_insert_with(|| Arc::clone(&before.shared));
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

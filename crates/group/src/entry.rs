@@ -1,0 +1,169 @@
+//! One group as the registry knows it, and as tables show it.
+
+use crate::counts::{Counts, PortCounts, Seen};
+use crate::group::Books;
+use crate::members::Membership;
+use crate::outside::Outlet;
+use crate::request::Policy;
+use crate::steer::{MEMBERS, Steering};
+use crate::verdict::{About, Compiled};
+use ring::Branch;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visitor {
+    /// User.
+    pub uid: u32,
+    /// Process.
+    pub pid: u32,
+    /// Number of the connection; no two ever have the same, and 0 is the engine, which never leaves.
+    pub connection: u64,
+}
+
+pub(crate) struct Entry {
+    pub id: u32,
+    pub policy: Policy,
+    pub owner: Visitor,
+    /// It ends with its owner's connection.
+    pub brief: bool,
+    pub steering: Steering,
+    pub queues: Option<Vec<u16>>,
+    pub program: Option<Arc<dyn Compiled>>,
+    pub generation: u64,
+    pub membership: Arc<Membership>,
+    pub seats: BTreeMap<u8, Seat>,
+    pub ports: BTreeMap<String, Arc<PortCounts>>,
+    /// What members said of themselves that have left.
+    pub departed: Seen,
+}
+
+pub(crate) struct Seat {
+    pub name: String,
+    pub who: Visitor,
+    pub branches: Vec<Branch>,
+    /// Where the engine puts this member's packets; nothing for a process.
+    pub outlet: Option<(Outlet, Arc<PortCounts>)>,
+}
+
+/// One member, for tables.
+#[derive(Clone, Debug)]
+pub struct MemberView {
+    /// Where it sits.
+    pub place: u8,
+    /// What it calls itself.
+    pub name: String,
+    /// Its process.
+    pub pid: u32,
+    /// A bit for each class.
+    pub classes: u64,
+    /// Its part of what is steered.
+    pub weight: u8,
+    /// Its filter.
+    pub filter: Option<String>,
+    /// What it says of itself.
+    pub seen: Seen,
+    /// How full its fullest branch is.
+    pub fill: f64,
+    /// Where its packets are put, how many were, and how many could not be; nothing for a process.
+    pub outlet: Option<(Outlet, u64, u64)>,
+}
+
+/// One group, for tables.
+#[derive(Clone, Debug)]
+pub struct GroupView {
+    /// Its name.
+    pub name: String,
+    /// Who may join.
+    pub policy: Policy,
+    /// Who created it.
+    pub owner: Visitor,
+    /// How hashes are dealt.
+    pub steering: Steering,
+    /// Its queues; `None` for all.
+    pub queues: Option<Vec<u16>>,
+    /// The program's source.
+    pub program: Option<String>,
+    /// How the program runs.
+    pub about: Option<About>,
+    /// The program's number.
+    pub generation: u64,
+    /// Its ports, and how many packets were sent through each, and not sent.
+    pub ports: Vec<(String, u64, u64)>,
+    /// Its members.
+    pub members: Vec<MemberView>,
+    /// What members said of themselves that have left.
+    pub departed: Seen,
+    /// Its books, over all queues; empty where nobody asked for them.
+    pub counts: Counts,
+    /// The program's own counters.
+    pub counters: Vec<(String, u64)>,
+}
+
+impl Seat {
+    fn seen(&self) -> Seen {
+        self.branches.iter().map(Branch::reported).fold(Seen::default(), |sum, (seen, late)| Seen {
+            // Strangers wrote these: any number may stand there.
+            seen: sum.seen.saturating_add(seen),
+            late: sum.late.saturating_add(late),
+        })
+    }
+}
+
+impl Entry {
+    /// Nobody sits in this place any more.
+    pub fn vacate(&mut self, place: u8) {
+        if let Some(seat) = self.seats.remove(&place) {
+            let seen = seat.seen();
+            self.departed.seen = self.departed.seen.saturating_add(seen.seen);
+            self.departed.late = self.departed.late.saturating_add(seen.late);
+        }
+        self.membership = Arc::new(self.membership.with(place, None));
+    }
+
+    /// For tables, with the books of all groups on `queues` queues of this one.
+    pub fn view(&self, name: &str, books: &[Books], queues: usize) -> GroupView {
+        let (mut counts, mut counters) = (Counts::default(), Vec::<(String, u64)>::new());
+        let mut fill = vec![0.0; MEMBERS];
+        for book in books.iter().filter(|b| b.id == self.id) {
+            counts += &book.counts;
+            fill.iter_mut().zip(&book.fill).for_each(|(a, b)| *a = f64::max(*a, *b));
+            for (name, n) in &book.counters {
+                match counters.iter_mut().find(|(known, _)| known == name) {
+                    Some((_, sum)) => *sum = sum.wrapping_add(*n),
+                    None => counters.push((name.clone(), *n)),
+                }
+            }
+        }
+        let members = self.seats.iter().filter_map(|(place, seat)| {
+            let member = self.membership.member(*place)?;
+            Some(MemberView {
+                place: *place,
+                name: seat.name.clone(),
+                pid: seat.who.pid,
+                classes: member.classes,
+                weight: member.weight,
+                filter: member.filter.as_ref().map(|f| f.text().to_owned()),
+                seen: seat.seen(),
+                fill: fill[usize::from(*place)],
+                outlet: seat.outlet.as_ref().map(|(to, counts)| (to.clone(), counts.sent(), counts.failed())),
+            })
+        });
+        GroupView {
+            name: name.to_owned(),
+            policy: self.policy,
+            owner: self.owner,
+            steering: self.steering,
+            queues: self.queues.clone(),
+            program: self.program.as_ref().map(|p| p.text().to_owned()),
+            about: self.program.as_ref().map(|p| p.about(queues)),
+            generation: self.generation,
+            ports: self.ports.iter().map(|(name, c)| (name.clone(), c.sent(), c.failed())).collect(),
+            members: members.collect(),
+            departed: self.departed,
+            counts,
+            counters,
+        }
+    }
+}

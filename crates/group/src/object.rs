@@ -1,0 +1,58 @@
+//! Groups as the objects that are told at the socket and printed with `--json`.
+
+use crate::entry::{GroupView, MemberView};
+use crate::outside::Outlet;
+use crate::steer::{Steering, places};
+use crate::verdict::class;
+use serde_json::{Map, Value, json};
+
+impl GroupView {
+    /// A group as an object; `docs/GROUPS.md` says what each field means.
+    pub fn object(&self) -> Value {
+        object(self)
+    }
+}
+
+fn object(group: &GroupView) -> Value {
+    let members: Vec<Value> = group.members.iter().map(|m| member(m, group)).collect();
+    let c = &group.counts;
+    let classes: Map<String, Value> = (0..class::MANAGEMENT)
+        .filter(|class| c.classes[usize::from(*class)] > 0 || group.members.iter().any(|m| m.classes >> class & 1 == 1))
+        .map(|class| (class::name(class), c.of_class(class).into()))
+        .collect();
+    let counters: Map<String, Value> =
+        group.counters.iter().map(|(name, n)| (name.clone(), (*n as i64).into())).collect();
+    let ports = group.ports.iter().map(|(name, sent, failed)| json!({"port": name, "sent": sent, "failed": failed}));
+    let ports: Vec<Value> = ports.collect();
+    let about = group.about.as_ref();
+    json!({
+        "runs": about.map(|a| &a.runs), "why": about.and_then(|a| a.why.as_ref()),
+        "compile_us": about.map(|a| a.compile_us), "spread": about.map(|a| &a.spread),
+        "group": group.name, "policy": group.policy, "uid": group.owner.uid, "pid": group.owner.pid,
+        "steering": match group.steering { Steering::Rendezvous => "rendezvous", Steering::Fold => "fold" },
+        "queues": group.queues, "program": group.program, "generation": group.generation, "ports": ports,
+        "received": c.received, "dropped": c.dropped, "no_member": c.no_member, "passed": c.passed,
+        "copies": c.copies, "skipped": c.skipped, "forwarded": c.forwarded, "forward_lost": c.forward_lost,
+        "to_kernel": c.to_kernel, "classes": classes, "counters": counters, "members": members,
+        "departed": {
+            "delivered": c.departed.delivered, "refused": c.departed.refused, "lost": c.departed.lost,
+            "seen": group.departed.seen, "late": group.departed.late,
+        },
+        "contradictions": c.contradictions(),
+    })
+}
+
+/// A member as an object.
+fn member(m: &MemberView, group: &GroupView) -> Value {
+    let part = &group.counts.members[usize::from(m.place)];
+    let classes: Vec<String> = places(m.classes).map(class::name).collect();
+    let outlet = m.outlet.as_ref().map(|(to, sent, failed)| match to {
+        Outlet::Port(name) => json!({"port": name, "sent": sent, "failed": failed}),
+        Outlet::File { path, most } => json!({"file": path, "most": most, "sent": sent, "failed": failed}),
+    });
+    json!({
+        "place": m.place, "name": m.name, "pid": m.pid, "classes": classes, "weight": m.weight,
+        "filter": m.filter, "delivered": part.delivered, "refused": part.refused, "lost": part.lost,
+        "seen": m.seen.seen, "late": m.seen.late, "fill": (m.fill * 1e4).round() / 1e4, "outlet": outlet,
+    })
+}

@@ -1,0 +1,78 @@
+//! What an engine lends to its groups: programs, filters, and the places that packets can go to beside processes.
+
+use crate::counts::PortCounts;
+use crate::dispatch::Orders;
+use crate::verdict::{Compiled, Sieve};
+use ring::{Branch, Offer};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// One ring with its dispatcher.
+pub struct Track {
+    /// Number of the queue.
+    pub queue: u16,
+    /// Where the dispatcher takes orders.
+    pub orders: Arc<Orders>,
+    /// The ring.
+    pub offer: Offer,
+}
+
+/// Where the engine itself puts packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outlet {
+    /// They go out of a port of this name.
+    Port(String),
+    /// They are written to a file.
+    File {
+        /// Which; it must not be there yet.
+        path: PathBuf,
+        /// Most bytes of it; what comes then is counted as failed.
+        most: u64,
+    },
+}
+
+impl fmt::Display for Outlet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Port(name) => write!(f, "port {name}"),
+            Self::File { path, .. } => write!(f, "file {}", path.display()),
+        }
+    }
+}
+
+/// The words in which a member's filter is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syntax {
+    /// Those of `docs/FILTER.md`.
+    Capture,
+    /// Those of tcpdump.
+    Tcpdump,
+}
+
+/// See the module's text.
+pub trait Outside: Send + Sync {
+    /// Makes a program of its source, for frames of this link type.
+    ///
+    /// # Errors
+    /// In words, with the place in the source and what to write instead.
+    fn compile(&self, source: &str, link_type: u32) -> Result<Arc<dyn Compiled>, String>;
+
+    /// Makes a member's filter.
+    ///
+    /// # Errors
+    /// In words, with the place in the text.
+    fn sieve(&self, text: &str, syntax: Syntax, link_type: u32) -> Result<Arc<dyn Sieve>, String>;
+
+    /// Begins to empty these branches (one for each queue) into a place, until they end; the books of it.
+    ///
+    /// # Errors
+    /// In words, why nothing can be put there.
+    fn open(&self, to: &Outlet, branches: &[Branch]) -> Result<Arc<PortCounts>, String>;
+
+    /// The port through which packets are brought to the host; `None` where the host has them anyway.
+    ///
+    /// # Errors
+    /// In words, why they cannot be brought there.
+    fn host(&self) -> Result<Option<String>, String>;
+}

@@ -1,0 +1,180 @@
+//! A reader of frames for expectations: it shares no line with the header walk that programs use, and declines every frame about
+//! which the two could have different opinions (cut, malformed, in a tunnel, under labels).
+
+/// What a frame is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plain {
+    pub ethertype: u16,
+    pub ip: Option<Ip>,
+}
+
+/// An IP packet that is all there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ip {
+    pub src: u128,
+    pub dst: u128,
+    pub protocol: u8,
+    /// A part of a datagram, and whether a later one.
+    pub fragment: Option<Later>,
+    /// From the transport header on; of a later fragment, what it carries.
+    pub body: Vec<u8>,
+}
+
+pub type Later = bool;
+
+pub const TCP: u8 = 6;
+pub const UDP: u8 = 17;
+pub const SCTP: u8 = 132;
+/// What stands before an IPv4 address among those of IPv6 (RFC 4291, 2.5.5.2).
+pub const MAPPED: u128 = 0xffff_0000_0000;
+/// The header walk of frames ends at byte 255 (`wire::Headers`), tags and the link header included.
+const FARTHEST: usize = 200;
+/// Protocols and ports around which there may be a tunnel.
+const TUNNELS: [u8; 8] = [4, 41, 47, 51, 97, 115, 135, 137];
+const TUNNEL_PORTS: [u16; 9] = [2152, 3544, 4754, 4789, 4790, 5072, 6081, 6635, 8472];
+
+impl Plain {
+    /// Nothing if this reader declines.
+    pub fn read(frame: &[u8]) -> Option<Self> {
+        let mut at = 12;
+        let mut ethertype = word(frame, at)?;
+        while matches!(ethertype, 0x8100 | 0x88a8 | 0x9100) {
+            at += 4;
+            ethertype = word(frame, at)?;
+        }
+        let ip = match ethertype {
+            0x0800 => Some(ip4(&frame[at + 2..])?),
+            0x86dd => Some(ip6(&frame[at + 2..])?),
+            0x0806 => None,
+            _ => return None,
+        };
+        Some(Self { ethertype, ip })
+    }
+}
+
+impl Ip {
+    /// A packet whose inside is known, whatever is around it.
+    pub fn of_packet(packet: &[u8]) -> Option<Self> {
+        if packet.first()? >> 4 == 4 { ip4(packet) } else { ip6(packet) }
+    }
+
+    /// Ports of TCP, UDP and SCTP as a filter sees them: those of a first fragment are there.
+    pub fn ports(&self) -> Option<[u16; 2]> {
+        let has = matches!(self.protocol, TCP | UDP | SCTP) && self.fragment != Some(true);
+        has.then(|| Some([word(&self.body, 0)?, word(&self.body, 2)?])).flatten()
+    }
+
+    /// Ports as flows are told apart: fragments have none.
+    fn flow_ports(&self) -> [u16; 2] {
+        self.ports().filter(|_| self.fragment.is_none()).unwrap_or_default()
+    }
+
+    pub fn has_port(&self, port: u16) -> bool {
+        self.ports().is_some_and(|p| p.contains(&port))
+    }
+
+    /// The flags of a whole TCP header.
+    pub fn tcp_flags(&self) -> Option<u8> {
+        (self.protocol == TCP && self.fragment != Some(true) && self.body.len() >= 20).then(|| self.body[13])
+    }
+
+    /// One for both directions: the lesser end first.
+    pub fn flow(&self) -> Vec<u8> {
+        let [sport, dport] = self.flow_ports();
+        let (a, b) = ((self.src, sport), (self.dst, dport));
+        let ends = [a.min(b), a.max(b)];
+        let mut key: Vec<u8> = ends
+            .iter()
+            .flat_map(|(address, port)| [&address.to_be_bytes()[..], &port.to_be_bytes()].concat())
+            .collect();
+        key.push(self.protocol);
+        key
+    }
+
+    /// Each direction by itself; without ports if `three`.
+    pub fn one_way(&self, three: bool) -> (u128, u128, [u16; 2], u8) {
+        (self.src, self.dst, if three { [0; 2] } else { self.flow_ports() }, self.protocol)
+    }
+
+    /// The pair of addresses, in either order.
+    pub fn pair(&self) -> Vec<u8> {
+        let ends = [self.src.min(self.dst), self.src.max(self.dst)];
+        ends.iter().flat_map(|a| a.to_be_bytes()).collect()
+    }
+
+    pub fn dst_port(&self) -> u16 {
+        self.flow_ports()[1]
+    }
+}
+
+/// An IPv4 address among those of IPv6.
+pub fn v4(address: [u8; 4]) -> u128 {
+    MAPPED | u128::from(u32::from_be_bytes(address))
+}
+
+/// Whether it lies in the network of this length.
+pub fn inside(address: u128, net: [u8; 4], bits: u32) -> bool {
+    (address ^ v4(net)) >> (32 - bits) == 0
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
+}
+
+fn ip4(packet: &[u8]) -> Option<Ip> {
+    let header = usize::from(packet.first()? & 15) * 4;
+    let total = usize::from(word(packet, 2)?);
+    if packet[0] >> 4 != 4 || header < 20 || total < header || packet.len() < total {
+        return None;
+    }
+    let address = |at: usize| Some(v4(packet.get(at..at + 4)?.try_into().ok()?));
+    let (more, offset) = (packet[6] & 0x20 != 0, word(packet, 6)? & 0x1fff);
+    let fragment = if offset > 0 { Some(true) } else { more.then_some(false) };
+    upper(Ip {
+        src: address(12)?,
+        dst: address(16)?,
+        protocol: packet[9],
+        fragment,
+        body: packet[header..total].to_vec(),
+    })
+}
+
+fn ip6(packet: &[u8]) -> Option<Ip> {
+    let total = 40 + usize::from(word(packet, 4)?);
+    if packet[0] >> 4 != 6 || packet.len() < total {
+        return None;
+    }
+    let address = |at: usize| Some(u128::from_be_bytes(packet.get(at..at + 16)?.try_into().ok()?));
+    let (mut next, mut at, mut fragment) = (packet[6], 40, None);
+    // A later fragment ends the walk: what follows is payload.
+    while matches!(next, 0 | 43 | 44 | 60) && fragment != Some(true) {
+        let header = packet.get(at..at + 8)?;
+        let len = if next == 44 { 8 } else { 8 + 8 * usize::from(header[1]) };
+        if next == 44 {
+            let (offset, more) = (word(header, 2)? >> 3, header[3] & 1 == 1);
+            fragment = if offset > 0 { Some(true) } else { more.then_some(false) };
+        }
+        next = header[0];
+        at += len;
+    }
+    if at > FARTHEST {
+        return None;
+    }
+    let body = packet.get(at..total)?.to_vec();
+    upper(Ip { src: address(8)?, dst: address(24)?, protocol: next, fragment, body })
+}
+
+/// Declines what may be a tunnel, and transport headers that are not whole.
+fn upper(ip: Ip) -> Option<Ip> {
+    let need = match ip.protocol {
+        TCP => 20,
+        UDP | 1 | 58 => 8,
+        SCTP => 12,
+        _ => 0,
+    };
+    let short = ip.fragment != Some(true) && ip.body.len() < need;
+    // A later fragment of UDP may be one of a tunnel.
+    let hidden =
+        TUNNELS.contains(&ip.protocol) || ip.ports().is_some_and(|p| p.iter().any(|p| TUNNEL_PORTS.contains(p)));
+    (!short && !hidden).then_some(ip)
+}

@@ -1,0 +1,187 @@
+//! Where each number lives: in a register of the machine or in a slot of the stack.
+//!
+//! Control only goes forward and blocks are written in order, so a register of the program is alive from the first place that writes
+//! it to the last that reads it, whatever way is taken: intervals on a line, handed out in one pass (Poletto and Sarkar, "Linear
+//! scan register allocation", 1999). r6 to r9 survive calls of the kernel's functions, r3 to r5 do not; r0 to r2 are kept free to
+//! work with.
+
+use crate::ir::{Block, End, Inst, Operand, Program, Study};
+use ::ebpf::Reg as R;
+
+/// Where something lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// Here.
+    Reg(R),
+    /// In this slot of eight bytes.
+    Slot(usize),
+}
+
+/// What lives somewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A register of the program.
+    Number(crate::ir::Reg),
+    /// The address of the packet's byte that such a register is the offset of.
+    Pointer(crate::ir::Reg),
+}
+
+/// The answer.
+#[derive(Debug)]
+pub struct Homes {
+    homes: Vec<Option<Home>>,
+    /// By register: what it always holds. Such a number lives nowhere and is made where it is needed.
+    constants: Vec<Option<u64>>,
+    registers: usize,
+    /// How many slots are needed.
+    pub slots: usize,
+}
+
+/// From the first to the last place.
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    what: usize,
+    from: usize,
+    to: usize,
+    over_call: bool,
+}
+
+const OVER_CALLS: [R; 4] = [R::R6, R::R7, R::R8, R::R9];
+const BETWEEN_CALLS: [R; 3] = [R::R3, R::R4, R::R5];
+
+impl Homes {
+    /// Of the blocks that are reached, each up to where it stops. `calls` says which instructions call the kernel.
+    pub fn of(program: &Program, study: &Study, calls: impl Fn(&Inst) -> bool) -> Self {
+        let registers = usize::from(program.registers);
+        let constants = constants(program);
+        let mut intervals: Vec<Option<Interval>> = vec![None; 2 * registers];
+        let mut called = Vec::new();
+        let mut place = 0;
+        let mut see = |what: usize, place: usize| {
+            let i = intervals[what].get_or_insert(Interval { what, from: place, to: place, over_call: false });
+            i.to = place;
+        };
+        for (at, block) in program.blocks.iter().enumerate().filter(|b| study.reached[b.0]) {
+            for inst in reached_code(block, study.stops[at].map(|s| s.0)) {
+                place += 1;
+                inst.sources(|r| see(r.0.into(), place));
+                if let Inst::Load { base: Some(base), .. } = inst {
+                    see(registers + usize::from(base.0), place);
+                }
+                if let Some(to) = inst.target() {
+                    see(to.0.into(), place);
+                }
+                if calls(inst) {
+                    called.push(place);
+                }
+            }
+            place += 1;
+            if study.stops[at].is_some() {
+                continue;
+            }
+            match block.end {
+                End::If { a, b, .. } => {
+                    see(a.0.into(), place);
+                    if let Operand::Reg(b) = b {
+                        see(b.0.into(), place);
+                    }
+                }
+                End::Fits { base: Some(base), .. } => {
+                    see(base.0.into(), place);
+                    see(registers + usize::from(base.0), place);
+                }
+                _ => (),
+            }
+        }
+        let mut line: Vec<Interval> = intervals.into_iter().flatten().collect();
+        for i in &mut line {
+            let after = called.partition_point(|c| *c <= i.from);
+            i.over_call = called.get(after).is_some_and(|c| *c < i.to);
+        }
+        line.retain(|i| constants.get(i.what).is_none_or(Option::is_none));
+        line.sort_unstable_by_key(|i| (i.from, i.what));
+        Self::scan(&line, registers, constants)
+    }
+
+    fn scan(line: &[Interval], registers: usize, constants: Vec<Option<u64>>) -> Self {
+        let mut out = Self { homes: vec![None; 2 * registers], constants, registers, slots: 0 };
+        let mut free: Vec<R> = OVER_CALLS.into_iter().chain(BETWEEN_CALLS).collect();
+        // By slot: until where what lived there last is alive.
+        let mut busy: Vec<usize> = Vec::new();
+        let mut active: Vec<Interval> = Vec::new();
+        for now in line {
+            active.retain(|old| {
+                let alive = old.to > now.from;
+                if let (false, Some(Home::Reg(r))) = (alive, out.homes[old.what]) {
+                    free.push(r);
+                }
+                alive
+            });
+            let suits = |r: &R| !now.over_call || OVER_CALLS.contains(r);
+            // What dies before the next call leaves the lasting registers to others.
+            let best = (0..free.len())
+                .filter(|i| suits(&free[*i]))
+                .min_by_key(|i| (OVER_CALLS.contains(&free[*i]) && !now.over_call, free[*i].number()));
+            let home = match best {
+                Some(i) => Home::Reg(free.swap_remove(i)),
+                None => {
+                    // The one that lives longest gives way.
+                    let longest = active
+                        .iter()
+                        .filter(|o| matches!(out.homes[o.what], Some(Home::Reg(r)) if suits(&r)))
+                        .max_by_key(|o| o.to)
+                        .filter(|o| o.to > now.to)
+                        .copied();
+                    // It is in its slot from the beginning of its life.
+                    let moved = longest.unwrap_or(*now);
+                    let slot = busy.iter().position(|until| *until <= moved.from).unwrap_or(busy.len());
+                    if slot == busy.len() {
+                        busy.push(0);
+                    }
+                    busy[slot] = moved.to;
+                    match longest {
+                        Some(o) => out.homes[o.what].replace(Home::Slot(slot)).unwrap_or(Home::Slot(slot)),
+                        None => Home::Slot(slot),
+                    }
+                }
+            };
+            out.homes[now.what] = Some(home);
+            active.push(*now);
+        }
+        out.slots = busy.len();
+        out
+    }
+
+    /// What the register always holds, if that is known.
+    pub fn constant(&self, r: crate::ir::Reg) -> Option<u64> {
+        self.constants[usize::from(r.0)]
+    }
+
+    /// Where it lives; `None` for what is never looked at.
+    pub fn of_what(&self, what: What) -> Option<Home> {
+        match what {
+            What::Number(r) => self.homes[usize::from(r.0)],
+            What::Pointer(r) => self.homes[self.registers + usize::from(r.0)],
+        }
+    }
+}
+
+/// By register: the number that it holds, if only one place writes it, and that.
+fn constants(program: &Program) -> Vec<Option<u64>> {
+    let mut known = vec![None; program.registers.into()];
+    let mut written = vec![false; program.registers.into()];
+    for inst in program.blocks.iter().flat_map(|b| &b.code) {
+        let Some(to) = inst.target().map(|to| usize::from(to.0)) else { continue };
+        known[to] = match inst {
+            Inst::Const { value, .. } if !written[to] => Some(*value),
+            _ => None,
+        };
+        written[to] = true;
+    }
+    known
+}
+
+/// The code of a block up to where it stops.
+pub fn reached_code(block: &Block, stop: Option<usize>) -> &[Inst] {
+    &block.code[..stop.unwrap_or(block.code.len())]
+}

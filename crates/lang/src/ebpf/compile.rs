@@ -1,0 +1,514 @@
+//! From the intermediate form to instructions: the parts of a program in the order in which they run.
+
+use super::alloc::{Home, Homes, What, reached_code};
+use super::plain::plain;
+use super::refusal::Refusal;
+use super::{MapNeed, Object, Role, Wish, frame, meta};
+use crate::ir::{
+    self, BlockId, DEFAULT_CLASS, End, Expiry, Fact, Inst, Kind, Layer, Meta, Placement, Program, Study, placement,
+};
+use ::ebpf::{Alu, Asm, AsmError, Condition, Helper, Label, Reg as R, Size};
+
+/// Frames are looked at up to here where the program computes offsets: the verifier follows no packet beyond 65535.
+pub(super) const LONGEST: i32 = 0x7fff;
+
+/// Offsets in `struct xdp_md`.
+pub(super) mod context {
+    pub const DATA: i16 = 0;
+    pub const DATA_END: i16 = 4;
+    pub const DATA_META: i16 = 8;
+    pub const RX_QUEUE_INDEX: i16 = 16;
+}
+
+/// Verdicts of XDP.
+pub(super) mod verdict {
+    pub const DROP: i32 = 1;
+    pub const PASS: i32 = 2;
+    pub const REDIRECT: i32 = 4;
+}
+
+/// What is being written.
+pub(super) struct Emitter<'a> {
+    pub asm: Asm,
+    pub program: &'a Program,
+    pub wish: &'a Wish,
+    pub homes: Homes,
+    pub needs: Needs,
+    pub maps: Vec<MapNeed>,
+    pub exits: Exits,
+    /// By register: whether it only ever holds an offset within 255.
+    short: Vec<bool>,
+    study: &'a Study,
+    blocks: Vec<Label>,
+    /// By block: the bases whose pointer is there, one bit for each.
+    pointers: Vec<Option<Vec<bool>>>,
+}
+
+/// What the program wants to know of the headers, and what of the machinery it uses.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Needs {
+    pub link: bool,
+    pub vlan: bool,
+    pub network: bool,
+    pub transport: bool,
+    pub inner: bool,
+    pub time: bool,
+    pub sink: bool,
+    pub long: bool,
+}
+
+/// Where packets leave the program.
+#[derive(Clone, Copy)]
+pub(super) struct Exits {
+    pub user: Label,
+    pub undecided: Label,
+    /// Undecided, and not even that can be said.
+    pub silent: Label,
+    pub drop: Label,
+}
+
+pub(super) fn compile(program: &Program, wish: &Wish) -> Result<Object, Refusal> {
+    program.verify()?;
+    if wish.link_type != wire::link::ETHERNET {
+        return Err(Refusal::LinkType(wish.link_type));
+    }
+    let places = placement(program);
+    let stages = places.iter().take_while(|p| p.is_kernel()).count();
+    if stages == 0 {
+        let why = match places.into_iter().next() {
+            Some(Placement::User(why)) => why,
+            _ => "is empty".to_owned(),
+        };
+        let stage = program.stages.first().map_or(String::new(), |s| s.text.clone());
+        return Err(Refusal::Nothing { stage, why });
+    }
+    // What is too long, or has too much in hand at once, is cut earlier.
+    (1..=stages)
+        .rev()
+        .map(|n| first_stages(program, n, wish))
+        .find(|object| {
+            !matches!(object, Err(Refusal::Stack { .. } | Refusal::TooLong { .. } | Refusal::Nothing { .. }))
+        })
+        .unwrap_or_else(|| first_stages(program, stages, wish))
+}
+
+fn first_stages(program: &Program, stages: usize, wish: &Wish) -> Result<Object, Refusal> {
+    let head = program.split(stages).0;
+    let looks_inside = head.asks_inside();
+    let stage = program.stages.first().map_or(String::new(), |s| s.text.clone());
+    let refuse = |why| Refusal::Nothing { stage: stage.clone(), why };
+    Study::of(program, stages).map_err(refuse)?;
+    let head = plain(&head, wish)?;
+    let study = Study::of(&head, stages).map_err(refuse)?;
+    let homes = Homes::of(&head, &study, |inst| super::tables::calls(inst, &head));
+    frame::fits(homes.slots)?;
+    let needs = Needs { inner: looks_inside, ..Needs::of(&head, &study) };
+    if !wish.metadata && needs_record(&head, &study) {
+        return Err(Refusal::NoMetadata);
+    }
+    let mut asm = Asm::new();
+    let blocks = head.blocks.iter().map(|_| asm.label()).collect();
+    let exits = Exits { user: asm.label(), undecided: asm.label(), silent: asm.label(), drop: asm.label() };
+    let pointers = vec![None; head.blocks.len()];
+    let short = short(&head);
+    let mut e = Emitter {
+        asm,
+        program: &head,
+        wish,
+        homes,
+        needs,
+        maps: vec![],
+        exits,
+        short,
+        study: &study,
+        blocks,
+        pointers,
+    };
+    e.enter(stages);
+    e.walk();
+    e.body();
+    e.leave();
+    let Emitter { mut asm, maps, .. } = e;
+    asm.prune();
+    let code = asm.finish().map_err(|e| match e {
+        AsmError::TooFar { distance, .. } => Refusal::TooLong { distance },
+        AsmError::Unplaced { .. } | AsmError::NoMap { .. } => Refusal::TooLong { distance: 0 },
+    })?;
+    Ok(Object { code, maps, stages })
+}
+
+/// By register: whether all that is written to it is where a header begins.
+fn short(program: &Program) -> Vec<bool> {
+    let mut short = vec![true; program.registers.into()];
+    for inst in program.blocks.iter().flat_map(|b| &b.code) {
+        if let Some(to) = inst.target()
+            && !matches!(inst, Inst::Fact { fact: Fact::L3 | Fact::L4, .. })
+        {
+            short[usize::from(to.0)] = false;
+        }
+    }
+    short
+}
+
+/// Whether something outlives the packets that go to user space.
+fn needs_record(head: &Program, study: &Study) -> bool {
+    let blocks = head.blocks.iter().enumerate().filter(|b| study.reached[b.0]);
+    let mut insts = blocks.flat_map(|(at, b)| reached_code(b, study.stops[at].map(|s| s.0)));
+    insts.any(|i| {
+        matches!(
+            i,
+            Inst::Count { .. }
+                | Inst::MapPut { .. }
+                | Inst::MapAdd { .. }
+                | Inst::MapDelete { .. }
+                | Inst::MapGet { .. }
+        )
+    })
+}
+
+impl Program {
+    fn asks_inside(&self) -> bool {
+        self.blocks
+            .iter()
+            .flat_map(|b| &b.code)
+            .any(|i| matches!(i, Inst::Fact { layer: Layer::Inner, .. } | Inst::Meta { meta: Meta::Depth, .. }))
+    }
+}
+
+impl Needs {
+    fn of(program: &Program, study: &Study) -> Self {
+        let (mut n, short) = (Self::default(), short(program));
+        for (at, block) in program.blocks.iter().enumerate().filter(|b| study.reached[b.0]) {
+            for inst in reached_code(block, study.stops[at].map(|s| s.0)) {
+                match inst {
+                    Inst::Fact { fact: Fact::Ethertype | Fact::L3, .. } => n.link = true,
+                    Inst::Meta { meta: Meta::Vlan, .. } => n.vlan = true,
+                    Inst::Fact { fact: Fact::L4, .. } => n.transport = true,
+                    Inst::Fact { .. } => n.network = true,
+                    Inst::Meta { meta: Meta::Time, .. } => n.time = true,
+                    Inst::Has { map, .. }
+                    | Inst::MapGet { map, .. }
+                    | Inst::MapPut { map, .. }
+                    | Inst::MapAdd { map, .. } => n.time |= program.maps[usize::from(*map)].expiry != Expiry::Never,
+                    Inst::Forward { .. } | Inst::Kernel => n.sink = true,
+                    _ => (),
+                }
+            }
+            if let End::Fits { base, offset, len, .. } = block.end {
+                n.long |= base.is_some_and(|b| !short[usize::from(b.0)]) || offset + len > LONGEST as u32 / 2;
+            }
+        }
+        n
+    }
+}
+
+impl Emitter<'_> {
+    /// The index of a map, which is made if it is new.
+    pub fn map(&mut self, role: Role, need: impl FnOnce() -> MapNeed) -> u16 {
+        let found = self.maps.iter().position(|m| m.role == role).unwrap_or_else(|| {
+            self.maps.push(need());
+            self.maps.len() - 1
+        });
+        found as u16
+    }
+
+    /// Room for the record, pointers to the packet, and the record's first values.
+    fn enter(&mut self, stages: usize) {
+        let a = &mut self.asm;
+        a.mov_reg(R::R6, R::R1);
+        a.store(Size::Dw, R::R10, frame::CONTEXT, R::R6);
+        if self.wish.metadata {
+            a.mov(R::R2, -(meta::METADATA as i32));
+            a.call(Helper::XdpAdjustMeta);
+            a.jump_if(Condition::Ne, R::R0, 0, self.exits.silent);
+        }
+        a.load(Size::W, R::R1, R::R6, context::DATA);
+        a.load(Size::W, R::R2, R::R6, context::DATA_END);
+        a.store(Size::Dw, R::R10, frame::DATA, R::R1);
+        a.store(Size::Dw, R::R10, frame::DATA_END, R::R2);
+        let record = |at: usize| frame::RECORD + at as i16;
+        a.store_imm(Size::W, R::R10, record(meta::at::GENERATION), self.wish.generation as i32);
+        a.store_imm(Size::W, R::R10, record(meta::at::MARK), 0);
+        a.store_imm(Size::Dw, R::R10, record(meta::at::HASH), 0);
+        a.store_imm(Size::Dw, R::R10, record(meta::at::CLASSES), DEFAULT_CLASS as i32);
+        a.store_imm(Size::W, R::R10, record(meta::at::STATE), 0);
+        let last = u32::from(meta::MAGIC) << 16 | (stages.min(255) as u32) << 8 | Kind::Copy as u32;
+        a.store_imm(Size::W, R::R10, record(meta::at::KIND), last as i32);
+        if self.needs.sink {
+            a.store_imm(Size::H, R::R10, frame::fact::SINK, 0);
+        }
+    }
+
+    /// The code of the blocks.
+    fn body(&mut self) {
+        let reached: Vec<usize> = (0..self.program.blocks.len()).filter(|b| self.study.reached[*b]).collect();
+        let registers = usize::from(self.program.registers);
+        self.pointers[0] = Some(vec![false; registers]);
+        for (i, at) in reached.iter().enumerate() {
+            let next = reached.get(i + 1).copied();
+            self.asm.place(self.blocks[*at]);
+            let mut pointers = self.pointers[*at].take().unwrap_or_else(|| vec![false; registers]);
+            let block = &self.program.blocks[*at];
+            for inst in reached_code(block, self.study.stops[*at].map(|s| s.0)) {
+                self.inst(inst, &pointers);
+                if let Some(to) = inst.target() {
+                    pointers[usize::from(to.0)] = false;
+                }
+            }
+            if self.study.stops[*at].is_some() {
+                self.asm.jump(self.exits.undecided);
+                continue;
+            }
+            self.end(block.end, next, &pointers);
+            for target in block.end.targets() {
+                let mut then = pointers.clone();
+                if let End::Fits { base: Some(base), yes, no, .. } = block.end
+                    && target == yes
+                    && yes != no
+                {
+                    then[usize::from(base.0)] = true;
+                }
+                match &mut self.pointers[target.0 as usize] {
+                    Some(there) => there.iter_mut().zip(&then).for_each(|(a, b)| *a &= b),
+                    empty => *empty = Some(then),
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, end: End, next: Option<usize>, pointers: &[bool]) {
+        match end {
+            End::Jump(to) => self.go(to, next),
+            End::Pass => self.asm.jump(self.exits.user),
+            End::Drop => self.asm.jump(self.exits.drop),
+            End::If { cmp, a, b, yes, no } => {
+                // The way that goes on without a jump is the one that comes next.
+                match cmp.turned().filter(|_| next == Some(yes.0 as usize)) {
+                    Some(not) => self.branch(not, a, b, self.blocks[no.0 as usize]),
+                    None => {
+                        self.branch(cmp, a, b, self.blocks[yes.0 as usize]);
+                        self.go(no, next);
+                    }
+                }
+            }
+            End::Fits { base, offset, len, yes, no } => {
+                let no = self.blocks[no.0 as usize];
+                if offset + len > LONGEST as u32 {
+                    return self.asm.jump(no);
+                }
+                let pointer = match base {
+                    None => self.first_byte(),
+                    Some(base) if pointers[usize::from(base.0)] => self.pointer(base),
+                    Some(base) => {
+                        self.point(base, no);
+                        self.keep(What::Pointer(base), R::R1);
+                        R::R1
+                    }
+                };
+                self.captured(pointer, (offset + len) as i32, no);
+                self.go(yes, next);
+            }
+        }
+    }
+
+    fn go(&mut self, to: BlockId, next: Option<usize>) {
+        if next != Some(to.0 as usize) {
+            self.asm.jump(self.blocks[to.0 as usize]);
+        }
+    }
+
+    /// On here if the bytes up to `end` behind `pointer` were captured. Works with r0 and r2.
+    pub fn captured(&mut self, pointer: R, end: i32, no: Label) {
+        self.asm.mov_reg(R::R2, pointer);
+        self.asm.alu(Alu::Add, R::R2, end);
+        self.asm.load(Size::Dw, R::R0, R::R10, frame::DATA_END);
+        self.asm.jump_if_reg(Condition::Gt, R::R2, R::R0, no);
+    }
+
+    /// r1 = the packet's byte at the offset in `base`, or to `no` if it is out of all bounds.
+    fn point(&mut self, base: ir::Reg, no: Label) {
+        let offset = self.read(base, R::R2);
+        if !self.short[usize::from(base.0)] {
+            self.asm.jump_if(Condition::Gt, offset, LONGEST, no);
+        }
+        self.asm.load(Size::Dw, R::R1, R::R10, frame::DATA);
+        self.asm.alu_reg(Alu::Add, R::R1, offset);
+    }
+
+    /// The register with the pointer that was kept for `base`; r1 if it had to be fetched.
+    fn pointer(&mut self, base: ir::Reg) -> R {
+        match self.homes.of_what(What::Pointer(base)) {
+            Some(Home::Reg(r)) => r,
+            Some(Home::Slot(s)) => {
+                self.asm.load(Size::Dw, R::R1, R::R10, frame::slot(s));
+                R::R1
+            }
+            None => R::R1,
+        }
+    }
+
+    /// r1 = where the frame begins.
+    fn first_byte(&mut self) -> R {
+        self.asm.load(Size::Dw, R::R1, R::R10, frame::DATA);
+        R::R1
+    }
+
+    /// The register that holds the number; `scratch` if it had to be fetched.
+    pub fn read(&mut self, from: ir::Reg, scratch: R) -> R {
+        match self.homes.of_what(What::Number(from)) {
+            Some(Home::Reg(r)) => r,
+            Some(Home::Slot(s)) => {
+                self.asm.load(Size::Dw, scratch, R::R10, frame::slot(s));
+                scratch
+            }
+            None => {
+                if let Some(n) = self.homes.constant(from) {
+                    self.constant(scratch, n);
+                }
+                scratch
+            }
+        }
+    }
+
+    /// The register of a number that is about to be written; r0 if it has none.
+    pub fn target(&self, to: ir::Reg) -> R {
+        match self.homes.of_what(What::Number(to)) {
+            Some(Home::Reg(r)) => r,
+            _ => R::R0,
+        }
+    }
+
+    /// Puts what is in `from` where it lives.
+    pub fn keep(&mut self, what: What, from: R) {
+        match self.homes.of_what(what) {
+            Some(Home::Reg(r)) if r != from => self.asm.mov_reg(r, from),
+            Some(Home::Slot(s)) => self.asm.store(Size::Dw, R::R10, frame::slot(s), from),
+            _ => (),
+        }
+    }
+
+    /// The same for a number.
+    pub fn write(&mut self, to: ir::Reg, from: R) {
+        self.keep(What::Number(to), from);
+    }
+
+    /// Bytes of the packet into a register, in the order of numbers. Works with r2; what takes several loads must not go where the
+    /// pointer is.
+    fn bytes(&mut self, to: R, pointer: R, offset: i16, width: u8) {
+        let a = &mut self.asm;
+        let (mut at, mut left) = (offset, width);
+        for (size, bytes) in [(Size::Dw, 8), (Size::W, 4), (Size::H, 2), (Size::B, 1)] {
+            if left < bytes {
+                continue;
+            }
+            let bits = i32::from(bytes) * 8;
+            let into = if left == width { to } else { R::R2 };
+            a.load(size, into, pointer, at);
+            if bytes > 1 {
+                a.big_endian(into, bits);
+            }
+            if into != to {
+                a.alu(Alu::Shl, to, bits);
+                a.alu_reg(Alu::Or, to, into);
+            }
+            (at, left) = (at + i16::from(bytes), left - bytes);
+        }
+    }
+
+    fn inst(&mut self, inst: &Inst, pointers: &[bool]) {
+        match inst {
+            Inst::Const { to, value } => self.number(*to, *value),
+            Inst::Copy { to, from } => {
+                let from = self.read(*from, R::R0);
+                self.write(*to, from);
+            }
+            Inst::Op { to, op, a, b } => self.op(*to, *op, *a, *b),
+            Inst::Is { to, cmp, a, b } => self.is(*to, *cmp, *a, *b),
+            Inst::Mix { to, from } => self.mix(*to, *from),
+            Inst::Fact { to, fact, .. } => {
+                let (size, at) = fact_at(*fact);
+                self.fetch(*to, size, at);
+            }
+            Inst::Meta { to, meta } => self.meta(*to, *meta),
+            Inst::Load { to, base, offset, width } => {
+                let pointer = match base {
+                    None => self.first_byte(),
+                    Some(base) if pointers[usize::from(base.0)] => self.pointer(*base),
+                    Some(base) => {
+                        // Promised for another register with the same value; the verifier cannot know that they are the same.
+                        self.point(*base, self.exits.drop);
+                        self.captured(R::R1, (*offset + u32::from(*width)) as i32, self.exits.drop);
+                        R::R1
+                    }
+                };
+                let into = self.target(*to);
+                let into = if into == pointer { R::R0 } else { into };
+                self.bytes(into, pointer, *offset as i16, *width);
+                self.write(*to, into);
+            }
+            Inst::Get { to, var } => {
+                let (size, at) = super::meta::at::of(*var);
+                self.fetch(*to, size, frame::RECORD + at as i16);
+            }
+            Inst::Set { var, from } => self.set(*var, *from),
+            Inst::Member { to, set, hi, lo } => self.member(*to, *set, *hi, *lo),
+            Inst::Has { to, map, key } => self.has(*to, *map, key),
+            Inst::MapGet { to, map, key } => self.map_get(*to, *map, key),
+            Inst::MapPut { map, key, value } => self.map_put(*map, key, *value),
+            Inst::MapAdd { to, map, key, by } => self.map_add(*to, *map, key, *by),
+            Inst::MapDelete { map, key } => self.map_delete(*map, key),
+            Inst::Count { counter, by } => self.count(*counter, *by),
+            Inst::Forward { device } => {
+                self.asm.store_imm(Size::H, R::R10, frame::fact::SINK, i32::from(*device) + 2);
+            }
+            Inst::Kernel => self.asm.store_imm(Size::H, R::R10, frame::fact::SINK, 1),
+            // A way ends before it comes to one.
+            Inst::Log(_) => (),
+        }
+    }
+
+    /// A number of the stack into a register of the program.
+    fn fetch(&mut self, to: ir::Reg, size: Size, at: i16) {
+        let into = self.target(to);
+        self.asm.load(size, into, R::R10, at);
+        self.write(to, into);
+    }
+
+    fn meta(&mut self, to: ir::Reg, meta: Meta) {
+        match meta {
+            Meta::WireLen | Meta::CapLen => {
+                self.asm.load(Size::Dw, R::R0, R::R10, frame::DATA_END);
+                self.asm.load(Size::Dw, R::R1, R::R10, frame::DATA);
+                self.asm.alu_reg(Alu::Sub, R::R0, R::R1);
+                self.write(to, R::R0);
+            }
+            Meta::Time => self.fetch(to, Size::Dw, frame::TIME),
+            Meta::Vlan => self.fetch(to, Size::H, frame::fact::VLAN),
+            Meta::Queue => {
+                self.asm.load(Size::Dw, R::R1, R::R10, frame::CONTEXT);
+                self.asm.load(Size::W, R::R0, R::R1, context::RX_QUEUE_INDEX);
+                self.write(to, R::R0);
+            }
+            // Numbers that are known beforehand, and those at which a way ends.
+            Meta::Port
+            | Meta::Rss
+            | Meta::Sequence
+            | Meta::Outgoing
+            | Meta::Ethernet
+            | Meta::Depth
+            | Meta::Ingress
+            | Meta::HashKey => (),
+        }
+    }
+}
+
+const fn fact_at(fact: Fact) -> (Size, i16) {
+    match fact {
+        Fact::Ethertype => (Size::H, frame::fact::ETHERTYPE),
+        Fact::Family => (Size::B, frame::fact::FAMILY),
+        Fact::Protocol => (Size::B, frame::fact::PROTOCOL),
+        Fact::Fragment => (Size::B, frame::fact::FRAGMENT),
+        Fact::L3 => (Size::B, frame::fact::L3),
+        Fact::L4 => (Size::B, frame::fact::L4),
+    }
+}

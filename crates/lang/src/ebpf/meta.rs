@@ -1,0 +1,106 @@
+//! What stands before a packet that the kernel handed over, and in the maps that both sides use.
+
+use crate::interp::Outcome;
+use crate::ir::{Expiry, Kind};
+
+/// Bytes before the packet, in the machine's own order.
+pub const METADATA: usize = 32;
+
+/// Layout of the metadata.
+pub(super) mod at {
+    use crate::ir::Var;
+    use ::ebpf::Size;
+
+    pub const GENERATION: usize = 0;
+    pub const MARK: usize = 4;
+    pub const HASH: usize = 8;
+    pub const HASH2: usize = 12;
+    pub const CLASSES: usize = 16;
+    pub const STATE: usize = 24;
+    pub const KIND: usize = 28;
+    pub const STAGES: usize = 29;
+    pub const MAGIC: usize = 30;
+    const _: () = assert!(MAGIC + 2 == super::METADATA);
+
+    /// Where a variable is, and how wide.
+    pub const fn of(var: Var) -> (Size, usize) {
+        match var {
+            Var::Kind => (Size::B, KIND),
+            Var::Classes => (Size::Dw, CLASSES),
+            Var::Hash => (Size::W, HASH),
+            Var::Hash2 => (Size::W, HASH2),
+            Var::Mark => (Size::W, MARK),
+            Var::State => (Size::W, STATE),
+        }
+    }
+}
+
+/// Says that the kernel wrote here.
+pub(super) const MAGIC: u16 = 0x474e;
+
+/// What the kernel's half says of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handed {
+    /// Of which program it was the kernel's half.
+    pub generation: u32,
+    /// How many stages were done; with none the packet is undecided, and the whole program judges it.
+    pub stages: u8,
+    /// The record that they left.
+    pub record: Outcome,
+}
+
+impl Handed {
+    /// From the bytes before the packet; `None` if the kernel's half did not write there, which means undecided. What was read has to
+    /// be overwritten before the room is used for another packet: a kernel that writes nothing leaves what was there.
+    pub fn read(bytes: &[u8; METADATA]) -> Option<Self> {
+        let u32_at = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        if u16::from_ne_bytes([bytes[at::MAGIC], bytes[at::MAGIC + 1]]) != MAGIC {
+            return None;
+        }
+        let classes = bytes[at::CLASSES..at::STATE].first_chunk().map_or(0, |b| u64::from_ne_bytes(*b));
+        let record = Outcome {
+            kind: Kind::from_number(bytes[at::KIND].into()),
+            classes,
+            hash: u32_at(at::HASH),
+            hash2: u32_at(at::HASH2),
+            mark: u32_at(at::MARK),
+            state: u32_at(at::STATE),
+            kernel: false,
+            actions: vec![],
+        };
+        Some(Self { generation: u32_at(at::GENERATION), stages: bytes[at::STAGES], record })
+    }
+}
+
+/// A value of a program's map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// The number.
+    pub number: u64,
+    /// Nanoseconds since 1970: when it was touched or made, as [`Expiry`] has it.
+    pub stamp: u64,
+}
+
+impl Entry {
+    /// Bytes of it.
+    pub const BYTES: usize = 16;
+
+    /// From the map's bytes.
+    pub fn read(bytes: &[u8; Self::BYTES]) -> Self {
+        let half = |at: usize| bytes[at..].first_chunk().map_or(0, |b| u64::from_ne_bytes(*b));
+        Self { number: half(0), stamp: half(8) }
+    }
+
+    /// As the map holds it.
+    pub fn bytes(self) -> [u8; Self::BYTES] {
+        let mut out = [0; Self::BYTES];
+        out[..8].copy_from_slice(&self.number.to_ne_bytes());
+        out[8..].copy_from_slice(&self.stamp.to_ne_bytes());
+        out
+    }
+
+    /// Whether it is to be taken out.
+    pub const fn expired(self, expiry: Expiry, now: u64) -> bool {
+        expiry.has_reached(self.stamp, now)
+    }
+}

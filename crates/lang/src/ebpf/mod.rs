@@ -1,0 +1,191 @@
+//! A program of the intermediate form as a program for the kernel (XDP), and what passes between the two halves.
+//!
+//! [`emit`] takes the stages that [`crate::ir::placement`] puts into the kernel. Whoever loads the [`Object`] makes its maps in
+//! order, puts them in place of their slots, and attaches it; the other half of the program runs in user space:
+//!
+//! ```text
+//!            ┌─ plain ───► first stages here ─┬─► dropped · out of a device · to the stack
+//! packet ────┤                                └─► user space: the record and how many stages were done
+//!            └─ other ───► user space, undecided: nothing was done
+//! ```
+//! **The kernel decides only what it can decide alone.** A packet goes to user space *undecided* if its headers go beyond the kernel's
+//! walk (more than two VLAN tags or [`EXTENSIONS`] extension headers, labels, lengths that contradict, and, for programs that look into
+//! tunnels, everything that might be one), or if the program comes to something for it that the kernel cannot do (a copy, a log,
+//! the worker's own numbers). That is always before the program had any effect, so user space judges it from the start, and the
+//! facts of the inner layer are those of the outer one for every packet that the kernel decides.
+//!
+//! **Memory.** A map of the program that the kernel's stages use lives in the kernel, for all queues together, and no stage in user
+//! space uses it. Only undecided packets come to it from user space: whoever judges them has to do it on the kernel's map. An
+//! expired entry counts as absent, but holds its place until its key is seen again or user space takes it out ([`Entry::expired`]);
+//! a map that is full refuses, and counts that. The group's counters are the sum of both halves.
+
+mod alloc;
+mod compile;
+mod exits;
+mod frame;
+mod meta;
+mod number;
+mod plain;
+mod refusal;
+mod tables;
+mod walk;
+
+pub use meta::{Entry, Handed, METADATA};
+pub use refusal::Refusal;
+
+use crate::ir::Program;
+
+/// What an object is emitted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// The link type of the port; only Ethernet has a program.
+    pub link_type: u16,
+    /// The secret of the hashes.
+    pub hash_key: u64,
+    /// Which program this is: in the metadata of each packet that it hands over.
+    pub generation: u32,
+    /// See [`crate::ir::Meta::Port`].
+    pub port: u32,
+    /// See [`crate::ir::Meta::Ingress`].
+    pub ingress: u16,
+    /// Queues of the port: entries of [`Role::Fates`] and [`Role::Sockets`].
+    pub queues: u32,
+    /// What the time of a packet is.
+    pub clock: Clock,
+    /// What becomes of packets for user space.
+    pub to_user: ToUser,
+    /// Whether the record goes along with a packet. Not every driver lets a program write before a frame; without it, all packets
+    /// come to user space undecided, and a program with effects is refused.
+    pub metadata: bool,
+}
+
+/// What the time of a packet is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The kernel's monotonic clock plus the number in [`Role::Clock`]: what takes it to 1970.
+    #[default]
+    Running,
+    /// The number in [`Role::Clock`] alone, as tests want it.
+    Given,
+}
+
+/// What becomes of packets for user space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ToUser {
+    /// To the socket of their queue in [`Role::Sockets`]; to the stack where there is none.
+    #[default]
+    Sockets,
+    /// The program ends with this number, as tests want it.
+    Verdict(u8),
+}
+
+/// A program for the kernel.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// Instructions, with maps by their index in `maps` ([`ebpf::Code::with_maps`]).
+    pub code: ::ebpf::Code,
+    /// The maps.
+    pub maps: Vec<MapNeed>,
+    /// How many stages of the program it does.
+    pub stages: usize,
+}
+
+/// A map that an object needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapNeed {
+    /// What for.
+    pub role: Role,
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: MapKind,
+    /// Bytes of a key.
+    pub key: u32,
+    /// Bytes of a value.
+    pub value: u32,
+    /// Most entries.
+    pub entries: u32,
+    /// Keys and values to put in before the program runs; those of devices and sockets are put in by who knows them.
+    pub content: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Words that are equal exactly where the bytes mean the same: a map of the same kind, sizes and meaning keeps what is in it
+    /// when one program takes over from another.
+    pub meaning: String,
+}
+
+/// What a map is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// A map of the program, by its index: [`crate::ir::Map`] words as key, [`Entry`] as value.
+    Flow(u16),
+    /// A set of the program, by its index.
+    Set(u16),
+    /// One value: [`crate::ir::COUNTERS`] numbers, and behind them, by the map's index, how often each of [`crate::ir::MAX_MAPS`]
+    /// refused an entry.
+    Counters,
+    /// Devices to forward to, by their index in the program: an interface's number each.
+    Devices,
+    /// Sockets, by queue.
+    Sockets,
+    /// By queue: [`Fate::COUNT`] numbers.
+    Fates,
+    /// One number, see [`Clock`].
+    Clock,
+}
+
+/// Kinds of maps of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapKind {
+    /// From keys to values; refuses when it is full.
+    Hash,
+    /// Longest prefix.
+    LpmTrie,
+    /// By index.
+    Array,
+    /// By index, one value per processor.
+    PerCpuArray,
+    /// Network devices.
+    DevMap,
+    /// AF_XDP sockets.
+    XskMap,
+}
+
+/// What became of a packet: each has exactly one, so their sum is what the port received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Fate {
+    /// Dropped by the program.
+    Dropped = 0,
+    /// Sent out of a device.
+    Forwarded = 1,
+    /// To the stack, because the program said so.
+    Kernel = 2,
+    /// To user space with its record.
+    User = 3,
+    /// To user space undecided.
+    Undecided = 4,
+    /// To the stack, because its queue has no socket.
+    Unclaimed = 5,
+    /// Dropped, because there is no device to send it out of.
+    Unsent = 6,
+}
+
+impl Fate {
+    /// How many there are; one more place is kept free.
+    pub const COUNT: usize = 8;
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Dropped, Self::Forwarded, Self::Kernel, Self::User, Self::Undecided, Self::Unclaimed, Self::Unsent];
+}
+
+/// VLAN tags that the kernel's walk looks through.
+pub const TAGS: usize = 2;
+/// Extension headers that the kernel's walk goes along.
+pub const EXTENSIONS: usize = 3;
+
+/// The program for the kernel.
+///
+/// # Errors
+/// [`Refusal`]: why there is none.
+pub fn emit(program: &Program, wish: &Wish) -> Result<Object, Refusal> {
+    compile::compile(program, wish)
+}

@@ -1,0 +1,145 @@
+//! The first stages of a program as they are for a plain packet, and without what they do for nothing.
+
+use super::{Refusal, Wish};
+use crate::ir::{End, Inst, Layer, Meta, Operand, Program, Reg};
+
+/// What is known beforehand is a number, and the inner layer is the outer one.
+pub fn plain(head: &Program, wish: &Wish) -> Result<Program, Refusal> {
+    let mut plain = head.clone();
+    for inst in plain.blocks.iter_mut().flat_map(|b| &mut b.code) {
+        match inst {
+            Inst::Fact { layer, .. } => *layer = Layer::Outer,
+            Inst::Meta { to, meta } => {
+                let value = match meta {
+                    Meta::Depth | Meta::Outgoing => 0,
+                    Meta::Ethernet => 1,
+                    Meta::Port => wish.port.into(),
+                    Meta::Ingress => wish.ingress.into(),
+                    Meta::HashKey => wish.hash_key,
+                    _ => continue,
+                };
+                *inst = Inst::Const { to: *to, value };
+            }
+            _ => (),
+        }
+    }
+    while drop_unused(&mut plain) {}
+    rename(&mut plain)?;
+    Ok(plain)
+}
+
+/// Each stage gets registers of its own. None lives from one to the next, but they have the same numbers, and by its number a
+/// register would seem to live from the first stage to the last.
+fn rename(program: &mut Program) -> Result<(), Refusal> {
+    let stages: Vec<_> = (0..program.stages.len()).map(|s| program.blocks_of(s)).collect();
+    let mut next = 0;
+    for blocks in stages {
+        let mut names: Vec<Option<u16>> = vec![None; program.registers.into()];
+        for block in &mut program.blocks[blocks] {
+            let mut rename = |r: &mut Reg| {
+                let name = names[usize::from(r.0)].get_or_insert_with(|| {
+                    next += 1;
+                    (next - 1) as u16
+                });
+                *r = Reg(*name);
+            };
+            block.code.iter_mut().for_each(|inst| inst.registers(&mut rename));
+            match &mut block.end {
+                End::If { a, b, .. } => {
+                    rename(a);
+                    if let Operand::Reg(b) = b {
+                        rename(b);
+                    }
+                }
+                End::Fits { base: Some(base), .. } => rename(base),
+                _ => (),
+            }
+        }
+    }
+    program.registers = u16::try_from(next).map_err(|_| Refusal::TooLong { distance: next })?;
+    Ok(())
+}
+
+/// Takes out what makes a number that nobody reads; whether there was something.
+fn drop_unused(program: &mut Program) -> bool {
+    let mut last = vec![0; program.registers.into()];
+    let mut place = 0;
+    for block in &program.blocks {
+        for inst in &block.code {
+            place += 1;
+            inst.sources(|r| last[usize::from(r.0)] = place);
+        }
+        place += 1;
+        match block.end {
+            End::If { a, b, .. } => {
+                last[usize::from(a.0)] = place;
+                if let Operand::Reg(b) = b {
+                    last[usize::from(b.0)] = place;
+                }
+            }
+            End::Fits { base: Some(base), .. } => last[usize::from(base.0)] = place,
+            _ => (),
+        }
+    }
+    let (mut place, mut any) = (0, false);
+    for block in &mut program.blocks {
+        block.code.retain(|inst| {
+            place += 1;
+            let acts = matches!(inst, Inst::MapAdd { .. } | Inst::MapGet { .. });
+            let unused = !acts && inst.target().is_some_and(|to| last[usize::from(to.0)] <= place);
+            any |= unused;
+            !unused
+        });
+        place += 1;
+    }
+    any
+}
+
+impl Inst {
+    /// Calls `see` with each register that it names.
+    fn registers(&mut self, see: &mut impl FnMut(&mut Reg)) {
+        let operand = |o: &mut Operand, see: &mut dyn FnMut(&mut Reg)| {
+            if let Operand::Reg(r) = o {
+                see(r);
+            }
+        };
+        match self {
+            Self::Const { to, .. } | Self::Fact { to, .. } | Self::Meta { to, .. } | Self::Get { to, .. } => see(to),
+            Self::Copy { to, from } | Self::Mix { to, from } => {
+                see(from);
+                see(to);
+            }
+            Self::Op { to, a, b, .. } | Self::Is { to, a, b, .. } => {
+                see(a);
+                operand(b, see);
+                see(to);
+            }
+            Self::Load { to, base, .. } => {
+                base.iter_mut().for_each(&mut *see);
+                see(to);
+            }
+            Self::Set { from, .. } => operand(from, see),
+            Self::Member { to, hi, lo, .. } => {
+                see(hi);
+                see(lo);
+                see(to);
+            }
+            Self::Has { to, key, .. } | Self::MapGet { to, key, .. } => {
+                key.iter_mut().for_each(&mut *see);
+                see(to);
+            }
+            Self::MapAdd { to, key, by, .. } => {
+                key.iter_mut().for_each(&mut *see);
+                operand(by, see);
+                see(to);
+            }
+            Self::MapPut { key, value, .. } => {
+                key.iter_mut().for_each(&mut *see);
+                operand(value, see);
+            }
+            Self::MapDelete { key, .. } => key.iter_mut().for_each(see),
+            Self::Count { by, .. } => operand(by, see),
+            Self::Forward { .. } | Self::Kernel | Self::Log(_) => (),
+        }
+    }
+}
