@@ -289,7 +289,6 @@ fn a_port_that_comes_back_gets_its_program_again() {
 
 #[test]
 fn what_is_replayed_is_judged_too_but_never_sent() {
-    let test = "what_is_replayed_is_judged_too_but_never_sent";
     let dir = TempDir::new("xdp");
     let source = || common::sim("60,flows=10,packets=1000,seed=7");
     let judged = Plan { program: Some(text("main = drop")), ..plan(source(), &dir.join("store")) };
