@@ -30,6 +30,9 @@ const HEAD: usize = 12;
 /// No journal is longer, whatever its writer was told: places in it are 32 bits.
 pub const MOST_BYTES: u64 = 1 << 30;
 
+/// Bytes that are kept in case that a sync fails.
+const UNSYNCED_MOST: u64 = 32 << 20;
+
 /// Things on their way into a journal.
 pub struct BatchBytes<T: Layout> {
     builder: Builder<T>,
@@ -94,6 +97,7 @@ pub struct Journal {
     /// What no sync has vouched for. After one that failed nobody knows which of it is on disk, and another that succeeds says
     /// nothing of it (fsync(2)): it is written once more.
     unsynced: Vec<Vec<u8>>,
+    unsynced_bytes: u64,
     is_doubtful: bool,
     is_named: bool,
 }
@@ -123,8 +127,9 @@ impl Journal {
         header[12..20].copy_from_slice(&RandomState::new().hash_one(&path).to_le_bytes());
         let crc = crc32c::crc32c(&header[..20]);
         header[20..].copy_from_slice(&crc.to_le_bytes());
-        let unsynced = Vec::new();
-        let mut journal = Self { path, disk, file, len: 0, unsynced, is_doubtful: false, is_named: false };
+        let (len, unsynced, unsynced_bytes) = (0, Vec::new(), 0);
+        let (is_doubtful, is_named) = (false, false);
+        let mut journal = Self { path, disk, file, len, unsynced, unsynced_bytes, is_doubtful, is_named };
         match journal.append(header.to_vec()) {
             Ok(()) => Ok(journal),
             Err(error) => {
@@ -146,6 +151,7 @@ impl Journal {
             return Err(ColumnsError::io(&self.path)(error));
         }
         self.len += batch.len() as u64;
+        self.unsynced_bytes += batch.len() as u64;
         self.unsynced.push(batch);
         Ok(())
     }
@@ -166,7 +172,7 @@ impl Journal {
 
     fn try_sync(&mut self) -> io::Result<()> {
         if self.is_doubtful {
-            let mut at = self.len - self.unsynced.iter().map(|batch| batch.len() as u64).sum::<u64>();
+            let mut at = self.len - self.unsynced_bytes;
             for batch in &self.unsynced {
                 self.disk.put(self.file, at, batch)?;
                 at += batch.len() as u64;
@@ -180,7 +186,13 @@ impl Journal {
         }
         self.is_doubtful = false;
         self.unsynced.clear();
+        self.unsynced_bytes = 0;
         Ok(())
+    }
+
+    /// Whether so much was not synced yet that it should be, before its time.
+    pub fn is_overdue(&self) -> bool {
+        self.unsynced_bytes >= UNSYNCED_MOST
     }
 
     /// The volume, for who seals it.

@@ -325,8 +325,7 @@ impl<T: Layout> Answer<T> {
             if sealed.journal.is_some_and(|id| self.taken.contains(&id)) {
                 continue;
             }
-            let Query { from, to, need, id, .. } = &self.query;
-            let groups = sealed.groups(*from, *to, need, *id);
+            let groups = sealed.groups(&self.query, |error| remark(&self.remarks, error));
             if !groups.is_empty() {
                 self.join(Feed::File(Box::new(Things::new(sealed, groups))));
             }

@@ -258,7 +258,7 @@ fn walk<E: FnMut(&Batch)>(
                 continue;
             }
             let sealed = Arc::new(sealed);
-            for group in sealed.groups(query.from, query.to, &query.need, query.id) {
+            for group in sealed.groups(query, |error| crate::query::remark(remarks, error)) {
                 share(Part { sealed: Arc::clone(&sealed), group }, each);
             }
         }

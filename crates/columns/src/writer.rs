@@ -368,7 +368,7 @@ impl Journaler {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if synced.elapsed() >= SYNC_EVERY {
+            if synced.elapsed() >= SYNC_EVERY || self.open.values().any(Journal::is_overdue) {
                 synced = Instant::now();
                 self.sync();
             }
@@ -417,8 +417,8 @@ fn seal_all(root: &std::path::Path, whole: &Receiver<(Kind, Journal)>, shared: &
     for (kind, mut journal) in whole {
         let (path, disk) = (journal.path.clone(), &mut **journal.disk());
         let outcome = match kind {
-            Kind::Flows => seal::<Record>(disk, root, kind, &path),
-            Kind::Series => seal::<Row>(disk, root, kind, &path),
+            Kind::Flows => seal::<Record>(disk, root, kind, &path, false),
+            Kind::Series => seal::<Row>(disk, root, kind, &path, false),
         };
         match outcome {
             Ok(sealed) => {

@@ -3,6 +3,7 @@
 use crate::entry::{Hot, bit};
 use crate::fetch::AHEAD;
 use crate::meter::{Meter, SECOND};
+use crate::order::{self, Due};
 use crate::pool::NONE;
 use crate::record::{EndReason, Sink};
 use crate::render;
@@ -46,7 +47,15 @@ impl Meter {
     /// When the record began that is being made; `None` if it has no packet yet.
     fn first(&self, flow: u32) -> Option<u64> {
         let hot = &self.flows[flow].hot;
-        if hot.has(bit::FULL) { self.fulls[hot.more].first() } else { Some(self.flows[flow].body.start) }
+        match hot.bits & (bit::FULL | bit::CUT) {
+            0 => Some(self.flows[flow].body.start),
+            bit::FULL => self.fulls[hot.more].first(),
+            _ => {
+                let pair = &self.pairs[hot.more];
+                let firsts = self.firsts(flow, pair, &self.tie(hot.bits, pair));
+                (0..2).filter(|side| pair.sides[*side].packets > 0).map(|side| firsts[side]).min()
+            }
+        }
     }
 
     /// Collects the flows whose time is over when `second` has come, in the order of their records.
@@ -69,8 +78,8 @@ impl Meter {
     }
 
     /// Brings flows into the order of their records: by the last packet, then by what only the flow decides.
-    fn sort(&self, due: &mut [(u64, u32)]) {
-        due.sort_unstable_by_key(|d| d.0);
+    fn sort(&self, due: &mut Vec<Due>) {
+        order::by_time(due);
         for run in due.chunk_by_mut(|a, b| a.0 == b.0).filter(|r| r.len() > 1) {
             run.sort_by_cached_key(|d| self.rank(d.1));
         }
@@ -128,22 +137,6 @@ impl Meter {
         }
     }
 
-    /// Makes an interim record; the flow goes on.
-    pub(crate) fn cut(&mut self, flow: u32, id: u64, sink: &mut dyn Sink) {
-        if !self.flows[flow].hot.has(bit::FULL) {
-            self.widen(flow);
-        }
-        self.emit(flow, id, EndReason::Active, sink);
-        let full = &mut self.fulls[self.flows[flow].hot.more];
-        full.sides = [full.sides[0].continued(), full.sides[1].continued()];
-        full.part += 1;
-        full.more = Vec::new();
-        let chunk = std::mem::replace(&mut full.chunk, NONE);
-        if chunk != NONE {
-            self.chunks.free(chunk);
-        }
-    }
-
     /// Ends a flow that is on the wheel.
     pub(crate) fn end(&mut self, flow: u32, known: Known, reason: EndReason, sink: &mut dyn Sink) {
         self.wheel.remove(flow);
@@ -187,7 +180,7 @@ impl Meter {
         }
     }
 
-    fn emit(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
+    pub(crate) fn emit(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
         let mut record = self.record.take().unwrap_or_else(|| Box::new(render::blank()));
         self.render(flow, id, reason, &mut record);
         self.counts.records[reason as usize] += 1;
@@ -241,7 +234,7 @@ pub(crate) fn pass(shards: &mut [Meter], second: u64, sink: &mut dyn Sink) {
 pub(crate) fn end_all(shards: &mut [Meter], sink: &mut dyn Sink) {
     for shard in shards.iter_mut() {
         let used = (0..shard.flows.len() as u32).filter(|f| shard.flows[*f].hot.has(bit::USED));
-        let mut due: Vec<(u64, u32)> = used.map(|f| (shard.flows[f].hot.last, f)).collect();
+        let mut due: Vec<Due> = used.map(|f| (shard.flows[f].hot.last, f)).collect();
         shard.sort(&mut due);
         shard.due = due;
     }

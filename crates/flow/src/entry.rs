@@ -15,6 +15,7 @@
 //! So a packet of a long flow that is nothing out of the ordinary touches four lines: bucket, hot, body, and its
 //! direction's in the pair. One of the first ten touches that of the chunk instead of the last.
 
+use crate::config::Packet;
 use crate::key::Key;
 use crate::pool::NONE;
 use crate::rare::Rare;
@@ -46,6 +47,8 @@ pub(crate) mod bit {
     pub const PAIR: u16 = 1 << 13;
     /// Has had a packet besides its first since a full table last looked at it ([`crate::begin`]).
     pub const AGAIN: u16 = 1 << 14;
+    /// A pair whose flow had an interim record ([`crate::cut`]).
+    pub const CUT: u16 = 1 << 15;
 }
 
 #[derive(Clone, Debug, Default)]
@@ -144,6 +147,13 @@ impl Hot {
         if self.tunnel == 0 { self.around & !LABEL } else { self.around }
     }
 
+    /// Another record begins with a packet.
+    pub fn begin_record(&mut self, packet: &Packet) {
+        self.queue = packet.queue;
+        let located = if packet.position == Packet::NOWHERE { 0 } else { bit::LOCATED };
+        self.bits = self.bits & !bit::LOCATED | located;
+    }
+
     /// The label beside which there is no tunnel.
     #[inline(always)]
     pub const fn label(&self) -> Option<u32> {
@@ -159,5 +169,14 @@ impl Hot {
         let [a, b, c, d] = self.key().ends();
         let [low, high] = [(self.ports >> 16) as u16, self.ports as u16];
         if self.has(bit::TURNED) { ([c, d, a, b], [high, low]) } else { ([a, b, c, d], [low, high]) }
+    }
+}
+
+impl Body {
+    /// The record reaches to this packet, if it lies in the same stream as its first.
+    #[inline(always)]
+    pub fn reach(&mut self, packet: &Packet, queue: u16) {
+        let is_there = (packet.queue == queue) & (packet.position != Packet::NOWHERE);
+        self.positions[1] = if is_there { packet.position } else { self.positions[1] };
     }
 }

@@ -10,42 +10,107 @@
 //! before it is ended.
 
 use crate::config::Packet;
-use crate::ends::Known;
+use crate::ends::{Known, pass};
 use crate::entry::{Entry, bit};
 use crate::key::Key;
 use crate::lane::Lane;
-use crate::meter::{BATCH, Meter};
+use crate::meter::Meter;
 use crate::pool::NONE;
 use crate::record::Sink;
 use crate::slim::LOG;
 
 /// Packets from one stage to the next.
 pub(crate) const AHEAD: usize = 8;
+/// Packets that are between the first stage and the last, and a few more.
+const RING: usize = 32;
+const _: () = assert!(3 * AHEAD < RING);
 /// Packets in which a handshake is expected, and the first of the other side.
 const SHAKING: usize = 3;
 /// Flows below which nobody is asked for early: a table so small is in cache.
 const FEW: usize = 4 * AHEAD;
 
+/// Packets that are on their way: so few that they stay in cache themselves.
+pub(crate) struct Way {
+    lanes: [Lane; RING],
+    /// Which flow each probably belongs to.
+    guesses: [u32; RING],
+    /// Packets that have set out since the way was last empty.
+    count: usize,
+}
+
+impl Way {
+    pub fn new() -> Self {
+        Self { lanes: [Lane::default(); RING], guesses: [NONE; RING], count: 0 }
+    }
+}
+
 impl Meter {
-    /// Takes packets between which no second begins. Their buckets were asked for when their hashes were made.
-    pub(crate) fn run(&mut self, packets: &[Packet], lanes: &mut [Lane], sink: &mut dyn Sink) {
-        self.counts.packets += lanes.len() as u64;
-        for lanes in lanes.chunks_mut(BATCH) {
-            self.victims.clear();
-            self.ahead = self.hand;
-            let mut guesses = [NONE; BATCH];
-            for step in 0..lanes.len() + 2 * AHEAD {
-                if step < lanes.len() {
-                    guesses[step] = self.fetch(&lanes[step]);
-                }
-                if let Some(at) = step.checked_sub(AHEAD).filter(|at| *at < lanes.len()) {
-                    self.fetch_rest(guesses[at], &lanes[at].key);
-                }
-                if let Some(at) = step.checked_sub(2 * AHEAD) {
-                    let lane = &mut lanes[at];
-                    self.take(&packets[lane.index as usize], lane, guesses[at], sink);
-                }
+    /// Takes packets in the order in which they came. Time passes with them.
+    pub fn push(&mut self, packets: &[Packet], sink: &mut dyn Sink) {
+        let mut way = self.way.take().expect("it is there between two calls");
+        for (index, packet) in packets.iter().enumerate() {
+            let second = packet.ts.secs();
+            if self.is_other_second(second) {
+                self.arrive(packets, &mut way, sink);
+                pass(std::slice::from_mut(self), second, sink);
             }
+            let lane = &mut way.lanes[way.count % RING];
+            if lane.set(packet, index, &self.keys, self.config.bidirectional) {
+                self.table.fetch(lane.hash, &self.hints);
+                self.advance(packets, &mut way, sink);
+            } else {
+                self.counts.other += 1;
+            }
+        }
+        self.arrive(packets, &mut way, sink);
+        self.way = Some(way);
+    }
+
+    /// Takes packets between which no second begins, and which are lanes already.
+    pub(crate) fn run(&mut self, packets: &[Packet], lanes: &[Lane], sink: &mut dyn Sink) {
+        let mut way = self.way.take().expect("it is there between two calls");
+        for lane in lanes {
+            way.lanes[way.count % RING] = *lane;
+            self.table.fetch(lane.hash, &self.hints);
+            self.advance(packets, &mut way, sink);
+        }
+        self.arrive(packets, &mut way, sink);
+        self.way = Some(way);
+    }
+
+    /// Another packet has set out: those before it reach their next stages.
+    #[inline(always)]
+    fn advance(&mut self, packets: &[Packet], way: &mut Way, sink: &mut dyn Sink) {
+        let step = way.count;
+        way.count += 1;
+        self.stages(packets, way, step, sink);
+    }
+
+    /// Every packet that is on its way is counted.
+    #[inline(never)]
+    fn arrive(&mut self, packets: &[Packet], way: &mut Way, sink: &mut dyn Sink) {
+        for step in way.count..way.count + 3 * AHEAD {
+            self.stages(packets, way, step, sink);
+        }
+        self.counts.packets += way.count as u64;
+        way.count = 0;
+        self.victims.clear();
+        self.ahead = self.hand;
+    }
+
+    #[inline(always)]
+    fn stages(&mut self, packets: &[Packet], way: &mut Way, step: usize, sink: &mut dyn Sink) {
+        let at = |behind: usize| step.checked_sub(behind).filter(|at| *at < way.count).map(|at| at % RING);
+        let (first, second, third) = (at(AHEAD), at(2 * AHEAD), at(3 * AHEAD));
+        if let Some(at) = first {
+            way.guesses[at] = self.fetch(&way.lanes[at]);
+        }
+        if let Some(at) = second {
+            self.fetch_rest(way.guesses[at], &way.lanes[at].key);
+        }
+        if let Some(at) = third {
+            let lane = &mut way.lanes[at];
+            self.take(&packets[lane.index as usize], lane, way.guesses[at], sink);
         }
     }
 

@@ -7,21 +7,17 @@ use crate::pair::Pair;
 use crate::pool::NONE;
 use crate::rare::Rare;
 use crate::seen::Seen;
-use crate::slim::{self, LOG};
+use crate::slim;
 
 impl Meter {
-    /// Lets a flow with a full list count in a pair; not if the list is to go on.
+    /// Lets a flow that is a list count in a pair.
     #[inline(never)]
-    pub(crate) fn pair(&mut self, flow: u32) -> bool {
-        if self.config.early > LOG {
-            return false;
-        }
+    pub(crate) fn pair(&mut self, flow: u32) {
         let mut pair = self.unfold(flow);
         let hot = &mut self.flows[flow].hot;
         pair.set_chunk(hot.more);
         hot.more = self.pairs.put(pair).expect("there are as many pairs as flows");
         hot.bits |= bit::PAIR;
-        true
     }
 
     /// Makes a flow a full one whose first packet is remarkable.
@@ -37,23 +33,30 @@ impl Meter {
     /// Makes a flow a full one.
     #[inline(never)]
     pub(crate) fn widen(&mut self, flow: u32) {
-        let Entry { hot, body } = &self.flows[flow];
-        let (pair, chunk) = if hot.has(bit::PAIR) {
+        let hot = &self.flows[flow].hot;
+        let (pair, mut chunk) = if hot.has(bit::PAIR) {
             let pair = self.pairs[hot.more];
             self.pairs.free(hot.more);
             (pair, pair.chunk())
         } else {
             (self.unfold(flow), hot.more)
         };
-        let mut full = Full { chunk, shake: self.rare(flow).shake(), ..Full::default() };
+        let tie = self.tie(hot.bits, &pair);
+        let firsts = self.firsts(flow, &pair, &tie);
+        if hot.has(bit::CUT) {
+            self.chunks.free(chunk);
+            chunk = NONE;
+        }
+        let mut full = Full { chunk, part: tie.part, shake: self.rare(flow).shake(), ..Full::default() };
+        let sums = &self.flows[flow].body.sums;
         for (n, side) in full.sides.iter_mut().enumerate() {
-            side.take_over(&pair.sides[n], pair.first(n, body.start));
-            side.complete(&body.sums[n]);
+            side.take_over(&pair.sides[n], firsts[n], tie.before[n]);
+            side.complete(&sums[n]);
         }
         let more = self.fulls.put(full).expect("there are as many full flows as flows");
         let hot = &mut self.flows[flow].hot;
         hot.more = more;
-        hot.bits = hot.bits & !bit::PAIR | bit::FULL;
+        hot.bits = hot.bits & !(bit::PAIR | bit::CUT) | bit::FULL;
     }
 
     /// What is rare of a flow.

@@ -30,6 +30,7 @@
 mod begin;
 mod config;
 mod counts;
+mod cut;
 mod ends;
 mod entry;
 mod fetch;
@@ -40,6 +41,7 @@ mod lane;
 mod losses;
 mod memory;
 mod meter;
+mod order;
 mod pair;
 mod payload;
 mod pool;

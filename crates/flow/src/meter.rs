@@ -12,6 +12,7 @@ use crate::config::{Config, Packet, nanos};
 use crate::counts::Counts;
 use crate::ends::{Known, end_all, pass};
 use crate::entry::Entry;
+use crate::fetch::{AHEAD, Way};
 use crate::full::{self, Full};
 use crate::key::Keys;
 use crate::lane::Lane;
@@ -35,8 +36,6 @@ pub const STEP_BACK: Duration = Duration::from_secs(60);
 
 /// Nanoseconds in one second.
 pub(crate) const SECOND: u64 = 1_000_000_000;
-/// Packets that are on their way together.
-pub(crate) const BATCH: usize = 256;
 
 /// Makes flow records of the packets of one interface. See the module.
 pub struct Meter {
@@ -72,8 +71,8 @@ pub struct Meter {
     pub(crate) most_packets: u32,
     /// Lent to the sink, and written over.
     pub(crate) record: Option<Box<Record>>,
-    /// Written over by each batch.
-    lanes: Vec<Lane>,
+    /// Empty between two calls of [`Meter::push`], which takes it.
+    pub(crate) way: Option<Box<Way>>,
 }
 
 impl Meter {
@@ -102,43 +101,16 @@ impl Meter {
             second: None,
             hand: 0,
             ahead: 0,
-            victims: VecDeque::with_capacity(BATCH),
+            victims: VecDeque::with_capacity(2 * AHEAD),
             due: Vec::new(),
             counts: Counts::default(),
             most_packets: full::MOST_PACKETS,
             record: None,
-            lanes: Vec::new(),
+            way: Some(Box::new(Way::new())),
             interface,
             config,
             hints,
         }
-    }
-
-    /// Takes packets in the order in which they came. Time passes with them.
-    pub fn push(&mut self, packets: &[Packet], sink: &mut dyn Sink) {
-        // Written over in place: a lane is two lines of memory, and moving it costs as much as making it.
-        let mut lanes = std::mem::take(&mut self.lanes);
-        lanes.resize(BATCH, Lane::default());
-        let mut count = 0;
-        for (index, packet) in packets.iter().enumerate() {
-            let second = packet.ts.secs();
-            if self.is_other_second(second) {
-                self.run(packets, &mut lanes[..count], sink);
-                count = 0;
-                pass(std::slice::from_mut(self), second, sink);
-            }
-            if self.lane(packet, index, &mut lanes[count]) {
-                count += 1;
-            } else {
-                self.counts.other += 1;
-            }
-            if count == BATCH {
-                self.run(packets, &mut lanes, sink);
-                count = 0;
-            }
-        }
-        self.run(packets, &mut lanes[..count], sink);
-        self.lanes = lanes;
     }
 
     /// Time has passed, with or without packets: none before `now` will come.
@@ -174,14 +146,10 @@ impl Meter {
         self.second.is_none_or(|now| second > now || second + STEP_BACK.as_secs() < now)
     }
 
-    /// Writes what a packet says into a lane, and asks for the line where its flow is found; not if it is not IP.
+    /// Writes what a packet says into a lane; not if it is not IP.
     #[inline(always)]
     pub(crate) fn lane(&self, packet: &Packet, index: usize, lane: &mut Lane) -> bool {
-        let is_ip = lane.set(packet, index, &self.keys, self.config.bidirectional);
-        if is_ip {
-            self.table.fetch(lane.hash, &self.hints);
-        }
-        is_ip
+        lane.set(packet, index, &self.keys, self.config.bidirectional)
     }
 
     pub(crate) fn count_other(&mut self) {

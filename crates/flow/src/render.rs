@@ -3,7 +3,6 @@
 use crate::entry::{Body, Entry, Hot, bit};
 use crate::key::{self, NO_VLAN};
 use crate::meter::Meter;
-use crate::pair::Pair;
 use crate::pool::NONE;
 use crate::rare::Rare;
 use crate::record::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, TcpState};
@@ -41,10 +40,17 @@ impl Meter {
         let (Entry { hot, body }, rare) = (&self.flows[flow], self.rare(flow));
         let full = hot.has(bit::FULL).then(|| &self.fulls[hot.more]);
         let macs = [0, 1].map(|side| hot.has(bit::MAC[side]).then_some(MacAddr(rare.mac(side))));
+        let mut part = full.map_or(0, |f| f.part);
         if let Some(full) = full {
             out.sides = [full.sides[0].render(macs[0]), full.sides[1].render(macs[1])];
         } else if hot.has(bit::PAIR) {
-            render_pair(&self.pairs[hot.more], body, macs, &mut out.sides);
+            let pair = &self.pairs[hot.more];
+            let tie = self.tie(hot.bits, pair);
+            part = tie.part;
+            let firsts = self.firsts(flow, pair, &tie);
+            for (n, out) in out.sides.iter_mut().enumerate() {
+                pair.sides[n].render(&body.sums[n], firsts[n], tie.before[n], macs[n], out);
+            }
         } else if hot.more == NONE {
             body.sums[0].render_one(body.start, rare.first_length(), macs[0], &mut out.sides[0]);
             if out.sides[1].packets > 0 {
@@ -59,7 +65,7 @@ impl Meter {
         out.around = around_of(hot, self.label(hot));
         out.interface = self.interface;
         out.began = Timestamp::from_nanos(body.start);
-        out.part = full.map_or(0, |f| f.part);
+        out.part = part;
         out.end = reason;
         out.tcp = hot.state;
         let [syn, ack] = self.shake(flow);
@@ -99,6 +105,7 @@ impl Meter {
         let hot = &self.flows[flow].hot;
         let (chunk, more) = match hot.bits & (bit::FULL | bit::PAIR) {
             0 => (hot.more, &[][..]),
+            bit::PAIR if hot.has(bit::CUT) => return,
             bit::PAIR => (self.pairs[hot.more].chunk(), &[][..]),
             _ if self.fulls[hot.more].part == 0 => (self.fulls[hot.more].chunk, &self.fulls[hot.more].more[..]),
             _ => return,
@@ -178,13 +185,6 @@ static SPREAD: [u64; 256] = {
     all
 };
 
-#[inline(always)]
-fn render_pair(pair: &Pair, body: &Body, macs: [Option<MacAddr>; 2], out: &mut [Side; 2]) {
-    for (n, out) in out.iter_mut().enumerate() {
-        pair.sides[n].render(&body.sums[n], pair.first(n, body.start), macs[n], out);
-    }
-}
-
 fn key_of(hot: &Hot, rare: &Rare) -> Key {
     let (ends, [src_port, dst_port]) = hot.oriented();
     let [src, dst] = key::addresses(&ends, hot.has(bit::V6));
@@ -196,9 +196,5 @@ fn key_of(hot: &Hot, rare: &Rare) -> Key {
 fn around_of(hot: &Hot, mpls: Option<u32>) -> Around {
     let tag = |shift: u32| Some((hot.around >> shift) as u16).filter(|id| *id != NO_VLAN);
     let tunnel: Option<TunnelKind> = key::tunnel_kind(hot.tunnel);
-    Around {
-        vlans: [tag(48), tag(32)],
-        mpls,
-        tunnel: tunnel.map(|kind| (kind, hot.around as u32)),
-    }
+    Around { vlans: [tag(48), tag(32)], mpls, tunnel: tunnel.map(|kind| (kind, hot.around as u32)) }
 }

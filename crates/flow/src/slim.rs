@@ -42,6 +42,12 @@ impl Sums {
         self.numbered.then_some(self.seq)
     }
 
+    /// As the side begins its next record.
+    pub const fn continued(&self) -> Self {
+        let Self { seq, numbered, first_flags, .. } = *self;
+        Self { payload: 0, seq, beyond: 0, payload_packets: 0, ttl: (0, 0), dscp: (0, 0), numbered, first_flags }
+    }
+
     /// Counts a packet, the first of this side or not, unless something about it asks for a full flow: then nothing is
     /// changed. Of at most 65535 packets no sum overflows but that of what is beyond IP, which is looked at.
     #[inline(always)]

@@ -1,6 +1,7 @@
 //! One packet after the other: which flow it belongs to, and what it adds to it.
 //!
-//! PERF: 530 → 310 instructions per packet of a flow that is there (docs/METER.md). The plain version is the model in the tests.
+//! Most packets are of long flows that go on, and are counted by a short way of their own; the others by the long one. The plain
+//! version is the model in the tests; `docs/METER.md` has what each costs.
 
 use crate::begin::is_another;
 use crate::config::Packet;
@@ -61,6 +62,9 @@ impl Meter {
             return false;
         }
         let pair = &mut self.pairs[hot.more];
+        if hot.bits & bit::CUT != 0 && pair.sides[side].packets == 0 {
+            return false;
+        }
         let is_counted = add_to_pair(hot, body, pair, packet, seen, side, false, self.most_packets);
         if is_counted {
             hot.last = seen.at;
@@ -88,7 +92,13 @@ impl Meter {
             }
         }
         let Entry { hot, body } = &mut self.flows[flow];
+        let mut is_new_record = false;
         let is_counted = match hot.bits & (bit::FULL | bit::PAIR) {
+            bit::PAIR if hot.has(bit::CUT) && self.pairs[hot.more].sides[seen.side].packets == 0 => {
+                let counted;
+                (counted, is_new_record) = self.add_again(flow, packet, seen);
+                counted
+            }
             bit::PAIR => {
                 let pair = &mut self.pairs[hot.more];
                 add_to_pair(hot, body, pair, packet, seen, seen.side, is_reply, self.most_packets)
@@ -96,7 +106,7 @@ impl Meter {
             0 => self.add_to_list(flow, packet, seen, is_reply),
             _ => false,
         };
-        let is_new_record = !is_counted && self.add_full(flow, packet, seen, sink);
+        is_new_record |= !is_counted && self.add_full(flow, packet, seen, sink);
         if let Some(payloads) = &mut self.payloads {
             payloads.keep(flow, packet, seen.side);
         }
@@ -111,7 +121,12 @@ impl Meter {
         let Entry { hot, body } = &mut self.flows[flow];
         let after = seen.at - body.start;
         if usize::from(hot.packets) >= LOG {
-            return self.pair(flow) && self.add_to_new_pair(flow, packet, seen, is_reply);
+            // Not if the list is to go on.
+            if self.config.early > LOG {
+                return false;
+            }
+            self.pair(flow);
+            return self.add_to_new_pair(flow, packet, seen, is_reply);
         }
         if !slim::is_exact(after) || !body.sums[seen.side].take(seen, is_reply) {
             return false;
@@ -124,7 +139,7 @@ impl Meter {
             self.chunks[hot.more].log[usize::from(hot.packets) - 1] = slim::pack(after, seen);
         }
         hot.packets += 1;
-        locate(&mut body.positions, packet, hot.queue);
+        body.reach(packet, hot.queue);
         true
     }
 
@@ -149,11 +164,9 @@ impl Meter {
         let is_first = full.sides[0].packets == 0 && full.sides[1].packets == 0;
         if is_first {
             body.positions = [packet.position; 2];
-            hot.queue = packet.queue;
-            let located = if packet.position == Packet::NOWHERE { 0 } else { bit::LOCATED };
-            hot.bits = hot.bits & !bit::LOCATED | located;
+            hot.begin_record(packet);
         } else {
-            locate(&mut body.positions, packet, hot.queue);
+            body.reach(packet, hot.queue);
         }
         if full.part == 0 && usize::from(hot.packets) < self.config.early.min(u8::MAX.into()) {
             let word = slim::pack(seen.at - body.start, seen);
@@ -247,13 +260,6 @@ fn add_to_pair(
         return false;
     }
     line.count(seen.at, seen.length as u16, seen.flags);
-    locate(&mut body.positions, packet, hot.queue);
+    body.reach(packet, hot.queue);
     true
-}
-
-/// The record reaches to this packet, if it lies in the same stream as its first.
-#[inline(always)]
-fn locate(positions: &mut [u64; 2], packet: &Packet, queue: u16) {
-    let is_there = (packet.queue == queue) & (packet.position != Packet::NOWHERE);
-    positions[1] = if is_there { packet.position } else { positions[1] };
 }

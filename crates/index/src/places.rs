@@ -113,7 +113,10 @@ mod tests {
             };
             let found = wrong(&fitting);
             // Two hosts of a group have the same rows once in 64, which is not said.
-            assert!(found < 1.6 * said + 1.0 / 64.0 && said < 2.5 * found + 2e-2, "seed {seed}: {pairs}: {found} {said}");
+            assert!(
+                found < 1.6 * said + 1.0 / 64.0 && said < 2.5 * found + 2e-2,
+                "seed {seed}: {pairs}: {found} {said}"
+            );
             loop {
                 for (host, part) in &marked {
                     let hash = key::place_v4(*host);

@@ -52,7 +52,8 @@ fn store(
             stream.rotate(ts);
         }
         let (a, b) = (prng.below(hosts) >> prng.below(8), prng.below(hosts));
-        let data = talk(prng, a as u32, b as u32, len(prng));
+        let len = len(prng);
+        let data = talk(prng, a as u32, b as u32, len);
         stream.packet(ts, data.len() as u32, &data);
         if prng.below(3000) == 0 {
             stream.tick(ts);

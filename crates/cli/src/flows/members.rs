@@ -199,6 +199,29 @@ mod tests {
     }
 
     #[test]
+    fn packets_are_sought_by_their_place_only_where_that_of_all_is_in_one_queue() {
+        let located = |queue: u16, first: u64, last: u64| Record {
+            locator: Some(flow::Locator { queue, first, last }),
+            ..record(IpProtocol::UDP, 1, 2, (5, 6))
+        };
+        let sought = |records: &[(Record, &str)]| {
+            let mut members = Members::new();
+            records.iter().for_each(|(record, interface)| members.locate(record, interface));
+            members.seek()
+        };
+        let two = sought(&[(located(3, 24, 900), "eth1"), (located(3, 5000, 5000), "eth1")]);
+        let positions = vec![24..=900, 5000..=5000];
+        assert_eq!(two, Some(Seek { interface: "eth1".to_owned(), queue: 3, positions }));
+        assert_eq!(sought(&[]), None);
+        assert_eq!(sought(&[(located(3, 24, 900), "eth1"), (located(2, 24, 900), "eth1")]), None, "two queues");
+        assert_eq!(sought(&[(located(3, 24, 900), "eth1"), (located(3, 24, 900), "eth2")]), None, "two interfaces");
+        let nowhere = Record { locator: None, ..located(0, 0, 0) };
+        let back = (located(3, 24, 900), "eth1");
+        assert_eq!(sought(&[(nowhere, "eth1"), back.clone()]), None, "some are nowhere");
+        assert_eq!(sought(&[back, (located(3, 900, 24), "eth1")]), None, "what begins behind its end");
+    }
+
+    #[test]
     fn nothing_belongs_to_no_flow() {
         let mut none = Members::new();
         assert_eq!((none.interval(), none.filter().as_str()), (None, ""));

@@ -247,13 +247,7 @@ impl Program for Run {
 
 impl Asking {
     /// Lets a worker judge a batch.
-    pub fn ask(
-        &self,
-        worker: &mut Worker,
-        desk: &mut Desk,
-        batch: &[Packet<'_>],
-        out: &mut [Verdict],
-    ) {
+    pub fn ask(&self, worker: &mut Worker, desk: &mut Desk, batch: &[Packet<'_>], out: &mut [Verdict]) {
         let mut packets: Vec<jit::Packet<'_>> = batch.iter().map(|p| self.packet(p)).collect();
         let Desk { verdicts, diary } = desk;
         verdicts.clear();
