@@ -16,7 +16,7 @@ use kernel::{Answer, Kernel, Machine, USER, WISH};
 use lang::Facts;
 use lang::ebpf::{Fate, Object, Refusal, emit};
 use lang::interp::{Action, Interpreter, Memory};
-use lang::ir::{Expiry, Kind, Program as Ir};
+use lang::ir::{Builder, Cmp, Expiry, Inst, Kind, Map, Operand, Program as Ir, Set, Var};
 use vm::Vm;
 
 const DROP: u32 = 1;
@@ -257,6 +257,116 @@ fn real_packets_in_the_kernel() {
     }
     eprintln!("{decided} of {packets} packets of {} files decided", files.len());
     assert!(packets > 1000 && decided > packets / 4, "only {decided} of {packets} packets were decided");
+}
+
+/// A program that does with one map what the frame's first byte says, for the key in its second.
+fn one_map(expiry: Expiry) -> Ir {
+    let mut b = Builder::default();
+    let map = Map { name: "m".into(), key: lang::Key::default(), words: 1, capacity: 64, expiry };
+    b.tables().maps.push(map);
+    b.stage("one map");
+    let end = b.label();
+    b.fits(None, 0, 2, end);
+    let (what, key) = (b.load(None, 0, 1), b.load(None, 1, 1));
+    let (to, by, map) = (b.reg(), Operand::Reg(what), 0);
+    for (n, inst) in [
+        Inst::Has { to, map, key: vec![key] },
+        Inst::MapGet { to, map, key: vec![key] },
+        Inst::MapAdd { to, map, key: vec![key], by },
+        Inst::MapPut { map, key: vec![key], value: by },
+        Inst::MapDelete { map, key: vec![key] },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let next = b.label();
+        let writes = inst.target().is_some();
+        b.require(what, Cmp::Eq, n as u64, next);
+        b.push(inst);
+        if writes {
+            b.set(Var::State, to);
+        }
+        b.jump(end);
+        b.place(next);
+    }
+    b.place(end);
+    b.finish()
+}
+
+/// Few keys and short times, so that entries are met in the very moment in which they expire.
+fn moments<M: Machine>(test: &str, load: impl Fn(Object) -> Option<M>) {
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    for expiry in [Expiry::Never, Expiry::Idle(3), Expiry::Life(3), Expiry::Idle(0), Expiry::Life(1 << 40)] {
+        let Some(mut both) = Both::new(&one_map(expiry), &load).expect("all of it is for the kernel") else { return };
+        both.sweeps = false;
+        let mut time: u64 = 1 << 41;
+        for packet in 0..2000 {
+            time = match (expiry, prng.below(12)) {
+                (_, 0) => time - prng.below(5),
+                (Expiry::Life(long), 1) => time + long - 3 + prng.below(6),
+                _ => time + prng.below(5),
+            };
+            let mut frame = [0; 20];
+            (frame[0], frame[1]) = (prng.below(6) as u8, prng.below(3) as u8);
+            let context = || format!("seed {seed}, {expiry:?}, packet {packet}");
+            assert!(both.run(&frame, time, &context), "{}", context());
+        }
+        both.compare_memory(&format!("seed {seed}, {expiry:?}"));
+    }
+}
+
+#[test]
+fn entries_expire_at_the_same_moment() {
+    let test = "entries_expire_at_the_same_moment";
+    moments(test, |object| Some(Vm::load(object)));
+    moments(test, |object| Kernel::load(test, object));
+}
+
+/// Asked for each address beside an end of a range.
+fn ends<M: Machine>(load: impl Fn(Object) -> Option<M>) {
+    let few = vec![(0, 3), (5 << 64, (9 << 64) - 1), (10 << 64 | 7, 10 << 64 | 7), (12 << 64 | 1, 12 << 64 | 9)];
+    let many: Vec<(u128, u128)> = (0..30).map(|n| (n << 120 | 5, n << 120 | 1 << 70 | 1)).collect();
+    let last = vec![(u128::MAX - 6, u128::MAX)];
+    for ranges in [few, many, last, vec![], vec![(0, u128::MAX)], vec![(3 << 63, 5 << 64)]] {
+        let mut b = Builder::default();
+        b.stage("a set");
+        let set = b.set_table(&Set::Ranges(ranges.clone()));
+        let end = b.label();
+        b.fits(None, 0, 16, end);
+        let (hi, lo, to) = (b.load(None, 0, 8), b.load(None, 8, 8), b.reg());
+        b.push(Inst::Member { to, set, hi, lo });
+        b.set(Var::State, to);
+        b.place(end);
+        let Some(mut both) = Both::new(&b.finish(), &load).expect("all of it is for the kernel") else { return };
+        for address in ranges.iter().flat_map(|r| [r.0, r.1]).chain([0, 1 << 64, u128::MAX]) {
+            for beside in [address.wrapping_sub(1), address, address.wrapping_add(1)] {
+                let mut frame = [0; 20];
+                frame[..16].copy_from_slice(&beside.to_be_bytes());
+                assert!(both.run(&frame, 0, &|| format!("{beside:#x} in {ranges:x?}")));
+            }
+        }
+    }
+}
+
+#[test]
+fn sets_end_at_the_same_address() {
+    ends(|object| Some(Vm::load(object)));
+    ends(|object| Kernel::load("sets_end_at_the_same_address", object));
+}
+
+#[test]
+fn without_room_for_the_record_nothing_is_done() {
+    let ir = compiled("flows = flow_map 0 key_5tuple\nmain = inc 1 >-> incr_fstate flows >-> drop");
+    let mut vm = Vm::load(emit(&ir, &WISH).expect("all of it is for the kernel"));
+    vm.has_room = false;
+    let mut bytes = [0; 60];
+    let frame = wire::build::Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut bytes);
+    assert_eq!(vm.run(frame, 0), Answer { verdict: USER, fate: Some(Fate::Undecided), handed: None });
+    assert_eq!((vm.counters().0[1], vm.entries(&ir, 0, 0)), (0, vec![]));
+    vm.has_room = true;
+    assert_eq!(vm.run(frame, 0), Answer { verdict: DROP, fate: Some(Fate::Dropped), handed: None });
+    assert_eq!((vm.counters().0[1], vm.entries(&ir, 0, 0).len()), (1, 1));
 }
 
 /// How long the way of a plain packet is: what a packet costs, where no clock can be trusted.

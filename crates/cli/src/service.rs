@@ -160,6 +160,7 @@ mod tests {
             lost_by_gate: BTreeMap::new(),
             queues: vec![queue],
             meter: None,
+            program: None,
             retention: None,
             listeners: Vec::new(),
             remarks: Vec::new(),

@@ -24,6 +24,9 @@ pub const GROUPS: usize = 64;
 /// Descriptors of a branch when nobody said: 4 MiB of them, a tenth of a second at a million packets a second.
 pub(crate) const BRANCH_DESCS: u64 = 128 << 10;
 
+/// How much a thread that makes a program gives way.
+const NICE: i32 = 10;
+
 /// How long a dispatcher may take to carry out an order: it may be waiting for the ring's writer itself.
 const PATIENCE: Duration = Duration::from_secs(8);
 
@@ -204,7 +207,14 @@ impl Registry {
     }
 
     fn sound(&self, source: &str) -> Result<Arc<dyn Compiled>, String> {
-        self.outside.compile(source, self.link_type())
+        // On a thread of its own, which gives way: making machine code takes milliseconds, and packets come first.
+        let compile = || {
+            // Where it may not be nicer, the program is made all the same.
+            let _ = sys::cpu::set_nice(NICE);
+            self.outside.compile(source, self.link_type())
+        };
+        let made = std::thread::scope(|scope| scope.spawn(compile).join());
+        made.unwrap_or_else(|_| Err("making the program panicked; please report this".into()))
     }
 
     pub(crate) fn link_type(&self) -> u32 {
@@ -291,6 +301,13 @@ impl Registry {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         // A panic under the lock leaves plain data behind, which is as good as before.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        // Nobody can ask for anything any more, so nobody is left to judge for.
+        self.tracks.iter().for_each(|track| track.orders.leave(Order::Stop));
     }
 }
 

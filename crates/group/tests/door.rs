@@ -52,6 +52,23 @@ fn follow(mut l: Listener) -> (u64, u64, u64) {
 }
 
 #[test]
+fn who_leaves_in_good_order_reads_all_that_was_delivered_to_it() {
+    let engine = Engine::start(2);
+    engine.client().ask(&create("g", "mark 1", Policy::Shared)).expect("created");
+    let leaves = engine.client().join(&join("g")).expect("a seat");
+    engine.flow(true);
+    until("packets flow", || engine.pushed() > 1000);
+    leaves.farewell().leave().expect("nobody is kept");
+    let next = engine.client().join(&join("g")).expect("a seat");
+    assert_ne!(next.place, leaves.place, "its place is taken until it has gone");
+    // They end, while packets flow on.
+    let seen: u64 = leaves.listeners.into_iter().map(|l| follow(l).0).sum();
+    engine.flow(false);
+    let books = stats(&engine, "g");
+    assert!(seen > 0 && number(&books["departed"], "delivered") == seen, "{seen} were read: {books}");
+}
+
+#[test]
 fn a_thousand_swaps_under_load_lose_nothing_and_generations_never_go_back() {
     let engine = Engine::start(2);
     let client = engine.client();
@@ -301,7 +318,8 @@ fn garbage_is_answered_in_words_or_let_go_and_the_door_stays_open() {
 fn an_outlet_sits_like_a_member_until_it_is_detached_and_strangers_get_no_files() {
     let engine = Engine::start(2);
     let registry = &engine.registry;
-    let who = |uid, connection| Visitor { uid, pid: 1, connection };
+    // Guests of the door have small numbers, and say farewell when they go.
+    let who = |uid, connection: u64| Visitor { uid, pid: 1, connection: 1000 + connection };
     let attach = |port: Option<&str>, file: Option<&str>, weight| Request::Attach {
         group: "g".into(),
         port: port.map(str::to_owned),
@@ -329,7 +347,7 @@ fn an_outlet_sits_like_a_member_until_it_is_detached_and_strangers_get_no_files(
     until("packets flow", || engine.pushed() > 1000);
     engine.flow(false);
     until("everything was judged", || number(&stats(&engine, "g"), "received") == engine.pushed());
-    registry.farewell(1);
+    registry.farewell(1001);
     let books = stats(&engine, "g");
     assert_eq!(
         (&books["members"][0]["name"], number(&books["members"][0], "delivered")),
