@@ -430,8 +430,8 @@ fn compile(plan: &ProgramPlan, ground: &Ground) -> Result<Program, String> {
         }
         Access::Owned => {
             let placed = lang::ir::placement(&program);
-            let here = (0..program.stages.len()).filter(|s| !placed[*s].is_kernel());
-            for stage in here.filter(|s| program.effects_of(*s).has(Effect::Kernel)) {
+            let mut here = (0..program.stages.len()).filter(|s| !placed[*s].is_kernel());
+            if let Some(stage) = here.find(|s| program.effects_of(*s).has(Effect::Kernel)) {
                 let text = &program.stages[stage].text;
                 let what = format!("`{text}` would run in user space, and from there nothing gets to the host");
                 return refuse(&what, "put it before the stages that the kernel cannot do (`netgrain lang explain`)");
