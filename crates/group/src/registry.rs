@@ -294,6 +294,13 @@ impl Registry {
     }
 }
 
+impl Drop for Registry {
+    fn drop(&mut self) {
+        // Nobody can ask for anything any more, so nobody is left to judge for.
+        self.tracks.iter().for_each(|track| track.orders.leave(Order::Stop));
+    }
+}
+
 impl State {
     pub fn find(&mut self, group: &str) -> Result<&mut Entry, String> {
         let known: Vec<&String> = self.groups.keys().collect();

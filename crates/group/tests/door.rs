@@ -301,7 +301,8 @@ fn garbage_is_answered_in_words_or_let_go_and_the_door_stays_open() {
 fn an_outlet_sits_like_a_member_until_it_is_detached_and_strangers_get_no_files() {
     let engine = Engine::start(2);
     let registry = &engine.registry;
-    let who = |uid, connection| Visitor { uid, pid: 1, connection };
+    // Guests of the door have small numbers, and say farewell when they go.
+    let who = |uid, connection: u64| Visitor { uid, pid: 1, connection: 1000 + connection };
     let attach = |port: Option<&str>, file: Option<&str>, weight| Request::Attach {
         group: "g".into(),
         port: port.map(str::to_owned),
@@ -329,7 +330,7 @@ fn an_outlet_sits_like_a_member_until_it_is_detached_and_strangers_get_no_files(
     until("packets flow", || engine.pushed() > 1000);
     engine.flow(false);
     until("everything was judged", || number(&stats(&engine, "g"), "received") == engine.pushed());
-    registry.farewell(1);
+    registry.farewell(1001);
     let books = stats(&engine, "g");
     assert_eq!(
         (&books["members"][0]["name"], number(&books["members"][0], "delivered")),

@@ -317,7 +317,7 @@ fn a_walk_of_groups_beside_a_model_that_does_it_the_obvious_way() {
                 model.generation += 1;
                 model.salt += 1000;
                 let swap = swap(model.salt, model.generation);
-                world.orders.leave(Order::Swap { group: id, swap, done });
+                world.orders.leave(Order::Swap { group: id, swap, done: channel().0 });
             }
             (7, _) => {
                 let books = world.books();
@@ -353,7 +353,7 @@ fn a_walk_of_groups_beside_a_model_that_does_it_the_obvious_way() {
 fn a_member_that_leaves_no_room_loses_its_own_packets_and_the_books_close() {
     let mut world = World::new();
     let membership = Arc::new(Membership::default());
-    let first = Swap { program: None, generation: 1, ports: Vec::new(), names: Vec::new(), counters: Vec::new() };
+    let first = Swap { program: None, generation: 1, ports: Vec::new(), names: Vec::new(), host: None, counters: Vec::new() };
     world.orders.leave(Order::Add(Box::new(Group::new(1, Arc::clone(&membership), first))));
     let mut all = (*membership).clone();
     let mut listeners = Vec::new();
@@ -386,7 +386,7 @@ fn a_member_that_leaves_no_room_loses_its_own_packets_and_the_books_close() {
 #[test]
 fn a_dispatcher_that_is_too_far_behind_lets_packets_go_and_says_so() {
     let mut world = World::new();
-    let first = Swap { program: None, generation: 1, ports: Vec::new(), names: Vec::new(), counters: Vec::new() };
+    let first = Swap { program: None, generation: 1, ports: Vec::new(), names: Vec::new(), host: None, counters: Vec::new() };
     world.orders.leave(Order::Add(Box::new(Group::new(1, Arc::default(), first))));
     world.turn();
     // Nobody turns the dispatcher while three quarters of the ring fill.

@@ -4,6 +4,7 @@
 //! card or the kernel, not by the program's keys, and an entry must be known to every packet of its key. One without maps has
 //! a worker for each queue, and nothing is shared.
 
+use super::diary::{Diary, Subject};
 use super::shared::Shared;
 use group::{About, Compiled, Delivery, Packet, Program, Verdict};
 use jit::{Act, Judge, Worker};
@@ -29,6 +30,9 @@ struct Fit {
     ground: Ground,
 }
 
+/// The counter of what it wrote.
+const LOGGED: &str = "logged";
+
 /// Where a program runs.
 #[derive(Clone, Debug)]
 pub struct Ground {
@@ -50,6 +54,14 @@ pub struct Asking {
     /// See [`ir::Meta::Ingress`].
     ingress: u16,
     counters: Arc<[u8]>,
+    label: Arc<str>,
+}
+
+/// What a queue's instance works with.
+#[derive(Debug, Default)]
+pub struct Desk {
+    verdicts: Vec<jit::Verdict>,
+    diary: Diary,
 }
 
 /// One queue's instance.
@@ -58,7 +70,7 @@ struct Run {
     worker: Worker,
     /// What its counters stood at when it took over: the group keeps what was counted before.
     base: [u64; COUNTERS as usize],
-    verdicts: Vec<jit::Verdict>,
+    desk: Desk,
 }
 
 /// Makes a program of its source.
@@ -98,7 +110,7 @@ pub fn compile(source: &str, ground: &Ground) -> Result<Arc<dyn Compiled>, Strin
     Ok(Arc::new(Fit {
         judge,
         text: source.to_owned(),
-        names: counters.iter().map(u8::to_string).collect(),
+        names: counters.iter().map(u8::to_string).chain([LOGGED.to_owned()]).collect(),
         counters: counters.into(),
         wants_kernel,
         about,
@@ -177,13 +189,14 @@ impl Compiled for Fit {
             port: self.ground.number.into(),
             ingress: from.map_or(0, |i| i as u16 + 1),
             counters: Arc::clone(&self.counters),
+            label: self.ground.port.as_str().into(),
         };
         if self.remembers() && queues > 1 {
             return Ok(Shared::handles(queues, &asking, self.worker()?));
         }
         let run = || {
             let (asking, worker, base) = (asking.clone(), self.worker()?, [0; COUNTERS as usize]);
-            Ok(Box::new(Run { asking, worker, base, verdicts: Vec::new() }) as Box<dyn Program>)
+            Ok(Box::new(Run { asking, worker, base, desk: Desk::default() }) as Box<dyn Program>)
         };
         (0..queues).map(|_| run()).collect()
     }
@@ -215,11 +228,12 @@ impl Compiled for Fit {
 
 impl Program for Run {
     fn judge(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]) {
-        self.asking.ask(&mut self.worker, &mut self.verdicts, batch, out);
+        self.asking.ask(&mut self.worker, &mut self.desk, batch, out);
     }
 
     fn counters(&self) -> Vec<u64> {
-        self.asking.counted(&self.worker, &self.base)
+        let counted = self.asking.counted(&self.worker, &self.base);
+        counted.into_iter().chain([self.desk.lines()]).collect()
     }
 
     fn inherit(&mut self, before: &mut dyn Program) {
@@ -236,19 +250,30 @@ impl Asking {
     pub fn ask(
         &self,
         worker: &mut Worker,
-        verdicts: &mut Vec<jit::Verdict>,
+        desk: &mut Desk,
         batch: &[Packet<'_>],
         out: &mut [Verdict],
     ) {
         let mut packets: Vec<jit::Packet<'_>> = batch.iter().map(|p| self.packet(p)).collect();
+        let Desk { verdicts, diary } = desk;
         verdicts.clear();
         verdicts.resize(batch.len(), jit::Verdict::default());
         worker.judge(&mut packets, verdicts);
         out.iter_mut().zip(&*verdicts).for_each(|(out, verdict)| decide(out, verdict));
         for Act { packet, action } in worker.acts() {
-            if let (Action::Forward(device), Some(out)) = (action, out.get_mut(*packet as usize)) {
-                // The verifier has seen to it that there are no more than there is room for.
-                let _ = out.forwards.push(*device as u8);
+            let at = *packet as usize;
+            match (action, out.get_mut(at), batch.get(at), verdicts.get(at)) {
+                (Action::Forward(device), Some(out), ..) => {
+                    // The verifier has seen to it that there are no more than there is room for.
+                    let _ = out.forwards.push(*device as u8);
+                }
+                (Action::Log(log), _, Some(packet), Some(verdict)) => {
+                    let (port, link_type, time) = (&*self.label, self.link_type, packet.desc.ts);
+                    let Packet { bytes, wire_len, .. } = *packet;
+                    let about = Subject { port, time, bytes, wire_len, link_type, verdict };
+                    diary.write(*log, worker.of().program(), &about);
+                }
+                _ => {}
             }
         }
     }
@@ -275,6 +300,13 @@ impl Asking {
             ..Facts::default()
         };
         jit::Packet::new(packet.bytes, self.link_type, facts)
+    }
+}
+
+impl Desk {
+    /// Lines that the program wanted to write.
+    pub fn lines(&self) -> u64 {
+        self.diary.wanted
     }
 }
 
@@ -336,7 +368,7 @@ mod tests {
         let mut run = instance("main = inc 3 >-> dec 4 >-> udp");
         let out = judge(&mut run, &frames());
         assert_eq!((out[0].delivery, out[1].delivery), (Delivery::Drop, Delivery::Copy));
-        assert_eq!(run.counters(), [2, u64::MAX - 1]);
+        assert_eq!(run.counters(), [2, u64::MAX - 1, 0]);
     }
 
     #[test]
@@ -375,9 +407,9 @@ mod tests {
         let [tcp, _] = frames();
         assert_eq!(passed(&judge(&mut old, &[tcp; 2])), 2);
         new.inherit(&mut *old);
-        assert_eq!(new.counters(), [0], "what the one before counted is with the group");
+        assert_eq!(new.counters(), [0, 0], "what the one before counted is with the group");
         assert_eq!(passed(&judge(&mut new, &[tcp; 2])), 1, "two were there before");
-        assert_eq!((old.counters(), new.counters()), (vec![2], vec![1]));
+        assert_eq!((old.counters(), new.counters()), (vec![2, 0], vec![1, 0]));
         let mut other = instance("flows = flow_map 0 key_ip_src\nmain = incr_fstate flows");
         other.inherit(&mut *new);
         assert_eq!(passed(&judge(&mut other, &[tcp])), 1, "a map with another key begins anew");
@@ -417,6 +449,13 @@ mod tests {
         assert_eq!((about.spread.len(), about.notes.len()), (2, 1), "{about:?}");
         let about = of("main = ip_host").about(1);
         assert!(about.notes[0].contains("nosuch0 has no addresses"), "{about:?}");
+    }
+
+    #[test]
+    fn what_a_program_writes_is_counted_whether_it_was_written_or_not() {
+        let mut run = instance("main = log_msg \"seen\" >-> log_packet >-> log_buff >-> trace");
+        assert_eq!(passed(&judge(&mut run, &[frames()[0]; 5])), 5);
+        assert_eq!(run.counters(), [20], "ten of them were written");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Everything that decides is in the room `group`; here are its threads and what it borrows from the engine: programs
 //! ([`language`], [`words`]), filters ([`sieve`]), ports and files ([`outlet`]), and the way back to the host ([`host`]).
 
+mod diary;
 mod host;
 mod language;
 mod outlet;

@@ -8,7 +8,7 @@
 //! Invariant: a worker is judged with only under its lock, and after its memory has gone over nobody judges with it any
 //! more, unless a queue stood still for longer than [`PATIENCE`].
 
-use super::language::Asking;
+use super::language::{Asking, Desk};
 use group::{Packet, Program, Verdict};
 use jit::Worker;
 use lang::ir::COUNTERS;
@@ -37,7 +37,7 @@ struct Inner {
 struct Handle {
     shared: Arc<Shared>,
     asking: Asking,
-    verdicts: Vec<jit::Verdict>,
+    desk: Desk,
     /// What this queue's packets have counted.
     counted: Vec<u64>,
     left: bool,
@@ -52,7 +52,7 @@ impl Shared {
         let handle = || Handle {
             shared: Arc::clone(&shared),
             asking: asking.clone(),
-            verdicts: Vec::new(),
+            desk: Desk::default(),
             counted: counted.clone(),
             left: false,
         };
@@ -91,13 +91,13 @@ impl Program for Handle {
     fn judge(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]) {
         let mut inner = self.shared.settled();
         let base = *inner.worker.counters();
-        self.asking.ask(&mut inner.worker, &mut self.verdicts, batch, out);
+        self.asking.ask(&mut inner.worker, &mut self.desk, batch, out);
         let counted = self.asking.counted(&inner.worker, &base);
         self.counted.iter_mut().zip(counted).for_each(|(sum, n)| *sum = sum.wrapping_add(n));
     }
 
     fn counters(&self) -> Vec<u64> {
-        self.counted.clone()
+        self.counted.iter().copied().chain([self.desk.lines()]).collect()
     }
 
     fn inherit(&mut self, before: &mut dyn Program) {
