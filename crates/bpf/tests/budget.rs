@@ -64,5 +64,8 @@ fn the_verifier_is_not_asked_for_more_than_before() {
         }
     }
     eprintln!("{now}");
-    assert!(worse.is_empty(), "more than crates/bpf/tests/budget.txt has for {worse:?}; if that is meant, it is to say:\n{now}");
+    assert!(
+        worse.is_empty(),
+        "more than crates/bpf/tests/budget.txt has for {worse:?}; if that is meant, it is to say:\n{now}"
+    );
 }

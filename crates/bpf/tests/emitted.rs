@@ -53,7 +53,12 @@ impl<M: Machine> Both<M> {
         self.last = time;
         if answer.fate == Some(Fate::Undecided) {
             assert_eq!(answer.verdict, USER, "{}", say());
-            assert_eq!(answer.handed.as_ref().map(|h| (h.generation, h.stages)), Some((WISH.generation, 0)), "{}", say());
+            assert_eq!(
+                answer.handed.as_ref().map(|h| (h.generation, h.stages)),
+                Some((WISH.generation, 0)),
+                "{}",
+                say()
+            );
             return false;
         }
         let facts = Facts { time, port: WISH.port, ingress: WISH.ingress, ..Facts::of(frame, 0, WISH.link_type) };
@@ -79,7 +84,7 @@ impl<M: Machine> Both<M> {
     }
 
     fn compare_memory(&mut self, context: &str) {
-        let (counters, refused) = self.kernel.counters(&self.head);
+        let (counters, refused) = self.kernel.counters();
         let listing = format!("{context}\n{}\n{:?}", self.head, self.kernel.object().code);
         let say = || &listing;
         assert_eq!(counters, self.memory.counters, "{}", say());
@@ -131,7 +136,9 @@ fn random_walk<M: Machine>(test: &str, rounds: u64, load: impl Fn(Object) -> Opt
         entries += both.memory.tables.iter().map(|t| t.entries(time).len()).sum::<usize>();
         dropped += both.kernel.fates()[Fate::Dropped as usize];
     }
-    eprintln!("{placed} of {rounds} programs, {decided} of {packets} packets decided, {dropped} dropped, {entries} entries");
+    eprintln!(
+        "{placed} of {rounds} programs, {decided} of {packets} packets decided, {dropped} dropped, {entries} entries"
+    );
     let enough = placed > rounds / 8 && decided > packets / 4 && entries > 20 && dropped > 50;
     assert!(rounds < 100 || enough, "hardly anything was done");
 }
@@ -159,7 +166,10 @@ const PROGRAMS: [(&str, usize); 14] = [
     ("main = unless is_tcp (bridge \"eth1\") >-> inc 1 >-> steer_ip", 3),
     ("main = when is_udp detour >-> broadcast", 2),
     ("flows = flow_map 0 key_5tuple\nmain = incr_fstate flows >-> steer_flow", 2),
-    ("hosts = for_ms 1 (up_to 8 (flow_map 0 key_ip_src))\nmain = do\n  add_fstate hosts 1\n  filter (get_fstate hosts .<= 2)\n", 2),
+    (
+        "hosts = for_ms 1 (up_to 8 (flow_map 0 key_ip_src))\nmain = do\n  add_fstate hosts 1\n  filter (get_fstate hosts .<= 2)\n",
+        2,
+    ),
     ("main = bpf \"tcp port 80 or udp port 53 or ip6\" >-> steer_link", 2),
     ("main = bpf \"ip[6:2] & 0x1fff = 0 and tcp[13] & 2 != 0\" >-> mark 7", 2),
     ("main = filter (has_addr 10.0.0.0/30) >-> inc 3 >-> steer_vlan", 3),
@@ -197,4 +207,74 @@ fn programs_as_people_write_them_in_the_kernel() {
 #[test]
 fn programs_as_people_write_them_in_a_machine_that_forgives_nothing() {
     written("programs_as_people_write_them_in_a_machine_that_forgives_nothing", |object| Some(Vm::load(object)));
+}
+
+#[test]
+fn real_packets_in_the_kernel() {
+    let test = "real_packets_in_the_kernel";
+    let Some(traces) = testkit::traces(test) else { return };
+    let mut prng = Prng::new(testkit::seed(test));
+    let mut files = Vec::new();
+    let mut folders = vec![traces];
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).expect("a folder").flatten().map(|e| e.path()) {
+            match path.extension().and_then(|e| e.to_str()) {
+                _ if path.is_dir() => folders.push(path),
+                Some("pcap" | "pcapng" | "cap" | "trace") => files.push(path),
+                _ => (),
+            }
+        }
+    }
+    files.sort();
+    let (mut packets, mut decided) = (0_u64, 0_u64);
+    for (n, path) in files.iter().filter(|p| p.metadata().is_ok_and(|m| m.len() < 4 << 20)).enumerate() {
+        let Ok(file) = std::fs::File::open(path) else { continue };
+        let Ok(mut reader) = pcap::Reader::open(std::io::BufReader::new(file)) else { continue };
+        let mut frames = Vec::new();
+        while frames.len() < 200
+            && let Ok(Some(packet)) = reader.next()
+        {
+            if packet.link_type == WISH.link_type && (14..3000).contains(&packet.data.len()) {
+                frames.push((packet.data.to_vec(), packet.ts.map_or(0, base::Timestamp::nanos)));
+            }
+        }
+        let written = compiled(PROGRAMS[n % PROGRAMS.len()].0);
+        for mut ir in [written, random::program(&mut prng, 3)] {
+            ir.maps.iter_mut().for_each(|m| m.capacity = 4096);
+            let mut both = match Both::new(&ir, |object| Kernel::load(test, object)) {
+                Ok(Some(both)) => both,
+                Ok(None) => return,
+                Err(Refusal::Nothing { .. }) => continue,
+                Err(other) => panic!("{}: {other}\n{ir}", path.display()),
+            };
+            // As above: time goes back in some of them.
+            both.sweeps = false;
+            for (at, (frame, time)) in frames.iter().enumerate() {
+                packets += 1;
+                decided += u64::from(both.run(frame, *time, &|| format!("{}, packet {at}", path.display())));
+            }
+        }
+    }
+    eprintln!("{decided} of {packets} packets of {} files decided", files.len());
+    assert!(packets > 1000 && decided > packets / 4, "only {decided} of {packets} packets were decided");
+}
+
+/// How long the way of a plain packet is: what a packet costs, where no clock can be trusted.
+#[test]
+fn a_plain_packet_takes_a_short_way() {
+    use wire::build::Frame;
+    let udp = Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53);
+    let tcp = Frame::tcp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 80);
+    for (text, frame, most) in [
+        ("main = ip >-> steer_flow", udp, 220),
+        ("main = when is_tcp (mark 42) >-> steer_p2p", tcp, 220),
+        ("flows = flow_map 0 key_5tuple\nmain = incr_fstate flows", udp, 220),
+    ] {
+        let mut bytes = [0; 60];
+        let frame = frame.fill(&mut bytes);
+        let mut vm = Vm::load(emit(&compiled(text), &WISH).unwrap_or_else(|e| panic!("{text}: {e}")));
+        let answer = vm.run(frame, 0);
+        assert_eq!(answer.fate, Some(Fate::User), "{text}");
+        assert!(vm.steps <= most, "{text}: {} instructions\n{:?}", vm.steps, vm.object.code);
+    }
 }

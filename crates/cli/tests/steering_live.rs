@@ -116,14 +116,16 @@ struct Member {
 
 impl Member {
     fn join(ground: &Ground, group: &str, name: &str) -> Self {
-        let line = format!("exec netgrain group join -i eth1 {group} -w {name}.pcap");
+        let line = format!("exec netgrain group join -i eth1 {group} -w {name}.pcap 2>{name}.said");
         Self { running: ground.spawn(&line), path: ground.dir.join(&format!("{name}.pcap")), killed: false }
     }
 
     /// Ends it in good order.
     fn leave(&mut self) {
         signal(&self.running.0, "INT");
-        assert!(self.running.0.wait().expect("it ends").success(), "it missed nothing");
+        let status = self.running.0.wait().expect("it ends");
+        let said = std::fs::read_to_string(self.path.with_extension("said")).unwrap_or_default();
+        assert!(status.success(), "it missed something: {said}");
     }
 
     fn kill(&mut self) {

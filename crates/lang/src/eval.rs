@@ -55,7 +55,11 @@ pub enum Value<'a> {
 pub fn evaluate(text: &str, bindings: &[Binding]) -> Result<Act, Error> {
     let Some(main) = bindings.iter().find(|b| b.name == "main") else {
         let end = text.trim_end().len();
-        return Err(Error::new(end..end, "there is no `main`").help("write `main = …`, which is where a packet begins"));
+        let error = Error::new(end..end, "there is no `main`");
+        return Err(match bindings.iter().find(|b| b.name.eq_ignore_ascii_case("main")) {
+            Some(b) => Error { span: b.span.clone(), ..error.help("it is written small: `main = …`") },
+            None => error.help("write `main = …`, which is where a packet begins"),
+        });
     };
     let mut eval = Eval { text, bindings, steps: 0, levels: 0 };
     match eval.binding(main)? {

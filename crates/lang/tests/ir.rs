@@ -224,7 +224,10 @@ fn the_kernel_gets_what_makes_no_copy() {
     };
     assert!(stages(End::Drop).iter().all(Placement::is_kernel));
     let copied = stages(End::Pass);
-    assert!(matches!(&copied[..], [Placement::Kernel { .. }, Placement::User(why)] if why.contains("copies")), "{copied:?}");
+    assert!(
+        matches!(&copied[..], [Placement::Kernel { .. }, Placement::User(why)] if why.contains("copies")),
+        "{copied:?}"
+    );
 }
 
 #[test]

@@ -92,6 +92,7 @@ fn every_function_runs_and_does_no_more_than_it_says() {
             Type::Map => format!("incr_fstate ({call})"),
             Type::Counter => format!("modifyCounter ({call}) (+1)"),
             Type::Int => format!("when (ip_ttl .== ({call})) unit"),
+            Type::Net => format!("addr ({call})"),
             Type::Arm => format!("case_of ip_ttl [{call}]"),
             Type::List(_) => format!("case_of ip_ttl ({call})"),
             other => unreachable!("{other} in the table"),

@@ -11,7 +11,8 @@ use netgrain_lang::Facts;
 use netgrain_lang::interp::{Interpreter, Memory};
 use netgrain_lang::ir::Kind;
 use netgrain_lang::tcpdump::Filter;
-use wire::link;
+use wire::build::Frame;
+use wire::{IpProtocol, link};
 
 /// Most frames of one capture: many short captures say more than one long one.
 const MOST: usize = 300;
@@ -140,8 +141,28 @@ const FILTERS: &[&str] = &[
     "tcp && !port 80 || udp",
     "host 10.1",
     "ip broadcast or ip",
-    "port ssh",
+    "port http",
+    "port ntp or port ssh",
+    "port domain",
+    "src port nfs or dst port mysql",
+    "tcp port ssh or udp port snmp",
+    "sctp port sip",
     "portrange ssh-http",
+    "portrange ntp-snmp",
+    "icmp6[icmp6type] == icmp6-redirect or icmp6[0] = icmp6-multicastlistenerreportv2",
+    "ether host ffffffffffff",
+    "ether dst ff.ff.ff.ff.ff.ff or ether dst 0100.5e00.00fb",
+    "fddi[0] & 1 = 1 and wlan[1] != 0",
+    "vlan 100 or vlan and ip",
+    "(vlan and ip) or (ip)",
+    "not vlan and ip",
+    "mpls and tcp port 80",
+    "pppoes and mpls",
+    "ip[020] > 10 and ip[0x10] < 0377",
+    "tcp[-1] = 3 or udp",
+    "tcp[13] & 7 != 0",
+    "ip6 proto \\tcp or ip proto \\udp",
+    "port ssh",
     "portrange domain-ntp",
     "port https or ntp",
     "udp port domain",
@@ -159,6 +180,37 @@ const FILTERS: &[&str] = &[
     "ether[ip[8] - 100] = 0",
 ];
 
+/// Services that the filters name.
+const SERVICES: [&str; 8] = ["http", "ntp", "ssh", "domain", "nfs", "mysql", "snmp", "sip"];
+
+/// tcpdump looks names up in a file of the machine. Some of those that differ between machines.
+fn names_mean_the_same() -> bool {
+    let file = std::fs::read_to_string("/etc/services").unwrap_or_default();
+    let has = |name: &str, of: &str| file.lines().any(|l| l.split_whitespace().take(2).eq([name, of]));
+    has("http", "80/tcp") && !has("http", "80/udp") && !has("ntp", "123/tcp") && has("domain", "53/udp")
+}
+
+/// Frames of protocols and ports that captures do not have together: a name may be that of one protocol alone.
+fn odd_ports(packets: &mut Vec<Packet>) {
+    let (a, b) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+    for port in [22, 53, 80, 123, 140, 161, 443, 2049, 3306, 5060] {
+        let frames = [
+            Frame::tcp4(a, 4000, b, port),
+            Frame::udp4(a, port, b, 4000),
+            Frame::tcp6([1; 8], port, [2; 8], 4000),
+            Frame::ip4(a, b, IpProtocol(132)).payload(&[0; 12]),
+        ];
+        for frame in frames {
+            let mut buffer = [0; 100];
+            let mut bytes = frame.write(&mut buffer).unwrap().to_vec();
+            if bytes[12..14] == [8, 0] && bytes[23] == 132 {
+                bytes[34..36].copy_from_slice(&port.to_be_bytes());
+            }
+            packets.push(Packet { wire_len: bytes.len() as u32, bytes });
+        }
+    }
+}
+
 #[test]
 fn the_filters_choose_what_tcpdump_chooses() {
     let name = "the_filters_choose_what_tcpdump_chooses";
@@ -171,14 +223,20 @@ fn the_filters_choose_what_tcpdump_chooses() {
     let seed = testkit::seed(name);
     let mut prng = Prng::new(seed);
     cut_some(&mut packets, &mut prng);
+    odd_ports(&mut packets);
     let folder = testkit::TempDir::new(name);
     let file = folder.join("joined.pcap");
     std::fs::write(&file, joined(&packets)).unwrap();
 
     let values = Values::of(&packets);
+    let names_differ = !names_mean_the_same();
+    if names_differ {
+        testkit::skip(name, "filters with names of services: /etc/services gives them other protocols here");
+    }
+    let named = |f: &&&str| names_differ && SERVICES.iter().any(|s| f.contains(s));
     let random: Vec<_> = (0..400).map(|_| (values.filter(&mut prng, 3), false)).collect();
     let (mut telling, mut refused, mut choices) = (0, 0, 0);
-    for (text, optimised) in FILTERS.iter().map(|f| ((*f).to_owned(), true)).chain(random) {
+    for (text, optimised) in FILTERS.iter().filter(|f| !named(f)).map(|f| ((*f).to_owned(), true)).chain(random) {
         let theirs = tcpdump(&file, &text, optimised);
         let ours = Filter::parse(&text);
         let (theirs, filter) = match (theirs, ours) {
@@ -345,7 +403,7 @@ fn random_text_is_refused_and_never_panics() {
 fn refusals_say_what_to_write_instead() {
     for (text, says) in [
         ("10.0.0.1", "write `host 10.0.0.1`"),
-        ("udp port ssh", "this port is one of tcp; write its number, 22"),
+        ("udp port ssh", "it is a service of tcp; write `tcp port ssh`"),
         ("80", "write `port 80`"),
         ("hots 10.0.0.1", "did you mean `host`?"),
         ("host www.example.org", "names of hosts are not looked up"),
@@ -360,6 +418,22 @@ fn refusals_say_what_to_write_instead() {
         ("tcp and", "a test is missing"),
         ("mpls and vlan", "no VLAN tag behind an MPLS label"),
         ("port 70000", "up to 65535"),
+        ("port nosuchservice", "no service that is known here"),
+        ("tcp port ntp", "write `udp port ntp`"),
+        ("src port 80 or dst http", "write `port http`"),
+        ("tcp[13] & 7", "compare it"),
+        ("len", "compare it"),
+        ("TCP", "words are written small: `tcp`"),
+        ("Host 10.0.0.1", "`host`"),
+        ("http", "write `port http`"),
+        ("dhcp", "`port bootps or port bootpc`"),
+        ("vxlan 5", "`udp port 4789`"),
+        ("gre", "`proto gre`"),
+        ("tcp6", "`ip6 and tcp`"),
+        ("icmp[0] == icmp-echo or icmp-echoreply", "stands for a number"),
+        ("tcp, udp", "join tests by `or`"),
+        ("host \"a\"", "without quotes"),
+        ("geneve", "`udp port 6081`"),
     ] {
         let error = Filter::parse(text).expect_err(text).to_string();
         assert!(error.contains(says), "`{text}`: {error}");

@@ -1,7 +1,7 @@
 //! An object in the kernel, tried out packet by packet.
 
 use lang::ebpf::{Clock, Entry, Fate, Handed, METADATA, MapKind as Kind, Object, Role, ToUser, Wish};
-use lang::ir::{COUNTERS, Program as Ir};
+use lang::ir::{COUNTERS, MAX_MAPS, Program as Ir};
 use netgrain_bpf::{Frames, MapKind, MapSpec, Program, RawMap};
 use std::io;
 use std::os::fd::AsFd;
@@ -47,7 +47,7 @@ pub trait Machine {
     fn fates(&self) -> Vec<u64>;
 
     /// The group's counters, and how many entries each map refused.
-    fn counters(&self, ir: &Ir) -> (Vec<u64>, Vec<u64>);
+    fn counters(&self) -> (Vec<u64>, Vec<u64>);
 
     /// The entries of a program's map that are there at `now`; takes the others out, as user space does.
     fn entries(&mut self, ir: &Ir, map: usize, now: u64) -> Vec<(Vec<u64>, u64)>;
@@ -144,8 +144,8 @@ impl Machine for Kernel {
         self.sum(Role::Fates).expect("every object has fates")
     }
 
-    fn counters(&self, ir: &Ir) -> (Vec<u64>, Vec<u64>) {
-        let all = self.sum(Role::Counters).unwrap_or_else(|| vec![0; usize::from(COUNTERS) + ir.maps.len()]);
+    fn counters(&self) -> (Vec<u64>, Vec<u64>) {
+        let all = self.sum(Role::Counters).unwrap_or_else(|| vec![0; usize::from(COUNTERS) + MAX_MAPS]);
         let (counters, refused) = all.split_at(COUNTERS.into());
         (counters.to_vec(), refused.to_vec())
     }

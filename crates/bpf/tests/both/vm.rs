@@ -3,7 +3,7 @@
 
 use super::kernel::{Answer, Machine};
 use lang::ebpf::{Entry, Fate, Handed, METADATA, MapKind, Object, Role};
-use lang::ir::{COUNTERS, Program as Ir};
+use lang::ir::{COUNTERS, MAX_MAPS, Program as Ir};
 use netgrain_bpf::Insn;
 use std::collections::BTreeMap;
 
@@ -110,8 +110,8 @@ impl Machine for Vm {
         self.first(Role::Fates).expect("every object has fates")
     }
 
-    fn counters(&self, ir: &Ir) -> (Vec<u64>, Vec<u64>) {
-        let all = self.first(Role::Counters).unwrap_or_else(|| vec![0; usize::from(COUNTERS) + ir.maps.len()]);
+    fn counters(&self) -> (Vec<u64>, Vec<u64>) {
+        let all = self.first(Role::Counters).unwrap_or_else(|| vec![0; usize::from(COUNTERS) + MAX_MAPS]);
         let (counters, refused) = all.split_at(COUNTERS.into());
         (counters.to_vec(), refused.to_vec())
     }

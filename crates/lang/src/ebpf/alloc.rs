@@ -30,6 +30,8 @@ pub enum What {
 #[derive(Debug)]
 pub struct Homes {
     homes: Vec<Option<Home>>,
+    /// By register: what it always holds. Such a number lives nowhere and is made where it is needed.
+    constants: Vec<Option<u64>>,
     registers: usize,
     /// How many slots are needed.
     pub slots: usize,
@@ -51,6 +53,7 @@ impl Homes {
     /// Of the blocks that are reached, each up to where it stops. `calls` says which instructions call the kernel.
     pub fn of(program: &Program, study: &Study, calls: impl Fn(&Inst) -> bool) -> Self {
         let registers = usize::from(program.registers);
+        let constants = constants(program);
         let mut intervals: Vec<Option<Interval>> = vec![None; 2 * registers];
         let mut called = Vec::new();
         let mut place = 0;
@@ -95,12 +98,13 @@ impl Homes {
             let after = called.partition_point(|c| *c <= i.from);
             i.over_call = called.get(after).is_some_and(|c| *c < i.to);
         }
+        line.retain(|i| constants.get(i.what).is_none_or(Option::is_none));
         line.sort_unstable_by_key(|i| (i.from, i.what));
-        Self::scan(&line, registers)
+        Self::scan(&line, registers, constants)
     }
 
-    fn scan(line: &[Interval], registers: usize) -> Self {
-        let mut out = Self { homes: vec![None; 2 * registers], registers, slots: 0 };
+    fn scan(line: &[Interval], registers: usize, constants: Vec<Option<u64>>) -> Self {
+        let mut out = Self { homes: vec![None; 2 * registers], constants, registers, slots: 0 };
         let mut free: Vec<R> = OVER_CALLS.into_iter().chain(BETWEEN_CALLS).collect();
         // By slot: until where what lived there last is alive.
         let mut busy: Vec<usize> = Vec::new();
@@ -148,6 +152,11 @@ impl Homes {
         out
     }
 
+    /// What the register always holds, if that is known.
+    pub fn constant(&self, r: crate::ir::Reg) -> Option<u64> {
+        self.constants[usize::from(r.0)]
+    }
+
     /// Where it lives; `None` for what is never looked at.
     pub fn of_what(&self, what: What) -> Option<Home> {
         match what {
@@ -155,6 +164,21 @@ impl Homes {
             What::Pointer(r) => self.homes[self.registers + usize::from(r.0)],
         }
     }
+}
+
+/// By register: the number that it holds, if only one place writes it, and that.
+fn constants(program: &Program) -> Vec<Option<u64>> {
+    let mut known = vec![None; program.registers.into()];
+    let mut written = vec![false; program.registers.into()];
+    for inst in program.blocks.iter().flat_map(|b| &b.code) {
+        let Some(to) = inst.target().map(|to| usize::from(to.0)) else { continue };
+        known[to] = match inst {
+            Inst::Const { value, .. } if !written[to] => Some(*value),
+            _ => None,
+        };
+        written[to] = true;
+    }
+    known
 }
 
 /// The code of a block up to where it stops.

@@ -5,8 +5,7 @@ use super::plain::plain;
 use super::refusal::Refusal;
 use super::{MapNeed, Object, Role, Wish, frame, meta};
 use crate::ir::{
-    self, BlockId, DEFAULT_CLASS, End, Expiry, Fact, Inst, Kind, Layer, Meta, Placement, Program,
-    Study, placement,
+    self, BlockId, DEFAULT_CLASS, End, Expiry, Fact, Inst, Kind, Layer, Meta, Placement, Program, Study, placement,
 };
 use ::ebpf::{Alu, Asm, AsmError, Condition, Helper, Label, Reg as R, Size};
 
@@ -37,6 +36,8 @@ pub(super) struct Emitter<'a> {
     pub needs: Needs,
     pub maps: Vec<MapNeed>,
     pub exits: Exits,
+    /// By register: whether it only ever holds an offset within 255.
+    short: Vec<bool>,
     study: &'a Study,
     blocks: Vec<Label>,
     /// By block: the bases whose pointer is there, one bit for each.
@@ -47,6 +48,7 @@ pub(super) struct Emitter<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Needs {
     pub link: bool,
+    pub vlan: bool,
     pub network: bool,
     pub transport: bool,
     pub inner: bool,
@@ -84,7 +86,9 @@ pub(super) fn compile(program: &Program, wish: &Wish) -> Result<Object, Refusal>
     (1..=stages)
         .rev()
         .map(|n| first_stages(program, n, wish))
-        .find(|object| !matches!(object, Err(Refusal::Stack { .. } | Refusal::TooLong { .. } | Refusal::Nothing { .. })))
+        .find(|object| {
+            !matches!(object, Err(Refusal::Stack { .. } | Refusal::TooLong { .. } | Refusal::Nothing { .. }))
+        })
         .unwrap_or_else(|| first_stages(program, stages, wish))
 }
 
@@ -106,6 +110,7 @@ fn first_stages(program: &Program, stages: usize, wish: &Wish) -> Result<Object,
     let blocks = head.blocks.iter().map(|_| asm.label()).collect();
     let exits = Exits { user: asm.label(), undecided: asm.label(), silent: asm.label(), drop: asm.label() };
     let pointers = vec![None; head.blocks.len()];
+    let short = short(&head);
     let mut e = Emitter {
         asm,
         program: &head,
@@ -114,6 +119,7 @@ fn first_stages(program: &Program, stages: usize, wish: &Wish) -> Result<Object,
         needs,
         maps: vec![],
         exits,
+        short,
         study: &study,
         blocks,
         pointers,
@@ -129,6 +135,19 @@ fn first_stages(program: &Program, stages: usize, wish: &Wish) -> Result<Object,
         AsmError::Unplaced { .. } | AsmError::NoMap { .. } => Refusal::TooLong { distance: 0 },
     })?;
     Ok(Object { code, maps, stages })
+}
+
+/// By register: whether all that is written to it is where a header begins.
+fn short(program: &Program) -> Vec<bool> {
+    let mut short = vec![true; program.registers.into()];
+    for inst in program.blocks.iter().flat_map(|b| &b.code) {
+        if let Some(to) = inst.target()
+            && !matches!(inst, Inst::Fact { fact: Fact::L3 | Fact::L4, .. })
+        {
+            short[usize::from(to.0)] = false;
+        }
+    }
+    short
 }
 
 /// Whether something outlives the packets that go to user space.
@@ -149,21 +168,21 @@ fn needs_record(head: &Program, study: &Study) -> bool {
 
 impl Program {
     fn asks_inside(&self) -> bool {
-        self.blocks.iter().flat_map(|b| &b.code).any(|i| {
-            matches!(i, Inst::Fact { layer: Layer::Inner, .. } | Inst::Meta { meta: Meta::Depth, .. })
-        })
+        self.blocks
+            .iter()
+            .flat_map(|b| &b.code)
+            .any(|i| matches!(i, Inst::Fact { layer: Layer::Inner, .. } | Inst::Meta { meta: Meta::Depth, .. }))
     }
 }
 
 impl Needs {
     fn of(program: &Program, study: &Study) -> Self {
-        let mut n = Self::default();
+        let (mut n, short) = (Self::default(), short(program));
         for (at, block) in program.blocks.iter().enumerate().filter(|b| study.reached[b.0]) {
             for inst in reached_code(block, study.stops[at].map(|s| s.0)) {
                 match inst {
-                    Inst::Fact { fact: Fact::Ethertype | Fact::L3, .. } | Inst::Meta { meta: Meta::Vlan, .. } => {
-                        n.link = true;
-                    }
+                    Inst::Fact { fact: Fact::Ethertype | Fact::L3, .. } => n.link = true,
+                    Inst::Meta { meta: Meta::Vlan, .. } => n.vlan = true,
                     Inst::Fact { fact: Fact::L4, .. } => n.transport = true,
                     Inst::Fact { .. } => n.network = true,
                     Inst::Meta { meta: Meta::Time, .. } => n.time = true,
@@ -176,7 +195,7 @@ impl Needs {
                 }
             }
             if let End::Fits { base, offset, len, .. } = block.end {
-                n.long |= base.is_some() || offset + len > LONGEST as u32 / 2;
+                n.long |= base.is_some_and(|b| !short[usize::from(b.0)]) || offset + len > LONGEST as u32 / 2;
             }
         }
         n
@@ -213,9 +232,8 @@ impl Emitter<'_> {
         a.store_imm(Size::Dw, R::R10, record(meta::at::HASH), 0);
         a.store_imm(Size::Dw, R::R10, record(meta::at::CLASSES), DEFAULT_CLASS as i32);
         a.store_imm(Size::W, R::R10, record(meta::at::STATE), 0);
-        a.store_imm(Size::B, R::R10, record(meta::at::KIND), Kind::Copy as i32);
-        a.store_imm(Size::B, R::R10, record(meta::at::STAGES), stages.min(255) as i32);
-        a.store_imm(Size::H, R::R10, record(meta::at::MAGIC), i32::from(meta::MAGIC));
+        let last = u32::from(meta::MAGIC) << 16 | (stages.min(255) as u32) << 8 | Kind::Copy as u32;
+        a.store_imm(Size::W, R::R10, record(meta::at::KIND), last as i32);
         if self.needs.sink {
             a.store_imm(Size::H, R::R10, frame::fact::SINK, 0);
         }
@@ -264,25 +282,30 @@ impl Emitter<'_> {
             End::Pass => self.asm.jump(self.exits.user),
             End::Drop => self.asm.jump(self.exits.drop),
             End::If { cmp, a, b, yes, no } => {
-                self.branch(cmp, a, b, self.blocks[yes.0 as usize]);
-                self.go(no, next);
+                // The way that goes on without a jump is the one that comes next.
+                match cmp.turned().filter(|_| next == Some(yes.0 as usize)) {
+                    Some(not) => self.branch(not, a, b, self.blocks[no.0 as usize]),
+                    None => {
+                        self.branch(cmp, a, b, self.blocks[yes.0 as usize]);
+                        self.go(no, next);
+                    }
+                }
             }
             End::Fits { base, offset, len, yes, no } => {
                 let no = self.blocks[no.0 as usize];
-                match base {
-                    None if offset + len > LONGEST as u32 => return self.asm.jump(no),
-                    None => self.asm.load(Size::Dw, R::R1, R::R10, frame::DATA),
-                    Some(_) if offset + len > LONGEST as u32 => return self.asm.jump(no),
-                    Some(base) => {
-                        if pointers[usize::from(base.0)] {
-                            self.pointer(base, R::R1);
-                        } else {
-                            self.point(base, no);
-                            self.keep(What::Pointer(base), R::R1);
-                        }
-                    }
+                if offset + len > LONGEST as u32 {
+                    return self.asm.jump(no);
                 }
-                self.captured(R::R1, (offset + len) as i32, no);
+                let pointer = match base {
+                    None => self.first_byte(),
+                    Some(base) if pointers[usize::from(base.0)] => self.pointer(base),
+                    Some(base) => {
+                        self.point(base, no);
+                        self.keep(What::Pointer(base), R::R1);
+                        R::R1
+                    }
+                };
+                self.captured(pointer, (offset + len) as i32, no);
                 self.go(yes, next);
             }
         }
@@ -305,18 +328,29 @@ impl Emitter<'_> {
     /// r1 = the packet's byte at the offset in `base`, or to `no` if it is out of all bounds.
     fn point(&mut self, base: ir::Reg, no: Label) {
         let offset = self.read(base, R::R2);
-        self.asm.jump_if(Condition::Gt, offset, LONGEST, no);
+        if !self.short[usize::from(base.0)] {
+            self.asm.jump_if(Condition::Gt, offset, LONGEST, no);
+        }
         self.asm.load(Size::Dw, R::R1, R::R10, frame::DATA);
         self.asm.alu_reg(Alu::Add, R::R1, offset);
     }
 
-    /// The pointer that was kept for `base`, into `to`.
-    fn pointer(&mut self, base: ir::Reg, to: R) {
+    /// The register with the pointer that was kept for `base`; r1 if it had to be fetched.
+    fn pointer(&mut self, base: ir::Reg) -> R {
         match self.homes.of_what(What::Pointer(base)) {
-            Some(Home::Reg(r)) => self.asm.mov_reg(to, r),
-            Some(Home::Slot(s)) => self.asm.load(Size::Dw, to, R::R10, frame::slot(s)),
-            None => (),
+            Some(Home::Reg(r)) => r,
+            Some(Home::Slot(s)) => {
+                self.asm.load(Size::Dw, R::R1, R::R10, frame::slot(s));
+                R::R1
+            }
+            None => R::R1,
         }
+    }
+
+    /// r1 = where the frame begins.
+    fn first_byte(&mut self) -> R {
+        self.asm.load(Size::Dw, R::R1, R::R10, frame::DATA);
+        R::R1
     }
 
     /// The register that holds the number; `scratch` if it had to be fetched.
@@ -327,7 +361,20 @@ impl Emitter<'_> {
                 self.asm.load(Size::Dw, scratch, R::R10, frame::slot(s));
                 scratch
             }
-            None => scratch,
+            None => {
+                if let Some(n) = self.homes.constant(from) {
+                    self.constant(scratch, n);
+                }
+                scratch
+            }
+        }
+    }
+
+    /// The register of a number that is about to be written; r0 if it has none.
+    pub fn target(&self, to: ir::Reg) -> R {
+        match self.homes.of_what(What::Number(to)) {
+            Some(Home::Reg(r)) => r,
+            _ => R::R0,
         }
     }
 
@@ -345,27 +392,26 @@ impl Emitter<'_> {
         self.keep(What::Number(to), from);
     }
 
-    /// Bytes of the packet into r0, in the order of numbers. Works with r1 and r2.
-    pub fn bytes(&mut self, pointer: R, offset: i16, width: u8) {
+    /// Bytes of the packet into a register, in the order of numbers. Works with r2; what takes several loads must not go where the
+    /// pointer is.
+    fn bytes(&mut self, to: R, pointer: R, offset: i16, width: u8) {
         let a = &mut self.asm;
-        let one = |a: &mut Asm, to: R, offset: i16, size: Size, bits: i32| {
-            a.load(size, to, pointer, offset);
-            if bits > 8 {
-                a.big_endian(to, bits);
-            }
-        };
-        let (mut at, mut left, mut first) = (offset, width, true);
+        let (mut at, mut left) = (offset, width);
         for (size, bytes) in [(Size::Dw, 8), (Size::W, 4), (Size::H, 2), (Size::B, 1)] {
             if left < bytes {
                 continue;
             }
-            let to = if first { R::R0 } else { R::R2 };
-            one(a, to, at, size, i32::from(bytes) * 8);
-            if !first {
-                a.alu(Alu::Shl, R::R0, i32::from(bytes) * 8);
-                a.alu_reg(Alu::Or, R::R0, R::R2);
+            let bits = i32::from(bytes) * 8;
+            let into = if left == width { to } else { R::R2 };
+            a.load(size, into, pointer, at);
+            if bytes > 1 {
+                a.big_endian(into, bits);
             }
-            (at, left, first) = (at + i16::from(bytes), left - bytes, false);
+            if into != to {
+                a.alu(Alu::Shl, to, bits);
+                a.alu_reg(Alu::Or, to, into);
+            }
+            (at, left) = (at + i16::from(bytes), left - bytes);
         }
     }
 
@@ -385,17 +431,20 @@ impl Emitter<'_> {
             }
             Inst::Meta { to, meta } => self.meta(*to, *meta),
             Inst::Load { to, base, offset, width } => {
-                match base {
-                    None => self.asm.load(Size::Dw, R::R1, R::R10, frame::DATA),
-                    Some(base) if pointers[usize::from(base.0)] => self.pointer(*base, R::R1),
+                let pointer = match base {
+                    None => self.first_byte(),
+                    Some(base) if pointers[usize::from(base.0)] => self.pointer(*base),
                     Some(base) => {
                         // Promised for another register with the same value; the verifier cannot know that they are the same.
                         self.point(*base, self.exits.drop);
                         self.captured(R::R1, (*offset + u32::from(*width)) as i32, self.exits.drop);
+                        R::R1
                     }
-                }
-                self.bytes(R::R1, *offset as i16, *width);
-                self.write(*to, R::R0);
+                };
+                let into = self.target(*to);
+                let into = if into == pointer { R::R0 } else { into };
+                self.bytes(into, pointer, *offset as i16, *width);
+                self.write(*to, into);
             }
             Inst::Get { to, var } => {
                 let (size, at) = super::meta::at::of(*var);
@@ -420,10 +469,7 @@ impl Emitter<'_> {
 
     /// A number of the stack into a register of the program.
     fn fetch(&mut self, to: ir::Reg, size: Size, at: i16) {
-        let into = match self.homes.of_what(What::Number(to)) {
-            Some(Home::Reg(r)) => r,
-            _ => R::R0,
-        };
+        let into = self.target(to);
         self.asm.load(size, into, R::R10, at);
         self.write(to, into);
     }

@@ -31,7 +31,7 @@ impl Emitter<'_> {
             self.asm.mov(FATE, offset_of(Fate::Undecided));
         }
         self.asm.place(over);
-        self.to_user(count, stack);
+        self.hand_over(count, stack);
 
         self.asm.place(self.exits.silent);
         self.asm.mov(FATE, offset_of(Fate::Undecided));
@@ -71,7 +71,7 @@ impl Emitter<'_> {
     }
 
     /// To the socket of the queue; to the stack where there is none.
-    fn to_user(&mut self, count: ::ebpf::Label, stack: ::ebpf::Label) {
+    fn hand_over(&mut self, count: ::ebpf::Label, stack: ::ebpf::Label) {
         match self.wish.to_user {
             ToUser::Verdict(n) => self.asm.mov(VERDICT, n.into()),
             ToUser::Sockets => {

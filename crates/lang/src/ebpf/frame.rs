@@ -28,6 +28,7 @@ pub mod fact {
     const AT: i16 = -72;
     pub const L3: i16 = AT + 1;
     pub const ETHERTYPE: i16 = AT + 2;
+    /// The four from here on are zeroed as one.
     pub const FAMILY: i16 = AT + 4;
     pub const PROTOCOL: i16 = AT + 5;
     pub const FRAGMENT: i16 = AT + 6;

@@ -119,7 +119,8 @@ pub enum Role {
     Flow(u16),
     /// A set of the program, by its index.
     Set(u16),
-    /// One value: [`crate::ir::COUNTERS`] numbers, and behind them how often each map of the program refused an entry.
+    /// One value: [`crate::ir::COUNTERS`] numbers, and behind them, by the map's index, how often each of [`crate::ir::MAX_MAPS`]
+    /// refused an entry.
     Counters,
     /// Devices to forward to, by their index in the program: an interface's number each.
     Devices,

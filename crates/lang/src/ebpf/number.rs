@@ -36,6 +36,14 @@ impl Emitter<'_> {
         }
     }
 
+    /// The operand, as a number where it is always the same.
+    fn known(&self, operand: Operand) -> Operand {
+        match operand {
+            Operand::Reg(r) => self.homes.constant(r).map_or(operand, Operand::Imm),
+            Operand::Imm(_) => operand,
+        }
+    }
+
     /// The operand's register; `scratch` if it had to be fetched or made.
     pub fn operand(&mut self, from: Operand, scratch: R) -> R {
         match from {
@@ -49,6 +57,7 @@ impl Emitter<'_> {
 
     pub(super) fn op(&mut self, to: Reg, op: Op, a: Reg, b: Operand) {
         let a = self.read(a, R::R1);
+        let b = self.known(b);
         let (b, short) = match b {
             Operand::Imm(n) => match immediate(if matches!(op, Op::Shl | Op::Shr) { n & 63 } else { n }) {
                 Some(n) => (None, n),
@@ -56,11 +65,13 @@ impl Emitter<'_> {
             },
             Operand::Reg(_) => (Some(self.operand(b, R::R2)), 0),
         };
-        // What is computed must not be written over an operand that is still to be read.
-        let into = match self.homes.of_what(What::Number(to)) {
-            Some(Home::Reg(r)) if Some(r) != b => r,
-            _ => R::R0,
+        // What is computed must not be written over an operand that is still to be read, unless they can change places.
+        let turns = matches!(op, Op::Add | Op::Mul | Op::And | Op::Or | Op::Xor | Op::Min | Op::Max);
+        let (a, b) = match (self.target(to), b) {
+            (into, Some(b)) if into == b && turns => (b, Some(a)),
+            (_, b) => (a, b),
         };
+        let into = if Some(self.target(to)) == b { R::R0 } else { self.target(to) };
         let alu = match op {
             Op::Add => Alu::Add,
             Op::Sub => Alu::Sub,
@@ -121,20 +132,20 @@ impl Emitter<'_> {
 
     /// [`base::hash::mix64`].
     pub(super) fn mix(&mut self, to: Reg, from: Reg) {
-        let from = self.read(from, R::R0);
-        if from != R::R0 {
-            self.asm.mov_reg(R::R0, from);
+        let (from, x) = (self.read(from, R::R0), self.target(to));
+        if from != x {
+            self.asm.mov_reg(x, from);
         }
         for (shift, factor) in [(30, Some(0xbf58_476d_1ce4_e5b9)), (27, Some(0x94d0_49bb_1331_11eb)), (31, None)] {
-            self.asm.mov_reg(R::R1, R::R0);
+            self.asm.mov_reg(R::R1, x);
             self.asm.alu(Alu::Shr, R::R1, shift);
-            self.asm.alu_reg(Alu::Xor, R::R0, R::R1);
+            self.asm.alu_reg(Alu::Xor, x, R::R1);
             if let Some(factor) = factor {
                 self.asm.wide(R::R2, factor);
-                self.asm.alu_reg(Alu::Mul, R::R0, R::R2);
+                self.asm.alu_reg(Alu::Mul, x, R::R2);
             }
         }
-        self.write(to, R::R0);
+        self.write(to, x);
     }
 
     pub(super) fn is(&mut self, to: Reg, cmp: Cmp, a: Reg, b: Operand) {
@@ -166,7 +177,7 @@ impl Emitter<'_> {
                 return self.asm.jump_if_reg(Condition::Eq, R::R0, b, yes);
             }
         };
-        match b {
+        match self.known(b) {
             Operand::Imm(n) if immediate(n).is_some() => self.asm.jump_if(condition, a, n as i32, yes),
             _ => {
                 let b = self.operand(b, R::R2);

@@ -4,7 +4,7 @@
 use super::compile::Emitter;
 use super::number::immediate;
 use super::{Entry, MapKind, MapNeed, Role, frame};
-use crate::ir::{COUNTERS, Expiry, Inst, Operand, Program, Reg, Set};
+use crate::ir::{COUNTERS, Expiry, Inst, MAX_MAPS, Operand, Program, Reg, Set};
 use ::ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
 
 /// Ranges of a set that are compared one by one; a larger set is a trie.
@@ -55,7 +55,8 @@ impl Emitter<'_> {
     }
 
     fn counters(&mut self) -> u16 {
-        let numbers = usize::from(COUNTERS) + self.program.maps.len();
+        // As many numbers whatever the program has, so that they go on when another takes over.
+        let numbers = usize::from(COUNTERS) + MAX_MAPS;
         self.map(Role::Counters, || MapNeed {
             role: Role::Counters,
             name: "ng_counters".into(),
@@ -64,7 +65,7 @@ impl Emitter<'_> {
             value: 8 * numbers as u32,
             entries: 1,
             content: vec![],
-            meaning: format!("counters {numbers}"),
+            meaning: "counters".into(),
         })
     }
 
@@ -185,8 +186,7 @@ impl Emitter<'_> {
     }
 
     pub(super) fn map_add(&mut self, to: Reg, map: u16, key: &[Reg], by: Operand) {
-        let (slot, found, gone, end) =
-            (self.flow_map(map), self.asm.label(), self.asm.label(), self.asm.label());
+        let (slot, found, gone, end) = (self.flow_map(map), self.asm.label(), self.asm.label(), self.asm.label());
         self.value(map, by);
         self.key(key);
         self.look_up(slot, frame::KEY);

@@ -45,7 +45,7 @@ impl Emitter<'_> {
             self.asm.alu_reg(Alu::Sub, R::R0, R::R1);
             self.asm.jump_if(Condition::Gt, R::R0, LONGEST, self.exits.undecided);
         }
-        if needs.link || needs.network || needs.transport || needs.inner {
+        if needs.link || needs.vlan || needs.network || needs.transport || needs.inner {
             self.link();
         }
         if needs.time {
@@ -84,11 +84,11 @@ impl Emitter<'_> {
     fn link(&mut self) {
         let [typed, done] = [(); 2].map(|()| self.asm.label());
         self.asm.load(Size::Dw, FRAME, R::R10, frame::DATA);
-        self.asm.store_imm(Size::H, R::R10, fact::VLAN, 0);
-        // Of everything but IP there is no more than this.
-        for at in [fact::FAMILY, fact::PROTOCOL, fact::FRAGMENT, fact::L4] {
-            self.asm.store_imm(Size::B, R::R10, at, 0);
+        if self.needs.vlan {
+            self.asm.store_imm(Size::H, R::R10, fact::VLAN, 0);
         }
+        // Of everything but IP there is no more than this.
+        self.asm.store_imm(Size::W, R::R10, fact::FAMILY, 0);
         self.there(FRAME, ETHERNET);
         self.asm.load(Size::H, HEADER, FRAME, ETHERNET - 2);
         self.asm.mov(LEFT, ETHERNET.into());
@@ -107,7 +107,7 @@ impl Emitter<'_> {
             }
             self.asm.place(tag);
             self.there(FRAME, ETHERNET + TAG * (n + 1));
-            if n == 0 {
+            if n == 0 && self.needs.vlan {
                 self.asm.load(Size::H, R::R1, FRAME, ETHERNET);
                 self.asm.big_endian(R::R1, 16);
                 self.asm.alu(Alu::And, R::R1, 0xfff);

@@ -193,6 +193,19 @@ pub enum Cmp {
 }
 
 impl Cmp {
+    /// The one that holds where this does not, if there is one.
+    pub(crate) const fn turned(self) -> Option<Self> {
+        match self {
+            Self::Eq => Some(Self::Ne),
+            Self::Ne => Some(Self::Eq),
+            Self::Lt => Some(Self::Ge),
+            Self::Ge => Some(Self::Lt),
+            Self::Gt => Some(Self::Le),
+            Self::Le => Some(Self::Gt),
+            Self::AnyBit | Self::AllBits => None,
+        }
+    }
+
     /// The meaning.
     pub const fn holds(self, a: u64, b: u64) -> bool {
         match self {

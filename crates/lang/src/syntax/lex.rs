@@ -126,7 +126,15 @@ fn token(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
     if len > 0 {
         return Ok((Kind::Operator(rest[..len].to_owned()), len));
     }
-    Err(Error::new(at..at + first.len_utf8(), format!("`{first}` means nothing here")))
+    let error = Error::new(at..at + first.len_utf8(), format!("`{first}` means nothing here"));
+    Err(match first {
+        '\'' | '“' | '”' | '‘' | '’' | '«' | '»' => {
+            error.help("a text stands between straight double quotes: `\"eth1\"`")
+        }
+        '`' => error.help("a function stands before what it takes: `and is_tcp is_udp`, or `is_tcp .&&. is_udp`"),
+        '→' => error.help("actions are joined by `>->`"),
+        _ => error,
+    })
 }
 
 /// A bare address or network: at least three dots or two colons among digits.

@@ -63,6 +63,24 @@ fn strength(operator: &str) -> Option<(u8, bool)> {
     })
 }
 
+/// What to write for an operator of other languages.
+fn foreign(operator: &str) -> String {
+    let instead = match operator {
+        "<-" => return "values are not bound in `do`; give the function a parameter".to_owned(),
+        "&&" | "&" => ".&&.",
+        "||" | "|" => ".||.",
+        "^" | "^^" => ".^^.",
+        "<" | "<=" | ">" | ">=" | "==" => return format!("`{operator}` is written `.{operator}`"),
+        "=" => return "two values are compared by `.==`".to_owned(),
+        "!=" | "/=" => "./=",
+        "!" | "~" => "not",
+        "." | "->" | ">>=" | ">>>" | "|>" | "=>" | "-->" => return "actions are joined by `>->`".to_owned(),
+        "//" | "#" | "/*" => return "a comment begins with `--`".to_owned(),
+        _ => return format!("`{operator}` is no operator of the language"),
+    };
+    format!("write `{instead}`")
+}
+
 impl Parser<'_> {
     fn peek(&self) -> &Token {
         &self.tokens[self.next.min(self.tokens.len() - 1)]
@@ -100,22 +118,27 @@ impl Parser<'_> {
 
     fn unexpected(&self, wanted: &str) -> Error {
         let t = self.peek();
+        // What layout has put there has no length.
+        let at_end = self.tokens[self.next.min(self.tokens.len())..].iter().all(|t| t.span.is_empty());
         let found = match &t.kind {
             Kind::Name(n) | Kind::Operator(n) => format!("`{n}`"),
             Kind::Int(n) => format!("`{n}`"),
             Kind::Text(s) => format!("the text {s:?}"),
             Kind::Address(a) => format!("the address {a}"),
+            Kind::Mark(_) if at_end => "the end of the program".to_owned(),
             Kind::Mark(_) if t.span.is_empty() => "the next line".to_owned(),
             Kind::Mark(m) => format!("`{m}`"),
             Kind::End => "the end of the program".to_owned(),
         };
         let error = Error::new(t.span.clone(), format!("{wanted} is missing here, there is {found}"));
         match &t.kind {
-            Kind::Operator(o) if o == "<-" || o == "|" => {
-                error.help("values are not bound in `do`; give the function a parameter")
+            Kind::Operator(o) if strength(o).is_none() => error.help(foreign(o)),
+            Kind::Name(n) if matches!(n.as_str(), "where" | "let" | "in") => {
+                error.help("make a binding of its own above or below `main`")
             }
-            Kind::Operator(o) if strength(o).is_none() => error.help(format!("`{o}` is no operator of the language")),
-            Kind::Mark('}' | ';') if t.span.is_empty() => error.help("indent the line to continue the one before"),
+            Kind::Mark('}' | ';') if t.span.is_empty() && !at_end => {
+                error.help("indent the line to continue the one before")
+            }
             _ => error,
         }
     }
@@ -146,7 +169,15 @@ impl Parser<'_> {
         self.next += 1;
         let params = self.params()?;
         if !self.peek().is_operator("=") {
-            return Err(self.unexpected("`=`").help(format!("write `{name} = …`, for the whole program `main = …`")));
+            let is_step = params.is_empty() && crate::table::find(&name).is_some();
+            let help = match &self.peek().kind {
+                Kind::Mark(_) | Kind::End if is_step => {
+                    "a line that goes on is indented, and actions are joined by `>->`; the program is `main = …`"
+                        .to_owned()
+                }
+                _ => format!("write `{name} = …`, for the whole program `main = …`"),
+            };
+            return Err(Error { help: Some(help), ..self.unexpected("`=`") });
         }
         self.next += 1;
         let body = self.expr()?;

@@ -51,7 +51,7 @@ pub const PARTS: [(&str, &[Function]); 12] = [
     ("Comparators", predicates::COMPARATORS),
     ("State of flows", state::FLOWS),
     ("Keys", state::KEYS),
-    ("Sizes of Bloom filters", state::BLOOM),
+    ("Networks, and sizes of Bloom filters", state::BLOOM),
 ];
 
 /// Operators and the functions they stand for. Those that end in a dot have the number on the left.

@@ -148,6 +148,13 @@ const MILLION: f64 = 1e6;
 
 pub const BLOOM: &[Function] = &[
     row!(
+        "CIDR"["IPv4"],
+        "Net -> Net",
+        NONE,
+        "The address or network itself, as programs for PFQ name it: `CIDR (\"10.0.0.0\", 8)`.",
+        |g| Ok(Value::Net(g.net(0)?))
+    ),
+    row!(
         "bloomCalcM",
         "Int -> Int -> Int",
         NONE,

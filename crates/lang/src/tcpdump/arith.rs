@@ -51,7 +51,8 @@ impl Guarded {
     pub fn load(protocol: &str, index: Self, width: u8, at: &Offsets) -> Result<Self, &'static str> {
         let network = at.network();
         let (base, needs) = match protocol {
-            "ether" | "link" => (Base::At(0), None),
+            // libpcap takes all of these for "the link layer, whichever it is".
+            "ether" | "link" | "ppp" | "slip" | "fddi" | "tr" | "wlan" => (Base::At(0), None),
             "icmp6" => (Base::At(network + 40), Some(at.ip6_next(58)?)),
             "tcp" | "udp" | "icmp" | "sctp" | "igmp" | "igrp" | "pim" | "vrrp" | "carp" | "ah" | "esp" => {
                 let is = super::parse::abbreviation(protocol, at).unwrap_or(Ok(Test::Always(false)))?;

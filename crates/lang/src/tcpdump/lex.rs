@@ -69,7 +69,11 @@ pub fn tokens(text: &str) -> Result<Vec<Token<'_>>, FilterError> {
         }
         let Some(sign) = SIGNS.iter().find(|s| rest.starts_with(**s)) else {
             let word = Token { text: &rest[..c.len_utf8()], at, escaped: false };
-            return Err(word.error("no filter has this sign"));
+            return Err(word.error(match c {
+                ',' => "no filter has this sign; join tests by `or`",
+                '"' | '\'' => "names stand without quotes in a filter",
+                _ => "no filter has this sign",
+            }));
         };
         match *sign {
             "[" => inside += 1,

@@ -9,8 +9,8 @@
 //! * Arithmetic has 32 bits, and only the left operand of an operator asks for its protocol.
 //!
 //! Refused, each with its reason: what needs a look at the machine (names of hosts, `gateway`, `ip broadcast`, `inbound`,
-//! `outbound`, `ifindex`, the words of firewalls), other link layers than Ethernet (`wlan`, `atm`, …), and `protochain` and `geneve`, which
-//! loop or wander over the packet.
+//! `outbound`, `ifindex`, the words of firewalls), other link layers than Ethernet (`wlan`, `atm`, …), `protochain` and `geneve`, which
+//! loop or wander over the packet, and the words for kinds of LLC and IS-IS packets and for hosts of DECnet.
 
 mod arith;
 mod emit;
@@ -20,11 +20,13 @@ mod names;
 mod parse;
 mod refused;
 mod relation;
+mod services;
 
 use crate::ir::{Builder, Label, Program};
 pub use lex::FilterError;
 use link::Test;
 pub(crate) use names::mac;
+pub(crate) use services::find as service;
 use std::fmt;
 
 /// Most parentheses and `not` inside one another, and most tests, values and numbers: trees of them are as deep as they are long.

@@ -1,57 +1,4 @@
-//! Names and numbers: of ports, protocols, fields and flags; the same on every machine, whatever its files say.
-
-/// A port, and the protocol whose it is if its name is that of one protocol alone.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Port {
-    pub number: u16,
-    pub only: Option<u8>,
-}
-
-const TCP: Option<u8> = Some(6);
-const UDP: Option<u8> = Some(17);
-
-/// Ports that people write by name, and the one protocol that the name stands for (as IANA's registry and `/etc/services` have it).
-const PORTS: [(&str, u16, Option<u8>); 39] = [
-    ("ftp-data", 20, TCP),
-    ("ftp", 21, TCP),
-    ("ssh", 22, TCP),
-    ("telnet", 23, TCP),
-    ("smtp", 25, TCP),
-    ("domain", 53, None),
-    ("dns", 53, None),
-    ("bootps", 67, UDP),
-    ("bootpc", 68, UDP),
-    ("tftp", 69, UDP),
-    ("http", 80, TCP),
-    ("kerberos", 88, None),
-    ("pop3", 110, TCP),
-    ("sunrpc", 111, None),
-    ("ntp", 123, UDP),
-    ("netbios-ns", 137, UDP),
-    ("netbios-dgm", 138, UDP),
-    ("netbios-ssn", 139, TCP),
-    ("imap", 143, TCP),
-    ("imap2", 143, TCP),
-    ("snmp", 161, None),
-    ("snmp-trap", 162, None),
-    ("bgp", 179, TCP),
-    ("ldap", 389, None),
-    ("https", 443, None),
-    ("isakmp", 500, UDP),
-    ("syslog", 514, UDP),
-    ("rtsp", 554, None),
-    ("ldaps", 636, None),
-    ("imaps", 993, TCP),
-    ("pop3s", 995, TCP),
-    ("ms-sql-s", 1433, TCP),
-    ("l2tp", 1701, UDP),
-    ("radius", 1812, None),
-    ("nfs", 2049, None),
-    ("mysql", 3306, TCP),
-    ("sip", 5060, None),
-    ("mdns", 5353, UDP),
-    ("postgresql", 5432, TCP),
-];
+//! Names and numbers: of protocols, fields and flags ([`super::services`] has those of ports); the same on every machine, whatever its files say.
 
 /// Protocols above IP.
 const PROTOCOLS: [(&str, u8); 20] = [
@@ -101,7 +48,7 @@ const ETHERTYPES: [(&str, u16); 19] = [
 ];
 
 /// Offsets, flags and types that stand for numbers in arithmetic.
-const NUMBERS: [(&str, u32); 38] = [
+const NUMBERS: [(&str, u32); 57] = [
     ("tcpflags", 13),
     ("tcp-fin", 1),
     ("tcp-syn", 2),
@@ -136,19 +83,33 @@ const NUMBERS: [(&str, u32); 38] = [
     ("icmp6-parameterproblem", 4),
     ("icmp6-echo", 128),
     ("icmp6-echoreply", 129),
+    ("icmp6-multicastlistenerquery", 130),
+    ("icmp6-multicastlistenerreportv1", 131),
+    ("icmp6-multicastlistenerdone", 132),
     ("icmp6-routersolicit", 133),
     ("icmp6-routeradvert", 134),
     ("icmp6-neighborsolicit", 135),
     ("icmp6-neighboradvert", 136),
+    ("icmp6-redirect", 137),
+    ("icmp6-routerrenum", 138),
+    ("icmp6-nodeinformationquery", 139),
+    ("icmp6-nodeinformationresponse", 140),
+    ("icmp6-ineighbordiscoverysolicit", 141),
+    ("icmp6-ineighbordiscoveryadvert", 142),
+    ("icmp6-multicastlistenerreportv2", 143),
+    ("icmp6-homeagentdiscoveryrequest", 144),
+    ("icmp6-homeagentdiscoveryreply", 145),
+    ("icmp6-mobileprefixsolicit", 146),
+    ("icmp6-mobileprefixadvert", 147),
+    ("icmp6-certpathsolicit", 148),
+    ("icmp6-certpathadvert", 149),
+    ("icmp6-multicastrouteradvert", 151),
+    ("icmp6-multicastroutersolicit", 152),
+    ("icmp6-multicastroutertermination", 153),
 ];
 
 fn of<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     table.iter().find(|e| e.0 == name).map(|e| e.1)
-}
-
-pub fn port(name: &str) -> Option<Port> {
-    let named = PORTS.iter().find(|e| e.0 == name).map(|e| Port { number: e.1, only: e.2 });
-    named.or_else(|| Some(Port { number: u16::try_from(number(name)?).ok()?, only: None }))
 }
 
 pub fn protocol(name: &str) -> Option<u8> {
@@ -174,10 +135,16 @@ pub fn number(text: &str) -> Option<u32> {
     u32::from_str_radix(digits, radix).ok().filter(|_| digits.starts_with(|c: char| c.is_ascii_alphanumeric()))
 }
 
-/// Six bytes, with colons, dashes, or dots between pairs of bytes.
+/// Six bytes: with colons or dashes, with dots between bytes or pairs of them, or as twelve digits.
 pub fn mac(text: &str) -> Option<[u8; 6]> {
     let mut out = [0; 6];
-    if text.contains('.') && !text.contains(':') {
+    if text.len() == 12 && text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        for (to, at) in out.iter_mut().zip((0..).step_by(2)) {
+            *to = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
+        }
+        return Some(out);
+    }
+    if text.matches('.').count() == 2 && !text.contains(':') {
         let words: Option<Vec<u16>> = text.split('.').map(|w| u16::from_str_radix(w, 16).ok()).collect();
         let words: [u16; 3] = words?.try_into().ok()?;
         for (to, from) in out.iter_mut().zip(words.iter().flat_map(|w| w.to_be_bytes())) {
@@ -185,7 +152,7 @@ pub fn mac(text: &str) -> Option<[u8; 6]> {
         }
         return Some(out);
     }
-    let sign = if text.contains('-') { '-' } else { ':' };
+    let sign = ['-', '.'].into_iter().find(|sign| text.contains(*sign)).unwrap_or(':');
     let mut parts = text.split(sign);
     for byte in &mut out {
         *byte = parts.next().filter(|p| (1..=2).contains(&p.len())).and_then(|p| u8::from_str_radix(p, 16).ok())?;

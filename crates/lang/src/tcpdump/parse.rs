@@ -12,8 +12,8 @@
 use super::arith::Number;
 use super::lex::{FilterError, Token, tokens};
 use super::link::{ARP, Dir, IP, IP6, Offsets, RARP, Test};
-use super::refused::{refused, suggestion};
-use super::{MAX_DEPTH, MAX_TESTS, names};
+use super::refused::{near, refused, suggestion};
+use super::{MAX_DEPTH, MAX_TESTS, names, services};
 use crate::ir::Cmp;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -26,7 +26,10 @@ pub fn parse(text: &str) -> Result<Test, FilterError> {
     let test = p.filter()?;
     match p.peek() {
         t if t.text.is_empty() => Ok(test),
-        t => Err(t.error("a filter does not go on like this; join tests by `and` or `or`")),
+        t => match near(t.text) {
+            Some(near) => Err(t.error(format!("a filter does not go on like this; did you mean `{near}`?"))),
+            None => Err(t.error("a filter does not go on like this; join tests by `and` or `or`")),
+        },
     }
 }
 
@@ -211,6 +214,9 @@ impl<'a> Parser<'a> {
             (false, "") => return Err(first.error("a test is missing, such as `tcp` or `port 80`")),
             _ => (),
         }
+        if first.text == "len" || self.peek_at(1).text == "[" && first.is_word() {
+            return Err(first.error("it begins a number; compare it with another: `len > 100`, `tcp[13] & 7 != 0`"));
+        }
         let protocol = self.protocol_word();
         let dir = self.direction()?;
         let kind = self.kind();
@@ -312,14 +318,17 @@ impl<'a> Parser<'a> {
         self.take();
         let test = match words.kind {
             Kind::Port => {
-                let port = names::port(t.text).ok_or_else(|| t.error("it is no port; write a number up to 65535"))?;
-                self.ports(words, t, [port; 2])?
+                let (port, of) = port(t.text).ok_or_else(|| {
+                    t.error("it is no service that is known here; write the port's number, up to 65535")
+                })?;
+                self.ports(words, t, of, port, port)?
             }
             Kind::PortRange => {
-                let range = t.text.split_once('-').and_then(|(a, b)| Some((names::port(a)?, names::port(b)?)));
-                let one = || names::port(t.text).map(|p| (p, p));
-                let (a, b) = range.or_else(one).ok_or_else(|| t.error("it is no range of ports; write `1000-2000`"))?;
-                self.ports(words, t, [a, b])?
+                let range = t.text.split_once('-').and_then(|(a, b)| Some((port(a)?, port(b)?)));
+                let one = || port(t.text).map(|p| (p, p));
+                let ((a, of), (b, and_of)) =
+                    range.or_else(one).ok_or_else(|| t.error("it is no range of ports; write `1000-2000`"))?;
+                self.ports(words, t, of.filter(|_| of == and_of), a.min(b), a.max(b))?
             }
             Kind::Proto => self.proto(words, t)?,
             Kind::Host | Kind::Net => self.address(words, t)?,
@@ -327,7 +336,8 @@ impl<'a> Parser<'a> {
         Ok(test)
     }
 
-    fn ports(&self, words: Words<'_>, t: Token<'_>, [a, b]: [names::Port; 2]) -> Result<Test, FilterError> {
+    /// `of` is the protocol that a service's name stands for.
+    fn ports(&self, words: Words<'_>, t: Token<'_>, of: Option<u8>, low: u16, high: u16) -> Result<Test, FilterError> {
         let said = match words.protocol {
             None => None,
             Some("tcp") => Some(6),
@@ -337,16 +347,16 @@ impl<'a> Parser<'a> {
                 return Err(t.error(format!("`{other}` has no ports; write `{other} and port {}`", t.text)));
             }
         };
-        let only = a.only.filter(|_| a.only == b.only);
-        let protocols = match (said, only) {
-            (Some(said), Some(only)) if said != only => {
-                let whose = if only == 6 { "tcp" } else { "udp" };
-                return Err(t.error(format!("this port is one of {whose}; write its number, {}", a.number)));
+        let protocols = match (said, of) {
+            (Some(said), Some(of)) if said != of => {
+                let name = if of == 6 { "tcp" } else { "udp" };
+                return Err(
+                    t.error(format!("it is a service of {name}; write `{name} port {}`, or its number", t.text))
+                );
             }
-            (Some(one), _) | (None, Some(one)) => vec![one],
             (None, None) => vec![6, 17, 132],
+            (said, of) => said.into_iter().chain(of).take(1).collect(),
         };
-        let (low, high) = (a.number.min(b.number), a.number.max(b.number));
         self.at.ports(&protocols, words.dir, low, high).map_err(|why| t.error(why))
     }
 
@@ -428,6 +438,8 @@ impl<'a> Parser<'a> {
             None => {
                 let hint = if names::mac(t.text).is_some() {
                     format!("write `ether host {}`", t.text)
+                } else if services::find(t.text).is_some() {
+                    format!("it is no address; for a port write `port {}`", t.text)
                 } else {
                     "it is no address; names of hosts are not looked up".to_owned()
                 };
@@ -516,6 +528,11 @@ impl<'a> Parser<'a> {
             }
         }
     }
+}
+
+/// A port by number or by the name of a service, and the protocol of which the name is.
+fn port(text: &str) -> Option<(u16, Option<u8>)> {
+    services::find(text).or_else(|| Some((u16::try_from(names::number(text)?).ok()?, None)))
 }
 
 /// A number without dots: for `host` it is the address; for `net` it goes as far to the left as it can, so that `net 10` is 10.0.0.0/8.

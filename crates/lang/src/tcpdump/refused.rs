@@ -7,9 +7,9 @@ pub fn refused(word: &str) -> Option<&'static str> {
             "it needs the names of hosts and their link addresses; write `ether host MAC and not host ADDRESS`"
         }
         "protochain" => {
-            "it walks headers in a loop; write `ip6[6]` and the offsets you mean, or `is_tcp` of the language"
+            "it walks headers in a loop; in the language `is_l4_proto` and `is_tcp` look behind all extension headers"
         }
-        "geneve" => "its length varies; the language looks through tunnels with `shift`",
+        "geneve" => "its length varies; write `udp port 6081`, and look inside with `shift` of the language",
         "inbound" | "outbound" => "the frame does not say which way it went; capture with the direction you want",
         "ifindex" => "the frame does not say which port it came from; choose the port when capturing",
         "wlan" | "fddi" | "tr" | "type" | "subtype" | "dir" | "addr1" | "addr2" | "addr3" | "addr4" | "ra" | "ta" => {
@@ -21,39 +21,73 @@ pub fn refused(word: &str) -> Option<&'static str> {
         "ifname" | "on" | "rnr" | "rulenum" | "reason" | "rset" | "ruleset" | "srnr" | "subrulenum" | "action" => {
             "it is about the log of a firewall, not about frames"
         }
-        "llc" => "write `ether[12:2] <= 1500` and the bytes behind it",
+        "llc" => "write `ether[12:2] <= 1500` and the bytes behind it, from `ether[14]` on",
         "radio" | "l1" | "l2" | "iih" | "lsp" | "snp" | "csnp" | "psnp" => "write it as `isis` and the bytes you mean",
         "byte" => "write `ether[n]`",
         _ => return None,
     })
 }
 
+/// The words that filters mostly consist of.
+const WORDS: [&str; 22] = [
+    "host",
+    "net",
+    "port",
+    "portrange",
+    "proto",
+    "src",
+    "dst",
+    "ether",
+    "vlan",
+    "mpls",
+    "less",
+    "greater",
+    "tcp",
+    "udp",
+    "icmp",
+    "icmp6",
+    "sctp",
+    "ip",
+    "ip6",
+    "arp",
+    "broadcast",
+    "multicast",
+];
+
+/// The word that was probably meant by one that is none.
+pub fn near(word: &str) -> Option<&'static str> {
+    crate::syntax::nearest(word, WORDS).filter(|near| *near != word)
+}
+
+/// What may have been meant by a word that begins no test.
 pub fn suggestion(word: &str) -> String {
-    const WORDS: [&str; 22] = [
-        "host",
-        "net",
-        "port",
-        "portrange",
-        "proto",
-        "src",
-        "dst",
-        "ether",
-        "vlan",
-        "mpls",
-        "less",
-        "greater",
-        "tcp",
-        "udp",
-        "icmp",
-        "icmp6",
-        "sctp",
-        "ip",
-        "ip6",
-        "arp",
-        "broadcast",
-        "multicast",
-    ];
-    match crate::syntax::nearest(word, WORDS) {
+    let instead = match word {
+        "ipv4" | "ip4" => "ip",
+        "ipv6" => "ip6",
+        "tcp6" => "ip6 and tcp",
+        "udp6" => "ip6 and udp",
+        "tcp4" => "ip and tcp",
+        "udp4" => "ip and udp",
+        "icmpv6" => "icmp6",
+        "dhcp" | "bootp" => "port bootps or port bootpc",
+        "vxlan" => "udp port 4789",
+        "gtp" => "udp port 2152 or udp port 2123",
+        "gre" | "ospf" | "eigrp" | "l2tp" | "rsvp" | "ipencap" => return format!("write `proto {word}`"),
+        _ => "",
+    };
+    if !instead.is_empty() {
+        return format!("tcpdump has no such word; write `{instead}`");
+    }
+    if WORDS.contains(&word.to_ascii_lowercase().as_str()) {
+        return format!("words are written small: `{}`", word.to_ascii_lowercase());
+    }
+    if super::services::find(word).is_some() {
+        return format!("it is the name of a port; write `port {word}`");
+    }
+    if super::names::value(word).is_some() {
+        return format!("it stands for a number; write it behind a comparison, as `icmp[icmptype] == {word}`");
+    }
+    match near(word) {
         Some(near) => format!("did you mean `{near}`?"),
         None => "it begins no test; write one such as `tcp`, `host 10.0.0.1` or `port 80`".to_owned(),
     }

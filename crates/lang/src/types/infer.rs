@@ -4,8 +4,9 @@
 //! a counter for its number. Bindings are pure and may not need themselves: there is no recursion, so every program ends.
 
 use super::Type;
+use super::advice::{mismatch, order, parenthesize, too_many, unknown, whose};
 use crate::ir::Effects;
-use crate::syntax::{Binding, Error, Expr, Node, nearest};
+use crate::syntax::{Binding, Error, Expr, Node};
 use crate::table;
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -44,6 +45,16 @@ pub fn infer(bindings: &[Binding]) -> Result<Vec<Known>, Error> {
     }
     for b in bindings {
         infer.binding(b)?;
+    }
+    if let Some(main) = bindings.iter().find(|b| b.name == "main") {
+        if let Some(param) = main.params.first() {
+            let what = format!("`main` takes no parameter, and `{param}` is one");
+            return Err(Error::new(main.span.clone(), what).help("a packet is what it begins with: `main = …`"));
+        }
+        match &infer.known["main"].of {
+            Type::Act | Type::Var(_) => (),
+            other => return Err(mismatch(&main.body, other, &Type::Act, "`main`")),
+        }
     }
     Ok(infer.order)
 }
@@ -273,7 +284,11 @@ impl Infer<'_> {
                                 let rest = args.len() - i - 1;
                                 let takes = self.resolved(&to).parts().0.len();
                                 // The likeliest reason of all for what does not fit.
-                                if rest > takes { Error { help: Some(parenthesize(f, args)), ..error } } else { error }
+                                match order(f) {
+                                    _ if rest > takes => Error { help: Some(parenthesize(f, args)), ..error },
+                                    Some(order) => error.help(order),
+                                    None => error,
+                                }
                             })?;
                             *to
                         }
@@ -287,15 +302,7 @@ impl Infer<'_> {
                             to
                         }
                         other => {
-                            let what = match i {
-                                0 => format!("{whose} is {}, and takes nothing", other.words()),
-                                n => format!(
-                                    "{whose} takes {n} {}, this is one more",
-                                    if n == 1 { "value" } else { "values" }
-                                ),
-                            };
-                            return Err(Error::new(arg.span.clone(), what)
-                                .help("join actions by `>->`, or put them on lines of a `do`"));
+                            return Err(too_many(&whose, &other, i, arg));
                         }
                     };
                 }
@@ -400,63 +407,5 @@ impl Infer<'_> {
         self.want(first, takes[0], &whose, scope, effects).map_err(hint)?;
         self.want(second, takes[1], &whose, scope, effects).map_err(hint)?;
         Ok(gives.clone())
-    }
-}
-
-fn whose(f: &Expr) -> String {
-    match &f.node {
-        Node::Name(name) => format!("`{name}`"),
-        Node::Apply(f, _) => whose(f),
-        _ => "this".to_owned(),
-    }
-}
-
-/// `when is_tcp forward "eth1"` → what was probably meant.
-fn parenthesize(f: &Expr, args: &[Expr]) -> String {
-    let name = |e: &Expr| if let Node::Name(n) = &e.node { Some(n.clone()) } else { None };
-    let mut inner = args.iter().filter_map(|a| {
-        let n = name(a)?;
-        table::find(&n).filter(|f| !f.of().parts().0.is_empty()).map(|_| n)
-    });
-    match (inner.next_back(), name(f)) {
-        (Some(inner), Some(outer)) => {
-            format!("put `{inner}` and what it takes into parentheses: `{outer} … ({inner} …)`")
-        }
-        _ => "put each function and what it takes into parentheses".to_owned(),
-    }
-}
-
-fn mismatch(e: &Expr, have: &Type, want: &Type, whose: &str) -> Error {
-    let error = Error::new(e.span.clone(), format!("{whose} takes {} here, this is {}", want.words(), have.words()));
-    match (have, want) {
-        (Type::Pred, Type::Act) => {
-            error.help("write `filter (…)` to drop what it does not hold for, or `when (…)` to act on it")
-        }
-        (Type::Act, Type::Pred) => error.help("predicates begin with `is_` or `has_`"),
-        (Type::Prop, Type::Int | Type::Act) => error.help("compare it: `ip_ttl .< 9`"),
-        (Type::Int, Type::Text) => error.help("a text stands in quotes"),
-        (Type::Fun(..), _) => {
-            let (takes, gives) = have.parts();
-            let fits = gives == want;
-            let first = takes.first().map_or(String::new(), |t| t.words());
-            if fits { error.help(format!("give it {first} first, and put both into parentheses")) } else { error }
-        }
-        _ => error,
-    }
-}
-
-fn unknown(name: &str, span: Range<usize>, scope: &Scope, bindings: &[Binding]) -> Error {
-    let error = Error::new(span, format!("`{name}` is not known"));
-    if let Some(why) = table::gone(name) {
-        return error.help(why);
-    }
-    let known = scope.iter().map(|s| s.0.as_str()).chain(bindings.iter().map(|b| b.name.as_str()));
-    let all: Vec<&str> = known.chain(table::names().map(|n: &str| n)).collect();
-    match nearest(name, all) {
-        Some(near) => error.help(format!("did you mean `{near}`?")),
-        None if name.chars().any(|c| c.is_ascii_digit()) => {
-            error.help(format!("a text stands in quotes: `forward \"{name}\"`"))
-        }
-        None => error.help("docs/FUNCTIONS.md lists what there is; your own are bindings: `name = …`"),
     }
 }

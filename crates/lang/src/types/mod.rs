@@ -1,5 +1,6 @@
 //! Types: what an expression is, found out before anything is evaluated.
 
+mod advice;
 mod infer;
 
 pub use infer::{Known, infer};
@@ -102,7 +103,7 @@ impl Type {
             Self::Counter => "a counter".into(),
             Self::Change => "a change such as `(+1)`".into(),
             Self::Arm => "an arm such as `0 ~> drop`".into(),
-            Self::List(of) => format!("a list, each of it {}", of.words()),
+            Self::List(of) => format!("a list of which each is {}", of.words()),
             Self::Fun(..) => format!("a function ({self})"),
             Self::Var(_) => "anything".into(),
         }

@@ -1,0 +1,120 @@
+//! What is said where types do not fit: what was wanted, what is there, and what was probably meant.
+
+use super::Type;
+use crate::syntax::{Binding, Error, Expr, Node, nearest};
+use crate::{table, tcpdump};
+use std::ops::Range;
+
+/// Whoever takes what is given to this.
+pub fn whose(f: &Expr) -> String {
+    match &f.node {
+        Node::Name(name) => format!("`{name}`"),
+        Node::Apply(f, _) => whose(f),
+        _ => "this".to_owned(),
+    }
+}
+
+/// `when is_tcp forward "eth1"` → what was probably meant.
+pub fn parenthesize(f: &Expr, args: &[Expr]) -> String {
+    let name = |e: &Expr| if let Node::Name(n) = &e.node { Some(n.clone()) } else { None };
+    let mut inner = args.iter().filter_map(|a| {
+        let n = name(a)?;
+        table::find(&n).filter(|f| !f.of().parts().0.is_empty()).map(|_| n)
+    });
+    match (inner.next_back(), name(f)) {
+        (Some(inner), Some(outer)) => {
+            format!("put `{inner}` and what it takes into parentheses: `{outer} … ({inner} …)`")
+        }
+        _ => "put each function and what it takes into parentheses".to_owned(),
+    }
+}
+
+/// In which order a function of the table takes its values, if there are several.
+pub fn order(f: &Expr) -> Option<String> {
+    let Node::Name(name) = &f.node else { return None };
+    let of = table::find(name)?.of();
+    let takes: Vec<_> = of.parts().0.iter().map(|t| t.words()).collect();
+    (takes.len() > 1).then(|| format!("`{name}` takes, in this order: {}", takes.join("; ")))
+}
+
+/// One value more than is taken, after so many of them.
+pub fn too_many(whose: &str, of: &Type, taken: usize, arg: &Expr) -> Error {
+    let what = match taken {
+        0 => format!("{whose} is {}, and takes nothing", of.words()),
+        n => format!("{whose} takes {n} {}, this is one more", if n == 1 { "value" } else { "values" }),
+    };
+    Error::new(arg.span.clone(), what).help(match of {
+        Type::Pred => "join predicates by `.&&.`, `.||.` or `.^^.`",
+        Type::Int | Type::Text | Type::Net => {
+            "values of a list stand apart by commas; put a function before what it takes"
+        }
+        Type::Key => "join keys by `<>`",
+        _ => "join actions by `>->`, or put them on lines of a `do`",
+    })
+}
+
+/// One type where another is wanted.
+pub fn mismatch(e: &Expr, have: &Type, want: &Type, whose: &str) -> Error {
+    let error = Error::new(e.span.clone(), format!("{whose} takes {} here, this is {}", want.words(), have.words()));
+    match (have, want) {
+        (Type::Pred, Type::Act) => {
+            error.help("write `filter (…)` to drop what it does not hold for, or `when (…)` to act on it")
+        }
+        (Type::Act, Type::Pred) => error.help("predicates begin with `is_` or `has_`"),
+        (Type::Pred, Type::Prop) if whose == "`case`" => error.help("for a predicate write `if … then … else …`"),
+        (Type::Prop, Type::Int | Type::Act) => error.help("compare it: `ip_ttl .< 9`"),
+        (Type::Int | Type::Net | Type::Prop, Type::Text) => error.help("a text stands in quotes"),
+        (Type::Text, Type::Int) => error.help("numbers stand without quotes"),
+        (Type::Key, Type::Int) if matches!(whose, "`+`" | "`*`" | "`-`") => error.help("join keys by `<>`"),
+        (Type::Map, Type::Act) => {
+            error.help("give it a name, and count in it: `flows = flow_map 0 key_5tuple`, `incr_fstate flows`")
+        }
+        (Type::Key, Type::Act) => error.help("steer by it: `steer_key (…)`"),
+        (Type::Text | Type::Net, Type::Act) => {
+            error.help("say what to do with it: `forward \"eth1\"`, `addr 10.0.0.0/8`")
+        }
+        (Type::List(_), Type::Act) => error.help("join actions by `>->`, or put them on lines of a `do`"),
+        (have, Type::List(of)) if have == &**of => error.help("write it as a list: `[…]`"),
+        (Type::Fun(..), _) => {
+            let (takes, gives) = have.parts();
+            let lacks = takes.iter().map(|t| t.words()).collect::<Vec<_>>().join(" and ");
+            match () {
+                () if gives == want && whose == "`main`" => error.help(format!("it still needs {lacks}")),
+                () if gives == want => error.help(format!("give it {lacks} first, and put all of it into parentheses")),
+                () if *gives == Type::Pred && *want == Type::Act => {
+                    error.help(format!("it still needs {lacks}; then `filter (…)` drops what it does not hold for"))
+                }
+                () => error,
+            }
+        }
+        _ => error,
+    }
+}
+
+/// A name that nobody has given.
+pub fn unknown(name: &str, span: Range<usize>, scope: &[(String, Type)], bindings: &[Binding]) -> Error {
+    let error = Error::new(span, format!("`{name}` is not known"));
+    if let Some(why) = table::gone(name) {
+        return error.help(why);
+    }
+    if let Some(class) = ["default", "user", "control"].iter().position(|class| *class == name) {
+        return error.help(format!("classes are numbers in a program: `{name}` is {class}"));
+    }
+    if let Some((port, _)) = tcpdump::service(name) {
+        return error.help(format!("a port is a number here: `{name}` is {port}"));
+    }
+    let known = scope.iter().map(|s| s.0.as_str()).chain(bindings.iter().map(|b| b.name.as_str()));
+    let all: Vec<&str> = known.chain(table::names().map(|n: &str| n)).collect();
+    let longer = |known: &&&str| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
+    let begun: Vec<_> = all.iter().filter(longer).take(3).map(|k| format!("`{k}`")).collect();
+    if !begun.is_empty() {
+        return error.help(format!("did you mean {}?", begun.join(", ")));
+    }
+    match nearest(name, all) {
+        Some(near) => error.help(format!("did you mean `{near}`?")),
+        None if name.chars().any(|c| c.is_ascii_digit()) => {
+            error.help(format!("a text stands in quotes: `forward \"{name}\"`"))
+        }
+        None => error.help("docs/FUNCTIONS.md lists what there is; your own are bindings: `name = …`"),
+    }
+}

@@ -1,0 +1,122 @@
+//! Programs as somebody writes them who knows PFQ, Haskell, C or tcpdump, but not this language: each error names the place, the cause
+//! and what to write instead.
+
+use netgrain_lang::compile;
+
+/// The program, the text under the error, what is said of it, and what the advice must have.
+const WRONG: &[(&str, &str, &str, &str)] = &[
+    // As the thesis prints it, and as nobody's compiler ever took it.
+    ("main = when is_tcp forward \"eth1\"", "forward", "this is a function", "(forward …)"),
+    ("main = conditional is_udp mark 42 kernel", "mark", "this is a function", "(mark …)"),
+    ("main = unless has_port 80 drop", "has_port", "takes a predicate here", "(has_port …)"),
+    ("main = filter not is_tcp", "not", "takes a predicate here", "(not …)"),
+    ("main = when (has_port 80) kernel drop", "drop", "takes 2 values", "`>->`"),
+    ("main = filter (ip_ttl .< 9 .||. is_tcp)", "9", "takes a predicate here, this is a number", "parentheses"),
+    // What `main` is not.
+    ("main = is_tcp", "is_tcp", "`main` takes an action here, this is a predicate", "filter"),
+    ("main = ip_ttl", "ip_ttl", "this is a property", "compare it"),
+    ("main = \"eth1\"", "\"eth1\"", "this is a text", "forward"),
+    ("main = forward", "forward", "this is a function", "it still needs a text in quotes"),
+    ("main = has_port 80", "has_port 80", "this is a predicate", "filter"),
+    ("main = has_port", "has_port", "this is a function", "it still needs a number; then `filter"),
+    (
+        "main = steer_local_net \"131.114.0.0\" 16",
+        "steer_local_net \"131.114.0.0\" 16",
+        "function (Int -> Act)",
+        "it still needs a number",
+    ),
+    ("main = par udp", "par udp", "function (Act -> Act)", "it still needs an action"),
+    ("main = flow_map 0 key_5tuple", "flow_map 0 key_5tuple", "this is a flow map", "incr_fstate"),
+    ("main = key_5tuple", "key_5tuple", "this is a key", "steer_key"),
+    ("main = [ip, tcp]", "[ip, tcp]", "this is a list", "`>->`"),
+    ("main x = ip", "main", "takes no parameter", "`main = …`"),
+    ("Main = ip", "Main", "there is no `main`", "small"),
+    ("steer_flow", "", "`=` is missing", "`main = …`"),
+    ("main = ip\nsteer_flow\n", "", "`=` is missing", "indented"),
+    // Operators of other languages.
+    ("main = filter (is_tcp && is_udp)", "&&", "is missing here, there is `&&`", "`.&&.`"),
+    ("main = filter (is_tcp || is_udp)", "||", "there is `||`", "`.||.`"),
+    ("main = filter (is_tcp and is_udp)", "and", "takes nothing", "`.&&.`"),
+    ("main = filter (is_tcp `and` is_udp)", "`", "means nothing", "is_tcp .&&. is_udp"),
+    ("main = filter (ip_ttl < 9)", "<", "there is `<`", "`.<`"),
+    ("main = filter (ip_ttl == 9)", "==", "there is `==`", "`.==`"),
+    ("main = filter (ip_ttl = 9)", "=", "there is `=`", "`.==`"),
+    ("main = filter (ip_ttl != 9)", "!=", "there is `!=`", "`./=`"),
+    ("main = filter !is_tcp", "!", "there is `!`", "`not`"),
+    ("main = ip >>= steer_flow", ">>=", "there is `>>=`", "`>->`"),
+    ("main = ip . steer_flow", ".", "there is `.`", "`>->`"),
+    ("main = ip | tcp", "|", "there is `|`", "`.||.`"),
+    ("main == ip", "==", "`=` is missing", "`main = …`"),
+    ("main = steer_key (key_ip_src + key_ip_dst)", "key_ip_src", "`+` takes a number", "`<>`"),
+    ("main = steer_key key_ip_src key_ip_dst", "key_ip_dst", "takes 1 value", "`>->`"),
+    ("main = ip // all", "//", "there is `//`", "`--`"),
+    ("main = ip # all", "#", "there is `#`", "`--`"),
+    ("main = forward 'eth1'", "'", "means nothing", "double quotes"),
+    ("main = forward “eth1”", "“", "means nothing", "double quotes"),
+    // What there is in Haskell and not here.
+    ("main = do { tcp ; x <- steer_flow }", "<-", "there is `<-`", "not bound"),
+    ("main = let f = tcp in f", "let", "not part of the language", "binding"),
+    ("main = f where f = tcp", "where", "there is `where`", "binding"),
+    ("main = return", "return", "not known", "`unit`"),
+    ("main = case is_tcp of { 0 -> drop }", "is_tcp", "`case` takes a property", "`if …"),
+    ("main = if is_tcp then drop", "", "`else` is missing here, there is the end of the program", "`when`"),
+    ("main = ip >->", "", "an expression is missing here, there is the end of the program", ""),
+    // Values.
+    ("main = port \"80\"", "\"80\"", "takes a number", "without quotes"),
+    ("main = port http", "http", "not known", "`http` is 80"),
+    ("main = classify user", "user", "not known", "`user` is 1"),
+    ("main = classify 64", "classify 64", "64 is out of range", ""),
+    ("main = forward eth1", "eth1", "not known", "`forward \"eth1\"`"),
+    ("main = link \"eth1\"", "\"eth1\"", "takes a list", "`[…]`"),
+    ("main = filter (vlan_id 5)", "5", "takes a list", "`[…]`"),
+    ("main = vlan_id_filter [5 6]", "6", "takes nothing", "commas"),
+    ("main = tee is_tcp \"eth1\"", "is_tcp", "takes a text", "in this order: a text in quotes; a predicate"),
+    ("main = incr_fstate (flow_map key_5tuple)", "key_5tuple", "takes a number", "in this order: a number; a key"),
+    ("main = incr_fstate 0", "0", "takes a flow map", ""),
+    ("main = addr \"10.0.0.0/33\"", "\"10.0.0.0/33\"", "no address or network", "`10.0.0.0/8`"),
+    ("main = addr CIDR (\"10.0.0.0\", 8)", "CIDR", "this is a function", "(CIDR …)"),
+    ("main = mark 4294967296", "mark 4294967296", "out of range", ""),
+    ("main = steer_local_net \"131.114.0.0\" 16 33", "steer_local_net \"131.114.0.0\" 16 33", "has no 33 bits", ""),
+    // Words.
+    ("main = steer_flw", "steer_flw", "not known", "`steer_flow`"),
+    ("main = ip >-> steer", "steer", "not known", "`steer_"),
+    ("main = is_ip6 >-> drop", "is_ip6", "this is a predicate", "`filter (…)`"),
+    ("main = filter tcp", "tcp", "this is an action", "`is_`"),
+    ("main = crc16", "crc16", "not known", "bench"),
+    ("main = deliver 3", "deliver", "not known", "`classify n`"),
+    // Filters inside.
+    ("main = bpf tcp", "tcp", "takes a text in quotes", ""),
+    ("main = bpf \"tcp prot 80\"", "bpf \"tcp prot 80\"", "`prot` at column 5", "did you mean `port`?"),
+    ("main = bpf \"udp\" >-> bpf \"protochain 6\"", "bpf \"protochain 6\"", "in a loop", ""),
+];
+
+#[test]
+fn each_error_names_the_place_the_cause_and_what_to_write() {
+    let mut poor = String::new();
+    for (text, marked, says, advises) in WRONG {
+        let error = compile(text).expect_err(text);
+        let all = format!("{}; {}", error.what, error.help.clone().unwrap_or_default());
+        let place = text.get(error.span.clone());
+        if place != Some(*marked) || !error.what.contains(says) || !all.contains(advises) {
+            poor += &format!("wanted {marked:?}, {says:?}, {advises:?}:\n{}\n", error.show(text, "x"));
+        }
+    }
+    assert!(poor.is_empty(), "{poor}");
+}
+
+/// What looks wrong to one and is right to another.
+#[test]
+fn what_others_wrote_in_their_own_way_is_read() {
+    for text in [
+        "main = addr (CIDR (\"192.168.0.0\",24))",
+        "main = steer_net (IPv4 \"131.114.0.0\") 16 24",
+        "main = ip >=> steer_flow",
+        "main = ip >> steer_flow",
+        "main = filter (ip_ttl .<. 9)",
+        "main = steer_local_net 131.114.0.0 16 24",
+        "main = ip >-> if is_tcp then steer_flow else steer_p2p",
+        "main = do { tcp ; steer_flow ; }",
+    ] {
+        compile(text).unwrap_or_else(|e| panic!("{}", e.show(text, "x")));
+    }
+}
