@@ -213,6 +213,15 @@ impl Compiled for Fit {
         &self.names
     }
 
+    fn knows_direction(&self) -> bool {
+        let asks = |inst: &ir::Inst| matches!(inst, ir::Inst::Meta { meta: ir::Meta::Outgoing, .. });
+        self.judge.program().blocks.iter().flat_map(|b| &b.code).any(asks)
+    }
+
+    fn memory(&self) -> u64 {
+        self.judge.memory()
+    }
+
     fn wants_kernel(&self) -> bool {
         self.wants_kernel
     }
@@ -247,13 +256,7 @@ impl Program for Run {
 
 impl Asking {
     /// Lets a worker judge a batch.
-    pub fn ask(
-        &self,
-        worker: &mut Worker,
-        desk: &mut Desk,
-        batch: &[Packet<'_>],
-        out: &mut [Verdict],
-    ) {
+    pub fn ask(&self, worker: &mut Worker, desk: &mut Desk, batch: &[Packet<'_>], out: &mut [Verdict]) {
         let mut packets: Vec<jit::Packet<'_>> = batch.iter().map(|p| self.packet(p)).collect();
         let Desk { verdicts, diary } = desk;
         verdicts.clear();

@@ -129,7 +129,7 @@ impl Groups {
 
     /// What became of all packets, as objects (`docs/GROUPS.md`).
     pub fn books(&self) -> Vec<serde_json::Value> {
-        let views = self.registry.view(None).unwrap_or_default();
+        let views = self.registry.view(self.registry.engine(), None).unwrap_or_default();
         views.iter().map(group::GroupView::object).collect()
     }
 
@@ -163,6 +163,10 @@ impl Lent {
         self.outlets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn shuts_host_out(&self) -> bool {
+        self.ground.dedicated
+    }
+
     fn host(&self) -> MutexGuard<'_, Option<Host>> {
         self.host.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -188,10 +192,11 @@ impl Outside for Lender {
         sieve::of(text, syntax, link_type as u16)
     }
 
-    fn open(&self, to: &Outlet, branches: &[Branch]) -> Result<Arc<PortCounts>, String> {
+    fn open(&self, to: &Outlet, branches: &[Branch], outgoing: bool) -> Result<Arc<PortCounts>, String> {
         // What is for the host's device is sent into its other end.
         let entrance = self.lent.host().as_ref().and_then(|host| host.entrance_of(to));
-        let (thread, counts) = outlet::open(entrance.as_ref().unwrap_or(to), branches)?;
+        let own = outlet::Own { port: &self.ground.label, outgoing };
+        let (thread, counts) = outlet::open(entrance.as_ref().unwrap_or(to), branches, &own)?;
         let mut outlets = self.lent.outlets();
         outlets.retain(|o| !o.is_finished());
         outlets.push(thread);
