@@ -17,12 +17,15 @@ pub use settle::{GroupPlan, MemberPlan};
 
 use crate::error::EngineError;
 use crate::plan::SocketPlan;
-use group::{Compiled, Dispatcher, Door, Orders, Outlet, Outside, PortCounts, Registry, Sieve, Syntax, Track};
+use group::{Compiled, Dispatcher, Door, Limits, Orders, Outlet, Outside, PortCounts, Registry, Sieve, Syntax, Track};
 use host::Host;
 use ring::{Branch, Offer, Policy, Producer};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+
+/// Files that an engine with groups may have open, if it is let: enough for as many members as there can be.
+const OPEN_FILES: u64 = 1 << 16;
 
 /// Where the groups of an engine are asked for: beside the socket of its listeners, `/run/netgrain/NAME.groups`.
 pub fn groups_socket(listeners: &Path) -> PathBuf {
@@ -99,7 +102,12 @@ impl Groups {
         let queues: Vec<u16> = tracks.iter().map(|t| t.queue).collect();
         let lent = Arc::<Lent>::default();
         let lender = Lender { ground, lent: Arc::clone(&lent) };
-        let registry = Arc::new(Registry::new(tracks, Box::new(lender), sys::cpu::effective_uid()));
+        // Members cost descriptors, and the usual limit is meant for programs that use select(2).
+        sys::limits::raise_open_files(OPEN_FILES);
+        let ports = socket.map(|plan| plan.forward.clone()).unwrap_or_default();
+        let limits = Limits { ports, ..Limits::here() };
+        let registry = Registry::new(tracks, Box::new(lender), sys::cpu::effective_uid()).with_limits(limits);
+        let registry = Arc::new(registry);
         // Before the dispatchers work: one that finds no group gives its place at the ring up.
         settle::create(&registry, plans)?;
         let mut threads = Vec::new();
@@ -122,8 +130,8 @@ impl Groups {
     /// Makes the planned groups what they are planned to be now; programs that did not change run on. Says what it did.
     pub fn settle(&self, plans: &[GroupPlan]) -> Vec<String> {
         let mut now = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        let said = settle::change(&self.registry, &now, plans);
-        *now = plans.to_vec();
+        let (said, in_force) = settle::change(&self.registry, &now, plans);
+        *now = in_force;
         said
     }
 
