@@ -20,8 +20,8 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 use wire::Decoded;
 
-/// Packets that are decoded, then metered, together.
-const BATCH: usize = 64;
+/// Packets that are decoded, then metered, together: as the engine does it.
+const BATCH: usize = 256;
 
 /// Frames of the flood, which are used again and again with other source addresses.
 const FLOOD: usize = 1 << 20;
@@ -218,14 +218,12 @@ fn flood(args: &FlowArgs, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
                 for (slot, frame) in decoded.iter_mut().zip(batch) {
                     *slot = Decoded::of(frame, 60, wire::link::ETHERNET);
                 }
-                let packets: [Packet; BATCH] = std::array::from_fn(|i| Packet {
-                    ts: Timestamp::from_nanos(ts.nanos() + 200 * i as u64),
-                    wire_len: 60,
-                    data: &batch[i],
-                    decoded: &decoded[i],
-                    position: 0,
-                    queue: 0,
-                });
+                let nothing = Packet { ts, wire_len: 60, data: &[], decoded: &decoded[0], position: 0, queue: 0 };
+                let mut packets = [nothing; BATCH];
+                for (i, ((packet, frame), decoded)) in packets.iter_mut().zip(batch).zip(&decoded).enumerate() {
+                    let ts = Timestamp::from_nanos(ts.nanos() + 200 * i as u64);
+                    *packet = Packet { ts, data: frame, decoded, ..nothing };
+                }
                 ts = Timestamp::from_nanos(ts.nanos() + 200 * BATCH as u64);
                 meter.push(&packets, &mut counted);
             }
@@ -278,8 +276,12 @@ impl Memory {
 
     fn load(path: &Path) -> Result<Self, Stop> {
         let fail = |what: &dyn std::fmt::Display| Stop::say(format_args!("{}: {what}", path.display()));
-        let mut bytes = Vec::new();
-        File::open(path).and_then(|mut f| f.read_to_end(&mut bytes)).map_err(|e| fail(&e))?;
+        let mut file = File::open(path).map_err(|e| fail(&e))?;
+        let mut bytes = Vec::with_capacity(file.metadata().map_err(|e| fail(&e))?.len() as usize + 1);
+        // As the memory of the ring is.
+        let room = bytes.spare_capacity_mut().as_ptr_range();
+        sys::memory::prefer_huge_pages(room.start.cast()..room.end.cast());
+        file.read_to_end(&mut bytes).map_err(|e| fail(&e))?;
         let unit = match bytes.first_chunk::<4>() {
             Some([0x4d, 0x3c, 0xb2, 0xa1]) => 1,
             Some([0xd4, 0xc3, 0xb2, 0xa1]) => 1000,
@@ -306,25 +308,31 @@ impl Memory {
     /// All packets through a meter, time passing with them.
     fn meter(&self, meter: &mut Meter, sink: &mut Counted) {
         let mut at = Self::FILE_HEADER;
-        let mut heads = [(Timestamp::ZERO, 0u32, 0usize, 0usize); BATCH];
+        let mut heads = [(Timestamp::ZERO, 0u32, 0u64, &[][..]); BATCH];
         let mut decoded = [Decoded::default(); BATCH];
         while at < self.bytes.len() {
             let mut n = 0;
-            while n < BATCH && at < self.bytes.len() {
-                let ts = Timestamp::from_secs_nanos(self.word(at).into(), u64::from(self.word(at + 4) * self.unit));
-                let (caplen, wire_len) = (self.word(at + 8) as usize, self.word(at + 12));
-                let from = at + Self::RECORD_HEADER;
-                decoded[n] = Decoded::of(&self.bytes[from..from + caplen], wire_len, self.link_type);
-                heads[n] = (ts, wire_len, from, caplen);
-                (at, n) = (from + caplen, n + 1);
+            for (head, decoded) in heads.iter_mut().zip(&mut decoded) {
+                let Some((record, rest)) = self.bytes[at..].split_first_chunk::<{ Self::RECORD_HEADER }>() else {
+                    break;
+                };
+                let word = |i: usize| u32::from_le_bytes([record[i], record[i + 1], record[i + 2], record[i + 3]]);
+                let (ts, wire_len) =
+                    (Timestamp::from_secs_nanos(word(0).into(), u64::from(word(4) * self.unit)), word(12));
+                let data = &rest[..word(8) as usize];
+                *decoded = Decoded::of(data, wire_len, self.link_type);
+                *head = (ts, wire_len, at as u64, data);
+                at += Self::RECORD_HEADER + data.len();
+                n += 1;
             }
-            let data = |from: usize, caplen: usize| &self.bytes[from..from + caplen];
             // Those behind the last are packets of nothing, and not pushed.
-            let packets: [Packet; BATCH] = std::array::from_fn(|i| {
-                let (ts, wire_len, from, caplen) = heads[i];
-                let position = from.saturating_sub(Self::RECORD_HEADER) as u64;
-                Packet { ts, wire_len, data: data(from, caplen), decoded: &decoded[i], position, queue: 0 }
-            });
+            let nothing =
+                Packet { ts: Timestamp::ZERO, wire_len: 0, data: &[], decoded: &decoded[0], position: 0, queue: 0 };
+            let mut packets = [nothing; BATCH];
+            for ((packet, head), decoded) in packets.iter_mut().zip(&heads).zip(&decoded).take(n) {
+                let (ts, wire_len, position, data) = *head;
+                *packet = Packet { ts, wire_len, data, decoded, position, queue: 0 };
+            }
             meter.push(&packets[..n], sink);
         }
     }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod capture;
+mod columns;
 mod crowd;
 mod disk;
 mod flow;
@@ -19,8 +20,10 @@ mod stats;
 mod stenographer;
 mod talk;
 mod volume;
+mod xdp;
 
 pub use crate::capture::CaptureArgs;
+pub use crate::columns::ColumnsArgs;
 pub use crate::crowd::MemberArgs;
 pub use crate::disk::DiskArgs;
 pub use crate::flow::FlowArgs;
@@ -31,6 +34,7 @@ pub use crate::query::QueryArgs;
 pub use crate::record::RecordArgs;
 pub use crate::ring::{ListenerArgs, RingArgs};
 pub use crate::stenographer::StenographerArgs;
+pub use crate::xdp::XdpArgs;
 use sheet::Stop;
 use std::io::Write;
 
@@ -52,6 +56,8 @@ pub enum Stage {
     Query(QueryArgs),
     /// Flow metering: conversations and floods from memory, beside nfpcapd, softflowd and argus
     Flow(FlowArgs),
+    /// Flow records to Parquet and the greatest senders among them, beside nfdump
+    Columns(ColumnsArgs),
     /// A group: a dispatcher that steers by flow, and members in other processes
     Group(GroupArgs),
     /// What `bench group` starts
@@ -61,6 +67,8 @@ pub enum Stage {
     Stenographer(StenographerArgs),
     /// The packet language: programs as machine code and interpreted, filters beside libpcap's
     Lang(LangArgs),
+    /// Programs in the kernel: what they cost a port, and how they are swapped under load (root)
+    Xdp(XdpArgs),
     /// A live port under full load, recorded: AF_XDP, TPACKET, and other recorders beside them (root)
     Live(LiveArgs),
 }
@@ -79,10 +87,12 @@ impl Stage {
             Self::Record(args) => record::run(args, out),
             Self::Query(args) => query::run(args, out),
             Self::Flow(args) => flow::run(args, out),
+            Self::Columns(args) => columns::run(args, out),
             Self::Group(args) => group::run(args, out),
             Self::GroupMember(args) => crowd::member(args, out),
             Self::Stenographer(args) => stenographer::run(args, out),
             Self::Lang(args) => lang::run(args, out),
+            Self::Xdp(args) => xdp::run(args, out),
             Self::Live(args) => live::run(args, out),
         };
         match outcome {

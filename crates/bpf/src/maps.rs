@@ -102,18 +102,29 @@ impl RawMap {
         self.fd.delete(key)
     }
 
+    /// Up to `most` keys behind `key` (from the first one without), in the map's own order.
+    ///
+    /// # Errors
+    /// The kernel's.
+    ///
+    /// # Panics
+    /// When the key does not have the size that the map was made with.
+    pub fn keys_behind(&self, key: Option<&[u8]>, most: usize) -> io::Result<Vec<Vec<u8>>> {
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        let mut next = vec![0; self.fd.key_bytes()];
+        while keys.len() < most && self.fd.next_key(keys.last().map(Vec::as_slice).or(key), &mut next)? {
+            keys.push(next.clone());
+        }
+        Ok(keys)
+    }
+
     /// The keys that are there, in the map's own order; what programs add or remove meanwhile may be among them or not.
     ///
     /// # Errors
     /// The kernel's.
     pub fn keys(&self) -> io::Result<Vec<Vec<u8>>> {
-        let mut keys: Vec<Vec<u8>> = Vec::new();
-        let mut next = vec![0; self.fd.key_bytes()];
         // A map that changes under the walk may begin anew; it never has more keys than it holds.
-        while keys.len() < self.spec.entries as usize && self.fd.next_key(keys.last().map(Vec::as_slice), &mut next)? {
-            keys.push(next.clone());
-        }
-        Ok(keys)
+        self.keys_behind(None, self.spec.entries as usize)
     }
 }
 

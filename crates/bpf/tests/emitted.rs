@@ -259,6 +259,20 @@ fn real_packets_in_the_kernel() {
     assert!(packets > 1000 && decided > packets / 4, "only {decided} of {packets} packets were decided");
 }
 
+#[test]
+fn without_room_for_the_record_nothing_is_done() {
+    let ir = compiled("flows = flow_map 0 key_5tuple\nmain = inc 1 >-> incr_fstate flows >-> drop");
+    let mut vm = Vm::load(emit(&ir, &WISH).expect("all of it is for the kernel"));
+    vm.has_room = false;
+    let mut bytes = [0; 60];
+    let frame = wire::build::Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut bytes);
+    assert_eq!(vm.run(frame, 0), Answer { verdict: USER, fate: Some(Fate::Undecided), handed: None });
+    assert_eq!((vm.counters().0[1], vm.entries(&ir, 0, 0)), (0, vec![]));
+    vm.has_room = true;
+    assert_eq!(vm.run(frame, 0), Answer { verdict: DROP, fate: Some(Fate::Dropped), handed: None });
+    assert_eq!((vm.counters().0[1], vm.entries(&ir, 0, 0).len()), (1, 1));
+}
+
 /// How long the way of a plain packet is: what a packet costs, where no clock can be trusted.
 #[test]
 fn a_plain_packet_takes_a_short_way() {

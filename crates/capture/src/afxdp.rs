@@ -28,12 +28,14 @@
 
 mod assembly;
 mod steer;
+mod swap;
 mod transmit;
 mod trouble;
 
 pub use assembly::FRAME_MAX;
 pub use bpf::{Mode, ModeWish};
 pub use steer::{Steer, SteerError, Steered};
+pub use swap::{PortMap, Prepared};
 pub use sys::xsk::{BusyPoll, CopyMode};
 pub use transmit::{TransmitConfig, TransmitCounts, Transmitter};
 
@@ -69,6 +71,8 @@ pub struct AfXdpConfig {
     pub shared_memory: bool,
     /// Busy polling: lowest delay, for a thread that has a core of its own.
     pub busy_poll: Option<BusyPoll>,
+    /// A program of the language will run on the port: frames come with what it wrote before them ([`Frame::metadata`]).
+    pub programmed: bool,
     /// Prepare everything, but leave the frames to the kernel until [`AfXdp::begin`].
     pub prepared: bool,
 }
@@ -86,6 +90,7 @@ impl AfXdpConfig {
             chunks: 65_536,
             shared_memory: false,
             busy_poll: None,
+            programmed: false,
             prepared: false,
         }
     }
@@ -112,6 +117,8 @@ pub struct AfXdp {
     steer: Arc<Steer>,
     queue: u32,
     assembly: Assembly,
+    /// What stood before the first piece of a frame that is being put together.
+    kept: [u8; lang::ebpf::METADATA],
     delivered: u64,
     /// A frame longer than this was merged from several.
     wire_max: usize,
@@ -144,6 +151,11 @@ struct Whole {
     others: Vec<u32>,
     missed_before: u64,
     missed: u64,
+}
+
+/// What a refused program means for the interface `name`, and what to do about it.
+pub fn explain(name: &str, refused: SteerError) -> SourceError {
+    trouble::steer(name, refused)
 }
 
 /// Opens the interface: one source for each queue, in the order asked for.
@@ -198,6 +210,7 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
             mode: config.copy,
             multi_buffer,
             busy_poll: config.busy_poll,
+            metadata: if config.programmed { lang::ebpf::METADATA as u32 } else { 0 },
         };
         let share = sources.first().filter(|_| shared.is_some()).map(|first| &first.receiver);
         let receiver = Receiver::open(&wish, memory, share).map_err(|e| trouble::socket(name, queue, e))?;
@@ -256,7 +269,11 @@ impl AfXdp {
             description,
             link_type: 1,
             stamps: StampKind::Engine,
-            counted_from: "frames that our XDP program sent to the queue's socket, and those that the card missed",
+            counted_from: if config.programmed {
+                "frames that our XDP program judged or sent to the queue's socket, and those that the card missed"
+            } else {
+                "frames that our XDP program sent to the queue's socket, and those that the card missed"
+            },
         };
         Self {
             info,
@@ -264,6 +281,7 @@ impl AfXdp {
             steer,
             queue: wish.queue,
             assembly: Assembly::default(),
+            kept: [0; lang::ebpf::METADATA],
             delivered: 0,
             wire_max: (link.mtu + LINK_HEADER) as usize,
             phase: Phase::Running,
@@ -281,12 +299,17 @@ impl AfXdp {
 
     /// Hands over what is in the receive ring; answers how many frames.
     fn take(&mut self, budget: usize, take: &mut impl FnMut(&Frame<'_>)) -> usize {
-        let Self { receiver, assembly, wire_max, .. } = self;
+        let Self { receiver, assembly, kept, wire_max, .. } = self;
         let mut frames = 0;
         receiver.take(budget, |piece| {
+            let (begins, ends) = (!assembly.is_open(), !piece.more);
+            if begins && !ends && piece.before.len() == kept.len() {
+                kept.copy_from_slice(piece.before);
+            }
             let Some(bytes) = assembly.add(piece.bytes, piece.more) else { return };
             frames += 1;
-            take(&Frame { super_frame: bytes.len() > *wire_max, ..Frame::new(bytes) });
+            let metadata = if begins || piece.before.is_empty() { piece.before } else { &kept[..] };
+            take(&Frame { super_frame: bytes.len() > *wire_max, metadata, ..Frame::new(bytes) });
         });
         self.delivered += frames as u64;
         frames
@@ -411,7 +434,8 @@ impl Source for AfXdp {
             }
         }
         lost[Cause::Nic as usize] = missed;
-        Ok(Counts { lost, notes, seen: Some(steered.redirected) })
+        let seen = Some(steered.redirected + steered.disposed.total());
+        Ok(Counts { lost, notes, disposed: steered.disposed, undecided: steered.undecided, seen })
     }
 
     fn stop(&mut self) {
@@ -421,6 +445,9 @@ impl Source for AfXdp {
         if let Some(whole) = &mut self.whole {
             whole.refresh();
         }
+        // From here on nobody takes what a program in the kernel decides off the books, so none decides any more. Whatever still
+        // comes without a decision is judged in user space. Fails only where the interface has gone.
+        let _ = self.steer.relieve();
         // Cannot fail but for a queue that is not in the map: given back already because the interface has gone.
         let _ = self.steer.give_back(self.queue);
         self.phase = Phase::Draining { settled: sys::bpf::wait_for_running_programs(), since: Instant::now() };

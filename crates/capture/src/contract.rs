@@ -19,12 +19,22 @@ pub struct Frame<'a> {
     pub outgoing: bool,
     /// Several frames of the wire merged into one by the card or the kernel (GRO, LRO).
     pub super_frame: bool,
+    /// What the port's program in the kernel wrote before the frame; empty where no such program runs.
+    pub metadata: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
     /// A whole received frame without a stamp.
     pub const fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, wire_len: bytes.len() as u32, vlan: None, stamp: None, outgoing: false, super_frame: false }
+        Self {
+            bytes,
+            wire_len: bytes.len() as u32,
+            vlan: None,
+            stamp: None,
+            outgoing: false,
+            super_frame: false,
+            metadata: &[],
+        }
     }
 }
 
@@ -100,9 +110,34 @@ pub struct Counts {
     pub lost: [u64; Cause::COUNT],
     /// Remarks that only the source can make.
     pub notes: [u64; Note::COUNT],
+    /// Packets of which the port's program in the kernel disposed: they are offered, and filtered.
+    pub disposed: Disposed,
+    /// Packets handed over that the port's program in the kernel left undecided.
+    pub undecided: u64,
     /// Packets offered by an independent count (the XDP program's own, the kernel's), where there is one. Once a
-    /// source is stopped and drained it must equal the frames handed over plus the losses other than `nic`.
+    /// source is stopped and drained it must equal the frames handed over plus those disposed of plus the losses other
+    /// than `nic`.
     pub seen: Option<u64>,
+}
+
+/// Packets that a program did not let through to the ring, by what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Disposed {
+    /// Dropped.
+    pub dropped: u64,
+    /// Sent out of another port.
+    pub forwarded: u64,
+    /// Given to the host.
+    pub to_host: u64,
+    /// To be sent out of a port that is not there (any more), or was refused by it.
+    pub unsent: u64,
+}
+
+impl Disposed {
+    /// All of them.
+    pub const fn total(&self) -> u64 {
+        self.dropped + self.forwarded + self.to_host + self.unsent
+    }
 }
 
 /// A stream of frames from one queue, file or generator.

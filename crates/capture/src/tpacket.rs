@@ -260,7 +260,6 @@ fn frame<'a>(record: &Record<'a>, longest: u32) -> Frame<'a> {
     let tpid = if record.status & status::VLAN_TPID != 0 { record.vlan_tpid } else { 0x8100 };
     let tagged = record.status & status::VLAN != 0;
     Frame {
-        bytes: record.bytes,
         wire_len: record.length,
         vlan: if tagged { Some(VlanTag { tpid, tci: record.vlan_tci }) } else { None },
         stamp: Some(Timestamp::from_secs_nanos(u64::from(record.seconds), u64::from(record.nanos))),
@@ -268,5 +267,6 @@ fn frame<'a>(record: &Record<'a>, longest: u32) -> Frame<'a> {
         // The kernel marks merged TCP; anything else longer than the wire allows was merged too. Merged UDP that is still
         // short enough for one frame cannot be told apart.
         super_frame: record.status & status::GSO_TCP != 0 || record.length > longest,
+        ..Frame::new(record.bytes)
     }
 }

@@ -65,6 +65,7 @@ pub enum Command {
 #[command(after_help = "Examples:
   netgrain record -i eth1 --store /data/store --dedicated
   netgrain record -i eth0 --store /data/store --filter 'not port 22' --rotate 1min
+  netgrain record -i eth1 --store /data/store --dedicated -e 'main = udp >-> steer_flow'
   netgrain record -r trace.pcap.zst --store /data/store
   netgrain record --sim imix,rate=1Mpps --store /data/store --duration 10s")]
 pub struct RecordArgs {
@@ -113,6 +114,8 @@ pub struct RecordArgs {
     /// Keep only packets that match: host net port proto vlan, and or not, parentheses
     #[arg(long, value_name = "EXPRESSION")]
     pub filter: Option<String>,
+    #[command(flatten)]
+    pub program: crate::program::PortProgramArgs,
     /// Stop after this long
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]
     pub duration: Option<Duration>,

@@ -27,6 +27,9 @@ const NAP: Duration = Duration::from_micros(500);
 /// How often counts are shown, and the engine's life is looked at.
 const PERIOD: Duration = Duration::from_secs(1);
 
+/// How long after its goodbye an engine has to end what it delivers.
+const GRACE: Duration = Duration::from_secs(2);
+
 /// Bytes that a file or pipe is given at a time, at most.
 const BUFFER: usize = 256 << 10;
 
@@ -44,19 +47,25 @@ pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
     // Told before anybody is asked, too.
     written_as(args)?;
     let mode = if args.gate { Mode::Gate } else { Mode::Lossy };
+    let stop = signals::stop_flag();
     let listeners = attach(&socket, mode, &args.name).map_err(|e| {
         Failure::Said(format!("{}: {e}; is `netgrain record` running on that interface?", socket.display()))
     })?;
-    hear(args, listeners)
+    hear(args, listeners, &stop, &|| false)
 }
 
-/// Reads along at these listeners, which have joined, as the flags say.
-pub fn hear(args: &ListenArgs, listeners: Vec<Listener>) -> Result<Outcome, Failure> {
+/// Reads along at these listeners, which have joined, as the flags say. When it is to end it says goodbye by `leave`; if that is true
+/// the listeners come to an end, and what is before it is read too.
+pub fn hear(
+    args: &ListenArgs,
+    listeners: Vec<Listener>,
+    stop: &AtomicBool,
+    leave: &dyn Fn() -> bool,
+) -> Result<Outcome, Failure> {
     let filter = args.filter.as_deref().map(Filter::parse).transpose().map_err(Failure::say)?;
     let format = written_as(args)?;
     let written: Vec<&Path> = args.write.iter().map(PathBuf::as_path).collect();
     privileges::for_reading(&written, &[])?;
-    let stop = signals::stop_flag();
     let Some(first) = listeners.first() else { return Err(Failure::Said("the engine has no ring".into())) };
     let link_type = first.shape().link_type as u16;
     let sink: Box<dyn Write> = match &args.write {
@@ -81,7 +90,7 @@ pub fn hear(args: &ListenArgs, listeners: Vec<Listener>) -> Result<Outcome, Fail
         torn: vec![0; listeners.len()],
         buffer: Vec::new(),
     };
-    let listeners = ear.listen(listeners, args, &stop)?;
+    let listeners = ear.listen(listeners, args, stop, leave)?;
     ear.form.flush()?;
     finish(args, ear, &listeners)
 }
@@ -125,12 +134,26 @@ impl Ear {
         mut rings: Vec<Listener>,
         args: &ListenArgs,
         stop: &AtomicBool,
+        leave: &dyn Fn() -> bool,
     ) -> Result<Vec<Listener>, Failure> {
         let started = Instant::now();
+        let mut left: Option<Instant> = None;
         let mut shown = started;
         let (mut packets, mut bytes) = (0, 0);
         let mut batches: Vec<Vec<Desc>> = rings.iter().map(|_| Vec::new()).collect();
-        while !stop.load(Ordering::Relaxed) && self.packets < self.limit {
+        while self.packets < self.limit {
+            let over = stop.load(Ordering::Relaxed) || args.duration.is_some_and(|d| started.elapsed() >= d);
+            match left {
+                None if over => {
+                    rings.iter().for_each(Listener::report);
+                    if !leave() {
+                        break;
+                    }
+                    left = Some(Instant::now());
+                }
+                Some(since) if since.elapsed() >= GRACE => break,
+                _ => (),
+            }
             for (ring, batch) in rings.iter_mut().zip(&mut batches) {
                 ring.next(BATCH, batch);
             }
@@ -140,19 +163,18 @@ impl Ear {
                 // Whoever reads our pipe sees what there is, and not only when a buffer is full.
                 self.form.flush()?;
                 if rings.iter().all(Listener::ended) {
-                    eprintln!("netgrain: the engine has ended");
+                    if left.is_none() {
+                        eprintln!("netgrain: the engine has ended");
+                    }
                     break;
                 }
                 std::thread::sleep(NAP);
-            }
-            if args.duration.is_some_and(|d| started.elapsed() >= d) {
-                break;
             }
             if shown.elapsed() >= PERIOD {
                 let span = shown.elapsed().as_secs_f64();
                 shown = Instant::now();
                 rings.iter().for_each(Listener::report);
-                if quiet && !rings.iter().all(Listener::connected) {
+                if quiet && left.is_none() && !rings.iter().all(Listener::connected) {
                     eprintln!("netgrain: the engine has gone");
                     break;
                 }

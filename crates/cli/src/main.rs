@@ -17,6 +17,7 @@ mod measure;
 mod outcome;
 mod packets;
 mod privileges;
+mod program;
 mod record;
 mod repair;
 mod retain;

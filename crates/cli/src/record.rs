@@ -3,6 +3,7 @@
 use crate::args::{FileFormat, RecordArgs, SocketArgs, SourceKind};
 use crate::outcome::{Failure, Outcome};
 use crate::privileges::{self, Needs};
+use crate::program;
 use crate::retain;
 use crate::screen::{Remarks, Ticker, summary};
 use crate::service::Service;
@@ -30,7 +31,7 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     let keeping = retain::plan(&args.retention, &args.store, &plan)?;
     privileges::for_recording(&Needs {
         ports: args.source.interface.is_some(),
-        files: args.source.read.is_some(),
+        files: args.source.read.is_some() || args.program.program.is_some(),
         store: Some(&args.store),
         archive: args.retention.archive.as_deref(),
         socket: plan.socket.as_ref().map(|s| s.path.as_path()),
@@ -39,12 +40,26 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
         user: args.user.as_deref(),
     })?;
     let stop = signals::stop_flag();
+    // Without a program to read again, SIGHUP means what it always means.
+    let hangup = args.program.program.as_ref().map(|_| signals::hangup_flag());
     let mut capture = Capture::start(&plan)?;
     let mut service = Service::begin();
     service.ready();
     for source in capture.sources() {
         eprintln!("netgrain: {source}");
     }
+    if let Some(report) = capture.report().program {
+        eprintln!("netgrain: {}", program::told(&report));
+    }
+    let reload = || {
+        if hangup.as_ref().is_some_and(|hangup| hangup.swap(false, Ordering::Relaxed)) {
+            match args.program.plan().and_then(|plan| plan.map(|p| program::exchange(&capture, &p)).transpose()) {
+                Ok(told) => eprintln!("netgrain: {}", told.unwrap_or_default()),
+                Err(Failure::Said(text)) => eprintln!("netgrain: nothing is changed: {text}"),
+                Err(Failure::ClosedPipe) => {}
+            }
+        }
+    };
     if let Some(text) = keeping.as_ref().and_then(|plan| retain::announcement(&args.retention, plan)) {
         eprintln!("netgrain: {text}");
     }
@@ -66,19 +81,19 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     let kept = || retention.as_ref().map(Retention::report);
     let shown = if args.quiet {
         let mut remarks = Remarks::default();
-        watch(&capture, &stop, |r| {
+        watch(&capture, &stop, &reload, |r| {
             service.tell(&r);
             remarks.tell(&r);
             Ok(())
         })
     } else if args.json {
-        watch(&capture, &stop, |r| {
+        watch(&capture, &stop, &reload, |r| {
             service.tell(&r);
             Ok(json(&serde_json::json!({ "live": r, "retention": kept() }))?)
         })
     } else {
         let mut ticker = Ticker::new();
-        let r = watch(&capture, &stop, |r| {
+        let r = watch(&capture, &stop, &reload, |r| {
             service.tell(&r);
             ticker.show(r);
             Ok(())
@@ -99,17 +114,19 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::of(report.is_healthy()))
 }
 
-/// Calls `show` once a second until the capture ends or a signal comes. Whoever reads our output may go; the packets come
+/// Calls `look` often, and `show` once a second, until the capture ends or a signal comes. Whoever reads our output may go; the packets come
 /// all the same.
 pub fn watch(
     capture: &Capture,
     stop: &AtomicBool,
+    look: &dyn Fn(),
     mut show: impl FnMut(Report) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let (mut gone, mut told) = (false, false);
     let mut ticker = Ticker::new();
     while !capture.finished() && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK);
+        look();
         if ticker.is_due() {
             ticker.skip();
             match show(capture.report()) {
@@ -136,7 +153,8 @@ fn finish(
         json(&serde_json::json!({ "report": report, "ledger": ledger, "retention": kept }))?;
     } else {
         let kept = kept.map(retain::summary).unwrap_or_default();
-        std::io::stdout().write_all((summary(report) + &kept).as_bytes())?;
+        let program = report.program.as_ref().map(program::summary).unwrap_or_default();
+        std::io::stdout().write_all((summary(report) + &program + &kept).as_bytes())?;
     }
     Ok(())
 }
@@ -157,6 +175,7 @@ fn plan(args: &RecordArgs) -> Result<Plan, Failure> {
         plan.snaplen = args.snaplen.min(plan.snaplen);
     }
     plan.filter.clone_from(&args.filter);
+    plan.program = args.program.plan()?;
     plan.cpus = args.cpu.clone().map(|c| c.0).unwrap_or_default();
     plan.spin = args.spin;
     plan.duration = args.duration;

@@ -238,18 +238,18 @@ fn a_program_of_the_language_forwards_through_a_port_and_steers() {
 }
 
 #[test]
-fn what_would_go_to_the_host_is_refused_where_nothing_can_bring_it_there() {
-    let test = "what_would_go_to_the_host_is_refused_where_nothing_can_bring_it_there";
+fn the_host_of_a_shared_port_has_its_packets_anyway_and_gets_no_device() {
+    let test = "the_host_of_a_shared_port_has_its_packets_anyway_and_gets_no_device";
     let Some(sandbox) = Sandbox::new(test) else { return };
-    let (_a, b) = sandbox.veth("va", "vb");
-    let dir = TempDir::new("host");
-    for (kind, status) in [("tpacket", Some(0)), ("af-xdp", Some(2))] {
-        let more = ["--source-kind", kind, "--dedicated"];
-        let engine = Engine::start(&b, &dir, if kind == "tpacket" { &more[..2] } else { &more });
-        let said = engine.group("create", &["g", "main = udp >-> kernel"]);
-        assert_eq!(said.status, status, "{kind}: {said:?}");
-        assert!(status == Some(0) || said.err.contains("--dedicated"), "{said:?}");
-    }
+    let (a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("shared");
+    let engine = Engine::start(&b, &dir, &["--source-kind", "tpacket"]);
+    let said = engine.group("create", &["g", "main = udp >-> kernel"]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    RawSender::new(&a).send(&frames(0, 1));
+    until("all are judged", || engine.books("g")["to_kernel"] == u64::from(FLOWS));
+    assert_eq!(engine.books("g")["ports"], serde_json::json!([]));
+    assert!(sandbox.netlink().link(&format!("ng{}", b.index)).is_err(), "no device is made");
 }
 
 #[test]

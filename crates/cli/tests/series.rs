@@ -50,9 +50,31 @@ fn what_cannot_be_asked_is_named_with_advice() {
     refused(&ask(&store, &["--fields", "bytes"]), "--fields", "--json or --csv");
     refused(&ask(&store, &["--json", "--fields", "byts"]), "byts", "did you mean bytes?");
     refused(&ask(&store, &["--step", "2m"]), "--step", "5m");
+    refused(&ask(&store, &["--direction", "out", "udp"]), "--direction out", "keep no direction");
     let none = ask(&store, &["--to", "2001-01-01"]);
     assert_eq!((none.status, none.out.as_str()), (Some(1), ""));
     assert!(none.err.contains("no series from the beginning to 2001-01-01"), "{}", none.err);
+}
+
+#[test]
+fn a_direction_leaves_the_other_away() {
+    let dir = TempDir::new("series-direction");
+    let store = dir.join("store");
+    let mut writer = columns::Writer::new(columns::Config::new(&store, "eth1")).expect("threads");
+    for second in BEGIN..BEGIN + 20 {
+        for (direction, packets) in [(Direction::In, 3), (Direction::Out, second - BEGIN)] {
+            let total = Volume { packets, bytes: packets * 100 };
+            writer.row(&Row { second, direction, total, ..Row::default() });
+        }
+    }
+    writer.finish();
+    let packets = |more: &[&str]| -> Vec<u64> {
+        let said = ask(&store, &[&["--json", "--fields", "direction,packets"], more].concat());
+        objects(&said.out).iter().map(|row| row["packets"].as_u64().expect("a number")).collect()
+    };
+    assert_eq!(packets(&["--direction", "out"]), (0..20).collect::<Vec<u64>>());
+    assert_eq!(packets(&["--direction", "in"]), vec![3; 20]);
+    assert_eq!(packets(&[]).len(), 40);
 }
 
 #[test]

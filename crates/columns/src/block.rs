@@ -7,7 +7,7 @@
 
 use crate::layout::Layout;
 use crate::sheet::{Cells, Column, Holds, Shape};
-use crate::strip::{self, Narrow, Strip, There};
+use crate::strip::{self, Bits, Narrow, Strip};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -100,7 +100,8 @@ fn store<T>(column: &Column<T>, cells: &Cells, out: &mut Vec<u8>) {
         }
         Holds::Bytes => {
             let mut before = 0;
-            let lengths: Vec<i64> = cells.ends.iter().map(|end| (end - std::mem::replace(&mut before, *end)) as i64).collect();
+            let lengths: Vec<i64> =
+                cells.ends.iter().map(|end| (end - std::mem::replace(&mut before, *end)) as i64).collect();
             strip::write(&lengths, |n| n, out);
             out.extend_from_slice(&cells.raw);
         }
@@ -131,7 +132,8 @@ impl<'a> Blocks<'a> {
         for mut bytes in parts {
             while !bytes.is_empty() {
                 let head: &[u8; HEAD] = bytes.first_chunk()?;
-                let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
+                let word =
+                    |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
                 let block = bytes.split_off(..word(0).checked_add(4)?)?;
                 left.push((block.get(HEAD..)?, word(4)));
                 rows += word(4);
@@ -151,38 +153,44 @@ impl<'a> Blocks<'a> {
         if column.shape == Shape::List {
             self.begin_list()?;
         }
-        let optional = matches!(column.shape, Shape::Maybe | Shape::MaybeEntries);
-        let (mut there, mut flags) = (Vec::with_capacity(self.left.len()), Vec::new());
-        for (i, (left, rows)) in self.left.iter_mut().enumerate() {
-            let cells = if is_list { self.entries[i] } else { *rows };
-            if optional {
-                let strip = Strip::take(left, cells)?;
-                flags.push((strip, There::All(cells)));
-                there.push(There::of(strip)?);
-            } else {
-                there.push(There::All(cells));
+        let mut counts: Vec<usize> = match is_list {
+            true => self.entries.clone(),
+            false => self.left.iter().map(|(_, rows)| *rows).collect(),
+        };
+        let mut there = None;
+        if matches!(column.shape, Shape::Maybe | Shape::MaybeEntries) {
+            let bits;
+            (bits, counts) = Bits::of(&self.strips(&counts)?)?;
+            there = Some(bits);
+        }
+        let mut numbers = || Some(Narrow::of(&self.strips(&counts)?));
+        let values = match column.holds {
+            Holds::Longs | Holds::Ints | Holds::Names(..) => Values::Numbers(numbers()?),
+            Holds::Squares => Values::Wide(numbers()?, numbers()?),
+            Holds::Addresses(_) => Values::Addresses(numbers()?, numbers()?, numbers()?),
+            Holds::Bytes => self.bytes(&counts)?,
+        };
+        Some(Flat { values, there, starts: is_list.then(|| Arc::clone(&self.starts)) })
+    }
+
+    /// The next strip of each block, of so many numbers.
+    fn strips(&mut self, counts: &[usize]) -> Option<Vec<Strip<'a>>> {
+        self.left.iter_mut().zip(counts).map(|((left, _), count)| Strip::take(left, *count)).collect()
+    }
+
+    /// Lengths, and the bytes.
+    fn bytes(&mut self, counts: &[usize]) -> Option<Values> {
+        let (mut raw, mut spans) = (Vec::new(), Vec::new());
+        for ((left, _), count) in self.left.iter_mut().zip(counts) {
+            let mut lengths = Vec::with_capacity(*count);
+            Strip::take(left, *count)?.each(|n| lengths.push(n));
+            for length in lengths {
+                let begin = raw.len() as u32;
+                raw.extend_from_slice(left.split_off(..usize::try_from(length).ok()?)?);
+                spans.push((begin, u32::try_from(raw.len()).ok()?));
             }
         }
-        let numbers = |left: &mut Vec<(&'a [u8], usize)>| -> Option<Narrow> {
-            let one = |((left, _), there): (&mut (&'a [u8], usize), &There<'a>)| {
-                Some((Strip::take(left, there.count())?, *there))
-            };
-            Some(Narrow::of(&left.iter_mut().zip(&there).map(one).collect::<Option<Vec<_>>>()?))
-        };
-        let values = match column.holds {
-            Holds::Longs | Holds::Ints | Holds::Names(..) => Values::Numbers(numbers(&mut self.left)?),
-            Holds::Squares => Values::Wide(numbers(&mut self.left)?, numbers(&mut self.left)?),
-            Holds::Addresses(_) => {
-                let left = &mut self.left;
-                Values::Addresses(numbers(left)?, numbers(left)?, numbers(left)?)
-            }
-            Holds::Bytes => bytes(&mut self.left, &there)?,
-        };
-        Some(Flat {
-            values,
-            there: optional.then(|| Narrow::of(&flags)),
-            starts: is_list.then(|| Arc::clone(&self.starts)),
-        })
+        Some(Values::Bytes(raw, spans))
     }
 
     fn begin_list(&mut self) -> Option<()> {
@@ -203,33 +211,11 @@ impl<'a> Blocks<'a> {
     }
 }
 
-fn bytes<'a>(left: &mut [(&'a [u8], usize)], there: &[There<'a>]) -> Option<Values> {
-    let (mut raw, mut spans) = (Vec::new(), Vec::new());
-    for ((left, _), there) in left.iter_mut().zip(there) {
-        let mut lengths = Vec::with_capacity(there.count());
-        Strip::take(left, there.count())?.each(|n| lengths.push(n));
-        let mut lengths = lengths.into_iter();
-        let mut one = |is_there: bool| {
-            let len = if is_there { usize::try_from(lengths.next()?).ok()? } else { 0 };
-            let begin = raw.len() as u32;
-            raw.extend_from_slice(left.split_off(..len)?);
-            spans.push((begin, u32::try_from(raw.len()).ok()?));
-            Some(())
-        };
-        match there {
-            There::All(rows) => (0..*rows).try_for_each(|_| one(true))?,
-            There::None(rows) => (0..*rows).try_for_each(|_| one(false))?,
-            There::Some(rows) => rows.iter().try_for_each(|is_there| one(*is_there == 1))?,
-        }
-    }
-    Some(Values::Bytes(raw, spans))
-}
-
 /// A column of many rows, of which any can be taken.
 pub struct Flat {
     values: Values,
-    /// 0 or 1 of each row, or of each entry, where values may be missing.
-    there: Option<Narrow>,
+    /// Which rows, or entries, have one, where values may be missing.
+    there: Option<Bits>,
     /// Where the entries of each row begin, and the last ones end; where rows have many.
     starts: Option<Arc<Vec<u32>>>,
 }
@@ -267,20 +253,28 @@ impl Flat {
                 &entries
             }
         };
-        let from = cells.there.len();
-        if let Some(there) = &self.there {
-            there.gather(places, |n| n as u8, &mut cells.there);
-        }
-        let there = self.there.is_some().then(|| &cells.there[from..]);
+        let mut found = Vec::new();
+        let places = match &self.there {
+            None => places,
+            Some(there) => {
+                there.gather(places, &mut cells.there, &mut found);
+                &found
+            }
+        };
         match &self.values {
-            Values::Numbers(n) if matches!(holds, Holds::Ints) => pick(n, places, there, |n| n as i32, &mut cells.ints),
-            Values::Numbers(n) => pick(n, places, there, |n| n, &mut cells.longs),
+            // The same everywhere: that is all there is to say.
+            Values::Numbers(Narrow::Same(value)) if !places.is_empty() => cells.same = Some((*value, places.len())),
+            Values::Numbers(n) if matches!(holds, Holds::Ints) => n.gather(places, |n| n as i32, &mut cells.ints),
+            Values::Numbers(n) => n.gather(places, |n| n, &mut cells.longs),
             Values::Wide(low, high) => {
                 let (mut lows, mut highs) = (Vec::new(), Vec::new());
-                pick(low, places, there, |n| n as u64, &mut lows);
-                pick(high, places, there, |n| n as u64, &mut highs);
+                low.gather(places, |n| n as u64, &mut lows);
+                high.gather(places, |n| n as u64, &mut highs);
                 let wide = |(low, high): (&u64, &u64)| u128::from(*low) | u128::from(*high) << 64;
                 cells.wide.extend(lows.iter().zip(&highs).map(wide));
+            }
+            Values::Addresses(Narrow::Same(0), low, _) => {
+                low.gather(places, |n| IpAddr::V4(Ipv4Addr::from_bits(n as u32)), &mut cells.addresses);
             }
             Values::Addresses(six, low, high) => cells.addresses.extend(places.iter().map(|place| {
                 let place = *place as usize;
@@ -292,22 +286,23 @@ impl Flat {
                 }
             })),
             Values::Bytes(raw, spans) => {
-                for (i, place) in places.iter().enumerate() {
-                    if there.is_none_or(|there| there[i] == 1) {
-                        let (begin, end) = spans[*place as usize];
-                        cells.raw.extend_from_slice(&raw[begin as usize..end as usize]);
-                        cells.ends.push(cells.raw.len());
-                    }
+                for place in places {
+                    let (begin, end) = spans[*place as usize];
+                    cells.raw.extend_from_slice(&raw[begin as usize..end as usize]);
+                    cells.ends.push(cells.raw.len());
                 }
             }
         }
     }
-}
 
-#[inline]
-fn pick<N: Clone + Default>(from: &Narrow, places: &[u32], there: Option<&[u8]>, made: impl Fn(i64) -> N, out: &mut Vec<N>) {
-    match there {
-        None => from.gather(places, made, out),
-        Some(there) => from.gather_some(places, there, made, out),
+    /// The same, each value by itself.
+    pub fn spell(&self, holds: Holds, rows: &[u32], cells: &mut Cells) {
+        self.gather(holds, rows, cells);
+        if let Some((value, count)) = cells.same.take() {
+            match holds {
+                Holds::Ints => cells.ints.resize(count, value as i32),
+                _ => cells.longs.resize(count, value),
+            }
+        }
     }
 }

@@ -105,8 +105,8 @@ impl Press {
             .set_total_uncompressed_size(raw as i64)
             .set_dictionary_page_offset(form.keys.map(|_| 0))
             .set_data_page_offset(data_at as i64);
-        if column.asked != Asked::Never
-            && let Some(range) = range(descriptor.sort_order(), cells)
+        if column.asked == Asked::Range
+            && let Some(range) = range(descriptor.sort_order(), column.holds, cells)
         {
             metadata = metadata.set_statistics(range);
         }
@@ -166,6 +166,15 @@ impl Press {
     fn values<T>(&mut self, column: &Column<T>, cells: &Cells) -> Result<(Form, Option<Sbbf>)> {
         let (dictionary, data) = (&mut self.dictionary, &mut self.data);
         let mut filter = None;
+        if let Some((value, count)) = cells.same {
+            match column.holds {
+                Holds::Names(name, _) => named(|out| name(value, out), dictionary),
+                Holds::Ints => encode::plain(&[value as i32], dictionary),
+                _ => encode::plain(&[value], dictionary),
+            }
+            encode::same_place(count, data);
+            return Ok((Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(1) }, None));
+        }
         let form = match column.holds {
             Holds::Longs if column.coding == Coding::Growing && !encode::is_constant(&cells.longs) => {
                 encode::growing(&cells.longs, data);
@@ -267,30 +276,41 @@ fn names<K: Key>(
         known.rank();
     }
     for key in &known.keys {
-        let begin = dictionary.len();
-        dictionary.extend([0; 4]);
-        text(*key, dictionary);
-        let len = (dictionary.len() - begin - 4) as u32;
-        dictionary[begin..begin + 4].copy_from_slice(&len.to_le_bytes());
+        named(|out| text(*key, out), dictionary);
     }
     encode::places(&known.places, known.keys.len(), data);
     Ok(())
 }
 
+/// A text with its length before it.
+fn named(text: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
+    let begin = out.len();
+    out.extend([0; 4]);
+    text(out);
+    let len = (out.len() - begin - 4) as u32;
+    out[begin..begin + 4].copy_from_slice(&len.to_le_bytes());
+}
+
 /// Least and greatest, in the order that the column's type has.
-fn range(order: SortOrder, cells: &Cells) -> Option<Statistics> {
+fn range(order: SortOrder, holds: Holds, cells: &Cells) -> Option<Statistics> {
     fn ends<T: Number>(order: SortOrder, values: &[T]) -> Option<(T, T)> {
-        let by = |value: &&T| match order {
-            SortOrder::UNSIGNED => (value.bits() ^ 1 << 63) as i64,
-            _ => value.signed(),
-        };
-        Some((*values.iter().min_by_key(by)?, *values.iter().max_by_key(by)?))
+        // Numbers without a sign are in order once their highest bit is turned.
+        let flip = if order == SortOrder::UNSIGNED { T::HIGHEST } else { 0 };
+        let by = |value: T| value.signed() ^ flip;
+        let first = *values.first()?;
+        let wider = |(least, most): (i64, i64), value: &T| (least.min(by(*value)), most.max(by(*value)));
+        let (least, most) = values.iter().fold((by(first), by(first)), wider);
+        Some((T::of(least ^ flip), T::of(most ^ flip)))
     }
-    if let Some((least, most)) = ends(order, &cells.longs) {
-        return Some(Statistics::int64(Some(least), Some(most), None, Some(0), false));
-    }
-    let (least, most) = ends(order, &cells.ints)?;
-    Some(Statistics::int32(Some(least), Some(most), None, Some(0), false))
+    let (least, most) = match (cells.same, holds) {
+        (Some((value, _)), _) => (value, value),
+        (None, Holds::Ints) => ends(order, &cells.ints).map(|(least, most)| (least.into(), most.into()))?,
+        (None, _) => ends(order, &cells.longs)?,
+    };
+    Some(match holds {
+        Holds::Ints => Statistics::int32(Some(least as i32), Some(most as i32), None, Some(0), false),
+        _ => Statistics::int64(Some(least), Some(most), None, Some(0), false),
+    })
 }
 
 /// What stands before the bytes of a page.

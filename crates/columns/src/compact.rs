@@ -17,7 +17,6 @@ use std::time::Duration;
 use store::DiskDevice;
 use store::device::Housekeeping;
 use store::names;
-use wire::filter::Need;
 
 /// Makes one file of each whole day before this moment that has more than one; returns the files made. A day of which a
 /// file cannot be read is left as it is.
@@ -76,7 +75,7 @@ fn merge(
 ) -> Result<Option<PathBuf>, ColumnsError> {
     let (mut rows, mut old, mut names) = (Vec::new(), Vec::new(), Vec::new());
     for (path, sealed) in sources {
-        let groups = sealed.groups(Timestamp::ZERO, Timestamp::MAX, &Need::Anything, None);
+        let groups = sealed.all();
         let mut things = Things::<Row>::new(sealed, groups);
         loop {
             match things.next() {

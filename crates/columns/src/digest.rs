@@ -65,7 +65,8 @@ fn of_footer(bytes: &[u8]) -> Option<(String, usize)> {
     let at = bytes.windows(FOOTER.len()).rposition(|some| some == FOOTER.as_bytes())? + FOOTER.len() + 2;
     let (before, value) = bytes.split_at_checked(at)?;
     let after = value.get(DIGITS..)?;
-    let crc = [&[b'0'; DIGITS], after].iter().fold(crc32c::crc32c(before), |crc, some| crc32c::crc32c_append(crc, some));
+    let crc =
+        [&[b'0'; DIGITS], after].iter().fold(crc32c::crc32c(before), |crc, some| crc32c::crc32c_append(crc, some));
     Some((format!("{crc:08x}"), at))
 }
 

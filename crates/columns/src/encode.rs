@@ -17,8 +17,14 @@ pub trait Number: Copy + Eq {
     /// Its bits, the highest zero.
     fn bits(self) -> u64;
 
+    /// The bit of the sign, and those above it.
+    const HIGHEST: i64;
+
     /// Those bits as the number that they say with a sign.
     fn signed(self) -> i64;
+
+    /// The number with these lowest bits.
+    fn of(bits: i64) -> Self;
 }
 
 impl Number for i64 {
@@ -29,9 +35,16 @@ impl Number for i64 {
         self as u64
     }
 
+    const HIGHEST: i64 = i64::MIN;
+
     #[inline]
     fn signed(self) -> i64 {
         self
+    }
+
+    #[inline]
+    fn of(bits: i64) -> Self {
+        bits
     }
 }
 
@@ -43,9 +56,16 @@ impl Number for i32 {
         u64::from(self as u32)
     }
 
+    const HIGHEST: i64 = i32::MIN as i64;
+
     #[inline]
     fn signed(self) -> i64 {
         self.into()
+    }
+
+    #[inline]
+    fn of(bits: i64) -> Self {
+        bits as Self
     }
 }
 
@@ -70,9 +90,10 @@ impl Key for i64 {
 impl Key for i32 {
     const IS_WORD: bool = true;
 
+    /// Small ones of either sign are small: lengths have the direction for a sign.
     #[inline]
     fn word(self) -> u64 {
-        self as u64
+        u64::from((self << 1 ^ self >> 31) as u32)
     }
 }
 
@@ -98,7 +119,7 @@ pub const NARROW: usize = 1 << 8;
 pub const WIDE: usize = 1 << 16;
 
 /// Values below this are found by themselves.
-const SMALL: usize = 1 << 11;
+const SMALL: usize = 1 << 12;
 
 /// The place of a small value that did not come yet.
 const NOWHERE: u16 = u16::MAX;
@@ -229,12 +250,10 @@ fn slot<K: Key>(key: K, slots: usize) -> usize {
 /// Places in a dictionary of so many keys: the bits of a place, then runs.
 pub fn places(places: &[u16], keys: usize, out: &mut Vec<u8>) {
     let bits = [0, 1, 2, 4, 8].into_iter().find(|bits| keys <= 1 << bits).unwrap_or(16);
-    out.push(bits);
     if bits == 0 {
-        // One run of the only place, which takes no bytes.
-        number((places.len() as u64) << 1, out);
-        return;
+        return same_place(places.len(), out);
     }
+    out.push(bits);
     let groups = places.len().div_ceil(8);
     number((groups as u64) << 1 | 1, out);
     let end = out.len() + groups * usize::from(bits);
@@ -244,6 +263,12 @@ pub fn places(places: &[u16], keys: usize, out: &mut Vec<u8>) {
         _ => pack_small(places, bits, |place| place as u8, out),
     }
     out.resize(end, 0);
+}
+
+/// The only place of a dictionary of one, so many times: no bits, and one run that takes no bytes.
+pub fn same_place(count: usize, out: &mut Vec<u8>) {
+    out.push(0);
+    number((count as u64) << 1, out);
 }
 
 /// Levels of nesting, each at most 3: their length, then runs.

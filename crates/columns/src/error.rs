@@ -21,6 +21,13 @@ pub enum ColumnsError {
         /// What was found.
         what: String,
     },
+    /// A part of a file that only spares reading is damaged; the answer is whole.
+    Hint {
+        /// Which.
+        path: PathBuf,
+        /// What was found.
+        what: &'static str,
+    },
     /// The store has no such interface.
     NoInterface {
         /// The store.
@@ -50,6 +57,7 @@ impl fmt::Display for ColumnsError {
             Self::Damaged { path, what } => {
                 write!(f, "{}: {what}; the file is passed over, move it away to be told no more", path.display())
             }
+            Self::Hint { path, what } => write!(f, "{}: {what}", path.display()),
             Self::NoInterface { store, name, known } if known.is_empty() => {
                 write!(f, "{}: nothing was recorded here, on {name} or any other interface", store.display())
             }

@@ -5,6 +5,7 @@
 use crate::digest::{self, Told};
 use crate::error::ColumnsError;
 use crate::layout::Layout;
+use crate::query::Query;
 use crate::seal::{VERSION, WITHOUT_DIGESTS, key};
 use crate::sheet::Cells;
 use crate::shelf::Kind;
@@ -20,6 +21,8 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnDescPtr;
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -132,8 +135,31 @@ impl Sealed {
         Self::of(path, kind, Source::Memory(bytes.into()))
     }
 
+    /// The journal that a file on a volume was made of, by its footer alone.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn journal_of(disk: &mut dyn Housekeeping, path: &Path, kind: Kind) -> Result<Option<u64>, ColumnsError> {
+        let file = disk.open(path).map_err(ColumnsError::io(path))?;
+        let found = disk.len(file).and_then(|len| {
+            footer(len, |at, length| {
+                let mut bytes = vec![0; length as usize];
+                let read = disk.read(file, at, &mut bytes)?;
+                bytes.truncate(read);
+                Ok(bytes.into())
+            })
+        });
+        disk.close(file);
+        Ok(Self::with(path, kind, found, Source::Memory(Bytes::new()))?.journal)
+    }
+
     fn of(path: &Path, kind: Kind, source: Source) -> Result<Self, ColumnsError> {
-        let footer = footer(&source).map_err(|e| match e.kind() {
+        let found = source.len().and_then(|len| footer(len, |at, length| source.read(at, length)));
+        Self::with(path, kind, found, source)
+    }
+
+    fn with(path: &Path, kind: Kind, footer: io::Result<Bytes>, source: Source) -> Result<Self, ColumnsError> {
+        let footer = footer.map_err(|e| match e.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
                 ColumnsError::damaged(path, "is no Parquet file, or its end is missing")
             }
@@ -163,26 +189,37 @@ impl Sealed {
         Ok(Self { path: path.to_owned(), journal, replaces, source, metadata, told })
     }
 
-    /// The row groups that may hold something between two moments that has what is needed.
-    pub fn groups(&self, from: Timestamp, to: Timestamp, need: &Need, id: Option<u64>) -> Vec<usize> {
-        let all = 0..self.metadata.num_row_groups();
+    /// All row groups.
+    pub fn all(&self) -> Vec<usize> {
+        (0..self.metadata.num_row_groups()).collect()
+    }
+
+    /// The row groups that may hold something of what is asked. What is the matter with a filter is told; one that is damaged
+    /// keeps nothing out.
+    pub fn groups(&self, asked: &Query, tell: impl FnOnce(ColumnsError)) -> Vec<usize> {
+        let Query { from, to, need, id, .. } = asked;
+        let is_damaged = Cell::new(false);
         let wanted = |at: &usize| {
-            let group = Group { sealed: self, at: *at, group: self.metadata.row_group(*at) };
+            let group = Group { sealed: self, at: *at, group: self.metadata.row_group(*at), is_damaged: &is_damaged };
             let (first, last) = group.span();
-            let outside = first.is_some_and(|first| first > to) || last.is_some_and(|last| last < from);
+            let outside = first.is_some_and(|first| first > *to) || last.is_some_and(|last| last < *from);
             !outside
                 && id.is_none_or(|id| group.may_have("id", Some(id as i64), &id.to_le_bytes()[..]))
                 && group.may(need)
         };
-        // A filter that cannot be read keeps nothing out; the pages say what is the matter.
+        // Whatever the library gives up at keeps nothing out; the pages say what is the matter.
         let wanted = |at: &usize| catch_unwind(AssertUnwindSafe(|| wanted(at))).unwrap_or(true);
-        all.filter(wanted).collect()
+        let groups = self.all().into_iter().filter(wanted).collect();
+        if is_damaged.get() {
+            let what = "has a filter that is not as it was written; what it should keep out was read";
+            tell(ColumnsError::Hint { path: self.path.clone(), what });
+        }
+        groups
     }
 
     /// Whether all of a row group lies between two moments.
     pub fn is_inside(&self, group: usize, from: Timestamp, to: Timestamp) -> bool {
-        let group = Group { sealed: self, at: group, group: self.metadata.row_group(group) };
-        let (first, last) = group.outer();
+        let (first, last) = outer(self.metadata.row_group(group));
         first.is_some_and(|first| first >= from) && last.is_some_and(|last| last <= to)
     }
 
@@ -193,7 +230,9 @@ impl Sealed {
     pub fn columns(&self, group: usize, paths: &[&str]) -> Result<Vec<Option<ColumnReader>>, ColumnsError> {
         let leaves = self.pages(group, paths)?.into_iter();
         guarded(&self.path, || {
-            Ok::<_, ParquetError>(leaves.map(|leaf| leaf.map(|(column, pages)| get_column_reader(column, pages))).collect())
+            Ok::<_, ParquetError>(
+                leaves.map(|leaf| leaf.map(|(column, pages)| get_column_reader(column, pages))).collect(),
+            )
         })
     }
 
@@ -214,7 +253,8 @@ impl Sealed {
             let (at, length) = chunk.byte_range();
             let bytes = self.source.read(at, length)?;
             if self.told.as_ref().is_some_and(|told| !told.is_chunk(group, column, &bytes)) {
-                let what = format!("column {} of row group {group} is not as it was written", descriptor.path().string());
+                let what =
+                    format!("column {} of row group {group} is not as it was written", descriptor.path().string());
                 return Err(ParquetError::General(what));
             }
             let pages = SerializedPageReader::new(Arc::new(Piece { at, bytes }), chunk, rows, None)?;
@@ -228,6 +268,23 @@ impl Sealed {
     }
 }
 
+/// What each column of a file takes of it, in bytes for each row, with its filters; the widest first.
+///
+/// # Errors
+/// When it cannot be read, or is not what its name says.
+pub fn widths(path: &Path, kind: Kind) -> Result<Vec<(String, f64)>, ColumnsError> {
+    let sealed = Sealed::open(path, kind)?;
+    let rows: usize = (0..sealed.metadata.num_row_groups()).map(|group| sealed.rows(group)).sum();
+    let mut sums = BTreeMap::<String, f64>::new();
+    for column in sealed.metadata.row_groups().iter().flat_map(RowGroupMetaData::columns) {
+        let bytes = column.compressed_size() + i64::from(column.bloom_filter_length().unwrap_or(0));
+        *sums.entry(column.column_path().string()).or_default() += bytes as f64 / rows.max(1) as f64;
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+    Ok(sums)
+}
+
 /// A column of a row group, page by page.
 pub type Leaf = (ColumnDescPtr, Box<dyn PageReader>);
 
@@ -236,44 +293,45 @@ struct Group<'a> {
     sealed: &'a Sealed,
     at: usize,
     group: &'a RowGroupMetaData,
+    is_damaged: &'a Cell<bool>,
+}
+
+fn statistics<'a>(group: &'a RowGroupMetaData, name: &str) -> Option<&'a Statistics> {
+    group.columns().iter().find(|c| c.column_path().string() == name)?.statistics()
+}
+
+fn range(group: &RowGroupMetaData, name: &str) -> Option<(i64, i64)> {
+    match statistics(group, name)? {
+        Statistics::Int64(s) => Some((*s.min_opt()?, *s.max_opt()?)),
+        Statistics::Int32(s) => Some((i64::from(*s.min_opt()?), i64::from(*s.max_opt()?))),
+        _ => None,
+    }
+}
+
+/// The earliest beginning and the latest end, as far as they are known. Moments after 2262 are negative there, and nothing
+/// is said of a group that holds such.
+fn outer(group: &RowGroupMetaData) -> (Option<Timestamp>, Option<Timestamp>) {
+    let moment = |n: i64| u64::try_from(n).ok().map(Timestamp::from_nanos);
+    let (first, last) = (range(group, "first"), range(group, "last"));
+    if [first, last].iter().flatten().any(|(min, _)| *min < 0) {
+        return (None, None);
+    }
+    (first.and_then(|(min, _)| moment(min)), last.and_then(|(_, max)| moment(max)))
 }
 
 impl Group<'_> {
-    fn statistics(&self, name: &str) -> Option<&Statistics> {
-        self.group.columns().iter().find(|c| c.column_path().string() == name)?.statistics()
-    }
-
-    fn range(&self, name: &str) -> Option<(i64, i64)> {
-        match self.statistics(name)? {
-            Statistics::Int64(s) => Some((*s.min_opt()?, *s.max_opt()?)),
-            Statistics::Int32(s) => Some((i64::from(*s.min_opt()?), i64::from(*s.max_opt()?))),
-            _ => None,
-        }
-    }
-
-    /// The earliest beginning and the latest end, as far as they are known. Moments after 2262 are negative there, and
-    /// nothing is said of a group that holds such.
-    fn outer(&self) -> (Option<Timestamp>, Option<Timestamp>) {
-        let moment = |n: i64| u64::try_from(n).ok().map(Timestamp::from_nanos);
-        let (first, last) = (self.range("first"), self.range("last"));
-        if [first, last].iter().flatten().any(|(min, _)| *min < 0) {
-            return (None, None);
-        }
-        (first.and_then(|(min, _)| moment(min)), last.and_then(|(_, max)| moment(max)))
-    }
-
     fn span(&self) -> (Option<Timestamp>, Option<Timestamp>) {
         let second = |n: i64| u64::try_from(n).ok().map(|n| Timestamp::from_secs_nanos(n, 0));
-        match self.range("second") {
+        match range(self.group, "second") {
             Some((min, max)) if min >= 0 => (second(min), second(max.saturating_add(1))),
-            _ => self.outer(),
+            _ => outer(self.group),
         }
     }
 
     /// Whether a column may have this value, by its range and its filter.
     fn may_have(&self, name: &str, value: Option<i64>, bytes: &[u8]) -> bool {
         // Numbers of 64 bits without a sign are ordered as such, which is not how they are read here.
-        if let (Some((min, max)), Some(value)) = (self.range(name), value)
+        if let (Some((min, max)), Some(value)) = (range(self.group, name), value)
             && min >= 0
             && max >= min
             && !(min..=max).contains(&value)
@@ -289,11 +347,12 @@ impl Group<'_> {
         let column = self.group.column(place);
         let (at, length) = (column.bloom_filter_offset()?, column.bloom_filter_length()?);
         let bytes = self.sealed.source.read(u64::try_from(at).ok()?, u64::try_from(length).ok()?).ok()?;
-        let told = self.sealed.told.as_ref();
-        if told.is_some_and(|told| !told.is_filter(self.at, place, &bytes)) {
+        let filter = Sbbf::from_bytes(&bytes).ok();
+        if filter.is_none() || self.sealed.told.as_ref().is_some_and(|told| !told.is_filter(self.at, place, &bytes)) {
+            self.is_damaged.set(true);
             return None;
         }
-        Sbbf::from_bytes(&bytes).ok()
+        filter
     }
 
     fn may(&self, need: &Need) -> bool {
@@ -308,7 +367,7 @@ impl Group<'_> {
                 ["src_port", "dst_port"].iter().any(|n| self.may_have(n, Some(port.into()), &port.to_le_bytes()))
             }
             Need::Protocol(number) => {
-                self.range("protocol").is_none_or(|(min, max)| (min..=max).contains(&i64::from(*number)))
+                range(self.group, "protocol").is_none_or(|(min, max)| (min..=max).contains(&i64::from(*number)))
             }
             Need::Flow(_, (a, _), (b, _)) => host(a) && host(b),
             Need::All(all) => all.iter().all(|need| self.may(need)),
@@ -379,15 +438,19 @@ impl<T: Layout> Things<T> {
     }
 }
 
-/// The footer and what stands behind it.
-fn footer(source: &Source) -> io::Result<Bytes> {
-    let len = source.len()?;
-    let (begin, trailer) = (source.read(0, 4)?, source.read(len.saturating_sub(8), 8)?);
-    if begin[..] != digest::MAGIC || trailer[4..] != digest::MAGIC {
+/// The footer of a file of this length and what stands behind it.
+fn footer(len: u64, mut read: impl FnMut(u64, u64) -> io::Result<Bytes>) -> io::Result<Bytes> {
+    let mut exactly = |at: u64, length: u64| {
+        let bytes = read(at, length)?;
+        if bytes.len() as u64 == length { Ok(bytes) } else { Err(io::Error::from(io::ErrorKind::UnexpectedEof)) }
+    };
+    let trailer = digest::TRAILER as u64;
+    let (begin, end) = (exactly(0, 4)?, exactly(len.saturating_sub(trailer), trailer)?);
+    if begin[..] != digest::MAGIC || end[4..] != digest::MAGIC {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let long = u64::from(u32::from_le_bytes([trailer[0], trailer[1], trailer[2], trailer[3]])) + 8;
-    source.read(len.checked_sub(long).ok_or(io::ErrorKind::InvalidData)?, long)
+    let long = u64::from(u32::from_le_bytes([end[0], end[1], end[2], end[3]])) + trailer;
+    exactly(len.checked_sub(long).ok_or(io::ErrorKind::InvalidData)?, long)
 }
 
 /// What the library says, or panics with, as damage of this file.

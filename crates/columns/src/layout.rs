@@ -12,8 +12,8 @@ mod text;
 
 pub use text::{Memo, read_address};
 
-use crate::thing::Thing;
 use crate::sheet::Column;
+use crate::thing::Thing;
 
 /// What can be written as columns.
 pub trait Layout: Thing {

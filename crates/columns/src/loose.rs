@@ -4,11 +4,9 @@ use crate::error::ColumnsError;
 use crate::file::{Sealed, Things};
 use crate::seal::Parquet;
 use crate::shelf::Kind;
-use base::Timestamp;
 use flow::Record;
 use std::io;
 use std::path::Path;
-use wire::filter::Need;
 
 /// Writes records, which come in the order in which they begin, as the bytes of one file with the columns of the store's.
 ///
@@ -37,7 +35,7 @@ pub struct Loose {
 /// When it cannot be read, or holds something else.
 pub fn read_flows(path: &Path) -> Result<Loose, ColumnsError> {
     let sealed = Sealed::open(path, Kind::Flows)?;
-    let groups = sealed.groups(Timestamp::ZERO, Timestamp::MAX, &Need::Anything, None);
+    let groups = sealed.all();
     Ok(Loose { things: Things::new(sealed, groups), ready: Vec::new().into_iter() })
 }
 

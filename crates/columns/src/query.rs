@@ -9,8 +9,8 @@ use crate::error::ColumnsError;
 use crate::file::{Sealed, Things};
 use crate::journal::{Loaded, MOST_BYTES, NO_COLUMNS, Sorted};
 use crate::layout::Layout;
-use crate::thing::Order;
 use crate::shelf::{self, Kind, Shelved};
+use crate::thing::Order;
 use base::Timestamp;
 use flow::Record;
 use series::Row;
@@ -325,8 +325,7 @@ impl<T: Layout> Answer<T> {
             if sealed.journal.is_some_and(|id| self.taken.contains(&id)) {
                 continue;
             }
-            let Query { from, to, need, id, .. } = &self.query;
-            let groups = sealed.groups(*from, *to, need, *id);
+            let groups = sealed.groups(&self.query, |error| remark(&self.remarks, error));
             if !groups.is_empty() {
                 self.join(Feed::File(Box::new(Things::new(sealed, groups))));
             }

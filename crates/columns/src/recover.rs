@@ -10,10 +10,12 @@ use crate::layout::Layout;
 use crate::seal::{Plan, key, publish};
 use crate::shelf::{self, Kind};
 use crate::volume;
+use base::Timestamp;
 use flow::Record;
 use series::Row;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use store::DiskDevice;
 use store::device::Housekeeping;
 use store::names;
@@ -69,7 +71,9 @@ fn of_kind<T: Layout>(
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other.map_err(ColumnsError::io(root))?,
     };
-    for path in shelf::journals_of(root, kind, listed.into_iter().map(|(name, _)| name)).into_iter().map(|(_, path)| path) {
+    for path in
+        shelf::journals_of(root, kind, listed.into_iter().map(|(name, _)| name)).into_iter().map(|(_, path)| path)
+    {
         let file = match disk.take(&path) {
             Ok(Some(file)) => file,
             Ok(None) => continue,
@@ -79,7 +83,7 @@ fn of_kind<T: Layout>(
             }
         };
         recovered.journals += 1;
-        match seal::<T>(disk, root, kind, &path) {
+        match seal::<T>(disk, root, kind, &path, true) {
             Ok(sealed) => {
                 recovered.things += sealed.things;
                 recovered.torn += sealed.torn;
@@ -106,12 +110,13 @@ fn set_aside(disk: &mut dyn Housekeeping, path: &Path, kind: Kind) {
     }
 }
 
-/// Seals the journal, and removes it.
+/// Seals the journal, and removes it. One that was left by a crash may have been sealed before.
 pub(crate) fn seal<T: Layout>(
     disk: &mut dyn Housekeeping,
     root: &Path,
     kind: Kind,
     path: &Path,
+    was_left: bool,
 ) -> Result<FromJournal, ColumnsError> {
     let damaged = |what| ColumnsError::damaged(path, what);
     let bytes = volume::read(disk, path, MOST_BYTES).map_err(ColumnsError::io(path))?;
@@ -120,24 +125,8 @@ pub(crate) fn seal<T: Layout>(
     let ordered = journal.ordered(&T::columns()).ok_or_else(|| damaged(NO_COLUMNS))?;
     if let Some(first) = ordered.first {
         let start = T::moment(&first);
-        let folder = names::hour_folder(root, start);
-        let listed = match disk.list(&folder) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
-            other => other.map_err(ColumnsError::io(&folder))?,
-        };
-        // A crash may have come between the file's name and the journal's end.
-        let mut same = None;
-        for name in listed.iter().filter(|(name, _)| shelf::start_of(name, kind).is_some_and(|(at, _)| at == start)) {
-            let path = folder.join(&name.0);
-            if Sealed::read(disk, &path, kind).is_ok_and(|s| s.journal == Some(journal.id)) {
-                same = Some(path);
-            }
-        }
-        if same.is_some() {
-            // Its name may not have been synced.
-            disk.sync(&folder).map_err(ColumnsError::io(&folder))?;
-        }
-        sealed.path = Some(match same {
+        let before = if was_left { sealed_from(disk, root, kind, journal.id, start)? } else { None };
+        sealed.path = Some(match before {
             Some(path) => path,
             None => {
                 let notes = vec![(key::JOURNAL, format!("{:016x}", journal.id))];
@@ -146,5 +135,43 @@ pub(crate) fn seal<T: Layout>(
         });
     }
     disk.remove(path).map_err(ColumnsError::io(path))?;
+    // Should this not be kept, the journal comes back after a failure of the power, and is known by its id.
+    let _ = disk.sync(root);
     Ok(sealed)
+}
+
+/// The file that was made of a journal before, by a process that could not remove the journal any more. What the journal has
+/// lost since may be its earliest things, so the file may begin earlier, as far as a file reaches.
+fn sealed_from(
+    disk: &mut dyn Housekeeping,
+    root: &Path,
+    kind: Kind,
+    journal: u64,
+    start: Timestamp,
+) -> Result<Option<PathBuf>, ColumnsError> {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let earliest = start.before(kind.reach());
+    let mut hour = earliest.floor_to(HOUR);
+    while hour <= start {
+        let folder = names::hour_folder(root, hour);
+        let listed = match disk.list(&folder) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+            other => other.map_err(ColumnsError::io(&folder))?,
+        };
+        for (name, _) in listed {
+            let begins = shelf::start_of(&name, kind).map(|(begins, _)| begins);
+            if !begins.is_some_and(|begins| (earliest..=start).contains(&begins)) {
+                continue;
+            }
+            let path = folder.join(name);
+            // One that cannot be read is none that anybody counts.
+            if Sealed::journal_of(disk, &path, kind).is_ok_and(|id| id == Some(journal)) {
+                // Its name may not have been synced.
+                disk.sync(&folder).map_err(ColumnsError::io(&folder))?;
+                return Ok(Some(path));
+            }
+        }
+        hour = hour.after(HOUR);
+    }
+    Ok(None)
 }

@@ -258,7 +258,7 @@ fn walk<E: FnMut(&Batch)>(
                 continue;
             }
             let sealed = Arc::new(sealed);
-            for group in sealed.groups(query.from, query.to, &query.need, query.id) {
+            for group in sealed.groups(query, |error| crate::query::remark(remarks, error)) {
                 share(Part { sealed: Arc::clone(&sealed), group }, each);
             }
         }
@@ -424,7 +424,7 @@ fn growing(journal: &Loaded<Record>, query: &Query, asked: &[Column], each: &mut
         for asked in &timed {
             let (column, flat) = flats.iter().find(|(column, _)| column.path == asked.name())?;
             let mut cells = Cells::default();
-            flat.gather(column.holds, rows, &mut cells);
+            flat.spell(column.holds, rows, &mut cells);
             batch.columns.push(values(cells));
         }
         batch.keep(query);

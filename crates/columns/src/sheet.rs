@@ -122,6 +122,8 @@ pub struct Cells {
     pub there: Vec<u8>,
     /// Entries of each row, in the first leaf of a list, and in all of one that is to be written.
     pub counts: Vec<u32>,
+    /// Instead of numbers: one that is repeated so many times.
+    pub same: Option<(i64, usize)>,
     /// What the library reads into.
     read: Levels,
 }
@@ -145,6 +147,7 @@ impl Cells {
         self.ends.clear();
         self.there.clear();
         self.counts.clear();
+        self.same = None;
     }
 
     /// Ends one value of `raw`.
@@ -230,7 +233,11 @@ impl Cells {
 
 /// Appends those values that are there, and of each whether it is. There is no branch that depends on a value.
 #[inline]
-pub fn some<N: Copy + Default>(values: impl ExactSizeIterator<Item = Option<N>>, there: &mut Vec<u8>, out: &mut Vec<N>) {
+pub fn some<N: Copy + Default>(
+    values: impl ExactSizeIterator<Item = Option<N>>,
+    there: &mut Vec<u8>,
+    out: &mut Vec<N>,
+) {
     let (from, mut at) = (there.len(), out.len());
     there.resize(from + values.len(), 0);
     out.resize(at + values.len(), N::default());

@@ -76,11 +76,7 @@ pub fn files(store: &Path, interface: &str, kind: Kind) -> io::Result<Vec<Shelve
 }
 
 /// The same by what any volume says of names; `root` is the interface's folder.
-pub(crate) fn files_on(
-    disk: &mut dyn Housekeeping,
-    root: &Path,
-    kind: Kind,
-) -> io::Result<Vec<(Timestamp, PathBuf)>> {
+pub(crate) fn files_on(disk: &mut dyn Housekeeping, root: &Path, kind: Kind) -> io::Result<Vec<(Timestamp, PathBuf)>> {
     // One that retention removed meanwhile is empty.
     let mut list = |folder: &Path| match disk.list(folder) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),

@@ -14,13 +14,7 @@ pub fn write<T: Copy>(values: &[T], number: impl Fn(T) -> i64, out: &mut Vec<u8>
         out.push(0);
         return;
     };
-    let ends = values.iter().fold((first, first), |(least, most), value| {
-        let value = number(*value);
-        (least.min(value), most.max(value))
-    });
-    let width = width(ends.1.wrapping_sub(ends.0) as u64);
-    // Without a base where it saves nothing.
-    let base = if ends.0 >= 0 && self::width(ends.1 as u64) == width { 0 } else { ends.0 };
+    let (base, width) = span(values, &number, first);
     out.push(width as u8 | if base == 0 { 0 } else { HAS_BASE });
     if base != 0 {
         out.extend_from_slice(&base.to_le_bytes());
@@ -46,6 +40,31 @@ pub fn write<T: Copy>(values: &[T], number: impl Fn(T) -> i64, out: &mut Vec<u8>
             room.iter_mut().zip(values).for_each(|(room, value)| *room = above(value).to_le_bytes());
         }
     }
+}
+
+/// A base, and the bytes that every number takes above it.
+/// PERF: most columns of a block are the same everywhere or small, which a fold of bits tells; least and greatest of 64 bits
+/// take three times as long without instructions for them.
+#[inline]
+fn span<T: Copy>(values: &[T], number: &impl Fn(T) -> i64, first: i64) -> (i64, usize) {
+    let (any, differ) = values.iter().fold((0, 0), |(any, differ), value| {
+        let value = number(*value);
+        (any | value, differ | (value ^ first))
+    });
+    if differ == 0 {
+        return (first, 0);
+    }
+    if (0..1 << 16).contains(&any) {
+        return (0, width(any as u64));
+    }
+    let ends = values.iter().fold((first, first), |(least, most), value| {
+        let value = number(*value);
+        (least.min(value), most.max(value))
+    });
+    let width = width(ends.1.wrapping_sub(ends.0) as u64);
+    // Without a base where it saves nothing.
+    let base = if ends.0 >= 0 && self::width(ends.1 as u64) == width { 0 } else { ends.0 };
+    (base, width)
 }
 
 /// Bytes that a number takes, as far as there is a loop for it.
@@ -80,11 +99,6 @@ impl<'a> Strip<'a> {
         Some(Self { base, width, count, bytes: bytes.split_off(..width.checked_mul(count)?)? })
     }
 
-    /// The number that all are, if that is known without looking.
-    pub fn same(&self) -> Option<i64> {
-        (self.width == 0).then_some(self.base)
-    }
-
     /// Each of them.
     pub fn each(&self, mut each: impl FnMut(i64)) {
         match self.width {
@@ -113,39 +127,76 @@ fn words<const N: usize>(bytes: &[u8], word: impl Fn([u8; N]) -> u64, mut each: 
     bytes.as_chunks().0.iter().for_each(|bytes| each(word(*bytes)));
 }
 
-/// Which rows of a block have a number.
-#[derive(Clone, Copy)]
-pub enum There<'a> {
-    /// So many, and all have.
-    All(usize),
-    /// So many, and none has.
-    None(usize),
-    /// Those with a 1.
-    Some(&'a [u8]),
+/// Which of many places have something, and how many before each have.
+pub enum Bits {
+    /// All of them.
+    All,
+    /// None of them.
+    None,
+    /// Those with a 1; beside each 64 bits, how many there are before.
+    Some(Vec<(u64, u32)>),
 }
 
-impl<'a> There<'a> {
-    /// Of a strip that says 0 or 1 of each row; `None` if it says anything else.
-    pub fn of(strip: Strip<'a>) -> Option<Self> {
-        match (strip.same(), strip.width, strip.base) {
-            (Some(0), ..) => Some(Self::None(strip.count)),
-            (Some(1), ..) => Some(Self::All(strip.count)),
-            (None, 1, 0) if strip.bytes.iter().all(|byte| *byte <= 1) => Some(Self::Some(strip.bytes)),
+impl Bits {
+    /// Of strips that say 0 or 1 of each place; beside it, how many each has. `None` if they say anything else.
+    pub fn of(strips: &[Strip<'_>]) -> Option<(Self, Vec<usize>)> {
+        let count = |strip: &Strip<'_>| match (strip.width, strip.base) {
+            (0, 0) => Some(0),
+            (0, 1) => Some(strip.count),
+            (1, 0) if strip.bytes.iter().fold(0, |all, byte| all | byte) <= 1 => {
+                Some(strip.bytes.iter().map(|byte| usize::from(*byte)).sum())
+            }
             _ => None,
+        };
+        let counts = strips.iter().map(count).collect::<Option<Vec<usize>>>()?;
+        if counts.iter().all(|count| *count == 0) {
+            return Some((Self::None, counts));
         }
+        if strips.iter().zip(&counts).all(|(strip, count)| strip.count == *count) {
+            return Some((Self::All, counts));
+        }
+        let mut words = Vec::with_capacity(strips.iter().map(|strip| strip.count).sum::<usize>() / 64 + 1);
+        let (mut word, mut have, mut before) = (0u64, 0, 0u32);
+        for strip in strips {
+            strip.each(|bit| {
+                word |= (bit as u64) << have;
+                have += 1;
+                if have == 64 {
+                    words.push((word, before));
+                    before += word.count_ones();
+                    (word, have) = (0, 0);
+                }
+            });
+        }
+        words.push((word, before));
+        Some((Self::Some(words), counts))
     }
 
-    /// How many have one.
-    pub fn count(&self) -> usize {
+    /// Of these places: whether each has something, and the places of those that have among all that have.
+    pub fn gather(&self, places: &[u32], there: &mut Vec<u8>, found: &mut Vec<u32>) {
         match self {
-            Self::All(rows) => *rows,
-            Self::None(_) => 0,
-            Self::Some(rows) => rows.iter().map(|one| usize::from(*one)).sum(),
+            Self::All => {
+                there.resize(there.len() + places.len(), 1);
+                found.extend_from_slice(places);
+            }
+            Self::None => there.resize(there.len() + places.len(), 0),
+            Self::Some(words) => {
+                let (from, mut at) = (there.len(), found.len());
+                there.resize(from + places.len(), 0);
+                found.resize(at + places.len(), 0);
+                for (place, there) in places.iter().zip(&mut there[from..]) {
+                    let (word, before) = words[(place / 64) as usize];
+                    *there = (word >> (place % 64) & 1) as u8;
+                    found[at] = before + (word & ((1 << (place % 64)) - 1)).count_ones();
+                    at += usize::from(*there);
+                }
+                found.truncate(at);
+            }
         }
     }
 }
 
-/// Numbers, by their places, as wide as the widest: those of many strips. Where there is none it is any.
+/// Numbers, by their places, as wide as the widest: those of many strips.
 pub enum Narrow {
     /// The same everywhere.
     Same(i64),
@@ -161,16 +212,16 @@ pub enum Narrow {
 
 impl Narrow {
     /// These strips, one behind the other.
-    pub fn of(strips: &[(Strip<'_>, There<'_>)]) -> Self {
-        let some = || strips.iter().filter(|(strip, _)| strip.count > 0).map(|(strip, _)| strip);
+    pub fn of(strips: &[Strip<'_>]) -> Self {
+        let some = || strips.iter().filter(|strip| strip.count > 0);
         let Some(base) = some().map(|strip| strip.base).min() else { return Self::Same(0) };
         let reach = |strip: &Strip<'_>| (strip.base.wrapping_sub(base) as u64).saturating_add(strip.reach());
         match width(some().map(reach).max().unwrap_or(0)) {
             0 => Self::Same(base),
-            1 => Self::Bytes(base, spread(strips, base, |n| n as u8)),
-            2 => Self::Shorts(base, spread(strips, base, |n| n as u16)),
-            4 => Self::Ints(base, spread(strips, base, |n| n as u32)),
-            _ => Self::Longs(base, spread(strips, base, |n| n)),
+            1 => Self::Bytes(base, joined(strips, base, |n| n as u8)),
+            2 => Self::Shorts(base, joined(strips, base, |n| n as u16)),
+            4 => Self::Ints(base, joined(strips, base, |n| n as u32)),
+            _ => Self::Longs(base, joined(strips, base, |n| n)),
         }
     }
 
@@ -196,26 +247,6 @@ impl Narrow {
             Self::Longs(base, all) => pick(all, places, |n| made(base.wrapping_add(n as i64)), out),
         }
     }
-
-    /// Those at these places that are there, in their order.
-    #[inline]
-    pub fn gather_some<T: Clone + Default>(&self, places: &[u32], there: &[u8], made: impl Fn(i64) -> T, out: &mut Vec<T>) {
-        let begin = out.len();
-        out.resize(begin + places.len(), T::default());
-        let room = &mut out[begin..];
-        let count = match self {
-            Self::Same(value) => {
-                let count = there.iter().map(|one| usize::from(*one)).sum();
-                room[..count].fill(made(*value));
-                count
-            }
-            Self::Bytes(base, all) => pick_some(all, places, there, |n| made(base.wrapping_add(i64::from(n))), room),
-            Self::Shorts(base, all) => pick_some(all, places, there, |n| made(base.wrapping_add(i64::from(n))), room),
-            Self::Ints(base, all) => pick_some(all, places, there, |n| made(base.wrapping_add(i64::from(n))), room),
-            Self::Longs(base, all) => pick_some(all, places, there, |n| made(base.wrapping_add(n as i64)), room),
-        };
-        out.truncate(begin + count);
-    }
 }
 
 #[inline]
@@ -223,42 +254,9 @@ fn pick<N: Copy, T>(all: &[N], places: &[u32], made: impl Fn(N) -> T, out: &mut 
     out.extend(places.iter().map(|place| made(all[*place as usize])));
 }
 
-/// Every number is put where the next one belongs, and stays if it is there: no branch.
-#[inline]
-fn pick_some<N: Copy, T>(all: &[N], places: &[u32], there: &[u8], made: impl Fn(N) -> T, room: &mut [T]) -> usize {
-    let mut count = 0;
-    for (place, there) in places.iter().zip(there) {
-        room[count] = made(all[*place as usize]);
-        count += usize::from(*there);
-    }
-    count
-}
-
-fn spread<N: Copy + Default>(strips: &[(Strip<'_>, There<'_>)], base: i64, narrow: impl Fn(u64) -> N) -> Vec<N> {
-    let rows = |there: &There<'_>| match there {
-        There::All(rows) | There::None(rows) => *rows,
-        There::Some(rows) => rows.len(),
-    };
-    let mut out = Vec::with_capacity(strips.iter().map(|(_, there)| rows(there)).sum());
-    let mut few = Vec::new();
-    for (strip, there) in strips {
-        let above = strip.base.wrapping_sub(base) as u64;
-        match there {
-            There::None(rows) => out.resize(out.len() + rows, N::default()),
-            There::All(_) => widen(strip, above, &narrow, &mut out),
-            There::Some(rows) => {
-                few.clear();
-                widen(strip, above, &narrow, &mut few);
-                few.push(N::default());
-                let mut next = 0;
-                out.extend(rows.iter().map(|one| {
-                    let value = few[next];
-                    next += usize::from(*one);
-                    value
-                }));
-            }
-        }
-    }
+fn joined<N: Copy>(strips: &[Strip<'_>], base: i64, narrow: impl Fn(u64) -> N) -> Vec<N> {
+    let mut out = Vec::with_capacity(strips.iter().map(|strip| strip.count).sum());
+    strips.iter().for_each(|strip| widen(strip, strip.base.wrapping_sub(base) as u64, &narrow, &mut out));
     out
 }
 
@@ -272,5 +270,87 @@ fn widen<N: Copy>(strip: &Strip<'_>, above: u64, narrow: &impl Fn(u64) -> N, out
         2 => out.extend(strip.bytes.as_chunks().0.iter().map(|b| made(u64::from(u16::from_le_bytes(*b))))),
         4 => out.extend(strip.bytes.as_chunks().0.iter().map(|b| made(u64::from(u32::from_le_bytes(*b))))),
         _ => out.extend(strip.bytes.as_chunks().0.iter().map(|b| made(u64::from_le_bytes(*b)))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+
+    /// Numbers of few bits or many, near to each other anywhere.
+    fn any_numbers(prng: &mut Prng) -> Vec<i64> {
+        let (bits, base) = (prng.below(65) as u32, prng.next_u64().checked_shl(prng.below(65) as u32).unwrap_or(0));
+        let one = |prng: &mut Prng| base.wrapping_add(prng.next_u64().checked_shr(64 - bits).unwrap_or(0)) as i64;
+        (0..prng.below(300)).map(|_| one(prng)).collect()
+    }
+
+    #[test]
+    fn any_number_of_many_strips_is_found_by_its_place() {
+        let seed = testkit::seed("any_number_of_many_strips_is_found_by_its_place");
+        let mut prng = Prng::new(seed);
+        for round in 0..500 {
+            let all: Vec<Vec<i64>> = (0..prng.below(6)).map(|_| any_numbers(&mut prng)).collect();
+            let mut bytes = Vec::new();
+            all.iter().for_each(|some| write(some, |n| n, &mut bytes));
+            let mut rest = &bytes[..];
+            let strips: Vec<Strip<'_>> =
+                all.iter().map(|some| Strip::take(&mut rest, some.len()).expect("a strip")).collect();
+            assert!(rest.is_empty(), "seed {seed} round {round}");
+            let model: Vec<i64> = all.concat();
+            let narrow = Narrow::of(&strips);
+            let places: Vec<u32> = (0..model.len() as u32).map(|_| prng.below(model.len() as u64) as u32).collect();
+            let mut found = Vec::new();
+            narrow.gather(&places, |n| n, &mut found);
+            let wanted: Vec<i64> = places.iter().map(|place| model[*place as usize]).collect();
+            assert_eq!(found, wanted, "seed {seed} round {round}");
+            assert!((0..model.len()).all(|place| narrow.at(place) == model[place]), "seed {seed} round {round}");
+        }
+    }
+
+    #[test]
+    fn who_has_something_and_which_is_as_a_list_says() {
+        let seed = testkit::seed("who_has_something_and_which_is_as_a_list_says");
+        let mut prng = Prng::new(seed);
+        for round in 0..500 {
+            let often = prng.below(4);
+            let one = |prng: &mut Prng| u8::from(prng.below(3) < often);
+            let all: Vec<Vec<u8>> =
+                (0..prng.below(5)).map(|_| (0..prng.below(200)).map(|_| one(&mut prng)).collect()).collect();
+            let mut bytes = Vec::new();
+            all.iter().for_each(|some| write(some, i64::from, &mut bytes));
+            let mut rest = &bytes[..];
+            let strips: Vec<Strip<'_>> =
+                all.iter().map(|some| Strip::take(&mut rest, some.len()).expect("a strip")).collect();
+            let (bits, counts) = Bits::of(&strips).expect("ones and zeros");
+            let sums: Vec<usize> = all.iter().map(|some| some.iter().map(|one| usize::from(*one)).sum()).collect();
+            assert_eq!(counts, sums, "seed {seed} round {round}");
+            let model = all.concat();
+            let places: Vec<u32> = (0..model.len() as u32).rev().collect();
+            let (mut there, mut found) = (Vec::new(), Vec::new());
+            bits.gather(&places, &mut there, &mut found);
+            let before = |place: u32| model[..place as usize].iter().map(|one| u32::from(*one)).sum::<u32>();
+            let wanted: Vec<u8> = places.iter().map(|place| model[*place as usize]).collect();
+            let ones = places.iter().filter(|place| model[**place as usize] == 1);
+            assert_eq!(there, wanted, "seed {seed} round {round}");
+            assert_eq!(found, ones.map(|place| before(*place)).collect::<Vec<u32>>(), "seed {seed} round {round}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_strip_are_refused() {
+        let seed = testkit::seed("bytes_that_are_no_strip_are_refused");
+        let mut prng = Prng::new(seed);
+        for _ in 0..20_000 {
+            let mut bytes = vec![0; prng.below(40) as usize];
+            prng.fill(&mut bytes);
+            let count = prng.below(50) as usize;
+            let mut rest = &bytes[..];
+            if let Some(strip) = Strip::take(&mut rest, count) {
+                let mut numbers = 0;
+                strip.each(|_| numbers += 1);
+                assert_eq!(numbers, count, "seed {seed}");
+            }
+        }
     }
 }

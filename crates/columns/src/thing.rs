@@ -114,4 +114,3 @@ pub fn blank() -> Record {
         lost: 0,
     }
 }
-

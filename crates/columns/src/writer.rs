@@ -177,7 +177,8 @@ impl Writer {
         let root = names::interface_folder(&config.store, &config.interface);
         let (sender, jobs) = channel();
         let (to_seal, whole) = channel();
-        let journal = Journaler { root: root.clone(), disks, open: BTreeMap::new(), to_seal, shared: Arc::clone(&shared) };
+        let journal =
+            Journaler { root: root.clone(), disks, open: BTreeMap::new(), to_seal, shared: Arc::clone(&shared) };
         let sealer = Arc::clone(&shared);
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let threads = vec![
@@ -355,18 +356,19 @@ impl Journaler {
         loop {
             match jobs.recv_timeout(SYNC_EVERY.saturating_sub(synced.elapsed())) {
                 Ok(Message::Batch { kind, start, bytes, count }) => {
-                    let outcome = self.append(kind, start, &bytes);
+                    let len = bytes.len() as u64;
+                    let outcome = self.append(kind, start, bytes);
                     let counter = if outcome.is_ok() { &self.shared.journaled } else { &self.shared.refused };
                     counter.fetch_add(u64::from(count), Ordering::Relaxed);
                     self.trouble(outcome);
-                    *self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner) -= bytes.len() as u64;
+                    *self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner) -= len;
                     self.shared.room.notify_one();
                 }
                 Ok(Message::Close(kind)) => self.close(kind),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if synced.elapsed() >= SYNC_EVERY {
+            if synced.elapsed() >= SYNC_EVERY || self.open.values().any(Journal::is_overdue) {
                 synced = Instant::now();
                 self.sync();
             }
@@ -375,7 +377,7 @@ impl Journaler {
         self.sync();
     }
 
-    fn append(&mut self, kind: Kind, start: Timestamp, bytes: &[u8]) -> Result<(), ColumnsError> {
+    fn append(&mut self, kind: Kind, start: Timestamp, bytes: Vec<u8>) -> Result<(), ColumnsError> {
         if !self.open.contains_key(&kind) {
             let disk = (self.disks)();
             let journal = match kind {
@@ -415,8 +417,8 @@ fn seal_all(root: &std::path::Path, whole: &Receiver<(Kind, Journal)>, shared: &
     for (kind, mut journal) in whole {
         let (path, disk) = (journal.path.clone(), &mut **journal.disk());
         let outcome = match kind {
-            Kind::Flows => seal::<Record>(disk, root, kind, &path),
-            Kind::Series => seal::<Row>(disk, root, kind, &path),
+            Kind::Flows => seal::<Record>(disk, root, kind, &path, false),
+            Kind::Series => seal::<Row>(disk, root, kind, &path, false),
         };
         match outcome {
             Ok(sealed) => {

@@ -4,7 +4,8 @@ use crate::error::EngineError;
 use crate::group::{self, Ground, GroupPlan, Groups};
 use crate::meter::{self, Metering, Outlet};
 use crate::observer::{Observed, Observer};
-use crate::plan::{Plan, SocketPlan, SourcePlan, default_ring};
+use crate::plan::{Plan, ProgramPlan, SocketPlan, SourcePlan, default_ring};
+use crate::program::{self, Access, Place, PortProgram, ProgramReport};
 use crate::recording::{self, Recording};
 use crate::recovery::Recovering;
 use crate::retention::Kept;
@@ -43,6 +44,7 @@ pub struct Capture {
     recovering: Recovering,
     meter: Option<Metering>,
     groups: Option<Groups>,
+    program: Option<Arc<PortProgram>>,
     retention: Kept,
 }
 
@@ -83,10 +85,15 @@ impl Capture {
         let stop = Arc::new(AtomicBool::new(false));
         // Before the port is touched: a second recorder must not disturb the first.
         let claim = store.as_ref().map(|dir| recording::claim(plan, dir, &label)).transpose()?;
-        let sources = plan.source.open()?;
+        let hash_key = random_key();
+        let program = checked_program(plan, &label, hash_key)?;
+        let source_plan = programmed(plan);
+        let sources = source_plan.open()?;
+        if let Some(program) = &program {
+            program.install(&sources).map_err(EngineError::Program)?;
+        }
         let queues = sources.len() as u16;
         let (gone, gone_queues) = channel();
-        let hash_key = random_key();
         let mut capture = Self {
             label: label.clone(),
             started: Instant::now(),
@@ -99,6 +106,7 @@ impl Capture {
             recovering: plan.store.as_ref().map(|store| Recovering::start(&store.dir, &label)).unwrap_or_default(),
             meter: None,
             groups: None,
+            program,
         };
         // Everything is made before the first frame is let in, because a ring takes longer to touch and lock than a busy
         // port takes to fill a receive ring.
@@ -137,7 +145,14 @@ impl Capture {
                 again,
                 recorder: recording.as_ref().map(Recording::line),
             };
+            let place = Place {
+                link_type: info.link_type,
+                queue: info.queue,
+                host_has_it: access(&plan.source) == Access::Shared,
+            };
+            let judging = capture.program.as_ref().map(|program| program.judging(place));
             let settings = Settings {
+                program: judging.transpose().map_err(EngineError::Program)?,
                 snaplen: plan.snaplen_in_force() as usize,
                 filter: filter.clone(),
                 hash_key,
@@ -173,7 +188,9 @@ impl Capture {
             capture.groups = Some(Groups::start(plan.socket.as_ref(), &plan.groups, group_seats, ground)?);
         }
         if matches!(plan.source, SourcePlan::Interface(_)) {
-            capture.supervisor = Some(supervise(plan.source.clone(), stop, gone_queues, returns, Arc::clone(&alive))?);
+            let present = Arc::clone(&alive);
+            let program = capture.program.clone();
+            capture.supervisor = Some(supervise(source_plan.clone(), program, stop, gone_queues, returns, present)?);
         }
         for ((source, producer, clock, settings, wires), queue) in crew.into_iter().zip(&mut capture.queues) {
             source.begin()?;
@@ -209,6 +226,7 @@ impl Capture {
         Observer {
             recovery: self.recovering.told(),
             meter: self.meter.as_ref().map(Metering::gauge),
+            program: self.program.clone(),
             retention: self.retention.clone(),
             label: self.label.clone(),
             started: self.started,
@@ -223,6 +241,18 @@ impl Capture {
                     recording: q.recording.as_ref().map(Recording::gauge),
                 })
                 .collect(),
+        }
+    }
+
+    /// Lets another program judge the port's packets from now on, without losing one; `None` if it is the same already.
+    ///
+    /// # Errors
+    /// In words, the verifier's among them; the program before then goes on. A capture that began without a program has none to
+    /// exchange.
+    pub fn swap_program(&self, plan: &ProgramPlan) -> Result<Option<ProgramReport>, EngineError> {
+        match &self.program {
+            Some(program) => program.swap(plan).map_err(EngineError::Program),
+            None => Err(EngineError::Program("a program can be given to a port when the capture starts".into())),
         }
     }
 
@@ -307,6 +337,31 @@ impl Drop for Capture {
     }
 }
 
+/// The port's program, checked before the port is touched.
+fn checked_program(plan: &Plan, label: &str, hash_key: u64) -> Result<Option<Arc<PortProgram>>, EngineError> {
+    let Some(program) = &plan.program else { return Ok(None) };
+    let ground = program::Ground { port: label.to_owned(), access: access(&plan.source), link_type: 1, hash_key };
+    PortProgram::check(program, ground).map(|p| Some(Arc::new(p))).map_err(EngineError::Program)
+}
+
+/// How the packets of a source come.
+fn access(source: &SourcePlan) -> Access {
+    match source {
+        SourcePlan::Interface(port) if port.kind == Kind::AfXdp => Access::Owned,
+        SourcePlan::Interface(_) => Access::Shared,
+        _ => Access::Replayed,
+    }
+}
+
+/// The source, told that a program will run on its port.
+fn programmed(plan: &Plan) -> SourcePlan {
+    let mut source = plan.source.clone();
+    if let SourcePlan::Interface(port) = &mut source {
+        port.afxdp.programmed = plan.program.is_some();
+    }
+    source
+}
+
 /// Makes the ring on the processors of its engine thread, so that its pages come from their NUMA node.
 fn producer(plan: &Plan, label: &str, info: &SourceInfo, cpus: &[usize], queues: u16) -> Result<Producer, EngineError> {
     let bytes = plan.ring.unwrap_or_else(|| default_ring(queues));
@@ -376,6 +431,7 @@ impl Drop for Present {
 /// did not come back is told by the end of its channel.
 fn supervise(
     plan: SourcePlan,
+    program: Option<Arc<PortProgram>>,
     stop: Arc<AtomicBool>,
     gone: Receiver<u16>,
     mut returns: BTreeMap<u16, Sender<AnySource>>,
@@ -387,11 +443,17 @@ fn supervise(
             if let Ok(queue) = gone.recv_timeout(RETURN_LOOK) {
                 waiting.insert(queue);
             }
+            if let Some(program) = &program {
+                program.tend();
+            }
             // Sources share one program and one fanout group, so they can only come back together.
             if waiting.is_empty() || waiting.len() < alive.load(Ordering::Acquire) {
                 continue;
             }
             let Ok(sources) = plan.open() else { continue };
+            if program.as_ref().is_some_and(|program| program.install(&sources).is_err()) {
+                continue;
+            }
             for source in sources {
                 let queue = source.info().queue;
                 if let Some(thread) = returns.get(&queue)

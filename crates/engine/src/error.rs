@@ -11,6 +11,8 @@ pub enum EngineError {
     Source(SourceError),
     /// The capture filter.
     Filter(wire::FilterError),
+    /// The port's program, in its own words.
+    Program(String),
     /// Memory for the ring, with the number of bytes wanted.
     Ring(u64, std::io::Error),
     /// The listeners' socket, with its path.
@@ -44,7 +46,7 @@ impl fmt::Display for EngineError {
                     path.display()
                 )
             }
-            Self::Store(text) | Self::Group(text) => f.write_str(text),
+            Self::Program(text) | Self::Store(text) | Self::Group(text) => f.write_str(text),
             Self::Claim(e) => e.fmt(f),
             Self::Thread(text) => write!(f, "thread: {text}"),
         }

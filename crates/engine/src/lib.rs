@@ -16,6 +16,7 @@ mod metrics;
 mod network;
 mod observer;
 mod plan;
+mod program;
 mod recording;
 mod recovery;
 mod retention;
@@ -36,8 +37,10 @@ pub use metrics::{MetricsServer, exposition};
 pub use network::private_pair;
 pub use observer::Observer;
 pub use plan::{
-    Format, InterfacePlan, Plan, SocketPlan, SourcePlan, StorePlan, WRITE_DEPTH, default_ring, default_socket,
+    Format, InterfacePlan, Plan, ProgramPlan, SocketPlan, SourcePlan, StorePlan, WRITE_DEPTH, default_ring,
+    default_socket,
 };
+pub use program::{Decided, Disposals, ProgramReport};
 pub use recorder::Waiting;
 pub use retention::{Gone, Retention, RetentionPlan, RetentionReport};
 pub use status::{Counts, ListenerReport, QueueReport, RecorderReport, Report, Second, WorkerStatus};

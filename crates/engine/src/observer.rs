@@ -1,6 +1,7 @@
 //! A capture's numbers without the capture: one report for the table, `--json`, the metrics and the summary.
 
 use crate::meter::MeterGauge;
+use crate::program::PortProgram;
 use crate::recording::Gauge;
 use crate::recovery::Told;
 use crate::retention::Kept;
@@ -19,6 +20,7 @@ pub struct Observer {
     pub(crate) queues: Vec<Observed>,
     pub(crate) recovery: Told,
     pub(crate) meter: Option<MeterGauge>,
+    pub(crate) program: Option<Arc<PortProgram>>,
     pub(crate) retention: Kept,
 }
 
@@ -38,6 +40,7 @@ impl Observer {
         let mut lost_by_gate: BTreeMap<String, u64> = BTreeMap::new();
         let (mut queues, mut listeners) = (Vec::new(), Vec::new());
         let (mut remarks, mut faults) = (self.recovery.remarks(), Vec::new());
+        let mut program = self.program.as_ref().map(|program| program.report());
         for q in &self.queues {
             let status = q.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let mut tally = status.tally;
@@ -56,6 +59,9 @@ impl Observer {
                 }
             }
             total += &tally;
+            if let Some(program) = &mut program {
+                program.add(&status);
+            }
             for (gate, n) in q.hub.lost_by_gate() {
                 *lost_by_gate.entry(gate).or_default() += n;
             }
@@ -109,6 +115,7 @@ impl Observer {
             stamps: first.map_or("", |i| i.stamps.name()),
             lost_by_gate,
             queues,
+            program,
             meter: self.meter.as_ref().map(MeterGauge::report),
             listeners,
             retention: self.retention.report(),

@@ -169,6 +169,15 @@ pub struct StorePlan {
     pub depth: u32,
 }
 
+/// A program of the packet language that judges every packet before the ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramPlan {
+    /// What to call it: the file that it came from.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+}
+
 /// A capture, completely described.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -184,6 +193,8 @@ pub struct Plan {
     pub snaplen: u32,
     /// Packets to keep, in the filter language; none keeps all.
     pub filter: Option<String>,
+    /// What judges the packets before that.
+    pub program: Option<ProgramPlan>,
     /// Processors for engine threads, dealt in turn; empty for the port's NUMA node.
     pub cpus: Vec<usize>,
     /// Spin instead of sleeping while there are no packets.
@@ -214,6 +225,7 @@ impl Plan {
             rotate: None,
             snaplen: ring::CAPLEN_MAX as u32,
             filter: None,
+            program: None,
             cpus: Vec::new(),
             spin: false,
             store: None,

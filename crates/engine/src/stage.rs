@@ -1,5 +1,6 @@
-//! What happens to each frame: stamp, headers, filter, hash, and the one copy into the ring.
+//! What happens to each frame: stamp, the port's program, headers, filter, hash, and the one copy into the ring.
 
+use crate::program::{Before, Judging};
 use crate::worker::{PAUSE, Wires, closing};
 use base::Timestamp;
 use capture::Frame;
@@ -14,6 +15,8 @@ const HEAD: usize = 320;
 pub struct Stage<'a> {
     /// The ring.
     pub producer: &'a mut Producer,
+    /// The port's program.
+    pub program: Option<&'a mut Judging>,
     /// Packets that do not match are counted and left out.
     pub filter: Option<&'a Filter>,
     /// Of flows.
@@ -82,6 +85,25 @@ impl Stage<'_> {
         mut flags: u8,
         vlan: Option<[u8; 4]>,
     ) {
+        let mut judged = None;
+        if let Some(program) = &mut self.program {
+            // A frame whose tag was put back is whole in `head` unless it is longer than that.
+            let rebuilt;
+            let bytes = match vlan {
+                None => frame.bytes,
+                Some(_) if head.len() == frame.bytes.len() + 4 => head,
+                Some(_) => {
+                    rebuilt = [head, &frame.bytes[head.len() - 4..]].concat();
+                    &rebuilt
+                }
+            };
+            let before = Before { metadata: frame.metadata, bytes, wire_len, ts, outgoing: frame.outgoing };
+            judged = program.judge(&before);
+            if judged.is_none() {
+                self.producer.filtered(ts, 1);
+                return;
+            }
+        }
         let headers = Headers::of(head, wire_len, self.link_type);
         if let Some(filter) = self.filter
             && !filter.matches(head, wire_len, &headers)
@@ -114,8 +136,8 @@ impl Stage<'_> {
                 bytes,
                 wire_len: frame.wire_len,
                 ts,
-                hash: self.hasher.hash(head, &headers),
-                mark: 0,
+                hash: judged.and_then(|j| j.hash).unwrap_or_else(|| self.hasher.hash(head, &headers)),
+                mark: judged.map_or(0, |j| j.mark),
                 flags,
                 l3: headers.l3(),
                 l4: headers.l4(),

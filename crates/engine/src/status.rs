@@ -1,6 +1,7 @@
 //! What a running capture says of itself: the same numbers for the live table, `--json`, `/metrics` and the summary.
 
 use crate::meter::MeterReport;
+use crate::program::{Decided, ProgramReport};
 use crate::retention::RetentionReport;
 use base::{Row, Tally};
 use recorder::Waiting;
@@ -21,6 +22,14 @@ pub struct WorkerStatus {
     pub cpu: Duration,
     /// Frames taken from the source since it was opened.
     pub handed: u64,
+    /// What the kernel half of the port's program disposed of, and what it left undecided.
+    pub disposed: capture::Disposed,
+    /// As above.
+    pub undecided: u64,
+    /// What its user half did.
+    pub decided: Decided,
+    /// What its user half counted.
+    pub counted: Vec<u64>,
     /// Things a person should know, in order.
     pub remarks: Vec<String>,
     /// Things that are wrong.
@@ -36,7 +45,7 @@ pub struct Counts {
     pub stored: u64,
     /// Wire bytes of those.
     pub stored_bytes: u64,
-    /// Packets the filter refused.
+    /// Packets that the filter refused, or the port's program kept from the ring.
     pub filtered: u64,
     /// Copies removed.
     pub duplicate: u64,
@@ -173,6 +182,9 @@ pub struct Report {
     pub lost_by_gate: BTreeMap<String, u64>,
     /// The queues.
     pub queues: Vec<QueueReport>,
+    /// How the port's program runs, and what it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<ProgramReport>,
     /// What the meter has made of the packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meter: Option<MeterReport>,

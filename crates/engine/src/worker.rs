@@ -4,11 +4,12 @@
 //! requests of listeners. A few times a second: the losses that the source knows of, and the news for whoever watches.
 //! Nothing in the loop waits for anything but packets.
 
+use crate::program::Judging;
 use crate::recording::Line;
 use crate::stage::Stage;
 use crate::status::WorkerStatus;
 use base::{Cause, Ledger, Note, Timestamp};
-use capture::{Counts, Polled, Source, SourceError, SourceInfo, StampKind};
+use capture::{Counts, Disposed, Polled, Source, SourceError, SourceInfo, StampKind};
 use ring::Producer;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -51,6 +52,8 @@ pub struct Settings {
     pub snaplen: usize,
     /// Packets that do not match are counted and left out.
     pub filter: Option<Filter>,
+    /// The port's program.
+    pub program: Option<Judging>,
     /// Key of the flow hash; the same for all queues.
     pub hash_key: u64,
     /// Processors to run on; empty for any.
@@ -94,6 +97,9 @@ pub struct Worker<S> {
     clock: Clock,
     info: SourceInfo,
     counted: Counts,
+    /// What the kernel half of the port's program disposed of, all sources together, and what it left undecided.
+    disposed: Disposed,
+    undecided: u64,
     /// Frames handed over by the sources before this one, and what they had lost: the base of the cross-check.
     handed: u64,
     /// Stamp of the last frame.
@@ -120,6 +126,8 @@ impl Worker<capture::AnySource> {
             clock,
             info,
             counted: Counts::default(),
+            disposed: Disposed::default(),
+            undecided: 0,
             handed: 0,
             last: Timestamp::ZERO,
             steps: 0,
@@ -151,7 +159,7 @@ impl Worker<capture::AnySource> {
                 self.cut_short = true;
                 break;
             }
-            if !draining && time_is_up(&self.wires, &self.settings, started) {
+            if !draining && time_is_up(&self.wires, self.settings.duration, started) {
                 if let Some(source) = &mut self.source {
                     source.stop();
                 }
@@ -200,9 +208,11 @@ impl Worker<capture::AnySource> {
             Some(n) => BATCH.min((n.saturating_sub(self.producer.tally().stored)) as usize).max(1),
             None => BATCH,
         };
+        let duration = self.settings.duration;
         let wait = if self.settings.spin { Duration::ZERO } else { WAIT };
         let mut stage = Stage {
             producer: &mut self.producer,
+            program: self.settings.program.as_mut(),
             filter: self.settings.filter.as_ref(),
             hasher: &self.hasher,
             clock: &self.clock,
@@ -211,7 +221,7 @@ impl Worker<capture::AnySource> {
             live: is_live(self.info.stamps),
             last: self.last,
             taken: 0,
-            time_is_up: &|| time_is_up(&self.wires, &self.settings, started),
+            time_is_up: &|| time_is_up(&self.wires, duration, started),
             wires: &self.wires,
         };
         let polled = source.poll(budget, wait, |frame| stage.take(frame));
@@ -257,6 +267,7 @@ impl Worker<capture::AnySource> {
                 self.producer.note(note, more);
             }
         }
+        self.book(&counts);
         self.counted = counts;
         self.producer.publish();
         if !self.recorder_told && self.wires.recorder.as_ref().is_some_and(Line::has_ended) {
@@ -268,6 +279,27 @@ impl Worker<capture::AnySource> {
             self.wires.stop.store(true, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Books what the program in the kernel has decided since the last time: offered and filtered, in the second that has come.
+    fn book(&mut self, counts: &Counts) {
+        let (now, before) = (counts.disposed, self.counted.disposed);
+        let more = Disposed {
+            dropped: now.dropped.saturating_sub(before.dropped),
+            forwarded: now.forwarded.saturating_sub(before.forwarded),
+            to_host: now.to_host.saturating_sub(before.to_host),
+            unsent: now.unsent.saturating_sub(before.unsent),
+        };
+        self.undecided += counts.undecided.saturating_sub(self.counted.undecided);
+        if more.total() == 0 {
+            return;
+        }
+        self.disposed.dropped += more.dropped;
+        self.disposed.forwarded += more.forwarded;
+        self.disposed.to_host += more.to_host;
+        self.disposed.unsent += more.unsent;
+        // Never before a second that has begun: time does not go back in the stream.
+        self.producer.filtered(self.clock.now().max(self.last), more.total());
     }
 
     /// Fits the clock again if it is time to. After a step of the system clock, time goes on from there at once: stamps held
@@ -287,7 +319,7 @@ impl Worker<capture::AnySource> {
     fn wait_for_return(&mut self, started: Instant) -> bool {
         self.part();
         let _ = self.wires.gone.send(self.info.queue);
-        while !time_is_up(&self.wires, &self.settings, started) {
+        while !time_is_up(&self.wires, self.settings.duration, started) {
             self.producer.service();
             self.keep_time();
             self.producer.tick(self.clock.now());
@@ -338,9 +370,15 @@ impl Worker<capture::AnySource> {
         }
         let Some(source) = self.source.take() else { return };
         source.remarks().into_iter().for_each(|r| self.remark(r));
+        if let Some(strays) = self.settings.program.as_ref().map(Judging::strays).filter(|n| *n > 0) {
+            let text = format!(
+                "{strays} packets came from a program that was not the one before or the next; please report this"
+            );
+            self.status().faults.push(text);
+        }
         if let Some(seen) = self.counted.seen.filter(|_| !self.cut_short) {
             let lost: u64 = self.counted.lost.iter().sum::<u64>() - self.counted.lost[Cause::Nic as usize];
-            let found = self.handed + lost;
+            let found = self.handed + lost + self.counted.disposed.total();
             if seen != found {
                 let text = format!("the source saw {seen} packets but {found} are accounted for; please report this");
                 self.status().faults.push(text);
@@ -389,6 +427,11 @@ impl Worker<capture::AnySource> {
         s.clock_error = self.clock.error();
         s.cpu = sys::cpu::thread_time();
         s.handed = self.handed;
+        (s.disposed, s.undecided) = (self.disposed, self.undecided);
+        if let Some(program) = &self.settings.program {
+            s.decided = program.decided();
+            s.counted = program.counters().to_vec();
+        }
     }
 }
 
@@ -398,8 +441,8 @@ pub const fn is_live(stamps: StampKind) -> bool {
 }
 
 /// Whether somebody or the clock wants an end.
-fn time_is_up(wires: &Wires, settings: &Settings, started: Instant) -> bool {
-    wires.stop.load(Ordering::Relaxed) || settings.duration.is_some_and(|d| started.elapsed() >= d)
+fn time_is_up(wires: &Wires, duration: Option<Duration>, started: Instant) -> bool {
+    wires.stop.load(Ordering::Relaxed) || duration.is_some_and(|d| started.elapsed() >= d)
 }
 
 /// From now on, whoever holds the ring up is waited for only for a while.

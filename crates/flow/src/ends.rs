@@ -1,14 +1,13 @@
 //! Time passes: which flows are over, in which order their records are made, and what becomes of their places.
 
 use crate::entry::{Hot, bit};
+use crate::fetch::AHEAD;
 use crate::meter::{Meter, SECOND};
+use crate::order::{self, Due};
 use crate::pool::NONE;
 use crate::record::{EndReason, Sink};
 use crate::render;
 use crate::tcp;
-
-/// Flows whose lines are read together, a batch before their records are made.
-const AHEAD: usize = 16;
 
 /// What can be known of a flow before it ends, and stays true as long as it is there.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,9 +26,14 @@ impl Meter {
 
     /// Puts a flow that is not on the wheel where it belongs.
     pub(crate) fn schedule(&mut self, flow: u32) {
+        self.put_on_wheel(flow, self.deadline(flow));
+    }
+
+    /// Puts a flow on the wheel for which there is nothing to do before this moment.
+    #[inline(always)]
+    pub(crate) fn put_on_wheel(&mut self, flow: u32, due: u64) {
         let now = self.second.expect("a flow has had a packet, and the packet a second");
-        let due = self.deadline(flow).div_ceil(SECOND);
-        self.wheel.put(flow, due.max(now + 1), now);
+        self.wheel.put(flow, due.div_ceil(SECOND).max(now + 1), now);
     }
 
     /// When there will be something to do for a flow if no packet comes.
@@ -43,7 +47,15 @@ impl Meter {
     /// When the record began that is being made; `None` if it has no packet yet.
     fn first(&self, flow: u32) -> Option<u64> {
         let hot = &self.flows[flow].hot;
-        if hot.has(bit::FULL) { self.fulls[hot.more].first() } else { Some(self.flows[flow].body.start) }
+        match hot.bits & (bit::FULL | bit::CUT) {
+            0 => Some(self.flows[flow].body.start),
+            bit::FULL => self.fulls[hot.more].first(),
+            _ => {
+                let pair = &self.pairs[hot.more];
+                let firsts = self.firsts(flow, pair, &self.tie(hot.bits, pair));
+                (0..2).filter(|side| pair.sides[*side].packets > 0).map(|side| firsts[side]).min()
+            }
+        }
     }
 
     /// Collects the flows whose time is over when `second` has come, in the order of their records.
@@ -66,8 +78,8 @@ impl Meter {
     }
 
     /// Brings flows into the order of their records: by the last packet, then by what only the flow decides.
-    fn sort(&self, due: &mut [(u64, u32)]) {
-        due.sort_unstable_by_key(|d| d.0);
+    fn sort(&self, due: &mut Vec<Due>) {
+        order::by_time(due);
         for run in due.chunk_by_mut(|a, b| a.0 == b.0).filter(|r| r.len() > 1) {
             run.sort_by_cached_key(|d| self.rank(d.1));
         }
@@ -84,28 +96,31 @@ impl Meter {
         Known { id: self.id(flow), hash: self.keys.hash(&self.flows[flow].hot.key()) }
     }
 
-    /// Asks for what the records of these flows will be made of, as [`Meter::run`] does for packets.
-    fn fetch_due(&self, due: &[(u64, u32)]) {
-        for (_, flow) in due {
-            self.fetch_entry(*flow);
-            self.hints.fetch(&self.rares[*flow as usize]);
-        }
+    /// Asks for what the record of this flow will be made of, as [`Meter::run`] does for packets.
+    #[inline(always)]
+    fn fetch_due(&self, flow: u32) {
+        self.fetch_entry(flow);
     }
 
-    /// The same for what these point to.
-    fn fetch_due_rest(&self, due: &[(u64, u32)]) -> [Known; AHEAD] {
-        let mut all = [Known::default(); AHEAD];
-        for (known, (_, flow)) in all.iter_mut().zip(due) {
-            let hot = &self.flows[*flow].hot;
-            match hot.bits & (bit::FULL | bit::PAIR) {
-                0 if hot.more == NONE => (),
-                0 => self.chunks[hot.more].fetch(&self.hints),
-                bit::FULL => self.fulls[hot.more].sides.iter().for_each(|side| side.fetch(&self.hints)),
-                _ => self.pairs[hot.more].sides.iter().for_each(|side| self.hints.fetch(side)),
-            }
-            *known = self.known(*flow);
+    /// The same for what that points to. Only of flows that leave the table one by one is the hash needed.
+    #[inline(always)]
+    fn fetch_due_rest(&self, flow: u32, leaves: bool) -> Known {
+        let hot = &self.flows[flow].hot;
+        if hot.has(bit::V6) {
+            self.hints.fetch(&self.rares[flow as usize]);
         }
-        all
+        match hot.bits & (bit::FULL | bit::PAIR) {
+            0 if hot.more == NONE => (),
+            0 => self.chunks[hot.more].fetch(&self.hints, usize::from(hot.packets)),
+            bit::FULL => self.fulls[hot.more].sides.iter().for_each(|side| side.fetch(&self.hints)),
+            _ => self.pairs[hot.more].sides.iter().for_each(|side| self.hints.fetch(side)),
+        }
+        if !leaves {
+            return Known { id: self.id(flow), hash: 0 };
+        }
+        let known = self.known(flow);
+        self.table.fetch(known.hash, &self.hints);
+        known
     }
 
     /// Makes the record of a flow that is due, and ends it or lets it go on.
@@ -119,22 +134,6 @@ impl Meter {
         } else {
             let reason = if tcp::is_over(hot.state) { EndReason::Ended } else { EndReason::Idle };
             self.release(flow, known, reason, sink);
-        }
-    }
-
-    /// Makes an interim record; the flow goes on.
-    pub(crate) fn cut(&mut self, flow: u32, id: u64, sink: &mut dyn Sink) {
-        if !self.flows[flow].hot.has(bit::FULL) {
-            self.widen(flow);
-        }
-        self.emit(flow, id, EndReason::Active, sink);
-        let full = &mut self.fulls[self.flows[flow].hot.more];
-        full.sides = [full.sides[0].continued(), full.sides[1].continued()];
-        full.part += 1;
-        full.more = Vec::new();
-        let chunk = std::mem::replace(&mut full.chunk, NONE);
-        if chunk != NONE {
-            self.chunks.free(chunk);
         }
     }
 
@@ -181,7 +180,7 @@ impl Meter {
         }
     }
 
-    fn emit(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
+    pub(crate) fn emit(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
         let mut record = self.record.take().unwrap_or_else(|| Box::new(render::blank()));
         self.render(flow, id, reason, &mut record);
         self.counts.records[reason as usize] += 1;
@@ -225,7 +224,7 @@ pub(crate) fn pass(shards: &mut [Meter], second: u64, sink: &mut dyn Sink) {
         shards.iter_mut().for_each(|s| s.collect(each));
         if shards.iter().any(|s| !s.due.is_empty()) {
             sink.second(each);
-            in_order(shards, |shard, flow, known| shard.settle(flow, known, each, sink));
+            in_order(shards, true, |shard, flow, known| shard.settle(flow, known, each, sink));
         }
     }
     shards.iter_mut().for_each(|s| s.second = Some(second));
@@ -235,11 +234,11 @@ pub(crate) fn pass(shards: &mut [Meter], second: u64, sink: &mut dyn Sink) {
 pub(crate) fn end_all(shards: &mut [Meter], sink: &mut dyn Sink) {
     for shard in shards.iter_mut() {
         let used = (0..shard.flows.len() as u32).filter(|f| shard.flows[*f].hot.has(bit::USED));
-        let mut due: Vec<(u64, u32)> = used.map(|f| (shard.flows[f].hot.last, f)).collect();
+        let mut due: Vec<Due> = used.map(|f| (shard.flows[f].hot.last, f)).collect();
         shard.sort(&mut due);
         shard.due = due;
     }
-    in_order(shards, |shard, flow, known| {
+    in_order(shards, false, |shard, flow, known| {
         let hot = &shard.flows[flow].hot;
         let reason = match (tcp::is_over(hot.state), hot.has(bit::DETACHED)) {
             (true, _) => EndReason::Ended,
@@ -254,16 +253,24 @@ pub(crate) fn end_all(shards: &mut [Meter], sink: &mut dyn Sink) {
     }
 }
 
-/// Calls `each` with all that is due and what is known of it, shards together in the order of the records.
-fn in_order(shards: &mut [Meter], mut each: impl FnMut(&mut Meter, u32, Known)) {
+/// Calls `each` with all that is due and what is known of it, shards together in the order of the records. Only of flows that
+/// leave the table one by one is the hash needed.
+fn in_order(shards: &mut [Meter], leave: bool, mut each: impl FnMut(&mut Meter, u32, Known)) {
     if let [shard] = shards {
         let due = std::mem::take(&mut shard.due);
-        shard.fetch_due(&due[..due.len().min(AHEAD)]);
-        for (n, batch) in due.chunks(AHEAD).enumerate() {
-            let known = shard.fetch_due_rest(batch);
-            let after = &due[n * AHEAD + batch.len()..];
-            shard.fetch_due(&after[..after.len().min(AHEAD)]);
-            batch.iter().zip(known).for_each(|((_, flow), known)| each(shard, *flow, known));
+        let mut known = [Known::default(); AHEAD];
+        for step in 0..due.len() + 2 * AHEAD {
+            if let Some((_, flow)) = due.get(step) {
+                shard.fetch_due(*flow);
+            }
+            let place = &mut known[step % AHEAD];
+            let now = *place;
+            if let Some((_, flow)) = step.checked_sub(AHEAD).and_then(|at| due.get(at)) {
+                *place = shard.fetch_due_rest(*flow, leave);
+            }
+            if let Some((_, flow)) = step.checked_sub(2 * AHEAD).and_then(|at| due.get(at)) {
+                each(shard, *flow, now);
+            }
         }
         shard.due = due;
         return;

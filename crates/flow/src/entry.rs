@@ -1,11 +1,11 @@
 //! How a flow lies in memory. What every packet needs is apart from what few need.
 //!
 //! ```text
-//! hot, one cache line         0 ends of the conversation         32 last packet   40 VLANs, tunnel id   48 ports
-//!                            52 chunk, pair or full              56 bits          58 protocol           59 tunnel kind
-//!                            60 TCP state                        61 packets in the list                 62 queue
+//! hot, one cache line         0 addresses, last 32 bits    8 last packet    16 VLANs, tunnel id or label    24 ports
+//!                            28 chunk, pair or full       32 bits          34 protocol    35 tunnel kind   36 TCP state
+//!                            37 packets in the list       38 queue         40 what is rare (crate::rare), or the rest of IPv6
 //! body, the line after it     0 first packet   8 places of the first and the last packet   24 sums of both directions
-//! rare, 36 bytes                handshake times, MACs, what else the first packet was
+//! rare, 24                    of IPv6 only
 //! links of the wheel, 8       crate::wheel
 //! place in a bucket, 9        crate::table
 //! chunk, 72                   from the second packet on: nine packets (crate::slim)
@@ -15,8 +15,10 @@
 //! So a packet of a long flow that is nothing out of the ordinary touches four lines: bucket, hot, body, and its
 //! direction's in the pair. One of the first ten touches that of the chunk instead of the last.
 
+use crate::config::Packet;
 use crate::key::Key;
 use crate::pool::NONE;
+use crate::rare::Rare;
 use crate::record::TcpState;
 use crate::slim::Sums;
 
@@ -33,7 +35,7 @@ pub(crate) mod bit {
     pub const USED: u16 = 1 << 4;
     /// The reverse side has had a packet.
     pub const BACK: u16 = 1 << 5;
-    /// [`super::Rare::shake`] holds spans instead of moments.
+    /// [`Rare::shake`](crate::rare::Rare::shake) holds spans instead of moments.
     pub const SYN_RTT: u16 = 1 << 6;
     pub const ACK_RTT: u16 = 1 << 7;
     pub const MAC: [u16; 2] = [1 << 8, 1 << 9];
@@ -43,13 +45,19 @@ pub(crate) mod bit {
     pub const FINS: u32 = 11;
     /// [`super::Hot::more`] names a pair. Neither this nor [`FULL`]: a chunk, or nothing.
     pub const PAIR: u16 = 1 << 13;
+    /// Has had a packet besides its first since a full table last looked at it ([`crate::begin`]).
+    pub const AGAIN: u16 = 1 << 14;
+    /// A pair whose flow had an interim record ([`crate::cut`]).
+    pub const CUT: u16 = 1 << 15;
 }
 
 #[derive(Clone, Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Hot {
-    pub ends: [u64; 4],
+    /// As in the key.
+    pub low: u64,
     pub last: u64,
+    /// As in the key; in the lower half, which is 0 there without a tunnel, the topmost MPLS label and one.
     pub around: u64,
     pub ports: u32,
     pub more: u32,
@@ -59,6 +67,8 @@ pub(crate) struct Hot {
     pub state: TcpState,
     pub packets: u8,
     pub queue: u16,
+    /// Of IPv6: what the key has besides; its rare things are elsewhere.
+    pub rare: Rare,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -78,20 +88,10 @@ pub(crate) struct Entry {
     pub body: Body,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C, packed(4))]
-pub(crate) struct Rare {
-    pub shake: [u64; 2],
-    pub macs: [[u8; 6]; 2],
-    pub mpls: u32,
-    pub icmp: u16,
-    pub first_length: u16,
-}
+const _: () = assert!(size_of::<Entry>() == 128 && size_of::<Rare>() == 24);
 
-const _: () = assert!(size_of::<Entry>() == 128 && size_of::<Rare>() == 36);
-
-/// Stands for no label.
-pub(crate) const NO_LABEL: u32 = u32::MAX;
+/// Where a label lies in [`Hot::around`].
+const LABEL: u64 = 0xffff_ffff;
 
 impl Hot {
     #[inline(always)]
@@ -100,7 +100,7 @@ impl Hot {
         bits |= if key.v6 { bit::V6 } else { 0 };
         bits |= if key.turned { bit::TURNED } else { 0 };
         Self {
-            ends: key.ends,
+            low: key.low,
             last,
             around: key.around,
             ports: key.ports,
@@ -111,6 +111,7 @@ impl Hot {
             state: TcpState::None,
             packets: 1,
             queue,
+            rare: Rare::of_words(key.wide),
         }
     }
 
@@ -126,22 +127,56 @@ impl Hot {
     }
 
     /// The key by which it is found.
+    #[inline(always)]
     pub fn key(&self) -> Key {
         Key {
-            ends: self.ends,
+            low: self.low,
+            wide: if self.has(bit::V6) { self.rare.words() } else { [0; 3] },
             ports: self.ports,
             protocol: self.protocol,
             v6: self.has(bit::V6),
             turned: self.has(bit::TURNED),
             tunnel: self.tunnel,
-            around: self.around,
+            around: self.around(),
         }
+    }
+
+    /// VLANs and tunnel, as the key has them.
+    #[inline(always)]
+    pub const fn around(&self) -> u64 {
+        if self.tunnel == 0 { self.around & !LABEL } else { self.around }
+    }
+
+    /// Another record begins with a packet.
+    pub fn begin_record(&mut self, packet: &Packet) {
+        self.queue = packet.queue;
+        let located = if packet.position == Packet::NOWHERE { 0 } else { bit::LOCATED };
+        self.bits = self.bits & !bit::LOCATED | located;
+    }
+
+    /// The label beside which there is no tunnel.
+    #[inline(always)]
+    pub const fn label(&self) -> Option<u32> {
+        if self.tunnel == 0 { (self.around as u32).checked_sub(1) } else { None }
+    }
+
+    pub const fn set_label(&mut self, label: u32) {
+        self.around |= label as u64 + 1;
     }
 
     /// Ends and ports as whoever began sees them.
     pub fn oriented(&self) -> ([u64; 4], [u16; 2]) {
-        let [a, b, c, d] = self.ends;
+        let [a, b, c, d] = self.key().ends();
         let [low, high] = [(self.ports >> 16) as u16, self.ports as u16];
         if self.has(bit::TURNED) { ([c, d, a, b], [high, low]) } else { ([a, b, c, d], [low, high]) }
+    }
+}
+
+impl Body {
+    /// The record reaches to this packet, if it lies in the same stream as its first.
+    #[inline(always)]
+    pub fn reach(&mut self, packet: &Packet, queue: u16) {
+        let is_there = (packet.queue == queue) & (packet.position != Packet::NOWHERE);
+        self.positions[1] = if is_there { packet.position } else { self.positions[1] };
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct Side {
 const _: () = assert!(size_of::<Side>() == 192);
 
 /// No moment: the last one that a timestamp has is not told from it.
-const NEVER: u64 = u64::MAX;
+pub(crate) const NEVER: u64 = u64::MAX;
 
 impl Default for Side {
     fn default() -> Self {
@@ -130,16 +130,19 @@ impl Side {
         }
     }
 
-    /// Begins with what a line has counted, the first packet of it at `first`.
-    pub fn take_over(&mut self, line: &Line, first: u64) {
+    /// Begins with what a line has counted, the first packet of it at `first`, the last one of the record before at
+    /// `before`.
+    pub fn take_over(&mut self, line: &Line, first: u64, before: u64) {
+        self.before = before;
         if line.packets == 0 {
+            self.last = if before == NEVER { 0 } else { before };
             return;
         }
         (self.first, self.last) = (first, line.last);
         (self.packets, self.length) = (line.packets.into(), line.length.into());
         (self.length_min, self.length_max) = (line.length_min.into(), line.length_max.into());
         self.length_squares = [line.length_squares, 0];
-        self.gap_min = if line.packets > 1 { line.gap_min() } else { 0 };
+        self.gap_min = if self.gaps() > 0 { line.gap_min() } else { 0 };
         self.gap_max = line.gap_max();
         add(&mut self.gap_squares, line.gap_squares());
         self.flags = line.flags();
@@ -243,6 +246,10 @@ pub(crate) struct Full {
     pub chunk: u32,
     /// First packets beyond the chunk, where the meter was asked to keep more.
     pub more: Vec<u64>,
+    /// Times of the handshake, as [`crate::rare`] has them.
+    pub shake: [u64; 2],
+    /// The topmost MPLS label in a tunnel; `None` also where the entry has it.
+    pub label: Option<u32>,
 }
 
 impl Full {

@@ -11,10 +11,12 @@ use std::net::IpAddr;
 use wire::{Decoded, Family, Fragment, IpProtocol, TunnelKind};
 
 /// The key of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Key {
-    /// Addresses of the lesser and of the greater end, two words each. IPv4: the second word of each.
-    pub ends: [u64; 4],
+    /// The last 32 bits of the addresses of the lesser and of the greater end.
+    pub low: u64,
+    /// What IPv6 has before them: the first halves of both, then 32 bits of each. IPv4: 0.
+    pub wide: [u64; 3],
     /// Ports, that of the lesser end in the upper half. ICMP: 0.
     pub ports: u32,
     pub protocol: u8,
@@ -23,7 +25,8 @@ pub(crate) struct Key {
     pub turned: bool,
     /// Kind of the tunnel; 0 if there is none.
     pub tunnel: u8,
-    /// VLAN ids (16 bits each, [`NO_VLAN`] for none), then the tunnel's number: all of it, whatever the levels say.
+    /// VLAN ids (16 bits each, [`NO_VLAN`] for none), then the tunnel's number: all of it, whatever the levels say. Without
+    /// a tunnel, nothing is compared of the lower half.
     pub around: u64,
 }
 
@@ -39,33 +42,28 @@ impl Key {
     #[inline(always)]
     pub fn of(packet: &Packet, bidirectional: bool) -> Option<Self> {
         let decoded = packet.decoded;
-        let l3 = usize::from(decoded.l3);
+        let l3 = packet.data.get(usize::from(decoded.l3)..)?;
         let (sp, dp) = if is_icmp(decoded.protocol) { (0, 0) } else { (decoded.src_port.0, decoded.dst_port.0) };
-        let (ends, ports, turned) = match decoded.family {
+        let (low, wide, ports, turned) = match decoded.family {
             Family::V4 => {
-                let b: &[u8; 8] = packet.data.get(l3 + 12..l3 + 20)?.try_into().ok()?;
-                let both = u64::from_be_bytes(*b);
-                // Either end is one word, so that they are put in order without a branch, which would be guessed wrong
-                // every other time.
-                let src = both >> 32 << 16 | u64::from(sp);
-                let dst = both << 32 >> 16 | u64::from(dp);
-                let turned = bidirectional & (src > dst);
-                let swap = (src ^ dst) & u64::from(turned).wrapping_neg();
-                let (a, b) = (src ^ swap, dst ^ swap);
-                ([0, a >> 16, 0, b >> 16], (a as u32) << 16 | b as u32 & 0xffff, turned)
+                let b: &[u8; 20] = l3.first_chunk()?;
+                let (low, ports, turned) = order_v4(u64::from_be_bytes(*b.last_chunk()?), sp, dp, bidirectional);
+                (low, [0; 3], ports, turned)
             }
             Family::V6 => {
-                let b: &[u8; 32] = packet.data.get(l3 + 8..l3 + 40)?.try_into().ok()?;
-                let word = |i: usize| u64::from_be_bytes(*b[i * 8..].first_chunk().expect("32 bytes are four words"));
+                let b: &[u8; 40] = l3.first_chunk()?;
+                let word = |i: usize| u64::from_be_bytes(*b[8 + i * 8..].first_chunk().expect("it has five words"));
                 let (src, dst) = ([word(0), word(1)], [word(2), word(3)]);
                 let turned = bidirectional && (src, sp) > (dst, dp);
                 let ((a, ap), (b, bp)) = if turned { ((dst, dp), (src, sp)) } else { ((src, sp), (dst, dp)) };
-                ([a[0], a[1], b[0], b[1]], u32::from(ap) << 16 | u32::from(bp), turned)
+                let (low, middle) = (a[1] << 32 | b[1] & LOW, a[1] & !LOW | b[1] >> 32);
+                (low, [a[0], b[0], middle], u32::from(ap) << 16 | u32::from(bp), turned)
             }
             Family::Other => return None,
         };
         Some(Self {
-            ends,
+            low,
+            wide,
             ports,
             protocol: decoded.protocol.0,
             v6: decoded.family == Family::V6,
@@ -74,6 +72,45 @@ impl Key {
             around: around_word(decoded),
         })
     }
+
+    /// The same of TCP or UDP over IPv4 outside of tunnels.
+    #[inline(always)]
+    pub fn plain(decoded: &Decoded, head: &[u8; 20], bidirectional: bool) -> Self {
+        let both = u64::from_be_bytes(*head.last_chunk().expect("it is longer"));
+        let (low, ports, turned) = order_v4(both, decoded.src_port.0, decoded.dst_port.0, bidirectional);
+        Self {
+            low,
+            wide: [0; 3],
+            ports,
+            protocol: decoded.protocol.0,
+            v6: false,
+            turned,
+            tunnel: 0,
+            around: vlan_word(decoded),
+        }
+    }
+
+    /// Addresses of the lesser and of the greater end, two words each. IPv4: the second word of each.
+    #[inline(always)]
+    pub fn ends(&self) -> [u64; 4] {
+        let Self { low, wide: [a, b, middle], .. } = *self;
+        [a, middle & !LOW | low >> 32, b, middle << 32 | low & LOW]
+    }
+}
+
+/// The lower half of a word.
+const LOW: u64 = 0xffff_ffff;
+
+/// Both addresses, ports, and whether they were turned around. Either end is one word, so that they are put in order without a
+/// branch, which would be guessed wrong every other time.
+#[inline(always)]
+fn order_v4(addresses: u64, src_port: u16, dst_port: u16, bidirectional: bool) -> (u64, u32, bool) {
+    let src = addresses >> 32 << 16 | u64::from(src_port);
+    let dst = addresses << 32 >> 16 | u64::from(dst_port);
+    let turned = bidirectional & (src > dst);
+    let swap = (src ^ dst) & u64::from(turned).wrapping_neg();
+    let (a, b) = (src ^ swap, dst ^ swap);
+    (a << 16 & !LOW | b >> 16, (a as u32) << 16 | b as u32 & 0xffff, turned)
 }
 
 pub(crate) fn is_icmp(protocol: IpProtocol) -> bool {
@@ -82,8 +119,13 @@ pub(crate) fn is_icmp(protocol: IpProtocol) -> bool {
 
 #[inline(always)]
 fn around_word(decoded: &Decoded) -> u64 {
+    vlan_word(decoded) | u64::from(decoded.tunnel.map_or(0, |t| t.id))
+}
+
+#[inline(always)]
+fn vlan_word(decoded: &Decoded) -> u64 {
     let id = |tag: Option<u16>| u64::from(tag.unwrap_or(NO_VLAN));
-    id(decoded.vlans[0]) << 48 | id(decoded.vlans[1]) << 32 | u64::from(decoded.tunnel.map_or(0, |t| t.id))
+    id(decoded.vlans[0]) << 48 | id(decoded.vlans[1]) << 32
 }
 
 /// The fields of the ICMP header as the record has them: type × 256 + code.
@@ -127,7 +169,7 @@ impl Keys {
     pub fn new(seed: u64, levels: Levels) -> Self {
         let vlans = if levels.vlans { u64::MAX << 32 } else { 0 };
         let masks = std::array::from_fn(|kind| {
-            let numbered = levels.tunnel && (levels.teid || kind != TunnelKind::GtpU as usize);
+            let numbered = kind > 0 && levels.tunnel && (levels.teid || kind != TunnelKind::GtpU as usize);
             vlans | if numbered { 0xffff_ffff } else { 0 }
         });
         Self { secret: mix64(seed ^ 0x666c_6f77), masks, tunnel: levels.tunnel, spread: u64::MAX }
@@ -149,16 +191,28 @@ impl Keys {
     pub fn hash(&self, key: &Key) -> u64 {
         let tunnel = if self.tunnel { key.tunnel } else { 0 };
         let what = u64::from(key.ports) | u64::from(key.protocol) << 32 | u64::from(tunnel) << 40;
-        let [a, b, c, d] = key.ends;
+        let [a, b, c, d] = key.ends();
         // The secret goes in first, so that nobody without it can choose two keys whose words cancel.
         let mut state = if key.v6 {
             let left = mix64(mix64(self.secret ^ a).wrapping_add(b));
             let right = mix64(mix64(self.secret.wrapping_add(1) ^ c).wrapping_add(d));
             left.wrapping_add(right.rotate_left(32))
         } else {
-            mix64(self.secret.wrapping_add(2) ^ (b << 32 | d))
+            mix64(self.secret.wrapping_add(2) ^ key.low)
         };
         let around = (key.around & self.mask(key.tunnel)) ^ (u64::MAX << 32);
+        if around != 0 {
+            state = mix64(state.wrapping_add(around));
+        }
+        mix64(state.wrapping_add(what)) & self.spread
+    }
+
+    /// The same of IPv4 outside of tunnels.
+    #[inline(always)]
+    pub fn hash_plain(&self, key: &Key) -> u64 {
+        let what = u64::from(key.ports) | u64::from(key.protocol) << 32;
+        let mut state = mix64(self.secret.wrapping_add(2) ^ key.low);
+        let around = (key.around & self.masks[0]) ^ (u64::MAX << 32);
         if around != 0 {
             state = mix64(state.wrapping_add(around));
         }

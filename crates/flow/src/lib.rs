@@ -27,21 +27,29 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod begin;
 mod config;
 mod counts;
+mod cut;
 mod ends;
 mod entry;
+mod fetch;
 mod full;
+mod grow;
 mod key;
+mod lane;
 mod losses;
 mod memory;
 mod meter;
+mod order;
 mod pair;
 mod payload;
 mod pool;
+mod rare;
 mod record;
 mod render;
 mod router;
+pub mod sample;
 mod seen;
 mod shards;
 mod slim;

@@ -27,6 +27,12 @@ impl Losses {
         self.0.split_off(&second.saturating_add(1));
     }
 
+    /// Whether nothing was lost.
+    #[inline(always)]
+    pub fn is_none(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Packets lost from the first second to the last, both included.
     pub fn between(&self, first: u64, last: u64) -> u64 {
         if first > last { 0 } else { self.0.range(first..=last).map(|s| s.1).sum() }

@@ -5,26 +5,29 @@
 //! has nothing to do with the order in the table, nor with when somebody looked. Whether a packet still belongs to
 //! a flow is decided to the nanosecond by its own time, so a tick that comes late or not at all changes no record.
 //!
-//! A full table ends, for each flow that it cannot take, the one that has been idle longest among eight that are
-//! next in turn: what a flood brings is older than what talks. Work per packet is bounded whatever comes: one search of at
-//! most eight buckets, one eviction. Memory is bounded by the capacity.
+//! A full table ends a flow for each that it cannot take ([`crate::begin`] has which). Work per packet is bounded whatever
+//! comes: one search of at most eight buckets, one eviction. Memory is bounded by the capacity.
 
 use crate::config::{Config, Packet, nanos};
 use crate::counts::Counts;
 use crate::ends::{Known, end_all, pass};
-use crate::entry::{Entry, Rare};
+use crate::entry::Entry;
+use crate::fetch::{AHEAD, Way};
 use crate::full::{self, Full};
-use crate::key::{Key, Keys};
+use crate::key::Keys;
+use crate::lane::Lane;
 use crate::losses::Losses;
 use crate::memory::Hints;
 use crate::pair::Pair;
 use crate::payload::Payloads;
 use crate::pool::Pool;
+use crate::rare::Rare;
 use crate::record::{Record, Sink};
 use crate::slim::Chunk;
 use crate::table::Table;
 use crate::wheel::Wheel;
 use base::Timestamp;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// How far time may step back before the meter takes it for another clock: all flows are then ended
@@ -33,16 +36,6 @@ pub const STEP_BACK: Duration = Duration::from_secs(60);
 
 /// Nanoseconds in one second.
 pub(crate) const SECOND: u64 = 1_000_000_000;
-/// Packets whose lines are fetched together: as many misses as a core keeps in flight, a few times over.
-pub(crate) const BATCH: usize = 64;
-
-/// A packet with what is known of it before its flow is.
-#[derive(Clone, Copy)]
-pub(crate) struct Lane {
-    pub index: u32,
-    pub hash: u64,
-    pub key: Key,
-}
 
 /// Makes flow records of the packets of one interface. See the module.
 pub struct Meter {
@@ -55,7 +48,7 @@ pub struct Meter {
     pub(crate) linger: u64,
     pub(crate) table: Table,
     pub(crate) flows: Pool<Entry>,
-    /// One for each place of `flows`.
+    /// One for each place of `flows` up to the last that had an IPv6 flow.
     pub(crate) rares: Vec<Rare>,
     pub(crate) chunks: Pool<Chunk>,
     pub(crate) pairs: Pool<Pair>,
@@ -67,8 +60,10 @@ pub struct Meter {
     pub(crate) second: Option<u64>,
     /// Where the search for a flow to end goes on.
     pub(crate) hand: u32,
-    /// Flows that will probably make room for those that begin in the packets at hand, the next one last.
-    pub(crate) victims: Vec<(u32, Known)>,
+    /// The same, as far as it was looked ahead.
+    pub(crate) ahead: u32,
+    /// Flows that will probably make room for those that begin in the packets at hand, the next one first.
+    pub(crate) victims: VecDeque<(u32, Known)>,
     /// Flows whose timeouts are over in this second, in the order of their records.
     pub(crate) due: Vec<(u64, u32)>,
     pub(crate) counts: Counts,
@@ -76,8 +71,8 @@ pub struct Meter {
     pub(crate) most_packets: u32,
     /// Lent to the sink, and written over.
     pub(crate) record: Option<Box<Record>>,
-    /// Empty between two calls of [`Meter::push`].
-    lanes: Vec<Lane>,
+    /// Empty between two calls of [`Meter::push`], which takes it.
+    pub(crate) way: Option<Box<Way>>,
 }
 
 impl Meter {
@@ -105,40 +100,17 @@ impl Meter {
             losses: Losses::default(),
             second: None,
             hand: 0,
-            victims: Vec::with_capacity(BATCH),
+            ahead: 0,
+            victims: VecDeque::with_capacity(2 * AHEAD),
             due: Vec::new(),
             counts: Counts::default(),
             most_packets: full::MOST_PACKETS,
             record: None,
-            lanes: Vec::with_capacity(BATCH),
+            way: Some(Box::new(Way::new())),
             interface,
             config,
             hints,
         }
-    }
-
-    /// Takes packets in the order in which they came. Time passes with them.
-    pub fn push(&mut self, packets: &[Packet], sink: &mut dyn Sink) {
-        let mut lanes = std::mem::take(&mut self.lanes);
-        for (index, packet) in packets.iter().enumerate() {
-            let second = packet.ts.secs();
-            if self.is_other_second(second) {
-                self.run(packets, &lanes, sink);
-                lanes.clear();
-                pass(std::slice::from_mut(self), second, sink);
-            }
-            match self.lane(packet, index) {
-                Some(lane) => lanes.push(lane),
-                None => self.counts.other += 1,
-            }
-            if lanes.len() == BATCH {
-                self.run(packets, &lanes, sink);
-                lanes.clear();
-            }
-        }
-        self.run(packets, &lanes, sink);
-        lanes.clear();
-        self.lanes = lanes;
     }
 
     /// Time has passed, with or without packets: none before `now` will come.
@@ -174,12 +146,10 @@ impl Meter {
         self.second.is_none_or(|now| second > now || second + STEP_BACK.as_secs() < now)
     }
 
+    /// Writes what a packet says into a lane; not if it is not IP.
     #[inline(always)]
-    pub(crate) fn lane(&self, packet: &Packet, index: usize) -> Option<Lane> {
-        let key = Key::of(packet, self.config.bidirectional)?;
-        let hash = self.keys.hash(&key);
-        self.table.fetch(hash, &self.hints);
-        Some(Lane { index: index as u32, hash, key })
+    pub(crate) fn lane(&self, packet: &Packet, index: usize, lane: &mut Lane) -> bool {
+        lane.set(packet, index, &self.keys, self.config.bidirectional)
     }
 
     pub(crate) fn count_other(&mut self) {

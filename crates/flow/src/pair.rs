@@ -12,8 +12,9 @@
 //! Flags are counted in one word, a lane for each: sixteen bits for ACK and PSH, which most packets have, and
 //! five for the others. So counting them is one addition, of a word that a table has for each byte of flags.
 
+use crate::full::NEVER;
 use crate::pool::NONE;
-use crate::record::{self, Moments};
+use crate::record;
 use crate::slim::Sums;
 use base::Timestamp;
 use wire::MacAddr;
@@ -87,13 +88,7 @@ impl Line {
             (self.gap_min, self.gap_min_high) = (u32::MAX, u8::MAX);
             self.extra = at;
         } else {
-            let gap = at - self.last;
-            // Written whether or not they change: which it will be cannot be predicted.
-            let (min, max) = (self.gap_min().min(gap), self.gap_max().max(gap));
-            (self.gap_min, self.gap_min_high) = (min as u32, (min >> 32) as u8);
-            (self.gap_max, self.gap_max_high) = (max as u32, (max >> 32) as u8);
-            let squares = self.gap_squares() + u128::from(gap) * u128::from(gap);
-            (self.gap_squares, self.gap_squares_high) = (squares as u64, (squares >> 64) as u32);
+            self.count_gap(at - self.last);
             self.length_min = self.length_min.min(length);
             self.length_max = self.length_max.max(length);
         }
@@ -102,6 +97,22 @@ impl Line {
         self.length += u32::from(length);
         self.length_squares += u64::from(length) * u64::from(length);
         self.flags += SPREAD[usize::from(flags)];
+    }
+
+    /// Counts an inter-arrival time.
+    #[inline(always)]
+    pub fn count_gap(&mut self, gap: u64) {
+        // Written whether or not they change: which it will be cannot be predicted.
+        let (min, max) = (self.gap_min().min(gap), self.gap_max().max(gap));
+        (self.gap_min, self.gap_min_high) = (min as u32, (min >> 32) as u8);
+        (self.gap_max, self.gap_max_high) = (max as u32, (max >> 32) as u8);
+        let squares = self.gap_squares() + u128::from(gap) * u128::from(gap);
+        (self.gap_squares, self.gap_squares_high) = (squares as u64, (squares >> 64) as u32);
+    }
+
+    /// Whether such a gap can be counted.
+    pub const fn fits_gap(gap: u64) -> bool {
+        gap <= MOST_GAP
     }
 
     /// Of no gaps, whatever is greatest.
@@ -124,43 +135,32 @@ impl Line {
         LANES.map(|(at, bits)| (self.flags >> at) as u32 & ((1 << bits) - 1))
     }
 
-    /// This side of the record, whose first packet came at `first`.
+    /// Writes this side of the record, whose first packet came at `first`, and the last one of the record before at
+    /// `before`.
     #[inline(always)]
-    pub fn render(&self, sums: &Sums, first: u64, mac: Option<MacAddr>) -> record::Side {
+    pub fn render(&self, sums: &Sums, first: u64, before: u64, mac: Option<MacAddr>, out: &mut record::Side) {
         if self.packets == 0 {
-            return record::Side::default();
+            if out.packets > 0 {
+                *out = record::Side::default();
+            }
+            return;
         }
-        let gaps = u64::from(self.packets) - 1;
-        record::Side {
-            first: Timestamp::from_nanos(first),
-            last: Timestamp::from_nanos(self.last),
-            packets: self.packets.into(),
-            bytes: u64::from(self.length) + u64::from(sums.beyond),
-            ip_bytes: self.length.into(),
-            payload_bytes: sums.payload.into(),
-            payload_packets: sums.payload_packets.into(),
-            length: Moments {
-                min: self.length_min.into(),
-                max: self.length_max.into(),
-                sum: self.length.into(),
-                squares: self.length_squares.into(),
-            },
-            gap: Moments {
-                min: if gaps == 0 { 0 } else { self.gap_min() },
-                max: self.gap_max(),
-                // Times of a flow never go back, so the gaps add up to the time between its ends.
-                sum: self.last - first,
-                squares: self.gap_squares(),
-            },
-            gaps,
-            flags: self.flags().map(u64::from),
-            zero_window: 0,
-            retransmitted: 0,
-            retransmitted_bytes: 0,
-            out_of_order: 0,
-            ttl: sums.ttl,
-            dscp: sums.dscp,
-            mac,
+        let gaps = u64::from(self.packets) - u64::from(before == NEVER);
+        sums.render(self.length.into(), mac, out);
+        out.first = Timestamp::from_nanos(first);
+        out.last = Timestamp::from_nanos(self.last);
+        out.packets = self.packets.into();
+        out.length.min = self.length_min.into();
+        out.length.max = self.length_max.into();
+        out.length.squares = self.length_squares.into();
+        out.gap.min = if gaps == 0 { 0 } else { self.gap_min() };
+        out.gap.max = self.gap_max();
+        // Times of a flow never go back, so the gaps add up to the time between its ends.
+        out.gap.sum = self.last - if before == NEVER { first } else { before };
+        out.gap.squares = self.gap_squares();
+        out.gaps = gaps;
+        for (out, (at, bits)) in out.flags.iter_mut().zip(LANES) {
+            *out = self.flags >> at & ((1 << bits) - 1);
         }
     }
 }
@@ -172,9 +172,9 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// When the first packet of a side came, in a flow that began at `start`.
-    pub const fn first(&self, side: usize, start: u64) -> u64 {
-        if side == 0 { start } else { self.sides[1].extra }
+    /// When the first packet of side 1 came in this record.
+    pub const fn first_back(&self) -> u64 {
+        self.sides[1].extra
     }
 
     /// Where the first packets of the flow are, once that is set.
@@ -235,7 +235,7 @@ mod tests {
                 side.count(at, length.into(), flags);
             }
             let mut widened = Side::default();
-            widened.take_over(&line, side.first().unwrap_or(0));
+            widened.take_over(&line, side.first().unwrap_or(0), NEVER);
             assert_eq!(format!("{widened:?}"), format!("{side:?}"), "seed {seed}, round {round}");
         }
         assert!(refused > 20, "seed {seed}: only {refused} packets did not fit");

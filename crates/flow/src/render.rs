@@ -1,10 +1,11 @@
 //! From what a flow is in memory to the record that others read.
 
-use crate::entry::{Entry, Hot, NO_LABEL, Rare, bit};
+use crate::entry::{Body, Entry, Hot, bit};
 use crate::key::{self, NO_VLAN};
 use crate::meter::Meter;
 use crate::pool::NONE;
-use crate::record::{Around, Early, EndReason, Key, Locator, Record, Side, TcpState};
+use crate::rare::Rare;
+use crate::record::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, TcpState};
 use crate::slim::{self, LOG};
 use base::Timestamp;
 use base::hash::combine;
@@ -36,32 +37,38 @@ pub(crate) fn blank() -> Record {
 impl Meter {
     /// Writes the record of a flow over another one.
     pub(crate) fn render(&self, flow: u32, id: u64, reason: EndReason, out: &mut Record) {
-        let (Entry { hot, body }, rare) = (&self.flows[flow], self.rares[flow as usize]);
+        let (Entry { hot, body }, rare) = (&self.flows[flow], self.rare(flow));
         let full = hot.has(bit::FULL).then(|| &self.fulls[hot.more]);
-        let macs = [0, 1].map(|side| hot.has(bit::MAC[side]).then_some(MacAddr(rare.macs[side])));
+        let macs = [0, 1].map(|side| hot.has(bit::MAC[side]).then_some(MacAddr(rare.mac(side))));
+        let mut part = full.map_or(0, |f| f.part);
         if let Some(full) = full {
             out.sides = [full.sides[0].render(macs[0]), full.sides[1].render(macs[1])];
-        } else {
-            let unfolded;
-            let pair = if hot.has(bit::PAIR) {
-                &self.pairs[hot.more]
-            } else {
-                unfolded = self.unfold(flow);
-                &unfolded
-            };
+        } else if hot.has(bit::PAIR) {
+            let pair = &self.pairs[hot.more];
+            let tie = self.tie(hot.bits, pair);
+            part = tie.part;
+            let firsts = self.firsts(flow, pair, &tie);
             for (n, out) in out.sides.iter_mut().enumerate() {
-                *out = pair.sides[n].render(&body.sums[n], pair.first(n, body.start), macs[n]);
+                pair.sides[n].render(&body.sums[n], firsts[n], tie.before[n], macs[n], out);
             }
+        } else if hot.more == NONE {
+            body.sums[0].render_one(body.start, rare.first_length(), macs[0], &mut out.sides[0]);
+            if out.sides[1].packets > 0 {
+                out.sides[1] = Side::default();
+            }
+        } else {
+            let words = &self.chunks[hot.more].log[..usize::from(hot.packets) - 1];
+            render_list(body, rare, words, macs, &mut out.sides);
         }
         out.id = id;
-        out.key = key_of(hot, &rare);
-        out.around = around_of(hot, &rare);
+        out.key = key_of(hot, rare);
+        out.around = around_of(hot, self.label(hot));
         out.interface = self.interface;
         out.began = Timestamp::from_nanos(body.start);
-        out.part = full.map_or(0, |f| f.part);
+        out.part = part;
         out.end = reason;
         out.tcp = hot.state;
-        let [syn, ack] = rare.shake;
+        let [syn, ack] = self.shake(flow);
         out.syn_rtt = hot.has(bit::SYN_RTT).then_some(syn);
         out.ack_rtt = hot.has(bit::ACK_RTT).then_some(ack);
         self.early(flow, &mut out.early);
@@ -73,17 +80,24 @@ impl Meter {
         }
         let [first, last] = body.positions;
         out.locator = hot.has(bit::LOCATED).then_some(Locator { queue: hot.queue, first, last });
-        out.lost = self.losses.between(out.first().secs(), out.last().secs());
+        out.lost = if self.losses.is_none() { 0 } else { self.losses.between(out.first().secs(), out.last().secs()) };
     }
 
     /// The same for all records of a flow, whatever meter made them.
     pub(crate) fn id(&self, flow: u32) -> u64 {
-        let (hot, rare) = (&self.flows[flow].hot, self.rares[flow as usize]);
-        let start = self.flows[flow].body.start;
+        let Entry { hot, body } = &self.flows[flow];
+        let icmp = if key::is_icmp(IpProtocol(hot.protocol)) { self.rare(flow).icmp() } else { 0 };
+        let label = self.label(hot).unwrap_or(u32::MAX);
         let ([a, b, c, d], [src, dst]) = hot.oriented();
-        let ports = u64::from(src) << 48 | u64::from(dst) << 32 | u64::from(rare.icmp);
+        let ports = u64::from(src) << 48 | u64::from(dst) << 32 | u64::from(icmp);
         let kinds = u64::from(hot.protocol) << 56 | u64::from(hot.tunnel) << 48 | u64::from(self.interface) << 32;
-        [a, b, c, d, ports, kinds | u64::from(rare.mpls), hot.around, start].into_iter().fold(0, combine)
+        [a, b, c, d, ports, kinds | u64::from(label), hot.around(), body.start].into_iter().fold(0, combine)
+    }
+
+    /// The topmost MPLS label.
+    #[inline(always)]
+    fn label(&self, hot: &Hot) -> Option<u32> {
+        if hot.tunnel > 0 && hot.has(bit::FULL) { self.fulls[hot.more].label } else { hot.label() }
     }
 
     fn early(&self, flow: u32, out: &mut Vec<Early>) {
@@ -91,11 +105,12 @@ impl Meter {
         let hot = &self.flows[flow].hot;
         let (chunk, more) = match hot.bits & (bit::FULL | bit::PAIR) {
             0 => (hot.more, &[][..]),
+            bit::PAIR if hot.has(bit::CUT) => return,
             bit::PAIR => (self.pairs[hot.more].chunk(), &[][..]),
             _ if self.fulls[hot.more].part == 0 => (self.fulls[hot.more].chunk, &self.fulls[hot.more].more[..]),
             _ => return,
         };
-        let (length, flags) = (self.rares[flow as usize].first_length, self.flows[flow].body.sums[0].first_flags);
+        let (length, flags) = (self.rare(flow).first_length(), self.flows[flow].body.sums[0].first_flags);
         out.push(Early { after: 0, length, flags, reverse: false });
         if chunk != NONE {
             let words = &self.chunks[chunk].log[..usize::from(hot.packets).min(LOG) - 1];
@@ -105,20 +120,81 @@ impl Meter {
     }
 }
 
+/// Both sides of a flow of few packets, from the list of them.
+#[inline(always)]
+fn render_list(body: &Body, rare: &Rare, words: &[u64], macs: [Option<MacAddr>; 2], out: &mut [Side; 2]) {
+    let mut lanes = [SPREAD[usize::from(body.sums[0].first_flags)], 0];
+    begin_side(&mut out[0], body.start, rare.first_length().into());
+    out[1].packets = 0;
+    for word in words {
+        let early = slim::unpack(*word);
+        let (n, at, length) = (usize::from(early.reverse), body.start + early.after, u64::from(early.length));
+        let side = &mut out[n];
+        lanes[n] += SPREAD[usize::from(early.flags)];
+        if side.packets == 0 {
+            begin_side(side, at, length);
+            continue;
+        }
+        let gap = at - side.last.nanos();
+        side.gap.min = if side.gaps == 0 { gap } else { side.gap.min.min(gap) };
+        side.gap.max = side.gap.max.max(gap);
+        side.gap.sum += gap;
+        side.gap.squares += u128::from(gap) * u128::from(gap);
+        side.gaps += 1;
+        side.last = Timestamp::from_nanos(at);
+        side.packets += 1;
+        side.length.min = side.length.min.min(length);
+        side.length.max = side.length.max.max(length);
+        side.length.sum += length;
+        side.length.squares += u128::from(length * length);
+    }
+    for (n, side) in out.iter_mut().enumerate() {
+        if side.packets == 0 {
+            *side = Side::default();
+            continue;
+        }
+        body.sums[n].render(side.length.sum, macs[n], side);
+        for (flag, byte) in side.flags.iter_mut().zip(lanes[n].to_le_bytes()) {
+            *flag = byte.into();
+        }
+    }
+}
+
+/// Writes what one packet says over what a side was.
+#[inline(always)]
+fn begin_side(side: &mut Side, at: u64, length: u64) {
+    side.first = Timestamp::from_nanos(at);
+    side.last = side.first;
+    (side.packets, side.gaps) = (1, 0);
+    side.gap = Moments::default();
+    side.length = Moments { min: length, max: length, sum: length, squares: (length * length).into() };
+}
+
+/// The bits of a byte of flags, as bytes: so many packets as a list has are counted by adding them.
+static SPREAD: [u64; 256] = {
+    let mut all = [0; 256];
+    let mut flags = 0;
+    while flags < 256 {
+        let mut bit = 0;
+        while bit < 8 {
+            all[flags] |= (flags as u64 >> bit & 1) << (8 * bit);
+            bit += 1;
+        }
+        flags += 1;
+    }
+    all
+};
+
 fn key_of(hot: &Hot, rare: &Rare) -> Key {
     let (ends, [src_port, dst_port]) = hot.oriented();
     let [src, dst] = key::addresses(&ends, hot.has(bit::V6));
     let protocol = IpProtocol(hot.protocol);
-    let dst_port = if key::is_icmp(protocol) { rare.icmp } else { dst_port };
+    let dst_port = if key::is_icmp(protocol) { rare.icmp() } else { dst_port };
     Key { src, dst, src_port, dst_port, protocol }
 }
 
-fn around_of(hot: &Hot, rare: &Rare) -> Around {
+fn around_of(hot: &Hot, mpls: Option<u32>) -> Around {
     let tag = |shift: u32| Some((hot.around >> shift) as u16).filter(|id| *id != NO_VLAN);
     let tunnel: Option<TunnelKind> = key::tunnel_kind(hot.tunnel);
-    Around {
-        vlans: [tag(48), tag(32)],
-        mpls: Some(rare.mpls).filter(|label| *label != NO_LABEL),
-        tunnel: tunnel.map(|kind| (kind, hot.around as u32)),
-    }
+    Around { vlans: [tag(48), tag(32)], mpls, tunnel: tunnel.map(|kind| (kind, hot.around as u32)) }
 }

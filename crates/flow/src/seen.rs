@@ -48,6 +48,13 @@ impl Seen {
             Family::V6 => (l3[at::V6_HOPS], l3[0] << 4 | l3[1] >> 4),
             _ => (l3[at::V4_TTL], l3[at::V4_TOS]),
         };
+        Self::with(packet, (ttl, class))
+    }
+
+    /// The same where TTL and class are known.
+    #[inline(always)]
+    pub fn with(packet: &Packet, (ttl, class): (u8, u8)) -> Self {
+        let decoded = packet.decoded;
         // Read whatever it is, and then believed or not: a branch would be guessed wrong at every third packet.
         let head = packet.data.get(usize::from(decoded.l4)..).and_then(|d| d.first_chunk::<{ at::TCP }>());
         let is_there = (decoded.l4 != 0) & (decoded.fragment != Fragment::Later) & head.is_some();

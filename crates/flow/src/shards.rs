@@ -10,8 +10,9 @@ use crate::config::{Config, Packet};
 use crate::counts::Counts;
 use crate::ends::{end_all, pass};
 use crate::key::shard_of;
+use crate::lane::Lane;
 use crate::memory::Hints;
-use crate::meter::{Lane, Meter};
+use crate::meter::Meter;
 use crate::record::{Record, Sink};
 use base::Timestamp;
 
@@ -45,15 +46,20 @@ impl Shards {
 
     /// Takes packets in the order in which they came. Time passes with them.
     pub fn push(&mut self, packets: &[Packet], sink: &mut dyn Sink) {
+        if let [meter] = &mut self.meters[..] {
+            return meter.push(packets, sink);
+        }
+        let mut lane = Lane::default();
         for (index, packet) in packets.iter().enumerate() {
             let second = packet.ts.secs();
             if self.meters[0].is_other_second(second) {
                 self.run(packets, sink);
                 pass(&mut self.meters, second, sink);
             }
-            match self.meters[0].lane(packet, index) {
-                Some(lane) => self.lanes[shard_of(lane.hash, self.meters.len())].push(lane),
-                None => self.meters[0].count_other(),
+            if self.meters[0].lane(packet, index, &mut lane) {
+                self.lanes[shard_of(lane.hash, self.meters.len())].push(lane);
+            } else {
+                self.meters[0].count_other();
             }
         }
         self.run(packets, sink);

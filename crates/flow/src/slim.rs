@@ -11,9 +11,11 @@
 //! ([`crate::full`]), so that nothing is ever rounded.
 
 use crate::memory::Hints;
-use crate::record::Early;
+use crate::record::{Early, Moments, Side};
 use crate::seen::Seen;
 use crate::tcp;
+use base::Timestamp;
+use wire::MacAddr;
 
 /// Packets in the list, the first included.
 pub(crate) const LOG: usize = 10;
@@ -40,6 +42,12 @@ impl Sums {
         self.numbered.then_some(self.seq)
     }
 
+    /// As the side begins its next record.
+    pub const fn continued(&self) -> Self {
+        let Self { seq, numbered, first_flags, .. } = *self;
+        Self { payload: 0, seq, beyond: 0, payload_packets: 0, ttl: (0, 0), dscp: (0, 0), numbered, first_flags }
+    }
+
     /// Counts a packet, the first of this side or not, unless something about it asks for a full flow: then nothing is
     /// changed. Of at most 65535 packets no sum overflows but that of what is beyond IP, which is looked at.
     #[inline(always)]
@@ -59,6 +67,35 @@ impl Sums {
         self.dscp = widened(self.dscp, seen.dscp, first);
         true
     }
+
+    /// Writes what a record says of a side that has these sums and so many bytes of IP, and nothing remarkable.
+    #[inline(always)]
+    pub fn render(&self, ip_bytes: u64, mac: Option<MacAddr>, out: &mut Side) {
+        out.bytes = ip_bytes + u64::from(self.beyond);
+        out.ip_bytes = ip_bytes;
+        out.length.sum = ip_bytes;
+        out.payload_bytes = self.payload.into();
+        out.payload_packets = self.payload_packets.into();
+        (out.zero_window, out.out_of_order) = (0, 0);
+        (out.retransmitted, out.retransmitted_bytes) = (0, 0);
+        (out.ttl, out.dscp) = (self.ttl, self.dscp);
+        out.mac = mac;
+    }
+
+    /// The same of a side that had one packet.
+    #[inline(always)]
+    pub fn render_one(&self, at: u64, length: u16, mac: Option<MacAddr>, out: &mut Side) {
+        let length = u64::from(length);
+        self.render(length, mac, out);
+        out.first = Timestamp::from_nanos(at);
+        out.last = out.first;
+        out.packets = 1;
+        (out.length.min, out.length.max) = (length, length);
+        out.length.squares = (length * length).into();
+        out.gap = Moments::default();
+        out.gaps = 0;
+        out.flags = std::array::from_fn(|bit| u64::from(self.first_flags >> bit & 1));
+    }
 }
 
 /// The range with one more value in it.
@@ -74,11 +111,11 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// Asks for it: it lies in two lines.
+    /// Asks for what a flow of so many packets has in it: that may lie in two lines.
     #[inline(always)]
-    pub fn fetch(&self, hints: &Hints) {
+    pub fn fetch(&self, hints: &Hints, packets: usize) {
         hints.fetch(&self.log[0]);
-        hints.fetch(&self.log[LOG - 2]);
+        hints.fetch(&self.log[packets.saturating_sub(2).min(LOG - 2)]);
     }
 }
 

@@ -1,258 +1,112 @@
 //! One packet after the other: which flow it belongs to, and what it adds to it.
 //!
-//! Packets are taken in batches, and for each batch lines are asked for level by level: the buckets, then what the buckets
-//! point to, then what that points to. Of two million flows nothing is in cache; a core keeps some twenty misses in flight
-//! if it may, but only one where each depends on the one before. A wrong guess costs a line and nothing else.
-//!
-//! PERF: 3.8 → 6.4 million packets per second with 200 000 conversations of 20 packets, 2.1 → 4.4 with 2 000 000 of two, records
-//! included (records/2026-11-22-flow-metering.md; `docs/METER.md` has the bound, 8 to 10, and what it is made of). The plain
-//! version is the model in the tests.
+//! Most packets are of long flows that go on, and are counted by a short way of their own; the others by the long one. The plain
+//! version is the model in the tests; `docs/METER.md` has what each costs.
 
+use crate::begin::is_another;
 use crate::config::Packet;
-use crate::entry::{Body, Entry, Hot, NO_LABEL, Rare, bit};
-use crate::full::{self, Full};
-use crate::key::{self, Key};
-use crate::meter::{BATCH, Lane, Meter};
+use crate::entry::{Body, Entry, Hot, bit};
+use crate::key::{Key, Keys};
+use crate::lane::Lane;
+use crate::meter::Meter;
 use crate::pair::Pair;
 use crate::pool::NONE;
-use crate::record::{EndReason, Sink, TcpState};
+use crate::rare;
+use crate::record::{Sink, TcpState};
 use crate::seen::{self, Seen};
 use crate::slim::{self, Chunk, LOG};
 use crate::tcp;
-use wire::tcp_flags::{ACK, FIN, RST, SYN};
-
-/// Flows of which a full table ends one.
-const CANDIDATES: usize = 8;
-/// Packets in which a handshake is expected, and the first of the other side.
-const SHAKING: usize = 3;
+use wire::tcp_flags::{FIN, RST, SYN};
 
 impl Meter {
-    /// Takes packets between which no second begins.
-    pub(crate) fn run(&mut self, packets: &[Packet], lanes: &[Lane], sink: &mut dyn Sink) {
-        for lanes in lanes.chunks(BATCH) {
-            let mut guesses = [NONE; BATCH];
-            let unknown = self.fetch(lanes, &mut guesses);
-            self.victims.clear();
-            if unknown > 0 && self.flows.is_full() {
-                self.fetch_victims(unknown);
-            }
-            for (lane, guess) in lanes.iter().zip(guesses) {
-                self.take(&packets[lane.index as usize], lane, guess, sink);
-            }
-        }
-    }
-
-    /// Asks for the lines that the packets will need, and notes which flow each probably belongs to; how many belong to
-    /// none. Their buckets were asked for when their hashes were made.
-    fn fetch(&self, lanes: &[Lane], guesses: &mut [u32; BATCH]) -> usize {
-        let mut unknown = 0;
-        for (guess, lane) in guesses.iter_mut().zip(lanes) {
-            match self.table.guess(lane.hash) {
-                Some(flow) => {
-                    *guess = flow;
-                    self.fetch_entry(flow);
-                }
-                None => unknown += 1,
-            }
-        }
-        for (guess, lane) in guesses.iter().zip(lanes).filter(|(g, _)| **g != NONE) {
-            self.fetch_rest(*guess, &lane.key);
-        }
-        unknown
-    }
-
+    /// Gives a packet to its flow, of which there is a guess.
     #[inline(always)]
-    pub(crate) fn fetch_entry(&self, flow: u32) {
-        let Entry { hot, body } = &self.flows[flow];
-        self.hints.fetch(hot);
-        self.hints.fetch(body);
-    }
-
-    /// Asks for what a packet with this key needs of a flow besides its entry.
-    #[inline(always)]
-    fn fetch_rest(&self, flow: u32, key: &Key) {
-        let hot = &self.flows[flow].hot;
-        let packets = usize::from(hot.packets);
-        match hot.bits & (bit::FULL | bit::PAIR) {
-            bit::PAIR => self.hints.fetch(&self.pairs[hot.more].sides[hot.side(key)]),
-            bit::FULL => self.fulls[hot.more].sides[hot.side(key)].fetch(&self.hints),
-            _ => {
-                // The handshake is in the first packets, and the eleventh reads all that is known.
-                if packets < SHAKING || packets == LOG {
-                    self.hints.fetch(&self.rares[flow as usize]);
-                }
-                if hot.more != NONE {
-                    let chunk = &self.chunks[hot.more];
-                    self.hints.fetch(&chunk.log[packets.min(LOG - 1) - 1]);
-                    if packets == LOG {
-                        self.hints.fetch(chunk);
-                    }
-                }
-            }
-        }
-    }
-
-    /// The same for the flows that will probably end because so many begin. What is found out about them is kept: as long
-    /// as nothing else ends a flow, they are what they were.
-    fn fetch_victims(&mut self, count: usize) {
-        let all = self.flows.len() as u32;
-        if all < (CANDIDATES * BATCH) as u32 {
-            return;
-        }
-        let hand = |turn: u32| if self.hand + turn < all { self.hand + turn } else { self.hand + turn - all };
-        for turn in 0..(count * CANDIDATES) as u32 {
-            self.hints.fetch(&self.flows[hand(turn)].hot);
-        }
-        for turn in 0..count as u32 {
-            let flow = self.oldest(hand(turn * CANDIDATES as u32));
-            let known = self.known(flow);
-            self.table.fetch(known.hash, &self.hints);
-            self.hints.fetch(&self.flows[flow].body);
-            self.victims.push((flow, known));
-        }
-        // The first is taken first.
-        self.victims.reverse();
-    }
-
-    #[inline(always)]
-    fn take(&mut self, packet: &Packet, lane: &Lane, guess: u32, sink: &mut dyn Sink) {
-        self.counts.packets += 1;
-        let mut seen = Seen::of(packet);
+    pub(crate) fn take(&mut self, packet: &Packet, lane: &mut Lane, guess: u32, sink: &mut dyn Sink) {
         // A packet before this one may have ended the flow, and given its place to another.
-        let found = if guess != NONE && self.is_same(&self.flows[guess].hot, &lane.key) {
+        let found = if guess != NONE && is_same(&self.flows[guess].hot, &lane.key, &self.keys) {
+            if self.take_usual(packet, lane, guess) {
+                return;
+            }
             Some(guess)
         } else {
-            self.table.find(lane.hash, |flow| self.is_same(&self.flows[flow].hot, &lane.key))
+            self.table.find(lane.hash, |flow| is_same(&self.flows[flow].hot, &lane.key, &self.keys))
         };
-        let Some(flow) = found else { return self.begin(packet, lane, seen, sink) };
-        let hot = &self.flows[flow].hot;
-        let again = tcp::is_over(hot.state) && seen.flags & (SYN | ACK) == SYN;
-        if again || seen.at.saturating_sub(hot.last) >= self.timeout(hot) {
+        let Some(flow) = found else { return self.begin(packet, lane, sink) };
+        let hot = &mut self.flows[flow].hot;
+        let timeout = if tcp::is_over(hot.state) { self.linger } else { self.idle[usize::from(hot.protocol)] };
+        if is_another(hot.state, &lane.seen) || lane.seen.at.saturating_sub(hot.last) >= timeout {
             // Its record is made when its own time is over; until then it keeps its place in the pool and on the wheel.
+            hot.bits |= bit::DETACHED;
             self.table.remove(lane.hash, flow);
-            self.flows[flow].hot.bits |= bit::DETACHED;
-            return self.begin(packet, lane, seen, sink);
+            return self.begin(packet, lane, sink);
         }
-        if seen.at < hot.last {
-            self.counts.backward += 1;
-            seen.at = hot.last;
-        }
+        let seen = &mut lane.seen;
+        self.counts.backward += u64::from(seen.at < hot.last);
+        seen.at = seen.at.max(hot.last);
         seen.side = hot.side(&lane.key);
-        self.add(flow, packet, &seen, sink);
+        self.add(flow, packet, seen, sink);
     }
 
+    /// Counts the packet if it is what most are: of a long flow that goes on, nothing about it that is not counted in a line.
     #[inline(always)]
-    fn is_same(&self, hot: &Hot, key: &Key) -> bool {
-        // No bit of the difference may be left, so one comparison is enough.
-        let ends = hot.ends.iter().zip(key.ends).fold(0, |all, (a, b)| all | (a ^ b));
-        let rest = u64::from(hot.ports ^ key.ports) | u64::from(hot.protocol ^ key.protocol);
-        let around = (hot.around ^ key.around) & self.keys.mask(key.tunnel);
-        let bits = (hot.bits ^ bit::USED ^ if key.v6 { bit::V6 } else { 0 }) & (bit::USED | bit::V6 | bit::DETACHED);
-        ends | rest | around | u64::from(bits) == 0 && self.keys.same_kind(hot.tunnel, key.tunnel)
-    }
-
-    fn begin(&mut self, packet: &Packet, lane: &Lane, mut seen: Seen, sink: &mut dyn Sink) {
-        seen.side = 0;
-        let flow = self.place(Hot::new(&lane.key, seen.at, packet.queue), sink);
-        if self.table.insert(lane.hash, flow).is_err() {
-            let idle = |f: &u32| self.flows[*f].hot.last;
-            let victim = self.table.neighbours(lane.hash).min_by_key(idle).expect("a bucket that is full has flows");
-            self.counts.crowded += 1;
-            self.victims.clear();
-            self.end(victim, self.known(victim), EndReason::Lack, sink);
-            let entered = self.table.insert(lane.hash, flow);
-            debug_assert!(entered.is_ok(), "the place that became free is in the bucket of this flow");
-        }
-        self.counts.begun += 1;
-        self.counts.active += 1;
-        let decoded = packet.decoded;
-        let mut rare = Rare {
-            mpls: decoded.mpls.unwrap_or(NO_LABEL),
-            icmp: key::icmp_word(decoded),
-            first_length: seen.length.min(u16::MAX.into()) as u16,
-            ..Rare::default()
-        };
+    fn take_usual(&mut self, packet: &Packet, lane: &Lane, flow: u32) -> bool {
         let Entry { hot, body } = &mut self.flows[flow];
-        hot.bits |= if packet.position == Packet::NOWHERE { 0 } else { bit::LOCATED };
-        if let Some(mac) = seen::mac(packet) {
-            rare.macs[0] = mac.0;
-            hot.bits |= bit::MAC[0];
+        if hot.bits & (bit::FULL | bit::PAIR) != bit::PAIR || self.payloads.is_some() {
+            return false;
         }
-        self.rares[flow as usize] = rare;
-        (body.start, body.positions) = (seen.at, [packet.position; 2]);
-        body.sums[0].first_flags = seen.flags;
-        let is_slim = body.sums[0].take(&seen, true);
-        if seen.tcp {
-            self.follow(flow, &seen);
+        let (seen, side) = (&lane.seen, hot.side(&lane.key));
+        let changes_state = seen.tcp & ((seen.flags & (SYN | FIN | RST) != 0) | !tcp::is_settled(hot.state));
+        let is_next = (seen.at >= hot.last) & (seen.at.wrapping_sub(hot.last) < self.idle[usize::from(hot.protocol)]);
+        let is_first_back = (side == 1) & (hot.bits & bit::BACK == 0);
+        if changes_state | tcp::is_over(hot.state) | !is_next | is_first_back {
+            return false;
         }
-        if !is_slim {
-            self.widen(flow);
-            let full = &mut self.fulls[self.flows[flow].hot.more];
-            full.sides[0] = full::Side::default();
-            full.sides[0].add(&seen);
+        let pair = &mut self.pairs[hot.more];
+        if hot.bits & bit::CUT != 0 && pair.sides[side].packets == 0 {
+            return false;
         }
-        if let Some(payloads) = &mut self.payloads {
-            payloads.begin(flow);
-            payloads.keep(flow, packet, 0);
+        let is_counted = add_to_pair(hot, body, pair, packet, seen, side, false, self.most_packets);
+        if is_counted {
+            hot.last = seen.at;
+            hot.bits |= bit::AGAIN;
         }
-        self.schedule(flow);
-    }
-
-    /// A place in the pools; in full ones, that of another flow.
-    fn place(&mut self, hot: Hot, sink: &mut dyn Sink) -> u32 {
-        if self.flows.is_full() {
-            let victim = self.oldest(self.hand);
-            self.hand = (self.hand + CANDIDATES as u32) % self.flows.len() as u32;
-            let known = match self.victims.pop() {
-                Some((flow, known)) if flow == victim => known,
-                _ => self.known(victim),
-            };
-            self.end(victim, known, EndReason::Lack, sink);
-        }
-        let flow = self.flows.put(Entry { hot, body: Body::default() }).expect("there is a place");
-        if self.rares.len() <= flow as usize {
-            self.rares.push(Rare::default());
-        }
-        flow
-    }
-
-    /// Which of the flows that are next in turn has been idle longest.
-    #[inline(always)]
-    fn oldest(&self, hand: u32) -> u32 {
-        let all = self.flows.len() as u32;
-        let (mut oldest, mut last) = (hand, u64::MAX);
-        for turn in 0..all.min(CANDIDATES as u32) {
-            let flow = if hand + turn < all { hand + turn } else { hand + turn - all };
-            let its = self.flows[flow].hot.last;
-            // Chosen, not branched to: which is the oldest cannot be predicted.
-            (oldest, last) = (if its < last { flow } else { oldest }, its.min(last));
-        }
-        oldest
+        is_counted
     }
 
     /// Counts another packet of a flow.
     #[inline(always)]
     fn add(&mut self, flow: u32, packet: &Packet, seen: &Seen, sink: &mut dyn Sink) {
         let hot = &mut self.flows[flow].hot;
+        let was_over = tcp::is_over(hot.state);
+        let is_reply = (seen.side == 1) & (hot.bits & bit::BACK == 0);
         hot.last = seen.at;
-        let (bits, was_over) = (hot.bits, tcp::is_over(hot.state));
+        hot.bits |= bit::AGAIN;
         if seen.tcp & ((seen.flags & (SYN | FIN | RST) != 0) | !tcp::is_settled(hot.state)) {
             self.follow(flow, seen);
         }
-        let is_reply = seen.side == 1 && bits & bit::BACK == 0;
         if is_reply {
-            self.flows[flow].hot.bits |= bit::BACK;
-            if let Some(mac) = seen::mac(packet) {
-                self.rares[flow as usize].macs[1] = mac.0;
-                self.flows[flow].hot.bits |= bit::MAC[1];
+            let mac = seen::mac(packet);
+            self.flows[flow].hot.bits |= bit::BACK | if mac.is_some() { bit::MAC[1] } else { 0 };
+            if let Some(mac) = mac {
+                self.rare_mut(flow).set_mac(1, mac.0);
             }
         }
-        let is_counted = match bits & (bit::FULL | bit::PAIR) {
-            bit::PAIR => self.add_to_pair(flow, packet, seen, is_reply),
+        let Entry { hot, body } = &mut self.flows[flow];
+        let mut is_new_record = false;
+        let is_counted = match hot.bits & (bit::FULL | bit::PAIR) {
+            bit::PAIR if hot.has(bit::CUT) && self.pairs[hot.more].sides[seen.side].packets == 0 => {
+                let counted;
+                (counted, is_new_record) = self.add_again(flow, packet, seen);
+                counted
+            }
+            bit::PAIR => {
+                let pair = &mut self.pairs[hot.more];
+                add_to_pair(hot, body, pair, packet, seen, seen.side, is_reply, self.most_packets)
+            }
             0 => self.add_to_list(flow, packet, seen, is_reply),
             _ => false,
         };
-        let is_new_record = !is_counted && self.add_full(flow, packet, seen, sink);
+        is_new_record |= !is_counted && self.add_full(flow, packet, seen, sink);
         if let Some(payloads) = &mut self.payloads {
             payloads.keep(flow, packet, seen.side);
         }
@@ -267,32 +121,33 @@ impl Meter {
         let Entry { hot, body } = &mut self.flows[flow];
         let after = seen.at - body.start;
         if usize::from(hot.packets) >= LOG {
-            return self.pair(flow) && self.add_to_pair(flow, packet, seen, is_reply);
+            // Not if the list is to go on.
+            if self.config.early > LOG {
+                return false;
+            }
+            self.pair(flow);
+            return self.add_to_new_pair(flow, packet, seen, is_reply);
         }
         if !slim::is_exact(after) || !body.sums[seen.side].take(seen, is_reply) {
             return false;
         }
         if hot.more == NONE {
-            hot.more = self.chunks.put(Chunk::default()).expect("there are as many chunks as flows");
+            let mut chunk = Chunk::default();
+            chunk.log[0] = slim::pack(after, seen);
+            hot.more = self.chunks.put(chunk).expect("there are as many chunks as flows");
+        } else {
+            self.chunks[hot.more].log[usize::from(hot.packets) - 1] = slim::pack(after, seen);
         }
-        self.chunks[hot.more].log[usize::from(hot.packets) - 1] = slim::pack(after, seen);
         hot.packets += 1;
-        locate(&mut body.positions, packet, hot.queue);
+        body.reach(packet, hot.queue);
         true
     }
 
-    #[inline(always)]
-    fn add_to_pair(&mut self, flow: u32, packet: &Packet, seen: &Seen, is_reply: bool) -> bool {
+    #[inline(never)]
+    fn add_to_new_pair(&mut self, flow: u32, packet: &Packet, seen: &Seen, is_reply: bool) -> bool {
         let Entry { hot, body } = &mut self.flows[flow];
         let pair = &mut self.pairs[hot.more];
-        let line = &pair.sides[seen.side];
-        let is_room = line.fits(seen.at, seen.flags) && u32::from(line.packets) < self.most_packets;
-        if !is_room || !body.sums[seen.side].take(seen, is_reply) {
-            return false;
-        }
-        pair.sides[seen.side].count(seen.at, seen.length as u16, seen.flags);
-        locate(&mut body.positions, packet, hot.queue);
-        true
+        add_to_pair(hot, body, pair, packet, seen, seen.side, is_reply, self.most_packets)
     }
 
     /// Counts a packet of a full flow, or of one that becomes it; whether it is the first of its record.
@@ -309,11 +164,9 @@ impl Meter {
         let is_first = full.sides[0].packets == 0 && full.sides[1].packets == 0;
         if is_first {
             body.positions = [packet.position; 2];
-            hot.queue = packet.queue;
-            let located = if packet.position == Packet::NOWHERE { 0 } else { bit::LOCATED };
-            hot.bits = hot.bits & !bit::LOCATED | located;
+            hot.begin_record(packet);
         } else {
-            locate(&mut body.positions, packet, hot.queue);
+            body.reach(packet, hot.queue);
         }
         if full.part == 0 && usize::from(hot.packets) < self.config.early.min(u8::MAX.into()) {
             let word = slim::pack(seen.at - body.start, seen);
@@ -334,91 +187,79 @@ impl Meter {
     /// Moves the state of TCP on, and takes the times of the handshake.
     #[inline(never)]
     fn follow(&mut self, flow: u32, seen: &Seen) {
-        let hot = &mut self.flows[flow].hot;
+        let Entry { hot, body } = &mut self.flows[flow];
+        let at = seen.at - body.start;
         let mut fins = (hot.bits >> bit::FINS) as u8 & 3;
         let before = hot.state;
-        hot.state = tcp::next(before, &mut fins, seen, self.config.bidirectional);
+        let after = tcp::next(before, &mut fins, seen, self.config.bidirectional);
+        hot.state = after;
         hot.bits |= u16::from(fins) << bit::FINS;
         if before == TcpState::Established || before == TcpState::Midstream {
             return;
         }
-        let rare = &mut self.rares[flow as usize];
-        let mut shake = rare.shake;
-        match (before, hot.state) {
+        let mut shake = self.shake(flow);
+        let mut learned = 0;
+        match (before, after) {
             // The last of several SYNs, so that a lost one is not taken for a long way.
-            (_, TcpState::SynSent) if seen.side == 0 && seen.flags & SYN != 0 => shake[0] = seen.at,
+            (_, TcpState::SynSent) if seen.side == 0 && seen.flags & SYN != 0 => shake[0] = at,
             (TcpState::SynSent, TcpState::SynReceived) => {
-                shake = [seen.at - shake[0], seen.at];
-                hot.bits |= bit::SYN_RTT;
+                shake = [at - shake[0], at];
+                learned = bit::SYN_RTT;
             }
             (TcpState::SynReceived, TcpState::SynReceived) if seen.side == 1 && seen.flags & SYN != 0 => {
-                shake[1] = seen.at;
+                shake[1] = at;
             }
             (TcpState::SynReceived, TcpState::Established) => {
-                shake[1] = seen.at - shake[1];
-                hot.bits |= bit::ACK_RTT;
+                shake[1] = at - shake[1];
+                learned = bit::ACK_RTT;
             }
             _ => return,
         }
-        rare.shake = shake;
-    }
-
-    /// Lets a flow with a full list count in a pair; not if the list is to go on.
-    #[inline(never)]
-    fn pair(&mut self, flow: u32) -> bool {
-        if self.config.early > LOG {
-            return false;
+        self.flows[flow].hot.bits |= learned;
+        let far = shake[0].max(shake[1]) >= rare::FAR;
+        if far && !self.flows[flow].hot.has(bit::FULL) {
+            self.widen(flow);
         }
-        let mut pair = self.unfold(flow);
-        let hot = &mut self.flows[flow].hot;
-        pair.set_chunk(hot.more);
-        hot.more = self.pairs.put(pair).expect("there are as many pairs as flows");
-        hot.bits |= bit::PAIR;
-        true
-    }
-
-    /// Makes a flow a full one. What it counted stays.
-    #[inline(never)]
-    pub(crate) fn widen(&mut self, flow: u32) {
-        let Entry { hot, body } = &self.flows[flow];
-        let (pair, chunk) = if hot.has(bit::PAIR) {
-            let pair = self.pairs[hot.more];
-            self.pairs.free(hot.more);
-            (pair, pair.chunk())
+        let hot = &self.flows[flow].hot;
+        if hot.has(bit::FULL) {
+            self.fulls[hot.more].shake = shake;
         } else {
-            (self.unfold(flow), hot.more)
-        };
-        let mut full = Full { chunk, ..Full::default() };
-        for (n, side) in full.sides.iter_mut().enumerate() {
-            side.take_over(&pair.sides[n], pair.first(n, body.start));
-            side.complete(&body.sums[n]);
+            self.rare_mut(flow).set_shake(shake);
         }
-        let more = self.fulls.put(full).expect("there are as many full flows as flows");
-        let hot = &mut self.flows[flow].hot;
-        hot.more = more;
-        hot.bits = hot.bits & !bit::PAIR | bit::FULL;
-    }
-
-    /// The counters of a slim flow, as if it had had them from the beginning.
-    #[inline(always)]
-    pub(crate) fn unfold(&self, flow: u32) -> Pair {
-        let Entry { hot, body } = &self.flows[flow];
-        let mut pair = Pair::new();
-        pair.sides[0].count(body.start, self.rares[flow as usize].first_length, body.sums[0].first_flags);
-        if hot.more != NONE {
-            for word in &self.chunks[hot.more].log[..usize::from(hot.packets) - 1] {
-                let early = slim::unpack(*word);
-                pair.sides[usize::from(early.reverse)].count(body.start + early.after, early.length, early.flags);
-            }
-        }
-        pair
     }
 }
 
-/// The record reaches to this packet, if it lies in the same stream as its first.
 #[inline(always)]
-fn locate(positions: &mut [u64; 2], packet: &Packet, queue: u16) {
-    if packet.queue == queue && packet.position != Packet::NOWHERE {
-        positions[1] = packet.position;
+fn is_same(hot: &Hot, key: &Key, keys: &Keys) -> bool {
+    // No bit of the difference may be left, so one comparison is enough.
+    let low = hot.low ^ key.low;
+    let rest = u64::from(hot.ports ^ key.ports) | u64::from(hot.protocol ^ key.protocol);
+    let around = (hot.around ^ key.around) & keys.mask(key.tunnel);
+    let bits = (hot.bits ^ bit::USED ^ if key.v6 { bit::V6 } else { 0 }) & (bit::USED | bit::V6 | bit::DETACHED);
+    low | rest | around | u64::from(bits) == 0
+        && keys.same_kind(hot.tunnel, key.tunnel)
+        && (!key.v6 || hot.rare.words() == key.wide)
+}
+
+/// Counts a packet in a pair, if it fits there.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "parts of a meter that are borrowed one by one")]
+fn add_to_pair(
+    hot: &Hot,
+    body: &mut Body,
+    pair: &mut Pair,
+    packet: &Packet,
+    seen: &Seen,
+    side: usize,
+    is_reply: bool,
+    most: u32,
+) -> bool {
+    let line = &mut pair.sides[side];
+    let is_room = line.fits(seen.at, seen.flags) & (u32::from(line.packets) < most);
+    if !is_room || !body.sums[side].take(seen, is_reply) {
+        return false;
     }
+    line.count(seen.at, seen.length as u16, seen.flags);
+    body.reach(packet, hot.queue);
+    true
 }

@@ -61,6 +61,28 @@ pub struct Seat {
     pub generation: u64,
     /// One for each queue of the group.
     pub listeners: Vec<Listener>,
+    connection: Arc<Connection>,
+}
+
+impl Seat {
+    /// How to leave without losing what is already delivered.
+    pub fn farewell(&self) -> Farewell {
+        Farewell(Client(Arc::clone(&self.connection)))
+    }
+}
+
+/// The way out of a seat.
+#[derive(Debug)]
+pub struct Farewell(Client);
+
+impl Farewell {
+    /// Asks for no more packets. Each listener has [`ended`](Listener::ended) once it has given out what was delivered before.
+    ///
+    /// # Errors
+    /// [`ClientError`]; what was delivered is then as far as one gets.
+    pub fn leave(&self) -> Result<(), ClientError> {
+        self.0.ask(&Request::Leave).map(|_| ())
+    }
 }
 
 impl Client {
@@ -116,6 +138,7 @@ impl Client {
             place: answer.place.unwrap_or_default(),
             generation: answer.generation.unwrap_or_default(),
             listeners,
+            connection: self.0,
         })
     }
 

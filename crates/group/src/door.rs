@@ -163,6 +163,10 @@ impl Keeper {
                 registry.delete(who, group)?;
                 Told::of(Answer::done())
             }
+            Request::Leave => {
+                registry.leave(who);
+                Told::of(Answer::done())
+            }
             Request::Join { .. } => {
                 let joined = registry.join(who, request)?;
                 let (place, generation) = (Some(joined.place), Some(joined.generation));

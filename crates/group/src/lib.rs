@@ -30,7 +30,7 @@ mod seats;
 pub mod steer;
 mod verdict;
 
-pub use client::{Client, ClientError, Generations, Seat};
+pub use client::{Client, ClientError, Farewell, Generations, Seat};
 pub use counts::{Counts, MemberCounts, PortCounts, Seen};
 pub use dispatch::{BATCH, Dispatcher, NAP, Order, Orders, Turn};
 pub use door::Door;

@@ -103,11 +103,6 @@ impl Membership {
         tables
     }
 
-    /// The lowest place that is free.
-    pub fn free(&self) -> Option<u8> {
-        (0..MEMBERS as u8).find(|place| self.members[usize::from(*place)].is_none())
-    }
-
     /// Who is in a place.
     #[inline]
     pub fn member(&self, place: u8) -> Option<&Member> {
@@ -198,7 +193,6 @@ mod tests {
         assert_eq!(m.class_of(1, 0b10), 1);
         assert_eq!([0, 1, 2, 3, 7].map(|n| m.eligible(class::ANY).nth(n)), [1, 0b10, 1 << 6, 1, 0b10]);
         assert_eq!(m.eligible(0).nth(3), 0);
-        assert_eq!(m.free(), Some(2));
     }
 
     #[test]

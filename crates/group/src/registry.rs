@@ -25,6 +25,9 @@ pub const GROUPS: usize = 64;
 /// Descriptors of a branch when nobody said: 4 MiB of them, a tenth of a second at a million packets a second.
 pub(crate) const BRANCH_DESCS: u64 = 128 << 10;
 
+/// How much a thread that makes a program gives way.
+const NICE: i32 = 10;
+
 /// See the module's text.
 pub struct Registry {
     pub(crate) tracks: Vec<Track>,
@@ -235,7 +238,14 @@ impl Registry {
         if bytes > PROGRAM_MAX {
             return Err(format!("a program of {bytes} bytes as it is sent; at most {PROGRAM_MAX}"));
         }
-        self.outside.compile(source, self.link_type())
+        // On a thread of its own, which gives way: making machine code takes milliseconds, and packets come first.
+        let compile = || {
+            // Where it may not be nicer, the program is made all the same.
+            let _ = sys::cpu::set_nice(NICE);
+            self.outside.compile(source, self.link_type())
+        };
+        let made = std::thread::scope(|scope| scope.spawn(compile).join());
+        made.unwrap_or_else(|_| Err("making the program panicked; please report this".into()))
     }
 
     pub(crate) fn link_type(&self) -> u32 {

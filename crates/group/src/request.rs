@@ -8,7 +8,7 @@
 //! <- {"ok":false,"error":"there is no group \"wbe\"; `netgrain group list` shows those there are"}
 //! ```
 //! An answer is followed by as many messages as its `items` says, each an object (a group, a member). A connection is a
-//! member for as long as it stays open; its end is the farewell, whatever the reason. Unknown fields are refused, so that a
+//! member for as long as it stays open; its end is the farewell, whatever the reason. Who asks to leave before loses nothing. Unknown fields are refused, so that a
 //! misspelt one is not silently without effect.
 
 use crate::steer::Steering;
@@ -113,6 +113,9 @@ pub enum Request {
         #[serde(default)]
         name: String,
     },
+    /// Give up this connection's seats in good order: nothing more is delivered, and what is in the branches can be read to their
+    /// ends.
+    Leave,
     /// Let the engine itself put a member's part into a port or a file.
     Attach {
         /// Of which.

@@ -127,6 +127,19 @@ impl Registry {
         Ok(())
     }
 
+    /// A connection wants no more: its branches end after what was delivered. Its seats stay until it has read them and closes, so that
+    /// what it says of itself then is the last word.
+    pub fn leave(&self, who: Visitor) {
+        let mut state = self.lock();
+        for entry in state.groups.values_mut() {
+            let seats = entry.seats.iter().filter(|(_, s)| s.who.connection == who.connection && s.outlet.is_none());
+            for place in seats.map(|(place, _)| *place).collect::<Vec<_>>() {
+                entry.membership = Arc::new(entry.membership.with(place, None));
+                self.change(entry, place);
+            }
+        }
+    }
+
     /// A connection has ended: its memberships end, and the groups that were to end with it.
     pub fn farewell(&self, connection: u64) {
         let mut state = self.lock();
@@ -217,8 +230,11 @@ impl Registry {
     }
 }
 
+/// The lowest place in which nobody sits, not even one who is leaving.
 fn free(entry: &Entry, group: &str) -> Result<u8, String> {
-    entry.membership.free().ok_or_else(|| format!("group {group:?} has {MEMBERS} members already"))
+    let mut places = 0..MEMBERS as u8;
+    let free = places.find(|place| entry.membership.member(*place).is_none() && !entry.seats.contains_key(place));
+    free.ok_or_else(|| format!("group {group:?} has {MEMBERS} members already"))
 }
 
 fn check_text(name: &str) -> Result<(), String> {

@@ -52,6 +52,23 @@ fn follow(mut l: Listener) -> (u64, u64, u64) {
 }
 
 #[test]
+fn who_leaves_in_good_order_reads_all_that_was_delivered_to_it() {
+    let engine = Engine::start(2);
+    engine.client().ask(&create("g", "mark 1", Policy::Shared)).expect("created");
+    let leaves = engine.client().join(&join("g")).expect("a seat");
+    engine.flow(true);
+    until("packets flow", || engine.pushed() > 1000);
+    leaves.farewell().leave().expect("nobody is kept");
+    let next = engine.client().join(&join("g")).expect("a seat");
+    assert_ne!(next.place, leaves.place, "its place is taken until it has gone");
+    // They end, while packets flow on.
+    let seen: u64 = leaves.listeners.into_iter().map(|l| follow(l).0).sum();
+    engine.flow(false);
+    let books = stats(&engine, "g");
+    assert!(seen > 0 && number(&books["departed"], "delivered") == seen, "{seen} were read: {books}");
+}
+
+#[test]
 fn a_thousand_swaps_under_load_lose_nothing_and_generations_never_go_back() {
     let engine = Engine::start(2);
     let client = engine.client();

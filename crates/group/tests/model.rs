@@ -290,7 +290,8 @@ fn a_walk_of_groups_beside_a_model_that_does_it_the_obvious_way() {
             }
             (2 | 3, Some(id)) => {
                 let model = models.get_mut(&id).unwrap();
-                let Some(place) = model.membership.free().filter(|_| model.seats.len() < 6) else { continue };
+                let free = (0..64).find(|place| model.membership.member(*place).is_none());
+                let Some(place) = free.filter(|_| model.seats.len() < 6) else { continue };
                 let (member, text) = a_member(&mut random);
                 let (memory, shape) = (world.producer.memory(), &world.shape);
                 let (writer, branch) = Branch::grow(memory, shape, "test", 0).expect("memory");

@@ -282,14 +282,14 @@ impl Keys {
     fn sets_by<S: Simd>(&mut self, simd: S) -> Sets {
         self.take_in_by(simd);
         let links = (Cow::Borrowed(&self.links[..]), self.linked);
-        let (places, marks) = self.places.filled();
+        let (places, pairs) = self.places.filled();
         let filters = [
             self.hosts.filled(simd),
             self.flows.filled(simd),
             self.ports.filled(simd),
             self.nets.filled(),
             links,
-            (Cow::Borrowed(places), marks),
+            (Cow::Borrowed(places), pairs),
         ];
         let mut fills: [Fill; KINDS - 2] = std::array::from_fn(|i| Fill::of(Kind::ALL[i], &filters[i].0, filters[i].1));
         fit::fit(&mut fills, SETS_BUDGET - MAPS);

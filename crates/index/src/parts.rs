@@ -124,6 +124,21 @@ impl Parts {
         Some(Stretch { bytes: self.first[from]..end, before: self.crc[from], after })
     }
 
+    /// Whether the sums of all parts are those of the block's bytes.
+    pub fn sum(&self, block: &[u8]) -> bool {
+        let (mut at, mut sum) = (0, 0);
+        (0..PARTS).filter(|part| self.first[*part] != NO_RECORD).all(|part| {
+            let Some(bytes) = block.get(at..self.first[part] as usize) else { return false };
+            (at, sum) = (self.first[part] as usize, crc32c::crc32c_append(sum, bytes));
+            sum == self.crc[part]
+        })
+    }
+
+    /// Whether the first records of all parts begin where they do in `other`, whatever the sums.
+    pub fn begin_as(&self, other: &Self) -> bool {
+        self.first == other.first
+    }
+
     /// Whether they can be those of a block of so many bytes whose first record begins there.
     pub fn fit(&self, bytes: u32, first_record: Option<u32>) -> bool {
         let inside = |part: usize, first: u32| first == NO_RECORD || first < bytes && part_of(first) == part;
@@ -174,7 +189,7 @@ mod tests {
             let (len, crc) = (bytes.len() as u32, crc32c::crc32c(&bytes));
             let mut parts = Parts::NONE;
             firsts.iter().for_each(|at| parts.begin(*at, crc32c::crc32c(&bytes[..*at as usize])));
-            assert!(parts.fit(len, firsts.first().copied()), "seed {seed} round {round}");
+            assert!(parts.fit(len, firsts.first().copied()) && parts.sum(&bytes), "seed {seed} round {round}");
             assert_eq!(parts.lead(), firsts.first().map(|at| crc32c::crc32c(&bytes[..*at as usize])));
             let from = prng.below(16) as usize;
             let to = from + 1 + prng.below(16 - from as u64) as usize;

@@ -94,8 +94,7 @@ impl Summary {
         out.extend([0; 4]);
         let (first, last) = self.stamps.unwrap_or((Timestamp::MAX, Timestamp::ZERO));
         let (size, end) = (places.size, self.end.nanos());
-        let numbers =
-            [size, self.bytes, end, first.nanos(), last.nanos(), places.table, places.parts, places.rows];
+        let numbers = [size, self.bytes, end, first.nanos(), last.nanos(), places.table, places.parts, places.rows];
         numbers.iter().for_each(|n| out.extend(n.to_le_bytes()));
         out.extend(self.blocks.to_le_bytes());
         for (offset, groups) in &places.sets {

@@ -4,7 +4,7 @@
 mod common;
 
 use base::{Prng, Timestamp};
-use common::{LINKS, entry, header, random_filter, random_frame, relinked};
+use common::{LINKS, entry, header, part_of_packet, random_filter, random_frame, relinked};
 use netgrain_index::{Builder, Entry, Keys, Reader};
 use wire::build::Frame;
 use wire::{EtherType, Filter, Headers, link};
@@ -33,15 +33,17 @@ fn check(blocks: &[Vec<Packet>], filters: &[String], bytes: u32, note: &str) -> 
     for text in filters {
         let filter = Filter::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
         let need = filter.need();
-        let candidates = reader.candidates(&&file[..], &need).expect("memory refuses nothing");
-        assert_eq!(candidates.len(), blocks.len());
-        for ((block, entry), candidate) in blocks.iter().zip(&entries).zip(candidates) {
-            let growing = entry.sets.admit(&need);
-            ruled_out += usize::from(!candidate);
-            if let Some(packet) = block.iter().find(|p| matches(&filter, p)) {
-                assert!(growing, "{note}: {text} is denied by the growing index: {packet:02x?}");
-                assert!(candidate, "{note}: {text} is denied by the sealed index: {packet:02x?}");
-                found += 1;
+        let spots = reader.spots(&&file[..], &need).expect("memory refuses nothing");
+        assert_eq!(spots.len(), blocks.len());
+        for ((block, entry), spots) in blocks.iter().zip(&entries).zip(spots) {
+            let growing = entry.sets.spots(&need);
+            ruled_out += usize::from(!spots.is_somewhere());
+            let mut matching = block.iter().enumerate().filter(|(_, p)| matches(&filter, p)).peekable();
+            found += usize::from(matching.peek().is_some());
+            for (i, packet) in matching {
+                let part = part_of_packet(i, block.len());
+                assert!(growing.has(part), "{note}: {text} is denied by the growing index: {packet:02x?}");
+                assert!(spots.has(part), "{note}: {text} is denied by the sealed index: {packet:02x?}");
             }
         }
     }

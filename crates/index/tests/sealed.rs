@@ -69,6 +69,7 @@ fn ask_all(bytes: &[u8]) -> Option<Vec<bool>> {
         reader.candidates(&bytes, &need).expect("memory refuses nothing");
     }
     (0..reader.blocks().len()).for_each(|b| drop(reader.rows(&bytes, b)));
+    drop(reader.parts(&bytes, 0..reader.blocks().len() + 1));
     reader.candidates(&bytes, &Need::Host("172.16.0.1".parse().unwrap())).ok()
 }
 
@@ -152,7 +153,10 @@ fn a_sealed_index_says_what_the_growing_one_said() {
         for (i, (a, b)) in index.entries.iter().zip(&entries).enumerate() {
             assert_eq!((a.block, a.bytes, a.crc, &a.rows), (b.block, b.bytes, b.crc, &b.rows));
             assert_eq!(reader.rows(&&bytes[..], i).expect("its rows"), b.rows);
+            assert_eq!(a.parts, b.parts);
         }
+        let parts: Vec<_> = entries.iter().map(|e| e.parts).collect();
+        assert_eq!(reader.parts(&&bytes[..], 0..entries.len() + 1).expect("memory refuses nothing"), parts);
         for block in 0..count {
             let host = Need::Host([172, 16, (block >> 8) as u8, block as u8].into());
             let candidates = reader.candidates(&&bytes[..], &host).expect("memory refuses nothing");
@@ -239,6 +243,11 @@ fn damage_is_noticed_or_hides_nothing() {
                 for (block, candidate) in candidates.iter().enumerate() {
                     assert!(*candidate || !right[block], "seed {seed} round {round}: block {block} is hidden");
                 }
+                let mut reader = Reader::open(&&damaged[..]).expect("it was read");
+                let parts = reader.parts(&&damaged[..], 0..12).expect("memory refuses nothing");
+                for (parts, entry) in parts.iter().zip(&entries).filter(|(parts, _)| !parts.is_unknown()) {
+                    assert_eq!(*parts, entry.parts, "seed {seed} round {round}");
+                }
             }
             if let Ok(index) = Index::parse(&damaged) {
                 for (a, b) in index.entries.iter().zip(&entries) {
@@ -260,19 +269,21 @@ fn wrong_numbers_behind_right_checksums_do_no_harm() {
     let summary = u32_at(&whole, 12);
     let summary_end = summary + u32_at(&whole, summary + 4);
     let table = u64_at(&whole, summary + 48);
-    let rows = u64_at(&whole, summary + 56);
+    let parts = u64_at(&whole, summary + 56);
+    let rows = u64_at(&whole, summary + 64);
     let first_rows = rows..rows + u32_at(&whole, table + 48);
     let grown = grow(&header(), &entries);
     let entry = chain(&header(), &entries);
     let entry = entry..entry + u32_at(&grown, entry + 4);
-    let parts: [(&[u8], Range<usize>, usize); 5] = [
+    let pieces: [(&[u8], Range<usize>, usize); 6] = [
         (&whole, 0..summary, 12),
         (&whole, summary..summary_end, 8),
         (&whole, table..table + 52 * 4 + 4, 0),
+        (&whole, parts..parts + 132, 0),
         (&whole, first_rows, 0),
         (&grown, entry, 8),
     ];
-    for (bytes, part, from) in parts {
+    for (bytes, part, from) in pieces {
         for _ in 0..rounds {
             let mut changed = bytes.to_vec();
             let content = part.start..part.end - 4;
@@ -296,7 +307,7 @@ fn random_bytes_are_not_an_index() {
         let mut bytes = vec![0; prng.below(300) as usize];
         prng.fill(&mut bytes);
         if prng.below(2) == 0 && bytes.len() > 16 {
-            bytes[..12].copy_from_slice(b"\x89NGI\r\n\x1a\n\x03\0\x01\0");
+            bytes[..12].copy_from_slice(b"\x89NGI\r\n\x1a\n\x04\0\x01\0");
         }
         assert!(ask_all(&bytes).is_none());
     }

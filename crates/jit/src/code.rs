@@ -20,20 +20,20 @@ type Batch = unsafe extern "C" fn(*mut Context, *const u8, *mut u8, u64, u64);
 /// The functions of one program.
 pub(crate) struct Code {
     /// By task.
-    functions: [Option<Batch>; 3],
+    functions: [Option<Batch>; 4],
     bytes: usize,
     /// Holds the memory of the functions. Only ever opened by `drop`; the lock is for the compiler's eyes.
     module: Mutex<Option<JITModule>>,
 }
 
 impl Code {
-    /// For these tasks, of a verified program, of which `program` is a simpler form. Addresses of its sets are put into the code, so
-    /// it must stay where it is for as long as the code is run.
-    pub fn of(program: &Program, tasks: &[Task]) -> Result<Self, Refusal> {
-        let mut code = Self { functions: [None; 3], bytes: 0, module: Mutex::new(Some(module()?)) };
+    /// For these tasks, each of a verified program in its simpler form. Addresses of its sets are put into the code, so it must stay
+    /// where it is for as long as the code is run.
+    pub fn of(tasks: &[(Task, &Program)]) -> Result<Self, Refusal> {
+        let mut code = Self { functions: [None; 4], bytes: 0, module: Mutex::new(Some(module()?)) };
         let Some(module) = code.module.get_mut().ok().and_then(|m| m.as_mut()) else { return Ok(code) };
         let mut made = Vec::new();
-        for task in tasks {
+        for (task, program) in tasks {
             let mut context = module.make_context();
             context.func.signature.params.extend([AbiParam::new(types::I64); PARAMETERS]);
             let id = module.declare_function(&format!("{task:?}"), Linkage::Local, &context.func.signature)?;
@@ -72,15 +72,22 @@ impl Code {
         }
     }
 
-    /// Judges packets, of which the first has number `first` among those judged together.
+    /// Judges packets ([`Task::Judge`] or [`Task::Resume`]), of which the first has number `first` among those judged together.
     ///
     /// # Safety
     /// The context's tables are as many as the program has maps, in their order and made for them; its counters are
     /// [`lang::ir::COUNTERS`]; its list of acts exists; nobody else uses any of them meanwhile. The packets' facts are known as far
     /// as the program looks.
-    pub unsafe fn judge(&self, context: &mut Context, packets: &[Packet<'_>], verdicts: &mut [Verdict], first: usize) {
+    pub unsafe fn judge(
+        &self,
+        task: Task,
+        context: &mut Context,
+        packets: &[Packet<'_>],
+        verdicts: &mut [Verdict],
+        first: usize,
+    ) {
         let count = packets.len().min(verdicts.len()) as u64;
-        if let Some(judge) = self.functions[Task::Judge as usize] {
+        if let Some(judge) = self.functions[task as usize] {
             // SAFETY: the code reads `count` packets and writes as many verdicts; the rest is the caller's promise.
             unsafe { judge(context, packets.as_ptr().cast(), verdicts.as_mut_ptr().cast(), count, first as u64) };
         }

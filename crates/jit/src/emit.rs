@@ -39,11 +39,29 @@ use std::collections::HashMap;
 pub(crate) enum Task {
     /// Judging.
     Judge = 0,
+    /// The same, from the record that the verdict holds already: the first part of the program ran elsewhere.
+    Resume,
     /// Asking for memory that judging will need.
     Fetch,
     /// Saying whether frames match; no context, no record that leaves the loop but for its kind.
     Match,
 }
+
+impl Task {
+    const fn judges(self) -> bool {
+        matches!(self, Self::Judge | Self::Resume)
+    }
+}
+
+/// Where the record is in a verdict, and how wide.
+const RECORD: [(Var, Type, usize); 6] = [
+    (Var::Classes, I64, at::CLASSES),
+    (Var::Hash, I32, at::HASH),
+    (Var::Hash2, I32, at::HASH2),
+    (Var::Mark, I32, at::OUT_MARK),
+    (Var::State, I32, at::STATE),
+    (Var::Kind, I8, at::KIND),
+];
 
 /// The parameters of both functions: context, packets, verdicts, how many, and the number of the first among those judged
 /// together.
@@ -81,7 +99,7 @@ pub(crate) fn emit(
 
     let (packet_size, verdict_size) = match task {
         Task::Match => (matcher::at::FRAME, 1),
-        Task::Judge | Task::Fetch => (at::PACKET, at::VERDICT),
+        Task::Judge | Task::Resume | Task::Fetch => (at::PACKET, at::VERDICT),
     };
     let size = b.ins().iconst(I64, packet_size as i64);
     let bytes = b.ins().imul(count, size);
@@ -115,7 +133,7 @@ pub(crate) fn emit(
         blocks,
         exit,
     };
-    e.begin(start);
+    e.begin(start, verdict);
     for (at, block) in program.blocks.iter().enumerate() {
         let Some(label) = e.blocks[at] else { continue };
         e.b.switch_to_block(label);
@@ -182,7 +200,7 @@ struct Emitter<'a> {
 
 impl Emitter<'_> {
     /// The record that a program begins with.
-    fn begin(&mut self, start: ir::Block) {
+    fn begin(&mut self, start: ir::Block, verdict: Variable) {
         self.b.switch_to_block(start);
         self.b.seal_block(start);
         let zero = self.number(0);
@@ -195,13 +213,22 @@ impl Emitter<'_> {
             self.len = self.fixed(I64, self.here, at::LEN);
             self.wide(I32, at::MARK)
         };
-        for var in [Var::Hash, Var::Hash2, Var::State] {
-            self.b.def_var(self.record[var as usize], zero);
+        if self.task == Task::Resume {
+            let from = self.b.use_var(verdict);
+            for (var, width, at) in RECORD {
+                let value = self.b.ins().load(width, MemFlagsData::trusted(), from, at as i32);
+                let value = if width == I64 { value } else { self.b.ins().uextend(I64, value) };
+                self.b.def_var(self.record[var as usize], value);
+            }
+        } else {
+            for var in [Var::Hash, Var::Hash2, Var::State] {
+                self.b.def_var(self.record[var as usize], zero);
+            }
+            let (kind, classes) = (self.number(Kind::Copy as u64), self.number(DEFAULT_CLASS));
+            self.b.def_var(self.record[Var::Kind as usize], kind);
+            self.b.def_var(self.record[Var::Classes as usize], classes);
+            self.b.def_var(self.record[Var::Mark as usize], mark);
         }
-        let (kind, classes) = (self.number(Kind::Copy as u64), self.number(DEFAULT_CLASS));
-        self.b.def_var(self.record[Var::Kind as usize], kind);
-        self.b.def_var(self.record[Var::Classes as usize], classes);
-        self.b.def_var(self.record[Var::Mark as usize], mark);
         let no = self.b.ins().iconst(I8, 0);
         self.b.def_var(self.kernel, no);
         let first = self.label(BlockId(0));
@@ -216,17 +243,10 @@ impl Emitter<'_> {
             let passes = self.b.ins().icmp(IntCC::NotEqual, kind, drop);
             self.b.ins().store(MemFlagsData::trusted(), passes, to, 0);
         }
-        if self.task != Task::Judge {
+        if !self.task.judges() {
             return;
         }
-        for (var, width, at) in [
-            (Var::Classes, I64, at::CLASSES),
-            (Var::Hash, I32, at::HASH),
-            (Var::Hash2, I32, at::HASH2),
-            (Var::Mark, I32, at::OUT_MARK),
-            (Var::State, I32, at::STATE),
-            (Var::Kind, I8, at::KIND),
-        ] {
+        for (var, width, at) in RECORD {
             let value = self.b.use_var(self.record[var as usize]);
             let value = if width == I64 { value } else { self.b.ins().ireduce(width, value) };
             self.b.ins().store(MemFlagsData::trusted(), value, to, at as i32);
@@ -315,7 +335,7 @@ impl Emitter<'_> {
     }
 
     fn effect(&mut self, inst: &Inst) -> Result<(), Refusal> {
-        if self.task != Task::Judge {
+        if !self.task.judges() {
             return Ok(());
         }
         match *inst {

@@ -6,9 +6,9 @@ use crate::emit::Task;
 use crate::host::Context;
 use crate::packet::{Act, Packet, Sight, Verdict};
 use crate::refusal::Refusal;
-use crate::simplify::simplify;
+use crate::simplify::{Start, simplify};
 use crate::table::Table;
-use lang::interp::{Interpreter, Memory};
+use lang::interp::{Interpreter, Memory, Outcome};
 use lang::ir::{COUNTERS, Inst, Map, Meta, Program};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,17 +29,20 @@ pub struct Judge {
 #[derive(Debug)]
 struct Shared {
     program: Program,
+    /// The stages behind those that run elsewhere.
+    rest: Option<Program>,
     sight: Sight,
     numbered: bool,
     native: Option<Native>,
 }
 
 #[derive(Debug)]
+#[expect(clippy::vec_box, reason = "the code has addresses of what is in them")]
 struct Native {
     /// Before what it has addresses of.
     code: Code,
     /// What the code was made from; boxed, because the code knows where its sets are.
-    _simple: Box<Program>,
+    simple: Vec<Box<Program>>,
     compile_time: Duration,
 }
 
@@ -62,13 +65,31 @@ impl Judge {
     /// # Errors
     /// Why it cannot be, in words that say what to do; unless the program is unfit, it can be [`interpreted`](Self::interpreted).
     pub fn native(program: Program, clock: impl Fn() -> Duration) -> Result<Self, Refusal> {
+        Self::compiled(program, None, clock)
+    }
+
+    /// The same, and its workers can also go on ([`Worker::resume`]) where the first `stages` of the program ran elsewhere.
+    ///
+    /// # Errors
+    /// As for [`Judge::native`].
+    pub fn native_behind(program: Program, stages: usize, clock: impl Fn() -> Duration) -> Result<Self, Refusal> {
+        Self::compiled(program, Some(stages), clock)
+    }
+
+    fn compiled(program: Program, stages: Option<usize>, clock: impl Fn() -> Duration) -> Result<Self, Refusal> {
         let begun = clock();
         program.verify()?;
-        let simple = Box::new(simplify(&program));
-        let tasks: &[Task] = if asks_tables(&simple) { &[Task::Judge, Task::Fetch] } else { &[Task::Judge] };
-        let code = Code::of(&simple, tasks)?;
-        let native = Native { code, _simple: simple, compile_time: clock().saturating_sub(begun) };
-        Ok(Self::new(program, Some(native)))
+        let rest = rest(&program, stages)?;
+        let mut simple = vec![Box::new(simplify(&program, Start::Fresh))];
+        simple.extend(rest.iter().map(|rest| Box::new(simplify(rest, Start::Resumed))));
+        let mut tasks = vec![(Task::Judge, &*simple[0])];
+        tasks.extend(simple.get(1).map(|rest| (Task::Resume, &**rest)));
+        if asks_tables(&simple[0]) {
+            tasks.push((Task::Fetch, &simple[0]));
+        }
+        let code = Code::of(&tasks)?;
+        let native = Native { code, simple, compile_time: clock().saturating_sub(begun) };
+        Ok(Self::new(program, rest, Some(native)))
     }
 
     /// By the reference interpreter: slower by an order of magnitude, and everywhere.
@@ -77,16 +98,29 @@ impl Judge {
     /// When the program is not fit to run.
     pub fn interpreted(program: Program) -> Result<Self, Refusal> {
         program.verify()?;
-        Ok(Self::new(program, None))
+        Ok(Self::new(program, None, None))
     }
 
-    fn new(program: Program, native: Option<Native>) -> Self {
+    /// As [`Judge::native_behind`], interpreted.
+    ///
+    /// # Errors
+    /// When the program is not fit to run.
+    pub fn interpreted_behind(program: Program, stages: usize) -> Result<Self, Refusal> {
+        program.verify()?;
+        let rest = rest(&program, Some(stages))?;
+        Ok(Self::new(program, rest, None))
+    }
+
+    fn new(program: Program, rest: Option<Program>, native: Option<Native>) -> Self {
         // What the simpler form no longer asks need not be found.
-        let looked_at = native.as_ref().map_or(&program, |n| &*n._simple);
-        let sight = Sight::of(looked_at);
-        let numbered =
-            looked_at.blocks.iter().flat_map(|b| &b.code).any(|i| matches!(i, Inst::Meta { meta: Meta::Sequence, .. }));
-        Self { shared: Arc::new(Shared { program, sight, numbered, native }) }
+        let looked_at: Vec<&Program> = match &native {
+            Some(native) => native.simple.iter().map(|p| &**p).collect(),
+            None => std::iter::once(&program).chain(&rest).collect(),
+        };
+        let sight = looked_at.iter().map(|p| Sight::of(p)).max().unwrap_or_default();
+        let mut insts = looked_at.iter().flat_map(|p| &p.blocks).flat_map(|b| &b.code);
+        let numbered = insts.any(|i| matches!(i, Inst::Meta { meta: Meta::Sequence, .. }));
+        Self { shared: Arc::new(Shared { program, rest, sight, numbered, native }) }
     }
 
     /// The program.
@@ -131,6 +165,14 @@ impl Judge {
     }
 }
 
+/// What is behind the first stages, if some are to run elsewhere.
+fn rest(program: &Program, stages: Option<usize>) -> Result<Option<Program>, Refusal> {
+    let Some(stages) = stages else { return Ok(None) };
+    let (_, rest) = program.split(stages);
+    rest.verify()?;
+    Ok(Some(rest))
+}
+
 /// One core's: judges batches, remembers.
 #[derive(Debug)]
 pub struct Worker {
@@ -163,6 +205,20 @@ impl Worker {
     /// # Panics
     /// When there are not as many verdicts as packets.
     pub fn judge(&mut self, packets: &mut [Packet<'_>], verdicts: &mut [Verdict]) {
+        self.run(Task::Judge, packets, verdicts);
+    }
+
+    /// Goes on with packets on which the first stages ran elsewhere: `verdicts` holds the records that they left behind, and is
+    /// overwritten. Maps and counters are those of [`Worker::judge`].
+    ///
+    /// # Panics
+    /// When there are not as many verdicts as packets, or the judge was not made to go on.
+    pub fn resume(&mut self, packets: &mut [Packet<'_>], verdicts: &mut [Verdict]) {
+        assert!(self.judge.shared.rest.is_some(), "a judge that goes on");
+        self.run(Task::Resume, packets, verdicts);
+    }
+
+    fn run(&mut self, task: Task, packets: &mut [Packet<'_>], verdicts: &mut [Verdict]) {
         assert_eq!(packets.len(), verdicts.len(), "one verdict for each packet");
         self.acts.clear();
         let shared = &*self.judge.shared;
@@ -177,7 +233,9 @@ impl Worker {
         self.sequence += packets.len() as u64;
         match (&mut self.state, &shared.native) {
             (State::Native { tables, counters, hash_key }, Some(native)) => {
-                let ahead = native.code.has_fetch() && tables.iter().map(|t| t.footprint()).sum::<usize>() > NEAR;
+                let ahead = task == Task::Judge
+                    && native.code.has_fetch()
+                    && tables.iter().map(|t| t.footprint()).sum::<usize>() > NEAR;
                 let tables: Vec<*mut Table> = tables.iter_mut().map(|t| std::ptr::from_mut(&mut **t)).collect();
                 let mut context = Context {
                     hash_key: *hash_key,
@@ -198,13 +256,15 @@ impl Worker {
                     fetch(&mut context);
                     // SAFETY: the tables were made for this program's maps, in their order, and belong to this worker, as do
                     // counters and acts; the packets were looked at above as far as the program looks.
-                    unsafe { native.code.judge(&mut context, packets, verdicts, i * chunk) };
+                    unsafe { native.code.judge(task, &mut context, packets, verdicts, i * chunk) };
                 }
             }
             (State::Interpreted(memory), _) => {
-                let mut interpreter = Interpreter::new(&shared.program);
+                let rest = shared.rest.as_ref().filter(|_| task == Task::Resume);
+                let mut interpreter = Interpreter::new(rest.unwrap_or(&shared.program));
                 for (i, (packet, verdict)) in packets.iter().zip(verdicts).enumerate() {
-                    let outcome = interpreter.run(packet.bytes(), &packet.facts, memory);
+                    let start = rest.map_or_else(|| Outcome::start(packet.facts.mark), |_| verdict.outcome());
+                    let outcome = interpreter.run_from(start, packet.bytes(), &packet.facts, memory);
                     *verdict = Verdict::of(&outcome);
                     self.acts.extend(outcome.actions.iter().map(|a| Act { packet: i as u32, action: *a }));
                 }

@@ -6,7 +6,7 @@ use crate::code::Code;
 use crate::emit::Task;
 use crate::packet::Sight;
 use crate::refusal::Refusal;
-use crate::simplify::simplify;
+use crate::simplify::{Start, simplify};
 use lang::ir::{Inst, Meta, Program};
 use std::marker::PhantomData;
 
@@ -64,11 +64,11 @@ impl Matcher {
     /// When it is more than a filter over bytes ([`Refusal::NoFilter`]); else as for [`crate::Judge::native`].
     pub fn of(program: &Program) -> Result<Self, Refusal> {
         program.verify()?;
-        let simple = Box::new(simplify(program));
+        let simple = Box::new(simplify(program, Start::Fresh));
         if let Some(more) = simple.blocks.iter().flat_map(|b| &b.code).find_map(more_than_bytes) {
             return Err(Refusal::NoFilter(more));
         }
-        Ok(Self { code: Code::of(&simple, &[Task::Match])?, _simple: simple })
+        Ok(Self { code: Code::of(&[(Task::Match, &simple)])?, _simple: simple })
     }
 
     /// Whether each frame matches, as 1 or 0: whether the program does not drop it.

@@ -115,6 +115,18 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// The record that a first part of a program left behind, for [`crate::Worker::resume`].
+    #[inline]
+    pub const fn resumed(kind: Kind, classes: u64, [hash, hash2]: [u32; 2], mark: u32, state: u32) -> Self {
+        Self { classes, hash, hash2, mark, state, kind: kind as u8, kernel: 0 }
+    }
+
+    /// As the interpreter goes on from it.
+    pub(crate) fn outcome(&self) -> Outcome {
+        let Self { classes, hash, hash2, mark, state, .. } = *self;
+        Outcome { kind: self.kind(), classes, hash, hash2, mark, state, ..Outcome::default() }
+    }
+
     /// What becomes of the packet.
     #[inline]
     pub const fn kind(&self) -> Kind {

@@ -15,14 +15,23 @@ use std::collections::{BTreeMap, HashMap};
 /// A program with more blocks times registers is left as it is, so that compiling stays bounded.
 const MOST_STATE: usize = 1 << 22;
 
+/// What is known of the record at the beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// It is the one that every program begins with.
+    Fresh,
+    /// Nothing: another part of the program left it behind.
+    Resumed,
+}
+
 /// See the module.
-pub(crate) fn simplify(program: &Program) -> Program {
+pub(crate) fn simplify(program: &Program, start: Start) -> Program {
     if program.blocks.len() * usize::from(program.registers).max(64) > MOST_STATE {
         return program.clone();
     }
     let mut pass = Pass { values: Values::default(), opaque: 0 };
     let mut before: Vec<Option<Known>> = vec![None; program.blocks.len()];
-    before[0] = Some(pass.start(program.registers));
+    before[0] = Some(pass.start(program.registers, start));
     let mut blocks = Vec::with_capacity(program.blocks.len());
     for (at, block) in program.blocks.iter().enumerate() {
         let Some(mut known) = before[at].take() else {
@@ -102,12 +111,15 @@ struct Pass {
 }
 
 impl Pass {
-    fn start(&mut self, registers: u16) -> Known {
+    fn start(&mut self, registers: u16, start: Start) -> Known {
         let (zero, mark) = (self.values.of(Expr::Const(0)), self.values.of(Expr::Mark));
         let mut record = [zero; 6];
         record[Var::Kind as usize] = self.values.of(Expr::Const(Kind::Copy as u64));
         record[Var::Classes as usize] = self.values.of(Expr::Const(lang::ir::DEFAULT_CLASS));
         record[Var::Mark as usize] = mark;
+        if start == Start::Resumed {
+            record = record.map(|_| self.unknown());
+        }
         let registers = vec![zero; registers.into()];
         let (answers, numbers, promised) = Default::default();
         Known { registers, record, answers, numbers, promised }
@@ -339,7 +351,7 @@ mod tests {
         b.stage("another");
         ask(&mut b, Fact::Family, 6);
         let program = b.finish();
-        assert_eq!((branches(&program), branches(&simplify(&program))), (8, 2));
+        assert_eq!((branches(&program), branches(&simplify(&program, Start::Fresh))), (8, 2));
     }
 
     #[test]
@@ -360,7 +372,7 @@ mod tests {
         b.discard();
         b.place(end);
         let program = b.finish();
-        assert_eq!(branches(&simplify(&program)), branches(&program));
+        assert_eq!(branches(&simplify(&program, Start::Fresh)), branches(&program));
     }
 
     #[test]
@@ -373,6 +385,6 @@ mod tests {
         b.require(is, Cmp::Eq, 0, no);
         b.set(Var::Mark, 1);
         b.place(no);
-        assert_eq!(branches(&simplify(&b.finish())), 1);
+        assert_eq!(branches(&simplify(&b.finish(), Start::Fresh)), 1);
     }
 }

@@ -6,7 +6,7 @@ use netgrain_lang::interp::{Action, Interpreter, Memory, Outcome};
 use netgrain_lang::ir::{ANY_CLASS, Kind, Placement, placement};
 use netgrain_lang::{Facts, Field, Key, compile};
 use wire::build::{Frame, tunnel};
-use wire::{FlowHasher, Headers, link};
+use wire::{FlowHasher, Headers, IpProtocol, link};
 
 const KEY: u64 = 0x1234_5678_9abc_def0;
 
@@ -141,6 +141,34 @@ fn eleven_and_twelve_layout_and_tunnels() {
     assert_eq!(world("main = tcp").sees(&vxlan).kind, Kind::Drop);
     assert_eq!(world("main = shift tcp").sees(&vxlan).kind, Kind::Copy);
     assert_ne!(world("main = outer steer_flow").sees(&vxlan).hash, outside.hash);
+}
+
+#[test]
+fn parts_of_a_packet_stay_together_in_tunnels_and_out_of_them() {
+    let mut w = world("main = steer_flow");
+    let mut buffer = [0; 200];
+    let inner = tcp(A, 1, B, 2);
+    let payload = [&tunnel::vxlan(7)[..], &inner].concat();
+    let around = Frame::udp4([1; 4], 50_000, [2; 4], 4789).payload(&payload);
+    let first = around.fragment(7, 0, true).write(&mut buffer).unwrap().to_vec();
+    let later = Frame::ip4([1; 4], [2; 4], IpProtocol::UDP).fragment(7, 96, false).payload(&[0; 40]);
+    let later = later.write(&mut buffer).unwrap().to_vec();
+    let whole = around.write(&mut buffer).unwrap().to_vec();
+    let [first, later, whole, bare] = [&first, &later, &whole, &inner].map(|f| w.sees(f).hash);
+    assert_eq!(first, later, "the parts of a tunnel's packet, into which nobody can look");
+    assert_eq!(whole, bare, "a whole one is looked into");
+    assert_ne!(first, whole);
+    // The same inside: parts of the inner packet, each in a tunnel packet of its own.
+    let mut inside = |frame: Frame<'_>| {
+        let mut buffer = [0; 300];
+        let inner = frame.write(&mut buffer).unwrap().to_vec();
+        let payload = [&tunnel::vxlan(7)[..], &inner].concat();
+        let around = Frame::udp4([1; 4], 50_000, [2; 4], 4789).payload(&payload);
+        w.sees(around.write(&mut buffer).unwrap()).hash
+    };
+    let first = inside(Frame::udp4(A, 1, B, 2).fragment(9, 0, true).payload(&[0; 24]));
+    let later = inside(Frame::ip4(B, A, IpProtocol::UDP).fragment(9, 32, false).payload(&[0; 24]));
+    assert_eq!(first, later, "whichever way they go");
 }
 
 #[test]

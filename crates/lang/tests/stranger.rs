@@ -1,7 +1,9 @@
 //! Programs as somebody writes them who knows PFQ, Haskell, C or tcpdump, but not this language: each error names the place, the cause
 //! and what to write instead.
 
+use base::Prng;
 use netgrain_lang::compile;
+use netgrain_lang::table::names;
 
 /// The program, the text under the error, what is said of it, and what the advice must have.
 const WRONG: &[(&str, &str, &str, &str)] = &[
@@ -119,4 +121,55 @@ fn what_others_wrote_in_their_own_way_is_read() {
     ] {
         compile(text).unwrap_or_else(|e| panic!("{}", e.show(text, "x")));
     }
+}
+
+/// An expression whose shape is right and whose types are anything.
+fn any_expression(prng: &mut Prng, depth: u32) -> String {
+    let names: Vec<&str> = names().collect();
+    let any = |prng: &mut Prng, of: &[&str]| of[prng.below(of.len() as u64) as usize].to_owned();
+    if depth == 0 || prng.below(3) == 0 {
+        return match prng.below(6) {
+            0 => any(prng, &["0", "1", "80", "0x50", "-1", "64", "65536", "9223372036854775807"]),
+            1 => any(prng, &["\"eth1\"", "\"10.0.0.0/8\"", "\"tcp port 80\"", "\"\"", "\"é\""]),
+            2 => any(prng, &["10.0.0.0/8", "2001:db8::1", "1.2.3.4"]),
+            3 => any(prng, &["x", "f", "g", "main", "_"]),
+            _ => any(prng, &names),
+        };
+    }
+    let mut inner = || any_expression(prng, depth - 1);
+    let (a, b, c) = (inner(), inner(), inner());
+    match prng.below(10) {
+        0 => format!("({a} {b})"),
+        1 => format!("({a} {b} {c})"),
+        2 => format!("({a} >-> {b})"),
+        3 => format!("({a} {} {b})", any(prng, &[".<", ".==", ".&&.", ".||.", "<>", "+", "*", "~>", "$"])),
+        4 => format!("[{a}, {b}]"),
+        5 => format!("(if {a} then {b} else {c})"),
+        6 => format!("(\\x -> {a})"),
+        7 => format!("(case {a} of {{ {b} -> {c}; _ -> {a} }})"),
+        8 => format!("(do {{ {a}; {b} }})"),
+        _ => format!("({a}, {b})"),
+    }
+}
+
+#[test]
+fn programs_of_wrong_types_are_refused_at_a_place_within_them_and_never_panic() {
+    let seed = testkit::seed("programs_of_wrong_types_are_refused_at_a_place_within_them_and_never_panic");
+    let mut prng = Prng::new(seed);
+    let mut ran = 0;
+    for _ in 0..20_000 {
+        let [f, g, main] = [2, 2, 3].map(|depth| any_expression(&mut prng, depth));
+        let text = format!("f x = {f}\ng = {g}\nmain = {main}\n");
+        match compile(&text) {
+            Ok(compiled) => {
+                ran += 1;
+                assert_eq!(compiled.program.verify(), Ok(()), "seed {seed}: {text}");
+            }
+            Err(e) => {
+                assert!(text.get(e.span.clone()).is_some(), "seed {seed}: {:?} is no part of\n{text}", e.span);
+                assert!(e.show(&text, "x").contains(" --> x:"), "seed {seed}: {text}");
+            }
+        }
+    }
+    assert!(ran > 50, "seed {seed}: only {ran} were programs");
 }

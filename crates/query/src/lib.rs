@@ -25,4 +25,4 @@ pub use behind::{Behind, step_behind};
 pub use cost::Cost;
 pub use error::QueryError;
 pub use foreign::indexes;
-pub use question::{Place, Question};
+pub use question::{Place, Question, Seek};

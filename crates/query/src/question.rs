@@ -1,6 +1,7 @@
 //! What is asked.
 
 use base::Timestamp;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -30,8 +31,23 @@ pub struct Question {
     pub follow: bool,
     /// Look into the ring of a running recorder too.
     pub live: bool,
+    /// Where packets of one queue lie that answer, if that is known: sealed files of that queue are read there alone.
+    pub seek: Option<Seek>,
     /// Ends the answer early, from another thread or a signal.
     pub stop: Option<Arc<AtomicBool>>,
+}
+
+/// Where the packets of one queue lie that can be an answer. It spares reading, and is no condition: others beside them are
+/// given too if they match, and those of other queues, of files whose place in the stream is not known and of the one that is
+/// being written are found by time and keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seek {
+    /// The interface, as the recorder was told its name.
+    pub interface: String,
+    /// Its queue.
+    pub queue: u16,
+    /// Positions of records in the stream of the queue: from the first of some packets to the last of them.
+    pub positions: Vec<RangeInclusive<u64>>,
 }
 
 impl Default for Question {
@@ -44,6 +60,7 @@ impl Default for Question {
             interfaces: Vec::new(),
             follow: false,
             live: true,
+            seek: None,
             stop: None,
         }
     }

@@ -24,6 +24,15 @@ pub fn realtime() -> Timestamp {
     Timestamp::from_secs_nanos(t.tv_sec as u64, t.tv_nsec as u64)
 }
 
+/// What takes the kernel's monotonic clock, by which programs in the kernel tell the time, to nanoseconds since 1970.
+pub fn since_monotonic() -> Duration {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `t` is writable.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
+    let monotonic = Duration::new(t.tv_sec as u64, t.tv_nsec as u32);
+    Duration::from_nanos(realtime().nanos()).saturating_sub(monotonic)
+}
+
 /// The processor's counter; on processors without one, nanoseconds of the monotonic clock.
 #[inline]
 pub fn ticks() -> u64 {

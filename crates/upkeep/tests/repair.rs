@@ -317,6 +317,13 @@ fn an_index_that_fits_the_bytes_but_not_the_packets_is_made_again() {
     for alter in [
         (|e: &mut index::Entry| e.last = e.last.after(Duration::from_nanos(50))) as fn(&mut index::Entry),
         |e| e.first_record = e.first_record.map(|at| at + 1),
+        |e| e.parts.cut(index::PART * 5),
+        |e| {
+            // The sum of a sixteenth is another.
+            let mut parts = index::Parts::NONE;
+            (0..index::PARTS).filter_map(|part| e.parts.first(part)).for_each(|first| parts.begin(first, 7));
+            e.parts = parts;
+        },
         |e| e.rows.add(e.first.secs(), &base::Tally { offered: 1, stored: 1, ..base::Tally::default() }),
     ] {
         let mut files = whole.clone();
@@ -339,6 +346,20 @@ fn an_index_that_fits_the_bytes_but_not_the_packets_is_made_again() {
         assert!(after[&packets] == whole[&packets], "nothing was wrong with the packets");
         assert_eq!(after.len(), whole.len(), "something was left over: {told:#?}");
     }
+}
+
+#[test]
+fn an_index_of_the_version_before_is_named_and_made_again() {
+    let stream = segments(&mut Prng::new(6), 2, 30, 3000);
+    let whole = recorded(&stream);
+    let mut files = whole.clone();
+    let first = packet_files(&files)[0].clone();
+    files.get_mut(&first.with_extension("ngi")).expect("an index")[8] = 3;
+    assert_eq!(kinds(&files), [Kind::Index]);
+    let (after, told) = repair(files, Path::new("store"));
+    assert_eq!(kinds(&after), [], "{told:#?}");
+    assert_eq!((after[&first] == whole[&first], after.len()), (true, whole.len()), "{told:#?}");
+    Index::parse(&after[&first.with_extension("ngi")]).expect("of this version");
 }
 
 #[test]

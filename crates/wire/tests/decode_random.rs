@@ -205,6 +205,33 @@ fn real_frames_keep_the_promises_wherever_they_are_cut_and_whatever_is_changed()
 }
 
 #[test]
+fn real_frames_are_decoded_alike_by_the_short_way_and_by_the_walk() {
+    let Some(traces) = testkit::traces("real_frames_are_decoded_alike_by_the_short_way_and_by_the_walk") else {
+        return;
+    };
+    let mut compared = 0;
+    for file in captures::files(&traces) {
+        for p in captures::packets(&file, 100_000) {
+            let plain = Decoded::of(&p.bytes, p.wire_len, p.link_type);
+            if p.link_type != link::ETHERNET || plain.family == Family::Other || plain.depth > 0 || plain.odd.is_some()
+            {
+                continue;
+            }
+            // A provider's tag in front, which only the walk takes.
+            let tagged = [&p.bytes[..12], &[0x88, 0xa8, 0, 7], &p.bytes[12..]].concat();
+            let mut walked = Decoded::of(&tagged, p.wire_len.max(p.bytes.len() as u32) + 4, link::ETHERNET);
+            assert_eq!(walked.vlans, [Some(7), plain.vlans[0]], "{}", file.display());
+            for offset in [&mut walked.l3, &mut walked.l4, &mut walked.payload] {
+                *offset = offset.saturating_sub(4);
+            }
+            assert_eq!(Decoded { vlans: plain.vlans, ..walked }, plain, "{}: {:02x?}", file.display(), p.bytes);
+            compared += 1;
+        }
+    }
+    assert!(compared > 10_000, "only {compared} frames were compared");
+}
+
+#[test]
 fn the_part_of_a_datagram_is_told_in_tunnels_too() {
     let part = common::built(Frame::ip4(1, 2, IpProtocol::UDP).fragment(5, 8, false).payload(&[0; 8]));
     let d = common::decoded(&common::built(Frame::ip4(3, 4, IpProtocol::IPV4).payload(&part[14..])));

@@ -19,6 +19,7 @@ const FIRST_VALUE: u64 = 3;
 const MAP: u64 = 0x7000_0000;
 const E2BIG: i64 = -7;
 const EEXIST: i64 = -17;
+const EINVAL: i64 = -22;
 const REDIRECT: u64 = 4;
 
 pub struct Vm {
@@ -29,6 +30,8 @@ pub struct Vm {
     values: Vec<Vec<u8>>,
     /// Instructions of the last run.
     pub steps: u64,
+    /// Whether the driver lets a program write before a frame.
+    pub has_room: bool,
 }
 
 struct Run<'a> {
@@ -42,7 +45,7 @@ struct Run<'a> {
 impl Vm {
     pub fn load(object: Object) -> Self {
         let code = object.code.insns().collect();
-        let mut vm = Self { code, maps: vec![], values: vec![], object, steps: 0 };
+        let mut vm = Self { code, maps: vec![], values: vec![], object, steps: 0, has_room: true };
         for need in vm.object.maps.clone() {
             let mut map = BTreeMap::new();
             let is_array = matches!(need.kind, MapKind::Array | MapKind::PerCpuArray | MapKind::DevMap);
@@ -273,6 +276,7 @@ impl Run<'_> {
                 true => REDIRECT,
                 false => arguments[3] & 3,
             },
+            54 if !self.vm.has_room => EINVAL as u64,
             54 => {
                 let moved = self.data_meta as i64 + arguments[2] as i64;
                 assert!((0..=HEADROOM as i64).contains(&moved) && moved % 4 == 0, "metadata of {moved}");

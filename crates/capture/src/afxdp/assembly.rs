@@ -15,6 +15,11 @@ pub(super) struct Assembly {
 }
 
 impl Assembly {
+    /// Whether the next piece goes on with a frame.
+    pub(super) const fn is_open(&self) -> bool {
+        self.open
+    }
+
     /// The whole frame, once its last piece has come and if it is not too long.
     #[inline]
     pub(super) fn add<'a>(&'a mut self, piece: &'a [u8], more: bool) -> Option<&'a [u8]> {

@@ -1,21 +1,27 @@
-//! Our XDP program on one interface: it counts each frame and sends it to the socket of its queue, if there is one.
+//! The XDP program of one interface. Without another it counts each frame and sends it to the socket of its queue, if there is
+//! one; a program of the language can take its place ([`Steer::exchange`]) and decide more.
 //!
 //! ```text
 //! verdict = bpf_redirect_map(sockets, ctx->rx_queue_index, XDP_PASS)
-//! counters[ctx->rx_queue_index][verdict == XDP_REDIRECT ? 0 : 1] += 1        one set per processor
+//! fates[ctx->rx_queue_index][verdict == XDP_REDIRECT ? user : unclaimed] += 1        one set per processor
 //! return verdict
 //! ```
 //! The flags of `bpf_redirect_map` are what it answers when the map has no socket for the queue: such frames go on to
 //! the kernel as if we were not there. The program itself therefore knows which of the two happened, and its count of
-//! frames sent to a socket is independent of what the socket says it received and lost.
+//! frames sent to a socket is independent of what the socket says it received and lost. All programs of a port count in the same
+//! map ([`Fate`]), so the books go on over every exchange.
 
+use super::swap::{PortMap, Prepared, spec};
+use crate::Disposed;
 use bpf::{
-    Asm, AttachError, Code, Condition, Frames, Helper, Link, LoadError, Map, MapKind, Mode, ModeWish, PerCpuMap,
-    Program, Reg, Size, Verdict,
+    Asm, AttachError, Code, Condition, Frames, Helper, Link, LoadError, MapError, MapKind, MapSet, MapSpec, Mode,
+    ModeWish, Program, RawMap, Reg, Size, Verdict,
 };
+use lang::ebpf::{Fate, Object, Role};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use sys::packet::PacketSocket;
 
 /// The program's count of one queue.
@@ -23,27 +29,45 @@ use sys::packet::PacketSocket;
 pub struct Steered {
     /// Sent to a socket.
     pub redirected: u64,
-    /// Left to the kernel.
+    /// Of these, packets that the program left undecided.
+    pub undecided: u64,
+    /// Left to the kernel because the queue has no socket.
     pub passed: u64,
+    /// Kept from the socket by the program's decision.
+    pub disposed: Disposed,
 }
 
 /// The attached program with its maps. It is detached when the last source that uses it is dropped.
 #[derive(Debug)]
 pub struct Steer {
-    link: Mutex<Link>,
-    sockets: Map<u32, u32>,
-    counters: PerCpuMap<[u64; 2]>,
+    attached: Mutex<Attached>,
+    sockets: Arc<RawMap>,
+    fates: Arc<RawMap>,
+    queues: u32,
     frames: Frames,
     mode: Mode,
     /// Has the port take frames for other hosts too; the port forgets it with the socket, however this process ends.
     _ear: PacketSocket,
 }
 
+/// What runs now.
+#[derive(Debug)]
+struct Attached {
+    link: Link,
+    /// The maps of the program, with their roles; none of ours.
+    maps: MapSet,
+    roles: Vec<Role>,
+}
+
 /// Why there is no program on the interface.
 #[derive(Debug)]
 pub enum SteerError {
     /// A map was refused.
-    Map(io::Error),
+    Map(MapError),
+    /// Something could not be put into a map.
+    Fill(String, io::Error),
+    /// The code and its maps do not belong together, which is a bug of ours.
+    Unbound(String),
     /// The program was refused.
     Load(LoadError),
     /// It could not be attached.
@@ -63,20 +87,21 @@ impl Steer {
     /// # Errors
     /// [`SteerError`].
     pub fn attach(ifindex: u32, queues: u32, frames: Frames, wish: ModeWish) -> Result<Self, SteerError> {
-        let sockets = Map::create(MapKind::XskMap, "ng_sockets", queues).map_err(SteerError::Map)?;
-        let counters = PerCpuMap::create("ng_counters", queues).map_err(SteerError::Map)?;
-        let program = Program::load("netgrain", &code(&sockets, &counters), frames).map_err(SteerError::Load)?;
+        let create = |spec| RawMap::create(spec).map(Arc::new).map_err(SteerError::Map);
+        let (sockets, fates) = (create(sockets_spec(queues))?, create(fates_spec(queues))?);
+        let program = Program::load("netgrain", &code(&*sockets, &*fates), frames).map_err(SteerError::Load)?;
         let link = Link::attach(program, ifindex, wish).map_err(SteerError::Attach)?;
         let mode = link.mode();
         // A card leaves out what is not for it before any program runs; on a mirror port that is nearly everything.
         let ear = PacketSocket::open().map_err(SteerError::Promiscuous)?;
         ear.promiscuous(ifindex).map_err(SteerError::Promiscuous)?;
-        Ok(Self { link: Mutex::new(link), sockets, counters, frames, mode, _ear: ear })
+        let attached = Mutex::new(Attached { link, maps: MapSet::default(), roles: vec![] });
+        Ok(Self { attached, sockets, fates, queues, frames, mode, _ear: ear })
     }
 
     /// The code that is attached first, over this port's maps.
     pub fn code(&self) -> Code {
-        code(&self.sockets, &self.counters)
+        code(&*self.sockets, &*self.fates)
     }
 
     /// Lets other code take over between two frames. Code that is to keep the books uses this port's maps as
@@ -86,8 +111,96 @@ impl Steer {
     /// [`SteerError`]; the program before then stays.
     pub fn replace(&self, name: &str, code: &Code) -> Result<(), SteerError> {
         let program = Program::load(name, code, self.frames).map_err(SteerError::Load)?;
+        self.exchange(Prepared { program, maps: MapSet::default(), roles: vec![], kept: 0 }).map(drop)
+    }
+
+    /// Makes a program of the language ready: its maps are made, or kept from the program that runs now where they mean the same,
+    /// and filled; the verifier has accepted it. Nothing has changed at the port by then. `devices` are the interfaces of the program's
+    /// names, `clock` is what takes the kernel's monotonic clock to 1970.
+    ///
+    /// # Errors
+    /// [`SteerError`], the verifier's log among them.
+    pub fn prepare(&self, object: &Object, devices: &[u32], clock: Duration) -> Result<Prepared, SteerError> {
+        let before = self.lock().maps.clone();
+        let own: Vec<MapSpec> = object.maps.iter().map(|need| spec(need, devices)).collect();
+        let wanted: Vec<MapSpec> = own.iter().filter(|spec| !self.is_ours(spec)).cloned().collect();
+        let maps = before.next(&wanted).map_err(SteerError::Map)?;
+        let mut fresh = maps.maps().iter().enumerate();
+        let (mut all, mut kept) = (Vec::new(), 0);
+        for (need, spec) in object.maps.iter().zip(&own) {
+            if self.is_ours(spec) {
+                all.push(if need.role == Role::Sockets { &self.sockets } else { &self.fates });
+                continue;
+            }
+            let Some((at, map)) = fresh.next() else { break };
+            all.push(map);
+            kept += usize::from(maps.shares(at, &before));
+            let fill = |key: &[u8], value: &[u8]| {
+                map.set(key, value).map_err(|e| SteerError::Fill(map.spec().name.clone(), e))
+            };
+            match need.role {
+                Role::Clock => fill(&0u32.to_ne_bytes(), &(clock.as_nanos() as u64).to_ne_bytes())?,
+                Role::Devices => {
+                    for (slot, device) in (0u32..).zip(devices) {
+                        fill(&slot.to_ne_bytes(), &device.to_ne_bytes())?;
+                    }
+                }
+                _ if maps.shares(at, &before) => {}
+                _ => need.content.iter().try_for_each(|(key, value)| fill(key, value))?,
+            }
+        }
+        let fds: Vec<BorrowedFd<'_>> = all.iter().map(|map| map.as_fd()).collect();
+        let code = object.code.with_maps(&fds).map_err(|e| SteerError::Unbound(e.to_string()))?;
+        let program = Program::load("netgrain_port", &code, self.frames).map_err(SteerError::Load)?;
+        let roles = object.maps.iter().zip(&own).filter(|(_, spec)| !self.is_ours(spec)).map(|(need, _)| need.role);
+        let roles = roles.collect();
+        Ok(Prepared { program, maps, roles, kept })
+    }
+
+    /// Lets a prepared program take over between two frames; answers how long that took.
+    ///
+    /// # Errors
+    /// [`SteerError`]; the program before then stays.
+    pub fn exchange(&self, prepared: Prepared) -> Result<Duration, SteerError> {
+        let mut attached = self.lock();
+        let begun = Instant::now();
         let refused = |error| SteerError::Attach(AttachError::Refused { mode: self.mode, error });
-        self.link.lock().unwrap_or_else(PoisonError::into_inner).replace(program).map_err(refused)
+        attached.link.replace(prepared.program).map_err(refused)?;
+        let taken = begun.elapsed();
+        (attached.maps, attached.roles) = (prepared.maps, prepared.roles);
+        Ok(taken)
+    }
+
+    /// The program that was attached first takes over again, so that no frame is decided in the kernel any more.
+    ///
+    /// # Errors
+    /// [`SteerError`], when the interface has gone, say.
+    pub fn relieve(&self) -> Result<(), SteerError> {
+        if self.lock().roles.is_empty() {
+            return Ok(());
+        }
+        self.replace("netgrain", &self.code())
+    }
+
+    /// A map of the program that runs, to be read or tended.
+    pub fn map(&self, role: Role) -> Option<PortMap> {
+        let attached = self.lock();
+        let at = attached.roles.iter().position(|r| *r == role)?;
+        attached.maps.maps().get(at).cloned()
+    }
+
+    /// How many queues the port has; fates are counted for each.
+    pub fn queues(&self) -> u32 {
+        self.queues
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Attached> {
+        self.attached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this is one of the maps that the port keeps whatever program runs.
+    fn is_ours(&self, spec: &MapSpec) -> bool {
+        spec == self.sockets.spec() || spec == self.fates.spec()
     }
 
     /// Native or generic.
@@ -100,7 +213,7 @@ impl Steer {
     /// # Errors
     /// The kernel's.
     pub fn take(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
-        self.sockets.set(queue, socket.as_raw_fd() as u32)
+        self.sockets.set(&queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes())
     }
 
     /// From now on frames of `queue` go to the kernel. Programs that run at this moment may still choose the socket.
@@ -108,7 +221,7 @@ impl Steer {
     /// # Errors
     /// The kernel's.
     pub fn give_back(&self, queue: u32) -> io::Result<()> {
-        self.sockets.remove(queue).map(drop)
+        self.sockets.remove(&queue.to_ne_bytes()).map(drop)
     }
 
     /// What the program did with frames of `queue`.
@@ -116,16 +229,51 @@ impl Steer {
     /// # Errors
     /// The kernel's.
     pub fn steered(&self, queue: u32) -> io::Result<Steered> {
-        let per_cpu = self.counters.get(queue)?.unwrap_or_default();
-        Ok(per_cpu.iter().fold(Steered::default(), |sum, [redirected, passed]| Steered {
-            redirected: sum.redirected + redirected,
-            passed: sum.passed + passed,
-        }))
+        let per_cpu = self.fates.get(&queue.to_ne_bytes())?.unwrap_or_default();
+        let sum = |fate: Fate| {
+            let of_cpu = |cpu: &[u8]| cpu[8 * fate as usize..].first_chunk().map_or(0, |n| u64::from_ne_bytes(*n));
+            per_cpu.chunks_exact(8 * Fate::COUNT).map(of_cpu).sum::<u64>()
+        };
+        Ok(Steered {
+            redirected: sum(Fate::User) + sum(Fate::Undecided),
+            undecided: sum(Fate::Undecided),
+            passed: sum(Fate::Unclaimed),
+            disposed: Disposed {
+                dropped: sum(Fate::Dropped),
+                forwarded: sum(Fate::Forwarded),
+                to_host: sum(Fate::Kernel),
+                unsent: sum(Fate::Unsent),
+            },
+        })
+    }
+}
+
+/// Sockets by queue, as every program of the port knows them.
+fn sockets_spec(queues: u32) -> MapSpec {
+    MapSpec {
+        name: "ng_sockets".into(),
+        kind: MapKind::XskMap,
+        key_bytes: 4,
+        value_bytes: 4,
+        entries: queues,
+        meaning: "sockets by queue".into(),
+    }
+}
+
+/// Fates by queue, as every program of the port counts them.
+fn fates_spec(queues: u32) -> MapSpec {
+    MapSpec {
+        name: "ng_fates".into(),
+        kind: MapKind::PerCpuArray,
+        key_bytes: 4,
+        value_bytes: 8 * Fate::COUNT as u32,
+        entries: queues,
+        meaning: "fates by queue".into(),
     }
 }
 
 /// The program as drawn above.
-fn code(sockets: &impl AsFd, counters: &impl AsFd) -> Code {
+fn code(sockets: &impl AsFd, fates: &impl AsFd) -> Code {
     const QUEUE_ON_STACK: i16 = -4;
     let mut asm = Asm::new();
     let (passed, out) = (asm.label(), asm.label());
@@ -136,16 +284,16 @@ fn code(sockets: &impl AsFd, counters: &impl AsFd) -> Code {
     asm.call(Helper::RedirectMap);
     asm.mov_reg(Reg::R6, Reg::R0);
 
-    asm.map(Reg::R1, counters);
+    asm.map(Reg::R1, fates);
     asm.mov_reg(Reg::R2, Reg::R10);
     asm.alu(bpf::Alu::Add, Reg::R2, i32::from(QUEUE_ON_STACK));
     asm.call(Helper::MapLookupElem);
     asm.jump_if(Condition::Eq, Reg::R0, 0, out);
     asm.jump_if(Condition::Ne, Reg::R6, Verdict::Redirect.number(), passed);
-    count(&mut asm, 0);
+    count(&mut asm, 8 * Fate::User as i16);
     asm.jump(out);
     asm.place(passed);
-    count(&mut asm, 8);
+    count(&mut asm, 8 * Fate::Unclaimed as i16);
 
     asm.place(out);
     asm.mov_reg(Reg::R0, Reg::R6);

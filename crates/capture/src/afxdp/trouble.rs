@@ -42,13 +42,18 @@ pub(super) fn steer(name: &str, trouble: SteerError) -> SourceError {
     let system =
         |what, error: io::Error, advice: String| SourceError::System { name: name.to_owned(), what, error, advice };
     match trouble {
-        SteerError::Map(error) => {
-            let advice = if error.kind() == io::ErrorKind::PermissionDenied {
-                privilege::advice("XDP", XDP)
-            } else {
-                String::new()
+        SteerError::Map(refused) => {
+            let bpf::MapSpec { name: map, entries, .. } = &refused.spec;
+            let advice = match refused.error.kind() {
+                io::ErrorKind::PermissionDenied => privilege::advice("XDP", XDP),
+                io::ErrorKind::OutOfMemory => format!("{map} is to have {entries} entries; ask for fewer (`up_to`)"),
+                _ => format!("it is {map}, with {entries} entries"),
             };
-            system("make the maps of the XDP program", error, advice)
+            system("make the maps of the XDP program", refused.error, advice)
+        }
+        SteerError::Fill(map, error) => system("fill the maps of the XDP program", error, format!("it is {map}")),
+        SteerError::Unbound(what) => {
+            SourceError::Unsupported { name: name.to_owned(), reason: format!("{what}; please report this") }
         }
         SteerError::Load(refusal) => {
             let advice = if refusal.error.kind() == io::ErrorKind::PermissionDenied && refusal.log.is_empty() {
@@ -127,8 +132,17 @@ mod tests {
         assert!(text.contains("CAP_NET_RAW") && text.contains("run as root"), "{text}");
         let denied = || io::Error::from_raw_os_error(errno::EPERM);
         let load = bpf::LoadError { error: denied(), log: String::new() };
+        let spec = bpf::MapSpec {
+            name: "m".into(),
+            kind: bpf::MapKind::Hash,
+            key_bytes: 4,
+            value_bytes: 4,
+            entries: 1,
+            meaning: String::new(),
+        };
+        let map = bpf::MapError { spec, error: denied() };
         for trouble in
-            [SteerError::Map(denied()), SteerError::Load(load), SteerError::Attach(AttachError::NotPermitted(denied()))]
+            [SteerError::Map(map), SteerError::Load(load), SteerError::Attach(AttachError::NotPermitted(denied()))]
         {
             let text = steer("eth1", trouble).to_string();
             assert!(text.contains("CAP_NET_ADMIN") && text.contains("run as root"), "{text}");

@@ -120,6 +120,10 @@ sections! {
         snaplen: Count = Count(0), Start;
         /// Only packets that match, in the words of docs/FILTER.md: the others are in no grain, and counted.
         filter: Option<String> = None, Start;
+        /// File with a program of the packet language that judges every packet before it is stored, in the kernel as far as it
+        /// can (docs/XDP.md). SIGHUP reads it again, and the program that runs is exchanged if it differs; one can be
+        /// neither added nor taken away by that.
+        program: Option<PathBuf> = None, Reload;
     }
     /// Where everything is kept.
     store Store {

@@ -79,7 +79,10 @@ fn collect(asked: &Asked, wanted: impl Fn(u64) -> bool) -> Result<Members, Failu
         match records.next()? {
             Step::Idle => {}
             Step::End => break,
-            Step::Record(record) if wanted(record.id) => members.add(&record),
+            Step::Record(record) if wanted(record.id) => {
+                members.add(&record);
+                members.locate(&record, &records.names().interface(record.interface));
+            }
             Step::Record(_) => {}
         }
     }

@@ -7,7 +7,7 @@
 
 use base::Timestamp;
 use flow::Record;
-use query::Found;
+use query::{Found, Seek};
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use wire::{Decoded, Family, Fragments, IpProtocol, TunnelKind};
@@ -27,7 +27,17 @@ pub struct Members {
     flows: HashSet<u64>,
     packets: u64,
     in_tunnels: bool,
+    /// Where all of them lie, as long as that is in one queue of one interface.
+    places: Places,
     fragments: Fragments,
+}
+
+/// What is known of where packets lie.
+enum Places {
+    Nothing,
+    At(Seek),
+    /// In several queues, or of some nobody knows.
+    Anywhere,
 }
 
 impl Members {
@@ -41,6 +51,7 @@ impl Members {
             flows: HashSet::new(),
             packets: 0,
             in_tunnels: false,
+            places: Places::Nothing,
             // Nobody aims at a table that is read from files.
             fragments: Fragments::new(0),
         }
@@ -58,6 +69,30 @@ impl Members {
         self.flows.insert(record.id);
         self.packets += record.packets();
         self.in_tunnels |= record.around.tunnel.is_some();
+    }
+
+    /// Where the packets of this record lie, captured on this interface.
+    pub fn locate(&mut self, record: &Record, interface: &str) {
+        let places = std::mem::replace(&mut self.places, Places::Anywhere);
+        let Some(locator) = record.locator.filter(|locator| locator.first <= locator.last) else { return };
+        let (queue, range) = (locator.queue, locator.first..=locator.last);
+        self.places = match places {
+            Places::Nothing => Places::At(Seek { interface: interface.to_owned(), queue, positions: vec![range] }),
+            Places::At(mut seek) if seek.interface == interface && seek.queue == queue => {
+                seek.positions.push(range);
+                Places::At(seek)
+            }
+            Places::At(_) | Places::Anywhere => Places::Anywhere,
+        };
+    }
+
+    /// Where to look for their packets in the files of their queue; `None` if they may be anywhere. Packets that reached
+    /// another queue than the first one of their record did are in no locator, and not looked for by it.
+    pub fn seek(&self) -> Option<Seek> {
+        match &self.places {
+            Places::At(seek) if seek.positions.len() <= PAIRS_MAX => Some(seek.clone()),
+            _ => None,
+        }
     }
 
     /// How many flows.
@@ -161,6 +196,29 @@ mod tests {
         frame.fill(&mut bytes);
         let wire_len = bytes.len() as u32;
         members.have(&Found { ts: at(second), wire_len, data: &bytes, link_type: link::ETHERNET, origin: 0, lost: 0 })
+    }
+
+    #[test]
+    fn packets_are_sought_by_their_place_only_where_that_of_all_is_in_one_queue() {
+        let located = |queue: u16, first: u64, last: u64| Record {
+            locator: Some(flow::Locator { queue, first, last }),
+            ..record(IpProtocol::UDP, 1, 2, (5, 6))
+        };
+        let sought = |records: &[(Record, &str)]| {
+            let mut members = Members::new();
+            records.iter().for_each(|(record, interface)| members.locate(record, interface));
+            members.seek()
+        };
+        let two = sought(&[(located(3, 24, 900), "eth1"), (located(3, 5000, 5000), "eth1")]);
+        let positions = vec![24..=900, 5000..=5000];
+        assert_eq!(two, Some(Seek { interface: "eth1".to_owned(), queue: 3, positions }));
+        assert_eq!(sought(&[]), None);
+        assert_eq!(sought(&[(located(3, 24, 900), "eth1"), (located(2, 24, 900), "eth1")]), None, "two queues");
+        assert_eq!(sought(&[(located(3, 24, 900), "eth1"), (located(3, 24, 900), "eth2")]), None, "two interfaces");
+        let nowhere = Record { locator: None, ..located(0, 0, 0) };
+        let back = (located(3, 24, 900), "eth1");
+        assert_eq!(sought(&[(nowhere, "eth1"), back.clone()]), None, "some are nowhere");
+        assert_eq!(sought(&[back, (located(3, 900, 24), "eth1")]), None, "what begins behind its end");
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub mod show;
 use crate::args::ListenArgs;
 use crate::listen;
 use crate::outcome::{Failure, Outcome};
+use crate::signals;
 use base::units;
 use clap::{Args, Subcommand, ValueEnum};
 use group::{Client, ClientError, Policy, Request, WEIGHT_MAX};
@@ -322,6 +323,8 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
         descs: a.descs.unwrap_or(0),
         name: name.clone(),
     };
+    // Before there is a seat that a signal would take away unread.
+    let stop = signals::stop_flag();
     let seat = door.connect()?.join(&request).map_err(|e| door.failed(&e))?;
     eprintln!("netgrain: place {} of group {}, program {}", seat.place, a.named.group, seat.generation);
     let ears = ListenArgs {
@@ -338,7 +341,8 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
         name,
         json: door.json,
     };
-    listen::hear(&ears, seat.listeners)
+    let farewell = seat.farewell();
+    listen::hear(&ears, seat.listeners, &stop, &|| farewell.leave().is_ok())
 }
 
 /// As whom a member is shown that gives no name: whoever started it.

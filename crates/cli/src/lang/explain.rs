@@ -33,7 +33,7 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
         let cost = program.cost_of(program.blocks_of(i));
         let (place, why) = match place {
             Placement::Kernel { undecided } if undecided.is_empty() => ("kernel", String::new()),
-            Placement::Kernel { undecided } => ("kernel", format!("   -- but {}", undecided.join(", "))),
+            Placement::Kernel { undecided } => ("kernel", format!("   -- leaves {}", undecided.join(", "))),
             Placement::User(why) => ("user", format!("   -- {why}")),
         };
         let effects = program.effects_of(i).to_string();

@@ -5,7 +5,7 @@ use crate::flows::Members;
 use crate::outcome::Failure;
 use crate::when;
 use base::Timestamp;
-use query::{Place, Question};
+use query::{Place, Question, Seek};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,6 +23,8 @@ pub struct Asked {
     limited: bool,
     /// Whether packets had to match words before the question was narrowed to flows.
     words: bool,
+    /// Where the packets of the flows lie.
+    seek: Option<Seek>,
     /// What to say if the answer fails: a word of the filter was perhaps taken for a file.
     hint: String,
 }
@@ -50,6 +52,7 @@ impl Asked {
             live: !args.no_live,
             limited: args.limit.is_some(),
             words: false,
+            seek: None,
             hint,
         })
     }
@@ -68,6 +71,7 @@ impl Asked {
             interfaces: self.interfaces.clone(),
             follow: self.follow,
             live: self.live,
+            seek: self.seek.clone(),
             stop: Some(stop),
         }
     }
@@ -77,6 +81,7 @@ impl Asked {
         if let Some((first, last)) = members.interval() {
             (self.from, self.to) = (self.from.max(first), self.to.min(last));
         }
+        self.seek = members.seek();
         self.words = !self.filter.is_empty();
         let text = match (self.filter.to_string(), members.filter()) {
             (own, theirs) if own.is_empty() => theirs,

@@ -39,7 +39,8 @@ pub fn tell(c: &Cost, clock: &Clock, given: u64, json: bool) {
         let value = serde_json::json!({ "explain": {
             "files": c.files, "files_skipped": c.files_skipped,
             "blocks": c.blocks, "blocks_skipped_time": c.blocks_skipped_time,
-            "blocks_skipped_keys": c.blocks_skipped_keys, "blocks_read": c.blocks_read,
+            "blocks_skipped_keys": c.blocks_skipped_keys, "blocks_skipped_place": c.blocks_skipped_place,
+            "blocks_read": c.blocks_read,
             "bytes": c.bytes, "bytes_read": c.bytes_read, "index_bytes_read": c.index_bytes_read,
             "packets_looked_at": c.packets, "packets_from_ring": c.from_ring, "packets": given,
             "seconds_to_first": first, "seconds": clock.total.as_secs_f64(),
@@ -66,12 +67,13 @@ impl fmt::Display for Table<'_> {
         )?;
         writeln!(
             f,
-            "blocks   {:>14} considered  {:>14} skipped       {:>14} read  ({} by time, {} by keys)",
+            "blocks   {:>14} considered  {:>14} skipped       {:>14} read  ({} by time, {} by keys, {} by place)",
             n(c.blocks),
-            n(c.blocks_skipped_time + c.blocks_skipped_keys),
+            n(c.blocks_skipped_time + c.blocks_skipped_keys + c.blocks_skipped_place),
             n(c.blocks_read),
             n(c.blocks_skipped_time),
-            n(c.blocks_skipped_keys)
+            n(c.blocks_skipped_keys),
+            n(c.blocks_skipped_place)
         )?;
         writeln!(
             f,

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
   netgrain run -i eth1 --store /data/store --dedicated
   netgrain run --config /etc/netgrain.toml --set flow.idle=15s
   netgrain run -r monday.pcap tuesday.pcap --store /data/store --shards 2
-Every flag but -r, --sim and those that say how long is a key of the configuration: netgrain config --dump has them all.")]
+Every flag but -r, --sim, -e and those that say how long is a key of the configuration: netgrain config --dump has them all.")]
 pub struct RunArgs {
     /// Port to watch; may be given several times
     #[arg(short = 'i', long, value_name = "IFACE", conflicts_with_all = ["read", "sim"])]
@@ -66,6 +66,8 @@ pub struct RunArgs {
     /// Only packets that match (capture.filter)
     #[arg(long, value_name = "EXPRESSION")]
     pub filter: Option<String>,
+    #[command(flatten)]
+    pub program: crate::program::PortProgramArgs,
     /// Do not record the packets, only what is made of them (packets.record)
     #[arg(long)]
     pub no_packets: bool,
@@ -120,7 +122,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     grains::check(&config)?;
     privileges::for_recording(&Needs {
         ports: !config.capture.interfaces.is_empty(),
-        files: !args.read.is_empty() || args.config.is_some(),
+        files: !args.read.is_empty() || args.config.is_some() || config.capture.program.is_some(),
         store: config.store.dir.as_deref(),
         archive: config.packets.archive.as_deref(),
         socket: plans.iter().find_map(|p| p.socket.as_ref()).map(|s| s.path.as_path()),
@@ -138,6 +140,9 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         let capture = Capture::claimed(plan, &config.store.dir, outlets)?;
         for source in capture.sources() {
             eprintln!("netgrain: {source}");
+        }
+        if let Some(report) = capture.report().program {
+            eprintln!("netgrain: {}", crate::program::told(&report));
         }
         let rules = plan::rules(&config);
         if let Some(text) = keeping.as_ref().and_then(|plan| retain::announcement(&rules, plan)) {
@@ -214,6 +219,7 @@ pub(crate) fn configuration(args: &RunArgs) -> Result<Config, Failure> {
     over(&args.filter, &mut config.capture.filter);
     over(&args.metrics, &mut config.status.metrics);
     over(&args.user, &mut config.status.user);
+    config.capture.program = args.program.program.clone().or(config.capture.program);
     config.store.dir = args.store.clone().or(config.store.dir);
     config.capture.cpus = args.cpu.clone().or(config.capture.cpus);
     config.capture.dedicated |= args.dedicated;
@@ -288,7 +294,8 @@ fn finish(args: &RunArgs, port: &mut Port, report: &Report) -> Result<(), Failur
     } else {
         let kept = kept.as_ref().map(retain::summary).unwrap_or_default();
         let grains = report.meter.as_ref().map(screen::grains).unwrap_or_default();
-        std::io::stdout().write_all((crate::screen::summary(report) + &grains + &kept).as_bytes())?;
+        let program = report.program.as_ref().map(crate::program::summary).unwrap_or_default();
+        std::io::stdout().write_all((crate::screen::summary(report) + &program + &grains + &kept).as_bytes())?;
         if !groups.is_empty() {
             // What members lost is told, and makes no recording less whole.
             let _ = show::stats(&groups, false)?;

@@ -5,7 +5,9 @@ use crate::config::{Config, Size};
 use crate::outcome::Failure;
 use crate::record::{id, port};
 use crate::retain::{self, RuleArgs};
-use engine::{Format, GroupPlan, MeterPlan, Plan, RetentionPlan, SocketPlan, SourcePlan, StorePlan};
+use engine::{
+    Format, GroupPlan, MeterPlan, Plan, ProgramPlan, RetentionPlan, SocketPlan, SourcePlan, StorePlan,
+};
 use std::path::Path;
 use std::time::Duration;
 
@@ -38,6 +40,7 @@ pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
             plan.snaplen = plan.snaplen.min(u32::try_from(config.capture.snaplen.0).unwrap_or(u32::MAX));
         }
         plan.filter.clone_from(&config.capture.filter);
+        plan.program = program(args, config)?;
         plan.cpus = config.capture.cpus.clone().map(|c| c.0).unwrap_or_default();
         plan.spin = config.capture.spin;
         (plan.duration, plan.packets) = (args.duration, args.packets);
@@ -52,6 +55,18 @@ pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
         Ok(plan)
     };
     sources.into_iter().enumerate().map(plan).collect()
+}
+
+/// The program of the ports: of the command line, or the key's file.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn program(args: &RunArgs, config: &Config) -> Result<Option<ProgramPlan>, Failure> {
+    match (&args.program.expression, &config.capture.program) {
+        (Some(_), _) => args.program.plan(),
+        (None, Some(path)) => crate::program::read(path).map(Some),
+        (None, None) => Ok(None),
+    }
 }
 
 /// What retention is told of the packets of one interface, if it is told anything.

@@ -1,5 +1,5 @@
-//! SIGHUP: the configuration is read again, and what can change changes: collectors, retention and groups. Everything else stays
-//! as it was, and is named. A configuration that is wrong changes nothing.
+//! SIGHUP: the configuration is read again, and what can change changes: collectors, retention, groups, and the program of the
+//! ports. Everything else stays as it was, and is named. A configuration that is wrong changes nothing.
 
 use super::{Port, RunArgs, configuration, grains, plan};
 use crate::config::{Config, KEYS, When};
@@ -20,8 +20,8 @@ pub fn reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [
 }
 
 fn try_reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [Port]) -> Result<String, Failure> {
-    if args.config.is_none() {
-        return Err(Failure::Said("SIGHUP reads the file of --config again, and there is none".into()));
+    if args.config.is_none() && args.program.program.is_none() {
+        return Err(Failure::Said("SIGHUP reads the files of --config and --program again, and there is none".into()));
     }
     let fresh = configuration(args)?;
     let difference = Difference::between(config, &fresh);
@@ -29,11 +29,23 @@ fn try_reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [
     let next = difference.applied(config, &fresh);
     grains::check(&next)?;
     let keeping: Vec<_> = plans.iter().map(|p| plan::retention(&next, p)).collect::<Result<_, _>>()?;
+    let program = plan::program(args, &next)?;
+    if program.is_some() != plans.iter().any(|p| p.program.is_some()) {
+        let text = "capture.program: it can be exchanged while ports are captured, but not be added or taken away";
+        return Err(Failure::Said(text.into()));
+    }
     let live = !next.capture.interfaces.is_empty();
     let mut outlets = Vec::new();
     if difference.touches("export") {
         for port in &*ports {
             outlets.push(grains::exports(&next, &port.label, port.number, live)?);
+        }
+    }
+    let mut told = difference.to_string();
+    // The kernel has the last word about a program, so this comes before anything else is changed.
+    if let Some(program) = program {
+        for port in &*ports {
+            told += &format!("; {}: {}", port.label, crate::program::exchange(&port.capture, &program)?);
         }
     }
     for (port, outlets) in ports.iter().zip(outlets) {
@@ -57,7 +69,7 @@ fn try_reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [
         }
     }
     *config = next;
-    Ok(difference.to_string())
+    Ok(told)
 }
 
 /// The keys that differ.
@@ -91,6 +103,9 @@ impl Difference {
     /// The old configuration with what changes now.
     fn applied(&self, old: &Config, new: &Config) -> Config {
         let mut next = old.clone();
+        if self.touches("capture") {
+            next.capture.program.clone_from(&new.capture.program);
+        }
         if self.touches("packets") {
             let (to, from) = (&mut next.packets, &new.packets);
             to.keep_free = from.keep_free;

@@ -32,18 +32,18 @@ use wire::Filter;
   netgrain series --store /data --from 10:00 --to 11:00 --step 1m -i eth1
   netgrain series --store /data --from -1d --step 5m --fields first,interface,bytes_mean --csv
   netgrain series --store /data --around 10:42 'host 10.1.2.3 and port 53'
-  netgrain series --store /data --live --json
+  netgrain series --store /data --live --direction out --json
   netgrain series --live --from-multicast 239.129.0.0:4739 --via eth0
 
 A second without packets is a row of zeros. Seconds of which nothing is known have none: a line says so (in JSON an
 object with `gap`). The curve of a filter is made of the stored packets that match; how many flows there were it does not
-know.
+know, and which way they went neither: packet files keep no direction, and all of it is told as `in`.
 
 {}", when::HELP)
 )]
 pub struct SeriesArgs {
     /// Only packets that match: host net port proto vlan tcp udp less …, and or not, parentheses [default: all]
-    #[arg(value_name = "FILTER", conflicts_with_all = ["live", "from_multicast"])]
+    #[arg(value_name = "FILTER")]
     pub words: Vec<String>,
     /// Folder of the store
     #[arg(long, value_name = "DIR", required_unless_present = "from_multicast", conflicts_with = "from_multicast")]
@@ -53,6 +53,9 @@ pub struct SeriesArgs {
     /// Interface, again for several [default: all that the store has]
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',')]
     pub interface: Vec<String>,
+    /// Only this direction, as the host sees its port [default: both]
+    #[arg(long, value_enum)]
+    pub direction: Option<Way>,
     /// Seconds as they are, or steps with sum, mean, least, greatest and 95th percentile
     #[arg(long, value_enum, default_value_t = Step::Second)]
     pub step: Step,
@@ -87,6 +90,25 @@ enum Place {
     Packets(PathBuf, Filter),
     /// Another machine, by a port of ours.
     Network(SocketAddr, Option<String>),
+}
+
+/// A direction, as flags name it.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Way {
+    /// What the port received
+    In,
+    /// What this host sent
+    Out,
+}
+
+impl Way {
+    /// As rows have it.
+    pub fn direction(self) -> series::Direction {
+        match self {
+            Self::In => series::Direction::In,
+            Self::Out => series::Direction::Out,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -144,6 +166,16 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
 }
 
 fn place(args: &SeriesArgs) -> Result<Place, Failure> {
+    if !args.words.is_empty() && (args.live || args.from_multicast.is_some()) {
+        let what = "FILTER with --live: seconds that pass do not know their packets. Ask again and again (--from -1min FILTER), \
+                    follow the records (netgrain flows --live FILTER), or choose by --interface and --direction";
+        return Err(Failure::Said(what.into()));
+    }
+    if !args.words.is_empty() && args.direction == Some(Way::Out) {
+        let what = "--direction out with FILTER: packet files keep no direction, and what matches is all told as `in`; ask \
+                    without --direction, or without a filter";
+        return Err(Failure::Said(what.into()));
+    }
     let Some(store) = &args.store else {
         let group = args.from_multicast.ok_or_else(|| Failure::Said("name a --store, or --from-multicast".into()))?;
         return Ok(Place::Network(group, args.via.clone()));

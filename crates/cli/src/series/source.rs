@@ -2,7 +2,7 @@
 //! the order of time.
 
 use super::of_packets::OfPackets;
-use super::{Place, SeriesArgs};
+use super::{Place, SeriesArgs, Way};
 use crate::flows::names::Names;
 use crate::flows::network::Heard;
 use crate::flows::source::{has_passed, rest};
@@ -11,7 +11,7 @@ use crate::when;
 use base::Timestamp;
 use columns::{Query, SeriesLoop, Step};
 use export::ipfix::Item;
-use series::Row;
+use series::{Direction, Row};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +24,7 @@ const LATE: Duration = Duration::from_secs(30);
 pub struct Rows {
     feed: Feed,
     interfaces: Vec<String>,
+    direction: Option<Direction>,
     from: Timestamp,
     to: Timestamp,
     stop: Arc<AtomicBool>,
@@ -58,11 +59,22 @@ impl Rows {
             Place::Network(group, via) => Feed::Network(Box::new(Heard::on(*group, via.as_deref())?)),
         };
         let interfaces = args.interface.clone();
-        Ok(Self { feed, interfaces, from, to, stop, names: Names::default() })
+        let direction = args.direction.map(Way::direction);
+        Ok(Self { feed, interfaces, direction, from, to, stop, names: Names::default() })
     }
 
     /// The next row; `None` at the end, or when somebody wants no more.
     pub fn next(&mut self) -> Result<Option<Row>, Failure> {
+        loop {
+            match self.any()? {
+                Some(row) if self.direction.is_some_and(|wanted| wanted != row.direction) => {}
+                other => return Ok(other),
+            }
+        }
+    }
+
+    /// The next row of either direction.
+    fn any(&mut self) -> Result<Option<Row>, Failure> {
         while !self.is_stopped() {
             match &mut self.feed {
                 Feed::Store(rows) => {

@@ -298,11 +298,8 @@ macro_rules! guessed_squares {
                 (cells.there.len() == lines.len()).then_some(())?;
                 let mut values = cells.wide.iter();
                 for (line, there) in lines.iter_mut().zip(&cells.there) {
-                    line.record.sides[$s].$field.squares = if *there > 0 {
-                        *values.next()?
-                    } else {
-                        line.guess[$s].$field.squares
-                    };
+                    line.record.sides[$s].$field.squares =
+                        if *there > 0 { *values.next()? } else { line.guess[$s].$field.squares };
                 }
                 Some(())
             },
@@ -410,6 +407,23 @@ fn copy(to: &mut Record, from: &Record) {
     let (mut early, mut payload) = (std::mem::take(&mut to.early), std::mem::take(&mut to.payload));
     early.clone_from(&from.early);
     payload.clone_from(&from.payload);
-    let Record { id, key, around, interface, began, part, sides, end, tcp, syn_rtt, ack_rtt, locator, lost, .. } = *from;
-    *to = Record { id, key, around, interface, began, part, sides, end, tcp, syn_rtt, ack_rtt, early, payload, locator, lost };
+    let Record { id, key, around, interface, began, part, sides, end, tcp, syn_rtt, ack_rtt, locator, lost, .. } =
+        *from;
+    *to = Record {
+        id,
+        key,
+        around,
+        interface,
+        began,
+        part,
+        sides,
+        end,
+        tcp,
+        syn_rtt,
+        ack_rtt,
+        early,
+        payload,
+        locator,
+        lost,
+    };
 }

@@ -17,9 +17,9 @@ pub struct Guess {
 /// sides.
 pub fn guess(record: &Record, first: Timestamp, last: Timestamp) -> [Guess; 2] {
     let mut sides = [Guess::default(); 2];
-    let seen = [false, true].map(|reverse| record.early.iter().filter(|e| e.reverse == reverse).count() as u64);
-    for (i, guess) in sides.iter_mut().enumerate() {
-        let side = &record.sides[i];
+    let listed = if record.part == 0 { listed(record) } else { [Listed::default(); 2] };
+    let at = |after: u64| Timestamp::from_nanos(record.began.nanos().wrapping_add(after));
+    for ((guess, side), listed) in sides.iter_mut().zip(&record.sides).zip(&listed) {
         if side.packets == 0 {
             continue;
         }
@@ -29,30 +29,47 @@ pub fn guess(record: &Record, first: Timestamp, last: Timestamp) -> [Guess; 2] {
             guess.gaps = side.packets;
             continue;
         }
-        let mut early = record.early.iter().filter(|e| e.reverse == (i == 1)).peekable();
-        let at = |after: u64| Timestamp::from_nanos(record.began.nanos().wrapping_add(after));
-        if let Some(one) = early.peek() {
-            guess.first = at(one.after);
+        if listed.packets > 0 {
+            guess.first = at(listed.first);
         }
         guess.gaps = side.packets - 1;
-        if seen[i] == side.packets {
+        if listed.packets == side.packets {
             // Every packet is among the first ones: they say everything.
-            let mut before: Option<u64> = None;
-            let mut gap = Moments { min: u64::MAX, ..Moments::default() };
-            let mut length = Moments { min: u64::MAX, ..Moments::default() };
-            for one in early {
-                add(&mut length, u64::from(one.length));
-                if let Some(before) = before {
-                    add(&mut gap, one.after.saturating_sub(before));
-                }
-                before = Some(one.after);
-            }
-            guess.last = at(before.unwrap_or_default());
-            gap.min = if side.packets > 1 { gap.min } else { 0 };
-            (guess.gap, guess.length) = (gap, length);
+            guess.last = at(listed.last);
+            (guess.gap, guess.length) = (listed.gap, listed.length);
         } else {
             guess.gap.sum = last.nanos().saturating_sub(guess.first.nanos());
         }
+    }
+    sides
+}
+
+/// What the list of first packets says of one side.
+#[derive(Clone, Copy, Default)]
+struct Listed {
+    packets: u64,
+    first: u64,
+    last: u64,
+    gap: Moments,
+    length: Moments,
+}
+
+fn listed(record: &Record) -> [Listed; 2] {
+    let mut sides = [Listed::default(); 2];
+    for one in &record.early {
+        let side = &mut sides[usize::from(one.reverse)];
+        if side.packets == 0 {
+            side.first = one.after;
+            side.length.min = u64::MAX;
+        } else {
+            if side.packets == 1 {
+                side.gap.min = u64::MAX;
+            }
+            add(&mut side.gap, one.after.saturating_sub(side.last));
+        }
+        add(&mut side.length, u64::from(one.length));
+        side.last = one.after;
+        side.packets += 1;
     }
     sides
 }

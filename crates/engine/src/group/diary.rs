@@ -71,7 +71,9 @@ fn line(log: Log, program: &Program, about: &Subject<'_>) -> String {
         }
         Log::Buffer => {
             let mut text = format!("{} of {} bytes:", about.bytes.len().min(SHOWN), about.wire_len);
-            about.bytes.iter().take(SHOWN).for_each(|byte| drop(write!(text, " {byte:02x}")));
+            for byte in about.bytes.iter().take(SHOWN) {
+                let _ = write!(text, " {byte:02x}");
+            }
             text
         }
         Log::Trace => {

@@ -16,8 +16,9 @@ use std::any::Any;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a queue waits for the others in a swap. They need a batch, or the nap of a dispatcher that has nothing to do.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// How long a queue waits for the others in a swap. They need a batch, or the nap of a dispatcher that has nothing to do; the
+/// ring holds what comes meanwhile.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// See the module's text.
 pub struct Shared {

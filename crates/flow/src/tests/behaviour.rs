@@ -136,6 +136,26 @@ fn an_interim_record_leaves_the_flow_as_it_is() {
 }
 
 #[test]
+fn a_handshake_that_takes_an_hour_is_timed_to_the_nanosecond() {
+    let packets = [client(SYN, 100, 0.0), server(SYN | ACK, 500, 1800.25), client(ACK, 101, 3600.5)];
+    let config = Config { idle: secs(10_000), active: None, ..Config::default() };
+    let record = &all(config, &packets)[0];
+    assert_eq!((record.syn_rtt, record.ack_rtt), (Some(1_800_250_000_000), Some(1_800_250_000_000)));
+}
+
+#[test]
+fn a_flow_of_many_interim_records_stays_as_small_as_it_was() {
+    let packets: Vec<Owned> = (0..400).map(|n| client(ACK, 5, f64::from(n))).collect();
+    let (mut meter, mut out) = (Meter::new(Config { active: Some(secs(10)), ..Config::default() }, 0), Vec::new());
+    let lent: Vec<_> = packets.iter().map(Owned::lend).collect();
+    meter.push(&lent[..50], &mut out);
+    let bytes = meter.counts().bytes;
+    meter.push(&lent[50..], &mut out);
+    assert_eq!((meter.counts().bytes, meter.fulls.len()), (bytes, 0));
+    assert_eq!((out.len(), out.iter().map(Record::packets).sum::<u64>()), (39, 390));
+}
+
+#[test]
 fn silence_after_an_interim_record_makes_no_empty_one() {
     let packets: Vec<Owned> = (0..10).map(|n| client(ACK, 5, f64::from(n))).collect();
     let (mut meter, mut out) = (Meter::new(Config { active: Some(secs(10)), ..Config::default() }, 0), Vec::new());

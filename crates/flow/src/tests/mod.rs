@@ -5,7 +5,7 @@ mod behaviour;
 mod limits;
 mod model;
 mod sharded;
-mod traffic;
+pub(crate) mod traffic;
 
 use crate::record::Record;
 use crate::{Config, Meter};

@@ -19,9 +19,9 @@ mod rivals;
 mod traffic;
 
 use base::{Prng, Row, Tally, Timestamp};
-use netgrain_index::{Builder, Content, Entry, Header, Keys, Parts, Reader, Rows};
+use netgrain_index::{Builder, Content, Entry, Header, Keys, PART, PARTS, Parts, Reader, Rows};
 use std::time::Instant;
-use traffic::Load;
+use traffic::{Load, Packet};
 use wire::filter::Need;
 
 fn main() {
@@ -51,7 +51,7 @@ fn collecting(load: &Load) {
         bytes = 0;
         for block in &load.blocks {
             let t = Instant::now();
-            block.iter().for_each(|p| keys.add(&p.frame, p.wire_len, p.link_type));
+            collect(&mut keys, block);
             adding += t.elapsed().as_nanos();
             let t = Instant::now();
             bytes += keys.sets().bytes();
@@ -65,20 +65,31 @@ fn collecting(load: &Load) {
     println!("{:<44} {:>13} {add:>8.1} {end:>23.1} {:>13}", load.name, packets / blocks, bytes / blocks);
 }
 
+/// A block, whose packets lie in its sixteenths evenly.
+fn collect(keys: &mut Keys, packets: &[Packet]) -> Parts {
+    let mut parts = Parts::NONE;
+    for (part, packets) in packets.chunks(packets.len().div_ceil(PARTS).max(1)).enumerate() {
+        parts.begin(part as u32 * PART + 24, 0);
+        keys.enter(part);
+        packets.iter().for_each(|p| keys.add(&p.frame, p.wire_len, p.link_type));
+    }
+    parts
+}
+
 fn sealed(load: &Load) {
     const BLOCKS: u32 = 1000;
     let mut keys = Keys::default();
     let entries: Vec<Entry> = (0..BLOCKS)
         .map(|block| {
             let packets = &load.blocks[block as usize % load.blocks.len()];
-            packets.iter().for_each(|p| keys.add(&p.frame, p.wire_len, p.link_type));
+            let parts = collect(&mut keys, packets);
             let sets = keys.sets();
             keys.clear();
             let (stored, second) = (packets.len() as u64, u64::from(block));
             let rows: Rows =
                 [Row { second, tally: Tally { stored, offered: stored, ..Tally::default() } }].into_iter().collect();
             let (first, last) = (Timestamp::from_secs_nanos(second, 0), Timestamp::from_secs_nanos(second, 1));
-            Entry { block, bytes: 1 << 20, first_record: Some(24), crc: 0, parts: Parts::NONE, first, last, rows, sets }
+            Entry { block, bytes: 1 << 20, first_record: Some(24), crc: 0, parts, first, last, rows, sets }
         })
         .collect();
     let t = Instant::now();

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use base::{Prng, Row, Tally, Timestamp};
-use netgrain_index::{Content, Entry, Header, Keys, Parts};
+use netgrain_index::{Content, Entry, Header, Keys, PART, PARTS, Parts};
 pub use testkit::random_frame;
 use wire::link;
 
@@ -83,10 +83,20 @@ pub fn header() -> Header {
     }
 }
 
+/// The part of the block in which packet `i` of `of` begins: they are spread evenly.
+pub fn part_of_packet(i: usize, of: usize) -> usize {
+    i * PARTS / of
+}
+
 /// The entry of a block of these packets.
 pub fn entry(block: u32, bytes: u32, packets: &[(Vec<u8>, u32, u16)]) -> Entry {
-    let mut keys = Keys::default();
-    packets.iter().for_each(|(frame, wire_len, link_type)| keys.add(frame, *wire_len, *link_type));
+    let (mut keys, mut parts) = (Keys::default(), Parts::NONE);
+    for (i, (frame, wire_len, link_type)) in packets.iter().enumerate() {
+        let part = part_of_packet(i, packets.len());
+        keys.enter(part);
+        parts.begin(part as u32 * PART + 24, part as u32);
+        keys.add(frame, *wire_len, *link_type);
+    }
     let stored = packets.len() as u64;
     let second = 1_795_290_000 + u64::from(block);
     Entry {
@@ -94,7 +104,7 @@ pub fn entry(block: u32, bytes: u32, packets: &[(Vec<u8>, u32, u16)]) -> Entry {
         bytes,
         first_record: (stored > 0).then_some(24),
         crc: block.wrapping_mul(77),
-        parts: Parts::NONE,
+        parts,
         first: Timestamp::from_secs_nanos(second, 1),
         last: Timestamp::from_secs_nanos(second, 999),
         rows: [Row { second, tally: Tally { stored, offered: stored, ..Tally::default() } }].into_iter().collect(),

@@ -5,9 +5,9 @@ use super::plain::Plain;
 use super::told::Told;
 use crate::cursor::Cursor;
 use crate::disk::{BLOCK, ROOM};
-use crate::{Book, Origin, QueryError};
+use crate::{Book, Origin, QueryError, Seek};
 use base::Timestamp;
-use index::{Block, PARTS, Parts, Reader, Spots, Stretch};
+use index::{Block, Content, PARTS, Parts, Reader, Spots, Stretch, UNKNOWN_POS, part_of};
 use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
@@ -61,16 +61,17 @@ pub struct Plan {
     pub lost_after: u64,
     pub skipped_time: u64,
     pub skipped_keys: u64,
+    pub skipped_place: u64,
 }
 
 impl Plan {
     /// The blocks that can hold an answer, of a file that begins at `start`: by time, and by `spots`, which is asked only
-    /// of those.
+    /// of those and says where one can be by its keys, and by its place.
     pub fn of(
         blocks: &[Block],
         start: Timestamp,
         (from, to): (Timestamp, Timestamp),
-        spots: impl Fn(usize) -> Spots,
+        spots: impl Fn(usize) -> (Spots, Spots),
     ) -> Self {
         let mut plan = Self::default();
         // Whether the walk is inside the interval; a block without packets is where the one before it is, or where the file
@@ -89,7 +90,12 @@ impl Plan {
                 plan.skipped_time += 1;
                 continue;
             }
-            let spots = spots(i);
+            let (keys, place) = spots(i);
+            if !place.is_somewhere() {
+                plan.skipped_place += 1;
+                continue;
+            }
+            let spots = Spots(keys.0 & place.0);
             if !spots.is_somewhere() {
                 plan.skipped_keys += 1;
                 continue;
@@ -282,6 +288,8 @@ pub struct Asked {
     pub interval: (Timestamp, Timestamp),
     /// What a packet must have; `None` if nothing.
     pub need: Option<Need>,
+    /// Where it can be.
+    pub seek: Option<Seek>,
 }
 
 /// What the index of a file says of the question: found out without the answer's book, so that it can be done ahead.
@@ -355,6 +363,7 @@ pub fn open(
     book.cost.blocks += u64::from(indexed.reader.summary().blocks);
     book.cost.blocks_skipped_time += plan.skipped_time;
     book.cost.blocks_skipped_keys += plan.skipped_keys;
+    book.cost.blocks_skipped_place += plan.skipped_place;
     book.cost.index_bytes_read += indexed.reader.bytes_read();
     book.cost.files_skipped += u64::from(plan.wanted.is_empty());
     let header = indexed.reader.header();
@@ -409,8 +418,12 @@ fn plan(indexed: &mut Indexed, name: &Path, asked: &Asked, remarks: &mut Vec<Str
     if !indexed.overlaps(from, to) {
         return Ok(Plan { skipped_time: u64::from(blocks), ..Plan::default() });
     }
-    let unreadable =
-        |e: io::Error| format!("{}: its index cannot be read on ({e}); netgrain verify", name.display());
+    let sought = asked.seek.as_ref().and_then(|seek| Sought::of(seek, indexed, name));
+    if sought.as_ref().is_some_and(|s| s.0.is_empty()) && indexed.is_inside(from, to) {
+        let lost_after = indexed.reader.summary().tally.lost_total();
+        return Ok(Plan { lost_after, skipped_place: u64::from(blocks), ..Plan::default() });
+    }
+    let unreadable = |e: io::Error| format!("{}: its index cannot be read on ({e}); netgrain verify", name.display());
     let mut spots = None;
     if let Some(need) = &asked.need {
         match indexed.reader.spots(&indexed.file, need) {
@@ -423,7 +436,10 @@ fn plan(indexed: &mut Indexed, name: &Path, asked: &Asked, remarks: &mut Vec<Str
         return Ok(Plan { lost_after, skipped_keys: u64::from(blocks), ..Plan::default() });
     }
     indexed.load()?;
-    let spot = |i: usize| spots.as_ref().and_then(|s| s.get(i).copied()).unwrap_or(Spots::ANYWHERE);
+    let spot = |i: usize| {
+        let keys = spots.as_ref().and_then(|s| s.get(i).copied()).unwrap_or(Spots::ANYWHERE);
+        (keys, sought.as_ref().map_or(Spots::ANYWHERE, |sought| sought.spots(i)))
+    };
     let mut plan = Plan::of(indexed.reader.blocks(), indexed.reader.header().start, (from, to), spot);
     let mut parts = Vec::new();
     let pieces = plan.in_pieces().unwrap_or(0..0);
@@ -435,6 +451,38 @@ fn plan(indexed: &mut Indexed, name: &Path, asked: &Asked, remarks: &mut Vec<Str
     }
     plan.settle(indexed.reader.blocks(), pieces.start, &parts);
     Ok(plan)
+}
+
+/// Where in a file the records are that were sought, as offsets.
+struct Sought(Vec<Range<u64>>);
+
+impl Sought {
+    /// `None` if that is not known of this file.
+    fn of(seek: &Seek, indexed: &Indexed, path: &Path) -> Option<Self> {
+        let (header, bytes) = (indexed.reader.header(), indexed.reader.summary().bytes);
+        let is_of_stream = header.content == Content::Recorded
+            && header.first_pos != UNKNOWN_POS
+            && path.extension().is_some_and(|ending| ending == names::PACKETS[0]);
+        if !is_of_stream || (&header.interface, header.queue) != (&seek.interface, seek.queue) {
+            return None;
+        }
+        let offset = |pos: u64| pos.saturating_sub(header.first_pos).min(bytes);
+        let ranges = seek.positions.iter().filter(|range| *range.end() >= header.first_pos);
+        let ranges = ranges.map(|range| offset(*range.start())..offset(range.end().saturating_add(1)));
+        Some(Self(ranges.filter(|range| !range.is_empty()).collect()))
+    }
+
+    /// In which parts of a block they begin.
+    fn spots(&self, block: usize) -> Spots {
+        let start = block as u64 * BLOCK as u64;
+        let end = start + BLOCK as u64;
+        let here = self.0.iter().filter(|range| range.start < end && start < range.end);
+        here.fold(Spots::NOWHERE, |spots, range| {
+            let part = |offset: u64| part_of((offset.clamp(start, end - 1) - start) as u32);
+            let (first, last) = (part(range.start), part(range.end - 1));
+            Spots(spots.0 | Spots::ANYWHERE.0 >> (PARTS - 1 - (last - first)) << first)
+        })
+    }
 }
 
 /// Opens a packet file whose index is of no use.

@@ -41,7 +41,7 @@ impl Scouts {
     /// Nobody has gone ahead yet.
     pub fn new(question: &Question) -> Self {
         let need = (!question.filter.is_empty()).then(|| question.filter.need());
-        let asked = Asked { interval: (question.from, question.to), need };
+        let asked = Asked { interval: (question.from, question.to), need, seek: question.seek.clone() };
         Self { asked, errands: None, ahead: VecDeque::new(), farthest: 0 }
     }
 

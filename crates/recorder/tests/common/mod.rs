@@ -332,10 +332,19 @@ fn check_file(stream: &Stream, segment: &Segment, bytes: &[u8], index: &Index, n
             assert_eq!(entry.first_record, Some((first.pos - from) as u32), "{note}");
             assert_eq!((entry.first.nanos(), entry.last.nanos()), (first.ts, last.ts), "{note}: stamps");
         }
+        let mut parts = index::Parts::NONE;
+        for d in &here {
+            let offset = (d.pos - from) as u32;
+            if parts.first(index::part_of(offset)).is_none() {
+                parts.begin(offset, crc32c::crc32c(stream.at(from, d.pos)));
+            }
+        }
+        assert_eq!(entry.parts, parts, "{note}: sixteenths of block {}", entry.block);
         for d in here.iter().filter(|d| d.l4 == 34) {
+            let part = index::part_of((d.pos - from) as u32);
             let packet = stream.at(d.pos + 16, d.end());
             let host = Ipv4Addr::new(packet[26], packet[27], packet[28], packet[29]);
-            assert!(entry.sets.admit(&Need::Host(host.into())), "{note}: {host} hidden");
+            assert!(entry.sets.spots(&Need::Host(host.into())).has(part), "{note}: {host} hidden");
             assert!(entry.sets.admit(&Need::Ports(53, 53)), "{note}: port hidden");
         }
     }

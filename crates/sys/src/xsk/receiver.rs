@@ -2,7 +2,7 @@
 
 use super::ring::{Consumer, Desc, Kind, Producer};
 use super::{
-    Area, BusyPoll, CONTINUED, CopyMode, Statistics, Step, StepError, bind, bind_flags, is_zero_copy, pending_error,
+    Area, BusyPoll, CONTINUED, CopyMode, HEADROOM, Statistics, Step, StepError, bind, bind_flags, is_zero_copy, pending_error,
     register, set_busy_poll, socket, statistics,
 };
 use std::io;
@@ -32,6 +32,8 @@ pub struct ReceiveWish {
     pub multi_buffer: bool,
     /// Busy polling, if wanted.
     pub busy_poll: Option<BusyPoll>,
+    /// Bytes before each frame that are handed over with it, at most [`HEADROOM`].
+    pub metadata: u32,
 }
 
 /// One filled chunk.
@@ -41,6 +43,9 @@ pub struct Piece<'a> {
     pub bytes: &'a [u8],
     /// The frame goes on in the next piece.
     pub more: bool,
+    /// The bytes right before the first one, as many as [`ReceiveWish::metadata`] asks for: what the XDP program wrote there.
+    /// The kernel copies it with the frame where the program made room for it; elsewhere these bytes mean nothing.
+    pub before: &'a [u8],
 }
 
 /// A socket that receives. It takes nothing until an XDP program sends frames to it.
@@ -54,6 +59,7 @@ pub struct Receiver {
     chunk: u32,
     zero_copy: bool,
     busy_poll: bool,
+    metadata: usize,
     invalid: u64,
 }
 
@@ -79,6 +85,7 @@ impl Receiver {
     pub fn open(wish: &ReceiveWish, area: Arc<Area>, share: Option<&Self>) -> Result<Self, StepError> {
         assert!(wish.chunks.end as usize * wish.chunk as usize <= area.len(), "the chunks lie in the area");
         assert!(wish.chunks.len() <= wish.fill_ring as usize, "the fill ring holds all chunks");
+        assert!(wish.metadata <= HEADROOM, "the bytes before a frame lie in its chunk");
         assert!(share.is_none_or(|other| Arc::ptr_eq(&other.area, &area)), "sharing means the same area");
         let fd = socket().step("open an AF_XDP socket")?;
         if share.is_none() {
@@ -97,8 +104,8 @@ impl Receiver {
         let flags = bind_flags(wish.mode, wish.multi_buffer);
         bind(&fd, wish.ifindex, wish.queue, flags, share.map(|other| &other.fd)).step("bind to the queue")?;
         let zero_copy = is_zero_copy(&fd).step("ask for the copy mode")?;
-        let (chunk, busy_poll) = (wish.chunk, wish.busy_poll.is_some());
-        Ok(Self { receive, fill, _completion: completion, fd, area, chunk, zero_copy, busy_poll, invalid: 0 })
+        let (chunk, busy_poll, metadata) = (wish.chunk, wish.busy_poll.is_some(), wish.metadata as usize);
+        Ok(Self { receive, fill, _completion: completion, fd, area, chunk, zero_copy, busy_poll, metadata, invalid: 0 })
     }
 
     /// Hands over the pieces of up to `budget` frames in the order of arrival, and gives their chunks back to the
@@ -122,7 +129,9 @@ impl Receiver {
                 let more = desc.options & CONTINUED != 0;
                 frames += usize::from(!more);
                 if let Some(bytes) = self.bytes(desc) {
-                    each(Piece { bytes, more });
+                    let before = self.before(desc);
+                    each(Piece { bytes, more, before });
+                    self.forget_before(desc);
                     let chunk = desc.addr & !u64::from(self.chunk - 1);
                     self.fill.write(chunk);
                 } else {
@@ -215,6 +224,27 @@ impl Receiver {
         }
         // SAFETY: in range, and the chunk is ours: the kernel handed it over and gets it back after the callback.
         Some(unsafe { self.area.bytes(at, len) })
+    }
+
+    /// The bytes before those of a descriptor that lies in the area; none where the chunk begins too close before them.
+    #[inline]
+    fn before(&self, desc: Desc) -> &[u8] {
+        let at = desc.addr as usize;
+        if at & (self.chunk as usize - 1) < self.metadata {
+            return &[];
+        }
+        // SAFETY: as in `bytes`: they lie in the same chunk, before the frame.
+        unsafe { self.area.bytes(at - self.metadata, self.metadata) }
+    }
+
+    /// A kernel or driver that writes nothing before the next frame is not to leave what stands there now.
+    #[inline]
+    fn forget_before(&self, desc: Desc) {
+        let at = desc.addr as usize;
+        if self.metadata > 0 && at & (self.chunk as usize - 1) >= self.metadata {
+            // SAFETY: the chunk is ours until it is written to the fill ring, and nothing borrows from it any more.
+            unsafe { self.area.bytes_mut(at - self.metadata, self.metadata) }.fill(0);
+        }
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 
 use super::DeviceFile;
 use base::Timestamp;
-use index::{Block, Entry, Header, Index, ReadAt, Reader, Rows};
+use index::{Block, Entry, Header, Index, Parts, ReadAt, Reader, Rows};
 use std::io;
 use std::path::Path;
 use store::device::Device;
@@ -18,6 +18,8 @@ pub struct Promise {
     pub crc: u32,
     /// Where the first record that starts in the block does.
     pub first_record: Option<u32>,
+    /// Where records begin in its sixteenths.
+    pub parts: Parts,
     /// Earliest and latest stamp in it; meaningless without packets.
     pub first: Timestamp,
     /// See `first`.
@@ -66,10 +68,11 @@ impl Vouched {
         let sealed = reader.is_sealed();
         let blocks = reader.blocks().to_vec();
         let mut promises = Vec::with_capacity(blocks.len());
-        for (i, b) in blocks.iter().enumerate() {
+        let parts = reader.parts(source, 0..blocks.len())?;
+        for ((i, b), parts) in blocks.iter().enumerate().zip(parts) {
             let rows = reader.rows(source, i)?;
             let Block { number, bytes, crc, first_record, first, last, .. } = *b;
-            promises.push(Promise { number, bytes, crc, first_record, first, last, rows });
+            promises.push(Promise { number, bytes, crc, first_record, parts, first, last, rows });
         }
         let earlier = reader.earlier().iter().map(Promise::of).collect();
         // A failure of the power may have left any part of a sealed one, and taken any other.
@@ -135,8 +138,8 @@ impl Vouched {
 
 impl Promise {
     fn of(e: &Entry) -> Self {
-        let Entry { block, bytes, first_record, crc, first, last, ref rows, .. } = *e;
-        Self { number: block, bytes, crc, first_record, first, last, rows: rows.clone() }
+        let Entry { block, bytes, first_record, crc, parts, first, last, ref rows, .. } = *e;
+        Self { number: block, bytes, crc, first_record, parts, first, last, rows: rows.clone() }
     }
 
     /// Where the block begins in the file.

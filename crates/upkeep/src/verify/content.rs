@@ -8,7 +8,7 @@ use crate::mend::{BLOCK, DeviceFile, Layout, Promise, Vouched, Window};
 use crate::verify::Finding;
 use base::Timestamp;
 use base::units::show_count;
-use index::Reader;
+use index::{Parts, Reader, Spots, part_of};
 use pcap::{Direction, Error};
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -29,7 +29,17 @@ const AHEAD: usize = 1 << 20;
 struct Found {
     packets: u64,
     first_record: Option<u32>,
+    /// Without sums.
+    parts: Parts,
     stamps: Option<(Timestamp, Timestamp)>,
+}
+
+/// What the bytes of a block add up to.
+#[derive(Clone, Copy)]
+struct Sum {
+    crc: u32,
+    /// Whether those of its parts are as the index says.
+    parts: bool,
 }
 
 /// A file that is read once: whoever reads it gets its bytes, and the checksums of its blocks remain.
@@ -41,7 +51,7 @@ struct Stream<'d, D> {
     buffer: Vec<u8>,
     used: usize,
     /// Of each block, or of as much of it as there is and the index vouches for.
-    crcs: Vec<u32>,
+    sums: Vec<Sum>,
     vouched: Option<&'d Vouched>,
 }
 
@@ -55,10 +65,12 @@ impl<D: Device> Stream<'_, D> {
         (self.at, self.used) = (self.at + got as u64, 0);
         if got > 0 {
             // What is vouched for of a capture that was damaged when it was indexed ends where the damage begins.
-            let number = self.crcs.len();
+            let number = self.sums.len();
             let promise = self.vouched.and_then(|v| v.promises.get(number)).filter(|p| p.number as usize == number);
             let bytes = promise.map_or(got, |p| got.min(p.bytes as usize));
-            self.crcs.push(crc32c::crc32c(&self.buffer[..bytes]));
+            let bytes = &self.buffer[..bytes];
+            let parts = promise.is_none_or(|p| p.parts.sum(bytes));
+            self.sums.push(Sum { crc: crc32c::crc32c(bytes), parts });
         }
         Ok(got > 0)
     }
@@ -91,7 +103,8 @@ struct Content {
     /// Stamps that fall, and where the first of them is.
     falls: u64,
     first_fall: Option<u64>,
-    samples: Vec<(usize, Vec<Need>)>,
+    /// By block and part.
+    samples: Vec<((usize, usize), Vec<Need>)>,
 }
 
 impl Content {
@@ -101,10 +114,12 @@ impl Content {
             self.blocks.resize(number + 1, Found::default());
         }
         let block = &mut self.blocks[number];
+        let offset = (packet.offset % BLOCK) as u32;
         block.packets += 1;
+        block.parts.begin(offset, 0);
         self.packets += 1;
         if block.first_record.is_none() {
-            block.first_record = Some((packet.offset % BLOCK) as u32);
+            block.first_record = Some(offset);
             self.sample(number, packet);
         }
         let Some(ts) = packet.ts else { return };
@@ -126,7 +141,9 @@ impl Content {
         }
         let block = &mut self.blocks[number];
         block.packets += 1;
-        block.first_record.get_or_insert((at % BLOCK) as u32);
+        let offset = (at % BLOCK) as u32;
+        block.first_record.get_or_insert(offset);
+        block.parts.begin(offset, 0);
         block.stamps = None;
     }
 
@@ -140,7 +157,8 @@ impl Content {
         let Some(key) = FlowKey::of(packet.data, &headers) else { return };
         let mut needs: Vec<Need> = [key.src, key.dst].map(|host: IpAddr| Need::Host(host)).into();
         needs.push(Need::Protocol(key.protocol.0));
-        self.samples.push((block, needs));
+        let part = part_of((packet.offset % BLOCK) as u32);
+        self.samples.push(((block, part), needs));
     }
 }
 
@@ -156,9 +174,11 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
     ) -> io::Result<()> {
         let mut content = Content::default();
         let device = &mut self.device;
-        let stream = Stream { device, file, at: 0, limit, buffer: Vec::new(), used: 0, crcs: Vec::new(), vouched };
-        let (mut stopped, crcs) = read(stream, path, &mut content)?;
-        let good = |promise: &Promise| crcs.get(promise.number as usize) == Some(&promise.crc);
+        let stream = Stream { device, file, at: 0, limit, buffer: Vec::new(), used: 0, sums: Vec::new(), vouched };
+        let (mut stopped, sums) = read(stream, path, &mut content)?;
+        let sum = |promise: &Promise| sums.get(promise.number as usize);
+        let good = |promise: &Promise| sum(promise).is_some_and(|sum| sum.crc == promise.crc);
+        let parts = |promise: &Promise| sum(promise).is_some_and(|sum| sum.parts);
         let differs = |v: &&Vouched| v.promises.iter().find(|p| p.bytes > 0 && !good(p)).map(|p| p.number);
         let damaged = vouched.as_ref().and_then(differs);
         let vouched = match (vouched, damaged) {
@@ -205,7 +225,7 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         if let Some(at) = cut {
             content.begins(at);
         }
-        self.blocks(path, &content, limit, good, vouched);
+        self.blocks(path, &content, limit, (good, parts), vouched);
         if !damaged {
             // Of damaged blocks the seconds are not known, and that the others hold what they should was looked at.
             self.seconds(path, content.seconds.clone(), vouched, cut.is_some());
@@ -222,7 +242,7 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         path: &Path,
         content: &Content,
         limit: u64,
-        good: impl Fn(&Promise) -> bool,
+        (good, parts): (impl Fn(&Promise) -> bool, impl Fn(&Promise) -> bool),
         vouched: &Vouched,
     ) {
         for promise in vouched.promises.iter().filter(|p| p.bytes > 0 && p.start() < limit) {
@@ -242,6 +262,9 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
                 self.find(path, Kind::Index, at, text);
             } else if promise.first_record != found.first_record {
                 let text = format!("the first record of block {number} is not where its index says");
+                self.find(path, Kind::Index, at, text);
+            } else if !promise.parts.is_unknown() && !(parts(promise) && promise.parts.begin_as(&found.parts)) {
+                let text = format!("the sixteenths of block {number} are not as its index says");
                 self.find(path, Kind::Index, at, text);
             } else if found.stamps.is_some_and(|stamps| stamps != (promise.first, promise.last)) {
                 let text = format!("the stamps of block {number} are not those of its index");
@@ -289,11 +312,14 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
 /// The first sample that the index denies.
 fn denied<D: Device>(source: &DeviceFile<'_, D>, content: &Content) -> io::Result<Option<(usize, Need)>> {
     let mut reader = Reader::open(source)?;
-    for (block, needs) in &content.samples {
+    for ((block, part), needs) in &content.samples {
         for need in needs {
-            let candidates = reader.candidates(source, need)?;
+            let spots = reader.spots(source, need)?;
             let at = reader.blocks().iter().position(|b| b.number as usize == *block);
-            if at.is_some_and(|at| candidates.get(at) == Some(&false)) {
+            let Some(at) = at else { continue };
+            let known = reader.parts(source, at..at + 1)?.first().is_some_and(|parts| !parts.is_unknown());
+            let is_denied = |spots: &Spots| if known { !spots.has(*part) } else { !spots.is_somewhere() };
+            if spots.get(at).is_some_and(is_denied) {
                 return Ok(Some((*block, need.clone())));
             }
         }
@@ -361,7 +387,7 @@ fn among<D: Device>(
 }
 
 /// Reads to the end of the packets, and then of the file. Returns why the packets ended, if not with the file.
-fn read<D: Device>(stream: Stream<'_, D>, path: &Path, content: &mut Content) -> io::Result<(Option<Error>, Vec<u32>)> {
+fn read<D: Device>(stream: Stream<'_, D>, path: &Path, content: &mut Content) -> io::Result<(Option<Error>, Vec<Sum>)> {
     let raw = path.file_name().is_some_and(|n| n.to_string_lossy().trim_end_matches(".partial").ends_with(".raw"));
     // The reader takes the stream with it when it cannot open it, so that is done with what it lends.
     let mut stream = stream;
@@ -389,5 +415,5 @@ fn read<D: Device>(stream: Stream<'_, D>, path: &Path, content: &mut Content) ->
         }
     };
     stream.drain()?;
-    Ok((stopped, stream.crcs))
+    Ok((stopped, stream.sums))
 }

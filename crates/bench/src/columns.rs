@@ -1,0 +1,336 @@
+//! Flow records to Parquet and back: what it costs to keep them, what they take on disk, and how long the greatest senders
+//! take to find among them; beside it, on request, nfdump with the same flows.
+//!
+//! The records are those of [`flow::sample::Site`], lent from the processor's cache as a flow table lends its own. Keeping
+//! costs processor time of three threads (who hands over, who journals, who seals), and all of it is counted; what the
+//! loop takes without a writer is not.
+
+mod nfdump;
+
+use crate::query::cold;
+use crate::sheet::{Sheet, Spread, Stop};
+use crate::volume::Workplace;
+use base::units::{parse_count, show_bytes, show_count};
+use clap::Args;
+use columns::{Column, Config, Kind, Query, Writer, files, scan_shared};
+use flow::Record;
+use flow::sample::Site;
+use serde::Serialize;
+use std::collections::HashMap;
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use sys::cpu::{process_time, thread_time};
+
+/// Different records: so many that no row group has the noise of one twice, which would compress.
+const SET: usize = 200_000;
+
+/// Records that are made ready together: so few that they stay in the processor's cache.
+const LENT: usize = 256;
+
+/// How many greatest senders are asked for.
+const TOP: usize = 10;
+
+/// The interface of the store.
+const INTERFACE: &str = "bench0";
+
+/// Flags of `netgrain bench columns`.
+#[derive(Args, Clone, Debug)]
+pub struct ColumnsArgs {
+    /// Records to keep: some 60 bytes of disk each, and until they are sealed 300 more
+    #[arg(long, value_name = "N", default_value = "2M", value_parser = parse_count)]
+    pub records: u64,
+    /// Times that they are kept; the median is shown
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub repeat: u32,
+    /// Folder for the store; it is removed again
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+    /// Show what each column takes
+    #[arg(long)]
+    pub columns: bool,
+    /// Let nfcapd collect the same flows, and ask nfdump the same (200 bytes of disk for each record more)
+    #[arg(long)]
+    pub nfdump: bool,
+    /// One JSON object per line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What keeping records costs.
+#[derive(Clone, Debug, Serialize)]
+struct Keeping {
+    records: u64,
+    /// Processor time of all threads.
+    ns_per_record: Spread,
+    mrecords_per_core_second: f64,
+    /// That of the thread that hands over, of the above.
+    handing_over_ns: Spread,
+    /// From the first record to the last name on disk.
+    seconds: Spread,
+    bytes_per_record: f64,
+    files: usize,
+}
+
+/// How long a ranking takes.
+#[derive(Clone, Debug, Serialize)]
+struct Ranking {
+    by: &'static str,
+    cache: &'static str,
+    threads: usize,
+    ms: f64,
+    ns_per_record: f64,
+}
+
+/// Bytes of a column, for each record.
+#[derive(Clone, Debug, Serialize)]
+struct Width {
+    column: String,
+    bytes_per_record: f64,
+}
+
+/// Measures and prints.
+pub fn run(args: &ColumnsArgs, out: &mut dyn Write) -> Result<(), Stop> {
+    if !(1..=100_000_000).contains(&args.records) {
+        return Err(Stop::say("--records: from 1 to 100M, of which the store and its journals must fit on the volume"));
+    }
+    let work = Workplace::below(&args.dir)?;
+    let mut sheet = Sheet::begin(out, args.json, "columns")?;
+    let set = Set::new();
+    sheet.head(format_args!(
+        "{} records, {:.1} packets and {:.1} early ones each, {} different ones before any comes again",
+        show_count(args.records),
+        set.packets,
+        set.early,
+        show_count(SET as u64),
+    ))?;
+    let store = work.path().join("store");
+    keeping(args, &set, &store, &mut sheet)?;
+    if args.columns {
+        widths(&store, &mut sheet)?;
+    }
+    let truth = set.truth(args.records);
+    rankings(args, &store, &truth, &mut sheet)?;
+    if args.nfdump {
+        nfdump::beside(&work.path().join("nfdump"), &set, args.records, &truth, &mut sheet)?;
+    }
+    Ok(())
+}
+
+/// Bytes on the wire, and of IP from the source, by source.
+type Truth = HashMap<IpAddr, (u64, u64)>;
+
+/// The records, and what they are on average.
+struct Set {
+    records: Vec<Record>,
+    packets: f64,
+    early: f64,
+}
+
+impl Set {
+    fn new() -> Self {
+        let mut site = Site::new(1, 20_000.0);
+        let mut records: Vec<Record> = (0..SET).map(|_| site.record()).collect();
+        // As a meter gives them.
+        records.sort_by_key(Record::last);
+        let mean = |sum: u64| sum as f64 / SET as f64;
+        let packets = mean(records.iter().map(Record::packets).sum());
+        let early = mean(records.iter().map(|record| record.early.len() as u64).sum());
+        Self { records, packets, early }
+    }
+
+    /// So many of them, a few at a time. Those that come again are later, and another flow's: a repetition would compress.
+    fn lend(&self, records: u64, mut each: impl FnMut(&[Record])) {
+        let mut lent: Vec<Record> = Vec::with_capacity(LENT);
+        let mut done = 0;
+        while done < records {
+            lent.clear();
+            for n in done..records.min(done + LENT as u64) {
+                let mut record = self.records[n as usize % SET].clone();
+                later(&mut record, n / SET as u64);
+                record.id = base::hash::mix64(n);
+                lent.push(record);
+            }
+            done += lent.len() as u64;
+            each(&lent);
+        }
+    }
+
+    fn truth(&self, records: u64) -> Truth {
+        let mut truth = Truth::new();
+        for (i, record) in self.records.iter().enumerate() {
+            let times = records / SET as u64 + u64::from((i as u64) < records % SET as u64);
+            let sum = truth.entry(record.key.src).or_default();
+            *sum = (sum.0 + record.bytes() * times, sum.1 + record.sides[0].ip_bytes * times);
+        }
+        truth
+    }
+}
+
+/// Moments of the round after so many.
+fn later(record: &mut Record, rounds: u64) {
+    let shift = Duration::from_nanos(10_000_000_007 * rounds);
+    for side in record.sides.iter_mut().filter(|side| side.packets > 0) {
+        (side.first, side.last) = (side.first.after(shift), side.last.after(shift));
+    }
+    record.began = record.began.after(shift);
+}
+
+fn keeping(args: &ColumnsArgs, set: &Set, store: &Path, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+    let said = |e: &dyn std::fmt::Display| Stop::say(format_args!("{}: {e}", store.display()));
+    let (mut all, mut handing, mut seconds) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..args.repeat {
+        match std::fs::remove_dir_all(store) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(said(&e)),
+            _ => {}
+        }
+        let mut writer =
+            Writer::new(Config { patient: true, ..Config::new(store, INTERFACE) }).map_err(|e| said(&e))?;
+        let (begun, cpu) = (Instant::now(), process_time());
+        let (mut lent_by, mut kept) = (Duration::ZERO, Duration::ZERO);
+        let mut before = thread_time();
+        set.lend(args.records, |records| {
+            let ready = thread_time();
+            records.iter().for_each(|record| writer.record(record));
+            let after = thread_time();
+            (lent_by, kept) = (lent_by + (ready - before), kept + (after - ready));
+            before = after;
+        });
+        let (counts, events) = writer.finish();
+        let each = |time: Duration| time.as_nanos() as f64 / args.records as f64;
+        all.push(each(process_time().saturating_sub(cpu).saturating_sub(lent_by)));
+        handing.push(each(kept));
+        seconds.push(begun.elapsed().as_secs_f64());
+        if counts.sealed != args.records {
+            return Err(Stop::say(format_args!(
+                "only {} of {} records were kept: {events:?}",
+                counts.sealed, args.records
+            )));
+        }
+    }
+    let files = files(store, INTERFACE, Kind::Flows).map_err(|e| said(&e))?;
+    let bytes: u64 = files.iter().map(|file| file.bytes).sum();
+    let ns = Spread::of(all);
+    let row = Keeping {
+        records: args.records,
+        ns_per_record: ns,
+        mrecords_per_core_second: 1e3 / ns.median,
+        handing_over_ns: Spread::of(handing),
+        seconds: Spread::of(seconds),
+        bytes_per_record: bytes as f64 / args.records as f64,
+        files: files.len(),
+    };
+    let text = format!(
+        "keeping: {:.2} M records/s of one core; {:.0} ns each, of which {:.0} by who hands over; {:.2} s; {:.1} B each, {} in {} files",
+        row.mrecords_per_core_second,
+        row.ns_per_record,
+        row.handing_over_ns,
+        row.seconds,
+        row.bytes_per_record,
+        show_bytes(bytes),
+        row.files,
+    );
+    sheet.row("keeping", &row, text)
+}
+
+fn widths(store: &Path, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+    let listed = files(store, INTERFACE, Kind::Flows).map_err(Stop::say)?;
+    let Some(file) = listed.first() else { return Ok(()) };
+    for (column, bytes_per_record) in columns::widths(&file.path, Kind::Flows).map_err(Stop::say)? {
+        let text = format!("  {column:28} {bytes_per_record:6.2} B");
+        sheet.row("column", &Width { column, bytes_per_record }, text)?;
+    }
+    Ok(())
+}
+
+fn rankings(args: &ColumnsArgs, store: &Path, truth: &Truth, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+    let query = Query { interfaces: vec![INTERFACE.into()], ..Query::new(store) };
+    for (cache, threads) in [("cold", 2), ("warm", 2), ("warm", 1)] {
+        if cache == "cold"
+            && let Err(stop) = cold()
+        {
+            let Stop::Said(why) = stop else { return Err(stop) };
+            sheet.remark(format_args!("no cold row: {why}"))?;
+            continue;
+        }
+        let begun = Instant::now();
+        let found = top(&query, threads)?;
+        let took = begun.elapsed();
+        check(&found, args.records, truth)?;
+        row("netgrain", cache, threads, took, args.records, sheet)?;
+    }
+    Ok(())
+}
+
+fn row(
+    by: &'static str,
+    cache: &'static str,
+    threads: usize,
+    took: Duration,
+    records: u64,
+    sheet: &mut Sheet<'_>,
+) -> Result<(), Stop> {
+    let (ms, ns_per_record) = (took.as_secs_f64() * 1e3, took.as_nanos() as f64 / records as f64);
+    let ranking = Ranking { by, cache, threads, ms, ns_per_record };
+    let text =
+        format!("top {TOP} senders, {by}, {cache}, {threads} threads: {ms:.0} ms, {ns_per_record:.0} ns a record");
+    sheet.row("ranking", &ranking, text)
+}
+
+/// As `netgrain flows --top 10 --by bytes --group src` adds up.
+fn top(query: &Query, threads: usize) -> Result<report::Report, Stop> {
+    let fields = report::Plan::fields_of("src").map_err(Stop::say)?;
+    let shown = [report::Measure::Flows, report::Measure::Packets, report::Measure::Bytes];
+    let plan = report::Plan::new(&fields, &shown, report::Measure::Bytes).map_err(Stop::say)?.keep(TOP);
+    let asked = [Column::Part, Column::Src, Column::FwdPackets, Column::RevPackets, Column::FwdBytes, Column::RevBytes];
+    let mut blank = Site::new(1, 1.0).record();
+    blank.sides = [flow::Side::default(); 2];
+    let make = || (blank.clone(), report::Groups::new(plan.clone()), Ok(()));
+    let (sums, remarks) = scan_shared(query, &asked, threads, make, |(record, groups, outcome), batch| {
+        for row in 0..batch.rows() {
+            let number = |place: usize| batch.numbers(place)[row];
+            record.part = number(0) as u32;
+            record.key.src = batch.addresses(1)[row];
+            (record.sides[0].packets, record.sides[1].packets) = (number(2), number(3));
+            (record.sides[0].bytes, record.sides[1].bytes) = (number(4), number(5));
+            if outcome.is_ok() {
+                *outcome = groups.add(record);
+            }
+        }
+    })
+    .map_err(Stop::say)?;
+    if let Some(remark) = remarks.first() {
+        return Err(Stop::say(remark));
+    }
+    let mut all: Option<report::Groups> = None;
+    for (_, groups, outcome) in sums {
+        outcome.map_err(Stop::say)?;
+        match &mut all {
+            None => all = Some(groups),
+            Some(all) => all.merge(groups).map_err(Stop::say)?,
+        }
+    }
+    all.ok_or_else(|| Stop::say("no thread added anything up"))?.finish().map_err(Stop::say)
+}
+
+/// Holds an answer against what was kept.
+fn check(found: &report::Report, records: u64, truth: &Truth) -> Result<(), Stop> {
+    let mut right = found.records == records && found.lines.len() == TOP.min(truth.len());
+    for line in &found.lines {
+        let address = match line.values[..] {
+            [report::Value::Address(address, _)] => Some(address),
+            _ => None,
+        };
+        let wanted = address.and_then(|address| truth.get(&address));
+        right &= wanted.is_some_and(|(bytes, _)| line.amounts[found.by] == *bytes);
+    }
+    let mut sums: Vec<u64> = truth.values().map(|(bytes, _)| *bytes).collect();
+    sums.sort_by(|a, b| b.cmp(a));
+    right &= found.lines.iter().zip(&sums).all(|(line, sum)| line.amounts[found.by] == *sum);
+    if right {
+        Ok(())
+    } else {
+        Err(Stop::say("the ranking is not that of the records that were kept: a bug of netgrain's"))
+    }
+}

@@ -1,0 +1,133 @@
+//! The same flows in nfcapd's files, and the same question put to nfdump. They go there as IPFIX over the loopback
+//! interface, one direction each: what nfdump sums of two is a matter of its version.
+
+use super::{Set, TOP, Truth, row};
+use crate::process::{Helper, find};
+use crate::query::cold;
+use crate::sheet::{Sheet, Stop};
+use base::Timestamp;
+use base::units::show_bytes;
+use export::encode::Message;
+use export::{Config, Encode, Fields, ipfix};
+use flow::sample::START;
+use std::net::{IpAddr, UdpSocket};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long nfcapd may take to listen, and to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Bytes that may wait for nfcapd: it is waited for, so that nothing is lost on the way.
+const WAITING: u64 = 60_000;
+
+/// Collects so many flows of this set, asks for the greatest senders, and holds them against the truth: what each sent, in
+/// bytes of IP, which is what NetFlow counts.
+pub fn beside(folder: &Path, set: &Set, records: u64, truth: &Truth, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+    for name in ["nfcapd", "nfdump"] {
+        if find(name).is_none() {
+            return sheet.remark(format_args!("{name} is not installed: its row is left out"));
+        }
+    }
+    std::fs::create_dir_all(folder).map_err(|e| Stop::say(format_args!("{}: {e}", folder.display())))?;
+    let lost = collect(folder, set, records)?;
+    let listed = std::fs::read_dir(folder).map_err(Stop::say)?.flatten();
+    let bytes: u64 = listed.filter_map(|entry| Some(entry.metadata().ok()?.len())).sum();
+    sheet.remark(format_args!(
+        "nfcapd keeps {} of it, {:.0} B each; {lost} messages lost",
+        show_bytes(bytes),
+        bytes as f64 / records as f64
+    ))?;
+    for cache in ["cold", "warm"] {
+        if cache == "cold" && cold().is_err() {
+            // Told of with our own row.
+            continue;
+        }
+        let begun = Instant::now();
+        let mut command = Command::new("nfdump");
+        command.arg("-R").arg(folder).args(["-s", "srcip/bytes", "-n", &TOP.to_string(), "-N", "-o", "csv"]);
+        let answer = command.output().map_err(|e| Stop::say(format_args!("nfdump: {e}")))?;
+        row("nfdump", cache, 1, begun.elapsed(), records, sheet)?;
+        let (right, lines) = compared(&String::from_utf8_lossy(&answer.stdout), truth);
+        if (right, lines) != (TOP, TOP) {
+            sheet.remark(format_args!(
+                "{right} of the {lines} senders that nfdump names have the bytes that were sent"
+            ))?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the messages that were lost.
+fn collect(folder: &Path, set: &Set, records: u64) -> Result<u64, Stop> {
+    let failed = |e: std::io::Error| Stop::say(format_args!("sending to nfcapd: {e}"));
+    // A port that was free a moment ago.
+    let port = UdpSocket::bind("127.0.0.1:0").and_then(|socket| Ok(socket.local_addr()?.port())).map_err(failed)?;
+    let mut command = Command::new("nfcapd");
+    command.arg("-w").arg(folder).args(["-b", "127.0.0.1", "-p", &port.to_string(), "-B", "8000000", "-T", "all"]);
+    command.stderr(Stdio::null());
+    let mut nfcapd = Helper::start(command, "nfcapd")?;
+    let until = Instant::now() + PATIENCE;
+    while waiting(port).is_none() {
+        if !nfcapd.runs() || Instant::now() > until {
+            return Err(Stop::say("nfcapd did not begin to listen"));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let socket = UdpSocket::bind("127.0.0.1:0").map_err(failed)?;
+    let mut encoder = ipfix::Encoder::new(Config { fields: Fields::Standard, ..Config::default() });
+    let now = Timestamp::from_secs_nanos(START + 3600, 0);
+    let (mut sent, mut trouble) = (0u64, None);
+    let mut send = |message: Message<'_>| {
+        trouble = trouble.take().or(socket.send_to(message.bytes, ("127.0.0.1", port)).err());
+        sent += 1;
+        while sent.is_multiple_of(64) && waiting(port).is_some_and(|(bytes, _)| bytes > WAITING) {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    };
+    let mut refused = None;
+    set.lend(records, |lent| {
+        for record in lent {
+            let mut record = record.clone();
+            record.sides[1] = flow::Side::default();
+            refused = refused.take().or(encoder.record(&record, now, &mut send).err());
+        }
+    });
+    encoder.flush(now, &mut send);
+    if let Some(refused) = refused {
+        return Err(Stop::say(refused));
+    }
+    if let Some(trouble) = trouble {
+        return Err(failed(trouble));
+    }
+    while waiting(port).is_some_and(|(bytes, _)| bytes > 0) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let lost = waiting(port).map_or(0, |(_, lost)| lost);
+    nfcapd.interrupt()?;
+    nfcapd.finish_with(PATIENCE, &[0])?;
+    Ok(lost)
+}
+
+/// Of an answer of nfdump's: senders with the bytes that they sent, and all senders in it.
+fn compared(text: &str, truth: &Truth) -> (usize, usize) {
+    let (mut right, mut lines) = (0, 0);
+    for line in text.lines() {
+        let cells: Vec<&str> = line.split(',').map(str::trim).collect();
+        let address = cells.iter().enumerate().find_map(|(i, cell)| Some((i, cell.parse::<IpAddr>().ok()?)));
+        let Some((place, address)) = address else { continue };
+        let wanted = truth.get(&address).map_or(0, |(_, bytes)| *bytes).to_string();
+        lines += 1;
+        right += usize::from(cells[place..].contains(&wanted.as_str()));
+    }
+    (right, lines)
+}
+
+/// Bytes that wait for who listens at this port, and messages that were lost there; none before anybody does
+/// (proc_net(5)).
+fn waiting(port: u16) -> Option<(u64, u64)> {
+    let table = std::fs::read_to_string("/proc/net/udp").ok()?;
+    let line = table.lines().find(|line| line.contains(&format!(":{port:04X} 00000000:0000")))?;
+    let cells: Vec<&str> = line.split_whitespace().collect();
+    Some((u64::from_str_radix(cells.get(4)?.split(':').nth(1)?, 16).ok()?, cells.last()?.parse().ok()?))
+}

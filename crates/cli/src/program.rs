@@ -1,0 +1,92 @@
+//! The program of a port, for `record` and `run`: where its text comes from, reading it again, and what is told of it.
+
+use crate::outcome::Failure;
+use clap::Args;
+use engine::{Capture, ProgramPlan, ProgramReport};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// The flags.
+#[derive(Args, Clone, Debug, Default)]
+pub struct PortProgramArgs {
+    /// File with a program of the packet language that judges every packet before it is stored, in the kernel as far as it
+    /// can (docs/XDP.md); SIGHUP reads it again
+    #[arg(long, value_name = "FILE", conflicts_with = "expression")]
+    pub program: Option<PathBuf>,
+    /// The same, given here
+    #[arg(short = 'e', long, value_name = "PROGRAM")]
+    pub expression: Option<String>,
+}
+
+impl PortProgramArgs {
+    /// What the engine is told, if there is a program.
+    pub fn plan(&self) -> Result<Option<ProgramPlan>, Failure> {
+        match (&self.expression, &self.program) {
+            (Some(text), _) => Ok(Some(ProgramPlan { name: "-e".into(), text: text.clone() })),
+            (None, Some(path)) => read(path).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+/// The program of a file.
+pub fn read(path: &Path) -> Result<ProgramPlan, Failure> {
+    let name = path.display().to_string();
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(ProgramPlan { name, text }),
+        Err(e) => Err(Failure::Said(format!("{name}: {e}; name a file with a program (netgrain lang check FILE)"))),
+    }
+}
+
+/// Exchanges the program of a capture that runs; what came of it in one line.
+pub fn exchange(capture: &Capture, plan: &ProgramPlan) -> Result<String, Failure> {
+    match capture.swap_program(plan)? {
+        None => Ok(format!("program {} is as it was", plan.name)),
+        Some(report) => Ok(told(&report)),
+    }
+}
+
+/// How a program runs, in one line.
+pub fn told(r: &ProgramReport) -> String {
+    let mut out = format!("program {} (generation {}): ", r.name, r.generation);
+    let user = if r.native { "machine code" } else { "interpreted" };
+    match (r.in_kernel, &r.why_none) {
+        (0, Some(why)) => _ = write!(out, "all {} stages in user space, {user}: {why}", r.stages),
+        (0, None) => _ = write!(out, "all {} stages in user space, {user}", r.stages),
+        (n, _) => {
+            let verified = r.verified_instructions;
+            _ = write!(out, "{n} of {} stages in the kernel, {verified} instructions verified", r.stages);
+            _ = write!(out, "; loaded in {:.1} ms, exchanged in {:.1} ms", r.load_ms, r.swap_ms);
+            if r.maps_kept > 0 {
+                _ = write!(out, ", {} map(s) kept", r.maps_kept);
+            }
+        }
+    }
+    out
+}
+
+/// What it did, for the summary at the end.
+pub fn summary(r: &ProgramReport) -> String {
+    let mut out = format!("{}\n", told(r));
+    let (kernel, user) = (&r.kernel, &r.user);
+    for (name, in_kernel, in_user) in [
+        ("dropped", kernel.dropped, user.dropped),
+        ("forwarded", kernel.forwarded, user.forwarded),
+        ("to host", kernel.to_host, user.to_host),
+        ("not sent", kernel.unsent, user.unsent),
+    ] {
+        if in_kernel + in_user > 0 {
+            _ = writeln!(out, "  {name:<14}{in_kernel:>18} in the kernel, {in_user} in user space");
+        }
+    }
+    if user.copies > 0 {
+        _ = writeln!(out, "  {:<14}{:>18} of stored packets", "copies", user.copies);
+    }
+    if r.undecided > 0 {
+        _ = writeln!(out, "  {:<14}{:>18} by the kernel, judged in user space", "undecided", r.undecided);
+    }
+    for (counter, n) in &r.counters {
+        _ = writeln!(out, "  {:<14}{n:>18}", format!("counter {counter}"));
+    }
+    out
+}

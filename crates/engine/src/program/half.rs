@@ -1,0 +1,242 @@
+//! The user half of a port's program: one per queue, in its engine thread, between the source and the ring.
+//!
+//! A packet comes decided in part (its record stands before it: the rest of the program goes on from there), or undecided
+//! (the whole program judges it), and with the number of the program that looked at it. The next program waits in a letter box
+//! until the first packet of its own arrives: a queue sees the programs of the kernel one after the other, so every packet is
+//! finished by the half that belongs to the half that began it, without a lock on the packets' path.
+
+use super::egress::Egress;
+use base::Timestamp;
+use jit::{Packet, Verdict, Worker};
+use lang::Facts;
+use lang::ebpf::{Handed, METADATA};
+use lang::interp::Action;
+use lang::ir::{COUNTERS, Kind};
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What one program brings to one queue.
+pub(crate) struct Half {
+    /// Its number; each program of a port has one more than the one before.
+    pub generation: u32,
+    /// Whether a first part runs in the kernel, and packets say so.
+    pub in_kernel: bool,
+    /// Whether nothing is left to do behind that part.
+    pub all_in_kernel: bool,
+    /// Judges.
+    pub worker: Worker,
+    /// One plus the index of the port among the program's devices, or 0.
+    pub ingress: u16,
+    /// The program's devices.
+    pub devices: Arc<Vec<Egress>>,
+}
+
+/// Where the next programs of a queue wait.
+#[derive(Default)]
+pub(crate) struct LetterBox {
+    waiting: AtomicBool,
+    halves: Mutex<VecDeque<Half>>,
+}
+
+/// What user space did with packets by the program's decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Decided {
+    /// Dropped.
+    pub dropped: u64,
+    /// Sent out of another port, and not stored.
+    pub forwarded: u64,
+    /// Left to the host, and not stored.
+    pub to_host: u64,
+    /// Should have been sent or given to the host, which was not possible, and are not stored.
+    pub unsent: u64,
+    /// Copies sent out of other ports of packets that are stored.
+    pub copies: u64,
+}
+
+/// The programs of one queue, one after the other.
+pub(crate) struct Judging {
+    half: Half,
+    letters: Arc<LetterBox>,
+    /// How packets come.
+    place: Place,
+    decided: Decided,
+    /// Packets that came with an older number than one before them, or with one that nobody knows: bugs.
+    strays: u64,
+    newest: u32,
+}
+
+/// What a queue knows of its packets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// Of the frames, as pcap numbers it.
+    pub link_type: u16,
+    /// Its number.
+    pub queue: u16,
+    /// The host gets what arrives, whatever we do.
+    pub host_has_it: bool,
+}
+
+/// A packet before the ring.
+pub(crate) struct Before<'a> {
+    /// What the kernel's half wrote.
+    pub metadata: &'a [u8],
+    /// Its bytes, as they would be stored.
+    pub bytes: &'a [u8],
+    /// On the wire.
+    pub wire_len: u32,
+    /// Its time.
+    pub ts: Timestamp,
+    /// Sent by this host.
+    pub outgoing: bool,
+}
+
+/// How a packet goes on to the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stored {
+    /// What the program steers by, where it does.
+    pub hash: Option<u32>,
+    /// Its mark.
+    pub mark: u32,
+}
+
+impl LetterBox {
+    /// Leaves the next program.
+    pub fn post(&self, half: Half) {
+        let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
+        halves.push_back(half);
+        self.waiting.store(true, Ordering::Release);
+    }
+
+    /// Takes back a program that did not come to run.
+    pub fn retract(&self, generation: u32) {
+        let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
+        halves.retain(|half| half.generation != generation);
+        self.waiting.store(!halves.is_empty(), Ordering::Release);
+    }
+
+    /// The next program, if a packet that came with this number (or with none) is one of its own.
+    fn take(&self, came_with: Option<u32>) -> Option<Half> {
+        let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = halves.front().is_some_and(|next| match came_with {
+            Some(generation) => next.generation <= generation,
+            None => !next.in_kernel,
+        });
+        let next = if due { halves.pop_front() } else { None };
+        self.waiting.store(!halves.is_empty(), Ordering::Release);
+        next
+    }
+}
+
+impl Judging {
+    pub fn new(half: Half, letters: Arc<LetterBox>, place: Place) -> Self {
+        let newest = half.generation;
+        Self { half, letters, place, decided: Decided::default(), strays: 0, newest }
+    }
+
+    /// What becomes of the packet; `None` if it does not go on to the ring.
+    #[inline]
+    pub fn judge(&mut self, packet: &Before<'_>) -> Option<Stored> {
+        let handed = packet.metadata.first_chunk::<METADATA>().and_then(Handed::read);
+        let came_with = handed.as_ref().map(|h| h.generation);
+        if came_with != Some(self.half.generation) && self.letters.waiting.load(Ordering::Acquire) {
+            self.turn(came_with);
+        }
+        let (verdict, ran) = match &handed {
+            Some(h) if h.stages > 0 => self.go_on(h, packet),
+            _ => (self.run(packet, None), true),
+        };
+        // What was done to the packet belongs to the run that was just made for it, if there was one.
+        let sent = if ran { self.send(packet.bytes) } else { Sent::default() };
+        if verdict.kind() != Kind::Drop {
+            self.decided.copies += u64::from(sent.well);
+            let steers = matches!(verdict.kind(), Kind::Steer | Kind::Double);
+            return Some(Stored { hash: steers.then_some(verdict.hash), mark: verdict.mark });
+        }
+        let fate = match (sent, verdict.kernel()) {
+            (Sent { well: 1.., .. }, _) => &mut self.decided.forwarded,
+            (_, true) if self.place.host_has_it => &mut self.decided.to_host,
+            (Sent { badly: 1.., .. }, _) | (_, true) => &mut self.decided.unsent,
+            _ => &mut self.decided.dropped,
+        };
+        *fate += 1;
+        None
+    }
+
+    /// What was done with packets so far.
+    pub fn decided(&self) -> Decided {
+        self.decided
+    }
+
+    /// What the program counted in user space.
+    pub fn counters(&self) -> [u64; COUNTERS as usize] {
+        *self.half.worker.counters()
+    }
+
+    /// Packets whose number was not that of the program before or the next one.
+    pub fn strays(&self) -> u64 {
+        self.strays
+    }
+
+    /// The rest of the program for a packet that the kernel has begun with.
+    #[inline]
+    fn go_on(&mut self, handed: &Handed, packet: &Before<'_>) -> (Verdict, bool) {
+        let r = &handed.record;
+        let record = Verdict::resumed(r.kind, r.classes, [r.hash, r.hash2], r.mark, r.state);
+        if handed.generation < self.newest || handed.generation != self.half.generation {
+            // The rest is not known any more; what was decided stands.
+            self.strays += 1;
+            return (record, false);
+        }
+        self.newest = handed.generation;
+        if self.half.all_in_kernel { (record, false) } else { (self.run(packet, Some(record)), true) }
+    }
+
+    #[inline]
+    fn run(&mut self, packet: &Before<'_>, record: Option<Verdict>) -> Verdict {
+        let facts = Facts {
+            time: packet.ts.nanos(),
+            wire_len: packet.wire_len,
+            queue: self.place.queue,
+            ingress: self.half.ingress,
+            outgoing: packet.outgoing.into(),
+            mark: record.map_or(0, |r| r.mark),
+            ..Facts::default()
+        };
+        let mut packets = [Packet::new(packet.bytes, self.place.link_type, facts)];
+        let mut verdicts = [record.unwrap_or_default()];
+        match record {
+            Some(_) => self.half.worker.resume(&mut packets, &mut verdicts),
+            None => self.half.worker.judge(&mut packets, &mut verdicts),
+        }
+        verdicts[0]
+    }
+
+    fn send(&self, bytes: &[u8]) -> Sent {
+        let mut sent = Sent::default();
+        for act in self.half.worker.acts() {
+            if let Action::Forward(device) = act.action {
+                let well = self.half.devices.get(usize::from(device)).is_some_and(|d| d.send(bytes));
+                sent.well += u32::from(well);
+                sent.badly += u32::from(!well);
+            }
+        }
+        sent
+    }
+
+    #[cold]
+    fn turn(&mut self, came_with: Option<u32>) {
+        while let Some(mut next) = self.letters.take(came_with) {
+            std::mem::swap(&mut self.half, &mut next);
+            self.half.worker.inherit(&mut next.worker);
+            self.newest = self.half.generation;
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sent {
+    well: u32,
+    badly: u32,
+}

@@ -1,0 +1,477 @@
+//! The program of a port: of the packet language, it judges every packet before the ring.
+//!
+//! ```text
+//!        ┌ kernel (AF_XDP): first stages ┐   record before    ┌ engine thread: the rest ┐
+//! port ─►│ drop · forward · host         ├──── the packet ───►│ drop · forward          ├─► filter, ring
+//!        └───────────────────────────────┘                    └─────────────────────────┘
+//! ```
+//! On AF_XDP the stages that the kernel can do run there ([`lang::ebpf`]); what they leave, and on other sources everything, runs in
+//! the engine thread. A packet that the program drops, forwards or leaves to the host is *filtered* in the ledger; of one that
+//! goes on to the ring, mark and (if the program steers) hash travel in its descriptor. Classes choose members of groups, which there are none of
+//! before the ring.
+//!
+//! **A swap** ([`PortProgram::swap`]) does everything that can fail first: the text is checked, its user half compiled, its kernel half
+//! verified. Then every queue finds the new half in its letter box, and only then does the kernel exchange the programs. A program
+//! that is refused anywhere replaces nothing.
+
+mod egress;
+mod half;
+
+pub use half::Decided;
+pub(crate) use half::{Before, Judging, Place};
+
+use crate::plan::ProgramPlan;
+use crate::status::WorkerStatus;
+use capture::AnySource;
+use capture::afxdp::{Mode, Steer};
+use egress::Egress;
+use half::{Half, LetterBox};
+use jit::Judge;
+use lang::ebpf::{Clock, Entry, Object, Role, ToUser, Wish};
+use lang::ir::{Effect, Expiry, Inst, Program};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use sys::netlink::netdev::{feature, xdp_features};
+
+/// So many entries of a map in the kernel are looked at in one go, for those that have expired.
+const SWEEP: usize = 8192;
+
+/// What packets come from, as far as a program has to know.
+#[derive(Clone, Debug)]
+pub(crate) struct Ground {
+    /// The port's name.
+    pub port: String,
+    /// How its packets come.
+    pub access: Access,
+    /// Of the frames.
+    pub link_type: u16,
+    /// Of the hashes, the same on all queues.
+    pub hash_key: u64,
+}
+
+/// How packets come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// From a port that is ours alone (AF_XDP).
+    Owned,
+    /// From a port that the host uses too.
+    Shared,
+    /// From a file, or made up.
+    Replayed,
+}
+
+/// How a program runs, for documents.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ProgramReport {
+    /// The file, or where else it came from.
+    pub name: String,
+    /// Its number: one more with each swap.
+    pub generation: u32,
+    /// Stages of its pipeline.
+    pub stages: usize,
+    /// How many of them run in the kernel.
+    pub in_kernel: usize,
+    /// Why none does, if none does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why_none: Option<String>,
+    /// Instructions that the kernel's verifier went through.
+    pub verified_instructions: u32,
+    /// Maps in the kernel that were taken over from the program before, with what was in them.
+    pub maps_kept: usize,
+    /// Whether the user half is machine code.
+    pub native: bool,
+    /// Milliseconds that compiling the user half took.
+    pub compile_ms: f64,
+    /// Milliseconds that making, loading and verifying the kernel half took.
+    pub load_ms: f64,
+    /// Milliseconds that the exchange took.
+    pub swap_ms: f64,
+    /// Packets that the kernel half disposed of, by what became of them.
+    pub kernel: Disposals,
+    /// Packets that the user half disposed of, and copies that it sent.
+    pub user: Decided,
+    /// Packets that the kernel half left undecided, for the user half to judge from the start.
+    pub undecided: u64,
+    /// What the program counts, by counter.
+    pub counters: BTreeMap<u8, u64>,
+}
+
+/// Packets that the kernel half disposed of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Disposals {
+    /// Dropped.
+    pub dropped: u64,
+    /// Sent out of another port.
+    pub forwarded: u64,
+    /// Given to the host.
+    pub to_host: u64,
+    /// To be sent out of a port that is not there any more.
+    pub unsent: u64,
+}
+
+impl ProgramReport {
+    /// Adds what one queue knows.
+    pub(crate) fn add(&mut self, queue: &WorkerStatus) {
+        let (kernel, user) = (&queue.disposed, &queue.decided);
+        self.kernel.dropped += kernel.dropped;
+        self.kernel.forwarded += kernel.forwarded;
+        self.kernel.to_host += kernel.to_host;
+        self.kernel.unsent += kernel.unsent;
+        self.user.dropped += user.dropped;
+        self.user.forwarded += user.forwarded;
+        self.user.to_host += user.to_host;
+        self.user.unsent += user.unsent;
+        self.user.copies += user.copies;
+        self.undecided += queue.undecided;
+        for (counter, sum) in &mut self.counters {
+            *sum += queue.counted.get(usize::from(*counter)).copied().unwrap_or(0);
+        }
+    }
+}
+
+/// The programs of one port, one after the other.
+pub(crate) struct PortProgram {
+    ground: Ground,
+    state: Mutex<State>,
+}
+
+struct State {
+    text: String,
+    program: Program,
+    devices: Arc<Vec<Egress>>,
+    judge: Judge,
+    report: ProgramReport,
+    /// The port, where it has a kernel half and is there. The sources hold it: a port that is kept cannot come back.
+    steer: Option<Weak<Steer>>,
+    letters: BTreeMap<u16, Arc<LetterBox>>,
+    /// Where the sweep of each map goes on.
+    swept: BTreeMap<u16, Vec<u8>>,
+}
+
+impl PortProgram {
+    /// Checks the program; nothing of the port is touched.
+    ///
+    /// # Errors
+    /// In one line: where, what is wrong, what to write instead.
+    pub fn check(plan: &ProgramPlan, ground: Ground) -> Result<Self, String> {
+        let program = compile(plan, &ground)?;
+        let devices = Arc::new(open_devices(&program)?);
+        let report = ProgramReport { name: plan.name.clone(), generation: 1, ..ProgramReport::default() };
+        let (judge, report) = judge(&program, 0, report)?;
+        let state = State {
+            text: plan.text.clone(),
+            program,
+            devices,
+            judge,
+            report,
+            steer: None,
+            letters: BTreeMap::new(),
+            swept: BTreeMap::new(),
+        };
+        Ok(Self { ground, state: Mutex::new(state) })
+    }
+
+    /// Puts the kernel half onto a port that has just been opened, before any frame is let in.
+    ///
+    /// # Errors
+    /// In words, the verifier's log among them.
+    pub fn install(&self, sources: &[AnySource]) -> Result<(), String> {
+        let Some(AnySource::AfXdp(first)) = sources.first() else { return Ok(()) };
+        let steer = Arc::clone(first.steer());
+        if sources.len() < steer.queues() as usize {
+            return Err(format!(
+                "a program judges all {} queues of {}, and {} would be captured; leave --queues out",
+                steer.queues(),
+                self.ground.port,
+                sources.len()
+            ));
+        }
+        let mut state = self.lock();
+        let object = self.object(&state.program, state.report.generation, &steer);
+        let mut report = state.report.clone();
+        if let Some(object) = place(object, &mut report) {
+            let (judge, with) = judge(&state.program, object.stages, report)?;
+            (state.judge, report) = (judge, with);
+            self.load(&steer, &object, &state.devices, &mut report)?;
+        }
+        state.report = report;
+        state.steer = Some(Arc::downgrade(&steer));
+        Ok(())
+    }
+
+    /// The user half for one queue.
+    ///
+    /// # Errors
+    /// When there is no memory for its maps.
+    pub fn judging(&self, place: Place) -> Result<Judging, String> {
+        let mut state = self.lock();
+        let letters = Arc::clone(state.letters.entry(place.queue).or_default());
+        let half = self.half(&state.program, &state.judge, &state.devices, &state.report)?;
+        Ok(Judging::new(half, letters, place))
+    }
+
+    /// Exchanges the program while packets come; `None` if it is the same already.
+    ///
+    /// # Errors
+    /// In one line, or with the verifier's log; the program before then goes on.
+    pub fn swap(&self, plan: &ProgramPlan) -> Result<Option<ProgramReport>, String> {
+        let mut state = self.lock();
+        if plan.text == state.text {
+            return Ok(None);
+        }
+        let program = compile(plan, &self.ground)?;
+        let devices = Arc::new(open_devices(&program)?);
+        let generation = state.report.generation + 1;
+        let mut report = ProgramReport { name: plan.name.clone(), generation, ..ProgramReport::default() };
+        let steer = state.steer.as_ref().map(Weak::upgrade);
+        let steer = match steer {
+            Some(None) => return Err(format!("{} is away; try again when it is back", self.ground.port)),
+            Some(here) => here,
+            None => None,
+        };
+        let object = match &steer {
+            Some(steer) => place(self.object(&program, generation, steer), &mut report),
+            None => None,
+        };
+        let (judge, mut report) = judge(&program, object.as_ref().map_or(0, |o| o.stages), report)?;
+        let halves: Vec<Half> = (0..state.letters.len())
+            .map(|_| self.half(&program, &judge, &devices, &report))
+            .collect::<Result<_, _>>()?;
+        let mut prepared = None;
+        if let (Some(steer), Some(object)) = (&steer, &object) {
+            prepared = Some(self.prepare(steer, object, &devices, &mut report)?);
+        }
+        for (letters, half) in state.letters.values().zip(halves) {
+            letters.post(half);
+        }
+        let exchanged = match (&steer, prepared) {
+            (Some(steer), Some(prepared)) => steer.exchange(prepared),
+            (Some(steer), None) => steer.relieve().map(|()| Duration::ZERO),
+            (None, _) => Ok(Duration::ZERO),
+        };
+        match exchanged {
+            Ok(taken) => report.swap_ms = millis(taken),
+            Err(e) => {
+                state.letters.values().for_each(|letters| letters.retract(generation));
+                return Err(capture::afxdp::explain(&self.ground.port, e).to_string());
+            }
+        }
+        state.text.clone_from(&plan.text);
+        (state.program, state.devices, state.judge) = (program, devices, judge);
+        state.report = report.clone();
+        state.swept.clear();
+        Ok(Some(report))
+    }
+
+    /// What has to be done now and then: the kernel's idea of the time follows the system clock, and entries that have expired are
+    /// taken out of its maps, which would otherwise hold their places until somebody asks for them.
+    pub fn tend(&self) {
+        let mut state = self.lock();
+        let Some(steer) = state.steer.as_ref().and_then(Weak::upgrade) else { return };
+        if let Some(clock) = steer.map(Role::Clock) {
+            let offset = sys::clock::since_monotonic().as_nanos() as u64;
+            // The next time does as well.
+            let _ = clock.set(&0u32.to_ne_bytes(), &offset.to_ne_bytes());
+        }
+        let now = sys::clock::realtime().nanos();
+        let State { program, swept, .. } = &mut *state;
+        for (number, map) in program.maps.iter().enumerate().filter(|(_, m)| m.expiry != Expiry::Never) {
+            let number = number as u16;
+            let Some(table) = steer.map(Role::Flow(number)) else { continue };
+            let from = swept.remove(&number);
+            let Ok(keys) = table.keys_behind(from.as_deref(), SWEEP) else { continue };
+            for key in &keys {
+                let entry = table.get(key).ok().flatten();
+                let expired = entry.as_deref().and_then(<[u8]>::first_chunk).map(Entry::read);
+                if expired.is_some_and(|entry| entry.expired(map.expiry, now)) {
+                    let _ = table.remove(key);
+                }
+            }
+            if let Some(last) = keys.into_iter().nth(SWEEP - 1) {
+                swept.insert(number, last);
+            }
+        }
+    }
+
+    /// How the program runs. What user space knows of it comes with the queues.
+    pub fn report(&self) -> ProgramReport {
+        let state = self.lock();
+        let mut report = state.report.clone();
+        let steer = state.steer.as_ref().and_then(Weak::upgrade);
+        let counted = steer.and_then(|steer| steer.map(Role::Counters));
+        let value = counted.as_ref().map_or(8, |map| map.spec().value_bytes as usize);
+        let bytes = counted.and_then(|map| map.get(&0u32.to_ne_bytes()).ok().flatten()).unwrap_or_default();
+        for counter in used_counters(&state.program) {
+            let of_cpu =
+                |cpu: &[u8]| cpu[8 * usize::from(counter)..].first_chunk().map_or(0, |n| u64::from_ne_bytes(*n));
+            let sum = bytes.chunks_exact(value).map(of_cpu).sum();
+            report.counters.insert(counter, sum);
+        }
+        report
+    }
+
+    fn half(
+        &self,
+        program: &Program,
+        judge: &Judge,
+        devices: &Arc<Vec<Egress>>,
+        report: &ProgramReport,
+    ) -> Result<Half, String> {
+        Ok(Half {
+            generation: report.generation,
+            in_kernel: report.in_kernel > 0,
+            all_in_kernel: report.in_kernel == program.stages.len(),
+            worker: judge.worker(self.ground.hash_key).map_err(|e| e.to_string())?,
+            ingress: ingress(program, &self.ground.port),
+            devices: Arc::clone(devices),
+        })
+    }
+
+    fn object(&self, program: &Program, generation: u32, steer: &Steer) -> Result<Object, String> {
+        let wish = Wish {
+            link_type: self.ground.link_type,
+            hash_key: self.ground.hash_key,
+            generation,
+            port: 0,
+            ingress: ingress(program, &self.ground.port),
+            queues: steer.queues(),
+            clock: Clock::Running,
+            to_user: ToUser::Sockets,
+            metadata: true,
+        };
+        lang::ebpf::emit(program, &wish).map_err(|e| e.to_string())
+    }
+
+    fn load(
+        &self,
+        steer: &Steer,
+        object: &Object,
+        devices: &[Egress],
+        report: &mut ProgramReport,
+    ) -> Result<(), String> {
+        let prepared = self.prepare(steer, object, devices, report)?;
+        let taken = steer.exchange(prepared).map_err(|e| capture::afxdp::explain(&self.ground.port, e).to_string())?;
+        report.swap_ms = millis(taken);
+        Ok(())
+    }
+
+    fn prepare(
+        &self,
+        steer: &Steer,
+        object: &Object,
+        devices: &[Egress],
+        report: &mut ProgramReport,
+    ) -> Result<capture::afxdp::Prepared, String> {
+        let begun = Instant::now();
+        if object.maps.iter().any(|m| m.role == Role::Devices) && steer.mode() == Mode::Native {
+            devices.iter().try_for_each(takes_frames)?;
+        }
+        let indices: Vec<u32> = devices.iter().map(Egress::index).collect();
+        let prepared = steer
+            .prepare(object, &indices, sys::clock::since_monotonic())
+            .map_err(|e| capture::afxdp::explain(&self.ground.port, e).to_string())?;
+        (report.verified_instructions, report.maps_kept) = (prepared.verified(), prepared.kept());
+        report.load_ms = millis(begun.elapsed());
+        Ok(prepared)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where the program runs; without a kernel half, all of it in user space.
+fn place(object: Result<Object, String>, report: &mut ProgramReport) -> Option<Object> {
+    match object {
+        Ok(object) => {
+            report.in_kernel = object.stages;
+            Some(object)
+        }
+        Err(why) => {
+            report.why_none = Some(why);
+            None
+        }
+    }
+}
+
+/// The user half behind the stages in the kernel: machine code where there can be some.
+fn judge(program: &Program, stages: usize, mut report: ProgramReport) -> Result<(Judge, ProgramReport), String> {
+    let begun = Instant::now();
+    let judge = Judge::native_behind(program.clone(), stages, || begun.elapsed())
+        .or_else(|_| Judge::interpreted_behind(program.clone(), stages))
+        .map_err(|e| e.to_string())?;
+    (report.native, report.compile_ms) = (judge.report().native, millis(begun.elapsed()));
+    report.stages = program.stages.len();
+    Ok((judge, report))
+}
+
+fn compile(plan: &ProgramPlan, ground: &Ground) -> Result<Program, String> {
+    let ProgramPlan { name, text } = plan;
+    let program = lang::compile(text).map_err(|e| {
+        let (line, column) = e.place(text);
+        let help = e.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
+        format!("{name}, line {line}, column {column}: {}{help}", e.what)
+    })?;
+    let program = program.program;
+    let effects = program.effects();
+    let refuse = |what: &str, instead: &str| Err(format!("{name}: {what}; {instead}"));
+    if effects.has(Effect::Log) {
+        return refuse("a port's program writes no logs", "count with `inc`, or log in a group's program");
+    }
+    match ground.access {
+        Access::Replayed if effects.has(Effect::Forward) || effects.has(Effect::Kernel) => {
+            return refuse("it forwards, or gives to the host, what is only replayed", "run it on a port");
+        }
+        Access::Shared if program.devices.contains(&ground.port) => {
+            let instead = "take the port for capture alone (--dedicated), or forward to another";
+            return refuse(&format!("it would capture again what it sends out of {}", ground.port), instead);
+        }
+        Access::Owned => {
+            let placed = lang::ir::placement(&program);
+            let here = (0..program.stages.len()).filter(|s| !placed[*s].is_kernel());
+            for stage in here.filter(|s| program.effects_of(*s).has(Effect::Kernel)) {
+                let text = &program.stages[stage].text;
+                let what = format!("`{text}` would run in user space, and from there nothing gets to the host");
+                return refuse(&what, "put it before the stages that the kernel cannot do (`netgrain lang explain`)");
+            }
+        }
+        _ => {}
+    }
+    Ok(program)
+}
+
+fn open_devices(program: &Program) -> Result<Vec<Egress>, String> {
+    program.devices.iter().map(|name| Egress::open(name)).collect()
+}
+
+/// One plus the index of the port among the program's devices, or 0.
+fn ingress(program: &Program, port: &str) -> u16 {
+    program.devices.iter().position(|d| d == port).map_or(0, |i| i as u16 + 1)
+}
+
+/// Whether the kernel can send frames of XDP out of the port.
+fn takes_frames(device: &Egress) -> Result<(), String> {
+    match xdp_features(device.index()) {
+        Ok(features) if features.bits & feature::NDO_XMIT == 0 => Err(format!(
+            "port {}: its driver takes no frames from the kernel's half of a program now; for veth, switch on GRO at its other end \
+             (ethtool -K PEER gro on)",
+            device.name()
+        )),
+        // An old kernel cannot say; then the count of what was not sent tells.
+        _ => Ok(()),
+    }
+}
+
+/// The counters that a program uses.
+fn used_counters(program: &Program) -> impl Iterator<Item = u8> {
+    program.blocks.iter().flat_map(|b| &b.code).filter_map(|inst| match inst {
+        Inst::Count { counter, .. } => Some(*counter),
+        _ => None,
+    })
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

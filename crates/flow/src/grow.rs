@@ -1,0 +1,96 @@
+//! From one form of a flow to the next: list, pair, full. What was counted stays (`crate::entry` draws the forms).
+
+use crate::entry::{Entry, bit};
+use crate::full::{self, Full};
+use crate::meter::Meter;
+use crate::pair::Pair;
+use crate::pool::NONE;
+use crate::rare::Rare;
+use crate::seen::Seen;
+use crate::slim;
+
+impl Meter {
+    /// Lets a flow that is a list count in a pair.
+    #[inline(never)]
+    pub(crate) fn pair(&mut self, flow: u32) {
+        let mut pair = self.unfold(flow);
+        let hot = &mut self.flows[flow].hot;
+        pair.set_chunk(hot.more);
+        hot.more = self.pairs.put(pair).expect("there are as many pairs as flows");
+        hot.bits |= bit::PAIR;
+    }
+
+    /// Makes a flow a full one whose first packet is remarkable.
+    #[inline(never)]
+    pub(crate) fn widen_first(&mut self, flow: u32, seen: &Seen, label: Option<u32>) {
+        self.widen(flow);
+        let full = &mut self.fulls[self.flows[flow].hot.more];
+        full.sides[0] = full::Side::default();
+        full.sides[0].add(seen);
+        full.label = label;
+    }
+
+    /// Makes a flow a full one.
+    #[inline(never)]
+    pub(crate) fn widen(&mut self, flow: u32) {
+        let hot = &self.flows[flow].hot;
+        let (pair, mut chunk) = if hot.has(bit::PAIR) {
+            let pair = self.pairs[hot.more];
+            self.pairs.free(hot.more);
+            (pair, pair.chunk())
+        } else {
+            (self.unfold(flow), hot.more)
+        };
+        let tie = self.tie(hot.bits, &pair);
+        let firsts = self.firsts(flow, &pair, &tie);
+        if hot.has(bit::CUT) {
+            self.chunks.free(chunk);
+            chunk = NONE;
+        }
+        let mut full = Full { chunk, part: tie.part, shake: self.rare(flow).shake(), ..Full::default() };
+        let sums = &self.flows[flow].body.sums;
+        for (n, side) in full.sides.iter_mut().enumerate() {
+            side.take_over(&pair.sides[n], firsts[n], tie.before[n]);
+            side.complete(&sums[n]);
+        }
+        let more = self.fulls.put(full).expect("there are as many full flows as flows");
+        let hot = &mut self.flows[flow].hot;
+        hot.more = more;
+        hot.bits = hot.bits & !(bit::PAIR | bit::CUT) | bit::FULL;
+    }
+
+    /// What is rare of a flow.
+    #[inline(always)]
+    pub(crate) fn rare(&self, flow: u32) -> &Rare {
+        let hot = &self.flows[flow].hot;
+        if hot.has(bit::V6) { &self.rares[flow as usize] } else { &hot.rare }
+    }
+
+    #[inline(always)]
+    pub(crate) fn rare_mut(&mut self, flow: u32) -> &mut Rare {
+        let hot = &mut self.flows[flow].hot;
+        if hot.has(bit::V6) { &mut self.rares[flow as usize] } else { &mut hot.rare }
+    }
+
+    /// Times of the handshake.
+    #[inline(always)]
+    pub(crate) fn shake(&self, flow: u32) -> [u64; 2] {
+        let hot = &self.flows[flow].hot;
+        if hot.has(bit::FULL) { self.fulls[hot.more].shake } else { self.rare(flow).shake() }
+    }
+
+    /// The counters of a slim flow, as if it had had them from the beginning.
+    #[inline(always)]
+    pub(crate) fn unfold(&self, flow: u32) -> Pair {
+        let Entry { hot, body } = &self.flows[flow];
+        let mut pair = Pair::new();
+        pair.sides[0].count(body.start, self.rare(flow).first_length(), body.sums[0].first_flags);
+        if hot.more != NONE {
+            for word in &self.chunks[hot.more].log[..usize::from(hot.packets) - 1] {
+                let early = slim::unpack(*word);
+                pair.sides[usize::from(early.reverse)].count(body.start + early.after, early.length, early.flags);
+            }
+        }
+        pair
+    }
+}

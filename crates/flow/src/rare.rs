@@ -1,0 +1,119 @@
+//! What few packets of a flow need: the times of the handshake, the link addresses, the length of the first packet. It is
+//! as large as what IPv6 addresses have more than those of IPv4, and lies in their place.
+//!
+//! ```text
+//! byte  0             5              10          16          22      24
+//!       | SYN, or RTT | SYN+ACK, RTT | MAC there | MAC back  | length |        times in ns after the flow's first packet
+//! ```
+//! ICMP, which shakes no hands, has type and code of its first packet in place of the times. A time of 18 minutes and more
+//! does not fit: the flow is then a full one ([`crate::full`]), which keeps its times itself.
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(transparent)]
+pub(crate) struct Rare([u8; 24]);
+
+mod at {
+    pub const SHAKE: [usize; 2] = [0, 5];
+    pub const MACS: [usize; 2] = [10, 16];
+    pub const LENGTH: usize = 22;
+}
+
+/// Nanoseconds from which on a time of the handshake does not fit.
+pub(crate) const FAR: u64 = 1 << 40;
+
+impl Rare {
+    /// Times of the handshake.
+    #[inline(always)]
+    pub fn shake(&self) -> [u64; 2] {
+        at::SHAKE.map(|at| {
+            let [a, b, c, d, e] = *self.chunk(at);
+            u64::from_le_bytes([a, b, c, d, e, 0, 0, 0])
+        })
+    }
+
+    /// Both are below [`FAR`].
+    #[inline(always)]
+    pub fn set_shake(&mut self, shake: [u64; 2]) {
+        debug_assert!(shake[0] < FAR && shake[1] < FAR);
+        for (at, time) in at::SHAKE.into_iter().zip(shake) {
+            let [a, b, c, d, e, ..] = time.to_le_bytes();
+            *self.chunk_mut(at) = [a, b, c, d, e];
+        }
+    }
+
+    pub fn icmp(&self) -> u16 {
+        u16::from_le_bytes(*self.chunk(at::SHAKE[0]))
+    }
+
+    pub fn set_icmp(&mut self, word: u16) {
+        *self.chunk_mut(at::SHAKE[0]) = word.to_le_bytes();
+    }
+
+    #[inline(always)]
+    pub fn mac(&self, side: usize) -> [u8; 6] {
+        *self.chunk(at::MACS[side])
+    }
+
+    #[inline(always)]
+    pub fn set_mac(&mut self, side: usize, mac: [u8; 6]) {
+        *self.chunk_mut(at::MACS[side]) = mac;
+    }
+
+    /// Bytes of the first packet, which are given as 65535 where there are more.
+    #[inline(always)]
+    pub fn first_length(&self) -> u16 {
+        u16::from_le_bytes(*self.chunk(at::LENGTH))
+    }
+
+    #[inline(always)]
+    pub fn set_first_length(&mut self, length: u32) {
+        *self.chunk_mut(at::LENGTH) = (length.min(u16::MAX.into()) as u16).to_le_bytes();
+    }
+
+    /// Three words in the same place.
+    #[inline(always)]
+    pub fn of_words([a, b, c]: [u64; 3]) -> Self {
+        let mut all = Self::default();
+        *all.chunk_mut(0) = a.to_le_bytes();
+        *all.chunk_mut(8) = b.to_le_bytes();
+        *all.chunk_mut(16) = c.to_le_bytes();
+        all
+    }
+
+    #[inline(always)]
+    pub fn words(&self) -> [u64; 3] {
+        [0, 8, 16].map(|at| u64::from_le_bytes(*self.chunk(at)))
+    }
+
+    #[inline(always)]
+    fn chunk<const N: usize>(&self, at: usize) -> &[u8; N] {
+        self.0[at..].first_chunk().expect("the layout fits")
+    }
+
+    #[inline(always)]
+    fn chunk_mut<const N: usize>(&mut self, at: usize) -> &mut [u8; N] {
+        self.0[at..].first_chunk_mut().expect("the layout fits")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_it_lies_on_anything_else() {
+        let mut rare = Rare::default();
+        rare.set_shake([FAR - 1, FAR - 2]);
+        rare.set_mac(0, [1; 6]);
+        rare.set_mac(1, [2; 6]);
+        rare.set_first_length(70_000);
+        assert_eq!((rare.shake(), rare.mac(0), rare.mac(1)), ([FAR - 1, FAR - 2], [1; 6], [2; 6]));
+        assert_eq!(rare.first_length(), u16::MAX);
+        rare.set_shake([0, 0]);
+        rare.set_icmp(0x0803);
+        assert_eq!((rare.icmp(), rare.mac(0)), (0x0803, [1; 6]));
+        let words = [u64::MAX, 1, 0x0123_4567_89ab_cdef];
+        assert_eq!(Rare::of_words(words).words(), words);
+    }
+}

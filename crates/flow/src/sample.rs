@@ -1,0 +1,283 @@
+//! Records for tests and measurements: any that there can be, and some as a network makes them. The random numbers arrive
+//! as an argument, so the same seed makes the same records everywhere.
+
+use crate::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, TcpState};
+use base::{Prng, Timestamp};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use wire::{IpProtocol, MacAddr, TunnelKind};
+
+/// 2026-11-21T10:40:00Z.
+pub const START: u64 = 1_795_257_600;
+
+/// A number that is small, or anything.
+pub fn any(prng: &mut Prng) -> u64 {
+    let bits = prng.below(65);
+    if bits == 0 { 0 } else { prng.next_u64() >> (64 - bits) }
+}
+
+fn any_moments(prng: &mut Prng) -> Moments {
+    let squares = u128::from(any(prng)) * u128::from(any(prng));
+    Moments { min: any(prng), max: any(prng), sum: any(prng), squares }
+}
+
+fn maybe<T>(prng: &mut Prng, value: impl FnOnce(&mut Prng) -> T) -> Option<T> {
+    (prng.below(3) == 0).then(|| value(prng))
+}
+
+fn any_address(prng: &mut Prng) -> IpAddr {
+    match prng.below(5) {
+        0..3 => Ipv4Addr::from(any(prng) as u32).into(),
+        3 => Ipv4Addr::from(any(prng) as u32).to_ipv6_mapped().into(),
+        _ => Ipv6Addr::from(u128::from(any(prng)) << 64 | u128::from(any(prng))).into(),
+    }
+}
+
+fn any_side(prng: &mut Prng) -> Side {
+    Side {
+        first: Timestamp::from_nanos(START * 1_000_000_000 + any(prng) % 1_000_000_000_000),
+        last: Timestamp::from_nanos(START * 1_000_000_000 + any(prng) % 1_500_000_000_000),
+        packets: any(prng).max(1),
+        bytes: any(prng),
+        ip_bytes: any(prng),
+        payload_bytes: any(prng),
+        payload_packets: any(prng),
+        length: any_moments(prng),
+        gap: any_moments(prng),
+        gaps: any(prng),
+        flags: std::array::from_fn(|_| any(prng)),
+        zero_window: any(prng),
+        retransmitted: any(prng),
+        retransmitted_bytes: any(prng),
+        out_of_order: any(prng),
+        ttl: (any(prng) as u8, any(prng) as u8),
+        dscp: (any(prng) as u8, any(prng) as u8),
+        mac: maybe(prng, |p| {
+            MacAddr({
+                let [a, b, c, d, e, f, ..] = p.next_u64().to_le_bytes();
+                [a, b, c, d, e, f]
+            })
+        }),
+    }
+}
+
+/// A record that no meter would make, most of the time: every field is anything that it can be.
+pub fn any_record(prng: &mut Prng) -> Record {
+    let ends = [EndReason::Idle, EndReason::Active, EndReason::Ended, EndReason::Forced, EndReason::Lack];
+    let states = [
+        TcpState::None,
+        TcpState::Midstream,
+        TcpState::SynSent,
+        TcpState::SynReceived,
+        TcpState::Established,
+        TcpState::HalfClosed,
+        TcpState::Closed,
+        TcpState::Reset,
+    ];
+    let tunnels = [TunnelKind::Gre, TunnelKind::Vxlan, TunnelKind::GtpU, TunnelKind::Teredo];
+    let mut sides = [any_side(prng), any_side(prng)];
+    // Some records have one side only; none has no packets at all.
+    if prng.below(3) == 0 {
+        sides[prng.below(2) as usize] = Side::default();
+    }
+    Record {
+        id: prng.next_u64(),
+        key: Key {
+            src: any_address(prng),
+            dst: any_address(prng),
+            src_port: any(prng) as u16,
+            dst_port: any(prng) as u16,
+            protocol: IpProtocol(any(prng) as u8),
+        },
+        around: Around {
+            vlans: [maybe(prng, |p| any(p) as u16 & 0xfff), maybe(prng, |p| any(p) as u16 & 0xfff)],
+            mpls: maybe(prng, |p| any(p) as u32),
+            tunnel: maybe(prng, |p| (tunnels[p.below(4) as usize], any(p) as u32)),
+        },
+        interface: any(prng) as u16,
+        began: if prng.below(2) == 0 {
+            sides[0].first
+        } else {
+            Timestamp::from_nanos(START * 1_000_000_000 + any(prng) % 1_000_000_000)
+        },
+        part: if prng.below(2) == 0 { 0 } else { any(prng) as u32 },
+        sides,
+        end: ends[prng.below(5) as usize],
+        tcp: states[prng.below(8) as usize],
+        syn_rtt: maybe(prng, any),
+        ack_rtt: maybe(prng, any),
+        early: (0..prng.below(12))
+            .map(|_| Early {
+                after: any(prng),
+                length: any(prng) as u16,
+                flags: any(prng) as u8,
+                reverse: prng.below(2) == 0,
+            })
+            .collect(),
+        payload: std::array::from_fn(|_| {
+            let mut bytes = vec![0; (prng.below(3) * prng.below(40)) as usize];
+            prng.fill(&mut bytes);
+            bytes
+        }),
+        locator: maybe(prng, |p| Locator { queue: any(p) as u16, first: any(p), last: any(p) }),
+        lost: any(prng),
+    }
+}
+
+/// A number that is small mostly and large sometimes: the least of its kind, times something heavy-tailed.
+fn heavy(prng: &mut Prng, least: f64, shape: f64) -> f64 {
+    least * (1.0 - prng.unit()).powf(-1.0 / shape)
+}
+
+/// Conversations of a site with some thousands of hosts: names and pings of a packet or two, web and bulk, scans; packet by
+/// packet, so that every number of a record is that of packets that could have been.
+pub struct Site {
+    prng: Prng,
+    now: f64,
+    flows_per_second: f64,
+    position: u64,
+}
+
+impl Site {
+    /// From [`START`] on.
+    pub fn new(seed: u64, flows_per_second: f64) -> Self {
+        Self { prng: Prng::new(seed), now: START as f64 * 1e9, flows_per_second, position: 24 }
+    }
+
+    /// The next conversation, in the order in which they begin.
+    pub fn record(&mut self) -> Record {
+        let p = &mut self.prng;
+        self.now += -(1.0 - p.unit()).ln() * 1e9 / self.flows_per_second;
+        let began = self.now as u64;
+        // Hosts by popularity: the n-th is asked for 1/n as often.
+        let rank = |p: &mut Prng, of: f64| (of.powf(p.unit()) - 1.0) as u32;
+        let client = 0x0a01_0000 + rank(p, 4000.0);
+        let (what, six) = (p.below(100), p.below(8) == 0);
+        let server = match what {
+            0..40 => 0x0a00_0035 + p.below(2) as u32,
+            40..85 => (0x5000_0000u32).wrapping_add(rank(p, 20_000.0).wrapping_mul(0x9e37_79b1)),
+            _ => p.next_u64() as u32,
+        };
+        let address = |n: u32| -> IpAddr {
+            if six {
+                Ipv6Addr::from(0x2001_0db8_0000_0000_0000_0000_0000_0000 | u128::from(n)).into()
+            } else {
+                Ipv4Addr::from(n).into()
+            }
+        };
+        let (protocol, port, packets) = match what {
+            0..40 => (IpProtocol::UDP, 53, 2),
+            40..65 => (IpProtocol::TCP, if what < 60 { 443 } else { 80 }, 6 + heavy(p, 4.0, 1.1).min(2000.0) as u64),
+            65..75 => (IpProtocol::UDP, 443, 2 + heavy(p, 3.0, 1.1).min(2000.0) as u64),
+            75..85 => (IpProtocol::UDP, 123, 2),
+            _ => (IpProtocol::TCP, 1 + p.below(10_000) as u16, 1),
+        };
+        let is_tcp = protocol == IpProtocol::TCP;
+        let rtt = heavy(p, 2e5, 0.7).min(4e8);
+        let head = if six { 40 } else { 20 } + if is_tcp { 32 } else { 8 };
+        let mut sides = [Side::default(); 2];
+        let (mut after, mut early, mut rtts) = (0.0f64, Vec::new(), [None; 2]);
+        for n in 0..packets {
+            let reverse = n % 2 == 1 || (n > 8 && p.below(5) < 2);
+            if n > 0 {
+                let pause =
+                    if n < 3 || p.below(3) > 0 { rtt * (0.5 + 0.1 * p.unit()) } else { heavy(p, 1e4, 0.5).min(5e9) };
+                after += pause;
+            }
+            let at = began + after as u64;
+            let payload = match (is_tcp, n) {
+                (true, 0..3) => 0,
+                (false, _) if port == 53 => 30 + p.below(if reverse { 200 } else { 30 }),
+                _ if reverse => {
+                    if p.below(3) == 0 {
+                        p.below(1400)
+                    } else {
+                        1400
+                    }
+                }
+                _ => {
+                    if p.below(2) == 0 {
+                        0
+                    } else {
+                        p.below(600)
+                    }
+                }
+            };
+            let flags = match (is_tcp, n) {
+                (false, _) => 0u8,
+                (true, 0) => 0x02,
+                (true, 1) => 0x12,
+                (true, _) if n + 2 >= packets => 0x11,
+                (true, _) if payload > 0 => 0x18,
+                (true, _) => 0x10,
+            };
+            match n {
+                1 => rtts[0] = is_tcp.then_some(after as u64),
+                2 => rtts[1] = is_tcp.then(|| (after as u64).saturating_sub(rtts[0].unwrap_or(0))),
+                _ => {}
+            }
+            let length = head + payload;
+            let side = &mut sides[usize::from(reverse)];
+            if side.packets > 0 {
+                add(&mut side.gap, at - side.last.nanos(), side.gaps == 0);
+                side.gaps += 1;
+            } else {
+                side.first = Timestamp::from_nanos(at);
+                side.mac = Some(MacAddr([2, 0, 0, 0, u8::from(reverse), (client % 7) as u8]));
+                let ttl = if reverse { 48 + (server % 12) as u8 } else { 64 };
+                side.ttl = (ttl, ttl);
+            }
+            add(&mut side.length, length, side.packets == 0);
+            side.last = Timestamp::from_nanos(at);
+            side.packets += 1;
+            side.ip_bytes += length;
+            side.bytes += (length + 14).max(60);
+            side.payload_bytes += payload;
+            side.payload_packets += u64::from(payload > 0);
+            (0..8).for_each(|bit| side.flags[bit] += u64::from(flags >> bit & 1));
+            if n > 10 && p.below(200) == 0 {
+                side.retransmitted += 1;
+                side.retransmitted_bytes += payload;
+            }
+            if early.len() < 10 {
+                early.push(Early { after: after as u64, length: length as u16, flags, reverse });
+            }
+        }
+        self.position += 16 + 60 + p.below(9000);
+        let (first, end) = (self.position, if is_tcp && packets > 1 { EndReason::Ended } else { EndReason::Idle });
+        let last = first + if packets > 1 { p.below(1 + after as u64 / 100) } else { 0 };
+        Record {
+            id: p.next_u64(),
+            key: Key {
+                src: address(client),
+                dst: address(server),
+                src_port: 32_768 + p.below(28_000) as u16,
+                dst_port: port,
+                protocol,
+            },
+            around: Around::default(),
+            interface: 0,
+            began: Timestamp::from_nanos(began),
+            part: 0,
+            sides,
+            end,
+            tcp: match (is_tcp, packets) {
+                (false, _) => TcpState::None,
+                (true, 1) => TcpState::SynSent,
+                _ => TcpState::Closed,
+            },
+            syn_rtt: rtts[0],
+            ack_rtt: rtts[1],
+            early,
+            payload: [Vec::new(), Vec::new()],
+            locator: Some(Locator { queue: 0, first, last }),
+            lost: 0,
+        }
+    }
+}
+
+fn add(m: &mut Moments, value: u64, is_first: bool) {
+    m.min = if is_first { value } else { m.min.min(value) };
+    m.max = m.max.max(value);
+    m.sum += value;
+    m.squares += u128::from(value) * u128::from(value);
+}

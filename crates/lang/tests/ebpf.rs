@@ -1,0 +1,120 @@
+//! The kernel's half: what it is made of, what is refused, and what passes to the other half.
+
+use netgrain_lang::compile;
+use netgrain_lang::ebpf::{Clock, Entry, Handed, METADATA, MapKind, Refusal, Role, ToUser, Wish, emit};
+use netgrain_lang::ir::{Builder, Expiry, Fact, Inst, Kind, Layer, Meta, Program, Set, Var};
+
+const WISH: Wish = Wish {
+    link_type: wire::link::ETHERNET,
+    hash_key: 7,
+    generation: 3,
+    port: 0,
+    ingress: 0,
+    queues: 4,
+    clock: Clock::Running,
+    to_user: ToUser::Sockets,
+    metadata: true,
+};
+
+fn program(text: &str) -> Program {
+    compile(text).unwrap_or_else(|e| panic!("{}", e.show(text, "program"))).program
+}
+
+#[test]
+fn maps_are_those_that_the_stages_use() {
+    let text = "flows = up_to 100 (flow_map 0 key_5tuple)\nmain = do\n  incr_fstate flows\n  when is_udp (bridge \"eth1\")\n  inc 4\n";
+    let object = emit(&program(text), &WISH).expect("all of it is for the kernel");
+    let roles: Vec<_> = object.maps.iter().map(|m| m.role).collect();
+    for role in [Role::Flow(0), Role::Counters, Role::Devices, Role::Sockets, Role::Fates] {
+        assert!(roles.contains(&role), "{role:?} is not among {roles:?}");
+    }
+    assert!(!roles.contains(&Role::Clock), "nothing asks for the time");
+    let flows = &object.maps[roles.iter().position(|r| *r == Role::Flow(0)).unwrap_or(0)];
+    assert_eq!((flows.kind, flows.key, flows.value, flows.entries), (MapKind::Hash, 40, 16, 100));
+    let by_queue: Vec<_> = object.maps.iter().filter(|m| m.entries == WISH.queues).map(|m| m.role).collect();
+    assert_eq!(by_queue.len(), 2, "{by_queue:?}");
+}
+
+#[test]
+fn a_large_set_is_a_trie_of_exactly_its_addresses() {
+    let ranges: Vec<(u128, u128)> =
+        (0..8_u128).map(|n| (n << 100 | 3, n << 100 | 0x1_0005)).chain([(u128::MAX - 4, u128::MAX)]).collect();
+    let mut b = Builder::default();
+    b.stage("a set");
+    let set = b.set_table(&Set::Ranges(ranges.clone()));
+    let (hi, lo, to) = (b.meta(Meta::WireLen), b.meta(Meta::Queue), b.reg());
+    b.push(Inst::Member { to, set, hi, lo });
+    b.set(Var::State, to);
+    let ir = b.finish();
+    let object = emit(&ir, &WISH).expect("a filter");
+    let Some(trie) = object.maps.iter().find(|m| m.role == Role::Set(0)) else {
+        panic!("no trie among {:?}", object.maps)
+    };
+    assert_eq!((trie.kind, trie.key), (MapKind::LpmTrie, 20));
+    let blocks: Vec<(u128, u32)> = trie
+        .content
+        .iter()
+        .map(|(key, _)| {
+            let bits = u32::from_ne_bytes(key[..4].try_into().expect("four bytes"));
+            (u128::from_be_bytes(key[4..].try_into().expect("an address")), bits)
+        })
+        .collect();
+    let mut covered: Vec<(u128, u128)> =
+        blocks.iter().map(|(a, bits)| (*a, a + if *bits == 0 { u128::MAX } else { (1 << (128 - bits)) - 1 })).collect();
+    covered.sort_unstable();
+    let joined = covered.into_iter().fold(Vec::<(u128, u128)>::new(), |mut all, (from, to)| {
+        match all.last_mut() {
+            Some(last) if last.1 + 1 == from => last.1 = to,
+            _ => all.push((from, to)),
+        }
+        all
+    });
+    assert_eq!(joined, ranges);
+}
+
+#[test]
+fn what_is_not_for_the_kernel_is_refused_by_type() {
+    let refused = |text: &str, wish: &Wish| emit(&program(text), wish).expect_err(text);
+    assert_eq!(refused("main = ip", &Wish { link_type: 113, ..WISH }), Refusal::LinkType(113));
+    let why = refused("main = log_packet >-> ip", &WISH);
+    assert!(matches!(&why, Refusal::Nothing { stage, .. } if stage == "log_packet"), "{why:?}");
+    assert!(why.to_string().contains("`log_packet` writes a log"), "{why}");
+    let without = Wish { metadata: false, ..WISH };
+    assert_eq!(refused("main = inc 1", &without), Refusal::NoMetadata);
+    assert!(emit(&program("main = ip >-> steer_flow"), &without).is_ok(), "a filter needs no record");
+    assert!(matches!(emit(&Program::default(), &WISH), Err(Refusal::Unfit(_))));
+}
+
+#[test]
+fn what_fits_no_stack_is_cut_earlier() {
+    let mut b = Builder::default();
+    b.stage("short");
+    b.set(Var::Mark, 4);
+    b.stage("wide");
+    let held: Vec<_> = (0..100).map(|_| b.fact(Layer::Outer, Fact::Protocol)).collect();
+    for r in held {
+        b.set(Var::State, r);
+    }
+    let ir = b.finish();
+    assert_eq!(emit(&ir, &WISH).map(|o| o.stages), Ok(1));
+    let (_, wide) = ir.split(1);
+    assert!(matches!(emit(&wide, &WISH), Err(Refusal::Stack { need, have: 512 }) if need > 900));
+}
+
+#[test]
+fn room_that_the_kernel_did_not_write_says_nothing() {
+    assert_eq!(Handed::read(&[0; METADATA]), None);
+    let mut bytes = [0; METADATA];
+    bytes[..4].copy_from_slice(&9_u32.to_ne_bytes());
+    bytes[28..].copy_from_slice(&[2, 1, 0x4e, 0x47]);
+    let handed = Handed::read(&bytes).map(|h| (h.generation, h.stages, h.record.kind));
+    assert_eq!(handed, Some((9, 1, Kind::Steer)));
+}
+
+#[test]
+fn an_entry_is_read_as_it_was_written_and_goes_when_its_time_has_come() {
+    let entry = Entry { number: 5, stamp: 1000 };
+    assert_eq!(Entry::read(&entry.bytes()), entry);
+    assert!(!entry.expired(Expiry::Idle(10), 1010) && entry.expired(Expiry::Idle(10), 1011));
+    assert!(!entry.expired(Expiry::Never, u64::MAX));
+}
