@@ -244,3 +244,30 @@ impl Told {
 fn say(connection: &Connection, answer: &Answer) -> io::Result<()> {
     connection.send(&serde_json::to_vec(answer)?, &[])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_takes_its_time_over_each_message_is_let_go_all_the_same() {
+        let path = std::env::temp_dir().join(format!("netgrain-door-{}", std::process::id()));
+        let socket = Listener::bind(&path, 0o600, None, None).expect("a socket");
+        let reader = Connection::connect(&path).expect("open");
+        let connection = socket.accept().expect("somebody is there");
+        // More than a socket holds, so that the reader's pace is the answer's.
+        let items = vec!["x".repeat(100_000); 60];
+        let told = Told { answer: Answer::done(), items, branches: Vec::new() };
+        let slow = std::thread::spawn(move || {
+            let mut message = vec![0; MESSAGE_MAX];
+            while reader.receive(&mut message).is_ok_and(|(n, _)| n > 0) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let patience = Duration::from_millis(100);
+        assert!(told.to(&connection, patience).is_err(), "each message alone would have been in time");
+        drop(connection);
+        slow.join().expect("no panic");
+        let _ = std::fs::remove_file(path);
+    }
+}

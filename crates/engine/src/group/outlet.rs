@@ -73,7 +73,7 @@ struct Port {
 impl Port {
     fn open(name: &str, own: &Own<'_>) -> Result<Self, String> {
         let fail = |what: &str, e: io::Error| format!("port {name}: {what}: {e}");
-        let find = |name| Netlink::route().and_then(|mut n| n.link(name)).map(|link| link.index);
+        let find = |name: &str| Netlink::route().and_then(|mut n| n.link(name)).map(|link| link.index);
         let link = find(name)
             .map_err(|e| format!("there is no port {name} to forward to ({e}); `ip link` shows those there are"))?;
         // By their numbers: a port may have other names.
