@@ -50,7 +50,11 @@ fn a_packet_forwarded_to_the_port_it_came_from_leaves_once() {
         assert_eq!(back, sent, "{program}");
         let books = ground.books("back");
         let number = |key: &str| books[key].as_u64().unwrap_or_else(|| panic!("no {key}: {books}"));
-        assert_eq!((number("received"), books["ports"][0]["sent"].as_u64()), (40, Some(20)), "in and out, once: {books}");
+        assert_eq!(
+            (number("received"), books["ports"][0]["sent"].as_u64()),
+            (40, Some(20)),
+            "in and out, once: {books}"
+        );
         // Who does not ask for the direction is spared by the group, who does by the port.
         let spared = number("forward_own") + books["ports"][0]["failed"].as_u64().expect("a number");
         assert_eq!(spared, 20, "{books}");

@@ -171,10 +171,6 @@ impl Lent {
         self.outlets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn shuts_host_out(&self) -> bool {
-        self.ground.dedicated
-    }
-
     fn host(&self) -> MutexGuard<'_, Option<Host>> {
         self.host.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -209,6 +205,10 @@ impl Outside for Lender {
         outlets.retain(|o| !o.is_finished());
         outlets.push(thread);
         Ok(counts)
+    }
+
+    fn shuts_host_out(&self) -> bool {
+        self.ground.dedicated
     }
 
     fn host(&self) -> Result<Option<String>, String> {
