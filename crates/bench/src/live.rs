@@ -384,6 +384,7 @@ fn engine(
         uid: None,
         gid: None,
         gates: false,
+        forward: Vec::new(),
     });
     plan.meter = grains.plan();
     let outlets = |label: &str| Ok(vec![Box::new(StoreOutlet::new(&dir, label, false)?) as Box<dyn engine::Outlet>]);

@@ -195,6 +195,9 @@ pub struct SocketArgs {
     /// Let that owner and group attach gates too, which can make capture drop packets
     #[arg(long)]
     pub allow_gates: bool,
+    /// Ports that groups of others than root may send through [default: none]
+    #[arg(long, value_name = "PORT,...", value_delimiter = ',')]
+    pub allow_forward: Vec<String>,
     /// How long a gate of another process may hold up a full ring before it is no longer waited for (0: for ever)
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span, default_value = "10s")]
     pub gate_expiry: Duration,

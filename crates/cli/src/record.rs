@@ -259,6 +259,7 @@ fn socket(args: &SocketArgs, source: &SourcePlan) -> Result<Option<SocketPlan>, 
         uid: id(args.socket_owner.as_deref(), "/etc/passwd")?,
         gid: id(args.socket_group.as_deref(), "/etc/group")?,
         gates: args.allow_gates,
+        forward: args.allow_forward.clone(),
     }))
 }
 

@@ -135,6 +135,8 @@ pub struct SocketPlan {
     pub gid: Option<u32>,
     /// Whether that owner and group may also attach gates.
     pub gates: bool,
+    /// Ports that their groups may send through; root and the engine's own user may use any.
+    pub forward: Vec<String>,
 }
 
 /// Where the engine of this interface listens unless told otherwise: `/run/netgrain/NAME.sock`.

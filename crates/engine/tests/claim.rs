@@ -39,7 +39,8 @@ fn refusal(plan: &Plan) -> String {
 #[test]
 fn a_second_recorder_is_refused_by_the_name_of_the_first_and_leaves_no_trace() {
     let dir = TempDir::new("a_second_recorder_is_refused");
-    let socket = SocketPlan { path: dir.join("s"), mode: 0o600, uid: None, gid: None, gates: false };
+    let socket =
+        SocketPlan { path: dir.join("s"), mode: 0o600, uid: None, gid: None, gates: false, forward: Vec::new() };
     let plan = Plan { socket: Some(socket), ..endless(&dir.join("store")) };
     let capture = start(&plan);
     until("it records", || capture.report().counts.stored > 100);

@@ -18,7 +18,8 @@ const SOCKET: &str = "NETGRAIN_TEST_SOCKET";
 const MODE: &str = "NETGRAIN_TEST_MODE";
 
 fn with_socket(spec: &str, dir: &TempDir) -> Plan {
-    let socket = SocketPlan { path: dir.join("s"), mode: 0o600, uid: None, gid: None, gates: false };
+    let socket =
+        SocketPlan { path: dir.join("s"), mode: 0o600, uid: None, gid: None, gates: false, forward: Vec::new() };
     Plan { socket: Some(socket), ring: Some(32 << 20), ..plan(sim(spec), &dir.join("store")) }
 }
 

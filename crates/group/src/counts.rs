@@ -3,7 +3,7 @@
 //! ```text
 //! received = dropped + no_member + passed                 packets that the group's program judged
 //! copies   = delivered + refused + lost                   over all members, those that have left included
-//! forwards = forwarded + forward_lost                     over all ports
+//! forwards = forwarded + forward_lost + forward_own       over all ports
 //! ```
 //! Packets that the dispatcher let go because it was too far behind (`skipped`) were not received. What a reader was given
 //! and did not get to is known to the reader alone ([`Seen`]).
@@ -78,6 +78,8 @@ pub struct Counts {
     pub forwarded: u64,
     /// Meant for ports that were too slow, or that are not there.
     pub forward_lost: u64,
+    /// Meant for ports, but this host had sent them itself: to send them on would let them circle between its ports.
+    pub forward_own: u64,
     /// Meant for the ports, over all packets.
     pub forwards: u64,
     /// The host has them too.
@@ -103,6 +105,7 @@ impl Default for Counts {
             skipped: 0,
             forwarded: 0,
             forward_lost: 0,
+            forward_own: 0,
             forwards: 0,
             to_kernel: 0,
             classes: [0; CLASSES],
@@ -132,6 +135,7 @@ impl AddAssign<&Self> for Counts {
             (&mut self.skipped, o.skipped),
             (&mut self.forwarded, o.forwarded),
             (&mut self.forward_lost, o.forward_lost),
+            (&mut self.forward_own, o.forward_own),
             (&mut self.forwards, o.forwards),
             (&mut self.to_kernel, o.to_kernel),
             (&mut self.broadcast, o.broadcast),
@@ -169,7 +173,12 @@ impl Counts {
         let sums = [
             ("received", self.received, "dropped + no_member + passed", self.dropped + self.no_member + self.passed),
             ("copies", self.copies, "delivered + refused + lost", all.delivered + all.refused + all.lost),
-            ("forwards", self.forwards, "forwarded + forward_lost", self.forwarded + self.forward_lost),
+            (
+                "forwards",
+                self.forwards,
+                "forwarded + forward_lost + forward_own",
+                self.forwarded + self.forward_lost + self.forward_own,
+            ),
         ];
         sums.into_iter()
             .filter(|(_, whole, _, parts)| whole != parts)

@@ -2,13 +2,15 @@
 //!
 //! It is a gate because its readers are to be told exactly what they miss, and it yields because packets are evidence and
 //! come first (as the meter does, decision 17): more than half a ring behind, it lets packets go and counts them as skipped,
-//! until it is less than a quarter behind. A source that can wait is never shed.
+//! until it is less than a quarter behind. It looks before each group judges some packets, so that a slow program holds the ring
+//! for no longer than it takes for those, and the group at which it had to stop is the first to judge the next. A live stream
+//! that has ended is judged for a while ([`GRACE`]) and no longer. A source that can wait is never shed.
 //!
 //! Invariant: whatever changes a group changes it between two batches, on this thread. Others leave [`Order`]s and are
 //! answered when they have been carried out, so a program is exchanged without a lock on the packets' path, and the answer
 //! to a question about the books is of one moment. While there is no group, the ring has no gate.
 
-use crate::group::{Books, Group, Swap};
+use crate::group::{Books, CHUNK, Group, Swap};
 use crate::members::Membership;
 use crate::verdict::{Packet, Program};
 use ring::{
@@ -17,7 +19,7 @@ use ring::{
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Descriptors judged at a time.
 pub const BATCH: usize = 256;
@@ -30,6 +32,10 @@ pub const NAP: Duration = Duration::from_micros(300);
 
 /// How long to sleep while there is no group.
 const REST: Duration = Duration::from_millis(2);
+
+/// How long what is left of a live stream is judged after its end. Nobody is to wait for the end of a recording because a
+/// program is slow.
+pub const GRACE: Duration = Duration::from_secs(2);
 
 /// What a dispatcher is asked to do.
 pub enum Order {
@@ -139,6 +145,11 @@ pub struct Dispatcher {
     descs: Vec<Desc>,
     done: Place,
     shedding: bool,
+    /// The group that judges first.
+    first: usize,
+    grace: Duration,
+    /// When the stream's end was first seen.
+    ended: Option<Instant>,
     stopped: bool,
 }
 
@@ -155,8 +166,17 @@ impl Dispatcher {
             descs: Vec::with_capacity(BATCH),
             done: Place::default(),
             shedding: false,
+            first: 0,
+            grace: GRACE,
+            ended: None,
             stopped: false,
         }
+    }
+
+    /// Judges for so long after the end of a live stream.
+    pub fn with_grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
     }
 
     /// Joins before the ring's writer begins, so that the groups that are there by then get everything.
@@ -256,21 +276,39 @@ impl Dispatcher {
         if self.descs.is_empty() {
             return if ended { Turn::End } else { Turn::Idle };
         }
-        let shed = self.live && is_behind(&self.memory, self.done, if self.shedding { 4 } else { 2 });
-        self.shedding = shed;
+        if ended {
+            self.ended.get_or_insert_with(Instant::now);
+        }
+        let Self { memory, live, groups, descs, done, shedding, first, grace, ended, .. } = self;
+        let is_late =
+            |part| *live && (is_behind(memory, *done, part) || ended.is_some_and(|at| at.elapsed() >= *grace));
+        *shedding = is_late(if *shedding { 4 } else { 2 });
         let gate = &*gate;
-        let packets = self.descs.iter().filter(|d| d.is_packet());
-        if shed {
+        let packets = descs.iter().filter(|d| d.is_packet());
+        if *shedding {
             let packets = packets.count() as u64;
-            self.groups.iter_mut().for_each(|g| g.skip(packets));
+            groups.iter_mut().for_each(|g| g.skip(packets));
         } else {
-            let mut batch = Vec::with_capacity(self.descs.len());
+            let mut batch = Vec::with_capacity(descs.len());
             batch.extend(packets.map(|desc| Packet {
                 desc,
                 bytes: gate.bytes(desc.pos + RECORD_HEADER as u64, desc.caplen.into()),
                 wire_len: wire_len(gate, desc),
             }));
-            self.groups.iter_mut().for_each(|g| g.take(&batch));
+            let (begin, count) = (*first, groups.len());
+            for some in batch.chunks(CHUNK) {
+                for index in (0..count).map(|i| (begin + i) % count) {
+                    if !*shedding && is_late(2) {
+                        (*shedding, *first) = (true, index);
+                    }
+                    if *shedding {
+                        groups[index].skip(some.len() as u64);
+                    } else {
+                        groups[index].judge(some);
+                    }
+                }
+            }
+            groups.iter_mut().for_each(Group::publish);
         }
         for desc in &self.descs {
             match desc.as_control() {

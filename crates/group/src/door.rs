@@ -4,22 +4,22 @@
 //! who sends what is no request gets an answer that says so.
 
 use crate::entry::{GroupView, Visitor};
+use crate::limits::connections;
 use crate::registry::{Loaded, Registry};
 use crate::request::{Answer, MESSAGE_MAX, Request};
 use ring::Branch;
-use serde_json::Value;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sys::unix::{Connection, Listener, Peer};
 
-/// Most connections at a time.
-const GUESTS_MAX: usize = 512;
+/// Most connections of one user beside root and the engine's own; all of them together leave a quarter to those two.
+const OF_ONE_MAX: usize = 128;
 
-/// How long a peer may take to read an answer.
+/// How long a peer may take to read an answer, all of it.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How often the thread looks whether it should end.
@@ -105,7 +105,11 @@ impl Keeper {
         if connection.set_timeout(TIMEOUT).is_err() {
             return;
         }
-        if self.guests.len() >= GUESTS_MAX {
+        let guest = self.registry.is_guest(peer.uid);
+        let most = connections(sys::limits::open_files());
+        let of_one = self.guests.iter().filter(|g| g.who.uid == peer.uid).count();
+        let is_full = self.guests.len() >= if guest { most / 4 * 3 } else { most };
+        if is_full || guest && of_one >= OF_ONE_MAX.min(most / 4) {
             let _ = say(&connection, &Answer::refusal("too many connections to this engine; try again in a moment"));
         } else if self.is_welcome(&peer) {
             self.last += 1;
@@ -145,7 +149,7 @@ impl Keeper {
             Ok(request) => self.obey(guest.who, &request).unwrap_or_else(|why| Told::of(Answer::refusal(why))),
             Err(e) => Told::of(Answer::refusal(format!("that was no request: {e}"))),
         };
-        told.to(&guest.connection).is_ok()
+        told.to(&guest.connection, TIMEOUT).is_ok()
     }
 
     fn obey(&self, who: Visitor, request: &Request) -> Result<Told, String> {
@@ -166,7 +170,8 @@ impl Keeper {
             Request::Join { .. } => {
                 let joined = registry.join(who, request)?;
                 let (place, generation) = (Some(joined.place), Some(joined.generation));
-                let answer = Answer { place, generation, branches: joined.branches.len(), ..Answer::done() };
+                let answer =
+                    Answer { place, generation, branches: joined.branches.len(), late: joined.late, ..Answer::done() };
                 Told { answer, items: Vec::new(), branches: joined.branches }
             }
             Request::Attach { .. } => {
@@ -186,12 +191,12 @@ impl Keeper {
                 Told::of(Answer { program, generation: Some(generation), ..Answer::done() })
             }
             Request::Swap { group, program } => {
-                let Loaded { generation, about, took } = registry.swap(who, group, program.as_deref())?;
+                let Loaded { generation, about, took, late } = registry.swap(who, group, program.as_deref())?;
                 let took_us = Some(took.as_micros() as u64);
-                Told::of(Answer { generation: Some(generation), about, took_us, ..Answer::done() })
+                Told::of(Answer { generation: Some(generation), about, took_us, late, ..Answer::done() })
             }
-            Request::List => Told::items(registry.view(None)?),
-            Request::Stats { group } => Told::items(registry.view(group.as_deref())?),
+            Request::List => Told::items(registry.view(who, None)?),
+            Request::Stats { group } => Told::items(registry.view(who, group.as_deref())?),
         })
     }
 }
@@ -199,7 +204,7 @@ impl Keeper {
 /// An answer with all that follows it.
 struct Told {
     answer: Answer,
-    items: Vec<Value>,
+    items: Vec<String>,
     branches: Vec<Branch>,
 }
 
@@ -209,19 +214,60 @@ impl Told {
     }
 
     fn items(views: Vec<GroupView>) -> Self {
-        let items: Vec<Value> = views.iter().map(GroupView::object).collect();
+        let items: Vec<String> = views.iter().map(GroupView::message).collect();
         Self { answer: Answer { items: items.len(), ..Answer::done() }, items, branches: Vec::new() }
     }
 
-    fn to(&self, connection: &Connection) -> io::Result<()> {
+    /// All of it within `patience`, however many messages it has: whoever reads slowly would hold up everybody else.
+    fn to(&self, connection: &Connection, patience: Duration) -> io::Result<()> {
+        let deadline = Instant::now() + patience;
+        let hurry = || {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            connection.set_timeout(left)
+        };
         say(connection, &self.answer)?;
         for item in &self.items {
-            connection.send(item.to_string().as_bytes(), &[])?;
+            hurry()?;
+            connection.send(item.as_bytes(), &[])?;
         }
-        self.branches.iter().try_for_each(|branch| branch.send(connection))
+        for branch in &self.branches {
+            hurry()?;
+            branch.send(connection)?;
+        }
+        connection.set_timeout(patience)
     }
 }
 
 fn say(connection: &Connection, answer: &Answer) -> io::Result<()> {
     connection.send(&serde_json::to_vec(answer)?, &[])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_takes_its_time_over_each_message_is_let_go_all_the_same() {
+        let path = std::env::temp_dir().join(format!("netgrain-door-{}", std::process::id()));
+        let socket = Listener::bind(&path, 0o600, None, None).expect("a socket");
+        let reader = Connection::connect(&path).expect("open");
+        let connection = socket.accept().expect("somebody is there");
+        // More than a socket holds, so that the reader's pace is the answer's.
+        let items = vec!["x".repeat(100_000); 60];
+        let told = Told { answer: Answer::done(), items, branches: Vec::new() };
+        let slow = std::thread::spawn(move || {
+            let mut message = vec![0; MESSAGE_MAX];
+            while reader.receive(&mut message).is_ok_and(|(n, _)| n > 0) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let patience = Duration::from_millis(100);
+        assert!(told.to(&connection, patience).is_err(), "each message alone would have been in time");
+        drop(connection);
+        slow.join().expect("no panic");
+        let _ = std::fs::remove_file(path);
+    }
 }

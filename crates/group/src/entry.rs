@@ -31,6 +31,8 @@ pub(crate) struct Entry {
     pub steering: Steering,
     pub queues: Option<Vec<u16>>,
     pub program: Option<Arc<dyn Compiled>>,
+    /// The user who loaded it, and answers for what it holds.
+    pub loader: u32,
     pub generation: u64,
     pub membership: Arc<Membership>,
     pub seats: BTreeMap<u8, Seat>,
@@ -85,6 +87,8 @@ pub struct GroupView {
     pub queues: Option<Vec<u16>>,
     /// The program's source.
     pub program: Option<String>,
+    /// Whoever asked may not see the program and the members' filters.
+    pub hidden: bool,
     /// How the program runs.
     pub about: Option<About>,
     /// The program's number.
@@ -99,6 +103,18 @@ pub struct GroupView {
     pub counts: Counts,
     /// The program's own counters.
     pub counters: Vec<(String, u64)>,
+}
+
+impl GroupView {
+    /// Leaves out what is nobody's business but its owner's.
+    pub(crate) fn hide(&mut self) {
+        (self.program, self.hidden) = (None, true);
+        if let Some(about) = &mut self.about {
+            // They name its maps and its ports.
+            (about.spread, about.notes) = (Vec::new(), Vec::new());
+        }
+        self.members.iter_mut().for_each(|member| member.filter = None);
+    }
 }
 
 impl Seat {
@@ -157,6 +173,7 @@ impl Entry {
             steering: self.steering,
             queues: self.queues.clone(),
             program: self.program.as_ref().map(|p| p.text().to_owned()),
+            hidden: false,
             about: self.program.as_ref().map(|p| p.about(queues)),
             generation: self.generation,
             ports: self.ports.iter().map(|(name, c)| (name.clone(), c.sent(), c.failed())).collect(),

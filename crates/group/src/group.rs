@@ -8,12 +8,12 @@ use crate::members::Membership;
 use crate::steer::{MEMBERS, places};
 use crate::verdict::{Delivery, Packet, Program, Verdict, class};
 use base::Timestamp;
-use ring::{BranchWriter, Desc};
+use ring::{BranchWriter, Desc, flag};
 use std::sync::Arc;
 
 /// Packets judged at a time: what a program needs of them (about 150 bytes each) and what it says of them stays in the
 /// nearest cache until it is carried out, beside the table of steering.
-const CHUNK: usize = 64;
+pub(crate) const CHUNK: usize = 64;
 
 /// A port that packets are forwarded to.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub struct Swap {
     pub ports: Vec<Port>,
     /// The names of all that the program forwards to, in its order.
     pub names: Vec<String>,
+    /// See [`crate::Compiled::knows_direction`].
+    pub knows_direction: bool,
     /// The port that brings packets to the host, if one is needed and the program hands any to it.
     pub host: Option<String>,
     /// The names of its counters, in its order.
@@ -50,6 +52,8 @@ pub struct Group {
     ports: Vec<Port>,
     /// From the program's numbers of ports to ours.
     routes: Vec<usize>,
+    /// What this host sent is forwarded as well.
+    knows_direction: bool,
     /// The port of ours that brings packets to the host.
     host: Option<usize>,
     counts: Counts,
@@ -85,6 +89,7 @@ impl Group {
             branches: [const { None }; MEMBERS],
             ports: Vec::new(),
             routes: Vec::new(),
+            knows_direction: false,
             host: None,
             counts: Counts::default(),
             counters: Vec::new(),
@@ -104,10 +109,13 @@ impl Group {
     /// stays; a generation never goes back. The old program is returned, because throwing it away may take a while.
     pub fn swap(&mut self, mut swap: Swap) -> Option<Box<dyn Program>> {
         self.kept = self.counters();
+        // A port that the program does not name is closed: its thread ends with the branch.
+        self.ports.retain(|p| swap.names.contains(&p.name) || swap.host.as_ref() == Some(&p.name));
         self.ports.extend(swap.ports);
         let port = |name: &String| self.ports.iter().position(|p| p.name == *name);
         self.routes = swap.names.iter().map(|name| port(name).unwrap_or(usize::MAX)).collect();
         self.host = swap.host.as_ref().and_then(port);
+        self.knows_direction = swap.knows_direction;
         if let (Some(new), Some(old)) = (&mut swap.program, &mut self.program) {
             new.inherit(&mut **old);
         }
@@ -137,15 +145,18 @@ impl Group {
 
     /// Judges and delivers a batch, and makes it visible.
     pub fn take(&mut self, batch: &[Packet<'_>]) {
-        for some in batch.chunks(CHUNK) {
-            self.verdicts.clear();
-            self.verdicts.resize(some.len(), Verdict::default());
-            if let Some(program) = &mut self.program {
-                program.judge(some, &mut self.verdicts);
-            }
-            self.deliver(some);
-        }
+        batch.chunks(CHUNK).for_each(|some| self.judge(some));
         self.publish();
+    }
+
+    /// Judges and delivers at most [`CHUNK`] packets; their readers see them when it publishes.
+    pub(crate) fn judge(&mut self, some: &[Packet<'_>]) {
+        self.verdicts.clear();
+        self.verdicts.resize(some.len(), Verdict::default());
+        if let Some(program) = &mut self.program {
+            program.judge(some, &mut self.verdicts);
+        }
+        self.deliver(some);
     }
 
     /// Packets went by that nobody judged.
@@ -159,13 +170,14 @@ impl Group {
         self.publish();
     }
 
-    fn publish(&mut self) {
+    pub(crate) fn publish(&mut self) {
         self.branches.iter_mut().flatten().for_each(BranchWriter::publish);
         self.ports.iter_mut().filter_map(|p| p.branch.as_mut()).for_each(BranchWriter::publish);
     }
 
     fn deliver(&mut self, batch: &[Packet<'_>]) {
-        let Self { verdicts, membership, branches, ports, routes, host, counts, generation, .. } = self;
+        let Self { verdicts, membership, branches, ports, routes, knows_direction, host, counts, generation, .. } =
+            self;
         counts.received += batch.len() as u64;
         // Most packets of a batch are for the same classes.
         let mut classes = verdicts.first().map_or(0, |v| v.classes);
@@ -174,8 +186,14 @@ impl Group {
             if !verdict.forwards.as_slice().is_empty() || verdict.kernel {
                 let desc = packet.desc.judged(0, *generation, verdict.mark);
                 let route = |port: &u8| routes.get(usize::from(*port)).copied().unwrap_or(usize::MAX);
-                let to = verdict.forwards.as_slice().iter().map(route);
-                forward(to.chain(host.filter(|_| verdict.kernel)), &desc, ports, counts);
+                let to = verdict.forwards.as_slice();
+                if packet.desc.flags & flag::OUTGOING != 0 && !*knows_direction {
+                    counts.forwards += to.len() as u64;
+                    counts.forward_own += to.len() as u64;
+                } else {
+                    forward(to.iter().map(route), &desc, ports, counts);
+                }
+                forward(host.iter().copied().filter(|_| verdict.kernel), &desc, ports, counts);
                 counts.to_kernel += u64::from(verdict.kernel);
             }
             if verdict.delivery == Delivery::Drop {

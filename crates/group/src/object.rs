@@ -2,19 +2,49 @@
 
 use crate::entry::{GroupView, MemberView};
 use crate::outside::Outlet;
+use crate::request::MESSAGE_MAX;
 use crate::steer::{Steering, places};
 use crate::verdict::class;
 use serde_json::{Map, Value, json};
 
+/// Letters of a program or a filter that a list shows; whoever wants all of a program asks for it.
+const SHOWN: usize = 400;
+
+/// Those that are shown where there is room for no more.
+const SHOWN_AT_LEAST: usize = 16;
+
 impl GroupView {
     /// A group as an object; `docs/GROUPS.md` says what each field means.
     pub fn object(&self) -> Value {
-        object(self)
+        object(self, usize::MAX)
+    }
+
+    /// The object as the message that it is sent in. Long programs and filters are cut, as much as is needed: one group must
+    /// not make the list unreadable for everybody.
+    pub(crate) fn message(&self) -> String {
+        let fits = |told: &String| told.len() <= MESSAGE_MAX;
+        let cut = [SHOWN, SHOWN_AT_LEAST].into_iter().map(|most| object(self, most).to_string()).find(fits);
+        cut.unwrap_or_else(|| {
+            let mut told = object(self, SHOWN_AT_LEAST);
+            for list in ["members", "ports"] {
+                told[list] = json!([]);
+            }
+            told["shortened"] = true.into();
+            told.to_string()
+        })
     }
 }
 
-fn object(group: &GroupView) -> Value {
-    let members: Vec<Value> = group.members.iter().map(|m| member(m, group)).collect();
+/// A text of at most so many characters, with an ellipsis for the rest.
+fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+fn object(group: &GroupView, most: usize) -> Value {
+    let members: Vec<Value> = group.members.iter().map(|m| member(m, group, most)).collect();
     let c = &group.counts;
     let classes: Map<String, Value> = (0..class::MANAGEMENT)
         .filter(|class| c.classes[usize::from(*class)] > 0 || group.members.iter().any(|m| m.classes >> class & 1 == 1))
@@ -25,14 +55,16 @@ fn object(group: &GroupView) -> Value {
     let ports = group.ports.iter().map(|(name, sent, failed)| json!({"port": name, "sent": sent, "failed": failed}));
     let ports: Vec<Value> = ports.collect();
     let about = group.about.as_ref();
+    let spread = about.map(|a| a.spread.iter().map(|line| cut(line, most)).collect::<Vec<_>>());
     json!({
-        "runs": about.map(|a| &a.runs), "why": about.and_then(|a| a.why.as_ref()),
-        "compile_us": about.map(|a| a.compile_us), "spread": about.map(|a| &a.spread),
+        "runs": about.map(|a| &a.runs), "why": about.and_then(|a| a.why.as_ref()).map(|why| cut(why, most)),
+        "compile_us": about.map(|a| a.compile_us), "spread": spread,
         "group": group.name, "policy": group.policy, "uid": group.owner.uid, "pid": group.owner.pid,
         "steering": match group.steering { Steering::Rendezvous => "rendezvous", Steering::Fold => "fold" },
-        "queues": group.queues, "program": group.program, "generation": group.generation, "ports": ports,
+        "queues": group.queues, "program": group.program.as_ref().map(|p| cut(p, most)), "hidden": group.hidden, "generation": group.generation, "ports": ports,
         "received": c.received, "dropped": c.dropped, "no_member": c.no_member, "passed": c.passed,
         "copies": c.copies, "skipped": c.skipped, "forwarded": c.forwarded, "forward_lost": c.forward_lost,
+        "forward_own": c.forward_own,
         "to_kernel": c.to_kernel, "classes": classes, "counters": counters, "members": members,
         "departed": {
             "delivered": c.departed.delivered, "refused": c.departed.refused, "lost": c.departed.lost,
@@ -43,7 +75,7 @@ fn object(group: &GroupView) -> Value {
 }
 
 /// A member as an object.
-fn member(m: &MemberView, group: &GroupView) -> Value {
+fn member(m: &MemberView, group: &GroupView, most: usize) -> Value {
     let part = &group.counts.members[usize::from(m.place)];
     let classes: Vec<String> = places(m.classes).map(class::name).collect();
     let outlet = m.outlet.as_ref().map(|(to, sent, failed)| match to {
@@ -52,7 +84,7 @@ fn member(m: &MemberView, group: &GroupView) -> Value {
     });
     json!({
         "place": m.place, "name": m.name, "pid": m.pid, "classes": classes, "weight": m.weight,
-        "filter": m.filter, "delivered": part.delivered, "refused": part.refused, "lost": part.lost,
+        "filter": m.filter.as_ref().map(|f| cut(f, most)), "delivered": part.delivered, "refused": part.refused, "lost": part.lost,
         "seen": m.seen.seen, "late": m.seen.late, "fill": (m.fill * 1e4).round() / 1e4, "outlet": outlet,
     })
 }

@@ -64,11 +64,17 @@ pub trait Outside: Send + Sync {
     /// In words, with the place in the text.
     fn sieve(&self, text: &str, syntax: Syntax, link_type: u32) -> Result<Arc<dyn Sieve>, String>;
 
-    /// Begins to empty these branches (one for each queue) into a place, until they end; the books of it.
+    /// Begins to empty these branches (one for each queue) into a place, until they end; the books of it. Into a port goes what
+    /// this host sent itself only if `outgoing`, and never out of the port that it was seen on, where it would circle for ever.
     ///
     /// # Errors
     /// In words, why nothing can be put there.
-    fn open(&self, to: &Outlet, branches: &[Branch]) -> Result<Arc<PortCounts>, String>;
+    fn open(&self, to: &Outlet, branches: &[Branch], outgoing: bool) -> Result<Arc<PortCounts>, String>;
+
+    /// Whether the host does not get what arrives, unless a program hands it over.
+    fn shuts_host_out(&self) -> bool {
+        false
+    }
 
     /// The port through which packets are brought to the host; `None` where the host has them anyway.
     ///

@@ -8,13 +8,14 @@ use crate::counts::Seen;
 use crate::dispatch::Order;
 use crate::entry::{Entry, GroupView, Visitor};
 use crate::group::{Books, Group, Port, Swap};
+use crate::limits::Limits;
 use crate::members::Membership;
 use crate::outside::{Outlet, Outside, Track};
-use crate::request::{NAME_MAX, Policy, Request};
+use crate::request::{NAME_MAX, PROGRAM_MAX, Policy, Request, told_bytes};
 use crate::verdict::{About, Compiled};
 use ring::Branch;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,14 +28,12 @@ pub(crate) const BRANCH_DESCS: u64 = 128 << 10;
 /// How much a thread that makes a program gives way.
 const NICE: i32 = 10;
 
-/// How long a dispatcher may take to carry out an order: it may be waiting for the ring's writer itself.
-const PATIENCE: Duration = Duration::from_secs(8);
-
 /// See the module's text.
 pub struct Registry {
     pub(crate) tracks: Vec<Track>,
     pub(crate) outside: Box<dyn Outside>,
     pub(crate) own_uid: u32,
+    pub(crate) limits: Limits,
     state: Mutex<State>,
 }
 
@@ -53,12 +52,20 @@ pub struct Loaded {
     pub about: Option<About>,
     /// From the order to the last queue that has carried it out; making the program is not in it.
     pub took: Duration,
+    /// Queues that have not carried it out within the patience of a visitor ([`Limits::patience`]); they will.
+    pub late: usize,
 }
 
 impl Registry {
-    /// For these rings, which all have the same link type.
+    /// For these rings, which all have the same link type, with the limits of this machine and process.
     pub fn new(tracks: Vec<Track>, outside: Box<dyn Outside>, own_uid: u32) -> Self {
-        Self { tracks, outside, own_uid, state: Mutex::default() }
+        Self { tracks, outside, own_uid, limits: Limits::here(), state: Mutex::default() }
+    }
+
+    /// With other limits.
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
     }
 
     /// The engine itself, which owns the groups that were planned.
@@ -89,6 +96,11 @@ impl Registry {
         if state.groups.len() >= GROUPS {
             return Err(format!("there are {GROUPS} groups already; delete one first"));
         }
+        let mut queues = queues.clone();
+        if let Some(queues) = &mut queues {
+            queues.sort_unstable();
+            queues.dedup();
+        }
         let steering = Request::steering(*fold);
         state.last_id += 1;
         let mut entry = Entry {
@@ -97,14 +109,16 @@ impl Registry {
             owner: who,
             brief: *brief || *policy == Policy::Private,
             steering,
-            queues: queues.clone(),
+            queues,
             program: None,
+            loader: who.uid,
             generation: 1,
             membership: Arc::new(Membership::new(steering)),
             seats: BTreeMap::new(),
             ports: BTreeMap::new(),
             departed: Seen::default(),
         };
+        self.may_load(&state, who, (group, &entry), compiled.as_ref())?;
         let swaps = self.swaps(&mut entry, group, compiled.as_ref())?;
         entry.program = compiled;
         let about = self.about(&entry);
@@ -113,7 +127,7 @@ impl Registry {
             track.orders.leave(Order::Add(Box::new(group)));
         }
         state.groups.insert(group.clone(), entry);
-        Ok(Loaded { generation: 1, about, took: Duration::ZERO })
+        Ok(Loaded { generation: 1, about, took: Duration::ZERO, late: 0 })
     }
 
     /// A group less.
@@ -147,8 +161,11 @@ impl Registry {
     pub fn swap(&self, who: Visitor, group: &str, source: Option<&str>) -> Result<Loaded, String> {
         let compiled = source.map(|source| self.sound(source)).transpose()?;
         let mut state = self.lock();
+        self.permitted(state.find(group)?, who)?;
+        if let Some(entry) = state.groups.get(group) {
+            self.may_load(&state, who, (group, entry), compiled.as_ref())?;
+        }
         let entry = state.find(group)?;
-        self.permitted(entry, who)?;
         entry.generation += 1;
         let swaps = match self.swaps(entry, group, compiled.as_ref()) {
             Ok(swaps) => swaps,
@@ -157,32 +174,40 @@ impl Registry {
                 return Err(why);
             }
         };
-        entry.program = compiled;
+        (entry.program, entry.loader) = (compiled, who.uid);
         let started = Instant::now();
         let orders = self.tracks_of(entry).zip(swaps).map(|(track, swap)| {
             let (done, told) = channel();
             track.orders.leave(Order::Swap { group: entry.id, swap, done });
             told
         });
-        let retired = wait(orders.collect());
+        let (retired, late) = self.wait(orders.collect());
         let took = started.elapsed();
         // Thrown away here, where no packet waits: it may have large tables.
         drop(retired);
-        Ok(Loaded { generation: entry.generation, about: self.about(entry), took })
+        Ok(Loaded { generation: entry.generation, about: self.about(entry), took, late })
     }
 
-    /// All groups, or one, with their books.
+    /// All groups, or one, with their books. Everybody may see that a group is there and what it counts; its program and its
+    /// members' filters only who may change it.
     ///
     /// # Errors
     /// There is none of this name.
-    pub fn view(&self, only: Option<&str>) -> Result<Vec<GroupView>, String> {
+    pub fn view(&self, who: Visitor, only: Option<&str>) -> Result<Vec<GroupView>, String> {
         let mut state = self.lock();
         if let Some(group) = only {
             state.find(group)?;
         }
         let books = self.books();
         let wanted = state.groups.iter().filter(|(name, _)| only.is_none_or(|only| only == name.as_str()));
-        Ok(wanted.map(|(name, entry)| entry.view(name, &books, self.tracks_of(entry).count())).collect())
+        let view = |(name, entry): (&String, &Entry)| {
+            let mut view = entry.view(name, &books, self.tracks_of(entry).count());
+            if self.permitted(entry, who).is_err() {
+                view.hide();
+            }
+            view
+        };
+        Ok(wanted.map(view).collect())
     }
 
     fn about(&self, entry: &Entry) -> Option<About> {
@@ -191,6 +216,7 @@ impl Registry {
 
     /// The books of all groups on all queues, as of now.
     fn books(&self) -> Vec<Books> {
+        let deadline = Instant::now() + self.limits.patience;
         let asked: Vec<Receiver<Vec<Books>>> = self
             .tracks
             .iter()
@@ -201,12 +227,17 @@ impl Registry {
             })
             .collect();
         let answers = self.tracks.iter().zip(asked).map(|(track, answer)| {
-            answer.recv_timeout(PATIENCE).ok().or_else(|| track.orders.last_books()).unwrap_or_default()
+            let left = deadline.saturating_duration_since(Instant::now());
+            answer.recv_timeout(left).ok().or_else(|| track.orders.last_books()).unwrap_or_default()
         });
         answers.flatten().collect()
     }
 
     fn sound(&self, source: &str) -> Result<Arc<dyn Compiled>, String> {
+        let bytes = told_bytes(source);
+        if bytes > PROGRAM_MAX {
+            return Err(format!("a program of {bytes} bytes as it is sent; at most {PROGRAM_MAX}"));
+        }
         // On a thread of its own, which gives way: making machine code takes milliseconds, and packets come first.
         let compile = || {
             // Where it may not be nicer, the program is made all the same.
@@ -235,6 +266,7 @@ impl Registry {
                 generation: entry.generation,
                 ports: Vec::new(),
                 names: names.clone(),
+                knows_direction: to.is_some_and(|c| c.knows_direction()),
                 host: host.clone(),
                 counters: counters.clone(),
             })
@@ -253,21 +285,38 @@ impl Registry {
                 swap.ports.push(Port { name: name.clone(), branch: Some(writer) });
                 branches.push(branch);
             }
-            opened.push((name.clone(), self.outside.open(&Outlet::Port(name.clone()), &branches)?));
+            opened.push((name.clone(), self.outside.open(&Outlet::Port(name.clone()), &branches, true)?));
         }
+        // What the new program does not name is closed, and its thread ends with its branches.
+        entry.ports.retain(|name, _| names.contains(name) || host.as_ref() == Some(name));
         entry.ports.extend(opened);
         Ok(swaps)
     }
 
-    /// Tells the dispatchers of a change in this place, and waits until it is in force.
-    pub(crate) fn change(&self, entry: &Entry, place: u8) {
+    /// Tells the dispatchers of a change in this place, and waits until it is in force; how many queues are late.
+    pub(crate) fn change(&self, entry: &Entry, place: u8) -> usize {
         let orders = self.tracks_of(entry).map(|track| {
             let (done, told) = channel();
             let membership = Arc::clone(&entry.membership);
             track.orders.leave(Order::Change { group: entry.id, membership, place, branch: None, done });
             told
         });
-        wait(orders.collect());
+        self.wait(orders.collect()).1
+    }
+
+    /// Until all of them have carried out what they were told, or patience ends: what they gave back, and how many have not
+    /// answered. One that has ended has nothing to carry out.
+    pub(crate) fn wait<T>(&self, orders: Vec<Receiver<T>>) -> (Vec<T>, usize) {
+        let deadline = Instant::now() + self.limits.patience;
+        let (mut done, mut late) = (Vec::new(), 0);
+        for told in orders {
+            match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(given) => done.push(given),
+                Err(RecvTimeoutError::Timeout) => late += 1,
+                Err(RecvTimeoutError::Disconnected) => {}
+            }
+        }
+        (done, late)
     }
 
     pub(crate) fn end(&self, entry: &Entry) {
@@ -285,8 +334,9 @@ impl Registry {
     pub(crate) fn permitted(&self, entry: &Entry, who: Visitor) -> Result<(), String> {
         let (owner, policy) = (entry.owner, entry.policy);
         let may = match policy {
+            _ if !self.is_guest(who.uid) => true,
             Policy::Private => owner.pid == who.pid && owner.uid == who.uid,
-            Policy::Restricted => owner.uid == who.uid || who.uid == 0 || who.uid == self.own_uid,
+            Policy::Restricted => owner.uid == who.uid,
             Policy::Shared => true,
         };
         match (may, policy) {
@@ -320,13 +370,6 @@ impl State {
         };
         self.groups.get_mut(group).ok_or_else(|| format!("there is no group {group:?}: {known}"))
     }
-}
-
-/// Until all of them have carried out what they were told; one that has ended has nothing to carry out.
-pub(crate) fn wait<T>(orders: Vec<Receiver<T>>) -> Vec<T> {
-    let deadline = Instant::now() + PATIENCE;
-    let left = || deadline.saturating_duration_since(Instant::now());
-    orders.into_iter().filter_map(|told| told.recv_timeout(left()).ok()).collect()
 }
 
 fn check_name(name: &str) -> Result<(), String> {

@@ -19,6 +19,17 @@ use std::path::PathBuf;
 /// Most bytes of a message: a long program fits.
 pub const MESSAGE_MAX: usize = 128 << 10;
 
+/// Most bytes of a program as it is sent ([`told_bytes`]): whoever asks for it gets it in one message, with what is around it.
+pub(crate) const PROGRAM_MAX: usize = MESSAGE_MAX - (1 << 10);
+
+/// Most bytes of a member's filter as it is sent.
+pub(crate) const FILTER_MAX: usize = 32 << 10;
+
+/// Bytes that a text has in a message, where quotes and line ends are two.
+pub(crate) fn told_bytes(text: &str) -> usize {
+    serde_json::to_string(text).map_or(usize::MAX, |told| told.len())
+}
+
 /// Most bytes of the name of a group or a member.
 pub const NAME_MAX: usize = 48;
 
@@ -208,6 +219,9 @@ pub struct Answer {
     /// Microseconds from the order to the last queue that has carried it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_us: Option<u64>,
+    /// Queues that have not carried it out yet; they will, and nothing is lost meanwhile.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub late: usize,
     /// Objects that follow.
     #[serde(default)]
     pub items: usize,

@@ -4,10 +4,11 @@
 
 use crate::dispatch::Order;
 use crate::entry::{Entry, Seat, Visitor};
+use crate::limits::{Held, branch_bytes};
 use crate::members::Member;
 use crate::outside::{Outlet, Syntax};
-use crate::registry::{BRANCH_DESCS, Registry, wait};
-use crate::request::{NAME_MAX, Request};
+use crate::registry::{BRANCH_DESCS, Registry, State};
+use crate::request::{FILTER_MAX, NAME_MAX, Request, told_bytes};
 use crate::steer::{MEMBERS, WEIGHT_MAX};
 use crate::verdict::class;
 use ring::{BRANCH_DESCS_MAX, BRANCH_DESCS_MIN, Branch, BranchWriter};
@@ -23,6 +24,8 @@ pub struct Joined {
     pub generation: u64,
     /// One for each queue.
     pub branches: Vec<Branch>,
+    /// Queues that do not know of it yet.
+    pub late: usize,
 }
 
 impl Registry {
@@ -41,14 +44,15 @@ impl Registry {
             return Err(format!("{descs} descriptors; a branch has {BRANCH_DESCS_MIN} to {BRANCH_DESCS_MAX}"));
         }
         let mut state = self.lock();
+        self.permitted(state.find(group)?, who)?;
+        self.may_sit(&mut state, who, group, descs)?;
         let entry = state.find(group)?;
-        self.permitted(entry, who)?;
         let place = free(entry, group)?;
         let (writers, branches) = self.grow(entry, group, descs)?;
         let name = if name.is_empty() { format!("pid {}", who.pid) } else { name.clone() };
         let seat = Seat { name, who, branches: branches.clone(), outlet: None };
-        self.sit(entry, place, member, seat, writers);
-        Ok(Joined { place, generation: entry.generation, branches })
+        let late = self.sit(entry, place, member, seat, writers);
+        Ok(Joined { place, generation: entry.generation, branches, late })
     }
 
     /// One member more, which the engine empties itself into a port or a file. It sits there until it is detached.
@@ -60,7 +64,10 @@ impl Registry {
             return Err("not a request to attach a port or a file".into());
         };
         let outlet = match (port, file) {
-            (Some(name), None) => Outlet::Port(name.clone()),
+            (Some(name), None) => {
+                self.may_send(who, name)?;
+                Outlet::Port(name.clone())
+            }
             // The engine would write with its own rights what a stranger may not.
             (None, Some(_)) if who.uid != 0 && who.uid != self.own_uid => {
                 return Err(format!(
@@ -73,11 +80,12 @@ impl Registry {
         };
         let member = self.member(classes, *weight, filter.as_deref(), bpf.as_deref())?;
         let mut state = self.lock();
+        self.permitted(state.find(group)?, who)?;
+        self.may_sit(&mut state, who, group, BRANCH_DESCS)?;
         let entry = state.find(group)?;
-        self.permitted(entry, who)?;
         let place = free(entry, group)?;
         let (writers, branches) = self.grow(entry, group, BRANCH_DESCS)?;
-        let counts = self.outside.open(&outlet, &branches)?;
+        let counts = self.outside.open(&outlet, &branches, false)?;
         let who = Visitor { connection: 0, ..who };
         let seat = Seat { name: outlet.to_string(), who, branches, outlet: Some((outlet, counts)) };
         self.sit(entry, place, member, seat, writers);
@@ -152,6 +160,13 @@ impl Registry {
         });
     }
 
+    /// Whether this visitor may hold one seat more.
+    fn may_sit(&self, state: &mut State, who: Visitor, group: &str, descs: u64) -> Result<(), String> {
+        let branches = self.tracks_of(state.find(group)?).count();
+        let bytes = branches as u64 * branch_bytes(descs);
+        self.admit(state, who, None, Held { groups: 0, branches, bytes })
+    }
+
     /// A branch on each queue of the group.
     fn grow(&self, entry: &Entry, group: &str, descs: u64) -> Result<(Vec<BranchWriter>, Vec<Branch>), String> {
         let (mut writers, mut branches) = (Vec::new(), Vec::new());
@@ -166,8 +181,8 @@ impl Registry {
         Ok((writers, branches))
     }
 
-    /// Everything is there: from the next batches on it gets its part.
-    fn sit(&self, entry: &mut Entry, place: u8, member: Member, seat: Seat, writers: Vec<BranchWriter>) {
+    /// Everything is there: from the next batches on it gets its part. How many queues are late.
+    fn sit(&self, entry: &mut Entry, place: u8, member: Member, seat: Seat, writers: Vec<BranchWriter>) -> usize {
         entry.membership = Arc::new(entry.membership.with(place, Some(member)));
         let orders = self.tracks_of(entry).zip(writers).map(|(track, writer)| {
             let (done, told) = channel();
@@ -175,8 +190,9 @@ impl Registry {
             track.orders.leave(Order::Change { group: entry.id, membership, place, branch: Some(writer), done });
             told
         });
-        wait(orders.collect());
+        let (_, late) = self.wait(orders.collect());
         entry.seats.insert(place, seat);
+        late
     }
 
     fn member(
@@ -187,6 +203,12 @@ impl Registry {
         bpf: Option<&str>,
     ) -> Result<Member, String> {
         check_weight(weight)?;
+        for text in filter.iter().chain(&bpf) {
+            let bytes = told_bytes(text);
+            if bytes > FILTER_MAX {
+                return Err(format!("a filter of {bytes} bytes as it is sent; at most {FILTER_MAX}"));
+            }
+        }
         let mut bits = 0u64;
         for text in classes {
             let class = class::parse(text).ok_or_else(|| {
@@ -218,6 +240,10 @@ fn free(entry: &Entry, group: &str) -> Result<u8, String> {
 fn check_text(name: &str) -> Result<(), String> {
     if name.len() > NAME_MAX {
         return Err(format!("a name of {} bytes; at most {NAME_MAX}", name.len()));
+    }
+    // Names stand in the tables of others, whose terminals would obey them.
+    if name.chars().any(char::is_control) {
+        return Err("a name with control characters; write letters and digits".into());
     }
     Ok(())
 }

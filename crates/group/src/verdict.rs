@@ -185,6 +185,17 @@ pub trait Compiled: Send + Sync {
         &[]
     }
 
+    /// Whether it asks which way packets go. One that does not forwards only what arrived: what this host sends may be what
+    /// another engine of its has forwarded, and the two would send it to and fro for ever.
+    fn knows_direction(&self) -> bool {
+        false
+    }
+
+    /// Bytes that the instances of a group may come to remember, at most.
+    fn memory(&self) -> u64 {
+        0
+    }
+
     /// Whether it hands packets to the host.
     fn wants_kernel(&self) -> bool {
         false

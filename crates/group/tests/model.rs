@@ -67,7 +67,15 @@ impl Sieve for From {
 
 fn swap(salt: u64, generation: u64) -> Swap {
     let (ports, names, counters) = (Vec::new(), Vec::new(), vec!["judged".to_owned()]);
-    Swap { program: Some(Box::new(Salted(salt, 0))), generation, ports, names, host: None, counters }
+    Swap {
+        program: Some(Box::new(Salted(salt, 0))),
+        generation,
+        ports,
+        names,
+        knows_direction: false,
+        host: None,
+        counters,
+    }
 }
 
 /// What one member must hear: (packet, mark, class, generation).
@@ -350,12 +358,17 @@ fn a_walk_of_groups_beside_a_model_that_does_it_the_obvious_way() {
     assert!(books.iter().any(|b| b.counts.copies > 1000), "the walk had something to deliver");
 }
 
+/// No program: everything is copied.
+fn nothing() -> Swap {
+    let (ports, names, counters) = (Vec::new(), Vec::new(), Vec::new());
+    Swap { program: None, generation: 1, ports, names, knows_direction: false, host: None, counters }
+}
+
 #[test]
 fn a_member_that_leaves_no_room_loses_its_own_packets_and_the_books_close() {
     let mut world = World::new();
     let membership = Arc::new(Membership::default());
-    let first =
-        Swap { program: None, generation: 1, ports: Vec::new(), names: Vec::new(), host: None, counters: Vec::new() };
+    let first = nothing();
     world.orders.leave(Order::Add(Box::new(Group::new(1, Arc::clone(&membership), first))));
     let mut all = (*membership).clone();
     let mut listeners = Vec::new();
@@ -388,8 +401,7 @@ fn a_member_that_leaves_no_room_loses_its_own_packets_and_the_books_close() {
 #[test]
 fn a_dispatcher_that_is_too_far_behind_lets_packets_go_and_says_so() {
     let mut world = World::new();
-    let first =
-        Swap { program: None, generation: 1, ports: Vec::new(), names: Vec::new(), host: None, counters: Vec::new() };
+    let first = nothing();
     world.orders.leave(Order::Add(Box::new(Group::new(1, Arc::default(), first))));
     world.turn();
     // Nobody turns the dispatcher while three quarters of the ring fill.

@@ -128,6 +128,12 @@ impl Judge {
         &self.shared.program
     }
 
+    /// Bytes that one worker's maps come to when they are full. A map is made as it is touched, but any traffic may touch it
+    /// everywhere.
+    pub fn memory(&self) -> u64 {
+        self.shared.program.maps.iter().map(Table::bytes_of).fold(0, u64::saturating_add)
+    }
+
     /// How it runs.
     pub fn report(&self) -> Report {
         let native = self.shared.native.as_ref();

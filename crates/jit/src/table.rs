@@ -48,6 +48,20 @@ pub struct Table {
 }
 
 impl Table {
+    /// Slots of a table, and words of a slot.
+    fn size(map: &Map) -> (usize, usize) {
+        let capacity = map.capacity as usize;
+        let words = usize::from(map.words).clamp(1, MAX_KEY_WORDS);
+        ((capacity + capacity / 3 + 1).next_power_of_two(), (at::KEY + words).next_power_of_two())
+    }
+
+    /// Bytes that a table for this map comes to when it is full, notes of its entries' age included.
+    pub fn bytes_of(map: &Map) -> u64 {
+        let (slots, stride) = Self::size(map);
+        let note = if map.expiry == Expiry::Never { 0 } else { size_of::<Reverse<(u64, u64)>>() };
+        slots as u64 * stride as u64 * 8 + u64::from(map.capacity) * note as u64
+    }
+
     /// An empty one, whose hash depends on `secret`.
     ///
     /// # Errors
@@ -55,8 +69,7 @@ impl Table {
     pub fn new(map: &Map, secret: u64) -> io::Result<Self> {
         let words = usize::from(map.words).clamp(1, MAX_KEY_WORDS);
         let capacity = map.capacity as usize;
-        let slots = (capacity + capacity / 3 + 1).next_power_of_two();
-        let stride = (at::KEY + words).next_power_of_two();
+        let (slots, stride) = Self::size(map);
         let mut prng = base::Prng::new(secret);
         Ok(Self {
             slots: Words::zeroed(slots * stride)?,

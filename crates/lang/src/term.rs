@@ -120,6 +120,8 @@ pub enum Pred {
     Address(End, Vec<Prefix>),
     /// IP with an address of the port that the packet came from.
     Host(End),
+    /// This host sent it.
+    Outgoing,
     /// A fragment of these kinds: first, later.
     Fragment(bool, bool),
     /// A VLAN tag with one of these ids; with any for an empty list.

@@ -7,6 +7,7 @@ pub mod cpu;
 pub mod disk;
 pub mod ethtool;
 pub mod landlock;
+pub mod limits;
 pub mod memory;
 pub mod multicast;
 pub mod netlink;

@@ -214,6 +214,8 @@ sections! {
         group: Option<String> = None, Start;
         /// Let that owner and group attach gates too, which can make capture drop packets.
         gates: bool = false, Start;
+        /// Ports that groups of others than root may send through.
+        forward: Vec<String> = Vec::new(), Start;
         /// How long a gate of another process may hold up a full ring before it is no longer waited for; 0 for ever.
         gate_expiry: Duration = Duration::from_secs(10), Start;
     }

@@ -145,7 +145,14 @@ fn begin(source: SourcePlan, store: &Path, cpus: &[usize]) -> Result<Capture, En
         segment: SEGMENT,
         cpus: cpus.to_vec(),
         // The last second of the answer comes from here.
-        socket: Some(SocketPlan { path: store.join(SOCKET), mode: 0o600, uid: None, gid: None, gates: false }),
+        socket: Some(SocketPlan {
+            path: store.join(SOCKET),
+            mode: 0o600,
+            uid: None,
+            gid: None,
+            gates: false,
+            forward: Vec::new(),
+        }),
         ..Plan::new(source)
     };
     let outlets = |label: &str| {

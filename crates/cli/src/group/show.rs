@@ -12,7 +12,7 @@ const PROGRAM_WIDTH: usize = 40;
 pub fn loaded(group: &str, answer: &group::Answer) -> Result<(), Failure> {
     let about = answer.about.clone().unwrap_or_default();
     let done = serde_json::json!({
-        "group": group, "generation": answer.generation, "took_us": answer.took_us, "runs": about.runs, "why": about.why,
+        "group": group, "generation": answer.generation, "took_us": answer.took_us, "late": answer.late, "runs": about.runs, "why": about.why,
         "compile_us": about.compile_us, "spread": about.spread, "notes": about.notes,
     });
     Ok(writeln!(io::stdout(), "{done}")?)
@@ -20,6 +20,9 @@ pub fn loaded(group: &str, answer: &group::Answer) -> Result<(), Failure> {
 
 /// The same for people: what they should know of the program.
 pub fn told(answer: &group::Answer) {
+    if answer.late > 0 {
+        eprintln!("netgrain: {} queues are busy and have not carried it out yet; they will", answer.late);
+    }
     let Some(about) = &answer.about else { return };
     if let Some(why) = &about.why {
         eprintln!("netgrain: the program runs {}: {why}", about.runs);
@@ -92,6 +95,9 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
         if number(g, "forward_lost") > 0 {
             writeln!(out, "  lost before their port: {}", n("forward_lost"))?;
         }
+        if number(g, "forward_own") > 0 {
+            writeln!(out, "  not forwarded, sent by this host: {}", n("forward_own"))?;
+        }
         for (what, key) in [("class", "classes"), ("counter", "counters")] {
             for (name, n) in g[key].as_object().into_iter().flatten() {
                 // Programs count down too.
@@ -135,7 +141,13 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
 }
 
 fn program(g: &Value) -> String {
-    let text = g["program"].as_str().unwrap_or("copy");
+    let text = match g["program"].as_str() {
+        None if g["hidden"] == true => "(shown to its owner)",
+        None => "copy",
+        Some(text) => text,
+    };
+    // Somebody else's text must not command this terminal.
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= PROGRAM_WIDTH {
         return line;

@@ -168,6 +168,7 @@ fn socket(config: &Config, source: &SourcePlan) -> Result<Option<SocketPlan>, Fa
         uid: id(listen.owner.as_deref(), "/etc/passwd")?,
         gid: id(listen.group.as_deref(), "/etc/group")?,
         gates: listen.gates,
+        forward: listen.forward.clone(),
     }))
 }
 

@@ -213,6 +213,15 @@ impl Compiled for Fit {
         &self.names
     }
 
+    fn knows_direction(&self) -> bool {
+        let asks = |inst: &ir::Inst| matches!(inst, ir::Inst::Meta { meta: ir::Meta::Outgoing, .. });
+        self.judge.program().blocks.iter().flat_map(|b| &b.code).any(asks)
+    }
+
+    fn memory(&self) -> u64 {
+        self.judge.memory()
+    }
+
     fn wants_kernel(&self) -> bool {
         self.wants_kernel
     }
@@ -450,6 +459,29 @@ mod tests {
         let mut run = instance("main = log_msg \"seen\" >-> log_packet >-> log_buff >-> trace");
         assert_eq!(passed(&judge(&mut run, &[frames()[0]; 5])), 5);
         assert_eq!(run.counters(), [20], "ten of them were written");
+    }
+
+    #[test]
+    fn which_way_a_packet_goes_is_known_to_programs_that_ask() {
+        let source = "main = when is_outgoing (mark 1) >-> when is_incoming (mark 2)";
+        let mut run = instance(source);
+        let mut mark = |flags| {
+            let desc = Desc { flags, ..Desc::default() };
+            let mut out = [Verdict::default()];
+            run.judge(&[Packet { desc: &desc, bytes: &frames()[0], wire_len: 60 }], &mut out);
+            out[0].mark
+        };
+        assert_eq!((mark(ring::flag::OUTGOING), mark(0)), (1, 2));
+        assert!(of(source).knows_direction() && !of("main = forward \"eth1\"").knows_direction());
+    }
+
+    #[test]
+    fn what_maps_may_come_to_is_known_before_there_is_one() {
+        assert_eq!(of("main = ip").memory(), 0);
+        let small = of("m = up_to 1000 (flow_map 0 key_5tuple)\nmain = incr_fstate m").memory();
+        assert_eq!(small, 2048 * 64);
+        let large = of("m = up_to 67108864 (flow_map 0 key_5tuple)\nmain = incr_fstate m").memory();
+        assert_eq!(large, 8 << 30);
     }
 
     #[test]

@@ -17,12 +17,15 @@ pub use settle::{GroupPlan, MemberPlan};
 
 use crate::error::EngineError;
 use crate::plan::SocketPlan;
-use group::{Compiled, Dispatcher, Door, Orders, Outlet, Outside, PortCounts, Registry, Sieve, Syntax, Track};
+use group::{Compiled, Dispatcher, Door, Limits, Orders, Outlet, Outside, PortCounts, Registry, Sieve, Syntax, Track};
 use host::Host;
 use ring::{Branch, Offer, Policy, Producer};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+
+/// Files that an engine with groups may have open, if it is let: enough for as many members as there can be.
+const OPEN_FILES: u64 = 1 << 16;
 
 /// Where the groups of an engine are asked for: beside the socket of its listeners, `/run/netgrain/NAME.groups`.
 pub fn groups_socket(listeners: &Path) -> PathBuf {
@@ -99,7 +102,12 @@ impl Groups {
         let queues: Vec<u16> = tracks.iter().map(|t| t.queue).collect();
         let lent = Arc::<Lent>::default();
         let lender = Lender { ground, lent: Arc::clone(&lent) };
-        let registry = Arc::new(Registry::new(tracks, Box::new(lender), sys::cpu::effective_uid()));
+        // Members cost descriptors, and the usual limit is meant for programs that use select(2).
+        sys::limits::raise_open_files(OPEN_FILES);
+        let ports = socket.map(|plan| plan.forward.clone()).unwrap_or_default();
+        let limits = Limits { ports, ..Limits::here() };
+        let registry = Registry::new(tracks, Box::new(lender), sys::cpu::effective_uid()).with_limits(limits);
+        let registry = Arc::new(registry);
         // Before the dispatchers work: one that finds no group gives its place at the ring up.
         settle::create(&registry, plans)?;
         let mut threads = Vec::new();
@@ -122,14 +130,14 @@ impl Groups {
     /// Makes the planned groups what they are planned to be now; programs that did not change run on. Says what it did.
     pub fn settle(&self, plans: &[GroupPlan]) -> Vec<String> {
         let mut now = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        let said = settle::change(&self.registry, &now, plans);
-        *now = plans.to_vec();
+        let (said, in_force) = settle::change(&self.registry, &now, plans);
+        *now = in_force;
         said
     }
 
     /// What became of all packets, as objects (`docs/GROUPS.md`).
     pub fn books(&self) -> Vec<serde_json::Value> {
-        let views = self.registry.view(None).unwrap_or_default();
+        let views = self.registry.view(self.registry.engine(), None).unwrap_or_default();
         views.iter().map(group::GroupView::object).collect()
     }
 
@@ -188,14 +196,19 @@ impl Outside for Lender {
         sieve::of(text, syntax, link_type as u16)
     }
 
-    fn open(&self, to: &Outlet, branches: &[Branch]) -> Result<Arc<PortCounts>, String> {
+    fn open(&self, to: &Outlet, branches: &[Branch], outgoing: bool) -> Result<Arc<PortCounts>, String> {
         // What is for the host's device is sent into its other end.
         let entrance = self.lent.host().as_ref().and_then(|host| host.entrance_of(to));
-        let (thread, counts) = outlet::open(entrance.as_ref().unwrap_or(to), branches)?;
+        let own = outlet::Own { port: &self.ground.label, outgoing };
+        let (thread, counts) = outlet::open(entrance.as_ref().unwrap_or(to), branches, &own)?;
         let mut outlets = self.lent.outlets();
         outlets.retain(|o| !o.is_finished());
         outlets.push(thread);
         Ok(counts)
+    }
+
+    fn shuts_host_out(&self) -> bool {
+        self.ground.dedicated
     }
 
     fn host(&self) -> Result<Option<String>, String> {

@@ -2,7 +2,8 @@
 //!
 //! The dispatcher never waits for an outlet. What it is too slow for finds no room in the branch and is counted there as
 //! lost. What is not put there has failed: overwritten in the ring before its turn, refused by the port (larger than its
-//! MTU), captured in part only (for a port, because that would be another packet), or more than the file was to have.
+//! MTU), captured in part only (for a port, because that would be another packet), sent by this host already ([`Own`]), or more
+//! than the file was to have.
 
 use group::{Outlet, PortCounts};
 use ring::{Branch, Desc, FILE_HEADER, Listener, RECORD_HEADER, flag};
@@ -25,6 +26,15 @@ const NAP: Duration = Duration::from_micros(300);
 /// Of files: packets are nobody else's business.
 const MODE: u32 = 0o600;
 
+/// What is to become of packets that this host sent itself, where the outlet is a port. One that leaves by the port on which it
+/// was seen is seen there again, and between two engines that forward to each other's ports none would ever come to rest.
+pub struct Own<'a> {
+    /// Where they were seen; they never leave by it.
+    pub port: &'a str,
+    /// Whether they leave by others.
+    pub outgoing: bool,
+}
+
 /// A thread that empties branches, and its books.
 pub type Emptying = (JoinHandle<()>, Arc<PortCounts>);
 
@@ -32,10 +42,10 @@ pub type Emptying = (JoinHandle<()>, Arc<PortCounts>);
 ///
 /// # Errors
 /// In words, why nothing can be put there.
-pub fn open(to: &Outlet, branches: &[Branch]) -> Result<Emptying, String> {
+pub fn open(to: &Outlet, branches: &[Branch], own: &Own<'_>) -> Result<Emptying, String> {
     let listeners: Vec<Listener> = branches.iter().map(Branch::listen).collect();
     match to {
-        Outlet::Port(name) => start(Port::open(name)?, listeners),
+        Outlet::Port(name) => start(Port::open(name, own)?, listeners),
         Outlet::File { path, most } => {
             let header = listeners.first().map_or([0; FILE_HEADER], Listener::file_header);
             start(Written::create(path, *most, &header)?, listeners)
@@ -55,25 +65,29 @@ trait Sink: Send + 'static {
 /// They are sent through a port.
 struct Port {
     socket: PacketSocket,
+    /// What this host sent leaves by it, too.
+    outgoing: bool,
     buffer: Vec<u8>,
 }
 
 impl Port {
-    fn open(name: &str) -> Result<Self, String> {
+    fn open(name: &str, own: &Own<'_>) -> Result<Self, String> {
         let fail = |what: &str, e: io::Error| format!("port {name}: {what}: {e}");
-        let link = Netlink::route()
-            .and_then(|mut n| n.link(name))
+        let find = |name: &str| Netlink::route().and_then(|mut n| n.link(name)).map(|link| link.index);
+        let link = find(name)
             .map_err(|e| format!("there is no port {name} to forward to ({e}); `ip link` shows those there are"))?;
+        // By their numbers: a port may have other names.
+        let outgoing = own.outgoing && find(own.port).ok() != Some(link);
         let socket = PacketSocket::open().map_err(|e| fail("cannot be sent through (root, or CAP_NET_RAW)", e))?;
-        socket.bind(link.index, None).map_err(|e| fail("cannot be bound", e))?;
-        Ok(Self { socket, buffer: Vec::new() })
+        socket.bind(link, None).map_err(|e| fail("cannot be bound", e))?;
+        Ok(Self { socket, outgoing, buffer: Vec::new() })
     }
 }
 
 impl Sink for Port {
     fn put(&mut self, listener: &Listener, desc: &Desc) -> bool {
-        let whole = desc.flags & flag::TRUNCATED == 0;
-        let frame = listener.packet(desc, &mut self.buffer).filter(|_| whole);
+        let goes = desc.flags & flag::TRUNCATED == 0 && (self.outgoing || desc.flags & flag::OUTGOING == 0);
+        let frame = listener.packet(desc, &mut self.buffer).filter(|_| goes);
         frame.is_some_and(|frame| self.socket.send_all(&[frame]).is_ok())
     }
 }

@@ -76,10 +76,11 @@ pub fn attach(registry: &Registry, plans: &[GroupPlan]) -> Result<(), EngineErro
     Ok(())
 }
 
-/// From one plan to another; says what it did, and what it could not do.
-pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> Vec<String> {
+/// From one plan to another; says what it did and what it could not do, and what is in force now. What failed is not in force,
+/// so the next change tries it again.
+pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec<String>, Vec<GroupPlan>) {
     let engine = registry.engine();
-    let mut said = Vec::new();
+    let (mut said, mut in_force) = (Vec::new(), Vec::new());
     for old in from.iter().filter(|old| !to.iter().any(|new| new.name == old.name)) {
         said.push(match registry.delete(engine, &old.name) {
             Ok(()) => format!("group {} has ended", old.name),
@@ -87,23 +88,82 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> Vec<
         });
     }
     for new in to {
-        let Some(old) = from.iter().find(|old| old.name == new.name) else {
-            let one = std::slice::from_ref(new);
-            said.push(match create(registry, one).and_then(|()| attach(registry, one)) {
-                Ok(()) => format!("group {} is there", new.name),
-                Err(e) => e.to_string(),
-            });
+        // Somebody may have deleted it meanwhile.
+        let there = from.iter().find(|old| old.name == new.name && registry.program(engine, &old.name).is_ok());
+        let Some(old) = there else {
+            match begin(registry, new) {
+                Ok(()) => {
+                    said.push(format!("group {} is there", new.name));
+                    in_force.push(new.clone());
+                }
+                Err(e) => said.push(e.to_string()),
+            }
             continue;
         };
+        let mut now = old.clone();
         if old.program != new.program {
             said.push(match registry.swap(engine, &new.name, new.program.as_deref()) {
-                Ok(loaded) => format!("group {}: generation {} runs", new.name, loaded.generation),
+                Ok(loaded) => {
+                    now.program.clone_from(&new.program);
+                    format!("group {}: generation {} runs", new.name, loaded.generation)
+                }
                 Err(why) => new.failed(&why),
             });
         }
         if (old.policy, old.fold, &old.members) != (new.policy, new.fold, &new.members) {
             said.push(new.failed("policy, fold and members change with the next start"));
         }
+        in_force.push(now);
     }
-    said
+    (said, in_force)
+}
+
+/// One group more, with its members or not at all.
+fn begin(registry: &Registry, plan: &GroupPlan) -> Result<(), EngineError> {
+    let one = std::slice::from_ref(plan);
+    create(registry, one)?;
+    attach(registry, one).inspect_err(|_| {
+        // It has just been made, so it is there.
+        let _ = registry.delete(registry.engine(), &plan.name);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use group::Limits;
+
+    fn plan(name: &str, program: &str) -> GroupPlan {
+        let (name, program) = (name.to_owned(), Some(program.to_owned()));
+        GroupPlan { name, program, policy: Policy::Restricted, fold: false, members: Vec::new() }
+    }
+
+    #[test]
+    fn what_a_reload_could_not_do_is_tried_by_the_next() {
+        let registry = Registry::new(Vec::new(), super::super::lent_to_groups("nosuch0", 1), 0);
+        let registry = registry.with_limits(Limits::here());
+        let file = std::env::temp_dir().join(format!("netgrain-settle-{}", std::process::id()));
+        let mut late = plan("late", "main = ip");
+        late.members = vec![MemberPlan { to: Outlet::Port("nosuch0".into()), classes: Vec::new(), weight: 1 }];
+        let (good, bad) = (plan("a", "main = ip"), plan("b", "main = "));
+        let wanted = [good.clone(), bad, late.clone()];
+        let (said, force) = change(&registry, &[], &wanted);
+        assert_eq!((said.len(), &force), (3, &vec![good.clone()]), "{said:?}");
+        // The same again: what is there is left alone, the others are tried.
+        let (said, force) = change(&registry, &force, &wanted);
+        assert!(said.len() == 2 && said[1].contains("there is no port nosuch0"), "{said:?}");
+        // The cause has gone.
+        late.members[0].to = Outlet::File { path: file.clone(), most: 1000 };
+        let (said, force) = change(&registry, &force, &[good.clone(), plan("b", "main = udp"), late]);
+        assert_eq!(said, ["group b is there", "group late is there"]);
+        let _ = std::fs::remove_file(file);
+        // A swap that failed, and its end.
+        let (said, force) = change(&registry, &force, &[plan("a", "main = ")]);
+        assert!(said.iter().any(|s| s.starts_with("group a: ")) && force == [good], "{said:?}");
+        let (said, force) = change(&registry, &force, &[plan("a", "main = tcp")]);
+        assert_eq!((said, force), (vec!["group a: generation 2 runs".to_owned()], vec![plan("a", "main = tcp")]));
+        registry.delete(registry.engine(), "a").expect("it is there");
+        let (said, _) = change(&registry, &[plan("a", "main = tcp")], &[plan("a", "main = tcp")]);
+        assert_eq!(said, ["group a is there"], "somebody had deleted it");
+    }
 }

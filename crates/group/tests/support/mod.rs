@@ -2,8 +2,8 @@
 
 use base::Timestamp;
 use netgrain_group::{
-    Client, Compiled, Delivery, Dispatcher, Door, Orders, Outlet, Outside, Packet, PortCounts, Program, Registry,
-    Sieve, Syntax, Track, Verdict,
+    Client, Compiled, Delivery, Dispatcher, Door, Limits, Orders, Outlet, Outside, Packet, PortCounts, Program,
+    Registry, Sieve, Syntax, Track, Verdict,
 };
 use ring::{Branch, Config, Offer, Policy, Producer};
 use std::path::PathBuf;
@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 /// Flows that the writers make, the same on all rings.
 const FLOWS: u64 = 1000;
 
-/// `mark N`, `steer`, `copy`, `drop`.
+/// `mark N`, `steer`, `copy`, `drop`; `forward PORT`; `remember N`, which may come to hold N MiB; `sleep N`, which takes N
+/// milliseconds for each batch.
 struct Word(String);
 
 struct Run {
@@ -31,14 +32,32 @@ impl Compiled for Word {
             "mark" => |mark, _| Verdict { mark, ..Verdict::default() },
             "steer" => |_, p| Verdict { delivery: Delivery::Steer(p.desc.hash), ..Verdict::default() },
             "drop" => |_, _| Verdict { delivery: Delivery::Drop, ..Verdict::default() },
+            "sleep" => |ms, _| {
+                std::thread::sleep(Duration::from_millis(ms.into()));
+                Verdict::default()
+            },
+            "forward" => |_, _| {
+                let mut verdict = Verdict::default();
+                verdict.forwards.push(0);
+                verdict
+            },
             _ => |_, _| Verdict::default(),
         };
-        let number = number.parse().expect("a number");
+        let number = number.parse().unwrap_or_default();
         Ok((0..queues).map(|_| Box::new(Run { verdict, number, judged: 0 }) as Box<dyn Program>).collect())
     }
 
     fn text(&self) -> &str {
         &self.0
+    }
+
+    fn ports(&self) -> &[String] {
+        static SINK: std::sync::LazyLock<Vec<String>> = std::sync::LazyLock::new(|| vec!["sink".into()]);
+        if self.0.starts_with("forward") { &SINK } else { &[] }
+    }
+
+    fn memory(&self) -> u64 {
+        self.0.strip_prefix("remember ").map_or(0, |mib| mib.parse::<u64>().expect("a number") << 20)
     }
 
     fn counters(&self) -> &[String] {
@@ -63,7 +82,7 @@ struct Lender;
 impl Outside for Lender {
     fn compile(&self, source: &str, _: u32) -> Result<Arc<dyn Compiled>, String> {
         let word = source.split(' ').next().unwrap_or_default();
-        if !["mark", "steer", "copy", "drop"].contains(&word) {
+        if !["mark", "steer", "copy", "drop", "forward", "remember", "sleep"].contains(&word) {
             return Err(format!("{source:?} is no program"));
         }
         Ok(Arc::new(Word(source.to_owned())))
@@ -73,7 +92,7 @@ impl Outside for Lender {
         Err(format!("{text:?} is no filter"))
     }
 
-    fn open(&self, to: &Outlet, _: &[Branch]) -> Result<Arc<PortCounts>, String> {
+    fn open(&self, to: &Outlet, _: &[Branch], _: bool) -> Result<Arc<PortCounts>, String> {
         match to {
             Outlet::Port(name) if name == "sink" => Ok(Arc::default()),
             _ => Err(format!("there is no {to}")),
@@ -107,6 +126,11 @@ pub struct Engine {
 impl Engine {
     /// With so many rings. Nothing flows yet.
     pub fn start(queues: u16) -> Self {
+        Self::limited(queues, Limits::here())
+    }
+
+    /// The same with these limits.
+    pub fn limited(queues: u16, limits: Limits) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let socket = std::env::temp_dir().join(format!("netgrain-groups-{}-{n}", std::process::id()));
@@ -126,7 +150,8 @@ impl Engine {
             threads.push(std::thread::spawn(move || write(producer, &end, &flow, &count)));
             threads.push(std::thread::spawn(move || dispatcher.run()));
         }
-        let registry = Arc::new(Registry::new(tracks, Box::new(Lender), sys::cpu::effective_uid()));
+        let registry = Registry::new(tracks, Box::new(Lender), sys::cpu::effective_uid()).with_limits(limits);
+        let registry = Arc::new(registry);
         let listener = sys::unix::Listener::bind(&socket, 0o600, None, None).expect("a socket");
         let door = Some(Door::open(listener, Arc::clone(&registry), Policy::default()).expect("a thread"));
         Self { socket, registry, end, flow, pushed, door, threads }

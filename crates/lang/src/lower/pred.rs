@@ -60,6 +60,10 @@ impl Lower {
             Pred::Port(end, low, high) => self.port(*end, (*low).into(), (*high).into(), sight, yes, no),
             Pred::Address(end, prefixes) => self.address(*end, prefixes, sight, yes, no),
             Pred::Host(end) => self.member(*end, &Set::Host, sight, yes, no),
+            Pred::Outgoing => {
+                let outgoing = self.b.meta(Meta::Outgoing);
+                self.b.branch(outgoing, Cmp::Ne, 0, yes, no);
+            }
             Pred::Fragment(first, later) => {
                 let fragment = self.b.fact(sight.layer(), Fact::Fragment);
                 match (first, later) {

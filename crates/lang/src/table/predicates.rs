@@ -167,6 +167,14 @@ pub const PREDICATES: &[Function] = &[
     row!("is_incoming_host", "Pred", &[Effect::Local], "The same, or for everybody or a group of the link.", |_| pred(
         incoming_host()
     )),
+    row!("is_incoming", "Pred", NONE, "It arrived at the port.", |_| pred(Pred::Not(Pred::Outgoing.into()))),
+    row!(
+        "is_outgoing",
+        "Pred",
+        NONE,
+        "This host sent it through the port. A program that asks neither forwards only what arrived.",
+        |_| pred(Pred::Outgoing)
+    ),
     row!("is_rtp", "Pred", NONE, "Looks like RTP.", |_| pred(Pred::Voip(Voip::Rtp))),
     row!("is_rtcp", "Pred", NONE, "Looks like RTCP.", |_| pred(Pred::Voip(Voip::Rtcp))),
     row!("is_sip", "Pred", NONE, "SIP by its ports.", |_| pred(Pred::Voip(Voip::Sip))),

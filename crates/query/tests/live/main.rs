@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const STORE: &str = "NETGRAIN_TEST_STORE";
 
 fn socket(path: PathBuf) -> Option<SocketPlan> {
-    Some(SocketPlan { path, mode: 0o600, uid: None, gid: None, gates: false })
+    Some(SocketPlan { path, mode: 0o600, uid: None, gid: None, gates: false, forward: Vec::new() })
 }
 
 /// A simulation in live time, with a file every second.

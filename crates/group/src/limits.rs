@@ -1,0 +1,244 @@
+//! What visitors may take of the engine that they visit.
+//!
+//! Every seat costs the engine locked memory and file descriptors, every flow map memory, and every port a thread. The
+//! recorder needs all of these to publish its files, so who may come in is not enough: what one user can hold is bounded,
+//! what all users beside root and the engine's own can hold together leaves room for those two, and nobody's requests take
+//! the last descriptors.
+//!
+//! Invariant: what is held is counted anew from who sits where, whenever somebody asks for more; there is no sum beside it
+//! that could differ.
+
+use crate::entry::{Entry, Visitor};
+use crate::registry::{BRANCH_DESCS, GROUPS, Registry, State};
+use crate::verdict::Compiled;
+use ring::DESC_BYTES;
+use std::ops::AddAssign;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Descriptors that a branch costs the engine: its descriptors' memory, two pages, and the socket or file of an outlet.
+const FILES_OF_BRANCH: u64 = 4;
+
+/// Descriptors left for everything else: the recorder, its indexes, sockets of listeners.
+const FILES_OF_OTHERS: u64 = 256;
+
+/// Most branches of an engine, however many files it may open.
+const BRANCHES_MAX: u64 = 4096;
+
+/// How long a dispatcher may take to carry out an order: it may be waiting for the ring's writer itself.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// See the module's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Groups of one user. All guests together may have three quarters of [`GROUPS`].
+    pub groups: usize,
+    /// Branches of one user: one for each queue and member, or port of a program. All guests together may have three
+    /// quarters of `all_branches`.
+    pub branches: usize,
+    /// Bytes of branches and flow maps of one user. All guests together may have twice as many.
+    pub bytes: u64,
+    /// Branches of everybody.
+    pub all_branches: usize,
+    /// Bytes of the flow maps of one program, whoever loads it.
+    pub program_bytes: u64,
+    /// Ports that guests' packets may be sent through. Root and the engine's user may use any.
+    pub ports: Vec<String>,
+    /// How long an order may take before the answer says that it has not been carried out yet.
+    pub patience: Duration,
+}
+
+/// What somebody holds, or asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub groups: usize,
+    pub branches: usize,
+    pub bytes: u64,
+}
+
+impl Limits {
+    /// For a machine with so much memory, and a process that may have so many files open.
+    pub fn of(memory: u64, files: u64) -> Self {
+        let left = files.saturating_sub(FILES_OF_OTHERS + connections(files) as u64);
+        Self {
+            groups: 16,
+            branches: 256,
+            bytes: memory / 8,
+            all_branches: (left / FILES_OF_BRANCH).min(BRANCHES_MAX) as usize,
+            program_bytes: memory / 4,
+            ports: Vec::new(),
+            patience: PATIENCE,
+        }
+    }
+
+    /// For this machine and process.
+    pub fn here() -> Self {
+        Self::of(sys::cpu::memory_bytes(), sys::limits::open_files())
+    }
+
+    /// Whether there may be so much more, when the user holds `mine`, all guests together `guests`, and everybody `all`.
+    pub(crate) fn admit(&self, guest: bool, held: [Held; 3], more: Held) -> Result<(), String> {
+        let [mine, guests, all] = held;
+        let room = |what: &str, has: usize, more: usize, most: usize, whose: &str| {
+            if more == 0 || has + more <= most {
+                return Ok(());
+            }
+            Err(format!("{whose} {has} {what} and may have {most}; give some up first"))
+        };
+        if guest {
+            room("groups", mine.groups, more.groups, self.groups, "this user has")?;
+            room("groups", guests.groups, more.groups, GROUPS / 4 * 3, "guests together have")?;
+            room("branches", mine.branches, more.branches, self.branches, "this user has")?;
+            room("branches", guests.branches, more.branches, self.all_branches / 4 * 3, "guests together have")?;
+            let [mine, both] = [mine.bytes, guests.bytes].map(|b| b.saturating_add(more.bytes));
+            if more.bytes > 0 && (mine > self.bytes || both > self.bytes.saturating_mul(2)) {
+                let (asked, most) = (mib(more.bytes), mib(self.bytes));
+                return Err(format!(
+                    "{asked} MiB more for branches and flow maps, where a user may have {most} MiB of this engine's memory; write \
+                     `up_to N` at maps, ask for fewer descriptors, or give some up first"
+                ));
+            }
+        }
+        room("branches", all.branches, more.branches, self.all_branches, "this engine has").map_err(|why| {
+            format!("{why}, or start it with a higher limit of open files (LimitNOFILE of a unit, ulimit -n)")
+        })
+    }
+}
+
+/// Most connections of a process that may have so many files open, and of one user among them.
+pub(crate) fn connections(files: u64) -> usize {
+    (files / 4).min(512) as usize
+}
+
+fn mib(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
+}
+
+/// Bytes of a branch with so many descriptors.
+pub(crate) fn branch_bytes(descs: u64) -> u64 {
+    descs.next_power_of_two() * DESC_BYTES as u64
+}
+
+impl AddAssign for Held {
+    fn add_assign(&mut self, o: Self) {
+        self.groups += o.groups;
+        self.branches += o.branches;
+        self.bytes = self.bytes.saturating_add(o.bytes);
+    }
+}
+
+impl Registry {
+    /// Whether it is somebody whom the engine has let in, and no more: neither root nor the engine's own user.
+    pub(crate) fn is_guest(&self, uid: u32) -> bool {
+        uid != 0 && uid != self.own_uid
+    }
+
+    /// Whether this visitor may hold so much more. What the program of the group `but` holds is not counted.
+    pub(crate) fn admit(&self, state: &State, who: Visitor, but: Option<&str>, more: Held) -> Result<(), String> {
+        let mut held = [Held::default(); 3];
+        let mut count = |uid: u32, part: Held| {
+            let counts = [uid == who.uid, self.is_guest(uid), true];
+            held.iter_mut().zip(counts).filter(|(_, counts)| *counts).for_each(|(sum, _)| *sum += part);
+        };
+        for (name, entry) in &state.groups {
+            count(entry.owner.uid, Held { groups: 1, ..Held::default() });
+            for seat in entry.seats.values() {
+                let bytes = seat.branches.iter().map(|b| branch_bytes(b.shape().descs)).sum();
+                count(seat.who.uid, Held { branches: seat.branches.len(), bytes, ..Held::default() });
+            }
+            if but != Some(name.as_str()) {
+                let ports = entry.ports.len() * self.tracks_of(entry).count();
+                count(entry.loader, of_program(ports, entry.program.as_ref()));
+            }
+        }
+        self.limits.admit(self.is_guest(who.uid), held, more)
+    }
+
+    /// Whether this visitor may load this program into this group, in place of the one that is there.
+    pub(crate) fn may_load(
+        &self,
+        state: &State,
+        who: Visitor,
+        (name, entry): (&str, &Entry),
+        program: Option<&Arc<dyn Compiled>>,
+    ) -> Result<(), String> {
+        let groups = usize::from(!state.groups.contains_key(name));
+        let Some(program) = program else {
+            return self.admit(state, who, Some(name), Held { groups, ..Held::default() });
+        };
+        program.ports().iter().try_for_each(|port| self.may_send(who, port))?;
+        if program.wants_kernel() && self.is_guest(who.uid) && self.outside.shuts_host_out() {
+            return Err(format!(
+                "only root and user {} may hand packets of a dedicated port to the host; leave `kernel` out",
+                self.own_uid
+            ));
+        }
+        let bytes = program.memory();
+        if bytes > self.limits.program_bytes {
+            return Err(format!(
+                "its flow maps may come to {} MiB, and a program may have {} MiB here; write `up_to N` at the largest",
+                mib(bytes),
+                mib(self.limits.program_bytes)
+            ));
+        }
+        // The way to the host is a port too.
+        let ports = program.ports().len() + usize::from(program.wants_kernel());
+        let more = of_program(ports * self.tracks_of(entry).count(), Some(program));
+        self.admit(state, who, Some(name), Held { groups, ..more })
+    }
+
+    /// Whether this visitor may have packets sent through this port.
+    pub(crate) fn may_send(&self, who: Visitor, port: &str) -> Result<(), String> {
+        if !self.is_guest(who.uid) || self.limits.ports.iter().any(|p| p == port) {
+            return Ok(());
+        }
+        Err(format!(
+            "user {} may not send through port {port}: the engine does so with rights of its own; whoever starts it can allow it \
+             (`--allow-forward {port}`)",
+            who.uid
+        ))
+    }
+}
+
+fn of_program(ports: usize, program: Option<&Arc<dyn Compiled>>) -> Held {
+    let bytes = ports as u64 * branch_bytes(BRANCH_DESCS) + program.map_or(0, |p| p.memory());
+    Held { groups: 0, branches: ports, bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(groups: usize, branches: usize, bytes: u64) -> Held {
+        Held { groups, branches, bytes }
+    }
+
+    #[test]
+    fn few_files_leave_few_branches_and_the_recorder_its_own() {
+        for files in [64, 1024, 4096, 65_536, 1 << 30] {
+            let limits = Limits::of(16 << 30, files);
+            let used = limits.all_branches as u64 * FILES_OF_BRANCH + connections(files) as u64;
+            assert!(used + FILES_OF_OTHERS <= files || limits.all_branches == 0, "{files}: {limits:?}");
+        }
+        assert_eq!(Limits::of(16 << 30, 1024).all_branches, 128);
+        assert_eq!(Limits::of(16 << 30, 1 << 30).all_branches as u64, BRANCHES_MAX);
+    }
+
+    #[test]
+    fn a_guest_is_bounded_by_its_own_part_and_by_that_of_all_guests_and_others_only_by_what_there_is() {
+        let limits = Limits { groups: 2, branches: 10, bytes: 1000, all_branches: 20, ..Limits::of(0, 0) };
+        let (none, much) = (Held::default(), held(48, 15, 2000));
+        let guest = |mine, guests, more| limits.admit(true, [mine, guests, guests], more);
+        assert_eq!(guest(none, none, held(2, 10, 1000)), Ok(()));
+        for more in [held(3, 0, 0), held(0, 11, 0), held(0, 0, 1001)] {
+            assert!(guest(none, none, more).is_err(), "{more:?}");
+        }
+        for more in [held(1, 0, 0), held(0, 1, 0), held(0, 0, 1)] {
+            assert!(guest(none, much, more).is_err(), "others have taken it: {more:?}");
+            assert_eq!(limits.admit(false, [none, much, much], more), Ok(()), "but some is left for the engine's user");
+        }
+        assert_eq!(guest(none, much, none), Ok(()), "who asks for nothing gets it");
+        let why = limits.admit(false, [none, none, held(0, 20, 0)], held(0, 1, 0)).expect_err("no descriptors");
+        assert!(why.contains("has 20 branches and may have 20") && why.contains("LimitNOFILE"), "{why}");
+    }
+}

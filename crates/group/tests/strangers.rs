@@ -1,0 +1,187 @@
+//! What those whom the engine merely lets in may take of it, see of it and do with it.
+
+mod support;
+
+use base::Prng;
+use netgrain_group::{Limits, Policy, Request, Visitor};
+use std::time::Duration;
+use support::{Engine, until};
+
+const GUEST: Visitor = Visitor { uid: 70_001, pid: 7, connection: 9001 };
+const OTHER: Visitor = Visitor { uid: 70_002, pid: 8, connection: 9002 };
+const ROOT: Visitor = Visitor { uid: 0, pid: 1, connection: 9003 };
+
+fn create(group: &str, program: &str, policy: Policy) -> Request {
+    let program = Some(program.to_owned());
+    Request::Create { group: group.into(), program, policy, fold: false, queues: None, brief: false }
+}
+
+fn join(group: &str) -> Request {
+    let (group, name) = (group.to_owned(), String::new());
+    Request::Join { group, classes: Vec::new(), weight: 1, filter: None, bpf: None, descs: 1 << 16, name }
+}
+
+fn attach(group: &str, port: &str) -> Request {
+    let (group, port) = (group.to_owned(), Some(port.to_owned()));
+    let classes = Vec::new();
+    Request::Attach { group, port, file: None, most: 0, classes, weight: 1, filter: None, bpf: None }
+}
+
+/// Bytes of the smallest branch.
+const BRANCH: u64 = 2 << 20;
+
+#[test]
+fn a_guest_cannot_take_what_others_and_the_recorder_need_and_gets_it_back_when_it_leaves() {
+    let limits = Limits { groups: 2, branches: 6, bytes: 100 * BRANCH, all_branches: 8, ..Limits::here() };
+    let engine = Engine::limited(2, limits);
+    let registry = &engine.registry;
+    for name in ["a", "b"] {
+        registry.create(GUEST, &create(name, "copy", Policy::Shared)).expect("two are allowed");
+    }
+    let why = registry.create(GUEST, &create("c", "copy", Policy::Shared)).expect_err("a third is not");
+    assert!(why.contains("this user has 2 groups and may have 2"), "{why}");
+    registry.create(OTHER, &create("c", "copy", Policy::Shared)).expect("somebody else's is");
+    for _ in 0..3 {
+        registry.join(GUEST, &join("a")).expect("a branch on each of two queues");
+    }
+    let why = registry.join(GUEST, &join("b")).expect_err("in whatever group");
+    assert!(why.contains("this user has 6 branches and may have 6"), "{why}");
+    let why = registry.join(OTHER, &join("c")).expect_err("guests leave a quarter");
+    assert!(why.contains("guests together have 6 branches"), "{why}");
+    registry.join(ROOT, &join("a")).expect("root has the last two");
+    let why = registry.join(ROOT, &join("a")).expect_err("but nobody has the recorder's");
+    assert!(why.contains("LimitNOFILE"), "{why}");
+    registry.farewell(GUEST.connection);
+    registry.join(OTHER, &join("c")).expect("there is room again");
+}
+
+#[test]
+fn memory_of_branches_and_maps_is_bounded_for_each_guest_and_each_program() {
+    let limits = Limits { bytes: 64 << 20, program_bytes: 100 << 20, ..Limits::here() };
+    let engine = Engine::limited(1, limits);
+    let registry = &engine.registry;
+    let why = registry.create(ROOT, &create("a", "remember 101", Policy::Shared)).expect_err("nobody's");
+    assert!(why.contains("may come to 101 MiB, and a program may have 100 MiB") && why.contains("up_to"), "{why}");
+    registry.create(ROOT, &create("a", "remember 100", Policy::Shared)).expect("root's own machine");
+    registry.create(GUEST, &create("b", "remember 60", Policy::Shared)).expect("as much as it may");
+    registry.join(GUEST, &join("b")).expect("2 MiB more");
+    registry.join(GUEST, &join("b")).expect("and 2");
+    assert!(registry.join(GUEST, &join("b")).is_err_and(|why| why.contains("a user may have 64 MiB")));
+    let why = registry.create(GUEST, &create("c", "remember 1", Policy::Shared)).expect_err("too much together");
+    assert!(why.contains("1 MiB more"), "{why}");
+    registry.swap(GUEST, "b", Some("remember 50")).expect("in place of the 60");
+    registry.create(GUEST, &create("c", "remember 10", Policy::Shared)).expect("there is room for it now");
+    let why = registry.swap(GUEST, "a", Some("remember 20")).expect_err("who loads it answers for it");
+    assert!(why.contains("20 MiB more"), "{why}");
+    assert_eq!(registry.program(ROOT, "a"), Ok((Some("remember 100".into()), 1)), "and it changed nothing");
+}
+
+#[test]
+fn guests_send_through_no_port_but_those_they_were_allowed() {
+    let engine = Engine::limited(1, Limits::here());
+    let registry = &engine.registry;
+    let why = registry.create(GUEST, &create("a", "forward sink", Policy::Shared)).expect_err("not allowed");
+    assert!(why.contains("--allow-forward sink"), "{why}");
+    registry.create(ROOT, &create("a", "forward sink", Policy::Shared)).expect("root may");
+    assert!(registry.swap(GUEST, "a", Some("forward sink")).is_err(), "not even where it is open already");
+    assert!(registry.attach(GUEST, &attach("a", "sink")).is_err());
+    registry.attach(ROOT, &attach("a", "sink")).expect("root may");
+    let engine = Engine::limited(1, Limits { ports: vec!["sink".into()], ..Limits::here() });
+    engine.registry.create(GUEST, &create("a", "forward sink", Policy::Shared)).expect("allowed");
+    engine.registry.attach(GUEST, &attach("a", "sink")).expect("allowed");
+}
+
+#[test]
+fn a_program_is_shown_to_those_who_may_change_it_and_root_may_change_any() {
+    let engine = Engine::start(1);
+    let registry = &engine.registry;
+    registry.create(GUEST, &create("mine", "mark 77", Policy::Restricted)).expect("created");
+    registry.create(GUEST, &create("own", "mark 78", Policy::Private)).expect("created");
+    registry.create(GUEST, &create("all", "mark 79", Policy::Shared)).expect("created");
+    let shown = |who| {
+        let views = registry.view(who, None).expect("all");
+        views.into_iter().map(|v| (v.name, v.program, v.hidden)).collect::<Vec<_>>()
+    };
+    let group = |name: &str, program: &str| (name.to_owned(), Some(program.to_owned()), false);
+    let all = vec![group("all", "mark 79"), group("mine", "mark 77"), group("own", "mark 78")];
+    assert_eq!((shown(GUEST), shown(ROOT)), (all.clone(), all));
+    let hidden = |name: &str| (name.to_owned(), None, true);
+    assert_eq!(shown(OTHER), [group("all", "mark 79"), hidden("mine"), hidden("own")]);
+    assert!(registry.delete(OTHER, "own").is_err());
+    registry.delete(ROOT, "own").expect("root may, as the page says");
+}
+
+#[test]
+fn long_programs_and_crowded_groups_leave_the_list_readable_and_the_program_whole() {
+    let engine = Engine::start(1);
+    let mut prng = Prng::new(5);
+    let letters: Vec<char> = "ab\"\\\n\t\u{1}é".chars().collect();
+    // Of every length up to what a request may have, in letters that are longer in a message.
+    for length in [10_000, 60_000, 120_000, 130_500] {
+        let (mut program, mut told) = ("mark 1 ".to_owned(), 9);
+        while told < length {
+            let letter = letters[prng.below(letters.len() as u64) as usize];
+            program.push(letter);
+            told += serde_json::to_string(&letter).expect("text").len() - 2;
+        }
+        let group = format!("g{length}");
+        match engine.client().ask(&create(&group, &program, Policy::Shared)) {
+            Ok(_) => {
+                let (answer, _) = engine.client().ask(&Request::Program { group }).expect("all of it");
+                assert_eq!(answer.program.as_deref(), Some(&*program));
+            }
+            Err(why) => assert!(length > 129_000 && why.to_string().contains("at most"), "{length}: {why}"),
+        }
+    }
+    let (_, listed) = engine.client().ask(&Request::List).expect("a list");
+    assert_eq!(listed.len(), 3);
+    assert!(listed.iter().all(|g| g["program"].as_str().is_some_and(|p| p.starts_with("mark 1 ") && p.ends_with('…'))));
+    let why = engine.registry.join(
+        ROOT,
+        &Request::Join {
+            group: "g10000".into(),
+            classes: Vec::new(),
+            weight: 1,
+            filter: None,
+            bpf: None,
+            descs: 0,
+            name: "\u{1b}[2J".into(),
+        },
+    );
+    assert!(why.is_err_and(|why| why.contains("control")), "a name is text");
+}
+
+#[test]
+fn a_swap_that_is_not_carried_out_yet_says_so() {
+    let limits = Limits { patience: Duration::from_millis(20), ..Limits::here() };
+    let engine = Engine::limited(1, limits);
+    let registry = &engine.registry;
+    let swapped = |program| registry.swap(ROOT, "slow", Some(program)).expect("sound");
+    registry.create(ROOT, &create("slow", "copy", Policy::Shared)).expect("created");
+    assert_eq!(swapped("sleep 100").late, 0);
+    engine.flow(true);
+    until("a batch is being judged", || engine.pushed() > 10);
+    // A packet takes longer than anybody waits here, and an order is carried out between two batches.
+    until("a swap meets it", || swapped("sleep 100").late == 1);
+    let loaded = swapped("copy");
+    engine.flow(false);
+    until("it runs", || {
+        let views = registry.view(ROOT, None).expect("all");
+        views[0].generation == loaded.generation && views[0].counts.received == engine.pushed()
+    });
+}
+
+#[test]
+fn ports_that_a_program_no_longer_names_are_closed() {
+    let engine = Engine::start(1);
+    let registry = &engine.registry;
+    let ports = || registry.view(ROOT, None).expect("all")[0].ports.clone();
+    registry.create(ROOT, &create("a", "forward sink", Policy::Shared)).expect("created");
+    assert_eq!(ports().len(), 1);
+    registry.swap(ROOT, "a", Some("forward sink")).expect("the same");
+    assert_eq!(ports().len(), 1);
+    registry.swap(ROOT, "a", Some("copy")).expect("another");
+    assert_eq!(ports(), []);
+    registry.swap(ROOT, "a", Some("forward sink")).expect("and back");
+    assert_eq!(ports().len(), 1);
+}
