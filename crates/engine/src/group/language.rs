@@ -79,6 +79,7 @@ struct Run {
 /// In words, with the place in the source and what to write instead.
 pub fn compile(source: &str, ground: &Ground) -> Result<Arc<dyn Compiled>, String> {
     let mut program = check(source)?;
+    program.fits_link(ground.link_type).map_err(|e| format!("program: {e}"))?;
     let wants_kernel = program.effects().has(Effect::Kernel);
     let spread = spread(&program);
     let mut notes = Vec::new();
