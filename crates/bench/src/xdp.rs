@@ -272,12 +272,7 @@ fn swaps(args: &XdpArgs, places: &Places, sheet: &mut Sheet<'_>) -> Result<(), S
         text: format!("main = inc 1 >-> when (has_port {}) drop >-> mark {n} >-> steer_flow", n % 1000 + 1),
     };
     let source = SourcePlan::Interface(InterfacePlan::new(TO, Kind::AfXdp));
-    let plan = Plan {
-        ring: Some(64 << 20),
-        program: Some(text(1)),
-        cpus: vec![places.engine()],
-        ..Plan::new(source)
-    };
+    let plan = Plan { ring: Some(64 << 20), program: Some(text(1)), cpus: vec![places.engine()], ..Plan::new(source) };
     let mut capture = Capture::start(&plan).map_err(Stop::say)?;
     let mut sender = LiveFrames::open(&LiveFramesConfig::new(FROM), &parts()?).map_err(Stop::say)?;
     let stop = AtomicBool::new(false);
@@ -342,7 +337,15 @@ fn swaps(args: &XdpArgs, places: &Places, sheet: &mut Sheet<'_>) -> Result<(), S
     let line = format!(
         "{} swaps over {} packets: {} lost, {} unaccounted, {} out of turn\n  machine code of the user half {:.2} ms; maps, load, \
          verifier {:.2} ms; LINK_UPDATE {:.3} ms; the last two together within {:.2} ms in 99 of 100 (asked: {MOST_SWAP} ms)",
-        row.swaps, row.offered, row.lost, row.unaccounted, row.faults, row.compile_ms, row.load_ms, row.exchange_ms, row.p99_ms
+        row.swaps,
+        row.offered,
+        row.lost,
+        row.unaccounted,
+        row.faults,
+        row.compile_ms,
+        row.load_ms,
+        row.exchange_ms,
+        row.p99_ms
     );
     sheet.row("swaps", &row, line)
 }

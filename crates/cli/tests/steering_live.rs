@@ -117,7 +117,7 @@ struct Member {
 impl Member {
     fn join(ground: &Ground, group: &str, name: &str) -> Self {
         let line = format!("exec netgrain group join -i eth1 {group} -w {name}.pcap 2>{name}.said");
-        Self { running: ground.spawn(&line), path: ground.dir.join(&format!("{name}.pcap")), killed: false }
+        Self { running: ground.spawn(&line), path: ground.dir.join(format!("{name}.pcap")), killed: false }
     }
 
     /// Ends it in good order.

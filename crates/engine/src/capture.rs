@@ -340,8 +340,7 @@ impl Drop for Capture {
 /// The port's program, checked before the port is touched.
 fn checked_program(plan: &Plan, label: &str, hash_key: u64) -> Result<Option<Arc<PortProgram>>, EngineError> {
     let Some(program) = &plan.program else { return Ok(None) };
-    let ground =
-        program::Ground { port: label.to_owned(), access: access(&plan.source), link_type: 1, hash_key };
+    let ground = program::Ground { port: label.to_owned(), access: access(&plan.source), link_type: 1, hash_key };
     PortProgram::check(program, ground).map(|p| Some(Arc::new(p))).map_err(EngineError::Program)
 }
 

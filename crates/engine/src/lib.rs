@@ -37,7 +37,8 @@ pub use metrics::{MetricsServer, exposition};
 pub use network::private_pair;
 pub use observer::Observer;
 pub use plan::{
-    Format, InterfacePlan, Plan, ProgramPlan, SocketPlan, SourcePlan, StorePlan, WRITE_DEPTH, default_ring, default_socket,
+    Format, InterfacePlan, Plan, ProgramPlan, SocketPlan, SourcePlan, StorePlan, WRITE_DEPTH, default_ring,
+    default_socket,
 };
 pub use program::{Decided, Disposals, ProgramReport};
 pub use recorder::Waiting;

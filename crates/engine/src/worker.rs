@@ -371,7 +371,9 @@ impl Worker<capture::AnySource> {
         let Some(source) = self.source.take() else { return };
         source.remarks().into_iter().for_each(|r| self.remark(r));
         if let Some(strays) = self.settings.program.as_ref().map(Judging::strays).filter(|n| *n > 0) {
-            let text = format!("{strays} packets came from a program that was not the one before or the next; please report this");
+            let text = format!(
+                "{strays} packets came from a program that was not the one before or the next; please report this"
+            );
             self.status().faults.push(text);
         }
         if let Some(seen) = self.counted.seen.filter(|_| !self.cut_short) {

@@ -41,7 +41,8 @@ fn the_rest_of_a_program_goes_on_from_any_record() {
             }
             // What was done to the packet by then was done elsewhere.
             let start = Outcome { kernel: false, actions: vec![], ..first };
-            let record = Verdict::resumed(start.kind, start.classes, [start.hash, start.hash2], start.mark, start.state);
+            let record =
+                Verdict::resumed(start.kind, start.classes, [start.hash, start.hash2], start.mark, start.state);
             let meant = Interpreter::new(&rest).run_from(start.clone(), &frame, &facts, &mut memory);
             for worker in &mut workers {
                 let mut verdict = [record];

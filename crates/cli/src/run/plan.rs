@@ -5,9 +5,7 @@ use crate::config::{Config, Size};
 use crate::outcome::Failure;
 use crate::record::{id, port};
 use crate::retain::{self, RuleArgs};
-use engine::{
-    Format, GroupPlan, MeterPlan, Plan, ProgramPlan, RetentionPlan, SocketPlan, SourcePlan, StorePlan,
-};
+use engine::{Format, GroupPlan, MeterPlan, Plan, ProgramPlan, RetentionPlan, SocketPlan, SourcePlan, StorePlan};
 use std::path::Path;
 use std::time::Duration;
 

@@ -304,7 +304,8 @@ impl PortProgram {
         let value = counted.as_ref().map_or(8, |map| map.spec().value_bytes as usize);
         let bytes = counted.and_then(|map| map.get(&0u32.to_ne_bytes()).ok().flatten()).unwrap_or_default();
         for counter in used_counters(&state.program) {
-            let of_cpu = |cpu: &[u8]| cpu[8 * usize::from(counter)..].first_chunk().map_or(0, |n| u64::from_ne_bytes(*n));
+            let of_cpu =
+                |cpu: &[u8]| cpu[8 * usize::from(counter)..].first_chunk().map_or(0, |n| u64::from_ne_bytes(*n));
             let sum = bytes.chunks_exact(value).map(of_cpu).sum();
             report.counters.insert(counter, sum);
         }
@@ -430,8 +431,8 @@ fn compile(plan: &ProgramPlan, ground: &Ground) -> Result<Program, String> {
         }
         Access::Owned => {
             let placed = lang::ir::placement(&program);
-            let here = (0..program.stages.len()).filter(|s| !placed[*s].is_kernel());
-            for stage in here.filter(|s| program.effects_of(*s).has(Effect::Kernel)) {
+            let mut here = (0..program.stages.len()).filter(|s| !placed[*s].is_kernel());
+            if let Some(stage) = here.find(|s| program.effects_of(*s).has(Effect::Kernel)) {
                 let text = &program.stages[stage].text;
                 let what = format!("`{text}` would run in user space, and from there nothing gets to the host");
                 return refuse(&what, "put it before the stages that the kernel cannot do (`netgrain lang explain`)");

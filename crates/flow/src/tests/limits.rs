@@ -83,6 +83,25 @@ fn a_flood_into_a_full_table_takes_no_more_memory_and_spares_who_talks() {
 }
 
 #[test]
+fn a_full_table_ends_in_turn_who_was_not_heard_of_again() {
+    let (mut meter, mut out) = (Meter::new(Config { capacity: 100, ..Config::default() }, 0), Vec::<Record>::new());
+    let packet = |port: u16, ms: u16| Plan::udp(1, 2, (port, 53)).frame(at(f64::from(ms) / 1000.0));
+    let mut packets: Vec<Owned> = (0..100).map(|n| packet(n, n)).collect();
+    // Five talk on; not eight in turn, so none of them has to go.
+    packets.extend((20..25).map(|n| packet(n, 100 + n)));
+    packets.extend((100..160).map(|n| packet(n, 100 + n)));
+    meter.push(&lend(&packets), &mut out);
+    let ended: Vec<u16> = out.iter().map(|r| r.key.src_port).collect();
+    assert_eq!(ended, (0..20).chain(25..65).collect::<Vec<_>>());
+    // Had all talked on, the one idle longest of the next eight would go.
+    out.clear();
+    let again: Vec<Owned> = (20..25).chain(65..160).map(|n| packet(n, 300 + n)).collect();
+    meter.push(&lend(&again), &mut out);
+    meter.push(&lend(&[packet(999, 500)]), &mut out);
+    assert_eq!(out.iter().map(|r| r.key.src_port).collect::<Vec<_>>(), [65]);
+}
+
+#[test]
 fn years_pass_in_no_time() {
     let mut out: Vec<Record> = Vec::new();
     let mut meter = Meter::new(Config::default(), 0);

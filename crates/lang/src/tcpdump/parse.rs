@@ -472,6 +472,7 @@ impl<'a> Parser<'a> {
             Some("ip") => Ok(host(IP)),
             Some("arp") => Ok(host(ARP)),
             Some("rarp") => Ok(host(RARP)),
+            Some("decnet") => Err(t.error("hosts of DECnet are not read; write `decnet` and the bytes you mean")),
             Some(other) => {
                 Err(t.error(format!("`{other}` has no addresses of IPv4; write `{other} and host {}`", t.text)))
             }

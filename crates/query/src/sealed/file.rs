@@ -4,8 +4,8 @@
 //! one's bytes; every other record is lent from where the disk put it. Bytes are walked only when the block's CRC32C is
 //! right, and even then no length in them is believed beyond what was read.
 
-use super::plan::Wanted;
 use super::told::Told;
+use super::wanted::Wanted;
 use crate::cursor::{Cursor, Extent, Stand};
 use crate::disk::{BLOCK, Chunk, ROOM, Ticket};
 use crate::{Book, Found, QueryError};

@@ -6,6 +6,7 @@ mod plan;
 mod scouts;
 mod supply;
 pub(crate) mod told;
+mod wanted;
 
 use crate::merge::Merge;
 use crate::{Book, QueryError, live};

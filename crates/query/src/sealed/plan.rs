@@ -3,183 +3,20 @@
 use super::file::{Blocks, Layout, SealedFile};
 use super::plain::Plain;
 use super::told::Told;
+use super::wanted::{Plan, Sought};
 use crate::cursor::Cursor;
-use crate::disk::{BLOCK, ROOM};
+use crate::disk::BLOCK;
 use crate::{Book, Origin, QueryError, Seek};
 use base::Timestamp;
-use index::{Block, Content, PARTS, Parts, Reader, Spots, Stretch, UNKNOWN_POS, part_of};
+use index::{Content, Reader, Spots, UNKNOWN_POS};
 use std::fs::{self, File};
 use std::io;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::Hold;
 use store::catalogue::Entry;
 use store::names;
-use sys::uring::Aligned;
 use wire::filter::Need;
-
-const PAGE: u64 = Aligned::ALIGN as u64;
-
-/// Of a block that is read in pieces, at most so many sixteenths of its bytes; for more, all of it is read at once.
-const MOST_IN_PIECES: u64 = 11;
-
-/// Bytes of a block that are to be walked: all of them, or those of some of its parts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// Number of the block in the file.
-    pub number: u32,
-    /// Its bytes, and their checksum.
-    pub stretch: Stretch,
-    /// Where the first record begins in the block.
-    pub first_record: u32,
-    /// Where an answer can be in it.
-    pub spots: Spots,
-    /// Bytes of the next block that end its last record, where that block is not read behind it.
-    pub tail: u32,
-    /// Their CRC32C, as far as it is known.
-    pub tail_crc: Option<u32>,
-    /// Whether it begins where the one before ends, within a record or not.
-    pub follows: bool,
-    /// Lost in it, and in those since the wanted one before.
-    pub lost: u64,
-}
-
-impl Wanted {
-    /// What must be read of the file: from a page on.
-    pub fn bytes(&self) -> Range<u64> {
-        let block = u64::from(self.number) * BLOCK as u64;
-        let from = u64::from(self.stretch.bytes.start) & !(PAGE - 1);
-        block + from..block + u64::from(self.stretch.bytes.end) + u64::from(self.tail)
-    }
-}
-
-/// What is to be walked of a file, and what was lost behind it.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Plan {
-    pub wanted: Vec<Wanted>,
-    pub lost_after: u64,
-    pub skipped_time: u64,
-    pub skipped_keys: u64,
-    pub skipped_place: u64,
-}
-
-impl Plan {
-    /// The blocks that can hold an answer, of a file that begins at `start`: by time, and by `spots`, which is asked only
-    /// of those and says where one can be by its keys, and by its place.
-    pub fn of(
-        blocks: &[Block],
-        start: Timestamp,
-        (from, to): (Timestamp, Timestamp),
-        spots: impl Fn(usize) -> (Spots, Spots),
-    ) -> Self {
-        let mut plan = Self::default();
-        // Whether the walk is inside the interval; a block without packets is where the one before it is, or where the file
-        // begins.
-        let mut inside = from <= start && start <= to;
-        let mut lost = 0u64;
-        for (i, block) in blocks.iter().enumerate() {
-            if block.packets > 0 {
-                inside = overlaps(block, from, to);
-            }
-            if inside {
-                lost = lost.saturating_add(block.lost);
-            }
-            let Some(first_record) = block.first_record.filter(|_| block.packets > 0) else { continue };
-            if !inside {
-                plan.skipped_time += 1;
-                continue;
-            }
-            let (keys, place) = spots(i);
-            if !place.is_somewhere() {
-                plan.skipped_place += 1;
-                continue;
-            }
-            let spots = Spots(keys.0 & place.0);
-            if !spots.is_somewhere() {
-                plan.skipped_keys += 1;
-                continue;
-            }
-            let stretch = Stretch { bytes: 0..block.bytes, before: 0, after: block.crc };
-            let (number, tail, tail_crc, follows) = (block.number, 0, None, false);
-            plan.wanted.push(Wanted { number, stretch, first_record, spots, tail, tail_crc, follows, lost });
-            lost = 0;
-        }
-        plan.lost_after = lost;
-        plan
-    }
-
-    /// The blocks whose parts it is good to know.
-    pub fn in_pieces(&self) -> Option<Range<usize>> {
-        let mut wanted = self.wanted.iter().filter(|w| w.spots != Spots::ANYWHERE).map(|w| w.number as usize);
-        let first = wanted.next()?;
-        Some(first..wanted.next_back().unwrap_or(first) + 2)
-    }
-
-    /// Says what to read, now that it is known where the parts begin that `parts` has, those of the block `first` in front.
-    pub fn settle(&mut self, blocks: &[Block], first: usize, parts: &[Parts]) {
-        let of = |number: usize| number.checked_sub(first).and_then(|i| parts.get(i)).unwrap_or(&Parts::NONE);
-        let mut wanted: Vec<Wanted> = Vec::with_capacity(self.wanted.len());
-        let mut lost = 0u64;
-        for block in self.wanted.drain(..) {
-            lost = lost.saturating_add(block.lost);
-            match stretches(&block, of(block.number as usize)) {
-                Some(pieces) => {
-                    self.skipped_keys += u64::from(pieces.is_empty());
-                    for stretch in pieces {
-                        let lost = std::mem::take(&mut lost);
-                        wanted.push(Wanted { first_record: stretch.bytes.start, stretch, lost, ..block.clone() });
-                    }
-                }
-                None => wanted.push(Wanted { lost: std::mem::take(&mut lost), ..block }),
-            }
-        }
-        self.lost_after = self.lost_after.saturating_add(lost);
-        for i in 0..wanted.len() {
-            let from_start = |w: &Wanted| w.stretch.bytes.start == 0;
-            let number = wanted[i].number as usize;
-            let at_end = blocks.get(number).is_some_and(|block| wanted[i].stretch.bytes.end == block.bytes);
-            let follower = wanted.get(i + 1).is_some_and(|w| w.number as usize == number + 1 && from_start(w));
-            if at_end && follower {
-                wanted[i + 1].follows = true;
-            } else if at_end && let Some(next) = blocks.get(number + 1) {
-                let parts = of(number + 1);
-                let (tail, crc) = match next.first_record {
-                    Some(first) => (first, parts.lead().filter(|_| parts.fit(next.bytes, Some(first)))),
-                    None => (next.bytes, Some(next.crc)),
-                };
-                wanted[i].tail = tail.min(ROOM as u32);
-                wanted[i].tail_crc = crc.filter(|_| tail <= ROOM as u32);
-            }
-        }
-        self.wanted = wanted;
-    }
-}
-
-/// The pieces of a block in which an answer can be; `None` where they are not known, or nearly all of it.
-fn stretches(block: &Wanted, parts: &Parts) -> Option<Vec<Stretch>> {
-    let Range { end: bytes, .. } = block.stretch.bytes;
-    if block.spots == Spots::ANYWHERE || parts.is_unknown() || !parts.fit(bytes, Some(block.first_record)) {
-        return None;
-    }
-    let mut out: Vec<Stretch> = Vec::new();
-    for part in (0..PARTS).filter(|part| block.spots.has(*part)) {
-        // No record begins in a part that is within one.
-        let Some(stretch) = parts.stretch(part..part + 1, bytes, block.stretch.after) else { continue };
-        match out.last_mut() {
-            Some(last) if last.bytes.end == stretch.bytes.start => {
-                (last.bytes.end, last.after) = (stretch.bytes.end, stretch.after);
-            }
-            _ => out.push(stretch),
-        }
-    }
-    let sum: u64 = out.iter().map(|s| u64::from(s.bytes.end - s.bytes.start)).sum();
-    (sum * 16 <= MOST_IN_PIECES * BLOCK as u64).then_some(out)
-}
-
-fn overlaps(block: &Block, from: Timestamp, to: Timestamp) -> bool {
-    block.packets > 0 && block.first <= to && from <= block.last
-}
 
 /// An index with its file.
 pub struct Indexed {
@@ -418,8 +255,8 @@ fn plan(indexed: &mut Indexed, name: &Path, asked: &Asked, remarks: &mut Vec<Str
     if !indexed.overlaps(from, to) {
         return Ok(Plan { skipped_time: u64::from(blocks), ..Plan::default() });
     }
-    let sought = asked.seek.as_ref().and_then(|seek| Sought::of(seek, indexed, name));
-    if sought.as_ref().is_some_and(|s| s.0.is_empty()) && indexed.is_inside(from, to) {
+    let sought = asked.seek.as_ref().and_then(|seek| sought(seek, indexed, name));
+    if sought.as_ref().is_some_and(Sought::is_empty) && indexed.is_inside(from, to) {
         let lost_after = indexed.reader.summary().tally.lost_total();
         return Ok(Plan { lost_after, skipped_place: u64::from(blocks), ..Plan::default() });
     }
@@ -453,36 +290,14 @@ fn plan(indexed: &mut Indexed, name: &Path, asked: &Asked, remarks: &mut Vec<Str
     Ok(plan)
 }
 
-/// Where in a file the records are that were sought, as offsets.
-struct Sought(Vec<Range<u64>>);
-
-impl Sought {
-    /// `None` if that is not known of this file.
-    fn of(seek: &Seek, indexed: &Indexed, path: &Path) -> Option<Self> {
-        let (header, bytes) = (indexed.reader.header(), indexed.reader.summary().bytes);
-        let is_of_stream = header.content == Content::Recorded
-            && header.first_pos != UNKNOWN_POS
-            && path.extension().is_some_and(|ending| ending == names::PACKETS[0]);
-        if !is_of_stream || (&header.interface, header.queue) != (&seek.interface, seek.queue) {
-            return None;
-        }
-        let offset = |pos: u64| pos.saturating_sub(header.first_pos).min(bytes);
-        let ranges = seek.positions.iter().filter(|range| *range.end() >= header.first_pos);
-        let ranges = ranges.map(|range| offset(*range.start())..offset(range.end().saturating_add(1)));
-        Some(Self(ranges.filter(|range| !range.is_empty()).collect()))
-    }
-
-    /// In which parts of a block they begin.
-    fn spots(&self, block: usize) -> Spots {
-        let start = block as u64 * BLOCK as u64;
-        let end = start + BLOCK as u64;
-        let here = self.0.iter().filter(|range| range.start < end && start < range.end);
-        here.fold(Spots::NOWHERE, |spots, range| {
-            let part = |offset: u64| part_of((offset.clamp(start, end - 1) - start) as u32);
-            let (first, last) = (part(range.start), part(range.end - 1));
-            Spots(spots.0 | Spots::ANYWHERE.0 >> (PARTS - 1 - (last - first)) << first)
-        })
-    }
+/// Where in the file what is sought lies; `None` if that is not known of this file.
+fn sought(seek: &Seek, indexed: &Indexed, path: &Path) -> Option<Sought> {
+    let (header, bytes) = (indexed.reader.header(), indexed.reader.summary().bytes);
+    let is_of_stream = header.content == Content::Recorded
+        && header.first_pos != UNKNOWN_POS
+        && path.extension().is_some_and(|ending| ending == names::PACKETS[0]);
+    let is_there = (&header.interface, header.queue) == (&seek.interface, seek.queue);
+    (is_of_stream && is_there).then(|| Sought::of(&seek.positions, header.first_pos, bytes))
 }
 
 /// Opens a packet file whose index is of no use.

@@ -34,7 +34,7 @@ pub struct Scouts {
 
 enum Expected {
     Still(Receiver<io::Result<Scouted>>),
-    There(io::Result<Scouted>),
+    There(Box<io::Result<Scouted>>),
 }
 
 impl Scouts {
@@ -60,7 +60,7 @@ impl Scouts {
         }
         self.go_ahead(behind);
         let found = match found {
-            Some(Expected::There(scouted)) => Some(scouted),
+            Some(Expected::There(scouted)) => Some(*scouted),
             // A scout that has died says nothing.
             Some(Expected::Still(receiver)) => receiver.recv().ok(),
             None => None,
@@ -74,7 +74,7 @@ impl Scouts {
         if let Expected::Still(receiver) = expected
             && let Ok(scouted) = receiver.try_recv()
         {
-            *expected = Expected::There(scouted);
+            *expected = Expected::There(Box::new(scouted));
         }
         matches!(expected, Expected::There(_))
     }

@@ -2,8 +2,8 @@
 
 use super::ring::{Consumer, Desc, Kind, Producer};
 use super::{
-    Area, BusyPoll, CONTINUED, CopyMode, HEADROOM, Statistics, Step, StepError, bind, bind_flags, is_zero_copy, pending_error,
-    register, set_busy_poll, socket, statistics,
+    Area, BusyPoll, CONTINUED, CopyMode, HEADROOM, Statistics, Step, StepError, bind, bind_flags, is_zero_copy,
+    pending_error, register, set_busy_poll, socket, statistics,
 };
 use std::io;
 use std::ops::Range;
