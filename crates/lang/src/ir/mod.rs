@@ -308,7 +308,7 @@ pub enum Kind {
     Steer = 2,
     /// To the one that wins for the hash and the one that wins for the second; once if it is the same.
     Double = 3,
-    /// To the one with this number, modulo how many there are, in the order in which they joined.
+    /// To the one with this number, modulo how many there are, in the order of their places: who joins takes the lowest free one.
     Pick = 4,
 }
 
