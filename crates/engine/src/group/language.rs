@@ -460,6 +460,14 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_of_tcpdump_is_for_ethernet() {
+        let cooked = Ground { link_type: link::LINUX_SLL, ..ground() };
+        let why = compile("main = bpf \"tcp port 80\"", &cooked).err().expect("not sound");
+        assert!(why.contains("tcp port 80") && why.contains("Linux cooked"), "{why}");
+        assert!(compile("main = tcp >-> port 80", &cooked).is_ok());
+    }
+
+    #[test]
     fn a_program_that_hands_to_the_host_says_so() {
         assert!(of("main = kernel").wants_kernel());
         assert!(!of("main = ip").wants_kernel());
