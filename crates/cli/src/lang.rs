@@ -199,12 +199,16 @@ fn tidy(args: &FmtArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::Yes)
 }
 
+/// What the prompt takes.
+const HOW: &str = "A binding (`web = has_port 80`) is kept, an action is explained; `netgrain lang functions` lists the words. \
+    `:q` or Ctrl-D ends.";
+
 /// Lines are bindings, or expressions of which the type is told.
 fn repl() -> Result<Outcome, Failure> {
     let asks = std::io::stdin().is_terminal();
     let mut bindings = String::new();
     if asks {
-        writeln!(std::io::stderr(), "A binding (`web = has_port 80`) is kept, an action is explained. Ctrl-D ends.")?;
+        writeln!(std::io::stderr(), "{HOW}")?;
     }
     let mut lines = std::io::stdin().lock().lines();
     loop {
@@ -214,8 +218,14 @@ fn repl() -> Result<Outcome, Failure> {
         }
         let Some(line) = lines.next() else { return Ok(Outcome::Yes) };
         let line = line?;
-        if line.trim().is_empty() {
-            continue;
+        match line.trim() {
+            "" => continue,
+            ":q" | ":quit" | "quit" | "exit" => return Ok(Outcome::Yes),
+            "?" | "help" | ":?" | ":h" | ":help" => {
+                writeln!(std::io::stderr(), "{HOW}")?;
+                continue;
+            }
+            _ => {}
         }
         // A line that is a program together with what is known is a binding; any other must be an action.
         let kept = format!("{bindings}{line}\n");

@@ -62,6 +62,24 @@ fn a_capture_is_run_and_its_fates_add_up() {
 }
 
 #[test]
+fn a_filter_of_tcpdump_is_refused_over_frames_without_ethernet() {
+    let dir = TempDir::new("lang-raw");
+    let file = dir.join("raw.pcap");
+    // One packet of raw IP (link type 101): an IPv4 header and the ports of TCP.
+    let mut packet = [0; 40];
+    (packet[0], packet[3], packet[9], packet[32]) = (0x45, 40, 6, 0x50);
+    packet[22..24].copy_from_slice(&80_u16.to_be_bytes());
+    let words = [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 65_535, 101, 0, 0, 40, 40];
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).chain(packet).collect();
+    std::fs::write(&file, bytes).unwrap();
+    let refused = run(&["lang", "run", "-r", arg(&file), "-e", "main = bpf \"tcp port 80\""]);
+    assert!(refused.status == Some(2) && refused.out.is_empty(), "{refused:?}");
+    assert!(refused.err.contains("\"tcp port 80\"") && refused.err.contains("IP without a link header"), "{refused:?}");
+    let passed = run(&["lang", "run", "-r", arg(&file), "--print", "-e", "main = tcp >-> port 80"]);
+    assert!(yes(&passed).starts_with("1 copy"), "{passed:?}");
+}
+
+#[test]
 fn fmt_tidies_and_functions_are_the_page() {
     let dir = TempDir::new("lang-fmt");
     let file = dir.join("program");

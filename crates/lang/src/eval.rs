@@ -176,18 +176,33 @@ impl<'a> Eval<'a> {
                 let Value::Prop(of) = self.expr(of, scope)? else {
                     return Err(Error::new(of.span.clone(), "`case` takes a property"));
                 };
-                let (mut taken, mut other) = (Vec::new(), Act::Unit);
+                let (mut taken, mut other): (Vec<(u64, Act)>, _) = (Vec::new(), None);
                 for (pattern, act) in arms {
+                    let span = pattern.as_ref().map_or(act.span.clone(), |p| p.span.clone());
+                    if other.is_some() {
+                        return Err(Error::new(span, "this arm is never reached, `_` stands before it")
+                            .help("put the arm of `_` last, and only one"));
+                    }
                     let act = self.act(act, scope)?;
-                    match pattern {
-                        Some(pattern) => match converted(self.expr(pattern, scope)?, &Type::Int, pattern)? {
-                            Value::Int(n) => taken.push((n as u64, act)),
-                            _ => return Err(Error::new(pattern.span.clone(), "an arm is for a number")),
-                        },
-                        None => other = act,
+                    let Some(pattern) = pattern else {
+                        other = Some(act);
+                        continue;
+                    };
+                    match converted(self.expr(pattern, scope)?, &Type::Int, pattern)? {
+                        Value::Int(n) if n < 0 => {
+                            return Err(Error::new(span, "this arm is never reached, no property is negative"));
+                        }
+                        Value::Int(n) if taken.iter().any(|arm| arm.0 == n as u64) => {
+                            return Err(Error::new(
+                                span,
+                                format!("this arm is never reached, there is one for {n} before it"),
+                            ));
+                        }
+                        Value::Int(n) => taken.push((n as u64, act)),
+                        _ => return Err(Error::new(span, "an arm is for a number")),
                     }
                 }
-                self.checked(Act::Case(of, taken, Box::new(other)), e)?
+                self.checked(Act::Case(of, taken, Box::new(other.unwrap_or(Act::Unit))), e)?
             }
         })
     }
@@ -287,19 +302,13 @@ impl<'a> Eval<'a> {
                     };
                 }
             };
-            if args.len() == 0 && !matches!(f, Value::Closure(..) | Value::Function(..)) {
-                return Ok(f);
-            }
-            if args.len() == 0
-                && let Value::Function(function, given) = &f
-                && given.len() < function.of().parts().0.len()
-            {
-                return Ok(f);
-            }
-            if args.len() == 0
-                && let Value::Closure(params, _, given, _) = &f
-                && given.len() < params.len()
-            {
+            // What still wants something waits for it; what wants nothing is applied in the next round.
+            let wants = match &f {
+                Value::Function(function, given) => given.len() < function.of().parts().0.len(),
+                Value::Closure(params, _, given, _) => given.len() < params.len(),
+                _ => true,
+            };
+            if args.len() == 0 && wants {
                 return Ok(f);
             }
         }
@@ -308,7 +317,7 @@ impl<'a> Eval<'a> {
 
 fn too_large(e: &Expr) -> Error {
     Error::new(e.span.clone(), "the program grows too large here")
-        .help("bindings that use one another twice double each time")
+        .help("bindings that use one another twice double each time, and a filter counts with each of its tests")
 }
 
 /// The value as what is wanted, where one type stands for another.
@@ -320,6 +329,8 @@ fn converted<'a>(value: Value<'a>, want: &Type, at: &Expr) -> Result<Value<'a>, 
         })?),
         (Value::Prop(p), Type::Pred) => Value::Pred(Pred::Compare(p, crate::ir::Cmp::Ne, 0)),
         (Value::Counter(n), Type::Int) => Value::Int(n.into()),
+        // `(-1)`; types let no other number through.
+        (Value::Int(n), Type::Change) => Value::Change(n),
         (Value::List(items), Type::List(of)) => {
             Value::List(items.into_iter().map(|i| converted(i, of, at)).collect::<Result<_, _>>()?)
         }

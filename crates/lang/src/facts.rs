@@ -4,7 +4,7 @@
 //! PPPoE, which [`wire::Headers`] does not look into), and else a copy of the outer: "innermost" always has an answer.
 
 use crate::ir::{Fact, Layer, Meta};
-use wire::{Decoded, Family, Fragment, Headers};
+use wire::{Decoded, Family, Fragment, Headers, TUNNEL_PORTS};
 
 /// Of one layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -172,14 +172,13 @@ impl Facts {
 #[inline]
 fn may_be_tunnel(frame: &[u8], outer: &LayerFacts) -> bool {
     const ARP: u16 = 0x0806;
-    const PORTS: [u16; 7] = [2152, 3544, 4754, 4789, 4790, 6081, 8472];
     match (outer.family, outer.protocol) {
         (0, _) => outer.ethertype != ARP,
         (_, 4 | 41 | 47) => true,
         (_, 17) => {
             let at = usize::from(outer.l4);
             let port = |i: usize| frame.get(at + i..at + i + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]));
-            at != 0 && (PORTS.contains(&port(0)) || PORTS.contains(&port(2)))
+            at != 0 && (TUNNEL_PORTS.contains(&port(0)) || TUNNEL_PORTS.contains(&port(2)))
         }
         _ => false,
     }
@@ -198,5 +197,22 @@ const fn fragment(fragment: Fragment) -> u8 {
         Fragment::Whole => 0,
         Fragment::First => 1,
         Fragment::Later => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::build::Frame;
+
+    #[test]
+    fn what_the_walk_would_look_into_is_looked_into() {
+        let looked_into = |src, dst| {
+            let mut bytes = [0; 60];
+            let frame = Frame::udp4([10, 0, 0, 1], src, [10, 0, 0, 2], dst).fill(&mut bytes);
+            may_be_tunnel(frame, &Facts::of(frame, 60, wire::link::ETHERNET).outer)
+        };
+        let ports = (1..=u16::MAX).filter(|p| looked_into(*p, 1) || looked_into(1, *p));
+        assert_eq!(ports.collect::<Vec<_>>(), TUNNEL_PORTS);
     }
 }

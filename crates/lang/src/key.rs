@@ -2,6 +2,9 @@
 //!
 //! Enif's rule: packets may be spread over workers by any hash of what *all* keys of the program's maps have in common; then two
 //! packets of one entry always meet at one worker, and no state is shared. [`Key::common`] computes it.
+//!
+//! A key looks at the innermost packet, or ([`Key::outside`]) at the outermost: the two have nothing in common but what is not part of a
+//! packet of IP.
 
 use std::fmt;
 
@@ -98,11 +101,12 @@ impl Field {
     }
 }
 
-/// A set of fields, and whether the two ends of a packet may change places in it.
+/// A set of fields, whether the two ends of a packet may change places in it, and of which packet they are where there is a tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Key {
     fields: u16,
     symmetric: bool,
+    outside: bool,
 }
 
 impl Key {
@@ -112,6 +116,9 @@ impl Key {
     /// Address, address, protocol.
     pub const THREE_TUPLE: Self = Self::of(&[Field::IpSrc, Field::IpDst, Field::IpProto]);
 
+    /// What a frame has once, however many packets are inside one another.
+    const OF_THE_FRAME: u16 = Self::of(&[Field::EthSrc, Field::EthDst, Field::Vlan]).fields;
+
     /// Of these fields, in the packet's direction.
     pub const fn of(fields: &[Field]) -> Self {
         let (mut bits, mut i) = (0, 0);
@@ -119,13 +126,25 @@ impl Key {
             bits |= 1 << fields[i] as u16;
             i += 1;
         }
-        Self { fields: bits, symmetric: false }
+        Self { fields: bits, symmetric: false, outside: false }
     }
 
-    /// The key with the fields of both; symmetric if either is.
+    /// The key with the fields of both; symmetric if either is, and of the outermost packet if either is.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
-        Self { fields: self.fields | other.fields, symmetric: self.symmetric || other.symmetric }
+        let (symmetric, outside) = (self.symmetric || other.symmetric, self.outside || other.outside);
+        Self { fields: self.fields | other.fields, symmetric, outside }
+    }
+
+    /// The same of the outermost packet; the key itself if no tunnel can make a difference to it.
+    #[must_use]
+    pub const fn outside(self) -> Self {
+        Self { outside: self.fields & !Self::OF_THE_FRAME != 0, ..self }
+    }
+
+    /// Whether it is of the outermost packet.
+    pub const fn is_outside(self) -> bool {
+        self.outside
     }
 
     /// The same for both directions: the two ends are put in order first.
@@ -169,16 +188,24 @@ impl Key {
     /// ```
     #[must_use]
     pub fn common(self, other: Self) -> Self {
-        let fields = self.fields & other.fields;
+        // Of a key of the frame alone nothing says which packet it would be of: it goes with either.
+        let differ = self.outside != other.outside;
+        let outside = self.outside && other.outside;
+        let fields = self.fields & other.fields & if differ { Self::OF_THE_FRAME } else { u16::MAX };
         if !self.symmetric && !other.symmetric {
-            return Self { fields, symmetric: false };
+            return Self { fields, symmetric: false, outside }.settled();
         }
         // One of them does not know which end is which, so an end alone is no longer determined.
-        let both = Self { fields, symmetric: true };
+        let both = Self { fields, symmetric: true, outside };
         let kept: Vec<Field> =
             both.fields().filter(|f| f.opposite().is_none_or(|opposite| both.has(opposite))).collect();
         let common = Self::of(&kept);
-        Self { symmetric: common.paired().next().is_some(), ..common }
+        Self { symmetric: common.paired().next().is_some(), outside, ..common }.settled()
+    }
+
+    /// Of the outermost packet only where that makes a difference.
+    const fn settled(self) -> Self {
+        if self.outside { self.outside() } else { self }
     }
 }
 
@@ -199,12 +226,13 @@ pub fn clusters(keys: &[Key]) -> Vec<(Key, Vec<usize>)> {
     groups
 }
 
-/// `ip_src, ip_dst, ip_proto (both directions)`.
+/// `ip_src, ip_dst, ip_proto (both directions)`; `outer ip_src`.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
             return f.write_str("nothing");
         }
+        f.write_str(if self.outside { "outer " } else { "" })?;
         let names: Vec<_> = self.fields().map(Field::name).collect();
         f.write_str(&names.join(", "))?;
         if self.symmetric { f.write_str(" (both directions)") } else { Ok(()) }

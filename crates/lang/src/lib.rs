@@ -67,8 +67,16 @@ pub fn compile(text: &str) -> Result<Compiled, Error> {
     if let Some(i) =
         (1..program.maps.len()).find(|i| program.maps[..*i].iter().any(|m| m.name == program.maps[*i].name))
     {
-        let what = format!("two different maps are called `{}`", program.maps[i].name);
-        return Err(Error::new(main, what).help("give each a binding of its own: `flows = flow_map 0 key_5tuple`"));
+        let map = &program.maps[i];
+        let both = |m: &ir::Map| m.name == map.name && m.key.is_outside() != map.key.is_outside();
+        return Err(if program.maps[..i].iter().any(both) {
+            let what =
+                format!("`{}` is asked about the outermost packet and, elsewhere, about the innermost", map.name);
+            Error::new(main, what).help("entries of tunnels and of what is in them would mix: make a map for each")
+        } else {
+            let what = format!("two different maps are called `{}`", map.name);
+            Error::new(main, what).help("give each a binding of its own: `flows = flow_map 0 key_5tuple`")
+        });
     }
     program.verify().map_err(|e| Error::new(main, format!("the program cannot run: {e}")))?;
     Ok(Compiled { program, term, bindings })

@@ -300,6 +300,30 @@ fn maps_count_forget_and_are_bounded() {
     w.sees(&udp(A, 1, B, 2));
     w.sees(&tcp(A, 1, B, 2));
     assert_eq!(w.memory.counters[0], 1);
+    for down in ["(-2)", "(- 2)"] {
+        let mut w = world(&format!("c = counter 0\nmain = inc 0 >-> inc 0 >-> modifyCounter c {down}"));
+        w.sees(&tcp(A, 1, B, 2));
+        assert_eq!(w.memory.counters[0], 0, "{down}");
+    }
+}
+
+#[test]
+fn a_minus_right_behind_a_value_takes_away() {
+    for (text, number) in [("5-1", 4), ("5 - 1", 4), ("(5)-1", 4), ("2*3-1", 5)] {
+        assert_eq!(world(&format!("main = mark ({text})")).sees(&arp()).mark, number, "{text}");
+    }
+    assert_eq!(world("f x = mark (x-1)\nmain = f 3").sees(&arp()).mark, 2);
+    assert_eq!(world("main = filter (vlan_id [-1])").sees(&arp()).kind, Kind::Drop, "elsewhere it is a sign");
+}
+
+#[test]
+fn of_a_line_without_end_the_part_around_the_mistake_is_shown() {
+    let text = format!("main = {}steer_flw{}", "ip >-> ".repeat(5000), " >-> ip".repeat(5000));
+    let shown = compile(&text).unwrap_err().show(&text, "x");
+    assert!(shown.len() < 1000 && shown.contains("…") && shown.contains("steer_flw"), "{shown}");
+    let lines: Vec<Vec<char>> = shown.lines().map(|l| l.chars().collect()).collect();
+    let marks = (0..lines[4].len()).filter(|i| lines[4][*i] == '^');
+    assert_eq!(marks.map(|i| lines[3][i]).collect::<String>(), "steer_flw");
 }
 
 #[test]
@@ -324,6 +348,7 @@ fn what_was_written_for_others_is_read() {
         "main = filter (9 >. ip_ttl) {- nine is more -}",
         "main = filter (any_bit tcp_flags 0x12)",
         "main = bpf \"tcp port 80 or vlan and udp\"",
+        "f::Act\nf = drop\nmain::Act\nmain = f",
         "main = filter (vlan_id [1, 2, -1])",
         "twice f = f >-> f\nmain = twice (inc 1) >-> (\\n -> classify n) 4",
         "main = bloom_filter 1024 [\"10.0.0.1\", 10.1.0.0] 16",
@@ -359,6 +384,14 @@ fn errors_show_the_place_the_cause_and_what_to_write() {
         ("main = port 70000", "out of range", ""),
         ("main = steer_key", "an action", ""),
         ("a = drop\na = unit\nmain = a", "bound twice", ""),
+        ("main = case ip_proto of { _ -> drop; 6 -> kernel; _ -> unit }", "never reached, `_` stands before", "last"),
+        ("main = case ip_proto of { 6 -> drop; 0x6 -> kernel }", "never reached, there is one for 6", ""),
+        ("main = case ip_proto of { -1 -> drop; _ -> unit }", "no property is negative", ""),
+        ("main = addr 10.0.0.0/33", "`10.0.0.0/33` is no address", "up to 32 bits"),
+        ("main = addr 10.0.0.256", "`10.0.0.256` is no address", "up to 255"),
+        ("main = addr 2001:db8::/129", "`2001:db8::/129` is no address", "128 bits"),
+        ("c = counter 0\nmain = modifyCounter c 1", "takes a change", ""),
+        ("main = has_port 80", "`main` takes an action here, this is a predicate", "`filter (…)`"),
     ] {
         let error = compile(text).expect_err(text);
         let shown = error.show(text, "x");

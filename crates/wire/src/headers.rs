@@ -35,6 +35,18 @@ pub mod link {
         matches!(link_type, ETHERNET | RAW_IP | RAW_IPV4 | RAW_IPV6 | NULL | LOOP | LINUX_SLL | LINUX_SLL2)
     }
 
+    /// Its name for people, if it is one of these.
+    pub const fn name(link_type: u16) -> Option<&'static str> {
+        Some(match link_type {
+            ETHERNET => "Ethernet",
+            RAW_IP | RAW_IPV4 | RAW_IPV6 => "IP without a link header",
+            NULL | LOOP => "BSD loopback",
+            LINUX_SLL => "Linux cooked",
+            LINUX_SLL2 => "Linux cooked, version 2",
+            _ => return None,
+        })
+    }
+
     pub(crate) const LOOP_LEN: usize = 4;
     pub(crate) const SLL_PROTOCOL: usize = 14;
     pub(crate) const SLL_LEN: usize = 16;

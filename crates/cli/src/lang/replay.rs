@@ -34,6 +34,7 @@ pub fn run(compiled: &Compiled, args: &RunArgs) -> Result<Outcome, Failure> {
     let mut out = BufWriter::new(io::stdout().lock());
     while args.packets.is_none_or(|most| sums.packets < most) {
         let Some(packet) = reader.next().map_err(|e| fail(&e))? else { break };
+        program.fits_link(packet.link_type).map_err(|e| fail(&e))?;
         let mut facts = Facts::of(packet.data, packet.wire_len, packet.link_type);
         time = packet.ts.map_or(time, |ts| ts.nanos());
         (facts.time, facts.sequence) = (time, sums.packets);

@@ -79,6 +79,7 @@ struct Run {
 /// In words, with the place in the source and what to write instead.
 pub fn compile(source: &str, ground: &Ground) -> Result<Arc<dyn Compiled>, String> {
     let mut program = check(source)?;
+    program.fits_link(ground.link_type).map_err(|e| format!("program: {e}"))?;
     let wants_kernel = program.effects().has(Effect::Kernel);
     let spread = spread(&program);
     let mut notes = Vec::new();
@@ -488,6 +489,14 @@ mod tests {
     fn what_is_wrong_is_said_in_one_line_with_its_place() {
         let why = compile("main = ip >-> forward eth1", &ground()).err().expect("not sound");
         assert!(why.starts_with("program, line 1, column 23: ") && why.lines().count() == 1, "{why}");
+    }
+
+    #[test]
+    fn a_filter_of_tcpdump_is_for_ethernet() {
+        let cooked = Ground { link_type: link::LINUX_SLL, ..ground() };
+        let why = compile("main = bpf \"tcp port 80\"", &cooked).err().expect("not sound");
+        assert!(why.contains("tcp port 80") && why.contains("Linux cooked"), "{why}");
+        assert!(compile("main = tcp >-> port 80", &cooked).is_ok());
     }
 
     #[test]

@@ -415,6 +415,7 @@ fn compile(plan: &ProgramPlan, ground: &Ground) -> Result<Program, String> {
         format!("{name}, line {line}, column {column}: {}{help}", e.what)
     })?;
     let program = program.program;
+    program.fits_link(ground.link_type).map_err(|e| format!("{name}: {e}"))?;
     let effects = program.effects();
     let refuse = |what: &str, instead: &str| Err(format!("{name}: {what}; {instead}"));
     if effects.has(Effect::Log) {

@@ -16,8 +16,8 @@
 //!
 //! **Memory.** A map of the program that the kernel's stages use lives in the kernel, for all queues together, and no stage in user
 //! space uses it. Only undecided packets come to it from user space: whoever judges them has to do it on the kernel's map. An
-//! expired entry counts as absent, but holds its place until its key is seen again or user space takes it out ([`Entry::expired`]);
-//! a map that is full refuses, and counts that. The group's counters are the sum of both halves.
+//! expired entry counts as absent, but holds its place until its key is seen again or user space takes it out ([`Entry::expired`]), which the
+//! engine does in rounds, so a full map may refuse for a round longer than the contract of [`crate::ir`] says; it counts that. The group's counters are the sum of both halves.
 
 mod alloc;
 mod compile;

@@ -11,7 +11,7 @@ use super::compile::{Emitter, LONGEST};
 use super::frame::{self, fact};
 use super::{Clock, EXTENSIONS, MapKind, MapNeed, Role, TAGS};
 use ::ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
-use wire::{EtherType, IpProtocol};
+use wire::{EtherType, IpProtocol, TUNNEL_PORTS};
 
 /// Registers of the walk: the frame, the type and then the network header, what is left of the IP packet, the protocol.
 const FRAME: R = R::R6;
@@ -26,9 +26,8 @@ const FARTHEST_EXTENSION: i32 = 0xfff;
 /// A transport header farther inside is not reported (`wire::Headers`).
 const FARTHEST: i32 = 255;
 
-/// What [`wire::Decoded`] looks into when it is IP, and ports that tunnels have.
+/// What [`wire::Decoded`] looks into when it is IP.
 const TUNNELS: [u8; 3] = [4, 41, 47];
-const TUNNEL_PORTS: [u16; 7] = [2152, 3544, 4754, 4789, 4790, 6081, 8472];
 
 /// A number of two bytes as the machine reads it from a packet.
 const fn raw(n: u16) -> i32 {

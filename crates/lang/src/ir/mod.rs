@@ -308,7 +308,7 @@ pub enum Kind {
     Steer = 2,
     /// To the one that wins for the hash and the one that wins for the second; once if it is the same.
     Double = 3,
-    /// To the one with this number, modulo how many there are, in the order in which they joined.
+    /// To the one with this number, modulo how many there are, in the order of their places: who joins takes the lowest free one.
     Pick = 4,
 }
 
@@ -351,4 +351,45 @@ pub struct Program {
     pub sets: Vec<Set>,
     /// The steps of the pipeline, in order; their first blocks ascend and the first is b0.
     pub stages: Vec<Stage>,
+    /// The first filter of tcpdump in it, which looks where frames of Ethernet have what it asks for.
+    pub filter: Option<String>,
 }
+
+impl Program {
+    /// Whether it means what it says of frames of this link type, as pcap numbers it.
+    ///
+    /// # Errors
+    /// Names the filter that looks elsewhere.
+    pub fn fits_link(&self, link_type: u16) -> Result<(), WrongLink> {
+        match &self.filter {
+            Some(filter) if link_type != wire::link::ETHERNET => Err(WrongLink { filter: filter.clone(), link_type }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A filter of tcpdump and frames that are not of Ethernet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrongLink {
+    /// As the user wrote it.
+    pub filter: String,
+    /// What the frames are, as pcap numbers it.
+    pub link_type: u16,
+}
+
+impl std::fmt::Display for WrongLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { filter, link_type } = self;
+        let link = match wire::link::name(*link_type) {
+            Some(name) => name.to_owned(),
+            None => format!("link type {link_type}"),
+        };
+        write!(
+            f,
+            "the filter {filter:?} looks where Ethernet has its headers, and these frames are {link}; \
+                   write it in words of the language, such as `tcp` and `port 80`, which know all links"
+        )
+    }
+}
+
+impl std::error::Error for WrongLink {}

@@ -13,7 +13,7 @@ pub const ICMP6: u8 = 58;
 pub const SCTP: u8 = 132;
 
 /// What stands before an IPv4 address among those of IPv6.
-const MAPPED: u64 = 0xffff_0000_0000;
+pub(super) const MAPPED: u64 = 0xffff_0000_0000;
 
 impl Lower {
     /// The property's value, or to `none` if the packet does not have it.
@@ -33,7 +33,7 @@ impl Lower {
                 self.b.op(Op::And, tag, 0xfff)
             }
             Prop::Flow(flow_map) => {
-                let map = self.map(flow_map);
+                let map = self.map(flow_map, sight);
                 let key = self.key(flow_map.key, sight, none);
                 let to = self.b.reg();
                 self.b.push(Inst::MapGet { to, map, key });
@@ -140,6 +140,11 @@ impl Lower {
     /// Both addresses as two words each, those of IPv4 among those of IPv6.
     pub(super) fn addresses(&mut self, layer: Layer, none: Label) -> Addresses {
         let (family, l3) = (self.b.fact(layer, Fact::Family), self.b.fact(layer, Fact::L3));
+        self.addresses_at(family, l3, none)
+    }
+
+    /// The same of a header that begins at `l3`, of this version.
+    pub(super) fn addresses_at(&mut self, family: Reg, l3: Reg, none: Label) -> Addresses {
         let [sh, sl, dh, dl] = [(); 4].map(|()| self.b.reg());
         let (not_4, end) = (self.b.label(), self.b.label());
         self.b.require(family, Cmp::Eq, 4, not_4);

@@ -9,6 +9,7 @@ mod pred;
 mod steer;
 
 use crate::ir::{ANY_CLASS, Builder, Cmp, Fact, Inst, Kind, Label, Layer, Log, Map, Meta, Operand, Program, Reg, Var};
+use crate::key::Key;
 use crate::term::{Act, End, FlowMap, Logged, Look, Prop};
 use std::sync::Arc;
 
@@ -67,7 +68,7 @@ struct Addresses {
 
 struct Lower {
     b: Builder,
-    maps: Vec<Arc<FlowMap>>,
+    maps: Vec<(Arc<FlowMap>, Key)>,
 }
 
 impl Lower {
@@ -206,21 +207,23 @@ impl Lower {
         self.act(inner, sight, dropped);
     }
 
-    /// The index of a map, which is entered if it is new.
-    fn map(&mut self, map: &Arc<FlowMap>) -> u16 {
-        if let Some(known) = self.maps.iter().position(|m| m == map) {
+    /// The index of a map, which is entered if it is new. The packet that its key is of is part of it: one flow map that is asked about
+    /// both makes two maps here, of one name, which is refused.
+    fn map(&mut self, map: &Arc<FlowMap>, sight: Sight) -> u16 {
+        let key = if sight.outside { map.key.outside() } else { map.key };
+        if let Some(known) = self.maps.iter().position(|(m, k)| m == map && *k == key) {
             return known as u16;
         }
-        self.maps.push(map.clone());
-        let (words, expiry) = (key::words(map.key), map.expiry);
+        self.maps.push((map.clone(), key));
+        let (words, expiry) = (key::words(key), map.expiry);
         let (name, capacity) = (map.name.clone(), map.capacity);
-        self.b.tables().maps.push(Map { name, key: map.key, words, capacity, expiry });
+        self.b.tables().maps.push(Map { name, key, words, capacity, expiry });
         self.maps.len() as u16 - 1
     }
 
     /// Something done with the entry of the packet's flow; nothing if it has none.
     fn on_flow(&mut self, map: &Arc<FlowMap>, sight: Sight, what: impl FnOnce(&mut Builder, u16, Vec<Reg>)) {
-        let (index, none) = (self.map(map), self.b.label());
+        let (index, none) = (self.map(map, sight), self.b.label());
         let key = self.key(map.key, sight, none);
         what(&mut self.b, index, key);
         self.b.place(none);

@@ -7,7 +7,7 @@ use crate::prefix::Prefix;
 use crate::term::{End, Gtp, Pred, Voip};
 
 /// All ones, which is everybody on the link.
-const MAC_ALL: u64 = 0xffff_ffff_ffff;
+pub(super) const MAC_ALL: u64 = 0xffff_ffff_ffff;
 /// The bit of a link address that says "group".
 const MAC_GROUP: u64 = 0x0100_0000_0000;
 
@@ -88,7 +88,7 @@ impl Lower {
             Pred::Voip(kind) => self.voip(*kind, sight.layer(), yes, no),
             Pred::Gtp(kind) => self.gtp(*kind, sight.layer(), yes, no),
             Pred::Known(flow_map) => {
-                let map = self.map(flow_map);
+                let map = self.map(flow_map, sight);
                 let key = self.key(flow_map.key, sight, no);
                 let to = self.b.reg();
                 self.b.push(Inst::Has { to, map, key });

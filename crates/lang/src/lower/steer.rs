@@ -4,8 +4,10 @@
 //! descriptor has. All others chain `state = mix(state ^ word)` from the key and a number of their own, so that two kinds of hash
 //! over the same address have nothing to do with each other.
 
-use super::{Lower, Sight};
-use crate::ir::{Cmp, Fact, Kind, Label, Layer, Meta, Op, Reg, Var};
+use super::header::MAPPED;
+use super::pred::MAC_ALL;
+use super::{Addresses, Lower, Sight};
+use crate::ir::{Cmp, Fact, Inst, Kind, Label, Layer, Meta, Op, Reg, Var};
 use crate::prefix::Prefix;
 use crate::term::{Gtp, Steer, Voip};
 
@@ -21,8 +23,8 @@ mod salt {
     pub const VLAN: u64 = 0x17;
 }
 
-const MAC_ALL: u64 = 0xffff_ffff_ffff;
-const IP_ALL: u64 = 0xffff_ffff_ffff;
+/// The lower word of 255.255.255.255 among the addresses of IPv6.
+const IP_ALL: u64 = MAPPED | 0xffff_ffff;
 
 impl Lower {
     pub(super) fn steer(&mut self, steer: &Steer, sight: Sight, dropped: Option<Label>) {
@@ -72,7 +74,10 @@ impl Lower {
                 let (src, dst) = (self.hash(salt::ADDRESS, &a.src), self.hash(salt::ADDRESS, &a.dst));
                 self.steer_two(src, dst);
             }
-            Steer::Local(net, bits) => self.local(*net, *bits, layer, none, end),
+            Steer::Local(net, bits) => {
+                let a = self.addresses(layer, none);
+                self.local(*net, *bits, &a, none, end);
+            }
             Steer::Flow => {
                 let hash = self.flow_hash(layer, none);
                 self.steer_one(hash);
@@ -166,7 +171,7 @@ impl Lower {
         let second = self.b.op(Op::Or, ends[1], moved);
         let state = self.fold(key, ends[0], second);
         let hash = self.shorten(state);
-        self.b.push(crate::ir::Inst::Copy { to: out, from: hash });
+        self.b.push(Inst::Copy { to: out, from: hash });
         self.b.jump(end);
 
         self.b.place(not_4);
@@ -186,7 +191,7 @@ impl Lower {
         let sum = self.b.op(Op::Add, ends, rest);
         let state = self.b.mix(sum);
         let hash = self.shorten(state);
-        self.b.push(crate::ir::Inst::Copy { to: out, from: hash });
+        self.b.push(Inst::Copy { to: out, from: hash });
         self.b.place(end);
         out
     }
@@ -241,8 +246,7 @@ impl Lower {
     }
 
     /// By the addresses in a network, of which `bits` count.
-    fn local(&mut self, net: Prefix, bits: u8, layer: Layer, none: Label, end: Label) {
-        let a = self.addresses(layer, none);
+    fn local(&mut self, net: Prefix, bits: u8, a: &Addresses, none: Label, end: Label) {
         let counted = Prefix::new(net.address(), bits.min(if net.is_v4() { 32 } else { 128 })).unwrap_or(net);
         let (_, mask) = counted.words();
         let hash = |s: &mut Self, address: [Reg; 2]| {
@@ -293,7 +297,7 @@ impl Lower {
         self.steer_one(hash);
     }
 
-    /// Control to everybody; users by their address inside.
+    /// Control to everybody; users by their address directly inside, whatever tunnel of their own they have in there.
     fn gtp_user(&mut self, net: Prefix, layer: Layer, none: Label, end: Label) {
         let (control, not_control, user, tunnelled) = (self.b.label(), self.b.label(), self.b.label(), self.b.label());
         self.gtp(Gtp::Control, layer, control, not_control);
@@ -306,6 +310,46 @@ impl Lower {
         let depth = self.b.meta(Meta::Depth);
         self.b.branch(depth, Cmp::Ne, 0, tunnelled, none);
         self.b.place(tunnelled);
-        self.local(net, if net.is_v4() { 32 } else { 128 }, Layer::Inner, none, end);
+        let user = self.inside_gtp(layer, none);
+        let first = self.b.load(Some(user), 0, 1);
+        let version = self.b.op(Op::Shr, first, 4);
+        let a = self.addresses_at(version, user, none);
+        self.local(net, if net.is_v4() { 32 } else { 128 }, &a, none, end);
+    }
+
+    /// Where the packet in a G-PDU begins (3GPP TS 29.281 §5.1, and §5.2 for the extension headers), of which the first byte was
+    /// captured. That the rest of the header is sound is what [`wire::Decoded`] has found out where there is a tunnel.
+    fn inside_gtp(&mut self, layer: Layer, none: Label) -> Reg {
+        const HEADER: u64 = 8 + 8;
+        const FLAGS: u32 = 8;
+        const OPTIONAL: u64 = 7;
+        const EXTENDED: u64 = 4;
+        // One for each kind that 3GPP has defined; no message has more than two.
+        const MOST_EXTENSIONS: usize = 6;
+        let l4 = self.l4(layer, none);
+        self.b.fits(Some(l4), FLAGS, 1, none);
+        let flags = self.b.load(Some(l4), FLAGS, 1);
+        let (at, optional, end) = (self.b.op(Op::Add, l4, HEADER), self.b.label(), self.b.label());
+        self.b.branch(flags, Cmp::AnyBit, OPTIONAL, optional, end);
+        self.b.place(optional);
+        self.b.push(Inst::Op { to: at, op: Op::Add, a: at, b: 4.into() });
+        self.b.require(flags, Cmp::AnyBit, EXTENDED, end);
+        // The byte before each header says of what kind it is, 0 that there is none; its own first byte is its length in words.
+        for more in (0..=MOST_EXTENSIONS).rev() {
+            let before = self.b.op(Op::Sub, at, 1);
+            self.b.fits(Some(before), 0, 2, none);
+            let (kind, words) = (self.b.load(Some(before), 0, 1), self.b.load(Some(before), 1, 1));
+            self.b.require(kind, Cmp::Ne, 0, end);
+            if more == 0 {
+                self.b.jump(none);
+                break;
+            }
+            self.b.require(words, Cmp::Ne, 0, none);
+            let bytes = self.b.op(Op::Shl, words, 2);
+            self.b.push(Inst::Op { to: at, op: Op::Add, a: at, b: bytes.into() });
+        }
+        self.b.place(end);
+        self.b.fits(Some(at), 0, 1, none);
+        at
     }
 }

@@ -3,6 +3,9 @@
 use std::fmt::Write;
 use std::ops::Range;
 
+/// Most characters of a line that are shown.
+const LINE: usize = 160;
+
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
@@ -50,9 +53,16 @@ impl Error {
     /// ```
     pub fn show(&self, text: &str, name: &str) -> String {
         let (line, column) = self.place(text);
-        let source = text.lines().nth(line - 1).unwrap_or("");
-        let left = column - 1;
+        let source: Vec<char> = text.lines().nth(line - 1).unwrap_or("").chars().collect();
+        // Of a line that nobody can read, the part around the place.
+        let from = (column - 1).saturating_sub(LINE / 2).min(source.len().saturating_sub(LINE));
+        let to = (from + LINE).min(source.len());
+        let left = column - 1 - from;
         let marked = text.get(self.span.clone()).unwrap_or("").lines().next().unwrap_or("").chars().count();
+        let marked = marked.min(to.saturating_sub(from + left));
+        let (before, after) = (if from > 0 { "…" } else { "" }, if to < source.len() { "…" } else { "" });
+        let source: String = before.chars().chain(source[from..to].iter().copied()).chain(after.chars()).collect();
+        let left = left + before.chars().count();
         let pad = " ".repeat(line.to_string().len());
         let mut out = format!("error: {}\n{pad}--> {name}:{line}:{column}\n{pad} |\n", self.what);
         let tabs: String = source.chars().take(left).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();

@@ -41,6 +41,11 @@ impl Token {
         matches!(&self.kind, Kind::Name(n) if n == name)
     }
 
+    /// Whether an expression can end with it.
+    fn is_value(&self) -> bool {
+        matches!(self.kind, Kind::Name(_) | Kind::Int(_) | Kind::Mark(')'))
+    }
+
     pub fn is_operator(&self, operator: &str) -> bool {
         matches!(&self.kind, Kind::Operator(o) if o == operator)
     }
@@ -50,6 +55,8 @@ impl Token {
 pub fn tokens(text: &str) -> Result<Vec<Token>, Error> {
     let mut out: Vec<Token> = Vec::new();
     let (mut at, mut line_start, mut line_seen) = (0, 0, false);
+    // The column of this byte, from which the next token's is counted on: lines may be long.
+    let (mut column, mut counted) = (0, 0);
     while let Some(c) = text[at..].chars().next() {
         if c == '\n' {
             (at, line_seen) = (at + 1, false);
@@ -68,8 +75,18 @@ pub fn tokens(text: &str) -> Result<Vec<Token>, Error> {
             }
             continue;
         }
-        let (kind, len) = token(rest, at)?;
-        let column = text[line_start..at].chars().map(|c| if c == '\t' { 8 } else { 1 }).sum();
+        let (kind, len) = match out.last() {
+            // Right behind a value a minus takes away: `5-1`.
+            Some(before) if c == '-' && before.span.end == at && before.is_value() => {
+                (Kind::Operator("-".to_owned()), 1)
+            }
+            _ => token(rest, at)?,
+        };
+        if counted < line_start {
+            (column, counted) = (0, line_start);
+        }
+        column += text[counted..at].chars().map(|c| if c == '\t' { 8 } else { 1 }).sum::<usize>();
+        counted = at;
         out.push(Token { kind, span: at..at + len, column, begins_line: !line_seen });
         line_seen = true;
         at += len;
@@ -100,7 +117,15 @@ pub fn comment(rest: &str, at: usize) -> Result<Option<usize>, Error> {
 fn token(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
     let first = rest.chars().next().unwrap_or(' ');
     if let Some((prefix, len)) = address(rest) {
-        return Ok((Kind::Address(prefix), len));
+        let text = &rest[..len];
+        return prefix.map(|prefix| (Kind::Address(prefix), len)).ok_or_else(|| {
+            let error = Error::new(at..at + len, format!("`{text}` is no address and no network"));
+            error.help(if text.contains(':') {
+                "eight groups of up to four digits, `::` for those that are 0, and behind `/` up to 128 bits: `2001:db8::/32`"
+            } else {
+                "four numbers up to 255, and behind `/` up to 32 bits: `10.0.0.0/8`"
+            })
+        });
     }
     if first.is_ascii_digit() || (first == '-' && rest[1..].starts_with(|c: char| c.is_ascii_digit())) {
         return number(rest, at);
@@ -137,8 +162,8 @@ fn token(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
     })
 }
 
-/// A bare address or network: at least three dots or two colons among digits.
-fn address(rest: &str) -> Option<(Prefix, usize)> {
+/// A bare address or network: at least three dots or two colons among digits. No prefix where it looks like one and is none.
+fn address(rest: &str) -> Option<(Option<Prefix>, usize)> {
     let len = rest.find(|c: char| !(c.is_ascii_hexdigit() || c == ':' || c == '.')).unwrap_or(rest.len());
     let body = rest[..len].trim_end_matches('.');
     if body.matches('.').count() < 3 && body.matches(':').count() < 2 {
@@ -153,7 +178,12 @@ fn address(rest: &str) -> Option<(Prefix, usize)> {
     if bits == 0 && !body.contains(|c: char| c.is_ascii_hexdigit()) {
         return None;
     }
-    Some((Prefix::parse(&rest[..len])?, len))
+    // `f::Act` is a name, a sign and a type.
+    if rest[len..].starts_with(|c: char| c.is_alphanumeric() || c == '_') {
+        return None;
+    }
+    let prefix = Prefix::parse(&rest[..len]);
+    (prefix.is_some() || rest.starts_with(|c: char| c.is_ascii_digit())).then_some((prefix, len))
 }
 
 fn number(rest: &str, at: usize) -> Result<(Kind, usize), Error> {

@@ -46,7 +46,7 @@ pub const STEERING: &[Function] = &[
         "steer_to",
         "Int -> Act",
         PLAIN,
-        "The member with this number, counted from 0 in the order of joining, modulo how many there are.",
+        "The member with this number, counted from 0 in the order of places, modulo how many there are; who joins takes the lowest free place.",
         |g| steer(Steer::To(g.number(0, u32::MAX.into())? as u32))
     ),
     row!(

@@ -8,6 +8,8 @@
 //!   may leave out a load that decides nothing and then does not miss the byte; this is the meaning without it, `tcpdump -O`.)
 //! * Arithmetic has 32 bits, and only the left operand of an operator asks for its protocol.
 //!
+//! Offsets are those of Ethernet; a program with a filter in it is not for other links ([`Program::fits_link`]).
+//!
 //! Refused, each with its reason: what needs a look at the machine (names of hosts, `gateway`, `ip broadcast`, `inbound`,
 //! `outbound`, `ifindex`, the words of firewalls), other link layers than Ethernet (`wlan`, `atm`, …), `protochain` and `geneve`, which
 //! loop or wander over the packet, and the words for kinds of LLC and IS-IS packets and for hosts of DECnet.
@@ -80,6 +82,7 @@ impl Filter {
 
     /// The filter as a predicate inside another program.
     pub(crate) fn emit(&self, b: &mut Builder, yes: Label, no: Label) {
+        b.tables().filter.get_or_insert_with(|| self.text.clone());
         emit::emit(b, &self.test, yes, no);
     }
 }

@@ -28,6 +28,7 @@ use crate::bytes::chunk;
 use crate::{EtherType, Family, FlowKey, Fragment, IpProtocol, Port, ipv4, ipv6, link};
 pub use odd::Odd;
 use std::net::IpAddr;
+pub use udp::TUNNEL_PORTS;
 
 /// The most tunnels in each other that are looked into; of a packet in more, the flow is that of the fourth.
 pub const MAX_TUNNELS: u8 = 4;

@@ -78,6 +78,10 @@ mod teredo {
     pub const PREFIX: [u8; 4] = [0x20, 0x01, 0, 0];
 }
 
+/// Ports that tunnels over UDP have, ascending: whoever wants to know before decoding whether there may be one asks about these.
+pub const TUNNEL_PORTS: [u16; 7] =
+    [port::GTP_U, port::TEREDO, port::GRE, port::VXLAN, port::VXLAN_GPE, port::GENEVE, port::VXLAN_LINUX];
+
 /// Whether these ports are worth a look.
 #[inline(always)]
 pub(super) const fn may_be_tunnel(src: u16, dst: u16) -> bool {
@@ -202,5 +206,16 @@ impl Walk<'_> {
         }
         let tunnel = self.carrier(TunnelKind::Teredo, 0, None);
         Some(Inside { at, what: What::Typed(EtherType::IPV6), tunnel, guessed: true })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_ports_is_that_of_the_walk() {
+        let looked_at = (0..=u16::MAX).filter(|p| may_be_tunnel(*p, 1) || may_be_tunnel(1, *p));
+        assert_eq!(looked_at.collect::<Vec<_>>(), TUNNEL_PORTS);
     }
 }
