@@ -20,7 +20,8 @@ fn text(text: &str) -> ProgramPlan {
 }
 
 fn live(b: &Port, kind: Kind, program: &str, dir: &Path) -> Plan {
-    let socket = SocketPlan { path: dir.join("s"), mode: 0o600, uid: None, gid: None, gates: false };
+    let socket =
+        SocketPlan { path: dir.join("s"), mode: 0o600, uid: None, gid: None, gates: false, forward: Vec::new() };
     let source = SourcePlan::Interface(port(&b.name, kind));
     Plan { program: Some(text(program)), socket: Some(socket), ..plan(source, &dir.join(format!("{kind:?}"))) }
 }
