@@ -162,7 +162,10 @@ impl Cells {
     pub fn read<T>(&mut self, column: &Column<T>, from: &mut ColumnReader, most: usize) -> Result<Option<usize>> {
         self.clear();
         let Levels { def, rep, bytes, fixed } = &mut self.read;
-        (def.clear(), rep.clear(), bytes.clear(), fixed.clear());
+        def.clear();
+        rep.clear();
+        bytes.clear();
+        fixed.clear();
         let levels = (Some(&mut *def), Some(&mut *rep));
         let (rows, ..) = match from {
             ColumnReader::Int64ColumnReader(r) => r.read_records(most, levels.0, levels.1, &mut self.longs)?,
