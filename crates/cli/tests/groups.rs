@@ -142,7 +142,7 @@ fn a_hangup_swaps_the_programs_that_changed_and_leaves_the_others() {
     let test = "a_hangup_swaps_the_programs_that_changed_and_leaves_the_others";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (_a, b) = sandbox.veth("va", "vb");
-    let dir = TempDir::new(test);
+    let dir = TempDir::new("hangup");
     let config = dir.join("c.toml");
     let write = |text: &str| std::fs::write(&config, text).expect("written");
     write("[[group]]\nname = \"web\"\nprogram = \"steer tcp\"\n[[group]]\nname = \"old\"\n[[group]]\nname = \"dns\"\n");
@@ -174,7 +174,7 @@ fn ports_that_are_attached_balance_the_load_and_go_when_they_are_detached() {
     let (a, b) = sandbox.veth("va", "vb");
     let (_, d) = sandbox.veth("vc", "vd");
     let (_, f) = sandbox.veth("ve", "vf");
-    let dir = TempDir::new(test);
+    let dir = TempDir::new("balance");
     let engine = Engine::start(&b, dir.path(), &["--set", "capture.source=tpacket"]);
     assert_eq!(engine.group("create", &["lb", "main = udp >-> steer_flow"]).status, Some(0));
     for (port, more) in [("vc", &[][..]), ("ve", &["--bpf", "udp"])] {
@@ -225,7 +225,7 @@ fn a_port_taken_for_capture_alone_gives_the_host_what_a_program_says_and_sends_i
     let ip = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
     netlink.add_address(&Address { link, ip, prefix: 24 }).expect("an address");
     let host = UdpSocket::bind((ip, 5300)).expect("a socket");
-    host.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    host.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
     host.set_broadcast(true).expect("allowed");
     let mut far = RawReader::new(&a);
     let mut udp = vec![0; 60];
@@ -233,12 +233,21 @@ fn a_port_taken_for_capture_alone_gives_the_host_what_a_program_says_and_sends_i
     udp[..6].copy_from_slice(&port.mac.expect("Ethernet"));
     let mut other = udp.clone();
     other[36..38].copy_from_slice(&5301u16.to_be_bytes());
-    RawSender::new(&a).send(&[other, udp]);
-    let (_, from) = host.recv_from(&mut [0; 100]).expect("the host hears it");
-    assert_eq!(from.port(), 4000);
+    // The group has what comes after its dispatcher has joined the ring, a moment after it was made.
+    let wire = RawSender::new(&a);
+    until("the host hears it", || {
+        wire.send(&[&other, &udp]);
+        host.recv_from(&mut [0; 100]).is_ok_and(|(_, from)| from.port() == 4000)
+    });
+    let before = engine.books("fw");
+    wire.send(&[&other, &udp]);
+    host.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    host.recv_from(&mut [0; 100]).expect("and once more");
     let books = engine.books("fw");
-    assert_eq!((&books["to_kernel"], &books["dropped"]), (&1.into(), &2.into()), "{books}");
-    assert_eq!((&books["ports"][0]["port"], &books["ports"][0]["sent"]), (&device.as_str().into(), &1.into()));
+    let more = |key: &str| books[key].as_u64().zip(before[key].as_u64()).map(|(now, then)| now - then);
+    assert_eq!((more("to_kernel"), more("dropped")), (Some(1), Some(2)), "only what was for it: {books}");
+    let port = &books["ports"][0];
+    assert_eq!((&port["sent"], &port["port"]), (&books["to_kernel"], &device.as_str().into()), "{books}");
     // And what the host says through it is heard at the other end of the wire.
     host.send_to(b"an answer", ("10.77.0.255", 4000)).expect("sent");
     let answer = far.all(Duration::from_secs(1)).into_iter().find(|f| f.ends_with(b"an answer"));
@@ -249,17 +258,39 @@ fn a_port_taken_for_capture_alone_gives_the_host_what_a_program_says_and_sends_i
     assert!(sandbox.netlink().link(&device).is_err(), "the device goes with the engine");
 }
 
+/// A folder where everybody may go.
+struct Open(PathBuf);
+
+impl Open {
+    fn new(test: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("netgrain-{test}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).expect("a folder");
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).expect("ours");
+        Self(dir)
+    }
+
+    fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 #[test]
 fn another_user_may_what_the_policy_lets_it_and_no_more() {
     let test = "another_user_may_what_the_policy_lets_it_and_no_more";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (_a, b) = sandbox.veth("va", "vb");
     // Where everybody may go, with a copy of the binary.
-    let dir = TempDir::new(test);
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("ours");
+    let dir = Open::new("policy");
     let binary = dir.join("netgrain");
     std::fs::copy(env!("CARGO_BIN_EXE_netgrain"), &binary).expect("a copy");
-    let engine = Engine::start(&b, dir.path(), &["--set", "listen.owner=nobody"]);
+    let engine = Engine::start(&b, &dir.0, &["--set", "listen.owner=nobody"]);
     let stranger = |verb: &str, more: &[&str]| {
         let mut command = Command::new(&binary);
         command.args(["group", verb, "--socket", arg(&engine.groups)]).args(more);
