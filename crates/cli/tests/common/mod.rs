@@ -65,11 +65,12 @@ impl Running {
     pub fn start(command: &mut Command) -> (Self, BufReader<std::process::ChildStderr>) {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
         let mut err = BufReader::new(child.stderr.take().expect("caught"));
-        let mut line = String::new();
+        let (mut line, mut said) = (String::new(), String::new());
         // The line that describes the source comes when the capture has begun.
         while !["simulation", "AF_XDP ", "TPACKET_V3 "].iter().any(|s| line.starts_with(&format!("netgrain: {s}"))) {
             line.clear();
-            assert!(err.read_line(&mut line).expect("text") > 0, "it ended before it began");
+            assert!(err.read_line(&mut line).expect("text") > 0, "it ended before it began: {said}");
+            said.push_str(&line);
         }
         (Self(child), err)
     }
