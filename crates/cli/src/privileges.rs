@@ -19,6 +19,8 @@ const DEPTH: usize = 5;
 pub struct Needs<'a> {
     /// Take packets from ports.
     pub ports: bool,
+    /// Load programs of the language into the kernel, now and when they are exchanged.
+    pub program: bool,
     /// Read capture files.
     pub files: bool,
     /// Write here.
@@ -44,6 +46,9 @@ pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
     if needs.ports {
         // A port that goes away is opened again when it is back, which takes what the first time took.
         keep = keep.with(privilege::CAPTURE);
+    }
+    if needs.ports && needs.program {
+        keep = keep.with(Capabilities::of(&[Capability::Perfmon]));
     }
     if needs.files {
         keep = keep.with(READING);

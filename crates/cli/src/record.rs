@@ -31,6 +31,7 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     let keeping = retain::plan(&args.retention, &args.store, &plan)?;
     privileges::for_recording(&Needs {
         ports: args.source.interface.is_some(),
+        program: plan.program.is_some(),
         files: args.source.read.is_some() || args.program.program.is_some(),
         store: Some(&args.store),
         archive: args.retention.archive.as_deref(),

@@ -42,11 +42,13 @@ pub enum Capability {
     SysNice,
     /// Load BPF programs and make their maps.
     Bpf,
+    /// Load BPF programs that compute with pointers by numbers of the packet (`allow_ptr_leaks` in kernel/bpf/verifier.c).
+    Perfmon,
 }
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Chown,
         Self::DacOverride,
         Self::DacReadSearch,
@@ -60,6 +62,7 @@ impl Capability {
         Self::SysAdmin,
         Self::SysNice,
         Self::Bpf,
+        Self::Perfmon,
     ];
 
     /// The number in `include/uapi/linux/capability.h`.
@@ -77,6 +80,7 @@ impl Capability {
             Self::IpcLock => 14,
             Self::SysAdmin => 21,
             Self::SysNice => 23,
+            Self::Perfmon => 38,
             Self::Bpf => 39,
         }
     }
@@ -97,6 +101,7 @@ impl Capability {
             Self::SysAdmin => "CAP_SYS_ADMIN",
             Self::SysNice => "CAP_SYS_NICE",
             Self::Bpf => "CAP_BPF",
+            Self::Perfmon => "CAP_PERFMON",
         }
     }
 }

@@ -58,6 +58,8 @@ pub(super) fn steer(name: &str, trouble: SteerError) -> SourceError {
         SteerError::Load(refusal) => {
             let advice = if refusal.error.kind() == io::ErrorKind::PermissionDenied && refusal.log.is_empty() {
                 privilege::advice("XDP", XDP)
+            } else if refusal.log.contains("prohibited for !root") {
+                privilege::advice("a program of the language", XDP.with(Capabilities::of(&[Capability::Perfmon])))
             } else {
                 format!("the verifier says:\n{}", refusal.log.trim_end())
             };

@@ -122,6 +122,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     grains::check(&config)?;
     privileges::for_recording(&Needs {
         ports: !config.capture.interfaces.is_empty(),
+        program: plans.iter().any(|p| p.program.is_some()),
         files: !args.read.is_empty() || args.config.is_some() || config.capture.program.is_some(),
         store: config.store.dir.as_deref(),
         archive: config.packets.archive.as_deref(),
