@@ -77,6 +77,8 @@ fn of_kind<T: Layout>(
         let file = match disk.take(&path) {
             Ok(Some(file)) => file,
             Ok(None) => continue,
+            // Its writer was alive, and has sealed it since the folder was listed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => {
                 recovered.troubles.push(ColumnsError::Io { path, error });
                 continue;

@@ -11,6 +11,7 @@ use series::Row;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use store::{Hold, names};
 use testkit::TempDir;
@@ -86,6 +87,30 @@ fn a_journal_cut_at_any_byte_gives_whole_batches_and_is_sealed_as_far() {
         }
     }
     assert_eq!(counts.len(), 7, "{counts:?}");
+}
+
+#[test]
+fn recovery_has_no_trouble_with_journals_that_their_writers_seal_meanwhile() {
+    let store = TempDir::new("columns-meanwhile");
+    let records = site(3, 40);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..150 {
+                let mut writer = Writer::new(config(store.path())).expect("threads");
+                records.iter().for_each(|record| writer.record(record));
+                writer.finish();
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        while !over.load(Ordering::Relaxed) {
+            // There is no folder before the first journal.
+            let recovered = recover(store.path(), "eth1").expect("a folder");
+            assert!(recovered.troubles.is_empty(), "{:?}", recovered.troubles);
+            assert_eq!(recovered.journals, 0, "one of a living writer was taken");
+        }
+    });
+    assert_eq!(all(store.path()).len(), 150 * records.len());
 }
 
 #[test]
