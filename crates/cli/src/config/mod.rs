@@ -6,6 +6,9 @@ mod read;
 mod table;
 mod value;
 
+pub use groups::Group;
+#[cfg(test)]
+pub use groups::Who;
 pub use read::set;
 pub use table::{Config, KEYS, When};
 pub use value::{Count, Given, Secret, Size};
