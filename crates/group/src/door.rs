@@ -191,7 +191,7 @@ impl Keeper {
                 Told::of(Answer { program, generation: Some(generation), ..Answer::done() })
             }
             Request::Swap { group, program } => {
-                let Loaded { generation, about, took, late } = registry.swap(who, group, program.as_deref())?;
+                let Loaded { generation, about, took, late, .. } = registry.swap(who, group, program.as_deref())?;
                 let took_us = Some(took.as_micros() as u64);
                 Told::of(Answer { generation: Some(generation), about, took_us, late, ..Answer::done() })
             }

@@ -31,7 +31,7 @@ pub mod steer;
 mod verdict;
 
 pub use client::{Client, ClientError, Farewell, Generations, Seat};
-pub use counts::{Counts, MemberCounts, PortCounts, Seen};
+pub use counts::{Closed, Counts, MemberCounts, PortCounts, PortSums, Put, Seen};
 pub use dispatch::{BATCH, Dispatcher, NAP, Order, Orders, Turn};
 pub use door::Door;
 pub use entry::{GroupView, MemberView, Visitor};
@@ -43,4 +43,6 @@ pub use registry::{GROUPS, Loaded, Registry};
 pub use request::{Answer, FILE_MOST, Policy, Request};
 pub use seats::Joined;
 pub use steer::{MEMBERS, Steering, WEIGHT_MAX};
-pub use verdict::{About, CLASSES, Compiled, Delivery, FORWARDS, Forwards, Packet, Program, Sieve, Verdict, class};
+pub use verdict::{
+    About, CLASSES, Compiled, Delivery, FORWARDS, Filling, Forwards, Packet, Program, Sieve, Verdict, class,
+};

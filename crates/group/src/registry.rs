@@ -4,7 +4,7 @@
 //! Invariant: an order is given only for what has been found sound. A program that cannot be compiled, or that asks for a
 //! port or a host that cannot be had, changes nothing, and the one before it runs on.
 
-use crate::counts::Seen;
+use crate::counts::{Closed, Seen};
 use crate::dispatch::Order;
 use crate::entry::{Entry, GroupView, Visitor};
 use crate::group::{Books, Group, Port, Swap};
@@ -50,6 +50,8 @@ pub struct Loaded {
     pub generation: u64,
     /// How the program runs; nothing where everything is copied.
     pub about: Option<About>,
+    /// What it takes over from the program before, in words.
+    pub heritage: Option<String>,
     /// From the order to the last queue that has carried it out; making the program is not in it.
     pub took: Duration,
     /// Queues that have not carried it out within the patience of a visitor ([`Limits::patience`]); they will.
@@ -117,6 +119,7 @@ impl Registry {
             seats: BTreeMap::new(),
             ports: BTreeMap::new(),
             departed: Seen::default(),
+            closed: Closed::default(),
         };
         self.may_load(&state, who, (group, &entry), compiled.as_ref())?;
         let swaps = self.swaps(&mut entry, group, compiled.as_ref())?;
@@ -127,7 +130,7 @@ impl Registry {
             track.orders.leave(Order::Add(Box::new(group)));
         }
         state.groups.insert(group.clone(), entry);
-        Ok(Loaded { generation: 1, about, took: Duration::ZERO, late: 0 })
+        Ok(Loaded { generation: 1, about, heritage: None, took: Duration::ZERO, late: 0 })
     }
 
     /// A group less.
@@ -174,6 +177,7 @@ impl Registry {
                 return Err(why);
             }
         };
+        let heritage = compiled.as_ref().zip(entry.program.as_ref()).and_then(|(new, old)| new.heritage(&**old));
         (entry.program, entry.loader) = (compiled, who.uid);
         let started = Instant::now();
         let orders = self.tracks_of(entry).zip(swaps).map(|(track, swap)| {
@@ -185,7 +189,11 @@ impl Registry {
         let took = started.elapsed();
         // Thrown away here, where no packet waits: it may have large tables.
         drop(retired);
-        Ok(Loaded { generation: entry.generation, about: self.about(entry), took, late })
+        let mut about = self.about(entry);
+        if let Some(about) = &mut about {
+            about.notes.extend(heritage.clone());
+        }
+        Ok(Loaded { generation: entry.generation, about, heritage, took, late })
     }
 
     /// All groups, or one, with their books. Everybody may see that a group is there and what it counts; its program and its
@@ -288,7 +296,10 @@ impl Registry {
             opened.push((name.clone(), self.outside.open(&Outlet::Port(name.clone()), &branches, true)?));
         }
         // What the new program does not name is closed, and its thread ends with its branches.
-        entry.ports.retain(|name, _| names.contains(name) || host.as_ref() == Some(name));
+        let goes = |name: &String| !names.contains(name) && host.as_ref() != Some(name);
+        for (_, counts) in entry.ports.extract_if(.., |name, _| goes(name)) {
+            entry.closed.keep(counts);
+        }
         entry.ports.extend(opened);
         Ok(swaps)
     }

@@ -5,13 +5,13 @@
 //! MTU), captured in part only (for a port, because that would be another packet), sent by this host already ([`Own`]), or more
 //! than the file was to have.
 
-use group::{Outlet, PortCounts};
+use group::{Outlet, PortCounts, Put};
 use ring::{Branch, Desc, FILE_HEADER, Listener, RECORD_HEADER, flag};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use sys::netlink::Netlink;
@@ -35,6 +35,9 @@ pub struct Own<'a> {
     pub outgoing: bool,
 }
 
+/// What a person should know of outlets that fail, in order.
+pub type Remarks = Arc<Mutex<Vec<String>>>;
+
 /// A thread that empties branches, and its books.
 pub type Emptying = (JoinHandle<()>, Arc<PortCounts>);
 
@@ -42,24 +45,28 @@ pub type Emptying = (JoinHandle<()>, Arc<PortCounts>);
 ///
 /// # Errors
 /// In words, why nothing can be put there.
-pub fn open(to: &Outlet, branches: &[Branch], own: &Own<'_>) -> Result<Emptying, String> {
+pub fn open(to: &Outlet, branches: &[Branch], own: &Own<'_>, remarks: &Remarks) -> Result<Emptying, String> {
     let listeners: Vec<Listener> = branches.iter().map(Branch::listen).collect();
     match to {
         Outlet::Port(name) => start(Port::open(name, own)?, listeners),
         Outlet::File { path, most } => {
             let header = listeners.first().map_or([0; FILE_HEADER], Listener::file_header);
-            start(Written::create(path, *most, &header)?, listeners)
+            start(Written::create(path, *most, &header, remarks)?, listeners)
         }
     }
 }
 
 /// A place for packets.
 trait Sink: Send + 'static {
-    /// Puts one there; false if it could not.
-    fn put(&mut self, listener: &Listener, desc: &Desc) -> bool;
+    /// Puts one there, if it can.
+    fn put(&mut self, listener: &Listener, desc: &Desc) -> Put;
 
     /// There is nothing more for the moment.
     fn rest(&mut self) {}
+}
+
+fn of(is_there: bool) -> Put {
+    if is_there { Put::There } else { Put::Failed }
 }
 
 /// They are sent through a port.
@@ -85,23 +92,28 @@ impl Port {
 }
 
 impl Sink for Port {
-    fn put(&mut self, listener: &Listener, desc: &Desc) -> bool {
-        let goes = desc.flags & flag::TRUNCATED == 0 && (self.outgoing || desc.flags & flag::OUTGOING == 0);
-        let frame = listener.packet(desc, &mut self.buffer).filter(|_| goes);
-        frame.is_some_and(|frame| self.socket.send_all(&[frame]).is_ok())
+    fn put(&mut self, listener: &Listener, desc: &Desc) -> Put {
+        if desc.flags & flag::OUTGOING != 0 && !self.outgoing {
+            return Put::Own;
+        }
+        let whole = desc.flags & flag::TRUNCATED == 0;
+        let frame = listener.packet(desc, &mut self.buffer).filter(|_| whole);
+        of(frame.is_some_and(|frame| self.socket.send_all(&[frame]).is_ok()))
     }
 }
 
 /// They are written to a pcap file of bounded size.
 struct Written {
+    name: String,
     file: BufWriter<File>,
-    /// Bytes that it may still take.
-    room: u64,
+    /// Bytes that it may still take; nothing once it has ended.
+    room: Option<u64>,
     buffer: Vec<u8>,
+    remarks: Remarks,
 }
 
 impl Written {
-    fn create(path: &Path, most: u64, header: &[u8; FILE_HEADER]) -> Result<Self, String> {
+    fn create(path: &Path, most: u64, header: &[u8; FILE_HEADER], remarks: &Remarks) -> Result<Self, String> {
         let fail = |e: io::Error| match e.kind() {
             io::ErrorKind::AlreadyExists => format!("{}: is there already; name another file", path.display()),
             _ => format!("{}: cannot be written: {e}", path.display()),
@@ -109,25 +121,37 @@ impl Written {
         let file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path).map_err(fail)?;
         let mut file = BufWriter::new(file);
         file.write_all(header).map_err(fail)?;
-        Ok(Self { file, room: most.saturating_sub(FILE_HEADER as u64), buffer: Vec::new() })
+        let room = Some(most.saturating_sub(FILE_HEADER as u64));
+        let (name, remarks) = (path.display().to_string(), Arc::clone(remarks));
+        Ok(Self { name, file, room, buffer: Vec::new(), remarks })
+    }
+
+    /// Nothing more is written, and somebody should know.
+    fn end(&mut self, why: &str) -> Put {
+        self.room = None;
+        let text = format!(
+            "{}: {why}; what comes for it is counted as failed (netgrain group stats): detach it, and attach another file",
+            self.name
+        );
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        Put::Failed
     }
 }
 
 impl Sink for Written {
-    fn put(&mut self, listener: &Listener, desc: &Desc) -> bool {
+    fn put(&mut self, listener: &Listener, desc: &Desc) -> Put {
+        let Some(room) = self.room else { return Put::Failed };
         let len = RECORD_HEADER as u64 + u64::from(desc.caplen);
-        if len > self.room {
+        let Some(left) = room.checked_sub(len) else {
             // It ends here, even if smaller ones would still fit: a file without holes says what it is worth.
-            self.room = 0;
-            return false;
+            return self.end("is full");
+        };
+        let Some(record) = listener.record(desc, &mut self.buffer) else { return Put::Failed };
+        if let Err(e) = self.file.write_all(record) {
+            return self.end(&format!("cannot be written any more: {e}"));
         }
-        let Some(record) = listener.record(desc, &mut self.buffer) else { return false };
-        if self.file.write_all(record).is_err() {
-            self.room = 0;
-            return false;
-        }
-        self.room -= len;
-        true
+        self.room = Some(left);
+        Put::There
     }
 
     fn rest(&mut self) {

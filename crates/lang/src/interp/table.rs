@@ -84,6 +84,16 @@ impl Table {
         self.refused
     }
 
+    /// Entries, those that expired and were not yet taken out included.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing was ever put into it, or all of it is gone.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// The entry, touched, unless it is absent.
     fn live(&mut self, key: &[u64], now: u64) -> Option<&mut Entry> {
         let expiry = self.expiry;
