@@ -431,6 +431,7 @@ impl Worker<capture::AnySource> {
         if let Some(program) = &self.settings.program {
             s.decided = program.decided();
             s.counted = program.counters().to_vec();
+            s.held = program.held();
         }
     }
 }

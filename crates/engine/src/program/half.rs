@@ -5,13 +5,14 @@
 //! until the first packet of its own arrives: a queue sees the programs of the kernel one after the other, so every packet is
 //! finished by the half that belongs to the half that began it, without a lock on the packets' path.
 
+use super::books::Filling;
 use super::egress::Egress;
 use base::Timestamp;
 use jit::{Packet, Verdict, Worker};
 use lang::Facts;
 use lang::ebpf::{Handed, METADATA};
 use lang::interp::Action;
-use lang::ir::{COUNTERS, Kind};
+use lang::ir::{COUNTERS, Kind, Map};
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +30,8 @@ pub(crate) struct Half {
     pub worker: Worker,
     /// One plus the index of the port among the program's devices, or 0.
     pub ingress: u16,
+    /// What this host sent is forwarded as well.
+    pub forwards_own: bool,
     /// The program's devices.
     pub devices: Arc<Vec<Egress>>,
 }
@@ -53,6 +56,8 @@ pub struct Decided {
     pub unsent: u64,
     /// Copies sent out of other ports of packets that are stored.
     pub copies: u64,
+    /// Meant for ports, but this host had sent the packet itself: to send it on would let it circle between its ports.
+    pub forward_own: u64,
 }
 
 /// The programs of one queue, one after the other.
@@ -148,7 +153,7 @@ impl Judging {
             _ => (self.run(packet, None), true),
         };
         // What was done to the packet belongs to the run that was just made for it, if there was one.
-        let sent = if ran { self.send(packet.bytes) } else { Sent::default() };
+        let sent = if ran { self.send(packet) } else { Sent::default() };
         if verdict.kind() != Kind::Drop {
             self.decided.copies += u64::from(sent.well);
             let steers = matches!(verdict.kind(), Kind::Steer | Kind::Double);
@@ -172,6 +177,14 @@ impl Judging {
     /// What the program counted in user space.
     pub fn counters(&self) -> [u64; COUNTERS as usize] {
         *self.half.worker.counters()
+    }
+
+    /// What it remembers in user space, by the name of the map.
+    pub fn held(&self) -> Vec<(String, Filling)> {
+        let one = |(map, used, refused): (&Map, u64, u64)| {
+            (map.name.clone(), Filling { used: Some(used), most: map.capacity.into(), refused })
+        };
+        self.half.worker.maps().map(one).collect()
     }
 
     /// Packets whose number was not that of the program before or the next one.
@@ -213,11 +226,16 @@ impl Judging {
         verdicts[0]
     }
 
-    fn send(&self, bytes: &[u8]) -> Sent {
+    fn send(&mut self, packet: &Before<'_>) -> Sent {
         let mut sent = Sent::default();
+        let own = packet.outgoing && !self.half.forwards_own;
         for act in self.half.worker.acts() {
             if let Action::Forward(device) = act.action {
-                let well = self.half.devices.get(usize::from(device)).is_some_and(|d| d.send(bytes));
+                if own {
+                    self.decided.forward_own += 1;
+                    continue;
+                }
+                let well = self.half.devices.get(usize::from(device)).is_some_and(|d| d.send(packet.bytes));
                 sent.well += u32::from(well);
                 sent.badly += u32::from(!well);
             }
