@@ -44,10 +44,9 @@ impl JITMemoryProvider for Memory {
             let (base, len) = part.range();
             // SAFETY: the range is mapped. Where processors do not see what was written as code by themselves, they are told.
             let told = unsafe { icache::clear_cache(base.cast(), len) };
-            let told = told.map_err(|e| io::Error::other(e.to_string()));
             let finished = told.and_then(|()| part.finish());
             finished.map_err(|e| ModuleError::Allocation { err: e })?;
         }
-        icache::pipeline_flush_mt().map_err(|e| ModuleError::Allocation { err: io::Error::other(e.to_string()) })
+        icache::pipeline_flush_mt().map_err(|e| ModuleError::Allocation { err: e })
     }
 }
