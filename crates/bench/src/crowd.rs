@@ -64,7 +64,7 @@ pub struct Told {
 }
 
 /// What became of all packets.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Run {
     pub judged: u64,
     pub seconds: f64,
@@ -240,7 +240,7 @@ pub fn member(args: &MemberArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let (mut descs, mut generations) = (Vec::with_capacity(WALK), Generations::default());
     let before = sys::cpu::thread_time();
     let (mut seen, mut looks, mut sum) = (0u64, 0u32, 0u64);
-    let (mut nap, mut napped) = (Nap::new(listener.shape().descs), 0);
+    let (mut nap, mut napped) = (Nap::default(), 0);
     loop {
         listener.next(WALK, &mut descs);
         if descs.is_empty() {

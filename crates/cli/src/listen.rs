@@ -138,7 +138,7 @@ impl Ear {
         let mut shown = started;
         let (mut packets, mut bytes) = (0, 0);
         let mut batches: Vec<Vec<Desc>> = rings.iter().map(|_| Vec::new()).collect();
-        let (mut nap, mut came) = (group::Nap::new(rings.iter().map(|r| r.shape().descs).sum()), 0);
+        let (mut nap, mut came) = (group::Nap::default(), 0);
         while self.packets < self.limit {
             let over = stop.load(Ordering::Relaxed) || args.duration.is_some_and(|d| started.elapsed() >= d);
             match left {

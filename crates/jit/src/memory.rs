@@ -32,7 +32,9 @@ impl JITMemoryProvider for Memory {
                 place
             }
         };
-        place.map(|p| p.as_ptr()).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an alignment above a page"))
+        place
+            .map(|p| p.as_ptr())
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an alignment above a page"))
     }
 
     unsafe fn free_memory(&mut self) {

@@ -234,7 +234,10 @@ fn a_host_that_gives_no_memory_for_code_refuses_and_interprets() {
     let name = "a_host_that_gives_no_memory_for_code_refuses_and_interprets";
     let law = "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))";
     if let Some(said) = again_under(law, name) {
-        return assert!(said.is_empty() || said.contains("refused: no executable memory (Too many open files"), "{said}");
+        return assert!(
+            said.is_empty() || said.contains("refused: no executable memory (Too many open files"),
+            "{said}"
+        );
     }
     let open: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).take(1000).collect();
     let program = lang::compile("main = ip >-> steer_flow").expect("a program").program;

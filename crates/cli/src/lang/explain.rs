@@ -4,7 +4,7 @@ use super::ExplainArgs;
 use crate::outcome::{Failure, Outcome};
 use crate::record::json;
 use lang::Compiled;
-use lang::ebpf::{Clock, Refusal, ToUser, Wish, emit};
+use lang::ebpf::{Clock, Object, Refusal, ToUser, Wish, emit};
 use lang::ir::{Placement, Program, placement};
 use serde_json::json;
 use std::io::{self, Write};
@@ -46,11 +46,15 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
     let cost = program.cost();
     writeln!(out, "{:<8} {:>12} {:>8}  {} at the least", "all", cost.size, cost.longest, cost.shortest)?;
     match in_kernel(program) {
-        Ok((stages, instructions)) => {
+        Ok(object) => {
+            let (stages, instructions) = (object.stages, object.code.insns().len());
             let rest = program.stages.len() - stages;
             let what = if rest == 0 { "all".to_owned() } else { format!("the first {stages}") };
             writeln!(out, "in the kernel: {what} of {} stages, {instructions} instructions", program.stages.len())?;
             writeln!(out, "{UNDECIDED}")?;
+            if object.flow_maps().next().is_some() {
+                writeln!(out, "{APART}")?;
+            }
         }
         Err(why) => writeln!(out, "{why}")?,
     }
@@ -72,8 +76,12 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
 const UNDECIDED: &str = "left to user space, before anything is done for them: packets named above, and those with headers beyond the \
     kernel's walk";
 
-/// How many stages run in the kernel, and how many instructions of the kernel's machine they are.
-fn in_kernel(program: &Program) -> Result<(usize, usize), Refusal> {
+/// What there is to know where packets that are left are to be remembered.
+const APART: &str = "and what they leave in maps is kept apart from the kernel's: state of one flow is in two places where only some of its \
+    packets are decided there (docs/XDP.md)";
+
+/// What runs in the kernel.
+fn in_kernel(program: &Program) -> Result<Object, Refusal> {
     let wish = Wish {
         link_type: wire::link::ETHERNET,
         hash_key: 0,
@@ -85,7 +93,7 @@ fn in_kernel(program: &Program) -> Result<(usize, usize), Refusal> {
         to_user: ToUser::Sockets,
         metadata: true,
     };
-    emit(program, &wish).map(|object| (object.stages, object.code.insns().len()))
+    emit(program, &wish)
 }
 
 fn object(compiled: &Compiled) -> serde_json::Value {
@@ -117,6 +125,6 @@ fn object(compiled: &Compiled) -> serde_json::Value {
     json!({"bindings": bindings, "stages": stages, "instructions": program.cost().size, "longest": program.cost().longest,
            "kernel": in_kernel(program).map_or_else(
                |why| json!({"stages": 0, "why": why.to_string()}),
-               |(stages, instructions)| json!({"stages": stages, "instructions": instructions})),
+               |object| json!({"stages": object.stages, "instructions": object.code.insns().len()})),
            "maps": maps, "clusters": clusters})
 }

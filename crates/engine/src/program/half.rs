@@ -5,7 +5,7 @@
 //! until the first packet of its own arrives: a queue sees the programs of the kernel one after the other, so every packet is
 //! finished by the half that belongs to the half that began it, without a lock on the packets' path.
 
-use super::egress::Egress;
+use crate::egress::Egress;
 use base::Timestamp;
 use jit::{Packet, Verdict, Worker};
 use lang::Facts;
