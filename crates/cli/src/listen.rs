@@ -62,9 +62,6 @@ pub struct ListenArgs {
 /// Descriptors taken at a time from each ring.
 const BATCH: usize = 1024;
 
-/// Sleep when no ring has anything.
-const NAP: Duration = Duration::from_micros(500);
-
 /// How often counts are shown, and the engine's life is looked at.
 const PERIOD: Duration = Duration::from_secs(1);
 
@@ -218,6 +215,7 @@ impl Ear {
         let mut shown = started;
         let (mut packets, mut bytes) = (0, 0);
         let mut batches: Vec<Vec<Desc>> = rings.iter().map(|_| Vec::new()).collect();
+        let (mut nap, mut came) = (group::Nap::default(), 0);
         while self.packets < self.limit {
             let over = stop.load(Ordering::Relaxed) || args.duration.is_some_and(|d| started.elapsed() >= d);
             match left {
@@ -234,7 +232,9 @@ impl Ear {
             for (ring, batch) in rings.iter_mut().zip(&mut batches) {
                 ring.next(BATCH, batch);
             }
-            let quiet = batches.iter().all(Vec::is_empty);
+            let found: usize = batches.iter().map(Vec::len).sum();
+            let quiet = found == 0;
+            came += found as u64;
             self.take(&rings, &batches)?;
             if quiet {
                 // Whoever reads our pipe sees what there is, and not only when a buffer is full.
@@ -247,7 +247,8 @@ impl Ear {
                     }
                     break;
                 }
-                std::thread::sleep(NAP);
+                std::thread::sleep(nap.after(came));
+                came = 0;
             }
             if shown.elapsed() >= PERIOD {
                 let span = shown.elapsed().as_secs_f64();

@@ -62,6 +62,13 @@ pub fn told(r: &ProgramReport) -> String {
     if !r.took_over.is_empty() {
         _ = write!(out, "; {}", r.took_over);
     }
+    if let Some(why) = &r.why_interpreted {
+        _ = write!(out, "; the user half is interpreted: {why}");
+    }
+    if !r.kernel_maps.is_empty() {
+        let maps = r.kernel_maps.join(", ");
+        _ = write!(out, "; what the kernel leaves undecided is remembered apart from its {maps} (docs/XDP.md)");
+    }
     out
 }
 

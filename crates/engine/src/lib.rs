@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod capture;
+mod egress;
 mod error;
 mod generator;
 mod group;

@@ -156,8 +156,8 @@ impl Keeper {
         let registry = &self.registry;
         Ok(match request {
             Request::Create { .. } => {
-                let Loaded { generation, about, .. } = registry.create(who, request)?;
-                Told::of(Answer { generation: Some(generation), about, ..Answer::done() })
+                let Loaded { generation, about, late, .. } = registry.create(who, request)?;
+                Told::of(Answer { generation: Some(generation), about, late, ..Answer::done() })
             }
             Request::Delete { group } => {
                 registry.delete(who, group)?;

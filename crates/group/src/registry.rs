@@ -5,7 +5,7 @@
 //! port or a host that cannot be had, changes nothing, and the one before it runs on.
 
 use crate::counts::{Closed, Seen};
-use crate::dispatch::Order;
+use crate::dispatch::{Order, Swapped};
 use crate::entry::{Entry, GroupView, Visitor};
 use crate::group::{Books, Group, Port, Swap};
 use crate::limits::Limits;
@@ -54,7 +54,7 @@ pub struct Loaded {
     pub heritage: Option<String>,
     /// From the order to the last queue that has carried it out; making the program is not in it.
     pub took: Duration,
-    /// Queues that have not carried it out within the patience of a visitor ([`Limits::patience`]); they will.
+    /// Queues that have not carried it out (or, for a new group, joined their ring) within the patience of a visitor ([`Limits::patience`]); they will.
     pub late: usize,
 }
 
@@ -75,11 +75,26 @@ impl Registry {
         Visitor { uid: self.own_uid, pid: std::process::id(), connection: 0 }
     }
 
-    /// A new group.
+    /// A new group. When this answers it gets all packets from there on, except on queues that are late: those whose writer
+    /// stands still, say.
     ///
     /// # Errors
     /// In words, what is wrong with the request.
     pub fn create(&self, who: Visitor, request: &Request) -> Result<Loaded, String> {
+        let (loaded, seated) = self.found(who, request)?;
+        Ok(Loaded { late: self.wait(seated).1, ..loaded })
+    }
+
+    /// The same before the dispatchers work, for which it does not wait.
+    ///
+    /// # Errors
+    /// In words, what is wrong with the request.
+    pub fn create_first(&self, who: Visitor, request: &Request) -> Result<Loaded, String> {
+        self.found(who, request).map(|(loaded, _)| loaded)
+    }
+
+    /// A new group, and who tells when it gets packets.
+    fn found(&self, who: Visitor, request: &Request) -> Result<(Loaded, Vec<Receiver<()>>), String> {
         let Request::Create { group, program, policy, fold, queues, brief } = request else {
             return Err("not a request to create a group".into());
         };
@@ -125,12 +140,15 @@ impl Registry {
         let swaps = self.swaps(&mut entry, group, compiled.as_ref())?;
         entry.program = compiled;
         let about = self.about(&entry);
-        for (track, swap) in self.tracks_of(&entry).zip(swaps) {
-            let group = Group::new(entry.id, Arc::clone(&entry.membership), swap);
-            track.orders.leave(Order::Add(Box::new(group)));
-        }
+        let orders = self.tracks_of(&entry).zip(swaps).map(|(track, swap)| {
+            let (seated, told) = channel();
+            let group = Box::new(Group::new(entry.id, Arc::clone(&entry.membership), swap));
+            track.orders.leave(Order::Add { group, seated });
+            told
+        });
+        let orders = orders.collect();
         state.groups.insert(group.clone(), entry);
-        Ok(Loaded { generation: 1, about, heritage: None, took: Duration::ZERO, late: 0 })
+        Ok((Loaded { generation: 1, about, heritage: None, took: Duration::ZERO, late: 0 }, orders))
     }
 
     /// A group less.
@@ -185,10 +203,10 @@ impl Registry {
             track.orders.leave(Order::Swap { group: entry.id, swap, done });
             told
         });
-        let (retired, late) = self.wait(orders.collect());
-        let took = started.elapsed();
-        // Thrown away here, where no packet waits: it may have large tables.
-        drop(retired);
+        let (done, late) = self.wait(orders.collect());
+        // What judged before is thrown away here, where no packet waits: it may have large tables.
+        let took = done.into_iter().map(|Swapped { at, .. }| at.saturating_duration_since(started)).max();
+        let took = took.unwrap_or_default();
         let mut about = self.about(entry);
         if let Some(about) = &mut about {
             about.notes.extend(heritage.clone());

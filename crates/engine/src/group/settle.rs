@@ -59,10 +59,10 @@ impl GroupPlan {
 /// What was done, or could not be, in words.
 pub type Settled = Result<String, String>;
 
-/// The groups, empty.
+/// The groups, empty, before the dispatchers work.
 pub fn create(registry: &Registry, plans: &[GroupPlan]) -> Result<(), EngineError> {
     for plan in plans {
-        let made = registry.create(registry.engine(), &plan.create());
+        let made = registry.create_first(registry.engine(), &plan.create());
         made.map_err(|why| EngineError::Group(plan.failed(&why)))?;
     }
     Ok(())
@@ -121,11 +121,11 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec
 
 /// One group more, with its members or not at all.
 fn begin(registry: &Registry, plan: &GroupPlan) -> Result<(), EngineError> {
-    let one = std::slice::from_ref(plan);
-    create(registry, one)?;
-    attach(registry, one).inspect_err(|_| {
+    let engine = registry.engine();
+    registry.create(engine, &plan.create()).map_err(|why| EngineError::Group(plan.failed(&why)))?;
+    attach(registry, std::slice::from_ref(plan)).inspect_err(|_| {
         // It has just been made, so it is there.
-        let _ = registry.delete(registry.engine(), &plan.name);
+        let _ = registry.delete(engine, &plan.name);
     })
 }
 

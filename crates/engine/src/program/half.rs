@@ -6,7 +6,7 @@
 //! finished by the half that belongs to the half that began it, without a lock on the packets' path.
 
 use super::books::Filling;
-use super::egress::Egress;
+use crate::egress::Egress;
 use base::Timestamp;
 use jit::{Packet, Verdict, Worker};
 use lang::Facts;

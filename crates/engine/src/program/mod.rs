@@ -15,13 +15,13 @@
 //! that is refused anywhere replaces nothing.
 
 mod books;
-mod egress;
 mod half;
 
 pub use books::Filling;
 pub use half::Decided;
 pub(crate) use half::{Before, Judging, Place};
 
+use crate::egress::Egress;
 use crate::group::knows_direction;
 use crate::heritage::{self, Heritage};
 use crate::plan::ProgramPlan;
@@ -29,7 +29,6 @@ use crate::status::WorkerStatus;
 use books::KernelBooks;
 use capture::AnySource;
 use capture::afxdp::{Mode, Steer};
-use egress::Egress;
 use half::{Half, LetterBox};
 use jit::Judge;
 use lang::ebpf::{Clock, Entry, Object, Role, ToUser, Wish};
@@ -88,6 +87,12 @@ pub struct ProgramReport {
     pub took_over: Heritage,
     /// Whether the user half is machine code.
     pub native: bool,
+    /// Why it is not, if it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why_interpreted: Option<String>,
+    /// The flow maps that are kept in the kernel. What the kernel leaves undecided is remembered apart from them, in user space.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kernel_maps: Vec<String>,
     /// Milliseconds that compiling the user half took.
     pub compile_ms: f64,
     /// Milliseconds that making, loading and verifying the kernel half took.
@@ -220,7 +225,7 @@ impl PortProgram {
         let mut state = self.lock();
         let object = self.object(&state.program, state.report.generation, &steer);
         let mut report = state.report.clone();
-        if let Some(object) = place(object, &mut report) {
+        if let Some(object) = place(&state.program, object, &mut report) {
             let (judge, with) = judge(&state.program, object.stages, report)?;
             (state.judge, report) = (judge, with);
             self.load(&steer, &object, &state.devices, &mut report)?;
@@ -263,7 +268,7 @@ impl PortProgram {
             None => None,
         };
         let object = match &steer {
-            Some(steer) => place(self.object(&program, generation, steer), &mut report),
+            Some(steer) => place(&program, self.object(&program, generation, steer), &mut report),
             None => None,
         };
         let (judge, mut report) = judge(&program, object.as_ref().map_or(0, |o| o.stages), report)?;
@@ -305,10 +310,21 @@ impl PortProgram {
     }
 
     /// What has to be done now and then: the kernel's idea of the time follows the system clock, and entries that have expired are
-    /// taken out of its maps, which would otherwise hold their places until somebody asks for them.
+    /// taken out of its maps, which would otherwise hold their places until somebody asks for them. Ports to forward to that came
+    /// back are used again.
     pub fn tend(&self) {
         let mut state = self.lock();
-        let Some(steer) = state.steer.as_ref().and_then(Weak::upgrade) else { return };
+        let steer = state.steer.as_ref().and_then(Weak::upgrade);
+        for (slot, device) in (0u32..).zip(&*state.devices) {
+            let map = || steer.as_ref().and_then(|steer| steer.map(Role::Devices));
+            if device.find_again()
+                && let Some(map) = map()
+            {
+                // Where the kernel refuses, what is for it counts as not sent.
+                let _ = map.set(&slot.to_ne_bytes(), &device.index().to_ne_bytes());
+            }
+        }
+        let Some(steer) = steer else { return };
         if let Some(clock) = steer.map(Role::Clock) {
             let offset = sys::clock::since_monotonic().as_nanos() as u64;
             // The next time does as well.
@@ -429,10 +445,12 @@ impl PortProgram {
 }
 
 /// Where the program runs; without a kernel half, all of it in user space.
-fn place(object: Result<Object, String>, report: &mut ProgramReport) -> Option<Object> {
+fn place(program: &Program, object: Result<Object, String>, report: &mut ProgramReport) -> Option<Object> {
     match object {
         Ok(object) => {
             report.in_kernel = object.stages;
+            let maps = object.flow_maps().filter_map(|number| program.maps.get(usize::from(number)));
+            report.kernel_maps = maps.map(|map| map.name.clone()).collect();
             Some(object)
         }
         Err(why) => {
@@ -445,9 +463,14 @@ fn place(object: Result<Object, String>, report: &mut ProgramReport) -> Option<O
 /// The user half behind the stages in the kernel: machine code where there can be some.
 fn judge(program: &Program, stages: usize, mut report: ProgramReport) -> Result<(Judge, ProgramReport), String> {
     let begun = Instant::now();
-    let judge = Judge::native_behind(program.clone(), stages, || begun.elapsed())
-        .or_else(|_| Judge::interpreted_behind(program.clone(), stages))
-        .map_err(|e| e.to_string())?;
+    let (judge, why) = match Judge::native_behind(program.clone(), stages, || begun.elapsed()) {
+        Ok(judge) => (judge, None),
+        Err(why) => {
+            let judge = Judge::interpreted_behind(program.clone(), stages).map_err(|e| e.to_string())?;
+            (judge, Some(why.to_string()))
+        }
+    };
+    report.why_interpreted = why;
     (report.native, report.compile_ms) = (judge.report().native, millis(begun.elapsed()));
     report.stages = program.stages.len();
     Ok((judge, report))
