@@ -82,7 +82,7 @@ pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
         (None, Some(interface)) => engine::default_socket(interface),
         (None, None) => return Err(Failure::Said("name an interface with -i, or a socket with --socket".into())),
     };
-    // So is a file that cannot be written, too.
+    // So is a file that cannot be written.
     let target = Target::open(args, &socket)?;
     let mode = if args.gate { Mode::Gate } else { Mode::Lossy };
     let stop = signals::farewell_flag();

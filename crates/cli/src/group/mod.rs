@@ -337,8 +337,9 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
         name,
         json: door.json,
     };
-    // Before there is a seat, that is: one that a signal would take away unread, or a file that cannot be written.
-    let (stop, target) = (signals::farewell_flag(), listen::Target::open(&ears, &door.path()?)?);
+    // Before there is a seat: a file that cannot be written would give it up again, a signal would take it away unread.
+    let target = listen::Target::open(&ears, &door.path()?)?;
+    let stop = signals::farewell_flag();
     let seat = door.connect()?.join(&request).map_err(|e| door.failed(&e))?;
     eprintln!("netgrain: place {} of group {}, program {}", seat.place, a.named.group, seat.generation);
     let farewell = seat.farewell();
