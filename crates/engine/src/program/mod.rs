@@ -15,6 +15,7 @@
 //! that is refused anywhere replaces nothing.
 
 mod half;
+mod outbox;
 
 pub use half::Decided;
 pub(crate) use half::{Before, Judging, Place};
@@ -124,11 +125,7 @@ impl ProgramReport {
         self.kernel.forwarded += kernel.forwarded;
         self.kernel.to_host += kernel.to_host;
         self.kernel.unsent += kernel.unsent;
-        self.user.dropped += user.dropped;
-        self.user.forwarded += user.forwarded;
-        self.user.to_host += user.to_host;
-        self.user.unsent += user.unsent;
-        self.user.copies += user.copies;
+        self.user.book(user);
         self.undecided += queue.undecided;
         for (counter, sum) in &mut self.counters {
             *sum += queue.counted.get(usize::from(*counter)).copied().unwrap_or(0);
