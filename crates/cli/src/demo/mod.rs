@@ -10,8 +10,7 @@ mod scratch;
 mod simulated;
 mod walk;
 
-use crate::outcome::{Failure, Outcome};
-use crate::record::json;
+use crate::outcome::{Failure, Outcome, json};
 use crate::screen::summary;
 use crate::signals;
 use ask::{Answer, Question};
