@@ -46,11 +46,6 @@ impl Egress {
         another
     }
 
-    /// Whether the frame was taken.
-    pub fn send(&self, frame: &[u8]) -> bool {
-        self.send_some(&[frame]) == 1
-    }
-
     /// Sends frames up to the first that is not taken; how many were.
     pub fn send_some(&self, frames: &[&[u8]]) -> usize {
         self.socket.send_until(frames).0

@@ -226,6 +226,9 @@ impl Worker<capture::AnySource> {
         };
         let polled = source.poll(budget, wait, |frame| stage.take(frame));
         (self.last, self.handed) = (stage.last, self.handed + stage.taken);
+        if let Some(program) = &mut self.settings.program {
+            program.send();
+        }
         let polled = polled?;
         match (self.info.stamps, polled) {
             (StampKind::Engine, _) => self.producer.tick(self.clock.now()),

@@ -16,6 +16,7 @@
 
 mod books;
 mod half;
+mod outbox;
 
 pub use books::Filling;
 pub use half::Decided;
@@ -144,12 +145,7 @@ impl ProgramReport {
         self.kernel.forwarded += kernel.forwarded;
         self.kernel.to_host += kernel.to_host;
         self.kernel.unsent += kernel.unsent;
-        self.user.dropped += user.dropped;
-        self.user.forwarded += user.forwarded;
-        self.user.to_host += user.to_host;
-        self.user.unsent += user.unsent;
-        self.user.copies += user.copies;
-        self.user.forward_own += user.forward_own;
+        self.user.book(user);
         self.undecided += queue.undecided;
         for (counter, sum) in &mut self.counters {
             *sum = sum.wrapping_add(queue.counted.get(usize::from(*counter)).copied().unwrap_or(0));
