@@ -342,7 +342,9 @@ fn a_line_about_a_program_shows_code_and_not_its_comments() {
     let engine = Engine::start(&b, &dir, &["--source-kind", "tpacket"]);
     // Longer than what is sent of a program in a list.
     let program = format!("-- {}\n{{- and\n more -}}\nmain = udp -- all of it\n", "words ".repeat(200));
-    assert_eq!(engine.group("create", &["g", &program]).status, Some(0));
+    let file = dir.join("g.ng");
+    std::fs::write(&file, program).expect("written");
+    assert_eq!(engine.group("create", &["g", "-f", arg(&file)]).status, Some(0));
     for verb in ["list", "stats"] {
         let said = engine.group(verb, &[]);
         assert!(said.out.contains("main = udp") && !said.out.contains("words"), "{said:?}");

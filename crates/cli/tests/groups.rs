@@ -169,7 +169,7 @@ fn a_hangup_swaps_the_programs_that_changed_and_leaves_the_others() {
          [[group]]\nname = \"dns\"\n[[group]]\nname = \"new\"\n",
     );
     signal(&engine.running.0, "HUP");
-    let line = engine.said("");
+    let line = engine.said("\n");
     let said = "configuration read again: nothing changes; only the next start changes members of group web";
     assert!(line.contains(said), "{line}");
     let web = engine.books("web");
