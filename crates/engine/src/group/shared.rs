@@ -8,8 +8,8 @@
 //! Invariant: a worker is judged with only under its lock, and after its memory has gone over nobody judges with it any
 //! more, unless a queue stood still for longer than [`PATIENCE`].
 
-use super::language::{Asking, Desk};
-use group::{Packet, Program, Verdict};
+use super::language::{Asking, Desk, fillings};
+use group::{Filling, Packet, Program, Verdict};
 use jit::Worker;
 use lang::ir::COUNTERS;
 use std::any::Any;
@@ -42,6 +42,8 @@ struct Handle {
     /// What this queue's packets have counted.
     counted: Vec<u64>,
     left: bool,
+    /// The one that tells how full the maps are.
+    first: bool,
 }
 
 impl Shared {
@@ -50,14 +52,15 @@ impl Shared {
         let inner = Inner { worker, users: queues, before: None };
         let shared = Arc::new(Self { inner: Mutex::new(inner), left: Condvar::new() });
         let counted = asking.counted(&shared.lock().worker, &[0; COUNTERS as usize]);
-        let handle = || Handle {
+        let handle = |queue| Handle {
             shared: Arc::clone(&shared),
             asking: asking.clone(),
             desk: Desk::default(),
             counted: counted.clone(),
             left: false,
+            first: queue == 0,
         };
-        (0..queues).map(|_| Box::new(handle()) as Box<dyn Program>).collect()
+        (0..queues).map(|queue| Box::new(handle(queue)) as Box<dyn Program>).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -99,6 +102,10 @@ impl Program for Handle {
 
     fn counters(&self) -> Vec<u64> {
         self.counted.iter().copied().chain([self.desk.lines()]).collect()
+    }
+
+    fn maps(&self) -> Vec<Filling> {
+        if self.first { fillings(&self.shared.lock().worker) } else { Vec::new() }
     }
 
     fn inherit(&mut self, before: &mut dyn Program) {
