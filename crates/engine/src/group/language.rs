@@ -477,6 +477,19 @@ mod tests {
         assert_eq!(passed(&judge(&mut second, &[tcp])), 0);
     }
 
+    /// The first queue may have taken everything over between the moment at which the second leaves and the one at which it says so.
+    #[test]
+    fn a_queue_that_swaps_after_the_memory_has_gone_over_does_not_take_it_back() {
+        let (mut old, mut new) = (of(THREE).instances(2).expect("small"), of(THREE).instances(2).expect("small"));
+        let [tcp, _] = frames();
+        drop(old.remove(1));
+        assert_eq!(passed(&judge(&mut old[0], &[tcp; 3])), 3);
+        new[0].inherit(&mut *old[0]);
+        assert_eq!(passed(&judge(&mut new[0], &[tcp])), 0, "it has gone over");
+        new[1].inherit(&mut *old[0]);
+        assert_eq!(passed(&judge(&mut new[1], &[tcp])), 0, "and stays");
+    }
+
     #[test]
     fn how_full_a_map_is_is_told_once_for_all_queues_and_an_exchange_names_what_goes_on() {
         let with = |most: u32| format!("m = up_to {most} (flow_map 0 key_ip_dst)\nmain = incr_fstate m");

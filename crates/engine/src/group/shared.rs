@@ -32,6 +32,8 @@ struct Inner {
     users: usize,
     /// Whose memory it is to take over, as soon as nobody judges with it.
     before: Option<Arc<Shared>>,
+    /// It has taken it over. A queue may come to say whose only then, and twice would take it back.
+    has_inherited: bool,
 }
 
 /// One queue's way to it.
@@ -49,7 +51,7 @@ struct Handle {
 impl Shared {
     /// An instance for each queue, all with this worker.
     pub fn handles(queues: usize, asking: &Asking, worker: Worker) -> Vec<Box<dyn Program>> {
-        let inner = Inner { worker, users: queues, before: None };
+        let inner = Inner { worker, users: queues, before: None, has_inherited: false };
         let shared = Arc::new(Self { inner: Mutex::new(inner), left: Condvar::new() });
         let counted = asking.counted(&shared.lock().worker, &[0; COUNTERS as usize]);
         let handle = |queue| Handle {
@@ -76,6 +78,7 @@ impl Shared {
             let waited = before.left.wait_timeout_while(old, PATIENCE, |old| old.users > 0);
             let (mut old, _) = waited.unwrap_or_else(PoisonError::into_inner);
             inner.worker.inherit(&mut old.worker);
+            inner.has_inherited = true;
         }
         inner
     }
@@ -111,8 +114,12 @@ impl Program for Handle {
     fn inherit(&mut self, before: &mut dyn Program) {
         let before: &mut dyn Any = before;
         if let Some(before) = before.downcast_mut::<Self>() {
+            // First, because whoever waits for it holds the lock that comes next.
             before.leave();
-            self.shared.lock().before.get_or_insert_with(|| Arc::clone(&before.shared));
+            let mut inner = self.shared.lock();
+            if !inner.has_inherited {
+                inner.before.get_or_insert_with(|| Arc::clone(&before.shared));
+            }
         }
     }
 }

@@ -40,6 +40,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use sys::netlink::netdev::{feature, xdp_features};
 
+/// Long enough to leave the processor.
+const BREATH: Duration = Duration::from_micros(50);
+
 /// So many entries of a map in the kernel are looked at in one go, for those that have expired.
 const SWEEP: usize = 8192;
 
@@ -275,6 +278,9 @@ impl PortProgram {
         if let (Some(steer), Some(object)) = (&steer, &object) {
             prepared = Some(self.prepare(steer, object, &devices, &mut report)?);
         }
+        // Compiling and verifying have used up this thread's turn on its processor. A nap begins another, so that the scheduler does not
+        // step in between the letters and the end of the exchange.
+        std::thread::sleep(BREATH);
         for (letters, half) in state.letters.values().zip(halves) {
             letters.post(half);
         }
