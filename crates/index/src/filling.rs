@@ -314,7 +314,10 @@ mod tests {
         assert_eq!(changing(&all, &mut kept), all);
         assert_eq!(changing(&[5; BATCH], &mut kept), [5]);
         assert_eq!(having(2, &all[..7], &mut kept), [2, 3, 6]);
-        assert_eq!((having(2, &[6, 2, 7], &mut kept), having(2, &[], &mut Box::new([0; BATCH]))), (&[6, 2, 7][..], &[][..]));
+        assert_eq!(
+            (having(2, &[6, 2, 7], &mut kept), having(2, &[], &mut Box::new([0; BATCH]))),
+            (&[6, 2, 7][..], &[][..])
+        );
     }
 
     #[test]

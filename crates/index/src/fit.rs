@@ -96,12 +96,12 @@ impl Fill {
         let level = self.level?;
         let (then, left) = if level == 0 { (1.0, 0) } else { (self.wrong_at(level - 1), self.bytes() / 2) };
         let weight = match self.kind {
-            Kind::Hosts => 16.0,
+            Kind::Hosts => 64.0,
             Kind::Ports => 8.0,
             // Asked for only together with both hosts and both ports, so where all of those are.
             Kind::Flows => 2.0,
-            // A wrong answer is one of sixteen, and asked for only in the blocks that have the host.
-            Kind::Places => 4.0,
+            // A wrong answer is one of sixteen, and asked for only in the blocks that have the host; but then sixteen are asked for.
+            Kind::Places => 8.0,
             _ => 1.0,
         };
         Some(weight * (then - self.wrong_at(level)) / (self.bytes() - left).max(1) as f64)
