@@ -26,8 +26,20 @@ const BATCH: usize = 256;
 /// Frames of the flood, which are used again and again with other source addresses.
 const FLOOD: usize = 1 << 20;
 
-/// As the engine gives them to its meters.
-const HINTS: Hints = Hints { reserved: sys::memory::prefer_huge_pages, prefetch: sys::memory::prefetch };
+/// Hints as the engine gives them to its meters.
+#[derive(Clone, Copy)]
+struct Quick;
+
+impl Hints for Quick {
+    fn reserved(self, region: std::ops::Range<*const u8>) {
+        sys::memory::prefer_huge_pages(region);
+    }
+
+    #[inline(always)]
+    fn prefetch(self, address: *const u8) {
+        sys::memory::prefetch(address);
+    }
+}
 
 /// Flags of `netgrain bench flow`.
 #[derive(Args, Clone, Debug)]
@@ -129,7 +141,7 @@ fn compare(args: &FlowArgs, file: &Path, most: usize, traffic: &str, sheet: &mut
     // A quarter more than there are, and not less than usual.
     let usual = Config::default();
     let capacity = usual.capacity.max(most * 5 / 4);
-    let mut meter = Meter::with_hints(Config { capacity, ..usual }, 0, HINTS);
+    let mut meter = Meter::with_hints(Config { capacity, ..usual }, 0, Quick);
     for run in 0..=args.repeat {
         counted = Counted::default();
         let others = meter.counts().other;
@@ -204,7 +216,7 @@ fn flood(args: &FlowArgs, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
     let rounds = args.packets.div_ceil(FLOOD as u64).max(2);
     for _ in 0..args.repeat {
         let mut counted = Counted::default();
-        let mut meter = Meter::with_hints(Config { capacity, ..Config::default() }, 0, HINTS);
+        let mut meter = Meter::with_hints(Config { capacity, ..Config::default() }, 0, Quick);
         let mut ts = Timestamp::from_secs_nanos(1_700_000_000, 0);
         let (mut elapsed, mut full) = (0.0, 0);
         for round in 0..rounds + 1 {
@@ -306,7 +318,7 @@ impl Memory {
     }
 
     /// All packets through a meter, time passing with them.
-    fn meter(&self, meter: &mut Meter, sink: &mut Counted) {
+    fn meter(&self, meter: &mut Meter<Quick>, sink: &mut Counted) {
         let mut at = Self::FILE_HEADER;
         let mut heads = [(Timestamp::ZERO, 0u32, 0u64, &[][..]); BATCH];
         let mut decoded = [Decoded::default(); BATCH];

@@ -7,6 +7,7 @@
 //! PERF: in a flood 2.3 → 4.9 million packets per second, with the rest of what a flow costs (docs/METER.md). Before, eight flows
 //! were compared each time.
 
+use crate::memory::Hints;
 use crate::config::Packet;
 use crate::entry::{Body, Entry, Hot, bit};
 use crate::key;
@@ -22,7 +23,7 @@ use wire::tcp_flags::{ACK, SYN};
 /// Flows that are looked at to find one that may go.
 const CANDIDATES: usize = 8;
 
-impl Meter {
+impl<H: Hints> Meter<H> {
     /// The first packet of a flow.
     #[inline(never)]
     pub(crate) fn begin(&mut self, packet: &Packet, lane: &Lane, sink: &mut dyn Sink) {

@@ -8,6 +8,7 @@
 //! The gap between the last packet of a record and the first of the next belongs to the later one, so a
 //! side has to know of both. The first packet of side 1 is where it always is, in its line ([`crate::pair`]).
 
+use crate::memory::Hints;
 use crate::config::Packet;
 use crate::entry::{Entry, bit};
 use crate::full::NEVER;
@@ -45,7 +46,7 @@ impl Tie {
     }
 }
 
-impl Meter {
+impl<H: Hints> Meter<H> {
     /// What ties a flow that counts in this pair to its records before.
     #[inline(always)]
     pub(crate) fn tie(&self, bits: u16, pair: &Pair) -> Tie {

@@ -9,6 +9,7 @@
 //! The same for a flood into a full table: whom each new flow will probably end is looked at, and its bucket asked for,
 //! before it is ended.
 
+use crate::memory::{Ask, Hints};
 use crate::config::Packet;
 use crate::ends::{Known, pass};
 use crate::entry::{Entry, bit};
@@ -44,7 +45,7 @@ impl Way {
     }
 }
 
-impl Meter {
+impl<H: Hints> Meter<H> {
     /// Takes packets in the order in which they came. Time passes with them.
     pub fn push(&mut self, packets: &[Packet], sink: &mut dyn Sink) {
         let mut way = self.way.take().expect("it is there between two calls");
@@ -56,7 +57,7 @@ impl Meter {
             }
             let lane = &mut way.lanes[way.count % RING];
             if lane.set(packet, index, &self.keys, self.config.bidirectional) {
-                self.table.fetch(lane.hash, &self.hints);
+                self.table.fetch(lane.hash, self.hints);
                 self.advance(packets, &mut way, sink);
             } else {
                 self.counts.other += 1;
@@ -71,7 +72,7 @@ impl Meter {
         let mut way = self.way.take().expect("it is there between two calls");
         for lane in lanes {
             way.lanes[way.count % RING] = *lane;
-            self.table.fetch(lane.hash, &self.hints);
+            self.table.fetch(lane.hash, self.hints);
             self.advance(packets, &mut way, sink);
         }
         self.arrive(packets, &mut way, sink);
@@ -153,7 +154,7 @@ impl Meter {
         let packets = usize::from(hot.packets);
         match hot.bits & (bit::FULL | bit::PAIR) {
             bit::PAIR => self.hints.fetch(&self.pairs[hot.more].sides[hot.side(key)]),
-            bit::FULL => self.fulls[hot.more].sides[hot.side(key)].fetch(&self.hints),
+            bit::FULL => self.fulls[hot.more].sides[hot.side(key)].fetch(self.hints),
             _ => {
                 // The handshake is in the first packets, and the eleventh reads all that is known.
                 if hot.has(bit::V6) && (packets < SHAKING || packets == LOG) {
@@ -180,7 +181,7 @@ impl Meter {
             return;
         }
         let known = self.known(flow);
-        self.table.fetch(known.hash, &self.hints);
+        self.table.fetch(known.hash, self.hints);
         self.victims.push_back((flow, known));
     }
 

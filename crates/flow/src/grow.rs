@@ -1,5 +1,6 @@
 //! From one form of a flow to the next: list, pair, full. What was counted stays (`crate::entry` draws the forms).
 
+use crate::memory::Hints;
 use crate::entry::{Entry, bit};
 use crate::full::{self, Full};
 use crate::meter::Meter;
@@ -9,7 +10,7 @@ use crate::rare::Rare;
 use crate::seen::Seen;
 use crate::slim;
 
-impl Meter {
+impl<H: Hints> Meter<H> {
     /// Lets a flow that is a list count in a pair.
     #[inline(never)]
     pub(crate) fn pair(&mut self, flow: u32) {

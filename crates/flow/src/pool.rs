@@ -1,6 +1,6 @@
 //! Numbered places for values: reserved at the start, touched when they are first needed, used again before new ones are.
 
-use crate::memory::Hints;
+use crate::memory::{Ask, Hints};
 
 /// No place.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -15,7 +15,7 @@ pub(crate) struct Pool<T> {
 
 impl<T> Pool<T> {
     /// Room for `most` values.
-    pub fn new(most: usize, hints: &Hints) -> Self {
+    pub fn new(most: usize, hints: impl Hints) -> Self {
         Self { items: hints.room(most), free: Vec::new(), most, touched: 0 }
     }
 

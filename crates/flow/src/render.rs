@@ -1,5 +1,6 @@
 //! From what a flow is in memory to the record that others read.
 
+use crate::memory::Hints;
 use crate::entry::{Body, Entry, Hot, bit};
 use crate::key::{self, NO_VLAN};
 use crate::meter::Meter;
@@ -8,7 +9,6 @@ use crate::rare::Rare;
 use crate::record::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, TcpState};
 use crate::slim::{self, LOG};
 use base::Timestamp;
-use base::hash::combine;
 use std::net::{IpAddr, Ipv4Addr};
 use wire::{IpProtocol, MacAddr, TunnelKind};
 
@@ -34,7 +34,7 @@ pub(crate) fn blank() -> Record {
     }
 }
 
-impl Meter {
+impl<H: Hints> Meter<H> {
     /// Writes the record of a flow over another one.
     pub(crate) fn render(&self, flow: u32, id: u64, reason: EndReason, out: &mut Record) {
         let (Entry { hot, body }, rare) = (&self.flows[flow], self.rare(flow));
@@ -83,20 +83,9 @@ impl Meter {
         out.lost = if self.losses.is_none() { 0 } else { self.losses.between(out.first().secs(), out.last().secs()) };
     }
 
-    /// The same for all records of a flow, whatever meter made them.
-    pub(crate) fn id(&self, flow: u32) -> u64 {
-        let Entry { hot, body } = &self.flows[flow];
-        let icmp = if key::is_icmp(IpProtocol(hot.protocol)) { self.rare(flow).icmp() } else { 0 };
-        let label = self.label(hot).unwrap_or(u32::MAX);
-        let ([a, b, c, d], [src, dst]) = hot.oriented();
-        let ports = u64::from(src) << 48 | u64::from(dst) << 32 | u64::from(icmp);
-        let kinds = u64::from(hot.protocol) << 56 | u64::from(hot.tunnel) << 48 | u64::from(self.interface) << 32;
-        [a, b, c, d, ports, kinds | u64::from(label), hot.around(), body.start].into_iter().fold(0, combine)
-    }
-
     /// The topmost MPLS label.
     #[inline(always)]
-    fn label(&self, hot: &Hot) -> Option<u32> {
+    pub(crate) fn label(&self, hot: &Hot) -> Option<u32> {
         if hot.tunnel > 0 && hot.has(bit::FULL) { self.fulls[hot.more].label } else { hot.label() }
     }
 

@@ -10,7 +10,7 @@
 //! 65535 bytes, after 2^38 ns, a window of zero, anything but the next bytes of its side) makes it a full one
 //! ([`crate::full`]), so that nothing is ever rounded.
 
-use crate::memory::Hints;
+use crate::memory::{Ask, Hints};
 use crate::record::{Early, Moments, Side};
 use crate::seen::Seen;
 use crate::tcp;
@@ -113,7 +113,7 @@ pub(crate) struct Chunk {
 impl Chunk {
     /// Asks for what a flow of so many packets has in it: that may lie in two lines.
     #[inline(always)]
-    pub fn fetch(&self, hints: &Hints, packets: usize) {
+    pub fn fetch(&self, hints: impl Hints, packets: usize) {
         hints.fetch(&self.log[0]);
         hints.fetch(&self.log[packets.saturating_sub(2).min(LOG - 2)]);
     }

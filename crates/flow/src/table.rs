@@ -11,7 +11,7 @@
 //!
 //! All tags of a bucket are compared at once, as bytes of two words (Warren, Hacker's Delight, section 6-1).
 
-use crate::memory::Hints;
+use crate::memory::{Ask, Hints};
 
 /// Places in a bucket.
 pub(crate) const PLACES: usize = 12;
@@ -42,7 +42,7 @@ pub(crate) struct Crowded;
 
 impl Table {
     /// A table in which `capacity` flows find room.
-    pub fn new(capacity: usize, hints: &Hints) -> Self {
+    pub fn new(capacity: usize, hints: impl Hints) -> Self {
         let count = capacity.div_ceil(LOAD).max(1);
         let mut buckets = hints.room(count);
         buckets.resize(count, EMPTY);
@@ -75,7 +75,7 @@ impl Table {
 
     /// Asks for the line where a search for `hash` begins.
     #[inline(always)]
-    pub fn fetch(&self, hash: u64, hints: &Hints) {
+    pub fn fetch(&self, hash: u64, hints: impl Hints) {
         hints.fetch(&self.buckets[self.home(hash)]);
     }
 
@@ -201,11 +201,12 @@ impl Bucket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::NoHints;
     use base::Prng;
     use std::collections::HashMap;
 
     fn table(capacity: usize) -> Table {
-        Table::new(capacity, &Hints::default())
+        Table::new(capacity, NoHints)
     }
 
     #[test]

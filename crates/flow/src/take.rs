@@ -3,6 +3,7 @@
 //! Most packets are of long flows that go on, and are counted by a short way of their own; the others by the long one. The plain
 //! version is the model in the tests; `docs/METER.md` has what each costs.
 
+use crate::memory::Hints;
 use crate::begin::is_another;
 use crate::config::Packet;
 use crate::entry::{Body, Entry, Hot, bit};
@@ -18,7 +19,7 @@ use crate::slim::{self, Chunk, LOG};
 use crate::tcp;
 use wire::tcp_flags::{FIN, RST, SYN};
 
-impl Meter {
+impl<H: Hints> Meter<H> {
     /// Gives a packet to its flow, of which there is a guess.
     #[inline(always)]
     pub(crate) fn take(&mut self, packet: &Packet, lane: &mut Lane, guess: u32, sink: &mut dyn Sink) {

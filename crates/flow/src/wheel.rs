@@ -5,7 +5,7 @@
 //! has come, the meter computes the deadline and puts the flow further on if it is still to come. Deadlines
 //! beyond the wheel's [`SECONDS`] wait in its farthest slot and are looked at once per turn.
 
-use crate::memory::Hints;
+use crate::memory::{Ask, Hints};
 
 /// Seconds in one turn: more than the default active timeout.
 const SECONDS: u64 = 512;
@@ -21,7 +21,7 @@ pub(crate) struct Wheel {
 }
 
 impl Wheel {
-    pub fn new(capacity: usize, hints: &Hints) -> Self {
+    pub fn new(capacity: usize, hints: impl Hints) -> Self {
         Self { heads: vec![NONE; SECONDS as usize], links: hints.room(capacity) }
     }
 
@@ -77,6 +77,7 @@ impl Wheel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::NoHints;
     use base::Prng;
     use std::collections::BTreeMap;
 
@@ -95,7 +96,7 @@ mod tests {
     fn flows_are_looked_at_in_their_second_and_never_after_it() {
         let seed = testkit::seed("flows_are_looked_at_in_their_second_and_never_after_it");
         let mut prng = Prng::new(seed);
-        let mut wheel = Wheel::new(100, &Hints::default());
+        let mut wheel = Wheel::new(100, NoHints);
         // Where each flow wants to be looked at.
         let mut model: BTreeMap<u32, u64> = BTreeMap::new();
         for now in 1000..4000 {
