@@ -27,7 +27,8 @@ impl<H: Hints> Meter<H> {
     /// The first packet of a flow.
     #[inline(never)]
     pub(crate) fn begin(&mut self, packet: &Packet, lane: &Lane, sink: &mut dyn Sink) {
-        let seen = Seen { side: 0, ..lane.seen };
+        let seen = &lane.seen;
+        debug_assert_eq!(seen.side, 0, "whoever sends the first packet is side 0");
         if self.flows.is_full() {
             self.make_room(sink);
         }
@@ -44,7 +45,7 @@ impl<H: Hints> Meter<H> {
             hot.bits |= bit::MAC[0];
         }
         let mut fins = 0;
-        hot.state = tcp::next(TcpState::None, &mut fins, &seen, self.config.bidirectional);
+        hot.state = tcp::next(TcpState::None, &mut fins, seen, self.config.bidirectional);
         hot.bits |= u16::from(fins) << bit::FINS;
         let is_label_in_tunnel = decoded.mpls.is_some() && hot.tunnel > 0;
         if let Some(label) = decoded.mpls.filter(|_| !is_label_in_tunnel) {
@@ -56,10 +57,11 @@ impl<H: Hints> Meter<H> {
         }
         let mut sums = [Sums::default(); 2];
         sums[0].first_flags = seen.flags;
-        let is_slim = sums[0].take(&seen, true);
+        let is_slim = sums[0].take(seen, true);
         let timeout = self.timeout(&hot).min(self.active.unwrap_or(u64::MAX));
         let body = Body { start: seen.at, positions: [packet.position; 2], sums };
-        let flow = self.flows.put(Entry { hot, body }).expect("there is a place");
+        let (flow, entry) = self.flows.place().expect("there is a place");
+        *entry = Entry { hot, body };
         if is_v6 {
             if self.rares.len() <= flow as usize {
                 self.rares.resize(flow as usize + 1, Rare::default());
@@ -70,7 +72,7 @@ impl<H: Hints> Meter<H> {
         self.counts.active += 1;
         self.enter(flow, lane.hash, sink);
         if !is_slim || is_label_in_tunnel {
-            self.widen_first(flow, &seen, decoded.mpls.filter(|_| is_label_in_tunnel));
+            self.widen_first(flow, seen, decoded.mpls.filter(|_| is_label_in_tunnel));
         }
         if let Some(payloads) = &mut self.payloads {
             payloads.begin(flow);

@@ -46,6 +46,7 @@ impl<H: Hints> Meter<H> {
     }
 
     /// When the record began that is being made; `None` if it has no packet yet.
+    #[inline(always)]
     fn first(&self, flow: u32) -> Option<u64> {
         let hot = &self.flows[flow].hot;
         match hot.bits & (bit::FULL | bit::CUT) {
@@ -173,6 +174,7 @@ impl<H: Hints> Meter<H> {
     }
 
     /// Makes the last record of a flow, if there is anything to say.
+    #[inline(always)]
     fn conclude(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
         if self.first(flow).is_some() {
             self.emit(flow, id, reason, sink);

@@ -164,11 +164,10 @@ impl Hot {
         self.around |= label as u64 + 1;
     }
 
-    /// Ends and ports as whoever began sees them.
-    pub fn oriented(&self) -> ([u64; 4], [u16; 2]) {
+    /// Ends of IPv6 as whoever began sees them.
+    pub fn oriented(&self) -> [u64; 4] {
         let [a, b, c, d] = self.key().ends();
-        let [low, high] = [(self.ports >> 16) as u16, self.ports as u16];
-        if self.has(bit::TURNED) { ([c, d, a, b], [high, low]) } else { ([a, b, c, d], [low, high]) }
+        if self.has(bit::TURNED) { [c, d, a, b] } else { [a, b, c, d] }
     }
 }
 

@@ -49,11 +49,12 @@ impl<H: Hints> Meter<H> {
     /// Takes packets in the order in which they came. Time passes with them.
     pub fn push(&mut self, packets: &[Packet], sink: &mut dyn Sink) {
         let mut way = self.way.take().expect("it is there between two calls");
+        let mut calm = self.calm();
         for (index, packet) in packets.iter().enumerate() {
-            let second = packet.ts.secs();
-            if self.is_other_second(second) {
+            if !calm.contains(&packet.ts.nanos()) && self.is_other_second(packet.ts.secs()) {
                 self.arrive(packets, &mut way, sink);
-                pass(std::slice::from_mut(self), second, sink);
+                pass(std::slice::from_mut(self), packet.ts.secs(), sink);
+                calm = self.calm();
             }
             let lane = &mut way.lanes[way.count % RING];
             if lane.set(packet, index, &self.keys, self.config.bidirectional) {
@@ -84,6 +85,19 @@ impl<H: Hints> Meter<H> {
     fn advance(&mut self, packets: &[Packet], way: &mut Way, sink: &mut dyn Sink) {
         let step = way.count;
         way.count += 1;
+        if step < 3 * AHEAD {
+            return self.set_out(packets, way, step, sink);
+        }
+        let [first, second, third] = [1, 2, 3].map(|stage| (step - stage * AHEAD) % RING);
+        way.guesses[first] = self.fetch(&way.lanes[first]);
+        self.fetch_rest(way.guesses[second], &way.lanes[second].key);
+        let lane = &mut way.lanes[third];
+        self.take(&packets[lane.index as usize], lane, way.guesses[third], sink);
+    }
+
+    /// The same of the first packets, before which there are none at every stage.
+    #[inline(never)]
+    fn set_out(&mut self, packets: &[Packet], way: &mut Way, step: usize, sink: &mut dyn Sink) {
         self.stages(packets, way, step, sink);
     }
 

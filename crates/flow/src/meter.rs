@@ -28,6 +28,7 @@ use crate::table::Table;
 use crate::wheel::Wheel;
 use base::Timestamp;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 /// How far time may step back before the meter takes it for another clock: all flows are then ended
@@ -146,6 +147,12 @@ impl<H: Hints> Meter<H> {
     #[inline(always)]
     pub(crate) fn is_other_second(&self, second: u64) -> bool {
         self.second.is_none_or(|now| second > now || second + STEP_BACK.as_secs() < now)
+    }
+
+    /// The nanoseconds in which no other second begins; none before the first.
+    #[inline(always)]
+    pub(crate) fn calm(&self) -> Range<u64> {
+        self.second.map_or(0..0, |now| now * SECOND..now.saturating_add(1).saturating_mul(SECOND))
     }
 
     /// Writes what a packet says into a lane; not if it is not IP.

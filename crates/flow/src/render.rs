@@ -103,7 +103,8 @@ impl<H: Hints> Meter<H> {
         out.push(Early { after: 0, length, flags, reverse: false });
         if chunk != NONE {
             let words = &self.chunks[chunk].log[..usize::from(hot.packets).min(LOG) - 1];
-            out.extend(words.iter().chain(more).map(|w| slim::unpack(*w)));
+            out.extend(words.iter().map(|w| slim::unpack(*w)));
+            out.extend(more.iter().map(|w| slim::unpack(*w)));
         }
         out.truncate(self.config.early);
     }
@@ -174,10 +175,18 @@ static SPREAD: [u64; 256] = {
     all
 };
 
+#[inline(always)]
 fn key_of(hot: &Hot, rare: &Rare) -> Key {
-    let (ends, [src_port, dst_port]) = hot.oriented();
-    let [src, dst] = key::addresses(&ends, hot.has(bit::V6));
     let protocol = IpProtocol(hot.protocol);
+    let turned = u32::from(hot.has(bit::TURNED));
+    let ports = hot.ports.rotate_left(16 * turned);
+    let (src_port, dst_port) = ((ports >> 16) as u16, ports as u16);
+    let [src, dst] = if hot.has(bit::V6) {
+        key::addresses_v6(&hot.oriented())
+    } else {
+        let both = hot.low.rotate_left(32 * turned);
+        [both >> 32, both].map(|address| IpAddr::V4(Ipv4Addr::from_bits(address as u32)))
+    };
     let dst_port = if key::is_icmp(protocol) { rare.icmp() } else { dst_port };
     Key { src, dst, src_port, dst_port, protocol }
 }

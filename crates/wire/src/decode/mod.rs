@@ -146,9 +146,8 @@ impl Decoded {
 
     /// The same written over whatever was there, for who keeps many: putting the fields together to hand them over takes a
     /// third of the time that finding them does.
-    #[inline]
+    #[inline(always)]
     pub fn read(&mut self, frame: &[u8], wire_len: u32, link_type: u16) {
-        *self = Self::default();
         let wire = frame.len().max(wire_len as usize);
         if link_type != link::ETHERNET || !plain::decode(frame, wire, self) {
             walk::decode(frame, wire, link_type, self);

@@ -22,7 +22,7 @@ const TAGGED: usize = ethernet::at::END + vlan::at::END;
 const V4: usize = ipv4::at::END + udp::at::END;
 const V6: usize = ipv6::at::END + udp::at::END;
 
-/// Writes what a frame is, of which `wire` bytes were sent, over nothing; `false` sends it to the walk.
+/// Writes what a frame is, of which `wire` bytes were sent; `false` sends it to the walk, and nothing was written.
 #[inline(always)]
 pub(super) fn decode(frame: &[u8], wire: usize, out: &mut Decoded) -> bool {
     let Some(head): Option<&[u8; UNTAGGED]> = frame.first_chunk() else { return false };
@@ -59,9 +59,8 @@ fn v4<const L3: usize>(frame: &[u8], wire: usize, tag: Option<u16>, out: &mut De
     if head[ipv4::at::VERSION_IHL] != NO_OPTIONS || parts != 0 || L3 + total > wire {
         return false;
     }
-    let above = Above { l4: L3 + ipv4::at::END, end: L3 + total };
-    (out.l3, out.ip_len, out.vlans[0]) = (L3 as u16, total as u32, tag);
-    (out.family, out.ethertype) = (Family::V4, EtherType::IPV4);
+    let (family, ethertype) = (Family::V4, EtherType::IPV4);
+    let above = Above { l3: L3, l4: L3 + ipv4::at::END, ip_len: total, family, ethertype, tag };
     above.decode(IpProtocol(head[ipv4::at::PROTOCOL]), last(head), frame, out)
 }
 
@@ -72,9 +71,8 @@ fn v6<const L3: usize>(frame: &[u8], wire: usize, tag: Option<u16>, out: &mut De
     if head[ipv6::at::VERSION] >> 4 != 6 || L3 + total > wire {
         return false;
     }
-    let above = Above { l4: L3 + ipv6::at::END, end: L3 + total };
-    (out.l3, out.ip_len, out.vlans[0]) = (L3 as u16, total as u32, tag);
-    (out.family, out.ethertype) = (Family::V6, EtherType::IPV6);
+    let (family, ethertype) = (Family::V6, EtherType::IPV6);
+    let above = Above { l3: L3, l4: L3 + ipv6::at::END, ip_len: total, family, ethertype, tag };
     above.decode(IpProtocol(head[ipv6::at::NEXT]), last(head), frame, out)
 }
 
@@ -86,15 +84,19 @@ fn last<const N: usize>(head: &[u8; N]) -> &[u8; udp::at::END] {
 
 /// What the network header says of the transport's.
 struct Above {
+    l3: usize,
     l4: usize,
-    /// Where the packet ends on the wire.
-    end: usize,
+    ip_len: usize,
+    family: Family,
+    ethertype: EtherType,
+    tag: Option<u16>,
 }
 
 impl Above {
     #[inline(always)]
     fn decode(self, protocol: IpProtocol, head: &[u8; udp::at::END], frame: &[u8], out: &mut Decoded) -> bool {
-        let Self { l4, end } = self;
+        let Self { l3, l4, ip_len, family, ethertype, tag } = self;
+        let end = l3 + ip_len;
         let (is_udp, is_tcp) = (protocol == IpProtocol::UDP, protocol == IpProtocol::TCP);
         // Ports are neighbours.
         let ports = be32(head, udp::at::SRC);
@@ -115,12 +117,24 @@ impl Above {
         }
         let payload = l4 + select_unpredictable(is_udp, udp::at::END, len);
         let end = select_unpredictable(is_udp, l4 + len, end);
-        let is_there = (end > payload) & (payload < frame.len());
-        (out.l2, out.l4) = (Some(0), l4 as u16);
-        // Every other packet carries nothing: not a branch, either.
-        out.payload = payload as u16 & u16::from(is_there).wrapping_neg();
-        out.payload_len = (end - payload) as u32;
-        (out.protocol, out.src_port, out.dst_port) = (protocol, Port(src), Port(dst));
+        // All ones if it begins before the end of both packet and capture: the sign of both differences. Every other packet
+        // carries nothing, and what looks like a comparison becomes a branch.
+        let is_there = (payload.wrapping_sub(end) & payload.wrapping_sub(frame.len())) as isize >> (isize::BITS - 1);
+        *out = Decoded {
+            l2: Some(0),
+            l3: l3 as u16,
+            l4: l4 as u16,
+            payload: payload as u16 & is_there as u16,
+            payload_len: (end - payload) as u32,
+            ip_len: ip_len as u32,
+            family,
+            protocol,
+            ethertype,
+            src_port: Port(src),
+            dst_port: Port(dst),
+            vlans: [tag, None],
+            ..Decoded::default()
+        };
         true
     }
 }
