@@ -81,7 +81,7 @@ impl<H: Hints> Meter<H> {
 
     /// Brings flows into the order of their records: by the last packet, then by what only the flow decides.
     fn sort(&self, due: &mut Vec<Due>) {
-        order::by_time(due);
+        order::by_time(due, self.hints);
         for run in due.chunk_by_mut(|a, b| a.0 == b.0).filter(|r| r.len() > 1) {
             run.sort_by_cached_key(|d| self.rank(d.1));
         }
@@ -237,7 +237,8 @@ pub(crate) fn pass<H: Hints>(shards: &mut [Meter<H>], second: u64, sink: &mut dy
 pub(crate) fn end_all<H: Hints>(shards: &mut [Meter<H>], sink: &mut dyn Sink) {
     for shard in shards.iter_mut() {
         let used = (0..shard.flows.len() as u32).filter(|f| shard.flows[*f].hot.has(bit::USED));
-        let mut due: Vec<Due> = used.map(|f| (shard.flows[f].hot.last, f)).collect();
+        let mut due: Vec<Due> = shard.hints.room(shard.counts.active as usize);
+        due.extend(used.map(|f| (shard.flows[f].hot.last, f)));
         shard.sort(&mut due);
         shard.due = due;
     }

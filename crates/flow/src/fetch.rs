@@ -12,7 +12,7 @@
 use crate::memory::{Ask, Hints};
 use crate::config::Packet;
 use crate::ends::{Known, pass};
-use crate::entry::{Entry, bit};
+use crate::entry::{Entry, Hot, bit};
 use crate::key::Key;
 use crate::lane::Lane;
 use crate::meter::Meter;
@@ -139,7 +139,12 @@ impl<H: Hints> Meter<H> {
                 flow
             }
             None => {
-                if self.flows.is_full() && self.flows.len() >= FEW {
+                if !self.flows.is_full() {
+                    // Of a flow that has ended, or never used: written over line by line, which has to be there before.
+                    let place = self.flows.upcoming(AHEAD).cast::<u8>();
+                    self.hints.prefetch(place);
+                    self.hints.prefetch(place.wrapping_add(size_of::<Hot>()));
+                } else if self.flows.len() >= FEW {
                     let flow = self.after(self.ahead, AHEAD);
                     self.fetch_entry(flow);
                 }

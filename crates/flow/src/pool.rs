@@ -40,6 +40,15 @@ impl<T: Default> Pool<T> {
         Some((place as u32, &mut self.items[place]))
     }
 
+    /// Where the value will lie, probably, for which a place is asked after so many others.
+    #[inline(always)]
+    pub fn upcoming(&self, after: usize) -> *const T {
+        match self.free.len().checked_sub(after + 1) {
+            Some(at) => &self.items[self.free[at] as usize],
+            None => self.items.as_ptr().wrapping_add(self.used + after),
+        }
+    }
+
     /// A place for a value; `None` if all are taken.
     #[inline(always)]
     pub fn put(&mut self, value: T) -> Option<u32> {
