@@ -20,6 +20,7 @@ use crate::key::Key;
 use crate::pool::NONE;
 use crate::rare::Rare;
 use crate::record::TcpState;
+use crate::seen::Seen;
 use crate::slim::Sums;
 
 /// Bits of [`Hot::bits`].
@@ -172,6 +173,14 @@ impl Hot {
 }
 
 impl Body {
+    /// The sums of a flow that a packet begins, and whether they can count it.
+    #[inline(always)]
+    pub fn begin(&mut self, seen: &Seen) -> bool {
+        self.sums = [Sums::default(); 2];
+        self.sums[0].first_flags = seen.flags;
+        self.sums[0].take(seen, true)
+    }
+
     /// The record reaches to this packet, if it lies in the same stream as its first.
     #[inline(always)]
     pub fn reach(&mut self, packet: &Packet, queue: u16) {

@@ -94,9 +94,24 @@ impl Sums {
         out.length.squares = (length * length).into();
         out.gap = Moments::default();
         out.gaps = 0;
-        out.flags = std::array::from_fn(|bit| u64::from(self.first_flags >> bit & 1));
+        out.flags = SINGLE[usize::from(self.first_flags)];
     }
 }
+
+/// The bits of each byte of flags, as counters of one packet.
+static SINGLE: [[u64; 8]; 256] = {
+    let mut all = [[0; 8]; 256];
+    let mut flags = 0;
+    while flags < 256 {
+        let mut bit = 0;
+        while bit < 8 {
+            all[flags][bit] = flags as u64 >> bit & 1;
+            bit += 1;
+        }
+        flags += 1;
+    }
+    all
+};
 
 /// The range with one more value in it.
 #[inline(always)]
