@@ -16,7 +16,7 @@ use crate::memory::{Ask, Hints};
 /// Places in a bucket.
 pub(crate) const PLACES: usize = 12;
 /// Flows per bucket when as many are there as were reserved: one bucket in forty is then over full.
-const LOAD: usize = 7;
+const LOAD: usize = 6;
 /// Buckets that are searched at most.
 pub(crate) const REACH: usize = 8;
 
