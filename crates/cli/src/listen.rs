@@ -2,14 +2,13 @@
 
 mod written;
 
-use crate::args::ListenArgs;
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{Failure, Outcome, json};
 use crate::packets::CaptureFormat;
 use crate::privileges;
-use crate::record::json;
 use crate::signals;
 use base::Timestamp;
-use base::units::{show_count, show_si};
+use base::units::{self, show_count, show_si};
+use clap::Args;
 use ring::{Desc, Listener, Mode, attach};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -17,6 +16,47 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use wire::{Filter, FlowKey, Headers};
 use written::{Heard, Written};
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  netgrain listen -i eth1                      counts once a second
+  netgrain listen -i eth1 --print              one line per packet
+  netgrain listen -i eth1 -w - | tcpdump -r -  any tool that reads pcap")]
+pub struct ListenArgs {
+    /// Interface of the engine to attach to
+    #[arg(short = 'i', long, value_name = "IFACE", required_unless_present = "socket")]
+    pub interface: Option<String>,
+    /// Its socket [default: /run/netgrain/IFACE.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Write a capture to a file, or to standard output with -
+    #[arg(short = 'w', long, value_name = "FILE", conflicts_with = "print")]
+    pub write: Option<PathBuf>,
+    /// Its format [default: as FILE ends: .pcap, .pcapng; otherwise pcapng]
+    #[arg(long, value_enum, requires = "write")]
+    pub format: Option<crate::packets::CaptureFormat>,
+    /// Print one line per packet
+    #[arg(long)]
+    pub print: bool,
+    /// Only packets that match
+    #[arg(long, value_name = "EXPRESSION")]
+    pub filter: Option<String>,
+    /// Never miss a packet: the engine waits for this listener, and drops when it is too slow
+    #[arg(long)]
+    pub gate: bool,
+    /// Stop after this many packets
+    #[arg(short = 'c', long, value_name = "N")]
+    pub packets: Option<u64>,
+    /// Stop after this long
+    #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]
+    pub duration: Option<Duration>,
+    /// Name shown in the engine's tables
+    #[arg(long, value_name = "NAME", default_value = "netgrain listen")]
+    pub name: String,
+    /// Counts as JSON, one object per second and one at the end
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Descriptors taken at a time from each ring.
 const BATCH: usize = 1024;

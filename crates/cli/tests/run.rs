@@ -43,6 +43,11 @@ fn a_configuration_that_is_wrong_is_refused_with_lines_and_suggestions() {
     let said = run(&["run", "--sim", "60,packets=1", "--config", arg(&file)]);
     assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{said:?}");
     assert!(said.err.contains("and 1 more"), "{}", said.err);
+    let together = "[capture]\ninterfaces = [\"eth1\"]\nring = \"1MiB\"\n[[group]]\nname = \"web\"\nprogram = \"steer\"\nports = [\"eth9\"]\n";
+    std::fs::write(&file, together).expect("a file");
+    let said = run(&["config", "--check", arg(&file)]);
+    assert!(said.status == Some(1) && said.err.lines().count() == 2, "what run would refuse: {said:?}");
+    assert!(said.err.contains("capture.ring") && said.err.contains("no port eth9"), "{}", said.err);
     let said = run(&["config", "--check", arg(&dir.join("none.toml"))]);
     assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{said:?}");
 }

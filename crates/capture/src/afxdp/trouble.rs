@@ -59,7 +59,7 @@ pub(super) fn steer(name: &str, trouble: SteerError) -> SourceError {
             let advice = if refusal.error.kind() == io::ErrorKind::PermissionDenied && refusal.log.is_empty() {
                 privilege::advice("XDP", XDP)
             } else if refusal.log.contains("prohibited for !root") {
-                privilege::advice("a program of the language", XDP.with(Capabilities::of(&[Capability::Perfmon])))
+                privilege::advice("a program of the language", XDP.with(privilege::PROGRAMS))
             } else {
                 format!("the verifier says:\n{}", refusal.log.trim_end())
             };

@@ -2,8 +2,8 @@
 
 pub mod show;
 
-use crate::args::ListenArgs;
 use crate::listen;
+use crate::listen::ListenArgs;
 use crate::outcome::{Failure, Outcome};
 use crate::signals;
 use base::units;
