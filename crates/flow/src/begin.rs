@@ -7,11 +7,11 @@
 //! PERF: in a flood 2.3 → 4.9 million packets per second, with the rest of what a flow costs (docs/METER.md). Before, eight flows
 //! were compared each time.
 
-use crate::memory::Hints;
 use crate::config::Packet;
 use crate::entry::{Hot, bit};
 use crate::key;
 use crate::lane::Lane;
+use crate::memory::Hints;
 use crate::meter::Meter;
 use crate::rare::Rare;
 use crate::record::{EndReason, Sink, TcpState};

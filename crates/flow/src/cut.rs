@@ -8,10 +8,10 @@
 //! The gap between the last packet of a record and the first of the next belongs to the later one, so a
 //! side has to know of both. The first packet of side 1 is where it always is, in its line ([`crate::pair`]).
 
-use crate::memory::Hints;
 use crate::config::Packet;
 use crate::entry::{Entry, bit};
 use crate::full::NEVER;
+use crate::memory::Hints;
 use crate::meter::Meter;
 use crate::pair::{Line, Pair};
 use crate::pool::NONE;

@@ -1,8 +1,8 @@
 //! Time passes: which flows are over, in which order their records are made, and what becomes of their places.
 
-use crate::memory::{Ask, Hints};
 use crate::entry::{Hot, bit};
 use crate::fetch::AHEAD;
+use crate::memory::{Ask, Hints};
 use crate::meter::{Meter, SECOND};
 use crate::order::{self, Due};
 use crate::pool::NONE;
@@ -80,7 +80,7 @@ impl<H: Hints> Meter<H> {
     }
 
     /// Brings flows into the order of their records: by the last packet, then by what only the flow decides.
-    fn sort(&self, due: &mut Vec<Due>) {
+    fn sort(&self, due: &mut [Due]) {
         order::by_time(due, self.hints);
         for run in due.chunk_by_mut(|a, b| a.0 == b.0).filter(|r| r.len() > 1) {
             run.sort_by_cached_key(|d| self.rank(d.1));

@@ -9,12 +9,12 @@
 //! The same for a flood into a full table: whom each new flow will probably end is looked at, and its bucket asked for,
 //! before it is ended.
 
-use crate::memory::{Ask, Hints};
 use crate::config::Packet;
 use crate::ends::{Known, pass};
 use crate::entry::{Entry, Hot, bit};
 use crate::key::Key;
 use crate::lane::Lane;
+use crate::memory::{Ask, Hints};
 use crate::meter::Meter;
 use crate::pool::NONE;
 use crate::record::Sink;

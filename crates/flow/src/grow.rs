@@ -1,8 +1,8 @@
 //! From one form of a flow to the next: list, pair, full. What was counted stays (`crate::entry` draws the forms).
 
-use crate::memory::Hints;
 use crate::entry::{Entry, bit};
 use crate::full::{self, Full};
+use crate::memory::Hints;
 use crate::meter::Meter;
 use crate::pair::Pair;
 use crate::pool::NONE;

@@ -109,7 +109,9 @@ mod tests {
         let mut count = 0;
         for (client, server) in (0..40).flat_map(|c| (0..20).map(move |s| (0x0a00_0000 + c, 0xc0a8_0000 + s))) {
             for ports in (0..30).map(|p| (1024 + p) << 16 | 443) {
-                for (icmp, place, start) in [(0, 7, 1000), (0, 7, 1001), (0x0800, 7, 1000), (0, 8, 1000), (0, 1 << 32, 1000)] {
+                for (icmp, place, start) in
+                    [(0, 7, 1000), (0, 7, 1001), (0x0800, 7, 1000), (0, 8, 1000), (0, 1 << 32, 1000)]
+                {
                     for (v6, turned) in [(false, false), (false, true), (true, false)] {
                         let key = Key { low: client << 32 | server, ports, protocol: 6, v6, turned, ..Key::default() };
                         all.insert(id(key, icmp, place, start));

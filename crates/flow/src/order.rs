@@ -18,7 +18,7 @@ const SLOTS: [usize; 2] = [1 << BITS[0], 1 << BITS[1]];
 const FEW: [usize; 2] = [4 * SLOTS[0], SLOTS[1] / 2];
 
 /// Sorts by the moment alone. Many need as much room again.
-pub(crate) fn by_time(due: &mut Vec<Due>, hints: impl Hints) {
+pub(crate) fn by_time(due: &mut [Due], hints: impl Hints) {
     if due.len() < FEW[0] {
         return due.sort_unstable_by_key(|d| d.0);
     }
@@ -37,7 +37,8 @@ pub(crate) fn by_time(due: &mut Vec<Due>, hints: impl Hints) {
             // Bits below these are left for comparing; there are few flows that they alone tell apart.
             let shift = shift.saturating_sub(BITS[1]);
             let _: [_; SLOTS[1]] = deal(from, to, |d| (d.0 - least) >> shift);
-            for run in to.chunk_by_mut(|a, b| (a.0 - least) >> shift == (b.0 - least) >> shift).filter(|r| r.len() > 1) {
+            for run in to.chunk_by_mut(|a, b| (a.0 - least) >> shift == (b.0 - least) >> shift).filter(|r| r.len() > 1)
+            {
                 run.sort_unstable_by_key(|d| d.0);
             }
         }

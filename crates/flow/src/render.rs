@@ -1,8 +1,8 @@
 //! From what a flow is in memory to the record that others read.
 
-use crate::memory::Hints;
 use crate::entry::{Body, Entry, Hot, bit};
 use crate::key::{self, NO_VLAN};
+use crate::memory::Hints;
 use crate::meter::Meter;
 use crate::pool::NONE;
 use crate::rare::Rare;

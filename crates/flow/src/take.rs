@@ -3,12 +3,12 @@
 //! Most packets are of long flows that go on, and are counted by a short way of their own; the others by the long one. The plain
 //! version is the model in the tests; `docs/METER.md` has what each costs.
 
-use crate::memory::Hints;
 use crate::begin::is_another;
 use crate::config::Packet;
 use crate::entry::{Body, Entry, Hot, bit};
 use crate::key::{Key, Keys};
 use crate::lane::Lane;
+use crate::memory::Hints;
 use crate::meter::Meter;
 use crate::pair::Pair;
 use crate::pool::NONE;
