@@ -36,7 +36,7 @@ const STEP: u32 = 64;
 const PIECES: (usize, usize) = (8, 2 << 10);
 
 /// The quick compressor is chosen if it makes a page longer by no more than one part of so many.
-const LONGER: usize = 20;
+const LONGER: usize = 16;
 
 /// The places of the compressors: that which looks at every byte, and the other.
 const THOROUGH: usize = 0;

@@ -9,6 +9,7 @@
 use crate::strip::bits_of;
 use std::hash::Hash;
 use std::net::IpAddr;
+use sys::wide::{Loop, wide};
 
 /// A number of a column, as wide as its type.
 pub trait Number: Copy + Eq {
@@ -221,13 +222,12 @@ impl<K: Key> Dictionary<K> {
     pub fn rank(&mut self) {
         let mut counts = vec![0u32; self.keys.len()];
         self.places.iter().for_each(|place| counts[usize::from(*place)] += 1);
-        // Sixteen bits of how seldom, 32 of the key, sixteen of the place. What is more frequent than that is at the beginning
-        // anyway.
+        // One number to sort by: how seldom, the key, its place. What is more frequent than 16 bits say is at the beginning anyway.
         let word = |place: usize| {
-            let (often, key) = (u64::from(counts[place]).min(u16::MAX.into()), self.keys[place].word());
-            (u64::from(u16::MAX) - often) << 48 | (key ^ key >> 32) << 32 >> 16 | place as u64
+            let often = u128::from(counts[place]).min(u16::MAX.into());
+            (u128::from(u16::MAX) - often) << 80 | u128::from(self.keys[place].word()) << 16 | place as u128
         };
-        let mut words: Vec<u64> = (0..self.keys.len()).map(word).collect();
+        let mut words: Vec<u128> = (0..self.keys.len()).map(word).collect();
         words.sort_unstable();
         let order: Vec<u16> = words.into_iter().map(|word| word as u16).collect();
         let mut ranks = vec![0u16; order.len()];
@@ -340,12 +340,28 @@ pub fn plain<T: Number>(values: &[T], out: &mut Vec<u8>) {
 
 /// The lowest bytes of all numbers, then the second ones (BYTE_STREAM_SPLIT).
 pub fn bytewise<T: Number>(values: &[T], out: &mut Vec<u8>) {
-    let used = values.iter().fold(0, |all, value| all | value.bits());
-    for byte in 0..T::WIDTH {
-        if used >> (8 * byte) == 0 {
-            out.resize(out.len() + values.len(), 0);
-        } else {
-            out.extend(values.iter().map(|value| (value.bits() >> (8 * byte)) as u8));
+    let begin = out.len();
+    out.resize(begin + T::WIDTH * values.len(), 0);
+    wide(Splitting { values, room: &mut out[begin..] });
+}
+
+struct Splitting<'a, T> {
+    values: &'a [T],
+    /// Zeros.
+    room: &'a mut [u8],
+}
+
+impl<T: Number> Loop for Splitting<'_, T> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { values, room } = self;
+        let used = values.iter().fold(0, |all, value| all | value.bits());
+        for (byte, room) in room.chunks_exact_mut(values.len().max(1)).enumerate() {
+            if used >> (8 * byte) != 0 {
+                room.iter_mut().zip(values).for_each(|(room, value)| *room = (value.bits() >> (8 * byte)) as u8);
+            }
         }
     }
 }

@@ -258,6 +258,11 @@ impl<T: Layout> Loaded<T> {
         self.things
     }
 
+    /// The bytes again: their memory may serve the next.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     /// Their columns, as they came; `None` if they are none.
     pub fn blocks(&self) -> Option<Blocks<'_>> {
         let blocks = Blocks::of(self.batches.iter().map(|(from, to)| &self.bytes[*from..*to]))?;

@@ -4,40 +4,57 @@
 //! there are is known beside it. There is no branch that depends on a value, and each loop is one over slices.
 //! [`Narrow`] is many strips as one that any of its numbers can be taken from.
 
+use sys::wide::{Loop, wide};
+
 /// In the first byte of a strip: a base follows.
 const HAS_BASE: u8 = 0x80;
 
-/// Writes so many numbers, each read by `at`.
+/// Writes so many numbers, each read by `number`.
 #[inline]
 pub fn write<T: Copy>(values: &[T], number: impl Fn(T) -> i64, out: &mut Vec<u8>) {
-    let Some(first) = values.first().map(|value| number(*value)) else {
-        out.push(0);
-        return;
-    };
-    let (base, width) = span(values, &number, first);
-    out.push(width as u8 | if base == 0 { 0 } else { HAS_BASE });
-    if base != 0 {
-        out.extend_from_slice(&base.to_le_bytes());
-    }
-    let above = |value: &T| number(*value).wrapping_sub(base);
-    let begin = out.len();
-    match width {
-        0 => {}
-        1 => out.extend(values.iter().map(|value| above(value) as u8)),
-        2 => {
-            out.resize(begin + 2 * values.len(), 0);
-            let room = out[begin..].as_chunks_mut().0;
-            room.iter_mut().zip(values).for_each(|(room, value)| *room = (above(value) as u16).to_le_bytes());
+    wide(Writing { values, number, out });
+}
+
+struct Writing<'a, T, F> {
+    values: &'a [T],
+    number: F,
+    out: &'a mut Vec<u8>,
+}
+
+impl<T: Copy, F: Fn(T) -> i64> Loop for Writing<'_, T, F> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { values, number, out } = self;
+        let Some(first) = values.first().map(|value| number(*value)) else {
+            out.push(0);
+            return;
+        };
+        let (base, width) = span(values, &number, first);
+        out.push(width as u8 | if base == 0 { 0 } else { HAS_BASE });
+        if base != 0 {
+            out.extend_from_slice(&base.to_le_bytes());
         }
-        4 => {
-            out.resize(begin + 4 * values.len(), 0);
-            let room = out[begin..].as_chunks_mut().0;
-            room.iter_mut().zip(values).for_each(|(room, value)| *room = (above(value) as u32).to_le_bytes());
-        }
-        _ => {
-            out.resize(begin + 8 * values.len(), 0);
-            let room = out[begin..].as_chunks_mut().0;
-            room.iter_mut().zip(values).for_each(|(room, value)| *room = above(value).to_le_bytes());
+        let above = |value: &T| number(*value).wrapping_sub(base);
+        let begin = out.len();
+        out.resize(begin + width * values.len(), 0);
+        let room = &mut out[begin..];
+        match width {
+            0 => {}
+            1 => room.iter_mut().zip(values).for_each(|(room, value)| *room = above(value) as u8),
+            2 => {
+                let room = room.as_chunks_mut().0;
+                room.iter_mut().zip(values).for_each(|(room, value)| *room = (above(value) as u16).to_le_bytes());
+            }
+            4 => {
+                let room = room.as_chunks_mut().0;
+                room.iter_mut().zip(values).for_each(|(room, value)| *room = (above(value) as u32).to_le_bytes());
+            }
+            _ => {
+                let room = room.as_chunks_mut().0;
+                room.iter_mut().zip(values).for_each(|(room, value)| *room = above(value).to_le_bytes());
+            }
         }
     }
 }
@@ -45,7 +62,7 @@ pub fn write<T: Copy>(values: &[T], number: impl Fn(T) -> i64, out: &mut Vec<u8>
 /// A base, and the bytes that every number takes above it.
 /// PERF: most columns of a block are the same everywhere or small, which a fold of bits tells; least and greatest of 64 bits
 /// take three times as long without instructions for them.
-#[inline]
+#[inline(always)]
 fn span<T: Copy>(values: &[T], number: &impl Fn(T) -> i64, first: i64) -> (i64, usize) {
     let (any, differ) = values.iter().fold((0, 0), |(any, differ), value| {
         let value = number(*value);
@@ -68,6 +85,7 @@ fn span<T: Copy>(values: &[T], number: &impl Fn(T) -> i64, first: i64) -> (i64, 
 }
 
 /// Bytes that a number takes, as far as there is a loop for it.
+#[inline]
 fn width(most: u64) -> usize {
     match most {
         0 => 0,
@@ -270,19 +288,34 @@ impl Bits {
                 found.extend_from_slice(places);
             }
             Self::None => there.resize(there.len() + places.len(), 0),
-            Self::Some(words) => {
-                let (from, mut at) = (there.len(), found.len());
-                there.resize(from + places.len(), 0);
-                found.resize(at + places.len(), 0);
-                for (place, there) in places.iter().zip(&mut there[from..]) {
-                    let (word, before) = words[(place / 64) as usize];
-                    *there = (word >> (place % 64) & 1) as u8;
-                    found[at] = before + (word & ((1 << (place % 64)) - 1)).count_ones();
-                    at += usize::from(*there);
-                }
-                found.truncate(at);
-            }
+            Self::Some(words) => wide(Finding { words, places, there, found }),
         }
+    }
+}
+
+struct Finding<'a> {
+    words: &'a [(u64, u32)],
+    places: &'a [u32],
+    there: &'a mut Vec<u8>,
+    found: &'a mut Vec<u32>,
+}
+
+impl Loop for Finding<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { words, places, there, found } = self;
+        let (from, mut at) = (there.len(), found.len());
+        there.resize(from + places.len(), 0);
+        found.resize(at + places.len(), 0);
+        for (place, there) in places.iter().zip(&mut there[from..]) {
+            let (word, before) = words[(place / 64) as usize];
+            *there = (word >> (place % 64) & 1) as u8;
+            found[at] = before + (word & ((1 << (place % 64)) - 1)).count_ones();
+            at += usize::from(*there);
+        }
+        found.truncate(at);
     }
 }
 
@@ -362,15 +395,39 @@ fn joined<N: Copy>(strips: &[Strip<'_>], base: i64, narrow: impl Fn(u64) -> N) -
 }
 
 /// The numbers of a strip, each `above` higher.
-#[inline]
 fn widen<N: Copy>(strip: &Strip<'_>, above: u64, narrow: &impl Fn(u64) -> N, out: &mut Vec<N>) {
-    let made = |n: u64| narrow(n.wrapping_add(above));
-    match strip.width {
-        0 => out.resize(out.len() + strip.count, made(0)),
-        1 => out.extend(strip.bytes.iter().map(|b| made(u64::from(*b)))),
-        2 => out.extend(strip.bytes.as_chunks().0.iter().map(|b| made(u64::from(u16::from_le_bytes(*b))))),
-        4 => out.extend(strip.bytes.as_chunks().0.iter().map(|b| made(u64::from(u32::from_le_bytes(*b))))),
-        _ => out.extend(strip.bytes.as_chunks().0.iter().map(|b| made(u64::from_le_bytes(*b)))),
+    out.resize(out.len() + strip.count, narrow(above));
+    let begin = out.len() - strip.count;
+    wide(Widening { strip, above, narrow, room: &mut out[begin..] });
+}
+
+struct Widening<'a, N, F> {
+    strip: &'a Strip<'a>,
+    above: u64,
+    narrow: &'a F,
+    /// Of as many, which are those of a strip of one number.
+    room: &'a mut [N],
+}
+
+impl<N: Copy, F: Fn(u64) -> N> Loop for Widening<'_, N, F> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { strip, above, narrow, room } = self;
+        let room = room.iter_mut();
+        let made = |n: u64| narrow(n.wrapping_add(above));
+        match strip.width {
+            0 => {}
+            1 => room.zip(strip.bytes).for_each(|(room, b)| *room = made(u64::from(*b))),
+            2 => {
+                room.zip(strip.bytes.as_chunks().0).for_each(|(room, b)| *room = made(u64::from(u16::from_le_bytes(*b))))
+            }
+            4 => {
+                room.zip(strip.bytes.as_chunks().0).for_each(|(room, b)| *room = made(u64::from(u32::from_le_bytes(*b))))
+            }
+            _ => room.zip(strip.bytes.as_chunks().0).for_each(|(room, b)| *room = made(u64::from_le_bytes(*b))),
+        }
     }
 }
 

@@ -97,6 +97,9 @@ pub enum Event {
     Trouble(ColumnsError),
 }
 
+/// How long the memory that a journal was read into waits for the next.
+const ROOM_KEPT: Duration = Duration::from_secs(1);
+
 /// The memory of so many batches that were synced is kept for those that follow.
 /// PERF: the kernel clears new memory page by page, some 90 ns per record.
 const SPARE: usize = 128;
@@ -436,11 +439,18 @@ impl Journaler {
 fn seal_all(root: &std::path::Path, whole: &Receiver<(Kind, Journal)>, shared: &Shared) {
     // Sealing competes with recording as an equal where that is refused; nothing else changes.
     let _ = step_behind(Behind::Batch);
-    for (kind, mut journal) in whole {
+    let mut room = Vec::new();
+    loop {
+        let next = whole.recv_timeout(ROOM_KEPT).or_else(|_| {
+            // Until the next file is whole, perhaps for long.
+            room = Vec::new();
+            whole.recv()
+        });
+        let Ok((kind, mut journal)) = next else { break };
         let (path, disk) = (journal.path.clone(), &mut **journal.disk());
         let outcome = match kind {
-            Kind::Flows => seal::<Record>(disk, root, kind, &path, false),
-            Kind::Series => seal::<Row>(disk, root, kind, &path, false),
+            Kind::Flows => seal::<Record>(disk, root, kind, &path, false, &mut room),
+            Kind::Series => seal::<Row>(disk, root, kind, &path, false, &mut room),
         };
         match outcome {
             Ok(sealed) => {
