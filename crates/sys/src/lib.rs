@@ -22,4 +22,5 @@ pub mod sysfs;
 pub mod timex;
 pub mod unix;
 pub mod uring;
+pub mod wide;
 pub mod xsk;
