@@ -5,7 +5,7 @@ mod common;
 
 use capture::auto::Kind;
 use common::{plan, port, start, stop, until, until_offered};
-use netgrain_engine::{Capture, Plan, ProgramPlan, ProgramReport, SourcePlan};
+use netgrain_engine::{Capture, Plan, ProgramPlan, ProgramReport, SourcePlan, exposition};
 use std::path::Path;
 use std::time::Duration;
 use testkit::{Port, RawReader, RawSender, Sandbox, TempDir};
@@ -92,6 +92,9 @@ fn a_map_that_is_full_is_told_of_while_the_program_runs_and_at_its_end() {
         until_offered(&capture, 10);
         let ended = stop(capture, &plan);
         assert_eq!(told(ended.report.program.as_ref().expect("a program")), (Some(3), 4), "{kind:?}");
+        let place = if kind == Kind::AfXdp { "kernel" } else { "user" };
+        let sample = format!("refused_total{{interface=\"{}\",map=\"m\",place=\"{place}\"}} 4\n", b.name);
+        assert!(exposition(&ended.report).contains(&sample), "{sample}");
     }
 }
 
