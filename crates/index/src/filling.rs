@@ -184,7 +184,7 @@ pub(crate) fn insert<S: Simd, const BITS: usize>(simd: S, filter: &mut [Group], 
         let hash = u64x4::splat(simd, *hash);
         let mut bits = one << ((hash >> first) & below_64);
         if BITS == 2 {
-            bits = bits | one << ((hash >> second) & below_64);
+            bits |= one << ((hash >> second) & below_64);
         }
         *group = (lanes(*group) | bits).into();
     }

@@ -33,7 +33,7 @@ pub(crate) struct Filling {
 #[inline(always)]
 fn rows_of(hash: u64) -> [usize; 2] {
     let first = (hash >> FIRST_ROW) as usize;
-    [first, first ^ (hash >> 46) as usize % ROWS]
+    [first, first ^ ((hash >> 46) as usize % ROWS)]
 }
 
 /// What a group knows of a host.
