@@ -201,10 +201,10 @@ fn each_kind_is_kept_as_its_own_rules_say() {
     let whole = kinds.map(|kind| bytes(&store, kind));
     assert!(whole.iter().all(|bytes| *bytes > 0), "{whole:?}");
     // A limit that is smaller than what there is takes what an earlier run left, and only of its kind. What this run seals
-    // may come before the rule is looked at or after it.
+    // may come before the rule is looked at or after it; a day that is over may be one file of rows by then.
     all(&["flow.max_size=1"]);
     let more = kinds.map(|kind| bytes(&store, kind));
-    assert!(more[0] == 2 * whole[0] && more[1] <= whole[1] && more[2] == 2 * whole[2], "{more:?} of {whole:?}");
+    assert!(more[0] == 2 * whole[0] && more[1] <= whole[1] && more[2] > whole[2], "{more:?} of {whole:?}");
     // Rows of 2023 are older than a day.
     all(&["series.max_age=1d"]);
     let last = kinds.map(|kind| bytes(&store, kind));

@@ -2,12 +2,13 @@
 //!
 //! A journal is made of blocks, so what is sealed was put into columns once, when it came. Layout, little-endian: bytes that
 //! follow, rows (both 32 bits), and of each column in the order of its table: the entries of each row (first leaf of a list),
-//! which values are there (where they may be missing), and those that are. Numbers of 128 bits are two strips, the lower
+//! a bit of each value that may be missing, and those that are there. Numbers of 128 bits are two strips, the lower
 //! halves first; addresses three: whether it is IPv6, lower and upper half; bytes one of lengths, and the bytes.
 
 use crate::layout::Layout;
 use crate::sheet::{Cells, Column, Holds, Shape};
-use crate::strip::{self, Bits, Narrow, Strip};
+use crate::strip::{self, Bits, Marks, Narrow, Strip};
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use std::sync::Arc;
 const LINES: usize = 24;
 
 /// Rows of a block, at most.
-const ROWS: usize = 10 * LINES;
+const ROWS: usize = 32 * LINES;
 
 /// Bytes before the columns of a block.
 const HEAD: usize = 8;
@@ -84,7 +85,7 @@ fn store<T>(column: &Column<T>, cells: &Cells, out: &mut Vec<u8>) {
         strip::write(&cells.counts, i64::from, out);
     }
     if matches!(column.shape, Shape::Maybe | Shape::MaybeEntries) {
-        strip::write(&cells.there, i64::from, out);
+        strip::write_bits(&cells.there, out);
     }
     match column.holds {
         Holds::Longs | Holds::Names(..) => strip::write(&cells.longs, |n| n, out),
@@ -123,7 +124,13 @@ pub struct Blocks<'a> {
     /// Entries of the list that is being read: of each block; and where those of each row begin.
     entries: Vec<usize>,
     starts: Arc<Vec<u32>>,
+    /// Which values are there in the last few columns of which some are missing.
+    recent: VecDeque<Arc<Bits>>,
 }
+
+/// So many columns are looked back at for one that misses the same values. What follows from a record's first packets follows
+/// for many of its numbers at once.
+const RECENT: usize = 4;
 
 impl<'a> Blocks<'a> {
     /// The blocks that these bytes are; `None` if they are no blocks.
@@ -139,7 +146,7 @@ impl<'a> Blocks<'a> {
                 rows += word(4);
             }
         }
-        Some(Self { left, rows, entries: Vec::new(), starts: Arc::default() })
+        Some(Self { left, rows, entries: Vec::new(), starts: Arc::default(), recent: VecDeque::new() })
     }
 
     /// Rows of all.
@@ -159,9 +166,11 @@ impl<'a> Blocks<'a> {
         };
         let mut there = None;
         if matches!(column.shape, Shape::Maybe | Shape::MaybeEntries) {
-            let bits;
-            (bits, counts) = Bits::of(&self.strips(&counts)?)?;
-            there = Some(bits);
+            let marks: Option<Vec<Marks<'_>>> =
+                self.left.iter_mut().zip(&counts).map(|((left, _), count)| Marks::take(left, *count)).collect();
+            let marks = marks?;
+            counts = marks.iter().map(|marks| marks.count).collect();
+            there = Some(self.known(Bits::of(&marks)));
         }
         let mut numbers = || Some(Narrow::of(&self.strips(&counts)?));
         let values = match column.holds {
@@ -171,6 +180,19 @@ impl<'a> Blocks<'a> {
             Holds::Bytes => self.bytes(&counts)?,
         };
         Some(Flat { values, there, starts: is_list.then(|| Arc::clone(&self.starts)) })
+    }
+
+    /// These bits, or those of a recent column that are the same.
+    fn known(&mut self, bits: Bits) -> Arc<Bits> {
+        if let Some(same) = self.recent.iter().find(|recent| ***recent == bits) {
+            return Arc::clone(same);
+        }
+        let bits = Arc::new(bits);
+        if matches!(*bits, Bits::Some(_)) {
+            self.recent.truncate(RECENT - 1);
+            self.recent.push_front(Arc::clone(&bits));
+        }
+        bits
     }
 
     /// The next strip of each block, of so many numbers.
@@ -215,9 +237,65 @@ impl<'a> Blocks<'a> {
 pub struct Flat {
     values: Values,
     /// Which rows, or entries, have one, where values may be missing.
-    there: Option<Bits>,
+    there: Option<Arc<Bits>>,
     /// Where the entries of each row begin, and the last ones end; where rows have many.
     starts: Option<Arc<Vec<u32>>>,
+}
+
+/// What was found out about some rows, for the columns that follow.
+#[derive(Default)]
+pub struct Seen {
+    list: Option<Listed>,
+    marks: VecDeque<Marked>,
+}
+
+/// Entries of rows: how many, and their places.
+struct Listed {
+    starts: Arc<Vec<u32>>,
+    counts: Vec<u32>,
+    entries: Vec<u32>,
+}
+
+impl Listed {
+    fn of(starts: &Arc<Vec<u32>>, rows: &[u32]) -> Self {
+        let ends = |row: u32| (starts[row as usize], starts[row as usize + 1]);
+        let counts: Vec<u32> = rows.iter().map(|row| ends(*row)).map(|(begin, end)| end - begin).collect();
+        let total = counts.iter().map(|count| *count as usize).sum();
+        // PERF: so many are written whatever the count is, for a loop of each row's own length is a wrong guess of the processor's.
+        const STEP: usize = 16;
+        let mut entries = vec![0; total + STEP];
+        let mut at = 0;
+        for (row, count) in rows.iter().zip(&counts) {
+            let (mut begin, mut left) = (starts[*row as usize], *count as usize);
+            loop {
+                let room = &mut entries[at..at + STEP];
+                room.iter_mut().zip(begin..).for_each(|(room, entry)| *room = entry);
+                at += left.min(STEP);
+                if left <= STEP {
+                    break;
+                }
+                left -= STEP;
+                begin += STEP as u32;
+            }
+        }
+        entries.truncate(total);
+        Self { starts: Arc::clone(starts), counts, entries }
+    }
+}
+
+/// Which places have something, and where.
+struct Marked {
+    bits: Arc<Bits>,
+    there: Vec<u8>,
+    found: Vec<u32>,
+}
+
+impl Marked {
+    fn of(bits: &Arc<Bits>, places: &[u32]) -> Self {
+        let (mut there, mut found) = (Vec::new(), Vec::new());
+        bits.gather(places, &mut there, &mut found);
+        Self { bits: Arc::clone(bits), there, found }
+    }
 }
 
 enum Values {
@@ -231,7 +309,15 @@ enum Values {
 }
 
 impl Flat {
-    /// The number of this row, of a column with one number in each.
+    /// The number of each of so many rows, of a column with one number in each.
+    pub fn numbers(&self, rows: usize) -> Vec<u64> {
+        match &self.values {
+            Values::Numbers(numbers) => numbers.all(rows),
+            _ => vec![0; rows],
+        }
+    }
+
+    /// The number of this row, of such a column.
     pub fn number(&self, row: usize) -> u64 {
         match &self.values {
             Values::Numbers(numbers) => numbers.at(row) as u64,
@@ -239,28 +325,33 @@ impl Flat {
         }
     }
 
-    /// Appends the cells of these rows, in their order.
-    pub fn gather(&self, holds: Holds, rows: &[u32], cells: &mut Cells) {
-        let mut entries = Vec::new();
-        let places = match &self.starts {
-            None => rows,
-            Some(starts) => {
-                for row in rows {
-                    let (begin, end) = (starts[*row as usize], starts[*row as usize + 1]);
-                    cells.counts.push(end - begin);
-                    entries.extend(begin..end);
-                }
-                &entries
+    /// Appends the cells of these rows, in their order. `seen` is of the same rows for all columns of the same blocks.
+    pub fn gather(&self, holds: Holds, rows: &[u32], seen: &mut Seen, cells: &mut Cells) {
+        let Seen { list, marks } = seen;
+        let mut places = rows;
+        if let Some(starts) = &self.starts {
+            let known = list.take_if(|list| Arc::ptr_eq(&list.starts, starts));
+            let known = list.insert(known.unwrap_or_else(|| Listed::of(starts, rows)));
+            cells.counts.extend_from_slice(&known.counts);
+            places = &known.entries;
+        }
+        match self.there.as_ref().map(|bits| (bits, &**bits)) {
+            None => {}
+            Some((_, Bits::All)) => cells.there.resize(places.len(), 1),
+            Some((_, Bits::None)) => {
+                cells.there.resize(places.len(), 0);
+                places = &[];
             }
-        };
-        let mut found = Vec::new();
-        let places = match &self.there {
-            None => places,
-            Some(there) => {
-                there.gather(places, &mut cells.there, &mut found);
-                &found
+            Some((bits, _)) => {
+                let at = marks.iter().position(|marked| Arc::ptr_eq(&marked.bits, bits)).unwrap_or_else(|| {
+                    marks.truncate(RECENT - 1);
+                    marks.push_front(Marked::of(bits, places));
+                    0
+                });
+                cells.there.extend_from_slice(&marks[at].there);
+                places = &marks[at].found;
             }
-        };
+        }
         match &self.values {
             // The same everywhere: that is all there is to say.
             Values::Numbers(Narrow::Same(value)) if !places.is_empty() => cells.same = Some((*value, places.len())),
@@ -276,15 +367,17 @@ impl Flat {
             Values::Addresses(Narrow::Same(0), low, _) => {
                 low.gather(places, |n| IpAddr::V4(Ipv4Addr::from_bits(n as u32)), &mut cells.addresses);
             }
-            Values::Addresses(six, low, high) => cells.addresses.extend(places.iter().map(|place| {
-                let place = *place as usize;
-                if six.at(place) == 0 {
-                    IpAddr::V4(Ipv4Addr::from_bits(low.at(place) as u32))
-                } else {
-                    let bits = u128::from(low.at(place) as u64) | u128::from(high.at(place) as u64) << 64;
-                    IpAddr::V6(Ipv6Addr::from_bits(bits))
-                }
-            })),
+            Values::Addresses(six, low, high) => {
+                let (mut sixes, mut lows, mut highs) = (Vec::new(), Vec::new(), Vec::new());
+                six.gather(places, |n| n != 0, &mut sixes);
+                low.gather(places, |n| n as u64, &mut lows);
+                high.gather(places, |n| n as u64, &mut highs);
+                let halves = lows.iter().zip(&highs);
+                cells.addresses.extend(sixes.iter().zip(halves).map(|(six, (low, high))| match six {
+                    false => IpAddr::V4(Ipv4Addr::from_bits(*low as u32)),
+                    true => IpAddr::V6(Ipv6Addr::from_bits(u128::from(*low) | u128::from(*high) << 64)),
+                }));
+            }
             Values::Bytes(raw, spans) => {
                 for place in places {
                     let (begin, end) = spans[*place as usize];
@@ -296,8 +389,8 @@ impl Flat {
     }
 
     /// The same, each value by itself.
-    pub fn spell(&self, holds: Holds, rows: &[u32], cells: &mut Cells) {
-        self.gather(holds, rows, cells);
+    pub fn spell(&self, holds: Holds, rows: &[u32], seen: &mut Seen, cells: &mut Cells) {
+        self.gather(holds, rows, seen, cells);
         if let Some((value, count)) = cells.same.take() {
             match holds {
                 Holds::Ints => cells.ints.resize(count, value as i32),

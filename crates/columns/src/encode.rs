@@ -6,8 +6,10 @@
 //! Dictionaries use 1, 2, 4, 8 or 16 bits for a place although Parquet allows any number: what does not cross the borders of
 //! bytes is shorter after compression, and quicker to pack.
 
+use crate::strip::bits_of;
 use std::hash::Hash;
 use std::net::IpAddr;
+use sys::wide::{Loop, wide};
 
 /// A number of a column, as wide as its type.
 pub trait Number: Copy + Eq {
@@ -215,12 +217,19 @@ impl<K: Key> Dictionary<K> {
         Some(place as u16)
     }
 
-    /// Gives what is frequent the lowest places, so that the upper bytes of most places are zero.
+    /// Gives what is frequent the lowest places, so that the upper bytes of most places are zero; those that are as frequent
+    /// are in order, for what begins alike is shorter side by side.
     pub fn rank(&mut self) {
         let mut counts = vec![0u32; self.keys.len()];
         self.places.iter().for_each(|place| counts[usize::from(*place)] += 1);
-        let mut order: Vec<u16> = (0..self.keys.len()).map(|place| place as u16).collect();
-        order.sort_unstable_by_key(|place| (u32::MAX - counts[usize::from(*place)], *place));
+        // One number to sort by: how seldom, the key, its place. What is more frequent than 16 bits say is at the beginning anyway.
+        let word = |place: usize| {
+            let often = u128::from(counts[place]).min(u16::MAX.into());
+            (u128::from(u16::MAX) - often) << 80 | u128::from(self.keys[place].word()) << 16 | place as u128
+        };
+        let mut words: Vec<u128> = (0..self.keys.len()).map(word).collect();
+        words.sort_unstable();
+        let order: Vec<u16> = words.into_iter().map(|word| word as u16).collect();
         let mut ranks = vec![0u16; order.len()];
         order.iter().enumerate().for_each(|(rank, place)| ranks[usize::from(*place)] = rank as u16);
         self.keys = order.iter().map(|place| self.keys[usize::from(*place)]).collect();
@@ -258,7 +267,12 @@ pub fn places(places: &[u16], keys: usize, out: &mut Vec<u8>) {
     number((groups as u64) << 1 | 1, out);
     let end = out.len() + groups * usize::from(bits);
     match bits {
-        16 => places.iter().for_each(|place| out.extend(place.to_le_bytes())),
+        16 => {
+            let begin = out.len();
+            out.resize(begin + 2 * places.len(), 0);
+            let room = out[begin..].as_chunks_mut().0;
+            room.iter_mut().zip(places).for_each(|(room, place)| *room = place.to_le_bytes());
+        }
         8 => out.extend(places.iter().map(|place| *place as u8)),
         _ => pack_small(places, bits, |place| place as u8, out),
     }
@@ -294,18 +308,27 @@ pub fn levels(levels: &[u8], most: u8, out: &mut Vec<u8>) {
 /// Values of 1, 2 or 4 bits, the first one lowest. Those of the last byte that are not there are zero.
 fn pack_small<T: Copy>(values: &[T], bits: u8, byte: impl Fn(T) -> u8, out: &mut Vec<u8>) {
     match bits {
-        1 => pack_by::<8, T>(values, byte, out),
-        2 => pack_by::<4, T>(values, byte, out),
-        _ => pack_by::<2, T>(values, byte, out),
+        1 => pack_by(values, byte, bits_of, out),
+        2 => pack_by(values, byte, |[a, b, c, d]| a | b << 2 | c << 4 | d << 6, out),
+        _ => pack_by(values, byte, |[a, b]| a | b << 4, out),
     }
 }
 
-fn pack_by<const N: usize, T: Copy>(values: &[T], byte: impl Fn(T) -> u8, out: &mut Vec<u8>) {
-    let one = |some: &[T]| some.iter().rev().fold(0u32, |all, value| all << (8 / N) | u32::from(byte(*value))) as u8;
+fn pack_by<const N: usize, T: Copy>(
+    values: &[T],
+    byte: impl Fn(T) -> u8,
+    one: impl Fn([u8; N]) -> u8,
+    out: &mut Vec<u8>,
+) {
+    let made = |some: &[T]| {
+        let mut bytes = [0; N];
+        bytes.iter_mut().zip(some).for_each(|(to, value)| *to = byte(*value));
+        one(bytes)
+    };
     let (whole, rest) = values.as_chunks::<N>();
-    out.extend(whole.iter().map(|some| one(some)));
+    out.extend(whole.iter().map(|some| made(some)));
     if !rest.is_empty() {
-        out.push(one(rest));
+        out.push(made(rest));
     }
 }
 
@@ -317,12 +340,28 @@ pub fn plain<T: Number>(values: &[T], out: &mut Vec<u8>) {
 
 /// The lowest bytes of all numbers, then the second ones (BYTE_STREAM_SPLIT).
 pub fn bytewise<T: Number>(values: &[T], out: &mut Vec<u8>) {
-    let used = values.iter().fold(0, |all, value| all | value.bits());
-    for byte in 0..T::WIDTH {
-        if used >> (8 * byte) == 0 {
-            out.resize(out.len() + values.len(), 0);
-        } else {
-            out.extend(values.iter().map(|value| (value.bits() >> (8 * byte)) as u8));
+    let begin = out.len();
+    out.resize(begin + T::WIDTH * values.len(), 0);
+    wide(Splitting { values, room: &mut out[begin..] });
+}
+
+struct Splitting<'a, T> {
+    values: &'a [T],
+    /// Zeros.
+    room: &'a mut [u8],
+}
+
+impl<T: Number> Loop for Splitting<'_, T> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { values, room } = self;
+        let used = values.iter().fold(0, |all, value| all | value.bits());
+        for (byte, room) in room.chunks_exact_mut(values.len().max(1)).enumerate() {
+            if used >> (8 * byte) != 0 {
+                room.iter_mut().zip(values).for_each(|(room, value)| *room = (value.bits() >> (8 * byte)) as u8);
+            }
         }
     }
 }

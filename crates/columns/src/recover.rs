@@ -85,7 +85,7 @@ fn of_kind<T: Layout>(
             }
         };
         recovered.journals += 1;
-        match seal::<T>(disk, root, kind, &path, true) {
+        match seal::<T>(disk, root, kind, &path, true, &mut Vec::new()) {
             Ok(sealed) => {
                 recovered.things += sealed.things;
                 recovered.torn += sealed.torn;
@@ -112,16 +112,18 @@ fn set_aside(disk: &mut dyn Housekeeping, path: &Path, kind: Kind) {
     }
 }
 
-/// Seals the journal, and removes it. One that was left by a crash may have been sealed before.
+/// Seals the journal, and removes it. One that was left by a crash may have been sealed before. It is read into `room`, which
+/// is for the next one again.
 pub(crate) fn seal<T: Layout>(
     disk: &mut dyn Housekeeping,
     root: &Path,
     kind: Kind,
     path: &Path,
     was_left: bool,
+    room: &mut Vec<u8>,
 ) -> Result<FromJournal, ColumnsError> {
     let damaged = |what| ColumnsError::damaged(path, what);
-    let bytes = volume::read(disk, path, MOST_BYTES).map_err(ColumnsError::io(path))?;
+    let bytes = volume::read_into(disk, path, MOST_BYTES, std::mem::take(room)).map_err(ColumnsError::io(path))?;
     let journal = Loaded::<T>::of(bytes, kind).map_err(damaged)?;
     let mut sealed = FromJournal { things: journal.len() as u64, torn: journal.torn, path: None };
     let ordered = journal.ordered(&T::columns()).ok_or_else(|| damaged(NO_COLUMNS))?;
@@ -136,6 +138,7 @@ pub(crate) fn seal<T: Layout>(
             }
         });
     }
+    *room = journal.into_bytes();
     disk.remove(path).map_err(ColumnsError::io(path))?;
     // Should this not be kept, the journal comes back after a failure of the power, and is known by its id.
     let _ = disk.sync(root);

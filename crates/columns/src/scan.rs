@@ -1,5 +1,6 @@
 //! A few columns of many records: what top talkers and totals are made of, without making records.
 
+use crate::block::Seen;
 use crate::decode;
 use crate::error::ColumnsError;
 use crate::file::{Sealed, guarded};
@@ -424,7 +425,7 @@ fn growing(journal: &Loaded<Record>, query: &Query, asked: &[Column], each: &mut
         for asked in &timed {
             let (column, flat) = flats.iter().find(|(column, _)| column.path == asked.name())?;
             let mut cells = Cells::default();
-            flat.spell(column.holds, rows, &mut cells);
+            flat.spell(column.holds, rows, &mut Seen::default(), &mut cells);
             batch.columns.push(values(cells));
         }
         batch.keep(query);

@@ -3,7 +3,7 @@
 //! A column goes from all blocks of a journal into all row groups before the next one begins, so that in memory there is one
 //! column as numbers, and the file as it will be. Rows are put in order by the numbers of their places.
 
-use crate::block::{Blocks, Builder, Flat};
+use crate::block::{Blocks, Builder, Flat, Seen};
 use crate::chunk::Press;
 use crate::digest::{self, Digests};
 use crate::error::ColumnsError;
@@ -191,19 +191,19 @@ impl<T: Layout, W: io::Write + Send> Parquet<T, W> {
 
     /// Rows of these blocks, of which the first columns were taken already.
     fn groups(&mut self, mut blocks: Blocks<'_>, ahead: Vec<Flat>, order: &[u32]) -> Result<()> {
-        let mut groups: Vec<Vec<Chunk>> = order.chunks(GROUP).map(|_| Vec::new()).collect();
+        let mut groups: Vec<(Vec<Chunk>, Seen)> = order.chunks(GROUP).map(|_| Default::default()).collect();
         let mut cells = Cells::default();
         let mut ahead = ahead.into_iter();
         for (column, descriptor) in self.columns.iter().zip(&self.descriptors) {
             let flat = ahead.next().or_else(|| blocks.next(column));
             let flat = flat.ok_or_else(|| ParquetError::General(NO_COLUMNS.to_owned()))?;
-            for (rows, chunks) in order.chunks(GROUP).zip(&mut groups) {
+            for (rows, (chunks, seen)) in order.chunks(GROUP).zip(&mut groups) {
                 cells.clear();
-                flat.gather(column.holds, rows, &mut cells);
+                flat.gather(column.holds, rows, seen, &mut cells);
                 chunks.push(self.press.chunk(column, descriptor, &cells, rows.len())?);
             }
         }
-        for chunks in groups {
+        for (chunks, _) in groups {
             let mut group = self.writer.next_row_group()?;
             for (bytes, close) in chunks {
                 self.digests.chunk(&bytes, close.bloom_filter.as_ref())?;

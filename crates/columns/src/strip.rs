@@ -4,40 +4,57 @@
 //! there are is known beside it. There is no branch that depends on a value, and each loop is one over slices.
 //! [`Narrow`] is many strips as one that any of its numbers can be taken from.
 
+use sys::wide::{Loop, wide};
+
 /// In the first byte of a strip: a base follows.
 const HAS_BASE: u8 = 0x80;
 
-/// Writes so many numbers, each read by `at`.
+/// Writes so many numbers, each read by `number`.
 #[inline]
 pub fn write<T: Copy>(values: &[T], number: impl Fn(T) -> i64, out: &mut Vec<u8>) {
-    let Some(first) = values.first().map(|value| number(*value)) else {
-        out.push(0);
-        return;
-    };
-    let (base, width) = span(values, &number, first);
-    out.push(width as u8 | if base == 0 { 0 } else { HAS_BASE });
-    if base != 0 {
-        out.extend_from_slice(&base.to_le_bytes());
-    }
-    let above = |value: &T| number(*value).wrapping_sub(base);
-    let begin = out.len();
-    match width {
-        0 => {}
-        1 => out.extend(values.iter().map(|value| above(value) as u8)),
-        2 => {
-            out.resize(begin + 2 * values.len(), 0);
-            let room = out[begin..].as_chunks_mut().0;
-            room.iter_mut().zip(values).for_each(|(room, value)| *room = (above(value) as u16).to_le_bytes());
+    wide(Writing { values, number, out });
+}
+
+struct Writing<'a, T, F> {
+    values: &'a [T],
+    number: F,
+    out: &'a mut Vec<u8>,
+}
+
+impl<T: Copy, F: Fn(T) -> i64> Loop for Writing<'_, T, F> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { values, number, out } = self;
+        let Some(first) = values.first().map(|value| number(*value)) else {
+            out.push(0);
+            return;
+        };
+        let (base, width) = span(values, &number, first);
+        out.push(width as u8 | if base == 0 { 0 } else { HAS_BASE });
+        if base != 0 {
+            out.extend_from_slice(&base.to_le_bytes());
         }
-        4 => {
-            out.resize(begin + 4 * values.len(), 0);
-            let room = out[begin..].as_chunks_mut().0;
-            room.iter_mut().zip(values).for_each(|(room, value)| *room = (above(value) as u32).to_le_bytes());
-        }
-        _ => {
-            out.resize(begin + 8 * values.len(), 0);
-            let room = out[begin..].as_chunks_mut().0;
-            room.iter_mut().zip(values).for_each(|(room, value)| *room = above(value).to_le_bytes());
+        let above = |value: &T| number(*value).wrapping_sub(base);
+        let begin = out.len();
+        out.resize(begin + width * values.len(), 0);
+        let room = &mut out[begin..];
+        match width {
+            0 => {}
+            1 => room.iter_mut().zip(values).for_each(|(room, value)| *room = above(value) as u8),
+            2 => {
+                let room = room.as_chunks_mut().0;
+                room.iter_mut().zip(values).for_each(|(room, value)| *room = (above(value) as u16).to_le_bytes());
+            }
+            4 => {
+                let room = room.as_chunks_mut().0;
+                room.iter_mut().zip(values).for_each(|(room, value)| *room = (above(value) as u32).to_le_bytes());
+            }
+            _ => {
+                let room = room.as_chunks_mut().0;
+                room.iter_mut().zip(values).for_each(|(room, value)| *room = above(value).to_le_bytes());
+            }
         }
     }
 }
@@ -45,7 +62,7 @@ pub fn write<T: Copy>(values: &[T], number: impl Fn(T) -> i64, out: &mut Vec<u8>
 /// A base, and the bytes that every number takes above it.
 /// PERF: most columns of a block are the same everywhere or small, which a fold of bits tells; least and greatest of 64 bits
 /// take three times as long without instructions for them.
-#[inline]
+#[inline(always)]
 fn span<T: Copy>(values: &[T], number: &impl Fn(T) -> i64, first: i64) -> (i64, usize) {
     let (any, differ) = values.iter().fold((0, 0), |(any, differ), value| {
         let value = number(*value);
@@ -68,6 +85,7 @@ fn span<T: Copy>(values: &[T], number: &impl Fn(T) -> i64, first: i64) -> (i64, 
 }
 
 /// Bytes that a number takes, as far as there is a loop for it.
+#[inline]
 fn width(most: u64) -> usize {
     match most {
         0 => 0,
@@ -127,7 +145,71 @@ fn words<const N: usize>(bytes: &[u8], word: impl Fn([u8; N]) -> u64, mut each: 
     bytes.as_chunks().0.iter().for_each(|bytes| each(word(*bytes)));
 }
 
+/// Writes which of these places have something (1 each, or 0): a byte that says none, all or some, and then the bits, the
+/// first one lowest.
+pub fn write_bits(there: &[u8], out: &mut Vec<u8>) {
+    let count = there.iter().fold(0, |count, there| count + usize::from(*there));
+    if count == 0 || count == there.len() {
+        out.push(if count == 0 { NONE } else { ALL });
+        return;
+    }
+    out.push(SOME);
+    pack_bits(there, out);
+}
+
+const NONE: u8 = 0;
+const ALL: u8 = 1;
+const SOME: u8 = 2;
+
+fn pack_bits(bytes: &[u8], out: &mut Vec<u8>) {
+    let (whole, rest) = bytes.as_chunks();
+    out.extend(whole.iter().map(|some| bits_of(*some)));
+    if !rest.is_empty() {
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        out.push(bits_of(last));
+    }
+}
+
+/// Eight bytes of 0 or 1 as bits, the first one lowest.
+#[inline]
+pub fn bits_of(bytes: [u8; 8]) -> u8 {
+    // Each byte's lowest bit is moved to its place in the highest byte, and no two meet on the way.
+    (u64::from_le_bytes(bytes).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
+}
+
+/// What a block says of which of its places have something.
+#[derive(Clone, Copy)]
+pub struct Marks<'a> {
+    /// Of so many.
+    places: usize,
+    /// Those that have.
+    pub count: usize,
+    /// Where that is neither all nor none.
+    bits: &'a [u8],
+}
+
+impl<'a> Marks<'a> {
+    /// Takes those of so many places from the beginning of `bytes`; `None` if they are none.
+    pub fn take(bytes: &mut &'a [u8], places: usize) -> Option<Self> {
+        let (count, bits) = match *bytes.split_off_first()? {
+            NONE => (0, &[][..]),
+            ALL => (places, &[][..]),
+            SOME => {
+                let bits = bytes.split_off(..places.div_ceil(8))?;
+                let behind = if places.is_multiple_of(8) { 0 } else { bits.last()? >> (places % 8) };
+                let count = bits.iter().map(|byte| byte.count_ones() as usize).sum();
+                // What lies behind the last place would be somebody else's.
+                (behind == 0 && count > 0 && count < places).then_some((count, bits))?
+            }
+            _ => return None,
+        };
+        Some(Self { places, count, bits })
+    }
+}
+
 /// Which of many places have something, and how many before each have.
+#[derive(PartialEq)]
 pub enum Bits {
     /// All of them.
     All,
@@ -137,39 +219,65 @@ pub enum Bits {
     Some(Vec<(u64, u32)>),
 }
 
+/// Bits that are put behind each other.
+struct Row {
+    words: Vec<(u64, u32)>,
+    word: u64,
+    /// Of that word, fewer than 64.
+    have: u32,
+    before: u32,
+}
+
+impl Row {
+    /// Appends 1 to 64 bits, those above zero.
+    fn push(&mut self, bits: u64, count: u32) {
+        self.word |= bits << self.have;
+        let room = u64::BITS - self.have;
+        if count < room {
+            self.have += count;
+            return;
+        }
+        self.words.push((self.word, self.before));
+        self.before += self.word.count_ones();
+        self.word = bits.checked_shr(room).unwrap_or(0);
+        self.have = count - room;
+    }
+}
+
 impl Bits {
-    /// Of strips that say 0 or 1 of each place; beside it, how many each has. `None` if they say anything else.
-    pub fn of(strips: &[Strip<'_>]) -> Option<(Self, Vec<usize>)> {
-        let count = |strip: &Strip<'_>| match (strip.width, strip.base) {
-            (0, 0) => Some(0),
-            (0, 1) => Some(strip.count),
-            (1, 0) if strip.bytes.iter().fold(0, |all, byte| all | byte) <= 1 => {
-                Some(strip.bytes.iter().map(|byte| usize::from(*byte)).sum())
+    /// Of all blocks.
+    pub fn of(marks: &[Marks<'_>]) -> Self {
+        let (places, count) =
+            marks.iter().fold((0, 0), |(places, count), marks| (places + marks.places, count + marks.count));
+        if count == 0 {
+            return Self::None;
+        }
+        if count == places {
+            return Self::All;
+        }
+        let mut row = Row { words: Vec::with_capacity(places / 64 + 1), word: 0, have: 0, before: 0 };
+        for marks in marks {
+            let (mut left, all) = (marks.places, if marks.count > 0 { u64::MAX } else { 0 });
+            let (whole, rest) = marks.bits.as_chunks();
+            for bytes in whole {
+                let some = left.min(64) as u32;
+                row.push(u64::from_le_bytes(*bytes), some);
+                left -= some as usize;
             }
-            _ => None,
-        };
-        let counts = strips.iter().map(count).collect::<Option<Vec<usize>>>()?;
-        if counts.iter().all(|count| *count == 0) {
-            return Some((Self::None, counts));
+            if !rest.is_empty() {
+                let mut last = [0; 8];
+                last[..rest.len()].copy_from_slice(rest);
+                row.push(u64::from_le_bytes(last), left as u32);
+                left = 0;
+            }
+            while left > 0 {
+                let some = left.min(64) as u32;
+                row.push(all >> (u64::BITS - some), some);
+                left -= some as usize;
+            }
         }
-        if strips.iter().zip(&counts).all(|(strip, count)| strip.count == *count) {
-            return Some((Self::All, counts));
-        }
-        let mut words = Vec::with_capacity(strips.iter().map(|strip| strip.count).sum::<usize>() / 64 + 1);
-        let (mut word, mut have, mut before) = (0u64, 0, 0u32);
-        for strip in strips {
-            strip.each(|bit| {
-                word |= (bit as u64) << have;
-                have += 1;
-                if have == 64 {
-                    words.push((word, before));
-                    before += word.count_ones();
-                    (word, have) = (0, 0);
-                }
-            });
-        }
-        words.push((word, before));
-        Some((Self::Some(words), counts))
+        row.words.push((row.word, row.before));
+        Self::Some(row.words)
     }
 
     /// Of these places: whether each has something, and the places of those that have among all that have.
@@ -180,19 +288,34 @@ impl Bits {
                 found.extend_from_slice(places);
             }
             Self::None => there.resize(there.len() + places.len(), 0),
-            Self::Some(words) => {
-                let (from, mut at) = (there.len(), found.len());
-                there.resize(from + places.len(), 0);
-                found.resize(at + places.len(), 0);
-                for (place, there) in places.iter().zip(&mut there[from..]) {
-                    let (word, before) = words[(place / 64) as usize];
-                    *there = (word >> (place % 64) & 1) as u8;
-                    found[at] = before + (word & ((1 << (place % 64)) - 1)).count_ones();
-                    at += usize::from(*there);
-                }
-                found.truncate(at);
-            }
+            Self::Some(words) => wide(Finding { words, places, there, found }),
         }
+    }
+}
+
+struct Finding<'a> {
+    words: &'a [(u64, u32)],
+    places: &'a [u32],
+    there: &'a mut Vec<u8>,
+    found: &'a mut Vec<u32>,
+}
+
+impl Loop for Finding<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { words, places, there, found } = self;
+        let (from, mut at) = (there.len(), found.len());
+        there.resize(from + places.len(), 0);
+        found.resize(at + places.len(), 0);
+        for (place, there) in places.iter().zip(&mut there[from..]) {
+            let (word, before) = words[(place / 64) as usize];
+            *there = (word >> (place % 64) & 1) as u8;
+            found[at] = before + (word & ((1 << (place % 64)) - 1)).count_ones();
+            at += usize::from(*there);
+        }
+        found.truncate(at);
     }
 }
 
@@ -222,6 +345,17 @@ impl Narrow {
             2 => Self::Shorts(base, joined(strips, base, |n| n as u16)),
             4 => Self::Ints(base, joined(strips, base, |n| n as u32)),
             _ => Self::Longs(base, joined(strips, base, |n| n)),
+        }
+    }
+
+    /// All `count` of them.
+    pub fn all(&self, count: usize) -> Vec<u64> {
+        match self {
+            Self::Same(value) => vec![*value as u64; count],
+            Self::Bytes(base, all) => all.iter().map(|n| base.wrapping_add(i64::from(*n)) as u64).collect(),
+            Self::Shorts(base, all) => all.iter().map(|n| base.wrapping_add(i64::from(*n)) as u64).collect(),
+            Self::Ints(base, all) => all.iter().map(|n| base.wrapping_add(i64::from(*n)) as u64).collect(),
+            Self::Longs(base, all) => all.iter().map(|n| base.wrapping_add(*n as i64) as u64).collect(),
         }
     }
 
@@ -261,15 +395,39 @@ fn joined<N: Copy>(strips: &[Strip<'_>], base: i64, narrow: impl Fn(u64) -> N) -
 }
 
 /// The numbers of a strip, each `above` higher.
-#[inline]
 fn widen<N: Copy>(strip: &Strip<'_>, above: u64, narrow: &impl Fn(u64) -> N, out: &mut Vec<N>) {
-    let made = |n: u64| narrow(n.wrapping_add(above));
-    match strip.width {
-        0 => out.resize(out.len() + strip.count, made(0)),
-        1 => out.extend(strip.bytes.iter().map(|b| made(u64::from(*b)))),
-        2 => out.extend(strip.bytes.as_chunks().0.iter().map(|b| made(u64::from(u16::from_le_bytes(*b))))),
-        4 => out.extend(strip.bytes.as_chunks().0.iter().map(|b| made(u64::from(u32::from_le_bytes(*b))))),
-        _ => out.extend(strip.bytes.as_chunks().0.iter().map(|b| made(u64::from_le_bytes(*b)))),
+    out.resize(out.len() + strip.count, narrow(above));
+    let begin = out.len() - strip.count;
+    wide(Widening { strip, above, narrow, room: &mut out[begin..] });
+}
+
+struct Widening<'a, N, F> {
+    strip: &'a Strip<'a>,
+    above: u64,
+    narrow: &'a F,
+    /// Of as many, which are those of a strip of one number.
+    room: &'a mut [N],
+}
+
+impl<N: Copy, F: Fn(u64) -> N> Loop for Widening<'_, N, F> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { strip, above, narrow, room } = self;
+        let room = room.iter_mut();
+        let made = |n: u64| narrow(n.wrapping_add(above));
+        match strip.width {
+            0 => {}
+            1 => room.zip(strip.bytes).for_each(|(room, b)| *room = made(u64::from(*b))),
+            2 => {
+                room.zip(strip.bytes.as_chunks().0).for_each(|(room, b)| *room = made(u64::from(u16::from_le_bytes(*b))))
+            }
+            4 => {
+                room.zip(strip.bytes.as_chunks().0).for_each(|(room, b)| *room = made(u64::from(u32::from_le_bytes(*b))))
+            }
+            _ => room.zip(strip.bytes.as_chunks().0).for_each(|(room, b)| *room = made(u64::from_le_bytes(*b))),
+        }
     }
 }
 
@@ -318,12 +476,14 @@ mod tests {
             let all: Vec<Vec<u8>> =
                 (0..prng.below(5)).map(|_| (0..prng.below(200)).map(|_| one(&mut prng)).collect()).collect();
             let mut bytes = Vec::new();
-            all.iter().for_each(|some| write(some, i64::from, &mut bytes));
+            all.iter().for_each(|some| write_bits(some, &mut bytes));
             let mut rest = &bytes[..];
-            let strips: Vec<Strip<'_>> =
-                all.iter().map(|some| Strip::take(&mut rest, some.len()).expect("a strip")).collect();
-            let (bits, counts) = Bits::of(&strips).expect("ones and zeros");
+            let marks: Vec<Marks<'_>> =
+                all.iter().map(|some| Marks::take(&mut rest, some.len()).expect("marks")).collect();
+            assert!(rest.is_empty(), "seed {seed} round {round}");
+            let bits = Bits::of(&marks);
             let sums: Vec<usize> = all.iter().map(|some| some.iter().map(|one| usize::from(*one)).sum()).collect();
+            let counts: Vec<usize> = marks.iter().map(|marks| marks.count).collect();
             assert_eq!(counts, sums, "seed {seed} round {round}");
             let model = all.concat();
             let places: Vec<u32> = (0..model.len() as u32).rev().collect();
@@ -350,6 +510,11 @@ mod tests {
                 let mut numbers = 0;
                 strip.each(|_| numbers += 1);
                 assert_eq!(numbers, count, "seed {seed}");
+            }
+            if let Some(marks) = Marks::take(&mut &bytes[..], count) {
+                let (mut there, mut found) = (Vec::new(), Vec::new());
+                Bits::of(&[marks]).gather(&(0..count as u32).collect::<Vec<_>>(), &mut there, &mut found);
+                assert_eq!((there.len(), found.len()), (count, marks.count), "seed {seed}");
             }
         }
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use store::DiskDevice;
 use store::device::{FileId, Housekeeping};
+use sys::memory::prefer_huge_pages;
 
 /// A volume, by one who writes there.
 pub type Disk = Box<dyn Housekeeping>;
@@ -22,9 +23,29 @@ pub fn real() -> Disk {
 /// # Errors
 /// What the file system says.
 pub fn read(disk: &mut dyn Housekeeping, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    read_into(disk, path, most, Vec::new())
+}
+
+/// The same, in the memory of what was read before, if there is enough.
+/// PERF: new memory is cleared by the kernel, 90 ns per record of a journal that is sealed.
+///
+/// # Errors
+/// The same.
+pub fn read_into(
+    disk: &mut dyn Housekeeping,
+    path: &Path,
+    most: u64,
+    mut bytes: Vec<u8>,
+) -> io::Result<Vec<u8>> {
     let file = disk.open(path)?;
     let outcome = disk.len(file).and_then(|len| {
-        let mut bytes = vec![0; usize::try_from(len.min(most)).unwrap_or(usize::MAX)];
+        let len = usize::try_from(len.min(most)).unwrap_or(usize::MAX);
+        if bytes.capacity() < len {
+            bytes = vec![0; len];
+            // A journal is read column by column, which touches each of its pages a hundred times.
+            prefer_huge_pages(bytes.as_ptr_range());
+        }
+        bytes.resize(len, 0);
         let done = disk.read(file, 0, &mut bytes)?;
         bytes.truncate(done);
         Ok(bytes)

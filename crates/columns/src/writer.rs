@@ -97,9 +97,17 @@ pub enum Event {
     Trouble(ColumnsError),
 }
 
+/// How long the memory that a journal was read into waits for the next.
+const ROOM_KEPT: Duration = Duration::from_secs(1);
+
+/// The memory of so many batches that were synced is kept for those that follow.
+/// PERF: the kernel clears new memory page by page, some 90 ns per record.
+const SPARE: usize = 128;
+
 #[derive(Default)]
 struct Shared {
     waiting: Mutex<u64>,
+    spare: Mutex<Vec<Vec<u8>>>,
     room: Condvar,
     journaled: AtomicU64,
     refused: AtomicU64,
@@ -111,6 +119,16 @@ struct Shared {
 impl Shared {
     fn tell(&self, event: Event) {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+    }
+
+    /// Keeps the memory of batches.
+    fn keep(&self, batches: Vec<Vec<u8>>) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = SPARE.saturating_sub(spare.len());
+        spare.extend(batches.into_iter().take(room).map(|mut bytes| {
+            bytes.clear();
+            bytes
+        }));
     }
 }
 
@@ -278,7 +296,7 @@ impl<T: Layout> Lane<T> {
     fn hand_over(&mut self, to_disk: &mut ToDisk) {
         let count = self.batch.count();
         let Some(open) = self.open.as_mut().filter(|_| count > 0) else { return };
-        let bytes = self.batch.take();
+        let bytes = self.batch.take(to_disk.spare());
         open.bytes += bytes.len() as u64;
         to_disk.batch(self.kind, open.start, bytes, count);
     }
@@ -292,6 +310,11 @@ impl<T: Layout> Lane<T> {
 }
 
 impl ToDisk {
+    /// Memory for a batch.
+    fn spare(&self) -> Vec<u8> {
+        self.shared.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
     fn batch(&mut self, kind: Kind, start: Timestamp, bytes: Vec<u8>, count: u32) {
         let len = bytes.len() as u64;
         let mut waiting = self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -390,14 +413,16 @@ impl Journaler {
     }
 
     fn sync(&mut self) {
-        let outcomes: Vec<_> = self.open.values_mut().map(Journal::sync).collect();
+        let outcomes: Vec<_> = self.open.values_mut().map(|journal| Ok(self.shared.keep(journal.sync()?))).collect();
         outcomes.into_iter().for_each(|outcome| self.trouble(outcome));
     }
 
     fn close(&mut self, kind: Kind) {
         if let Some(mut journal) = self.open.remove(&kind) {
-            let outcome = journal.sync();
+            let outcome = journal.sync().map(drop);
             self.trouble(outcome);
+            // Until the next file begins, perhaps for long.
+            self.shared.spare.lock().unwrap_or_else(PoisonError::into_inner).clear();
             // The sealing thread ends only after this one.
             let _ = self.to_seal.send((kind, journal));
         }
@@ -414,11 +439,18 @@ impl Journaler {
 fn seal_all(root: &std::path::Path, whole: &Receiver<(Kind, Journal)>, shared: &Shared) {
     // Sealing competes with recording as an equal where that is refused; nothing else changes.
     let _ = step_behind(Behind::Batch);
-    for (kind, mut journal) in whole {
+    let mut room = Vec::new();
+    loop {
+        let next = whole.recv_timeout(ROOM_KEPT).or_else(|_| {
+            // Until the next file is whole, perhaps for long.
+            room = Vec::new();
+            whole.recv()
+        });
+        let Ok((kind, mut journal)) = next else { break };
         let (path, disk) = (journal.path.clone(), &mut **journal.disk());
         let outcome = match kind {
-            Kind::Flows => seal::<Record>(disk, root, kind, &path, false),
-            Kind::Series => seal::<Row>(disk, root, kind, &path, false),
+            Kind::Flows => seal::<Record>(disk, root, kind, &path, false, &mut room),
+            Kind::Series => seal::<Row>(disk, root, kind, &path, false, &mut room),
         };
         match outcome {
             Ok(sealed) => {

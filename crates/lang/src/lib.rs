@@ -26,7 +26,7 @@ pub mod types;
 pub use facts::Facts;
 pub use key::{Field, Key};
 pub use prefix::Prefix;
-pub use syntax::Error;
+pub use syntax::{Error, headline};
 
 use ir::Program;
 use types::Known;

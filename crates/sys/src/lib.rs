@@ -3,6 +3,7 @@
 
 pub mod bpf;
 pub mod clock;
+pub mod code;
 pub mod cpu;
 pub mod disk;
 pub mod ethtool;
@@ -21,4 +22,5 @@ pub mod sysfs;
 pub mod timex;
 pub mod unix;
 pub mod uring;
+pub mod wide;
 pub mod xsk;

@@ -80,6 +80,7 @@ pub(super) fn steer(name: &str, trouble: SteerError) -> SourceError {
             error,
             privilege::advice("attaching", Capabilities::of(&[Capability::NetAdmin])),
         ),
+        SteerError::Exchange(error) => system("exchange the program", error, "the one before goes on".to_owned()),
         SteerError::Promiscuous(error) => system(
             "hear frames for other hosts",
             error,

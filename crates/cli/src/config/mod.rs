@@ -7,6 +7,9 @@ mod sound;
 mod table;
 mod value;
 
+pub use groups::Group;
+#[cfg(test)]
+pub use groups::Who;
 pub use read::set;
 pub use sound::contradictions;
 pub use table::{Config, KEYS, When};

@@ -3,7 +3,7 @@
 use super::ExplainArgs;
 use crate::outcome::{Failure, Outcome, json};
 use lang::Compiled;
-use lang::ebpf::{Clock, Refusal, ToUser, Wish, emit};
+use lang::ebpf::{Clock, Object, Refusal, ToUser, Wish, emit};
 use lang::ir::{Placement, Program, placement};
 use serde_json::json;
 use std::io::{self, Write};
@@ -30,7 +30,7 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\n{:<8} {:>12} {:>8}  {:<28} stage", "runs in", "instructions", "longest", "effects")?;
     let in_kernel = in_kernel(program);
     // More may be able to run there than one program of the kernel holds.
-    let held = in_kernel.as_ref().map_or(0, |(stages, _)| *stages);
+    let held = in_kernel.as_ref().map_or(0, |object| object.stages);
     let mut named = false;
     for (i, place) in placement(program).iter().enumerate() {
         let cost = program.cost_of(program.blocks_of(i));
@@ -53,12 +53,16 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
     let cost = program.cost();
     writeln!(out, "{:<8} {:>12} {:>8}  {} at the least", "all", cost.size, cost.longest, cost.shortest)?;
     match in_kernel {
-        Ok((stages, instructions)) => {
+        Ok(object) => {
+            let (stages, instructions) = (object.stages, object.code.insns().len());
             let rest = program.stages.len() - stages;
             let what = if rest == 0 { "all".to_owned() } else { format!("the first {stages}") };
             writeln!(out, "in the kernel: {what} of {} stages, {instructions} instructions", program.stages.len())?;
             let named = if named { "packets named above, and " } else { "" };
             writeln!(out, "left to user space, before anything is done for them: {named}{BEYOND}")?;
+            if object.flow_maps().next().is_some() {
+                writeln!(out, "{APART}")?;
+            }
         }
         Err(why) => writeln!(out, "{why}")?,
     }
@@ -77,15 +81,19 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// Why a stage is not in the kernel that could be.
-fn beyond(in_kernel: &Result<(usize, usize), Refusal>) -> String {
+fn beyond(in_kernel: &Result<Object, Refusal>) -> String {
     in_kernel.as_ref().map_or_else(ToString::to_string, |_| "there is no room for more in the kernel".to_owned())
 }
 
 /// What every program leaves to user space.
 const BEYOND: &str = "those with headers beyond the kernel's walk";
 
-/// How many stages run in the kernel, and how many instructions of the kernel's machine they are.
-fn in_kernel(program: &Program) -> Result<(usize, usize), Refusal> {
+/// What there is to know where packets that are left are to be remembered.
+const APART: &str = "and what they leave in maps is kept apart from the kernel's: state of one flow is in two places where only some of its \
+    packets are decided there (docs/XDP.md)";
+
+/// What runs in the kernel.
+fn in_kernel(program: &Program) -> Result<Object, Refusal> {
     let wish = Wish {
         link_type: wire::link::ETHERNET,
         hash_key: 0,
@@ -97,13 +105,13 @@ fn in_kernel(program: &Program) -> Result<(usize, usize), Refusal> {
         to_user: ToUser::Sockets,
         metadata: true,
     };
-    emit(program, &wish).map(|object| (object.stages, object.code.insns().len()))
+    emit(program, &wish)
 }
 
 fn object(compiled: &Compiled) -> serde_json::Value {
     let program = &compiled.program;
     let (places, in_kernel) = (placement(program), in_kernel(program));
-    let held = in_kernel.as_ref().map_or(0, |(stages, _)| *stages);
+    let held = in_kernel.as_ref().map_or(0, |object| object.stages);
     let stages: Vec<_> = places
         .iter()
         .enumerate()
@@ -131,6 +139,6 @@ fn object(compiled: &Compiled) -> serde_json::Value {
     json!({"bindings": bindings, "stages": stages, "instructions": program.cost().size, "longest": program.cost().longest,
            "kernel": in_kernel.map_or_else(
                |why| json!({"stages": 0, "why": why.to_string()}),
-               |(stages, instructions)| json!({"stages": stages, "instructions": instructions})),
+               |object| json!({"stages": object.stages, "instructions": object.code.insns().len()})),
            "maps": maps, "clusters": clusters})
 }

@@ -60,18 +60,31 @@ fn listed(record: &Record) -> [Listed; 2] {
         let side = &mut sides[usize::from(one.reverse)];
         if side.packets == 0 {
             side.first = one.after;
-            side.length.min = u64::MAX;
-        } else {
-            if side.packets == 1 {
-                side.gap.min = u64::MAX;
-            }
+        }
+        side.packets += 1;
+    }
+    for (reverse, (listed, side)) in [false, true].into_iter().zip(sides.iter_mut().zip(&record.sides)) {
+        // Of a side that has more, nothing else is asked.
+        if listed.packets > 0 && listed.packets == side.packets {
+            whole(record, reverse, listed);
+        }
+    }
+    sides
+}
+
+/// A side of which every packet is listed.
+fn whole(record: &Record, reverse: bool, side: &mut Listed) {
+    side.last = side.first;
+    side.length.min = u64::MAX;
+    side.gap.min = if side.packets > 1 { u64::MAX } else { 0 };
+    let mut is_first = true;
+    for one in record.early.iter().filter(|one| one.reverse == reverse) {
+        if !std::mem::take(&mut is_first) {
             add(&mut side.gap, one.after.saturating_sub(side.last));
         }
         add(&mut side.length, u64::from(one.length));
         side.last = one.after;
-        side.packets += 1;
     }
-    sides
 }
 
 fn add(moments: &mut Moments, value: u64) {
