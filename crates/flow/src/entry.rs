@@ -7,7 +7,7 @@
 //! body, the line after it     0 first packet   8 places of the first and the last packet   24 sums of both directions
 //! rare, 24                    of IPv6 only
 //! links of the wheel, 8       crate::wheel
-//! place in a bucket, 9        crate::table
+//! place in a bucket, 11       crate::table
 //! chunk, 72                   from the second packet on: nine packets (crate::slim)
 //! pair, 128                   from the eleventh packet on: counters, a cache line for each direction (crate::pair)
 //! full, 448                   from the first remarkable packet on: counters for whatever comes (crate::full)

@@ -15,7 +15,8 @@ use crate::memory::{Ask, Hints};
 
 /// Places in a bucket.
 pub(crate) const PLACES: usize = 12;
-/// Flows per bucket when as many are there as were reserved: one bucket in forty is then over full.
+/// Flows per bucket when as many are there as were reserved: one bucket in a hundred is then over full. With seven it is one
+/// in forty, and every sixth search of a flood goes on beyond its first line.
 const LOAD: usize = 6;
 /// Buckets that are searched at most.
 pub(crate) const REACH: usize = 8;
