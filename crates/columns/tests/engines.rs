@@ -52,7 +52,8 @@ fn duckdb_polars_and_pyarrow_read_our_files_and_agree() {
     let Some(mut python) = testkit::python_with(test, "duckdb, polars, pyarrow") else { return };
     let store = TempDir::new("columns-engines");
     let mut site = common::Site::new(1, 1000.0);
-    let records: Vec<_> = (0..5000).map(|_| site.record()).collect();
+    // So many that pages are long enough for either compressor.
+    let records: Vec<_> = (0..40_000).map(|_| site.record()).collect();
     let mut writer = Writer::new(Config { patient: true, ..Config::new(store.path(), "eth1") }).expect("threads");
     records.iter().for_each(|record| writer.record(record));
     writer.finish();
