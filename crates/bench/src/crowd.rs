@@ -9,7 +9,7 @@ use crate::process::Helper;
 use crate::sheet::Stop;
 use base::units::show_bytes;
 use clap::Args;
-use group::{Client, Dispatcher, Door, Generations, Orders, Registry, Request, Track};
+use group::{Client, Dispatcher, Door, Generations, Nap, Orders, Registry, Request, Track};
 use ring::{Offer, Packet, Policy, Producer};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
@@ -31,9 +31,6 @@ const WALK: usize = 512;
 
 /// How long the writer sleeps when there is no room.
 const NAP: Duration = Duration::from_micros(50);
-
-/// How long a member sleeps when there is nothing, as `netgrain listen` does.
-const MEMBER_NAP: Duration = Duration::from_micros(500);
 
 /// How long members may take to come and to go.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -67,7 +64,7 @@ pub struct Told {
 }
 
 /// What became of all packets.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Run {
     pub judged: u64,
     pub seconds: f64,
@@ -119,13 +116,13 @@ impl Crowd {
         let lent = engine::lent_to_groups(GROUP, 7);
         let registry = Arc::new(Registry::new(vec![track], lent, sys::cpu::effective_uid()));
         let door = open(&socket, &registry)?;
-        let client = Client::connect(&socket).map_err(Stop::say)?;
         let (policy, fold, queues, brief) = (group::Policy::Shared, false, None, false);
         let (group, program) = (GROUP.to_owned(), Some(args.program.clone()));
-        client.ask(&Request::Create { group, program, policy, fold, queues, brief }).map_err(Stop::say)?;
-        // Members sit down while the ring's writer answers the dispatcher, which joins with the group.
+        let create = Request::Create { group, program, policy, fold, queues, brief };
+        // All this while the ring's writer answers the dispatcher, which joins with the group.
         let path = socket.clone();
         let coming = std::thread::spawn(move || {
+            Client::connect(&path).and_then(|client| client.ask(&create)).map_err(Stop::say)?;
             let mut guests = Vec::new();
             for _ in 0..members {
                 let descs = (DESCS / u64::from(members.max(1))).max(ring::BRANCH_DESCS_MIN);
@@ -243,6 +240,7 @@ pub fn member(args: &MemberArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let (mut descs, mut generations) = (Vec::with_capacity(WALK), Generations::default());
     let before = sys::cpu::thread_time();
     let (mut seen, mut looks, mut sum) = (0u64, 0u32, 0u64);
+    let (mut nap, mut napped) = (Nap::default(), 0);
     loop {
         listener.next(WALK, &mut descs);
         if descs.is_empty() {
@@ -253,7 +251,8 @@ pub fn member(args: &MemberArgs, out: &mut dyn Write) -> Result<(), Stop> {
             if looks.is_multiple_of(1 << 10) && !listener.connected() {
                 return Err(Stop::say("the engine is gone"));
             }
-            std::thread::sleep(MEMBER_NAP);
+            std::thread::sleep(nap.after(seen - napped));
+            napped = seen;
             continue;
         }
         if args.follow {

@@ -26,8 +26,20 @@ const BATCH: usize = 256;
 /// Frames of the flood, which are used again and again with other source addresses.
 const FLOOD: usize = 1 << 20;
 
-/// As the engine gives them to its meters.
-const HINTS: Hints = Hints { reserved: sys::memory::prefer_huge_pages, prefetch: sys::memory::prefetch };
+/// Hints as the engine gives them to its meters.
+#[derive(Clone, Copy)]
+struct Quick;
+
+impl Hints for Quick {
+    fn reserved(self, region: std::ops::Range<*const u8>) {
+        sys::memory::prefer_huge_pages(region);
+    }
+
+    #[inline(always)]
+    fn prefetch(self, address: *const u8) {
+        sys::memory::prefetch(address);
+    }
+}
 
 /// Flags of `netgrain bench flow`.
 #[derive(Args, Clone, Debug)]
@@ -129,7 +141,7 @@ fn compare(args: &FlowArgs, file: &Path, most: usize, traffic: &str, sheet: &mut
     // A quarter more than there are, and not less than usual.
     let usual = Config::default();
     let capacity = usual.capacity.max(most * 5 / 4);
-    let mut meter = Meter::with_hints(Config { capacity, ..usual }, 0, HINTS);
+    let mut meter = Meter::with_hints(Config { capacity, ..usual }, 0, Quick);
     for run in 0..=args.repeat {
         counted = Counted::default();
         let others = meter.counts().other;
@@ -204,7 +216,7 @@ fn flood(args: &FlowArgs, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
     let rounds = args.packets.div_ceil(FLOOD as u64).max(2);
     for _ in 0..args.repeat {
         let mut counted = Counted::default();
-        let mut meter = Meter::with_hints(Config { capacity, ..Config::default() }, 0, HINTS);
+        let mut meter = Meter::with_hints(Config { capacity, ..Config::default() }, 0, Quick);
         let mut ts = Timestamp::from_secs_nanos(1_700_000_000, 0);
         let (mut elapsed, mut full) = (0.0, 0);
         for round in 0..rounds + 1 {
@@ -215,16 +227,12 @@ fn flood(args: &FlowArgs, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
             let begun = Instant::now();
             let mut decoded = [Decoded::default(); BATCH];
             for batch in frames.chunks(BATCH) {
-                for (slot, frame) in decoded.iter_mut().zip(batch) {
-                    *slot = Decoded::of(frame, 60, wire::link::ETHERNET);
+                let mut packets = Vec::with_capacity(BATCH);
+                for (decoded, data) in decoded.iter_mut().zip(batch) {
+                    decoded.read(data, 60, wire::link::ETHERNET);
+                    packets.push(Packet { ts, wire_len: 60, data, decoded, position: 0, queue: 0 });
+                    ts = Timestamp::from_nanos(ts.nanos() + 200);
                 }
-                let nothing = Packet { ts, wire_len: 60, data: &[], decoded: &decoded[0], position: 0, queue: 0 };
-                let mut packets = [nothing; BATCH];
-                for (i, ((packet, frame), decoded)) in packets.iter_mut().zip(batch).zip(&decoded).enumerate() {
-                    let ts = Timestamp::from_nanos(ts.nanos() + 200 * i as u64);
-                    *packet = Packet { ts, data: frame, decoded, ..nothing };
-                }
-                ts = Timestamp::from_nanos(ts.nanos() + 200 * BATCH as u64);
                 meter.push(&packets, &mut counted);
             }
             // The first round fills the table.
@@ -306,34 +314,23 @@ impl Memory {
     }
 
     /// All packets through a meter, time passing with them.
-    fn meter(&self, meter: &mut Meter, sink: &mut Counted) {
+    fn meter(&self, meter: &mut Meter<Quick>, sink: &mut Counted) {
         let mut at = Self::FILE_HEADER;
-        let mut heads = [(Timestamp::ZERO, 0u32, 0u64, &[][..]); BATCH];
         let mut decoded = [Decoded::default(); BATCH];
         while at < self.bytes.len() {
-            let mut n = 0;
-            for (head, decoded) in heads.iter_mut().zip(&mut decoded) {
+            let mut packets = Vec::with_capacity(BATCH);
+            for decoded in &mut decoded {
                 let Some((record, rest)) = self.bytes[at..].split_first_chunk::<{ Self::RECORD_HEADER }>() else {
                     break;
                 };
                 let word = |i: usize| u32::from_le_bytes([record[i], record[i + 1], record[i + 2], record[i + 3]]);
-                let (ts, wire_len) =
-                    (Timestamp::from_secs_nanos(word(0).into(), u64::from(word(4) * self.unit)), word(12));
-                let data = &rest[..word(8) as usize];
-                *decoded = Decoded::of(data, wire_len, self.link_type);
-                *head = (ts, wire_len, at as u64, data);
+                let ts = Timestamp::from_secs_nanos(word(0).into(), u64::from(word(4) * self.unit));
+                let (wire_len, data) = (word(12), &rest[..word(8) as usize]);
+                decoded.read(data, wire_len, self.link_type);
+                packets.push(Packet { ts, wire_len, data, decoded, position: at as u64, queue: 0 });
                 at += Self::RECORD_HEADER + data.len();
-                n += 1;
             }
-            // Those behind the last are packets of nothing, and not pushed.
-            let nothing =
-                Packet { ts: Timestamp::ZERO, wire_len: 0, data: &[], decoded: &decoded[0], position: 0, queue: 0 };
-            let mut packets = [nothing; BATCH];
-            for ((packet, head), decoded) in packets.iter_mut().zip(&heads).zip(&decoded).take(n) {
-                let (ts, wire_len, position, data) = *head;
-                *packet = Packet { ts, wire_len, data, decoded, position, queue: 0 };
-            }
-            meter.push(&packets[..n], sink);
+            meter.push(&packets, sink);
         }
     }
 }

@@ -81,9 +81,15 @@ pub fn run(args: &GroupArgs, out: &mut dyn Write) -> Result<(), Stop> {
         args.seconds
     ))?;
     sheet.head("members   judged Mpps (min..max)   dispatcher ns   member ns   M records/core-second   uneven %      lost of copies")?;
-    for members in &args.members {
-        let runs = (0..args.repeat).map(|_| once(args, *members)).collect::<Result<Vec<_>, _>>()?;
-        let row = Row::of(args, *members, &runs);
+    // In turn, so that what else the machine does meanwhile meets all of them.
+    let mut runs = vec![Vec::new(); args.members.len()];
+    for _ in 0..args.repeat {
+        for (members, runs) in args.members.iter().zip(&mut runs) {
+            runs.push(once(args, *members)?);
+        }
+    }
+    for (members, runs) in args.members.iter().zip(&runs) {
+        let row = Row::of(args, *members, runs);
         let line = row.line();
         sheet.row("group", &row, line)?;
     }

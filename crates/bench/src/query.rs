@@ -69,6 +69,13 @@ struct Asked {
     faster: Option<f64>,
 }
 
+/// How long a process takes that only says its version.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Start {
+    ms: Spread,
+    tcpdump_ms: Option<Spread>,
+}
+
 /// Everything, beside the volume itself.
 #[derive(Clone, Debug, Serialize)]
 struct Everything {
@@ -148,6 +155,7 @@ fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: 
     if tcpdump.is_none() {
         sheet.remark("tcpdump is not installed: its column is left out")?;
     }
+    starting(tcpdump.as_deref(), sheet)?;
     sheet
         .head("question                          packets' bytes    first ms         ms   tcpdump ms   times faster")?;
     let mut rows = Vec::new();
@@ -207,6 +215,27 @@ fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: 
         )),
         None => sheet.head(format_args!("one host: first packet after {first:.1} ms")),
     }
+}
+
+/// What a process costs that does nothing, and is part of every answer: its own pages come from the disk too.
+fn starting(tcpdump: Option<&Path>, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+    let take = |program: &Path| -> Result<Spread, Stop> {
+        let mut all = Vec::new();
+        for _ in 0..5 {
+            cold()?;
+            let mut command = Command::new(program);
+            command.arg("--version");
+            all.push(millis(timed(command)?.0));
+        }
+        Ok(Spread::of(all))
+    };
+    let (ours, theirs) = (take(&this_program()?)?, tcpdump.map(take).transpose()?);
+    let row = Start { ms: ours, tcpdump_ms: theirs };
+    let line = match theirs {
+        Some(theirs) => format!("to start and end a process: {ours:.1} ms, tcpdump {theirs:.1} ms"),
+        None => format!("to start and end a process: {ours:.1} ms"),
+    };
+    sheet.row("start", &row, line)
 }
 
 /// The whole store through a pipe to nowhere, beside a plain direct read of the same files.
@@ -301,11 +330,14 @@ fn make_files(files: u32, dir: &Path) -> Result<(), Stop> {
     record_all(plan, dir)
 }
 
+fn this_program() -> Result<PathBuf, Stop> {
+    std::env::current_exe()
+        .map_err(|e| Stop::say(format_args!("this program cannot be found to be started again: {e}")))
+}
+
 /// This program as it would be asked.
 fn packets(store: &Path, filter: &str, more: &[&str]) -> Result<Command, Stop> {
-    let program = std::env::current_exe()
-        .map_err(|e| Stop::say(format_args!("this program cannot be found to be started again: {e}")))?;
-    let mut command = Command::new(program);
+    let mut command = Command::new(this_program()?);
     command.arg("packets").arg("--store").arg(store).args(["--format", "pcap", "-w", "-"]).args(more);
     if !filter.is_empty() {
         command.arg(filter);

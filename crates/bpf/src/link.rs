@@ -1,7 +1,8 @@
 //! A link keeps a program attached to an interface, and lets another take its place between two frames.
 //!
 //! A program is never taken off to put another on: many drivers rebuild their queues for that and lose what is in them.
-//! `BPF_LINK_UPDATE` exchanges a pointer instead (`bpf_xdp_link_update` in net/core/dev.c).
+//! `BPF_LINK_UPDATE` exchanges a pointer instead (`bpf_xdp_link_update` in net/core/dev.c), and then waits until the old program is
+//! left everywhere; what is exchanged often goes into a program array ([`crate::MapKind::ProgArray`]).
 
 use crate::program::Program;
 use std::fmt;

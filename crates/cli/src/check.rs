@@ -1,8 +1,23 @@
 //! `netgrain check`: the independent checker over files on disk.
 
-use crate::args::CheckArgs;
 use crate::outcome::{Failure, Outcome};
+use crate::values::count;
+use clap::Args;
 use std::io::Write;
+use std::path::PathBuf;
+
+#[derive(Args)]
+pub struct CheckArgs {
+    /// Store folder or capture files
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// How many frames were sent, so that missing ones at the end are noticed too
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub sent: Option<u64>,
+    /// The verdict as JSON
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Runs the verb. No if anything is missing, duplicated, reordered or damaged.
 pub fn run(args: &CheckArgs) -> Result<Outcome, Failure> {

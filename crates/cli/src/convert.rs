@@ -4,8 +4,7 @@ mod keys;
 pub mod open;
 mod targets;
 
-use crate::outcome::{Failure, Outcome};
-use crate::record::json;
+use crate::outcome::{Failure, Outcome, json};
 use crate::signals;
 use base::units::{self, show_bytes, show_count};
 use base::{Moment, Timestamp};

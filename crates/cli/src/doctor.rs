@@ -1,7 +1,6 @@
 //! `netgrain doctor`: looks, tells, and on request mends and undoes.
 
-use crate::outcome::{Failure, Outcome};
-use crate::record::json;
+use crate::outcome::{Failure, Outcome, json};
 use base::units;
 use clap::Args;
 use doctor::{Check, Finding, Journal, Question, State, Step, Subject};

@@ -1,16 +1,65 @@
 //! `netgrain gen`: frames that carry their own truth, onto a port or into a file.
 
-use crate::args::{GenArgs, SendMethod};
-use crate::outcome::{Failure, Outcome};
-use crate::record::json;
+use crate::outcome::{Failure, Outcome, json};
 use crate::signals;
-use base::units::{show_count, show_si};
+use crate::values::count;
+use base::units::{self, show_count, show_si};
+use clap::{Args, ValueEnum};
 use engine::{Generator, Method, Sent};
 use r#gen::{Spec, Traffic};
 use pcap::classic::{Resolution, Writer};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  netgrain gen -i veth0 60                     flat out
+  netgrain gen -i veth0 imix,flows=10k --rate 500kpps --duration 10s
+  netgrain gen -w frames.pcap 1000 --packets 1M")]
+pub struct GenArgs {
+    /// Traffic: a size (60), several, imix, backbone; with options: 1000,flows=100k,seed=7
+    #[arg(value_name = "SPEC", default_value = "60")]
+    pub spec: String,
+    /// Port to send from
+    #[arg(short = 'i', long, value_name = "IFACE", required_unless_present = "write")]
+    pub interface: Option<String>,
+    /// Write a capture file instead of sending
+    #[arg(short = 'w', long, value_name = "FILE", conflicts_with = "interface")]
+    pub write: Option<PathBuf>,
+    /// How fast: flat, 1.6Mpps, 10Gbit [default: flat, or what SPEC says]
+    #[arg(long, value_name = "RATE", value_parser = units::parse_rate)]
+    pub rate: Option<units::Rate>,
+    /// Stop after this many frames
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub packets: Option<u64>,
+    /// Stop after this long
+    #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]
+    pub duration: Option<Duration>,
+    /// How to send
+    #[arg(long, value_enum, default_value_t = SendMethod::Auto, conflicts_with = "write")]
+    pub method: SendMethod,
+    /// Queue to send on (AF_XDP)
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub queue: u16,
+    /// Processor to send from
+    #[arg(long, value_name = "N")]
+    pub cpu: Option<usize>,
+    /// What was sent, as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SendMethod {
+    /// Live frames for one size flat out on a veth port whose other end takes them, otherwise AF_XDP
+    Auto,
+    /// Frames made inside the kernel: the fastest way onto a veth port
+    LiveFrames,
+    /// AF_XDP transmit: every traffic, every rate, every port
+    AfXdp,
+}
 
 /// Runs the verb. No if the driver dropped frames.
 pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {

@@ -3,8 +3,7 @@
 mod explain;
 mod replay;
 
-use crate::outcome::{Failure, Outcome};
-use crate::record::json;
+use crate::outcome::{Failure, Outcome, json};
 use clap::{Args, Subcommand};
 use lang::{Compiled, compile};
 use serde_json::json;
@@ -135,8 +134,8 @@ fn text(args: &TextArgs) -> Result<(String, String), Failure> {
                 std::fs::read_to_string(path)
             };
             let name = path.display().to_string();
-            read.map(|text| (text, name.clone()))
-                .map_err(|e| Failure::Said(format!("{name}: {e}; name a file with a program")))
+            let how = if name.contains('=') { "a program itself goes behind -e" } else { "name a file with a program" };
+            read.map(|text| (text, name.clone())).map_err(|e| Failure::Said(format!("{name}: {e}; {how}")))
         }
         (None, None) => Err(Failure::say("no program; write -e 'main = …' or name a file")),
     }
@@ -153,7 +152,7 @@ fn program(args: &TextArgs) -> Result<(Compiled, String), Failure> {
 
 /// The failure, after the line it is in was shown.
 fn shown(e: &lang::Error, text: &str, name: &str) -> Result<Failure, Failure> {
-    write!(std::io::stderr(), "{}", e.show(text, name))?;
+    write!(std::io::stderr(), "{}", e.excerpt(text))?;
     Ok(said(e, text, name))
 }
 

@@ -2,15 +2,15 @@
 
 mod written;
 
-use crate::args::ListenArgs;
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{Failure, Outcome, json};
 use crate::packets::CaptureFormat;
 use crate::privileges;
-use crate::record::json;
 use crate::signals;
 use base::Timestamp;
-use base::units::{show_count, show_si};
+use base::units::{self, show_count, show_si};
+use clap::Args;
 use ring::{Desc, Listener, Mode, attach};
+use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,11 +18,49 @@ use std::time::{Duration, Instant};
 use wire::{Filter, FlowKey, Headers};
 use written::{Heard, Written};
 
+#[derive(Args)]
+#[command(after_help = "Examples:
+  netgrain listen -i eth1                      counts once a second
+  netgrain listen -i eth1 --print              one line per packet
+  netgrain listen -i eth1 -w - | tcpdump -r -  any tool that reads pcap")]
+pub struct ListenArgs {
+    /// Interface of the engine to attach to
+    #[arg(short = 'i', long, value_name = "IFACE", required_unless_present = "socket")]
+    pub interface: Option<String>,
+    /// Its socket [default: /run/netgrain/IFACE.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Write a capture to a file, or to standard output with -
+    #[arg(short = 'w', long, value_name = "FILE", conflicts_with = "print")]
+    pub write: Option<PathBuf>,
+    /// Its format [default: as FILE ends: .pcap, .pcapng; otherwise pcapng]
+    #[arg(long, value_enum, requires = "write")]
+    pub format: Option<crate::packets::CaptureFormat>,
+    /// Print one line per packet
+    #[arg(long)]
+    pub print: bool,
+    /// Only packets that match
+    #[arg(long, value_name = "EXPRESSION")]
+    pub filter: Option<String>,
+    /// Never miss a packet: the engine waits for this listener, and drops when it is too slow
+    #[arg(long)]
+    pub gate: bool,
+    /// Stop after this many packets
+    #[arg(short = 'c', long, value_name = "N")]
+    pub packets: Option<u64>,
+    /// Stop after this long
+    #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]
+    pub duration: Option<Duration>,
+    /// Name shown in the engine's tables
+    #[arg(long, value_name = "NAME", default_value = "netgrain listen")]
+    pub name: String,
+    /// Counts as JSON, one object per second and one at the end
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Descriptors taken at a time from each ring.
 const BATCH: usize = 1024;
-
-/// Sleep when no ring has anything.
-const NAP: Duration = Duration::from_micros(500);
 
 /// How often counts are shown, and the engine's life is looked at.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -44,14 +82,14 @@ pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
         (None, Some(interface)) => engine::default_socket(interface),
         (None, None) => return Err(Failure::Said("name an interface with -i, or a socket with --socket".into())),
     };
-    // Told before anybody is asked, too.
-    written_as(args)?;
+    // So is a file that cannot be written.
+    let target = Target::open(args, &socket)?;
     let mode = if args.gate { Mode::Gate } else { Mode::Lossy };
-    let stop = signals::stop_flag();
+    let stop = signals::farewell_flag();
     let listeners = attach(&socket, mode, &args.name).map_err(|e| {
         Failure::Said(format!("{}: {e}; is `netgrain record` running on that interface?", socket.display()))
     })?;
-    hear(args, listeners, &stop, &|| false)
+    hear(args, listeners, target, &stop, &|| false)
 }
 
 /// Reads along at these listeners, which have joined, as the flags say. When it is to end it says goodbye by `leave`; if that is true
@@ -59,23 +97,15 @@ pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
 pub fn hear(
     args: &ListenArgs,
     listeners: Vec<Listener>,
+    target: Target,
     stop: &AtomicBool,
     leave: &dyn Fn() -> bool,
 ) -> Result<Outcome, Failure> {
     let filter = args.filter.as_deref().map(Filter::parse).transpose().map_err(Failure::say)?;
-    let format = written_as(args)?;
-    let written: Vec<&Path> = args.write.iter().map(PathBuf::as_path).collect();
-    privileges::for_reading(&written, &[])?;
+    let format = target.format;
     let Some(first) = listeners.first() else { return Err(Failure::Said("the engine has no ring".into())) };
     let link_type = first.shape().link_type as u16;
-    let sink: Box<dyn Write> = match &args.write {
-        Some(path) if path == Path::new("-") => Box::new(std::io::stdout()),
-        Some(path) => {
-            Box::new(std::fs::File::create(path).map_err(|e| Failure::Said(format!("{}: {e}", path.display())))?)
-        }
-        None => Box::new(std::io::stdout()),
-    };
-    let out = BufWriter::with_capacity(BUFFER, sink);
+    let out = BufWriter::with_capacity(BUFFER, target.begin()?);
     let mut ear = Ear {
         form: match (format, args.print) {
             (Some(format), _) => Form::Capture(Written::begin(format, out, &listeners)?),
@@ -95,8 +125,52 @@ pub fn hear(
     finish(args, ear, &listeners)
 }
 
-fn written_as(args: &ListenArgs) -> Result<Option<CaptureFormat>, Failure> {
-    args.write.as_deref().map(|path| CaptureFormat::of(args.format, path)).transpose()
+/// Where what is heard goes: open before anybody is asked to let us in, and empty only once they have. What cannot be written costs no seat,
+/// and who is not let in has lost no capture of the same name.
+pub struct Target {
+    format: Option<CaptureFormat>,
+    /// Standard output without.
+    file: Option<File>,
+    /// A file that was not there before; it goes again if nothing is heard.
+    made: Option<PathBuf>,
+}
+
+impl Target {
+    /// What the flags name. Gives up the privileges that neither it nor the socket of the engine takes.
+    ///
+    /// # Errors
+    /// In one line, why it cannot be written.
+    pub fn open(args: &ListenArgs, socket: &Path) -> Result<Self, Failure> {
+        let format = args.write.as_deref().map(|path| CaptureFormat::of(args.format, path)).transpose()?;
+        let written: Vec<&Path> = args.write.iter().map(PathBuf::as_path).collect();
+        privileges::for_reading(&written, &[socket.to_owned()])?;
+        let Some(path) = args.write.as_ref().filter(|path| *path != Path::new("-")) else {
+            return Ok(Self { format, file: None, made: None });
+        };
+        let made = (!path.exists()).then(|| path.clone());
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|e| Failure::Said(format!("{}: {e}", path.display())))?;
+        Ok(Self { format, file: Some(file), made })
+    }
+
+    fn begin(mut self) -> Result<Box<dyn Write>, Failure> {
+        self.made = None;
+        let Some(file) = self.file.take() else { return Ok(Box::new(std::io::stdout())) };
+        // Pipes and devices have no length.
+        if file.metadata()?.is_file() {
+            file.set_len(0)?;
+        }
+        Ok(Box::new(file))
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Some(path) = &self.made {
+            // It is empty, and harms nobody where it stays.
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 type Out = BufWriter<Box<dyn Write>>;
@@ -141,6 +215,7 @@ impl Ear {
         let mut shown = started;
         let (mut packets, mut bytes) = (0, 0);
         let mut batches: Vec<Vec<Desc>> = rings.iter().map(|_| Vec::new()).collect();
+        let (mut nap, mut came) = (group::Nap::default(), 0);
         while self.packets < self.limit {
             let over = stop.load(Ordering::Relaxed) || args.duration.is_some_and(|d| started.elapsed() >= d);
             match left {
@@ -157,18 +232,23 @@ impl Ear {
             for (ring, batch) in rings.iter_mut().zip(&mut batches) {
                 ring.next(BATCH, batch);
             }
-            let quiet = batches.iter().all(Vec::is_empty);
+            let found: usize = batches.iter().map(Vec::len).sum();
+            let quiet = found == 0;
+            came += found as u64;
             self.take(&rings, &batches)?;
             if quiet {
                 // Whoever reads our pipe sees what there is, and not only when a buffer is full.
                 self.form.flush()?;
                 if rings.iter().all(Listener::ended) {
-                    if left.is_none() {
-                        eprintln!("netgrain: the engine has ended");
+                    match left {
+                        Some(_) => {}
+                        None if rings.iter().all(Listener::trunk_ended) => eprintln!("netgrain: the engine has ended"),
+                        None => eprintln!("netgrain: the group was deleted; the engine runs on"),
                     }
                     break;
                 }
-                std::thread::sleep(NAP);
+                std::thread::sleep(nap.after(came));
+                came = 0;
             }
             if shown.elapsed() >= PERIOD {
                 let span = shown.elapsed().as_secs_f64();

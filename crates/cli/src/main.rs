@@ -1,7 +1,6 @@
 //! The binary: verbs, flags, and what people read. Everything else is in the rooms below.
 #![forbid(unsafe_code)]
 
-mod args;
 mod check;
 mod config;
 mod convert;
@@ -16,6 +15,7 @@ mod listen;
 mod measure;
 mod outcome;
 mod packets;
+mod port;
 mod privileges;
 mod program;
 mod record;
@@ -26,16 +26,18 @@ mod screen;
 mod series;
 mod service;
 mod signals;
+mod values;
+mod verbs;
 mod verify;
 mod when;
 
-use args::{Command, Netgrain};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use outcome::{Failure, Outcome};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use verbs::{Command, Netgrain};
 
 fn main() -> ExitCode {
     let outcome = match Netgrain::try_parse() {

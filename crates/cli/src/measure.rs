@@ -1,7 +1,13 @@
 //! `netgrain bench`.
 
-use crate::args::BenchArgs;
 use crate::outcome::{Failure, Outcome};
+use clap::Args;
+
+#[derive(Args)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    pub stage: bench::Stage,
+}
 
 /// Runs the verb.
 pub fn run(args: &BenchArgs) -> Result<Outcome, Failure> {

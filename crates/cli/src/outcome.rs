@@ -1,7 +1,7 @@
-//! How a verb ends: 0 yes, 1 nothing found or unhealthy, 2 error; a closed pipe is success.
+//! How a verb answers and ends: 0 yes, 1 nothing found or unhealthy, 2 error; a closed pipe is success.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 
 /// Exit status: done, healthy, found.
 pub const YES: u8 = 0;
@@ -52,4 +52,11 @@ impl From<engine::EngineError> for Failure {
     fn from(e: engine::EngineError) -> Self {
         Self::say(e)
     }
+}
+
+/// One object on one line of standard output.
+pub fn json(value: &serde_json::Value) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{value}")?;
+    out.flush()
 }

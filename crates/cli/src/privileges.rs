@@ -48,7 +48,7 @@ pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
         keep = keep.with(privilege::CAPTURE);
     }
     if needs.ports && needs.program {
-        keep = keep.with(Capabilities::of(&[Capability::Perfmon]));
+        keep = keep.with(privilege::PROGRAMS);
     }
     if needs.files {
         keep = keep.with(READING);

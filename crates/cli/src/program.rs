@@ -2,7 +2,7 @@
 
 use crate::outcome::Failure;
 use clap::Args;
-use engine::{Capture, ProgramPlan, ProgramReport};
+use engine::{Capture, Filling, ProgramPlan, ProgramReport};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -57,10 +57,17 @@ pub fn told(r: &ProgramReport) -> String {
             let verified = r.verified_instructions;
             _ = write!(out, "{n} of {} stages in the kernel, {verified} instructions verified", r.stages);
             _ = write!(out, "; loaded in {:.1} ms, exchanged in {:.1} ms", r.load_ms, r.swap_ms);
-            if r.maps_kept > 0 {
-                _ = write!(out, ", {} map(s) kept", r.maps_kept);
-            }
         }
+    }
+    if !r.took_over.is_empty() {
+        _ = write!(out, "; {}", r.took_over);
+    }
+    if let Some(why) = &r.why_interpreted {
+        _ = write!(out, "; the user half is interpreted: {why}");
+    }
+    if !r.kernel_maps.is_empty() {
+        let maps = r.kernel_maps.join(", ");
+        _ = write!(out, "; what the kernel leaves undecided is remembered apart from its {maps} (docs/XDP.md)");
     }
     out
 }
@@ -84,6 +91,21 @@ pub fn summary(r: &ProgramReport) -> String {
     }
     if r.undecided > 0 {
         _ = writeln!(out, "  {:<14}{:>18} by the kernel, judged in user space", "undecided", r.undecided);
+    }
+    if user.forward_own > 0 {
+        _ = writeln!(
+            out,
+            "  {:<14}{:>18} forwards, because this host had sent the packet",
+            "withheld", user.forward_own
+        );
+    }
+    for map in &r.maps {
+        let in_user = Some(map.user).filter(|user| map.kernel.is_none() || user.used > Some(0) || user.refused > 0);
+        for (place, it) in [("in the kernel", map.kernel), ("in user space", in_user)] {
+            let Some(Filling { used, most, refused }) = it else { continue };
+            let used = used.map_or("more than 1000".into(), |n| n.to_string());
+            _ = writeln!(out, "  map {:<10}{used:>18} of {most} entries {place}, {refused} refused", map.map);
+        }
     }
     for (counter, n) in &r.counters {
         _ = writeln!(out, "  {:<14}{n:>18}", format!("counter {counter}"));

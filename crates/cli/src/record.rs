@@ -1,26 +1,25 @@
 //! `netgrain record`: packets of a port, a file or a simulation into a store.
 
-use crate::args::{FileFormat, RecordArgs, SocketArgs, SourceKind};
-use crate::outcome::{Failure, Outcome};
+mod args;
+
+pub use args::RecordArgs;
+
+use crate::outcome::{Failure, Outcome, json};
+use crate::port::port;
 use crate::privileges::{self, Needs};
 use crate::program;
 use crate::retain;
 use crate::screen::{Remarks, Ticker, summary};
 use crate::service::Service;
 use crate::signals;
-use capture::afxdp::BusyPoll;
-use capture::auto::{self, Kind};
+use args::{FileFormat, SocketArgs};
 use engine::{
-    Capture, Format, InterfacePlan, MetricsServer, Plan, Report, Retention, RetentionReport, Second, SocketPlan,
-    SourcePlan, StorePlan,
+    Capture, Format, MetricsServer, Plan, Report, Retention, RetentionReport, Second, SocketPlan, SourcePlan, StorePlan,
 };
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// One call brings at most this many frames and spins at most this long (the values of Suricata's and DPDK's defaults).
-const BUSY_POLL: BusyPoll = BusyPoll { micros: 20, budget: 64 };
 
 /// How often the loop looks at signals and at the end of the capture.
 const LOOK: Duration = Duration::from_millis(20);
@@ -48,6 +47,9 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     service.ready();
     for source in capture.sources() {
         eprintln!("netgrain: {source}");
+    }
+    if let Some(socket) = &plan.socket {
+        eprintln!("netgrain: listeners and groups attach at {}", socket.path.display());
     }
     if let Some(report) = capture.report().program {
         eprintln!("netgrain: {}", program::told(&report));
@@ -160,13 +162,6 @@ fn finish(
     Ok(())
 }
 
-/// One object on one line of standard output.
-pub fn json(value: &serde_json::Value) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{value}")?;
-    out.flush()
-}
-
 fn plan(args: &RecordArgs) -> Result<Plan, Failure> {
     let mut plan = Plan::new(source(args)?);
     plan.ring = args.ring;
@@ -210,39 +205,6 @@ fn source(args: &RecordArgs) -> Result<SourcePlan, Failure> {
         args.queues,
         args.busy_poll,
     )
-}
-
-/// A port, with the way to take packets from it that suits it and what was asked for.
-///
-/// # Errors
-/// When there is none of this name, or the host would lose what it uses.
-pub fn port(
-    name: &str,
-    kind: SourceKind,
-    dedicated: bool,
-    queues: Option<u16>,
-    busy_poll: bool,
-) -> Result<SourcePlan, Failure> {
-    let facts = auto::PortFacts::gather(name).map_err(Failure::say)?;
-    let choice = auto::decide(&facts, dedicated);
-    let kind = match kind {
-        SourceKind::Auto => {
-            eprintln!("netgrain: {}", choice.explanation);
-            choice.kind
-        }
-        SourceKind::Tpacket => Kind::Tpacket,
-        SourceKind::AfXdp if facts.uses.is_empty() || dedicated => Kind::AfXdp,
-        SourceKind::AfXdp => {
-            let uses: Vec<String> = facts.uses.iter().map(ToString::to_string).collect();
-            return Err(Failure::Said(format!(
-                "{name}: the host uses this port ({}), and AF_XDP would take its traffic away: say --dedicated if that is meant",
-                uses.join(", ")
-            )));
-        }
-    };
-    let mut plan = InterfacePlan { queues, ..InterfacePlan::new(name, kind) };
-    plan.afxdp.busy_poll = busy_poll.then_some(BUSY_POLL);
-    Ok(SourcePlan::Interface(plan))
 }
 
 fn socket(args: &SocketArgs, source: &SourcePlan) -> Result<Option<SocketPlan>, Failure> {

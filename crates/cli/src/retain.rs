@@ -1,10 +1,9 @@
 //! `netgrain retain`: the rules of retention for stores without a recorder, by hand or by a timer; and what `record` and
 //! this verb have in common of them.
 
-use crate::args::LEAST_SEGMENT;
-use crate::outcome::{Failure, Outcome};
-use crate::record::json;
+use crate::outcome::{Failure, Outcome, json};
 use crate::signals;
+use crate::values::LEAST_SEGMENT;
 use base::Timestamp;
 use base::units::{parse_bytes, parse_span, show_bytes, show_count};
 use clap::Args;

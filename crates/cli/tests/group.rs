@@ -4,7 +4,7 @@ mod common;
 
 use common::{Running, arg, netgrain, objects, run, signal, until};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use testkit::{Port, RawReader, RawSender, Sandbox, TempDir};
@@ -14,7 +14,7 @@ const FLOWS: u16 = 200;
 
 /// An engine that records a port.
 struct Engine {
-    _running: Running,
+    running: Running,
     /// Kept open, so that it can say what it wants.
     _err: BufReader<std::process::ChildStderr>,
     groups: PathBuf,
@@ -29,7 +29,7 @@ impl Engine {
         let _ = std::fs::remove_file(&groups);
         let (running, err) = Running::start(&mut netgrain(&[&args[..], more].concat()));
         until("the door of its groups", || groups.exists());
-        Self { _running: running, _err: err, groups }
+        Self { running, _err: err, groups }
     }
 
     fn group(&self, verb: &str, more: &[&str]) -> common::Said {
@@ -235,6 +235,120 @@ fn a_program_of_the_language_forwards_through_a_port_and_steers() {
     let flows: Vec<_> = parts.iter().flat_map(BTreeMap::keys).collect();
     assert_eq!((flows.len(), flows.iter().collect::<BTreeSet<_>>().len()), (usize::from(FLOWS), usize::from(FLOWS)));
     assert_eq!(engine.group("program", &["tee"]).out.trim_end(), program);
+}
+
+/// Somebody beside an engine whose last words matter.
+struct Ear {
+    running: Running,
+    err: BufReader<std::process::ChildStderr>,
+}
+
+impl Ear {
+    fn join(engine: &Engine, group: &str) -> Self {
+        let mut ear = Self::start(&["group", "join", "--socket", arg(&engine.groups), group]);
+        let mut line = String::new();
+        ear.err.read_line(&mut line).expect("text");
+        assert!(line.contains("place"), "{line}");
+        ear
+    }
+
+    fn start(args: &[&str]) -> Self {
+        let mut child = netgrain(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let err = BufReader::new(child.stderr.take().expect("caught"));
+        Self { running: Running(child), err }
+    }
+
+    /// Its exit status, and what it said since.
+    fn end(mut self) -> (Option<i32>, String) {
+        let mut said = String::new();
+        self.err.read_to_string(&mut said).expect("text");
+        (self.running.0.wait().expect("it ends").code(), said)
+    }
+}
+
+#[test]
+fn who_has_a_terminal_no_more_ends_in_good_order() {
+    let test = "who_has_a_terminal_no_more_ends_in_good_order";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (_a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("hangup");
+    let engine = Engine::start(&b, &dir, &["--source-kind", "tpacket"]);
+    assert_eq!(engine.group("create", &["g", "copy"]).status, Some(0));
+    let member = Ear::join(&engine, "g");
+    let listener = Ear::start(&["listen", "--socket", arg(&dir.join("s.sock"))]);
+    // It does not say when it has begun; its handlers are there before it asks to be let in.
+    let status = format!("/proc/{}/status", listener.running.0.id());
+    until("it handles SIGHUP", || {
+        let status = std::fs::read_to_string(&status).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).map(str::trim);
+        caught.and_then(|mask| u64::from_str_radix(mask, 16).ok()).is_some_and(|mask| mask & 1 == 1)
+    });
+    for ear in [member, listener] {
+        signal(&ear.running.0, "HUP");
+        let (status, said) = ear.end();
+        assert!(status == Some(0) && said.contains("0 missed"), "{status:?}: {said}");
+    }
+    until("the member has left", || engine.members("g") == 0);
+}
+
+#[test]
+fn members_of_a_deleted_group_hear_that_and_not_that_the_engine_has_ended() {
+    let test = "members_of_a_deleted_group_hear_that_and_not_that_the_engine_has_ended";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (_a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("deleted");
+    let engine = Engine::start(&b, &dir, &["--source-kind", "tpacket"]);
+    for group in ["g", "h"] {
+        assert_eq!(engine.group("create", &[group, "copy"]).status, Some(0));
+    }
+    let (deleted, other) = (Ear::join(&engine, "g"), Ear::join(&engine, "h"));
+    assert_eq!(engine.group("delete", &["g"]).status, Some(0));
+    let (status, said) = deleted.end();
+    assert!(status == Some(0) && said.contains("the group was deleted") && !said.contains("has ended"), "{said}");
+    signal(&engine.running.0, "INT");
+    let (_, said) = other.end();
+    assert!(said.contains("the engine has ended") && !said.contains("deleted"), "{said}");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_costs_no_seat_and_a_refused_seat_costs_no_file() {
+    let test = "a_file_that_cannot_be_written_costs_no_seat_and_a_refused_seat_costs_no_file";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (_a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("target");
+    let engine = Engine::start(&b, &dir, &["--source-kind", "tpacket"]);
+    assert_eq!(engine.group("create", &["g", "copy"]).status, Some(0));
+    let nowhere = engine.group("join", &["g", "-w", "/nonexist/x.pcap"]);
+    assert!(nowhere.status == Some(2) && nowhere.err.contains("/nonexist/x.pcap"), "{nowhere:?}");
+    assert!(!nowhere.err.contains("place"), "{nowhere:?}");
+    let (old, new) = (dir.join("old.pcap"), dir.join("new.pcap"));
+    std::fs::write(&old, "a capture").expect("written");
+    for path in [&old, &new] {
+        assert_eq!(engine.group("join", &["nosuch", "-w", arg(path)]).status, Some(2));
+    }
+    assert_eq!(std::fs::read_to_string(&old).expect("still there"), "a capture");
+    assert!(!new.exists());
+    let heard = engine.group("join", &["g", "-w", arg(&old), "--duration", "10ms"]);
+    assert_eq!(heard.status, Some(0), "{heard:?}");
+    assert_eq!(std::fs::read(&old).expect("written").len(), 24, "a header, and nothing of what was there");
+}
+
+#[test]
+fn a_line_about_a_program_shows_code_and_not_its_comments() {
+    let test = "a_line_about_a_program_shows_code_and_not_its_comments";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (_a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("headline");
+    let engine = Engine::start(&b, &dir, &["--source-kind", "tpacket"]);
+    // Longer than what is sent of a program in a list.
+    let program = format!("-- {}\n{{- and\n more -}}\nmain = udp -- all of it\n", "words ".repeat(200));
+    let file = dir.join("g.ng");
+    std::fs::write(&file, program).expect("written");
+    assert_eq!(engine.group("create", &["g", "-f", arg(&file)]).status, Some(0));
+    for verb in ["list", "stats"] {
+        let said = engine.group(verb, &[]);
+        assert!(said.out.contains("main = udp") && !said.out.contains("words"), "{said:?}");
+    }
 }
 
 #[test]

@@ -163,6 +163,15 @@ fn a_hangup_swaps_the_programs_that_changed_and_leaves_the_others() {
         .collect();
     let expected = [("dns", 1), ("new", 1), ("web", 2)].map(|(name, n)| (name.to_owned(), n));
     assert_eq!(generations, BTreeMap::from(expected));
+    // Who is in a group waits for the next start, and nothing is said to have changed.
+    write(
+        "[[group]]\nname = \"web\"\nprogram = \"main = tcp >-> steer_flow\"\nmembers = [\"port:va\"]\n\
+         [[group]]\nname = \"dns\"\n[[group]]\nname = \"new\"\n",
+    );
+    signal(&engine.running.0, "HUP");
+    let line = engine.said("\n");
+    let said = "configuration read again: nothing changes; only the next start changes members of group web";
+    assert!(line.contains(said), "{line}");
     let web = engine.books("web");
     assert!(web["runs"] == "native" || web["why"].is_string(), "{web}");
 }
@@ -207,6 +216,67 @@ fn ports_that_are_attached_balance_the_load_and_go_when_they_are_detached() {
 /// What the first port had been given before.
 fn put_before(heard: &[BTreeSet<u16>], end: usize) -> u64 {
     heard[end].len() as u64 * 10
+}
+
+#[test]
+fn a_file_that_is_full_is_told_of_once_and_stays_in_the_books_when_it_is_detached() {
+    let test = "a_file_that_is_full_is_told_of_once_and_stays_in_the_books_when_it_is_detached";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("full");
+    let config = dir.join("c.toml");
+    let group = "[[group]]\nname = \"g\"\nprogram = \"main = filter (has_src_port 1003)\"\n";
+    std::fs::write(&config, format!("{group}members = [\"file:full.pcap,most=1000\"]\n")).expect("written");
+    let more = ["--set", "capture.source=tpacket", "--config", arg(&config)];
+    let mut engine = Engine::start(&b, dir.path(), &more);
+    assert_eq!(engine.group("stats", &["g"]).status, Some(0));
+    RawSender::new(&a).send(&frames(20));
+    // 24 bytes, then 80 for each: 12 fit into 1000.
+    let of = |books: &serde_json::Value| [&books["sent"], &books["failed"]].map(|n| n.as_u64().expect("a number"));
+    until("all are through", || of(&engine.books("g")["members"][0]["outlet"]) == [12, 8]);
+    let line = engine.said("is full");
+    assert!(line.contains("full.pcap"), "{line}");
+    assert_eq!(engine.group("stats", &["g"]).status, Some(1), "packets that are nowhere are no healthy end");
+    assert_eq!(engine.group("detach", &["g", "0"]).status, Some(0));
+    let said = engine.group("stats", &["g"]);
+    assert_eq!(said.status, Some(1), "{said:?}");
+    assert!(said.out.contains("ports and files that are closed: put 12, failed 8"), "{said:?}");
+    assert_eq!(of(&engine.books("g")["departed"]), [12, 8]);
+    signal(&engine.running.0, "INT");
+    let Engine { running, err, .. } = engine;
+    assert!(!running.end(err).err.contains("is full"), "once is enough");
+}
+
+#[test]
+fn a_full_map_is_in_the_books_and_an_exchange_says_that_it_begins_anew() {
+    let test = "a_full_map_is_in_the_books_and_an_exchange_says_that_it_begins_anew";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("map");
+    let config = dir.join("c.toml");
+    let write = |program: &str| {
+        let text = format!("[[group]]\nname = \"g\"\nprogram = \"\"\"{program}\"\"\"\n");
+        std::fs::write(&config, text).expect("written");
+    };
+    let of = |most: u32| format!("m = up_to {most} (flow_map 0 key_ip_src)\nmain = incr_fstate m");
+    write(&of(3));
+    let more = ["--set", "capture.source=tpacket", "--config", arg(&config)];
+    let mut engine = Engine::start(&b, dir.path(), &more);
+    RawSender::new(&a).send(&frames(2));
+    let judged = u64::from(FLOWS) * 2;
+    until("all are judged", || engine.books("g")["received"].as_u64() >= Some(judged));
+    let map = serde_json::json!({"map": "m", "used": 3, "most": 3, "refused": judged - 6});
+    assert_eq!(engine.books("g")["maps"], serde_json::json!([map]));
+    let said = engine.group("stats", &["g"]);
+    assert!(said.out.contains("map m: 3 of 3 entries, refused 74"), "{said:?}");
+    let said = engine.group("swap", &["g", &of(5)]);
+    assert!(said.err.contains("m begins anew (up_to 5, not 3)"), "{said:?}");
+    let said = engine.group("swap", &["g", &(of(5) + " >-> mark 1")]);
+    assert!(said.err.contains("keeps m"), "{said:?}");
+    write(&of(7));
+    signal(&engine.running.0, "HUP");
+    let line = engine.said("generation 4");
+    assert!(line.contains("m begins anew (up_to 7, not 5)"), "{line}");
 }
 
 #[test]

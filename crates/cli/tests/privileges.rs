@@ -204,7 +204,7 @@ fn what_is_missing_is_named_with_the_command_that_gives_it() {
             "{said:?}"
         );
         let command = format!(
-            "setcap cap_net_admin,cap_net_raw,cap_ipc_lock,cap_sys_nice,cap_bpf+ep {}",
+            "setcap cap_net_admin,cap_net_raw,cap_ipc_lock,cap_sys_nice,cap_bpf,cap_perfmon+ep {}",
             arg(&dir.join("netgrain"))
         );
         assert!(said.err.contains(&command), "{said:?}");

@@ -43,6 +43,11 @@ fn a_configuration_that_is_wrong_is_refused_with_lines_and_suggestions() {
     let said = run(&["run", "--sim", "60,packets=1", "--config", arg(&file)]);
     assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{said:?}");
     assert!(said.err.contains("and 1 more"), "{}", said.err);
+    let together = "[capture]\ninterfaces = [\"eth1\"]\nring = \"1MiB\"\n[[group]]\nname = \"web\"\nprogram = \"steer\"\nports = [\"eth9\"]\n";
+    std::fs::write(&file, together).expect("a file");
+    let said = run(&["config", "--check", arg(&file)]);
+    assert!(said.status == Some(1) && said.err.lines().count() == 2, "what run would refuse: {said:?}");
+    assert!(said.err.contains("capture.ring") && said.err.contains("no port eth9"), "{}", said.err);
     let said = run(&["config", "--check", arg(&dir.join("none.toml"))]);
     assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{said:?}");
 }
@@ -196,10 +201,10 @@ fn each_kind_is_kept_as_its_own_rules_say() {
     let whole = kinds.map(|kind| bytes(&store, kind));
     assert!(whole.iter().all(|bytes| *bytes > 0), "{whole:?}");
     // A limit that is smaller than what there is takes what an earlier run left, and only of its kind. What this run seals
-    // may come before the rule is looked at or after it.
+    // may come before the rule is looked at or after it; a day that is over may be one file of rows by then.
     all(&["flow.max_size=1"]);
     let more = kinds.map(|kind| bytes(&store, kind));
-    assert!(more[0] == 2 * whole[0] && more[1] <= whole[1] && more[2] == 2 * whole[2], "{more:?} of {whole:?}");
+    assert!(more[0] == 2 * whole[0] && more[1] <= whole[1] && more[2] > whole[2], "{more:?} of {whole:?}");
     // Rows of 2023 are older than a day.
     all(&["series.max_age=1d"]);
     let last = kinds.map(|kind| bytes(&store, kind));

@@ -177,6 +177,15 @@ fn the_curve_of_a_filter_counts_the_packets_that_match_and_seconds_without_any_a
         assert_eq!(seconds(&rows), seconds(&all), "{filter}: what is known stays known");
         assert_eq!(sum("stored"), 25_000, "the ledger is that of all packets");
     }
+    // An interval that begins and ends within seconds has them whole, as without a filter.
+    let first = objects(&ask(&store, &["--json"]).out)[0]["second"].as_u64().expect("a second");
+    let (from, to) = (format!("{}300", first + 1), format!("{}700", first + 2));
+    let interval = ["--json", "--from", &from, "--to", &to];
+    let packets = |more: &[&str]| {
+        let rows = objects(&ask(&store, &[&interval[..], more].concat()).out);
+        rows.iter().map(|row| row["packets"].as_u64().expect("a number")).collect::<Vec<_>>()
+    };
+    assert_eq!(packets(&["not host 192.0.2.77"]), packets(&[]));
     // Seconds of which retention has removed the packets are unknown, not silent.
     let (packets, later) = (walk(&store), dir.join("later"));
     let packets: Vec<&PathBuf> = packets.iter().filter(|p| p.extension().is_some_and(|e| e == "pcap")).collect();

@@ -108,6 +108,24 @@ fn the_unit_gives_what_capturing_takes_and_no_more() {
     }
 }
 
+#[test]
+fn a_program_of_the_port_takes_the_drop_in_and_the_drop_in_gives_no_more() {
+    let text = std::fs::read_to_string(units().join("netgrain-record-programs.conf")).expect("the drop-in");
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/PRIVILEGES.md");
+    let docs = std::fs::read_to_string(docs).expect("the page");
+    let settings: Vec<&str> = text.lines().filter(|l| !l.is_empty() && !l.starts_with(['#', '['])).collect();
+    assert_eq!(settings, ["CapabilityBoundingSet=CAP_PERFMON", "AmbientCapabilities=CAP_PERFMON"]);
+    for said in ["| `record -i --program` | also `CAP_PERFMON` |", "dist/systemd/netgrain-record-programs.conf"] {
+        assert!(docs.contains(said), "{said}");
+    }
+    // What the drop-in says of the unit that it is for.
+    let unit = std::fs::read_to_string(units().join("netgrain-record@.service")).expect("the unit");
+    assert!(
+        unit.contains("\nMemoryDenyWriteExecute=yes\n")
+            && text.contains("MemoryDenyWriteExecute=yes of the unit stays")
+    );
+}
+
 /// The system calls that a line of the unit lets through, with the sets of the service manager resolved.
 fn calls(names: &str) -> BTreeSet<String> {
     let mut all = BTreeSet::new();

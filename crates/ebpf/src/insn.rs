@@ -113,6 +113,7 @@ pub enum Helper {
     MapUpdateElem = 2,
     MapDeleteElem = 3,
     KtimeGetNs = 5,
+    TailCall = 12,
     Redirect = 23,
     RedirectMap = 51,
     XdpAdjustMeta = 54,

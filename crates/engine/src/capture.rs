@@ -1,7 +1,7 @@
 //! A running capture: sources, rings, engine threads, recorders and the door for listeners, assembled from a [`Plan`].
 
 use crate::error::EngineError;
-use crate::group::{self, Ground, GroupPlan, Groups};
+use crate::group::{self, Ground, GroupPlan, Groups, Settled};
 use crate::meter::{self, Metering, Outlet};
 use crate::observer::{Observed, Observer};
 use crate::plan::{Plan, ProgramPlan, SocketPlan, SourcePlan, default_ring};
@@ -227,6 +227,7 @@ impl Capture {
             recovery: self.recovering.told(),
             meter: self.meter.as_ref().map(Metering::gauge),
             program: self.program.clone(),
+            groups: self.groups.as_ref().map(Groups::remarks),
             retention: self.retention.clone(),
             label: self.label.clone(),
             started: self.started,
@@ -264,7 +265,7 @@ impl Capture {
     }
 
     /// The groups that were planned are what these plans say from now on; what came of it, in words.
-    pub fn settle_groups(&self, plans: &[GroupPlan]) -> Vec<String> {
+    pub fn settle_groups(&self, plans: &[GroupPlan]) -> Vec<Settled> {
         self.groups.as_ref().map(|groups| groups.settle(plans)).unwrap_or_default()
     }
 

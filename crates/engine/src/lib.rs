@@ -8,9 +8,11 @@
 #![forbid(unsafe_code)]
 
 mod capture;
+mod egress;
 mod error;
 mod generator;
 mod group;
+mod heritage;
 mod meter;
 mod metrics;
 mod network;
@@ -25,10 +27,11 @@ mod status;
 mod worker;
 
 pub use crate::capture::{Capture, random_key};
-pub use crate::group::{GroupPlan, MemberPlan, check_group_program, groups_socket, lent_to_groups};
+pub use crate::group::{GroupPlan, MemberPlan, Settled, check_group_program, groups_socket, lent_to_groups};
 pub use columns::Rules as ColumnRules;
 pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};
+pub use heritage::{Anew, Heritage};
 pub use meter::{
     CollectorOutlet, Destination, GrainKeeping, GrainRules, MeterPlan, MeterReport, Outlet, OutletReport, StoreOutlet,
     count_packet,
@@ -40,7 +43,7 @@ pub use plan::{
     Format, InterfacePlan, Plan, ProgramPlan, SocketPlan, SourcePlan, StorePlan, WRITE_DEPTH, default_ring,
     default_socket,
 };
-pub use program::{Decided, Disposals, ProgramReport};
+pub use program::{Decided, Disposals, Filling, MapReport, ProgramReport};
 pub use recorder::Waiting;
 pub use retention::{Gone, Retention, RetentionPlan, RetentionReport};
 pub use status::{Counts, ListenerReport, QueueReport, RecorderReport, Report, Second, WorkerStatus};

@@ -1,6 +1,7 @@
 //! `/metrics` in the Prometheus text format, from the same [`Report`] as everything else.
 
 use crate::meter::{MeterReport, OutletReport};
+use crate::program::ProgramReport;
 use crate::retention::RetentionReport;
 use crate::status::Report;
 use std::fmt::Write as _;
@@ -153,6 +154,9 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
         })
         .collect();
     family("listener_missed_packets_total", "counter", "Packets a lossy listener says it missed.", &listeners);
+    if let Some(program) = &report.program {
+        programmed(program, &mut family);
+    }
     if let Some(kept) = &report.retention {
         retention(kept, |name, kind, help, value| family(name, kind, help, &[(String::new(), value)]));
     }
@@ -194,6 +198,26 @@ fn metered(meter: &MeterReport, mut family: impl FnMut(&str, &str, &str, &[(Stri
     family("outlet_lost_total", "counter", "Records and rows that were not brought there.", &outlets(&|o| o.lost));
     let seconds = meter.cpu_millis as f64 / 1e3;
     family("meter_cpu_seconds_total", "counter", "Processor time of the meter.", &[(String::new(), seconds)]);
+}
+
+/// What the port's program counts and remembers.
+fn programmed(program: &ProgramReport, mut family: impl FnMut(&str, &str, &str, &[(String, f64)])) {
+    let counters: Vec<_> =
+        program.counters.iter().map(|(n, value)| (format!(",counter=\"{n}\""), *value as i64 as f64)).collect();
+    family("program_counter", "gauge", "What the port's program counts; it may count down.", &counters);
+    let maps =
+        program.maps.iter().flat_map(|m| m.kernel.map(|k| (m, "kernel", k)).into_iter().chain([(m, "user", m.user)]));
+    let maps: Vec<_> =
+        maps.map(|(m, place, it)| (format!(",map=\"{}\",place=\"{place}\"", escape(&m.map)), it)).collect();
+    let used: Vec<_> = maps.iter().filter_map(|(labels, it)| Some((labels.clone(), it.used? as f64))).collect();
+    family(
+        "program_map_entries",
+        "gauge",
+        "Entries of a map of the port's program, as far as they are counted.",
+        &used,
+    );
+    let refused: Vec<_> = maps.iter().map(|(labels, it)| (labels.clone(), it.refused as f64)).collect();
+    family("program_map_refused_total", "counter", "Entries that a full map of the port's program refused.", &refused);
 }
 
 /// What makes room, where it does.

@@ -1,5 +1,6 @@
 //! A capture's numbers without the capture: one report for the table, `--json`, the metrics and the summary.
 
+use crate::group::Remarks;
 use crate::meter::MeterGauge;
 use crate::program::PortProgram;
 use crate::recording::Gauge;
@@ -21,6 +22,7 @@ pub struct Observer {
     pub(crate) recovery: Told,
     pub(crate) meter: Option<MeterGauge>,
     pub(crate) program: Option<Arc<PortProgram>>,
+    pub(crate) groups: Option<Remarks>,
     pub(crate) retention: Kept,
 }
 
@@ -105,6 +107,9 @@ impl Observer {
         if let Some(meter) = &self.meter {
             remarks.extend(meter.remarks());
             faults.extend(meter.faults(taken));
+        }
+        if let Some(groups) = &self.groups {
+            remarks.extend(groups.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned());
         }
         let first = self.queues.first().map(|q| &q.info);
         Report {

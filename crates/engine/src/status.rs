@@ -1,7 +1,7 @@
 //! What a running capture says of itself: the same numbers for the live table, `--json`, `/metrics` and the summary.
 
 use crate::meter::MeterReport;
-use crate::program::{Decided, ProgramReport};
+use crate::program::{Decided, Filling, ProgramReport};
 use crate::retention::RetentionReport;
 use base::{Row, Tally};
 use recorder::Waiting;
@@ -30,6 +30,8 @@ pub struct WorkerStatus {
     pub decided: Decided,
     /// What its user half counted.
     pub counted: Vec<u64>,
+    /// What it remembers, by the name of the map.
+    pub held: Vec<(String, Filling)>,
     /// Things a person should know, in order.
     pub remarks: Vec<String>,
     /// Things that are wrong.

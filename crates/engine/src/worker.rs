@@ -226,6 +226,9 @@ impl Worker<capture::AnySource> {
         };
         let polled = source.poll(budget, wait, |frame| stage.take(frame));
         (self.last, self.handed) = (stage.last, self.handed + stage.taken);
+        if let Some(program) = &mut self.settings.program {
+            program.send();
+        }
         let polled = polled?;
         match (self.info.stamps, polled) {
             (StampKind::Engine, _) => self.producer.tick(self.clock.now()),
@@ -431,6 +434,7 @@ impl Worker<capture::AnySource> {
         if let Some(program) = &self.settings.program {
             s.decided = program.decided();
             s.counted = program.counters().to_vec();
+            s.held = program.held();
         }
     }
 }

@@ -242,7 +242,7 @@ fn counters_and_the_state_of_flows_live_on_in_the_next_program() {
         wire.send(&[udp(1, 9), udp(1, 9), udp(2, 9)]);
         until_offered(&capture, 3);
         let report = capture.swap_program(&text(&counting(2))).expect("sound").expect("another");
-        assert_eq!(report.maps_kept > 0, kind == Kind::AfXdp, "{report:?}");
+        assert_eq!(report.took_over.to_string(), "keeps flows", "{report:?}");
         wire.send(&[udp(1, 9), udp(1, 9), udp(2, 9)]);
         until_offered(&capture, 6);
         until("all counted", || program_of(&capture).counters.get(&3) == Some(&6));
@@ -292,6 +292,44 @@ fn a_port_that_comes_back_gets_its_program_again() {
     });
     let ended = stop(capture, &plan);
     assert_eq!(ended.report.counts.stored, 1, "{:?}", ended.report);
+}
+
+#[test]
+fn a_way_out_that_comes_back_is_used_again_by_both_halves() {
+    let test = "a_way_out_that_comes_back_is_used_again_by_both_halves";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
+    let (c, _) = way_out(&sandbox);
+    let plan = live(&b, Kind::AfXdp, EACH, dir.path());
+    let capture = start(&plan);
+    // Of the second, the kernel does not find the headers, so the user half sends it.
+    let mut tags = [0; 72];
+    let frame = Frame::udp4([10, 0, 0, 9], 1000, [10, 0, 1, 1], 2);
+    frame.tag(EtherType(0x8100), 1).tag(EtherType(0x8100), 2).tag(EtherType(0x8100), 3).fill(&mut tags);
+    let (wire, sent) = (RawSender::new(&a), [udp(1, 2), tags.to_vec()]);
+    let by_both = || {
+        let program = program_of(&capture);
+        (program.kernel.forwarded, program.user.forwarded)
+    };
+    wire.send(&sent);
+    until("both are forwarded", || by_both() == (1, 1));
+    sandbox.netlink().delete_link(c.index).expect("the pair goes");
+    wire.send(&sent);
+    until("neither is forwarded", || {
+        let program = program_of(&capture);
+        program.kernel.unsent + program.user.unsent == 2
+    });
+    let (_, d) = way_out(&sandbox);
+    let mut out = RawReader::new(&d);
+    until("both are forwarded again", || {
+        wire.send(&sent);
+        std::thread::sleep(Duration::from_millis(20));
+        let (kernel, user) = by_both();
+        kernel > 1 && user > 1
+    });
+    assert!(out.all(QUIET).contains(&sent[0]), "they are on the wire");
+    let ended = stop(capture, &plan);
+    assert_eq!(ended.report.counts.stored, 0, "{:?}", ended.report);
 }
 
 #[test]

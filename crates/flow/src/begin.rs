@@ -8,58 +8,59 @@
 //! were compared each time.
 
 use crate::config::Packet;
-use crate::entry::{Body, Entry, Hot, bit};
+use crate::entry::{Hot, bit};
 use crate::key;
 use crate::lane::Lane;
+use crate::memory::Hints;
 use crate::meter::Meter;
 use crate::rare::Rare;
 use crate::record::{EndReason, Sink, TcpState};
 use crate::seen::{self, Seen};
-use crate::slim::Sums;
 use crate::tcp;
 use wire::tcp_flags::{ACK, SYN};
 
 /// Flows that are looked at to find one that may go.
 const CANDIDATES: usize = 8;
 
-impl Meter {
+impl<H: Hints> Meter<H> {
     /// The first packet of a flow.
     #[inline(never)]
     pub(crate) fn begin(&mut self, packet: &Packet, lane: &Lane, sink: &mut dyn Sink) {
-        let seen = Seen { side: 0, ..lane.seen };
+        let seen = &lane.seen;
+        debug_assert_eq!(seen.side, 0, "whoever sends the first packet is side 0");
         if self.flows.is_full() {
             self.make_room(sink);
         }
         let decoded = packet.decoded;
+        let (state, fins) = tcp::first(seen, self.config.bidirectional);
+        let is_v6 = lane.key.v6;
+        let label = decoded.mpls;
+        let is_label_in_tunnel = label.is_some() && lane.key.tunnel > 0;
+        let idle = if tcp::is_over(state) { self.linger } else { self.idle[usize::from(lane.key.protocol)] };
+        let timeout = idle.min(self.active.unwrap_or(u64::MAX));
         let mut rare = Rare::default();
         rare.set_first_length(seen.length);
         if key::is_icmp(decoded.protocol) {
             rare.set_icmp(key::icmp_word(decoded));
         }
-        let mut hot = Hot::new(&lane.key, seen.at, packet.queue);
-        hot.bits |= if packet.position == Packet::NOWHERE { 0 } else { bit::LOCATED };
-        if let Some(mac) = seen::mac(packet) {
+        let mac = seen::mac(packet);
+        if let Some(mac) = mac {
             rare.set_mac(0, mac.0);
-            hot.bits |= bit::MAC[0];
         }
-        let mut fins = 0;
-        hot.state = tcp::next(TcpState::None, &mut fins, &seen, self.config.bidirectional);
-        hot.bits |= u16::from(fins) << bit::FINS;
-        let is_label_in_tunnel = decoded.mpls.is_some() && hot.tunnel > 0;
-        if let Some(label) = decoded.mpls.filter(|_| !is_label_in_tunnel) {
-            hot.set_label(label);
+        // Written where it lies, part by part: put together first, it takes a third of all of this to keep and copy.
+        let (flow, entry) = self.flows.place().expect("there is a place");
+        entry.hot = Hot::new(&lane.key, seen.at, packet.queue);
+        entry.hot.bits |= if packet.position == Packet::NOWHERE { 0 } else { bit::LOCATED };
+        entry.hot.bits |= u16::from(fins) << bit::FINS | if mac.is_some() { bit::MAC[0] } else { 0 };
+        entry.hot.state = state;
+        if let Some(label) = label.filter(|_| !is_label_in_tunnel) {
+            entry.hot.set_label(label);
         }
-        let is_v6 = hot.has(bit::V6);
+        (entry.body.start, entry.body.positions) = (seen.at, [packet.position; 2]);
+        let is_slim = entry.body.begin(seen);
         if !is_v6 {
-            hot.rare = rare;
-        }
-        let mut sums = [Sums::default(); 2];
-        sums[0].first_flags = seen.flags;
-        let is_slim = sums[0].take(&seen, true);
-        let timeout = self.timeout(&hot).min(self.active.unwrap_or(u64::MAX));
-        let body = Body { start: seen.at, positions: [packet.position; 2], sums };
-        let flow = self.flows.put(Entry { hot, body }).expect("there is a place");
-        if is_v6 {
+            entry.hot.rare = rare;
+        } else {
             if self.rares.len() <= flow as usize {
                 self.rares.resize(flow as usize + 1, Rare::default());
             }
@@ -69,7 +70,7 @@ impl Meter {
         self.counts.active += 1;
         self.enter(flow, lane.hash, sink);
         if !is_slim || is_label_in_tunnel {
-            self.widen_first(flow, &seen, decoded.mpls.filter(|_| is_label_in_tunnel));
+            self.widen_first(flow, seen, label.filter(|_| is_label_in_tunnel));
         }
         if let Some(payloads) = &mut self.payloads {
             payloads.begin(flow);

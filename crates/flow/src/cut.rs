@@ -11,6 +11,7 @@
 use crate::config::Packet;
 use crate::entry::{Entry, bit};
 use crate::full::NEVER;
+use crate::memory::Hints;
 use crate::meter::Meter;
 use crate::pair::{Line, Pair};
 use crate::pool::NONE;
@@ -45,7 +46,7 @@ impl Tie {
     }
 }
 
-impl Meter {
+impl<H: Hints> Meter<H> {
     /// What ties a flow that counts in this pair to its records before.
     #[inline(always)]
     pub(crate) fn tie(&self, bits: u16, pair: &Pair) -> Tie {

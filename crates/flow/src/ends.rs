@@ -2,6 +2,7 @@
 
 use crate::entry::{Hot, bit};
 use crate::fetch::AHEAD;
+use crate::memory::{Ask, Hints};
 use crate::meter::{Meter, SECOND};
 use crate::order::{self, Due};
 use crate::pool::NONE;
@@ -17,7 +18,7 @@ pub(crate) struct Known {
     pub hash: u64,
 }
 
-impl Meter {
+impl<H: Hints> Meter<H> {
     /// After how many nanoseconds without a packet a flow is over.
     #[inline(always)]
     pub(crate) fn timeout(&self, hot: &Hot) -> u64 {
@@ -45,6 +46,7 @@ impl Meter {
     }
 
     /// When the record began that is being made; `None` if it has no packet yet.
+    #[inline(always)]
     fn first(&self, flow: u32) -> Option<u64> {
         let hot = &self.flows[flow].hot;
         match hot.bits & (bit::FULL | bit::CUT) {
@@ -78,8 +80,8 @@ impl Meter {
     }
 
     /// Brings flows into the order of their records: by the last packet, then by what only the flow decides.
-    fn sort(&self, due: &mut Vec<Due>) {
-        order::by_time(due);
+    fn sort(&self, due: &mut [Due]) {
+        order::by_time(due, self.hints);
         for run in due.chunk_by_mut(|a, b| a.0 == b.0).filter(|r| r.len() > 1) {
             run.sort_by_cached_key(|d| self.rank(d.1));
         }
@@ -111,15 +113,15 @@ impl Meter {
         }
         match hot.bits & (bit::FULL | bit::PAIR) {
             0 if hot.more == NONE => (),
-            0 => self.chunks[hot.more].fetch(&self.hints, usize::from(hot.packets)),
-            bit::FULL => self.fulls[hot.more].sides.iter().for_each(|side| side.fetch(&self.hints)),
+            0 => self.chunks[hot.more].fetch(self.hints, usize::from(hot.packets)),
+            bit::FULL => self.fulls[hot.more].sides.iter().for_each(|side| side.fetch(self.hints)),
             _ => self.pairs[hot.more].sides.iter().for_each(|side| self.hints.fetch(side)),
         }
         if !leaves {
             return Known { id: self.id(flow), hash: 0 };
         }
         let known = self.known(flow);
-        self.table.fetch(known.hash, &self.hints);
+        self.table.fetch(known.hash, self.hints);
         known
     }
 
@@ -172,6 +174,7 @@ impl Meter {
     }
 
     /// Makes the last record of a flow, if there is anything to say.
+    #[inline(always)]
     fn conclude(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
         if self.first(flow).is_some() {
             self.emit(flow, id, reason, sink);
@@ -203,7 +206,7 @@ impl Meter {
 }
 
 /// Time passes to `second` for the shards of one table, whose records are then made in one order.
-pub(crate) fn pass(shards: &mut [Meter], second: u64, sink: &mut dyn Sink) {
+pub(crate) fn pass<H: Hints>(shards: &mut [Meter<H>], second: u64, sink: &mut dyn Sink) {
     let Some(now) = shards[0].second else {
         return shards.iter_mut().for_each(|s| s.second = Some(second));
     };
@@ -231,10 +234,11 @@ pub(crate) fn pass(shards: &mut [Meter], second: u64, sink: &mut dyn Sink) {
 }
 
 /// Ends every flow: those that were over for what ended them, the others because there is no more.
-pub(crate) fn end_all(shards: &mut [Meter], sink: &mut dyn Sink) {
+pub(crate) fn end_all<H: Hints>(shards: &mut [Meter<H>], sink: &mut dyn Sink) {
     for shard in shards.iter_mut() {
         let used = (0..shard.flows.len() as u32).filter(|f| shard.flows[*f].hot.has(bit::USED));
-        let mut due: Vec<Due> = used.map(|f| (shard.flows[f].hot.last, f)).collect();
+        let mut due: Vec<Due> = shard.hints.room(shard.counts.active as usize);
+        due.extend(used.map(|f| (shard.flows[f].hot.last, f)));
         shard.sort(&mut due);
         shard.due = due;
     }
@@ -255,7 +259,7 @@ pub(crate) fn end_all(shards: &mut [Meter], sink: &mut dyn Sink) {
 
 /// Calls `each` with all that is due and what is known of it, shards together in the order of the records. Only of flows that
 /// leave the table one by one is the hash needed.
-fn in_order(shards: &mut [Meter], leave: bool, mut each: impl FnMut(&mut Meter, u32, Known)) {
+fn in_order<H: Hints>(shards: &mut [Meter<H>], leave: bool, mut each: impl FnMut(&mut Meter<H>, u32, Known)) {
     if let [shard] = shards {
         let due = std::mem::take(&mut shard.due);
         let mut known = [Known::default(); AHEAD];
@@ -276,7 +280,7 @@ fn in_order(shards: &mut [Meter], leave: bool, mut each: impl FnMut(&mut Meter, 
         return;
     }
     let mut next = vec![0; shards.len()];
-    let rank = |shard: &Meter, at: usize| shard.due.get(at).map(|d| (d.0, shard.rank(d.1)));
+    let rank = |shard: &Meter<H>, at: usize| shard.due.get(at).map(|d| (d.0, shard.rank(d.1)));
     let mut heads: Vec<_> = shards.iter().map(|s| rank(s, 0)).collect();
     while let Some(first) = (0..shards.len()).filter(|i| heads[*i].is_some()).min_by_key(|i| heads[*i]) {
         let flow = shards[first].due[next[first]].1;

@@ -20,6 +20,7 @@ use crate::key::Key;
 use crate::pool::NONE;
 use crate::rare::Rare;
 use crate::record::TcpState;
+use crate::seen::Seen;
 use crate::slim::Sums;
 
 /// Bits of [`Hot::bits`].
@@ -164,15 +165,22 @@ impl Hot {
         self.around |= label as u64 + 1;
     }
 
-    /// Ends and ports as whoever began sees them.
-    pub fn oriented(&self) -> ([u64; 4], [u16; 2]) {
+    /// Ends of IPv6 as whoever began sees them.
+    pub fn oriented(&self) -> [u64; 4] {
         let [a, b, c, d] = self.key().ends();
-        let [low, high] = [(self.ports >> 16) as u16, self.ports as u16];
-        if self.has(bit::TURNED) { ([c, d, a, b], [high, low]) } else { ([a, b, c, d], [low, high]) }
+        if self.has(bit::TURNED) { [c, d, a, b] } else { [a, b, c, d] }
     }
 }
 
 impl Body {
+    /// The sums of a flow that a packet begins, and whether they can count it.
+    #[inline(always)]
+    pub fn begin(&mut self, seen: &Seen) -> bool {
+        self.sums = [Sums::default(); 2];
+        self.sums[0].first_flags = seen.flags;
+        self.sums[0].take(seen, true)
+    }
+
     /// The record reaches to this packet, if it lies in the same stream as its first.
     #[inline(always)]
     pub fn reach(&mut self, packet: &Packet, queue: u16) {

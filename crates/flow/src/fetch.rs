@@ -11,9 +11,10 @@
 
 use crate::config::Packet;
 use crate::ends::{Known, pass};
-use crate::entry::{Entry, bit};
+use crate::entry::{Entry, Hot, bit};
 use crate::key::Key;
 use crate::lane::Lane;
+use crate::memory::{Ask, Hints};
 use crate::meter::Meter;
 use crate::pool::NONE;
 use crate::record::Sink;
@@ -44,19 +45,20 @@ impl Way {
     }
 }
 
-impl Meter {
+impl<H: Hints> Meter<H> {
     /// Takes packets in the order in which they came. Time passes with them.
     pub fn push(&mut self, packets: &[Packet], sink: &mut dyn Sink) {
         let mut way = self.way.take().expect("it is there between two calls");
+        let mut calm = self.calm();
         for (index, packet) in packets.iter().enumerate() {
-            let second = packet.ts.secs();
-            if self.is_other_second(second) {
+            if !calm.contains(&packet.ts.nanos()) && self.is_other_second(packet.ts.secs()) {
                 self.arrive(packets, &mut way, sink);
-                pass(std::slice::from_mut(self), second, sink);
+                pass(std::slice::from_mut(self), packet.ts.secs(), sink);
+                calm = self.calm();
             }
             let lane = &mut way.lanes[way.count % RING];
             if lane.set(packet, index, &self.keys, self.config.bidirectional) {
-                self.table.fetch(lane.hash, &self.hints);
+                self.table.fetch(lane.hash, self.hints);
                 self.advance(packets, &mut way, sink);
             } else {
                 self.counts.other += 1;
@@ -71,7 +73,7 @@ impl Meter {
         let mut way = self.way.take().expect("it is there between two calls");
         for lane in lanes {
             way.lanes[way.count % RING] = *lane;
-            self.table.fetch(lane.hash, &self.hints);
+            self.table.fetch(lane.hash, self.hints);
             self.advance(packets, &mut way, sink);
         }
         self.arrive(packets, &mut way, sink);
@@ -83,6 +85,19 @@ impl Meter {
     fn advance(&mut self, packets: &[Packet], way: &mut Way, sink: &mut dyn Sink) {
         let step = way.count;
         way.count += 1;
+        if step < 3 * AHEAD {
+            return self.set_out(packets, way, step, sink);
+        }
+        let [first, second, third] = [1, 2, 3].map(|stage| (step - stage * AHEAD) % RING);
+        way.guesses[first] = self.fetch(&way.lanes[first]);
+        self.fetch_rest(way.guesses[second], &way.lanes[second].key);
+        let lane = &mut way.lanes[third];
+        self.take(&packets[lane.index as usize], lane, way.guesses[third], sink);
+    }
+
+    /// The same of the first packets, before which there are none at every stage.
+    #[inline(never)]
+    fn set_out(&mut self, packets: &[Packet], way: &mut Way, step: usize, sink: &mut dyn Sink) {
         self.stages(packets, way, step, sink);
     }
 
@@ -124,7 +139,12 @@ impl Meter {
                 flow
             }
             None => {
-                if self.flows.is_full() && self.flows.len() >= FEW {
+                if !self.flows.is_full() {
+                    // Of a flow that has ended, or never used: written over line by line, which has to be there before.
+                    let place = self.flows.upcoming(AHEAD).cast::<u8>();
+                    self.hints.prefetch(place);
+                    self.hints.prefetch(place.wrapping_add(size_of::<Hot>()));
+                } else if self.flows.len() >= FEW {
                     let flow = self.after(self.ahead, AHEAD);
                     self.fetch_entry(flow);
                 }
@@ -153,7 +173,7 @@ impl Meter {
         let packets = usize::from(hot.packets);
         match hot.bits & (bit::FULL | bit::PAIR) {
             bit::PAIR => self.hints.fetch(&self.pairs[hot.more].sides[hot.side(key)]),
-            bit::FULL => self.fulls[hot.more].sides[hot.side(key)].fetch(&self.hints),
+            bit::FULL => self.fulls[hot.more].sides[hot.side(key)].fetch(self.hints),
             _ => {
                 // The handshake is in the first packets, and the eleventh reads all that is known.
                 if hot.has(bit::V6) && (packets < SHAKING || packets == LOG) {
@@ -180,7 +200,7 @@ impl Meter {
             return;
         }
         let known = self.known(flow);
-        self.table.fetch(known.hash, &self.hints);
+        self.table.fetch(known.hash, self.hints);
         self.victims.push_back((flow, known));
     }
 

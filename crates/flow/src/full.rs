@@ -3,7 +3,7 @@
 //! Packets are counted in 32 bits: the meter cuts a record before a side has more ([`Side::is_full`]). Everything else is
 //! as wide as that many packets can make it.
 
-use crate::memory::Hints;
+use crate::memory::{Ask, Hints};
 use crate::pair::Line;
 use crate::record::{self, Moments};
 use crate::seen::Seen;
@@ -159,7 +159,7 @@ impl Side {
 
     /// Asks for the lines that a packet changes or reads.
     #[inline(always)]
-    pub fn fetch(&self, hints: &Hints) {
+    pub fn fetch(&self, hints: impl Hints) {
         hints.fetch(&self.last);
         hints.fetch(&self.gap_squares);
         hints.fetch(&self.first);

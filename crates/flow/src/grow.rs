@@ -2,6 +2,7 @@
 
 use crate::entry::{Entry, bit};
 use crate::full::{self, Full};
+use crate::memory::Hints;
 use crate::meter::Meter;
 use crate::pair::Pair;
 use crate::pool::NONE;
@@ -9,7 +10,7 @@ use crate::rare::Rare;
 use crate::seen::Seen;
 use crate::slim;
 
-impl Meter {
+impl<H: Hints> Meter<H> {
     /// Lets a flow that is a list count in a pair.
     #[inline(never)]
     pub(crate) fn pair(&mut self, flow: u32) {

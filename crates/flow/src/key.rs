@@ -7,7 +7,7 @@
 
 use crate::config::{Levels, Packet};
 use base::hash::mix64;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use wire::{Decoded, Family, Fragment, IpProtocol, TunnelKind};
 
 /// The key of a packet.
@@ -145,12 +145,9 @@ pub(crate) fn tunnel_kind(number: u8) -> Option<TunnelKind> {
         .find(|k| *k as u8 == number)
 }
 
-/// Both ends of a key as addresses.
-pub(crate) fn addresses(ends: &[u64; 4], v6: bool) -> [IpAddr; 2] {
-    let address = |high: u64, low: u64| match v6 {
-        true => IpAddr::from((u128::from(high) << 64 | u128::from(low)).to_be_bytes()),
-        false => IpAddr::from((low as u32).to_be_bytes()),
-    };
+/// Both ends of a key of IPv6 as addresses.
+pub(crate) fn addresses_v6(ends: &[u64; 4]) -> [IpAddr; 2] {
+    let address = |high: u64, low: u64| IpAddr::V6(Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)));
     [address(ends[0], ends[1]), address(ends[2], ends[3])]
 }
 

@@ -11,6 +11,7 @@ use wire::{Family, Fragment, IpProtocol};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
 pub(crate) struct Lane {
     pub key: Key,
     pub seen: Seen,

@@ -36,6 +36,7 @@ mod entry;
 mod fetch;
 mod full;
 mod grow;
+mod id;
 mod key;
 mod lane;
 mod losses;
@@ -62,7 +63,7 @@ mod wheel;
 
 pub use config::{Config, Levels, Packet};
 pub use counts::{Counts, Lateness};
-pub use memory::Hints;
+pub use memory::{Hints, NoHints};
 pub use meter::{Meter, STEP_BACK};
 pub use record::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, Sink, TcpState};
 pub use router::Router;

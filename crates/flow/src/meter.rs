@@ -17,7 +17,7 @@ use crate::full::{self, Full};
 use crate::key::Keys;
 use crate::lane::Lane;
 use crate::losses::Losses;
-use crate::memory::Hints;
+use crate::memory::{Ask, Hints, NoHints};
 use crate::pair::Pair;
 use crate::payload::Payloads;
 use crate::pool::Pool;
@@ -28,6 +28,7 @@ use crate::table::Table;
 use crate::wheel::Wheel;
 use base::Timestamp;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 /// How far time may step back before the meter takes it for another clock: all flows are then ended
@@ -38,10 +39,10 @@ pub const STEP_BACK: Duration = Duration::from_secs(60);
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
 /// Makes flow records of the packets of one interface. See the module.
-pub struct Meter {
+pub struct Meter<H = NoHints> {
     pub(crate) config: Config,
     pub(crate) interface: u16,
-    pub(crate) hints: Hints,
+    pub(crate) hints: H,
     pub(crate) keys: Keys,
     pub(crate) idle: Box<[u64; 256]>,
     pub(crate) active: Option<u64>,
@@ -78,25 +79,27 @@ pub struct Meter {
 impl Meter {
     /// A meter without flows.
     pub fn new(config: Config, interface: u16) -> Self {
-        Self::with_hints(config, interface, Hints::default())
+        Self::with_hints(config, interface, NoHints)
     }
+}
 
+impl<H: Hints> Meter<H> {
     /// The same, for whoever can make memory quicker to reach.
-    pub fn with_hints(config: Config, interface: u16, hints: Hints) -> Self {
+    pub fn with_hints(config: Config, interface: u16, hints: H) -> Self {
         let capacity = config.capacity.clamp(1, Config::MOST_FLOWS);
         Self {
             keys: Keys::new(config.seed, config.levels),
             idle: config.idle_nanos(),
             active: config.active.map(nanos),
             linger: nanos(config.linger),
-            table: Table::new(capacity, &hints),
-            flows: Pool::new(capacity, &hints),
+            table: Table::new(capacity, hints),
+            flows: Pool::new(capacity, hints),
             rares: hints.room(capacity),
-            chunks: Pool::new(capacity, &hints),
-            pairs: Pool::new(capacity, &hints),
-            fulls: Pool::new(capacity, &hints),
+            chunks: Pool::new(capacity, hints),
+            pairs: Pool::new(capacity, hints),
+            fulls: Pool::new(capacity, hints),
             payloads: (config.payload > 0).then(|| Payloads::new(config.payload)),
-            wheel: Wheel::new(capacity, &hints),
+            wheel: Wheel::new(capacity, hints),
             losses: Losses::default(),
             second: None,
             hand: 0,
@@ -144,6 +147,12 @@ impl Meter {
     #[inline(always)]
     pub(crate) fn is_other_second(&self, second: u64) -> bool {
         self.second.is_none_or(|now| second > now || second + STEP_BACK.as_secs() < now)
+    }
+
+    /// The nanoseconds in which no other second begins; none before the first.
+    #[inline(always)]
+    pub(crate) fn calm(&self) -> Range<u64> {
+        self.second.map_or(0..0, |now| now * SECOND..now.saturating_add(1).saturating_mul(SECOND))
     }
 
     /// Writes what a packet says into a lane; not if it is not IP.

@@ -1,36 +1,68 @@
 //! Numbered places for values: reserved at the start, touched when they are first needed, used again before new ones are.
 
-use crate::memory::Hints;
+use crate::memory::{Ask, Hints};
 
 /// No place.
 pub(crate) const NONE: u32 = u32::MAX;
 
 pub(crate) struct Pool<T> {
+    /// Those beyond `used` are nobody's.
     items: Vec<T>,
+    used: usize,
     free: Vec<u32>,
     most: usize,
-    /// Places that were taken before the last [`Pool::clear`]: their memory is still there.
+    /// Places that were made before the last [`Pool::clear`]: their memory is still there.
     touched: usize,
 }
 
-impl<T> Pool<T> {
+/// Places that are made at once.
+const BLOCK: usize = 64;
+
+impl<T: Default> Pool<T> {
     /// Room for `most` values.
-    pub fn new(most: usize, hints: &Hints) -> Self {
-        Self { items: hints.room(most), free: Vec::new(), most, touched: 0 }
+    pub fn new(most: usize, hints: impl Hints) -> Self {
+        Self { items: hints.room(most), used: 0, free: Vec::new(), most, touched: 0 }
+    }
+
+    /// A place for a value, and what lies there, to be written over; `None` if all are taken.
+    #[inline(always)]
+    pub fn place(&mut self) -> Option<(u32, &mut T)> {
+        let place = match self.free.pop() {
+            Some(place) => place as usize,
+            None => {
+                if self.used == self.items.len() && !self.grow() {
+                    return None;
+                }
+                self.used += 1;
+                self.used - 1
+            }
+        };
+        Some((place as u32, &mut self.items[place]))
+    }
+
+    /// Where the value will lie, probably, for which a place is asked after so many others.
+    #[inline(always)]
+    pub fn upcoming(&self, after: usize) -> *const T {
+        match self.free.len().checked_sub(after + 1) {
+            Some(at) => &self.items[self.free[at] as usize],
+            None => self.items.as_ptr().wrapping_add(self.used + after),
+        }
     }
 
     /// A place for a value; `None` if all are taken.
     #[inline(always)]
     pub fn put(&mut self, value: T) -> Option<u32> {
-        if let Some(place) = self.free.pop() {
-            self.items[place as usize] = value;
-            return Some(place);
-        }
-        if self.items.len() >= self.most {
-            return None;
-        }
-        self.items.push(value);
-        Some(self.items.len() as u32 - 1)
+        let (place, item) = self.place()?;
+        *item = value;
+        Some(place)
+    }
+
+    /// Makes some more places, if there may be more.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self) -> bool {
+        self.items.resize_with((self.used + BLOCK).min(self.most), T::default);
+        self.used < self.items.len()
     }
 
     /// Gives a place back. Its value stays until another takes it.
@@ -41,20 +73,23 @@ impl<T> Pool<T> {
 
     /// Gives all places back.
     pub fn clear(&mut self) {
-        self.touched = self.touched.max(self.items.len());
-        self.items.clear();
+        if std::mem::needs_drop::<T>() {
+            self.touched = self.touched.max(self.items.len());
+            self.items.clear();
+        }
+        self.used = 0;
         self.free.clear();
     }
 
     /// Whether there is no place for another value.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
-        self.free.is_empty() && self.items.len() >= self.most
+        self.free.is_empty() && self.used >= self.most
     }
 
     /// How many places were taken at once since the last [`Pool::clear`].
     pub fn len(&self) -> usize {
-        self.items.len()
+        self.used
     }
 
     /// Bytes that were ever touched.

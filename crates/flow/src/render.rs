@@ -2,13 +2,13 @@
 
 use crate::entry::{Body, Entry, Hot, bit};
 use crate::key::{self, NO_VLAN};
+use crate::memory::Hints;
 use crate::meter::Meter;
 use crate::pool::NONE;
 use crate::rare::Rare;
 use crate::record::{Around, Early, EndReason, Key, Locator, Moments, Record, Side, TcpState};
 use crate::slim::{self, LOG};
 use base::Timestamp;
-use base::hash::combine;
 use std::net::{IpAddr, Ipv4Addr};
 use wire::{IpProtocol, MacAddr, TunnelKind};
 
@@ -34,7 +34,7 @@ pub(crate) fn blank() -> Record {
     }
 }
 
-impl Meter {
+impl<H: Hints> Meter<H> {
     /// Writes the record of a flow over another one.
     pub(crate) fn render(&self, flow: u32, id: u64, reason: EndReason, out: &mut Record) {
         let (Entry { hot, body }, rare) = (&self.flows[flow], self.rare(flow));
@@ -83,20 +83,9 @@ impl Meter {
         out.lost = if self.losses.is_none() { 0 } else { self.losses.between(out.first().secs(), out.last().secs()) };
     }
 
-    /// The same for all records of a flow, whatever meter made them.
-    pub(crate) fn id(&self, flow: u32) -> u64 {
-        let Entry { hot, body } = &self.flows[flow];
-        let icmp = if key::is_icmp(IpProtocol(hot.protocol)) { self.rare(flow).icmp() } else { 0 };
-        let label = self.label(hot).unwrap_or(u32::MAX);
-        let ([a, b, c, d], [src, dst]) = hot.oriented();
-        let ports = u64::from(src) << 48 | u64::from(dst) << 32 | u64::from(icmp);
-        let kinds = u64::from(hot.protocol) << 56 | u64::from(hot.tunnel) << 48 | u64::from(self.interface) << 32;
-        [a, b, c, d, ports, kinds | u64::from(label), hot.around(), body.start].into_iter().fold(0, combine)
-    }
-
     /// The topmost MPLS label.
     #[inline(always)]
-    fn label(&self, hot: &Hot) -> Option<u32> {
+    pub(crate) fn label(&self, hot: &Hot) -> Option<u32> {
         if hot.tunnel > 0 && hot.has(bit::FULL) { self.fulls[hot.more].label } else { hot.label() }
     }
 
@@ -114,7 +103,8 @@ impl Meter {
         out.push(Early { after: 0, length, flags, reverse: false });
         if chunk != NONE {
             let words = &self.chunks[chunk].log[..usize::from(hot.packets).min(LOG) - 1];
-            out.extend(words.iter().chain(more).map(|w| slim::unpack(*w)));
+            out.extend(words.iter().map(|w| slim::unpack(*w)));
+            out.extend(more.iter().map(|w| slim::unpack(*w)));
         }
         out.truncate(self.config.early);
     }
@@ -185,10 +175,18 @@ static SPREAD: [u64; 256] = {
     all
 };
 
+#[inline(always)]
 fn key_of(hot: &Hot, rare: &Rare) -> Key {
-    let (ends, [src_port, dst_port]) = hot.oriented();
-    let [src, dst] = key::addresses(&ends, hot.has(bit::V6));
     let protocol = IpProtocol(hot.protocol);
+    let turned = u32::from(hot.has(bit::TURNED));
+    let ports = hot.ports.rotate_left(16 * turned);
+    let (src_port, dst_port) = ((ports >> 16) as u16, ports as u16);
+    let [src, dst] = if hot.has(bit::V6) {
+        key::addresses_v6(&hot.oriented())
+    } else {
+        let both = hot.low.rotate_left(32 * turned);
+        [both >> 32, both].map(|address| IpAddr::V4(Ipv4Addr::from_bits(address as u32)))
+    };
     let dst_port = if key::is_icmp(protocol) { rare.icmp() } else { dst_port };
     Key { src, dst, src_port, dst_port, protocol }
 }

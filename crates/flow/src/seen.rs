@@ -1,6 +1,7 @@
 //! What one packet says about its flow: the few numbers that counting needs, read from the headers once.
 
 use crate::config::Packet;
+use std::hint::select_unpredictable;
 use wire::{Family, Fragment, IpProtocol, MacAddr, tcp_flags};
 
 /// See the module.
@@ -60,7 +61,7 @@ impl Seen {
         let is_there = (decoded.l4 != 0) & (decoded.fragment != Fragment::Later) & head.is_some();
         let tcp = (decoded.protocol == IpProtocol::TCP) & is_there;
         let head = head.unwrap_or(&[0; at::TCP]);
-        let flags = head[at::FLAGS] & u8::from(tcp).wrapping_neg();
+        let flags = select_unpredictable(tcp, head[at::FLAGS], 0);
         let seq = u32::from_be_bytes([head[at::SEQ], head[at::SEQ + 1], head[at::SEQ + 2], head[at::SEQ + 3]]);
         let window = u16::from_be_bytes([head[at::WINDOW], head[at::WINDOW + 1]]);
         Self {
@@ -71,7 +72,7 @@ impl Seen {
             payload: decoded.payload_len,
             tcp,
             flags,
-            seq: seq & u32::from(tcp).wrapping_neg(),
+            seq: select_unpredictable(tcp, seq, 0),
             zero_window: tcp & (window == 0) & (flags & tcp_flags::RST == 0),
             ttl,
             dscp: class >> 2,

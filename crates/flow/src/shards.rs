@@ -11,14 +11,14 @@ use crate::counts::Counts;
 use crate::ends::{end_all, pass};
 use crate::key::shard_of;
 use crate::lane::Lane;
-use crate::memory::Hints;
+use crate::memory::{Hints, NoHints};
 use crate::meter::Meter;
 use crate::record::{Record, Sink};
 use base::Timestamp;
 
 /// See the module.
-pub struct Shards {
-    meters: Vec<Meter>,
+pub struct Shards<H = NoHints> {
+    meters: Vec<Meter<H>>,
     /// The packets of this second that each meter has still to take.
     lanes: Vec<Vec<Lane>>,
 }
@@ -26,14 +26,7 @@ pub struct Shards {
 impl Shards {
     /// `count` shards (at least one) that have room for `config.capacity` flows together.
     pub fn new(config: &Config, interface: u16, count: usize) -> Self {
-        Self::with_hints(config, interface, count, Hints::default())
-    }
-
-    /// The same, for whoever can make memory quicker to reach.
-    pub fn with_hints(config: &Config, interface: u16, count: usize, hints: Hints) -> Self {
-        let part = Self::part(config, count);
-        let meters = (0..count.max(1)).map(|_| Meter::with_hints(part.clone(), interface, hints)).collect::<Vec<_>>();
-        Self { lanes: meters.iter().map(|_| Vec::new()).collect(), meters }
+        Self::with_hints(config, interface, count, NoHints)
     }
 
     /// The settings of one of `count` shards: an eighth more than its part of the capacity, since hashes do not spread flows
@@ -42,6 +35,15 @@ impl Shards {
         let count = count.max(1);
         let part = config.capacity.div_ceil(count);
         Config { capacity: if count == 1 { part } else { part + part / 8 + 64 }, ..config.clone() }
+    }
+}
+
+impl<H: Hints> Shards<H> {
+    /// The same, for whoever can make memory quicker to reach.
+    pub fn with_hints(config: &Config, interface: u16, count: usize, hints: H) -> Self {
+        let part = Shards::part(config, count);
+        let meters = (0..count.max(1)).map(|_| Meter::with_hints(part.clone(), interface, hints)).collect::<Vec<_>>();
+        Self { lanes: meters.iter().map(|_| Vec::new()).collect(), meters }
     }
 
     /// Takes packets in the order in which they came. Time passes with them.

@@ -10,7 +10,7 @@
 //! 65535 bytes, after 2^38 ns, a window of zero, anything but the next bytes of its side) makes it a full one
 //! ([`crate::full`]), so that nothing is ever rounded.
 
-use crate::memory::Hints;
+use crate::memory::{Ask, Hints};
 use crate::record::{Early, Moments, Side};
 use crate::seen::Seen;
 use crate::tcp;
@@ -94,9 +94,24 @@ impl Sums {
         out.length.squares = (length * length).into();
         out.gap = Moments::default();
         out.gaps = 0;
-        out.flags = std::array::from_fn(|bit| u64::from(self.first_flags >> bit & 1));
+        out.flags = SINGLE[usize::from(self.first_flags)];
     }
 }
+
+/// The bits of each byte of flags, as counters of one packet.
+static SINGLE: [[u64; 8]; 256] = {
+    let mut all = [[0; 8]; 256];
+    let mut flags = 0;
+    while flags < 256 {
+        let mut bit = 0;
+        while bit < 8 {
+            all[flags][bit] = flags as u64 >> bit & 1;
+            bit += 1;
+        }
+        flags += 1;
+    }
+    all
+};
 
 /// The range with one more value in it.
 #[inline(always)]
@@ -113,7 +128,7 @@ pub(crate) struct Chunk {
 impl Chunk {
     /// Asks for what a flow of so many packets has in it: that may lie in two lines.
     #[inline(always)]
-    pub fn fetch(&self, hints: &Hints, packets: usize) {
+    pub fn fetch(&self, hints: impl Hints, packets: usize) {
         hints.fetch(&self.log[0]);
         hints.fetch(&self.log[packets.saturating_sub(2).min(LOG - 2)]);
     }

@@ -11,12 +11,12 @@
 //!
 //! All tags of a bucket are compared at once, as bytes of two words (Warren, Hacker's Delight, section 6-1).
 
-use crate::memory::Hints;
+use crate::memory::{Ask, Hints};
 
 /// Places in a bucket.
 pub(crate) const PLACES: usize = 12;
 /// Flows per bucket when as many are there as were reserved: one bucket in forty is then over full.
-const LOAD: usize = 7;
+const LOAD: usize = 6;
 /// Buckets that are searched at most.
 pub(crate) const REACH: usize = 8;
 
@@ -42,7 +42,7 @@ pub(crate) struct Crowded;
 
 impl Table {
     /// A table in which `capacity` flows find room.
-    pub fn new(capacity: usize, hints: &Hints) -> Self {
+    pub fn new(capacity: usize, hints: impl Hints) -> Self {
         let count = capacity.div_ceil(LOAD).max(1);
         let mut buckets = hints.room(count);
         buckets.resize(count, EMPTY);
@@ -75,7 +75,7 @@ impl Table {
 
     /// Asks for the line where a search for `hash` begins.
     #[inline(always)]
-    pub fn fetch(&self, hash: u64, hints: &Hints) {
+    pub fn fetch(&self, hash: u64, hints: impl Hints) {
         hints.fetch(&self.buckets[self.home(hash)]);
     }
 
@@ -99,12 +99,21 @@ impl Table {
     }
 
     /// Enters a flow that is not there.
+    #[inline(always)]
     pub fn insert(&mut self, hash: u64, flow: u32) -> Result<(), Crowded> {
         let home = self.home(hash);
-        for step in 0..self.reach() {
+        if self.buckets[home].put(tag(hash), flow) { Ok(()) } else { self.spill(hash, flow) }
+    }
+
+    /// The same where its own bucket is full.
+    #[cold]
+    #[inline(never)]
+    fn spill(&mut self, hash: u64, flow: u32) -> Result<(), Crowded> {
+        let home = self.home(hash);
+        for step in 1..self.reach() {
             let at = self.after(home, step);
             if self.buckets[at].put(tag(hash), flow) {
-                self.buckets[home].spilled += u16::from(step > 0);
+                self.buckets[home].spilled += 1;
                 return Ok(());
             }
         }
@@ -112,12 +121,23 @@ impl Table {
     }
 
     /// Removes a flow that is there.
+    #[inline(always)]
     pub fn remove(&mut self, hash: u64, flow: u32) {
         let home = self.home(hash);
-        for step in 0..self.reach() {
+        if !self.buckets[home].take(tag(hash), flow) {
+            self.remove_spilled(hash, flow);
+        }
+    }
+
+    /// The same where it is not in its own bucket.
+    #[cold]
+    #[inline(never)]
+    fn remove_spilled(&mut self, hash: u64, flow: u32) {
+        let home = self.home(hash);
+        for step in 1..self.reach() {
             let at = self.after(home, step);
             if self.buckets[at].take(tag(hash), flow) {
-                self.buckets[home].spilled -= u16::from(step > 0);
+                self.buckets[home].spilled -= 1;
                 return;
             }
         }
@@ -180,32 +200,42 @@ impl Bucket {
 
     #[inline(always)]
     fn find(&self, tag: u8, same: &impl Fn(u32) -> bool) -> Option<u32> {
-        self.places(tag).map(|place| self.flows[place]).find(|flow| same(*flow))
+        for place in self.places(tag) {
+            if same(self.flows[place]) {
+                return Some(self.flows[place]);
+            }
+        }
+        None
     }
 
+    #[inline(always)]
     fn put(&mut self, tag: u8, flow: u32) -> bool {
         let Some(place) = self.places(0).next() else { return false };
         (self.tags[place], self.flows[place]) = (tag, flow);
         true
     }
 
+    #[inline(always)]
     fn take(&mut self, tag: u8, flow: u32) -> bool {
-        let place = self.places(tag).find(|place| self.flows[*place] == flow);
-        if let Some(place) = place {
-            self.tags[place] = 0;
+        for place in self.places(tag) {
+            if self.flows[place] == flow {
+                self.tags[place] = 0;
+                return true;
+            }
         }
-        place.is_some()
+        false
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::NoHints;
     use base::Prng;
     use std::collections::HashMap;
 
     fn table(capacity: usize) -> Table {
-        Table::new(capacity, &Hints::default())
+        Table::new(capacity, NoHints)
     }
 
     #[test]

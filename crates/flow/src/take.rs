@@ -8,6 +8,7 @@ use crate::config::Packet;
 use crate::entry::{Body, Entry, Hot, bit};
 use crate::key::{Key, Keys};
 use crate::lane::Lane;
+use crate::memory::Hints;
 use crate::meter::Meter;
 use crate::pair::Pair;
 use crate::pool::NONE;
@@ -18,7 +19,7 @@ use crate::slim::{self, Chunk, LOG};
 use crate::tcp;
 use wire::tcp_flags::{FIN, RST, SYN};
 
-impl Meter {
+impl<H: Hints> Meter<H> {
     /// Gives a packet to its flow, of which there is a guess.
     #[inline(always)]
     pub(crate) fn take(&mut self, packet: &Packet, lane: &mut Lane, guess: u32, sink: &mut dyn Sink) {

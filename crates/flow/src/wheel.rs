@@ -5,7 +5,7 @@
 //! has come, the meter computes the deadline and puts the flow further on if it is still to come. Deadlines
 //! beyond the wheel's [`SECONDS`] wait in its farthest slot and are looked at once per turn.
 
-use crate::memory::Hints;
+use crate::memory::{Ask, Hints};
 
 /// Seconds in one turn: more than the default active timeout.
 const SECONDS: u64 = 512;
@@ -15,14 +15,14 @@ const NONE: u32 = u32::MAX;
 const HEAD: u32 = 1 << 31;
 
 pub(crate) struct Wheel {
-    heads: Vec<u32>,
+    heads: Box<[u32; SECONDS as usize]>,
     /// Before and after each flow in its list.
     links: Vec<[u32; 2]>,
 }
 
 impl Wheel {
-    pub fn new(capacity: usize, hints: &Hints) -> Self {
-        Self { heads: vec![NONE; SECONDS as usize], links: hints.room(capacity) }
+    pub fn new(capacity: usize, hints: impl Hints) -> Self {
+        Self { heads: Box::new([NONE; SECONDS as usize]), links: hints.room(capacity) }
     }
 
     pub fn bytes(&self) -> usize {
@@ -31,16 +31,26 @@ impl Wheel {
 
     /// Puts a flow that lies in no slot where it is looked at when `second` has come, or before; `now` is the second that
     /// was looked at last, and `second` is later.
+    #[inline(always)]
     pub fn put(&mut self, flow: u32, second: u64, now: u64) {
         let slot = (second.min(now + SECONDS - 1) % SECONDS) as u32;
-        if self.links.len() <= flow as usize {
-            self.links.resize(flow as usize + 1, [NONE; 2]);
-        }
         let next = std::mem::replace(&mut self.heads[slot as usize], flow);
-        self.links[flow as usize] = [HEAD | slot, next];
+        match self.links.get_mut(flow as usize) {
+            Some(links) => *links = [HEAD | slot, next],
+            None => self.grow(flow, [HEAD | slot, next]),
+        }
         if next != NONE {
             self.links[next as usize][0] = flow;
         }
+    }
+
+    /// Links of a flow beyond all that there were.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, flow: u32, links: [u32; 2]) {
+        // A few more at once; what they say is of no flow.
+        self.links.resize((flow as usize + 64).min(self.links.capacity()).max(flow as usize + 1), [NONE; 2]);
+        self.links[flow as usize] = links;
     }
 
     /// Empties all slots.
@@ -49,6 +59,7 @@ impl Wheel {
     }
 
     /// Takes a flow out of its slot.
+    #[inline(always)]
     pub fn remove(&mut self, flow: u32) {
         let [before, next] = self.links[flow as usize];
         if before & HEAD == 0 {
@@ -77,6 +88,7 @@ impl Wheel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::NoHints;
     use base::Prng;
     use std::collections::BTreeMap;
 
@@ -95,7 +107,7 @@ mod tests {
     fn flows_are_looked_at_in_their_second_and_never_after_it() {
         let seed = testkit::seed("flows_are_looked_at_in_their_second_and_never_after_it");
         let mut prng = Prng::new(seed);
-        let mut wheel = Wheel::new(100, &Hints::default());
+        let mut wheel = Wheel::new(100, NoHints);
         // Where each flow wants to be looked at.
         let mut model: BTreeMap<u32, u64> = BTreeMap::new();
         for now in 1000..4000 {

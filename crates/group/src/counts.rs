@@ -12,6 +12,7 @@ use crate::steer::MEMBERS;
 use crate::verdict::{CLASSES, class};
 use serde::Serialize;
 use std::ops::AddAssign;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One member's part.
@@ -34,28 +35,84 @@ pub struct Seen {
     pub late: u64,
 }
 
-/// What became of the packets that were handed to a port; kept by its thread.
+/// What became of a packet that was handed to an outlet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// It is there.
+    There,
+    /// It is not: refused by the port, overwritten before its turn, captured in part only, or more than the file was to have.
+    Failed,
+    /// It was not to be: this host had sent it itself.
+    Own,
+}
+
+/// What became of the packets that were handed to a port or a file; kept by its thread.
 #[derive(Debug, Default)]
 pub struct PortCounts {
     sent: AtomicU64,
     failed: AtomicU64,
+    own: AtomicU64,
+}
+
+/// The same at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PortSums {
+    /// Packets sent or written.
+    pub sent: u64,
+    /// Packets that should have been.
+    pub failed: u64,
+    /// Packets that this host had sent itself.
+    pub own: u64,
+}
+
+/// The books of outlets that were closed. Their threads still put away what is in their branches.
+#[derive(Debug, Default)]
+pub struct Closed {
+    sums: PortSums,
+    at_work: Vec<Arc<PortCounts>>,
 }
 
 impl PortCounts {
-    /// One was sent, or was not: refused by the port, overwritten before its turn, or captured in part only.
-    pub fn count(&self, sent: bool) {
-        let counter = if sent { &self.sent } else { &self.failed };
+    /// One more.
+    pub fn count(&self, put: Put) {
+        let counter = match put {
+            Put::There => &self.sent,
+            Put::Failed => &self.failed,
+            Put::Own => &self.own,
+        };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Packets sent.
-    pub fn sent(&self) -> u64 {
-        self.sent.load(Ordering::Relaxed)
+    /// As of now.
+    pub fn sums(&self) -> PortSums {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        PortSums { sent: load(&self.sent), failed: load(&self.failed), own: load(&self.own) }
+    }
+}
+
+impl AddAssign for PortSums {
+    fn add_assign(&mut self, o: Self) {
+        self.sent += o.sent;
+        self.failed += o.failed;
+        self.own += o.own;
+    }
+}
+
+impl Closed {
+    /// One more.
+    pub fn keep(&mut self, counts: Arc<PortCounts>) {
+        // Who has ended counts no more, so that the list is as long as there are threads.
+        let (ended, at_work) = self.at_work.drain(..).partition(|counts| Arc::strong_count(counts) == 1);
+        self.at_work = at_work;
+        self.at_work.push(counts);
+        ended.iter().for_each(|counts: &Arc<PortCounts>| self.sums += counts.sums());
     }
 
-    /// Packets not sent.
-    pub fn failed(&self) -> u64 {
-        self.failed.load(Ordering::Relaxed)
+    /// All of them as of now.
+    pub fn sums(&self) -> PortSums {
+        let mut all = self.sums;
+        self.at_work.iter().for_each(|counts| all += counts.sums());
+        all
     }
 }
 
@@ -203,6 +260,19 @@ mod tests {
         assert_eq!((twice.received, twice.all_members().lost, twice.contradictions().len()), (20, 2, 0));
         c.passed += 1;
         assert!(c.contradictions()[0].starts_with("received is 10, but dropped + no_member + passed is 11"));
+    }
+
+    #[test]
+    fn what_a_closed_outlet_counts_is_kept_and_what_it_still_counts_too() {
+        let (mut closed, thread) = (Closed::default(), Arc::<PortCounts>::default());
+        thread.count(Put::There);
+        closed.keep(Arc::clone(&thread));
+        [Put::Failed, Put::Own].into_iter().for_each(|put| thread.count(put));
+        let sums = PortSums { sent: 1, failed: 1, own: 1 };
+        assert_eq!(closed.sums(), sums);
+        drop(thread);
+        closed.keep(Arc::default());
+        assert_eq!((closed.sums(), closed.at_work.len()), (sums, 1), "who has ended is a sum");
     }
 
     #[test]

@@ -18,7 +18,8 @@ use ring::{
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 /// Descriptors judged at a time.
@@ -27,7 +28,7 @@ pub const BATCH: usize = 256;
 /// What the dispatcher's gate is called in tables and in the names of losses.
 const GATE: &str = "groups";
 
-/// How long to sleep when there is nothing, so that swaps are prompt and readers do not wait long.
+/// How long to sleep when there is nothing, so that readers do not wait long; an order wakes.
 pub const NAP: Duration = Duration::from_micros(300);
 
 /// How long to sleep while there is no group.
@@ -40,7 +41,12 @@ pub const GRACE: Duration = Duration::from_secs(2);
 /// What a dispatcher is asked to do.
 pub enum Order {
     /// One group more.
-    Add(Box<Group>),
+    Add {
+        /// The group.
+        group: Box<Group>,
+        /// Told when it gets every packet from there on: the dispatcher has its place at the ring.
+        seated: Sender<()>,
+    },
     /// One group fewer; its last books.
     Remove(u32, Sender<Option<Books>>),
     /// Members of a group have changed, in this place.
@@ -62,8 +68,8 @@ pub enum Order {
         group: u32,
         /// The program.
         swap: Swap,
-        /// Told when it is done, and given what judged before: whoever ordered it has the time to throw it away.
-        done: Sender<Option<Box<dyn Program>>>,
+        /// Told when it is done.
+        done: Sender<Swapped>,
     },
     /// The books of all groups.
     Tell(Sender<Vec<Books>>),
@@ -71,9 +77,19 @@ pub enum Order {
     Stop,
 }
 
+/// A swap that was carried out.
+pub struct Swapped {
+    /// When. Whoever ordered it may have to wait for a processor before it hears of it.
+    pub at: Instant,
+    /// What judged before: whoever ordered it has the time to throw it away.
+    pub before: Option<Box<dyn Program>>,
+}
+
 /// Where orders are left for a dispatcher.
 #[derive(Default)]
 pub struct Orders {
+    /// Whom to wake.
+    dispatcher: OnceLock<Thread>,
     pending: AtomicBool,
     inner: Mutex<Inner>,
 }
@@ -92,6 +108,10 @@ impl Orders {
         if inner.ended.is_none() {
             inner.list.push(order);
             self.pending.store(true, Ordering::Release);
+        }
+        drop(inner);
+        if let Some(thread) = self.dispatcher.get() {
+            thread.unpark();
         }
     }
 
@@ -142,6 +162,8 @@ pub struct Dispatcher {
     live: bool,
     gate: Option<Gate>,
     groups: Vec<Group>,
+    /// Who waits until their groups get packets.
+    newcomers: Vec<Sender<()>>,
     descs: Vec<Desc>,
     done: Place,
     shedding: bool,
@@ -163,6 +185,7 @@ impl Dispatcher {
             live,
             gate: None,
             groups: Vec::new(),
+            newcomers: Vec::new(),
             descs: Vec::with_capacity(BATCH),
             done: Place::default(),
             shedding: false,
@@ -206,10 +229,12 @@ impl Dispatcher {
     /// Works until the stream ends.
     pub fn run(mut self) {
         sys::cpu::sleep_exactly();
+        // Set once: a dispatcher has its orders for itself.
+        let _ = self.orders.dispatcher.set(std::thread::current());
         loop {
             match self.turn() {
                 Turn::Batch(_) => {}
-                Turn::Idle => std::thread::sleep(if self.gate.is_some() { NAP } else { REST }),
+                Turn::Idle => std::thread::park_timeout(if self.gate.is_some() { NAP } else { REST }),
                 Turn::End => return,
             }
         }
@@ -225,6 +250,7 @@ impl Dispatcher {
         }
         if self.groups.is_empty() {
             self.gate = None;
+            self.newcomers.clear();
             // Without a gate it sees no end but this one.
             return if self.memory.control.ended() { Turn::End } else { Turn::Idle };
         }
@@ -235,13 +261,19 @@ impl Dispatcher {
             };
             self.take_gate(gate);
         }
+        for seated in self.newcomers.drain(..) {
+            let _ = seated.send(());
+        }
         self.batch()
     }
 
     fn obey(&mut self, order: Order) {
         // Whoever no longer waits for an answer does not need it.
         match order {
-            Order::Add(group) => self.groups.push(*group),
+            Order::Add { group, seated } => {
+                self.groups.push(*group);
+                self.newcomers.push(seated);
+            }
             Order::Remove(id, reply) => {
                 let gone = self.groups.iter().position(|g| g.id() == id).map(|i| self.groups.remove(i).books());
                 let _ = reply.send(gone);
@@ -254,7 +286,8 @@ impl Dispatcher {
             }
             Order::Swap { group, swap, done } => {
                 let group = self.groups.iter_mut().find(|g| g.id() == group);
-                let _ = done.send(group.and_then(|group| group.swap(swap)));
+                let before = group.and_then(|group| group.swap(swap));
+                let _ = done.send(Swapped { at: Instant::now(), before });
             }
             Order::Tell(reply) => {
                 let _ = reply.send(self.books());

@@ -156,8 +156,8 @@ impl Keeper {
         let registry = &self.registry;
         Ok(match request {
             Request::Create { .. } => {
-                let Loaded { generation, about, .. } = registry.create(who, request)?;
-                Told::of(Answer { generation: Some(generation), about, ..Answer::done() })
+                let Loaded { generation, about, late, .. } = registry.create(who, request)?;
+                Told::of(Answer { generation: Some(generation), about, late, ..Answer::done() })
             }
             Request::Delete { group } => {
                 registry.delete(who, group)?;
@@ -191,7 +191,7 @@ impl Keeper {
                 Told::of(Answer { program, generation: Some(generation), ..Answer::done() })
             }
             Request::Swap { group, program } => {
-                let Loaded { generation, about, took, late } = registry.swap(who, group, program.as_deref())?;
+                let Loaded { generation, about, took, late, .. } = registry.swap(who, group, program.as_deref())?;
                 let took_us = Some(took.as_micros() as u64);
                 Told::of(Answer { generation: Some(generation), about, took_us, late, ..Answer::done() })
             }

@@ -1,12 +1,12 @@
 //! One group as the registry knows it, and as tables show it.
 
-use crate::counts::{Counts, PortCounts, Seen};
+use crate::counts::{Closed, Counts, PortCounts, PortSums, Seen};
 use crate::group::Books;
 use crate::members::Membership;
 use crate::outside::Outlet;
 use crate::request::Policy;
 use crate::steer::{MEMBERS, Steering};
-use crate::verdict::{About, Compiled};
+use crate::verdict::{About, Compiled, Filling};
 use ring::Branch;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,6 +39,8 @@ pub(crate) struct Entry {
     pub ports: BTreeMap<String, Arc<PortCounts>>,
     /// What members said of themselves that have left.
     pub departed: Seen,
+    /// Outlets that were detached, and ports that no program names any more.
+    pub closed: Closed,
 }
 
 pub(crate) struct Seat {
@@ -68,8 +70,8 @@ pub struct MemberView {
     pub seen: Seen,
     /// How full its fullest branch is.
     pub fill: f64,
-    /// Where its packets are put, how many were, and how many could not be; nothing for a process.
-    pub outlet: Option<(Outlet, u64, u64)>,
+    /// Where its packets are put, and what became of them; nothing for a process.
+    pub outlet: Option<(Outlet, PortSums)>,
 }
 
 /// One group, for tables.
@@ -87,32 +89,39 @@ pub struct GroupView {
     pub queues: Option<Vec<u16>>,
     /// The program's source.
     pub program: Option<String>,
+    /// What a line shows of it.
+    pub headline: Option<String>,
     /// Whoever asked may not see the program and the members' filters.
     pub hidden: bool,
     /// How the program runs.
     pub about: Option<About>,
     /// The program's number.
     pub generation: u64,
-    /// Its ports, and how many packets were sent through each, and not sent.
-    pub ports: Vec<(String, u64, u64)>,
+    /// Its ports, and what became of the packets for each.
+    pub ports: Vec<(String, PortSums)>,
     /// Its members.
     pub members: Vec<MemberView>,
     /// What members said of themselves that have left.
     pub departed: Seen,
+    /// What became of packets for outlets that are closed.
+    pub closed: PortSums,
     /// Its books, over all queues; empty where nobody asked for them.
     pub counts: Counts,
     /// The program's own counters.
     pub counters: Vec<(String, u64)>,
+    /// How full its maps are.
+    pub maps: Vec<Filling>,
 }
 
 impl GroupView {
     /// Leaves out what is nobody's business but its owner's.
     pub(crate) fn hide(&mut self) {
-        (self.program, self.hidden) = (None, true);
+        (self.program, self.headline, self.hidden) = (None, None, true);
         if let Some(about) = &mut self.about {
             // They name its maps and its ports.
             (about.spread, about.notes) = (Vec::new(), Vec::new());
         }
+        self.maps.clear();
         self.members.iter_mut().for_each(|member| member.filter = None);
     }
 }
@@ -134,6 +143,7 @@ impl Entry {
             let seen = seat.seen();
             self.departed.seen = self.departed.seen.saturating_add(seen.seen);
             self.departed.late = self.departed.late.saturating_add(seen.late);
+            seat.outlet.into_iter().for_each(|(_, counts)| self.closed.keep(counts));
         }
         self.membership = Arc::new(self.membership.with(place, None));
     }
@@ -141,9 +151,11 @@ impl Entry {
     /// For tables, with the books of all groups on `queues` queues of this one.
     pub fn view(&self, name: &str, books: &[Books], queues: usize) -> GroupView {
         let (mut counts, mut counters) = (Counts::default(), Vec::<(String, u64)>::new());
+        let mut maps = Vec::new();
         let mut fill = vec![0.0; MEMBERS];
         for book in books.iter().filter(|b| b.id == self.id) {
             counts += &book.counts;
+            maps.extend_from_slice(&book.maps);
             fill.iter_mut().zip(&book.fill).for_each(|(a, b)| *a = f64::max(*a, *b));
             for (name, n) in &book.counters {
                 match counters.iter_mut().find(|(known, _)| known == name) {
@@ -163,7 +175,7 @@ impl Entry {
                 filter: member.filter.as_ref().map(|f| f.text().to_owned()),
                 seen: seat.seen(),
                 fill: fill[usize::from(*place)],
-                outlet: seat.outlet.as_ref().map(|(to, counts)| (to.clone(), counts.sent(), counts.failed())),
+                outlet: seat.outlet.as_ref().map(|(to, counts)| (to.clone(), counts.sums())),
             })
         });
         GroupView {
@@ -173,14 +185,17 @@ impl Entry {
             steering: self.steering,
             queues: self.queues.clone(),
             program: self.program.as_ref().map(|p| p.text().to_owned()),
+            headline: self.program.as_ref().map(|p| p.headline().to_owned()),
             hidden: false,
             about: self.program.as_ref().map(|p| p.about(queues)),
             generation: self.generation,
-            ports: self.ports.iter().map(|(name, c)| (name.clone(), c.sent(), c.failed())).collect(),
+            ports: self.ports.iter().map(|(name, counts)| (name.clone(), counts.sums())).collect(),
             members: members.collect(),
             departed: self.departed,
+            closed: self.closed.sums(),
             counts,
             counters,
+            maps,
         }
     }
 }

@@ -6,7 +6,7 @@
 use crate::counts::Counts;
 use crate::members::Membership;
 use crate::steer::{MEMBERS, places};
-use crate::verdict::{Delivery, Packet, Program, Verdict, class};
+use crate::verdict::{Delivery, Filling, Packet, Program, Verdict, class};
 use base::Timestamp;
 use ring::{BranchWriter, Desc, flag};
 use std::sync::Arc;
@@ -74,6 +74,8 @@ pub struct Books {
     pub counts: Counts,
     /// The programs' own counters, by name; those of programs that were swapped out included.
     pub counters: Vec<(String, u64)>,
+    /// How full the maps of its program are.
+    pub maps: Vec<Filling>,
     /// How full each member's branch is, by place; 0 where nobody is.
     pub fill: Vec<f64>,
 }
@@ -254,6 +256,7 @@ impl Group {
             generation: self.generation,
             counts: self.counts.clone(),
             counters: self.counters(),
+            maps: self.program.as_ref().map(|program| program.maps()).unwrap_or_default(),
             fill: self.branches.iter_mut().map(|b| b.as_mut().map_or(0.0, BranchWriter::fill)).collect(),
         }
     }

@@ -22,6 +22,7 @@ mod entry;
 mod group;
 mod limits;
 mod members;
+mod nap;
 mod object;
 mod outside;
 mod registry;
@@ -31,16 +32,19 @@ pub mod steer;
 mod verdict;
 
 pub use client::{Client, ClientError, Farewell, Generations, Seat};
-pub use counts::{Counts, MemberCounts, PortCounts, Seen};
-pub use dispatch::{BATCH, Dispatcher, NAP, Order, Orders, Turn};
+pub use counts::{Closed, Counts, MemberCounts, PortCounts, PortSums, Put, Seen};
+pub use dispatch::{BATCH, Dispatcher, NAP, Order, Orders, Swapped, Turn};
 pub use door::Door;
 pub use entry::{GroupView, MemberView, Visitor};
 pub use group::{Books, Group, Port, Swap};
 pub use limits::Limits;
 pub use members::{Eligible, Member, Membership};
+pub use nap::Nap;
 pub use outside::{Outlet, Outside, Syntax, Track};
 pub use registry::{GROUPS, Loaded, Registry};
 pub use request::{Answer, FILE_MOST, Policy, Request};
 pub use seats::Joined;
 pub use steer::{MEMBERS, Steering, WEIGHT_MAX};
-pub use verdict::{About, CLASSES, Compiled, Delivery, FORWARDS, Forwards, Packet, Program, Sieve, Verdict, class};
+pub use verdict::{
+    About, CLASSES, Compiled, Delivery, FORWARDS, Filling, Forwards, Packet, Program, Sieve, Verdict, class,
+};

@@ -26,7 +26,7 @@ impl GroupView {
         let cut = [SHOWN, SHOWN_AT_LEAST].into_iter().map(|most| object(self, most).to_string()).find(fits);
         cut.unwrap_or_else(|| {
             let mut told = object(self, SHOWN_AT_LEAST);
-            for list in ["members", "ports"] {
+            for list in ["members", "ports", "maps"] {
                 told[list] = json!([]);
             }
             told["shortened"] = true.into();
@@ -52,8 +52,16 @@ fn object(group: &GroupView, most: usize) -> Value {
         .collect();
     let counters: Map<String, Value> =
         group.counters.iter().map(|(name, n)| (name.clone(), (*n as i64).into())).collect();
-    let ports = group.ports.iter().map(|(name, sent, failed)| json!({"port": name, "sent": sent, "failed": failed}));
-    let ports: Vec<Value> = ports.collect();
+    let ports: Vec<Value> = group
+        .ports
+        .iter()
+        .map(|(name, n)| json!({"port": name, "sent": n.sent, "failed": n.failed, "own": n.own}))
+        .collect();
+    let maps: Vec<Value> = group
+        .maps
+        .iter()
+        .map(|m| json!({"map": cut(&m.map, most), "used": m.used, "most": m.most, "refused": m.refused}))
+        .collect();
     let about = group.about.as_ref();
     let spread = about.map(|a| a.spread.iter().map(|line| cut(line, most)).collect::<Vec<_>>());
     json!({
@@ -61,14 +69,16 @@ fn object(group: &GroupView, most: usize) -> Value {
         "compile_us": about.map(|a| a.compile_us), "spread": spread,
         "group": group.name, "policy": group.policy, "uid": group.owner.uid, "pid": group.owner.pid,
         "steering": match group.steering { Steering::Rendezvous => "rendezvous", Steering::Fold => "fold" },
-        "queues": group.queues, "program": group.program.as_ref().map(|p| cut(p, most)), "hidden": group.hidden, "generation": group.generation, "ports": ports,
+        "queues": group.queues, "program": group.program.as_ref().map(|p| cut(p, most)), "headline": group.headline.as_ref().map(|line| cut(line, most)),
+        "hidden": group.hidden, "generation": group.generation, "ports": ports,
         "received": c.received, "dropped": c.dropped, "no_member": c.no_member, "passed": c.passed,
         "copies": c.copies, "skipped": c.skipped, "forwarded": c.forwarded, "forward_lost": c.forward_lost,
         "forward_own": c.forward_own,
-        "to_kernel": c.to_kernel, "classes": classes, "counters": counters, "members": members,
+        "to_kernel": c.to_kernel, "classes": classes, "counters": counters, "maps": maps, "members": members,
         "departed": {
             "delivered": c.departed.delivered, "refused": c.departed.refused, "lost": c.departed.lost,
             "seen": group.departed.seen, "late": group.departed.late,
+            "sent": group.closed.sent, "failed": group.closed.failed, "own": group.closed.own,
         },
         "contradictions": c.contradictions(),
     })
@@ -78,9 +88,9 @@ fn object(group: &GroupView, most: usize) -> Value {
 fn member(m: &MemberView, group: &GroupView, most: usize) -> Value {
     let part = &group.counts.members[usize::from(m.place)];
     let classes: Vec<String> = places(m.classes).map(class::name).collect();
-    let outlet = m.outlet.as_ref().map(|(to, sent, failed)| match to {
-        Outlet::Port(name) => json!({"port": name, "sent": sent, "failed": failed}),
-        Outlet::File { path, most } => json!({"file": path, "most": most, "sent": sent, "failed": failed}),
+    let outlet = m.outlet.as_ref().map(|(to, n)| match to {
+        Outlet::Port(name) => json!({"port": name, "sent": n.sent, "failed": n.failed, "own": n.own}),
+        Outlet::File { path, most } => json!({"file": path, "most": most, "sent": n.sent, "failed": n.failed}),
     });
     json!({
         "place": m.place, "name": m.name, "pid": m.pid, "classes": classes, "weight": m.weight,

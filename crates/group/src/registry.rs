@@ -4,8 +4,8 @@
 //! Invariant: an order is given only for what has been found sound. A program that cannot be compiled, or that asks for a
 //! port or a host that cannot be had, changes nothing, and the one before it runs on.
 
-use crate::counts::Seen;
-use crate::dispatch::Order;
+use crate::counts::{Closed, Seen};
+use crate::dispatch::{Order, Swapped};
 use crate::entry::{Entry, GroupView, Visitor};
 use crate::group::{Books, Group, Port, Swap};
 use crate::limits::Limits;
@@ -50,9 +50,11 @@ pub struct Loaded {
     pub generation: u64,
     /// How the program runs; nothing where everything is copied.
     pub about: Option<About>,
+    /// What it takes over from the program before, in words.
+    pub heritage: Option<String>,
     /// From the order to the last queue that has carried it out; making the program is not in it.
     pub took: Duration,
-    /// Queues that have not carried it out within the patience of a visitor ([`Limits::patience`]); they will.
+    /// Queues that have not carried it out (or, for a new group, joined their ring) within the patience of a visitor ([`Limits::patience`]); they will.
     pub late: usize,
 }
 
@@ -73,11 +75,26 @@ impl Registry {
         Visitor { uid: self.own_uid, pid: std::process::id(), connection: 0 }
     }
 
-    /// A new group.
+    /// A new group. When this answers it gets all packets from there on, except on queues that are late: those whose writer
+    /// stands still, say.
     ///
     /// # Errors
     /// In words, what is wrong with the request.
     pub fn create(&self, who: Visitor, request: &Request) -> Result<Loaded, String> {
+        let (loaded, seated) = self.found(who, request)?;
+        Ok(Loaded { late: self.wait(seated).1, ..loaded })
+    }
+
+    /// The same before the dispatchers work, for which it does not wait.
+    ///
+    /// # Errors
+    /// In words, what is wrong with the request.
+    pub fn create_first(&self, who: Visitor, request: &Request) -> Result<Loaded, String> {
+        self.found(who, request).map(|(loaded, _)| loaded)
+    }
+
+    /// A new group, and who tells when it gets packets.
+    fn found(&self, who: Visitor, request: &Request) -> Result<(Loaded, Vec<Receiver<()>>), String> {
         let Request::Create { group, program, policy, fold, queues, brief } = request else {
             return Err("not a request to create a group".into());
         };
@@ -117,17 +134,21 @@ impl Registry {
             seats: BTreeMap::new(),
             ports: BTreeMap::new(),
             departed: Seen::default(),
+            closed: Closed::default(),
         };
         self.may_load(&state, who, (group, &entry), compiled.as_ref())?;
         let swaps = self.swaps(&mut entry, group, compiled.as_ref())?;
         entry.program = compiled;
         let about = self.about(&entry);
-        for (track, swap) in self.tracks_of(&entry).zip(swaps) {
-            let group = Group::new(entry.id, Arc::clone(&entry.membership), swap);
-            track.orders.leave(Order::Add(Box::new(group)));
-        }
+        let orders = self.tracks_of(&entry).zip(swaps).map(|(track, swap)| {
+            let (seated, told) = channel();
+            let group = Box::new(Group::new(entry.id, Arc::clone(&entry.membership), swap));
+            track.orders.leave(Order::Add { group, seated });
+            told
+        });
+        let orders = orders.collect();
         state.groups.insert(group.clone(), entry);
-        Ok(Loaded { generation: 1, about, took: Duration::ZERO, late: 0 })
+        Ok((Loaded { generation: 1, about, heritage: None, took: Duration::ZERO, late: 0 }, orders))
     }
 
     /// A group less.
@@ -174,6 +195,7 @@ impl Registry {
                 return Err(why);
             }
         };
+        let heritage = compiled.as_ref().zip(entry.program.as_ref()).and_then(|(new, old)| new.heritage(&**old));
         (entry.program, entry.loader) = (compiled, who.uid);
         let started = Instant::now();
         let orders = self.tracks_of(entry).zip(swaps).map(|(track, swap)| {
@@ -181,11 +203,15 @@ impl Registry {
             track.orders.leave(Order::Swap { group: entry.id, swap, done });
             told
         });
-        let (retired, late) = self.wait(orders.collect());
-        let took = started.elapsed();
-        // Thrown away here, where no packet waits: it may have large tables.
-        drop(retired);
-        Ok(Loaded { generation: entry.generation, about: self.about(entry), took, late })
+        let (done, late) = self.wait(orders.collect());
+        // What judged before is thrown away here, where no packet waits: it may have large tables.
+        let took = done.into_iter().map(|Swapped { at, .. }| at.saturating_duration_since(started)).max();
+        let took = took.unwrap_or_default();
+        let mut about = self.about(entry);
+        if let Some(about) = &mut about {
+            about.notes.extend(heritage.clone());
+        }
+        Ok(Loaded { generation: entry.generation, about, heritage, took, late })
     }
 
     /// All groups, or one, with their books. Everybody may see that a group is there and what it counts; its program and its
@@ -288,7 +314,10 @@ impl Registry {
             opened.push((name.clone(), self.outside.open(&Outlet::Port(name.clone()), &branches, true)?));
         }
         // What the new program does not name is closed, and its thread ends with its branches.
-        entry.ports.retain(|name, _| names.contains(name) || host.as_ref() == Some(name));
+        let goes = |name: &String| !names.contains(name) && host.as_ref() != Some(name);
+        for (_, counts) in entry.ports.extract_if(.., |name, _| goes(name)) {
+            entry.closed.keep(counts);
+        }
         entry.ports.extend(opened);
         Ok(swaps)
     }

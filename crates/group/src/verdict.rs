@@ -138,11 +138,29 @@ pub trait Program: Any + Send {
         Vec::new()
     }
 
+    /// How full the maps are in which it remembers; of those that several queues share, only the first one tells.
+    fn maps(&self) -> Vec<Filling> {
+        Vec::new()
+    }
+
     /// Takes over what it can from the program that judged on this queue until now and judges no more. It is called between
     /// two batches, so it moves and does not copy; what is left behind is thrown away elsewhere.
     fn inherit(&mut self, before: &mut dyn Program) {
         let _ = before;
     }
+}
+
+/// How full a map of a program is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Filling {
+    /// Its name.
+    pub map: String,
+    /// Entries, those that have expired and were not yet taken out included.
+    pub used: u64,
+    /// Entries that there is room for.
+    pub most: u64,
+    /// Entries that it refused because it was full.
+    pub refused: u64,
 }
 
 /// How a program runs, for people.
@@ -165,7 +183,7 @@ pub struct About {
 }
 
 /// A program that was found sound: makes one instance for each queue.
-pub trait Compiled: Send + Sync {
+pub trait Compiled: Any + Send + Sync {
     /// Fresh instances, one for each of so many queues.
     ///
     /// # Errors
@@ -174,6 +192,11 @@ pub trait Compiled: Send + Sync {
 
     /// Its source.
     fn text(&self) -> &str;
+
+    /// What a line about it shows of its source: the first line that says something.
+    fn headline(&self) -> &str {
+        self.text().lines().next().unwrap_or_default()
+    }
 
     /// Names of the ports that it forwards to.
     fn ports(&self) -> &[String] {
@@ -194,6 +217,12 @@ pub trait Compiled: Send + Sync {
     /// Bytes that the instances of a group may come to remember, at most.
     fn memory(&self) -> u64 {
         0
+    }
+
+    /// What it will have taken over from the program that judges until now, in words; nothing where neither remembers anything.
+    fn heritage(&self, before: &dyn Compiled) -> Option<String> {
+        let _ = before;
+        None
     }
 
     /// Whether it hands packets to the host.

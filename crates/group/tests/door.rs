@@ -52,6 +52,27 @@ fn follow(mut l: Listener) -> (u64, u64, u64) {
 }
 
 #[test]
+fn whoever_is_told_of_a_new_group_may_count_on_the_next_packet() {
+    let engine = Engine::start(2);
+    for n in 0..20 {
+        let (name, before) = (format!("g{n}"), engine.pushed());
+        let (answer, _) = engine.client().ask(&create(&name, "mark 1", Policy::Shared)).expect("created");
+        assert_eq!(answer.late, 0);
+        engine.flow(true);
+        until("packets flow", || engine.pushed() > before);
+        engine.flow(false);
+        let pushed = engine.pushed() - before;
+        let received = || {
+            let views = engine.registry.view(engine.registry.engine(), Some(&name)).expect("it is there");
+            views[0].object()["received"].as_u64().expect("a number")
+        };
+        until("all are judged", || received() == pushed);
+        // While there is no group the dispatcher has no place at the ring: the next one must get it again.
+        engine.registry.delete(engine.registry.engine(), &name).expect("it is there");
+    }
+}
+
+#[test]
 fn who_leaves_in_good_order_reads_all_that_was_delivered_to_it() {
     let engine = Engine::start(2);
     engine.client().ask(&create("g", "mark 1", Policy::Shared)).expect("created");

@@ -279,7 +279,7 @@ fn a_walk_of_groups_beside_a_model_that_does_it_the_obvious_way() {
                 let model = Model { salt: id.into(), generation: 1, steering, membership, ..Model::default() };
                 let group = Group::new(id, Arc::clone(&model.membership), swap(model.salt, 1));
                 models.insert(id, model);
-                world.orders.leave(Order::Add(Box::new(group)));
+                world.orders.leave(Order::Add { group: Box::new(group), seated: channel().0 });
             }
             (1, Some(id)) if random.below(6) == 0 => {
                 models.remove(&id);
@@ -369,7 +369,8 @@ fn a_member_that_leaves_no_room_loses_its_own_packets_and_the_books_close() {
     let mut world = World::new();
     let membership = Arc::new(Membership::default());
     let first = nothing();
-    world.orders.leave(Order::Add(Box::new(Group::new(1, Arc::clone(&membership), first))));
+    let group = Box::new(Group::new(1, Arc::clone(&membership), first));
+    world.orders.leave(Order::Add { group, seated: channel().0 });
     let mut all = (*membership).clone();
     let mut listeners = Vec::new();
     for place in 0..2 {
@@ -402,7 +403,8 @@ fn a_member_that_leaves_no_room_loses_its_own_packets_and_the_books_close() {
 fn a_dispatcher_that_is_too_far_behind_lets_packets_go_and_says_so() {
     let mut world = World::new();
     let first = nothing();
-    world.orders.leave(Order::Add(Box::new(Group::new(1, Arc::default(), first))));
+    let group = Box::new(Group::new(1, Arc::default(), first));
+    world.orders.leave(Order::Add { group, seated: channel().0 });
     world.turn();
     // Nobody turns the dispatcher while three quarters of the ring fill.
     let bytes = vec![0; 1000];

@@ -63,7 +63,8 @@ fn world(meanwhile: &[usize], grace: Duration) -> (Dispatcher, Arc<Orders>, Writ
         let program = Some(Box::new(Slow(writer.clone(), *packets)) as Box<dyn Program>);
         let (ports, names, counters) = (Vec::new(), Vec::new(), Vec::new());
         let swap = Swap { program, generation: 1, ports, names, knows_direction: false, host: None, counters };
-        orders.leave(Order::Add(Box::new(Group::new(id, Arc::<Membership>::default(), swap))));
+        let group = Box::new(Group::new(id, Arc::<Membership>::default(), swap));
+        orders.leave(Order::Add { group, seated: channel().0 });
     }
     (dispatcher, orders, writer)
 }

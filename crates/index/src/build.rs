@@ -5,17 +5,15 @@
 //! Those that are not in it wait for each other (`filling.rs`); the table can forget, but it can never hide a key. At the end
 //! of the block each filter is folded to the size that its keys want.
 //!
-//! The limit: a packet of two new hosts and two new ports is nine keys. Five of them set eight bits in 32 bytes, four two bits
-//! in eight: 9 hashes and 9 read-modify-writes, of 28 kB of filters that stay in the second cache. That is about 150
-//! instructions with registers of 32 bytes (15 for each large key, 7 for each small one, 45 to take the tuple apart), behind
-//! 140 to find the headers and look the tuple up: 16 to 20 ns on the machine of the records, of the 24 that 3 % of a core are
-//! at 10 Gb/s of 1000 B packets.
+//! The limit: a packet of two new hosts and two new ports is nine keys. Two of them set eight bits in 32 bytes, three four bits,
+//! four two bits in eight: 9 hashes and 9 read-modify-writes, of 20 kB of filters that stay in the first cache or the second.
+//! With registers of 32 bytes that is about 15, 10 and 7 instructions each, behind 140 to find the headers and look the tuple
+//! up: 16 to 20 ns on the machine of the records, of the 24 that 3 % of a core are at 10 Gb/s of 1000 B packets.
 //!
-// PERF: per packet with what is done at the block's end, before and after: 46 → 24.7 ns where each packet has two other hosts
-// and ports, 42 → 22 where it has another client, 22 → 17 among 300 conversations (docs/INDEX.md).
+// PERF: docs/INDEX.md has what each packet costs, and what it did before.
 //! What is a key is said by [`wire::Headers`], with which the filter reads frames too: the two can only agree.
 
-use crate::filling::{BATCH, Filling, Recent, Thin, changing};
+use crate::filling::{BATCH, Filling, Met, Recent, Thin, changing, having};
 use crate::fit::{self, Fill};
 use crate::key::{self, KINDS, Kind, Sets};
 use crate::places;
@@ -24,8 +22,9 @@ use fearless_simd::{Level, Simd, dispatch};
 use std::borrow::Cow;
 use wire::{EtherType, Family, Headers, link};
 
-/// Groups of each filter while it is filled: more would not fit a block's room.
+/// Groups of each filter while it is filled: more would not fit a block's room, or, of keys of four bits, be of use.
 const GROUPS: usize = 256;
+const FEW_GROUPS: usize = 128;
 const NET_GROUPS: usize = 128;
 const LINK_GROUPS: usize = 16;
 
@@ -53,14 +52,14 @@ pub struct Keys {
     generation: u64,
     ends: Box<Ends>,
     kept: Box<[u64; BATCH]>,
-    hosts: Filling<GROUPS>,
-    flows: Filling<GROUPS>,
-    ports: Filling<GROUPS>,
+    hosts: Filling<GROUPS, 2>,
+    flows: Filling<FEW_GROUPS, 1>,
+    ports: Filling<FEW_GROUPS, 1>,
     nets: Thin<NET_GROUPS>,
     places: places::Filling,
     links: [Group; LINK_GROUPS],
-    protocols: Group,
-    first_bytes: Group,
+    protocols: Met,
+    first_bytes: Met,
     /// Ethertype and tag of the packet before.
     link: u64,
     /// How often a tag or an ethertype was put into its filter.
@@ -81,8 +80,8 @@ impl Default for Keys {
             nets: Thin::new(),
             places: places::Filling::new(),
             links: [[0; 4]; LINK_GROUPS],
-            protocols: [0; 4],
-            first_bytes: [0; 4],
+            protocols: Met::new(),
+            first_bytes: Met::new(),
             link: 0,
             linked: 0,
         }
@@ -93,22 +92,6 @@ fn insert<const N: usize>(filter: &mut [Group; N], hash: u64) {
     let group = &mut filter[group_of(hash, N) % N];
     let bits = bits_of(hash);
     (0..4).for_each(|w| group[w] |= bits[w]);
-}
-
-/// Marks values of which many follow each other: in registers, since each would wait for the one before it in memory.
-#[inline(always)]
-fn mark_all(map: &mut Group, values: impl Iterator<Item = u8>) {
-    let mut all = *map;
-    for value in values {
-        let bit = 1 << (value % 64);
-        (0..4).for_each(|w| all[w] |= if usize::from(value / 64) == w { bit } else { 0 });
-    }
-    *map = all;
-}
-
-#[inline(always)]
-fn mark(map: &mut Group, value: u8) {
-    map[usize::from(value / 64)] |= 1 << (value % 64);
 }
 
 impl Keys {
@@ -177,7 +160,7 @@ impl Keys {
 
     #[inline(always)]
     fn take_in_by<S: Simd>(&mut self, simd: S) {
-        let Self { v4, ends, kept, hosts, nets, .. } = self;
+        let Self { v4, ends, kept, hosts, nets, first_bytes, .. } = self;
         let tuples = v4.take();
         if !tuples.is_empty() {
             ends.len = tuples.len();
@@ -187,11 +170,11 @@ impl Keys {
             for (addresses, hashes) in ends.highs.iter().zip(&mut ends.hosts) {
                 let addresses = &addresses[..tuples.len()];
                 hashes.iter_mut().zip(addresses).for_each(|(hash, address)| *hash = key::host_v4(*address as u32));
-                let new = changing(addresses.iter().copied(), kept);
+                let new = changing(addresses, kept);
                 hosts.extend(simd, new.iter().map(|address| key::host_v4(*address as u32)));
                 nets.extend(new.iter().map(|address| key::net(address >> 8, 24)));
                 nets.extend(new.iter().map(|address| key::net(address >> 16, 16)));
-                mark_all(&mut self.first_bytes, new.iter().map(|address| (address >> 24) as u8));
+                first_bytes.extend(new.iter().map(|address| (address >> 24) as u8));
             }
             self.conversations(simd);
         }
@@ -205,8 +188,8 @@ impl Keys {
                 ends.hosts[1][i] = key::host_v6(u128::from(*b) << 64 | u128::from(*b_low));
             }
             for (highs, hashes) in ends.highs.iter().zip(&ends.hosts) {
-                hosts.extend(simd, changing(hashes[..tuples.len()].iter().copied(), kept).iter().copied());
-                let new = changing(highs[..tuples.len()].iter().copied(), kept);
+                hosts.extend(simd, changing(&hashes[..tuples.len()], kept).iter().copied());
+                let new = changing(&highs[..tuples.len()], kept);
                 nets.extend(new.iter().map(|high| key::net(*high, 64)));
                 nets.extend(new.iter().map(|high| key::net(high >> 16, 48)));
                 nets.extend(new.iter().map(|high| key::net(high >> 32, 32)));
@@ -228,15 +211,13 @@ impl Keys {
                 key::flow(protocol, (*a, from), (*b, to))
             }),
         );
-        mark_all(&mut self.protocols, rest.iter().map(|rest| parts(*rest).0));
-        let (ported, mut count) = (&mut ends.highs[0], 0);
-        for rest in rest {
-            ported[count % BATCH] = *rest;
-            count += usize::from(rest & PORTS != 0);
-        }
-        let ported = &ported[..count.min(BATCH)];
+        self.protocols.extend(rest.iter().map(|rest| parts(*rest).0));
+        let [ported, ends] = &mut ends.highs;
+        let ported = having(PORTS, rest, ported);
         for by in [16, 0] {
-            let new = changing(ported.iter().map(|rest| rest >> by & 0xffff), kept);
+            let ends = &mut ends[..ported.len()];
+            ends.iter_mut().zip(ported).for_each(|(end, rest)| *end = rest >> by & 0xffff);
+            let new = changing(ends, kept);
             ports.extend(simd, new.iter().map(|port| key::port(*port as u16)));
         }
     }
@@ -269,7 +250,7 @@ impl Keys {
             dispatch!(Level::new(), simd => self.hosts.extend(simd, key));
             self.nets
                 .extend([(8, 24), (16, 16)].into_iter().map(|(by, length)| key::net(u64::from(address >> by), length)));
-            mark(&mut self.first_bytes, (address >> 24) as u8);
+            self.first_bytes.extend(std::iter::once((address >> 24) as u8));
         }
     }
 
@@ -297,7 +278,7 @@ impl Keys {
         for ((fill, (filter, keys)), set) in fills.iter().zip(&filters).zip(&mut sets) {
             *set = fill.set(filter, *keys);
         }
-        for (kind, map) in [(Kind::Protocols, self.protocols), (Kind::FirstBytes, self.first_bytes)] {
+        for (kind, map) in [(Kind::Protocols, self.protocols.map()), (Kind::FirstBytes, self.first_bytes.map())] {
             if map != [0; 4] {
                 sets[kind as usize] = Set::Groups(vec![map]);
             }
@@ -321,7 +302,8 @@ impl Keys {
         self.nets.clear();
         self.places.clear();
         self.links.fill([0; 4]);
-        (self.protocols, self.first_bytes) = ([0; 4], [0; 4]);
+        self.protocols.clear();
+        self.first_bytes.clear();
         (self.link, self.linked) = (0, 0);
     }
 }

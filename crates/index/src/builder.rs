@@ -17,6 +17,11 @@ use std::ops::Range;
 /// Bytes of a summary without context, at most.
 const SUMMARY: usize = 512;
 
+/// Bytes that an index may have whatever the length of its packet file.
+// PERF: of 10 000 files of 100 packets, one host in 200 each, a question for a host that is in none of them read 1600 for nothing
+// while they kept to 1 %.
+const PAGE: usize = 4096;
+
 /// Stripes that are filled together: of each block, what is read lies together too.
 const TILE: usize = 16;
 
@@ -145,8 +150,9 @@ impl Builder {
         // What has to be there: the maps, the table, the rows, header and summary.
         let maps = maps.len() * sealed::stripe(self.blocks.len());
         let fixed = maps + sealed::table(self.blocks.len()) + self.parts.len() + self.rows.len() + header + SUMMARY;
-        // A file of a few packets may have an index larger than 1 %: a group of each kind for each block.
-        let least = fills.len() * sealed::stripe(self.blocks.len());
+        // A file of a few packets may have an index larger than 1 %: as much as the first read gives and a volume takes anyway, or
+        // a group of each kind for each block.
+        let least = (fills.len() * sealed::stripe(self.blocks.len())).max(PAGE.saturating_sub(fixed));
         let room = (bytes as usize / 100).saturating_sub(fixed).max(least);
         fit::fit(fills, room);
         for sets in &mut self.sets {

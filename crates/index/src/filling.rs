@@ -60,21 +60,65 @@ impl<const N: usize> Recent<N> {
 
 /// Keeps what differs from the one before it. Of a server's packets one end is always the same; put in again and again, it
 /// would cost more than others do, since each time waits for the one before to be written.
-// PERF: without a branch, which in a mix is a coin's.
+// PERF: where all differ, which many are looked through for at once, none is moved. Else without a branch, which in a mix is a
+// coin's.
 #[inline(always)]
-pub(crate) fn changing(values: impl Iterator<Item = u64> + Clone, kept: &mut [u64; BATCH]) -> &[u64] {
-    let mut len = 0;
-    let mut before = values.clone().next().map_or(0, |first| !first);
-    for value in values {
-        kept[len % BATCH] = value;
+pub(crate) fn changing<'a>(values: &'a [u64], kept: &'a mut [u64; BATCH]) -> &'a [u64] {
+    let Some((first, rest)) = values.split_first() else { return values };
+    if values.iter().zip(rest).fold(0, |same, (a, b)| same + u64::from(a == b)) == 0 {
+        return values;
+    }
+    kept[0] = *first;
+    let mut len = 1;
+    for (before, value) in values.iter().zip(rest) {
+        kept[len % BATCH] = *value;
         len += usize::from(value != before);
-        before = value;
     }
     &kept[..len.min(BATCH)]
 }
 
-/// A filter of one kind while its block passes.
-pub(crate) struct Filling<const GROUPS: usize> {
+/// Keeps those that have this bit.
+// PERF: as above.
+#[inline(always)]
+pub(crate) fn having<'a>(bit: u64, values: &'a [u64], kept: &'a mut [u64; BATCH]) -> &'a [u64] {
+    if values.iter().fold(bit, |all, value| all & value) == bit {
+        return values;
+    }
+    let mut len = 0;
+    for value in values {
+        kept[len % BATCH] = *value;
+        len += usize::from(value & bit != 0);
+    }
+    &kept[..len.min(BATCH)]
+}
+
+/// Values below 256 that were met, each in a byte of its own: a byte is written without a look at what was there, so no value
+/// waits for the one before it.
+pub(crate) struct Met(Box<[u8; 256]>);
+
+impl Met {
+    pub fn new() -> Self {
+        Self(Box::new([0; 256]))
+    }
+
+    #[inline(always)]
+    pub fn extend(&mut self, values: impl Iterator<Item = u8>) {
+        values.for_each(|value| self.0[usize::from(value)] = 1);
+    }
+
+    /// An exact map of them.
+    pub fn map(&self) -> Group {
+        let bit = |(i, met): (usize, &u8)| u64::from(*met) << i;
+        std::array::from_fn(|w| self.0[64 * w..][..64].iter().enumerate().fold(0, |word, met| word | bit(met)))
+    }
+
+    pub fn clear(&mut self) {
+        self.0.fill(0);
+    }
+}
+
+/// A filter of one kind while its block passes; a key sets so many bits in each word, one or two.
+pub(crate) struct Filling<const GROUPS: usize, const BITS: usize> {
     waiting: Box<[u64; WAITING]>,
     len: usize,
     /// Keys that are in the filter already.
@@ -82,7 +126,7 @@ pub(crate) struct Filling<const GROUPS: usize> {
     filter: Box<[Group; GROUPS]>,
 }
 
-impl<const GROUPS: usize> Filling<GROUPS> {
+impl<const GROUPS: usize, const BITS: usize> Filling<GROUPS, BITS> {
     pub fn new() -> Self {
         Self { waiting: Box::new([0; WAITING]), len: 0, keys: 0, filter: Box::new([[0; 4]; GROUPS]) }
     }
@@ -102,7 +146,7 @@ impl<const GROUPS: usize> Filling<GROUPS> {
 
     #[inline(always)]
     fn pour(&mut self, simd: impl Simd) {
-        insert(simd, &mut self.filter[..], &self.waiting[..self.len.min(WAITING)]);
+        insert::<_, BITS>(simd, &mut self.filter[..], &self.waiting[..self.len.min(WAITING)]);
         self.keys += self.len;
         self.len = 0;
     }
@@ -116,7 +160,7 @@ impl<const GROUPS: usize> Filling<GROUPS> {
             return (Cow::Borrowed(&self.filter[..]), self.keys);
         }
         let mut filter = vec![[0; 4]; fit::ample(self.len, GROUPS).max(1)];
-        insert(simd, &mut filter, &self.waiting[..self.len.min(WAITING)]);
+        insert::<_, BITS>(simd, &mut filter, &self.waiting[..self.len.min(WAITING)]);
         (Cow::Owned(filter), self.len)
     }
 
@@ -128,9 +172,9 @@ impl<const GROUPS: usize> Filling<GROUPS> {
     }
 }
 
-/// Puts keys into a filter of 2^n groups: the bits of [`crate::set::bits_of`], four words at once.
+/// Puts keys into a filter of 2^n groups: the bits of [`crate::set::bits_of`], or of [`crate::set::four_of`], four words at once.
 #[inline(always)]
-pub(crate) fn insert<S: Simd>(simd: S, filter: &mut [Group], hashes: &[u64]) {
+pub(crate) fn insert<S: Simd, const BITS: usize>(simd: S, filter: &mut [Group], hashes: &[u64]) {
     let of = filter.len();
     let lanes = |lanes: Group| u64x4::simd_from(simd, lanes);
     let (first, second) = (lanes([0, 12, 24, 36]), lanes([6, 18, 30, 42]));
@@ -138,7 +182,10 @@ pub(crate) fn insert<S: Simd>(simd: S, filter: &mut [Group], hashes: &[u64]) {
     for hash in hashes {
         let group = &mut filter[group_of(*hash, of) & (of - 1)];
         let hash = u64x4::splat(simd, *hash);
-        let bits = one << ((hash >> first) & below_64) | one << ((hash >> second) & below_64);
+        let mut bits = one << ((hash >> first) & below_64);
+        if BITS == 2 {
+            bits = bits | one << ((hash >> second) & below_64);
+        }
         *group = (lanes(*group) | bits).into();
     }
 }
@@ -184,7 +231,7 @@ impl<const GROUPS: usize> Thin<GROUPS> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::set::bits_of;
+    use crate::set::{bits_of, four_of};
     use base::Prng;
     use fearless_simd::{Level, dispatch};
 
@@ -194,15 +241,19 @@ mod tests {
         let mut prng = Prng::new(seed);
         for groups in [1, 2, 64, 256] {
             let hashes: Vec<u64> = (0..300).map(|_| prng.next_u64()).collect();
-            let mut plain = vec![[0; 4]; groups];
-            for hash in &hashes {
-                let group = &mut plain[group_of(*hash, groups)];
-                (0..4).for_each(|w| group[w] |= bits_of(*hash)[w]);
-            }
+            let plain = |bits: fn(u64) -> Group| {
+                let mut plain = vec![[0; 4]; groups];
+                for hash in &hashes {
+                    let group = &mut plain[group_of(*hash, groups)];
+                    (0..4).for_each(|w| group[w] |= bits(*hash)[w]);
+                }
+                plain
+            };
             for level in [Level::new(), Level::baseline()] {
-                let mut filter = vec![[0; 4]; groups];
-                dispatch!(level, simd => insert(simd, &mut filter, &hashes));
-                assert_eq!(filter, plain, "seed {seed}: {groups} groups, {level:?}");
+                let mut filters = [(); 2].map(|()| vec![[0; 4]; groups]);
+                dispatch!(level, simd => insert::<_, 1>(simd, &mut filters[0], &hashes));
+                dispatch!(level, simd => insert::<_, 2>(simd, &mut filters[1], &hashes));
+                assert_eq!(filters, [plain(four_of), plain(bits_of)], "seed {seed}: {groups} groups, {level:?}");
             }
         }
     }
@@ -211,7 +262,7 @@ mod tests {
     fn few_keys_and_many_give_the_filter_that_a_plain_one_is() {
         let seed = testkit::seed("few_keys_and_many_give_the_filter_that_a_plain_one_is");
         let mut prng = Prng::new(seed);
-        let (mut filling, simd) = (Filling::<256>::new(), Level::new());
+        let (mut filling, simd) = (Filling::<256, 2>::new(), Level::new());
         for round in 0..200 {
             let mut keys: Vec<u64> = Vec::new();
             for _ in 0..prng.below(9) {
@@ -226,7 +277,7 @@ mod tests {
             let (filter, count) = dispatch!(simd, simd => filling.filled(simd));
             assert_eq!(count, keys.len(), "seed {seed} round {round}");
             let mut plain = vec![[0; 4]; filter.len()];
-            dispatch!(simd, simd => insert(simd, &mut plain, &keys));
+            dispatch!(simd, simd => insert::<_, 2>(simd, &mut plain, &keys));
             assert_eq!(*filter, *plain, "seed {seed} round {round}: {} keys", keys.len());
             drop(filter);
             filling.clear();
@@ -256,9 +307,25 @@ mod tests {
     #[test]
     fn only_what_is_as_the_one_before_is_left_out() {
         let mut kept = Box::new([0; BATCH]);
-        assert_eq!(changing([0, 0, 1, 1, 0, 7].into_iter(), &mut kept), [0, 1, 0, 7]);
-        assert_eq!(changing([u64::MAX, 0].into_iter(), &mut kept), [u64::MAX, 0]);
-        assert_eq!(changing(std::iter::empty(), &mut kept), [0u64; 0]);
-        assert_eq!(changing(0..BATCH as u64, &mut kept).len(), BATCH);
+        assert_eq!(changing(&[0, 0, 1, 1, 0, 7], &mut kept), [0, 1, 0, 7]);
+        assert_eq!(changing(&[u64::MAX, 0], &mut kept), [u64::MAX, 0]);
+        assert_eq!(changing(&[], &mut kept), [0u64; 0]);
+        let all: Vec<u64> = (0..BATCH as u64).collect();
+        assert_eq!(changing(&all, &mut kept), all);
+        assert_eq!(changing(&[5; BATCH], &mut kept), [5]);
+        assert_eq!(having(2, &all[..7], &mut kept), [2, 3, 6]);
+        assert_eq!(
+            (having(2, &[6, 2, 7], &mut kept), having(2, &[], &mut Box::new([0; BATCH]))),
+            (&[6, 2, 7][..], &[][..])
+        );
+    }
+
+    #[test]
+    fn every_value_that_was_met_is_in_the_map_and_no_other() {
+        let mut met = Met::new();
+        met.extend([0, 63, 64, 200, 255, 63].into_iter());
+        assert_eq!(met.map(), crate::key::map([0, 63, 64, 200, 255]));
+        met.clear();
+        assert_eq!(met.map(), [0; 4]);
     }
 }

@@ -13,8 +13,12 @@ pub(crate) const LEVELS: usize = 13;
 /// A filter is folded while the share of wrong answers stays below this: at 10 GB, one block in 10 000 for nothing.
 const NEGLIGIBLE: f64 = 1e-4;
 
-/// The same for parts of blocks that have the host already: one read of 64 KiB in six blocks of these for nothing.
-const NEGLIGIBLE_PLACES: f64 = 1e-2;
+/// The same for ports, of whose keys four bits would take twice the room for the last of the wrong answers.
+const NEGLIGIBLE_PORTS: f64 = 1e-3;
+
+/// The same for what is asked only of blocks that have the host already: of their parts, one read of 64 KiB in six blocks for
+/// nothing; of a conversation, one block in a hundred of those that have both hosts and both ports.
+const NEGLIGIBLE_THERE: f64 = 1e-2;
 
 /// With more wrong answers than this a filter is not worth its bytes.
 const USELESS: f64 = 0.6;
@@ -92,17 +96,23 @@ impl Fill {
         let level = self.level?;
         let (then, left) = if level == 0 { (1.0, 0) } else { (self.wrong_at(level - 1), self.bytes() / 2) };
         let weight = match self.kind {
-            Kind::Hosts => 16.0,
-            Kind::Flows | Kind::Ports => 8.0,
-            // A wrong answer is one of sixteen, and asked for only in the blocks that have the host.
-            Kind::Places => 4.0,
+            Kind::Hosts => 64.0,
+            Kind::Ports => 8.0,
+            // Asked for only together with both hosts and both ports, so where all of those are.
+            Kind::Flows => 2.0,
+            // A wrong answer is one of sixteen, and asked for only in the blocks that have the host; but then sixteen are asked for.
+            Kind::Places => 8.0,
             _ => 1.0,
         };
         Some(weight * (then - self.wrong_at(level)) / (self.bytes() - left).max(1) as f64)
     }
 
     fn negligible(&self) -> f64 {
-        if self.kind == Kind::Places { NEGLIGIBLE_PLACES } else { NEGLIGIBLE }
+        match self.kind {
+            Kind::Places | Kind::Flows => NEGLIGIBLE_THERE,
+            Kind::Ports => NEGLIGIBLE_PORTS,
+            _ => NEGLIGIBLE,
+        }
     }
 
     fn shrink(&mut self) {

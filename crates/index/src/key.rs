@@ -40,10 +40,15 @@ impl Kind {
         Self::FirstBytes,
     ];
 
-    /// How many bits of a group a key sets. Of each host there are two or three prefixes, and who asks for a prefix expects
-    /// much: they get less room, in which fewer bits do better, and cost less. Two bits lie in one word.
+    /// How many bits of a group a key sets: the more room a kind gets, the more. Hosts are asked for most, and get fourteen bits
+    /// for each key where all are new; flows and ports get seven, in which four do better than eight, and cost less. Of each
+    /// host there are two or three prefixes, and who asks for a prefix expects much: two bits, in one word.
     pub(crate) const fn bits(self) -> i32 {
-        if matches!(self, Self::Nets | Self::Places) { 2 } else { 8 }
+        match self {
+            Self::Nets | Self::Places => 2,
+            Self::Flows | Self::Ports => 4,
+            Self::Hosts | Self::Links | Self::Protocols | Self::FirstBytes => 8,
+        }
     }
 }
 

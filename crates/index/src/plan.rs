@@ -6,7 +6,7 @@
 use crate::key::{self, Kind, Sets};
 use crate::parts::Spots;
 use crate::places;
-use crate::set::{Group, bits_of, group_of, has_all, has_any, word_of};
+use crate::set::{Group, bits_of, four_of, group_of, has_all, has_any, word_of};
 use std::net::IpAddr;
 use wire::filter::Need;
 
@@ -98,6 +98,7 @@ impl Plan {
                 let (word, bits) = word_of(*hash);
                 group[word] & bits == bits
             }
+            Self::Key(Kind::Flows | Kind::Ports, hash) => has_all(group, &four_of(*hash)),
             Self::Key(_, hash) => has_all(group, &bits_of(*hash)),
             Self::Map(_, values) => has_any(group, values),
             Self::Anything | Self::All(_) | Self::Any(_) => true,

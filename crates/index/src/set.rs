@@ -1,7 +1,7 @@
 //! What is known of the keys of one kind in one block: groups of 256 bits. A set may say yes too often, never no wrongly.
 //!
 //! Most kinds are split-block Bloom filters (Putze, Sanders and Singler, JEA 2009; the form that Apache Parquet uses, with
-//! four words of 64 bits instead of eight of 32): a key touches one group and sets two bits in each of its words. There are
+//! four words of 64 bits instead of eight of 32): a key touches one group and sets one bit or two in each of its words. There are
 //! 2^n groups and a key's group is the top n bits of its hash, so that half as many groups are the pairs of neighbours
 //! ORed together, and twice as many are each one twice: filters of any two sizes can be brought to one. Kinds of few
 //! values are one group that is an exact map, a bit for each value.
@@ -84,6 +84,12 @@ pub(crate) fn group_of(hash: u64, groups: usize) -> usize {
 #[inline]
 pub(crate) fn bits_of(hash: u64) -> Group {
     std::array::from_fn(|w| 1 << (hash >> (12 * w) & 63) | 1 << (hash >> (12 * w + 6) & 63))
+}
+
+/// The four bits of a key of a kind that seldom gets more than seven bits for each key: of those, eight fill too many.
+#[inline]
+pub(crate) fn four_of(hash: u64) -> Group {
+    std::array::from_fn(|w| 1 << (hash >> (12 * w) & 63))
 }
 
 /// The two bits of a key of a thin kind: in one word, which the hash chooses too. All are taken from its upper half, since

@@ -3,6 +3,7 @@
 use crate::emit::{self, PARAMETERS, Task};
 use crate::host::{Context, Host};
 use crate::matcher::Frame;
+use crate::memory::Memory;
 use crate::packet::{Packet, Verdict};
 use crate::refusal::Refusal;
 use cranelift_codegen::ir::{AbiParam, types};
@@ -133,6 +134,7 @@ fn module() -> Result<JITModule, Refusal> {
     let isa = cranelift_native::builder().map_err(|e| Refusal::Host(e.to_owned()))?;
     let isa = isa.finish(settings::Flags::new(flags)).map_err(|e| Refusal::Host(e.to_string()))?;
     let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
+    builder.memory_provider(Box::<Memory>::default());
     for host in [Host::Act, Host::Member] {
         builder.symbol(emit::symbol(host, 0), host.address(0));
     }

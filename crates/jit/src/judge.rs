@@ -303,6 +303,17 @@ impl Worker {
         }
     }
 
+    /// The maps: how many entries each has, those that expired and were not yet taken out included, and how many it refused because it
+    /// was full.
+    pub fn maps(&self) -> impl Iterator<Item = (&Map, u64, u64)> {
+        let used: Vec<usize> = match &self.state {
+            State::Native { tables, .. } => tables.iter().map(|t| t.len()).collect(),
+            State::Interpreted(memory) => memory.tables.iter().map(|t| t.len()).collect(),
+        };
+        let maps = self.judge.shared.program.maps.iter();
+        maps.zip(used).zip(self.refused()).map(|((map, used), refused)| (map, used as u64, refused))
+    }
+
     /// The judge it works for.
     pub const fn of(&self) -> &Judge {
         &self.judge

@@ -40,6 +40,7 @@ mod emit;
 mod host;
 mod judge;
 mod matcher;
+mod memory;
 mod packet;
 mod refusal;
 mod simplify;

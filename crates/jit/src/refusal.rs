@@ -59,7 +59,7 @@ impl fmt::Display for Refusal {
             Self::Unfit(e) => write!(f, "the program is not fit to run: {e}"),
             Self::Host(why) => write!(f, "no native code for this processor ({why}); the program can be interpreted"),
             Self::Memory(why) => {
-                write!(f, "no executable memory ({why}); allow it (MemoryDenyWriteExecute=no) or interpret the program")
+                write!(f, "no executable memory ({why}); the program can be interpreted")
             }
             Self::NoFilter(what) => write!(f, "the program {what}, so it is no filter over bytes; make it a judge"),
             Self::TooLarge => f.write_str("the program is too large for native code; it can be interpreted"),

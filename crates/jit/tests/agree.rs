@@ -193,31 +193,59 @@ fn what_is_more_than_a_filter_is_refused_by_name() {
     }
 }
 
-#[test]
-fn a_host_without_executable_memory_refuses_and_interprets() {
-    const INSIDE: &str = "NETGRAIN_NO_EXECUTABLE_MEMORY";
-    let name = "a_host_without_executable_memory_refuses_and_interprets";
-    let program = lang::compile("main = ip >-> steer_flow").expect("a program").program;
+/// Runs this test again, alone, in a process to which `law` was done before (a line of Python, which exits with 77 where it cannot), and
+/// answers what that process says; nothing where there can be none. `None` in that process itself.
+fn again_under(law: &str, name: &str) -> Option<String> {
+    const INSIDE: &str = "NETGRAIN_UNDER_A_LAW";
     if std::env::var_os(INSIDE).is_some() {
-        let refused = Judge::native(program.clone(), Duration::default).expect_err("memory that may not become code");
-        assert!(matches!(refused, netgrain_jit::Refusal::Memory(_)), "{refused}");
-        assert!(Judge::interpreted(program).is_ok());
-        println!("refused: {refused}");
-        return;
+        return None;
     }
-    let Some(mut python) = testkit::tool(name, "python3") else { return };
-    // prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN): for this process and all that come of it, memory never becomes executable.
-    let script = "import ctypes, os, sys\n\
-        if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0): sys.exit(77)\n\
-        os.execv(sys.argv[1], sys.argv[1:])";
+    let script = format!("import ctypes, os, resource, sys\n{law}\nos.execv(sys.argv[1], sys.argv[1:])");
     let this = std::env::current_exe().expect("this test");
-    let run = python.args(["-c", script]).arg(this).args(["--exact", name, "--nocapture"]).env(INSIDE, "1").output();
+    let Some(mut python) = testkit::tool(name, "python3") else { return Some(String::new()) };
+    let run = python.args(["-c", &script]).arg(this).args(["--exact", name, "--nocapture"]).env(INSIDE, "1").output();
     let run = run.expect("python runs");
     if run.status.code() == Some(77) {
-        return testkit::skip(name, "this kernel has no PR_SET_MDWE");
+        testkit::skip(name, "this kernel has no such law");
+        return Some(String::new());
     }
-    let said = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success() && said.contains("refused: no executable memory"), "{run:?}");
+    assert!(run.status.success(), "{run:?}");
+    Some(String::from_utf8_lossy(&run.stdout).into_owned())
+}
+
+/// As in a service with `MemoryDenyWriteExecute=yes`: no memory is ever made executable that was not mapped so.
+#[test]
+fn a_hardened_host_runs_machine_code() {
+    let name = "a_hardened_host_runs_machine_code";
+    // prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN), for this process and all that come of it.
+    let law = "if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0): sys.exit(77)";
+    if let Some(said) = again_under(law, name) {
+        return assert!(said.is_empty() || said.contains("natively: 42"), "{said}");
+    }
+    let judge = native(&lang::compile("main = ip >-> mark 42").expect("a program").program);
+    let (mut bytes, mut verdict) = ([0; 60], [Verdict::default()]);
+    let frame = wire::build::Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fill(&mut bytes);
+    judge.worker(0).expect("small").judge(&mut [Packet::new(frame, link::ETHERNET, Facts::default())], &mut verdict);
+    println!("natively: {}", verdict[0].mark);
+}
+
+#[test]
+fn a_host_that_gives_no_memory_for_code_refuses_and_interprets() {
+    let name = "a_host_that_gives_no_memory_for_code_refuses_and_interprets";
+    let law = "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))";
+    if let Some(said) = again_under(law, name) {
+        return assert!(
+            said.is_empty() || said.contains("refused: no executable memory (Too many open files"),
+            "{said}"
+        );
+    }
+    let open: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).take(1000).collect();
+    let program = lang::compile("main = ip >-> steer_flow").expect("a program").program;
+    let refused = Judge::native(program.clone(), Duration::default);
+    drop(open);
+    let refused = refused.err().filter(|e| matches!(e, netgrain_jit::Refusal::Memory(_)));
+    assert!(Judge::interpreted(program).is_ok());
+    println!("refused: {}", refused.expect("there was no file descriptor left"));
 }
 
 #[test]

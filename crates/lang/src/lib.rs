@@ -26,7 +26,7 @@ pub mod types;
 pub use facts::Facts;
 pub use key::{Field, Key};
 pub use prefix::Prefix;
-pub use syntax::Error;
+pub use syntax::{Error, headline};
 
 use ir::Program;
 use types::Known;
@@ -59,6 +59,19 @@ pub struct Compiled {
 /// # Ok::<(), netgrain_lang::Error>(())
 /// ```
 pub fn compile(text: &str) -> Result<Compiled, Error> {
+    compiled(text).map_err(|e| {
+        // Who comes from tcpdump writes a filter where a program is wanted.
+        match tcpdump::Filter::parse(text) {
+            Ok(filter) if !filter.text().is_empty() => {
+                let help = format!("a filter of tcpdump stands in quotes: `main = bpf {:?}`", filter.text());
+                Error { help: Some(help), ..e }
+            }
+            _ => e,
+        }
+    })
+}
+
+fn compiled(text: &str) -> Result<Compiled, Error> {
     let parsed = syntax::parse(text)?;
     let bindings = types::infer(&parsed)?;
     let term = eval::evaluate(text, &parsed)?;

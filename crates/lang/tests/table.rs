@@ -2,7 +2,7 @@
 
 use netgrain_lang::compile;
 use netgrain_lang::ir::Effects;
-use netgrain_lang::table::{PARTS, find, names, reference};
+use netgrain_lang::table::{PARTS, find, names, operator, operators, reference};
 use netgrain_lang::types::Type;
 use std::collections::BTreeSet;
 
@@ -25,6 +25,27 @@ fn every_name_is_one_function_and_every_sentence_ends() {
         assert_eq!(f.of(), Type::of_signature(f.signature));
     }
     assert!(seen.len() > 200, "{}", seen.len());
+}
+
+#[test]
+fn every_operator_stands_for_a_function_and_can_be_written() {
+    for sign in operators() {
+        let f = operator(sign).unwrap_or_else(|| panic!("`{sign}` stands for nothing"));
+        let of = f.of();
+        let (takes, gives) = of.parts();
+        let [a, b] = [takes[0], takes[1]].map(sample);
+        // The number stands on the left of those that end in a dot.
+        let (a, b) = if sign.ends_with('.') && !sign.starts_with('.') { (b, a) } else { (a, b) };
+        let main = match gives {
+            Type::Act => format!("{a} {sign} {b}"),
+            Type::Pred => format!("when ({a} {sign} {b}) unit"),
+            Type::Key => format!("steer_key ({a} {sign} {b})"),
+            Type::Arm => format!("case_of ip_ttl [{a} {sign} {b}]"),
+            other => unreachable!("{other} of an operator"),
+        };
+        let text = format!("main = {main}");
+        compile(&text).unwrap_or_else(|e| panic!("{}", e.show(&text, "table")));
+    }
 }
 
 /// All that version 6 of PFQ had, by category of its tables, and what later or older ones had besides.

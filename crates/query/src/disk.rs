@@ -114,7 +114,8 @@ impl Disk {
         self.waited
     }
 
-    /// Begins to read `len` bytes, at most a block and [`ROOM`], from `offset` on, a multiple of a page.
+    /// Is to read `len` bytes, at most a block and [`ROOM`], from `offset` on, a multiple of a page; begins with the next
+    /// [`Disk::hand_over`] or [`Disk::wait`].
     ///
     /// # Errors
     /// What the system says of the queue; what it says of the file comes with [`Disk::wait`].
@@ -133,11 +134,18 @@ impl Disk {
         }
         self.begun += size(len);
         self.reads.insert(token, Read { file: Arc::clone(file), offset, len, outcome: None, abandoned: false });
-        if let Engine::Uring(ring) = &mut self.engine {
-            // Handed over at once: the disk works while this thread walks what it has.
-            reap(ring, &mut self.reads, (&mut self.begun, &mut self.idle), Duration::ZERO)?;
-        }
         Ok(Ticket(token))
+    }
+
+    /// Begins what is to be read, in one call: the disk works while this thread walks what it has.
+    ///
+    /// # Errors
+    /// What the system says of the queue.
+    pub fn hand_over(&mut self) -> io::Result<()> {
+        match &mut self.engine {
+            Engine::Uring(ring) => reap(ring, &mut self.reads, (&mut self.begun, &mut self.idle), Duration::ZERO),
+            Engine::Unknown | Engine::Plain => Ok(()),
+        }
     }
 
     /// The bytes of a read; fewer than asked only at the end of the file.
@@ -301,6 +309,9 @@ mod tests {
                     let len = 1 + prng.below(most as u64) as usize;
                     let ticket = disk.start(&file, offset as u64, len).expect("a queue");
                     flying.push_back((offset, len, ticket));
+                    if prng.below(2) == 0 {
+                        disk.hand_over().expect("a queue");
+                    }
                 } else if let Some((offset, len, ticket)) = flying.swap_remove_back(0) {
                     if prng.below(5) == 0 {
                         disk.abandon(ticket);

@@ -282,6 +282,11 @@ impl Listener {
         self.memory.control.ended() && self.lag() == 0
     }
 
+    /// Whether the writer of the ring has finished. A branch may end before its ring does.
+    pub fn trunk_ended(&self) -> bool {
+        self.memory.ground().ended()
+    }
+
     /// Whether the engine still lives (its socket is open), or this listener is in the engine's own process.
     pub fn connected(&self) -> bool {
         match &self.stay {

@@ -14,6 +14,9 @@ pub const INDEX: &str = "ngi";
 /// How the hidden name of an unfinished file ends.
 pub const PARTIAL: &str = "partial";
 
+/// The secret under which an interface's meter hashes addresses, in the interface's folder.
+pub const METER_KEY: &str = ".meter-key";
+
 /// How the name of a file begins that was made ahead of need, and is empty of packets.
 pub const PREPARED: &str = ".next-";
 

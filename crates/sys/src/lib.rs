@@ -3,6 +3,7 @@
 
 pub mod bpf;
 pub mod clock;
+pub mod code;
 pub mod cpu;
 pub mod disk;
 pub mod ethtool;

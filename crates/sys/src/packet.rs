@@ -241,6 +241,12 @@ impl PacketSocket {
     /// # Errors
     /// `EMSGSIZE` for a frame larger than the port allows, `ENETDOWN`. Frames before the one at fault are sent.
     pub fn send_all(&self, frames: &[impl AsRef<[u8]>]) -> io::Result<()> {
+        self.send_until(frames).1
+    }
+
+    /// The same, with how many were sent.
+    pub fn send_until(&self, frames: &[impl AsRef<[u8]>]) -> (usize, io::Result<()>) {
+        let mut before = 0;
         for batch in frames.chunks(SEND_BATCH) {
             let mut slices: Vec<libc::iovec> = batch
                 .iter()
@@ -269,13 +275,14 @@ impl PacketSocket {
                             Some(libc::EINTR) => (),
                             // The port's queue is full; it empties by itself.
                             Some(libc::ENOBUFS) => std::thread::yield_now(),
-                            _ => return Err(error),
+                            _ => return (before + sent, Err(error)),
                         }
                     }
                 }
             }
+            before += sent;
         }
-        Ok(())
+        (before, Ok(()))
     }
 
     fn raw(&self) -> i32 {

@@ -180,6 +180,9 @@ pub const CAPTURE: Capabilities = Capabilities::of(&[Capability::NetRaw, Capabil
 /// What makes it better: memory that is locked whatever the limit, and threads that go before others.
 pub const CAPTURE_WELL: Capabilities = Capabilities::of(&[Capability::IpcLock, Capability::SysNice]);
 
+/// What programs of users at a port take besides: the kernel refuses most of them without.
+pub const PROGRAMS: Capabilities = Capabilities::of(&[Capability::Perfmon]);
+
 /// What to tell people when the kernel has refused something: what it takes, what of it is missing here, and the command
 /// that gives it.
 pub fn advice(what: &str, needed: Capabilities) -> String {
@@ -196,7 +199,8 @@ pub fn advice(what: &str, needed: Capabilities) -> String {
 
 /// The command that gives this program all that capturing takes.
 pub fn setcap() -> String {
-    let names: Vec<String> = CAPTURE.with(CAPTURE_WELL).iter().map(|c| c.name().to_lowercase()).collect();
+    let names: Vec<String> =
+        CAPTURE.with(CAPTURE_WELL).with(PROGRAMS).iter().map(|c| c.name().to_lowercase()).collect();
     let program = std::env::current_exe().map_or_else(|_| "netgrain".to_owned(), |p| p.display().to_string());
     format!("setcap {}+ep {program}", names.join(","))
 }

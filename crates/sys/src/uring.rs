@@ -52,6 +52,9 @@ pub unsafe trait StableMut: Stable {
 #[derive(Debug)]
 pub struct Aligned {
     base: NonNull<u8>,
+    len: usize,
+    /// What the allocator gave, in which these bytes lie.
+    allocated: NonNull<u8>,
     layout: Layout,
 }
 
@@ -69,10 +72,17 @@ impl Aligned {
     /// # Panics
     /// When the length is more than an address can tell.
     pub fn new(len: usize) -> Self {
-        let layout = Layout::from_size_align(len.max(1), Self::ALIGN).expect("a length that memory can have");
+        let len = len.max(1);
+        // PERF: a page more, and no alignment asked for: then much memory comes from the kernel as zeros that nobody has touched,
+        // instead of being written over by the allocator page by page (0.2 ms for a piece of 264 KiB of which 68 are read into).
+        let layout = len.checked_add(Self::ALIGN).and_then(|len| Layout::array::<u8>(len).ok());
+        let layout = layout.expect("a length that memory can have");
         // SAFETY: the layout is not empty.
-        let base = unsafe { alloc_zeroed(layout) };
-        Self { base: NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout)), layout }
+        let allocated = unsafe { alloc_zeroed(layout) };
+        let allocated = NonNull::new(allocated).unwrap_or_else(|| handle_alloc_error(layout));
+        // SAFETY: to the next page is less than the page that there is more than `len`.
+        let base = unsafe { allocated.add(allocated.align_offset(Self::ALIGN)) };
+        Self { base, len, allocated, layout }
     }
 }
 
@@ -80,22 +90,22 @@ impl Deref for Aligned {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the memory is as long as the layout says, initialised, and borrowed with this value.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.layout.size()) }
+        // SAFETY: so many bytes lie there, initialised, and borrowed with this value.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for Aligned {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and borrowed mutably with this value.
-        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.layout.size()) }
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
     }
 }
 
 impl Drop for Aligned {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout, and freed once.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+        unsafe { dealloc(self.allocated.as_ptr(), self.layout) };
     }
 }
 

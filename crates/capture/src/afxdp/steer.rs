@@ -1,7 +1,9 @@
-//! The XDP program of one interface. Without another it counts each frame and sends it to the socket of its queue, if there is
-//! one; a program of the language can take its place ([`Steer::exchange`]) and decide more.
+//! The XDP program of one interface. It stays for as long as the interface is captured: what is exchanged is the program that it goes on
+//! with ([`Steer::exchange`]), if there is one, which then decides. Without one it counts each frame and sends it to the socket of its
+//! queue, if that has one.
 //!
 //! ```text
+//! bpf_tail_call(ctx, programs, 0)                   comes back only where the slot is empty
 //! verdict = bpf_redirect_map(sockets, ctx->rx_queue_index, XDP_PASS)
 //! fates[ctx->rx_queue_index][verdict == XDP_REDIRECT ? user : unclaimed] += 1        one set per processor
 //! return verdict
@@ -10,6 +12,11 @@
 //! the kernel as if we were not there. The program itself therefore knows which of the two happened, and its count of
 //! frames sent to a socket is independent of what the socket says it received and lost. All programs of a port count in the same
 //! map ([`Fate`]), so the books go on over every exchange.
+//!
+//! Why a slot, and not `BPF_LINK_UPDATE`: that exchanges the program just as well, but then sleeps under the kernel's network lock
+//! until all processors have left the old one (`bpf_dispatcher_update` in kernel/bpf/dispatcher.c calls `synchronize_rcu`), 8 to 15 ms of which
+//! nobody here has any use: what the old program still works on is told by its generation.
+// PERF: an exchange takes 15 ms by the link, 0.07 ms by the slot, which costs a packet 1 ns (records/2026-11-22-xdp.md).
 
 use super::swap::{PortMap, Prepared, spec};
 use crate::Disposed;
@@ -40,20 +47,24 @@ pub struct Steered {
 /// The attached program with its maps. It is detached when the last source that uses it is dropped.
 #[derive(Debug)]
 pub struct Steer {
-    attached: Mutex<Attached>,
+    /// First, so that it goes first: whoever comes after it never runs without the slot's program.
+    link: Link,
+    /// The slot.
+    programs: RawMap,
+    running: Mutex<Running>,
     sockets: Arc<RawMap>,
     fates: Arc<RawMap>,
     queues: u32,
     frames: Frames,
-    mode: Mode,
     /// Has the port take frames for other hosts too; the port forgets it with the socket, however this process ends.
     _ear: PacketSocket,
 }
 
-/// What runs now.
-#[derive(Debug)]
-struct Attached {
-    link: Link,
+/// What is in the slot, which itself keeps the program.
+#[derive(Debug, Default)]
+struct Running {
+    /// There is something in it.
+    busy: bool,
     /// The maps of the program, with their roles; none of ours.
     maps: MapSet,
     roles: Vec<Role>,
@@ -72,9 +83,14 @@ pub enum SteerError {
     Load(LoadError),
     /// It could not be attached.
     Attach(AttachError),
+    /// It could not take over from the one before.
+    Exchange(io::Error),
     /// The port could not be told to take frames for other hosts.
     Promiscuous(io::Error),
 }
+
+/// The only key of the slot.
+const SLOT: [u8; 4] = [0; 4];
 
 /// Offsets in `struct xdp_md`.
 mod context {
@@ -89,19 +105,19 @@ impl Steer {
     pub fn attach(ifindex: u32, queues: u32, frames: Frames, wish: ModeWish) -> Result<Self, SteerError> {
         let create = |spec| RawMap::create(spec).map(Arc::new).map_err(SteerError::Map);
         let (sockets, fates) = (create(sockets_spec(queues))?, create(fates_spec(queues))?);
-        let program = Program::load("netgrain", &code(&*sockets, &*fates), frames).map_err(SteerError::Load)?;
+        let programs = RawMap::create(programs_spec()).map_err(SteerError::Map)?;
+        let root = code(Some(&programs), &*sockets, &*fates);
+        let program = Program::load("netgrain", &root, frames).map_err(SteerError::Load)?;
         let link = Link::attach(program, ifindex, wish).map_err(SteerError::Attach)?;
-        let mode = link.mode();
         // A card leaves out what is not for it before any program runs; on a mirror port that is nearly everything.
         let ear = PacketSocket::open().map_err(SteerError::Promiscuous)?;
         ear.promiscuous(ifindex).map_err(SteerError::Promiscuous)?;
-        let attached = Mutex::new(Attached { link, maps: MapSet::default(), roles: vec![] });
-        Ok(Self { attached, sockets, fates, queues, frames, mode, _ear: ear })
+        Ok(Self { link, programs, running: Mutex::default(), sockets, fates, queues, frames, _ear: ear })
     }
 
-    /// The code that is attached first, over this port's maps.
+    /// What is done where the slot is empty, as a program of its own over this port's maps.
     pub fn code(&self) -> Code {
-        code(&*self.sockets, &*self.fates)
+        code(None, &*self.sockets, &*self.fates)
     }
 
     /// Lets other code take over between two frames. Code that is to keep the books uses this port's maps as
@@ -157,36 +173,40 @@ impl Steer {
         Ok(Prepared { program, maps, roles, kept })
     }
 
-    /// Lets a prepared program take over between two frames; answers how long that took.
+    /// Lets a prepared program take over between two frames; answers how long that took. A queue that has seen it does not see the one
+    /// before again; another queue may still be at a frame with that one.
     ///
     /// # Errors
     /// [`SteerError`]; the program before then stays.
     pub fn exchange(&self, prepared: Prepared) -> Result<Duration, SteerError> {
-        let mut attached = self.lock();
+        let mut running = self.lock();
         let begun = Instant::now();
-        let refused = |error| SteerError::Attach(AttachError::Refused { mode: self.mode, error });
-        attached.link.replace(prepared.program).map_err(refused)?;
+        let program = prepared.program.as_fd().as_raw_fd();
+        self.programs.set(&SLOT, &program.to_ne_bytes()).map_err(SteerError::Exchange)?;
         let taken = begun.elapsed();
-        (attached.maps, attached.roles) = (prepared.maps, prepared.roles);
+        *running = Running { busy: true, maps: prepared.maps, roles: prepared.roles };
         Ok(taken)
     }
 
-    /// The program that was attached first takes over again, so that no frame is decided in the kernel any more.
+    /// Empties the slot: no frame that comes from now on is decided in the kernel. One that is in the program at this moment still is
+    /// ([`sys::bpf::wait_for_running_programs`]).
     ///
     /// # Errors
-    /// [`SteerError`], when the interface has gone, say.
+    /// [`SteerError`].
     pub fn relieve(&self) -> Result<(), SteerError> {
-        if self.lock().roles.is_empty() {
-            return Ok(());
+        let mut running = self.lock();
+        if running.busy {
+            self.programs.remove(&SLOT).map_err(SteerError::Exchange)?;
+            *running = Running::default();
         }
-        self.replace("netgrain", &self.code())
+        Ok(())
     }
 
     /// A map of the program that runs, to be read or tended.
     pub fn map(&self, role: Role) -> Option<PortMap> {
-        let attached = self.lock();
-        let at = attached.roles.iter().position(|r| *r == role)?;
-        attached.maps.maps().get(at).cloned()
+        let running = self.lock();
+        let at = running.roles.iter().position(|r| *r == role)?;
+        running.maps.maps().get(at).cloned()
     }
 
     /// How many queues the port has; fates are counted for each.
@@ -194,8 +214,8 @@ impl Steer {
         self.queues
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Attached> {
-        self.attached.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether this is one of the maps that the port keeps whatever program runs.
@@ -205,7 +225,7 @@ impl Steer {
 
     /// Native or generic.
     pub fn mode(&self) -> Mode {
-        self.mode
+        self.link.mode()
     }
 
     /// From now on frames of `queue` go to `socket`.
@@ -248,6 +268,18 @@ impl Steer {
     }
 }
 
+/// The slot.
+fn programs_spec() -> MapSpec {
+    MapSpec {
+        name: "ng_programs".into(),
+        kind: MapKind::ProgArray,
+        key_bytes: 4,
+        value_bytes: 4,
+        entries: 1,
+        meaning: "the program that runs".into(),
+    }
+}
+
 /// Sockets by queue, as every program of the port knows them.
 fn sockets_spec(queues: u32) -> MapSpec {
     MapSpec {
@@ -272,11 +304,19 @@ fn fates_spec(queues: u32) -> MapSpec {
     }
 }
 
-/// The program as drawn above.
-fn code(sockets: &impl AsFd, fates: &impl AsFd) -> Code {
+/// The program as drawn above, which goes on with what is in the slot if it has one.
+fn code(programs: Option<&RawMap>, sockets: &impl AsFd, fates: &impl AsFd) -> Code {
     const QUEUE_ON_STACK: i16 = -4;
     let mut asm = Asm::new();
     let (passed, out) = (asm.label(), asm.label());
+    if let Some(programs) = programs {
+        asm.mov_reg(Reg::R6, Reg::R1);
+        asm.map(Reg::R2, programs);
+        // A number that the verifier knows makes this a jump whose target the kernel patches, not a look at the map.
+        asm.mov(Reg::R3, 0);
+        asm.call(Helper::TailCall);
+        asm.mov_reg(Reg::R1, Reg::R6);
+    }
     asm.load(Size::W, Reg::R2, Reg::R1, context::RX_QUEUE_INDEX);
     asm.store(Size::W, Reg::R10, QUEUE_ON_STACK, Reg::R2);
     asm.map(Reg::R1, sockets);

@@ -59,7 +59,7 @@ pub(super) fn steer(name: &str, trouble: SteerError) -> SourceError {
             let advice = if refusal.error.kind() == io::ErrorKind::PermissionDenied && refusal.log.is_empty() {
                 privilege::advice("XDP", XDP)
             } else if refusal.log.contains("prohibited for !root") {
-                privilege::advice("a program of the language", XDP.with(Capabilities::of(&[Capability::Perfmon])))
+                privilege::advice("a program of the language", XDP.with(privilege::PROGRAMS))
             } else {
                 format!("the verifier says:\n{}", refusal.log.trim_end())
             };
@@ -80,6 +80,7 @@ pub(super) fn steer(name: &str, trouble: SteerError) -> SourceError {
             error,
             privilege::advice("attaching", Capabilities::of(&[Capability::NetAdmin])),
         ),
+        SteerError::Exchange(error) => system("exchange the program", error, "the one before goes on".to_owned()),
         SteerError::Promiscuous(error) => system(
             "hear frames for other hosts",
             error,

@@ -150,6 +150,17 @@ impl Group {
         })
     }
 
+    /// This group once it is as `new` says, as far as one that is there can be: who is in it and by which rules stays.
+    pub fn settled(&self, new: &Self) -> Self {
+        Self { policy: self.policy, fold: self.fold, members: self.members.clone(), ..new.clone() }
+    }
+
+    /// Keys of which the next start makes what `new` says.
+    pub fn waiting(&self, new: &Self) -> Vec<&'static str> {
+        let differs = |key: &&str| self.show(key) != new.show(key);
+        ["policy", "fold", "members"].into_iter().filter(differs).collect()
+    }
+
     /// Reads one section; paths in it are seen from `folder`.
     fn read(table: &Spanned<DeValue<'_>>, folder: &Path, wrong: &mut Vec<(usize, String)>) -> Self {
         let mut group = Self::default();

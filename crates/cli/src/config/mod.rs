@@ -1,12 +1,17 @@
-//! The configuration of `netgrain run`: one table of keys ([`table`]), read from one TOML file ([`read`]), and the verb
-//! that checks and prints it.
+//! The configuration of `netgrain run`: one table of keys ([`table`]), read from one TOML file ([`read`]), what cannot be
+//! although each value may ([`sound`]), and the verb that checks and prints it.
 
 mod groups;
 mod read;
+mod sound;
 mod table;
 mod value;
 
+pub use groups::Group;
+#[cfg(test)]
+pub use groups::Who;
 pub use read::set;
+pub use sound::contradictions;
 pub use table::{Config, KEYS, When};
 pub use value::{Count, Given, Secret, Size};
 
@@ -50,6 +55,10 @@ pub fn run(args: &ConfigArgs) -> Result<Outcome, Failure> {
     let mut config = Config::default();
     if let Some(path) = &args.file {
         let wrong = apply(path, &mut config)?;
+        let mut wrong: Vec<String> = wrong.iter().map(ToString::to_string).collect();
+        if wrong.is_empty() {
+            wrong = contradictions(&config);
+        }
         if !wrong.is_empty() {
             let mut err = std::io::stderr().lock();
             for one in &wrong {

@@ -3,7 +3,8 @@
 
 use super::groups::Group;
 use super::value::{Count, Given, IdleOf, Keep, Secret, Setting, Size};
-use crate::args::{CpuList, Mode, SourceKind};
+use crate::port::SourceKind;
+use crate::values::{CpuList, Mode};
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 //! What a key may hold: read from TOML or from a flag, shown so that it reads back as itself.
 
-use crate::args::{self, CpuList, Mode, SourceKind};
+use crate::port::SourceKind;
 use crate::retain::KeepFree;
+use crate::values::{self, CpuList, Mode};
 use base::units::{parse_bytes, parse_span};
 use clap::ValueEnum;
 use std::fmt;
@@ -121,7 +122,7 @@ impl Setting for Count {
 
     fn read(given: &Given) -> Result<Self, String> {
         let text = given.text()?;
-        args::count(&text).map(Self).map_err(|_| format!("{given} is not a number: write 64, 100k, 1M"))
+        values::count(&text).map(Self).map_err(|_| format!("{given} is not a number: write 64, 100k, 1M"))
     }
 
     fn show(&self) -> String {
@@ -273,7 +274,7 @@ impl Setting for CpuList {
     const KIND: &'static str = "processors";
 
     fn read(given: &Given) -> Result<Self, String> {
-        args::cpu_list(&given.text()?)
+        values::cpu_list(&given.text()?)
     }
 
     fn show(&self) -> String {
@@ -286,7 +287,7 @@ impl Setting for Mode {
     const KIND: &'static str = "octal";
 
     fn read(given: &Given) -> Result<Self, String> {
-        args::octal(&given.text()?)
+        values::octal(&given.text()?)
     }
 
     fn show(&self) -> String {

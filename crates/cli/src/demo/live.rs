@@ -4,9 +4,8 @@
 
 use super::ask::Question;
 use super::incident::Scan;
-use super::{DemoArgs, Done, LOOK, begin};
+use super::{DemoArgs, Done, begin, watch};
 use crate::outcome::Failure;
-use crate::screen::Ticker;
 use base::units::Rate;
 use capture::auto::Kind;
 use engine::{EngineError, InterfacePlan, Sent, SourcePlan};
@@ -75,18 +74,9 @@ pub fn run(
     }
     let mut generator = Generator::start(args, spec, cpus.first().copied())?;
     let scanner = scanner(scan, Arc::clone(stop))?;
-    let mut ticker = Ticker::new();
-    while !stop.load(Ordering::Relaxed) && (!generator.ended()? || !scanner.is_finished()) {
-        std::thread::sleep(LOOK);
-        question.ask_when_due();
-        if ticker.is_due() {
-            ticker.skip();
-            if !args.json {
-                ticker.show(capture.report());
-            }
-        }
-    }
-    ticker.done();
+    watch(args, &capture, question, || {
+        Ok(!stop.load(Ordering::Relaxed) && (!generator.ended()? || !scanner.is_finished()))
+    })?;
     let sent = generator.finish()?;
     let scanned = match scanner.join() {
         Ok(scanned) => scanned.map_err(|e| Failure::Said(format!("{FROM}: the scan cannot be sent: {e}")))?,

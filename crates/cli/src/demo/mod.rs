@@ -10,9 +10,8 @@ mod scratch;
 mod simulated;
 mod walk;
 
-use crate::outcome::{Failure, Outcome};
-use crate::record::json;
-use crate::screen::summary;
+use crate::outcome::{Failure, Outcome, json};
+use crate::screen::{Ticker, summary};
 use crate::signals;
 use ask::{Answer, Question};
 use base::units::{Rate, parse_rate, parse_span, show_count};
@@ -131,6 +130,28 @@ pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
         writeln!(out, "{} packets sent, {} stored, {lost} lost", show_count(sent), show_count(stored))?;
     }
     Ok(Outcome::of(good))
+}
+
+/// Shows how it goes, and asks the question when that is due, for as long as it is to go on.
+fn watch(
+    args: &DemoArgs,
+    capture: &Capture,
+    question: &mut Question,
+    mut goes_on: impl FnMut() -> Result<bool, Failure>,
+) -> Result<(), Failure> {
+    let mut ticker = Ticker::new();
+    while goes_on()? {
+        std::thread::sleep(LOOK);
+        question.ask_when_due();
+        if ticker.is_due() {
+            ticker.skip();
+            if !args.json {
+                ticker.show(capture.report());
+            }
+        }
+    }
+    ticker.done();
+    Ok(())
 }
 
 /// The pipeline of `netgrain run`: everything recorded, metered, and put into one store.

@@ -3,9 +3,8 @@
 
 use super::ask::Question;
 use super::incident::{FRAME, Scan};
-use super::{DemoArgs, Done, LOOK, begin};
+use super::{DemoArgs, Done, begin, watch};
 use crate::outcome::Failure;
-use crate::screen::Ticker;
 use crate::when;
 use base::Timestamp;
 use base::units::Rate;
@@ -56,18 +55,7 @@ pub fn run(
     // The capture has opened it for itself; without another reader, a writer learns that the capture has ended.
     drop(reader);
     let _ = ready.send(());
-    let mut ticker = Ticker::new();
-    while !capture.finished() && !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(LOOK);
-        question.ask_when_due();
-        if ticker.is_due() {
-            ticker.skip();
-            if !args.json {
-                ticker.show(capture.report());
-            }
-        }
-    }
-    ticker.done();
+    watch(args, &capture, question, || Ok(!capture.finished() && !stop.load(Ordering::Relaxed)))?;
     capture.stop();
     capture.wait()?;
     let (background, scanned) = match made.join() {

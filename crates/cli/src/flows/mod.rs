@@ -81,7 +81,7 @@ pub struct FlowsArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub fields: Vec<String>,
     /// Stop after this many records
-    #[arg(long, value_name = "N", value_parser = crate::args::count, conflicts_with_all = ["top", "group", "by"])]
+    #[arg(long, value_name = "N", value_parser = crate::values::count, conflicts_with_all = ["top", "group", "by"])]
     pub limit: Option<u64>,
     /// One JSON object per record or group
     #[arg(long, conflicts_with_all = ["csv", "parquet"])]

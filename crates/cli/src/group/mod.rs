@@ -2,8 +2,8 @@
 
 pub mod show;
 
-use crate::args::ListenArgs;
 use crate::listen;
+use crate::listen::ListenArgs;
 use crate::outcome::{Failure, Outcome};
 use crate::signals;
 use base::units;
@@ -323,10 +323,6 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
         descs: a.descs.unwrap_or(0),
         name: name.clone(),
     };
-    // Before there is a seat that a signal would take away unread.
-    let stop = signals::stop_flag();
-    let seat = door.connect()?.join(&request).map_err(|e| door.failed(&e))?;
-    eprintln!("netgrain: place {} of group {}, program {}", seat.place, a.named.group, seat.generation);
     let ears = ListenArgs {
         interface: None,
         socket: None,
@@ -341,8 +337,13 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
         name,
         json: door.json,
     };
+    // Before there is a seat: a file that cannot be written would give it up again, a signal would take it away unread.
+    let target = listen::Target::open(&ears, &door.path()?)?;
+    let stop = signals::farewell_flag();
+    let seat = door.connect()?.join(&request).map_err(|e| door.failed(&e))?;
+    eprintln!("netgrain: place {} of group {}, program {}", seat.place, a.named.group, seat.generation);
     let farewell = seat.farewell();
-    listen::hear(&ears, seat.listeners, &stop, &|| farewell.leave().is_ok())
+    listen::hear(&ears, seat.listeners, target, &stop, &|| farewell.leave().is_ok())
 }
 
 /// As whom a member is shown that gives no name: whoever started it.

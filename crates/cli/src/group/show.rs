@@ -53,14 +53,21 @@ pub fn list(groups: &[Value], json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The books of each group. No if there is none, if any contradicts itself, or if members have lost packets.
+/// The books of each group. No if there is none, if any contradicts itself, or if somebody did not get a packet that was meant for it:
+/// a member, a port or a file, whether still there or not.
 pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
     let mut out = io::stdout().lock();
     let mut healthy = !groups.is_empty();
     for (i, g) in groups.iter().enumerate() {
         let members: Vec<&Value> = g["members"].as_array().into_iter().flatten().collect();
         let contradictions: Vec<&str> = list_of(g, "contradictions");
-        healthy &= contradictions.is_empty() && members.iter().all(|m| number(m, "lost") == 0);
+        let ports: Vec<&Value> = g["ports"].as_array().into_iter().flatten().collect();
+        let gone = &g["departed"];
+        let lost =
+            members.iter().copied().chain([gone]).any(|m| number(m, "lost") > 0) || number(g, "forward_lost") > 0;
+        let outlets = members.iter().map(|m| &m["outlet"]);
+        let failed = ports.iter().copied().chain(outlets).chain([gone]).any(|o| number(o, "failed") > 0);
+        healthy &= contradictions.is_empty() && !lost && !failed;
         if json {
             writeln!(out, "{g}")?;
             continue;
@@ -88,7 +95,7 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
         if number(g, "to_kernel") > 0 {
             writeln!(out, "  to the host {}", n("to_kernel"))?;
         }
-        for port in g["ports"].as_array().into_iter().flatten() {
+        for port in ports {
             let (sent, failed) = (show_count(number(port, "sent")), show_count(number(port, "failed")));
             writeln!(out, "  through {}: sent {sent}, failed {failed}", text(port, "port"))?;
         }
@@ -106,6 +113,10 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
                     writeln!(out, "  {what} {name}: {sign}{}", show_count(n.unsigned_abs()))?;
                 }
             }
+        }
+        for map in g["maps"].as_array().into_iter().flatten() {
+            let [used, most, refused] = ["used", "most", "refused"].map(|key| show_count(number(map, key)));
+            writeln!(out, "  map {}: {used} of {most} entries, refused {refused}", text(map, "map"))?;
         }
         if !members.is_empty() {
             let head = ["delivered", "refused", "lost", "late"].map(|h| format!("{h:>14}")).concat();
@@ -128,12 +139,17 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
         for m in members.iter().filter(|m| m["outlet"].is_object()) {
             let (to, counts) = (text(m, "name"), &m["outlet"]);
             let (sent, failed) = (show_count(number(counts, "sent")), show_count(number(counts, "failed")));
-            writeln!(out, "  into {to}: put {sent}, failed {failed}")?;
+            let own = number(counts, "own");
+            let own = if own > 0 { format!(", not put, sent by this host {}", show_count(own)) } else { String::new() };
+            writeln!(out, "  into {to}: put {sent}, failed {failed}{own}")?;
         }
-        let gone = &g["departed"];
         if number(gone, "delivered") + number(gone, "lost") > 0 {
             let (delivered, lost) = (show_count(number(gone, "delivered")), show_count(number(gone, "lost")));
             writeln!(out, "  members that have left: delivered {delivered}, lost {lost}")?;
+        }
+        if number(gone, "sent") + number(gone, "failed") > 0 {
+            let (sent, failed) = (show_count(number(gone, "sent")), show_count(number(gone, "failed")));
+            writeln!(out, "  ports and files that are closed: put {sent}, failed {failed}")?;
         }
         contradictions.iter().for_each(|c| eprintln!("netgrain: {c}"));
     }
@@ -141,7 +157,7 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
 }
 
 fn program(g: &Value) -> String {
-    let text = match g["program"].as_str() {
+    let text = match g["headline"].as_str() {
         None if g["hidden"] == true => "(shown to its owner)",
         None => "copy",
         Some(text) => text,

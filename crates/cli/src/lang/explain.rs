@@ -1,10 +1,9 @@
 //! What a program is: types, effects, where its stages run, and what they cost.
 
 use super::ExplainArgs;
-use crate::outcome::{Failure, Outcome};
-use crate::record::json;
+use crate::outcome::{Failure, Outcome, json};
 use lang::Compiled;
-use lang::ebpf::{Clock, Refusal, ToUser, Wish, emit};
+use lang::ebpf::{Clock, Object, Refusal, ToUser, Wish, emit};
 use lang::ir::{Placement, Program, placement};
 use serde_json::json;
 use std::io::{self, Write};
@@ -29,11 +28,19 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
     }
     let program = &compiled.program;
     writeln!(out, "\n{:<8} {:>12} {:>8}  {:<28} stage", "runs in", "instructions", "longest", "effects")?;
+    let in_kernel = in_kernel(program);
+    // More may be able to run there than one program of the kernel holds.
+    let held = in_kernel.as_ref().map_or(0, |object| object.stages);
+    let mut named = false;
     for (i, place) in placement(program).iter().enumerate() {
         let cost = program.cost_of(program.blocks_of(i));
         let (place, why) = match place {
+            Placement::Kernel { .. } if i >= held => ("user", format!("   -- {}", beyond(&in_kernel))),
             Placement::Kernel { undecided } if undecided.is_empty() => ("kernel", String::new()),
-            Placement::Kernel { undecided } => ("kernel", format!("   -- leaves {}", undecided.join(", "))),
+            Placement::Kernel { undecided } => {
+                named = true;
+                ("kernel", format!("   -- leaves {}", undecided.join(", ")))
+            }
             Placement::User(why) => ("user", format!("   -- {why}")),
         };
         let effects = program.effects_of(i).to_string();
@@ -45,12 +52,17 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
     }
     let cost = program.cost();
     writeln!(out, "{:<8} {:>12} {:>8}  {} at the least", "all", cost.size, cost.longest, cost.shortest)?;
-    match in_kernel(program) {
-        Ok((stages, instructions)) => {
+    match in_kernel {
+        Ok(object) => {
+            let (stages, instructions) = (object.stages, object.code.insns().len());
             let rest = program.stages.len() - stages;
             let what = if rest == 0 { "all".to_owned() } else { format!("the first {stages}") };
             writeln!(out, "in the kernel: {what} of {} stages, {instructions} instructions", program.stages.len())?;
-            writeln!(out, "{UNDECIDED}")?;
+            let named = if named { "packets named above, and " } else { "" };
+            writeln!(out, "left to user space, before anything is done for them: {named}{BEYOND}")?;
+            if object.flow_maps().next().is_some() {
+                writeln!(out, "{APART}")?;
+            }
         }
         Err(why) => writeln!(out, "{why}")?,
     }
@@ -68,12 +80,20 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// What every program leaves to user space.
-const UNDECIDED: &str = "left to user space, before anything is done for them: packets named above, and those with headers beyond the \
-    kernel's walk";
+/// Why a stage is not in the kernel that could be.
+fn beyond(in_kernel: &Result<Object, Refusal>) -> String {
+    in_kernel.as_ref().map_or_else(ToString::to_string, |_| "there is no room for more in the kernel".to_owned())
+}
 
-/// How many stages run in the kernel, and how many instructions of the kernel's machine they are.
-fn in_kernel(program: &Program) -> Result<(usize, usize), Refusal> {
+/// What every program leaves to user space.
+const BEYOND: &str = "those with headers beyond the kernel's walk";
+
+/// What there is to know where packets that are left are to be remembered.
+const APART: &str = "and what they leave in maps is kept apart from the kernel's: state of one flow is in two places where only some of its \
+    packets are decided there (docs/XDP.md)";
+
+/// What runs in the kernel.
+fn in_kernel(program: &Program) -> Result<Object, Refusal> {
     let wish = Wish {
         link_type: wire::link::ETHERNET,
         hash_key: 0,
@@ -85,20 +105,22 @@ fn in_kernel(program: &Program) -> Result<(usize, usize), Refusal> {
         to_user: ToUser::Sockets,
         metadata: true,
     };
-    emit(program, &wish).map(|object| (object.stages, object.code.insns().len()))
+    emit(program, &wish)
 }
 
 fn object(compiled: &Compiled) -> serde_json::Value {
     let program = &compiled.program;
-    let places = placement(program);
+    let (places, in_kernel) = (placement(program), in_kernel(program));
+    let held = in_kernel.as_ref().map_or(0, |object| object.stages);
     let stages: Vec<_> = places
         .iter()
         .enumerate()
         .map(|(i, place)| {
             let cost = program.cost_of(program.blocks_of(i));
             let (kernel, why, undecided) = match place {
+                Placement::Kernel { .. } if i >= held => (false, Some(beyond(&in_kernel)), &[][..]),
                 Placement::Kernel { undecided } => (true, None, undecided.as_slice()),
-                Placement::User(why) => (false, Some(why), &[][..]),
+                Placement::User(why) => (false, Some(why.to_string()), &[][..]),
             };
             json!({"stage": program.stages[i].text, "kernel": kernel, "why": why, "undecided": undecided, "instructions": cost.size,
                "longest": cost.longest, "effects": program.effects_of(i).to_string()})
@@ -115,8 +137,8 @@ fn object(compiled: &Compiled) -> serde_json::Value {
         .collect();
     let maps: Vec<_> = program.maps.iter().map(ToString::to_string).collect();
     json!({"bindings": bindings, "stages": stages, "instructions": program.cost().size, "longest": program.cost().longest,
-           "kernel": in_kernel(program).map_or_else(
+           "kernel": in_kernel.map_or_else(
                |why| json!({"stages": 0, "why": why.to_string()}),
-               |(stages, instructions)| json!({"stages": stages, "instructions": instructions})),
+               |object| json!({"stages": object.stages, "instructions": object.code.insns().len()})),
            "maps": maps, "clusters": clusters})
 }

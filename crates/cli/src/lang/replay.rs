@@ -1,8 +1,7 @@
 //! A program over a capture, by the interpreter: what it decides, added up.
 
 use super::RunArgs;
-use crate::outcome::{Failure, Outcome};
-use crate::record::json;
+use crate::outcome::{Failure, Outcome, json};
 use lang::interp::{Action, Interpreter, Memory, Outcome as Fate};
 use lang::ir::{Kind, Log, Program};
 use lang::{Compiled, Facts};

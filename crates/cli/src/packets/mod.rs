@@ -75,7 +75,7 @@ pub struct PacketsArgs {
     #[arg(long, conflicts_with_all = ["read", "no_live"])]
     pub follow: bool,
     /// Stop after this many packets
-    #[arg(long, value_name = "N", value_parser = crate::args::some)]
+    #[arg(long, value_name = "N", value_parser = crate::values::some)]
     pub limit: Option<u64>,
     /// Say what the answer cost: files, blocks and bytes considered, skipped and read, and the time
     #[arg(long)]

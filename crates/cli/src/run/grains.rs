@@ -1,7 +1,7 @@
 //! Where flow records and rows go: the store, and collectors.
 
 use crate::config::{Config, Size};
-use crate::outcome::Failure;
+use crate::outcome::{Failure, json};
 use engine::{CollectorOutlet, ColumnRules, Destination, EngineError, GrainKeeping, GrainRules, Outlet, StoreOutlet};
 use std::io::{IsTerminal, Write};
 
@@ -78,7 +78,7 @@ pub fn keeping(config: &Config, label: &str, as_json: bool) -> Result<Option<Gra
     let tell = move |text: &str| {
         // Whoever reads may have gone; the work is done all the same.
         if as_json {
-            let _ = crate::record::json(&serde_json::json!({ "event": { "kind": "remark", "text": text } }));
+            let _ = json(&serde_json::json!({ "event": { "kind": "remark", "text": text } }));
         } else {
             let _ = writeln!(std::io::stderr(), "{clear}netgrain: {text}");
         }

@@ -7,16 +7,15 @@ mod reload;
 mod screen;
 pub mod secret;
 
-use crate::args::CpuList;
 use crate::config::{self, Config, Given};
 use crate::group::show;
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{Failure, Outcome, json};
 use crate::privileges::{self, Needs};
-use crate::record::json;
 use crate::retain;
 use crate::screen::Remarks;
 use crate::service::Service;
 use crate::signals;
+use crate::values::CpuList;
 use base::units;
 use clap::Args;
 use engine::{Capture, GrainKeeping, MetricsServer, Observer, Report, Retention, Second};
@@ -35,8 +34,8 @@ pub struct RunArgs {
     /// Port to watch; may be given several times
     #[arg(short = 'i', long, value_name = "IFACE", conflicts_with_all = ["read", "sim"])]
     pub interface: Vec<String>,
-    /// Capture files to replay as one stream, in the order of time (pcap, pcapng, RAW; .gz and .zst too; - for standard
-    /// input)
+    /// Capture files to replay as one stream, in the order given (pcap, pcapng, RAW; .gz and .zst too; - for standard
+    /// input); netgrain convert puts several into the order of time
     #[arg(short = 'r', long = "read", value_name = "FILE", num_args = 1.., conflicts_with = "sim")]
     pub read: Vec<PathBuf>,
     /// Traffic to make up: 60, imix, backbone, 1000,flows=100k,rate=1Mpps
@@ -46,7 +45,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "interface")]
     pub name: Option<String>,
     /// How fast to replay files: flat, original, or a factor such as 2x or 0.5x
-    #[arg(long, value_name = "SPEED", default_value = "flat", value_parser = crate::args::speed, requires = "read")]
+    #[arg(long, value_name = "SPEED", default_value = "flat", value_parser = crate::values::speed, requires = "read")]
     pub speed: capture::file::Speed,
     /// Configuration file; flags win
     #[arg(long, value_name = "FILE")]
@@ -61,7 +60,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub dedicated: bool,
     /// Processors for the capture threads, in turn (capture.cpus)
-    #[arg(long, value_name = "LIST", value_parser = crate::args::cpu_list)]
+    #[arg(long, value_name = "LIST", value_parser = crate::values::cpu_list)]
     pub cpu: Option<CpuList>,
     /// Only packets that match (capture.filter)
     #[arg(long, value_name = "EXPRESSION")]
@@ -87,7 +86,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]
     pub duration: Option<Duration>,
     /// Stop after this many packets (of each queue)
-    #[arg(long, value_name = "N", value_parser = crate::args::count)]
+    #[arg(long, value_name = "N", value_parser = crate::values::count)]
     pub packets: Option<u64>,
     /// One JSON object per second and interface, and the report with the whole ledger at the end
     #[arg(long)]
@@ -141,6 +140,9 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         let capture = Capture::claimed(plan, &config.store.dir, outlets)?;
         for source in capture.sources() {
             eprintln!("netgrain: {source}");
+        }
+        if let Some(socket) = &plan.socket {
+            eprintln!("netgrain: listeners and groups attach at {}", socket.path.display());
         }
         if let Some(report) = capture.report().program {
             eprintln!("netgrain: {}", crate::program::told(&report));

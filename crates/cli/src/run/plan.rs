@@ -1,22 +1,14 @@
 //! From the configuration to what the engine is told: a plan for each interface.
 
 use super::RunArgs;
-use crate::config::{Config, Size};
+use crate::config::Config;
 use crate::outcome::Failure;
-use crate::record::{id, port};
+use crate::port::port;
+use crate::record::id;
 use crate::retain::{self, RuleArgs};
 use engine::{Format, GroupPlan, MeterPlan, Plan, ProgramPlan, RetentionPlan, SocketPlan, SourcePlan, StorePlan};
 use std::path::Path;
 use std::time::Duration;
-
-/// A ring of less has no room for a segment's gap.
-const LEAST_RING: u64 = 8 << 20;
-
-/// Files of less are not worth their index.
-const LEAST_SEGMENT: u64 = 2 << 20;
-
-/// More parts than this gain nothing: one thread decodes for all of them.
-const MOST_SHARDS: u64 = 64;
 
 /// A plan for each interface, or the one for files or a simulation. The meters' secrets come from [`super::secret`].
 ///
@@ -94,45 +86,15 @@ fn say<T>(text: &str) -> Result<T, Failure> {
 }
 
 fn check(config: &Config) -> Result<(), Failure> {
+    if let Some(text) = crate::config::contradictions(config).into_iter().next() {
+        return Err(Failure::Said(text));
+    }
     let (packets, flow) = (&config.packets, &config.flow);
-    if config.capture.ring.is_some_and(|Size(ring)| ring < LEAST_RING) {
-        return say("capture.ring: at least 8MiB");
-    }
-    if packets.segment.0 < LEAST_SEGMENT {
-        return say("packets.segment: at least 2MiB");
-    }
-    if packets.rotate.is_some_and(|span| span.as_secs() == 0 || span.subsec_nanos() > 0) {
-        return say("packets.rotate: a number of whole seconds, at least 1s");
-    }
-    if !(1..=256).contains(&packets.depth.0) {
-        return say("packets.depth: from 1 to 256");
-    }
-    if !(1..=MOST_SHARDS).contains(&flow.shards.0) {
-        return say("flow.shards: from 1 to 64");
-    }
-    if flow.capacity.0 == 0 || flow.capacity.0 > flow::Config::MOST_FLOWS as u64 {
-        return say("flow.capacity: from 1 to 1073741824");
-    }
-    if flow.payload.0 > u64::from(u16::MAX) || flow.early.0 > u64::from(u16::MAX) {
-        return say("flow.payload and flow.early: at most 65535");
-    }
-    if flow.idle.is_zero() || flow.active.is_some_and(|span| span.is_zero()) {
-        return say("flow.idle and flow.active: more than nothing");
-    }
-    if flow.idle_of.iter().any(|of| of.idle.is_zero()) {
-        return say("flow.idle_of: more than nothing for each protocol");
-    }
     let kept = config.store.dir.is_some() && (packets.record || flow.record || config.series.record);
     let sent = !config.export.targets.is_empty() && (flow.record || config.series.record);
-    let ports = &config.capture.interfaces;
-    for group in config.group.iter().filter(|_| !ports.is_empty()) {
-        if let Some(port) = group.ports.iter().find(|port| !ports.contains(port)) {
-            let all = ports.join(", ");
-            return say(&format!("group {}: no port {port} among those that are captured ({all})", group.name));
-        }
-    }
     if !kept && !sent && config.status.metrics.is_none() && config.group.is_empty() {
-        return say("nothing would be kept: name a folder with --store, a collector with --export, or --metrics");
+        let how = "name a folder with --store, a collector with --export, or --metrics";
+        return Err(Failure::Said(format!("nothing would be kept: {how}")));
     }
     Ok(())
 }

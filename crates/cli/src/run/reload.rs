@@ -2,7 +2,7 @@
 //! ports. Everything else stays as it was, and is named. A configuration that is wrong changes nothing.
 
 use super::{Port, RunArgs, configuration, grains, plan};
-use crate::config::{Config, KEYS, When};
+use crate::config::{Config, Group, KEYS, When};
 use crate::outcome::Failure;
 use crate::retain;
 use engine::{Plan, Retention};
@@ -24,9 +24,9 @@ fn try_reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [
         return Err(Failure::Said("SIGHUP reads the files of --config and --program again, and there is none".into()));
     }
     let fresh = configuration(args)?;
-    let difference = Difference::between(config, &fresh);
+    let mut difference = Difference::between(config, &fresh);
     // Everything that can fail comes before anything is changed.
-    let next = difference.applied(config, &fresh);
+    let mut next = difference.applied(config, &fresh);
     grains::check(&next)?;
     let keeping: Vec<_> = plans.iter().map(|p| plan::retention(&next, p)).collect::<Result<_, _>>()?;
     let program = plan::program(args, &next)?;
@@ -41,11 +41,11 @@ fn try_reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [
             outlets.push(grains::exports(&next, &port.label, port.number, live)?);
         }
     }
-    let mut told = difference.to_string();
+    let mut programs = String::new();
     // The kernel has the last word about a program, so this comes before anything else is changed.
     if let Some(program) = program {
         for port in &*ports {
-            told += &format!("; {}: {}", port.label, crate::program::exchange(&port.capture, &program)?);
+            programs += &format!("; {}: {}", port.label, crate::program::exchange(&port.capture, &program)?);
         }
     }
     for (port, outlets) in ports.iter().zip(outlets) {
@@ -63,13 +63,24 @@ fn try_reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [
         keeping.set(grains::rules(&next));
     }
     if difference.touches(GROUP) {
+        let (mut done, mut failed) = (false, false);
         for port in &*ports {
-            let said = port.capture.settle_groups(&plan::groups(&next, &port.label));
-            said.iter().for_each(|text| eprintln!("netgrain: {}: {text}", port.label));
+            for said in port.capture.settle_groups(&plan::groups(&next, &port.label)) {
+                (done, failed) = (done || said.is_ok(), failed || said.is_err());
+                let (Ok(text) | Err(text)) = said;
+                eprintln!("netgrain: {}: {text}", port.label);
+            }
+        }
+        if !done {
+            difference.now.retain(|name| *name != GROUP);
+        }
+        if failed {
+            // The next SIGHUP tries it again; what was done is not done twice.
+            next.group.clone_from(&config.group);
         }
     }
     *config = next;
-    Ok(told)
+    Ok(difference.to_string() + &programs)
 }
 
 /// The keys that differ.
@@ -78,7 +89,7 @@ struct Difference {
     /// Those that change now.
     now: Vec<&'static str>,
     /// Those that wait for the next start.
-    later: Vec<&'static str>,
+    later: Vec<String>,
 }
 
 impl Difference {
@@ -87,11 +98,15 @@ impl Difference {
         for key in KEYS.iter().filter(|k| old.show(k.name) != new.show(k.name)) {
             match key.when {
                 When::Reload => difference.now.push(key.name),
-                When::Start => difference.later.push(key.name),
+                When::Start => difference.later.push(key.name.into()),
             }
         }
-        if old.group != new.group {
+        if old.group != settled(old, new) {
             difference.now.push(GROUP);
+        }
+        for (new, old) in new.group.iter().filter_map(|new| Some((new, there(old, new)?))) {
+            let waiting = old.waiting(new).into_iter();
+            difference.later.extend(waiting.map(|key| format!("{key} of group {}", new.name)));
         }
         difference
     }
@@ -122,10 +137,21 @@ impl Difference {
             next.export.clone_from(&new.export);
         }
         if self.touches(GROUP) {
-            next.group.clone_from(&new.group);
+            next.group = settled(old, new);
         }
         next
     }
+}
+
+/// The group that is there under this name.
+fn there<'a>(old: &'a Config, new: &Group) -> Option<&'a Group> {
+    old.group.iter().find(|old| old.name == new.name)
+}
+
+/// The groups once they are as the new configuration says, as far as those that are there can be.
+fn settled(old: &Config, new: &Config) -> Vec<Group> {
+    let one = |new: &Group| there(old, new).map_or_else(|| new.clone(), |old| old.settled(new));
+    new.group.iter().map(one).collect()
 }
 
 impl std::fmt::Display for Difference {
@@ -144,7 +170,8 @@ impl std::fmt::Display for Difference {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Given, set};
+    use crate::config::{Given, Who, set};
+    use group::Policy;
 
     fn with(pairs: &[(&str, &str)]) -> Config {
         let mut config = Config::default();
@@ -164,6 +191,27 @@ mod tests {
         let next = difference.applied(&old, &new);
         assert_eq!((next.flow.idle, next.capture.ring), (old.flow.idle, old.capture.ring));
         assert_eq!(next.flow.max_age, new.flow.max_age);
+    }
+
+    #[test]
+    fn a_group_that_is_there_keeps_its_members_until_the_next_start_and_that_is_all_that_is_said() {
+        let group = |policy: Policy, program: &str| {
+            let source = Some(program.to_owned());
+            Group { name: "web".into(), policy: Who(policy), program: source.clone(), source, ..Group::default() }
+        };
+        let of = |group: Group| Config { group: vec![group], ..Config::default() };
+        let old = of(group(Policy::Restricted, "copy"));
+        let new = of(group(Policy::Shared, "copy"));
+        let difference = Difference::between(&old, &new);
+        let said = "configuration read again: nothing changes; only the next start changes policy of group web";
+        assert_eq!(difference.to_string(), said);
+        assert_eq!(difference.applied(&old, &new), old);
+        let new = of(group(Policy::Shared, "drop"));
+        let difference = Difference::between(&old, &new);
+        let said = "configuration read again: changed group; only the next start changes policy of group web";
+        assert_eq!(difference.to_string(), said);
+        assert_eq!(difference.applied(&old, &new), of(group(Policy::Restricted, "drop")));
+        assert_eq!(Difference::between(&Config::default(), &new).later, Vec::<String>::new(), "a new group is all new");
     }
 
     #[test]

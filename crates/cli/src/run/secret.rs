@@ -2,7 +2,7 @@
 //!
 //! A known one would let strangers choose addresses that all count as one (a scan nobody sees in the curve) or a single one
 //! that counts as millions: no more than source addresses of their choice, which UDP has for the asking. So packets of a port are
-//! hashed under a secret drawn when the port was first recorded. It is kept beside them ([`FILE`] in their folder), because
+//! hashed under a secret drawn when the port was first recorded. It is kept beside them ([`METER_KEY`] in their folder), because
 //! whoever meters the same packets again must come to the same estimates; who may read it may read the packets, too. Files that
 //! lie in no store get [`OPEN`]: everybody who replays them comes to the same rows, and nobody sends addresses into a file
 //! that exists.
@@ -14,10 +14,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use store::names::interface_folder;
-
-/// Its name in the folder of an interface.
-const FILE: &str = ".meter-key";
+use store::names::{METER_KEY, interface_folder};
 
 /// The secret of packets that come from no store.
 const OPEN: u64 = 0;
@@ -84,7 +81,7 @@ fn origin(source: &SourcePlan) -> Result<Option<u64>, Failure> {
 }
 
 fn read(folder: &Path) -> Result<Option<u64>, Failure> {
-    let path = folder.join(FILE);
+    let path = folder.join(METER_KEY);
     match fs::read_to_string(&path) {
         Ok(text) => {
             text.trim().parse().map(|Secret(key)| Some(key)).map_err(|e: String| {
@@ -98,7 +95,7 @@ fn read(folder: &Path) -> Result<Option<u64>, Failure> {
 
 /// Writes it, unless there is one already that need not be replaced; the one that is there now.
 fn keep(folder: &Path, key: u64, replace: bool) -> Result<u64, Failure> {
-    let (path, whole) = (folder.join(FILE), folder.join(format!("{FILE}.{}", std::process::id())));
+    let (path, whole) = (folder.join(METER_KEY), folder.join(format!("{METER_KEY}.{}", std::process::id())));
     let written = write(folder, &whole, key).and_then(|()| {
         if replace {
             return fs::rename(&whole, &path);
@@ -173,9 +170,9 @@ mod tests {
     #[test]
     fn a_secret_that_is_none_is_said_with_its_place() {
         let dir = TempDir::new("a_secret_that_is_none");
-        fs::write(dir.join(FILE), "abc").expect("a file");
+        fs::write(dir.join(METER_KEY), "abc").expect("a file");
         match choose(None, &port(), Some(dir.path())) {
-            Err(Failure::Said(text)) => assert!(text.contains(FILE) && text.contains("sixteen"), "{text}"),
+            Err(Failure::Said(text)) => assert!(text.contains(METER_KEY) && text.contains("sixteen"), "{text}"),
             other => panic!("{other:?}"),
         }
     }

@@ -20,8 +20,12 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 use store::names::interface_folder;
 use wire::{Decoded, Filter};
+
+/// What a row spans.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub struct OfPackets {
@@ -68,9 +72,10 @@ impl OfPackets {
         (from, to): (Timestamp, Timestamp),
         stop: Arc<AtomicBool>,
     ) -> Result<Self, Failure> {
+        // A row is a whole second, also where the interval begins or ends within it.
         let question = Question {
-            from,
-            to,
+            from: from.floor_to(SECOND),
+            to: to.floor_to(SECOND).after(SECOND - Duration::from_nanos(1)),
             filter: filter.clone(),
             interfaces: interfaces.to_vec(),
             stop: Some(stop),

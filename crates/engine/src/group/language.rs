@@ -6,7 +6,8 @@
 
 use super::diary::{Diary, Subject};
 use super::shared::Shared;
-use group::{About, Compiled, Delivery, Packet, Program, Verdict};
+use crate::heritage::{self, Heritage};
+use group::{About, Compiled, Delivery, Filling, Packet, Program, Verdict};
 use jit::{Act, Judge, Worker};
 use lang::interp::Action;
 use lang::ir::{self, COUNTERS, Effect, Kind, Set};
@@ -165,6 +166,12 @@ fn whole(address: IpAddr) -> Option<Prefix> {
     Prefix::new(address, if address.is_ipv4() { 32 } else { 128 })
 }
 
+/// Whether the program asks which way packets go, and so may forward what this host sent; see [`Compiled::knows_direction`].
+pub fn knows_direction(program: &ir::Program) -> bool {
+    let asks = |inst: &ir::Inst| matches!(inst, ir::Inst::Meta { meta: ir::Meta::Outgoing, .. });
+    program.blocks.iter().flat_map(|b| &b.code).any(asks)
+}
+
 /// In one line, as an answer is: where, what, and what to write instead.
 fn explain(e: &lang::Error, source: &str) -> String {
     let (line, column) = e.place(source);
@@ -206,6 +213,10 @@ impl Compiled for Fit {
         &self.text
     }
 
+    fn headline(&self) -> &str {
+        lang::headline(&self.text)
+    }
+
     fn ports(&self) -> &[String] {
         &self.judge.program().devices
     }
@@ -215,12 +226,21 @@ impl Compiled for Fit {
     }
 
     fn knows_direction(&self) -> bool {
-        let asks = |inst: &ir::Inst| matches!(inst, ir::Inst::Meta { meta: ir::Meta::Outgoing, .. });
-        self.judge.program().blocks.iter().flat_map(|b| &b.code).any(asks)
+        knows_direction(self.judge.program())
     }
 
     fn memory(&self) -> u64 {
         self.judge.memory()
+    }
+
+    fn heritage(&self, before: &dyn Compiled) -> Option<String> {
+        let before: &dyn Any = before;
+        // A program in a word remembers nothing.
+        let before: &Self = before.downcast_ref()?;
+        let (was, now) = (&before.judge, &self.judge);
+        let wall = |_, _| heritage::changes_form(was.report().native, now.report().native);
+        let heritage = Heritage::between(&was.program().maps, &now.program().maps, wall);
+        (!heritage.is_empty()).then(|| heritage.to_string())
     }
 
     fn wants_kernel(&self) -> bool {
@@ -246,6 +266,10 @@ impl Program for Run {
         counted.into_iter().chain([self.desk.lines()]).collect()
     }
 
+    fn maps(&self) -> Vec<Filling> {
+        fillings(&self.worker)
+    }
+
     fn inherit(&mut self, before: &mut dyn Program) {
         let before: &mut dyn Any = before;
         if let Some(before) = before.downcast_mut::<Self>() {
@@ -253,6 +277,17 @@ impl Program for Run {
             self.base = *self.worker.counters();
         }
     }
+}
+
+/// How full a worker's maps are.
+pub fn fillings(worker: &Worker) -> Vec<Filling> {
+    let one = |(map, used, refused): (&ir::Map, u64, u64)| Filling {
+        map: map.name.clone(),
+        used,
+        most: map.capacity.into(),
+        refused,
+    };
+    worker.maps().map(one).collect()
 }
 
 impl Asking {
@@ -440,6 +475,36 @@ mod tests {
         let (_, more) = waiting.join().expect("no panic");
         assert_eq!(more, 0, "it waited for what the other queue still wrote");
         assert_eq!(passed(&judge(&mut second, &[tcp])), 0);
+    }
+
+    /// The first queue may have taken everything over between the moment at which the second leaves and the one at which it says so.
+    #[test]
+    fn a_queue_that_swaps_after_the_memory_has_gone_over_does_not_take_it_back() {
+        let (mut old, mut new) = (of(THREE).instances(2).expect("small"), of(THREE).instances(2).expect("small"));
+        let [tcp, _] = frames();
+        drop(old.remove(1));
+        assert_eq!(passed(&judge(&mut old[0], &[tcp; 3])), 3);
+        new[0].inherit(&mut *old[0]);
+        assert_eq!(passed(&judge(&mut new[0], &[tcp])), 0, "it has gone over");
+        new[1].inherit(&mut *old[0]);
+        assert_eq!(passed(&judge(&mut new[1], &[tcp])), 0, "and stays");
+    }
+
+    #[test]
+    fn how_full_a_map_is_is_told_once_for_all_queues_and_an_exchange_names_what_goes_on() {
+        let with = |most: u32| format!("m = up_to {most} (flow_map 0 key_ip_dst)\nmain = incr_fstate m");
+        let compiled = of(&with(1));
+        let mut queues = compiled.instances(2).expect("small");
+        let mut other = frames()[0];
+        Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 3], 53).fill(&mut other);
+        judge(&mut queues[0], &frames());
+        judge(&mut queues[1], &[other]);
+        let told: Vec<_> = queues.iter().flat_map(|queue| queue.maps()).collect();
+        assert_eq!(told, [Filling { map: "m".into(), used: 1, most: 1, refused: 1 }]);
+        let heritage = |new: &str, old: &str| of(new).heritage(&*of(old));
+        assert_eq!(heritage(&with(1), &with(1)).as_deref(), Some("keeps m"));
+        assert_eq!(heritage(&with(2), &with(1)).as_deref(), Some("m begins anew (up_to 2, not 1)"));
+        assert_eq!(heritage("main = ip", "main = tcp"), None);
     }
 
     #[test]

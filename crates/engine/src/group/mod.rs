@@ -13,7 +13,9 @@ mod shared;
 mod sieve;
 mod words;
 
-pub use settle::{GroupPlan, MemberPlan};
+pub(crate) use language::knows_direction;
+pub(crate) use outlet::Remarks;
+pub use settle::{GroupPlan, MemberPlan, Settled};
 
 use crate::error::EngineError;
 use crate::plan::SocketPlan;
@@ -127,12 +129,17 @@ impl Groups {
         Ok(Self { registry, door, threads, lent, plans: Mutex::new(plans.to_vec()) })
     }
 
-    /// Makes the planned groups what they are planned to be now; programs that did not change run on. Says what it did.
-    pub fn settle(&self, plans: &[GroupPlan]) -> Vec<String> {
+    /// Makes the planned groups what they are planned to be now; programs that did not change run on. Says what it did and could not do.
+    pub fn settle(&self, plans: &[GroupPlan]) -> Vec<Settled> {
         let mut now = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         let (said, in_force) = settle::change(&self.registry, &now, plans);
         *now = in_force;
         said
+    }
+
+    /// What a person should know of what the engine does with a group's packets.
+    pub fn remarks(&self) -> Remarks {
+        Arc::clone(&self.lent.remarks)
     }
 
     /// What became of all packets, as objects (`docs/GROUPS.md`).
@@ -164,6 +171,7 @@ impl Groups {
 struct Lent {
     outlets: Mutex<Vec<JoinHandle<()>>>,
     host: Mutex<Option<Host>>,
+    remarks: outlet::Remarks,
 }
 
 impl Lent {
@@ -200,7 +208,7 @@ impl Outside for Lender {
         // What is for the host's device is sent into its other end.
         let entrance = self.lent.host().as_ref().and_then(|host| host.entrance_of(to));
         let own = outlet::Own { port: &self.ground.label, outgoing };
-        let (thread, counts) = outlet::open(entrance.as_ref().unwrap_or(to), branches, &own)?;
+        let (thread, counts) = outlet::open(entrance.as_ref().unwrap_or(to), branches, &own, &self.lent.remarks)?;
         let mut outlets = self.lent.outlets();
         outlets.retain(|o| !o.is_finished());
         outlets.push(thread);

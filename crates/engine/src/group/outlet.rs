@@ -5,23 +5,25 @@
 //! MTU), captured in part only (for a port, because that would be another packet), sent by this host already ([`Own`]), or more
 //! than the file was to have.
 
-use group::{Outlet, PortCounts};
+use crate::egress::{Egress, index_of};
+use group::{Outlet, PortCounts, Put};
 use ring::{Branch, Desc, FILE_HEADER, Listener, RECORD_HEADER, flag};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
-use sys::netlink::Netlink;
-use sys::packet::PacketSocket;
+use std::time::{Duration, Instant};
 
 /// Descriptors taken at a time.
 const BATCH: usize = 256;
 
 /// Sleep when there is nothing to do.
 const NAP: Duration = Duration::from_micros(300);
+
+/// How often a port that takes nothing is looked for under its name.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Of files: packets are nobody else's business.
 const MODE: u32 = 0o600;
@@ -35,6 +37,9 @@ pub struct Own<'a> {
     pub outgoing: bool,
 }
 
+/// What a person should know of outlets that fail, in order.
+pub type Remarks = Arc<Mutex<Vec<String>>>;
+
 /// A thread that empties branches, and its books.
 pub type Emptying = (JoinHandle<()>, Arc<PortCounts>);
 
@@ -42,21 +47,21 @@ pub type Emptying = (JoinHandle<()>, Arc<PortCounts>);
 ///
 /// # Errors
 /// In words, why nothing can be put there.
-pub fn open(to: &Outlet, branches: &[Branch], own: &Own<'_>) -> Result<Emptying, String> {
+pub fn open(to: &Outlet, branches: &[Branch], own: &Own<'_>, remarks: &Remarks) -> Result<Emptying, String> {
     let listeners: Vec<Listener> = branches.iter().map(Branch::listen).collect();
     match to {
         Outlet::Port(name) => start(Port::open(name, own)?, listeners),
         Outlet::File { path, most } => {
             let header = listeners.first().map_or([0; FILE_HEADER], Listener::file_header);
-            start(Written::create(path, *most, &header)?, listeners)
+            start(Written::create(path, *most, &header, remarks)?, listeners)
         }
     }
 }
 
 /// A place for packets.
 trait Sink: Send + 'static {
-    /// Puts one there; false if it could not.
-    fn put(&mut self, listener: &Listener, desc: &Desc) -> bool;
+    /// Puts packets there, and counts what became of each.
+    fn put(&mut self, listener: &Listener, packets: &[Desc], books: &PortCounts);
 
     /// There is nothing more for the moment.
     fn rest(&mut self) {}
@@ -64,44 +69,83 @@ trait Sink: Send + 'static {
 
 /// They are sent through a port.
 struct Port {
-    socket: PacketSocket,
+    egress: Egress,
+    /// When it was last looked for.
+    looked: Instant,
     /// What this host sent leaves by it, too.
     outgoing: bool,
     buffer: Vec<u8>,
+    /// Frames one behind the other, and where each ends.
+    frames: Vec<u8>,
+    ends: Vec<usize>,
 }
 
 impl Port {
     fn open(name: &str, own: &Own<'_>) -> Result<Self, String> {
-        let fail = |what: &str, e: io::Error| format!("port {name}: {what}: {e}");
-        let find = |name: &str| Netlink::route().and_then(|mut n| n.link(name)).map(|link| link.index);
-        let link = find(name)
-            .map_err(|e| format!("there is no port {name} to forward to ({e}); `ip link` shows those there are"))?;
+        let egress = Egress::open(name)?;
         // By their numbers: a port may have other names.
-        let outgoing = own.outgoing && find(own.port).ok() != Some(link);
-        let socket = PacketSocket::open().map_err(|e| fail("cannot be sent through (root, or CAP_NET_RAW)", e))?;
-        socket.bind(link, None).map_err(|e| fail("cannot be bound", e))?;
-        Ok(Self { socket, outgoing, buffer: Vec::new() })
+        let outgoing = own.outgoing && index_of(own.port).ok() != Some(egress.index());
+        let (buffer, frames, ends) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { egress, looked: Instant::now(), outgoing, buffer, frames, ends })
+    }
+
+    /// Sends what has been collected, a system call for many.
+    fn send(&mut self, books: &PortCounts) {
+        let mut from = 0;
+        let frames: Vec<&[u8]> =
+            self.ends.iter().map(|end| &self.frames[std::mem::replace(&mut from, *end)..*end]).collect();
+        let mut rest = frames.as_slice();
+        while !rest.is_empty() {
+            let sent = self.egress.send_some(rest);
+            (0..sent).for_each(|_| books.count(Put::There));
+            rest = &rest[sent..];
+            let Some((_, others)) = rest.split_first() else { break };
+            let looks = self.looked.elapsed() >= LOOK;
+            if looks {
+                self.looked = Instant::now();
+            }
+            if !(looks && self.egress.find_again()) {
+                books.count(Put::Failed);
+                rest = others;
+            }
+        }
+        self.frames.clear();
+        self.ends.clear();
     }
 }
 
 impl Sink for Port {
-    fn put(&mut self, listener: &Listener, desc: &Desc) -> bool {
-        let goes = desc.flags & flag::TRUNCATED == 0 && (self.outgoing || desc.flags & flag::OUTGOING == 0);
-        let frame = listener.packet(desc, &mut self.buffer).filter(|_| goes);
-        frame.is_some_and(|frame| self.socket.send_all(&[frame]).is_ok())
+    fn put(&mut self, listener: &Listener, packets: &[Desc], books: &PortCounts) {
+        for desc in packets.iter().filter(|d| d.is_packet()) {
+            if desc.flags & flag::OUTGOING != 0 && !self.outgoing {
+                books.count(Put::Own);
+                continue;
+            }
+            let whole = desc.flags & flag::TRUNCATED == 0;
+            match listener.packet(desc, &mut self.buffer).filter(|_| whole) {
+                Some(frame) => {
+                    self.frames.extend_from_slice(frame);
+                    self.ends.push(self.frames.len());
+                }
+                None => books.count(Put::Failed),
+            }
+        }
+        self.send(books);
     }
 }
 
 /// They are written to a pcap file of bounded size.
 struct Written {
+    name: String,
     file: BufWriter<File>,
-    /// Bytes that it may still take.
-    room: u64,
+    /// Bytes that it may still take; nothing once it has ended.
+    room: Option<u64>,
     buffer: Vec<u8>,
+    remarks: Remarks,
 }
 
 impl Written {
-    fn create(path: &Path, most: u64, header: &[u8; FILE_HEADER]) -> Result<Self, String> {
+    fn create(path: &Path, most: u64, header: &[u8; FILE_HEADER], remarks: &Remarks) -> Result<Self, String> {
         let fail = |e: io::Error| match e.kind() {
             io::ErrorKind::AlreadyExists => format!("{}: is there already; name another file", path.display()),
             _ => format!("{}: cannot be written: {e}", path.display()),
@@ -109,30 +153,49 @@ impl Written {
         let file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path).map_err(fail)?;
         let mut file = BufWriter::new(file);
         file.write_all(header).map_err(fail)?;
-        Ok(Self { file, room: most.saturating_sub(FILE_HEADER as u64), buffer: Vec::new() })
+        let room = Some(most.saturating_sub(FILE_HEADER as u64));
+        let (name, remarks) = (path.display().to_string(), Arc::clone(remarks));
+        Ok(Self { name, file, room, buffer: Vec::new(), remarks })
+    }
+
+    /// Nothing more is written, and somebody should know.
+    fn end(&mut self, why: &str) -> Put {
+        self.room = None;
+        let text = format!(
+            "{}: {why}; what comes for it is counted as failed (netgrain group stats): detach it, and attach another file",
+            self.name
+        );
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        Put::Failed
     }
 }
 
 impl Sink for Written {
-    fn put(&mut self, listener: &Listener, desc: &Desc) -> bool {
-        let len = RECORD_HEADER as u64 + u64::from(desc.caplen);
-        if len > self.room {
-            // It ends here, even if smaller ones would still fit: a file without holes says what it is worth.
-            self.room = 0;
-            return false;
-        }
-        let Some(record) = listener.record(desc, &mut self.buffer) else { return false };
-        if self.file.write_all(record).is_err() {
-            self.room = 0;
-            return false;
-        }
-        self.room -= len;
-        true
+    fn put(&mut self, listener: &Listener, packets: &[Desc], books: &PortCounts) {
+        packets.iter().filter(|d| d.is_packet()).for_each(|desc| books.count(self.write(listener, desc)));
     }
 
     fn rest(&mut self) {
         // What cannot be written now says so with the next packet.
         let _ = self.file.flush();
+    }
+}
+
+impl Written {
+    /// Whether it has it now.
+    fn write(&mut self, listener: &Listener, desc: &Desc) -> Put {
+        let Some(room) = self.room else { return Put::Failed };
+        let len = RECORD_HEADER as u64 + u64::from(desc.caplen);
+        let Some(left) = room.checked_sub(len) else {
+            // It ends here, even if smaller ones would still fit: a file without holes says what it is worth.
+            return self.end("is full");
+        };
+        let Some(record) = listener.record(desc, &mut self.buffer) else { return Put::Failed };
+        if let Err(e) = self.file.write_all(record) {
+            return self.end(&format!("cannot be written any more: {e}"));
+        }
+        self.room = Some(left);
+        Put::There
     }
 }
 
@@ -147,7 +210,7 @@ fn start(mut sink: impl Sink, mut listeners: Vec<Listener>) -> Result<Emptying, 
             for listener in &mut listeners {
                 listener.next(BATCH, &mut descs);
                 quiet &= descs.is_empty();
-                descs.iter().filter(|d| d.is_packet()).for_each(|desc| books.count(sink.put(listener, desc)));
+                sink.put(listener, &descs, &books);
             }
             if quiet {
                 sink.rest();
@@ -161,4 +224,40 @@ fn start(mut sink: impl Sink, mut listeners: Vec<Listener>) -> Result<Emptying, 
     };
     let thread = std::thread::Builder::new().name("outlet".into()).spawn(work);
     thread.map(|thread| (thread, counts)).map_err(|e| format!("no thread for an outlet: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::{RawReader, Sandbox};
+
+    #[test]
+    fn a_port_that_went_away_and_came_back_is_sent_through_again() {
+        let Some(sandbox) = Sandbox::new("a_port_that_went_away_and_came_back_is_sent_through_again") else { return };
+        let (c, _) = sandbox.veth("c", "d");
+        let mut port = Port::open("c", &Own { port: "nosuch0", outgoing: true }).expect("a port");
+        let books = PortCounts::default();
+        let mut send = |frames: usize| {
+            for _ in 0..frames {
+                port.frames.extend([0x5a; 60]);
+                port.ends.push(port.frames.len());
+            }
+            port.send(&books);
+            let sums = books.sums();
+            (sums.sent, sums.failed)
+        };
+        assert_eq!(send(3), (3, 0));
+        sandbox.netlink().delete_link(c.index).expect("the pair goes");
+        assert_eq!(send(2), (3, 2));
+        let (_, d) = sandbox.veth("c", "d");
+        let mut reader = RawReader::new(&d);
+        let begun = Instant::now();
+        while send(1).0 == 3 {
+            assert!(begun.elapsed() < 30 * LOOK, "it is not found again");
+            std::thread::sleep(LOOK / 10);
+        }
+        let (sent, failed) = send(100);
+        assert_eq!(sent, 104, "{failed} failed");
+        assert_eq!(reader.all(Duration::from_millis(300)), vec![vec![0x5a; 60]; 101]);
+    }
 }

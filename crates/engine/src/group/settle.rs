@@ -56,10 +56,13 @@ impl GroupPlan {
     }
 }
 
-/// The groups, empty.
+/// What was done, or could not be, in words.
+pub type Settled = Result<String, String>;
+
+/// The groups, empty, before the dispatchers work.
 pub fn create(registry: &Registry, plans: &[GroupPlan]) -> Result<(), EngineError> {
     for plan in plans {
-        let made = registry.create(registry.engine(), &plan.create());
+        let made = registry.create_first(registry.engine(), &plan.create());
         made.map_err(|why| EngineError::Group(plan.failed(&why)))?;
     }
     Ok(())
@@ -77,14 +80,14 @@ pub fn attach(registry: &Registry, plans: &[GroupPlan]) -> Result<(), EngineErro
 }
 
 /// From one plan to another; says what it did and what it could not do, and what is in force now. What failed is not in force,
-/// so the next change tries it again.
-pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec<String>, Vec<GroupPlan>) {
+/// so the next change tries it again. Policy, fold and members of a group that is there stay: they are those that it began with.
+pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec<Settled>, Vec<GroupPlan>) {
     let engine = registry.engine();
     let (mut said, mut in_force) = (Vec::new(), Vec::new());
     for old in from.iter().filter(|old| !to.iter().any(|new| new.name == old.name)) {
         said.push(match registry.delete(engine, &old.name) {
-            Ok(()) => format!("group {} has ended", old.name),
-            Err(why) => old.failed(&why),
+            Ok(()) => Ok(format!("group {} has ended", old.name)),
+            Err(why) => Err(old.failed(&why)),
         });
     }
     for new in to {
@@ -93,10 +96,10 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec
         let Some(old) = there else {
             match begin(registry, new) {
                 Ok(()) => {
-                    said.push(format!("group {} is there", new.name));
+                    said.push(Ok(format!("group {} is there", new.name)));
                     in_force.push(new.clone());
                 }
-                Err(e) => said.push(e.to_string()),
+                Err(e) => said.push(Err(e.to_string())),
             }
             continue;
         };
@@ -105,13 +108,11 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec
             said.push(match registry.swap(engine, &new.name, new.program.as_deref()) {
                 Ok(loaded) => {
                     now.program.clone_from(&new.program);
-                    format!("group {}: generation {} runs", new.name, loaded.generation)
+                    let heritage = loaded.heritage.map(|text| format!("; {text}")).unwrap_or_default();
+                    Ok(format!("group {}: generation {} runs{heritage}", new.name, loaded.generation))
                 }
-                Err(why) => new.failed(&why),
+                Err(why) => Err(new.failed(&why)),
             });
-        }
-        if (old.policy, old.fold, &old.members) != (new.policy, new.fold, &new.members) {
-            said.push(new.failed("policy, fold and members change with the next start"));
         }
         in_force.push(now);
     }
@@ -120,11 +121,11 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec
 
 /// One group more, with its members or not at all.
 fn begin(registry: &Registry, plan: &GroupPlan) -> Result<(), EngineError> {
-    let one = std::slice::from_ref(plan);
-    create(registry, one)?;
-    attach(registry, one).inspect_err(|_| {
+    let engine = registry.engine();
+    registry.create(engine, &plan.create()).map_err(|why| EngineError::Group(plan.failed(&why)))?;
+    attach(registry, std::slice::from_ref(plan)).inspect_err(|_| {
         // It has just been made, so it is there.
-        let _ = registry.delete(registry.engine(), &plan.name);
+        let _ = registry.delete(engine, &plan.name);
     })
 }
 
@@ -151,19 +152,20 @@ mod tests {
         assert_eq!((said.len(), &force), (3, &vec![good.clone()]), "{said:?}");
         // The same again: what is there is left alone, the others are tried.
         let (said, force) = change(&registry, &force, &wanted);
-        assert!(said.len() == 2 && said[1].contains("there is no port nosuch0"), "{said:?}");
+        let port = said.get(1).and_then(|s| s.as_ref().err());
+        assert!(said.len() == 2 && port.is_some_and(|why| why.contains("there is no port nosuch0")), "{said:?}");
         // The cause has gone.
         late.members[0].to = Outlet::File { path: file.clone(), most: 1000 };
         let (said, force) = change(&registry, &force, &[good.clone(), plan("b", "main = udp"), late]);
-        assert_eq!(said, ["group b is there", "group late is there"]);
+        assert_eq!(said, ["group b is there", "group late is there"].map(|text| Ok(text.to_owned())));
         let _ = std::fs::remove_file(file);
         // A swap that failed, and its end.
         let (said, force) = change(&registry, &force, &[plan("a", "main = ")]);
-        assert!(said.iter().any(|s| s.starts_with("group a: ")) && force == [good], "{said:?}");
+        assert!(matches!(said.last(), Some(Err(why)) if why.starts_with("group a: ")) && force == [good], "{said:?}");
         let (said, force) = change(&registry, &force, &[plan("a", "main = tcp")]);
-        assert_eq!((said, force), (vec!["group a: generation 2 runs".to_owned()], vec![plan("a", "main = tcp")]));
+        assert_eq!((said, force), (vec![Ok("group a: generation 2 runs".to_owned())], vec![plan("a", "main = tcp")]));
         registry.delete(registry.engine(), "a").expect("it is there");
         let (said, _) = change(&registry, &[plan("a", "main = tcp")], &[plan("a", "main = tcp")]);
-        assert_eq!(said, ["group a is there"], "somebody had deleted it");
+        assert_eq!(said, [Ok("group a is there".to_owned())], "somebody had deleted it");
     }
 }

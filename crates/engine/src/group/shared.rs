@@ -8,8 +8,8 @@
 //! Invariant: a worker is judged with only under its lock, and after its memory has gone over nobody judges with it any
 //! more, unless a queue stood still for longer than [`PATIENCE`].
 
-use super::language::{Asking, Desk};
-use group::{Packet, Program, Verdict};
+use super::language::{Asking, Desk, fillings};
+use group::{Filling, Packet, Program, Verdict};
 use jit::Worker;
 use lang::ir::COUNTERS;
 use std::any::Any;
@@ -32,6 +32,8 @@ struct Inner {
     users: usize,
     /// Whose memory it is to take over, as soon as nobody judges with it.
     before: Option<Arc<Shared>>,
+    /// It has taken it over. A queue may come to say whose only then, and twice would take it back.
+    has_inherited: bool,
 }
 
 /// One queue's way to it.
@@ -42,22 +44,25 @@ struct Handle {
     /// What this queue's packets have counted.
     counted: Vec<u64>,
     left: bool,
+    /// The one that tells how full the maps are.
+    first: bool,
 }
 
 impl Shared {
     /// An instance for each queue, all with this worker.
     pub fn handles(queues: usize, asking: &Asking, worker: Worker) -> Vec<Box<dyn Program>> {
-        let inner = Inner { worker, users: queues, before: None };
+        let inner = Inner { worker, users: queues, before: None, has_inherited: false };
         let shared = Arc::new(Self { inner: Mutex::new(inner), left: Condvar::new() });
         let counted = asking.counted(&shared.lock().worker, &[0; COUNTERS as usize]);
-        let handle = || Handle {
+        let handle = |queue| Handle {
             shared: Arc::clone(&shared),
             asking: asking.clone(),
             desk: Desk::default(),
             counted: counted.clone(),
             left: false,
+            first: queue == 0,
         };
-        (0..queues).map(|_| Box::new(handle()) as Box<dyn Program>).collect()
+        (0..queues).map(|queue| Box::new(handle(queue)) as Box<dyn Program>).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -73,6 +78,7 @@ impl Shared {
             let waited = before.left.wait_timeout_while(old, PATIENCE, |old| old.users > 0);
             let (mut old, _) = waited.unwrap_or_else(PoisonError::into_inner);
             inner.worker.inherit(&mut old.worker);
+            inner.has_inherited = true;
         }
         inner
     }
@@ -101,11 +107,19 @@ impl Program for Handle {
         self.counted.iter().copied().chain([self.desk.lines()]).collect()
     }
 
+    fn maps(&self) -> Vec<Filling> {
+        if self.first { fillings(&self.shared.lock().worker) } else { Vec::new() }
+    }
+
     fn inherit(&mut self, before: &mut dyn Program) {
         let before: &mut dyn Any = before;
         if let Some(before) = before.downcast_mut::<Self>() {
+            // First, because whoever waits for it holds the lock that comes next.
             before.leave();
-            self.shared.lock().before.get_or_insert_with(|| Arc::clone(&before.shared));
+            let mut inner = self.shared.lock();
+            if !inner.has_inherited {
+                inner.before.get_or_insert_with(|| Arc::clone(&before.shared));
+            }
         }
     }
 }

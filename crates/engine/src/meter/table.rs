@@ -26,12 +26,24 @@ const L3: usize = 40;
 const L4: usize = 16;
 
 /// What makes the memory of the tables quicker to reach.
-const HINTS: Hints = Hints { reserved: sys::memory::prefer_huge_pages, prefetch: sys::memory::prefetch };
+#[derive(Clone, Copy)]
+pub struct Quick;
+
+impl Hints for Quick {
+    fn reserved(self, region: std::ops::Range<*const u8>) {
+        sys::memory::prefer_huge_pages(region);
+    }
+
+    #[inline(always)]
+    fn prefetch(self, address: *const u8) {
+        sys::memory::prefetch(address);
+    }
+}
 
 /// See the module.
 pub enum Table {
     /// In this thread.
-    Here(Box<Shards>),
+    Here(Box<Shards<Quick>>),
     /// In threads of their own.
     Threads(Box<Crew>),
 }
@@ -43,7 +55,7 @@ impl Table {
     /// When the system refuses a thread.
     pub fn new(config: &Config, interface: u16, shards: usize) -> std::io::Result<Self> {
         Ok(match shards {
-            0 | 1 => Self::Here(Box::new(Shards::with_hints(config, interface, 1, HINTS))),
+            0 | 1 => Self::Here(Box::new(Shards::with_hints(config, interface, 1, Quick))),
             _ => Self::Threads(Box::new(Crew::new(config, interface, shards)?)),
         })
     }
@@ -253,7 +265,7 @@ impl Hand {
         let (done, spare) = channel();
         let work = move || {
             let _ = sys::cpu::set_nice(super::METER_NICE);
-            work(Meter::with_hints(config, interface, HINTS), &todo, &answer, &done);
+            work(Meter::with_hints(config, interface, Quick), &todo, &answer, &done);
         };
         let thread = std::thread::Builder::new().name(format!("flows-{number}")).spawn(work)?;
         Ok(Self { jobs, answers, spare, batch: Batch::default(), thread: Some(thread) })
@@ -285,7 +297,7 @@ impl Drop for Hand {
     }
 }
 
-fn work(mut meter: Meter, todo: &Receiver<Job>, answer: &Sender<Answer>, done: &Sender<Batch>) {
+fn work(mut meter: Meter<Quick>, todo: &Receiver<Job>, answer: &Sender<Answer>, done: &Sender<Batch>) {
     let mut made = Gather::default();
     for job in todo {
         match job {

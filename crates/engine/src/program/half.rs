@@ -5,13 +5,15 @@
 //! until the first packet of its own arrives: a queue sees the programs of the kernel one after the other, so every packet is
 //! finished by the half that belongs to the half that began it, without a lock on the packets' path.
 
-use super::egress::Egress;
+use super::books::Filling;
+use super::outbox::Outbox;
+use crate::egress::Egress;
 use base::Timestamp;
 use jit::{Packet, Verdict, Worker};
 use lang::Facts;
 use lang::ebpf::{Handed, METADATA};
 use lang::interp::Action;
-use lang::ir::{COUNTERS, Kind};
+use lang::ir::{COUNTERS, Kind, Map};
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +31,8 @@ pub(crate) struct Half {
     pub worker: Worker,
     /// One plus the index of the port among the program's devices, or 0.
     pub ingress: u16,
+    /// What this host sent is forwarded as well.
+    pub forwards_own: bool,
     /// The program's devices.
     pub devices: Arc<Vec<Egress>>,
 }
@@ -53,6 +57,8 @@ pub struct Decided {
     pub unsent: u64,
     /// Copies sent out of other ports of packets that are stored.
     pub copies: u64,
+    /// Meant for ports, but this host had sent the packet itself: to send it on would let it circle between its ports.
+    pub forward_own: u64,
 }
 
 /// The programs of one queue, one after the other.
@@ -62,6 +68,7 @@ pub(crate) struct Judging {
     /// How packets come.
     place: Place,
     decided: Decided,
+    outbox: Outbox,
     /// Packets that came with an older number than one before them, or with one that nobody knows: bugs.
     strays: u64,
     newest: u32,
@@ -101,6 +108,18 @@ pub(crate) struct Stored {
     pub mark: u32,
 }
 
+impl Decided {
+    /// What became of one more packet.
+    pub(super) fn book(&mut self, one: &Self) {
+        self.dropped += one.dropped;
+        self.forwarded += one.forwarded;
+        self.to_host += one.to_host;
+        self.unsent += one.unsent;
+        self.copies += one.copies;
+        self.forward_own += one.forward_own;
+    }
+}
+
 impl LetterBox {
     /// Leaves the next program.
     pub fn post(&self, half: Half) {
@@ -132,7 +151,7 @@ impl LetterBox {
 impl Judging {
     pub fn new(half: Half, letters: Arc<LetterBox>, place: Place) -> Self {
         let newest = half.generation;
-        Self { half, letters, place, decided: Decided::default(), strays: 0, newest }
+        Self { half, letters, place, decided: Decided::default(), outbox: Outbox::default(), strays: 0, newest }
     }
 
     /// What becomes of the packet; `None` if it does not go on to the ring.
@@ -147,21 +166,37 @@ impl Judging {
             Some(h) if h.stages > 0 => self.go_on(h, packet),
             _ => (self.run(packet, None), true),
         };
+        let stored = verdict.kind() != Kind::Drop;
         // What was done to the packet belongs to the run that was just made for it, if there was one.
-        let sent = if ran { self.send(packet.bytes) } else { Sent::default() };
-        if verdict.kind() != Kind::Drop {
-            self.decided.copies += u64::from(sent.well);
-            let steers = matches!(verdict.kind(), Kind::Steer | Kind::Double);
-            return Some(Stored { hash: steers.then_some(verdict.hash), mark: verdict.mark });
+        let devices = self.half.worker.acts().iter().filter(|_| ran).filter_map(|act| match act.action {
+            Action::Forward(device) => Some(device),
+            _ => None,
+        });
+        let withheld = packet.outgoing && !self.half.forwards_own;
+        let forwards = devices.clone().count();
+        if withheld {
+            self.decided.forward_own += forwards as u64;
         }
-        let fate = match (sent, verdict.kernel()) {
-            (Sent { well: 1.., .. }, _) => &mut self.decided.forwarded,
-            (_, true) if self.place.host_has_it => &mut self.decided.to_host,
-            (Sent { badly: 1.., .. }, _) | (_, true) => &mut self.decided.unsent,
-            _ => &mut self.decided.dropped,
-        };
-        *fate += 1;
-        None
+        if forwards > 0 && !withheld {
+            self.outbox.put(packet.bytes, devices, stored, verdict.kernel());
+            if self.outbox.is_full() {
+                self.send();
+            }
+        } else if !stored {
+            let fate = match verdict.kernel() {
+                true if self.place.host_has_it => &mut self.decided.to_host,
+                true => &mut self.decided.unsent,
+                false => &mut self.decided.dropped,
+            };
+            *fate += 1;
+        }
+        let steers = matches!(verdict.kind(), Kind::Steer | Kind::Double);
+        stored.then(|| Stored { hash: steers.then_some(verdict.hash), mark: verdict.mark })
+    }
+
+    /// Sends what is to be sent; call once per batch.
+    pub fn send(&mut self) {
+        self.outbox.send(&self.half.devices, &self.place, &mut self.decided);
     }
 
     /// What was done with packets so far.
@@ -172,6 +207,14 @@ impl Judging {
     /// What the program counted in user space.
     pub fn counters(&self) -> [u64; COUNTERS as usize] {
         *self.half.worker.counters()
+    }
+
+    /// What it remembers in user space, by the name of the map.
+    pub fn held(&self) -> Vec<(String, Filling)> {
+        let one = |(map, used, refused): (&Map, u64, u64)| {
+            (map.name.clone(), Filling { used: Some(used), most: map.capacity.into(), refused })
+        };
+        self.half.worker.maps().map(one).collect()
     }
 
     /// Packets whose number was not that of the program before or the next one.
@@ -213,30 +256,14 @@ impl Judging {
         verdicts[0]
     }
 
-    fn send(&self, bytes: &[u8]) -> Sent {
-        let mut sent = Sent::default();
-        for act in self.half.worker.acts() {
-            if let Action::Forward(device) = act.action {
-                let well = self.half.devices.get(usize::from(device)).is_some_and(|d| d.send(bytes));
-                sent.well += u32::from(well);
-                sent.badly += u32::from(!well);
-            }
-        }
-        sent
-    }
-
     #[cold]
     fn turn(&mut self, came_with: Option<u32>) {
+        // Numbers of devices are the program's own.
+        self.send();
         while let Some(mut next) = self.letters.take(came_with) {
             std::mem::swap(&mut self.half, &mut next);
             self.half.worker.inherit(&mut next.worker);
             self.newest = self.half.generation;
         }
     }
-}
-
-#[derive(Clone, Copy, Default)]
-struct Sent {
-    well: u32,
-    badly: u32,
 }

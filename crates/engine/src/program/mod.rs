@@ -14,26 +14,34 @@
 //! verified. Then every queue finds the new half in its letter box, and only then does the kernel exchange the programs. A program
 //! that is refused anywhere replaces nothing.
 
-mod egress;
+mod books;
 mod half;
+mod outbox;
 
+pub use books::Filling;
 pub use half::Decided;
 pub(crate) use half::{Before, Judging, Place};
 
+use crate::egress::Egress;
+use crate::group::knows_direction;
+use crate::heritage::{self, Heritage};
 use crate::plan::ProgramPlan;
 use crate::status::WorkerStatus;
+use books::KernelBooks;
 use capture::AnySource;
 use capture::afxdp::{Mode, Steer};
-use egress::Egress;
 use half::{Half, LetterBox};
 use jit::Judge;
 use lang::ebpf::{Clock, Entry, Object, Role, ToUser, Wish};
-use lang::ir::{Effect, Expiry, Inst, Program};
+use lang::ir::{Effect, Expiry, Inst, Map, Program};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use sys::netlink::netdev::{feature, xdp_features};
+
+/// Long enough to leave the processor.
+const BREATH: Duration = Duration::from_micros(50);
 
 /// So many entries of a map in the kernel are looked at in one go, for those that have expired.
 const SWEEP: usize = 8192;
@@ -78,10 +86,17 @@ pub struct ProgramReport {
     pub why_none: Option<String>,
     /// Instructions that the kernel's verifier went through.
     pub verified_instructions: u32,
-    /// Maps in the kernel that were taken over from the program before, with what was in them.
-    pub maps_kept: usize,
+    /// What it took over from the program before.
+    #[serde(skip_serializing_if = "Heritage::is_empty")]
+    pub took_over: Heritage,
     /// Whether the user half is machine code.
     pub native: bool,
+    /// Why it is not, if it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why_interpreted: Option<String>,
+    /// The flow maps that are kept in the kernel. What the kernel leaves undecided is remembered apart from them, in user space.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kernel_maps: Vec<String>,
     /// Milliseconds that compiling the user half took.
     pub compile_ms: f64,
     /// Milliseconds that making, loading and verifying the kernel half took.
@@ -96,6 +111,20 @@ pub struct ProgramReport {
     pub undecided: u64,
     /// What the program counts, by counter.
     pub counters: BTreeMap<u8, u64>,
+    /// What it remembers.
+    pub maps: Vec<MapReport>,
+}
+
+/// How full a map of a program is.
+#[derive(Clone, Debug, Serialize)]
+pub struct MapReport {
+    /// Its name.
+    pub map: String,
+    /// In the kernel, if a stage there uses it: all queues share it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<Filling>,
+    /// In user space: one for each queue, all of them together.
+    pub user: Filling,
 }
 
 /// Packets that the kernel half disposed of.
@@ -119,14 +148,16 @@ impl ProgramReport {
         self.kernel.forwarded += kernel.forwarded;
         self.kernel.to_host += kernel.to_host;
         self.kernel.unsent += kernel.unsent;
-        self.user.dropped += user.dropped;
-        self.user.forwarded += user.forwarded;
-        self.user.to_host += user.to_host;
-        self.user.unsent += user.unsent;
-        self.user.copies += user.copies;
+        self.user.book(user);
         self.undecided += queue.undecided;
         for (counter, sum) in &mut self.counters {
-            *sum += queue.counted.get(usize::from(*counter)).copied().unwrap_or(0);
+            *sum = sum.wrapping_add(queue.counted.get(usize::from(*counter)).copied().unwrap_or(0));
+        }
+        for (map, here) in &queue.held {
+            // A queue may still be with the program before.
+            if let Some(report) = self.maps.iter_mut().find(|report| report.map == *map) {
+                report.user += *here;
+            }
         }
     }
 }
@@ -145,6 +176,7 @@ struct State {
     report: ProgramReport,
     /// The port, where it has a kernel half and is there. The sources hold it: a port that is kept cannot come back.
     steer: Option<Weak<Steer>>,
+    books: KernelBooks,
     letters: BTreeMap<u16, Arc<LetterBox>>,
     /// Where the sweep of each map goes on.
     swept: BTreeMap<u16, Vec<u8>>,
@@ -167,6 +199,7 @@ impl PortProgram {
             judge,
             report,
             steer: None,
+            books: KernelBooks::default(),
             letters: BTreeMap::new(),
             swept: BTreeMap::new(),
         };
@@ -191,12 +224,14 @@ impl PortProgram {
         let mut state = self.lock();
         let object = self.object(&state.program, state.report.generation, &steer);
         let mut report = state.report.clone();
-        if let Some(object) = place(object, &mut report) {
+        if let Some(object) = place(&state.program, object, &mut report) {
             let (judge, with) = judge(&state.program, object.stages, report)?;
             (state.judge, report) = (judge, with);
             self.load(&steer, &object, &state.devices, &mut report)?;
         }
         state.report = report;
+        let State { books, program, .. } = &mut *state;
+        books.turn(&steer, program.maps.len());
         state.steer = Some(Arc::downgrade(&steer));
         Ok(())
     }
@@ -232,7 +267,7 @@ impl PortProgram {
             None => None,
         };
         let object = match &steer {
-            Some(steer) => place(self.object(&program, generation, steer), &mut report),
+            Some(steer) => place(&program, self.object(&program, generation, steer), &mut report),
             None => None,
         };
         let (judge, mut report) = judge(&program, object.as_ref().map_or(0, |o| o.stages), report)?;
@@ -243,6 +278,9 @@ impl PortProgram {
         if let (Some(steer), Some(object)) = (&steer, &object) {
             prepared = Some(self.prepare(steer, object, &devices, &mut report)?);
         }
+        // Compiling and verifying have used up this thread's turn on its processor. A nap begins another, so that the scheduler does not
+        // step in between the letters and the end of the exchange.
+        std::thread::sleep(BREATH);
         for (letters, half) in state.letters.values().zip(halves) {
             letters.post(half);
         }
@@ -258,18 +296,37 @@ impl PortProgram {
                 return Err(capture::afxdp::explain(&self.ground.port, e).to_string());
             }
         }
+        let (was, books, native) = (state.program.maps.clone(), state.books.clone(), state.report.native);
+        if let Some(steer) = &steer {
+            state.books.turn(steer, program.maps.len());
+        }
+        let before = Memory { maps: &was, books: &books, native };
+        let now = Memory { maps: &program.maps, books: &state.books, native: report.native };
+        report.took_over = now.heritage(&before);
+        state.program = program;
         state.text.clone_from(&plan.text);
-        (state.program, state.devices, state.judge) = (program, devices, judge);
+        (state.devices, state.judge) = (devices, judge);
         state.report = report.clone();
         state.swept.clear();
         Ok(Some(report))
     }
 
     /// What has to be done now and then: the kernel's idea of the time follows the system clock, and entries that have expired are
-    /// taken out of its maps, which would otherwise hold their places until somebody asks for them.
+    /// taken out of its maps, which would otherwise hold their places until somebody asks for them. Ports to forward to that came
+    /// back are used again.
     pub fn tend(&self) {
         let mut state = self.lock();
-        let Some(steer) = state.steer.as_ref().and_then(Weak::upgrade) else { return };
+        let steer = state.steer.as_ref().and_then(Weak::upgrade);
+        for (slot, device) in (0u32..).zip(&*state.devices) {
+            let map = || steer.as_ref().and_then(|steer| steer.map(Role::Devices));
+            if device.find_again()
+                && let Some(map) = map()
+            {
+                // Where the kernel refuses, what is for it counts as not sent.
+                let _ = map.set(&slot.to_ne_bytes(), &device.index().to_ne_bytes());
+            }
+        }
+        let Some(steer) = steer else { return };
         if let Some(clock) = steer.map(Role::Clock) {
             let offset = sys::clock::since_monotonic().as_nanos() as u64;
             // The next time does as well.
@@ -298,16 +355,22 @@ impl PortProgram {
     /// How the program runs. What user space knows of it comes with the queues.
     pub fn report(&self) -> ProgramReport {
         let state = self.lock();
-        let mut report = state.report.clone();
-        let steer = state.steer.as_ref().and_then(Weak::upgrade);
-        let counted = steer.and_then(|steer| steer.map(Role::Counters));
-        let value = counted.as_ref().map_or(8, |map| map.spec().value_bytes as usize);
-        let bytes = counted.and_then(|map| map.get(&0u32.to_ne_bytes()).ok().flatten()).unwrap_or_default();
-        for counter in used_counters(&state.program) {
-            let of_cpu =
-                |cpu: &[u8]| cpu[8 * usize::from(counter)..].first_chunk().map_or(0, |n| u64::from_ne_bytes(*n));
-            let sum = bytes.chunks_exact(value).map(of_cpu).sum();
-            report.counters.insert(counter, sum);
+        let (mut report, books) = (state.report.clone(), state.books.clone());
+        let counters = used_counters(&state.program).map(|counter| (counter, 0));
+        report.counters = counters.collect();
+        let (maps, nothing) = (state.program.maps.iter(), Filling { used: Some(0), ..Filling::default() });
+        let maps = maps.map(|map| MapReport { map: map.name.clone(), kernel: None, user: nothing });
+        report.maps = maps.collect();
+        // Counting entries takes a while, for which no exchange has to wait.
+        drop(state);
+        let numbers = books.numbers();
+        for (counter, n) in &mut report.counters {
+            *n = numbers.get(usize::from(*counter)).copied().unwrap_or(0);
+        }
+        for (map, in_kernel) in books.tables(&numbers) {
+            if let Some(report) = report.maps.get_mut(map) {
+                report.kernel = Some(in_kernel);
+            }
         }
         report
     }
@@ -325,6 +388,7 @@ impl PortProgram {
             all_in_kernel: report.in_kernel == program.stages.len(),
             worker: judge.worker(self.ground.hash_key).map_err(|e| e.to_string())?,
             ingress: ingress(program, &self.ground.port),
+            forwards_own: knows_direction(program),
             devices: Arc::clone(devices),
         })
     }
@@ -372,7 +436,7 @@ impl PortProgram {
         let prepared = steer
             .prepare(object, &indices, sys::clock::since_monotonic())
             .map_err(|e| capture::afxdp::explain(&self.ground.port, e).to_string())?;
-        (report.verified_instructions, report.maps_kept) = (prepared.verified(), prepared.kept());
+        report.verified_instructions = prepared.verified();
         report.load_ms = millis(begun.elapsed());
         Ok(prepared)
     }
@@ -383,10 +447,12 @@ impl PortProgram {
 }
 
 /// Where the program runs; without a kernel half, all of it in user space.
-fn place(object: Result<Object, String>, report: &mut ProgramReport) -> Option<Object> {
+fn place(program: &Program, object: Result<Object, String>, report: &mut ProgramReport) -> Option<Object> {
     match object {
         Ok(object) => {
             report.in_kernel = object.stages;
+            let maps = object.flow_maps().filter_map(|number| program.maps.get(usize::from(number)));
+            report.kernel_maps = maps.map(|map| map.name.clone()).collect();
             Some(object)
         }
         Err(why) => {
@@ -399,9 +465,14 @@ fn place(object: Result<Object, String>, report: &mut ProgramReport) -> Option<O
 /// The user half behind the stages in the kernel: machine code where there can be some.
 fn judge(program: &Program, stages: usize, mut report: ProgramReport) -> Result<(Judge, ProgramReport), String> {
     let begun = Instant::now();
-    let judge = Judge::native_behind(program.clone(), stages, || begun.elapsed())
-        .or_else(|_| Judge::interpreted_behind(program.clone(), stages))
-        .map_err(|e| e.to_string())?;
+    let (judge, why) = match Judge::native_behind(program.clone(), stages, || begun.elapsed()) {
+        Ok(judge) => (judge, None),
+        Err(why) => {
+            let judge = Judge::interpreted_behind(program.clone(), stages).map_err(|e| e.to_string())?;
+            (judge, Some(why.to_string()))
+        }
+    };
+    report.why_interpreted = why;
     (report.native, report.compile_ms) = (judge.report().native, millis(begun.elapsed()));
     report.stages = program.stages.len();
     Ok((judge, report))
@@ -462,6 +533,25 @@ fn takes_frames(device: &Egress) -> Result<(), String> {
         )),
         // An old kernel cannot say; then the count of what was not sent tells.
         _ => Ok(()),
+    }
+}
+
+/// What a program remembers, and where.
+struct Memory<'a> {
+    maps: &'a [Map],
+    books: &'a KernelBooks,
+    native: bool,
+}
+
+impl Memory<'_> {
+    /// What it has from the program before.
+    fn heritage(&self, before: &Self) -> Heritage {
+        Heritage::between(before.maps, self.maps, |old, new| match (before.books.has(old), self.books.has(new)) {
+            (true, true) => None,
+            (false, true) => Some("now in the kernel"),
+            (true, false) => Some("now in user space"),
+            (false, false) => heritage::changes_form(before.native, self.native),
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use super::at;
 use super::traffic::{Owned, Plan, Traffic};
 use crate::record::{EndReason, Record};
-use crate::{Config, Gather, Hints, Meter, Packet, Router, Shards};
+use crate::{Config, Gather, Hints, Meter, NoHints, Packet, Router, Shards};
 use base::{Prng, Timestamp};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -97,18 +97,34 @@ fn ticks_between_the_packets_change_nothing() {
     assert_eq!(ticked, sharded(&config, &packets, 1), "seed {seed}");
 }
 
+static LINES: AtomicUsize = AtomicUsize::new(0);
+static RESERVED: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts what is hinted at.
+#[derive(Clone, Copy)]
+struct Counting;
+
+impl Hints for Counting {
+    fn reserved(self, region: std::ops::Range<*const u8>) {
+        RESERVED.fetch_add(region.end.addr() - region.start.addr(), Ordering::Relaxed);
+    }
+
+    fn prefetch(self, _: *const u8) {
+        LINES.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// All records of these packets, and the bytes that the meter had touched.
+fn hinted(hints: impl Hints, config: &Config, packets: &[Owned]) -> (Vec<Record>, usize) {
+    let (mut meter, mut out) = (Meter::with_hints(config.clone(), 1, hints), Vec::<Record>::new());
+    packets.chunks(90).for_each(|p| meter.push(&p.iter().map(Owned::lend).collect::<Vec<_>>(), &mut out));
+    let bytes = meter.counts().bytes as usize;
+    meter.finish(&mut out);
+    (out, bytes)
+}
+
 #[test]
 fn hints_are_given_and_change_no_record() {
-    static LINES: AtomicUsize = AtomicUsize::new(0);
-    static RESERVED: AtomicUsize = AtomicUsize::new(0);
-    let hints = Hints {
-        reserved: |region| {
-            RESERVED.fetch_add(region.end.addr() - region.start.addr(), Ordering::Relaxed);
-        },
-        prefetch: |_| {
-            LINES.fetch_add(1, Ordering::Relaxed);
-        },
-    };
     let seed = testkit::seed("hints_are_given_and_change_no_record");
     let mut traffic = Traffic::new(seed);
     let mix: Vec<Owned> = (0..3000).map(|_| traffic.packet()).collect();
@@ -116,16 +132,9 @@ fn hints_are_given_and_change_no_record() {
     let flood = (0..3000).map(|n| Plan::udp(1, 2, (n, 53)).frame(at(f64::from(n % 7) + f64::from(n) / 1000.0)));
     for (capacity, packets, is_full) in [(4000, mix, false), (600, flood.collect(), true)] {
         let config = Config { capacity, ..Config::default() };
-        let all = |hints| {
-            let (mut meter, mut out) = (Meter::with_hints(config.clone(), 1, hints), Vec::<Record>::new());
-            packets.chunks(90).for_each(|p| meter.push(&p.iter().map(Owned::lend).collect::<Vec<_>>(), &mut out));
-            let bytes = meter.counts().bytes as usize;
-            meter.finish(&mut out);
-            (out, bytes)
-        };
-        let (plain, bytes) = all(Hints::default());
+        let (plain, bytes) = hinted(NoHints, &config, &packets);
         assert_eq!(plain.iter().any(|r| r.end == EndReason::Lack), is_full, "seed {seed}, room for {capacity}");
-        assert_eq!(all(hints).0, plain, "seed {seed}, room for {capacity}");
+        assert_eq!(hinted(Counting, &config, &packets).0, plain, "seed {seed}, room for {capacity}");
         assert!(RESERVED.swap(0, Ordering::Relaxed) > bytes / 2, "what is touched was reserved");
         assert!(LINES.swap(0, Ordering::Relaxed) > packets.len(), "a line and more for each packet");
     }

@@ -1,6 +1,7 @@
 //! What the index costs and what it answers: `cargo bench -p netgrain-index`. The structures that were compared for its key
 //! sets, on real captures and on the worst cases; what collecting costs per packet; what a sealed file costs to ask. A few
-//! seconds per table, with `-- collecting` the first alone; run it on a quiet machine.
+//! seconds per table, with `-- collecting` the first alone, with `-- collecting 'two other'` for that traffic; run it on a quiet
+//! machine.
 
 #[path = "../../src/bytes.rs"]
 #[allow(dead_code, reason = "the index itself, of which the comparison needs a part")]
@@ -25,11 +26,15 @@ use traffic::{Load, Packet};
 use wire::filter::Need;
 
 fn main() {
-    let loads = traffic::loads();
+    let args: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let mut loads = traffic::loads();
+    if let Some(name) = args.get(1) {
+        loads.retain(|load| load.name.contains(name));
+    }
     println!("collecting, per packet (least of many runs)\n");
     println!("{:<44} packets/block   add ns   at the block's end ns   bytes/block", "traffic");
     loads.iter().for_each(collecting);
-    if std::env::args().any(|arg| arg == "collecting") {
+    if args.iter().any(|arg| arg == "collecting") {
         return;
     }
     println!("\nstructures for the hosts of a block\n");

@@ -90,6 +90,17 @@ pub struct Object {
     pub stages: usize,
 }
 
+impl Object {
+    /// The flow maps of the program that are kept in the kernel, by index. What is left undecided is remembered apart from them, in
+    /// user space: there, nobody can raise a number without losing what the kernel raises meanwhile.
+    pub fn flow_maps(&self) -> impl Iterator<Item = u16> {
+        self.maps.iter().filter_map(|map| match map.role {
+            Role::Flow(number) => Some(number),
+            _ => None,
+        })
+    }
+}
+
 /// A map that an object needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapNeed {

@@ -10,6 +10,8 @@ pub struct Table {
     capacity: usize,
     expiry: Expiry,
     refused: u64,
+    /// Nothing expires before this, so a full table need not be looked through before.
+    soonest: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +21,14 @@ struct Entry {
 }
 
 impl Expiry {
+    /// The last time at which an entry with this stamp is there.
+    const fn last(self, stamp: u64) -> u64 {
+        match self {
+            Self::Never => u64::MAX,
+            Self::Idle(ns) | Self::Life(ns) => stamp.saturating_add(ns),
+        }
+    }
+
     /// Whether an entry with this stamp is gone at `now`. Time may go back a little between queues, which makes nothing old.
     pub const fn has_reached(self, stamp: u64, now: u64) -> bool {
         match self {
@@ -31,7 +41,13 @@ impl Expiry {
 impl Table {
     /// An empty one.
     pub fn new(map: &Map) -> Self {
-        Self { entries: HashMap::new(), capacity: map.capacity as usize, expiry: map.expiry, refused: 0 }
+        Self {
+            entries: HashMap::new(),
+            capacity: map.capacity as usize,
+            expiry: map.expiry,
+            refused: 0,
+            soonest: u64::MAX,
+        }
     }
 
     /// Whether there is an entry; does not touch it.
@@ -84,6 +100,16 @@ impl Table {
         self.refused
     }
 
+    /// Entries, those that expired and were not yet taken out included.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing was ever put into it, or all of it is gone.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// The entry, touched, unless it is absent.
     fn live(&mut self, key: &[u64], now: u64) -> Option<&mut Entry> {
         let expiry = self.expiry;
@@ -96,14 +122,16 @@ impl Table {
 
     fn insert(&mut self, key: &[u64], number: u64, now: u64) {
         let is_full = |t: &Self| t.entries.len() >= t.capacity && !t.entries.contains_key(key);
-        if is_full(self) {
+        if is_full(self) && now > self.soonest {
             let expiry = self.expiry;
             self.entries.retain(|_, e| !expiry.has_reached(e.stamp, now));
+            self.soonest = self.entries.values().map(|e| expiry.last(e.stamp)).min().unwrap_or(u64::MAX);
         }
         if is_full(self) {
             self.refused += 1;
             return;
         }
+        self.soonest = self.soonest.min(self.expiry.last(now));
         self.entries.insert(key.to_vec(), Entry { number, stamp: now });
     }
 }

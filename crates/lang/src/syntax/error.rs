@@ -53,6 +53,18 @@ impl Error {
     /// ```
     pub fn show(&self, text: &str, name: &str) -> String {
         let (line, column) = self.place(text);
+        let pad = " ".repeat(line.to_string().len());
+        let excerpt = self.excerpt(text);
+        let mut out = format!("error: {}\n{pad}--> {name}:{line}:{column}\n{excerpt}", self.what);
+        if let Some(help) = &self.help {
+            let _ = writeln!(out, "{pad} = help: {help}");
+        }
+        out
+    }
+
+    /// The line it is in, with the place marked.
+    pub fn excerpt(&self, text: &str) -> String {
+        let (line, column) = self.place(text);
         let source: Vec<char> = text.lines().nth(line - 1).unwrap_or("").chars().collect();
         // Of a line that nobody can read, the part around the place.
         let from = (column - 1).saturating_sub(LINE / 2).min(source.len().saturating_sub(LINE));
@@ -64,12 +76,7 @@ impl Error {
         let source: String = before.chars().chain(source[from..to].iter().copied()).chain(after.chars()).collect();
         let left = left + before.chars().count();
         let pad = " ".repeat(line.to_string().len());
-        let mut out = format!("error: {}\n{pad}--> {name}:{line}:{column}\n{pad} |\n", self.what);
         let tabs: String = source.chars().take(left).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
-        let _ = writeln!(out, "{line} | {source}\n{pad} | {tabs}{}", "^".repeat(marked.max(1)));
-        if let Some(help) = &self.help {
-            let _ = writeln!(out, "{pad} = help: {help}");
-        }
-        out
+        format!("{pad} |\n{line} | {source}\n{pad} | {tabs}{}\n", "^".repeat(marked.max(1)))
     }
 }

@@ -95,6 +95,15 @@ pub fn tokens(text: &str) -> Result<Vec<Token>, Error> {
     Ok(out)
 }
 
+/// The first line that is no comment: what a list shows of a program.
+pub fn headline(text: &str) -> &str {
+    let mut rest = text.trim_start();
+    while let Ok(Some(len)) = comment(rest, 0) {
+        rest = rest[len..].trim_start();
+    }
+    rest.lines().next().unwrap_or_default().trim_end()
+}
+
 /// Bytes of the comment that begins here.
 pub fn comment(rest: &str, at: usize) -> Result<Option<usize>, Error> {
     if rest.starts_with("{-") {
@@ -218,4 +227,22 @@ fn string(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
         }
     }
     Err(Error::new(at..at + 1, "this text does not end").help("close it with `\"` on the same line"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::headline;
+
+    #[test]
+    fn a_headline_is_the_first_line_with_code() {
+        for (text, line) in [
+            ("main = ip", "main = ip"),
+            ("-- what it is for\n\n  {- more {- of -} it -}  m = 1  \nmain = ip", "m = 1"),
+            ("{- to the end -}", ""),
+            ("{- without end\nmain = ip", "{- without end"),
+            ("", ""),
+        ] {
+            assert_eq!(headline(text), line);
+        }
+    }
 }

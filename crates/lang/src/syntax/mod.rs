@@ -8,6 +8,7 @@ mod parse;
 
 pub use error::Error;
 pub use fmt::format;
+pub use lex::headline;
 
 use crate::prefix::Prefix;
 use std::ops::Range;

@@ -54,8 +54,8 @@ pub const PARTS: [(&str, &[Function]); 12] = [
     ("Networks, and sizes of Bloom filters", state::BLOOM),
 ];
 
-/// Operators and the functions they stand for. Those that end in a dot have the number on the left.
-const OPERATORS: [(&str, &str); 27] = [
+/// Operators and the functions they stand for; `$` and arithmetic stand for none. Those that end in a dot have the number on the left.
+const OPERATORS: [(&str, &str); 26] = [
     (".<", "less"),
     (".<=", "less_eq"),
     (".==", "equal"),
@@ -82,7 +82,6 @@ const OPERATORS: [(&str, &str); 27] = [
     (">=>", "sequence"),
     ("<>", "key_with"),
     ("~>", "arm"),
-    ("$", "$"),
 ];
 
 /// Names of other versions that there is nothing for, and what to write.
@@ -123,6 +122,11 @@ pub fn find(name: &str) -> Option<&'static Function> {
 /// The function that an operator stands for.
 pub fn operator(sign: &str) -> Option<&'static Function> {
     OPERATORS.iter().find(|o| o.0 == sign).and_then(|o| find(o.1))
+}
+
+/// The operators that stand for functions.
+pub fn operators() -> impl Iterator<Item = &'static str> {
+    OPERATORS.iter().map(|o| o.0)
 }
 
 /// All names.

@@ -55,6 +55,7 @@ impl Blocks {
 
     /// Begins reads as far as there is room; one at least if `needed` and none is under way.
     pub fn ask(&mut self, needed: bool, book: &mut Book) -> io::Result<()> {
+        let before = self.asked;
         while let Some(wanted) = self.wanted.get(self.asked)
             && (self.ahead < MOST_AHEAD && book.disk.has_room() || needed && self.flying.is_empty())
         {
@@ -67,7 +68,7 @@ impl Blocks {
             self.flying.push_back(ticket);
             self.asked += 1;
         }
-        Ok(())
+        if before < self.asked { book.disk.hand_over() } else { Ok(()) }
     }
 
     /// The next block; `None` behind the last.

@@ -1,8 +1,10 @@
 //! Who asks the indexes of the files that come next, while the answer is still at those before: an index is four or five small
 //! reads that wait for each other, and of ten thousand files most have nothing to say.
 //!
-//! The first file is asked by whoever wants it. From the second on, threads go ahead, twice as far with each file, so that a
-//! short answer costs none. What they find is a value; it enters the answer's book when the file has its turn, in order.
+//! The first file is asked by whoever wants it. Where a filter can exclude files, threads go ahead at once: that file may have
+//! nothing, or soon nothing left, and their reads stand beside its own. Where none can, they go from the second file on, so that a
+//! short answer costs no thread. They go twice as far with each file. What they find is a value; it enters the answer's book when
+//! the file has its turn, in order.
 
 use super::plan::{Asked, Scouted, scout};
 use crate::Question;
@@ -13,12 +15,16 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use store::catalogue::Entry;
+use wire::filter::Need;
 
 /// Files that are asked ahead, at most: each holds its index, and its packets if they are wanted, open.
-const FARTHEST: usize = 32;
+const FARTHEST: usize = 64;
 
-/// Threads. They wait for the disk most of the time.
-const THREADS: usize = 4;
+/// The same of the first file, where there is a filter.
+const AT_FIRST: usize = 8;
+
+/// Threads, at most. They wait for the disk most of the time.
+const THREADS: usize = 16;
 
 /// A file to be asked, and who wants to know.
 type Errand = (Entry, SyncSender<io::Result<Scouted>>);
@@ -26,7 +32,7 @@ type Errand = (Entry, SyncSender<io::Result<Scouted>>);
 /// See the module.
 pub struct Scouts {
     asked: Asked,
-    errands: Option<Sender<Errand>>,
+    office: Office,
     /// What is expected of the files ahead, in their order.
     ahead: VecDeque<(PathBuf, Expected)>,
     farthest: usize,
@@ -42,7 +48,9 @@ impl Scouts {
     pub fn new(question: &Question) -> Self {
         let need = (!question.filter.is_empty()).then(|| question.filter.need());
         let asked = Asked { interval: (question.from, question.to), need, seek: question.seek.clone() };
-        Self { asked, errands: None, ahead: VecDeque::new(), farthest: 0 }
+        let excludes = asked.need.as_ref().is_some_and(|need| *need != Need::Anything);
+        let farthest = if excludes { AT_FIRST } else { 0 };
+        Self { asked, office: Office::default(), ahead: VecDeque::new(), farthest }
     }
 
     /// What the index of a file says; scouts go ahead to those that come `behind` it.
@@ -83,8 +91,7 @@ impl Scouts {
         if self.farthest > 0 {
             for entry in behind.take(self.farthest).skip(self.ahead.len()) {
                 let (sender, receiver) = sync_channel(1);
-                let errands = self.errands.get_or_insert_with(|| hire(&self.asked));
-                if errands.send((entry.clone(), sender)).is_ok() {
+                if self.office.send((entry.clone(), sender), &self.asked) {
                     self.ahead.push_back((entry.path.clone(), Expected::Still(receiver)));
                 }
             }
@@ -93,21 +100,36 @@ impl Scouts {
     }
 }
 
-/// Threads that run errands until there is nobody to give them any.
-fn hire(asked: &Asked) -> Sender<Errand> {
-    let (sender, receiver) = channel::<Errand>();
-    let receiver = Arc::new(Mutex::new(receiver));
-    for _ in 0..THREADS {
-        let (receiver, asked) = (Arc::clone(&receiver), asked.clone());
-        // Where no thread can be had, whoever wants to know asks.
-        let _ = thread::Builder::new().name("scout".to_owned()).spawn(move || {
-            loop {
-                let errand = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                let Ok((entry, sender)) = errand else { return };
-                // Nobody waits for it if the answer has ended.
-                let _ = sender.send(scout(&entry, &asked));
-            }
-        });
+/// Where threads fetch their errands, until there is nobody to give them any.
+struct Office {
+    errands: Sender<Errand>,
+    receiver: Arc<Mutex<Receiver<Errand>>>,
+    threads: usize,
+}
+
+impl Default for Office {
+    fn default() -> Self {
+        let (errands, receiver) = channel();
+        Self { errands, receiver: Arc::new(Mutex::new(receiver)), threads: 0 }
     }
-    sender
+}
+
+impl Office {
+    /// Whether somebody runs this errand. Each of the first ones is a reason for another thread.
+    fn send(&mut self, errand: Errand, asked: &Asked) -> bool {
+        if self.threads < THREADS {
+            let (receiver, asked) = (Arc::clone(&self.receiver), asked.clone());
+            let hired = thread::Builder::new().name("scout".to_owned()).spawn(move || {
+                loop {
+                    let errand = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    let Ok((entry, sender)) = errand else { return };
+                    // Nobody waits for it if the answer has ended.
+                    let _ = sender.send(scout(&entry, &asked));
+                }
+            });
+            self.threads += usize::from(hired.is_ok());
+        }
+        // Where no thread can be had, whoever wants to know asks.
+        self.threads > 0 && self.errands.send(errand).is_ok()
+    }
 }

@@ -23,6 +23,8 @@ pub enum MapKind {
     Hash = 1,
     /// Array indexed by a `u32`.
     Array = 2,
+    /// Programs that others go on with, by number; values are descriptors of programs.
+    ProgArray = 3,
     /// Hash table with one value per processor.
     PerCpuHash = 5,
     /// Array with one value per processor.

@@ -139,13 +139,19 @@ impl Decoded {
     /// ```
     #[inline]
     pub fn of(frame: &[u8], wire_len: u32, link_type: u16) -> Self {
+        let mut decoded = Self::default();
+        decoded.read(frame, wire_len, link_type);
+        decoded
+    }
+
+    /// The same written over whatever was there, for who keeps many: putting the fields together to hand them over takes a
+    /// third of the time that finding them does.
+    #[inline(always)]
+    pub fn read(&mut self, frame: &[u8], wire_len: u32, link_type: u16) {
         let wire = frame.len().max(wire_len as usize);
-        if link_type == link::ETHERNET
-            && let Some(plain) = plain::decode(frame, wire)
-        {
-            return plain;
+        if link_type != link::ETHERNET || !plain::decode(frame, wire, self) {
+            walk::decode(frame, wire, link_type, self);
         }
-        walk::Walk::new(frame, wire).decode(link_type)
     }
 
     /// Who with whom, in the packet's direction; of ICMP with type and code as ports, as [`crate::community_id`] wants it.

@@ -82,13 +82,14 @@ mod teredo {
 pub const TUNNEL_PORTS: [u16; 7] =
     [port::GTP_U, port::TEREDO, port::GRE, port::VXLAN, port::VXLAN_GPE, port::GENEVE, port::VXLAN_LINUX];
 
-/// Whether these ports are worth a look.
+/// Whether these ports are worth a look. Most are not even between the least and the greatest of them, which is asked first:
+/// on which side of each a port lies cannot be predicted.
 #[inline(always)]
-pub(super) const fn may_be_tunnel(src: u16, dst: u16) -> bool {
-    matches!(
-        dst,
-        port::GTP_U | port::TEREDO | port::GRE | port::VXLAN | port::VXLAN_GPE | port::GENEVE | port::VXLAN_LINUX
-    ) || src == port::TEREDO
+pub(super) fn may_be_tunnel(src: u32, dst: u32) -> bool {
+    const LEAST: u32 = TUNNEL_PORTS[0] as u32;
+    const SPAN: u32 = TUNNEL_PORTS[TUNNEL_PORTS.len() - 1] as u32 - LEAST;
+    const TEREDO: u32 = port::TEREDO as u32;
+    ((dst.wrapping_sub(LEAST) <= SPAN) | (src == TEREDO)) && (src == TEREDO || TUNNEL_PORTS.contains(&(dst as u16)))
 }
 
 impl Walk<'_> {
@@ -215,7 +216,7 @@ mod tests {
 
     #[test]
     fn the_list_of_ports_is_that_of_the_walk() {
-        let looked_at = (0..=u16::MAX).filter(|p| may_be_tunnel(*p, 1) || may_be_tunnel(1, *p));
+        let looked_at = (0..=u16::MAX).filter(|p| may_be_tunnel((*p).into(), 1) || may_be_tunnel(1, (*p).into()));
         assert_eq!(looked_at.collect::<Vec<_>>(), TUNNEL_PORTS);
     }
 }

@@ -35,12 +35,18 @@ pub(super) enum What {
     Ip,
 }
 
+/// Writes what a frame is over whatever was there. In place, so that the common case, which is written there too, need
+/// not be put together from registers with this one.
+#[inline(never)]
+pub(super) fn decode(frame: &[u8], wire: usize, link_type: u16, out: &mut Decoded) {
+    *out = Walk::new(frame, wire).decode(link_type);
+}
+
 impl<'a> Walk<'a> {
     pub fn new(frame: &'a [u8], wire: usize) -> Self {
         Self { frame, end: wire, above: 0, first_tag: true, out: Decoded::default() }
     }
 
-    #[inline(never)]
     pub fn decode(mut self, link_type: u16) -> Decoded {
         self.link(link_type);
         while self.out.family != Family::Other
@@ -54,7 +60,7 @@ impl<'a> Walk<'a> {
     fn tunnel(&mut self) -> Option<Inside> {
         let is_tunnel = match self.out.protocol {
             IpProtocol::IPV4 | IpProtocol::IPV6 | IpProtocol::GRE => true,
-            IpProtocol::UDP => super::udp::may_be_tunnel(self.out.src_port.0, self.out.dst_port.0),
+            IpProtocol::UDP => super::udp::may_be_tunnel(self.out.src_port.0.into(), self.out.dst_port.0.into()),
             _ => false,
         };
         if !is_tunnel {

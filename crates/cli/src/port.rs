@@ -1,0 +1,53 @@
+//! A port as a source: which way to take packets from it, so that it suits the port and what was asked for.
+
+use crate::outcome::Failure;
+use capture::afxdp::BusyPoll;
+use capture::auto::{self, Kind};
+use clap::ValueEnum;
+use engine::{InterfacePlan, SourcePlan};
+
+/// One call brings at most this many frames and spins at most this long (the values of Suricata's and DPDK's defaults).
+const BUSY_POLL: BusyPoll = BusyPoll { micros: 20, budget: 64 };
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SourceKind {
+    /// AF_XDP on a port that is dedicated or that the host does not use, otherwise TPACKET
+    Auto,
+    /// AF_XDP (needs --dedicated on a port that the host uses)
+    AfXdp,
+    /// TPACKET_V3: shares the packets with the host
+    Tpacket,
+}
+
+/// A port, with the way to take packets from it that suits it and what was asked for.
+///
+/// # Errors
+/// When there is none of this name, or the host would lose what it uses.
+pub fn port(
+    name: &str,
+    kind: SourceKind,
+    dedicated: bool,
+    queues: Option<u16>,
+    busy_poll: bool,
+) -> Result<SourcePlan, Failure> {
+    let facts = auto::PortFacts::gather(name).map_err(Failure::say)?;
+    let choice = auto::decide(&facts, dedicated);
+    let kind = match kind {
+        SourceKind::Auto => {
+            eprintln!("netgrain: {}", choice.explanation);
+            choice.kind
+        }
+        SourceKind::Tpacket => Kind::Tpacket,
+        SourceKind::AfXdp if facts.uses.is_empty() || dedicated => Kind::AfXdp,
+        SourceKind::AfXdp => {
+            let uses: Vec<String> = facts.uses.iter().map(ToString::to_string).collect();
+            return Err(Failure::Said(format!(
+                "{name}: the host uses this port ({}), and AF_XDP would take its traffic away: say --dedicated if that is meant",
+                uses.join(", ")
+            )));
+        }
+    };
+    let mut plan = InterfacePlan { queues, ..InterfacePlan::new(name, kind) };
+    plan.afxdp.busy_poll = busy_poll.then_some(BUSY_POLL);
+    Ok(SourcePlan::Interface(plan))
+}

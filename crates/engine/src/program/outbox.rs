@@ -1,0 +1,87 @@
+//! Frames that the user half is to send: collected while a batch is judged, then sent by one system call for all that leave by the same port.
+//!
+//! What becomes of a packet is known only then, so it is booked then. Order is kept for each port.
+
+use super::half::{Decided, Place};
+use crate::egress::Egress;
+
+/// Bytes after which is sent without waiting for the end of a batch.
+const MOST: usize = 256 << 10;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Outbox {
+    bytes: Vec<u8>,
+    frames: Vec<Frame>,
+    packets: Vec<Owed>,
+}
+
+struct Frame {
+    /// Where it lies, in `bytes`.
+    from: usize,
+    to: usize,
+    /// By its number in the program.
+    device: u16,
+    /// Which of `packets` it is.
+    packet: usize,
+}
+
+/// A packet of which it is not known yet what becomes of it.
+struct Owed {
+    stored: bool,
+    /// The program hands it to the host.
+    kernel: bool,
+    /// By how many ports it left.
+    well: u32,
+}
+
+impl Outbox {
+    /// A packet that leaves by these devices.
+    pub fn put(&mut self, bytes: &[u8], devices: impl Iterator<Item = u16>, stored: bool, kernel: bool) {
+        let from = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        let (to, packet) = (self.bytes.len(), self.packets.len());
+        self.frames.extend(devices.map(|device| Frame { from, to, device, packet }));
+        self.packets.push(Owed { stored, kernel, well: 0 });
+    }
+
+    /// Whether there is enough of it.
+    pub fn is_full(&self) -> bool {
+        self.bytes.len() >= MOST
+    }
+
+    /// Sends all, and books it.
+    pub fn send(&mut self, devices: &[Egress], place: &Place, decided: &mut Decided) {
+        let Self { bytes, frames, packets } = self;
+        // Stable: by the same port, in the order in which they came.
+        frames.sort_by_key(|frame| frame.device);
+        for group in frames.chunk_by(|a, b| a.device == b.device) {
+            let device = group.first().and_then(|first| devices.get(usize::from(first.device)));
+            let texts: Vec<&[u8]> = group.iter().map(|frame| &bytes[frame.from..frame.to]).collect();
+            let mut next = 0;
+            while next < group.len() {
+                let sent = device.map_or(0, |device| device.send_some(&texts[next..]));
+                group[next..next + sent].iter().for_each(|frame| packets[frame.packet].well += 1);
+                next += sent;
+                // The one at which it stopped is not taken.
+                next += 1;
+            }
+        }
+        packets.drain(..).for_each(|owed| decided.book(&owed.fate(place)));
+        bytes.clear();
+        frames.clear();
+    }
+}
+
+impl Owed {
+    fn fate(&self, place: &Place) -> Decided {
+        let mut fate = Decided::default();
+        match (self.well, self.kernel) {
+            (well, _) if self.stored => fate.copies = u64::from(well),
+            (1.., _) => fate.forwarded = 1,
+            (_, true) if place.host_has_it => fate.to_host = 1,
+            _ => fate.unsent = 1,
+        }
+        fate
+    }
+}

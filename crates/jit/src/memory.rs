@@ -1,0 +1,54 @@
+//! Where the compiler puts machine code: pages that it writes first and that can only be run afterwards ([`CodePages`]), so that a
+//! hardened service (`MemoryDenyWriteExecute=yes`) has native programs too.
+
+use cranelift_jit::{BranchProtection, JITMemoryKind, JITMemoryProvider};
+use cranelift_module::{ModuleError, ModuleResult};
+use std::io;
+use sys::code::CodePages;
+
+/// Most programs need less.
+const PART: usize = 16 << 10;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Memory {
+    parts: Vec<CodePages>,
+}
+
+impl JITMemoryProvider for Memory {
+    fn allocate(&mut self, size: usize, align: u64, kind: JITMemoryKind) -> io::Result<*mut u8> {
+        if !matches!(kind, JITMemoryKind::Executable) {
+            // Programs have no data of their own: what they need is in their context.
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "memory for data beside code"));
+        }
+        let align = align as usize;
+        let room = self.parts.last_mut().and_then(|part| part.take(size, align));
+        let place = match room {
+            Some(place) => Some(place),
+            None => {
+                let mut part = CodePages::new(size.max(PART))?;
+                let place = part.take(size, align);
+                self.parts.push(part);
+                place
+            }
+        };
+        place
+            .map(|p| p.as_ptr())
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an alignment above a page"))
+    }
+
+    unsafe fn free_memory(&mut self) {
+        self.parts.clear();
+    }
+
+    fn finalize(&mut self, _: BranchProtection) -> ModuleResult<()> {
+        for part in &mut self.parts {
+            let (base, len) = part.range();
+            // SAFETY: the range is mapped. Where processors do not see what was written as code by themselves, they are told.
+            let told = unsafe { icache::clear_cache(base.cast(), len) };
+            let finished = told.and_then(|()| part.finish());
+            finished.map_err(|e| ModuleError::Allocation { err: e })?;
+        }
+        icache::pipeline_flush_mt().map_err(|e| ModuleError::Allocation { err: e })
+    }
+}

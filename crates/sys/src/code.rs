@@ -1,0 +1,129 @@
+//! Memory for machine code that is made at run time.
+//!
+//! It is written through one mapping of a file in memory; then another, which can be run and not written, takes its place at the same
+//! address, and the file is sealed against writing (memfd_create(2), fcntl(2) F_SEAL_WRITE). Invariant: no page is ever both,
+//! and none that can be run was anything else before. That is more than `mprotect` gives, and is what a service with
+//! `MemoryDenyWriteExecute=yes` (systemd.exec(5)) or `PR_SET_MDWE` (prctl(2)) asks for: both refuse to make a mapping that exists
+//! executable.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+const PAGE: usize = 4096;
+
+/// See the module's text. Whoever runs what is in it must be done before it is dropped.
+#[derive(Debug)]
+pub struct CodePages {
+    base: NonNull<u8>,
+    len: usize,
+    used: usize,
+    /// While it can be written.
+    file: Option<OwnedFd>,
+}
+
+// SAFETY: the mapping belongs to this value alone, and it does not matter which thread unmaps it.
+unsafe impl Send for CodePages {}
+
+impl CodePages {
+    /// Room for at least so many bytes, which can be written and not run.
+    ///
+    /// # Errors
+    /// What the kernel says: no memory, no file descriptor.
+    pub fn new(bytes: usize) -> io::Result<Self> {
+        let len = bytes.max(1).next_multiple_of(PAGE);
+        // SAFETY: the name is a C string that outlives the call.
+        let raw = unsafe { libc::memfd_create(c"netgrain-code".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+        if raw < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call succeeded, so `raw` is a new descriptor that nobody else owns.
+        let file = unsafe { OwnedFd::from_raw_fd(raw) };
+        File::from(file.try_clone()?).set_len(len as u64)?;
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a mapping at an address of the kernel's choice touches nothing that exists.
+        let area = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        if area == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(area.cast()).ok_or_else(|| io::Error::other("mapping at address zero"))?;
+        Ok(Self { base, len, used: 0, file: Some(file) })
+    }
+
+    /// The next so many bytes, which begin at a multiple of `align`; they may be written until [`CodePages::finish`]. `None` if there is no
+    /// room for them, or it is too late.
+    pub fn take(&mut self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
+        let begin = self.used.checked_next_multiple_of(align.max(1))?;
+        let end = begin.checked_add(bytes).filter(|end| *end <= self.len && self.file.is_some() && align <= PAGE)?;
+        self.used = end;
+        // SAFETY: `begin` lies within the mapping, or right behind it where no bytes were asked for.
+        Some(unsafe { self.base.add(begin) })
+    }
+
+    /// All of it, with where it is; for what a processor needs to be told before new code is run.
+    pub fn range(&self) -> (*mut u8, usize) {
+        (self.base.as_ptr(), self.len)
+    }
+
+    /// From now on it can be run, and never written again. A second time changes nothing.
+    ///
+    /// # Errors
+    /// What the kernel says where it gives no executable memory; then it stays as it was.
+    pub fn finish(&mut self) -> io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let (prot, flags) = (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_FIXED);
+        // SAFETY: the range is our own mapping, and what takes its place shows the same bytes.
+        let area = unsafe { libc::mmap(self.base.as_ptr().cast(), self.len, prot, flags, file.as_raw_fd(), 0) };
+        if area == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let seals = libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        // SAFETY: fcntl on a descriptor that we own; no memory is passed.
+        let sealed = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) };
+        // The descriptor is closed either way: nobody else ever had it.
+        self.file = None;
+        if sealed < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+impl Drop for CodePages {
+    fn drop(&mut self) {
+        // SAFETY: the range is this value's own mapping, and whoever ran code in it is done.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How this address is mapped, as `/proc/self/maps` has it.
+    fn mapped(at: *const u8) -> String {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let holds = |line: &&str| {
+            let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+            let [from, to] = [from, to].map(|n| usize::from_str_radix(n, 16).unwrap());
+            (from..to).contains(&(at as usize))
+        };
+        maps.lines().find(holds).unwrap()[..].split(' ').nth(1).unwrap().to_owned()
+    }
+
+    #[test]
+    fn pages_are_written_then_run_and_never_both() {
+        let mut pages = CodePages::new(5000).unwrap();
+        let (base, len) = pages.range();
+        assert_eq!((len, mapped(base)), (8192, "rw-s".into()));
+        let first = pages.take(3, 1).unwrap();
+        let second = pages.take(100, 64).unwrap();
+        assert_eq!((second.as_ptr() as usize - first.as_ptr() as usize, pages.take(9000, 1)), (64, None));
+        // SAFETY: the bytes were given to us, and can be written.
+        unsafe { second.write(0xc3) };
+        pages.finish().unwrap();
+        assert_eq!(mapped(base), "r-xp");
+        // SAFETY: the byte is mapped.
+        assert_eq!(unsafe { second.read() }, 0xc3);
+        assert!(pages.take(1, 1).is_none(), "too late");
+        pages.finish().unwrap();
+    }
+}
