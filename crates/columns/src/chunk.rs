@@ -423,3 +423,35 @@ fn header(page: &Page, raw: usize, packed: &[u8], out: &mut Vec<u8>) {
     }
     out.extend([0, 0]);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+
+    fn chosen(page: &[u8]) -> usize {
+        let mut press = Press::new().expect("memory");
+        press.data.extend_from_slice(page);
+        assert!(press.pack("column", false).expect("compressed"));
+        let whole = zstd::bulk::decompress(&press.packed[1], page.len()).expect("any zstd reads it");
+        assert_eq!(whole, page);
+        press.chosen["column"][1].expect("a long page is learnt from")
+    }
+
+    #[test]
+    fn what_is_only_more_or_less_frequent_is_compressed_the_quick_way() {
+        let seed = testkit::seed("what_is_only_more_or_less_frequent_is_compressed_the_quick_way");
+        let mut prng = Prng::new(seed);
+        let noise: Vec<u8> = (0..100_000).map(|_| prng.next_u64().trailing_zeros() as u8).collect();
+        assert_eq!(chosen(&noise), QUICK, "seed {seed}");
+    }
+
+    #[test]
+    fn what_repeats_here_and_there_is_compressed_the_thorough_way() {
+        let seed = testkit::seed("what_repeats_here_and_there_is_compressed_the_thorough_way");
+        let mut prng = Prng::new(seed);
+        let words: Vec<[u8; 12]> = (0..50).map(|_| std::array::from_fn(|_| prng.next_u64() as u8)).collect();
+        let text: Vec<u8> = (0..10_000).flat_map(|_| words[prng.below(50) as usize]).collect();
+        assert_eq!(chosen(&text), THOROUGH, "seed {seed}");
+    }
+}

@@ -317,7 +317,8 @@ fn in_order(moments: &[u64]) -> Vec<u32> {
         order.sort_by_key(|row| moments[*row as usize]);
         return order;
     }
-    let mut words: Vec<u64> = moments.iter().zip(0..rows).map(|(n, row)| (n - least) << bits | u64::from(row)).collect();
+    let mut words: Vec<u64> =
+        moments.iter().zip(0..rows).map(|(n, row)| (n - least) << bits | u64::from(row)).collect();
     let mut sorted = vec![0; words.len()];
     for shift in (bits..bits + u64::BITS - above.leading_zeros()).step_by(DIGIT as usize) {
         let digit = |word: u64| (word >> shift) as usize & ((1 << DIGIT) - 1);

@@ -84,6 +84,13 @@ fn of_kind<T: Layout>(
                 continue;
             }
         };
+        // Nobody has put anything into it: it was met between its making and its lock, and its writer goes to another name; or
+        // a crash came there. Should it stay, it is met again.
+        if matches!(disk.len(file), Ok(0)) {
+            let _ = disk.remove(&path);
+            disk.close(file);
+            continue;
+        }
         recovered.journals += 1;
         match seal::<T>(disk, root, kind, &path, true, &mut Vec::new()) {
             Ok(sealed) => {

@@ -420,12 +420,12 @@ impl<N: Copy, F: Fn(u64) -> N> Loop for Widening<'_, N, F> {
         match strip.width {
             0 => {}
             1 => room.zip(strip.bytes).for_each(|(room, b)| *room = made(u64::from(*b))),
-            2 => {
-                room.zip(strip.bytes.as_chunks().0).for_each(|(room, b)| *room = made(u64::from(u16::from_le_bytes(*b))))
-            }
-            4 => {
-                room.zip(strip.bytes.as_chunks().0).for_each(|(room, b)| *room = made(u64::from(u32::from_le_bytes(*b))))
-            }
+            2 => room
+                .zip(strip.bytes.as_chunks().0)
+                .for_each(|(room, b)| *room = made(u64::from(u16::from_le_bytes(*b)))),
+            4 => room
+                .zip(strip.bytes.as_chunks().0)
+                .for_each(|(room, b)| *room = made(u64::from(u32::from_le_bytes(*b)))),
             _ => room.zip(strip.bytes.as_chunks().0).for_each(|(room, b)| *room = made(u64::from_le_bytes(*b))),
         }
     }

@@ -31,12 +31,7 @@ pub fn read(disk: &mut dyn Housekeeping, path: &Path, most: u64) -> io::Result<V
 ///
 /// # Errors
 /// The same.
-pub fn read_into(
-    disk: &mut dyn Housekeeping,
-    path: &Path,
-    most: u64,
-    mut bytes: Vec<u8>,
-) -> io::Result<Vec<u8>> {
+pub fn read_into(disk: &mut dyn Housekeeping, path: &Path, most: u64, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
     let file = disk.open(path)?;
     let outcome = disk.len(file).and_then(|len| {
         let len = usize::try_from(len.min(most)).unwrap_or(usize::MAX);

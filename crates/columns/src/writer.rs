@@ -413,7 +413,8 @@ impl Journaler {
     }
 
     fn sync(&mut self) {
-        let outcomes: Vec<_> = self.open.values_mut().map(|journal| Ok(self.shared.keep(journal.sync()?))).collect();
+        let outcomes: Vec<_> =
+            self.open.values_mut().map(|journal| journal.sync().map(|batches| self.shared.keep(batches))).collect();
         outcomes.into_iter().for_each(|outcome| self.trouble(outcome));
     }
 

@@ -33,3 +33,25 @@ pub fn wide<L: Loop>(work: L) -> L::Out {
 fn with_avx2<L: Loop>(work: L) -> L::Out {
     work.run()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Bits<'a>(&'a [u64]);
+
+    impl Loop for Bits<'_> {
+        type Out = u32;
+
+        #[inline(always)]
+        fn run(self) -> u32 {
+            self.0.iter().map(|word| word.count_ones()).sum()
+        }
+    }
+
+    #[test]
+    fn both_ways_give_the_same() {
+        let words: Vec<u64> = (0..1000u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+        assert_eq!(wide(Bits(&words)), Bits(&words).run());
+    }
+}
