@@ -11,7 +11,8 @@ use crate::volume::Workplace;
 use base::Timestamp;
 use base::units::{show_bytes, show_count};
 use clap::Args;
-use flow::{Config, Hints, Meter, Packet, Record, Sink};
+use engine::Quick;
+use flow::{Config, Meter, Packet, Record, Sink};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
@@ -25,21 +26,6 @@ const BATCH: usize = 256;
 
 /// Frames of the flood, which are used again and again with other source addresses.
 const FLOOD: usize = 1 << 20;
-
-/// Hints as the engine gives them to its meters.
-#[derive(Clone, Copy)]
-struct Quick;
-
-impl Hints for Quick {
-    fn reserved(self, region: std::ops::Range<*const u8>) {
-        sys::memory::prefer_huge_pages(region);
-    }
-
-    #[inline(always)]
-    fn prefetch(self, address: *const u8) {
-        sys::memory::prefetch(address);
-    }
-}
 
 /// Flags of `netgrain bench flow`.
 #[derive(Args, Clone, Debug)]

@@ -17,6 +17,7 @@ pub use curve::count as count_packet;
 pub use outlet::Outlet;
 pub use report::{MeterReport, OutletReport};
 pub use store::{GrainKeeping, GrainRules, StoreOutlet};
+pub use table::Quick;
 
 use crate::error::EngineError;
 use base::Timestamp;

@@ -29,6 +29,7 @@ pub struct Work {
     second: Option<u64>,
     /// What became of packets in it, as far as it is not yet in the curve.
     tally: Tally,
+    /// As many as the longest stretch had, written over each time.
     decoded: Vec<Decoded>,
     packets: u64,
     bytes: u64,
@@ -103,11 +104,13 @@ impl Work {
     }
 
     fn meter(&mut self, lane: &Lane, descs: &[Desc]) {
-        self.decoded.clear();
-        for desc in descs {
+        if self.decoded.len() < descs.len() {
+            self.decoded.resize_with(descs.len(), Decoded::default);
+        }
+        for (desc, decoded) in descs.iter().zip(&mut self.decoded) {
             let (frame, wire_len) = (lane.bytes(desc), lane.wire_len(desc));
-            let mut decoded = Decoded::of(frame, wire_len, lane.link_type);
-            self.fragments.resolve(&mut decoded, frame, desc.timestamp());
+            decoded.read(frame, wire_len, lane.link_type);
+            self.fragments.resolve(decoded, frame, desc.timestamp());
             if let Some(odd) = decoded.odd {
                 self.odd[odd.index()] += 1;
             }
@@ -115,9 +118,8 @@ impl Work {
             self.bytes += u64::from(wire_len);
             if let Some(curve) = &mut self.curve {
                 let outgoing = desc.flags & flag::OUTGOING != 0;
-                count(curve, desc.timestamp(), outgoing, frame, wire_len, &decoded, self.key);
+                count(curve, desc.timestamp(), outgoing, frame, wire_len, decoded, self.key);
             }
-            self.decoded.push(decoded);
         }
         if let Some(flows) = &mut self.flows {
             let packets: Vec<Packet<'_>> = descs
