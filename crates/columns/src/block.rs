@@ -124,8 +124,9 @@ pub struct Blocks<'a> {
     /// Entries of the list that is being read: of each block; and where those of each row begin.
     entries: Vec<usize>,
     starts: Arc<Vec<u32>>,
-    /// Which values are there in the last few columns of which some are missing.
-    recent: VecDeque<Arc<Bits>>,
+    /// Which values are there in the last few columns of which some are missing, and whether those are of entries: bits of rows may
+    /// read the same, and mean other places.
+    recent: VecDeque<(bool, Arc<Bits>)>,
 }
 
 /// So many columns are looked back at for one that misses the same values. What follows from a record's first packets follows
@@ -170,7 +171,7 @@ impl<'a> Blocks<'a> {
                 self.left.iter_mut().zip(&counts).map(|((left, _), count)| Marks::take(left, *count)).collect();
             let marks = marks?;
             counts = marks.iter().map(|marks| marks.count).collect();
-            there = Some(self.known(Bits::of(&marks)));
+            there = Some(self.known(is_list, Bits::of(&marks)));
         }
         let mut numbers = || Some(Narrow::of(&self.strips(&counts)?));
         let values = match column.holds {
@@ -182,15 +183,15 @@ impl<'a> Blocks<'a> {
         Some(Flat { values, there, starts: is_list.then(|| Arc::clone(&self.starts)) })
     }
 
-    /// These bits, or those of a recent column that are the same.
-    fn known(&mut self, bits: Bits) -> Arc<Bits> {
-        if let Some(same) = self.recent.iter().find(|recent| ***recent == bits) {
+    /// These bits, or those of a recent column of the same places that are the same.
+    fn known(&mut self, is_list: bool, bits: Bits) -> Arc<Bits> {
+        if let Some((_, same)) = self.recent.iter().find(|(of_list, recent)| *of_list == is_list && **recent == bits) {
             return Arc::clone(same);
         }
         let bits = Arc::new(bits);
         if matches!(*bits, Bits::Some(_)) {
             self.recent.truncate(RECENT - 1);
-            self.recent.push_front(Arc::clone(&bits));
+            self.recent.push_front((is_list, Arc::clone(&bits)));
         }
         bits
     }
@@ -216,6 +217,8 @@ impl<'a> Blocks<'a> {
     }
 
     fn begin_list(&mut self) -> Option<()> {
+        // Entries of another list are other places.
+        self.recent.retain(|(is_list, _)| !is_list);
         let mut starts = Vec::with_capacity(self.rows + 1);
         starts.push(0u32);
         self.entries.clear();
