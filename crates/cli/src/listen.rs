@@ -11,7 +11,7 @@ use base::units::{self, show_count, show_si};
 use clap::Args;
 use ring::{Desc, Listener, Mode, attach};
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -147,8 +147,11 @@ impl Target {
         let Some(path) = args.write.as_ref().filter(|path| *path != Path::new("-")) else {
             return Ok(Self { format, file: None, made: None });
         };
-        let made = (!path.exists()).then(|| path.clone());
-        let file = File::options().write(true).create(true).truncate(false).open(path);
+        // One that somebody else makes at this moment is not ours to remove.
+        let (file, made) = match File::options().write(true).create_new(true).open(path) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => (File::options().write(true).open(path), None),
+            file => (file, Some(path.clone())),
+        };
         let file = file.map_err(|e| Failure::Said(format!("{}: {e}", path.display())))?;
         Ok(Self { format, file: Some(file), made })
     }

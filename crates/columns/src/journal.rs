@@ -19,6 +19,9 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use store::device::{Content, FileId};
 
+/// Of a journal that is not damaged, and that this program cannot read.
+pub const ANOTHER_VERSION: &str = "is a journal of another version of netgrain, which has to seal it (netgrain repair)";
+
 const MAGIC: [u8; 4] = *b"NGJ4";
 
 /// Bytes of the header.
@@ -240,7 +243,7 @@ impl<T: Layout> Loaded<T> {
             return Err("is not a journal, or its header is damaged");
         }
         if header[..4] != MAGIC || word(4) != kind as u32 || word(8) != shape::<T>() {
-            return Err("is a journal of another version of netgrain, which has to seal it (netgrain repair)");
+            return Err(ANOTHER_VERSION);
         }
         let id = u64::from(word(12)) | u64::from(word(16)) << 32;
         let (mut batches, mut at, mut things) = (Vec::new(), HEADER, 0);

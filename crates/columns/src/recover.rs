@@ -5,7 +5,7 @@
 
 use crate::error::ColumnsError;
 use crate::file::Sealed;
-use crate::journal::{Loaded, MOST_BYTES, NO_COLUMNS};
+use crate::journal::{ANOTHER_VERSION, Loaded, MOST_BYTES, NO_COLUMNS};
 use crate::layout::Layout;
 use crate::seal::{Plan, key, publish};
 use crate::shelf::{self, Kind};
@@ -98,7 +98,8 @@ fn of_kind<T: Layout>(
                 recovered.torn += sealed.torn;
             }
             Err(error) => {
-                if matches!(error, ColumnsError::Damaged { .. }) {
+                // One of another version keeps its name, for that version to find it.
+                if matches!(&error, ColumnsError::Damaged { what, .. } if what != ANOTHER_VERSION) {
                     set_aside(disk, &path, kind);
                 }
                 recovered.troubles.push(error);

@@ -36,10 +36,13 @@ impl Egress {
         self.index.load(Ordering::Relaxed)
     }
 
-    /// Whether another port has this name now; frames leave by it from here on. One that only went down needs no such thing.
+    /// Whether the port of this name had to be bound anew, as it is another one or was away; frames leave by it from here on. One
+    /// that only went down needs no such thing.
     pub fn find_again(&self) -> bool {
         let Ok(index) = index_of(&self.name) else { return false };
-        let another = index != self.index() && self.socket.bind(index, None).is_ok();
+        // One that comes back from another namespace may have the number that it had.
+        let is_bound = index == self.index() && self.socket.bound_link().is_ok_and(|bound| bound == Some(index));
+        let another = !is_bound && self.socket.bind(index, None).is_ok();
         if another {
             self.index.store(index, Ordering::Relaxed);
         }

@@ -6,6 +6,7 @@ use capture::auto::Kind;
 use common::{PATIENCE, end, plan, port, start, stop, until, until_offered};
 use netgrain_engine::{Capture, EngineError, Plan, ProgramPlan, ProgramReport, SocketPlan, SourcePlan};
 use ring::{Desc, Listener, Mode};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -297,6 +298,8 @@ fn a_port_that_comes_back_gets_its_program_again() {
 #[test]
 fn a_way_out_that_comes_back_is_used_again_by_both_halves() {
     let test = "a_way_out_that_comes_back_is_used_again_by_both_halves";
+    // Made first, so that the thread ends up in the second.
+    let Some(elsewhere) = Sandbox::new(test) else { return };
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
     let (c, _) = way_out(&sandbox);
@@ -319,17 +322,36 @@ fn a_way_out_that_comes_back_is_used_again_by_both_halves() {
         let program = program_of(&capture);
         program.kernel.unsent + program.user.unsent == 2
     });
-    let (_, d) = way_out(&sandbox);
+    let (c, d) = way_out(&sandbox);
     let mut out = RawReader::new(&d);
-    until("both are forwarded again", || {
-        wire.send(&sent);
-        std::thread::sleep(Duration::from_millis(20));
-        let (kernel, user) = by_both();
-        kernel > 1 && user > 1
-    });
+    let forwarded_again = |before: (u64, u64)| {
+        until("both are forwarded again", || {
+            wire.send(&sent);
+            std::thread::sleep(Duration::from_millis(20));
+            let (kernel, user) = by_both();
+            kernel > before.0 && user > before.1
+        });
+    };
+    forwarded_again((1, 1));
     assert!(out.all(QUIET).contains(&sent[0]), "they are on the wire");
+    // Through another namespace it comes back with the number that it had.
+    sandbox.netlink().move_to(c.index, elsewhere.namespace().as_fd()).expect("away");
+    let unsent = |of: ProgramReport| of.kernel.unsent + of.user.unsent;
+    let before = unsent(program_of(&capture));
+    wire.send(&sent);
+    until("neither is forwarded", || unsent(program_of(&capture)) == before + 2);
+    elsewhere.namespace().enter().expect("there");
+    let index = elsewhere.netlink().link(&c.name).expect("it is there").index;
+    elsewhere.netlink().move_to(index, sandbox.namespace().as_fd()).expect("and back");
+    sandbox.namespace().enter().expect("here");
+    assert_eq!(sandbox.netlink().link(&c.name).expect("it is back").index, c.index);
+    sandbox.set_up(&c, true);
+    forwarded_again(by_both());
     let ended = stop(capture, &plan);
     assert_eq!(ended.report.counts.stored, 0, "{:?}", ended.report);
+    // The inner sandbox is left before the outer one.
+    drop(sandbox);
+    drop(elsewhere);
 }
 
 #[test]

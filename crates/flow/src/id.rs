@@ -40,7 +40,8 @@ fn of(hot: &Hot, icmp: u16, place: u64, start: u64) -> u64 {
     mix64(all.wrapping_add(start))
 }
 
-/// Two words as one; each `pair` in a way of its own (digits of pi as constants).
+/// Two words as one; each `pair` in a way of its own (digits of pi as constants). They are added to their product, which is nothing,
+/// whatever the other is, where one of them is the constant.
 #[inline(always)]
 fn fold(pair: usize, a: u64, b: u64) -> u64 {
     const DIGITS: [[u64; 2]; 4] = [
@@ -50,7 +51,7 @@ fn fold(pair: usize, a: u64, b: u64) -> u64 {
         [0xc0ac_29b7_c97c_50dd, 0x3f84_d5b5_b547_0917],
     ];
     let product = u128::from(a ^ DIGITS[pair][0]) * u128::from(b ^ DIGITS[pair][1]);
-    product as u64 ^ (product >> 64) as u64
+    (product as u64 ^ (product >> 64) as u64).wrapping_add(a.rotate_left(23)).wrapping_add(b)
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ fn try_reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [
     let fresh = configuration(args)?;
     let mut difference = Difference::between(config, &fresh);
     // Everything that can fail comes before anything is changed.
-    let mut next = difference.applied(config, &fresh);
+    let next = difference.applied(config, &fresh);
     grains::check(&next)?;
     let keeping: Vec<_> = plans.iter().map(|p| plan::retention(&next, p)).collect::<Result<_, _>>()?;
     let program = plan::program(args, &next)?;
@@ -62,22 +62,18 @@ fn try_reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [
     for keeping in ports.iter().filter_map(|port| port.grains.as_ref()) {
         keeping.set(grains::rules(&next));
     }
-    if difference.touches(GROUP) {
-        let (mut done, mut failed) = (false, false);
-        for port in &*ports {
-            for said in port.capture.settle_groups(&plan::groups(&next, &port.label)) {
-                (done, failed) = (done || said.is_ok(), failed || said.is_err());
-                let (Ok(text) | Err(text)) = said;
-                eprintln!("netgrain: {}: {text}", port.label);
-            }
+    // Asked each time: the engine knows what is in force, which is not what was configured where something failed before.
+    let mut done = false;
+    for port in &*ports {
+        for said in port.capture.settle_groups(&plan::groups(&next, &port.label)) {
+            done |= said.is_ok();
+            let (Ok(text) | Err(text)) = said;
+            eprintln!("netgrain: {}: {text}", port.label);
         }
-        if !done {
-            difference.now.retain(|name| *name != GROUP);
-        }
-        if failed {
-            // The next SIGHUP tries it again; what was done is not done twice.
-            next.group.clone_from(&config.group);
-        }
+    }
+    difference.now.retain(|name| *name != GROUP);
+    if done {
+        difference.now.push(GROUP);
     }
     *config = next;
     Ok(difference.to_string() + &programs)
@@ -136,9 +132,7 @@ impl Difference {
         if self.touches("export") {
             next.export.clone_from(&new.export);
         }
-        if self.touches(GROUP) {
-            next.group = settled(old, new);
-        }
+        next.group = settled(old, new);
         next
     }
 }

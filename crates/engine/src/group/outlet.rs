@@ -25,6 +25,9 @@ const NAP: Duration = Duration::from_micros(300);
 /// How often a port that takes nothing is looked for under its name.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// Remarks that are kept; the oldest go.
+const REMARKS_MAX: usize = 32;
+
 /// Of files: packets are nobody else's business.
 const MODE: u32 = 0o600;
 
@@ -165,7 +168,11 @@ impl Written {
             "{}: {why}; what comes for it is counted as failed (netgrain group stats): detach it, and attach another file",
             self.name
         );
-        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        let mut remarks = self.remarks.lock().unwrap_or_else(PoisonError::into_inner);
+        if remarks.len() == REMARKS_MAX {
+            remarks.remove(0);
+        }
+        remarks.push(text);
         Put::Failed
     }
 }
@@ -176,8 +183,11 @@ impl Sink for Written {
     }
 
     fn rest(&mut self) {
-        // What cannot be written now says so with the next packet.
-        let _ = self.file.flush();
+        if self.room.is_some()
+            && let Err(e) = self.file.flush()
+        {
+            self.end(&format!("cannot be written any more, and its last packets may be missing: {e}"));
+        }
     }
 }
 
@@ -188,7 +198,7 @@ impl Written {
         let len = RECORD_HEADER as u64 + u64::from(desc.caplen);
         let Some(left) = room.checked_sub(len) else {
             // It ends here, even if smaller ones would still fit: a file without holes says what it is worth.
-            return self.end("is full");
+            return self.end(&format!("is full since {}", desc.timestamp()));
         };
         let Some(record) = listener.record(desc, &mut self.buffer) else { return Put::Failed };
         if let Err(e) = self.file.write_all(record) {
