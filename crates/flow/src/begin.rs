@@ -16,6 +16,7 @@ use crate::meter::Meter;
 use crate::rare::Rare;
 use crate::record::{EndReason, Sink, TcpState};
 use crate::seen::{self, Seen};
+use crate::table::Spot;
 use crate::tcp;
 use wire::tcp_flags::{ACK, SYN};
 
@@ -68,7 +69,7 @@ impl<H: Hints> Meter<H> {
         }
         self.counts.begun += 1;
         self.counts.active += 1;
-        self.enter(flow, lane.hash, sink);
+        self.enter(flow, lane.spot, sink);
         if !is_slim || is_label_in_tunnel {
             self.widen_first(flow, seen, label.filter(|_| is_label_in_tunnel));
         }
@@ -81,16 +82,16 @@ impl<H: Hints> Meter<H> {
 
     /// Lets packets find a flow.
     #[inline(always)]
-    fn enter(&mut self, flow: u32, hash: u64, sink: &mut dyn Sink) {
-        if self.table.insert(hash, flow).is_ok() {
+    fn enter(&mut self, flow: u32, spot: Spot, sink: &mut dyn Sink) {
+        if self.table.insert(spot, flow).is_ok() {
             return;
         }
         let idle = |f: &u32| self.flows[*f].hot.last;
-        let victim = self.table.neighbours(hash).min_by_key(idle).expect("a bucket that is full has flows");
+        let victim = self.table.neighbours(spot).min_by_key(idle).expect("a bucket that is full has flows");
         self.counts.crowded += 1;
         self.victims.clear();
         self.end(victim, self.known(victim), EndReason::Lack, sink);
-        let entered = self.table.insert(hash, flow);
+        let entered = self.table.insert(spot, flow);
         debug_assert!(entered.is_ok(), "the place that became free is in the bucket of this flow");
     }
 

@@ -8,14 +8,15 @@ use crate::order::{self, Due};
 use crate::pool::NONE;
 use crate::record::{EndReason, Sink};
 use crate::render;
+use crate::table::Spot;
 use crate::tcp;
 
 /// What can be known of a flow before it ends, and stays true as long as it is there.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Known {
     pub id: u64,
-    /// By which it is found in the table.
-    pub hash: u64,
+    /// Where it is found in the table.
+    pub spot: Spot,
 }
 
 impl<H: Hints> Meter<H> {
@@ -95,7 +96,7 @@ impl<H: Hints> Meter<H> {
     /// What the end of a flow needs of it, made for several at once: each is one long chain of multiplications.
     #[inline(always)]
     pub(crate) fn known(&self, flow: u32) -> Known {
-        Known { id: self.id(flow), hash: self.keys.hash(&self.flows[flow].hot.key()) }
+        Known { id: self.id(flow), spot: self.table.spot(self.keys.hash(&self.flows[flow].hot.key())) }
     }
 
     /// Asks for what the record of this flow will be made of, as [`Meter::run`] does for packets.
@@ -104,7 +105,7 @@ impl<H: Hints> Meter<H> {
         self.fetch_entry(flow);
     }
 
-    /// The same for what that points to. Only of flows that leave the table one by one is the hash needed.
+    /// The same for what that points to. Only of flows that leave the table one by one is the spot needed.
     #[inline(always)]
     fn fetch_due_rest(&self, flow: u32, leaves: bool) -> Known {
         let hot = &self.flows[flow].hot;
@@ -118,10 +119,10 @@ impl<H: Hints> Meter<H> {
             _ => self.pairs[hot.more].sides.iter().for_each(|side| self.hints.fetch(side)),
         }
         if !leaves {
-            return Known { id: self.id(flow), hash: 0 };
+            return Known { id: self.id(flow), spot: Spot::default() };
         }
         let known = self.known(flow);
-        self.table.fetch(known.hash, self.hints);
+        self.table.fetch(known.spot, self.hints);
         known
     }
 
@@ -151,7 +152,7 @@ impl<H: Hints> Meter<H> {
         let hot = &self.flows[flow].hot;
         let (bits, more) = (hot.bits, hot.more);
         if bits & bit::DETACHED == 0 {
-            self.table.remove(known.hash, flow);
+            self.table.remove(known.spot, flow);
         }
         self.flows[flow].hot.bits = 0;
         let chunk = match bits & (bit::FULL | bit::PAIR) {
@@ -258,7 +259,7 @@ pub(crate) fn end_all<H: Hints>(shards: &mut [Meter<H>], sink: &mut dyn Sink) {
 }
 
 /// Calls `each` with all that is due and what is known of it, shards together in the order of the records. Only of flows that
-/// leave the table one by one is the hash needed.
+/// leave the table one by one is the spot needed.
 fn in_order<H: Hints>(shards: &mut [Meter<H>], leave: bool, mut each: impl FnMut(&mut Meter<H>, u32, Known)) {
     if let [shard] = shards {
         let due = std::mem::take(&mut shard.due);

@@ -58,7 +58,8 @@ impl<H: Hints> Meter<H> {
             }
             let lane = &mut way.lanes[way.count % RING];
             if lane.set(packet, index, &self.keys, self.config.bidirectional) {
-                self.table.fetch(lane.hash, self.hints);
+                lane.spot = self.table.spot(lane.hash);
+                self.table.fetch(lane.spot, self.hints);
                 self.advance(packets, &mut way, sink);
             } else {
                 self.counts.other += 1;
@@ -72,8 +73,9 @@ impl<H: Hints> Meter<H> {
     pub(crate) fn run(&mut self, packets: &[Packet], lanes: &[Lane], sink: &mut dyn Sink) {
         let mut way = self.way.take().expect("it is there between two calls");
         for lane in lanes {
-            way.lanes[way.count % RING] = *lane;
-            self.table.fetch(lane.hash, self.hints);
+            let spot = self.table.spot(lane.hash);
+            way.lanes[way.count % RING] = Lane { spot, ..*lane };
+            self.table.fetch(spot, self.hints);
             self.advance(packets, &mut way, sink);
         }
         self.arrive(packets, &mut way, sink);
@@ -133,7 +135,7 @@ impl<H: Hints> Meter<H> {
     /// have to go.
     #[inline(always)]
     fn fetch(&self, lane: &Lane) -> u32 {
-        match self.table.guess(lane.hash) {
+        match self.table.guess(lane.spot) {
             Some(flow) => {
                 self.fetch_entry(flow);
                 flow
@@ -200,7 +202,7 @@ impl<H: Hints> Meter<H> {
             return;
         }
         let known = self.known(flow);
-        self.table.fetch(known.hash, self.hints);
+        self.table.fetch(known.spot, self.hints);
         self.victims.push_back((flow, known));
     }
 

@@ -30,7 +30,7 @@ impl<H: Hints> Meter<H> {
             }
             Some(guess)
         } else {
-            self.table.find(lane.hash, |flow| is_same(&self.flows[flow].hot, &lane.key, &self.keys))
+            self.table.find(lane.spot, |flow| is_same(&self.flows[flow].hot, &lane.key, &self.keys))
         };
         let Some(flow) = found else { return self.begin(packet, lane, sink) };
         let hot = &mut self.flows[flow].hot;
@@ -38,7 +38,7 @@ impl<H: Hints> Meter<H> {
         if is_another(hot.state, &lane.seen) || lane.seen.at.saturating_sub(hot.last) >= timeout {
             // Its record is made when its own time is over; until then it keeps its place in the pool and on the wheel.
             hot.bits |= bit::DETACHED;
-            self.table.remove(lane.hash, flow);
+            self.table.remove(lane.spot, flow);
             return self.begin(packet, lane, sink);
         }
         let seen = &mut lane.seen;

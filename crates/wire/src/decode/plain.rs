@@ -133,6 +133,7 @@ impl Above {
             src_port: Port(src),
             dst_port: Port(dst),
             vlans: [tag, None],
+            plain: family == Family::V4,
             ..Decoded::default()
         };
         true
