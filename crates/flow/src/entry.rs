@@ -148,6 +148,12 @@ impl Hot {
         if self.tunnel == 0 { self.around & !LABEL } else { self.around }
     }
 
+    /// Whether there is neither a VLAN nor a tunnel nor a label around it.
+    #[inline(always)]
+    pub const fn is_bare(&self) -> bool {
+        self.around == u64::MAX << 32 && self.tunnel == 0
+    }
+
     /// Another record begins with a packet.
     pub fn begin_record(&mut self, packet: &Packet) {
         self.queue = packet.queue;

@@ -71,6 +71,11 @@ impl<T: Default> Pool<T> {
         self.free.push(place);
     }
 
+    /// All places that were taken since the last [`Pool::clear`], those given back included.
+    pub fn taken(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.items[..self.used].iter().enumerate().map(|(place, item)| (place as u32, item))
+    }
+
     /// Gives all places back.
     pub fn clear(&mut self) {
         if std::mem::needs_drop::<T>() {

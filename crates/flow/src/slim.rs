@@ -11,10 +11,9 @@
 //! ([`crate::full`]), so that nothing is ever rounded.
 
 use crate::memory::{Ask, Hints};
-use crate::record::{Early, Moments, Side};
+use crate::record::{Early, Side};
 use crate::seen::Seen;
 use crate::tcp;
-use base::Timestamp;
 use wire::MacAddr;
 
 /// Packets in the list, the first included.
@@ -81,25 +80,10 @@ impl Sums {
         (out.ttl, out.dscp) = (self.ttl, self.dscp);
         out.mac = mac;
     }
-
-    /// The same of a side that had one packet.
-    #[inline(always)]
-    pub fn render_one(&self, at: u64, length: u16, mac: Option<MacAddr>, out: &mut Side) {
-        let length = u64::from(length);
-        self.render(length, mac, out);
-        out.first = Timestamp::from_nanos(at);
-        out.last = out.first;
-        out.packets = 1;
-        (out.length.min, out.length.max) = (length, length);
-        out.length.squares = (length * length).into();
-        out.gap = Moments::default();
-        out.gaps = 0;
-        out.flags = SINGLE[usize::from(self.first_flags)];
-    }
 }
 
 /// The bits of each byte of flags, as counters of one packet.
-static SINGLE: [[u64; 8]; 256] = {
+pub(crate) static SINGLE: [[u64; 8]; 256] = {
     let mut all = [[0; 8]; 256];
     let mut flags = 0;
     while flags < 256 {
