@@ -19,6 +19,7 @@ use crate::meter::Meter;
 use crate::pool::NONE;
 use crate::record::Sink;
 use crate::slim::LOG;
+use std::hint::select_unpredictable;
 
 /// Packets from one stage to the next.
 pub(crate) const AHEAD: usize = 8;
@@ -181,12 +182,12 @@ impl<H: Hints> Meter<H> {
                 if hot.has(bit::V6) && (packets < SHAKING || packets == LOG) {
                     self.hints.fetch(&self.rares[flow as usize]);
                 }
-                if hot.more != NONE {
-                    let chunk = &self.chunks[hot.more];
-                    self.hints.fetch(&chunk.log[packets.min(LOG - 1) - 1]);
-                    if packets == LOG {
-                        self.hints.fetch(&chunk.log[0]);
-                    }
+                // Where the list is or will be, chosen without a branch: most second packets come among others.
+                let (there, next) = (self.chunks.address(hot.more), self.chunks.upcoming(0));
+                let chunk = select_unpredictable(hot.more == NONE, next, there).cast::<u8>();
+                self.hints.prefetch(chunk.wrapping_add((packets.min(LOG - 1) - 1) * size_of::<u64>()));
+                if packets == LOG {
+                    self.hints.prefetch(chunk);
                 }
             }
         }

@@ -175,7 +175,7 @@ impl Keys {
             let numbered = kind > 0 && levels.tunnel && (levels.teid || kind != TunnelKind::GtpU as usize);
             vlans | if numbered { 0xffff_ffff } else { 0 }
         });
-        let secrets = [1, 2, 3, 4].map(|n| mix64(mix64(seed ^ 0x666c_6f77).wrapping_add(n * PHI)));
+        let secrets = [1, 2, 3, 4].map(|n| mix64(mix64(seed ^ 0x666c_6f77).wrapping_add(PHI.wrapping_mul(n))));
         Self { secrets, masks, tunnel: levels.tunnel, spread: u64::MAX }
     }
 

@@ -49,6 +49,12 @@ impl<T: Default> Pool<T> {
         }
     }
 
+    /// Where the value of a place lies, if there is one.
+    #[inline(always)]
+    pub fn address(&self, place: u32) -> *const T {
+        self.items.as_ptr().wrapping_add(place as usize)
+    }
+
     /// A place for a value; `None` if all are taken.
     #[inline(always)]
     pub fn put(&mut self, value: T) -> Option<u32> {

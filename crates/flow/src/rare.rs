@@ -14,7 +14,8 @@
 pub(crate) struct Rare([u8; 24]);
 
 mod at {
-    pub const SHAKE: [usize; 2] = [0, 5];
+    /// Both times, 40 bits each.
+    pub const SHAKE: usize = 0;
     pub const MACS: [usize; 2] = [10, 16];
     pub const LENGTH: usize = 22;
 }
@@ -26,28 +27,24 @@ impl Rare {
     /// Times of the handshake.
     #[inline(always)]
     pub fn shake(&self) -> [u64; 2] {
-        at::SHAKE.map(|at| {
-            let [a, b, c, d, e] = *self.chunk(at);
-            u64::from_le_bytes([a, b, c, d, e, 0, 0, 0])
-        })
+        let (low, high) = (u64::from_le_bytes(*self.chunk(at::SHAKE)), u16::from_le_bytes(*self.chunk(at::SHAKE + 8)));
+        [low & (FAR - 1), low >> 40 | u64::from(high) << 24]
     }
 
     /// Both are below [`FAR`].
     #[inline(always)]
-    pub fn set_shake(&mut self, shake: [u64; 2]) {
-        debug_assert!(shake[0] < FAR && shake[1] < FAR);
-        for (at, time) in at::SHAKE.into_iter().zip(shake) {
-            let [a, b, c, d, e, ..] = time.to_le_bytes();
-            *self.chunk_mut(at) = [a, b, c, d, e];
-        }
+    pub fn set_shake(&mut self, [first, second]: [u64; 2]) {
+        debug_assert!(first < FAR && second < FAR);
+        *self.chunk_mut(at::SHAKE) = (first | second << 40).to_le_bytes();
+        *self.chunk_mut(at::SHAKE + 8) = ((second >> 24) as u16).to_le_bytes();
     }
 
     pub fn icmp(&self) -> u16 {
-        u16::from_le_bytes(*self.chunk(at::SHAKE[0]))
+        u16::from_le_bytes(*self.chunk(at::SHAKE))
     }
 
     pub fn set_icmp(&mut self, word: u16) {
-        *self.chunk_mut(at::SHAKE[0]) = word.to_le_bytes();
+        *self.chunk_mut(at::SHAKE) = word.to_le_bytes();
     }
 
     #[inline(always)]

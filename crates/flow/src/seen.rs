@@ -41,6 +41,21 @@ mod at {
 pub(crate) const TCP: usize = 16;
 
 impl Seen {
+    /// Of no packet.
+    pub const NOTHING: Self = Self {
+        at: 0,
+        side: 0,
+        wire: 0,
+        length: 0,
+        payload: 0,
+        tcp: false,
+        flags: 0,
+        seq: 0,
+        zero_window: false,
+        ttl: 0,
+        dscp: 0,
+    };
+
     /// Of a packet that has a key; the side is for the flow to say, and may move the time.
     #[inline(always)]
     pub fn of(packet: &Packet) -> Self {

@@ -14,6 +14,7 @@ use crate::memory::{Ask, Hints};
 use crate::record::{Early, Side};
 use crate::seen::Seen;
 use crate::tcp;
+use std::hint::select_unpredictable;
 use wire::MacAddr;
 
 /// Packets in the list, the first included.
@@ -100,7 +101,9 @@ pub(crate) static SINGLE: [[u64; 8]; 256] = {
 /// The range with one more value in it.
 #[inline(always)]
 pub(crate) fn widened(range: (u8, u8), value: u8, first: bool) -> (u8, u8) {
-    if first { (value, value) } else { (range.0.min(value), range.1.max(value)) }
+    // Chosen without a branch: which packet is the first of its side cannot be predicted while conversations begin.
+    let (least, most) = (range.0.min(value), range.1.max(value));
+    (select_unpredictable(first, value, least), select_unpredictable(first, value, most))
 }
 
 /// The packets of a flow after its first: what is kept of them while they are few, and of the first ten for good.
@@ -140,11 +143,11 @@ pub(crate) const fn is_exact(after: u64) -> bool {
 
 /// A packet as a word.
 #[inline(always)]
-pub(crate) fn pack(after: u64, seen: &Seen) -> u64 {
+pub(crate) fn pack(after: u64, side: usize, seen: &Seen) -> u64 {
     let after = after.min(LAST);
     let time = if is_exact(after) { after } else { after >> COARSE_SHIFT | 1 << bit::COARSE };
     let length = u64::from(seen.length.min(u16::MAX.into()));
-    time | length << bit::LENGTH | u64::from(seen.flags) << bit::FLAGS | (seen.side as u64) << bit::REVERSE
+    time | length << bit::LENGTH | u64::from(seen.flags) << bit::FLAGS | (side as u64) << bit::REVERSE
 }
 
 /// The packet that a word stands for.

@@ -111,7 +111,7 @@ impl Above {
         // Those of TCP are made ports that nobody has.
         let beyond = u32::from(!is_udp) << 16;
         if !is_known | (len < least) | (l4 + len > end)
-            || may_be_tunnel(u32::from(src) | beyond, u32::from(dst) | beyond)
+            | may_be_tunnel(u32::from(src) | beyond, u32::from(dst) | beyond)
         {
             return false;
         }
