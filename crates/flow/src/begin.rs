@@ -18,6 +18,7 @@ use crate::record::{EndReason, Sink, TcpState};
 use crate::seen::{self, Seen};
 use crate::table::Spot;
 use crate::tcp;
+use wire::MacAddr;
 use wire::tcp_flags::{ACK, SYN};
 
 /// Flows that are looked at to find one that may go.
@@ -39,15 +40,9 @@ impl<H: Hints> Meter<H> {
         let is_label_in_tunnel = label.is_some() && lane.key.tunnel > 0;
         let idle = if tcp::is_over(state) { self.linger } else { self.idle[usize::from(lane.key.protocol)] };
         let timeout = idle.min(self.active.unwrap_or(u64::MAX));
-        let mut rare = Rare::default();
-        rare.set_first_length(seen.length);
-        if key::is_icmp(decoded.protocol) {
-            rare.set_icmp(key::icmp_word(decoded));
-        }
+        let icmp = if key::is_icmp(decoded.protocol) { key::icmp_word(decoded) } else { 0 };
         let mac = seen::mac(packet);
-        if let Some(mac) = mac {
-            rare.set_mac(0, mac.0);
-        }
+        let rare = Rare::first(icmp, mac.unwrap_or(MacAddr([0; 6])).0, seen.length);
         // Written where it lies, part by part: put together first, it takes a third of all of this to keep and copy.
         let (flow, entry) = self.flows.place().expect("there is a place");
         entry.hot = Hot::new(&lane.key, seen.at, packet.queue);

@@ -35,7 +35,8 @@ impl<H: Hints> Meter<H> {
     #[inline(always)]
     pub(crate) fn put_on_wheel(&mut self, flow: u32, due: u64) {
         let now = self.second.expect("a flow has had a packet, and the packet a second");
-        self.wheel.put(flow, due.div_ceil(SECOND).max(now + 1), now);
+        // Rounded up, and at the end of time down, which is early enough.
+        self.wheel.put(flow, (due.saturating_add(SECOND - 1) / SECOND).max(now + 1), now);
     }
 
     /// When there will be something to do for a flow if no packet comes.

@@ -8,6 +8,7 @@
 //! moment and a number beside each other.
 
 use crate::memory::{Ask, Hints};
+use std::ops::Range;
 
 /// Flows that are due, each as one word: when its last packet came in the upper half, the later the more, and its number below. The
 /// moment is given by how long it was before another, in units: flows whose moments are the same in them are put in order by who
@@ -27,8 +28,11 @@ const UNIT: u32 = 4;
 /// Bits by which is counted first, and then.
 const BITS: [u32; 2] = [11, 8];
 const SLOTS: [usize; 2] = [1 << BITS[0], 1 << BITS[1]];
-/// So few are compared with each other instead: of all, and of those whose upper bits are the same.
-const FEW: [usize; 2] = [4 * SLOTS[0], SLOTS[1] / 2];
+/// So few are compared with each other instead.
+const FEW: usize = 4 * SLOTS[0];
+/// Of those with the same upper bits, so many are dealt out again. Fewer are not worth it, and where there are more, most of
+/// them may be at one moment: sorting by insertion would take long.
+const FEW_AGAIN: Range<usize> = SLOTS[1] / 2..8 * SLOTS[1];
 
 impl Due {
     /// None, and room for so many, none of which has had a packet after `end`.
@@ -77,8 +81,12 @@ impl Due {
             }
         }
         by_number(&mut self.words, hints);
-        for run in self.words.chunk_by_mut(|a, b| moment(*a) == moment(*b)).filter(|r| r.len() > 1) {
-            run.sort_by_cached_key(|word| (last(*word as u32), rank(*word as u32)));
+        let mut at = 0;
+        while let Some(same) = self.words[at..].windows(2).position(|w| moment(w[0]) == moment(w[1])) {
+            let from = at + same;
+            let run = self.words[from..].iter().take_while(|word| moment(**word) == moment(self.words[from])).count();
+            at = from + run;
+            self.words[from..at].sort_by_cached_key(|word| (last(*word as u32), rank(*word as u32)));
         }
     }
 }
@@ -95,7 +103,7 @@ fn moment(word: u64) -> u32 {
 
 /// Sorts words, those with the same moment as they happen to come.
 fn by_number(due: &mut [u64], hints: impl Hints) {
-    if due.len() < FEW[0] {
+    if due.len() < FEW {
         return due.sort_unstable();
     }
     let (least, most) = due.iter().fold((u64::MAX, 0), |(least, most), d| (least.min(*d), most.max(*d)));
@@ -106,18 +114,30 @@ fn by_number(due: &mut [u64], hints: impl Hints) {
     let mut begin = 0;
     for end in ends {
         let (from, to) = (&mut other[begin..end], &mut due[begin..end]);
-        if from.len() < FEW[1] {
+        if !FEW_AGAIN.contains(&from.len()) {
             from.sort_unstable();
             to.copy_from_slice(from);
         } else {
-            // Bits below these are left for comparing; there are few flows that they alone tell apart.
+            // Bits below these are left for comparing; few flows have to move for them, and not far.
             let shift = shift.saturating_sub(BITS[1]);
             let _: [_; SLOTS[1]] = deal(from, to, |d| (d - least) >> shift);
-            for run in to.chunk_by_mut(|a, b| (a - least) >> shift == (b - least) >> shift).filter(|r| r.len() > 1) {
-                run.sort_unstable();
-            }
+            settle(to);
         }
         begin = end;
+    }
+}
+
+/// Sorts words that are nearly in order, by insertion.
+#[inline(always)]
+fn settle(words: &mut [u64]) {
+    for at in 1..words.len() {
+        let word = words[at];
+        let mut to = at;
+        while to > 0 && words[to - 1] > word {
+            words[to] = words[to - 1];
+            to -= 1;
+        }
+        words[to] = word;
     }
 }
 
@@ -150,8 +170,8 @@ mod tests {
     fn many_and_few_come_in_the_order_of_time() {
         let seed = testkit::seed("many_and_few_come_in_the_order_of_time");
         let mut prng = Prng::new(seed);
-        for spread in [1, 2, 1000, 1 << 22, 1 << 35, 1 << 36, 1 << 37, 1 << 50, u64::MAX] {
-            for count in [0, 1, FEW[0] - 1, FEW[0], 3 * FEW[0], 40 * FEW[0]] {
+        for spread in [1, 2, 1000, 1 << 14, 1 << 22, 1 << 35, 1 << 36, 1 << 37, 1 << 50, u64::MAX] {
+            for count in [0, 1, FEW - 1, FEW, 3 * FEW, 40 * FEW] {
                 let from = prng.next_u64() % (u64::MAX - spread + 1);
                 let lasts: Vec<u64> = (0..count).map(|_| from + prng.below(spread)).collect();
                 // Some are later than they may be: an end that is not one costs time, and no order.

@@ -43,8 +43,12 @@ impl Rare {
         u16::from_le_bytes(*self.chunk(at::SHAKE))
     }
 
-    pub fn set_icmp(&mut self, word: u16) {
-        *self.chunk_mut(at::SHAKE) = word.to_le_bytes();
+    /// Of a flow that has had one packet, of this length (given as 65535 if it is more).
+    #[inline(always)]
+    pub fn first(icmp: u16, [a, b, c, d, e, f]: [u8; 6], length: u32) -> Self {
+        const { assert!(at::SHAKE == 0 && at::MACS[0] == 10 && at::LENGTH == 22) };
+        let mac = u64::from_le_bytes([0, 0, a, b, c, d, e, f]);
+        Self::of_words([icmp.into(), mac, u64::from(length.min(u16::MAX.into())) << 48])
     }
 
     #[inline(always)]
@@ -61,11 +65,6 @@ impl Rare {
     #[inline(always)]
     pub fn first_length(&self) -> u16 {
         u16::from_le_bytes(*self.chunk(at::LENGTH))
-    }
-
-    #[inline(always)]
-    pub fn set_first_length(&mut self, length: u32) {
-        *self.chunk_mut(at::LENGTH) = (length.min(u16::MAX.into()) as u16).to_le_bytes();
     }
 
     /// Three words in the same place.
@@ -100,16 +99,14 @@ mod tests {
 
     #[test]
     fn nothing_in_it_lies_on_anything_else() {
-        let mut rare = Rare::default();
+        let mut rare = Rare::first(0x0803, [1; 6], 70_000);
+        assert_eq!((rare.icmp(), rare.mac(0), rare.mac(1)), (0x0803, [1; 6], [0; 6]));
         rare.set_shake([FAR - 1, FAR - 2]);
-        rare.set_mac(0, [1; 6]);
         rare.set_mac(1, [2; 6]);
-        rare.set_first_length(70_000);
         assert_eq!((rare.shake(), rare.mac(0), rare.mac(1)), ([FAR - 1, FAR - 2], [1; 6], [2; 6]));
         assert_eq!(rare.first_length(), u16::MAX);
         rare.set_shake([0, 0]);
-        rare.set_icmp(0x0803);
-        assert_eq!((rare.icmp(), rare.mac(0)), (0x0803, [1; 6]));
+        assert_eq!((rare.shake(), rare.mac(0), rare.first_length()), ([0, 0], [1; 6], u16::MAX));
         let words = [u64::MAX, 1, 0x0123_4567_89ab_cdef];
         assert_eq!(Rare::of_words(words).words(), words);
     }
