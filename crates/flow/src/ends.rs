@@ -96,8 +96,8 @@ impl<H: Hints> Meter<H> {
         Known { id: self.id(flow), spot: self.table.spot(self.keys.hash(&self.flows[flow].hot.key())) }
     }
 
-    /// Asks for what the record of this flow will be made of besides its entry, as [`Meter::run`] does for packets. Only of flows that leave
-    /// the table one by one is the spot needed.
+    /// Asks for what the record of this flow will be made of besides its entry, as [`Meter::run`] does for packets. Only of
+    /// flows that leave the table one by one is the spot needed.
     #[inline(always)]
     fn fetch_due(&self, flow: u32, leaves: bool) -> Known {
         let hot = &self.flows[flow].hot;
@@ -277,7 +277,8 @@ fn in_order<H: Hints>(shards: &mut [Meter<H>], leave: bool, mut each: impl FnMut
         return;
     }
     let mut next = vec![0; shards.len()];
-    let rank = |shard: &Meter<H>, at: usize| shard.due.get(at).map(|flow| (shard.flows[flow].hot.last, shard.rank(flow)));
+    let rank =
+        |shard: &Meter<H>, at: usize| shard.due.get(at).map(|flow| (shard.flows[flow].hot.last, shard.rank(flow)));
     let mut heads: Vec<_> = shards.iter().map(|s| rank(s, 0)).collect();
     while let Some(first) = (0..shards.len()).filter(|i| heads[*i].is_some()).min_by_key(|i| heads[*i])
         && let Some(flow) = shards[first].due.get(next[first])

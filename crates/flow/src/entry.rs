@@ -159,7 +159,7 @@ impl Hot {
     #[inline(always)]
     pub fn learn(&mut self, shakes: Shake) {
         let [syn, ack] = shakes.learned().map(u16::from);
-        self.bits |= syn * bit::SYN_RTT | ack * bit::ACK_RTT;
+        self.bits |= (syn * bit::SYN_RTT) | (ack * bit::ACK_RTT);
     }
 
     /// Another record begins with a packet.

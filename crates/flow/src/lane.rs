@@ -56,8 +56,8 @@ impl Lane {
     }
 }
 
-/// The network header of what [`Decoded::plain`](wire::Decoded::plain) is, and that of TCP if it is there: without it some other bytes, so that nothing has to
-/// be decided where every third packet is UDP.
+/// The network header of what [`Decoded::plain`](wire::Decoded::plain) is, and that of TCP if it is there: without it some
+/// other bytes, so that nothing has to be decided where every third packet is UDP.
 #[inline(always)]
 fn plain<'a>(packet: &Packet<'a>) -> Option<(&'a [u8; at::END], &'a [u8; seen::TCP], bool)> {
     if !packet.decoded.plain {

@@ -215,7 +215,7 @@ static STEPS: [u8; 128] = {
     let mut at = 0;
     while at < all.len() {
         let (before, tcp, side) = (states[at >> 4], at >> 3 & 1 == 1, at >> 2 & 1);
-        let flags = (at as u8 & 1) * SYN | (at as u8 >> 1 & 1) * ACK;
+        let flags = if at & 1 == 1 { SYN } else { 0 } | if at >> 1 & 1 == 1 { ACK } else { 0 };
         let seen = Seen { tcp, flags, side, ..Seen::NOTHING };
         // Without a FIN of its own a packet does not change who has sent one.
         let after = if matches!(before, HalfClosed) { before } else { next(before, &mut 0, &seen, true) };

@@ -110,7 +110,9 @@ impl Above {
         let is_known = is_udp | (is_tcp & is_whole);
         // Those of TCP are made ports that nobody has.
         let beyond = u32::from(!is_udp) << 16;
-        if !is_known | (len < least) | (l4 + len > end)
+        if !is_known
+            | (len < least)
+            | (l4 + len > end)
             | may_be_tunnel(u32::from(src) | beyond, u32::from(dst) | beyond)
         {
             return false;
