@@ -2,7 +2,8 @@
 //! headers at once, while they are in cache, and the packet is not looked at again but by what few packets need.
 //!
 //! PERF: 257 → 220 instructions per packet (`valgrind --tool=callgrind`) by a short way for what nearly all packets are:
-//! IPv4 without options, outside of tunnels. It gives what [`Key::of`] and [`Seen::of`] do, which the tests compare.
+//! IPv4 without options, outside of tunnels. It gives what [`Key::of`] and [`Seen::of`] do, which the tests compare. Of these 195
+//! in the meter, and now 140: one flag says which packets they are, and the hash is two wide multiplications.
 
 use crate::config::Packet;
 use crate::key::{Key, Keys};
