@@ -47,11 +47,12 @@ impl<H: Hints> Meter<H> {
 
     /// When the record began that is being made; `None` if it has no packet yet.
     #[inline(always)]
-    fn first(&self, flow: u32) -> Option<u64> {
+    pub(crate) fn first(&self, flow: u32) -> Option<u64> {
         let hot = &self.flows[flow].hot;
-        match hot.bits & (bit::FULL | bit::CUT) {
-            0 => Some(self.flows[flow].body.start),
+        match hot.bits & (bit::RESTS | bit::CUT) {
+            0 | bit::PAIR => Some(self.flows[flow].body.start),
             bit::FULL => self.fulls[hot.more].first(),
+            _ if hot.rests() => self.head(flow).first,
             _ => {
                 let pair = &self.pairs[hot.more];
                 let firsts = self.firsts(flow, pair, &self.tie(hot.bits, pair));
@@ -106,7 +107,7 @@ impl<H: Hints> Meter<H> {
 
     /// The same for what that points to. Only of flows that leave the table one by one is the hash needed.
     #[inline(always)]
-    fn fetch_due_rest(&self, flow: u32, leaves: bool) -> Known {
+    pub(crate) fn fetch_due_rest(&self, flow: u32, leaves: bool) -> Known {
         let hot = &self.flows[flow].hot;
         if hot.has(bit::V6) {
             self.hints.fetch(&self.rares[flow as usize]);
@@ -115,6 +116,7 @@ impl<H: Hints> Meter<H> {
             0 if hot.more == NONE => (),
             0 => self.chunks[hot.more].fetch(self.hints, usize::from(hot.packets)),
             bit::FULL => self.fulls[hot.more].sides.iter().for_each(|side| side.fetch(self.hints)),
+            bit::RESTS => self.fetch_resting(flow),
             _ => self.pairs[hot.more].sides.iter().for_each(|side| self.hints.fetch(side)),
         }
         if !leaves {
@@ -131,6 +133,9 @@ impl<H: Hints> Meter<H> {
         let idle = hot.last.saturating_add(self.timeout(hot));
         self.counts.lateness.count((second * SECOND).saturating_sub(self.deadline(flow)));
         if idle.div_ceil(SECOND) > second {
+            if self.flows[flow].hot.rests() {
+                self.wake(flow);
+            }
             self.cut(flow, known.id, sink);
             self.schedule(flow);
         } else {
@@ -148,13 +153,21 @@ impl<H: Hints> Meter<H> {
     /// Ends a flow that is not on the wheel: makes its record, if there is anything to say, and gives back its places.
     fn release(&mut self, flow: u32, known: Known, reason: EndReason, sink: &mut dyn Sink) {
         self.conclude(flow, known.id, reason, sink);
-        let hot = &self.flows[flow].hot;
-        let (bits, more) = (hot.bits, hot.more);
-        if bits & bit::DETACHED == 0 {
+        if !self.flows[flow].hot.has(bit::DETACHED) {
             self.table.remove(known.hash, flow);
         }
+        self.give_back(flow);
         self.flows[flow].hot.bits = 0;
-        let chunk = match bits & (bit::FULL | bit::PAIR) {
+        self.flows.free(flow);
+        self.counts.active -= 1;
+    }
+
+    /// Gives back the places of a flow that is awake, but for its entry.
+    #[inline(always)]
+    pub(crate) fn give_back(&mut self, flow: u32) {
+        let hot = &self.flows[flow].hot;
+        let more = hot.more;
+        let chunk = match hot.bits & bit::RESTS {
             0 => more,
             bit::FULL => {
                 self.fulls[more].more = Vec::new();
@@ -169,13 +182,14 @@ impl<H: Hints> Meter<H> {
         if chunk != NONE {
             self.chunks.free(chunk);
         }
-        self.flows.free(flow);
-        self.counts.active -= 1;
     }
 
     /// Makes the last record of a flow, if there is anything to say.
     #[inline(always)]
     fn conclude(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
+        if self.flows[flow].hot.rests() {
+            self.wake(flow);
+        }
         if self.first(flow).is_some() {
             self.emit(flow, id, reason, sink);
         } else {
@@ -201,6 +215,7 @@ impl<H: Hints> Meter<H> {
         self.chunks.clear();
         self.pairs.clear();
         self.fulls.clear();
+        self.rest.clear();
         (self.hand, self.counts.active) = (0, 0);
     }
 }
@@ -249,7 +264,12 @@ pub(crate) fn end_all<H: Hints>(shards: &mut [Meter<H>], sink: &mut dyn Sink) {
             (false, true) => EndReason::Idle,
             (false, false) => EndReason::Forced,
         };
+        let rested = hot.rests();
         shard.conclude(flow, known.id, reason, sink);
+        if rested {
+            // Or all of them would be awake at once in the end. What is left of it nobody looks at.
+            shard.give_back(flow);
+        }
     });
     for shard in shards {
         shard.forget();

@@ -49,6 +49,7 @@ impl<H: Hints> Meter<H> {
     /// Takes packets in the order in which they came. Time passes with them.
     pub fn push(&mut self, packets: &[Packet], sink: &mut dyn Sink) {
         let mut way = self.way.take().expect("it is there between two calls");
+        self.lay(packets.len());
         let mut calm = self.calm();
         for (index, packet) in packets.iter().enumerate() {
             if !calm.contains(&packet.ts.nanos()) && self.is_other_second(packet.ts.secs()) {
@@ -70,6 +71,7 @@ impl<H: Hints> Meter<H> {
 
     /// Takes packets between which no second begins, and which are lanes already.
     pub(crate) fn run(&mut self, packets: &[Packet], lanes: &[Lane], sink: &mut dyn Sink) {
+        self.lay(lanes.len());
         let mut way = self.way.take().expect("it is there between two calls");
         for lane in lanes {
             way.lanes[way.count % RING] = *lane;
@@ -174,6 +176,7 @@ impl<H: Hints> Meter<H> {
         match hot.bits & (bit::FULL | bit::PAIR) {
             bit::PAIR => self.hints.fetch(&self.pairs[hot.more].sides[hot.side(key)]),
             bit::FULL => self.fulls[hot.more].sides[hot.side(key)].fetch(self.hints),
+            bit::RESTS => self.fetch_resting(flow),
             _ => {
                 // The handshake is in the first packets, and the eleventh reads all that is known.
                 if hot.has(bit::V6) && (packets < SHAKING || packets == LOG) {
@@ -187,6 +190,19 @@ impl<H: Hints> Meter<H> {
                     }
                 }
             }
+        }
+    }
+
+    /// The same of a flow at rest.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn fetch_resting(&self, flow: u32) {
+        let hot = &self.flows[flow].hot;
+        if hot.has(bit::V6) {
+            self.hints.fetch(&self.rares[flow as usize]);
+        }
+        if hot.more != NONE {
+            self.rest.slab.fetch(hot.more, self.hints);
         }
     }
 

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod begin;
+mod bits;
 mod config;
 mod counts;
 mod cut;
@@ -43,16 +44,19 @@ mod losses;
 mod memory;
 mod meter;
 mod order;
+mod packed;
 mod pair;
 mod payload;
 mod pool;
 mod rare;
 mod record;
 mod render;
+mod rest;
 mod router;
 pub mod sample;
 mod seen;
 mod shards;
+mod slab;
 mod slim;
 mod table;
 mod take;

@@ -77,6 +77,9 @@ impl<H: Hints> Meter<H> {
     /// Counts another packet of a flow.
     #[inline(always)]
     fn add(&mut self, flow: u32, packet: &Packet, seen: &Seen, sink: &mut dyn Sink) {
+        if self.flows[flow].hot.rests() {
+            self.wake(flow);
+        }
         let hot = &mut self.flows[flow].hot;
         let was_over = tcp::is_over(hot.state);
         let is_reply = (seen.side == 1) & (hot.bits & bit::BACK == 0);
