@@ -21,7 +21,6 @@ use crate::key::Key;
 use crate::pool::NONE;
 use crate::rare::Rare;
 use crate::record::TcpState;
-use crate::rest::INLINE;
 use crate::seen::Seen;
 use crate::slim::Sums;
 
@@ -188,18 +187,6 @@ impl Body {
         self.sums = [Sums::default(); 2];
         self.sums[0].first_flags = seen.flags;
         self.sums[0].take(seen, true)
-    }
-
-    /// The words that a flow at rest has in place of its last position and its sums.
-    pub fn words(&self) -> [u64; INLINE] {
-        let [[a, b], [c, d]] = self.sums.each_ref().map(Sums::words);
-        [self.positions[1], a, b, c, d]
-    }
-
-    pub fn set_words(&mut self, [position, a, b, c, d]: [u64; INLINE]) {
-        self.positions[1] = position;
-        self.sums[0].set_words([a, b]);
-        self.sums[1].set_words([c, d]);
     }
 
     /// The record reaches to this packet, if it lies in the same stream as its first.

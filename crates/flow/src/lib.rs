@@ -41,6 +41,7 @@ mod id;
 mod key;
 mod lane;
 mod losses;
+mod macs;
 mod memory;
 mod meter;
 mod order;

@@ -142,10 +142,10 @@ impl<H: Hints> Meter<H> {
     pub fn counts(&self) -> Counts {
         let rares = self.rares.len() * size_of::<Rare>();
         let tables = self.table.bytes() + self.flows.bytes() + rares + self.wheel.bytes();
-        let pools = self.chunks.bytes() + self.pairs.bytes() + self.fulls.bytes() + self.rest.slab.bytes();
+        let pools = self.chunks.bytes() + self.pairs.bytes() + self.fulls.bytes() + self.rest.bytes();
         let rest = self.payloads.as_ref().map_or(0, Payloads::bytes) + self.due.capacity() * size_of::<(u64, u32)>();
         let held = self.table.bytes() + self.flows.held() + rares + Wheel::bytes_of(self.counts.active);
-        let pools_held = self.chunks.held() + self.pairs.held() + self.fulls.held() + self.rest.slab.held();
+        let pools_held = self.chunks.held() + self.pairs.held() + self.fulls.held() + self.rest.held();
         Counts {
             bytes: (tables + pools + rest) as u64,
             held: (held + pools_held + rest) as u64,

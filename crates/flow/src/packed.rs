@@ -14,6 +14,7 @@
 
 use crate::bits::{Coder, Reader, Writer};
 use crate::full::{NEVER, Side};
+use crate::macs;
 use crate::record::Early;
 use crate::slim::{self, LOG};
 use wire::tcp_flags::{ACK, PSH, SYN};
@@ -31,6 +32,8 @@ pub(crate) struct About {
     pub first_flags: u8,
     /// Packets in the list, while it has no record yet.
     pub listed: usize,
+    /// Whether it is known who sent the frames of each side.
+    pub has_mac: [bool; 2],
     pub is_tcp: bool,
     pub is_v6: bool,
 }
@@ -48,13 +51,15 @@ pub(crate) struct Head {
 }
 
 /// All that is packed of a flow.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Whole {
     pub head: Head,
     /// Position of the last packet.
     pub position: u64,
-    /// Times of the handshake, of a full flow.
+    /// Times of the handshake.
     pub shake: [u64; 2],
+    /// Who sent the frames, as [`crate::macs`] names them; 0 where nobody is known.
+    pub macs: [u64; 2],
     /// The list, as far as [`About::listed`] says, without the first packet.
     pub log: [u64; LOG - 1],
     pub sides: [Side; 2],
@@ -75,8 +80,7 @@ pub(crate) fn pack(whole: &Whole, about: &About) -> Writer {
 /// The flow of these bits.
 pub(crate) fn unpack(words: &[u64], about: &About) -> Whole {
     let mut reader = Reader::new(words);
-    let mut whole =
-        Whole { head: Head::default(), position: 0, shake: [0; 2], log: [0; LOG - 1], sides: Default::default() };
+    let mut whole = Whole::default();
     code(&mut reader, &mut whole, about);
     whole
 }
@@ -92,8 +96,9 @@ pub(crate) fn peek(words: &[u64], about: &About) -> Head {
 fn code(c: &mut impl Coder, whole: &mut Whole, about: &About) {
     code_head(c, &mut whole.head, about);
     whole.position = about.position.wrapping_add(c.number(whole.position.wrapping_sub(about.position)));
-    if whole.head.is_full {
-        whole.shake = whole.shake.map(|time| c.number(time));
+    whole.shake = whole.shake.map(|time| c.number(time));
+    for (mac, is_known) in whole.macs.iter_mut().zip(about.has_mac) {
+        *mac = if is_known { code_mac(c, *mac) } else { 0 };
     }
     let listed = if whole.head.part == 0 { about.listed } else { 0 };
     let log = &mut whole.log[..listed.saturating_sub(1)];
@@ -118,6 +123,13 @@ fn code_head(c: &mut impl Coder, head: &mut Head, about: &About) {
         None
     };
     head.label = c.bit(head.label.is_some()).then(|| c.number(head.label.unwrap_or(0).into()) as u32);
+}
+
+fn code_mac(c: &mut impl Coder, mac: u64) -> u64 {
+    match c.bit(mac < macs::NAMES) {
+        true => c.bits(mac, macs::BITS),
+        false => c.bits(mac.wrapping_sub(macs::NAMES), 48) + macs::NAMES,
+    }
 }
 
 /// Bits by which the shortest gap in the list is written. A longer one has up to 31 more, which five bits tell.

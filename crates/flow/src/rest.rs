@@ -2,10 +2,10 @@
 //! packed ([`crate::packed`]) and their places given back, until a packet or a record needs them again.
 //!
 //! ```text
-//! entry   key, last packet, state, handshake, MACs   as ever: it is found, timed and told from others without being woken
-//!         first packet, position of the first        as ever
-//!         position of the last, sums of both sides   40 bytes in their place: the first bits of what is packed
-//! slab    what is left of it, 16 bytes to 256        crate::slab; Hot::more names the place
+//! entry   key, last packet, state, first packet       as ever: it is found, timed and told from others without being woken
+//!         position of the last, sums of both sides,   64 bytes in their place: the first bits of what is packed
+//!         handshake, MACs
+//! slab    what is left of it, 16 bytes to 256         crate::slab; Hot::more names the place
 //! ```
 //! No record changes by it, and nothing is looked for: pairs and full flows are gone through in the order of their places, so many
 //! with each batch of packets that every place is looked at once in the time that makes a flow one at rest, and no batch has much to do.
@@ -16,6 +16,7 @@
 use crate::cut::Tie;
 use crate::entry::{Entry, Hot, bit};
 use crate::full::{Full, NEVER};
+use crate::macs::Macs;
 use crate::memory::Hints;
 use crate::meter::{Meter, SECOND};
 use crate::packed::{self, About, Head, Whole};
@@ -26,7 +27,7 @@ use crate::slim::{Chunk, LOG, Sums};
 use wire::IpProtocol;
 
 /// Words of a flow at rest that lie in its entry.
-pub(crate) const INLINE: usize = 5;
+const INLINE: usize = 8;
 /// Bytes of the slab for each flow that there may be: what a flow with retransmissions takes, and some beside it.
 const SLAB_BYTES: usize = 112;
 /// Places that are looked at with each packet of a batch, and with each batch; packets for which one flow is packed.
@@ -61,6 +62,7 @@ pub(crate) struct Rest {
     after: u64,
     seconds: usize,
     pub slab: Slab,
+    macs: Macs,
     /// The second for which was settled how many places are to be looked at.
     second: u64,
     pairs: Hand,
@@ -74,11 +76,22 @@ impl Rest {
         let bytes = if after == 0 { 0 } else { capacity.saturating_mul(SLAB_BYTES).max(1 << 16) };
         let seconds = after.div_ceil(SECOND).max(1) as usize;
         let (pairs, fulls) = (Hand::default(), Hand::default());
-        Self { after, seconds, slab: Slab::new(bytes, hints), second: 0, pairs, fulls, count: 0 }
+        Self { after, seconds, slab: Slab::new(bytes, hints), macs: Macs::new(), second: 0, pairs, fulls, count: 0 }
+    }
+
+    /// Bytes that were ever touched.
+    pub fn bytes(&self) -> usize {
+        self.slab.bytes() + self.macs.bytes()
+    }
+
+    /// Bytes that flows take now.
+    pub fn held(&self) -> usize {
+        self.slab.held() + self.macs.bytes()
     }
 
     pub fn clear(&mut self) {
         self.slab.clear();
+        self.macs.clear();
         self.count = 0;
     }
 }
@@ -141,9 +154,14 @@ impl<H: Hints> Meter<H> {
 
     /// Packs a flow, if there is room for it.
     fn pack(&mut self, flow: u32) {
-        let Some(whole) = self.whole(flow) else { return };
-        let writer = packed::pack(&whole, &self.about(flow));
+        let Some(mut whole) = self.whole(flow) else { return };
+        let about = self.about(flow);
+        for side in (0..2).filter(|side| about.has_mac[*side]) {
+            whole.macs[side] = self.rest.macs.name(self.rare(flow).mac(side));
+        }
+        let writer = packed::pack(&whole, &about);
         let words = writer.finish().expect("nothing was foretold in vain");
+        debug_assert_eq!(format!("{whole:?}"), format!("{:?}", packed::unpack(words, &about)));
         let (inline, beyond) = words.split_at(words.len().min(INLINE));
         let place = match beyond.len() {
             0 => NONE,
@@ -154,12 +172,12 @@ impl<H: Hints> Meter<H> {
             _ => return,
         };
         self.give_back(flow);
-        let Entry { hot, body } = &mut self.flows[flow];
+        let hot = &mut self.flows[flow].hot;
         hot.bits |= bit::RESTS;
         hot.more = place;
         let mut words = [0; INLINE];
         words[..inline.len()].copy_from_slice(inline);
-        body.set_words(words);
+        self.set_inline(flow, words);
         self.rest.count += 1;
     }
 
@@ -167,7 +185,14 @@ impl<H: Hints> Meter<H> {
     #[inline(never)]
     pub(crate) fn wake(&mut self, flow: u32) {
         let (about, words) = (self.about(flow), self.words(flow));
-        let Whole { head, position, shake, log, sides } = packed::unpack(&words, &about);
+        let Whole { head, position, shake, macs, log, sides } = packed::unpack(&words, &about);
+        let macs = macs.map(|name| self.rest.macs.of(name));
+        for side in (0..2).filter(|side| about.has_mac[*side]) {
+            self.rare_mut(flow).set_mac(side, macs[side]);
+        }
+        if !head.is_full {
+            self.rare_mut(flow).set_shake(shake);
+        }
         let Entry { hot, body } = &mut self.flows[flow];
         if hot.more != NONE {
             self.rest.slab.free(hot.more);
@@ -204,7 +229,7 @@ impl<H: Hints> Meter<H> {
 
     /// What can be known of a flow at rest without waking it.
     pub(crate) fn head(&self, flow: u32) -> Head {
-        packed::peek(&self.flows[flow].body.words(), &self.about(flow))
+        packed::peek(&self.inline(flow), &self.about(flow))
     }
 
     /// All that is packed of a flow that is a pair or a full one; `None` if it keeps more than that.
@@ -220,7 +245,7 @@ impl<H: Hints> Meter<H> {
         } else {
             let pair = &self.pairs[hot.more];
             let tie = self.tie(hot.bits, pair);
-            (self.widened(flow, pair, &tie), pair.chunk(), tie.part, None, [0; 2])
+            (self.widened(flow, pair, &tie), pair.chunk(), tie.part, None, self.rare(flow).shake())
         };
         let mut log = [0; LOG - 1];
         if part == 0 && chunk != NONE {
@@ -228,7 +253,7 @@ impl<H: Hints> Meter<H> {
             log[..listed].copy_from_slice(&self.chunks[chunk].log[..listed]);
         }
         let head = Head { is_full, part, first: self.first(flow), label };
-        Some(Whole { head, position: body.positions[1], shake, log, sides })
+        Some(Whole { head, position: body.positions[1], shake, macs: [0; 2], log, sides })
     }
 
     fn about(&self, flow: u32) -> About {
@@ -240,6 +265,7 @@ impl<H: Hints> Meter<H> {
             first_length: self.rare(flow).first_length(),
             first_flags: body.sums[0].first_flags,
             listed: usize::from(hot.packets).min(LOG),
+            has_mac: bit::MAC.map(|bit| hot.has(bit)),
             is_tcp: hot.protocol == IpProtocol::TCP.0,
             is_v6: hot.has(bit::V6),
         }
@@ -247,14 +273,30 @@ impl<H: Hints> Meter<H> {
 
     /// The bits of a flow at rest.
     fn words(&self, flow: u32) -> [u64; INLINE + MOST_WORDS] {
-        let Entry { hot, body } = &self.flows[flow];
+        let hot = &self.flows[flow].hot;
         let mut words = [0; INLINE + MOST_WORDS];
-        words[..INLINE].copy_from_slice(&body.words());
+        words[..INLINE].copy_from_slice(&self.inline(flow));
         if hot.more != NONE {
             let beyond = self.rest.slab.of(hot.more);
             words[INLINE..INLINE + beyond.len()].copy_from_slice(beyond);
         }
         words
+    }
+
+    /// The words that a flow at rest has in its entry.
+    fn inline(&self, flow: u32) -> [u64; INLINE] {
+        let body = &self.flows[flow].body;
+        let [([a, b], i), ([c, d], j)] = body.sums.each_ref().map(Sums::words);
+        let ([e, f], g) = self.rare(flow).inner();
+        [body.positions[1], a, b, c, d, e, f, u64::from(g) | u64::from(i) << 32 | u64::from(j) << 48]
+    }
+
+    fn set_inline(&mut self, flow: u32, [position, a, b, c, d, e, f, g]: [u64; INLINE]) {
+        let body = &mut self.flows[flow].body;
+        body.positions[1] = position;
+        body.sums[0].set_words(([a, b], (g >> 32) as u16));
+        body.sums[1].set_words(([c, d], (g >> 48) as u16));
+        self.rare_mut(flow).set_inner(([e, f], g as u32));
     }
 }
 

@@ -69,18 +69,20 @@ impl Sums {
         Self { first_flags, ..Self::default() }
     }
 
-    /// Most of it as two words, which mean something else while the flow is at rest ([`crate::rest`]): all but the flags of the
-    /// first packet, which stay what they are.
-    pub fn words(&self) -> [u64; 2] {
+    /// Most of it as two words and two bytes, which mean something else while the flow is at rest
+    /// ([`crate::rest`]): all but the flags of the first packet, which stay what they are.
+    pub fn words(&self) -> ([u64; 2], u16) {
         let [low, high] = self.ttl.into();
         let upper = u64::from(self.payload_packets) | u64::from(low) << 16 | u64::from(high) << 24;
-        [u64::from(self.payload) | u64::from(self.seq) << 32, u64::from(self.beyond) | upper << 32]
+        let words = [u64::from(self.payload) | u64::from(self.seq) << 32, u64::from(self.beyond) | upper << 32];
+        (words, u16::from_le_bytes(self.dscp.into()))
     }
 
-    /// Puts two words there.
-    pub fn set_words(&mut self, [a, b]: [u64; 2]) {
+    /// Puts them there.
+    pub fn set_words(&mut self, ([a, b], rest): ([u64; 2], u16)) {
         (self.payload, self.seq, self.beyond) = (a as u32, (a >> 32) as u32, b as u32);
         (self.payload_packets, self.ttl) = ((b >> 32) as u16, ((b >> 48) as u8, (b >> 56) as u8));
+        self.dscp = rest.to_le_bytes().into();
     }
 
     /// Counts a packet, the first of this side or not, unless something about it asks for a full flow: then nothing is
