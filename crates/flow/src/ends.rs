@@ -1,6 +1,6 @@
 //! Time passes: which flows are over, in which order their records are made, and what becomes of their places.
 
-use crate::entry::{Hot, bit};
+use crate::entry::{Entry, Hot, bit};
 use crate::fetch::AHEAD;
 use crate::memory::{Ask, Hints};
 use crate::meter::{Meter, SECOND};
@@ -48,11 +48,17 @@ impl<H: Hints> Meter<H> {
     /// When the record began that is being made; `None` if it has no packet yet.
     #[inline(always)]
     pub(crate) fn first(&self, flow: u32) -> Option<u64> {
+        let Entry { hot, body } = &self.flows[flow];
+        if hot.bits & (bit::FULL | bit::CUT) == 0 { Some(body.start) } else { self.first_of_later(flow) }
+    }
+
+    /// The same of a flow that may have had a record.
+    #[inline(never)]
+    fn first_of_later(&self, flow: u32) -> Option<u64> {
         let hot = &self.flows[flow].hot;
-        match hot.bits & (bit::RESTS | bit::CUT) {
-            0 | bit::PAIR => Some(self.flows[flow].body.start),
+        match hot.bits & bit::RESTS {
+            bit::RESTS => self.head(flow).first,
             bit::FULL => self.fulls[hot.more].first(),
-            _ if hot.rests() => self.head(flow).first,
             _ => {
                 let pair = &self.pairs[hot.more];
                 let firsts = self.firsts(flow, pair, &self.tie(hot.bits, pair));
@@ -153,21 +159,21 @@ impl<H: Hints> Meter<H> {
     /// Ends a flow that is not on the wheel: makes its record, if there is anything to say, and gives back its places.
     fn release(&mut self, flow: u32, known: Known, reason: EndReason, sink: &mut dyn Sink) {
         self.conclude(flow, known.id, reason, sink);
-        if !self.flows[flow].hot.has(bit::DETACHED) {
+        let hot = &self.flows[flow].hot;
+        let (bits, more) = (hot.bits, hot.more);
+        if bits & bit::DETACHED == 0 {
             self.table.remove(known.hash, flow);
         }
-        self.give_back(flow);
         self.flows[flow].hot.bits = 0;
+        self.give_back(bits, more);
         self.flows.free(flow);
         self.counts.active -= 1;
     }
 
-    /// Gives back the places of a flow that is awake, but for its entry.
+    /// Gives back the places of a flow that is awake, but for its entry, which had these bits and named that place.
     #[inline(always)]
-    pub(crate) fn give_back(&mut self, flow: u32) {
-        let hot = &self.flows[flow].hot;
-        let more = hot.more;
-        let chunk = match hot.bits & bit::RESTS {
+    pub(crate) fn give_back(&mut self, bits: u16, more: u32) {
+        let chunk = match bits & (bit::FULL | bit::PAIR) {
             0 => more,
             bit::FULL => {
                 self.fulls[more].more = Vec::new();
@@ -187,14 +193,21 @@ impl<H: Hints> Meter<H> {
     /// Makes the last record of a flow, if there is anything to say.
     #[inline(always)]
     fn conclude(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
-        if self.flows[flow].hot.rests() {
-            self.wake(flow);
-        }
-        if self.first(flow).is_some() {
+        let has_packets = self.flows[flow].hot.bits & (bit::FULL | bit::CUT) == 0 || self.awakes_with_packets(flow);
+        if has_packets {
             self.emit(flow, id, reason, sink);
         } else {
             self.counts.silent += 1;
         }
+    }
+
+    /// Wakes a flow if it rests; whether it has had a packet since its last record.
+    #[inline(never)]
+    fn awakes_with_packets(&mut self, flow: u32) -> bool {
+        if self.flows[flow].hot.rests() {
+            self.wake(flow);
+        }
+        self.first(flow).is_some()
     }
 
     pub(crate) fn emit(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
@@ -267,8 +280,7 @@ pub(crate) fn end_all<H: Hints>(shards: &mut [Meter<H>], sink: &mut dyn Sink) {
         let rested = hot.rests();
         shard.conclude(flow, known.id, reason, sink);
         if rested {
-            // Or all of them would be awake at once in the end. What is left of it nobody looks at.
-            shard.give_back(flow);
+            shard.lay_down(flow);
         }
     });
     for shard in shards {

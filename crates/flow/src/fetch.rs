@@ -175,9 +175,7 @@ impl<H: Hints> Meter<H> {
         let packets = usize::from(hot.packets);
         match hot.bits & (bit::FULL | bit::PAIR) {
             bit::PAIR => self.hints.fetch(&self.pairs[hot.more].sides[hot.side(key)]),
-            bit::FULL => self.fulls[hot.more].sides[hot.side(key)].fetch(self.hints),
-            bit::RESTS => self.fetch_resting(flow),
-            _ => {
+            0 => {
                 // The handshake is in the first packets, and the eleventh reads all that is known.
                 if hot.has(bit::V6) && (packets < SHAKING || packets == LOG) {
                     self.hints.fetch(&self.rares[flow as usize]);
@@ -190,12 +188,18 @@ impl<H: Hints> Meter<H> {
                     }
                 }
             }
+            _ => self.fetch_other(flow, hot.side(key)),
         }
     }
 
-    /// The same of a flow at rest.
-    #[cold]
+    /// The same of a full flow, or one at rest.
     #[inline(never)]
+    fn fetch_other(&self, flow: u32, side: usize) {
+        let hot = &self.flows[flow].hot;
+        if hot.rests() { self.fetch_resting(flow) } else { self.fulls[hot.more].sides[side].fetch(self.hints) }
+    }
+
+    /// The same of a flow at rest.
     pub(crate) fn fetch_resting(&self, flow: u32) {
         let hot = &self.flows[flow].hot;
         if hot.has(bit::V6) {

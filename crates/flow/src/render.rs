@@ -87,11 +87,14 @@ impl<H: Hints> Meter<H> {
     #[inline(always)]
     pub(crate) fn label(&self, flow: u32) -> Option<u32> {
         let hot = &self.flows[flow].hot;
-        match hot.bits & bit::RESTS {
-            bit::FULL if hot.tunnel > 0 => self.fulls[hot.more].label,
-            bit::RESTS if hot.tunnel > 0 => self.head(flow).label,
-            _ => hot.label(),
-        }
+        if hot.tunnel > 0 && hot.has(bit::FULL) { self.label_in_tunnel(flow) } else { hot.label() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn label_in_tunnel(&self, flow: u32) -> Option<u32> {
+        let hot = &self.flows[flow].hot;
+        if hot.rests() { self.head(flow).label } else { self.fulls[hot.more].label }
     }
 
     fn early(&self, flow: u32, out: &mut Vec<Early>) {

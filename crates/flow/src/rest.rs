@@ -171,7 +171,7 @@ impl<H: Hints> Meter<H> {
             },
             _ => return,
         };
-        self.give_back(flow);
+        self.lay_down(flow);
         let hot = &mut self.flows[flow].hot;
         hot.bits |= bit::RESTS;
         hot.more = place;
@@ -179,6 +179,14 @@ impl<H: Hints> Meter<H> {
         words[..inline.len()].copy_from_slice(inline);
         self.set_inline(flow, words);
         self.rest.count += 1;
+    }
+
+    /// Gives back what a flow has besides its entry: it is packed, or its last record is made.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn lay_down(&mut self, flow: u32) {
+        let hot = &self.flows[flow].hot;
+        self.give_back(hot.bits, hot.more);
     }
 
     /// Unpacks a flow that is at rest: it is then what it was.
