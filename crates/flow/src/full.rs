@@ -14,7 +14,7 @@ use wire::MacAddr;
 
 /// One side of the record that is being made: three cache lines, of which a packet in order changes the first two and reads
 /// the third.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 #[repr(C, align(64))]
 pub(crate) struct Side {
     pub last: u64,

@@ -36,6 +36,10 @@ use std::time::Duration;
 /// ([`crate::EndReason::Forced`]), and time begins anew. Within it, a packet that comes late counts as of its flow's last one.
 pub const STEP_BACK: Duration = Duration::from_secs(60);
 
+/// What a tick does for flows that want to rest, as if so many batches of packets had come: few packets are no reason to keep them awake.
+const LAYS: usize = 32;
+const BATCH: usize = 256;
+
 /// Nanoseconds in one second.
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
@@ -124,7 +128,7 @@ impl<H: Hints> Meter<H> {
         if self.is_other_second(now.secs()) {
             pass(std::slice::from_mut(self), now.secs(), sink);
         }
-        self.lay(0);
+        (0..LAYS).for_each(|_| self.lay(BATCH));
     }
 
     /// Makes the records of all flows and forgets them. Whatever packet comes next, time begins with it.

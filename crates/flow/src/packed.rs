@@ -51,7 +51,7 @@ pub(crate) struct Head {
 }
 
 /// All that is packed of a flow.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Whole {
     pub head: Head,
     /// Position of the last packet.
@@ -365,4 +365,138 @@ fn words(value: u128) -> [u64; 2] {
 
 fn square(value: u64) -> u128 {
     u128::from(value) * u128::from(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+
+    /// A number that is small, or anything.
+    fn any(prng: &mut Prng) -> u64 {
+        prng.next_u64().unbounded_shr(prng.below(65) as u32)
+    }
+
+    /// Counters that no packets would make, most of the time.
+    fn any_side(prng: &mut Prng, part: u32) -> Side {
+        Side {
+            last: any(prng),
+            bytes: any(prng),
+            length: any(prng),
+            payload: any(prng),
+            packets: any(prng) as u32,
+            payload_packets: any(prng) as u32,
+            length_min: any(prng) as u32,
+            length_max: any(prng) as u32,
+            length_squares: [any(prng), any(prng)],
+            gap_squares: [any(prng), any(prng)],
+            gap_min: any(prng),
+            gap_max: any(prng),
+            flags: std::array::from_fn(|_| any(prng) as u32),
+            first: any(prng),
+            before: if part > 0 && prng.below(2) == 0 { any(prng) } else { NEVER },
+            retransmitted_bytes: any(prng),
+            retransmitted: any(prng) as u32,
+            out_of_order: any(prng) as u32,
+            zero_window: any(prng) as u32,
+            ttl: (any(prng) as u8, any(prng) as u8),
+            dscp: (any(prng) as u8, any(prng) as u8),
+            ..Side::default()
+        }
+    }
+
+    fn any_about(prng: &mut Prng) -> About {
+        About {
+            start: any(prng),
+            last: any(prng),
+            position: any(prng),
+            first_length: any(prng) as u16,
+            first_flags: any(prng) as u8,
+            listed: prng.below(LOG as u64 + 1) as usize,
+            has_mac: [prng.below(2) == 0, prng.below(2) == 0],
+            is_tcp: prng.below(2) == 0,
+            is_v6: prng.below(2) == 0,
+        }
+    }
+
+    fn any_whole(prng: &mut Prng, about: &About) -> Whole {
+        let part = if prng.below(2) == 0 { any(prng) as u32 } else { 0 };
+        let first = if part == 0 { Some(about.start) } else { (prng.below(3) > 0).then(|| any(prng)) };
+        let label = (prng.below(3) == 0).then(|| any(prng) as u32);
+        let mut log = [0; LOG - 1];
+        let listed = if part == 0 { about.listed.saturating_sub(1) } else { 0 };
+        log[..listed].fill_with(|| any(prng));
+        Whole {
+            head: Head { is_full: prng.below(2) == 0, part, first, label },
+            position: any(prng),
+            shake: [any(prng), any(prng)],
+            macs: about.has_mac.map(|has| if has { prng.below(macs::NAMES + (1 << 48)) } else { 0 }),
+            log,
+            sides: [any_side(prng, part), any_side(prng, part)],
+        }
+    }
+
+    #[test]
+    fn whatever_a_flow_is_it_comes_back() {
+        let seed = testkit::seed("whatever_a_flow_is_it_comes_back");
+        let mut prng = Prng::new(seed);
+        for round in 0..20_000 {
+            let about = any_about(&mut prng);
+            let whole = any_whole(&mut prng, &about);
+            let writer = pack(&whole, &about);
+            let words = writer.finish().expect("nothing was foretold in vain");
+            assert_eq!(unpack(words, &about), whole, "seed {seed}, round {round}");
+            assert_eq!(peek(words, &about), whole.head, "seed {seed}, round {round}");
+        }
+    }
+
+    #[test]
+    fn the_longest_there_can_be_has_room() {
+        let about = About {
+            start: 0,
+            last: 0,
+            position: 0,
+            first_length: 0,
+            first_flags: 0,
+            listed: LOG,
+            has_mac: [true; 2],
+            is_tcp: true,
+            is_v6: true,
+        };
+        // What is far from everything that is expected, in every bit: as a difference to 0 of 64 bits.
+        let side = Side {
+            last: 1,
+            bytes: 1 << 63,
+            length: u64::MAX,
+            payload: 1 << 62,
+            packets: u32::MAX,
+            payload_packets: u32::MAX,
+            length_min: u32::MAX,
+            length_max: u32::MAX - 1,
+            length_squares: [u64::MAX, 1 << 63],
+            gap_squares: [u64::MAX, 1 << 63],
+            gap_min: u64::MAX,
+            gap_max: u64::MAX,
+            flags: [u32::MAX; 8],
+            first: u64::MAX,
+            before: NEVER,
+            retransmitted_bytes: u64::MAX,
+            retransmitted: u32::MAX,
+            out_of_order: u32::MAX,
+            zero_window: u32::MAX,
+            ttl: (255, 254),
+            dscp: (255, 254),
+            ..Side::default()
+        };
+        let whole = Whole {
+            head: Head { is_full: true, part: 0, first: Some(0), label: Some(u32::MAX) },
+            position: u64::MAX,
+            shake: [u64::MAX; 2],
+            macs: [macs::NAMES + (1 << 48) - 1; 2],
+            log: [u64::MAX; LOG - 1],
+            sides: [side.clone(), side],
+        };
+        let writer = pack(&whole, &about);
+        assert_eq!(unpack(writer.finish().expect("nothing was foretold"), &about), whole);
+    }
 }

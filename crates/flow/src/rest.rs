@@ -161,7 +161,7 @@ impl<H: Hints> Meter<H> {
         }
         let writer = packed::pack(&whole, &about);
         let words = writer.finish().expect("nothing was foretold in vain");
-        debug_assert_eq!(format!("{whole:?}"), format!("{:?}", packed::unpack(words, &about)));
+        debug_assert_eq!(whole, packed::unpack(words, &about), "what is woken is what was packed");
         let (inline, beyond) = words.split_at(words.len().min(INLINE));
         let place = match beyond.len() {
             0 => NONE,
