@@ -15,6 +15,7 @@
 use crate::bits::{Coder, Reader, Writer};
 use crate::full::{NEVER, Side};
 use crate::macs;
+use crate::pair::Pair;
 use crate::record::Early;
 use crate::slim::{self, LOG};
 use wire::tcp_flags::{ACK, PSH, SYN};
@@ -187,16 +188,19 @@ fn code_flags(c: &mut impl Coder, flags: u8, before: u8) -> u8 {
 /// The counters of both sides as the list alone makes them; loosely, as if there were none.
 fn told(log: &[u64], listed: usize, is_loose: bool, about: &About) -> [Side; 2] {
     let mut told: [Side; 2] = Default::default();
-    if is_loose {
+    if is_loose || listed == 0 {
         return told;
     }
-    if listed > 0 {
-        told[0].count(about.start, about.first_length.into(), about.first_flags);
-    }
+    // In a pair, which holds what a list can say, it takes a third of the time.
+    let mut pair = Pair::new();
+    pair.sides[0].count(about.start, about.first_length, about.first_flags);
     for word in log {
         let early = slim::unpack(*word);
         let at = about.start.saturating_add(early.after);
-        told[usize::from(early.reverse)].count(at, early.length.into(), early.flags);
+        pair.sides[usize::from(early.reverse)].count(at, early.length, early.flags);
+    }
+    for (n, first) in [about.start, pair.first_back()].into_iter().enumerate() {
+        told[n].take_over(&pair.sides[n], first, NEVER);
     }
     told
 }
