@@ -95,6 +95,8 @@ impl Rest {
         self.slab.clear();
         self.macs.clear();
         self.count = 0;
+        // There is no place left to be looked at in this second.
+        (self.pairs, self.fulls) = (Hand::default(), Hand::default());
     }
 }
 

@@ -292,3 +292,20 @@ fn where_no_room_is_left_flows_stay_awake() {
     let config = Config { rest: Duration::ZERO, ..meter.config.clone() };
     assert_eq!(out, super::all(config, &all));
 }
+
+#[test]
+fn a_meter_that_begins_anew_in_the_same_second_looks_at_no_place_that_is_gone() {
+    let (mut meter, mut out) = (patient(), Vec::<Record>::new());
+    // More full flows than one packet lets anybody look at.
+    let zero = |port: u16, when| Plan { window: 0, ..Plan::tcp(1, 2, (port, 443), SYN, 7) }.frame(at(when));
+    let floods: Vec<Owned> = (0..2000).map(|n| zero(n, 0.5)).collect();
+    meter.push(&floods.iter().map(Owned::lend).collect::<Vec<_>>(), &mut out);
+    meter.push(&[zero(0, 9.1).lend()], &mut out);
+    meter.push(&[zero(1, 9.2).lend()], &mut out);
+    assert!((1..2000).contains(&meter.counts().resting), "some are at rest, and not all were looked at");
+    meter.finish(&mut out);
+    meter.push(&[Plan::udp(1, 2, (3, 53)).frame(at(9.3)).lend()], &mut out);
+    meter.push(&[Plan::udp(1, 2, (4, 53)).frame(at(9.4)).lend()], &mut out);
+    meter.finish(&mut out);
+    assert_eq!(out.iter().map(Record::packets).sum::<u64>(), 2004);
+}
