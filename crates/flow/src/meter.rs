@@ -36,7 +36,8 @@ use std::time::Duration;
 /// ([`crate::EndReason::Forced`]), and time begins anew. Within it, a packet that comes late counts as of its flow's last one.
 pub const STEP_BACK: Duration = Duration::from_secs(60);
 
-/// What a tick does for flows that want to rest, as if so many batches of packets had come: few packets are no reason to keep them awake.
+/// What a tick does for flows that want to rest, as if so many batches of so many packets had come: that there are few packets is
+/// no reason to keep them awake.
 const LAYS: usize = 32;
 const BATCH: usize = 256;
 
