@@ -52,16 +52,16 @@ fn expected(record: &Record, last: Timestamp, at: usize) -> Option<u64> {
     is_last.then(|| last.nanos().wrapping_sub(record.began.nanos()).wrapping_sub(before))
 }
 
-/// Puts the list into the leaves, one behind the other, and returns what it says of each side.
+/// Puts the list into the leaves, one behind the other, and adds up what it says of each side.
 /// PERF: one loop, for how long it is is a wrong guess of the processor's each time.
 #[inline]
-pub fn put(record: &Record, last: Timestamp, leaves: &mut [Entries; 3]) -> [Listed; 2] {
+pub fn put(record: &Record, last: Timestamp, leaves: &mut [Entries; 3], listed: &mut [Listed; 2]) {
     let [lengths, flags, gaps] = leaves;
     let early = &record.early[..];
     let (lengths, flags) = (lengths.room(early.len()), flags.room(early.len()));
     let known = std::array::from_fn::<u64, 3, _>(|at| expected(record, last, at).unwrap_or(0));
     let at_end = early.len().checked_sub(1).and_then(|at| expected(record, last, at)).unwrap_or(0);
-    let (mut before, mut listed) = (0, [Listed::NONE; 2]);
+    let mut before = 0;
     let mut rest = early.iter().zip(lengths).zip(flags).enumerate();
     gaps.maybe(early.len(), || {
         let (at, ((one, length), flags)) = rest.next()?;
@@ -73,7 +73,6 @@ pub fn put(record: &Record, last: Timestamp, leaves: &mut [Entries; 3]) -> [List
         let behind = if at + 1 == early.len() { at_end } else { 0 };
         Some((gap, gap != known.get(at).copied().unwrap_or(behind)))
     });
-    listed
 }
 
 /// Lengths of the other direction are negative; one of zero, which no packet has, is the least number.

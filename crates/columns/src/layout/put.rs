@@ -1,7 +1,7 @@
 //! A record's numbers into a tile, strip by strip in the order of the columns ([`super::flows`]).
 
 use super::early;
-use super::guess::{Guess, guess_from};
+use super::guess::{Guess, Listed, guess_from};
 use super::text::mac_number;
 use crate::builder::{Row, Tile};
 use flow::{Record, Side};
@@ -23,7 +23,8 @@ pub fn put(record: &Record, tile: &mut Tile) {
     // The tests of every field that comes back hold the numbers of strips against the table.
     let none = "as many strips as the table has";
     let Some(leaves) = tile.entries.first_chunk_mut() else { return debug_assert!(false, "{none}") };
-    let listed = early::put(record, last, leaves);
+    let mut listed = [Listed::NONE; 2];
+    early::put(record, last, leaves, &mut listed);
     let guess = guess_from(record, first, last, &listed);
     for (raw, payload) in tile.raw.iter_mut().zip(&record.payload) {
         raw.extend_from_slice(payload);
