@@ -22,7 +22,7 @@ const WORTH: usize = 64;
 
 /// How many bytes the quick compressors step over where nothing repeats.
 /// PERF: 1 (level 1 as it is), 64 and 512 take 230, 126 and 115 ns per record for all parts of a site's records, and make 49.5, 52.5
-/// and 53.2 bytes of them; the best of each part, as chosen here, 144 ns and 49.3 (records/2026-11-22-columns.md).
+/// and 53.2 bytes of them; the best of each part, a quarter longer than the shortest at most, 131 ns and 50.6 (records/2026-11-22-columns.md).
 const STEPS: [u32; 2] = [64, 512];
 
 /// Pieces of a part that a choice is made on, and bytes of each.
