@@ -1,7 +1,7 @@
 //! What generated code asks of Rust: tables, large sets, and notes of what was done. Every pointer that arrives here was put
 //! into the code or its context by this room.
 
-use crate::packet::Act;
+use crate::packet::{Act, Packet, Sight};
 use crate::table::Table;
 use lang::interp::Action;
 use lang::ir::{Log, Set};
@@ -16,6 +16,8 @@ pub(crate) struct Context {
     /// As many as the program has maps.
     pub tables: *const *mut Table,
     pub acts: *mut Vec<Act>,
+    /// The number of the first packet of this call since the worker was made.
+    pub sequence: u64,
 }
 
 /// Offsets in [`Context`].
@@ -27,6 +29,7 @@ pub(crate) mod at {
     pub const COUNTERS: usize = offset_of!(Context, counters);
     pub const TABLES: usize = offset_of!(Context, tables);
     pub const ACTS: usize = offset_of!(Context, acts);
+    pub const SEQUENCE: usize = offset_of!(Context, sequence);
 }
 
 /// An action as a number.
@@ -62,6 +65,13 @@ pub(crate) unsafe extern "C" fn member(set: *const Set, hi: u64, lo: u64) -> u64
     // SAFETY: the address was put into the code from the program's own sets, which live as long as the code.
     let set = unsafe { &*set };
     set.contains(u128::from(hi) << 64 | u128::from(lo)).into()
+}
+
+/// Finds a packet's headers.
+pub(crate) unsafe extern "C" fn look(packet: *mut Packet<'_>, sight: u64) {
+    // SAFETY: one of the packets that the code was called with, which nobody else uses meanwhile.
+    let packet = unsafe { &mut *packet };
+    packet.look(if sight == Sight::Inner as u64 { Sight::Inner } else { Sight::Outer });
 }
 
 /// Calls about a table: the key is on the code's stack, as many words as the table's.
@@ -104,6 +114,7 @@ pub(crate) mod map {
 pub(crate) enum Host {
     Act,
     Member,
+    Look,
     Has,
     Get,
     Put,
@@ -132,6 +143,7 @@ impl Host {
         match self {
             Self::Act => act as *const u8,
             Self::Member => member as *const u8,
+            Self::Look => look as *const u8,
             Self::Has => by_words!(has),
             Self::Get => by_words!(get),
             Self::Put => by_words!(put),
@@ -149,7 +161,7 @@ impl Host {
             Self::Has | Self::Get => (&[64, 64, 64], true),
             Self::Put => (&[64, 64, 64, 64], false),
             Self::Add => (&[64, 64, 64, 64], true),
-            Self::Delete | Self::Fetch => (&[64, 64], false),
+            Self::Look | Self::Delete | Self::Fetch => (&[64, 64], false),
         }
     }
 }

@@ -5,11 +5,12 @@ use crate::code::{Code, asks_tables};
 use crate::emit::Task;
 use crate::host::Context;
 use crate::packet::{Act, Packet, Sight, Verdict};
+use crate::plain::Form;
 use crate::refusal::Refusal;
-use crate::simplify::{Start, simplify};
+use crate::simplify::Start;
 use crate::table::Table;
 use lang::interp::{Interpreter, Memory, Outcome};
-use lang::ir::{COUNTERS, Inst, Map, Meta, Program};
+use lang::ir::{COUNTERS, Map, Program};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +33,6 @@ struct Shared {
     /// The stages behind those that run elsewhere.
     rest: Option<Program>,
     sight: Sight,
-    numbered: bool,
     native: Option<Native>,
 }
 
@@ -42,7 +42,7 @@ struct Native {
     /// Before what it has addresses of.
     code: Code,
     /// What the code was made from; boxed, because the code knows where its sets are.
-    simple: Vec<Box<Program>>,
+    forms: Vec<Box<Form>>,
     compile_time: Duration,
 }
 
@@ -80,15 +80,15 @@ impl Judge {
         let begun = clock();
         program.verify()?;
         let rest = rest(&program, stages)?;
-        let mut simple = vec![Box::new(simplify(&program, Start::Fresh))];
-        simple.extend(rest.iter().map(|rest| Box::new(simplify(rest, Start::Resumed))));
-        let mut tasks = vec![(Task::Judge, &*simple[0])];
-        tasks.extend(simple.get(1).map(|rest| (Task::Resume, &**rest)));
-        if asks_tables(&simple[0]) {
-            tasks.push((Task::Fetch, &simple[0]));
+        let mut forms = vec![Box::new(Form::of(&program, Start::Fresh))];
+        forms.extend(rest.iter().map(|rest| Box::new(Form::of(rest, Start::Resumed))));
+        let mut tasks = vec![(Task::Judge, &*forms[0])];
+        tasks.extend(forms.get(1).map(|rest| (Task::Resume, &**rest)));
+        if asks_tables(&forms[0].whole) {
+            tasks.push((Task::Fetch, &forms[0]));
         }
         let code = Code::of(&tasks)?;
-        let native = Native { code, simple, compile_time: clock().saturating_sub(begun) };
+        let native = Native { code, forms, compile_time: clock().saturating_sub(begun) };
         Ok(Self::new(program, rest, Some(native)))
     }
 
@@ -113,14 +113,11 @@ impl Judge {
 
     fn new(program: Program, rest: Option<Program>, native: Option<Native>) -> Self {
         // What the simpler form no longer asks need not be found.
-        let looked_at: Vec<&Program> = match &native {
-            Some(native) => native.simple.iter().map(|p| &**p).collect(),
-            None => std::iter::once(&program).chain(&rest).collect(),
+        let sight = match &native {
+            Some(native) => native.forms.iter().map(|form| form.sight).max(),
+            None => std::iter::once(&program).chain(&rest).map(Sight::of).max(),
         };
-        let sight = looked_at.iter().map(|p| Sight::of(p)).max().unwrap_or_default();
-        let mut insts = looked_at.iter().flat_map(|p| &p.blocks).flat_map(|b| &b.code);
-        let numbered = insts.any(|i| matches!(i, Inst::Meta { meta: Meta::Sequence, .. }));
-        Self { shared: Arc::new(Shared { program, rest, sight, numbered, native }) }
+        Self { shared: Arc::new(Shared { program, rest, sight: sight.unwrap_or_default(), native }) }
     }
 
     /// The program.
@@ -222,14 +219,7 @@ impl Worker {
         assert_eq!(packets.len(), verdicts.len(), "one verdict for each packet");
         self.acts.clear();
         let shared = &*self.judge.shared;
-        for packet in packets.iter_mut() {
-            packet.look(shared.sight);
-        }
-        if shared.numbered {
-            for (packet, n) in packets.iter_mut().zip(self.sequence..) {
-                packet.facts.sequence = n;
-            }
-        }
+        let sequence = self.sequence;
         self.sequence += packets.len() as u64;
         match (&mut self.state, &shared.native) {
             (State::Native { tables, counters, hash_key }, Some(native)) => {
@@ -242,27 +232,33 @@ impl Worker {
                     counters: counters.as_mut_ptr(),
                     tables: tables.as_ptr(),
                     acts: &mut self.acts,
+                    sequence,
                 };
-                let chunk = if ahead { CHUNK } else { packets.len().max(1) };
-                let mut next = packets.chunks(chunk);
-                let mut fetch = |context: &mut Context| {
-                    if let (true, Some(packets)) = (ahead, next.next()) {
+                let count = packets.len();
+                let chunk = if ahead { CHUNK } else { count.max(1) };
+                let fetch = |context: &mut Context, packets: &mut [Packet<'_>], from: usize| {
+                    let part = from.min(count)..(from + chunk).min(count);
+                    if ahead {
                         // SAFETY: as below.
-                        unsafe { native.code.fetch(context, packets) };
+                        unsafe { native.code.fetch(context, &mut packets[part], from) };
                     }
                 };
-                fetch(&mut context);
-                for (i, (packets, verdicts)) in packets.chunks(chunk).zip(verdicts.chunks_mut(chunk)).enumerate() {
-                    fetch(&mut context);
+                fetch(&mut context, packets, 0);
+                for from in (0..count).step_by(chunk) {
+                    fetch(&mut context, packets, from + chunk);
+                    let part = from..(from + chunk).min(count);
+                    let (packets, verdicts) = (&mut packets[part.clone()], &mut verdicts[part]);
                     // SAFETY: the tables were made for this program's maps, in their order, and belong to this worker, as do
-                    // counters and acts; the packets were looked at above as far as the program looks.
-                    unsafe { native.code.judge(task, &mut context, packets, verdicts, i * chunk) };
+                    // counters and acts.
+                    unsafe { native.code.judge(task, &mut context, packets, verdicts, from) };
                 }
             }
             (State::Interpreted(memory), _) => {
                 let rest = shared.rest.as_ref().filter(|_| task == Task::Resume);
                 let mut interpreter = Interpreter::new(rest.unwrap_or(&shared.program));
-                for (i, (packet, verdict)) in packets.iter().zip(verdicts).enumerate() {
+                for (i, (packet, verdict)) in packets.iter_mut().zip(verdicts).enumerate() {
+                    packet.look(shared.sight);
+                    packet.facts.sequence = sequence + i as u64;
                     let start = rest.map_or_else(|| Outcome::start(packet.facts.mark), |_| verdict.outcome());
                     let outcome = interpreter.run_from(start, packet.bytes(), &packet.facts, memory);
                     *verdict = Verdict::of(&outcome);
