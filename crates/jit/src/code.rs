@@ -58,20 +58,20 @@ impl Code {
         self.bytes
     }
 
-    /// Whether there is something to fetch ahead.
-    pub const fn has_fetch(&self) -> bool {
-        self.functions[Task::Fetch as usize].is_some()
+    /// Whether there are keys to announce.
+    pub const fn has_scout(&self) -> bool {
+        self.functions[Task::Scout as usize].is_some()
     }
 
-    /// Asks for the memory that judging these packets will need.
+    /// Announces to the tables the keys that judging these packets will ask them about.
     ///
     /// # Safety
     /// As for [`Code::judge`], but that nothing is written.
-    pub unsafe fn fetch(&self, context: &mut Context, packets: &mut [Packet<'_>], first: usize) {
-        if let Some(fetch) = self.functions[Task::Fetch as usize] {
+    pub unsafe fn scout(&self, context: &mut Context, packets: &mut [Packet<'_>], first: usize) {
+        if let Some(scout) = self.functions[Task::Scout as usize] {
             let (count, first) = (packets.len() as u64, first as u64);
             // SAFETY: the caller's promise; no verdict is written by this function.
-            unsafe { fetch(context, packets.as_mut_ptr().cast(), std::ptr::null_mut(), count, first) };
+            unsafe { scout(context, packets.as_mut_ptr().cast(), std::ptr::null_mut(), count, first) };
         }
     }
 
@@ -140,14 +140,14 @@ fn module() -> Result<JITModule, Refusal> {
         builder.symbol(emit::symbol(host, 0), host.address(0));
     }
     for words in 1..=MAX_KEY_WORDS as u8 {
-        for host in [Host::Has, Host::Get, Host::Put, Host::Add, Host::Delete, Host::Fetch] {
+        for host in [Host::Has, Host::Get, Host::Put, Host::Add, Host::Delete, Host::Announce] {
             builder.symbol(emit::symbol(host, words), host.address(words));
         }
     }
     Ok(JITModule::new(builder))
 }
 
-/// Whether there is something to fetch.
+/// Whether it asks tables.
 pub(crate) fn asks_tables(program: &Program) -> bool {
     program.blocks.iter().flat_map(|b| &b.code).any(|inst| {
         matches!(

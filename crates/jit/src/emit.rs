@@ -16,9 +16,9 @@
 //! uses. The optimizer moves none up across a branch: it hoists only what does not depend on the loop, and every load
 //! depends on the packet.
 //!
-//! The same program is emitted a second time as a *scout* ([`Task::Fetch`]): without effects, and with each access to a table
-//! replaced by a hint to the memory that its place will be needed. What an access would have answered is taken to be 0; a scout
-//! that is led astray by that fetches in vain and harms nothing.
+//! The same program is emitted a second time as a *scout* ([`Task::Scout`]): without effects, and with each access to a table
+//! replaced by a word to the table that this key will be asked about. What an access would have answered is taken to be 0; a
+//! scout that is led astray by that announces in vain and harms nothing.
 
 mod number;
 mod plain;
@@ -45,8 +45,8 @@ pub(crate) enum Task {
     Judge = 0,
     /// The same, from the record that the verdict holds already: the first part of the program ran elsewhere.
     Resume,
-    /// Asking for memory that judging will need.
-    Fetch,
+    /// Announcing the keys that judging will ask tables about.
+    Scout,
     /// Saying whether frames match; no context, no record that leaves the loop but for its kind.
     Match,
 }
@@ -103,7 +103,7 @@ pub(crate) fn emit(
 
     let (packet_size, verdict_size) = match task {
         Task::Match => (matcher::at::FRAME, 1),
-        Task::Judge | Task::Resume | Task::Fetch => (at::PACKET, at::VERDICT),
+        Task::Judge | Task::Resume | Task::Scout => (at::PACKET, at::VERDICT),
     };
     let size = b.ins().iconst(I64, packet_size as i64);
     let bytes = b.ins().imul(count, size);
@@ -507,8 +507,8 @@ impl Emitter<'_> {
         let table = self.fixed(I64, tables, 8 * usize::from(map));
         let key_at = self.b.ins().stack_addr(I64, self.key, 0);
         let mut arguments = vec![table, key_at];
-        let host = if self.task == Task::Fetch { Host::Fetch } else { host };
-        if !matches!(host, Host::Fetch | Host::Delete) {
+        let host = if self.task == Task::Scout { Host::Announce } else { host };
+        if !matches!(host, Host::Announce | Host::Delete) {
             let now = self.fixed(I64, self.here, at::TIME);
             arguments.push(now);
             arguments.extend(value.map(|v| self.operand(v)));

@@ -103,9 +103,9 @@ pub(crate) mod map {
         unsafe { (*table).delete(&*key) }
     }
 
-    pub unsafe extern "C" fn fetch<const W: usize>(table: *mut Table, key: *const [u64; W]) {
+    pub unsafe extern "C" fn announce<const W: usize>(table: *mut Table, key: *const [u64; W]) {
         // SAFETY: as in `has`.
-        unsafe { (*table).fetch(&*key) }
+        unsafe { (*table).announce(&*key) }
     }
 }
 
@@ -120,7 +120,7 @@ pub(crate) enum Host {
     Put,
     Add,
     Delete,
-    Fetch,
+    Announce,
 }
 
 impl Host {
@@ -149,7 +149,7 @@ impl Host {
             Self::Put => by_words!(put),
             Self::Add => by_words!(add),
             Self::Delete => by_words!(delete),
-            Self::Fetch => by_words!(fetch),
+            Self::Announce => by_words!(announce),
         }
     }
 
@@ -161,7 +161,7 @@ impl Host {
             Self::Has | Self::Get => (&[64, 64, 64], true),
             Self::Put => (&[64, 64, 64, 64], false),
             Self::Add => (&[64, 64, 64, 64], true),
-            Self::Look | Self::Delete | Self::Fetch => (&[64, 64], false),
+            Self::Look | Self::Delete | Self::Announce => (&[64, 64], false),
         }
     }
 }

@@ -5,8 +5,8 @@ use lang::interp::{Action, Outcome};
 use lang::ir::{Fact, Inst, Kind, Layer, Meta, Program};
 use std::marker::PhantomData;
 
-/// One packet to judge. Several programs may judge the same packets one after the other: what one of them wanted to know of
-/// the headers is found once and stays.
+/// One packet to judge. Several programs may judge the same packets one after the other: what one of them had to look for in the
+/// headers stays. (For most packets machine code need not look: see `plain.rs`.)
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Packet<'a> {

@@ -118,3 +118,49 @@ impl Form {
         Self { whole, plain, sight }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lang::ir::{Block, Builder, Cmp, End, Layer, Var};
+
+    fn branches(program: &Program, from: usize) -> usize {
+        let Block { end, .. } = &program.blocks[from];
+        let more = usize::from(matches!(end, End::If { .. } | End::Fits { .. }));
+        more + end.targets().map(|to| branches(program, to.0 as usize)).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn where_all_is_known_nothing_is_asked() {
+        let program = lang::compile("main = ip >-> steer_flow").expect("a program").program;
+        let form = Form::of(&program, Start::Fresh);
+        assert_eq!(branches(&form.plain[0].1, 0), 0, "{}", form.plain[0].1);
+        assert!(branches(&form.whole, 0) > 5);
+    }
+
+    #[test]
+    fn what_is_not_tcp_is_udp() {
+        let mut b = Builder::default();
+        let (protocol, tcp) = (b.fact(Layer::Inner, Fact::Protocol), b.label());
+        b.require(protocol, Cmp::Ne, 6, tcp);
+        for other in [17, 132] {
+            let (no, next) = (b.label(), b.label());
+            b.require(protocol, Cmp::Eq, other, no);
+            b.set(Var::Mark, other);
+            b.jump(next);
+            b.place(no);
+            b.set(Var::State, other);
+            b.place(next);
+        }
+        b.place(tcp);
+        b.pass();
+        let form = Form::of(&b.finish(), Start::Fresh);
+        assert_eq!((branches(&form.whole, 0), branches(&form.plain[1].1, 0)), (3, 1), "{}", form.plain[1].1);
+    }
+
+    #[test]
+    fn a_program_that_looks_at_bytes_alone_has_one_form() {
+        let program = lang::tcpdump::Filter::parse("tcp port 80").expect("a filter").program();
+        assert!(Form::of(&program, Start::Fresh).plain.is_empty());
+    }
+}

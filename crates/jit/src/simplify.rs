@@ -227,7 +227,7 @@ impl Pass {
             Inst::Meta { meta, .. } => self.values.of(Expr::Meta(*meta)),
             Inst::Load { base, offset, width, .. } => {
                 let place = base.as_ref().map(of);
-                if let Some(from_start) = self.from_start(place, *offset) {
+                if let Some(from_start) = self.absolute(place, *offset) {
                     (*base, *offset) = (None, from_start);
                 }
                 self.values.of(Expr::Load(base.as_ref().and(place), *offset, *width))
@@ -260,7 +260,7 @@ impl Pass {
     }
 
     /// The offset from the frame's first byte, where the base is a number.
-    fn from_start(&self, base: Option<Value>, offset: u32) -> Option<u32> {
+    fn absolute(&self, base: Option<Value>, offset: u32) -> Option<u32> {
         let base = u32::try_from(self.values.constant(base?)?).ok()?;
         base.checked_add(offset).filter(|at| *at < 1 << 31)
     }
@@ -298,7 +298,7 @@ impl Pass {
             }
             End::Fits { base, offset, len, yes, no } => {
                 let place = base.map(|r| known.registers[usize::from(r.0)]);
-                let (base, place, offset) = match self.from_start(place, offset) {
+                let (base, place, offset) = match self.absolute(place, offset) {
                     Some(from_start) => (None, None, from_start),
                     None => (base, place, offset),
                 };
