@@ -11,7 +11,7 @@ use lang::ir::{Fact, Inst, Meta, Program};
 use wire::{EtherType, IpProtocol};
 
 /// Programs with more instructions are compiled in their whole form alone, so that code and compile time stay in proportion.
-const MOST_INSTRUCTIONS: usize = 2000;
+const MOST_INSTRUCTIONS: usize = 500;
 
 /// Behind the link addresses and the ethertype.
 const L3: u32 = 14;
