@@ -3,11 +3,10 @@
 
 mod common;
 
-use common::{Running, Said, arg, netgrain, objects, run, say, signal, until};
+use common::{Open, Running, Said, arg, netgrain, objects, run, say, signal, until};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, Command};
@@ -328,38 +327,13 @@ fn a_port_taken_for_capture_alone_gives_the_host_what_a_program_says_and_sends_i
     assert!(sandbox.netlink().link(&device).is_err(), "the device goes with the engine");
 }
 
-/// A folder where everybody may go.
-struct Open(PathBuf);
-
-impl Open {
-    fn new(test: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("netgrain-{test}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(&dir).expect("a folder");
-        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).expect("ours");
-        Self(dir)
-    }
-
-    fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 fn another_user_may_what_the_policy_lets_it_and_no_more() {
     let test = "another_user_may_what_the_policy_lets_it_and_no_more";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (_a, b) = sandbox.veth("va", "vb");
-    // Where everybody may go, with a copy of the binary.
     let dir = Open::new("policy");
     let binary = dir.join("netgrain");
-    std::fs::copy(env!("CARGO_BIN_EXE_netgrain"), &binary).expect("a copy");
     let engine = Engine::start(&b, &dir.0, &["--set", "listen.owner=nobody"]);
     let stranger = |verb: &str, more: &[&str]| {
         let mut command = Command::new(&binary);

@@ -201,8 +201,7 @@ fn write(mut p: Producer, end: &AtomicBool, flow: &AtomicBool, told: &Told) {
                 break;
             }
             let hash = (n % FLOWS) as u32;
-            let packet =
-                ring::Packet { bytes: &bytes, wire_len: 60, ts, hash, mark: 0, flags: 0, l3: 0, l4: 0, vlan: None };
+            let packet = ring::Packet { wire_len: 60, hash, ..ring::Packet::whole(&bytes, ts) };
             p.push(&packet).expect("there was room");
             n += 1;
         }
