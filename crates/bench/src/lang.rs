@@ -344,7 +344,8 @@ impl Frames {
         Judged { ns: begun.elapsed().as_secs_f64() * 1e9 / count as f64, passed }
     }
 
-    /// The program alone: packets that lie ready, their headers found, judged again and again.
+    /// The program alone: packets that lie ready, judged again and again. Of the interpreter's all headers are found; machine code
+    /// still tells plain packets by their bytes.
     fn judge_alone(&self, worker: &mut Worker, batch: usize) -> f64 {
         const READY: usize = 4096;
         let places = self.bytes.chunks_exact(PLACE).take(READY);
