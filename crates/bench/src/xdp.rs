@@ -17,7 +17,7 @@ use capture::{Polled, Source};
 use clap::Args;
 use engine::{Capture, InterfacePlan, Plan, ProgramPlan, SourcePlan};
 use r#gen::{Parts, Spec};
-use lang::ebpf::{Clock, Handed, METADATA, ToUser, Wish};
+use lang::ebpf::{Clock, Handed, METADATA, Metadata, ToUser, Wish};
 use serde::Serialize;
 use std::io::Write;
 use std::sync::Arc;
@@ -207,7 +207,7 @@ fn exchange(steer: &Steer, which: usize) -> Result<(usize, u32), Stop> {
         queues: steer.queues(),
         clock: Clock::Running,
         to_user: ToUser::Sockets,
-        metadata: true,
+        metadata: Metadata::Least,
     };
     let object = lang::ebpf::emit(&program, &wish).map_err(Stop::say)?;
     let prepared = steer
@@ -255,7 +255,7 @@ fn drain(mut source: AfXdp, stop: &AtomicBool, taken: &AtomicU64) {
     while !stop.load(Relaxed) {
         let mut decided = 0u64;
         let polled = source.poll(256, Duration::from_millis(1), |frame| {
-            let handed = frame.metadata.first_chunk::<METADATA>().and_then(Handed::read);
+            let handed = frame.metadata.first_chunk::<METADATA>().and_then(|bytes| Handed::read(bytes, 0));
             decided += u64::from(handed.is_some());
         });
         std::hint::black_box(decided);

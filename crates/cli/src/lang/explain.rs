@@ -3,7 +3,7 @@
 use super::ExplainArgs;
 use crate::outcome::{Failure, Outcome, json};
 use lang::Compiled;
-use lang::ebpf::{Clock, Object, Refusal, ToUser, Wish, emit};
+use lang::ebpf::{Clock, Metadata, Object, Refusal, ToUser, Wish, emit};
 use lang::ir::{Placement, Program, placement};
 use serde_json::json;
 use std::io::{self, Write};
@@ -103,7 +103,7 @@ fn in_kernel(program: &Program) -> Result<Object, Refusal> {
         queues: 1,
         clock: Clock::Running,
         to_user: ToUser::Sockets,
-        metadata: true,
+        metadata: Metadata::default(),
     };
     emit(program, &wish)
 }

@@ -157,7 +157,7 @@ impl Judging {
     /// What becomes of the packet; `None` if it does not go on to the ring.
     #[inline]
     pub fn judge(&mut self, packet: &Before<'_>) -> Option<Stored> {
-        let handed = packet.metadata.first_chunk::<METADATA>().and_then(Handed::read);
+        let handed = packet.metadata.first_chunk::<METADATA>().and_then(|bytes| Handed::read(bytes, self.newest));
         let came_with = handed.as_ref().map(|h| h.generation);
         if came_with != Some(self.half.generation) && self.letters.waiting.load(Ordering::Acquire) {
             self.turn(came_with);
