@@ -20,6 +20,7 @@
 //! engine does in rounds, so a full map may refuse for a round longer than the contract of [`crate::ir`] says; it counts that. The group's counters are the sum of both halves.
 
 mod alloc;
+mod common;
 mod compile;
 mod exits;
 mod frame;
