@@ -140,9 +140,10 @@ fn of_a_generation_the_lower_half_is_enough() {
 #[test]
 fn the_record_goes_along_where_something_else_was_done_too() {
     let least = Wish { metadata: Metadata::Least, ..WISH };
-    let goes_along = |text: &str| emit(&program(text), &least).map(|o| o.metadata);
-    assert_eq!(goes_along("main = ip >-> steer_flow"), Ok(Metadata::Least));
-    assert_eq!(goes_along("main = ip >-> inc 1 >-> steer_flow"), Ok(Metadata::Record));
+    let goes_along = |text: &str| emit(&program(text), &least).map(|o| (o.metadata, o.judged_again));
+    assert_eq!(goes_along("main = ip >-> steer_flow"), Ok((Metadata::Least, true)));
+    assert_eq!(goes_along("main = ip >-> inc 1 >-> steer_flow"), Ok((Metadata::Record, false)));
+    assert_eq!(goes_along("main = ip"), Ok((Metadata::Least, false)), "every packet's record is the same");
     let hashes =
         |wish: &Wish| emit(&program("main = ip >-> steer_p2p"), wish).map(|o| format!("{:?}", o.code).contains("*="));
     assert_eq!((hashes(&WISH), hashes(&least)), (Ok(true), Ok(false)), "nobody asks the kernel for the hash");

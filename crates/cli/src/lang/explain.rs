@@ -60,6 +60,9 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
             writeln!(out, "in the kernel: {what} of {} stages, {instructions} instructions", program.stages.len())?;
             let named = if named { "packets named above, and " } else { "" };
             writeln!(out, "left to user space, before anything is done for them: {named}{BEYOND}")?;
+            if object.judged_again {
+                writeln!(out, "made in user space, for what passes: {RECORD}")?;
+            }
             if object.flow_maps().next().is_some() {
                 writeln!(out, "{APART}")?;
             }
@@ -87,6 +90,9 @@ fn beyond(in_kernel: &Result<Object, Refusal>) -> String {
 
 /// What every program leaves to user space.
 const BEYOND: &str = "those with headers beyond the kernel's walk";
+
+/// What nobody but user space looks at.
+const RECORD: &str = "the record (marks, hashes, classes), because the kernel's stages leave nothing else behind";
 
 /// What there is to know where packets that are left are to be remembered.
 const APART: &str = "and what they leave in maps is kept apart from the kernel's: state of one flow is in two places where only some of its \
@@ -139,6 +145,7 @@ fn object(compiled: &Compiled) -> serde_json::Value {
     json!({"bindings": bindings, "stages": stages, "instructions": program.cost().size, "longest": program.cost().longest,
            "kernel": in_kernel.map_or_else(
                |why| json!({"stages": 0, "why": why.to_string()}),
-               |object| json!({"stages": object.stages, "instructions": object.code.insns().len()})),
+               |object| json!({"stages": object.stages, "instructions": object.code.insns().len(),
+                               "judged_again": object.judged_again})),
            "maps": maps, "clusters": clusters})
 }

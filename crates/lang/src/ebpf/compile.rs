@@ -150,7 +150,7 @@ fn first_stages(program: &Program, stages: usize, wish: &Wish) -> Result<Object,
         AsmError::TooFar { distance, .. } => Refusal::TooLong { distance },
         AsmError::Unplaced { .. } | AsmError::NoMap { .. } => Refusal::TooLong { distance: 0 },
     })?;
-    Ok(Object { code, maps, stages, metadata })
+    Ok(Object { code, maps, stages, metadata, judged_again: done == 0 })
 }
 
 /// By register: whether all that is written to it is where a header begins.

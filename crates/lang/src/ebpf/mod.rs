@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!            ┌─ plain ───► first stages here ─┬─► dropped · out of a device · to the stack
-//! packet ────┤                                └─► user space: the record and how many stages were done
+//! packet ────┤                                └─► user space: the record and how many stages were done ([`Metadata`])
 //!            └─ other ───► user space, undecided: nothing was done
 //! ```
 //! **The kernel decides only what it can decide alone.** A packet goes to user space *undecided* if its headers go beyond the kernel's
@@ -107,6 +107,8 @@ pub struct Object {
     pub stages: usize,
     /// What goes along with a packet.
     pub metadata: Metadata,
+    /// Whether user space makes the record of what passes, by judging it once more: the kernel only said that it passes.
+    pub judged_again: bool,
 }
 
 impl Object {
