@@ -273,17 +273,7 @@ fn write(producer: &mut Producer, spec: &sim::Spec, rate: base::units::Rate, spa
         let mut bytes = 0;
         for frame in batches.next().unwrap_or_default() {
             bytes += frame.len() as u64;
-            let packet = Packet {
-                bytes: frame,
-                wire_len: frame.len() as u32,
-                ts,
-                hash: 1,
-                mark: 0,
-                flags: 0,
-                l3: 14,
-                l4: 34,
-                vlan: None,
-            };
+            let packet = Packet { hash: 1, l3: 14, l4: 34, ..Packet::whole(frame, ts) };
             // Lossy listeners never make the ring full.
             let _ = producer.push(&packet);
         }

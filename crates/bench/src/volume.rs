@@ -117,17 +117,7 @@ impl Supply {
         let mut noise = [0; 1400];
         loop {
             prng.fill(&mut noise);
-            let packet = ring::Packet {
-                bytes: &noise,
-                wire_len: noise.len() as u32,
-                ts: base::Timestamp::from_secs_nanos(1, 0),
-                hash: 0,
-                mark: 0,
-                flags: 0,
-                l3: 0,
-                l4: 0,
-                vlan: None,
-            };
+            let packet = ring::Packet::whole(&noise, base::Timestamp::from_secs_nanos(1, 0));
             if producer.push(&packet).is_err() {
                 return Ok(Self { feed: GateFeed::new(gate), pages, _producer: producer });
             }

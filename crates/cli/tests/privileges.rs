@@ -3,11 +3,11 @@
 
 mod common;
 
-use common::{Running, arg, netgrain, run, say, signal, until, walk};
+use common::{Open, Running, arg, netgrain, run, say, signal, until, walk};
 use std::io::{BufRead, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use sys::privilege::{CAPTURE, CAPTURE_WELL, Capabilities, Capability, Held, of_threads};
@@ -30,30 +30,6 @@ fn holds(child: &Child, expected: Capabilities, uid: u32) {
     };
     for held in threads {
         assert_eq!(held, expected, "effective: {}", held.effective);
-    }
-}
-
-/// A folder where everybody may go, with a copy of the binary.
-struct Open(PathBuf);
-
-impl Open {
-    fn new(test: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("netgrain-{test}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(dir.join("store")).expect("a folder");
-        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).expect("ours");
-        std::fs::copy(env!("CARGO_BIN_EXE_netgrain"), dir.join("netgrain")).expect("a copy");
-        Self(dir)
-    }
-
-    fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -209,16 +209,14 @@ impl World {
         let mut bytes = [0; 64];
         wire::build::Frame::udp4([10, 0, 0, 1 + (self.n % 2) as u8], 1000, [10, 0, 0, 9], 53).fill(&mut bytes[..60]);
         bytes[40..48].copy_from_slice(&self.n.to_le_bytes());
+        let ts = Timestamp::from_nanos(START.nanos() + self.n * 1_000_000);
         let packet = ring::Packet {
-            bytes: &bytes,
-            wire_len: 64,
-            ts: Timestamp::from_nanos(START.nanos() + self.n * 1_000_000),
             hash: self.n as u32,
             mark: 99,
-            flags: 0,
             l3: 14,
             l4: 34,
-            vlan: None,
+            wire_len: 64,
+            ..ring::Packet::whole(&bytes, ts)
         };
         self.producer.push(&packet).expect("the dispatcher keeps up");
         models.values_mut().for_each(|m| m.packet(self.n));
@@ -411,8 +409,7 @@ fn a_dispatcher_that_is_too_far_behind_lets_packets_go_and_says_so() {
     let mut pushed = 0;
     for n in 0..24_000u64 {
         let ts = Timestamp::from_nanos(START.nanos() + n);
-        let packet =
-            ring::Packet { bytes: &bytes, wire_len: 1000, ts, hash: 0, mark: 0, flags: 0, l3: 0, l4: 0, vlan: None };
+        let packet = ring::Packet { wire_len: 1000, ..ring::Packet::whole(&bytes, ts) };
         pushed += u64::from(world.producer.push(&packet).is_ok());
     }
     world.producer.publish();

@@ -19,17 +19,7 @@ impl Writer {
     fn write(&self, packets: usize) {
         let mut producer = self.0.lock().expect("no panic");
         let ts = Timestamp::from_secs_nanos(1_700_000_000, 0);
-        let packet = ring::Packet {
-            bytes: &[0; FRAME],
-            wire_len: FRAME as u32,
-            ts,
-            hash: 0,
-            mark: 0,
-            flags: 0,
-            l3: 0,
-            l4: 0,
-            vlan: None,
-        };
+        let packet = ring::Packet::whole(&[0; FRAME], ts);
         for _ in 0..packets {
             // What finds no room is lost, and counted.
             let _ = producer.push(&packet);

@@ -81,7 +81,9 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
     ("main = steer_local_net \"131.114.0.0\" 16 33", "steer_local_net \"131.114.0.0\" 16 33", "has no 33 bits", ""),
     // Words.
     ("main = steer_flw", "steer_flw", "not known", "`steer_flow`"),
-    ("main = ip >-> steer", "steer", "not known", "`steer_"),
+    ("main = ip >-> steer", "steer", "not known", "`steer_ip`"),
+    ("main = filter ip_ttl .< 9", "filter ip_ttl", "takes a property", "`filter (… .< …)`"),
+    ("main = filter (is_tcp .&&. ip_ttl .< 9)", "is_tcp .&&. ip_ttl", "takes a property", "each into parentheses"),
     ("main = is_ip6 >-> drop", "is_ip6", "this is a predicate", "`filter (…)`"),
     ("main = filter tcp", "tcp", "this is an action", "`is_`"),
     ("main = crc16", "crc16", "not known", "bench"),

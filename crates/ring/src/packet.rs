@@ -41,7 +41,16 @@ impl fmt::Display for Full {
 
 impl std::error::Error for Full {}
 
-impl Packet<'_> {
+impl<'a> Packet<'a> {
+    /// All of a packet of which nothing more is known than its bytes and when it arrived: no hash, no headers.
+    ///
+    /// # Panics
+    /// If it is longer than 4 GiB.
+    pub fn whole(bytes: &'a [u8], ts: Timestamp) -> Self {
+        let wire_len = u32::try_from(bytes.len()).expect("a packet");
+        Self { bytes, wire_len, ts, hash: 0, mark: 0, flags: 0, l3: 0, l4: 0, vlan: None }
+    }
+
     /// Bytes of the tag to put back.
     #[inline]
     pub(crate) const fn tag_len(&self) -> usize {

@@ -33,17 +33,7 @@ fn serve_until<T>(p: &mut Producer, thread: std::thread::JoinHandle<T>) -> T {
 }
 
 fn packet(bytes: &[u8], nanos: u64) -> Packet<'_> {
-    Packet {
-        bytes,
-        wire_len: bytes.len() as u32,
-        ts: Timestamp::from_nanos(nanos),
-        hash: 1,
-        mark: 0,
-        flags: 0,
-        l3: 14,
-        l4: 34,
-        vlan: None,
-    }
+    Packet { hash: 1, l3: 14, l4: 34, ..Packet::whole(bytes, Timestamp::from_nanos(nanos)) }
 }
 
 /// The obvious reader: what files would a recorder make of this stream, and what does it say was lost?

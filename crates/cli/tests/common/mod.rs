@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -131,4 +132,28 @@ pub fn walk(dir: &Path) -> Vec<PathBuf> {
     }
     out.sort();
     out
+}
+
+/// A folder where everybody may go, with a copy of the binary and a folder `store`; removed in the end.
+pub struct Open(pub PathBuf);
+
+impl Open {
+    pub fn new(test: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("netgrain-{test}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(dir.join("store")).expect("a folder");
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).expect("ours");
+        std::fs::copy(env!("CARGO_BIN_EXE_netgrain"), dir.join("netgrain")).expect("a copy");
+        Self(dir)
+    }
+
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }

@@ -199,17 +199,7 @@ mod tests {
 
     fn push(producer: &mut Producer, ts: u64, len: usize) {
         let bytes = vec![0x5a; len];
-        let packet = Packet {
-            bytes: &bytes,
-            wire_len: len as u32,
-            ts: Timestamp::from_nanos(ts),
-            hash: 0,
-            mark: 0,
-            flags: 0,
-            l3: 0,
-            l4: 0,
-            vlan: None,
-        };
+        let packet = Packet::whole(&bytes, Timestamp::from_nanos(ts));
         producer.push(&packet).expect("room");
     }
 

@@ -14,6 +14,20 @@ pub fn whose(f: &Expr) -> String {
     }
 }
 
+/// `filter ip_ttl .< 9`, `is_tcp .&&. ip_ttl .< 9` → which parentheses are missing, where signs of the language stand between.
+pub fn binding(op: &str, first: &Expr) -> Option<String> {
+    if !(op.starts_with('.') || op.ends_with('.')) {
+        return None;
+    }
+    Some(match &first.node {
+        Node::Apply(..) => {
+            let f = whose(first);
+            format!("{f} takes what stands right behind it: write `{} (… {op} …)`", f.trim_matches('`'))
+        }
+        _ => "comparisons bind less tightly than `.&&.` and `.||.`: put each into parentheses".to_owned(),
+    })
+}
+
 /// `when is_tcp forward "eth1"` → what was probably meant.
 pub fn parenthesize(f: &Expr, args: &[Expr]) -> String {
     let name = |e: &Expr| if let Node::Name(n) = &e.node { Some(n.clone()) } else { None };
@@ -106,9 +120,12 @@ pub fn unknown(name: &str, span: Range<usize>, scope: &[(String, Type)], binding
     let known = scope.iter().map(|s| s.0.as_str()).chain(bindings.iter().map(|b| b.name.as_str()));
     let all: Vec<&str> = known.chain(table::names().map(|n: &str| n)).collect();
     let longer = |known: &&&str| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
-    let begun: Vec<_> = all.iter().filter(longer).take(3).map(|k| format!("`{k}`")).collect();
+    let mut begun: Vec<_> = all.iter().filter(longer).collect();
+    // The shortest are the plainest.
+    begun.sort_by_key(|k| k.len());
     if !begun.is_empty() {
-        return error.help(format!("did you mean {}?", begun.join(", ")));
+        let names: Vec<_> = begun.iter().take(3).map(|k| format!("`{k}`")).collect();
+        return error.help(format!("did you mean {}?", names.join(", ")));
     }
     match nearest(name, all) {
         Some(near) => error.help(format!("did you mean `{near}`?")),

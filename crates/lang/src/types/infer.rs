@@ -4,7 +4,7 @@
 //! a counter for its number. Bindings are pure and may not need themselves: there is no recursion, so every program ends.
 
 use super::Type;
-use super::advice::{mismatch, order, parenthesize, too_many, unknown, whose};
+use super::advice::{self, mismatch, order, parenthesize, too_many, unknown, whose};
 use crate::ir::Effects;
 use crate::syntax::{Binding, Error, Expr, Node};
 use crate::table;
@@ -397,12 +397,9 @@ impl Infer<'_> {
         let of = f.of();
         let (takes, gives) = of.parts();
         let whose = format!("`{op}`");
-        let hint = |e: Error| {
-            if op.starts_with('.') || op.ends_with('.') {
-                e.help("comparisons bind less tightly than `.&&.` and `.||.`: put each into parentheses")
-            } else {
-                e
-            }
+        let hint = |e: Error| match advice::binding(op, a) {
+            Some(help) => e.help(help),
+            None => e,
         };
         // The table has the property first; operators that end in a dot have the number first.
         let turned = op.ends_with('.') && !op.starts_with('.');

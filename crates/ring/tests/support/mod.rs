@@ -161,17 +161,7 @@ fn write(mut producer: Producer, told: &Told) -> Producer {
         }
         while number < goal {
             frame(number, &mut bytes);
-            let packet = Packet {
-                bytes: &bytes,
-                wire_len: bytes.len() as u32,
-                ts: at(number),
-                hash: number as u32,
-                mark: 0,
-                flags: 0,
-                l3: 14,
-                l4: 34,
-                vlan: None,
-            };
+            let packet = Packet { hash: number as u32, l3: 14, l4: 34, ..Packet::whole(&bytes, at(number)) };
             if producer.push(&packet).is_err() {
                 told.lost.fetch_add(1, Ordering::Relaxed);
             }
