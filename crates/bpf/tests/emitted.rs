@@ -16,7 +16,7 @@ use kernel::{Answer, Kernel, Machine, USER, WISH};
 use lang::Facts;
 use lang::ebpf::{Fate, Metadata, Object, Refusal, Wish, emit};
 use lang::interp::{Action, Interpreter, Memory};
-use lang::ir::{Builder, Cmp, Expiry, Inst, Kind, Map, Operand, Program as Ir, Set, Var};
+use lang::ir::{Builder, Cmp, Effect, Expiry, Inst, Kind, Map, Operand, Program as Ir, Set, Var};
 use vm::Vm;
 
 const DROP: u32 = 1;
@@ -38,6 +38,9 @@ impl<M: Machine> Both<M> {
     fn new(ir: &Ir, metadata: Metadata, load: impl Fn(Object) -> Option<M>) -> Result<Option<Self>, Refusal> {
         let object = emit(ir, &Wish { metadata, ..WISH })?;
         let head = ir.split(object.stages).0;
+        // What is judged once more must not have been counted or kept before.
+        let acts = head.effects().has(Effect::Count) || head.effects().has(Effect::MapWrite);
+        assert!(object.metadata == Metadata::Record || !acts, "{head}");
         let memory = Memory::of(&head, WISH.hash_key);
         Ok(load(object).map(|kernel| Self { head, kernel, memory, last: 0, sweeps: true }))
     }
@@ -173,12 +176,13 @@ fn compiled(text: &str) -> Ir {
 }
 
 /// Programs as people write them, each with what of it is for the kernel.
-const PROGRAMS: [(&str, usize); 14] = [
+const PROGRAMS: [(&str, usize); 15] = [
     ("main = ip >-> steer_flow", 2),
     ("main = when is_tcp (mark 42) >-> steer_p2p", 2),
     ("main = ip >-> when is_tcp (forward \"eth1\") >-> steer_flow", 3),
     ("main = unless is_tcp (bridge \"eth1\") >-> inc 1 >-> steer_ip", 3),
     ("main = when is_udp detour >-> broadcast", 2),
+    ("main = when is_tcp steer_rss", 1),
     ("flows = flow_map 0 key_5tuple\nmain = incr_fstate flows >-> steer_flow", 2),
     (
         "hosts = for_ms 1 (up_to 8 (flow_map 0 key_ip_src))\nmain = do\n  add_fstate hosts 1\n  filter (get_fstate hosts .<= 2)\n",

@@ -143,6 +143,11 @@ fn the_record_goes_along_where_something_else_was_done_too() {
     let goes_along = |text: &str| emit(&program(text), &least).map(|o| (o.metadata, o.judged_again));
     assert_eq!(goes_along("main = ip >-> steer_flow"), Ok((Metadata::Least, true)));
     assert_eq!(goes_along("main = ip >-> inc 1 >-> steer_flow"), Ok((Metadata::Record, false)));
+    let local = goes_along("main = when is_tcp steer_rss");
+    assert_eq!(local, Ok((Metadata::Least, true)), "what only user space knows is for the record alone");
+    // If the kernel got beyond what it cannot do, it would count, and so would user space.
+    let behind = goes_along("main = when is_tcp (steer_rss >-> inc 1)");
+    assert_eq!(behind, Ok((Metadata::Record, false)));
     assert_eq!(goes_along("main = ip"), Ok((Metadata::Least, false)), "every packet's record is the same");
     let hashes =
         |wish: &Wish| emit(&program("main = ip >-> steer_p2p"), wish).map(|o| format!("{:?}", o.code).contains("*="));

@@ -103,15 +103,20 @@ fn first_stages(program: &Program, stages: usize, wish: &Wish) -> Result<Object,
     let refuse = |why| Refusal::Nothing { stage: stage.clone(), why };
     Study::of(program, stages).map_err(refuse)?;
     let study = Study::of(&head, stages).map_err(refuse)?;
-    let acts = has(&head, &study, acts);
-    if wish.metadata == Metadata::None && acts {
+    if wish.metadata == Metadata::None && decided(&head, &study).any(acts) {
         return Err(Refusal::NoMetadata);
     }
-    let metadata = if acts { Metadata::Record } else { wish.metadata };
+    // What comes after something that the kernel cannot do counts here: if that served the record alone, the kernel gets beyond it.
+    let mut all = head.blocks.iter().flat_map(|b| &b.code);
+    let (acts, sets) = (all.clone().any(acts), all.any(|i| matches!(i, Inst::Set { .. })));
+    let metadata = match wish.metadata {
+        Metadata::Least if acts => Metadata::Record,
+        wished => wished,
+    };
     // Where the record is left to user space, it has to be made there.
-    let made = metadata == Metadata::Record || !has(&head, &study, |i| matches!(i, Inst::Set { .. }));
+    let made = metadata == Metadata::Record || !sets;
     let done = if made { stages.min(u8::MAX.into()) as u8 } else { 0 };
-    if metadata != Metadata::Record {
+    if metadata != Metadata::Record && !acts {
         head = without_record(&head);
     }
     let looks_inside = head.asks_inside();
@@ -166,14 +171,14 @@ fn short(program: &Program) -> Vec<bool> {
     short
 }
 
-/// Whether a packet that the kernel decides may come to such an instruction.
-fn has(head: &Program, study: &Study, such: impl Fn(&Inst) -> bool) -> bool {
+/// The instructions that a packet may come to that the kernel decides.
+fn decided<'a>(head: &'a Program, study: &'a Study) -> impl Iterator<Item = &'a Inst> {
     let blocks = head.blocks.iter().enumerate().filter(|b| study.reached[b.0]);
-    blocks.flat_map(|(at, b)| reached_code(b, study.stops[at].map(|s| s.0))).any(such)
+    blocks.flat_map(|(at, b)| reached_code(b, study.stops[at].map(|s| s.0)))
 }
 
 /// Whether what it does outlives the packets that go to user space.
-const fn acts(inst: &Inst) -> bool {
+fn acts(inst: &Inst) -> bool {
     matches!(
         inst,
         Inst::Count { .. } | Inst::MapPut { .. } | Inst::MapAdd { .. } | Inst::MapDelete { .. } | Inst::MapGet { .. }
