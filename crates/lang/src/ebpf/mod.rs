@@ -70,7 +70,7 @@ pub enum Metadata {
     /// The record only from programs that count or remember. All that others leave behind is the record, and user space can make it
     /// as well, by judging what passes once more: their packets come with [`LEAST`] bytes, and what nobody looks at is not computed.
     ///
-    /// PERF: on veth, `ip >-> steer_flow` with 60 B frames: 9.6 → 2.5 % below the bare redirect (records/2026-11-22-xdp.md). The second
+    /// PERF: on veth, `ip >-> steer_flow` with 60 B frames: 9.6 → 2.9 % below the bare redirect (records/2026-11-22-xdp.md). The second
     /// cache line alone, which the kernel has to fetch to copy the record into the socket's memory, is 3 %.
     #[default]
     Least,
