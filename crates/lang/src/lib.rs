@@ -59,9 +59,17 @@ pub struct Compiled {
 /// # Ok::<(), netgrain_lang::Error>(())
 /// ```
 pub fn compile(text: &str) -> Result<Compiled, Error> {
-    compiled(text).map_err(|e| {
+    compile_for(text, wire::link::ETHERNET)
+}
+
+/// The same for frames of this link type, as pcap numbers it: what the filters of tcpdump in it look at is elsewhere on each link.
+///
+/// # Errors
+/// Those of [`compile`], and filters that ask for what such frames do not have.
+pub fn compile_for(text: &str, link_type: u16) -> Result<Compiled, Error> {
+    compiled(text, link_type).map_err(|e| {
         // Who comes from tcpdump writes a filter where a program is wanted.
-        match tcpdump::Filter::parse(text) {
+        match tcpdump::Filter::of_link(text, link_type) {
             Ok(filter) if !filter.text().is_empty() => {
                 let help = format!("a filter of tcpdump stands in quotes: `main = bpf {:?}`", filter.text());
                 Error { help: Some(help), ..e }
@@ -71,12 +79,12 @@ pub fn compile(text: &str) -> Result<Compiled, Error> {
     })
 }
 
-fn compiled(text: &str) -> Result<Compiled, Error> {
+fn compiled(text: &str, link_type: u16) -> Result<Compiled, Error> {
     let parsed = syntax::parse(text)?;
     let bindings = types::infer(&parsed)?;
-    let term = eval::evaluate(text, &parsed)?;
+    let term = eval::evaluate(text, &parsed, link_type)?;
     let program = lower::lower(&term);
-    let main = parsed.iter().find(|b| b.name == "main").map_or(0..0, |b| b.span.clone());
+    let main = syntax::entry(&parsed).map_or(0..0, |b| b.span.clone());
     if let Some(i) =
         (1..program.maps.len()).find(|i| program.maps[..*i].iter().any(|m| m.name == program.maps[*i].name))
     {

@@ -276,6 +276,20 @@ pub struct FlowMap {
 }
 
 impl Act {
+    /// The predicate that holds for what it passes, if it does nothing but filter.
+    pub fn as_filter(&self) -> Option<Pred> {
+        match self {
+            Self::Unit => Some(Pred::Always(true)),
+            Self::Drop => Some(Pred::Always(false)),
+            Self::Filter(p) => Some(p.clone()),
+            Self::Seq(steps) => steps.iter().try_fold(Pred::Always(true), |all, (_, step)| {
+                let step = step.as_filter()?;
+                Some(if all == Pred::Always(true) { step } else { Pred::And(Box::new(all), Box::new(step)) })
+            }),
+            _ => None,
+        }
+    }
+
     /// One after the other; steps of steps become steps.
     #[must_use]
     pub fn then(self, text: &str, next: Self, next_text: &str) -> Self {

@@ -62,8 +62,8 @@ const PFQ: &str = "less less_eq equal not_equal greater greater_eq any_bit all_b
     conditional when unless inv par par3 par4 par5 par6 par7 par8 shift src dst \
     steer_rrobin steer_rss steer_rx_queue steer_to steer_link steer_local_link double_steer_mac steer_vlan steer_p2p double_steer_ip \
     steer_local_ip steer_flow steer_local_net steer_field steer_field_symmetric double_steer_field steer_key steer_rtp steer_voip \
-    steer_gtp_usr steer_ip6 steer_ip steer_net gtp_steer \
-    broadcast drop classify kernel detour kernel_if detour_if forward forwardIO bridge tee tap link \
+    steer_gtp_usr steer_ip6 steer_ip steer_net gtp_steer steer_mac \
+    broadcast drop classify deliver dispatch class_steering class' drop' when' unless' conditional' filter' forward_kernel kernel detour kernel_if detour_if forward forwardIO bridge tee tap link \
     log_msg log_buff log_packet trace inc dec mark put_state bloomCalcM bloomCalcN bloomCalcP \
     key_5tuple key_3tuple key_eth_type key_eth_src key_eth_dst key_ip_src key_ip_dst key_ip_proto key_ip_ecn key_ip_dscp key_src_port \
     key_dst_port key_icmp_type key_icmp_code";
@@ -81,6 +81,7 @@ fn sample(of: &Type) -> String {
         Type::Pred => "is_ip".into(),
         Type::Prop => "ip_ttl".into(),
         Type::Int => "3".into(),
+        Type::Chance => "0.001".into(),
         Type::Text => "\"eth1\"".into(),
         Type::Net => "\"10.0.0.0/8\"".into(),
         Type::Key => "key_5tuple".into(),

@@ -2,7 +2,7 @@
 
 use super::actions::row;
 use super::{Function, Given};
-use crate::eval::Value;
+use crate::eval::{MILLION, Value};
 use crate::ir::{Effect, Expiry, MAX_CAPACITY};
 use crate::key::{Field, Key};
 use crate::term::{Act, FlowMap, Pred, Prop};
@@ -143,9 +143,6 @@ fn whole<'a>(x: f64) -> Result<Value<'a>, String> {
     }
 }
 
-/// One in a million: probabilities are whole numbers of it, since the language has no fractions.
-const MILLION: f64 = 1e6;
-
 pub const BLOOM: &[Function] = &[
     row!(
         "CIDR"["IPv4"],
@@ -156,16 +153,16 @@ pub const BLOOM: &[Function] = &[
     ),
     row!(
         "bloomCalcM",
-        "Int -> Int -> Int",
+        "Int -> Chance -> Int",
         NONE,
-        "Bits for so many hosts at a chance of so many millionths of a wrong yes. Sets are exact here; these are for programs that compute with them.",
+        "Bits for so many hosts at this chance of a wrong yes: `0.001`, or a whole number of millionths. Sets are exact here; these are for programs that compute with them.",
         |g| {
-            let (n, p) = (g.number(0, 1 << 40)? as f64, g.number(1, 999_999)? as f64 / MILLION);
+            let (n, p) = (g.number(0, 1 << 40)? as f64, g.chance(1)?);
             whole((-HASHES * n / (1.0 - p.powf(1.0 / HASHES)).ln()).ceil())
         }
     ),
-    row!("bloomCalcN", "Int -> Int -> Int", NONE, "Hosts for so many bits at this chance.", |g| {
-        let (m, p) = (g.number(0, 1 << 40)? as f64, g.number(1, 999_999)? as f64 / MILLION);
+    row!("bloomCalcN", "Int -> Chance -> Int", NONE, "Hosts for so many bits at this chance.", |g| {
+        let (m, p) = (g.number(0, 1 << 40)? as f64, g.chance(1)?);
         whole((-m * (1.0 - p.powf(1.0 / HASHES)).ln() / HASHES).ceil())
     }),
     row!(

@@ -50,7 +50,7 @@ pub const STEERING: &[Function] = &[
         |g| steer(Steer::To(g.number(0, u32::MAX.into())? as u32))
     ),
     row!(
-        "steer_link",
+        "steer_link"["steer_mac"],
         "Act",
         CASTS,
         "By both link addresses; broadcast of what is from or to everybody. Drops what is not Ethernet.",

@@ -11,15 +11,17 @@
 
 use super::arith::Number;
 use super::lex::{FilterError, Token, tokens};
-use super::link::{ARP, Dir, IP, IP6, Offsets, RARP, Test};
+use super::link::{ARP, IP, IP6, Link, RARP};
+use super::offsets::{Dir, Offsets};
 use super::refused::{near, refused, suggestion};
+use super::test::Test;
 use super::{MAX_DEPTH, MAX_TESTS, names, services};
 use crate::ir::Cmp;
 use std::net::{IpAddr, Ipv4Addr};
 
-pub fn parse(text: &str) -> Result<Test, FilterError> {
+pub fn parse(text: &str, link: Link) -> Result<Test, FilterError> {
     let tokens = tokens(text)?;
-    let mut p = Parser { tokens: &tokens, next: 0, at: Offsets::default(), said: None, depth: 0, tests: 0 };
+    let mut p = Parser { tokens: &tokens, next: 0, at: Offsets::of(link), said: None, depth: 0, tests: 0 };
     if p.peek().text.is_empty() {
         return Ok(Test::Always(true));
     }
@@ -33,9 +35,33 @@ pub fn parse(text: &str) -> Result<Test, FilterError> {
     }
 }
 
+/// Words that are tests by themselves, perhaps with a number or a kind behind them.
+const BY_THEMSELVES: [&str; 20] = [
+    "vlan",
+    "mpls",
+    "pppoed",
+    "pppoes",
+    "geneve",
+    "less",
+    "greater",
+    "broadcast",
+    "multicast",
+    "inbound",
+    "outbound",
+    "ifindex",
+    "llc",
+    "l1",
+    "l2",
+    "iih",
+    "lsp",
+    "snp",
+    "csnp",
+    "psnp",
+];
+
 /// What a protocol's name alone stands for; `None` if it is not one.
 pub fn abbreviation(name: &str, at: &Offsets) -> Option<Result<Test, &'static str>> {
-    const IS_IS: u8 = 0x83;
+    const IS_IS: u32 = 0x83;
     let either = |p| Ok::<_, &'static str>(at.ip_protocol(p)?.or(at.ip6_protocol(p)?));
     Some(match name {
         "tcp" => either(6),
@@ -207,7 +233,7 @@ impl<'a> Parser<'a> {
             return Err(first.error(why));
         }
         match (first.escaped, first.text) {
-            (false, "vlan" | "mpls" | "pppoed" | "pppoes" | "less" | "greater" | "broadcast" | "multicast") => {
+            (false, word) if BY_THEMSELVES.contains(&word) => {
                 self.take();
                 return self.other(first, None);
             }
@@ -364,7 +390,7 @@ impl<'a> Parser<'a> {
         if words.dir != Dir::Either {
             return Err(t.error("a protocol has no direction; leave out `src` or `dst`"));
         }
-        let above = || names::protocol(t.text).ok_or_else(|| t.error("it is no protocol; write a number up to 255"));
+        let above = || names::protocol(t.text).ok_or_else(|| t.error("it is no protocol; write its number"));
         let test = match words.protocol {
             None => {
                 let p = above()?;
@@ -373,6 +399,10 @@ impl<'a> Parser<'a> {
             Some("ip") => self.at.ip_protocol(above()?),
             Some("ip6") => self.at.ip6_protocol(above()?),
             Some("iso") => self.at.iso_protocol(above()?),
+            Some("isis" | "is-is") => match names::number(t.text).map(u8::try_from) {
+                Some(Ok(kind)) => self.at.isis(&[kind]),
+                _ => return Err(t.error("it is no kind of IS-IS; write a number up to 255")),
+            },
             Some("ether" | "link") => {
                 let ethertype = names::ethertype(t.text)
                     .ok_or_else(|| t.error("it is no ethertype; write a number such as `0x0806`"))?;
@@ -386,7 +416,13 @@ impl<'a> Parser<'a> {
     fn address(&mut self, words: Words<'_>, t: Token<'_>) -> Result<Test, FilterError> {
         if matches!(words.protocol, Some("ether" | "link")) {
             let mac = names::mac(t.text).ok_or_else(|| t.error("it is no link address; write `00:1b:21:0a:0b:0c`"))?;
-            return Ok(self.at.mac(words.dir, mac));
+            return self.at.mac(words.dir, mac).map_err(|why| t.error(why));
+        }
+        if words.protocol == Some("decnet") {
+            let (area, node) = names::decnet(t.text)
+                .filter(|_| words.kind == Kind::Host)
+                .ok_or_else(|| t.error("it is no address of DECnet; write `decnet host AREA.NODE`"))?;
+            return self.at.decnet(words.dir, area, node).map_err(|why| t.error(why));
         }
         let length = if self.peek().text == "/" && !self.peek().escaped {
             self.take();
@@ -472,7 +508,6 @@ impl<'a> Parser<'a> {
             Some("ip") => Ok(host(IP)),
             Some("arp") => Ok(host(ARP)),
             Some("rarp") => Ok(host(RARP)),
-            Some("decnet") => Err(t.error("hosts of DECnet are not read; write `decnet` and the bytes you mean")),
             Some(other) => {
                 Err(t.error(format!("`{other}` has no addresses of IPv4; write `{other} and host {}`", t.text)))
             }
@@ -508,14 +543,34 @@ impl<'a> Parser<'a> {
                 self.at.pppoes(session).map_err(say)
             }
             "pppoed" => self.at.carries(0x8863).map_err(say),
+            "geneve" => {
+                let vni = number(self, 0xff_ffff)?;
+                self.at.geneve(vni).map_err(say)
+            }
+            "outbound" => self.at.outgoing().map_err(say),
+            "inbound" => self.at.outgoing().map(Test::not).map_err(say),
+            "ifindex" => {
+                let n = number(self, u32::MAX)?.ok_or_else(|| self.peek().error("the number of a port is missing"))?;
+                self.at.device(n).map_err(say)
+            }
+            "llc" => {
+                let control = names::llc(self.peek().text);
+                if control.is_some() {
+                    self.take();
+                } else if self.peek().is_word() && !is_reserved(self.peek().text) {
+                    return Err(self.peek().error("it is no kind of 802.2; there are `i`, `s`, `u`, and those such as `rr` and `ui`"));
+                }
+                self.at.llc(control).map_err(say)
+            }
+            kind if names::isis(kind).is_some() => self.at.isis(names::isis(kind).unwrap_or_default()).map_err(say),
             "less" | "greater" => {
                 let n = number(self, u32::MAX)?.ok_or_else(|| self.peek().error("a number of bytes is missing"))?;
                 let cmp = if word.text == "less" { Cmp::Le } else { Cmp::Ge };
                 Ok(Test::Relation(Number::Len, cmp, Number::Is(n)))
             }
             "broadcast" => match protocol {
-                None | Some("ether" | "link") => Ok(self.at.mac(Dir::Dst, [0xff; 6])),
-                Some("ip") => Err(word.error("it needs the mask of the port's network; write `dst host 10.0.0.255`")),
+                None | Some("ether" | "link") => self.at.mac(Dir::Dst, [0xff; 6]).map_err(say),
+                Some("ip") => Err(word.error("it needs the mask of the port's network; write `dst host 255.255.255.255` or `dst host 10.0.0.255`")),
                 Some(other) => Err(word.error(format!("`{other}` has no broadcast"))),
             },
             _ => {
@@ -574,16 +629,9 @@ fn is_reserved(word: &str) -> bool {
             | "proto"
             | "ether"
             | "link"
-            | "vlan"
-            | "mpls"
-            | "pppoed"
-            | "pppoes"
-            | "less"
-            | "greater"
-            | "broadcast"
-            | "multicast"
             | "len"
             | "mask"
-    ) || abbreviation(word, &Offsets::default()).is_some()
+    ) || BY_THEMSELVES.contains(&word)
+        || abbreviation(word, &Offsets::default()).is_some()
         || refused(word).is_some()
 }

@@ -74,7 +74,6 @@ pub fn mismatch(e: &Expr, have: &Type, want: &Type, whose: &str) -> Error {
         (Type::Pred, Type::Act) => {
             error.help("write `filter (…)` to drop what it does not hold for, or `when (…)` to act on it")
         }
-        (Type::Act, Type::Pred) => error.help("predicates begin with `is_` or `has_`"),
         (Type::Pred, Type::Prop) if whose == "`case`" => error.help("for a predicate write `if … then … else …`"),
         (Type::Prop, Type::Int | Type::Act) => error.help("compare it: `ip_ttl .< 9`"),
         (Type::Int | Type::Net | Type::Prop, Type::Text) => error.help("a text stands in quotes"),

@@ -18,6 +18,10 @@ pub enum Type {
     Prop,
     /// A number.
     Int,
+    /// How likely something is, as a fraction.
+    Chance,
+    /// The packet itself, where a program has a name for it.
+    Packet,
     /// A text.
     Text,
     /// An address or a network.
@@ -55,6 +59,7 @@ impl Type {
             "Pred" => Self::Pred,
             "Prop" => Self::Prop,
             "Int" => Self::Int,
+            "Chance" => Self::Chance,
             "Text" => Self::Text,
             "Net" => Self::Net,
             "Key" => Self::Key,
@@ -79,6 +84,11 @@ impl Type {
         (takes, gives)
     }
 
+    /// Whether it says or does something about a packet, and so may be given one.
+    pub(crate) const fn is_of_packet(&self) -> bool {
+        matches!(self, Self::Act | Self::Pred | Self::Prop)
+    }
+
     /// Whether the variable is in it.
     fn mentions(&self, var: usize) -> bool {
         match self {
@@ -96,6 +106,8 @@ impl Type {
             Self::Pred => "a predicate".into(),
             Self::Prop => "a property".into(),
             Self::Int => "a number".into(),
+            Self::Chance => "a chance such as `0.001`".into(),
+            Self::Packet => "the packet".into(),
             Self::Text => "a text in quotes".into(),
             Self::Net => "an address or a network".into(),
             Self::Key => "a key".into(),
