@@ -179,6 +179,37 @@ fn a_collector_gets_the_kinds_that_are_asked_for_it() {
     assert!(said.status == Some(2) && said.err.contains("udp:127.0.0.1,kinds=series"), "{said:?}");
 }
 
+#[test]
+fn wireshark_as_it_comes_reads_the_standard_fields_that_run_exports() {
+    let test = "wireshark_as_it_comes_reads_the_standard_fields_that_run_exports";
+    let Some(mut tshark) = testkit::tool(test, "tshark") else { return };
+    let dir = TempDir::new("wireshark_as_it_comes");
+    let (file, out) = (dir.join("apart.pcap"), dir.join("out.ipfix"));
+    apart(&file);
+    let target = format!("file:{},fields=standard", arg(&out));
+    let said = run(&[&["run", "-r", arg(&file), "--export", &target, "-q"], &RING[..]].concat());
+    assert_eq!(said.status, Some(0), "{said:?}");
+    tshark.args([
+        "-r",
+        arg(&out),
+        "-T",
+        "fields",
+        "-e",
+        "cflow.srcport",
+        "-e",
+        "cflow.dstport",
+        "-e",
+        "_ws.expert.message",
+    ]);
+    let read = tshark.output().expect("tshark runs");
+    let text = String::from_utf8_lossy(&read.stdout);
+    let lines: Vec<_> = text.lines().filter(|l| !l.trim().is_empty()).collect();
+    assert!(lines.iter().any(|l| l.contains("4000") && l.contains("53")), "the flow of UDP: {text}");
+    assert!(lines.iter().any(|l| l.contains("4000") && l.contains("80")), "the flow of TCP: {text}");
+    let complaints = text.lines().filter(|l| l.split('\t').nth(2).is_some_and(|c| !c.is_empty()));
+    assert_eq!(complaints.count(), 0, "{text}");
+}
+
 /// Bytes of the files in a store that end so.
 fn bytes(store: &Path, end: &str) -> u64 {
     let files = walk(store).into_iter().filter(|p| p.to_string_lossy().ends_with(end));

@@ -184,9 +184,35 @@ fn metered(meter: &MeterReport, mut family: impl FnMut(&str, &str, &str, &[(Stri
     one("flowless_packets_total", "counter", "Packets that belong to no flow.", meter.flowless);
     one("active_flows", "gauge", "Flows in the table.", meter.active);
     one("flows_total", "counter", "Flows begun.", meter.begun);
+    one(
+        "backward_packets_total",
+        "counter",
+        "Packets with an earlier time than the one before them in their flow.",
+        meter.backward,
+    );
+    one("flow_memory_bytes", "gauge", "Memory that flows have touched, tables included.", meter.flow_bytes);
     one("rows_total", "counter", "Rows of the series.", meter.rows);
     let records: Vec<_> = meter.records.iter().map(|(end, n)| (format!(",end=\"{end}\""), *n as f64)).collect();
     family("flow_records_total", "counter", "Flow records, by the reason why they were made.", &records);
+    // As histograms have it: each bucket with those before it.
+    let mut late = 0;
+    let within: Vec<_> = meter
+        .lateness
+        .iter()
+        .enumerate()
+        .map(|(step, n)| {
+            late += n;
+            let last = step + 1 == meter.lateness.len();
+            let bound = if last { "+Inf".to_owned() } else { ((step + 1) as f64 / 8.0).to_string() };
+            (format!(",le=\"{bound}\""), late as f64)
+        })
+        .collect();
+    family(
+        "flow_record_lateness_seconds_bucket",
+        "counter",
+        "Flow records made within so long after their timeout.",
+        &within,
+    );
     let odd: Vec<_> = meter.odd.iter().map(|(odd, n)| (format!(",odd=\"{odd}\""), *n as f64)).collect();
     family("odd_packets_total", "counter", "Packets that are not decoded to their end (docs/DECODING.md).", &odd);
     let outlets = |value: &dyn Fn(&OutletReport) -> u64| -> Vec<(String, f64)> {

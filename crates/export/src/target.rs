@@ -157,6 +157,9 @@ fn host_and_port(text: &str) -> Result<(String, Option<u16>), &'static str> {
         None if text.matches(':').count() > 1 => return Err("an IPv6 address stands in brackets"),
         None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
     };
+    if host.contains(',') {
+        return Err("behind a comma come ttl=N of a group, kinds= and fields=, each once");
+    }
     let number = |p: &str| p.parse().ok().filter(|p| *p > 0).ok_or("the port is a number from 1 to 65535");
     Ok((host.to_owned(), port.map(number).transpose()?))
 }
@@ -177,6 +180,7 @@ mod tests {
             ("udp:[2001:db8::1", "open"),
             ("multicast:eth0,ttl=0", "ttl"),
             ("file:", "path"),
+            ("udp:192.0.2.1,kind=flows", "comma"),
         ] {
             let error = text.parse::<Target>().expect_err(text).to_string();
             assert!(error.contains(part) && error.contains(&format!("{text:?}")), "{error}");

@@ -199,7 +199,7 @@ sections! {
     export Export {
         /// Collectors: `udp:HOST[:PORT]`, `netflow9+udp:HOST[:PORT]`, `tcp:HOST[:PORT]`, `multicast:INTERFACE[:PORT][,ttl=N]`,
         /// `file:PATH`. Groups and files get rows too, the others flow records, unless `,kinds=flows`, `,kinds=series` or
-        /// `,kinds=both` stands behind one.
+        /// `,kinds=both` stands behind one; `,fields=standard` leaves IANA's elements alone (Wireshark takes no more by itself).
         targets: Vec<String> = Vec::new(), Reload;
     }
     /// Who may read along.

@@ -4,7 +4,7 @@ use super::outlet::Outlet;
 use super::report::OutletReport;
 use crate::error::EngineError;
 use base::Timestamp;
-use export::{Clock, Counts, Exporter, Handle, Protocol, Settings, Target};
+use export::{Clock, Counts, Exporter, Fields, Handle, Protocol, Settings, Target};
 use flow::Record;
 use series::Row;
 use std::time::Duration;
@@ -14,9 +14,6 @@ const NETFLOW: &str = "netflow9+";
 
 /// How long a replay waits for a collector that is slower than its files.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Behind a target that is to be told other kinds than is usual for it.
-const KINDS: &str = ",kinds=";
 
 /// Where to, in which protocol, and what.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,19 +26,27 @@ pub struct Destination {
     pub flows: bool,
     /// Rows go there.
     pub series: bool,
+    /// Which fields of them.
+    pub fields: Fields,
 }
 
 impl Destination {
     /// Reads `udp:HOST[:PORT]`, `netflow9+udp:HOST[:PORT]`, `tcp:…`, `multicast:…`, `file:PATH`, each with `,kinds=flows`,
-    /// `series` or `both` behind it if it is to get others than usual.
+    /// `series` or `both` behind it if it is to get others than usual, and `,fields=standard` if it is to get IANA's elements alone.
     ///
     /// # Errors
     /// What is wrong with the text, and what would be right.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let (rest, kinds) = match text.rsplit_once(KINDS) {
-            Some((rest, kinds)) => (rest, Some(kinds)),
-            None => (text, None),
-        };
+        let (mut rest, mut kinds, mut fields) = (text, None, None);
+        // What is for the target itself (`,ttl=3`) stands before these two.
+        while let Some((before, said)) = rest.rsplit_once(',') {
+            match said.split_once('=') {
+                Some(("kinds", of)) if kinds.is_none() => kinds = Some(of),
+                Some(("fields", of)) if fields.is_none() => fields = Some(of),
+                _ => break,
+            }
+            rest = before;
+        }
         let (protocol, rest) = match rest.strip_prefix(NETFLOW) {
             Some(rest) => (Protocol::NetflowV9, rest),
             None => (Protocol::Ipfix, rest),
@@ -60,7 +65,20 @@ impl Destination {
                 return Err(format!("{text:?}: {other:?} are no kinds; write kinds=flows, kinds=series or kinds=both"));
             }
         };
-        Ok(Self { target, protocol, flows, series })
+        let fields = match (protocol, fields) {
+            // It has no others.
+            (Protocol::NetflowV9, None | Some("standard")) | (Protocol::Ipfix, Some("standard")) => Fields::Standard,
+            (Protocol::Ipfix, None | Some("full")) => Fields::Full,
+            (Protocol::NetflowV9, Some("full")) => {
+                return Err(format!(
+                    "{text:?}: NetFlow v9 has the standard fields only; all of them go by udp:HOST[:PORT]"
+                ));
+            }
+            (_, Some(other)) => {
+                return Err(format!("{text:?}: {other:?} are no fields; write fields=full or fields=standard"));
+            }
+        };
+        Ok(Self { target, protocol, flows, series, fields })
     }
 }
 
@@ -92,6 +110,7 @@ impl CollectorOutlet {
             interfaces: vec![interface],
             ..Settings::new(to.target)
         };
+        settings.encode.fields = to.fields;
         if patient {
             (settings.patience, settings.clock) = (PATIENCE, Clock::Data);
         }
@@ -167,6 +186,9 @@ mod tests {
             ("sctp:192.0.2.1", "udp:HOST"),
             ("udp:192.0.2.1,kinds=rows", "kinds=series"),
             ("udp:,kinds=both", "host is missing"),
+            ("udp:192.0.2.1,fields=all", "fields=full"),
+            ("netflow9+udp:192.0.2.1,fields=full", "udp:HOST"),
+            ("udp:192.0.2.1,kinds=flows,kinds=both", "each once"),
         ] {
             let said = Destination::parse(text).expect_err(text);
             assert!(said.contains(right), "{text}: {said}");
@@ -186,5 +208,17 @@ mod tests {
         assert_eq!(kinds("tcp:192.0.2.1:4740,kinds=both"), (false, true, true));
         assert_eq!(kinds("netflow9+udp:192.0.2.1,kinds=series"), (true, false, true));
         assert_eq!(kinds("multicast:eth1,ttl=3,kinds=flows"), (false, true, false));
+    }
+
+    #[test]
+    fn which_fields_is_said_before_or_behind_which_kinds() {
+        let fields = |text: &str| Destination::parse(text).unwrap_or_else(|e| panic!("{e}")).fields;
+        assert_eq!(fields("udp:192.0.2.1"), Fields::Full);
+        assert_eq!(fields("netflow9+udp:192.0.2.1"), Fields::Standard);
+        for text in ["file:x,fields=standard,kinds=flows", "file:x,kinds=flows,fields=standard"] {
+            let to = Destination::parse(text).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!((to.fields, to.series), (Fields::Standard, false), "{text}");
+            assert_eq!(to.target, Target::File("x".into()), "{text}");
+        }
     }
 }

@@ -24,6 +24,13 @@ pub struct MeterReport {
     pub begun: u64,
     /// Records made, by the reason why.
     pub records: BTreeMap<&'static str, u64>,
+    /// Idle, active and ended records by how late they were made, against the moment at which their timeout was over: up to an
+    /// eighth of a second, up to two, …, up to a second, later.
+    pub lateness: [u64; 9],
+    /// Packets with an earlier time than the one before them in their flow, counted as if they had come with it.
+    pub backward: u64,
+    /// Bytes of memory that flows have touched so far, tables included.
+    pub flow_bytes: u64,
     /// Rows made.
     pub rows: u64,
     /// Frames by what is odd about them (docs/FLOWS.md); those that did not occur are left out.

@@ -234,17 +234,20 @@ impl Work {
 
     /// How it stands.
     pub fn report(&self) -> MeterReport {
-        let counts = self.flows.as_ref().map(Table::counts);
+        let counts = self.flows.as_ref().map(Table::counts).unwrap_or_default();
         MeterReport {
             packets: self.packets,
             bytes: self.bytes,
             unmetered: self.unmetered,
-            flowless: counts.as_ref().map_or(0, |c| c.other),
+            flowless: counts.other,
             in_records: self.out.in_records,
             in_rows: self.out.in_rows,
-            active: counts.as_ref().map_or(0, |c| c.active),
-            begun: counts.as_ref().map_or(0, |c| c.begun),
+            active: counts.active,
+            begun: counts.begun,
             records: self.out.records(),
+            lateness: counts.lateness.records,
+            backward: counts.backward,
+            flow_bytes: counts.bytes,
             rows: self.out.rows,
             odd: Odd::all().map(|o| (o.name(), self.odd[o.index()])).filter(|(_, n)| *n > 0).collect(),
             outlets: self.out.all.iter().map(|outlet| outlet.report()).collect(),
