@@ -30,7 +30,7 @@ fn as_of(link_type: u16, frame: &[u8], n: u64) -> Option<Vec<u8>> {
     let (head, payload) = frame.split_at_checked(14)?;
     let ethertype = [head[12], head[13]];
     let is_ip = matches!((link_type, ethertype), (_, [8, 0] | [0x86, 0xdd]));
-    let sent = if n % 3 == 0 { 4 } else { (n % 4) as u8 };
+    let sent = if n.is_multiple_of(3) { 4 } else { (n % 4) as u8 };
     // Linux says 4 of a frame with a header of 802.2, and 1 of one of Novell's.
     let linux = match ethertype {
         [a, b] if u16::from_be_bytes([a, b]) > 1500 => ethertype,

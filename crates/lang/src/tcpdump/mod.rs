@@ -25,6 +25,7 @@ mod refused;
 mod relation;
 mod services;
 mod test;
+mod values;
 
 use crate::ir::{Builder, Label, Program};
 pub use lex::FilterError;
