@@ -143,7 +143,7 @@ fn the_packet_may_be_named_anywhere_and_changes_nothing() {
     }
     assert_eq!(world("ttl p = ip_ttl p\nmain p = filter (ttl p .> 9)").sees(tcp(1)).kind, Kind::Copy);
     for (text, says) in [
-        ("main pkt = forward pkt", "`forward` takes a text in quotes here, this is the packet"),
+        ("main pkt = forward pkt", "`forward` takes a device name here, this is the packet"),
         ("main pkt = pkt", "`main` takes an action here"),
         ("main a b = ip", "`b` is more"),
         ("main pkt = when (is_tcp 3) drop", "takes nothing"),

@@ -311,23 +311,23 @@ pub const DELIVERY: &[Function] = &[
             act(Act::If(g.pred(0)?, Act::Seq(steps).into(), Act::Unit.into()))
         }
     ),
-    row!("forward"["forwardIO"], "Text -> Act", SEND, "A copy out of the device: `forward \"eth1\"`.", |g| act(
+    row!("forward"["forwardIO"], "Device -> Act", SEND, "A copy out of the device: `forward \"eth1\"`.", |g| act(
         Act::Forward(g.device(0)?)
     )),
-    row!("bridge", "Text -> Act", SEND_DROP, "Out of the device, and to nobody else.", |g| seq([
+    row!("bridge", "Device -> Act", SEND_DROP, "Out of the device, and to nobody else.", |g| seq([
         Act::Forward(g.device(0)?),
         Act::Drop
     ])),
     row!(
         "tee",
-        "Text -> Pred -> Act",
+        "Device -> Pred -> Act",
         SEND_DROP,
         "A copy out of the device; then passes what the predicate holds for.",
         |g| seq([Act::Forward(g.device(0)?), Act::Filter(g.pred(1)?)])
     ),
     row!(
         "tap",
-        "Text -> Pred -> Act",
+        "Device -> Pred -> Act",
         SEND_DROP,
         "Passes what the predicate holds for; the rest goes out of the device.",
         |g| {
@@ -337,7 +337,7 @@ pub const DELIVERY: &[Function] = &[
     ),
     row!(
         "link",
-        "[Text] -> Act",
+        "[Device] -> Act",
         &[Effect::Forward, Effect::Local],
         "A copy out of each device but the one it came from.",
         |g| {

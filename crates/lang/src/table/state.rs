@@ -21,6 +21,14 @@ fn add<'a>(g: &Given<'_, 'a>, by: u64) -> Result<Value<'a>, String> {
     Ok(Value::Act(Act::Add(g.map(0)?, by)))
 }
 
+/// At least one: what is forgotten at once was never known.
+fn milliseconds(g: &Given<'_, '_>) -> Result<u64, String> {
+    match g.number(0, 1 << 40)? {
+        0 => Err("0 milliseconds would forget each flow at once".into()),
+        ms => Ok(ms),
+    }
+}
+
 fn changed<'a>(map: &Arc<FlowMap>, change: impl FnOnce(&mut FlowMap)) -> Result<Value<'a>, String> {
     let mut map = (**map).clone();
     change(&mut map);
@@ -48,12 +56,10 @@ pub const FLOWS: &[Function] = &[
         NONE,
         "The map with room for so many flows; when it is full, new flows are refused and counted.",
         |g| {
-            let n = g.number(0, MAX_CAPACITY.into())?;
-            if n == 0 {
-                Err("a map holds at least one flow".into())
-            } else {
-                changed(&g.map(1)?, |m| m.capacity = n as u32)
-            }
+            let Ok(n @ 1..) = g.number(0, MAX_CAPACITY.into()) else {
+                return Err(format!("a map holds 1 to {MAX_CAPACITY} flows"));
+            };
+            changed(&g.map(1)?, |m| m.capacity = n as u32)
         }
     ),
     row!(
@@ -62,7 +68,7 @@ pub const FLOWS: &[Function] = &[
         NONE,
         "The map forgets a flow that was not touched for so many milliseconds.",
         |g| {
-            let ms = g.number(0, 1 << 40)?;
+            let ms = milliseconds(g)?;
             changed(&g.map(1)?, |m| m.expiry = Expiry::Idle(ms * MS))
         }
     ),
@@ -72,7 +78,7 @@ pub const FLOWS: &[Function] = &[
         NONE,
         "The map forgets a flow so many milliseconds after its first packet: what it counts, it counts per interval.",
         |g| {
-            let ms = g.number(0, 1 << 40)?;
+            let ms = milliseconds(g)?;
             changed(&g.map(1)?, |m| m.expiry = Expiry::Life(ms * MS))
         }
     ),

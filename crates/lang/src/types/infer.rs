@@ -1,6 +1,6 @@
 //! Type inference (Damas and Milner, POPL 1982): each binding gets its most general type, in the order in which they need each other.
 //!
-//! Some things stand for another where the other is wanted: a text for an address, a property for the predicate that it is not 0, a
+//! Some things stand for another where the other is wanted: a text for an address or a device, a property for the predicate that it is not 0, a
 //! filter for the predicate of what it passes, a counter for its number, a number of millionths for a chance. What says or does
 //! something about a packet may be given one, which changes nothing, and a function that only wants the packet stands for what it makes
 //! of it: that is how Enif's programs name their packet. Bindings are pure and may not need themselves: there is no recursion, so every program ends.
@@ -208,7 +208,7 @@ impl Infer<'_> {
     /// Whether one of type `have` can stand where `want` is wanted.
     fn stands_for(&mut self, have: &Type, want: &Type) -> bool {
         match (self.resolved(have), self.resolved(want)) {
-            (Type::Text, Type::Net) | (Type::Prop | Type::Act, Type::Pred) => true,
+            (Type::Text, Type::Net | Type::Device) | (Type::Prop | Type::Act, Type::Pred) => true,
             (Type::Counter, Type::Int) | (Type::Int, Type::Chance) => true,
             (Type::Fun(packet, gives), want) if want.is_of_packet() => {
                 self.unify(&packet, &Type::Packet) && self.stands_for(&gives, &want)
@@ -303,7 +303,10 @@ impl Infer<'_> {
                                 match order(f) {
                                     _ if rest > takes => Error { help: Some(parenthesize(f, args)), ..error },
                                     Some(order) => error.help(order),
-                                    None => error,
+                                    None => match advice::example(f) {
+                                        Some(example) => error.help(format!("write it as `{example}`")),
+                                        None => error,
+                                    },
                                 }
                             })?;
                             *to

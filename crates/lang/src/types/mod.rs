@@ -24,6 +24,8 @@ pub enum Type {
     Packet,
     /// A text.
     Text,
+    /// The name of a device.
+    Device,
     /// An address or a network.
     Net,
     /// What a flow is told from another by.
@@ -61,6 +63,7 @@ impl Type {
             "Int" => Self::Int,
             "Chance" => Self::Chance,
             "Text" => Self::Text,
+            "Device" => Self::Device,
             "Net" => Self::Net,
             "Key" => Self::Key,
             "Map" => Self::Map,
@@ -109,6 +112,7 @@ impl Type {
             Self::Chance => "a chance such as `0.001`".into(),
             Self::Packet => "the packet".into(),
             Self::Text => "a text in quotes".into(),
+            Self::Device => "a device name".into(),
             Self::Net => "an address or a network".into(),
             Self::Key => "a key".into(),
             Self::Map => "a flow map".into(),
