@@ -114,6 +114,24 @@ mod tests {
         let why = |syntax, link| of("port nosuch0", syntax, link).err().expect("no filter");
         assert!(why(Syntax::Capture, 1).starts_with("filter: "));
         assert!(why(Syntax::Tcpdump, 1).starts_with("bpf: "));
-        assert!(why(Syntax::Tcpdump, 101).contains("write filter"));
+        assert!(why(Syntax::Tcpdump, 147).contains("link type 147 are not read"));
+    }
+
+    #[test]
+    fn tcpdumps_words_are_for_the_link_of_the_frames_and_know_which_way_they_went() {
+        let mut web = [0; 60];
+        Build::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 443).fill(&mut web);
+        let raw = of("tcp port 443", Syntax::Tcpdump, link::RAW_IP).expect("a filter");
+        let desc = Desc::default();
+        assert!(raw.matches(&Packet { desc: &desc, bytes: &web[14..], wire_len: 46 }));
+        assert!(!raw.matches(&Packet { desc: &desc, bytes: &web, wire_len: 60 }));
+        let refused = of("vlan 5", Syntax::Tcpdump, link::LINUX_SLL).err().expect("an error");
+        assert!(refused.starts_with("bpf: ") && refused.contains("no VLAN tag"), "{refused}");
+        let outbound = of("outbound and tcp", Syntax::Tcpdump, link::ETHERNET).expect("a filter");
+        for flags in [0, flag::OUTGOING] {
+            let desc = Desc { flags, ..Desc::default() };
+            let sent = outbound.matches(&Packet { desc: &desc, bytes: &web, wire_len: 60 });
+            assert_eq!(sent, flags != 0);
+        }
     }
 }
