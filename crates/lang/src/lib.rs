@@ -68,6 +68,11 @@ pub fn compile(text: &str) -> Result<Compiled, Error> {
 /// Those of [`compile`], and filters that ask for what such frames do not have.
 pub fn compile_for(text: &str, link_type: u16) -> Result<Compiled, Error> {
     compiled(text, link_type).map_err(|e| {
+        if let (Some(module), true) = (syntax::imported(text), e.what.ends_with("is not known")) {
+            let else_ = e.help.map(|help| format!("; else: {help}")).unwrap_or_default();
+            let help = format!("modules are not read: what `{module}` has must stand in the program{else_}");
+            return Error { help: Some(help), ..e };
+        }
         // Who comes from tcpdump writes a filter where a program is wanted.
         match tcpdump::Filter::of_link(text, link_type) {
             Ok(filter) if !filter.text().is_empty() => {

@@ -407,6 +407,11 @@ fn errors_show_the_place_the_cause_and_what_to_write() {
         ("main = steer_key", "an action", ""),
         ("main = bpf 80", "`bpf` takes a text in quotes", "quotes"),
         ("main = steer_local_ip 16", "takes an address", ""),
+        (
+            "import qualified MyRules as M\nmain = web >-> drop",
+            "`web` is not known",
+            "what `MyRules` has must stand in",
+        ),
         ("main = steer_common", "there is none", "`steer_key key_5tuple`"),
         (
             "a = flow_map 0 key_ip_src\nb = flow_map 1 key_vlan\nmain = incr_fstate a >-> incr_fstate b >-> steer_common",

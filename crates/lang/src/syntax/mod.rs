@@ -97,6 +97,16 @@ pub struct Binding {
     pub body: Expr,
 }
 
+/// A module of the user's own that the program imports. Those of Haskell and of PFQ have nothing that is not here.
+pub fn imported(text: &str) -> Option<&str> {
+    const KNOWN: [&str; 5] = ["Network", "Language", "Data", "Control", "Prelude"];
+    let modules = text.lines().filter_map(|line| {
+        let mut words = line.strip_prefix("import ")?.split_whitespace().filter(|word| *word != "qualified");
+        words.next()
+    });
+    modules.into_iter().find(|module| module.split('.').next().is_some_and(|first| !KNOWN.contains(&first)))
+}
+
 /// Where a packet begins: `main`, or Enif's `enif_main` where there is none.
 pub fn entry(bindings: &[Binding]) -> Option<&Binding> {
     let named = |name| bindings.iter().find(|b| b.name == name);
