@@ -190,6 +190,7 @@ const PROGRAMS: [(&str, usize); 15] = [
     ),
     ("main = bpf \"tcp port 80 or udp port 53 or ip6\" >-> steer_link", 2),
     ("main = bpf \"ip[6:2] & 0x1fff = 0 and tcp[13] & 2 != 0\" >-> mark 7", 2),
+    ("main = unless (matches \"geneve and tcp[tcp[12] >> 2] = 0\") (inc 3) >-> steer_link", 2),
     ("main = filter (has_addr 10.0.0.0/30) >-> inc 3 >-> steer_vlan", 3),
     ("main = steer_local_net 10.0.0.0 24 32", 1),
     ("main = filter (ip_ttl .> 3) >-> classify 5 >-> double_steer_ip", 3),

@@ -492,13 +492,12 @@ fn judge(program: &Program, stages: usize, mut report: ProgramReport) -> Result<
 
 fn compile(plan: &ProgramPlan, ground: &Ground) -> Result<Program, String> {
     let ProgramPlan { name, text } = plan;
-    let program = lang::compile(text).map_err(|e| {
+    let program = lang::compile_for(text, ground.link_type).map_err(|e| {
         let (line, column) = e.place(text);
         let help = e.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
         format!("{name}, line {line}, column {column}: {}{help}", e.what)
     })?;
     let program = program.program;
-    program.fits_link(ground.link_type).map_err(|e| format!("{name}: {e}"))?;
     let effects = program.effects();
     let refuse = |what: &str, instead: &str| Err(format!("{name}: {what}; {instead}"));
     if effects.has(Effect::Log) {
