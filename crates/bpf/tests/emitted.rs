@@ -176,7 +176,7 @@ fn compiled(text: &str) -> Ir {
 }
 
 /// Programs as people write them, each with what of it is for the kernel.
-const PROGRAMS: [(&str, usize); 15] = [
+const PROGRAMS: [(&str, usize); 16] = [
     ("main = ip >-> steer_flow", 2),
     ("main = when is_tcp (mark 42) >-> steer_p2p", 2),
     ("main = ip >-> when is_tcp (forward \"eth1\") >-> steer_flow", 3),
