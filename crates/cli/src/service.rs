@@ -21,7 +21,7 @@ impl Service {
     /// Finds the manager in the environment.
     pub fn begin() -> Self {
         let notifier = Notifier::from_environment().unwrap_or_else(|e| {
-            eprintln!("netgrain: the service manager is not told how things stand: {e}");
+            sys::say!("netgrain: the service manager is not told how things stand: {e}");
             None
         });
         let period = watchdog_period();
@@ -162,6 +162,7 @@ mod tests {
             meter: None,
             program: None,
             retention: None,
+            groups: Vec::new(),
             listeners: Vec::new(),
             remarks: Vec::new(),
             faults: Vec::new(),

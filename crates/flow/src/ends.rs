@@ -1,6 +1,6 @@
 //! Time passes: which flows are over, in which order their records are made, and what becomes of their places.
 
-use crate::entry::{Hot, bit};
+use crate::entry::{Entry, Hot, bit};
 use crate::fetch::AHEAD;
 use crate::memory::{Ask, Hints};
 use crate::meter::{Meter, SECOND};
@@ -47,10 +47,17 @@ impl<H: Hints> Meter<H> {
 
     /// When the record began that is being made; `None` if it has no packet yet.
     #[inline(always)]
-    fn first(&self, flow: u32) -> Option<u64> {
+    pub(crate) fn first(&self, flow: u32) -> Option<u64> {
+        let Entry { hot, body } = &self.flows[flow];
+        if hot.bits & (bit::FULL | bit::CUT) == 0 { Some(body.start) } else { self.first_of_later(flow) }
+    }
+
+    /// The same of a flow that may have had a record.
+    #[inline(never)]
+    fn first_of_later(&self, flow: u32) -> Option<u64> {
         let hot = &self.flows[flow].hot;
-        match hot.bits & (bit::FULL | bit::CUT) {
-            0 => Some(self.flows[flow].body.start),
+        match hot.bits & bit::RESTS {
+            bit::RESTS => self.head(flow).first,
             bit::FULL => self.fulls[hot.more].first(),
             _ => {
                 let pair = &self.pairs[hot.more];
@@ -106,7 +113,7 @@ impl<H: Hints> Meter<H> {
 
     /// The same for what that points to. Only of flows that leave the table one by one is the hash needed.
     #[inline(always)]
-    fn fetch_due_rest(&self, flow: u32, leaves: bool) -> Known {
+    pub(crate) fn fetch_due_rest(&self, flow: u32, leaves: bool) -> Known {
         let hot = &self.flows[flow].hot;
         if hot.has(bit::V6) {
             self.hints.fetch(&self.rares[flow as usize]);
@@ -115,6 +122,7 @@ impl<H: Hints> Meter<H> {
             0 if hot.more == NONE => (),
             0 => self.chunks[hot.more].fetch(self.hints, usize::from(hot.packets)),
             bit::FULL => self.fulls[hot.more].sides.iter().for_each(|side| side.fetch(self.hints)),
+            bit::RESTS => self.fetch_resting(flow),
             _ => self.pairs[hot.more].sides.iter().for_each(|side| self.hints.fetch(side)),
         }
         if !leaves {
@@ -131,6 +139,9 @@ impl<H: Hints> Meter<H> {
         let idle = hot.last.saturating_add(self.timeout(hot));
         self.counts.lateness.count((second * SECOND).saturating_sub(self.deadline(flow)));
         if idle.div_ceil(SECOND) > second {
+            if self.flows[flow].hot.rests() {
+                self.wake(flow);
+            }
             self.cut(flow, known.id, sink);
             self.schedule(flow);
         } else {
@@ -154,6 +165,14 @@ impl<H: Hints> Meter<H> {
             self.table.remove(known.hash, flow);
         }
         self.flows[flow].hot.bits = 0;
+        self.give_back(bits, more);
+        self.flows.free(flow);
+        self.counts.active -= 1;
+    }
+
+    /// Gives back the places of a flow that is awake, but for its entry, which had these bits and named that place.
+    #[inline(always)]
+    pub(crate) fn give_back(&mut self, bits: u16, more: u32) {
         let chunk = match bits & (bit::FULL | bit::PAIR) {
             0 => more,
             bit::FULL => {
@@ -169,18 +188,26 @@ impl<H: Hints> Meter<H> {
         if chunk != NONE {
             self.chunks.free(chunk);
         }
-        self.flows.free(flow);
-        self.counts.active -= 1;
     }
 
     /// Makes the last record of a flow, if there is anything to say.
     #[inline(always)]
     fn conclude(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
-        if self.first(flow).is_some() {
+        let has_packets = self.flows[flow].hot.bits & (bit::FULL | bit::CUT) == 0 || self.awakes_with_packets(flow);
+        if has_packets {
             self.emit(flow, id, reason, sink);
         } else {
             self.counts.silent += 1;
         }
+    }
+
+    /// Wakes a flow if it rests; whether it has had a packet since its last record.
+    #[inline(never)]
+    fn awakes_with_packets(&mut self, flow: u32) -> bool {
+        if self.flows[flow].hot.rests() {
+            self.wake(flow);
+        }
+        self.first(flow).is_some()
     }
 
     pub(crate) fn emit(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
@@ -201,6 +228,7 @@ impl<H: Hints> Meter<H> {
         self.chunks.clear();
         self.pairs.clear();
         self.fulls.clear();
+        self.rest.clear();
         (self.hand, self.counts.active) = (0, 0);
     }
 }
@@ -249,7 +277,11 @@ pub(crate) fn end_all<H: Hints>(shards: &mut [Meter<H>], sink: &mut dyn Sink) {
             (false, true) => EndReason::Idle,
             (false, false) => EndReason::Forced,
         };
+        let rested = hot.rests();
         shard.conclude(flow, known.id, reason, sink);
+        if rested {
+            shard.lay_down(flow);
+        }
     });
     for shard in shards {
         shard.forget();

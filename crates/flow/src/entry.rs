@@ -11,6 +11,7 @@
 //! chunk, 72                   from the second packet on: nine packets (crate::slim)
 //! pair, 128                   from the eleventh packet on: counters, a cache line for each direction (crate::pair)
 //! full, 448                   from the first remarkable packet on: counters for whatever comes (crate::full)
+//! at rest, 0 to 256           in place of a pair or a full one, and its chunk (crate::rest)
 //! ```
 //! So a packet of a long flow that is nothing out of the ordinary touches four lines: bucket, hot, body, and its
 //! direction's in the pair. One of the first ten touches that of the chunk instead of the last.
@@ -44,11 +45,13 @@ pub(crate) mod bit {
     pub const LOCATED: u16 = 1 << 10;
     /// Two bits: which sides have sent FIN.
     pub const FINS: u32 = 11;
-    /// [`super::Hot::more`] names a pair. Neither this nor [`FULL`]: a chunk, or nothing.
+    /// [`super::Hot::more`] names a pair. Neither this nor [`FULL`]: a chunk, or nothing; both: [`RESTS`].
     pub const PAIR: u16 = 1 << 13;
+    /// Both: at rest, and [`super::Hot::more`] names a place in the slab, or none ([`crate::rest`]).
+    pub const RESTS: u16 = FULL | PAIR;
     /// Has had a packet besides its first since a full table last looked at it ([`crate::begin`]).
     pub const AGAIN: u16 = 1 << 14;
-    /// A pair whose flow had an interim record ([`crate::cut`]).
+    /// A pair, at rest or not, whose flow had an interim record ([`crate::cut`]).
     pub const CUT: u16 = 1 << 15;
 }
 
@@ -119,6 +122,11 @@ impl Hot {
     #[inline(always)]
     pub const fn has(&self, bit: u16) -> bool {
         self.bits & bit != 0
+    }
+
+    #[inline(always)]
+    pub const fn rests(&self) -> bool {
+        self.bits & bit::RESTS == bit::RESTS
     }
 
     /// The side that sends a packet with this key.

@@ -49,6 +49,7 @@ impl<H: Hints> Meter<H> {
     /// Takes packets in the order in which they came. Time passes with them.
     pub fn push(&mut self, packets: &[Packet], sink: &mut dyn Sink) {
         let mut way = self.way.take().expect("it is there between two calls");
+        self.lay(packets.len());
         let mut calm = self.calm();
         for (index, packet) in packets.iter().enumerate() {
             if !calm.contains(&packet.ts.nanos()) && self.is_other_second(packet.ts.secs()) {
@@ -70,6 +71,7 @@ impl<H: Hints> Meter<H> {
 
     /// Takes packets between which no second begins, and which are lanes already.
     pub(crate) fn run(&mut self, packets: &[Packet], lanes: &[Lane], sink: &mut dyn Sink) {
+        self.lay(lanes.len());
         let mut way = self.way.take().expect("it is there between two calls");
         for lane in lanes {
             way.lanes[way.count % RING] = *lane;
@@ -173,8 +175,7 @@ impl<H: Hints> Meter<H> {
         let packets = usize::from(hot.packets);
         match hot.bits & (bit::FULL | bit::PAIR) {
             bit::PAIR => self.hints.fetch(&self.pairs[hot.more].sides[hot.side(key)]),
-            bit::FULL => self.fulls[hot.more].sides[hot.side(key)].fetch(self.hints),
-            _ => {
+            0 => {
                 // The handshake is in the first packets, and the eleventh reads all that is known.
                 if hot.has(bit::V6) && (packets < SHAKING || packets == LOG) {
                     self.hints.fetch(&self.rares[flow as usize]);
@@ -187,6 +188,25 @@ impl<H: Hints> Meter<H> {
                     }
                 }
             }
+            _ => self.fetch_other(flow, hot.side(key)),
+        }
+    }
+
+    /// The same of a full flow, or one at rest.
+    #[inline(never)]
+    fn fetch_other(&self, flow: u32, side: usize) {
+        let hot = &self.flows[flow].hot;
+        if hot.rests() { self.fetch_resting(flow) } else { self.fulls[hot.more].sides[side].fetch(self.hints) }
+    }
+
+    /// The same of a flow at rest.
+    pub(crate) fn fetch_resting(&self, flow: u32) {
+        let hot = &self.flows[flow].hot;
+        if hot.has(bit::V6) {
+            self.hints.fetch(&self.rares[flow as usize]);
+        }
+        if hot.more != NONE {
+            self.rest.slab.fetch(hot.more, self.hints);
         }
     }
 

@@ -23,6 +23,7 @@ use crate::payload::Payloads;
 use crate::pool::Pool;
 use crate::rare::Rare;
 use crate::record::{Record, Sink};
+use crate::rest::Rest;
 use crate::slim::Chunk;
 use crate::table::Table;
 use crate::wheel::Wheel;
@@ -34,6 +35,11 @@ use std::time::Duration;
 /// How far time may step back before the meter takes it for another clock: all flows are then ended
 /// ([`crate::EndReason::Forced`]), and time begins anew. Within it, a packet that comes late counts as of its flow's last one.
 pub const STEP_BACK: Duration = Duration::from_secs(60);
+
+/// What a tick does for flows that want to rest, as if so many batches of so many packets had come: that there are few packets is
+/// no reason to keep them awake.
+const LAYS: usize = 32;
+const BATCH: usize = 256;
 
 /// Nanoseconds in one second.
 pub(crate) const SECOND: u64 = 1_000_000_000;
@@ -55,6 +61,7 @@ pub struct Meter<H = NoHints> {
     pub(crate) pairs: Pool<Pair>,
     pub(crate) fulls: Pool<Full>,
     pub(crate) payloads: Option<Payloads>,
+    pub(crate) rest: Rest,
     pub(crate) wheel: Wheel,
     pub(crate) losses: Losses,
     /// The second that has begun, once there is one.
@@ -99,6 +106,7 @@ impl<H: Hints> Meter<H> {
             pairs: Pool::new(capacity, hints),
             fulls: Pool::new(capacity, hints),
             payloads: (config.payload > 0).then(|| Payloads::new(config.payload)),
+            rest: Rest::new(nanos(config.rest), capacity, hints),
             wheel: Wheel::new(capacity, hints),
             losses: Losses::default(),
             second: None,
@@ -121,6 +129,7 @@ impl<H: Hints> Meter<H> {
         if self.is_other_second(now.secs()) {
             pass(std::slice::from_mut(self), now.secs(), sink);
         }
+        (0..LAYS).for_each(|_| self.lay(BATCH));
     }
 
     /// Makes the records of all flows and forgets them. Whatever packet comes next, time begins with it.
@@ -138,9 +147,16 @@ impl<H: Hints> Meter<H> {
     pub fn counts(&self) -> Counts {
         let rares = self.rares.len() * size_of::<Rare>();
         let tables = self.table.bytes() + self.flows.bytes() + rares + self.wheel.bytes();
-        let pools = self.chunks.bytes() + self.pairs.bytes() + self.fulls.bytes();
+        let pools = self.chunks.bytes() + self.pairs.bytes() + self.fulls.bytes() + self.rest.bytes();
         let rest = self.payloads.as_ref().map_or(0, Payloads::bytes) + self.due.capacity() * size_of::<(u64, u32)>();
-        Counts { bytes: (tables + pools + rest) as u64, ..self.counts }
+        let held = self.table.bytes() + self.flows.held() + rares + Wheel::bytes_of(self.counts.active);
+        let pools_held = self.chunks.held() + self.pairs.held() + self.fulls.held() + self.rest.held();
+        Counts {
+            bytes: (tables + pools + rest) as u64,
+            held: (held + pools_held + rest) as u64,
+            resting: self.rest.count,
+            ..self.counts
+        }
     }
 
     /// Whether time passes with this second, or steps back too far.

@@ -92,6 +92,11 @@ impl<T: Default> Pool<T> {
         self.used
     }
 
+    /// Bytes of the places that are taken, and of the list of those that are not.
+    pub fn held(&self) -> usize {
+        (self.used - self.free.len()) * size_of::<T>() + self.free.capacity() * size_of::<u32>()
+    }
+
     /// Bytes that were ever touched.
     pub fn bytes(&self) -> usize {
         self.items.len().max(self.touched) * size_of::<T>() + self.free.capacity() * size_of::<u32>()

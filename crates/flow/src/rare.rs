@@ -17,6 +17,7 @@ mod at {
     pub const SHAKE: [usize; 2] = [0, 5];
     pub const MACS: [usize; 2] = [10, 16];
     pub const LENGTH: usize = 22;
+    pub const INNER: [usize; 3] = [2, 10, 18];
 }
 
 /// Nanoseconds from which on a time of the handshake does not fit.
@@ -71,6 +72,19 @@ impl Rare {
         *self.chunk_mut(at::LENGTH) = (length.min(u16::MAX.into()) as u16).to_le_bytes();
     }
 
+    /// All but its first two bytes, which are ICMP's, and the length: something else in a flow at rest ([`crate::rest`]).
+    pub fn inner(&self) -> ([u64; 2], u32) {
+        let [a, b, c] = at::INNER;
+        ([a, b].map(|at| u64::from_le_bytes(*self.chunk(at))), u32::from_le_bytes(*self.chunk(c)))
+    }
+
+    pub fn set_inner(&mut self, ([x, y], z): ([u64; 2], u32)) {
+        let [a, b, c] = at::INNER;
+        *self.chunk_mut(a) = x.to_le_bytes();
+        *self.chunk_mut(b) = y.to_le_bytes();
+        *self.chunk_mut(c) = z.to_le_bytes();
+    }
+
     /// Three words in the same place.
     #[inline(always)]
     pub fn of_words([a, b, c]: [u64; 3]) -> Self {
@@ -110,6 +124,10 @@ mod tests {
         rare.set_first_length(70_000);
         assert_eq!((rare.shake(), rare.mac(0), rare.mac(1)), ([FAR - 1, FAR - 2], [1; 6], [2; 6]));
         assert_eq!(rare.first_length(), u16::MAX);
+        rare.set_inner(([0x99, u64::MAX], 0x9999_9999));
+        assert_eq!(rare.inner(), ([0x99, u64::MAX], 0x9999_9999));
+        assert_eq!((rare.icmp(), rare.first_length()), ((FAR - 1) as u16, u16::MAX));
+        rare.set_mac(0, [1; 6]);
         rare.set_shake([0, 0]);
         rare.set_icmp(0x0803);
         assert_eq!((rare.icmp(), rare.mac(0)), (0x0803, [1; 6]));

@@ -62,7 +62,7 @@ impl<H: Hints> Meter<H> {
         }
         out.id = id;
         out.key = key_of(hot, rare);
-        out.around = around_of(hot, self.label(hot));
+        out.around = around_of(hot, self.label(flow));
         out.interface = self.interface;
         out.began = Timestamp::from_nanos(body.start);
         out.part = part;
@@ -85,8 +85,16 @@ impl<H: Hints> Meter<H> {
 
     /// The topmost MPLS label.
     #[inline(always)]
-    pub(crate) fn label(&self, hot: &Hot) -> Option<u32> {
-        if hot.tunnel > 0 && hot.has(bit::FULL) { self.fulls[hot.more].label } else { hot.label() }
+    pub(crate) fn label(&self, flow: u32) -> Option<u32> {
+        let hot = &self.flows[flow].hot;
+        if hot.tunnel > 0 && hot.has(bit::FULL) { self.label_in_tunnel(flow) } else { hot.label() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn label_in_tunnel(&self, flow: u32) -> Option<u32> {
+        let hot = &self.flows[flow].hot;
+        if hot.rests() { self.head(flow).label } else { self.fulls[hot.more].label }
     }
 
     fn early(&self, flow: u32, out: &mut Vec<Early>) {

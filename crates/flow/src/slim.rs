@@ -10,6 +10,7 @@
 //! 65535 bytes, after 2^38 ns, a window of zero, anything but the next bytes of its side) makes it a full one
 //! ([`crate::full`]), so that nothing is ever rounded.
 
+use crate::full;
 use crate::memory::{Ask, Hints};
 use crate::record::{Early, Moments, Side};
 use crate::seen::Seen;
@@ -46,6 +47,42 @@ impl Sums {
     pub const fn continued(&self) -> Self {
         let Self { seq, numbered, first_flags, .. } = *self;
         Self { payload: 0, seq, beyond: 0, payload_packets: 0, ttl: (0, 0), dscp: (0, 0), numbered, first_flags }
+    }
+
+    /// Of a side as [`crate::full`] counts it, if there is nothing remarkable about it.
+    pub fn of(side: &full::Side, first_flags: u8) -> Self {
+        let high = side.sent.high();
+        Self {
+            payload: side.payload as u32,
+            seq: high.unwrap_or(0),
+            beyond: side.bytes.wrapping_sub(side.length) as u32,
+            payload_packets: side.payload_packets as u16,
+            ttl: side.ttl,
+            dscp: side.dscp,
+            numbered: high.is_some(),
+            first_flags,
+        }
+    }
+
+    /// Of a flow whose sums are elsewhere.
+    pub fn unused(first_flags: u8) -> Self {
+        Self { first_flags, ..Self::default() }
+    }
+
+    /// Most of it as two words and two bytes, which mean something else while the flow is at rest
+    /// ([`crate::rest`]): all but the flags of the first packet, which stay what they are.
+    pub fn words(&self) -> ([u64; 2], u16) {
+        let [low, high] = self.ttl.into();
+        let upper = u64::from(self.payload_packets) | u64::from(low) << 16 | u64::from(high) << 24;
+        let words = [u64::from(self.payload) | u64::from(self.seq) << 32, u64::from(self.beyond) | upper << 32];
+        (words, u16::from_le_bytes(self.dscp.into()))
+    }
+
+    /// Puts them there.
+    pub fn set_words(&mut self, ([a, b], rest): ([u64; 2], u16)) {
+        (self.payload, self.seq, self.beyond) = (a as u32, (a >> 32) as u32, b as u32);
+        (self.payload_packets, self.ttl) = ((b >> 32) as u16, ((b >> 48) as u8, (b >> 56) as u8));
+        self.dscp = rest.to_le_bytes().into();
     }
 
     /// Counts a packet, the first of this side or not, unless something about it asks for a full flow: then nothing is
@@ -161,6 +198,13 @@ pub(crate) fn pack(after: u64, seen: &Seen) -> u64 {
     let time = if is_exact(after) { after } else { after >> COARSE_SHIFT | 1 << bit::COARSE };
     let length = u64::from(seen.length.min(u16::MAX.into()));
     time | length << bit::LENGTH | u64::from(seen.flags) << bit::FLAGS | (seen.side as u64) << bit::REVERSE
+}
+
+/// A packet whose time fits, as a word.
+#[inline(always)]
+pub(crate) fn join(early: &Early) -> u64 {
+    let Early { after, length, flags, reverse } = *early;
+    after | u64::from(length) << bit::LENGTH | u64::from(flags) << bit::FLAGS | u64::from(reverse) << bit::REVERSE
 }
 
 /// The packet that a word stands for.

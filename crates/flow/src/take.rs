@@ -45,6 +45,18 @@ impl<H: Hints> Meter<H> {
         self.counts.backward += u64::from(seen.at < hot.last);
         seen.at = seen.at.max(hot.last);
         seen.side = hot.side(&lane.key);
+        if hot.has(bit::FULL) {
+            return self.add_to_other(flow, packet, seen, sink);
+        }
+        self.add(flow, packet, seen, sink);
+    }
+
+    /// Counts another packet of a full flow, or of one at rest, which it wakes.
+    #[inline(never)]
+    fn add_to_other(&mut self, flow: u32, packet: &Packet, seen: &Seen, sink: &mut dyn Sink) {
+        if self.flows[flow].hot.rests() {
+            self.wake(flow);
+        }
         self.add(flow, packet, seen, sink);
     }
 

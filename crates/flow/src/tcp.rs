@@ -1,6 +1,7 @@
 //! What TCP does, as far as somebody in between can see it: which bytes came before (RFC 9293 §3.4), and how far the
 //! conversation got (§3.3.2).
 
+use crate::bits::Coder;
 use crate::record::TcpState;
 use crate::seen::Seen;
 use std::hint::select_unpredictable;
@@ -35,6 +36,24 @@ const WINDOW: u32 = 1 << 30;
 impl Sent {
     pub fn up_to(high: Option<u32>) -> Self {
         Self { high, ..Self::default() }
+    }
+
+    pub const fn high(&self) -> Option<u32> {
+        self.high
+    }
+
+    /// Packs it, or puts there what is unpacked ([`crate::packed`]).
+    pub fn code(&mut self, c: &mut impl Coder) {
+        self.high = c.bit(self.high.is_some()).then(|| c.bits(self.high.unwrap_or(0).into(), 32) as u32);
+        let high = self.high.unwrap_or(0);
+        for hole in &mut self.holes {
+            *hole = if c.bit(*hole != (0, 0)) {
+                let from = high.wrapping_sub(c.number(high.wrapping_sub(hole.0).into()) as u32);
+                (from, from.wrapping_add(c.number(hole.1.wrapping_sub(from).into()) as u32))
+            } else {
+                (0, 0)
+            };
+        }
     }
 
     pub fn see(&mut self, seen: &Seen) -> Order {
