@@ -84,7 +84,8 @@ pub(crate) enum Under {
 }
 
 /// RFC 4928 §3: 4 and 6 are IP. Else it may be Ethernet, behind a control word if the first half-byte is 0; nothing
-/// announces it, so its ethertype must be one that leads on. An IP packet is taken for Ethernet only if it cannot be
+/// announces it, so its ethertype must be one that leads on. Where both would do (an address that begins with 0, and a tag),
+/// it is the control word if its first two bytes are 0, as RFC 4448 §4.6 has them. An IP packet is taken for Ethernet only if it cannot be
 /// IP: destination addresses that begin with 4 or 6 exist.
 pub(crate) fn under_labels(first: u8, frame: &[u8], at: usize, end: usize) -> Under {
     let known = mpls::payload_ethertype(first);
@@ -96,7 +97,9 @@ pub(crate) fn under_labels(first: u8, frame: &[u8], at: usize, end: usize) -> Un
     match known {
         EtherType::IPV4 | EtherType::IPV6 if ip_fits(frame, at, end) || !fits(0) => Under::Network(known),
         EtherType::IPV4 | EtherType::IPV6 => Under::Ethernet(at),
-        _ if first >> 4 == 0 && fits(CONTROL_WORD) => Under::Ethernet(at + CONTROL_WORD),
+        _ if first >> 4 == 0 && fits(CONTROL_WORD) && (chunk(frame, at) == Some(&[0, 0]) || !fits(0)) => {
+            Under::Ethernet(at + CONTROL_WORD)
+        }
         _ if fits(0) => Under::Ethernet(at),
         _ => Under::Network(known),
     }
