@@ -23,6 +23,7 @@ use crate::rare::Rare;
 use crate::record::TcpState;
 use crate::seen::Seen;
 use crate::slim::Sums;
+use crate::tcp::Shake;
 
 /// Bits of [`Hot::bits`].
 pub(crate) mod bit {
@@ -154,6 +155,19 @@ impl Hot {
     #[inline(always)]
     pub const fn around(&self) -> u64 {
         if self.tunnel == 0 { self.around & !LABEL } else { self.around }
+    }
+
+    /// Whether there is neither a VLAN nor a tunnel nor a label around it.
+    #[inline(always)]
+    pub const fn is_bare(&self) -> bool {
+        self.around == u64::MAX << 32 && self.tunnel == 0
+    }
+
+    /// Notes which times of the handshake are spans now.
+    #[inline(always)]
+    pub fn learn(&mut self, shakes: Shake) {
+        let [syn, ack] = shakes.learned().map(u16::from);
+        self.bits |= (syn * bit::SYN_RTT) | (ack * bit::ACK_RTT);
     }
 
     /// Another record begins with a packet.

@@ -18,6 +18,7 @@ use crate::key::Keys;
 use crate::lane::Lane;
 use crate::losses::Losses;
 use crate::memory::{Ask, Hints, NoHints};
+use crate::order::Due;
 use crate::pair::Pair;
 use crate::payload::Payloads;
 use crate::pool::Pool;
@@ -73,7 +74,7 @@ pub struct Meter<H = NoHints> {
     /// Flows that will probably make room for those that begin in the packets at hand, the next one first.
     pub(crate) victims: VecDeque<(u32, Known)>,
     /// Flows whose timeouts are over in this second, in the order of their records.
-    pub(crate) due: Vec<(u64, u32)>,
+    pub(crate) due: Due,
     pub(crate) counts: Counts,
     /// Most packets of one side in one record; a field, so that tests need not send 2^32.
     pub(crate) most_packets: u32,
@@ -113,7 +114,7 @@ impl<H: Hints> Meter<H> {
             hand: 0,
             ahead: 0,
             victims: VecDeque::with_capacity(2 * AHEAD),
-            due: Vec::new(),
+            due: Due::default(),
             counts: Counts::default(),
             most_packets: full::MOST_PACKETS,
             record: None,
@@ -148,7 +149,7 @@ impl<H: Hints> Meter<H> {
         let rares = self.rares.len() * size_of::<Rare>();
         let tables = self.table.bytes() + self.flows.bytes() + rares + self.wheel.bytes();
         let pools = self.chunks.bytes() + self.pairs.bytes() + self.fulls.bytes() + self.rest.bytes();
-        let rest = self.payloads.as_ref().map_or(0, Payloads::bytes) + self.due.capacity() * size_of::<(u64, u32)>();
+        let rest = self.payloads.as_ref().map_or(0, Payloads::bytes) + self.due.bytes();
         let held = self.table.bytes() + self.flows.held() + rares + Wheel::bytes_of(self.counts.active);
         let pools_held = self.chunks.held() + self.pairs.held() + self.fulls.held() + self.rest.held();
         Counts {

@@ -49,6 +49,12 @@ impl<T: Default> Pool<T> {
         }
     }
 
+    /// Where the value of a place lies, if there is one.
+    #[inline(always)]
+    pub fn address(&self, place: u32) -> *const T {
+        self.items.as_ptr().wrapping_add(place as usize)
+    }
+
     /// A place for a value; `None` if all are taken.
     #[inline(always)]
     pub fn put(&mut self, value: T) -> Option<u32> {
@@ -69,6 +75,11 @@ impl<T: Default> Pool<T> {
     #[inline(always)]
     pub fn free(&mut self, place: u32) {
         self.free.push(place);
+    }
+
+    /// All places that were taken since the last [`Pool::clear`], those given back included.
+    pub fn taken(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.items[..self.used].iter().enumerate().map(|(place, item)| (place as u32, item))
     }
 
     /// Gives all places back.

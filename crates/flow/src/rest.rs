@@ -151,7 +151,7 @@ impl<H: Hints> Meter<H> {
         }
         for flow in &found[..count] {
             self.fetch_entry(*flow);
-            let _ = self.fetch_due_rest(*flow, false);
+            let _ = self.fetch_due(*flow, false);
         }
         found[..count].iter().for_each(|flow| self.pack(*flow));
     }

@@ -12,10 +12,10 @@
 
 use crate::full;
 use crate::memory::{Ask, Hints};
-use crate::record::{Early, Moments, Side};
+use crate::record::{Early, Side};
 use crate::seen::Seen;
 use crate::tcp;
-use base::Timestamp;
+use std::hint::select_unpredictable;
 use wire::MacAddr;
 
 /// Packets in the list, the first included.
@@ -118,25 +118,10 @@ impl Sums {
         (out.ttl, out.dscp) = (self.ttl, self.dscp);
         out.mac = mac;
     }
-
-    /// The same of a side that had one packet.
-    #[inline(always)]
-    pub fn render_one(&self, at: u64, length: u16, mac: Option<MacAddr>, out: &mut Side) {
-        let length = u64::from(length);
-        self.render(length, mac, out);
-        out.first = Timestamp::from_nanos(at);
-        out.last = out.first;
-        out.packets = 1;
-        (out.length.min, out.length.max) = (length, length);
-        out.length.squares = (length * length).into();
-        out.gap = Moments::default();
-        out.gaps = 0;
-        out.flags = SINGLE[usize::from(self.first_flags)];
-    }
 }
 
 /// The bits of each byte of flags, as counters of one packet.
-static SINGLE: [[u64; 8]; 256] = {
+pub(crate) static SINGLE: [[u64; 8]; 256] = {
     let mut all = [[0; 8]; 256];
     let mut flags = 0;
     while flags < 256 {
@@ -153,7 +138,9 @@ static SINGLE: [[u64; 8]; 256] = {
 /// The range with one more value in it.
 #[inline(always)]
 pub(crate) fn widened(range: (u8, u8), value: u8, first: bool) -> (u8, u8) {
-    if first { (value, value) } else { (range.0.min(value), range.1.max(value)) }
+    // Chosen without a branch: which packet is the first of its side cannot be predicted while conversations begin.
+    let (least, most) = (range.0.min(value), range.1.max(value));
+    (select_unpredictable(first, value, least), select_unpredictable(first, value, most))
 }
 
 /// The packets of a flow after its first: what is kept of them while they are few, and of the first ten for good.
@@ -193,11 +180,11 @@ pub(crate) const fn is_exact(after: u64) -> bool {
 
 /// A packet as a word.
 #[inline(always)]
-pub(crate) fn pack(after: u64, seen: &Seen) -> u64 {
+pub(crate) fn pack(after: u64, side: usize, seen: &Seen) -> u64 {
     let after = after.min(LAST);
     let time = if is_exact(after) { after } else { after >> COARSE_SHIFT | 1 << bit::COARSE };
     let length = u64::from(seen.length.min(u16::MAX.into()));
-    time | length << bit::LENGTH | u64::from(seen.flags) << bit::FLAGS | (seen.side as u64) << bit::REVERSE
+    time | length << bit::LENGTH | u64::from(seen.flags) << bit::FLAGS | (side as u64) << bit::REVERSE
 }
 
 /// A packet whose time fits, as a word.

@@ -300,7 +300,8 @@ fn a_matcher_says_what_the_judge_says_of_every_filter() {
     use netgrain_jit::Matcher;
     let seed = testkit::seed("a_matcher_says_what_the_judge_says_of_every_filter");
     let mut prng = Prng::new(seed);
-    let frames: Vec<_> = (0..2000).map(|_| random::frame(&mut prng)).collect();
+    let mut frames: Vec<_> = (0..2000).map(|_| random::frame(&mut prng)).collect();
+    frames.extend((0..200).map(|n| tunnel(&mut prng, n)));
     let asked: Vec<_> = frames.iter().map(|f| netgrain_jit::Frame::new(f, 0)).collect();
     for text in [
         "",
@@ -312,6 +313,9 @@ fn a_matcher_says_what_the_judge_says_of_every_filter() {
         "tcp[tcpflags] & (tcp-syn|tcp-ack) == 0",
         "len > 80 or ip[8:4] & 0xffff > ip[0]",
         "udp[4:2] / (ip[3] - 40) > 0",
+        "ip and not geneve",
+        "geneve and tcp port 80",
+        "geneve 5 and tcp[tcp[12] >> 2] & 1 = 0",
     ] {
         let program = lang::tcpdump::Filter::parse(text).unwrap_or_else(|e| panic!("{text}: {e}")).program();
         let matcher = Matcher::of(&program).unwrap_or_else(|e| panic!("{text}: {e}"));
@@ -330,6 +334,22 @@ fn a_matcher_says_what_the_judge_says_of_every_filter() {
         let some = matched.iter().filter(|m| **m == 1).count();
         assert!(text.is_empty() || (some > 0 && some < frames.len()), "{text:?} matches {some}");
     }
+}
+
+/// A random frame in a tunnel of Geneve, with every other version of IP around it.
+fn tunnel(prng: &mut Prng, n: u32) -> Vec<u8> {
+    use wire::build::tunnel::geneve;
+    let options = vec![0; 4 * prng.below(3) as usize];
+    let body = [n as u8; 8];
+    let web = Frame::tcp4([10, 0, 0, 1], 80 + (n % 2) as u16, [10, 0, 0, 2], 4000).payload(&body);
+    let (mut inner, mut outer) = ([0; 100], [0; 250]);
+    let inner = web.write(&mut inner).expect("room");
+    let payload = [&geneve(wire::EtherType(0x6558), 5 + n % 3, &options)[..], inner].concat();
+    let around = match n % 2 {
+        0 => Frame::udp4([1; 4], 1, [2; 4], 6081),
+        _ => Frame::udp6([1; 8], 1, [2; 8], 6081),
+    };
+    around.payload(&payload).write(&mut outer).expect("room").to_vec()
 }
 
 #[test]
