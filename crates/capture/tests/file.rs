@@ -146,6 +146,23 @@ fn packets_of_another_link_type_are_counted_and_told_of() {
 }
 
 #[test]
+fn several_interfaces_are_one_port_and_that_is_told() {
+    let mut w = ng::Writer::new(Vec::new(), "", "").unwrap();
+    let both = [w.interface("eth0", pcap::ETHERNET).unwrap(), w.interface("eth1", pcap::ETHERNET).unwrap()];
+    for i in 0..90u8 {
+        w.packet(both[usize::from(i % 3 == 0)], START, 60, &[i; 60], ng::PacketOptions::default()).unwrap();
+    }
+    let mut file = open(w.finish().unwrap(), Options::default()).unwrap();
+    assert_eq!(file.remarks(), Vec::<String>::new(), "of nothing that was not met");
+    assert_eq!(drain(&mut file).frames.len(), 90);
+    let remarks = file.remarks();
+    assert!(
+        remarks.len() == 1 && remarks[0].contains("60 packets are of another interface than the first"),
+        "{remarks:?}"
+    );
+}
+
+#[test]
 fn link_types_without_end_are_counted_together_and_none_is_missed() {
     let mut w = ng::Writer::new(Vec::new(), "", "").unwrap();
     for link_type in 0..100 {

@@ -20,7 +20,7 @@ use crate::places;
 use crate::set::{GROUP, Group, Set, bits_of, group_of};
 use fearless_simd::{Level, Simd, dispatch};
 use std::borrow::Cow;
-use wire::{EtherType, Family, Headers, link};
+use wire::{EtherType, Family, Headers};
 
 /// Groups of each filter while it is filled: more would not fit a block's room, or, of keys of four bits, be of use.
 const GROUPS: usize = 256;
@@ -108,8 +108,8 @@ impl Keys {
             | u64::from(headers.vlan().map_or(0, |id| 0x1_0000 | u32::from(id))) << 16
             | u64::from(headers.ethertype().0);
         // Within the same outer tag each packet may have others.
-        if link != self.link || headers.vlan().is_some() && inner_tag(frame, tags_at(link_type)).is_some() {
-            self.add_link(frame, &headers, link_type, link);
+        if link != self.link || headers.vlan().is_some() && headers.vlans(frame).nth(1).is_some() {
+            self.add_link(frame, &headers, link);
         }
         let l3 = usize::from(headers.l3());
         match headers.family() {
@@ -224,19 +224,17 @@ impl Keys {
 
     /// Ethertype and tags. The filter asks for the id of any tag, so all are keys.
     #[inline(never)]
-    fn add_link(&mut self, frame: &[u8], headers: &Headers, link_type: u16, link: u64) {
+    fn add_link(&mut self, frame: &[u8], headers: &Headers, link: u64) {
         self.linked += 1;
         insert(&mut self.links, key::ethertype(headers.ethertype().0));
         self.link = link;
-        let Some(outer) = headers.vlan() else { return };
-        self.linked += 2;
-        insert(&mut self.links, key::vlan(None));
-        insert(&mut self.links, key::vlan(Some(outer)));
-        let mut at = tags_at(link_type);
-        while let Some(id) = inner_tag(frame, at) {
-            insert(&mut self.links, key::vlan(Some(id)));
-            at += 4;
+        if headers.vlan().is_some() {
             self.linked += 1;
+            insert(&mut self.links, key::vlan(None));
+        }
+        for id in headers.vlans(frame) {
+            self.linked += 1;
+            insert(&mut self.links, key::vlan(Some(id)));
         }
     }
 
@@ -319,24 +317,6 @@ struct Ends {
     len: usize,
 }
 
-/// Where the control information of the outermost tag is, if there is one.
-#[inline]
-const fn tags_at(link_type: u16) -> usize {
-    match link_type {
-        link::LINUX_SLL => 16,
-        link::LINUX_SLL2 => 20,
-        _ => 14,
-    }
-}
-
-/// The id of the tag within the tag whose control information is at `at`.
-#[inline]
-fn inner_tag(frame: &[u8], at: usize) -> Option<u16> {
-    let [_, _, type_high, type_low, high, low] = *frame.get(at..at + 6)?.first_chunk()?;
-    let is_tag = EtherType(u16::from_be_bytes([type_high, type_low])).is_vlan();
-    is_tag.then_some(u16::from_be_bytes([high, low]) & 0x0fff)
-}
-
 fn be32(bytes: &[u8]) -> u32 {
     u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
@@ -356,6 +336,7 @@ mod tests {
     use super::*;
     use wire::build::Frame;
     use wire::filter::Need;
+    use wire::link;
 
     fn add(keys: &mut Keys, ends: (u32, u16, u32, u16)) {
         let mut frame = [0; 60];

@@ -79,9 +79,9 @@ fn what_is_no_index_of_ours_is_refused_with_the_reason() {
     let whole = seal(&header(), &entries, &[]);
     assert_eq!(Index::parse(b"PK\x03\x04"), Err(IndexError::NotAnIndex));
     let mut old = whole.clone();
-    old[8] = 4;
-    let error = Index::parse(&old).expect_err("version 4");
-    assert!(error.to_string().starts_with("index version 4, this program reads 5"), "{error}");
+    old[8] = 5;
+    let error = Index::parse(&old).expect_err("version 5");
+    assert!(error.to_string().starts_with("index version 5, this program reads 6"), "{error}");
     for end in 0..whole.len() {
         let error = Index::parse(&whole[..end]).expect_err("a sealed index that is cut off");
         let part = if let IndexError::Damaged { part } = error { part } else { "header" };

@@ -1,7 +1,7 @@
 //! What a program may know of a packet beside its bytes, in a fixed layout that generated code reads directly.
 //!
-//! The outer layer is what [`wire::Headers`] says of the frame. The inner one is what [`wire::Decoded`] says where there is a tunnel (or
-//! PPPoE, which [`wire::Headers`] does not look into), and else a copy of the outer: "innermost" always has an answer.
+//! The outer layer is what [`wire::Headers`] says of the frame. The inner one is what [`wire::Decoded`] says where there is a
+//! tunnel, and else a copy of the outer: "innermost" always has an answer.
 
 use crate::ir::{Fact, Layer, Meta};
 use wire::{Decoded, Family, Fragment, Headers, TUNNEL_PORTS};
@@ -167,8 +167,8 @@ impl Facts {
     }
 }
 
-/// Whether it is worth while to decode: what certain protocols carry, and of UDP not everything; and what has no IP right behind
-/// its Ethernet header, since it may have it further in (PPPoE).
+/// Whether it is worth while to decode: what certain protocols carry, and of UDP not everything; and where no IP was found near
+/// the beginning of the frame, since it may be farther in (pseudowires in each other).
 #[inline]
 fn may_be_tunnel(frame: &[u8], outer: &LayerFacts) -> bool {
     const ARP: u16 = 0x0806;

@@ -4,10 +4,12 @@
 //! ring's descriptor); [`Headers::family`] is not [`Family::Other`] only if the whole fixed network header was captured;
 //! [`Headers::l4`] is 0 for later fragments, which have no transport header.
 //!
-//! The pass looks through VLAN tags and MPLS labels, and along the extension headers of IPv6, each up to a bound; it does
-//! not look into tunnels. The views ([`crate::Ipv4`] and its like) say the same with more words, and the tests hold
+//! The pass looks through VLAN tags, MPLS labels (under them also Ethernet, in a pseudowire), PPPoE sessions and SNAP, and along the
+//! extension headers of IPv6, each up to a bound; it does not look into tunnels. Where there is none, it goes as
+//! [`crate::Decoded`] does, so filter and index see the packet that the meter sees. The views ([`crate::Ipv4`] and its like) say the same with more words, and the tests hold
 //! this pass against them.
 
+use crate::below::{self, Under};
 use crate::bytes::{be16, be32, chunk};
 use crate::{EtherType, IpProtocol, ethernet, ipv4, ipv6, mpls, tcp, udp, vlan};
 
@@ -100,6 +102,7 @@ pub struct Headers {
     family: Family,
     fragment: Fragment,
     tags_at: u8,
+    inner_tags_at: u8,
     bits: u8,
 }
 
@@ -112,7 +115,8 @@ mod bit {
 /// A transport header that begins after this byte is not reported.
 const FARTHEST: usize = u8::MAX as usize;
 
-// The network header always begins before: behind the longest link header and the most tags and labels.
+// The network header begins before, unless pseudowires lie in each other: behind the longest link header and the most tags
+// and labels.
 const _: () = assert!(link::SLL2_LEN + vlan::MAX_TAGS * vlan::at::END + mpls::MAX_LABELS * mpls::LABEL_LEN <= FARTHEST);
 
 /// The ethertype of IPv4 and the version and IHL of a header without options, as they follow each other.
@@ -192,8 +196,8 @@ impl Headers {
 
     #[inline(always)]
     const fn plain(ethertype: EtherType, family: Family, protocol: IpProtocol, l3: usize, l4: usize) -> Self {
-        let (vlan, tags_at, fragment, bits) = (0, 0, Fragment::Whole, bit::ETHERNET);
-        Self { ethertype, vlan, protocol, l3: l3 as u8, l4: l4 as u8, family, fragment, tags_at, bits }
+        let (vlan, tags_at, inner_tags_at, fragment, bits) = (0, 0, 0, Fragment::Whole, bit::ETHERNET);
+        Self { ethertype, vlan, protocol, l3: l3 as u8, l4: l4 as u8, family, fragment, tags_at, inner_tags_at, bits }
     }
 
     /// Offset of the network header, whatever its protocol; 0 where there is none (or where it begins the frame: raw
@@ -231,13 +235,14 @@ impl Headers {
         self.fragment
     }
 
-    /// The ethertype under all tags and labels; 0 where there is none.
+    /// The ethertype under all tags, labels and sessions; 0 where there is none. Of a session that carries something else than
+    /// IP that of PPPoE, of labels over something unknown that of MPLS.
     #[inline]
     pub const fn ethertype(&self) -> EtherType {
         self.ethertype
     }
 
-    /// The id of the outermost VLAN tag.
+    /// The id of the outermost VLAN tag, which may be in a pseudowire.
     #[inline]
     pub const fn vlan(&self) -> Option<u16> {
         if self.tags_at != 0 { Some(self.vlan) } else { None }
@@ -255,10 +260,18 @@ impl Headers {
         self.bits & bit::ETHERNET != 0
     }
 
-    /// Offset of the outermost tag's control information; 0 where the frame is untagged.
+    /// The ids of the VLAN tags from the outside inwards: of the outermost Ethernet header that has any, and of the innermost.
+    /// They are read again here, since hardly any frame has two.
     #[inline]
-    pub(crate) const fn tags_at(&self) -> u8 {
-        self.tags_at
+    pub fn vlans<'a>(&self, frame: &'a [u8]) -> impl Iterator<Item = u16> + use<'a> {
+        let (mut at, mut inner) = (usize::from(self.tags_at), usize::from(self.inner_tags_at));
+        let next = move || {
+            let tag: &[u8; vlan::at::END] = if at == 0 { None } else { chunk(frame, at) }?;
+            let follows = EtherType(be16(tag, vlan::at::ETHERTYPE)).is_vlan();
+            at = if follows { at + vlan::at::END } else { std::mem::take(&mut inner) };
+            Some(be16(tag, vlan::at::TCI) & vlan::at::ID_MASK)
+        };
+        std::iter::from_fn(next).take(vlan::MAX_TAGS)
     }
 
     /// The four bytes of source and destination port as one number, source first; `None` where the protocol has none,
@@ -291,20 +304,24 @@ fn plain_transport(frame: &[u8], at: usize, protocol: IpProtocol) -> Option<usiz
 /// The general case: one step per header, each of which says either where the next begins or that there is none.
 struct Walk<'a> {
     frame: &'a [u8],
+    /// Where what is looked at ends: the frame, or a session in it.
     wire: usize,
+    /// Whether the next tag is the outermost of its Ethernet header.
+    first_tag: bool,
     out: Headers,
 }
 
 impl<'a> Walk<'a> {
     fn new(frame: &'a [u8], wire_len: u32) -> Self {
-        Self { frame, wire: frame.len().max(wire_len as usize), out: Headers::default() }
+        Self { frame, wire: frame.len().max(wire_len as usize), first_tag: true, out: Headers::default() }
     }
 
     #[inline(never)]
     fn headers(mut self, link_type: u16) -> Headers {
-        if let Some(at) = self.link(link_type).and_then(|at| self.tags(at)).and_then(|at| self.labels(at)) {
+        let at = self.link(link_type).and_then(|at| self.below(at));
+        if let Some((at, l3)) = at.and_then(|at| Some((at, u8::try_from(at).ok()?))) {
             if at < self.frame.len() {
-                self.out.l3 = at as u8;
+                self.out.l3 = l3;
             }
             match self.out.ethertype {
                 EtherType::IPV4 => _ = self.ipv4(at),
@@ -313,6 +330,60 @@ impl<'a> Walk<'a> {
             }
         }
         self.out
+    }
+
+    /// Looks through all that is below the network layer; what bounds the loop is said in `decode/below.rs`.
+    fn below(&mut self, mut at: usize) -> Option<usize> {
+        let (mut tags, mut labels) = (0, 0);
+        loop {
+            at = match self.out.ethertype {
+                EtherType::IPV4 | EtherType::IPV6 => return Some(at),
+                tag if tag.is_vlan() && tags < vlan::MAX_TAGS => {
+                    tags += 1;
+                    self.tag(at)?
+                }
+                label if label.is_mpls() => {
+                    let (at, is_bottom) = self.labels(at, &mut labels)?;
+                    if !is_bottom {
+                        return Some(at);
+                    }
+                    match below::under_labels(*self.frame.get(at)?, self.frame, at, self.wire) {
+                        Under::Network(EtherType::MPLS) => return Some(at),
+                        Under::Network(known) => {
+                            self.out.ethertype = known;
+                            at
+                        }
+                        Under::Ethernet(at) => {
+                            let head: &[u8; ethernet::at::END] = self.need(at, self.wire)?;
+                            self.first_tag = true;
+                            self.out.ethertype = EtherType(be16(head, ethernet::at::ETHERTYPE));
+                            at + ethernet::at::END
+                        }
+                    }
+                }
+                EtherType::PPPOE => match below::pppoe(self.frame, at, self.wire) {
+                    // What is not IP stays a frame of its session.
+                    Ok((EtherType(0), ..)) => return Some(at),
+                    Ok((inside, at, end)) => {
+                        (self.out.ethertype, self.wire) = (inside, end);
+                        at
+                    }
+                    Err(odd) => {
+                        if odd.is_malformed() {
+                            self.malformed();
+                        }
+                        return None;
+                    }
+                },
+                length => match below::snap(length, self.frame, at) {
+                    Some((announced, at)) => {
+                        self.out.ethertype = announced;
+                        at
+                    }
+                    None => return Some(at),
+                },
+            };
+        }
     }
 
     /// `N` bytes at `at`, where a header must be that ends by `end` (on the wire). If they are not there, says whether
@@ -362,38 +433,30 @@ impl<'a> Walk<'a> {
         Some(after)
     }
 
-    fn tags(&mut self, mut at: usize) -> Option<usize> {
-        for _ in 0..vlan::MAX_TAGS {
-            if !self.out.ethertype.is_vlan() {
-                break;
-            }
-            let tag: &[u8; vlan::at::END] = self.need(at, self.wire)?;
-            if self.out.tags_at == 0 {
-                self.out.tags_at = at as u8; // at most the 20 bytes of the longest link header
-                self.out.vlan = be16(tag, vlan::at::TCI) & vlan::at::ID_MASK;
-            }
-            self.out.ethertype = EtherType(be16(tag, vlan::at::ETHERTYPE));
-            at += vlan::at::END;
+    fn tag(&mut self, at: usize) -> Option<usize> {
+        let tag: &[u8; vlan::at::END] = self.need(at, self.wire)?;
+        let here = u8::try_from(at).ok()?;
+        if self.out.tags_at == 0 {
+            (self.out.tags_at, self.out.vlan) = (here, be16(tag, vlan::at::TCI) & vlan::at::ID_MASK);
+        } else if self.first_tag {
+            self.out.inner_tags_at = here;
         }
-        Some(at)
+        self.first_tag = false;
+        self.out.ethertype = EtherType(be16(tag, vlan::at::ETHERTYPE));
+        Some(at + vlan::at::END)
     }
 
-    fn labels(&mut self, mut at: usize) -> Option<usize> {
-        if !self.out.ethertype.is_mpls() {
-            return Some(at);
-        }
-        for _ in 0..mpls::MAX_LABELS {
+    /// Behind the bottom of the stack, or as far as it is looked through; and which of the two.
+    fn labels(&mut self, mut at: usize, labels: &mut usize) -> Option<(usize, bool)> {
+        while *labels < mpls::MAX_LABELS {
+            *labels += 1;
             let entry: &[u8; mpls::LABEL_LEN] = self.need(at, self.wire)?;
             at += mpls::LABEL_LEN;
             if mpls::Label::from_word(be32(entry, 0)).bottom {
-                match mpls::payload_ethertype(*self.frame.get(at)?) {
-                    EtherType::MPLS => (),
-                    known => self.out.ethertype = known,
-                }
-                break;
+                return Some((at, true));
             }
         }
-        Some(at)
+        Some((at, false))
     }
 
     fn ipv4(&mut self, at: usize) -> Option<()> {

@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod arp;
+mod below;
 pub mod build;
 mod bytes;
 mod checksum;

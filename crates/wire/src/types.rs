@@ -41,6 +41,13 @@ impl EtherType {
         matches!(self, Self::VLAN | Self::QINQ | Self::QINQ_OLD)
     }
 
+    /// Whether it is the length of an IEEE 802.3 frame, in which a header of IEEE 802.2 follows; also the number that Linux
+    /// "cooked" captures give such frames (4).
+    #[inline]
+    pub const fn is_length(self) -> bool {
+        self.0 >= 3 && self.0 < 1536
+    }
+
     /// Whether an MPLS label follows.
     #[inline]
     pub const fn is_mpls(self) -> bool {

@@ -269,8 +269,21 @@ fn tags_labels_and_sessions_are_looked_through() {
     let d = is_inner("a pseudowire with control word", &wire, None);
     assert_eq!((d.l2, d.vlans, d.mpls), (Some(22), [Some(9), None], Some(1024)));
 
+    let mut to_zero = tagged.clone();
+    to_zero[..6].copy_from_slice(&[0, 0x1b, 0x21, 1, 2, 3]);
+    let d = is_inner(
+        "a pseudowire to an address like a control word",
+        &in_ethernet(EtherType::MPLS, &[&label, &to_zero]),
+        None,
+    );
+    assert_eq!((d.l2, d.vlans), (Some(18), [Some(9), None]));
+
     is_inner("PPPoE", &in_ethernet(EtherType::PPPOE, &[&tunnel::pppoe(1, 0x21, packet.len()), &packet]), None);
     is_inner("PPPoE, IPv6", &in_ethernet(EtherType::PPPOE, &[&tunnel::pppoe(1, 0x57, packet6.len()), &packet6]), None);
+    let snap = in_ethernet(EtherType(8 + packet.len() as u16), &[&tunnel::snap(EtherType::IPV4), &packet]);
+    assert_eq!(is_inner("SNAP", &snap, None).l3, 22);
+    let foreign = in_ethernet(EtherType(36), &[&[0xaa, 0xaa, 3, 0, 0, 12, 8, 0], &packet[..28]]);
+    assert_eq!((of(&foreign).family, of(&foreign).odd), (Family::Other, None), "a type of another organisation");
     let lcp = of(&in_ethernet(EtherType::PPPOE, &[&tunnel::pppoe(1, 0xc021, 8), &[0; 8]]));
     assert_eq!((lcp.family, lcp.odd), (Family::Other, None), "control of PPP is not IP, and not odd");
 }

@@ -137,9 +137,8 @@ fn plain_frames_have_the_offsets_of_headers() {
         }
         let wire = made.bytes.len() as u32;
         let (d, h) = (Decoded::of(&made.bytes, wire, made.link_type), Headers::of(&made.bytes, wire, made.link_type));
-        // Headers knows neither tunnels nor pseudowires nor sessions, and a first half-byte under labels proves nothing to us.
-        if d.depth > 0 || d.mpls.is_some() || d.ethertype == EtherType::PPPOE || matches!(d.odd, Some(Odd::PppoeHeader))
-        {
+        // Headers knows no tunnels, and of a session that carries something else than IP or MPLS it keeps the ethertype.
+        if d.depth > 0 || h.ethertype() == EtherType::PPPOE {
             continue;
         }
         let may_be_tunnel = matches!(d.protocol, IpProtocol::IPV4 | IpProtocol::IPV6 | IpProtocol::GRE);
@@ -163,6 +162,91 @@ fn plain_frames_have_the_offsets_of_headers() {
         assert!(h.protocol().is_none_or(|protocol| protocol == d.protocol), "seed {seed}, round {round}");
     }
     assert!(agreed > 50_000, "only {agreed} frames were compared");
+}
+
+/// A packet below as many sessions, pseudowires, labels, tags and lengths as come, by name.
+fn wrapped(prng: &mut Prng) -> (Vec<u8>, Vec<&'static str>) {
+    let port = 1 + prng.below(1000) as u16;
+    let inner = Frame::udp4(prng.next_u64() as u32, port, 9, 53).payload(b"the inner");
+    let mut ethertype = EtherType::IPV4;
+    let mut payload = common::built(inner.raw());
+    let mut names = Vec::new();
+    for _ in 0..prng.below(6) {
+        let id = prng.below(4096) as u16;
+        let in_ethernet = [&[0x12; 12], &ethertype.0.to_be_bytes()[..], &payload].concat();
+        let label = |payload: &[u8]| [&(u32::from(id) << 12 | 0x140).to_be_bytes(), payload].concat();
+        let (name, outer, bytes) = match prng.below(6) {
+            0 => ("tag", EtherType::VLAN, [&id.to_be_bytes()[..], &ethertype.0.to_be_bytes(), &payload].concat()),
+            1 if ethertype == EtherType::IPV4 => ("label", EtherType::MPLS, label(&payload)),
+            2 if ethertype == EtherType::IPV4 => {
+                ("session", EtherType::PPPOE, [&tunnel::pppoe(id, 0x21, payload.len())[..], &payload].concat())
+            }
+            3 if ethertype.0 >= 1536 => {
+                let bytes = [&tunnel::snap(ethertype)[..], &payload].concat();
+                ("snap", EtherType(bytes.len() as u16), bytes)
+            }
+            4 => ("wire", EtherType::MPLS, label(&in_ethernet)),
+            _ => ("controlled wire", EtherType::MPLS, label(&[&[0; 4], &in_ethernet[..]].concat())),
+        };
+        names.push(name);
+        (ethertype, payload) = (outer, bytes);
+    }
+    (common::built(Frame::ethernet(ethertype).payload(&payload)), names)
+}
+
+/// What the filter, the index and the meter take for the packet; nothing, where there is none or it lies too far inside for
+/// [`Headers`].
+fn packet_of(frame: &[u8], wire: u32, link_type: u16) -> Option<[(u16, Family, IpProtocol, bool); 2]> {
+    let (d, h) = (Decoded::of(frame, wire, link_type), Headers::of(frame, wire, link_type));
+    if d.depth > 0 || d.l3 > 255 {
+        return None;
+    }
+    let nearest = d.vlans[0].is_none_or(|id| h.vlans(frame).any(|tag| tag == id));
+    let protocol = if d.family == Family::Other { IpProtocol::default() } else { d.protocol };
+    let (l3, family) = (u16::from(h.l3()), h.family());
+    // Where there is no IP, the two may stop at another header.
+    let l3 = if family == Family::Other { d.l3 } else { l3 };
+    Some([(d.l3, d.family, protocol, true), (l3, family, h.protocol().unwrap_or_default(), nearest)])
+}
+
+#[test]
+fn the_filter_sees_the_packet_that_the_meter_sees_below_whatever_is_not_a_tunnel() {
+    let seed = testkit::seed("the_filter_sees_the_packet_that_the_meter_sees_below_whatever_is_not_a_tunnel");
+    let mut prng = Prng::new(seed);
+    let mut deep = 0;
+    for round in 0..common::rounds(50_000) {
+        let (mut frame, names) = wrapped(&mut prng);
+        let wire = frame.len() as u32;
+        let whole = Decoded::of(&frame, wire, link::ETHERNET);
+        let hidden = whole.family == Family::Other && whole.odd.is_none_or(|odd| odd != Odd::TagsTooMany);
+        assert!(!hidden, "seed {seed}, round {round}: {names:?}: {whole:?}");
+        deep += u32::from(names.len() > 2);
+        match prng.below(3) {
+            0 => frame.truncate(prng.below(frame.len() as u64 + 1) as usize),
+            1 => common::damage(&mut prng, &mut frame),
+            _ => (),
+        }
+        if let Some([meter, filter]) = packet_of(&frame, wire, link::ETHERNET) {
+            assert_eq!(meter, filter, "seed {seed}, round {round}: {names:?}: {frame:02x?}");
+        }
+    }
+    assert!(deep > 1000, "only {deep} frames had three things around them");
+}
+
+#[test]
+fn the_filter_sees_the_packet_that_the_meter_sees_in_every_real_frame() {
+    let name = "the_filter_sees_the_packet_that_the_meter_sees_in_every_real_frame";
+    let Some(traces) = testkit::traces(name) else { return };
+    let mut compared = 0;
+    for file in captures::files(&traces) {
+        for (number, p) in captures::packets(&file, 100_000).into_iter().enumerate() {
+            if let Some([meter, filter]) = packet_of(&p.bytes, p.wire_len, p.link_type) {
+                assert_eq!(meter, filter, "{}, packet {number}: {:02x?}", file.display(), p.bytes);
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 50_000, "only {compared} frames were compared");
 }
 
 #[test]

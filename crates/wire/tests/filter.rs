@@ -4,7 +4,7 @@
 mod common;
 
 use base::Prng;
-use netgrain_wire::build::Frame;
+use netgrain_wire::build::{Frame, tunnel};
 use netgrain_wire::filter::{FilterCause, MAX_NESTING, MAX_TESTS};
 use netgrain_wire::{EtherType, Filter, Headers, IpProtocol, MacAddr, link};
 
@@ -166,6 +166,37 @@ fn tags_and_labels_hide_nothing() {
     }
     assert!(!matches("vlan 53 or vlan 0 or vlan 300", tagged));
     assert!(matches("vlan 0", plain.tag(EtherType::VLAN, 0xe000)), "a priority tag is a tag of VLAN 0");
+}
+
+#[test]
+fn sessions_pseudowires_and_lengths_hide_nothing() {
+    let mut room = [0; 200];
+    let mut built = |frame: Frame<'_>| frame.write(&mut room).unwrap().to_vec();
+    let plain = Frame::udp4([10, 0, 0, 1], 1000, [10, 0, 0, 2], 53);
+    let (whole, packet) = (built(plain.tag(EtherType::VLAN, 200)), built(plain.raw()));
+    let session = [&tunnel::pppoe(1, 0x21, packet.len())[..], &packet].concat();
+    let (wire, controlled) =
+        ([&[0, 0, 0x11, 64], &whole[..]].concat(), [&[0, 0, 0x11, 64, 0, 0, 0, 0], &whole[..]].concat());
+    let snap = [&tunnel::snap(EtherType::IPV4)[..], &packet].concat();
+    for (what, ethertype, payload) in [
+        ("PPPoE", EtherType::PPPOE, &session),
+        ("a pseudowire", EtherType::MPLS, &wire),
+        ("a pseudowire with a control word", EtherType::MPLS, &controlled),
+        ("SNAP", EtherType(snap.len() as u16), &snap),
+    ] {
+        let frame = Frame::ethernet(ethertype).payload(payload);
+        for outer in [frame, frame.tag(EtherType::QINQ, 100)] {
+            for text in ["ip", "udp", "port 53", "src host 10.0.0.1 and dst port 53", "not ip6 and not arp"] {
+                assert!(matches(text, outer), "{text} in {what}");
+            }
+        }
+        assert!(matches("vlan 100", frame.tag(EtherType::QINQ, 100)) && !matches("vlan 100", frame), "{what}");
+        let tagged = ethertype == EtherType::MPLS;
+        assert_eq!(matches("vlan 200", frame), tagged, "{what}");
+        assert_eq!(matches("vlan 200 and vlan 100", frame.tag(EtherType::QINQ, 100)), tagged, "{what}");
+    }
+    let control = [&tunnel::pppoe(1, 0xc021, 4)[..], &[1, 1, 0, 4]].concat();
+    assert!(matches("ether proto 0x8864 and not ip", Frame::ethernet(EtherType::PPPOE).payload(&control)));
 }
 
 #[test]

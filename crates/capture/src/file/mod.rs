@@ -50,6 +50,9 @@ pub struct File {
     foreign_others: u64,
     broken: u64,
     drops: u64,
+    /// The interface of the first packet that was handed over, as pcapng numbers it, and how many were of another.
+    first: Option<u32>,
+    elsewhere: u64,
 }
 
 impl File {
@@ -119,6 +122,8 @@ impl File {
             foreign_others: 0,
             broken: 0,
             drops: 0,
+            first: None,
+            elsewhere: 0,
         };
         // The first packet says what the file is about: merged files describe interfaces that have none. A pipe may
         // have no packet for long, so there the first interface has to do.
@@ -131,8 +136,8 @@ impl File {
         Ok(file)
     }
 
-    /// What happened that the counters do not explain, for people: link types not handed over, and losses that the
-    /// capturing program wrote into the file.
+    /// What happened that the counters do not explain, for people: link types not handed over, several interfaces taken for one,
+    /// and losses that the capturing program wrote into the file.
     pub fn remarks(&self) -> Vec<String> {
         let Self { info: SourceInfo { name, link_type: first, .. }, .. } = self;
         let link = |link_type: u16| format!("link type {}", pcap::LinkType(link_type));
@@ -154,8 +159,15 @@ impl File {
                 link(*first)
             )
         });
+        let elsewhere = (self.elsewhere > 0).then(|| {
+            format!(
+                "{name}: {} packets are of another interface than the first, and all are taken for one port: what passed \
+                 two of them counts twice; to tell them apart, separate them first: tshark -r {name} -Y 'frame.interface_id == 0' -w FILE",
+                self.elsewhere
+            )
+        });
         let drops = (self.drops > 0).then(|| format!("{name}: the capturing program had lost {} packets", self.drops));
-        left_out.chain(strange).chain(drops).collect()
+        left_out.chain(strange).chain(elsewhere).chain(drops).collect()
     }
 
     /// Packets that the capturing program says it had lost (pcapng's `epb_dropcount`); they never were in the file.
@@ -245,6 +257,7 @@ impl Source for File {
                 self.leave_out(link_type);
                 continue;
             }
+            self.elsewhere += u64::from(*self.first.get_or_insert(packet.interface) != packet.interface);
             // The contract's lengths are without the check sequence.
             let wire_len = packet.wire_len.saturating_sub(u32::from(packet.fcs));
             let caplen = packet.data.len().min(wire_len as usize);

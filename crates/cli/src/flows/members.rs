@@ -1,7 +1,8 @@
 //! From flows back to their packets: a packet is asked whether it belongs to one of the flows that were found.
 //!
-//! It does if it has the same ends, protocol, VLANs and tunnel, in either direction, no earlier than the first and no later
-//! than the last packet of one of the records. The innermost headers are compared, as the meter did, and later fragments
+//! It does if it has the same ends, protocol, VLANs and tunnel, no earlier than the first and no later than the last packet of
+//! one of the records, and goes a way that this record has packets of: both in most, one where nobody answered, or the meter
+//! keeps a record for each direction. The innermost headers are compared, as the meter did, and later fragments
 //! inherit the ports of the first one. A meter that was told not to tell flows apart by VLAN or tunnel has records of packets
 //! that are not found this way; whoever counts sees it.
 
@@ -18,9 +19,17 @@ const PAIRS_MAX: usize = 100;
 /// Both ends in the order of addresses, what is spoken between them, and in what.
 type Talk = (IpProtocol, (IpAddr, u16), (IpAddr, u16), [Option<u16>; 2], Option<(TunnelKind, u32)>);
 
+/// What a record tells of one talk.
+struct Span {
+    first: Timestamp,
+    last: Timestamp,
+    /// Whether there are packets from the lesser end to the greater, and back.
+    ways: [bool; 2],
+}
+
 /// See the module.
 pub struct Members {
-    spans: HashMap<Talk, Vec<(Timestamp, Timestamp)>>,
+    spans: HashMap<Talk, Vec<Span>>,
     pairs: HashSet<(IpAddr, IpAddr)>,
     from: Timestamp,
     to: Timestamp,
@@ -62,8 +71,12 @@ impl Members {
         let k = &record.key;
         let (first, last) = (record.first(), record.last());
         let (a, b) = ((k.src, k.src_port), (k.dst, k.dst_port));
-        let talk = talk(k.protocol, a, b, record.around.vlans, record.around.tunnel);
-        self.spans.entry(talk).or_default().push((first, last));
+        let (talk, turned) = talk(k.protocol, a, b, record.around.vlans, record.around.tunnel);
+        let mut ways = record.sides.each_ref().map(|side| side.packets > 0);
+        if turned {
+            ways.reverse();
+        }
+        self.spans.entry(talk).or_default().push(Span { first, last, ways });
         self.pairs.insert((k.src.min(k.dst), k.src.max(k.dst)));
         (self.from, self.to) = (self.from.min(first), self.to.max(last));
         self.flows.insert(record.id);
@@ -128,26 +141,28 @@ impl Members {
         self.fragments.resolve(&mut decoded, found.data, found.ts);
         let Some((src, dst)) = addresses(&decoded, found.data) else { return false };
         let (a, b) = ((src, decoded.src_port.0), (dst, decoded.dst_port.0));
-        let talk = talk(decoded.protocol, a, b, decoded.vlans, decoded.tunnel.map(|t| (t.kind, t.id)));
+        let (talk, turned) = talk(decoded.protocol, a, b, decoded.vlans, decoded.tunnel.map(|t| (t.kind, t.id)));
         let Some(spans) = self.spans.get(&talk) else { return false };
-        spans.iter().any(|(first, last)| (*first..=*last).contains(&found.ts))
+        // Of a host that talks to itself without ports nobody can tell the ways apart.
+        let goes = |ways: &[bool; 2]| ways[usize::from(turned)] || talk.1 == talk.2;
+        spans.iter().any(|span| (span.first..=span.last).contains(&found.ts) && goes(&span.ways))
     }
 }
 
-/// The same for both directions.
+/// The same for both directions; and whether its lesser end is `b`.
 fn talk(
     protocol: IpProtocol,
     a: (IpAddr, u16),
     b: (IpAddr, u16),
     vlans: [Option<u16>; 2],
     tunnel: Option<(TunnelKind, u32)>,
-) -> Talk {
+) -> (Talk, bool) {
     // What stands in the place of ports may differ from one direction to the other: type and code of ICMP do.
     let end = |(address, port): (IpAddr, u16)| (address, if protocol.has_ports() { port } else { 0 });
     let (a, b) = (end(a), end(b));
     // Each direction of GTP-U has a number of its own.
     let tunnel = tunnel.map(|(kind, id)| (kind, if kind == TunnelKind::GtpU { 0 } else { id }));
-    (protocol, a.min(b), a.max(b), vlans, tunnel)
+    ((protocol, a.min(b), a.max(b), vlans, tunnel), b < a)
 }
 
 fn addresses(decoded: &Decoded, frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
@@ -171,7 +186,7 @@ mod tests {
     }
 
     fn record(protocol: IpProtocol, src_port: u16, dst_port: u16, seconds: (u64, u64)) -> Record {
-        let side = Side { first: at(seconds.0), last: at(seconds.1), packets: 2, ..Side::default() };
+        let side = Side { first: at(seconds.0), last: at(seconds.1), packets: 1, ..Side::default() };
         Record {
             id: u64::from(dst_port),
             key: Key { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), src_port, dst_port, protocol },
@@ -179,7 +194,7 @@ mod tests {
             interface: 0,
             began: at(seconds.0),
             part: 0,
-            sides: [side, Side::default()],
+            sides: [side, side],
             end: EndReason::Idle,
             tcp: TcpState::None,
             syn_rtt: None,
@@ -242,6 +257,23 @@ mod tests {
         assert!(!ask(&mut members, 15, Frame::udp4([10, 0, 0, 1], 53, [10, 0, 0, 2], 5)));
         assert!(!ask(&mut members, 15, Frame::tcp4([10, 0, 0, 1], 5, [10, 0, 0, 2], 53)));
         assert!(!ask(&mut members, 15, there.tag(wire::EtherType::VLAN, 5)), "another flow, in a VLAN");
+    }
+
+    #[test]
+    fn only_the_way_that_a_record_has_packets_of_belongs_to_it() {
+        let there = record(IpProtocol::UDP, 5, 53, (10, 20));
+        let there = Record { sides: [there.sides[0], Side::default()], ..there };
+        let key = Key { src: there.key.dst, dst: there.key.src, src_port: 53, dst_port: 5, ..there.key };
+        let back = Record { key, id: 7, ..there.clone() };
+        let (goes, comes) =
+            (Frame::udp4([10, 0, 0, 1], 5, [10, 0, 0, 2], 53), Frame::udp4([10, 0, 0, 2], 53, [10, 0, 0, 1], 5));
+        for (records, has) in
+            [(vec![&there], [true, false]), (vec![&back], [false, true]), (vec![&there, &back], [true; 2])]
+        {
+            let mut members = Members::new();
+            records.iter().for_each(|record| members.add(record));
+            assert_eq!([ask(&mut members, 15, goes), ask(&mut members, 15, comes)], has);
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod asked;
 mod cross;
 mod files;
+pub mod inside;
 mod listing;
 mod members;
 pub mod names;
@@ -45,8 +46,8 @@ use std::time::Instant;
   netgrain flows --store /data --live net 10.0.0.0/8
   netgrain flows --live --from-multicast 239.128.0.0:4739 --via eth0
 
-A flow matches if one of its packets would: src and dst are those of either direction. Sizes and link addresses of
-receivers are not asked of flows.
+A flow matches if one of its packets would, without the tunnel around it: src and dst are those of either direction. Sizes
+and link addresses of receivers are not asked of flows.
 
 {}", when::HELP)
 )]

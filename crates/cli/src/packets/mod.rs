@@ -10,7 +10,7 @@ pub mod outlet;
 pub mod stock;
 pub mod target;
 
-use crate::flows::Members;
+use crate::flows::{self, Members};
 use crate::outcome::{Failure, Outcome};
 use crate::signals;
 use crate::when::When;
@@ -124,13 +124,14 @@ pub fn unpacked(path: &Path) -> Result<(), Failure> {
 /// Runs the verb. No if nothing was found, or if not everything could be read.
 pub fn run(args: &PacketsArgs) -> Result<Outcome, Failure> {
     let Some(id) = args.flow else { return run_among(args, None) };
-    let Some(members) = crate::flows::members_of(id, args)? else { return Ok(Outcome::No) };
+    let Some(members) = flows::members_of(id, args)? else { return Ok(Outcome::No) };
     run_among(args, Some(members))
 }
 
 /// The same for packets of these flows alone, where there are any given.
 pub fn run_among(args: &PacketsArgs, mut members: Option<Members>) -> Result<Outcome, Failure> {
     let mut asked = Asked::of(args, crate::when::now())?;
+    let of_flows = members.is_some();
     if let Some(members) = &members {
         asked.narrow(members)?;
     }
@@ -169,6 +170,11 @@ pub fn run_among(args: &PacketsArgs, mut members: Option<Members>) -> Result<Out
     }
     if given.packets() == 0 && !stopped {
         sys::say!("netgrain: nothing found: {}", asked.in_vain());
+        if let (Place::Store(store), false) = (&asked.place, of_flows)
+            && let Some(remark) = flows::inside::remark(store, &asked.filter, (asked.from, asked.to), &args.interface)
+        {
+            sys::say!("netgrain: {remark}");
+        }
     }
     Ok(Outcome::of(given.packets() > 0 && answer.is_whole()))
 }

@@ -9,7 +9,7 @@ mod output;
 mod source;
 mod table;
 
-use crate::flows::Old;
+use crate::flows::{self, Old};
 use crate::outcome::{Failure, Outcome};
 use crate::packets::outlet::Outlet;
 use crate::packets::stock;
@@ -161,6 +161,12 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     rows.remarks().iter().for_each(|remark| sys::say!("netgrain: {remark}"));
     if found == 0 && !rows.is_stopped() {
         sys::say!("netgrain: nothing found: {}", in_vain(args, &place, from, to));
+    }
+    if let Place::Packets(store, filter) = &place
+        && rows.is_empty_curve()
+        && let Some(remark) = flows::inside::remark(store, filter, (from, to), &args.interface)
+    {
+        sys::say!("netgrain: no packet matches; {remark}");
     }
     Ok(Outcome::of(found > 0 && rows.is_whole()))
 }

@@ -1,5 +1,6 @@
 //! The curve of a filter. A row knows no hosts, so it is made anew, of the stored packets that match, by the counter that the
-//! meter has: exact, at the cost of reading them.
+//! meter has, at the cost of reading them. It is that of all packets that match, each looked at in the tunnel that it may be in, as
+//! the meter does; whether one matches is decided by what is outside, as with `netgrain packets`.
 //!
 //! Which seconds are known is what the store's own rows say, from its oldest packet file on: a second that has one and no packet
 //! that matches is a zero, a second without one is a gap, and so is what came before packets that are still kept. The ledger is that of all packets of the second, so that a loss is seen beside every curve.
@@ -108,6 +109,11 @@ impl OfPackets {
             self.tell(passed)?;
         }
         Ok(self.ready.pop_front())
+    }
+
+    /// Whether no packet has matched.
+    pub fn is_empty(&self) -> bool {
+        self.made.second.is_none()
     }
 
     /// Names of the interfaces, by the numbers that rows have.

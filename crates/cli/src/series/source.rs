@@ -129,6 +129,11 @@ impl Rows {
         }
     }
 
+    /// Whether all packets were asked and none matched.
+    pub fn is_empty_curve(&self) -> bool {
+        matches!(&self.feed, Feed::Packets(rows) if rows.is_empty()) && !self.is_stopped()
+    }
+
     /// Whether somebody wants no more.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)

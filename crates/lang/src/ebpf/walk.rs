@@ -26,6 +26,9 @@ const FARTHEST_EXTENSION: i32 = 0xfff;
 /// A transport header farther inside is not reported (`wire::Headers`).
 const FARTHEST: i32 = 255;
 
+/// What is less is the length of an IEEE 802.3 frame.
+const LEAST_TYPE: i32 = 1536;
+
 /// What [`wire::Decoded`] looks into when it is IP.
 const TUNNELS: [u8; 3] = [4, 41, 47];
 
@@ -130,8 +133,8 @@ impl Emitter<'_> {
 
     /// HEADER is the type, LEFT where what it announces begins.
     fn network(&mut self, done: Label) {
-        for labels in [EtherType::MPLS, EtherType::MPLS_MULTICAST] {
-            self.asm.jump_if(Condition::Eq, HEADER, raw(labels.0), self.exits.undecided);
+        for around in [EtherType::MPLS, EtherType::MPLS_MULTICAST, EtherType::PPPOE] {
+            self.asm.jump_if(Condition::Eq, HEADER, raw(around.0), self.exits.undecided);
         }
         self.asm.store(Size::B, R::R10, fact::L3, LEFT);
         self.asm.mov_reg(R::R5, HEADER);
@@ -145,6 +148,8 @@ impl Emitter<'_> {
         let (v4, v6) = (self.asm.label(), self.asm.label());
         self.asm.jump_if(Condition::Eq, R::R5, EtherType::IPV4.0.into(), v4);
         self.asm.jump_if(Condition::Eq, R::R5, EtherType::IPV6.0.into(), v6);
+        // Behind a length there may be SNAP.
+        self.asm.jump_if(Condition::Lt, R::R5, LEAST_TYPE, self.exits.undecided);
         if self.needs.inner {
             self.asm.jump_if(Condition::Ne, R::R5, EtherType::ARP.0.into(), self.exits.undecided);
         }

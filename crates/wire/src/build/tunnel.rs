@@ -76,6 +76,13 @@ pub fn pppoe(session: u16, protocol: u16, inner: usize) -> [u8; 8] {
     bytes
 }
 
+/// What SNAP (RFC 1042) has behind the length of an IEEE 802.3 frame.
+pub fn snap(ethertype: EtherType) -> [u8; 8] {
+    let mut bytes = [0xaa, 0xaa, 3, 0, 0, 0, 0, 0];
+    put16(&mut bytes, 6, ethertype.0);
+    bytes
+}
+
 /// What a Teredo server (RFC 4380 §5.1.1) may put before IPv6: an authentication without client id, and an origin.
 pub fn teredo(authentication: bool, origin: bool) -> Vec<u8> {
     let mut bytes = Vec::new();

@@ -1,27 +1,10 @@
-//! What lies below IP: link headers, VLAN tags, MPLS labels with or without a pseudowire, PPPoE and PPP.
+//! What lies below IP: link headers, VLAN tags, MPLS labels; with the steps of `below.rs`, which [`crate::Headers`] takes too.
 
 use super::Odd;
 use super::walk::Walk;
-use crate::bytes::{be16, be32, chunk};
-use crate::{EtherType, ethernet, ipv4, ipv6, link, mpls, vlan};
-
-/// A PPPoE session header (RFC 2516 §4): version and type, code, session, length.
-mod pppoe {
-    pub const VERSION_TYPE: usize = 0;
-    pub const CODE: usize = 1;
-    pub const LEN: usize = 4;
-    pub const END: usize = 6;
-}
-
-/// Protocol numbers of PPP (RFC 1332, 5072, 3032).
-mod ppp {
-    pub const IPV4: u16 = 0x0021;
-    pub const IPV6: u16 = 0x0057;
-    pub const MPLS: u16 = 0x0281;
-}
-
-/// Bytes of the control word of a pseudowire (RFC 4385 §3), whose first half-byte is 0.
-const CONTROL_WORD: usize = 4;
+use crate::below::{self, Under};
+use crate::bytes::{be16, be32};
+use crate::{EtherType, ethernet, link, mpls, vlan};
 
 impl Walk<'_> {
     pub fn link(&mut self, link_type: u16) -> Option<()> {
@@ -66,8 +49,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Looks through tags, labels and PPPoE to the network layer. The bounds on tags and labels bound the loop: PPPoE
-    /// leads to labels or to IP.
+    /// Looks through tags, labels, PPPoE and SNAP to the network layer. The bounds on tags and labels bound the loop: PPPoE
+    /// leads to labels or to IP, SNAP to anything but itself.
     pub fn below(&mut self, mut ethertype: EtherType, mut at: usize) -> Option<()> {
         let (mut tags, mut labels) = (0, 0);
         loop {
@@ -75,21 +58,28 @@ impl Walk<'_> {
             (ethertype, at) = match ethertype {
                 EtherType::IPV4 => return self.ipv4(at),
                 EtherType::IPV6 => return self.ipv6(at),
-                EtherType::PPPOE => self.pppoe(at)?,
+                EtherType::PPPOE => {
+                    let found = below::pppoe(self.frame, at, self.end);
+                    let (inside, at, end) = self.step(found)?;
+                    self.end = end;
+                    (inside, at)
+                }
                 _ if ethertype.is_vlan() => self.tag(at, &mut tags)?,
-                _ if ethertype.is_mpls() => match self.labels(at, &mut labels)? {
-                    (EtherType::MPLS, at) => {
+                _ if ethertype.is_mpls() => self.labels(at, &mut labels)?,
+                _ => match below::snap(ethertype, self.frame, at) {
+                    Some(announced) => announced,
+                    None => {
                         self.out.l3 = self.offset(at);
                         return None;
                     }
-                    known => known,
                 },
-                _ => {
-                    self.out.l3 = self.offset(at);
-                    return None;
-                }
             };
         }
+    }
+
+    /// What a step found, or why it could not be taken.
+    fn step<T>(&mut self, found: Result<T, Odd>) -> Option<T> {
+        found.map_err(|odd| self.odd::<()>(odd)).ok()
     }
 
     fn tag(&mut self, at: usize, tags: &mut usize) -> Option<(EtherType, usize)> {
@@ -109,7 +99,7 @@ impl Walk<'_> {
         Some((EtherType(be16(tag, vlan::at::ETHERTYPE)), at + vlan::at::END))
     }
 
-    /// To the bottom of the stack, and what lies under it; [`EtherType::MPLS`] if that cannot be told.
+    /// To the bottom of the stack, and what lies under it, if that can be told.
     fn labels(&mut self, mut at: usize, labels: &mut usize) -> Option<(EtherType, usize)> {
         let top = at;
         while *labels < mpls::MAX_LABELS {
@@ -121,80 +111,29 @@ impl Walk<'_> {
             }
             at += mpls::LABEL_LEN;
             if entry.bottom {
-                return Some(self.under_labels(at));
+                return self.under_labels(at);
             }
         }
         self.out.l3 = self.offset(at);
         self.odd(Odd::LabelsTooMany)
     }
 
-    /// RFC 4928 §3: 4 and 6 are IP. Else it may be Ethernet, behind a control word if the first half-byte is 0; nothing
-    /// announces it, so its ethertype must be one that leads on. An IP packet is taken for Ethernet only if it cannot be
-    /// IP: destination addresses that begin with 4 or 6 exist.
-    fn under_labels(&mut self, at: usize) -> (EtherType, usize) {
-        let Some(first) = self.frame.get(at) else {
-            self.odd::<()>(Odd::Cut);
-            return (EtherType::MPLS, at);
-        };
-        let known = mpls::payload_ethertype(*first);
-        let fits = |skip: usize| {
-            chunk::<2>(self.frame, at + skip + ethernet::at::ETHERTYPE).is_some_and(|b| leads_on(EtherType(be16(b, 0))))
-        };
-        let skip = match known {
-            EtherType::IPV4 | EtherType::IPV6 if self.ip_fits(at) || !fits(0) => None,
-            EtherType::IPV4 | EtherType::IPV6 => Some(0),
-            _ if first >> 4 == 0 && fits(CONTROL_WORD) => Some(CONTROL_WORD),
-            _ => fits(0).then_some(0),
-        };
-        match skip.and_then(|skip| Some((self.ethernet_header(at + skip)?, at + skip + ethernet::at::END))) {
-            Some(ethernet) => ethernet,
-            None => (known, at),
+    fn under_labels(&mut self, at: usize) -> Option<(EtherType, usize)> {
+        let Some(first) = self.frame.get(at) else { return self.odd(Odd::Cut) };
+        match below::under_labels(*first, self.frame, at, self.end) {
+            Under::Network(EtherType::MPLS) => {
+                self.out.ethertype = EtherType::MPLS;
+                self.out.l3 = self.offset(at);
+                None
+            }
+            Under::Network(known) => Some((known, at)),
+            Under::Ethernet(at) => Some((self.ethernet_header(at)?, at + ethernet::at::END)),
         }
     }
 
-    /// Whether the lengths of an IP header are possible here.
-    fn ip_fits(&self, at: usize) -> bool {
-        let Some(head) = chunk::<{ ipv6::at::PAYLOAD_LEN + 2 }>(self.frame, at) else { return true };
-        let (first, room) = (head[ipv4::at::VERSION_IHL], self.end.saturating_sub(at));
-        match first >> 4 {
-            4 => first & 15 >= 5 && usize::from(be16(head, ipv4::at::TOTAL_LEN)) <= room,
-            _ => ipv6::at::END + usize::from(be16(head, ipv6::at::PAYLOAD_LEN)) <= room,
-        }
+    /// What PPP carries, and where; the ethertype 0 stands for what is not looked into.
+    pub fn ppp(&mut self, at: usize) -> Option<(EtherType, usize)> {
+        let found = below::ppp(self.frame, at, self.end);
+        self.step(found)
     }
-
-    fn pppoe(&mut self, at: usize) -> Option<(EtherType, usize)> {
-        let head: &[u8; pppoe::END] = self.need(at, Odd::LinkShort)?;
-        let end = at + pppoe::END + usize::from(be16(head, pppoe::LEN));
-        if (head[pppoe::VERSION_TYPE], head[pppoe::CODE]) != (0x11, 0) || end > self.end {
-            return self.odd(Odd::PppoeHeader);
-        }
-        self.end = end;
-        self.ppp(at + pppoe::END)
-    }
-
-    /// PPP (RFC 1661 §2, 1662 §3.1): perhaps address and control, then a protocol of one or two bytes. The ethertype 0
-    /// stands for a protocol that is not looked into.
-    pub fn ppp(&mut self, mut at: usize) -> Option<(EtherType, usize)> {
-        if chunk(self.frame, at) == Some(&[0xff, 0x03]) {
-            at += 2;
-        }
-        let first = u16::from(self.need::<1>(at, Odd::LinkShort)?[0]);
-        // The last byte of a protocol number is odd, and no other is.
-        let (protocol, at) =
-            if first & 1 == 1 { (first, at + 1) } else { (be16(self.need::<2>(at, Odd::LinkShort)?, 0), at + 2) };
-        let ethertype = match protocol {
-            ppp::IPV4 => EtherType::IPV4,
-            ppp::IPV6 => EtherType::IPV6,
-            ppp::MPLS => EtherType::MPLS,
-            _ => EtherType(0),
-        };
-        Some((ethertype, at))
-    }
-}
-
-/// Whether what follows an Ethernet header of this type is looked into, or is ARP: what a pseudowire carries.
-const fn leads_on(ethertype: EtherType) -> bool {
-    matches!(ethertype, EtherType::IPV4 | EtherType::IPV6 | EtherType::ARP | EtherType::PPPOE)
-        || ethertype.is_vlan()
-        || ethertype.is_mpls()
 }

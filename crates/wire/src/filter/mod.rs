@@ -18,7 +18,7 @@
 //! in ARP. The empty filter matches everything.
 //!
 //! Where we differ from tcpdump, on purpose:
-//! * Tags are always looked through. `port 80` finds port 80 in any VLAN (and under MPLS), and `vlan 5` only asks whether
+//! * Tags are always looked through, as are labels, pseudowires, PPPoE and SNAP. `port 80` finds port 80 in any VLAN, and `vlan 5` only asks whether
 //!   *some* tag of the frame has this id; it does not change what the words after it mean. tcpdump shifts its offsets at
 //!   the word `vlan`, so that the order of words matters and an untagged filter misses tagged traffic.
 //! * IPv6 extension headers are walked, so `tcp` is TCP behind any of them.

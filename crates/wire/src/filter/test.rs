@@ -1,7 +1,7 @@
 //! The single tests: what each asks of a frame, and how it is written.
 
-use crate::bytes::{be16, be32, chunk};
-use crate::{EtherType, Family, Headers, IpProtocol, MacAddr, arp, ethernet, ipv4, ipv6, vlan};
+use crate::bytes::{be32, chunk};
+use crate::{EtherType, Family, Headers, IpProtocol, MacAddr, arp, ethernet, ipv4, ipv6};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -99,7 +99,7 @@ impl Test {
                 s.macs().is_some_and(|(src, dst)| direction.holds(src, dst, |m: &[u8]| m == mac.0))
             }
             Self::Vlan(None) => s.headers.vlan().is_some(),
-            Self::Vlan(Some(id)) => s.headers.vlan().is_some_and(|outer| outer == id || s.inner_tag(id)),
+            Self::Vlan(Some(id)) => s.headers.vlans(s.frame).any(|tag| tag == id),
             Self::Length(comparison, n) => comparison.holds(s.wire_len, n),
         }
     }
@@ -163,23 +163,6 @@ impl Subject<'_> {
         }
         let (dst, src) = self.frame.get(..ethernet::at::ETHERTYPE)?.split_at(ethernet::at::SRC);
         Some((src, dst))
-    }
-
-    /// Whether a tag behind the outermost has this id. The tags are read again here, since hardly any frame has two and
-    /// hardly any filter asks.
-    fn inner_tag(&self, id: u16) -> bool {
-        let mut at = usize::from(self.headers.tags_at());
-        for _ in 0..vlan::MAX_TAGS {
-            let Some(tag) = chunk::<{ vlan::at::END }>(self.frame, at) else { return false };
-            if be16(tag, vlan::at::TCI) & vlan::at::ID_MASK == id {
-                return true;
-            }
-            if !EtherType(be16(tag, vlan::at::ETHERTYPE)).is_vlan() {
-                return false;
-            }
-            at += vlan::at::END;
-        }
-        false
     }
 }
 

@@ -1,0 +1,52 @@
+//! Where packets answer nothing because the conversation is in a tunnel: the filter of packets is about the outermost packet,
+//! that of flows about what is in it. Whoever gets no packets, or a curve of zeros, is told that there are such flows.
+
+use super::asked::{Asked, Place};
+use super::source::{Records, Step};
+use crate::signals;
+use base::Timestamp;
+use std::path::Path;
+use wire::Filter;
+
+/// Records that are looked at for one in a tunnel: where others answer first, tunnels are not the reason.
+const LOOKED_AT: usize = 10_000;
+
+/// What to say of flows in tunnels that answer this filter, if there are any in the store.
+pub fn remark(
+    store: &Path,
+    filter: &Filter,
+    (from, to): (Timestamp, Timestamp),
+    interfaces: &[String],
+) -> Option<String> {
+    if filter.is_empty() {
+        return None;
+    }
+    let asked = Asked {
+        place: Place::Store(store.to_owned()),
+        from,
+        to,
+        of_flows: filter.of_flows().ok()?,
+        filter: filter.clone(),
+        interfaces: interfaces.to_vec(),
+        plan: None,
+        limit: None,
+        follow: false,
+        id: None,
+    };
+    let mut records = Records::open(&asked, signals::stop_flag()).ok()?;
+    for _ in 0..LOOKED_AT {
+        match records.next().ok()? {
+            Step::Record(record) if record.around.tunnel.is_some() => {
+                return Some(format!(
+                    "there are flows of `{filter}` in tunnels ({:016x} is the first), and the filter of packets is about what is \
+                     outside: netgrain flows --store {} '{filter}' --packets gives theirs",
+                    record.id,
+                    store.display()
+                ));
+            }
+            Step::Record(_) | Step::Idle => {}
+            Step::End => break,
+        }
+    }
+    None
+}
