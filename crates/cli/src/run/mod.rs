@@ -7,6 +7,8 @@ mod reload;
 mod screen;
 pub mod secret;
 
+pub use plan::rules;
+
 use crate::config::{self, Config, Given};
 use crate::group::show;
 use crate::outcome::{Failure, Outcome, json};
@@ -18,9 +20,10 @@ use crate::signals;
 use crate::values::CpuList;
 use base::units;
 use clap::Args;
-use engine::{Capture, GrainKeeping, MetricsServer, Observer, Report, Retention, Second};
+use engine::{Capture, GrainKeeping, MetricsServer, Observer, Pace, Report, Retention, Second};
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -118,7 +121,6 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let mut config = configuration(args)?;
     let mut plans = plan::plans(args, &config)?;
     let keeping: Vec<_> = plans.iter().map(|p| plan::retention(&config, p)).collect::<Result<_, _>>()?;
-    grains::check(&config)?;
     privileges::for_recording(&Needs {
         ports: !config.capture.interfaces.is_empty(),
         program: plans.iter().any(|p| p.program.is_some()),
@@ -132,11 +134,15 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     })?;
     secret::settle(&config, &mut plans)?;
     let (stop, hangup) = (signals::stop_flag(), signals::hangup_flag());
+    let pace = match (&args.sim, config.capture.interfaces.is_empty()) {
+        (Some(_), _) => Pace::Made,
+        (None, true) => Pace::Replay { stop: Arc::clone(&stop) },
+        (None, false) => Pace::Live,
+    };
     let mut ports = Vec::new();
     for (number, (plan, keeping)) in plans.iter().zip(keeping).enumerate() {
         let number = number as u16;
-        let live = !config.capture.interfaces.is_empty();
-        let outlets = |label: &str| grains::outlets(&config, label, number, live);
+        let outlets = |label: &str| grains::outlets(&config, label, number, &pace);
         let capture = Capture::claimed(plan, &config.store.dir, outlets)?;
         for source in capture.sources() {
             eprintln!("netgrain: {source}");
@@ -165,7 +171,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     while !stop.load(Ordering::Relaxed) && !ports.iter().all(|p| p.capture.finished()) {
         std::thread::sleep(LOOK);
         if hangup.swap(false, Ordering::Relaxed) {
-            reload::reload(args, &mut config, &plans, &mut ports);
+            reload::reload(args, &mut config, &plans, &mut ports, &pace);
         }
         if due <= Instant::now() {
             due += PERIOD;

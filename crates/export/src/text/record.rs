@@ -47,7 +47,7 @@ fn head() -> Vec<Field<Record>> {
         whole(
             "end",
             "",
-            "why it ends: idle, active (the flow goes on), ended (FIN, RST), forced, lack (of room)",
+            "why it ends: idle, active (it may go on), ended (FIN, RST), forced, lack (of room)",
             |r| Value::Word(end(r.end)),
         ),
         whole("src", "", "who sent the first packet", |r| Value::Address(r.key.src)),
