@@ -9,8 +9,10 @@ mod flows;
 mod guess;
 mod rows;
 mod text;
+mod whole;
 
 pub use text::{Memo, read_address};
+pub use whole::Whole;
 
 use crate::sheet::Column;
 use crate::thing::Thing;

@@ -33,8 +33,8 @@ pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};
 pub use heritage::{Anew, Heritage};
 pub use meter::{
-    CollectorOutlet, Destination, GrainKeeping, GrainRules, MeterPlan, MeterReport, Outlet, OutletReport, Pace,
-    Quick, StoreOutlet, count_packet,
+    CollectorOutlet, Destination, GrainKeeping, GrainRules, MeterPlan, MeterReport, Outlet, OutletReport, Pace, Quick,
+    StoreOutlet, count_packet,
 };
 pub use metrics::{MetricsServer, exposition};
 pub use network::private_pair;

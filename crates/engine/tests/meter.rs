@@ -317,8 +317,11 @@ fn the_last_second_before_a_gap_says_how_many_flows_there_were() {
     };
     common::write_capture(&path, burst(Duration::ZERO).chain(burst(later)).collect::<Vec<_>>());
     let (made, _) = run(&metered(plan(files(std::slice::from_ref(&path)), &dir.join("store")), 1));
-    let told: Vec<_> =
-        made.rows.iter().map(|row| (row.second - START.secs(), row.flows_active, row.flows_new, row.flows_ended)).collect();
+    let told: Vec<_> = made
+        .rows
+        .iter()
+        .map(|row| (row.second - START.secs(), row.flows_active, row.flows_new, row.flows_ended))
+        .collect();
     assert_eq!(told, [(0, 5, 5, 0), (7200, 5, 5, 5)]);
 }
 

@@ -2,6 +2,7 @@
 //! one row each second, which go to the store and to collectors.
 
 mod grains;
+pub mod lateness;
 mod plan;
 mod reload;
 mod screen;
@@ -133,6 +134,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         user: config.status.user.as_deref(),
     })?;
     secret::settle(&config, &mut plans)?;
+    lateness::keep(&config, &plans)?;
     let (stop, hangup) = (signals::stop_flag(), signals::hangup_flag());
     let pace = match (&args.sim, config.capture.interfaces.is_empty()) {
         (Some(_), _) => Pace::Made,
