@@ -9,7 +9,7 @@ use crate::process::Helper;
 use crate::sheet::Stop;
 use base::units::show_bytes;
 use clap::Args;
-use group::{Client, Dispatcher, Door, Generations, Nap, Orders, Registry, Request, Track};
+use group::{Client, Dispatcher, Door, Generations, Nap, Orders, Registry, Request, Source, Track};
 use ring::{Offer, Packet, Policy, Producer};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
@@ -112,13 +112,14 @@ impl Crowd {
             dispatcher.run();
             sys::cpu::thread_time().as_secs_f64()
         });
-        let track = Track { queue: 0, orders: Arc::clone(&orders), offer };
-        let lent = engine::lent_to_groups(GROUP, 7);
+        let track =
+            Track { source: Source { name: GROUP.into(), number: 0 }, queue: 0, orders: Arc::clone(&orders), offer };
+        let lent = engine::lent_to_groups(7);
         let registry = Arc::new(Registry::new(vec![track], lent, sys::cpu::effective_uid()));
         let door = open(&socket, &registry)?;
         let (policy, fold, queues, brief) = (group::Policy::Shared, false, None, false);
         let (group, program) = (GROUP.to_owned(), Some(args.program.clone()));
-        let create = Request::Create { group, program, policy, fold, queues, brief };
+        let create = Request::Create { group, program, policy, fold, ports: None, queues, brief };
         // All this while the ring's writer answers the dispatcher, which joins with the group.
         let path = socket.clone();
         let coming = std::thread::spawn(move || {
@@ -210,7 +211,7 @@ impl Crowd {
 
 fn open(socket: &Path, registry: &Arc<Registry>) -> Result<Door, Stop> {
     sys::unix::Listener::bind(socket, 0o600, None, None)
-        .and_then(|l| Door::open(l, Arc::clone(registry), Policy::default()))
+        .and_then(|l| Door::open(l, Arc::clone(registry), GROUP, Policy::default()))
         .map_err(|e| Stop::say(format_args!("{}: cannot let members in: {e}", socket.display())))
 }
 

@@ -129,7 +129,7 @@ pub enum MacRule {
 pub fn run(args: &ConvertArgs) -> Result<Outcome, Failure> {
     if let Some(path) = &args.new_key {
         keys::create(path)?;
-        eprintln!("netgrain: {} is a new key; whoever has it can undo what it anonymises", path.display());
+        sys::say!("netgrain: {} is a new key; whoever has it can undo what it anonymises", path.display());
         return Ok(Outcome::Yes);
     }
     let Some(out) = &args.write else { return Err(Failure::Said("name the output with -w".into())) };
@@ -203,7 +203,7 @@ fn input(path: &Path, raw: bool) -> Result<Input<open::Bytes>, Failure> {
 fn tell(args: &ConvertArgs, plan: &Plan, report: &Report, targets: &Targets) -> Result<(), Failure> {
     if args.json {
         let object = object(plan, report, targets);
-        if targets.is_stdout() { eprintln!("{object}") } else { json(&object)? }
+        if targets.is_stdout() { sys::say!("{object}") } else { json(&object)? }
     }
     if args.quiet || args.json {
         return Ok(());
@@ -214,13 +214,13 @@ fn tell(args: &ConvertArgs, plan: &Plan, report: &Report, targets: &Targets) -> 
         show_count(report.filtered)
     );
     if report.files == 0 {
-        eprintln!(
+        sys::say!(
             "netgrain: nothing found: 0 of {} packets, {left}; {} is not written",
             show_count(report.read),
             targets.name()
         );
     } else {
-        eprintln!(
+        sys::say!(
             "netgrain: {} of {} packets into {} of {} ({}, {}): {left}",
             show_count(report.written),
             show_count(report.read),
@@ -231,10 +231,10 @@ fn tell(args: &ConvertArgs, plan: &Plan, report: &Report, targets: &Targets) -> 
         );
     }
     for remark in report.remarks(plan.format) {
-        eprintln!("netgrain: {remark}");
+        sys::say!("netgrain: {remark}");
     }
     if report.stopped {
-        eprintln!("netgrain: interrupted; what was written until then is whole");
+        sys::say!("netgrain: interrupted; what was written until then is whole");
     }
     Ok(())
 }

@@ -145,14 +145,14 @@ fn summary(args: &DoctorArgs, findings: &[Finding]) -> Result<(), Failure> {
 fn fix(args: &DoctorArgs, findings: &[Finding], tree: &Tree) -> Result<usize, Failure> {
     let steps = doctor::steps(findings, tree);
     if args.interface.is_empty() {
-        eprintln!("netgrain: --fix leaves ports as they are unless they are named: -i IFACE");
+        sys::say!("netgrain: --fix leaves ports as they are unless they are named: -i IFACE");
     }
     if steps.is_empty() {
-        eprintln!("netgrain: nothing that --fix can mend");
+        sys::say!("netgrain: nothing that --fix can mend");
         return Ok(0);
     }
     for step in &steps {
-        eprintln!("netgrain: {}: {} -> {} ({})", step.change.setting, step.was, step.change.value, step.check);
+        sys::say!("netgrain: {}: {} -> {} ({})", step.change.setting, step.was, step.change.value, step.check);
     }
     if !args.yes && !agreed()? {
         return Ok(0);
@@ -161,7 +161,7 @@ fn fix(args: &DoctorArgs, findings: &[Finding], tree: &Tree) -> Result<usize, Fa
     let mut told = Ok(());
     let done = doctor::mend(&steps, &mut journal, tree, |step, outcome| {
         if let Err(e) = outcome {
-            eprintln!("netgrain: {}: refused: {e}{}", step.change.setting, advice(e));
+            sys::say!("netgrain: {}: refused: {e}{}", step.change.setting, advice(e));
         }
         if args.json && told.is_ok() {
             told = json(&step_object("made", step, outcome.as_ref().err()));
@@ -170,7 +170,7 @@ fn fix(args: &DoctorArgs, findings: &[Finding], tree: &Tree) -> Result<usize, Fa
     .map_err(Failure::say)?;
     told?;
     let undo = if done.made > 0 { "; netgrain doctor --undo puts back" } else { "" };
-    eprintln!("netgrain: {} changed, {} refused{undo} ({})", done.made, done.refused, args.state.display());
+    sys::say!("netgrain: {} changed, {} refused{undo} ({})", done.made, done.refused, args.state.display());
     Ok(done.refused)
 }
 
@@ -188,7 +188,7 @@ fn agreed() -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::Said("--fix: nothing changed, because nobody can be asked here: say --yes too".into()));
     }
-    eprint!("netgrain: change this? [y/N] ");
+    sys::say::part(format_args!("netgrain: change this? [y/N] "));
     let mut line = String::new();
     std::io::stdin().read_line(&mut line)?;
     Ok(matches!(line.trim(), "y" | "Y" | "yes"))
@@ -197,7 +197,7 @@ fn agreed() -> Result<bool, Failure> {
 fn undo(args: &DoctorArgs, tree: &Tree) -> Result<Outcome, Failure> {
     let mut journal = Journal::open(&args.state).map_err(Failure::say)?;
     if journal.entries().is_empty() {
-        eprintln!("netgrain: nothing to put back ({})", args.state.display());
+        sys::say!("netgrain: nothing to put back ({})", args.state.display());
         return Ok(Outcome::Yes);
     }
     let mut told = Ok(());
@@ -207,7 +207,7 @@ fn undo(args: &DoctorArgs, tree: &Tree) -> Result<Outcome, Failure> {
             Ok(Some(remark)) => format!(" ({remark})"),
             Err(e) => format!(": refused: {e}{}; tried again at the next --undo", advice(e)),
         };
-        eprintln!("netgrain: {}: back to {}{note}", entry.setting, entry.was);
+        sys::say!("netgrain: {}: back to {}{note}", entry.setting, entry.was);
         if args.json && told.is_ok() {
             told = json(&serde_json::json!({ "undone": { "setting": entry.setting.to_string(), "value": entry.was,
                 "error": outcome.err().map(|e| e.to_string()) } }));

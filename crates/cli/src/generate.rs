@@ -75,10 +75,10 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     let sent = match (&args.interface, &args.write) {
         (Some(interface), _) => {
             let generator = Generator::open(&spec, interface, args.queue, method(args.method)).map_err(Failure::say)?;
-            eprintln!("netgrain: {}", generator.description());
+            sys::say!("netgrain: {}", generator.description());
             let progress = |s| {
                 if !args.json {
-                    eprintln!("{}", line(&s));
+                    sys::say!("{}", line(&s));
                 }
             };
             generator.run(&stop, progress).map_err(Failure::say)?

@@ -60,7 +60,7 @@ pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
     let (mut well, mut failed) = (true, 0);
     for file in &args.files {
         if stop.load(Ordering::Relaxed) {
-            eprintln!("netgrain: stopped; {} and what is behind it are as they were", file.display());
+            sys::say!("netgrain: stopped; {} and what is behind it are as they were", file.display());
             return Ok(Outcome::No);
         }
         let done = one(args, file, &stop);
@@ -70,7 +70,7 @@ pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
             Done::DoesNotFit(_) | Done::Stopped => false,
             Done::Failed(why) => {
                 failed += 1;
-                eprintln!("netgrain: {why}");
+                sys::say!("netgrain: {why}");
                 false
             }
         };
@@ -81,7 +81,7 @@ pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
         }
         if let (false, Done::Made(made)) = (args.json, &done) {
             for (link_type, packets) in &made.strange {
-                eprintln!(
+                sys::say!(
                     "netgrain: {}: {} packets are of link type {}, which is not understood: the index knows when they \
                      came, and not who they are of",
                     file.display(),

@@ -245,8 +245,8 @@ impl Ear {
                 if rings.iter().all(Listener::ended) {
                     match left {
                         Some(_) => {}
-                        None if rings.iter().all(Listener::trunk_ended) => eprintln!("netgrain: the engine has ended"),
-                        None => eprintln!("netgrain: the group was deleted; the engine runs on"),
+                        None if rings.iter().all(Listener::trunk_ended) => sys::say!("netgrain: the engine has ended"),
+                        None => sys::say!("netgrain: the group was deleted; the engine runs on"),
                     }
                     break;
                 }
@@ -258,7 +258,7 @@ impl Ear {
                 shown = Instant::now();
                 rings.iter().for_each(Listener::report);
                 if quiet && left.is_none() && !rings.iter().all(Listener::connected) {
-                    eprintln!("netgrain: the engine has gone");
+                    sys::say!("netgrain: the engine has gone");
                     break;
                 }
                 if matches!(self.form, Form::Counts(_)) {
@@ -356,13 +356,13 @@ fn finish(args: &ListenArgs, ear: Ear, rings: &[Listener]) -> Result<Outcome, Fa
         file.finish(rings)?;
     }
     if rings.iter().any(Listener::expired) {
-        eprintln!("netgrain: the engine no longer waited for this gate: it was too slow");
+        sys::say!("netgrain: the engine no longer waited for this gate: it was too slow");
     }
     if args.json {
         let value = serde_json::json!({ "report": { "packets": ear.packets, "bytes": ear.bytes, "missed": missed } });
-        if counts { json(&value)? } else { eprintln!("{value}") }
+        if counts { json(&value)? } else { sys::say!("{value}") }
     } else {
-        eprintln!(
+        sys::say!(
             "netgrain: {} packets, {} bytes, {} missed",
             show_count(ear.packets),
             show_count(ear.bytes),

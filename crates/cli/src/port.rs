@@ -34,7 +34,7 @@ pub fn port(
     let choice = auto::decide(&facts, dedicated);
     let kind = match kind {
         SourceKind::Auto => {
-            eprintln!("netgrain: {}", choice.explanation);
+            sys::say!("netgrain: {}", choice.explanation);
             choice.kind
         }
         SourceKind::Tpacket => Kind::Tpacket,

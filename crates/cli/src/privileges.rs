@@ -198,7 +198,7 @@ fn override_for(places: &[PathBuf]) -> Capabilities {
         scope.spawn(look).join().unwrap_or_default()
     });
     let Some(place) = closed else { return Capabilities::NONE };
-    eprintln!(
+    sys::say!(
         "netgrain: keeps CAP_DAC_OVERRIDE, because {} belongs to another user; run as that user to do without",
         place.display()
     );

@@ -46,25 +46,25 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     let mut service = Service::begin();
     service.ready();
     for source in capture.sources() {
-        eprintln!("netgrain: {source}");
+        sys::say!("netgrain: {source}");
     }
     if let Some(socket) = &plan.socket {
-        eprintln!("netgrain: listeners and groups attach at {}", socket.path.display());
+        sys::say!("netgrain: listeners and groups attach at {}", socket.path.display());
     }
     if let Some(report) = capture.report().program {
-        eprintln!("netgrain: {}", program::told(&report));
+        sys::say!("netgrain: {}", program::told(&report));
     }
     let reload = || {
         if hangup.as_ref().is_some_and(|hangup| hangup.swap(false, Ordering::Relaxed)) {
             match args.program.plan().and_then(|plan| plan.map(|p| program::exchange(&capture, &p)).transpose()) {
-                Ok(told) => eprintln!("netgrain: {}", told.unwrap_or_default()),
-                Err(Failure::Said(text)) => eprintln!("netgrain: nothing is changed: {text}"),
+                Ok(told) => sys::say!("netgrain: {}", told.unwrap_or_default()),
+                Err(Failure::Said(text)) => sys::say!("netgrain: nothing is changed: {text}"),
                 Err(Failure::ClosedPipe) => {}
             }
         }
     };
     if let Some(text) = keeping.as_ref().and_then(|plan| retain::announcement(&args.retention, plan)) {
-        eprintln!("netgrain: {text}");
+        sys::say!("netgrain: {text}");
     }
     let metrics = match &args.metrics {
         Some(address) => {
@@ -72,7 +72,7 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
             let server = MetricsServer::start(address, move || observer.report()).map_err(|e| {
                 Failure::say(format!("--metrics {address}: {e}; write an address and a port, as in 127.0.0.1:9600"))
             })?;
-            eprintln!("netgrain: metrics at http://{}/metrics", server.address());
+            sys::say!("netgrain: metrics at http://{}/metrics", server.address());
             Some(server)
         }
         None => None,
@@ -138,7 +138,7 @@ pub fn watch(
             }
         }
         if gone && !told {
-            eprintln!("netgrain: nobody reads the reports any more; recording goes on");
+            sys::say!("netgrain: nobody reads the reports any more; recording goes on");
             told = true;
         }
     }

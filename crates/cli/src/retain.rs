@@ -126,7 +126,7 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
     let _ = sys::priority::step_behind(sys::priority::Behind::Batch);
     let mut kept = true;
     if let Some(why) = unreachable(&charge, &rules) {
-        eprintln!("netgrain: {why}");
+        sys::say!("netgrain: {why}");
         (kept, rules.keep_free) = (false, None);
     }
     let mut keeper = Keeper::new(DiskDevice::plain(), charge, rules).trusting_the_clock();
@@ -144,7 +144,7 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
             if args.json {
                 json(&said(args, "event", document(&event)))?;
             } else if is_reason {
-                eprintln!("netgrain: {event}");
+                sys::say!("netgrain: {event}");
             } else {
                 writeln!(std::io::stdout(), "{}{event}", if args.dry_run { "(dry run) " } else { "" })?;
             }
@@ -171,7 +171,7 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
         std::io::stdout().write_all(summary(&report).as_bytes())?;
     }
     if !content && !told {
-        eprintln!(
+        sys::say!(
             "netgrain: {}: not every rule can be kept: what is left is being written, or the volume is filled by others",
             args.store.display()
         );

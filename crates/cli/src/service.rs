@@ -21,7 +21,7 @@ impl Service {
     /// Finds the manager in the environment.
     pub fn begin() -> Self {
         let notifier = Notifier::from_environment().unwrap_or_else(|e| {
-            eprintln!("netgrain: the service manager is not told how things stand: {e}");
+            sys::say!("netgrain: the service manager is not told how things stand: {e}");
             None
         });
         let period = watchdog_period();

@@ -75,7 +75,7 @@ impl Screen {
         }
         if self.terminal && self.shown.elapsed() >= PROGRESS {
             self.shown = Instant::now();
-            eprint!("\r{}, {}\r", plural(totals.files, "file", "files"), show_bytes(totals.bytes));
+            sys::say::part(format_args!("\r{}, {}\r", plural(totals.files, "file", "files"), show_bytes(totals.bytes)));
         }
     }
 

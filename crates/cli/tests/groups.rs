@@ -132,8 +132,10 @@ fn a_replay_through_configured_groups_puts_every_packet_into_its_files() {
     let outlet = &some["members"][0]["outlet"];
     assert_eq!((&outlet["sent"], &outlet["failed"]), (&12.into(), &13.into()), "{some}");
     assert_eq!(some["counters"]["2"], 25);
+    // What is there of a run before stays, and is no reason not to run.
     let again = run(&["run", "-r", arg(&capture), "--config", arg(&config), "--set", "capture.ring=8MiB"]);
-    assert!(again.status == Some(2) && again.err.contains("is there already"), "{again:?}");
+    assert!(again.status == Some(0) && again.out.contains("all.pcap is there already"), "{again:?}");
+    assert_eq!((sum(&flows(&dir.join("all.pcap"))), sum(&flows(&dir.join("all-2.pcap")))), (1000, 1000));
 }
 
 #[test]
@@ -368,4 +370,89 @@ fn another_user_may_what_the_policy_lets_it_and_no_more() {
     signal(&running.0, "INT");
     running.0.wait().expect("it ends");
     err.read_to_string(&mut left).expect("text");
+}
+
+#[test]
+fn a_group_of_two_ports_has_both_directions_of_a_link_at_one_member() {
+    let test = "a_group_of_two_ports_has_both_directions_of_a_link_at_one_member";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("va", "vb");
+    let (c, d) = sandbox.veth("vc", "vd");
+    let dir = TempDir::new("two-ports");
+    let config = dir.join("c.toml");
+    // The state of a flow is one, by whichever port its packets come; a port that is not there costs nothing but itself.
+    std::fs::write(
+        &config,
+        "[[group]]\nname = \"tap\"\nprogram = \"flows = flow_map 0 key_ip_proto\\nmain = udp >-> incr_fstate flows >-> steer_flow\"\n\
+         members = [\"file:one.pcap\", \"file:two.pcap\"]\n\
+         [[group]]\nname = \"left\"\nports = [\"vb\"]\nprogram = \"main = udp\"\n\
+         [[group]]\nname = \"lost\"\nmembers = [\"port:nosuch0\"]\n",
+    )
+    .expect("written");
+    let args = ["run", "-i", &b.name, "-i", &d.name, "--config", arg(&config), "--json"];
+    let more = [
+        "--set",
+        "capture.ring=8MiB",
+        "--set",
+        "capture.source=tpacket",
+        "--set",
+        "listen.socket=none",
+        "--duration",
+        "4s",
+    ];
+    let (running, err) = Running::start(&mut netgrain(&[&args[..], &more].concat()));
+    std::thread::sleep(Duration::from_millis(300));
+    let there = frames(5);
+    // The answers: addresses and ports the other way round.
+    let back: Vec<Vec<u8>> = there
+        .iter()
+        .map(|frame| {
+            let mut bytes = frame.clone();
+            bytes[26..30].copy_from_slice(&frame[30..34]);
+            bytes[30..34].copy_from_slice(&frame[26..30]);
+            bytes[34..36].copy_from_slice(&frame[36..38]);
+            bytes[36..38].copy_from_slice(&frame[34..36]);
+            bytes
+        })
+        .collect();
+    RawSender::new(&a).send(&there);
+    RawSender::new(&c).send(&back);
+    let said = running.end(err);
+    assert!(said.out.contains("group lost: there is no port nosuch0"), "{said:?}");
+    let (one, two) = (flows(&dir.join("one.pcap")), flows(&dir.join("two.pcap")));
+    assert_eq!(one.len() + two.len(), usize::from(FLOWS), "no flow is in both: {one:?} {two:?}");
+    assert!(one.len() > 5 && two.len() > 5, "{one:?} {two:?}");
+    assert!(one.values().chain(two.values()).all(|n| *n == 10), "five packets each way: {one:?} {two:?}");
+    let groups: Vec<serde_json::Value> =
+        objects(&said.out).iter().filter_map(|o| o["groups"].as_array().cloned()).flatten().collect();
+    let group = |name: &str| groups.iter().find(|g| g["group"] == name).unwrap_or_else(|| panic!("{said:?}"));
+    assert_eq!(groups.len(), 3, "each once: {groups:?}");
+    let maps = group("tap")["maps"].as_array().expect("a list");
+    assert!(maps.len() == 1 && maps[0]["used"] == 1, "one map for both ports: {maps:?}");
+    assert_eq!(group("left")["sources"], serde_json::json!(["vb"]));
+    let judged = |name: &str| group(name)["received"].as_u64().expect("a number");
+    assert!(judged("left") < judged("tap") && judged("left") >= 200);
+}
+
+#[test]
+fn whoever_reads_our_words_may_go_and_packets_are_recorded_and_judged_all_the_same() {
+    let test = "whoever_reads_our_words_may_go_and_packets_are_recorded_and_judged_all_the_same";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("deaf");
+    let engine = Engine::start(&b, dir.path(), &["--set", "capture.source=tpacket"]);
+    assert_eq!(engine.group("create", &["loud", "main = log_msg \"a\\nb\""]).status, Some(0));
+    // The only reader of its standard error goes.
+    let Engine { running, err, groups } = engine;
+    drop(err);
+    let books = || objects(&run(&["group", "stats", "--json", "--socket", arg(&groups)]).out).pop().expect("its books");
+    for round in 1..=2u64 {
+        RawSender::new(&a).send(&frames(1));
+        until("all are judged", || books()["received"].as_u64() >= Some(round * u64::from(FLOWS)));
+    }
+    // A remark of the engine itself.
+    signal(&running.0, "HUP");
+    RawSender::new(&a).send(&frames(1));
+    until("all are judged", || books()["received"].as_u64() >= Some(3 * u64::from(FLOWS)));
+    assert!(books()["counters"]["logged"].as_u64() >= Some(100));
 }

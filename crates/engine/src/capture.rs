@@ -1,7 +1,7 @@
 //! A running capture: sources, rings, engine threads, recorders and the door for listeners, assembled from a [`Plan`].
 
 use crate::error::EngineError;
-use crate::group::{self, Ground, GroupPlan, Groups, Settled};
+use crate::group::{self, GroupPlan, Groups, Settled, Stand};
 use crate::meter::{self, Metering, Outlet};
 use crate::observer::{Observed, Observer};
 use crate::plan::{Plan, ProgramPlan, SocketPlan, SourcePlan, default_ring};
@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use store::Claim;
@@ -43,7 +43,8 @@ pub struct Capture {
     /// What a recorder that died left, being mended.
     recovering: Recovering,
     meter: Option<Metering>,
-    groups: Option<Groups>,
+    /// Those of all ports that began together.
+    groups: Option<Arc<Groups>>,
     program: Option<Arc<PortProgram>>,
     retention: Kept,
 }
@@ -77,6 +78,19 @@ impl Capture {
         store: &Option<PathBuf>,
         outlets: impl FnOnce(&str) -> Result<Vec<Box<dyn Outlet>>, EngineError>,
     ) -> Result<Self, EngineError> {
+        let mut begun = Self::together(vec![Self::made(plan, store, outlets)?], &plan.groups)?;
+        Ok(begun.remove(0))
+    }
+
+    /// Makes everything that a capture needs; [`Capture::together`] lets the packets in.
+    ///
+    /// # Errors
+    /// As [`Capture::claimed`].
+    pub fn made(
+        plan: &Plan,
+        store: &Option<PathBuf>,
+        outlets: impl FnOnce(&str) -> Result<Vec<Box<dyn Outlet>>, EngineError>,
+    ) -> Result<Made, EngineError> {
         let filter = match &plan.filter {
             Some(text) => Some(Filter::parse(text).map_err(EngineError::Filter)?),
             None => None,
@@ -85,7 +99,7 @@ impl Capture {
         let stop = Arc::new(AtomicBool::new(false));
         // Before the port is touched: a second recorder must not disturb the first.
         let claim = store.as_ref().map(|dir| recording::claim(plan, dir, &label)).transpose()?;
-        let hash_key = random_key();
+        let hash_key = hash_key();
         let program = checked_program(plan, &label, hash_key)?;
         let source_plan = programmed(plan);
         let sources = source_plan.open()?;
@@ -178,20 +192,50 @@ impl Capture {
             let rings: Vec<Offer> = capture.queues.iter().map(|q| q.offer.clone()).collect();
             capture.server = Some(serve(socket, rings)?);
         }
-        if !group_seats.is_empty() {
-            let ground = Ground {
-                label: label.clone(),
-                number: plan.meter.as_ref().map_or(0, |meter| meter.interface),
-                dedicated: matches!(&plan.source, SourcePlan::Interface(i) if i.kind == Kind::AfXdp),
-                hash_key,
-            };
-            capture.groups = Some(Groups::start(plan.socket.as_ref(), &plan.groups, group_seats, ground)?);
-        }
+        let number = plan.meter.as_ref().map_or(0, |meter| meter.interface);
+        let stand = (!group_seats.is_empty()).then(|| Stand {
+            source: ::group::Source { name: label.clone(), number },
+            dedicated: matches!(&plan.source, SourcePlan::Interface(i) if i.kind == Kind::AfXdp),
+            live: capture.queues.iter().any(|q| is_live(q.info.stamps)),
+            socket: plan.socket.clone(),
+            seats: group_seats,
+        });
         if matches!(plan.source, SourcePlan::Interface(_)) {
             let present = Arc::clone(&alive);
             let program = capture.program.clone();
             capture.supervisor = Some(supervise(source_plan.clone(), program, stop, gone_queues, returns, present)?);
         }
+        Ok(Made { capture, stand, crew, alive })
+    }
+
+    /// Begins with all of them, and with these groups, whose packets may come from several.
+    ///
+    /// # Errors
+    /// As [`Capture::claimed`].
+    pub fn together(mut made: Vec<Made>, groups: &[GroupPlan]) -> Result<Vec<Self>, EngineError> {
+        let stands: Vec<Stand> = made.iter_mut().filter_map(|made| made.stand.take()).collect();
+        let groups = (!stands.is_empty()).then(|| Groups::start(stands, groups, hash_key())).transpose()?.map(Arc::new);
+        made.into_iter().map(|made| made.begin(groups.clone())).collect()
+    }
+}
+
+/// A capture of which everything is there, and nothing has been let in yet.
+pub struct Made {
+    // First, because dropping a capture waits for the end of its rings.
+    crew: Vec<Hand>,
+    /// For groups, where there are any.
+    stand: Option<Stand>,
+    alive: Arc<AtomicUsize>,
+    capture: Capture,
+}
+
+/// What an engine thread begins with.
+type Hand = (AnySource, Producer, Clock, Settings, Wires);
+
+impl Made {
+    fn begin(self, groups: Option<Arc<Groups>>) -> Result<Capture, EngineError> {
+        let Self { mut capture, crew, alive, .. } = self;
+        capture.groups = groups;
         for ((source, producer, clock, settings, wires), queue) in crew.into_iter().zip(&mut capture.queues) {
             source.begin()?;
             let present = Present(Arc::clone(&alive));
@@ -205,7 +249,9 @@ impl Capture {
         capture.started = Instant::now();
         Ok(capture)
     }
+}
 
+impl Capture {
     /// Asks all threads to stop; packets already taken are still stored.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
@@ -227,7 +273,7 @@ impl Capture {
             recovery: self.recovering.told(),
             meter: self.meter.as_ref().map(Metering::gauge),
             program: self.program.clone(),
-            groups: self.groups.as_ref().map(Groups::remarks),
+            groups: self.told_groups().map(Groups::remarks),
             retention: self.retention.clone(),
             label: self.label.clone(),
             started: self.started,
@@ -264,14 +310,20 @@ impl Capture {
         }
     }
 
-    /// The groups that were planned are what these plans say from now on; what came of it, in words.
+    /// The groups that were planned are what these plans say from now on; what came of it, in words. Of several ports that began
+    /// together the first one is asked, and answers for all.
     pub fn settle_groups(&self, plans: &[GroupPlan]) -> Vec<Settled> {
-        self.groups.as_ref().map(|groups| groups.settle(plans)).unwrap_or_default()
+        self.told_groups().map(|groups| groups.settle(plans)).unwrap_or_default()
     }
 
-    /// The books of all groups, as objects (`docs/GROUPS.md`).
+    /// The books of the groups whose first port this is, as objects (`docs/GROUPS.md`).
     pub fn group_books(&self) -> Vec<serde_json::Value> {
-        self.groups.as_ref().map(Groups::books).unwrap_or_default()
+        self.groups.as_ref().map(|groups| groups.books(&self.label)).unwrap_or_default()
+    }
+
+    /// The groups, at the one port that tells of all of them.
+    fn told_groups(&self) -> Option<&Groups> {
+        self.groups.as_deref().filter(|groups| groups.are_told_at(&self.label))
     }
 
     /// How things stand.
@@ -304,8 +356,8 @@ impl Capture {
         if let Some(meter) = &mut self.meter {
             keep(meter.wait());
         }
-        if let Some(groups) = &mut self.groups {
-            keep(groups.wait());
+        if let Some(groups) = &self.groups {
+            keep(groups.wait(&self.label));
         }
         self.recovering.wait();
         self.stop.store(true, Ordering::Relaxed);
@@ -482,6 +534,12 @@ fn processors(plan: &Plan, number: usize) -> Vec<usize> {
         }
         _ => Vec::new(),
     }
+}
+
+/// The key of flow hashes: one for all ports of a process, so that a flow whose directions come by two of them has one hash.
+fn hash_key() -> u64 {
+    static KEY: OnceLock<u64> = OnceLock::new();
+    *KEY.get_or_init(random_key)
 }
 
 /// A key that nobody outside can guess, from the hasher seeds that std draws from the system.

@@ -26,7 +26,7 @@ mod stage;
 mod status;
 mod worker;
 
-pub use crate::capture::{Capture, random_key};
+pub use crate::capture::{Capture, Made, random_key};
 pub use crate::group::{GroupPlan, MemberPlan, Settled, check_group_program, groups_socket, lent_to_groups};
 pub use columns::Rules as ColumnRules;
 pub use error::EngineError;

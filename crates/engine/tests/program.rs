@@ -208,7 +208,11 @@ fn a_program_that_is_refused_replaces_nothing() {
         // Nothing takes XDP frames at the other end of this one.
         ("main = forward \"e\" >-> drop", "port e: its driver takes no frames"),
         // Where its packets go is known only here, and from here nothing gets to the host.
-        ("main = steer_rrobin >-> kernel", "nothing gets to the host"),
+        ("main = steer_rrobin >-> detour", "nothing gets to the host"),
+        // One packet, two fates.
+        ("main = when (has_port 80) kernel", "gives it no copies"),
+        ("main = conditional is_udp (mark 42) kernel >-> steer_flow", "gives it no copies"),
+        ("main = kernel >-> forward \"lo\" >-> drop", "gives it no copies"),
     ] {
         match capture.swap_program(&text(program)) {
             Err(EngineError::Program(said)) => assert!(said.contains(why), "{program}: {said}"),

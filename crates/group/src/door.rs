@@ -39,23 +39,25 @@ struct Guest {
 
 struct Keeper {
     registry: Arc<Registry>,
+    /// The port that the socket belongs to.
+    port: String,
     policy: ring::Policy,
     own_uid: u32,
     guests: Vec<Guest>,
-    last: u64,
 }
 
 impl Door {
-    /// Opens. `policy` says who may come beside root and the engine's own user.
+    /// Opens. The socket belongs to `port`, as an engine has one for each; `policy` says who may come beside root and the engine's
+    /// own user.
     ///
     /// # Errors
     /// When the thread cannot be made.
-    pub fn open(socket: Listener, registry: Arc<Registry>, policy: ring::Policy) -> io::Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
+    pub fn open(socket: Listener, registry: Arc<Registry>, port: &str, policy: ring::Policy) -> io::Result<Self> {
+        let (stop, port) = (Arc::new(AtomicBool::new(false)), port.to_owned());
         let told = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("groups".into()).spawn(move || {
             let own_uid = sys::cpu::effective_uid();
-            let mut keeper = Keeper { registry, policy, own_uid, guests: Vec::new(), last: 0 };
+            let mut keeper = Keeper { registry, port, policy, own_uid, guests: Vec::new() };
             while !told.load(Ordering::Relaxed) {
                 keeper.serve(&socket);
             }
@@ -112,8 +114,7 @@ impl Keeper {
         if is_full || guest && of_one >= OF_ONE_MAX.min(most / 4) {
             let _ = say(&connection, &Answer::refusal("too many connections to this engine; try again in a moment"));
         } else if self.is_welcome(&peer) {
-            self.last += 1;
-            let who = Visitor { uid: peer.uid, pid: peer.pid, connection: self.last };
+            let who = Visitor { uid: peer.uid, pid: peer.pid, connection: self.registry.next_connection() };
             self.guests.push(Guest { connection, who });
         } else {
             let why = format!("user {} may not use the groups here; the engine's owner can allow it", peer.uid);
@@ -146,10 +147,20 @@ impl Keeper {
             Err(_) => return false,
         };
         let told = match serde_json::from_slice::<Request>(&message[..n]) {
-            Ok(request) => self.obey(guest.who, &request).unwrap_or_else(|why| Told::of(Answer::refusal(why))),
+            Ok(request) => {
+                self.obey(guest.who, &self.here(request)).unwrap_or_else(|why| Told::of(Answer::refusal(why)))
+            }
             Err(e) => Told::of(Answer::refusal(format!("that was no request: {e}"))),
         };
         told.to(&guest.connection, TIMEOUT).is_ok()
+    }
+
+    /// A group whose ports are not named is one of this port.
+    fn here(&self, mut request: Request) -> Request {
+        if let Request::Create { ports, .. } = &mut request {
+            ports.get_or_insert_with(|| vec![self.port.clone()]);
+        }
+        request
     }
 
     fn obey(&self, who: Visitor, request: &Request) -> Result<Told, String> {
@@ -195,8 +206,8 @@ impl Keeper {
                 let took_us = Some(took.as_micros() as u64);
                 Told::of(Answer { generation: Some(generation), about, took_us, late, ..Answer::done() })
             }
-            Request::List => Told::items(registry.view(who, None)?),
-            Request::Stats { group } => Told::items(registry.view(who, group.as_deref())?),
+            Request::List => Told::items(registry.view(who, None, Some(&self.port))?),
+            Request::Stats { group } => Told::items(registry.view(who, group.as_deref(), Some(&self.port))?),
         })
     }
 }

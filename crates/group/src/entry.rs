@@ -29,6 +29,8 @@ pub(crate) struct Entry {
     /// It ends with its owner's connection.
     pub brief: bool,
     pub steering: Steering,
+    /// Names of the ports that its packets come from.
+    pub sources: Vec<String>,
     pub queues: Option<Vec<u16>>,
     pub program: Option<Arc<dyn Compiled>>,
     /// The user who loaded it, and answers for what it holds.
@@ -85,7 +87,9 @@ pub struct GroupView {
     pub owner: Visitor,
     /// How hashes are dealt.
     pub steering: Steering,
-    /// Its queues; `None` for all.
+    /// The ports that its packets come from.
+    pub sources: Vec<String>,
+    /// Its queues there; `None` for all.
     pub queues: Option<Vec<u16>>,
     /// The program's source.
     pub program: Option<String>,
@@ -183,6 +187,7 @@ impl Entry {
             policy: self.policy,
             owner: self.owner,
             steering: self.steering,
+            sources: self.sources.clone(),
             queues: self.queues.clone(),
             program: self.program.as_ref().map(|p| p.text().to_owned()),
             headline: self.program.as_ref().map(|p| p.headline().to_owned()),

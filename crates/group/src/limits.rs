@@ -167,7 +167,10 @@ impl Registry {
             return self.admit(state, who, Some(name), Held { groups, ..Held::default() });
         };
         program.ports().iter().try_for_each(|port| self.may_send(who, port))?;
-        if program.wants_kernel() && self.is_guest(who.uid) && self.outside.shuts_host_out() {
+        if program.wants_kernel()
+            && self.is_guest(who.uid)
+            && self.tracks_of(entry).any(|t| self.outside.shuts_host_out(&t.source))
+        {
             return Err(format!(
                 "only root and user {} may hand packets of a dedicated port to the host; leave `kernel` out",
                 self.own_uid

@@ -69,7 +69,7 @@ fn object(group: &GroupView, most: usize) -> Value {
         "compile_us": about.map(|a| a.compile_us), "spread": spread,
         "group": group.name, "policy": group.policy, "uid": group.owner.uid, "pid": group.owner.pid,
         "steering": match group.steering { Steering::Rendezvous => "rendezvous", Steering::Fold => "fold" },
-        "queues": group.queues, "program": group.program.as_ref().map(|p| cut(p, most)), "headline": group.headline.as_ref().map(|line| cut(line, most)),
+        "sources": group.sources, "queues": group.queues, "program": group.program.as_ref().map(|p| cut(p, most)), "headline": group.headline.as_ref().map(|line| cut(line, most)),
         "hidden": group.hidden, "generation": group.generation, "ports": ports,
         "received": c.received, "dropped": c.dropped, "no_member": c.no_member, "passed": c.passed,
         "copies": c.copies, "skipped": c.skipped, "forwarded": c.forwarded, "forward_lost": c.forward_lost,

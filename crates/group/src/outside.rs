@@ -8,9 +8,20 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// A port that packets come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Source {
+    /// Its name.
+    pub name: String,
+    /// And its number, in records and rows.
+    pub number: u16,
+}
+
 /// One ring with its dispatcher.
 pub struct Track {
-    /// Number of the queue.
+    /// Where its packets come from.
+    pub source: Source,
+    /// Number of the queue there.
     pub queue: u16,
     /// Where the dispatcher takes orders.
     pub orders: Arc<Orders>,
@@ -52,11 +63,11 @@ pub enum Syntax {
 
 /// See the module's text.
 pub trait Outside: Send + Sync {
-    /// Makes a program of its source, for frames of this link type.
+    /// Makes a program of its text, for frames of this link type that come from these ports.
     ///
     /// # Errors
     /// In words, with the place in the source and what to write instead.
-    fn compile(&self, source: &str, link_type: u32) -> Result<Arc<dyn Compiled>, String>;
+    fn compile(&self, text: &str, link_type: u32, from: &[Source]) -> Result<Arc<dyn Compiled>, String>;
 
     /// Makes a member's filter.
     ///
@@ -64,21 +75,22 @@ pub trait Outside: Send + Sync {
     /// In words, with the place in the text.
     fn sieve(&self, text: &str, syntax: Syntax, link_type: u32) -> Result<Arc<dyn Sieve>, String>;
 
-    /// Begins to empty these branches (one for each queue) into a place, until they end; the books of it. Into a port goes what
-    /// this host sent itself only if `outgoing`, and never out of the port that it was seen on, where it would circle for ever.
+    /// Begins to empty these branches, each with the port that its packets come from, into a place, until they end; the books of
+    /// it. Into a port goes what this host sent itself only if `outgoing`, and never out of the port that it was seen on, where it
+    /// would circle for ever.
     ///
     /// # Errors
     /// In words, why nothing can be put there.
-    fn open(&self, to: &Outlet, branches: &[Branch], outgoing: bool) -> Result<Arc<PortCounts>, String>;
+    fn open(&self, to: &Outlet, branches: &[(&Source, &Branch)], outgoing: bool) -> Result<Arc<PortCounts>, String>;
 
-    /// Whether the host does not get what arrives, unless a program hands it over.
-    fn shuts_host_out(&self) -> bool {
+    /// Whether the host does not get what arrives by this port, unless a program hands it over.
+    fn shuts_host_out(&self, _port: &Source) -> bool {
         false
     }
 
-    /// The port through which packets are brought to the host; `None` where the host has them anyway.
+    /// The port through which packets from `port` are brought to the host; `None` where the host has them anyway.
     ///
     /// # Errors
     /// In words, why they cannot be brought there.
-    fn host(&self) -> Result<Option<String>, String>;
+    fn host(&self, port: &Source) -> Result<Option<String>, String>;
 }

@@ -10,11 +10,12 @@ use crate::entry::{Entry, GroupView, Visitor};
 use crate::group::{Books, Group, Port, Swap};
 use crate::limits::Limits;
 use crate::members::Membership;
-use crate::outside::{Outlet, Outside, Track};
+use crate::outside::{Outlet, Outside, Source, Track};
 use crate::request::{NAME_MAX, PROGRAM_MAX, Policy, Request, told_bytes};
 use crate::verdict::{About, Compiled};
 use ring::Branch;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -35,6 +36,8 @@ pub struct Registry {
     pub(crate) own_uid: u32,
     pub(crate) limits: Limits,
     state: Mutex<State>,
+    /// Connections so far, through all doors.
+    connections: AtomicU64,
 }
 
 #[derive(Default)]
@@ -59,9 +62,16 @@ pub struct Loaded {
 }
 
 impl Registry {
-    /// For these rings, which all have the same link type, with the limits of this machine and process.
+    /// For these rings, with the limits of this machine and process.
     pub fn new(tracks: Vec<Track>, outside: Box<dyn Outside>, own_uid: u32) -> Self {
-        Self { tracks, outside, own_uid, limits: Limits::here(), state: Mutex::default() }
+        Self {
+            tracks,
+            outside,
+            own_uid,
+            limits: Limits::here(),
+            state: Mutex::default(),
+            connections: AtomicU64::new(0),
+        }
     }
 
     /// With other limits.
@@ -73,6 +83,22 @@ impl Registry {
     /// The engine itself, which owns the groups that were planned.
     pub fn engine(&self) -> Visitor {
         Visitor { uid: self.own_uid, pid: std::process::id(), connection: 0 }
+    }
+
+    /// The number of a new connection, of which no two doors ever give the same.
+    pub(crate) fn next_connection(&self) -> u64 {
+        self.connections.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The ports that packets come from, each once.
+    pub fn sources(&self) -> Vec<Source> {
+        let mut sources: Vec<Source> = Vec::new();
+        for track in &self.tracks {
+            if !sources.contains(&track.source) {
+                sources.push(track.source.clone());
+            }
+        }
+        sources
     }
 
     /// A new group. When this answers it gets all packets from there on, except on queues that are late: those whose writer
@@ -95,20 +121,24 @@ impl Registry {
 
     /// A new group, and who tells when it gets packets.
     fn found(&self, who: Visitor, request: &Request) -> Result<(Loaded, Vec<Receiver<()>>), String> {
-        let Request::Create { group, program, policy, fold, queues, brief } = request else {
+        let Request::Create { group, program, policy, fold, ports, queues, brief } = request else {
             return Err("not a request to create a group".into());
         };
         check_name(group)?;
+        let sources = self.named(ports.as_deref())?;
         for queue in queues.iter().flatten() {
-            if !self.tracks.iter().any(|t| t.queue == *queue) {
-                let known: Vec<String> = self.tracks.iter().map(|t| t.queue.to_string()).collect();
-                return Err(format!("there is no queue {queue}; this engine has {}", known.join(", ")));
+            let of = |track: &&Track| sources.contains(&track.source);
+            if !self.tracks.iter().filter(of).any(|t| t.queue == *queue) {
+                let known: BTreeSet<u16> = self.tracks.iter().filter(of).map(|t| t.queue).collect();
+                let known: Vec<String> = known.iter().map(u16::to_string).collect();
+                return Err(format!("there is no queue {queue}; there are {}", known.join(", ")));
             }
         }
-        let compiled = program.as_deref().map(|source| self.sound(source)).transpose()?;
+        let compiled = program.as_deref().map(|text| self.sound(text, &sources)).transpose()?;
         let mut state = self.lock();
         if state.groups.contains_key(group) {
-            return Err(format!("there is a group {group:?} already; swap its program, or delete it first"));
+            let at = state.groups.get(group).map(|entry| entry.sources.join(", ")).unwrap_or_default();
+            return Err(format!("there is a group {group:?} at {at} already; swap its program, or delete it first"));
         }
         if state.groups.len() >= GROUPS {
             return Err(format!("there are {GROUPS} groups already; delete one first"));
@@ -126,6 +156,7 @@ impl Registry {
             owner: who,
             brief: *brief || *policy == Policy::Private,
             steering,
+            sources: sources.into_iter().map(|s| s.name).collect(),
             queues,
             program: None,
             loader: who.uid,
@@ -180,7 +211,8 @@ impl Registry {
     /// # Errors
     /// In words, why it cannot; the one before it runs on.
     pub fn swap(&self, who: Visitor, group: &str, source: Option<&str>) -> Result<Loaded, String> {
-        let compiled = source.map(|source| self.sound(source)).transpose()?;
+        let sources = self.sources_of(group)?;
+        let compiled = source.map(|text| self.sound(text, &sources)).transpose()?;
         let mut state = self.lock();
         self.permitted(state.find(group)?, who)?;
         if let Some(entry) = state.groups.get(group) {
@@ -214,18 +246,22 @@ impl Registry {
         Ok(Loaded { generation: entry.generation, about, heritage, took, late })
     }
 
-    /// All groups, or one, with their books. Everybody may see that a group is there and what it counts; its program and its
+    /// All groups, those of a port, or one, with their books. Everybody may see that a group is there and what it counts; its program and its
     /// members' filters only who may change it.
     ///
     /// # Errors
     /// There is none of this name.
-    pub fn view(&self, who: Visitor, only: Option<&str>) -> Result<Vec<GroupView>, String> {
+    pub fn view(&self, who: Visitor, only: Option<&str>, port: Option<&str>) -> Result<Vec<GroupView>, String> {
         let mut state = self.lock();
         if let Some(group) = only {
             state.find(group)?;
         }
         let books = self.books();
-        let wanted = state.groups.iter().filter(|(name, _)| only.is_none_or(|only| only == name.as_str()));
+        let wanted = state.groups.iter().filter(|(name, entry)| match (only, port) {
+            (Some(only), _) => only == name.as_str(),
+            (None, Some(port)) => entry.sources.iter().any(|source| source == port),
+            (None, None) => true,
+        });
         let view = |(name, entry): (&String, &Entry)| {
             let mut view = entry.view(name, &books, self.tracks_of(entry).count());
             if self.permitted(entry, who).is_err() {
@@ -259,35 +295,76 @@ impl Registry {
         answers.flatten().collect()
     }
 
-    fn sound(&self, source: &str) -> Result<Arc<dyn Compiled>, String> {
-        let bytes = told_bytes(source);
+    /// The ports of these names; all without.
+    fn named(&self, names: Option<&[String]>) -> Result<Vec<Source>, String> {
+        let mut all = self.sources();
+        let Some(names) = names else { return Ok(all) };
+        if let Some(stranger) = names.iter().find(|name| !all.iter().any(|s| s.name == **name)) {
+            let known: Vec<&str> = all.iter().map(|s| s.name.as_str()).collect();
+            return Err(format!(
+                "there is no port {stranger:?} in this engine, which has {}; one `netgrain run` can capture several",
+                known.join(", ")
+            ));
+        }
+        all.retain(|source| names.contains(&source.name));
+        if all.is_empty() { Err("no ports; name one at least".into()) } else { Ok(all) }
+    }
+
+    /// The ports of a group.
+    fn sources_of(&self, group: &str) -> Result<Vec<Source>, String> {
+        let names = self.lock().find(group)?.sources.clone();
+        Ok(self.sources().into_iter().filter(|source| names.contains(&source.name)).collect())
+    }
+
+    /// The link type of a group's frames.
+    pub(crate) fn link_type_of(&self, group: &str) -> Result<u32, String> {
+        self.link_type(&self.sources_of(group)?)
+    }
+
+    /// The link type of these ports' frames, which must be one.
+    fn link_type(&self, sources: &[Source]) -> Result<u32, String> {
+        let mut of = self.tracks.iter().filter(|t| sources.contains(&t.source)).map(|t| (t, t.offer.shape.link_type));
+        let Some((first, link_type)) = of.next() else { return Ok(1) };
+        match of.find(|(_, other)| *other != link_type) {
+            None => Ok(link_type),
+            Some((other, differs)) => Err(format!(
+                "the frames of {} are of link type {link_type}, those of {} of {differs}; make a group for each",
+                first.source.name, other.source.name
+            )),
+        }
+    }
+
+    fn sound(&self, text: &str, sources: &[Source]) -> Result<Arc<dyn Compiled>, String> {
+        let bytes = told_bytes(text);
         if bytes > PROGRAM_MAX {
             return Err(format!("a program of {bytes} bytes as it is sent; at most {PROGRAM_MAX}"));
         }
+        let link_type = self.link_type(sources)?;
         // On a thread of its own, which gives way: making machine code takes milliseconds, and packets come first.
         let compile = || {
             // Where it may not be nicer, the program is made all the same.
             let _ = sys::cpu::set_nice(NICE);
-            self.outside.compile(source, self.link_type())
+            self.outside.compile(text, link_type, sources)
         };
         let made = std::thread::scope(|scope| scope.spawn(compile).join());
         made.unwrap_or_else(|_| Err("making the program panicked; please report this".into()))
-    }
-
-    pub(crate) fn link_type(&self) -> u32 {
-        self.tracks.first().map_or(1, |t| t.offer.shape.link_type)
     }
 
     /// What each queue is to exchange, its new ports open.
     fn swaps(&self, entry: &mut Entry, group: &str, to: Option<&Arc<dyn Compiled>>) -> Result<Vec<Swap>, String> {
         let names = to.map(|c| c.ports().to_vec()).unwrap_or_default();
         let counters = to.map(|c| c.counters().to_vec()).unwrap_or_default();
-        let host = if to.is_some_and(|c| c.wants_kernel()) { self.outside.host()? } else { None };
-        let queues = self.tracks_of(entry).count();
-        let instances = to.map(|c| c.instances(queues)).transpose()?;
+        let tracks: Vec<&Track> = self.tracks_of(entry).collect();
+        let queues: Vec<Source> = tracks.iter().map(|track| track.source.clone()).collect();
+        // Each port has a way to the host of its own.
+        let wants_host = to.is_some_and(|c| c.wants_kernel());
+        let host = |port: &Source| if wants_host { self.outside.host(port) } else { Ok(None) };
+        let hosts: Vec<Option<String>> = queues.iter().map(host).collect::<Result<_, _>>()?;
+        let instances = to.map(|c| c.instances(&queues)).transpose()?;
         let mut programs = instances.into_iter().flatten();
-        let mut swaps: Vec<Swap> = (0..queues)
-            .map(|_| Swap {
+        let mut swaps: Vec<Swap> = hosts
+            .iter()
+            .map(|host| Swap {
                 program: programs.next(),
                 generation: entry.generation,
                 ports: Vec::new(),
@@ -298,23 +375,27 @@ impl Registry {
             })
             .collect();
         let mut opened = Vec::new();
-        for name in names.iter().chain(&host).collect::<BTreeSet<_>>() {
+        for name in names.iter().chain(hosts.iter().flatten()).collect::<BTreeSet<_>>() {
             if entry.ports.contains_key(name) {
                 continue;
             }
             let mut branches = Vec::new();
-            for (track, swap) in self.tracks_of(entry).zip(&mut swaps) {
+            for (track, swap) in tracks.iter().zip(&mut swaps) {
+                if !(names.contains(name) || swap.host.as_ref() == Some(name)) {
+                    continue;
+                }
                 let offer = &track.offer;
                 let label = format!("{}/{group}>{name}", offer.shape.name);
                 let (writer, branch) = Branch::grow(&offer.memory, &offer.shape, &label, BRANCH_DESCS)
                     .map_err(|e| format!("no memory for a branch to port {name}: {e}"))?;
                 swap.ports.push(Port { name: name.clone(), branch: Some(writer) });
-                branches.push(branch);
+                branches.push((&track.source, branch));
             }
-            opened.push((name.clone(), self.outside.open(&Outlet::Port(name.clone()), &branches, true)?));
+            let from: Vec<_> = branches.iter().map(|(source, branch)| (*source, branch)).collect();
+            opened.push((name.clone(), self.outside.open(&Outlet::Port(name.clone()), &from, true)?));
         }
         // What the new program does not name is closed, and its thread ends with its branches.
-        let goes = |name: &String| !names.contains(name) && host.as_ref() != Some(name);
+        let goes = |name: &String| !names.contains(name) && !hosts.iter().flatten().any(|host| host == name);
         for (_, counts) in entry.ports.extract_if(.., |name, _| goes(name)) {
             entry.closed.keep(counts);
         }
@@ -356,8 +437,10 @@ impl Registry {
     }
 
     pub(crate) fn tracks_of<'a>(&'a self, entry: &Entry) -> impl Iterator<Item = &'a Track> + use<'a> {
-        let queues = entry.queues.clone();
-        self.tracks.iter().filter(move |t| queues.as_ref().is_none_or(|q| q.contains(&t.queue)))
+        let (queues, sources) = (entry.queues.clone(), entry.sources.clone());
+        let here =
+            move |t: &&Track| queues.as_ref().is_none_or(|q| q.contains(&t.queue)) && sources.contains(&t.source.name);
+        self.tracks.iter().filter(here)
     }
 
     pub(crate) fn permitted(&self, entry: &Entry, who: Visitor) -> Result<(), String> {

@@ -78,7 +78,10 @@ pub enum Request {
         /// PFQ's fold instead of rendezvous hashing.
         #[serde(default)]
         fold: bool,
-        /// Only these queues of the port; without, all.
+        /// The ports that its packets come from; without, the one that the socket belongs to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ports: Option<Vec<String>>,
+        /// Only these queues of each port; without, all.
         #[serde(default)]
         queues: Option<Vec<u16>>,
         /// It ends with this connection.
@@ -253,7 +256,8 @@ mod tests {
     #[test]
     fn requests_are_what_the_page_says_and_a_misspelt_field_is_refused() {
         let text = r#"{"do":"create","group":"web","program":"main = tcp >-> steer_flow"}"#;
-        let Request::Create { group, program, policy, fold, queues, brief } = serde_json::from_str(text).unwrap()
+        let Request::Create { group, program, policy, fold, ports: None, queues, brief } =
+            serde_json::from_str(text).unwrap()
         else {
             panic!("not a create")
         };

@@ -37,7 +37,8 @@ impl Registry {
         let Request::Join { group, classes, weight, filter, bpf, descs, name } = request else {
             return Err("not a request to join a group".into());
         };
-        let member = self.member(classes, *weight, filter.as_deref(), bpf.as_deref())?;
+        let link_type = self.link_type_of(group)?;
+        let member = self.member(classes, *weight, filter.as_deref(), bpf.as_deref(), link_type)?;
         check_text(name)?;
         let descs = if *descs == 0 { BRANCH_DESCS } else { *descs };
         if !(BRANCH_DESCS_MIN..=BRANCH_DESCS_MAX).contains(&descs) {
@@ -78,14 +79,16 @@ impl Registry {
             (None, Some(path)) => Outlet::File { path: path.clone(), most: *most },
             _ => return Err("name either a port or a file".into()),
         };
-        let member = self.member(classes, *weight, filter.as_deref(), bpf.as_deref())?;
+        let link_type = self.link_type_of(group)?;
+        let member = self.member(classes, *weight, filter.as_deref(), bpf.as_deref(), link_type)?;
         let mut state = self.lock();
         self.permitted(state.find(group)?, who)?;
         self.may_sit(&mut state, who, group, BRANCH_DESCS)?;
         let entry = state.find(group)?;
         let place = free(entry, group)?;
         let (writers, branches) = self.grow(entry, group, BRANCH_DESCS)?;
-        let counts = self.outside.open(&outlet, &branches, false)?;
+        let from: Vec<_> = self.tracks_of(entry).map(|track| &track.source).zip(&branches).collect();
+        let counts = self.outside.open(&outlet, &from, false)?;
         let who = Visitor { connection: 0, ..who };
         let seat = Seat { name: outlet.to_string(), who, branches, outlet: Some((outlet, counts)) };
         self.sit(entry, place, member, seat, writers);
@@ -201,6 +204,7 @@ impl Registry {
         weight: u8,
         filter: Option<&str>,
         bpf: Option<&str>,
+        link_type: u32,
     ) -> Result<Member, String> {
         check_weight(weight)?;
         for text in filter.iter().chain(&bpf) {
@@ -225,7 +229,7 @@ impl Registry {
             (None, Some(text)) => Some((text, Syntax::Tcpdump)),
             (Some(_), Some(_)) => return Err("one filter for each member: either filter or bpf".into()),
         };
-        let sieve = sieve.map(|(text, syntax)| self.outside.sieve(text, syntax, self.link_type())).transpose()?;
+        let sieve = sieve.map(|(text, syntax)| self.outside.sieve(text, syntax, link_type)).transpose()?;
         Ok(Member { classes: if bits == 0 { 1 << class::DEFAULT } else { bits }, weight, filter: sieve })
     }
 }

@@ -5,6 +5,7 @@
 //! beside it. At the end of a program that decided nothing the packet is copied to the default class. What was remarked
 //! before a drop happens all the same: a bridge forwards and keeps nothing.
 
+use crate::outside::Source;
 use ring::Desc;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -182,13 +183,13 @@ pub struct About {
     pub notes: Vec<String>,
 }
 
-/// A program that was found sound: makes one instance for each queue.
+/// A program that was found sound: makes one instance for each queue of each port.
 pub trait Compiled: Any + Send + Sync {
-    /// Fresh instances, one for each of so many queues.
+    /// Fresh instances, one for each queue, which are given by the ports that they are of.
     ///
     /// # Errors
     /// In words, why there can be none: no memory for what it remembers, say.
-    fn instances(&self, queues: usize) -> Result<Vec<Box<dyn Program>>, String>;
+    fn instances(&self, queues: &[Source]) -> Result<Vec<Box<dyn Program>>, String>;
 
     /// Its source.
     fn text(&self) -> &str;

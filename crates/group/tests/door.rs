@@ -12,7 +12,7 @@ use sys::unix::Connection;
 
 fn create(group: &str, program: &str, policy: Policy) -> Request {
     let program = Some(program.to_owned());
-    Request::Create { group: group.into(), program, policy, fold: false, queues: None, brief: false }
+    Request::Create { group: group.into(), program, policy, fold: false, ports: None, queues: None, brief: false }
 }
 
 fn join(group: &str) -> Request {
@@ -63,7 +63,7 @@ fn whoever_is_told_of_a_new_group_may_count_on_the_next_packet() {
         engine.flow(false);
         let pushed = engine.pushed() - before;
         let received = || {
-            let views = engine.registry.view(engine.registry.engine(), Some(&name)).expect("it is there");
+            let views = engine.registry.view(engine.registry.engine(), Some(&name), None).expect("it is there");
             views[0].object()["received"].as_u64().expect("a number")
         };
         until("all are judged", || received() == pushed);
@@ -245,13 +245,14 @@ fn policies_go_by_who_the_peer_is() {
     // Eight seats by five connections; a private group goes with the connection that made it.
     registry.farewell(2);
     registry.farewell(5);
-    let view = registry.view(registry.engine(), None).expect("all");
+    let view = registry.view(registry.engine(), None, None).expect("all");
     assert_eq!(
         view.iter().map(|g| (g.name.as_str(), g.members.len())).collect::<Vec<_>>(),
         [("all", 2), ("mine", 0), ("ours", 1)]
     );
     registry.farewell(1);
-    let names: Vec<String> = registry.view(registry.engine(), None).expect("all").into_iter().map(|g| g.name).collect();
+    let names: Vec<String> =
+        registry.view(registry.engine(), None, None).expect("all").into_iter().map(|g| g.name).collect();
     assert_eq!(names, ["all", "ours"]);
 }
 
@@ -272,10 +273,11 @@ fn limits_have_words_and_a_full_group_is_full() {
         program: None,
         policy: Policy::Shared,
         fold: false,
+        ports: None,
         queues: Some(vec![5]),
         brief: false,
     };
-    assert!(registry.create(who, &queues).is_err_and(|e| e.contains("no queue 5; this engine has 0")));
+    assert!(registry.create(who, &queues).is_err_and(|e| e.contains("no queue 5; there are 0")));
     for _ in 0..64 {
         registry.join(who, &join("g0")).expect("a seat");
     }
@@ -378,4 +380,57 @@ fn an_outlet_sits_like_a_member_until_it_is_detached_and_strangers_get_no_files(
     assert_eq!(books["members"][0]["outlet"]["port"], "sink", "it stays when whoever attached it leaves: {books}");
     registry.detach(who(1000, 1), "g", 0).expect("detached");
     assert_eq!(number(&stats(&engine, "g")["departed"], "delivered"), engine.pushed());
+}
+
+#[test]
+fn a_group_of_two_ports_deals_the_same_flow_of_both_to_one_member() {
+    let engine = Engine::at(vec![("p0", 0), ("p1", 0)], Limits::here());
+    let of = |ports: Option<&[&str]>, name: &str| {
+        let ports = ports.map(|ports| ports.iter().map(|p| (*p).to_owned()).collect());
+        let (program, policy) = (Some("steer".to_owned()), Policy::Shared);
+        Request::Create { group: name.into(), program, policy, fold: false, ports, queues: None, brief: false }
+    };
+    let ask = |request: Request| engine.client().ask(&request);
+    ask(of(Some(&["p0", "p1"]), "both")).expect("created");
+    ask(of(None, "one")).expect("created");
+    let error = ask(of(Some(&["p0", "p9"]), "none")).expect_err("no such port").to_string();
+    assert!(error.contains("no port \"p9\"") && error.contains("p0, p1"), "{error}");
+    let again = ask(of(Some(&["p1"]), "both")).expect_err("there is one").to_string();
+    assert!(again.contains("at p0, p1 already"), "{again}");
+    // The door is p0's.
+    assert_eq!(stats(&engine, "both")["sources"], serde_json::json!(["p0", "p1"]));
+    assert_eq!(stats(&engine, "one")["sources"], serde_json::json!(["p0"]));
+    assert_eq!(engine.client().join(&join("one")).expect("a seat").listeners.len(), 1);
+
+    let seats: Vec<_> = (0..3).map(|_| engine.client().join(&join("both")).expect("a seat")).collect();
+    engine.flow(true);
+    until("packets flow", || engine.pushed() > 20_000);
+    let swapped = ask(Request::Swap { group: "both".into(), program: Some("steer".into()) }).expect("sound").0;
+    assert_eq!((swapped.generation, swapped.late), (Some(2), 0));
+    until("they go on", || engine.pushed() > 40_000);
+    engine.flow(false);
+    until("all are judged", || number(&stats(&engine, "both"), "received") == engine.pushed());
+    let books = stats(&engine, "both");
+    assert_eq!(number(&books, "copies"), engine.pushed(), "each packet of either port went to one of the three");
+    // Whom each flow went to, and by how many ports.
+    let mut owners = std::collections::BTreeMap::new();
+    for (member, mut seat) in seats.into_iter().enumerate() {
+        assert_eq!(seat.listeners.len(), 2);
+        for (port, listener) in seat.listeners.iter_mut().enumerate() {
+            let mut descs = Vec::new();
+            loop {
+                listener.next(1000, &mut descs);
+                if descs.is_empty() {
+                    break;
+                }
+                for desc in descs.iter().filter(|d| d.is_packet()) {
+                    let (owner, ports) = owners.entry(desc.hash).or_insert((member, [false; 2]));
+                    assert_eq!(*owner, member, "flow {} went to two members", desc.hash);
+                    ports[port] = true;
+                }
+            }
+        }
+    }
+    assert_eq!(owners.len(), 1000);
+    assert!(owners.values().all(|(_, ports)| *ports == [true; 2]), "both ports' packets of every flow");
 }

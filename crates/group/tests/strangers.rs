@@ -13,7 +13,7 @@ const ROOT: Visitor = Visitor { uid: 0, pid: 1, connection: 9003 };
 
 fn create(group: &str, program: &str, policy: Policy) -> Request {
     let program = Some(program.to_owned());
-    Request::Create { group: group.into(), program, policy, fold: false, queues: None, brief: false }
+    Request::Create { group: group.into(), program, policy, fold: false, ports: None, queues: None, brief: false }
 }
 
 fn join(group: &str) -> Request {
@@ -99,7 +99,7 @@ fn a_program_is_shown_to_those_who_may_change_it_and_root_may_change_any() {
     registry.create(GUEST, &create("own", "mark 78", Policy::Private)).expect("created");
     registry.create(GUEST, &create("all", "mark 79", Policy::Shared)).expect("created");
     let shown = |who| {
-        let views = registry.view(who, None).expect("all");
+        let views = registry.view(who, None, None).expect("all");
         views.into_iter().map(|v| (v.name, v.program, v.hidden)).collect::<Vec<_>>()
     };
     let group = |name: &str, program: &str| (name.to_owned(), Some(program.to_owned()), false);
@@ -166,7 +166,7 @@ fn a_swap_that_is_not_carried_out_yet_says_so() {
     let loaded = swapped("copy");
     engine.flow(false);
     until("it runs", || {
-        let views = registry.view(ROOT, None).expect("all");
+        let views = registry.view(ROOT, None, None).expect("all");
         views[0].generation == loaded.generation && views[0].counts.received == engine.pushed()
     });
 }
@@ -175,7 +175,7 @@ fn a_swap_that_is_not_carried_out_yet_says_so() {
 fn ports_that_a_program_no_longer_names_are_closed() {
     let engine = Engine::start(1);
     let registry = &engine.registry;
-    let ports = || registry.view(ROOT, None).expect("all")[0].ports.clone();
+    let ports = || registry.view(ROOT, None, None).expect("all")[0].ports.clone();
     registry.create(ROOT, &create("a", "forward sink", Policy::Shared)).expect("created");
     assert_eq!(ports().len(), 1);
     registry.swap(ROOT, "a", Some("forward sink")).expect("the same");

@@ -64,7 +64,7 @@ keys! {
     policy: Who = Who(Policy::Restricted);
     /// Steer as PFQ did: any change of members moves nearly all flows.
     fold: bool = false;
-    /// Only on these ports; all without.
+    /// The ports that its packets come from; all without.
     ports: Vec<String> = Vec::new();
     /// Members that the engine empties itself: `port:NAME`, `file:PATH`; behind them `,weight=N`, `,class=NAME` and, for
     /// files, `,most=SIZE` if wanted.
@@ -138,27 +138,33 @@ impl Setting for Member {
 }
 
 impl Group {
-    /// What the engine is told, if the group is to be on this port.
-    pub fn plan(&self, port: &str) -> Option<GroupPlan> {
-        let here = self.ports.is_empty() || self.ports.iter().any(|p| p == port);
-        here.then(|| GroupPlan {
+    /// What the engine is told.
+    pub fn plan(&self) -> GroupPlan {
+        GroupPlan {
             name: self.name.clone(),
             program: self.source.clone(),
             policy: self.policy.0,
             fold: self.fold,
+            ports: (!self.ports.is_empty()).then(|| self.ports.clone()),
             members: self.members.iter().map(|m| m.0.clone()).collect(),
-        })
+        }
+    }
+
+    /// Whether packets of this port come to it.
+    pub fn has(&self, port: &str) -> bool {
+        self.ports.is_empty() || self.ports.iter().any(|p| p == port)
     }
 
     /// This group once it is as `new` says, as far as one that is there can be: who is in it and by which rules stays.
     pub fn settled(&self, new: &Self) -> Self {
-        Self { policy: self.policy, fold: self.fold, members: self.members.clone(), ..new.clone() }
+        let (ports, members) = (self.ports.clone(), self.members.clone());
+        Self { policy: self.policy, fold: self.fold, ports, members, ..new.clone() }
     }
 
     /// Keys of which the next start makes what `new` says.
     pub fn waiting(&self, new: &Self) -> Vec<&'static str> {
         let differs = |key: &&str| self.show(key) != new.show(key);
-        ["policy", "fold", "members"].into_iter().filter(differs).collect()
+        ["policy", "fold", "ports", "members"].into_iter().filter(differs).collect()
     }
 
     /// Reads one section; paths in it are seen from `folder`.
@@ -282,8 +288,8 @@ mod tests {
         read(text, "".as_ref(), &mut config).expect("right");
         let [web, all] = &config.group[..] else { panic!("two groups: {:?}", config.group) };
         assert_eq!((web.source.as_deref(), web.members.len()), (Some("steer tcp port 443"), 2));
-        assert!(web.plan("eth7").is_some_and(|p| p.members[0].weight == 2));
-        assert!(all.plan("eth7").is_none() && all.plan("eth1").is_some_and(|p| p.program.is_none()));
+        assert!(web.has("eth7") && web.plan().members[0].weight == 2);
+        assert!(!all.has("eth7") && all.has("eth1") && all.plan().program.is_none());
         let mut back = Config::default();
         read(&dump(&config), "".as_ref(), &mut back).expect("right");
         assert_eq!(back, config);

@@ -39,7 +39,7 @@ pub fn enter(as_json: bool) -> bool {
         Ok(()) => true,
         Err(e) => {
             if !as_json {
-                eprintln!(
+                sys::say!(
                     "netgrain: no network of its own for the demo ({e}); simulating the traffic instead (run as root for the real path)"
                 );
             }
@@ -62,14 +62,14 @@ pub fn run(
     let start = |kind| begin(SourcePlan::Interface(InterfacePlan::new(TO, kind)), store, &last);
     let mut capture = match start(Kind::AfXdp) {
         Err(EngineError::Source(e)) => {
-            eprintln!("netgrain: no AF_XDP here ({e}); taking TPACKET");
+            sys::say!("netgrain: no AF_XDP here ({e}); taking TPACKET");
             start(Kind::Tpacket)?
         }
         other => other?,
     };
     if !args.json {
         for source in capture.sources() {
-            eprintln!("netgrain: {source}");
+            sys::say!("netgrain: {source}");
         }
     }
     let mut generator = Generator::start(args, spec, cpus.first().copied())?;

@@ -19,7 +19,7 @@ pub fn members_of(id: u64, args: &PacketsArgs) -> Result<Option<Members>, Failur
     let members = collect(&asked, |_| true)?;
     if members.flows() == 0 {
         let (store, interval) = (store.display(), when::in_words(from, to));
-        eprintln!(
+        sys::say!(
             "netgrain: nothing found: {store} has no record of flow {id:016x} {interval}; a flow is told once it has ended"
         );
         return Ok(None);
@@ -41,7 +41,7 @@ pub fn packets(args: &FlowsArgs, asked: &Asked) -> Result<Outcome, Failure> {
         }
     };
     let Some((from, to)) = members.interval() else {
-        eprintln!("netgrain: nothing found: {}", asked.in_vain());
+        sys::say!("netgrain: nothing found: {}", asked.in_vain());
         return Ok(Outcome::No);
     };
     let at = |moment| Some(base::Moment::At(moment));
@@ -86,6 +86,6 @@ fn collect(asked: &Asked, wanted: impl Fn(u64) -> bool) -> Result<Members, Failu
             Step::Record(_) => {}
         }
     }
-    records.remarks().iter().for_each(|remark| eprintln!("netgrain: {remark}"));
+    records.remarks().iter().for_each(|remark| sys::say!("netgrain: {remark}"));
     Ok(members)
 }

@@ -141,7 +141,7 @@ pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
     if let Some(store) = asked.store()
         && let Some(remark) = query::step_behind(&query::Place::Store(store.to_owned()), query::Behind::Batch)
     {
-        eprintln!("netgrain: {remark}");
+        sys::say!("netgrain: {remark}");
     }
     if args.packets {
         return cross::packets(args, &asked);
@@ -154,12 +154,12 @@ pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
         (None, None) => list(args, &asked, &mut records)?,
     };
     let remarks = records.remarks();
-    remarks.iter().for_each(|remark| eprintln!("netgrain: {remark}"));
+    remarks.iter().for_each(|remark| sys::say!("netgrain: {remark}"));
     if args.explain {
         explain(&records, found, begun.elapsed().as_secs_f64(), args.json);
     }
     if found == 0 && !records.is_stopped() {
-        eprintln!("netgrain: nothing found: {}", asked.in_vain());
+        sys::say!("netgrain: nothing found: {}", asked.in_vain());
     }
     Ok(Outcome::of(found > 0 && records.is_whole()))
 }
@@ -249,7 +249,7 @@ fn lines(asked: &Asked, records: &mut Records, mut out: Outlet) -> Result<u64, F
     out.finish()?;
     if found > 0 {
         let (found, packets) = (show_count(found), show_count(packets));
-        eprintln!("netgrain: {found} records of {packets} packets, {} on the wire", show_bytes(bytes));
+        sys::say!("netgrain: {found} records of {packets} packets, {} on the wire", show_bytes(bytes));
     }
     Ok(found)
 }
@@ -270,7 +270,7 @@ fn rank(args: &FlowsArgs, plan: &Plan, records: &mut Records) -> Result<u64, Fai
         let sums = report.measures.iter().zip(&report.totals);
         let sums: Vec<String> = sums.map(|(m, n)| format!("{} {}", m.name(), ranking::shown(*m, *n))).collect();
         let (shown, all) = (show_count(report.lines.len() as u64), show_count(report.groups));
-        eprintln!("netgrain: {shown} of {all} groups; of all: {}", sums.join(", "));
+        sys::say!("netgrain: {shown} of {all} groups; of all: {}", sums.join(", "));
     }
     Ok(report.records)
 }
@@ -281,11 +281,11 @@ fn explain(records: &Records, found: u64, seconds: f64, json: bool) {
         let value = serde_json::json!({ "explain": {
             "records_looked_at": looked, "records": found, "seconds": seconds,
         } });
-        eprintln!("{value}");
+        sys::say!("{value}");
         return;
     }
     let rate = show_si(looked as f64 / seconds.max(1e-9), "records/s");
-    eprintln!(
+    sys::say!(
         "records  {:>14} looked at   {:>14} found\ntime     {:>14} in all      {rate}",
         show_count(looked),
         show_count(found),

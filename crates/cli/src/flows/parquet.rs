@@ -59,6 +59,6 @@ pub fn write(path: &Path, asked: &Asked, records: &mut Records<'_>) -> Result<u6
         return outcome;
     }
     target.publish()?;
-    eprintln!("netgrain: {} records into {}", base::units::show_count(found), target.name());
+    sys::say!("netgrain: {} records into {}", base::units::show_count(found), target.name());
     outcome
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
   netgrain group create -i eth1 web 'steer tcp port 443'
   netgrain group join -i eth1 web -w - | suricata -r /dev/stdin     (as often as there are workers)
   netgrain group stats -i eth1 web
+  netgrain group create -i eth1,eth2 tap 'steer'         (the two directions of a link, by two ports of one engine)
   netgrain group swap -i eth1 web 'copy udp port 53'
   netgrain group attach -i eth1 web --port eth2          (twice, with eth3: a load balancer)
   netgrain group attach -i eth1 web -w /data/web.pcap --max-size 10GB
@@ -55,9 +56,9 @@ enum What {
 
 #[derive(Args)]
 struct DoorArgs {
-    /// Interface of the engine
-    #[arg(short = 'i', long, value_name = "IFACE", required_unless_present = "socket")]
-    interface: Option<String>,
+    /// Interface of the engine; for a group whose packets come from several, all of them
+    #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',', required_unless_present = "socket")]
+    interface: Vec<String>,
     /// The socket of its groups [default: /run/netgrain/IFACE.groups]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -218,6 +219,7 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
                 program: a.source.text()?,
                 policy,
                 fold: a.fold,
+                ports: (!a.named.door.interface.is_empty()).then(|| a.named.door.interface.clone()),
                 queues: a.queues.clone(),
                 brief: false,
             };
@@ -226,7 +228,7 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
                 show::loaded(&a.named.group, &answer)?;
             } else {
                 show::told(&answer);
-                eprintln!("netgrain: group {} is there; netgrain group join {}", a.named.group, a.named.hint());
+                sys::say!("netgrain: group {} is there; netgrain group join {}", a.named.group, a.named.hint());
             }
             Ok(Outcome::Yes)
         }
@@ -259,7 +261,7 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
                 show::loaded(&a.named.group, &answer)?;
             } else {
                 show::told(&answer);
-                eprintln!("netgrain: generation {generation} runs; the exchange took {:.1} ms", took as f64 / 1e3);
+                sys::say!("netgrain: generation {generation} runs; the exchange took {:.1} ms", took as f64 / 1e3);
             }
             Ok(Outcome::Yes)
         }
@@ -302,7 +304,7 @@ fn attach(a: &AttachArgs) -> Result<Outcome, Failure> {
     if a.named.door.json {
         writeln!(std::io::stdout(), "{}", serde_json::json!({"group": a.named.group, "place": place}))?;
     } else {
-        eprintln!(
+        sys::say!(
             "netgrain: place {place} of group {}; netgrain group detach {} {place}",
             a.named.group,
             a.named.hint()
@@ -341,7 +343,7 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
     let target = listen::Target::open(&ears, &door.path()?)?;
     let stop = signals::farewell_flag();
     let seat = door.connect()?.join(&request).map_err(|e| door.failed(&e))?;
-    eprintln!("netgrain: place {} of group {}, program {}", seat.place, a.named.group, seat.generation);
+    sys::say!("netgrain: place {} of group {}, program {}", seat.place, a.named.group, seat.generation);
     let farewell = seat.farewell();
     listen::hear(&ears, seat.listeners, target, &stop, &|| farewell.leave().is_ok())
 }
@@ -353,7 +355,7 @@ fn default_name() -> String {
 
 impl DoorArgs {
     fn path(&self) -> Result<PathBuf, Failure> {
-        match (&self.socket, &self.interface) {
+        match (&self.socket, self.interface.first()) {
             (Some(path), _) => Ok(path.clone()),
             (None, Some(interface)) => Ok(engine::groups_socket(&engine::default_socket(interface))),
             (None, None) => Err(Failure::Said("name an interface with -i, or a socket with --socket".into())),
@@ -382,7 +384,7 @@ impl DoorArgs {
 impl NamedArgs {
     /// How to say it again.
     fn hint(&self) -> String {
-        let door = match (&self.door.interface, &self.door.socket) {
+        let door = match (self.door.interface.first(), &self.door.socket) {
             (_, Some(path)) => format!("--socket {}", path.display()),
             (Some(interface), None) => format!("-i {interface}"),
             (None, None) => String::new(),

@@ -21,16 +21,16 @@ pub fn loaded(group: &str, answer: &group::Answer) -> Result<(), Failure> {
 /// The same for people: what they should know of the program.
 pub fn told(answer: &group::Answer) {
     if answer.late > 0 {
-        eprintln!("netgrain: {} queues are busy and have not carried it out yet; they will", answer.late);
+        sys::say!("netgrain: {} queues are busy and have not carried it out yet; they will", answer.late);
     }
     let Some(about) = &answer.about else { return };
     if let Some(why) = &about.why {
-        eprintln!("netgrain: the program runs {}: {why}", about.runs);
+        sys::say!("netgrain: the program runs {}: {why}", about.runs);
     }
     for key in &about.spread {
-        eprintln!("netgrain: members that keep state of their own can be steered by {key}");
+        sys::say!("netgrain: members that keep state of their own can be steered by {key}");
     }
-    about.notes.iter().for_each(|note| eprintln!("netgrain: {note}"));
+    about.notes.iter().for_each(|note| sys::say!("netgrain: {note}"));
 }
 
 /// One line for each group.
@@ -41,7 +41,7 @@ pub fn list(groups: &[Value], json: bool) -> Result<(), Failure> {
         return Ok(());
     }
     if groups.is_empty() {
-        eprintln!("netgrain: no groups; netgrain group create makes one");
+        sys::say!("netgrain: no groups; netgrain group create makes one");
         return Ok(());
     }
     writeln!(out, "{:<16} {:<10} {:>7} {:>10}  program", "group", "policy", "members", "generation")?;
@@ -151,7 +151,7 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
             let (sent, failed) = (show_count(number(gone, "sent")), show_count(number(gone, "failed")));
             writeln!(out, "  ports and files that are closed: put {sent}, failed {failed}")?;
         }
-        contradictions.iter().for_each(|c| eprintln!("netgrain: {c}"));
+        contradictions.iter().for_each(|c| sys::say!("netgrain: {c}"));
     }
     Ok(Outcome::of(healthy))
 }

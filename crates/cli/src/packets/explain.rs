@@ -45,10 +45,10 @@ pub fn tell(c: &Cost, clock: &Clock, given: u64, json: bool) {
             "packets_looked_at": c.packets, "packets_from_ring": c.from_ring, "packets": given,
             "seconds_to_first": first, "seconds": clock.total.as_secs_f64(),
         } });
-        eprintln!("{value}");
+        sys::say!("{value}");
         return;
     }
-    eprint!("{}", Table(c, clock, given));
+    sys::say::part(format_args!("{}", Table(c, clock, given)));
 }
 
 struct Table<'a>(&'a Cost, &'a Clock, u64);

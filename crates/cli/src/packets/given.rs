@@ -146,7 +146,7 @@ impl Given {
                     report["file_bytes"] = name.as_ref().map_or(0, |_| written).into();
                     report["file"] = name.into();
                     match target.is_pipe() {
-                        true => eprintln!("{report}"),
+                        true => sys::say!("{report}"),
                         false => writeln!(io::stdout(), "{report}")?,
                     }
                     return Ok(());
@@ -156,12 +156,12 @@ impl Given {
         }
         let into = into.map(|name| format!(" into {name}")).unwrap_or_default();
         let early = if stopped { ", stopped early" } else { "" };
-        eprintln!("netgrain: {}{into}{early}", self.in_words());
+        sys::say!("netgrain: {}{into}{early}", self.in_words());
         if let Some(unsaid) = unsaid {
-            eprintln!("netgrain: {unsaid}");
+            sys::say!("netgrain: {unsaid}");
         }
         if tally.lost_total() > 0 {
-            eprintln!("netgrain: the interval is not complete: {}", losses(&tally));
+            sys::say!("netgrain: the interval is not complete: {}", losses(&tally));
         }
         Ok(())
     }

@@ -140,7 +140,7 @@ pub fn run_among(args: &PacketsArgs, mut members: Option<Members>) -> Result<Out
     if let Place::Store(_) = asked.place
         && let Some(remark) = query::step_behind(&asked.place, query::Behind::Batch)
     {
-        eprintln!("netgrain: {remark}");
+        sys::say!("netgrain: {remark}");
     }
     let mut given = Given::begin(args, &asked)?;
     let mut answer = match query::ask(&asked.place, asked.question(Arc::clone(&stop))) {
@@ -153,7 +153,7 @@ pub fn run_among(args: &PacketsArgs, mut members: Option<Members>) -> Result<Out
     let ended = give(&mut answer, args.limit, members.as_mut(), &mut given, &mut clock);
     clock.stop();
     let stopped = stop.load(Ordering::Relaxed);
-    answer.remarks().iter().for_each(|remark| eprintln!("netgrain: {remark}"));
+    answer.remarks().iter().for_each(|remark| sys::say!("netgrain: {remark}"));
     // What was found before the trouble is given all the same. If that fails as well, it is for the same reason.
     let finished = given.finish(&answer, stopped, ended.is_ok());
     if ended.is_ok() || matches!(finished, Err(Failure::ClosedPipe)) {
@@ -165,10 +165,10 @@ pub fn run_among(args: &PacketsArgs, mut members: Option<Members>) -> Result<Out
     ended?;
     if let Some(members) = members.filter(|m| !stopped && asked.is_all_of(m) && m.packets() != given.packets()) {
         let (told, there) = (show_count(members.packets()), show_count(given.packets()));
-        eprintln!("netgrain: the flow records tell of {told} packets, the store gives {there}");
+        sys::say!("netgrain: the flow records tell of {told} packets, the store gives {there}");
     }
     if given.packets() == 0 && !stopped {
-        eprintln!("netgrain: nothing found: {}", asked.in_vain());
+        sys::say!("netgrain: nothing found: {}", asked.in_vain());
     }
     Ok(Outcome::of(given.packets() > 0 && answer.is_whole()))
 }

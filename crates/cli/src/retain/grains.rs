@@ -45,7 +45,7 @@ pub fn run(args: &RetainArgs, kind: Kind) -> Result<Outcome, Failure> {
             )?;
         }
         if kept.held > 0 {
-            eprintln!(
+            sys::say!(
                 "netgrain: {interface}: {} files stay while somebody reads in their hours",
                 show_count(kept.held)
             );

@@ -141,23 +141,28 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         (None, true) => Pace::Replay { stop: Arc::clone(&stop) },
         (None, false) => Pace::Live,
     };
+    // All are made before the first lets packets in: a group may have packets of several.
+    let mut made = Vec::new();
+    for (number, plan) in plans.iter().enumerate() {
+        let outlets = |label: &str| grains::outlets(&config, label, number as u16, &pace);
+        made.push(Capture::made(plan, &config.store.dir, outlets)?);
+    }
+    let captures = Capture::together(made, &plan::groups(&config))?;
     let mut ports = Vec::new();
-    for (number, (plan, keeping)) in plans.iter().zip(keeping).enumerate() {
+    for (number, ((capture, plan), keeping)) in captures.into_iter().zip(&plans).zip(keeping).enumerate() {
         let number = number as u16;
-        let outlets = |label: &str| grains::outlets(&config, label, number, &pace);
-        let capture = Capture::claimed(plan, &config.store.dir, outlets)?;
         for source in capture.sources() {
-            eprintln!("netgrain: {source}");
+            sys::say!("netgrain: {source}");
         }
         if let Some(socket) = &plan.socket {
-            eprintln!("netgrain: listeners and groups attach at {}", socket.path.display());
+            sys::say!("netgrain: listeners and groups attach at {}", socket.path.display());
         }
         if let Some(report) = capture.report().program {
-            eprintln!("netgrain: {}", crate::program::told(&report));
+            sys::say!("netgrain: {}", crate::program::told(&report));
         }
         let rules = plan::rules(&config);
         if let Some(text) = keeping.as_ref().and_then(|plan| retain::announcement(&rules, plan)) {
-            eprintln!("netgrain: {text}");
+            sys::say!("netgrain: {text}");
         }
         let keeper = |plan| Retention::start(plan, capture.observer(), retain::teller(args.json));
         let retention = keeping.map(keeper).transpose()?;
@@ -247,7 +252,7 @@ fn serve(address: &str, ports: &[Port]) -> Result<MetricsServer, Failure> {
     let server = MetricsServer::start_for_all(address, reports).map_err(|e| {
         Failure::say(format!("--metrics {address}: {e}; write an address and a port, as in 127.0.0.1:9600"))
     })?;
-    eprintln!("netgrain: metrics at http://{}/metrics", server.address());
+    sys::say!("netgrain: metrics at http://{}/metrics", server.address());
     Ok(server)
 }
 
@@ -274,7 +279,7 @@ impl Show {
                     Ok(()) => {}
                     Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => {
                         if !std::mem::replace(&mut self.gone, true) {
-                            eprintln!("netgrain: nobody reads the reports any more; the work goes on");
+                            sys::say!("netgrain: nobody reads the reports any more; the work goes on");
                         }
                     }
                     Err(e) => return Err(e.into()),

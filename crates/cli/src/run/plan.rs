@@ -1,7 +1,7 @@
 //! From the configuration to what the engine is told: a plan for each interface.
 
 use super::RunArgs;
-use crate::config::Config;
+use crate::config::{Config, Group};
 use crate::outcome::Failure;
 use crate::port::port;
 use crate::record::id;
@@ -36,7 +36,8 @@ pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
         }
         plan.socket = socket(config, &plan.source)?;
         plan.meter = meter(config, number as u16);
-        plan.groups = groups(config, &plan.source.label());
+        let label = plan.source.label();
+        plan.groups = config.group.iter().filter(|group| group.has(&label)).map(Group::plan).collect();
         Ok(plan)
     };
     sources.into_iter().enumerate().map(plan).collect()
@@ -129,9 +130,9 @@ fn socket(config: &Config, source: &SourcePlan) -> Result<Option<SocketPlan>, Fa
     }))
 }
 
-/// The groups that are to be on this port.
-pub fn groups(config: &Config, port: &str) -> Vec<GroupPlan> {
-    config.group.iter().filter_map(|group| group.plan(port)).collect()
+/// The groups that are to be there.
+pub fn groups(config: &Config) -> Vec<GroupPlan> {
+    config.group.iter().map(Group::plan).collect()
 }
 
 fn meter(config: &Config, number: u16) -> Option<MeterPlan> {

@@ -13,8 +13,8 @@ const GROUP: &str = "group";
 /// Reads and applies it, and says what came of it.
 pub fn reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [Port], pace: &Pace) {
     match try_reload(args, config, plans, ports, pace) {
-        Ok(text) => eprintln!("netgrain: {text}"),
-        Err(Failure::Said(text)) => eprintln!("netgrain: nothing is changed: {text}"),
+        Ok(text) => sys::say!("netgrain: {text}"),
+        Err(Failure::Said(text)) => sys::say!("netgrain: nothing is changed: {text}"),
         Err(Failure::ClosedPipe) => {}
     }
 }
@@ -74,10 +74,10 @@ fn try_reload(
     // Asked each time: the engine knows what is in force, which is not what was configured where something failed before.
     let mut done = false;
     for port in &*ports {
-        for said in port.capture.settle_groups(&plan::groups(&next, &port.label)) {
+        for said in port.capture.settle_groups(&plan::groups(&next)) {
             done |= said.is_ok();
             let (Ok(text) | Err(text)) = said;
-            eprintln!("netgrain: {}: {text}", port.label);
+            sys::say!("netgrain: {}: {text}", port.label);
         }
     }
     difference.now.retain(|name| *name != GROUP);

@@ -158,7 +158,7 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     if let Some(store) = &args.store
         && let Some(remark) = query::step_behind(&query::Place::Store(store.clone()), query::Behind::Batch)
     {
-        eprintln!("netgrain: {remark}");
+        sys::say!("netgrain: {remark}");
     }
     let filtered = matches!(place, Place::Packets(..));
     let mut rows = Rows::open(args, &place, (from, to), signals::stop_flag())?;
@@ -169,9 +169,9 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
         (None, _) => seconds(args, filtered, first, &mut rows)?,
         (Some(step), _) => steps(args, filtered, step, first, &mut rows)?,
     };
-    rows.remarks().iter().for_each(|remark| eprintln!("netgrain: {remark}"));
+    rows.remarks().iter().for_each(|remark| sys::say!("netgrain: {remark}"));
     if found == 0 && !rows.is_stopped() {
-        eprintln!("netgrain: nothing found: {}", in_vain(args, &place, from, to));
+        sys::say!("netgrain: nothing found: {}", in_vain(args, &place, from, to));
     }
     Ok(Outcome::of(found > 0 && rows.is_whole()))
 }

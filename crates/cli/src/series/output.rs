@@ -125,7 +125,7 @@ impl<T: Told> Output<T> {
                         0 => String::new(),
                         n => format!(", {} s unknown in between", show_count(n)),
                     };
-                    eprintln!("netgrain: {} rows{unknown}", show_count(self.told));
+                    sys::say!("netgrain: {} rows{unknown}", show_count(self.told));
                 }
             }
         }

@@ -45,6 +45,6 @@ pub fn write(
         return outcome;
     }
     target.publish()?;
-    eprintln!("netgrain: {} rows into {}", base::units::show_count(found), target.name());
+    sys::say!("netgrain: {} rows into {}", base::units::show_count(found), target.name());
     outcome
 }

@@ -44,7 +44,7 @@ impl Diary {
     /// One line more.
     pub fn write(&mut self, log: Log, program: &Program, about: &Subject<'_>) {
         if self.may(about.time) {
-            eprintln!("netgrain: {}: {}", about.port, line(log, program, about));
+            sys::say!("netgrain: {}: {}", about.port, line(log, program, about));
         }
     }
 
@@ -59,9 +59,15 @@ impl Diary {
     }
 }
 
+/// A program's words, which may be a stranger's: they neither begin a line of ours nor command a terminal.
+fn harmless(text: &str) -> String {
+    let one = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(one).collect()
+}
+
 fn line(log: Log, program: &Program, about: &Subject<'_>) -> String {
     match log {
-        Log::Message(n) => program.messages.get(usize::from(n)).cloned().unwrap_or_default(),
+        Log::Message(n) => program.messages.get(usize::from(n)).map(|text| harmless(text)).unwrap_or_default(),
         Log::Packet => {
             let headers = Headers::of(about.bytes, about.wire_len, about.link_type);
             match FlowKey::of(about.bytes, &headers) {

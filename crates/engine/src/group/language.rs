@@ -7,7 +7,7 @@
 use super::diary::{Diary, Subject};
 use super::shared::Shared;
 use crate::heritage::{self, Heritage};
-use group::{About, Compiled, Delivery, Filling, Packet, Program, Verdict};
+use group::{About, Compiled, Delivery, Filling, Packet, Program, Source, Verdict};
 use jit::{Act, Judge, Worker};
 use lang::interp::Action;
 use lang::ir::{self, COUNTERS, Effect, Kind, Set};
@@ -41,10 +41,8 @@ pub struct Ground {
     pub link_type: u16,
     /// Of the hashes; the same on all queues.
     pub hash_key: u64,
-    /// Name of the port that the frames come from.
-    pub port: String,
-    /// And its number.
-    pub number: u16,
+    /// The ports that the frames come from.
+    pub from: Vec<Source>,
 }
 
 /// What is the same for all packets of one queue's instance, and how it asks a worker.
@@ -88,13 +86,14 @@ pub fn compile(source: &str, ground: &Ground) -> Result<Arc<dyn Compiled>, Strin
         notes.push("no key serves all its maps: members that keep state by them need a group for each line".into());
     }
     if program.sets.contains(&Set::Host) {
-        let addresses = addresses_of(&ground.port);
+        let names: Vec<&str> = ground.from.iter().map(|port| port.name.as_str()).collect();
+        let addresses: Vec<IpAddr> = names.iter().flat_map(|name| addresses_of(name)).collect();
+        let ports = names.join(" and ");
         notes.push(match addresses.as_slice() {
-            [] => format!("{} has no addresses, so no packet is for this host; swap when it has", ground.port),
+            [] => format!("{ports} has no addresses, so no packet is for this host; swap when it has"),
             some => format!(
-                "this host is {}; swap the program again when the addresses of {} change",
+                "this host is {}; swap the program again when the addresses of {ports} change",
                 some.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", "),
-                ground.port
             ),
         });
         let here = Set::of_prefixes(addresses.into_iter().filter_map(whole));
@@ -190,23 +189,22 @@ impl Fit {
 }
 
 impl Compiled for Fit {
-    fn instances(&self, queues: usize) -> Result<Vec<Box<dyn Program>>, String> {
-        let from = self.judge.program().devices.iter().position(|d| *d == self.ground.port);
-        let asking = Asking {
+    fn instances(&self, queues: &[Source]) -> Result<Vec<Box<dyn Program>>, String> {
+        let asking = |port: &Source| Asking {
             link_type: self.ground.link_type,
-            port: self.ground.number.into(),
-            ingress: from.map_or(0, |i| i as u16 + 1),
+            port: port.number.into(),
+            ingress: self.judge.program().devices.iter().position(|d| *d == port.name).map_or(0, |i| i as u16 + 1),
             counters: Arc::clone(&self.counters),
-            label: self.ground.port.as_str().into(),
+            label: port.name.as_str().into(),
         };
-        if self.remembers() && queues > 1 {
-            return Ok(Shared::handles(queues, &asking, self.worker()?));
+        if self.remembers() && queues.len() > 1 {
+            return Ok(Shared::handles(queues.iter().map(asking).collect(), self.worker()?));
         }
-        let run = || {
-            let (asking, worker, base) = (asking.clone(), self.worker()?, [0; COUNTERS as usize]);
+        let run = |port| {
+            let (asking, worker, base) = (asking(port), self.worker()?, [0; COUNTERS as usize]);
             Ok(Box::new(Run { asking, worker, base, desk: Desk::default() }) as Box<dyn Program>)
         };
-        (0..queues).map(|_| run()).collect()
+        queues.iter().map(run).collect()
     }
 
     fn text(&self) -> &str {
@@ -368,7 +366,16 @@ mod tests {
     use wire::{build::Frame, link};
 
     fn ground() -> Ground {
-        Ground { link_type: link::ETHERNET, hash_key: 7, port: "nosuch0".into(), number: 3 }
+        Ground { link_type: link::ETHERNET, hash_key: 7, from: vec![source("nosuch0")] }
+    }
+
+    fn source(name: &str) -> Source {
+        Source { name: name.into(), number: 3 }
+    }
+
+    /// So many queues of that port.
+    fn queues(n: usize) -> Vec<Source> {
+        vec![source("nosuch0"); n]
     }
 
     fn of(source: &str) -> Arc<dyn Compiled> {
@@ -376,7 +383,7 @@ mod tests {
     }
 
     fn instance(source: &str) -> Box<dyn Program> {
-        of(source).instances(1).expect("small").remove(0)
+        of(source).instances(&queues(1)).expect("small").remove(0)
     }
 
     /// A TCP and a UDP packet.
@@ -459,10 +466,10 @@ mod tests {
         let compiled = of(THREE);
         assert!(compiled.about(2).notes.iter().any(|n| n.contains("share one worker")));
         assert!(compiled.about(1).notes.is_empty());
-        let mut old = compiled.instances(2).expect("small");
+        let mut old = compiled.instances(&queues(2)).expect("small");
         let [tcp, _] = frames();
         assert_eq!(passed(&judge(&mut old[0], &[tcp])) + passed(&judge(&mut old[1], &[tcp])), 2);
-        let mut new = of(THREE).instances(2).expect("small");
+        let mut new = of(THREE).instances(&queues(2)).expect("small");
         let (mut first, mut second) = (new.remove(0), new.remove(0));
         // The first queue swaps and judges at once; the second still judges with the old program meanwhile.
         first.inherit(&mut *old[0]);
@@ -480,7 +487,8 @@ mod tests {
     /// The first queue may have taken everything over between the moment at which the second leaves and the one at which it says so.
     #[test]
     fn a_queue_that_swaps_after_the_memory_has_gone_over_does_not_take_it_back() {
-        let (mut old, mut new) = (of(THREE).instances(2).expect("small"), of(THREE).instances(2).expect("small"));
+        let (mut old, mut new) =
+            (of(THREE).instances(&queues(2)).expect("small"), of(THREE).instances(&queues(2)).expect("small"));
         let [tcp, _] = frames();
         drop(old.remove(1));
         assert_eq!(passed(&judge(&mut old[0], &[tcp; 3])), 3);
@@ -494,7 +502,7 @@ mod tests {
     fn how_full_a_map_is_is_told_once_for_all_queues_and_an_exchange_names_what_goes_on() {
         let with = |most: u32| format!("m = up_to {most} (flow_map 0 key_ip_dst)\nmain = incr_fstate m");
         let compiled = of(&with(1));
-        let mut queues = compiled.instances(2).expect("small");
+        let mut queues = compiled.instances(&queues(2)).expect("small");
         let mut other = frames()[0];
         Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 3], 53).fill(&mut other);
         judge(&mut queues[0], &frames());
@@ -573,14 +581,14 @@ mod tests {
     #[test]
     fn packets_for_this_host_are_those_to_the_ports_addresses() {
         // Every machine has a loopback with this address, or none at all.
-        let ground = Ground { port: "lo".into(), ..ground() };
+        let ground = Ground { from: vec![source("lo")], ..ground() };
         let program = compile("main = ip_host", &ground).expect("sound");
         if program.about(1).notes[0].contains("no addresses") {
             return testkit::skip("packets_for_this_host_are_those_to_the_ports_addresses", "lo is down here");
         }
         let mut here = [0; 60];
         Frame::udp4([10, 0, 0, 1], 1, [127, 0, 0, 1], 53).fill(&mut here);
-        let out = judge(&mut program.instances(1).expect("small")[0], &[here, frames()[1]]);
+        let out = judge(&mut program.instances(&queues(1)).expect("small")[0], &[here, frames()[1]]);
         assert_eq!((out[0].delivery, out[1].delivery), (Delivery::Copy, Delivery::Drop));
     }
 }

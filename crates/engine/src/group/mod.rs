@@ -19,9 +19,12 @@ pub use settle::{GroupPlan, MemberPlan, Settled};
 
 use crate::error::EngineError;
 use crate::plan::SocketPlan;
-use group::{Compiled, Dispatcher, Door, Limits, Orders, Outlet, Outside, PortCounts, Registry, Sieve, Syntax, Track};
+use group::{
+    Compiled, Dispatcher, Door, Limits, Orders, Outlet, Outside, PortCounts, Registry, Sieve, Source, Syntax, Track,
+};
 use host::Host;
 use ring::{Branch, Offer, Policy, Producer};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -34,10 +37,9 @@ pub fn groups_socket(listeners: &Path) -> PathBuf {
     listeners.with_extension("groups")
 }
 
-/// What an engine lends to the groups of a port, for those who measure groups without an engine.
-pub fn lent_to_groups(port: &str, hash_key: u64) -> Box<dyn Outside> {
-    let ground = Ground { label: port.to_owned(), number: 0, dedicated: false, hash_key };
-    Box::new(Lender { ground, lent: Arc::default() })
+/// What an engine lends to groups, for those who measure groups without an engine.
+pub fn lent_to_groups(hash_key: u64) -> Box<dyn Outside> {
+    Box::new(Lender { hash_key, dedicated: Vec::new(), lent: Arc::default() })
 }
 
 /// Whether a group could run this program.
@@ -51,32 +53,36 @@ pub fn check_group_program(source: &str) -> Result<(), String> {
     }
 }
 
-/// The groups of a capture that runs.
+/// The groups of an engine that runs.
 pub(crate) struct Groups {
     registry: Arc<Registry>,
-    door: Option<Door>,
-    threads: Vec<JoinHandle<()>>,
+    /// One for each port that others may come to.
+    doors: Mutex<Vec<Door>>,
+    /// The dispatchers, each with the name of its port.
+    threads: Mutex<Vec<(String, JoinHandle<()>)>>,
     lent: Arc<Lent>,
     plans: Mutex<Vec<GroupPlan>>,
 }
 
-/// How packets come to the rings, as far as groups have to know.
-#[derive(Clone, Debug)]
-pub(crate) struct Ground {
-    /// The port's name.
-    pub label: String,
-    /// And its number, in records and rows.
-    pub number: u16,
+/// A port, before its packets come.
+pub(crate) struct Stand {
+    /// Which.
+    pub source: Source,
     /// The host does not get what arrives: the port is taken for capture alone.
     pub dedicated: bool,
-    /// The key of the flow hash.
-    pub hash_key: u64,
+    /// Its packets come whether there is room or not.
+    pub live: bool,
+    /// Where others may ask for groups.
+    pub socket: Option<SocketPlan>,
+    /// Its rings.
+    pub seats: Vec<Seat>,
 }
 
 /// A ring's dispatcher, before its writer begins.
 pub(crate) struct Seat {
     dispatcher: Dispatcher,
-    track: Track,
+    orders: Arc<Orders>,
+    offer: Offer,
 }
 
 impl Seat {
@@ -88,50 +94,62 @@ impl Seat {
         if now {
             dispatcher.seat(producer).map_err(|e| EngineError::Group(format!("no gate for groups: {e}")))?;
         }
-        Ok(Self { dispatcher, track: Track { queue: offer.shape.queue, orders, offer } })
+        Ok(Self { dispatcher, orders, offer })
     }
 }
 
 impl Groups {
-    /// Begins with the groups that are planned; with a socket, others may come.
-    pub fn start(
-        socket: Option<&SocketPlan>,
-        plans: &[GroupPlan],
-        seats: Vec<Seat>,
-        ground: Ground,
-    ) -> Result<Self, EngineError> {
-        let (dispatchers, tracks): (Vec<_>, Vec<_>) = seats.into_iter().map(|s| (s.dispatcher, s.track)).unzip();
-        let queues: Vec<u16> = tracks.iter().map(|t| t.queue).collect();
+    /// Begins with the groups that are planned; where there are sockets, others may come. `hash_key` is that of the rings.
+    pub fn start(stands: Vec<Stand>, plans: &[GroupPlan], hash_key: u64) -> Result<Self, EngineError> {
         let lent = Arc::<Lent>::default();
-        let lender = Lender { ground, lent: Arc::clone(&lent) };
+        let dedicated = stands.iter().filter(|s| s.dedicated).map(|s| s.source.name.clone()).collect();
+        let lender = Lender { hash_key, dedicated, lent: Arc::clone(&lent) };
         // Members cost descriptors, and the usual limit is meant for programs that use select(2).
         sys::limits::raise_open_files(OPEN_FILES);
-        let ports = socket.map(|plan| plan.forward.clone()).unwrap_or_default();
+        let ports = stands.iter().filter_map(|s| s.socket.as_ref()).flat_map(|plan| plan.forward.clone()).collect();
         let limits = Limits { ports, ..Limits::here() };
+        let live = stands.iter().any(|s| s.live);
+        let (mut tracks, mut dispatchers, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
+        for Stand { source, socket, seats, .. } in stands {
+            for Seat { dispatcher, orders, offer } in seats {
+                dispatchers.push((source.name.clone(), offer.shape.queue, dispatcher));
+                tracks.push(Track { source: source.clone(), queue: offer.shape.queue, orders, offer });
+            }
+            sockets.extend(socket.map(|socket| (source.name, socket)));
+        }
         let registry = Registry::new(tracks, Box::new(lender), sys::cpu::effective_uid()).with_limits(limits);
         let registry = Arc::new(registry);
         // Before the dispatchers work: one that finds no group gives its place at the ring up.
-        settle::create(&registry, plans)?;
+        let mut said = Vec::new();
+        let there = settle::create(&registry, plans, &mut said);
         let mut threads = Vec::new();
-        for (dispatcher, queue) in dispatchers.into_iter().zip(queues) {
+        for (port, queue, dispatcher) in dispatchers {
             let thread = std::thread::Builder::new().name(format!("groups-{queue}")).spawn(move || dispatcher.run());
-            threads.push(thread.map_err(|e| EngineError::Thread(e.to_string()))?);
+            threads.push((port, thread.map_err(|e| EngineError::Thread(e.to_string()))?));
         }
-        settle::attach(&registry, plans)?;
-        let open = |plan: &SocketPlan| {
+        settle::attach(&registry, &there, &mut said);
+        for what in said {
+            match what {
+                // Live packets do not come again: what is recorded is not to depend on whom else they are for.
+                Err(why) if !live => return Err(EngineError::Group(why)),
+                Err(why) => lent.remark(format!("{why}; everything else runs, SIGHUP tries it again")),
+                Ok(text) => lent.remark(text),
+            }
+        }
+        let open = |(port, plan): (String, SocketPlan)| {
             let path = groups_socket(&plan.path);
             let fail = |e| EngineError::Socket(path.clone(), e);
             let socket = sys::unix::Listener::bind(&path, plan.mode, plan.uid, plan.gid).map_err(fail)?;
             let policy = Policy { uid: plan.uid, gid: plan.gid, gates: false };
-            Door::open(socket, Arc::clone(&registry), policy).map_err(fail)
+            Door::open(socket, Arc::clone(&registry), &port, policy).map_err(fail)
         };
-        let door = socket.map(open).transpose()?;
-        Ok(Self { registry, door, threads, lent, plans: Mutex::new(plans.to_vec()) })
+        let doors = Mutex::new(sockets.into_iter().map(open).collect::<Result<_, _>>()?);
+        Ok(Self { registry, doors, threads: Mutex::new(threads), lent, plans: Mutex::new(there) })
     }
 
     /// Makes the planned groups what they are planned to be now; programs that did not change run on. Says what it did and could not do.
     pub fn settle(&self, plans: &[GroupPlan]) -> Vec<Settled> {
-        let mut now = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = held(&self.plans);
         let (said, in_force) = settle::change(&self.registry, &now, plans);
         *now = in_force;
         said
@@ -142,91 +160,106 @@ impl Groups {
         Arc::clone(&self.lent.remarks)
     }
 
-    /// What became of all packets, as objects (`docs/GROUPS.md`).
-    pub fn books(&self) -> Vec<serde_json::Value> {
-        let views = self.registry.view(self.registry.engine(), None).unwrap_or_default();
-        views.iter().map(group::GroupView::object).collect()
+    /// Whether this is the port that tells of all of them.
+    pub fn are_told_at(&self, port: &str) -> bool {
+        self.registry.sources().first().is_some_and(|first| first.name == port)
     }
 
-    /// Waits until the dispatchers have seen the end of their rings, then closes the door.
-    pub fn wait(&mut self) -> Result<(), EngineError> {
+    /// What became of the packets of each group whose first port this is, as objects (`docs/GROUPS.md`).
+    pub fn books(&self, port: &str) -> Vec<serde_json::Value> {
+        let views = self.registry.view(self.registry.engine(), None, Some(port)).unwrap_or_default();
+        let here = |view: &&group::GroupView| view.sources.first().is_some_and(|first| first == port);
+        views.iter().filter(here).map(group::GroupView::object).collect()
+    }
+
+    /// Waits until the dispatchers of a port have seen the end of their rings; after the last port it closes the doors. A second
+    /// call finds nothing to do.
+    pub fn wait(&self, port: &str) -> Result<(), EngineError> {
         let mut outcome = Ok(());
-        for thread in self.threads.drain(..) {
+        let ending: Vec<_> = held(&self.threads).extract_if(.., |(of, _)| of == port).collect();
+        for (_, thread) in ending {
             if thread.join().is_err() {
                 outcome = Err(EngineError::Thread("a dispatcher of groups panicked".into()));
             }
         }
+        if !held(&self.threads).is_empty() {
+            return outcome;
+        }
         // Outlets end with their branches, which ended with the dispatchers.
-        for outlet in std::mem::take(&mut *self.lent.outlets()) {
+        for outlet in std::mem::take(&mut *held(&self.lent.outlets)) {
             let _ = outlet.join();
         }
-        self.door = None;
-        *self.lent.host() = None;
+        held(&self.doors).clear();
+        held(&self.lent.hosts).clear();
         outcome
     }
+}
+
+/// A panic under one of these locks leaves a list behind that is as good as before.
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What has been lent and must be taken back.
 #[derive(Default)]
 struct Lent {
     outlets: Mutex<Vec<JoinHandle<()>>>,
-    host: Mutex<Option<Host>>,
+    /// The ways back to the host, by port.
+    hosts: Mutex<BTreeMap<String, Host>>,
     remarks: outlet::Remarks,
 }
 
 impl Lent {
-    fn outlets(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
-        self.outlets.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn host(&self) -> MutexGuard<'_, Option<Host>> {
-        self.host.lock().unwrap_or_else(PoisonError::into_inner)
+    fn remark(&self, text: String) {
+        held(&self.remarks).push(text);
     }
 }
 
 struct Lender {
-    ground: Ground,
+    /// Of all rings.
+    hash_key: u64,
+    /// Ports that the host has nothing of.
+    dedicated: Vec<String>,
     lent: Arc<Lent>,
 }
 
 impl Outside for Lender {
-    fn compile(&self, source: &str, link_type: u32) -> Result<Arc<dyn Compiled>, String> {
+    fn compile(&self, text: &str, link_type: u32, from: &[Source]) -> Result<Arc<dyn Compiled>, String> {
         let link_type = link_type as u16;
-        if let Some(program) = words::parse(source, link_type)? {
+        if let Some(program) = words::parse(text, link_type)? {
             return Ok(program);
         }
-        let Ground { hash_key, number, .. } = self.ground;
-        let port = self.ground.label.clone();
-        language::compile(source, &language::Ground { link_type, hash_key, port, number })
+        language::compile(text, &language::Ground { link_type, hash_key: self.hash_key, from: from.to_vec() })
     }
 
     fn sieve(&self, text: &str, syntax: Syntax, link_type: u32) -> Result<Arc<dyn Sieve>, String> {
         sieve::of(text, syntax, link_type as u16)
     }
 
-    fn open(&self, to: &Outlet, branches: &[Branch], outgoing: bool) -> Result<Arc<PortCounts>, String> {
+    fn open(&self, to: &Outlet, branches: &[(&Source, &Branch)], outgoing: bool) -> Result<Arc<PortCounts>, String> {
         // What is for the host's device is sent into its other end.
-        let entrance = self.lent.host().as_ref().and_then(|host| host.entrance_of(to));
-        let own = outlet::Own { port: &self.ground.label, outgoing };
-        let (thread, counts) = outlet::open(entrance.as_ref().unwrap_or(to), branches, &own, &self.lent.remarks)?;
-        let mut outlets = self.lent.outlets();
+        let entrance = held(&self.lent.hosts).values().find_map(|host| host.entrance_of(to));
+        let own = outlet::Own { ports: branches.iter().map(|(source, _)| source.name.as_str()).collect(), outgoing };
+        let branches: Vec<&Branch> = branches.iter().map(|(_, branch)| *branch).collect();
+        let (thread, counts) = outlet::open(entrance.as_ref().unwrap_or(to), &branches, &own, &self.lent.remarks)?;
+        let mut outlets = held(&self.lent.outlets);
         outlets.retain(|o| !o.is_finished());
         outlets.push(thread);
         Ok(counts)
     }
 
-    fn shuts_host_out(&self) -> bool {
-        self.ground.dedicated
+    fn shuts_host_out(&self, port: &Source) -> bool {
+        self.dedicated.contains(&port.name)
     }
 
-    fn host(&self) -> Result<Option<String>, String> {
-        if !self.ground.dedicated {
+    fn host(&self, port: &Source) -> Result<Option<String>, String> {
+        if !self.shuts_host_out(port) {
             return Ok(None);
         }
-        let mut host = self.lent.host();
-        if host.is_none() {
-            *host = Some(Host::open(&self.ground.label)?);
+        let mut hosts = held(&self.lent.hosts);
+        if !hosts.contains_key(&port.name) {
+            hosts.insert(port.name.clone(), Host::open(&port.name)?);
         }
-        Ok(host.as_ref().map(|host| host.name.clone()))
+        Ok(hosts.get(&port.name).map(|host| host.name.clone()))
     }
 }

@@ -34,8 +34,8 @@ const MODE: u32 = 0o600;
 /// What is to become of packets that this host sent itself, where the outlet is a port. One that leaves by the port on which it
 /// was seen is seen there again, and between two engines that forward to each other's ports none would ever come to rest.
 pub struct Own<'a> {
-    /// Where they were seen; they never leave by it.
-    pub port: &'a str,
+    /// Where those of each branch were seen; they never leave by it.
+    pub ports: Vec<&'a str>,
     /// Whether they leave by others.
     pub outgoing: bool,
 }
@@ -50,8 +50,8 @@ pub type Emptying = (JoinHandle<()>, Arc<PortCounts>);
 ///
 /// # Errors
 /// In words, why nothing can be put there.
-pub fn open(to: &Outlet, branches: &[Branch], own: &Own<'_>, remarks: &Remarks) -> Result<Emptying, String> {
-    let listeners: Vec<Listener> = branches.iter().map(Branch::listen).collect();
+pub fn open(to: &Outlet, branches: &[&Branch], own: &Own<'_>, remarks: &Remarks) -> Result<Emptying, String> {
+    let listeners: Vec<Listener> = branches.iter().map(|branch| branch.listen()).collect();
     match to {
         Outlet::Port(name) => start(Port::open(name, own)?, listeners),
         Outlet::File { path, most } => {
@@ -63,8 +63,8 @@ pub fn open(to: &Outlet, branches: &[Branch], own: &Own<'_>, remarks: &Remarks) 
 
 /// A place for packets.
 trait Sink: Send + 'static {
-    /// Puts packets there, and counts what became of each.
-    fn put(&mut self, listener: &Listener, packets: &[Desc], books: &PortCounts);
+    /// Puts packets of a branch there, by its number, and counts what became of each.
+    fn put(&mut self, branch: usize, listener: &Listener, packets: &[Desc], books: &PortCounts);
 
     /// There is nothing more for the moment.
     fn rest(&mut self) {}
@@ -75,8 +75,8 @@ struct Port {
     egress: Egress,
     /// When it was last looked for.
     looked: Instant,
-    /// What this host sent leaves by it, too.
-    outgoing: bool,
+    /// What this host sent leaves by it, too: for each branch.
+    outgoing: Vec<bool>,
     buffer: Vec<u8>,
     /// Frames one behind the other, and where each ends.
     frames: Vec<u8>,
@@ -87,7 +87,8 @@ impl Port {
     fn open(name: &str, own: &Own<'_>) -> Result<Self, String> {
         let egress = Egress::open(name)?;
         // By their numbers: a port may have other names.
-        let outgoing = own.outgoing && index_of(own.port).ok() != Some(egress.index());
+        let others = |port: &&str| own.outgoing && index_of(port).ok() != Some(egress.index());
+        let outgoing = own.ports.iter().map(others).collect();
         let (buffer, frames, ends) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Self { egress, looked: Instant::now(), outgoing, buffer, frames, ends })
     }
@@ -118,9 +119,10 @@ impl Port {
 }
 
 impl Sink for Port {
-    fn put(&mut self, listener: &Listener, packets: &[Desc], books: &PortCounts) {
+    fn put(&mut self, branch: usize, listener: &Listener, packets: &[Desc], books: &PortCounts) {
+        let outgoing = self.outgoing.get(branch).copied().unwrap_or(false);
         for desc in packets.iter().filter(|d| d.is_packet()) {
-            if desc.flags & flag::OUTGOING != 0 && !self.outgoing {
+            if desc.flags & flag::OUTGOING != 0 && !outgoing {
                 books.count(Put::Own);
                 continue;
             }
@@ -178,7 +180,7 @@ impl Written {
 }
 
 impl Sink for Written {
-    fn put(&mut self, listener: &Listener, packets: &[Desc], books: &PortCounts) {
+    fn put(&mut self, _: usize, listener: &Listener, packets: &[Desc], books: &PortCounts) {
         packets.iter().filter(|d| d.is_packet()).for_each(|desc| books.count(self.write(listener, desc)));
     }
 
@@ -217,10 +219,10 @@ fn start(mut sink: impl Sink, mut listeners: Vec<Listener>) -> Result<Emptying, 
         loop {
             let ended = listeners.iter().all(Listener::ended);
             let mut quiet = true;
-            for listener in &mut listeners {
+            for (branch, listener) in listeners.iter_mut().enumerate() {
                 listener.next(BATCH, &mut descs);
                 quiet &= descs.is_empty();
-                sink.put(listener, &descs, &books);
+                sink.put(branch, listener, &descs, &books);
             }
             if quiet {
                 sink.rest();
@@ -245,7 +247,7 @@ mod tests {
     fn a_port_that_went_away_and_came_back_is_sent_through_again() {
         let Some(sandbox) = Sandbox::new("a_port_that_went_away_and_came_back_is_sent_through_again") else { return };
         let (c, _) = sandbox.veth("c", "d");
-        let mut port = Port::open("c", &Own { port: "nosuch0", outgoing: true }).expect("a port");
+        let mut port = Port::open("c", &Own { ports: vec!["nosuch0"], outgoing: true }).expect("a port");
         let books = PortCounts::default();
         let mut send = |frames: usize| {
             for _ in 0..frames {

@@ -15,6 +15,8 @@ pub struct GroupPlan {
     pub policy: Policy,
     /// Steer as PFQ did.
     pub fold: bool,
+    /// The ports that its packets come from; without, all of the engine's.
+    pub ports: Option<Vec<String>>,
     /// Where the engine itself puts packets of it.
     pub members: Vec<MemberPlan>,
 }
@@ -37,6 +39,7 @@ impl GroupPlan {
             program: self.program.clone(),
             policy: self.policy,
             fold: self.fold,
+            ports: self.ports.clone(),
             queues: None,
             brief: false,
         }
@@ -59,28 +62,50 @@ impl GroupPlan {
 /// What was done, or could not be, in words.
 pub type Settled = Result<String, String>;
 
-/// The groups, empty, before the dispatchers work.
-pub fn create(registry: &Registry, plans: &[GroupPlan]) -> Result<(), EngineError> {
+/// The groups, empty, before the dispatchers work: those that could be made.
+pub fn create(registry: &Registry, plans: &[GroupPlan], said: &mut Vec<Settled>) -> Vec<GroupPlan> {
+    let mut there = Vec::new();
     for plan in plans {
-        let made = registry.create_first(registry.engine(), &plan.create());
-        made.map_err(|why| EngineError::Group(plan.failed(&why)))?;
+        match registry.create_first(registry.engine(), &plan.create()) {
+            Ok(_) => there.push(plan.clone()),
+            Err(why) => said.push(Err(plan.failed(&why))),
+        }
     }
-    Ok(())
+    there
 }
 
 /// And those members that the engine empties.
-pub fn attach(registry: &Registry, plans: &[GroupPlan]) -> Result<(), EngineError> {
+pub fn attach(registry: &Registry, plans: &[GroupPlan], said: &mut Vec<Settled>) {
     for plan in plans {
         for member in &plan.members {
-            let sits = registry.attach(registry.engine(), &plan.attach(member));
-            sits.map_err(|why| EngineError::Group(plan.failed(&why)))?;
+            let (to, moved) = beside(&member.to);
+            let member = MemberPlan { to, ..member.clone() };
+            match registry.attach(registry.engine(), &plan.attach(&member)) {
+                Ok(_) => said.extend(moved.map(|text| Ok(plan.failed(&text)))),
+                Err(why) => said.push(Err(plan.failed(&why))),
+            }
         }
     }
-    Ok(())
+}
+
+/// A file that is there already, of a run before, stays as it is: its packets are evidence. The next free name beside it.
+fn beside(to: &Outlet) -> (Outlet, Option<String>) {
+    let Outlet::File { path, most } = to else { return (to.clone(), None) };
+    let numbered = |n: u32| {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let end = path.extension().map(|e| format!(".{}", e.to_string_lossy())).unwrap_or_default();
+        path.with_file_name(format!("{stem}-{n}{end}"))
+    };
+    if !path.exists() {
+        return (to.clone(), None);
+    }
+    let free = (2..u32::MAX).map(numbered).find(|path| !path.exists()).unwrap_or_else(|| path.clone());
+    let text = format!("{} is there already, so packets go into {}", path.display(), free.display());
+    (Outlet::File { path: free, most: *most }, Some(text))
 }
 
 /// From one plan to another; says what it did and what it could not do, and what is in force now. What failed is not in force,
-/// so the next change tries it again. Policy, fold and members of a group that is there stay: they are those that it began with.
+/// so the next change tries it again. Policy, fold, ports and members of a group that is there stay: they are those that it began with.
 pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec<Settled>, Vec<GroupPlan>) {
     let engine = registry.engine();
     let (mut said, mut in_force) = (Vec::new(), Vec::new());
@@ -123,10 +148,12 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec
 fn begin(registry: &Registry, plan: &GroupPlan) -> Result<(), EngineError> {
     let engine = registry.engine();
     registry.create(engine, &plan.create()).map_err(|why| EngineError::Group(plan.failed(&why)))?;
-    attach(registry, std::slice::from_ref(plan)).inspect_err(|_| {
-        // It has just been made, so it is there.
-        let _ = registry.delete(engine, &plan.name);
-    })
+    let mut said = Vec::new();
+    attach(registry, std::slice::from_ref(plan), &mut said);
+    let Some(why) = said.into_iter().find_map(Result::err) else { return Ok(()) };
+    // It has just been made, so it is there.
+    let _ = registry.delete(engine, &plan.name);
+    Err(EngineError::Group(why))
 }
 
 #[cfg(test)]
@@ -136,12 +163,12 @@ mod tests {
 
     fn plan(name: &str, program: &str) -> GroupPlan {
         let (name, program) = (name.to_owned(), Some(program.to_owned()));
-        GroupPlan { name, program, policy: Policy::Restricted, fold: false, members: Vec::new() }
+        GroupPlan { name, program, policy: Policy::Restricted, fold: false, ports: None, members: Vec::new() }
     }
 
     #[test]
     fn what_a_reload_could_not_do_is_tried_by_the_next() {
-        let registry = Registry::new(Vec::new(), super::super::lent_to_groups("nosuch0", 1), 0);
+        let registry = Registry::new(Vec::new(), super::super::lent_to_groups(1), 0);
         let registry = registry.with_limits(Limits::here());
         let file = std::env::temp_dir().join(format!("netgrain-settle-{}", std::process::id()));
         let mut late = plan("late", "main = ip");

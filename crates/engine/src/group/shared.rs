@@ -1,6 +1,6 @@
 //! One worker for several queues: the instance of a program that remembers.
 //!
-//! Enif's rule asks that all packets of an entry meet at one worker. The queues of a port are dealt by somebody else, so
+//! Enif's rule asks that all packets of an entry meet at one worker. The queues of a port, and the ports of a link, are dealt by somebody else, so
 //! here they take turns at the same worker, a batch at a time. A swap reaches the queues one batch apart; whoever comes
 //! first waits until nobody is left at the worker before, and only then what it remembers goes over, whole. Nothing that
 //! was written in between is lost or written twice.
@@ -49,20 +49,19 @@ struct Handle {
 }
 
 impl Shared {
-    /// An instance for each queue, all with this worker.
-    pub fn handles(queues: usize, asking: &Asking, worker: Worker) -> Vec<Box<dyn Program>> {
-        let inner = Inner { worker, users: queues, before: None, has_inherited: false };
+    /// An instance for each queue, by what it says of its packets, all with this worker.
+    pub fn handles(queues: Vec<Asking>, worker: Worker) -> Vec<Box<dyn Program>> {
+        let inner = Inner { worker, users: queues.len(), before: None, has_inherited: false };
         let shared = Arc::new(Self { inner: Mutex::new(inner), left: Condvar::new() });
-        let counted = asking.counted(&shared.lock().worker, &[0; COUNTERS as usize]);
-        let handle = |queue| Handle {
+        let handle = |(queue, asking): (usize, Asking)| Handle {
+            counted: asking.counted(&shared.lock().worker, &[0; COUNTERS as usize]),
             shared: Arc::clone(&shared),
-            asking: asking.clone(),
+            asking,
             desk: Desk::default(),
-            counted: counted.clone(),
             left: false,
             first: queue == 0,
         };
-        (0..queues).map(|queue| Box::new(handle(queue)) as Box<dyn Program>).collect()
+        queues.into_iter().enumerate().map(|queue| Box::new(handle(queue)) as Box<dyn Program>).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

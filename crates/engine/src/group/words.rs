@@ -8,7 +8,7 @@
 //! `steer` goes by the flow hash that the ring has anyway, so it costs next to nothing. Packets that belong to no flow (ARP,
 //! say) all go to the same member.
 
-use group::{Compiled, Delivery, Packet, Program, Verdict};
+use group::{Compiled, Delivery, Packet, Program, Source, Verdict};
 use std::sync::Arc;
 use wire::{Filter, Headers};
 
@@ -51,9 +51,9 @@ pub fn parse(source: &str, link_type: u16) -> Result<Option<Arc<dyn Compiled>>, 
 }
 
 impl Compiled for Words {
-    fn instances(&self, queues: usize) -> Result<Vec<Box<dyn Program>>, String> {
+    fn instances(&self, queues: &[Source]) -> Result<Vec<Box<dyn Program>>, String> {
         let run = || Run { word: self.word, filter: self.filter.clone(), link_type: self.link_type };
-        Ok((0..queues).map(|_| Box::new(run()) as Box<dyn Program>).collect())
+        Ok(queues.iter().map(|_| Box::new(run()) as Box<dyn Program>).collect())
     }
 
     fn text(&self) -> &str {
@@ -102,7 +102,8 @@ mod tests {
         let descs = [7, 9].map(|hash| Desc { hash, ..Desc::default() });
         let batch = [(&descs[0], &tcp), (&descs[1], &udp)].map(|(desc, bytes)| Packet { desc, bytes, wire_len: 60 });
         let mut out = [Verdict::default(); 2];
-        parse(source, 1).expect("sound").expect("in words").instances(1).expect("small")[0].judge(&batch, &mut out);
+        parse(source, 1).expect("sound").expect("in words").instances(&[Source::default()]).expect("small")[0]
+            .judge(&batch, &mut out);
         out.map(|v| v.delivery)
     }
 

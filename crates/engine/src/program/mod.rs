@@ -501,6 +501,16 @@ fn compile(plan: &ProgramPlan, ground: &Ground) -> Result<Program, String> {
             return refuse(&format!("it would capture again what it sends out of {}", ground.port), instead);
         }
         Access::Owned => {
+            if let Some(stage) = lang::ir::copies_to_stack(&program) {
+                let text = &program.stages[stage].text;
+                let what = format!(
+                    "`{text}` copies packets to the host, and a port that is taken for capture alone gives it no copies"
+                );
+                return refuse(
+                    &what,
+                    "give them to nobody else (`detour`), or write it into a group's program (docs/GROUPS.md)",
+                );
+            }
             let placed = lang::ir::placement(&program);
             let mut here = (0..program.stages.len()).filter(|s| !placed[*s].is_kernel());
             if let Some(stage) = here.find(|s| program.effects_of(*s).has(Effect::Kernel)) {

@@ -3,7 +3,7 @@
 use base::Timestamp;
 use netgrain_group::{
     Client, Compiled, Delivery, Dispatcher, Door, Limits, Orders, Outlet, Outside, Packet, PortCounts, Program,
-    Registry, Sieve, Syntax, Track, Verdict,
+    Registry, Sieve, Source, Syntax, Track, Verdict,
 };
 use ring::{Branch, Config, Offer, Policy, Producer};
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ struct Run {
 }
 
 impl Compiled for Word {
-    fn instances(&self, queues: usize) -> Result<Vec<Box<dyn Program>>, String> {
+    fn instances(&self, queues: &[Source]) -> Result<Vec<Box<dyn Program>>, String> {
         let (word, number) = self.0.split_once(' ').unwrap_or((&self.0, "0"));
         let verdict: fn(u32, &Packet<'_>) -> Verdict = match word {
             "mark" => |mark, _| Verdict { mark, ..Verdict::default() },
@@ -44,7 +44,7 @@ impl Compiled for Word {
             _ => |_, _| Verdict::default(),
         };
         let number = number.parse().unwrap_or_default();
-        Ok((0..queues).map(|_| Box::new(Run { verdict, number, judged: 0 }) as Box<dyn Program>).collect())
+        Ok(queues.iter().map(|_| Box::new(Run { verdict, number, judged: 0 }) as Box<dyn Program>).collect())
     }
 
     fn text(&self) -> &str {
@@ -80,7 +80,7 @@ impl Program for Run {
 struct Lender;
 
 impl Outside for Lender {
-    fn compile(&self, source: &str, _: u32) -> Result<Arc<dyn Compiled>, String> {
+    fn compile(&self, source: &str, _: u32, _: &[Source]) -> Result<Arc<dyn Compiled>, String> {
         let word = source.split(' ').next().unwrap_or_default();
         if !["mark", "steer", "copy", "drop", "forward", "remember", "sleep"].contains(&word) {
             return Err(format!("{source:?} is no program"));
@@ -92,14 +92,14 @@ impl Outside for Lender {
         Err(format!("{text:?} is no filter"))
     }
 
-    fn open(&self, to: &Outlet, _: &[Branch], _: bool) -> Result<Arc<PortCounts>, String> {
+    fn open(&self, to: &Outlet, _: &[(&Source, &Branch)], _: bool) -> Result<Arc<PortCounts>, String> {
         match to {
             Outlet::Port(name) if name == "sink" => Ok(Arc::default()),
             _ => Err(format!("there is no {to}")),
         }
     }
 
-    fn host(&self) -> Result<Option<String>, String> {
+    fn host(&self, _: &Source) -> Result<Option<String>, String> {
         Err("no host".into())
     }
 }
@@ -131,19 +131,24 @@ impl Engine {
 
     /// The same with these limits.
     pub fn limited(queues: u16, limits: Limits) -> Self {
+        Self::at((0..queues).map(|queue| ("p0", queue)).collect(), limits)
+    }
+
+    /// With a ring for each of these ports and queues.
+    pub fn at(rings: Vec<(&str, u16)>, limits: Limits) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let socket = std::env::temp_dir().join(format!("netgrain-groups-{}-{n}", std::process::id()));
         let (end, flow) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
         let (mut tracks, mut threads, mut pushed) = (Vec::new(), Vec::new(), Vec::new());
-        for queue in 0..queues {
-            let config = Config { name: "test".into(), bytes: 16 << 20, queue, ..Config::default() };
+        for (port, queue) in rings {
+            let config = Config { name: port.into(), bytes: 16 << 20, queue, ..Config::default() };
             let producer = Producer::new(config).expect("memory");
             let offer = Offer::of(&producer);
             let orders = Arc::<Orders>::default();
             // The writer waits for room, as a file does: nothing is to be shed here.
             let dispatcher = Dispatcher::new(&offer, Arc::clone(&orders), false);
-            tracks.push(Track { queue, orders, offer });
+            tracks.push(Track { source: Source { name: port.into(), number: 0 }, queue, orders, offer });
             let count = Arc::<Told>::default();
             pushed.push(Arc::clone(&count));
             let (end, flow) = (Arc::clone(&end), Arc::clone(&flow));
@@ -153,7 +158,7 @@ impl Engine {
         let registry = Registry::new(tracks, Box::new(Lender), sys::cpu::effective_uid()).with_limits(limits);
         let registry = Arc::new(registry);
         let listener = sys::unix::Listener::bind(&socket, 0o600, None, None).expect("a socket");
-        let door = Some(Door::open(listener, Arc::clone(&registry), Policy::default()).expect("a thread"));
+        let door = Some(Door::open(listener, Arc::clone(&registry), "p0", Policy::default()).expect("a thread"));
         Self { socket, registry, end, flow, pushed, door, threads }
     }
 

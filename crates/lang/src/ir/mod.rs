@@ -49,7 +49,7 @@ pub use cost::Cost;
 pub use effects::{Effect, Effects};
 pub use inst::{Block, End, Inst, Log};
 pub(crate) use place::Study;
-pub use place::{Placement, placement};
+pub use place::{Placement, copies_to_stack, placement};
 pub use tables::{Expiry, Map, Set, mapped, wide};
 pub use verify::VerifyError;
 

@@ -52,6 +52,25 @@ pub fn placement(program: &Program) -> Vec<Placement> {
         .collect()
 }
 
+/// The first stage in which a packet may be given to the stack and go on to somebody else: a copy, which the kernel cannot make.
+pub fn copies_to_stack(program: &Program) -> Option<usize> {
+    // By block: whether a packet there may still come to anybody.
+    let mut goes_on = vec![true; program.blocks.len()];
+    let mut found = None;
+    for (at, block) in program.blocks.iter().enumerate().rev() {
+        let mut targets = block.end.targets().map(|t| goes_on.get(t.0 as usize).copied().unwrap_or(true));
+        let forwards = |inst: &Inst| matches!(inst, Inst::Forward { .. });
+        let after = block.end == End::Pass || targets.any(|on| on);
+        if let Some(i) = block.code.iter().position(|inst| *inst == Inst::Kernel)
+            && (after || block.code[i..].iter().any(forwards))
+        {
+            found = (0..program.stages.len()).find(|stage| program.blocks_of(*stage).contains(&at));
+        }
+        goes_on[at] = after || block.code.iter().any(forwards);
+    }
+    found
+}
+
 /// What the kernel cannot do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
