@@ -6,6 +6,7 @@ use export::element::PEN;
 use export::file::Reader;
 use export::ipfix::Item;
 use flow::Record;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -38,38 +39,58 @@ pub fn format(path: &Path) -> Result<Format, Failure> {
     Ok(Format::Messages)
 }
 
-/// A file that is being read.
-pub enum Opened {
+/// A file that is being read. Every exporter counts its interfaces for itself: here one number stands for one name, whichever
+/// file it is in.
+pub struct Opened {
+    content: Content,
+    /// What the file says that interfaces are called.
+    said: Names,
+    /// Our numbers of the file's.
+    numbers: HashMap<u16, u16>,
+}
+
+enum Content {
     Messages(PathBuf, Box<Reader<BufReader<File>>>),
-    /// And whether its names were told.
-    Parquet(Box<columns::Loose>, bool),
+    Parquet(Box<columns::Loose>),
 }
 
 impl Opened {
     /// By its first bytes.
     pub fn open(path: PathBuf) -> Result<Self, Failure> {
-        match format(&path)? {
-            Format::Parquet => Ok(Self::Parquet(Box::new(columns::read_flows(&path).map_err(Failure::say)?), false)),
+        let mut said = Names::default();
+        let content = match format(&path)? {
+            Format::Parquet => {
+                let records = columns::read_flows(&path).map_err(Failure::say)?;
+                records.names().iter().for_each(|(number, name)| said.set(*number, name));
+                Content::Parquet(Box::new(records))
+            }
             Format::Messages => {
                 let file = File::open(&path).map_err(|e| Failure::Said(format!("{}: {e}", path.display())))?;
-                Ok(Self::Messages(path, Box::new(Reader::new(BufReader::new(file), PEN))))
+                Content::Messages(path, Box::new(Reader::new(BufReader::new(file), PEN)))
             }
-        }
+        };
+        Ok(Self { content, said, numbers: HashMap::new() })
     }
 
-    /// The next record; names of interfaces go to the names. What ends a file too early is said.
+    /// The next record, its interface by our number; what that is called goes to the names. What ends a file too early is said.
     pub fn next(&mut self, names: &mut Names) -> Result<Option<Record>, String> {
-        match self {
-            Self::Parquet(records, is_named) => {
-                if !std::mem::replace(is_named, true) {
-                    records.names().iter().for_each(|(number, name)| names.set(*number, name));
-                }
-                records.next().transpose().map_err(|e| e.to_string())
-            }
-            Self::Messages(path, reader) => loop {
+        let Some(mut record) = self.record()? else { return Ok(None) };
+        let said = &self.said;
+        record.interface =
+            *self.numbers.entry(record.interface).or_insert_with_key(|number| names.number(&said.interface(*number)));
+        Ok(Some(record))
+    }
+
+    fn record(&mut self) -> Result<Option<Record>, String> {
+        match &mut self.content {
+            Content::Parquet(records) => records.next().transpose().map_err(|e| e.to_string()),
+            Content::Messages(path, reader) => loop {
                 match reader.next_item().map_err(|e| format!("{}: {e}", path.display()))? {
                     Some(Item::Flow(record)) => return Ok(Some(record)),
-                    Some(Item::Interface { number, name }) => names.set(number, &name),
+                    Some(Item::Interface { number, name }) => {
+                        self.said.set(number, &name);
+                        self.numbers.remove(&number);
+                    }
                     Some(_) => {}
                     None => return Ok(None),
                 }

@@ -27,7 +27,7 @@ impl OfFiles {
     /// # Errors
     /// A file that cannot be read or holds something else.
     pub fn read(files: &[PathBuf]) -> Result<Self, Failure> {
-        let (mut all, mut names, mut remarks) = (Vec::new(), Vec::<String>::new(), Vec::new());
+        let (mut all, mut names, mut remarks) = (Vec::new(), Names::default(), Vec::new());
         for path in files {
             let (mut rows, said) = match format(path)? {
                 Format::Parquet => parquet(path)?,
@@ -35,22 +35,14 @@ impl OfFiles {
             };
             let mut numbers = HashMap::new();
             for row in &mut rows {
-                row.interface = *numbers.entry(row.interface).or_insert_with_key(|number| {
-                    let name = said.interface(*number);
-                    let known = names.iter().position(|known| *known == name);
-                    known.unwrap_or_else(|| {
-                        names.push(name);
-                        names.len() - 1
-                    }) as u16
-                });
+                row.interface =
+                    *numbers.entry(row.interface).or_insert_with_key(|number| names.number(&said.interface(*number)));
             }
             all.append(&mut rows);
         }
         all.sort_by_key(|row| (row.second, row.interface, row.direction == Direction::Out));
         let rows: Vec<Row> = series::added(all).collect();
-        let mut known = Names::default();
-        known.learn(&names);
-        Ok(Self { rows: rows.into_iter(), names: known, remarks })
+        Ok(Self { rows: rows.into_iter(), names, remarks })
     }
 
     /// The next row.
