@@ -4,6 +4,7 @@
 //! The packets lie in memory as a pcap file does, headers only, so each costs a record header, the decoding and the flow
 //! table. The rivals read the same file, which is in the page cache; what they write goes nowhere.
 
+use crate::idle;
 use crate::process::find;
 use crate::sheet::{Sheet, Spread, Stop};
 use crate::talk::{SNAPLEN, Talk};
@@ -48,6 +49,9 @@ pub struct FlowArgs {
     /// Leave nfpcapd, softflowd and argus out
     #[arg(long)]
     pub no_rivals: bool,
+    /// What N flows of 20 packets take once they are silent, and what waking them costs, in place of all else
+    #[arg(long, value_name = "N", value_parser = base::units::parse_count)]
+    pub idle: Option<u64>,
     /// One JSON object per line
     #[arg(long)]
     pub json: bool,
@@ -88,8 +92,11 @@ impl Row {
 
 /// Measures and prints.
 pub fn run(args: &FlowArgs, out: &mut dyn Write) -> Result<(), Stop> {
-    let work = Workplace::below(&args.dir)?;
     let mut sheet = Sheet::begin(out, args.json, "flow")?;
+    if let Some(flows) = args.idle {
+        return idle::run(flows, &mut sheet);
+    }
+    let work = Workplace::below(&args.dir)?;
     sheet.head(format_args!(
         "packets of {SNAPLEN} bytes in memory -> decoded, metered (bidirectional, full record), one core; {} runs, medians",
         args.repeat

@@ -1,7 +1,8 @@
 //! The packet language by itself: programs over frames in memory, on one core, as machine code and interpreted; and filters
 //! beside libpcap's.
 //!
-//! Frames lie in memory one cache line each, in more memory than the caches hold. Each packet costs what it would cost behind a
+//! Frames lie in memory one cache line each, in more memory than the caches hold (64 MB for a million; the machine code and the
+//! interpreter go over the same). Each packet costs what it would cost behind a
 //! ring: its descriptor is made, its headers are found if the program asks for them, the program runs, the verdict is
 //! written. The *floor* is a loop written by hand that does no more than must happen: make the descriptor, load addresses and
 //! ports, one product in place of a hash, write the verdict.
@@ -128,8 +129,11 @@ struct Way {
 pub fn run(args: &LangArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let mut sheet = Sheet::begin(out, args.json, "lang")?;
     sheet.head(format_args!(
-        "{FRAME} B frames in memory -> descriptor, headers, program, verdict; one core, batches of {}; {} runs, medians",
-        args.batch, args.repeat
+        "{FRAME} B frames in memory ({} in {} MB) -> descriptor, headers, program, verdict; one core, batches of {}; {} runs, medians",
+        show_count(args.frames),
+        args.frames * PLACE as u64 / 1_000_000,
+        args.batch,
+        args.repeat
     ))?;
     let frames = Frames::make(args.frames, 100_000)?;
     ways(args, &frames, &mut sheet)?;
@@ -186,8 +190,8 @@ fn case(args: &LangArgs, case: &Case, usual: &Frames, sheet: &mut Sheet<'_>) -> 
     let interpreted = Judge::interpreted(program).map_err(Stop::say)?;
     let (mut quick, mut slow) = (judge.worker(KEY).map_err(Stop::say)?, interpreted.worker(KEY).map_err(Stop::say)?);
     let batch = args.batch as usize;
-    // The first round fills the maps; the interpreter needs but a part of the frames to be measured.
-    let part = frames.count.min(200_000);
+    // The first round fills the maps. Of millions of frames the interpreter needs but a part to be measured.
+    let part = frames.count.min(1 << 20);
     frames.judge(&mut quick, batch, frames.count);
     frames.judge(&mut slow, batch, part);
     let [mut native, mut interpreter, mut native_alone, mut interpreter_alone] = [const { Vec::new() }; 4];
@@ -340,7 +344,8 @@ impl Frames {
         Judged { ns: begun.elapsed().as_secs_f64() * 1e9 / count as f64, passed }
     }
 
-    /// The program alone: packets that lie ready, their headers found, judged again and again.
+    /// The program alone: packets that lie ready, judged again and again. Of the interpreter's all headers are found; machine code
+    /// still tells plain packets by their bytes.
     fn judge_alone(&self, worker: &mut Worker, batch: usize) -> f64 {
         const READY: usize = 4096;
         let places = self.bytes.chunks_exact(PLACE).take(READY);

@@ -7,6 +7,7 @@ mod crowd;
 mod disk;
 mod flow;
 mod group;
+mod idle;
 mod lang;
 mod live;
 mod place;

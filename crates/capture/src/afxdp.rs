@@ -43,6 +43,7 @@ use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, StampKind};
 use assembly::Assembly;
 use base::{Cause, Note};
 use bpf::Frames;
+use lang::ebpf::{LEAST, METADATA};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -118,7 +119,7 @@ pub struct AfXdp {
     queue: u32,
     assembly: Assembly,
     /// What stood before the first piece of a frame that is being put together.
-    kept: [u8; lang::ebpf::METADATA],
+    kept: [u8; METADATA],
     delivered: u64,
     /// A frame longer than this was merged from several.
     wire_max: usize,
@@ -176,7 +177,8 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
     let existing = if existing == 0 { link.rx_queues.max(1) } else { existing };
     let queues = chosen_queues(config, existing)?;
     let multi_buffer = config.multi_buffer.unwrap_or(link.mtu + LINK_HEADER > PAGE_FRAME);
-    let chunk = if link.mtu + LINK_HEADER <= 2048 - HEADROOM { 2048 } else { 4096 };
+    let [metadata, mark] = if config.programmed { [METADATA as u32, LEAST as u32] } else { [0; 2] };
+    let chunk = if link.mtu + LINK_HEADER <= 2048 - HEADROOM - mark { 2048 } else { 4096 };
     let frames = if multi_buffer { Frames::Fragmented } else { Frames::Linear };
     let steer = Steer::attach(link.index, existing, frames, config.xdp).map_err(|e| trouble::steer(name, e))?;
     let steer = Arc::new(steer);
@@ -210,7 +212,8 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
             mode: config.copy,
             multi_buffer,
             busy_poll: config.busy_poll,
-            metadata: if config.programmed { lang::ebpf::METADATA as u32 } else { 0 },
+            metadata,
+            mark,
         };
         let share = sources.first().filter(|_| shared.is_some()).map(|first| &first.receiver);
         let receiver = Receiver::open(&wish, memory, share).map_err(|e| trouble::socket(name, queue, e))?;
@@ -281,7 +284,7 @@ impl AfXdp {
             steer,
             queue: wish.queue,
             assembly: Assembly::default(),
-            kept: [0; lang::ebpf::METADATA],
+            kept: [0; METADATA],
             delivered: 0,
             wire_max: (link.mtu + LINK_HEADER) as usize,
             phase: Phase::Running,

@@ -5,7 +5,7 @@ mod replay;
 
 use crate::outcome::{Failure, Outcome, json};
 use clap::{Args, Subcommand};
-use lang::{Compiled, compile};
+use lang::{Compiled, compile, compile_for};
 use serde_json::json;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
@@ -112,8 +112,8 @@ pub fn run(args: &LangArgs) -> Result<Outcome, Failure> {
         }
         Verb::Fmt(args) => tidy(args),
         Verb::Run(args) => {
-            let (compiled, _) = program(&args.program.text)?;
-            replay::run(&compiled, args)
+            let (text, name) = text(&args.program.text)?;
+            replay::run(args, |link_type| made_for(link_type, &text, &name))
         }
         Verb::Repl => repl(),
         Verb::Functions => {
@@ -144,9 +144,14 @@ fn text(args: &TextArgs) -> Result<(String, String), Failure> {
 /// The program, checked. What is wrong is shown with its line before the one line that every failure ends with.
 fn program(args: &TextArgs) -> Result<(Compiled, String), Failure> {
     let (text, name) = text(args)?;
-    match compile(&text) {
-        Ok(compiled) => Ok((compiled, name)),
-        Err(e) => Err(shown(&e, &text, &name)?),
+    Ok((made_for(wire::link::ETHERNET, &text, &name)?, name))
+}
+
+/// The same for frames of this link type.
+fn made_for(link_type: u16, text: &str, name: &str) -> Result<Compiled, Failure> {
+    match compile_for(text, link_type) {
+        Ok(compiled) => Ok(compiled),
+        Err(e) => Err(shown(&e, text, name)?),
     }
 }
 

@@ -69,7 +69,7 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     let metrics = match &args.metrics {
         Some(address) => {
             let observer = capture.observer();
-            let server = MetricsServer::start(address, move || observer.report()).map_err(|e| {
+            let server = MetricsServer::start(address, move || observer.measured()).map_err(|e| {
                 Failure::say(format!("--metrics {address}: {e}; write an address and a port, as in 127.0.0.1:9600"))
             })?;
             sys::say!("netgrain: metrics at http://{}/metrics", server.address());

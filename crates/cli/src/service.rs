@@ -162,6 +162,7 @@ mod tests {
             meter: None,
             program: None,
             retention: None,
+            groups: Vec::new(),
             listeners: Vec::new(),
             remarks: Vec::new(),
             faults: Vec::new(),

@@ -434,6 +434,41 @@ fn a_group_of_two_ports_has_both_directions_of_a_link_at_one_member() {
     assert!(judged("left") < judged("tap") && judged("left") >= 200);
 }
 
+/// What `/metrics` says.
+fn metrics(address: &str) -> String {
+    use std::io::Write;
+    let mut stream = std::net::TcpStream::connect(address).expect("somebody listens");
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("sent");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    text
+}
+
+#[test]
+fn the_metrics_have_the_books_of_groups() {
+    let test = "the_metrics_have_the_books_of_groups";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("metered-groups");
+    let address = "127.0.0.1:19643";
+    let more = ["--set", "capture.source=tpacket", "--metrics", address];
+    let engine = Engine::start(&b, dir.path(), &more);
+    assert_eq!(engine.group("create", &["web", "main = udp >-> steer_flow"]).status, Some(0));
+    assert_eq!(engine.group("attach", &["web", "-w", arg(&dir.join("web.pcap"))]).status, Some(0));
+    RawSender::new(&a).send(&frames(2));
+    until("all are delivered", || engine.books("web")["passed"].as_u64() == Some(2 * u64::from(FLOWS)));
+    let text = metrics(address);
+    for line in [
+        "netgrain_group_passed_packets_total{interface=\"vb\",group=\"web\"} 80",
+        "netgrain_group_members{interface=\"vb\",group=\"web\"} 1",
+        "netgrain_group_class_packets_total{interface=\"vb\",group=\"web\",class=\"default\"} 80",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line}: {text}");
+    }
+    let delivered = "netgrain_group_member_delivered_packets_total{interface=\"vb\",group=\"web\",place=\"0\"";
+    assert!(text.lines().any(|l| l.starts_with(delivered) && l.ends_with(" 80")), "{text}");
+}
+
 #[test]
 fn whoever_reads_our_words_may_go_and_packets_are_recorded_and_judged_all_the_same() {
     let test = "whoever_reads_our_words_may_go_and_packets_are_recorded_and_judged_all_the_same";

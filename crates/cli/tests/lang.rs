@@ -63,7 +63,7 @@ fn a_capture_is_run_and_its_fates_add_up() {
 }
 
 #[test]
-fn a_filter_of_tcpdump_is_refused_over_frames_without_ethernet() {
+fn a_filter_of_tcpdump_is_made_for_the_link_of_the_capture() {
     let dir = TempDir::new("lang-raw");
     let file = dir.join("raw.pcap");
     // One packet of raw IP (link type 101): an IPv4 header and the ports of TCP.
@@ -72,12 +72,18 @@ fn a_filter_of_tcpdump_is_refused_over_frames_without_ethernet() {
     packet[22..24].copy_from_slice(&80_u16.to_be_bytes());
     let words = [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 65_535, 101, 0, 0, 40, 40];
     let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).chain(packet).collect();
-    std::fs::write(&file, bytes).unwrap();
-    let refused = run(&["lang", "run", "-r", arg(&file), "-e", "main = bpf \"tcp port 80\""]);
+    std::fs::write(&file, &bytes).unwrap();
+    for program in ["main = bpf \"tcp port 80\"", "main = tcp >-> port 80"] {
+        let passed = run(&["lang", "run", "-r", arg(&file), "--print", "-e", program]);
+        assert!(yes(&passed).starts_with("1 copy"), "{passed:?}");
+    }
+    let refused = run(&["lang", "run", "-r", arg(&file), "-e", "main = bpf \"vlan 5\""]);
     assert!(refused.status == Some(2) && refused.out.is_empty(), "{refused:?}");
-    assert!(refused.err.contains("\"tcp port 80\"") && refused.err.contains("IP without a link header"), "{refused:?}");
-    let passed = run(&["lang", "run", "-r", arg(&file), "--print", "-e", "main = tcp >-> port 80"]);
-    assert!(yes(&passed).starts_with("1 copy"), "{passed:?}");
+    assert!(refused.err.contains("no VLAN tag"), "{refused:?}");
+    // Of a capture that was cut, what is there counts, and the cut is said.
+    std::fs::write(&file, [&bytes[..], &bytes[24..60]].concat()).unwrap();
+    let cut = run(&["lang", "run", "-r", arg(&file), "-e", "main = tcp"]);
+    assert!(cut.status == Some(2) && cut.out.starts_with("1 packets") && cut.err.contains("raw.pcap"), "{cut:?}");
 }
 
 #[test]

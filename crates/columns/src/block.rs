@@ -3,118 +3,17 @@
 //! A journal is made of blocks, so what is sealed was put into columns once, when it came. Layout, little-endian: bytes that
 //! follow, rows (both 32 bits), and of each column in the order of its table: the entries of each row (first leaf of a list),
 //! a bit of each value that may be missing, and those that are there. Numbers of 128 bits are two strips, the lower
-//! halves first; addresses three: whether it is IPv6, lower and upper half; bytes one of lengths, and the bytes.
+//! halves first; addresses two: the lower halves of all, and behind a bit of each that is IPv6 the upper halves of those; bytes
+//! one of lengths, and the bytes.
 
-use crate::layout::Layout;
 use crate::sheet::{Cells, Column, Holds, Shape};
-use crate::strip::{self, Bits, Marks, Narrow, Strip};
+use crate::strip::{Bits, Marks, Narrow, Strip, pick};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-/// Lines that go from things to columns together: so few that they stay in the processor's nearest cache, for each column
-/// passes over them once.
-const LINES: usize = 24;
-
-/// Rows of a block, at most.
-const ROWS: usize = 32 * LINES;
-
 /// Bytes before the columns of a block.
 const HEAD: usize = 8;
-
-/// Makes blocks of things, one after the other.
-pub struct Builder<T: Layout> {
-    columns: Vec<Column<T::Line>>,
-    lines: Vec<T::Line>,
-    used: usize,
-    cells: Vec<Cells>,
-    rows: usize,
-}
-
-impl<T: Layout> Default for Builder<T> {
-    fn default() -> Self {
-        let columns = T::columns();
-        let cells = columns.iter().map(|_| Cells::default()).collect();
-        Self { columns, lines: (0..LINES).map(|_| T::blank()).collect(), used: 0, cells, rows: 0 }
-    }
-}
-
-impl<T: Layout> Builder<T> {
-    /// Takes one in; a block that is full is appended to `out`.
-    pub fn push(&mut self, thing: &T, out: &mut Vec<u8>) {
-        T::set(&mut self.lines[self.used], thing);
-        self.used += 1;
-        if self.used == LINES {
-            self.fill();
-            if self.rows >= ROWS {
-                self.finish(out);
-            }
-        }
-    }
-
-    /// Appends what there is as a block.
-    pub fn finish(&mut self, out: &mut Vec<u8>) {
-        self.fill();
-        if self.rows == 0 {
-            return;
-        }
-        let begin = out.len();
-        out.extend([0; 4]);
-        out.extend((self.rows as u32).to_le_bytes());
-        for (column, cells) in self.columns.iter().zip(&mut self.cells) {
-            store(column, cells, out);
-            cells.clear();
-        }
-        let len = (out.len() - begin - 4) as u32;
-        out[begin..begin + 4].copy_from_slice(&len.to_le_bytes());
-        self.rows = 0;
-    }
-
-    fn fill(&mut self) {
-        let lines = &self.lines[..self.used];
-        for (column, cells) in self.columns.iter().zip(&mut self.cells) {
-            (column.fill)(lines, column.arg, cells);
-        }
-        self.rows += self.used;
-        self.used = 0;
-    }
-}
-
-fn store<T>(column: &Column<T>, cells: &Cells, out: &mut Vec<u8>) {
-    if column.shape == Shape::List {
-        strip::write(&cells.counts, i64::from, out);
-    }
-    if matches!(column.shape, Shape::Maybe | Shape::MaybeEntries) {
-        strip::write_bits(&cells.there, out);
-    }
-    match column.holds {
-        Holds::Longs | Holds::Names(..) => strip::write(&cells.longs, |n| n, out),
-        Holds::Ints => strip::write(&cells.ints, i64::from, out),
-        Holds::Squares => {
-            strip::write(&cells.wide, |n| n as i64, out);
-            strip::write(&cells.wide, |n| (n >> 64) as i64, out);
-        }
-        Holds::Addresses(_) => {
-            strip::write(&cells.addresses, |a| i64::from(a.is_ipv6()), out);
-            strip::write(&cells.addresses, |a| bits(a) as i64, out);
-            strip::write(&cells.addresses, |a| (bits(a) >> 64) as i64, out);
-        }
-        Holds::Bytes => {
-            let mut before = 0;
-            let lengths: Vec<i64> =
-                cells.ends.iter().map(|end| (end - std::mem::replace(&mut before, *end)) as i64).collect();
-            strip::write(&lengths, |n| n, out);
-            out.extend_from_slice(&cells.raw);
-        }
-    }
-}
-
-fn bits(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(four) => u128::from(four.to_bits()),
-        IpAddr::V6(six) => six.to_bits(),
-    }
-}
 
 /// Blocks that are read column by column, in the order of the table.
 pub struct Blocks<'a> {
@@ -167,20 +66,34 @@ impl<'a> Blocks<'a> {
         };
         let mut there = None;
         if matches!(column.shape, Shape::Maybe | Shape::MaybeEntries) {
-            let marks: Option<Vec<Marks<'_>>> =
-                self.left.iter_mut().zip(&counts).map(|((left, _), count)| Marks::take(left, *count)).collect();
-            let marks = marks?;
-            counts = marks.iter().map(|marks| marks.count).collect();
-            there = Some(self.known(is_list, Bits::of(&marks)));
+            let (bits, found) = self.marks(is_list, &counts)?;
+            (there, counts) = (Some(bits), found);
         }
-        let mut numbers = || Some(Narrow::of(&self.strips(&counts)?));
         let values = match column.holds {
-            Holds::Longs | Holds::Ints | Holds::Names(..) => Values::Numbers(numbers()?),
-            Holds::Squares => Values::Wide(numbers()?, numbers()?),
-            Holds::Addresses(_) => Values::Addresses(numbers()?, numbers()?, numbers()?),
+            Holds::Longs | Holds::Ints | Holds::Names(..) => Values::Numbers(self.numbers(&counts)?),
+            Holds::Squares => Values::Wide(self.numbers(&counts)?, self.numbers(&counts)?),
+            Holds::Addresses(_) => {
+                let low = self.numbers(&counts)?;
+                let (six, counts) = self.marks(is_list, &counts)?;
+                Values::Addresses(low, six, self.numbers(&counts)?)
+            }
             Holds::Bytes => self.bytes(&counts)?,
         };
         Some(Flat { values, there, starts: is_list.then(|| Arc::clone(&self.starts)) })
+    }
+
+    /// Which of so many places of each block have something, and how many those are.
+    fn marks(&mut self, is_list: bool, counts: &[usize]) -> Option<(Arc<Bits>, Vec<usize>)> {
+        let marks: Option<Vec<Marks<'_>>> =
+            self.left.iter_mut().zip(counts).map(|((left, _), count)| Marks::take(left, *count)).collect();
+        let marks = marks?;
+        let found = marks.iter().map(|marks| marks.count).collect();
+        Some((self.known(is_list, Bits::of(&marks)), found))
+    }
+
+    /// The next strips, of so many numbers, as one.
+    fn numbers(&mut self, counts: &[usize]) -> Option<Narrow> {
+        Some(Narrow::of(&self.strips(counts)?))
     }
 
     /// These bits, or those of a recent column of the same places that are the same.
@@ -249,7 +162,7 @@ pub struct Flat {
 #[derive(Default)]
 pub struct Seen {
     list: Option<Listed>,
-    marks: VecDeque<Marked>,
+    marks: VecDeque<Arc<Marked>>,
 }
 
 /// Entries of rows: how many, and their places.
@@ -301,12 +214,22 @@ impl Marked {
     }
 }
 
+/// Which of these places have something by these bits, as found out before or now.
+fn marked(marks: &mut VecDeque<Arc<Marked>>, bits: &Arc<Bits>, places: &[u32]) -> Arc<Marked> {
+    let at = marks.iter().position(|marked| Arc::ptr_eq(&marked.bits, bits)).unwrap_or_else(|| {
+        marks.truncate(RECENT - 1);
+        marks.push_front(Arc::new(Marked::of(bits, places)));
+        0
+    });
+    Arc::clone(&marks[at])
+}
+
 enum Values {
     Numbers(Narrow),
     /// Lower and upper halves.
     Wide(Narrow, Narrow),
-    /// Whether it is IPv6; lower and upper halves.
-    Addresses(Narrow, Narrow, Narrow),
+    /// Lower halves; which are IPv6, and the upper halves of those.
+    Addresses(Narrow, Arc<Bits>, Narrow),
     /// Where each begins and ends.
     Bytes(Vec<u8>, Vec<(u32, u32)>),
 }
@@ -329,9 +252,13 @@ impl Flat {
     }
 
     /// Appends the cells of these rows, in their order. `seen` is of the same rows for all columns of the same blocks.
-    pub fn gather(&self, holds: Holds, rows: &[u32], seen: &mut Seen, cells: &mut Cells) {
+    pub fn gather<T>(&self, column: &Column<T>, rows: &[u32], seen: &mut Seen, cells: &mut Cells) {
+        self.cells(column.holds, column.coding.has_dictionary(), rows, seen, cells);
+    }
+
+    fn cells(&self, holds: Holds, as_octets: bool, rows: &[u32], seen: &mut Seen, cells: &mut Cells) {
         let Seen { list, marks } = seen;
-        let mut places = rows;
+        let (mut places, mut found) = (rows, None);
         if let Some(starts) = &self.starts {
             let known = list.take_if(|list| Arc::ptr_eq(&list.starts, starts));
             let known = list.insert(known.unwrap_or_else(|| Listed::of(starts, rows)));
@@ -346,18 +273,19 @@ impl Flat {
                 places = &[];
             }
             Some((bits, _)) => {
-                let at = marks.iter().position(|marked| Arc::ptr_eq(&marked.bits, bits)).unwrap_or_else(|| {
-                    marks.truncate(RECENT - 1);
-                    marks.push_front(Marked::of(bits, places));
-                    0
-                });
-                cells.there.extend_from_slice(&marks[at].there);
-                places = &marks[at].found;
+                let marked = found.insert(marked(marks, bits, places));
+                cells.there.extend_from_slice(&marked.there);
+                places = &marked.found;
             }
         }
         match &self.values {
             // The same everywhere: that is all there is to say.
             Values::Numbers(Narrow::Same(value)) if !places.is_empty() => cells.same = Some((*value, places.len())),
+            // PERF: a column of bytes stays one until its dictionary is made. Numbers with a sign are in another order.
+            Values::Numbers(Narrow::Bytes(base, all)) if as_octets && *base >= 0 => {
+                cells.narrow = Some(*base);
+                pick(all, places, |n| n, &mut cells.octets);
+            }
             Values::Numbers(n) if matches!(holds, Holds::Ints) => n.gather(places, |n| n as i32, &mut cells.ints),
             Values::Numbers(n) => n.gather(places, |n| n, &mut cells.longs),
             Values::Wide(low, high) => {
@@ -367,18 +295,21 @@ impl Flat {
                 let wide = |(low, high): (&u64, &u64)| u128::from(*low) | u128::from(*high) << 64;
                 cells.wide.extend(lows.iter().zip(&highs).map(wide));
             }
-            Values::Addresses(Narrow::Same(0), low, _) => {
+            Values::Addresses(low, six, _) if matches!(**six, Bits::None) => {
                 low.gather(places, |n| IpAddr::V4(Ipv4Addr::from_bits(n as u32)), &mut cells.addresses);
             }
-            Values::Addresses(six, low, high) => {
-                let (mut sixes, mut lows, mut highs) = (Vec::new(), Vec::new(), Vec::new());
-                six.gather(places, |n| n != 0, &mut sixes);
+            Values::Addresses(low, six, high) => {
+                let (mut lows, mut highs) = (Vec::new(), Vec::new());
+                let marked = marked(marks, six, places);
                 low.gather(places, |n| n as u64, &mut lows);
-                high.gather(places, |n| n as u64, &mut highs);
-                let halves = lows.iter().zip(&highs);
-                cells.addresses.extend(sixes.iter().zip(halves).map(|(six, (low, high))| match six {
-                    false => IpAddr::V4(Ipv4Addr::from_bits(*low as u32)),
-                    true => IpAddr::V6(Ipv6Addr::from_bits(u128::from(*low) | u128::from(*high) << 64)),
+                high.gather(&marked.found, |n| n as u64, &mut highs);
+                let mut highs = highs.into_iter();
+                cells.addresses.extend(lows.iter().zip(&marked.there).map(|(low, six)| match six {
+                    0 => IpAddr::V4(Ipv4Addr::from_bits(*low as u32)),
+                    _ => {
+                        let high = highs.next().unwrap_or_default();
+                        IpAddr::V6(Ipv6Addr::from_bits(u128::from(*low) | u128::from(high) << 64))
+                    }
                 }));
             }
             Values::Bytes(raw, spans) => {
@@ -393,7 +324,7 @@ impl Flat {
 
     /// The same, each value by itself.
     pub fn spell(&self, holds: Holds, rows: &[u32], seen: &mut Seen, cells: &mut Cells) {
-        self.gather(holds, rows, seen, cells);
+        self.cells(holds, false, rows, seen, cells);
         if let Some((value, count)) = cells.same.take() {
             match holds {
                 Holds::Ints => cells.ints.resize(count, value as i32),

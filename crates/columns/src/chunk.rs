@@ -2,12 +2,9 @@
 //! `parquet.thrift`), and what the footer says of them.
 //!
 //! The library writes the footer; pages are made here because it has no checksums for them and makes a compressor for each.
-//!
-//! Most of what is compressed has few repetitions to be found and many bytes that are more frequent than others. So there are two
-//! compressors: one that looks for repetitions at every byte, and one that steps over what does not repeat at once and leaves
-//! the rest to the frequencies, in half the time. Which one suits a column is found out on pieces of its first page.
 
 use crate::encode::{self, Dictionary, Key, NARROW, Number, WIDE};
+use crate::pack::{Packer, Page as Raw};
 use crate::sheet::{Asked, Cells, Coding, Column, Holds, Shape};
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, SortOrder, ZstdLevel};
@@ -17,43 +14,24 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnDescPtr;
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::net::IpAddr;
-use zstd::bulk::Compressor;
-use zstd::zstd_safe::{CParameter, ParamSwitch, compress_bound};
 
 /// Share of wrong hits of a filter.
 const WRONG: f64 = 0.05;
 
-/// Fewer bytes are not compressed: the frame of a compressor takes a dozen.
-const WORTH: usize = 64;
-
-/// How many bytes the quick compressor steps over where nothing repeats.
-/// PERF: 16, 64 and 512 take 145, 112 and 103 ns per record for all pages of a site's records, and level 1 takes 202.
-const STEP: u32 = 64;
-
-/// Pieces of a page that a choice is made on, and bytes of each.
-const PIECES: (usize, usize) = (8, 2 << 10);
-
-/// The quick compressor is chosen if it makes a page longer by no more than one part of so many.
-const LONGER: usize = 16;
-
-/// The places of the compressors: that which looks at every byte, and the other.
-const THOROUGH: usize = 0;
-const QUICK: usize = 1;
-
 /// Makes chunks, one after the other; what it needs for that is used again.
 pub struct Press {
-    zstd: [Compressor<'static>; 2],
-    /// Which compressor suits the pages of a column, its dictionary and its data, once that is known.
-    chosen: HashMap<String, [Option<usize>; 2]>,
-    sample: Vec<u8>,
+    packer: Packer,
     longs: Dictionary<i64>,
     ints: Dictionary<i32>,
     addresses: Dictionary<IpAddr>,
-    dictionary: Vec<u8>,
-    data: Vec<u8>,
+    dictionary: Raw,
+    data: Raw,
     packed: [Vec<u8>; 2],
+    places: Vec<u8>,
+    /// Columns that had too many distinct numbers in a row group before: they have them again, mostly.
+    various: HashSet<String>,
     rep: Vec<u8>,
     def: Vec<u8>,
 }
@@ -75,15 +53,11 @@ impl Press {
     /// # Errors
     /// When there is no memory for the compressor.
     pub fn new() -> Result<Self> {
-        // Level 1: docs/COLUMNS.md has what the others would give.
-        let level = || Compressor::new(ZstdLevel::default().compression_level());
-        let mut zstd = [level()?, level()?];
-        zstd[QUICK].set_parameter(CParameter::TargetLength(STEP))?;
-        zstd[QUICK].set_parameter(CParameter::LiteralCompressionMode(ParamSwitch::Enable))?;
         let (longs, ints, addresses) = (Dictionary::new(), Dictionary::new(), Dictionary::new());
-        let (dictionary, data, packed) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
-        let (chosen, sample, rep, def) = (HashMap::new(), Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { zstd, chosen, sample, longs, ints, addresses, dictionary, data, packed, rep, def })
+        let (dictionary, data, packed) = (Raw::default(), Raw::default(), Default::default());
+        let (packer, places, rep, def) = (Packer::new()?, Vec::new(), Vec::new(), Vec::new());
+        let various = HashSet::new();
+        Ok(Self { packer, longs, ints, addresses, dictionary, data, packed, places, various, rep, def })
     }
 
     /// These cells of `rows` rows as a chunk, and what is to be said of it.
@@ -102,24 +76,34 @@ impl Press {
         let (rep, def) = (column.shape.most_rep(), column.shape.most_def());
         let values = self.levels(column.shape, cells, rows);
         if rep > 0 {
-            encode::levels(&self.rep, rep, &mut self.data);
+            encode::levels(&self.rep, rep, &mut self.data.bytes);
+            self.data.cut();
         }
         if def > 0 {
-            encode::levels(if column.shape == Shape::Maybe { &cells.there } else { &self.def }, def, &mut self.data);
+            let levels = if column.shape == Shape::Maybe { &cells.there } else { &self.def };
+            encode::levels(levels, def, &mut self.data.bytes);
+            self.data.cut();
         }
         let (form, filter) = self.values(column, cells)?;
 
-        let is_packed = column.coding != Coding::Plain && self.pack(&column.path, form.keys.is_some())?;
+        let raw = [self.dictionary.len(), self.data.len()];
+        let is_packed = column.coding != Coding::Plain && {
+            let pages = [form.keys.map(|_| &mut self.dictionary), Some(&mut self.data)];
+            self.packer.pack(&column.path, pages, &mut self.packed)?
+        };
         let compression = if is_packed { Compression::ZSTD(ZstdLevel::default()) } else { Compression::UNCOMPRESSED };
-        let [keys_packed, data_packed] =
-            if is_packed { self.packed.each_ref() } else { [&self.dictionary, &self.data] };
+        let [keys_packed, data_packed] = match is_packed {
+            true => self.packed.each_ref().map(Vec::as_slice),
+            false => [self.dictionary.plain(), self.data.plain()],
+        };
         let mut out = Vec::with_capacity(keys_packed.len() + data_packed.len() + 2 * HEADER_MOST);
+        let [keys_raw, data_raw] = raw;
         if let Some(keys) = form.keys {
-            add(&Page::Dictionary(keys), self.dictionary.len(), keys_packed, &mut out);
+            add(&Page::Dictionary(keys), keys_raw, keys_packed, &mut out);
         }
         let data_at = out.len();
-        add(&Page::Data(values, form.encoding), self.data.len(), data_packed, &mut out);
-        let raw = out.len() - keys_packed.len() - data_packed.len() + self.dictionary.len() + self.data.len();
+        add(&Page::Data(values, form.encoding), data_raw, data_packed, &mut out);
+        let raw = out.len() - keys_packed.len() - data_packed.len() + keys_raw + data_raw;
 
         let mut encodings = vec![form.encoding];
         encodings.extend(form.keys.map(|_| Encoding::PLAIN));
@@ -183,37 +167,9 @@ impl Press {
         count
     }
 
-    /// Compresses both pages. False, and they are better left as they are, if that saves less than a sixteenth.
-    fn pack(&mut self, path: &str, has_dictionary: bool) -> Result<bool> {
-        if self.dictionary.len() + self.data.len() < WORTH {
-            return Ok(false);
-        }
-        let known = self.chosen.get(path).copied().unwrap_or_default();
-        let mut chosen = known;
-        let mut sizes = (0, 0);
-        let pages = [&self.dictionary, &self.data].into_iter().zip(&mut self.packed);
-        for ((raw, packed), chosen) in pages.zip(&mut chosen) {
-            packed.clear();
-            if raw.is_empty() && !has_dictionary {
-                continue;
-            }
-            // Of short pages there is nothing to learn.
-            if chosen.is_none() && raw.len() >= 2 * PIECES.0 * PIECES.1 {
-                *chosen = Some(better(&mut self.zstd, &mut self.sample, raw)?);
-            }
-            packed.reserve(compress_bound(raw.len()));
-            self.zstd[chosen.unwrap_or(THOROUGH)].compress_to_buffer(&raw[..], packed)?;
-            sizes = (sizes.0 + raw.len(), sizes.1 + packed.len());
-        }
-        if chosen != known {
-            self.chosen.insert(path.to_owned(), chosen);
-        }
-        Ok(sizes.1 < sizes.0 - sizes.0 / 16)
-    }
-
     /// Appends the values to the data, and to the dictionary if there is one.
     fn values<T>(&mut self, column: &Column<T>, cells: &Cells) -> Result<(Form, Option<Sbbf>)> {
-        let (dictionary, data) = (&mut self.dictionary, &mut self.data);
+        let (dictionary, page) = (&mut self.dictionary.bytes, &mut self.data);
         let mut filter = None;
         if let Some((value, count)) = cells.same {
             match column.holds {
@@ -221,16 +177,29 @@ impl Press {
                 Holds::Ints => encode::plain(&[value as i32], dictionary),
                 _ => encode::plain(&[value], dictionary),
             }
-            encode::same_place(count, data);
+            encode::same_place(count, &mut page.bytes);
             return Ok((Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(1) }, None));
         }
+        if let Some(base) = cells.narrow {
+            let keys = octets(&cells.octets, &mut self.places, &mut page.bytes);
+            let numbers = keys.iter().map(|key| base.wrapping_add(i64::from(*key)));
+            match column.holds {
+                Holds::Names(name, _) => numbers.for_each(|n| named(|out| name(n, out), dictionary)),
+                Holds::Ints => numbers.for_each(|n| encode::plain(&[n as i32], dictionary)),
+                _ => numbers.for_each(|n| encode::plain(&[n], dictionary)),
+            }
+            return Ok((Form { encoding: Encoding::RLE_DICTIONARY, keys: Some(keys.len()) }, None));
+        }
+        let is_various = self.various.contains(&column.path);
+        let coding = if is_various { Coding::Bytewise } else { column.coding };
+        let data = &mut page.bytes;
         let form = match column.holds {
             Holds::Longs if column.coding == Coding::Growing && !encode::is_constant(&cells.longs) => {
                 encode::growing(&cells.longs, data);
                 Form::of(Encoding::DELTA_BINARY_PACKED)
             }
-            Holds::Longs => numbers(column.coding, &cells.longs, &mut self.longs, dictionary, data),
-            Holds::Ints => numbers(column.coding, &cells.ints, &mut self.ints, dictionary, data),
+            Holds::Longs => numbers(coding, &cells.longs, &mut self.longs, dictionary, page),
+            Holds::Ints => numbers(coding, &cells.ints, &mut self.ints, dictionary, page),
             Holds::Squares => {
                 encode::decimals(&cells.wide, data);
                 Form::of(Encoding::PLAIN)
@@ -271,22 +240,31 @@ impl Press {
                 Form::of(Encoding::PLAIN)
             }
         };
+        if coding.has_dictionary() && form.keys.is_none() {
+            self.various.insert(column.path.clone());
+        }
         Ok((form, filter))
     }
 }
 
-/// The compressor that suits a page, by what each makes of pieces of it.
-fn better(zstd: &mut [Compressor<'static>; 2], sample: &mut Vec<u8>, page: &[u8]) -> Result<usize> {
-    let (pieces, bytes) = PIECES;
-    sample.clear();
-    page.chunks_exact(page.len() / pieces).take(pieces).for_each(|piece| sample.extend_from_slice(&piece[..bytes]));
-    let mut packed = Vec::with_capacity(compress_bound(sample.len()));
-    let mut sizes = [0; 2];
-    for (size, zstd) in sizes.iter_mut().zip(zstd) {
-        packed.clear();
-        *size = zstd.compress_to_buffer(&sample[..], &mut packed)?;
+/// Places of numbers of a byte each, and the numbers that there are.
+fn octets(values: &[u8], places: &mut Vec<u8>, data: &mut Vec<u8>) -> Vec<u8> {
+    let mut found = [false; NARROW];
+    for value in values {
+        found[usize::from(*value)] = true;
     }
-    Ok(if sizes[QUICK] <= sizes[THOROUGH] + sizes[THOROUGH] / LONGER { QUICK } else { THOROUGH })
+    let keys: Vec<u8> = (0..=u8::MAX).filter(|key| found[usize::from(*key)]).collect();
+    if keys.iter().zip(0..=u8::MAX).all(|(key, place)| *key == place) {
+        // The numbers are their own places.
+        encode::octets(values, keys.len(), data);
+    } else {
+        let mut place_of = [0; NARROW];
+        keys.iter().zip(0..=u8::MAX).for_each(|(key, place)| place_of[usize::from(*key)] = place);
+        places.clear();
+        places.extend(values.iter().map(|value| place_of[usize::from(*value)]));
+        encode::octets(places, keys.len(), data);
+    }
+    keys
 }
 
 fn numbers<T: Number + Key>(
@@ -294,8 +272,9 @@ fn numbers<T: Number + Key>(
     values: &[T],
     known: &mut Dictionary<T>,
     dictionary: &mut Vec<u8>,
-    data: &mut Vec<u8>,
+    page: &mut Raw,
 ) -> Form {
+    let data = &mut page.bytes;
     let most = match coding {
         Coding::Distinct | Coding::Growing => NARROW,
         Coding::Wide => WIDE,
@@ -320,7 +299,15 @@ fn numbers<T: Number + Key>(
         encode::plain(values, data);
         return Form::of(Encoding::PLAIN);
     }
-    encode::bytewise(values, data);
+    // Each byte has frequencies of its own, and upper ones are zero mostly.
+    let used = encode::used(values);
+    for byte in 0..T::WIDTH {
+        match used >> (8 * byte) & 0xff {
+            0 => page.zeros(values.len()),
+            _ => encode::bytes_of(values, byte, &mut page.bytes),
+        }
+        page.cut();
+    }
     Form::of(Encoding::BYTE_STREAM_SPLIT)
 }
 
@@ -365,8 +352,10 @@ fn range(order: SortOrder, holds: Holds, cells: &Cells) -> Option<Statistics> {
         let (least, most) = values.iter().fold((by(first), by(first)), wider);
         Some((T::of(least ^ flip), T::of(most ^ flip)))
     }
+    let octet = |end: Option<&u8>| end.zip(cells.narrow).map(|(octet, base)| base + i64::from(*octet));
     let (least, most) = match (cells.same, holds) {
         (Some((value, _)), _) => (value, value),
+        _ if cells.narrow.is_some() => (octet(cells.octets.iter().min())?, octet(cells.octets.iter().max())?),
         (None, Holds::Ints) => ends(order, &cells.ints).map(|(least, most)| (least.into(), most.into()))?,
         (None, _) => ends(order, &cells.longs)?,
     };
@@ -422,36 +411,4 @@ fn header(page: &Page, raw: usize, packed: &[u8], out: &mut Vec<u8>) {
         }
     }
     out.extend([0, 0]);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use base::Prng;
-
-    fn chosen(page: &[u8]) -> usize {
-        let mut press = Press::new().expect("memory");
-        press.data.extend_from_slice(page);
-        assert!(press.pack("column", false).expect("compressed"));
-        let whole = zstd::bulk::decompress(&press.packed[1], page.len()).expect("any zstd reads it");
-        assert_eq!(whole, page);
-        press.chosen["column"][1].expect("a long page is learnt from")
-    }
-
-    #[test]
-    fn what_is_only_more_or_less_frequent_is_compressed_the_quick_way() {
-        let seed = testkit::seed("what_is_only_more_or_less_frequent_is_compressed_the_quick_way");
-        let mut prng = Prng::new(seed);
-        let noise: Vec<u8> = (0..100_000).map(|_| prng.next_u64().trailing_zeros() as u8).collect();
-        assert_eq!(chosen(&noise), QUICK, "seed {seed}");
-    }
-
-    #[test]
-    fn what_repeats_here_and_there_is_compressed_the_thorough_way() {
-        let seed = testkit::seed("what_repeats_here_and_there_is_compressed_the_thorough_way");
-        let mut prng = Prng::new(seed);
-        let words: Vec<[u8; 12]> = (0..50).map(|_| std::array::from_fn(|_| prng.next_u64() as u8)).collect();
-        let text: Vec<u8> = (0..10_000).flat_map(|_| words[prng.below(50) as usize]).collect();
-        assert_eq!(chosen(&text), THOROUGH, "seed {seed}");
-    }
 }

@@ -6,7 +6,7 @@
 //! Dictionaries use 1, 2, 4, 8 or 16 bits for a place although Parquet allows any number: what does not cross the borders of
 //! bytes is shorter after compression, and quicker to pack.
 
-use crate::strip::bits_of;
+use crate::grow::bits_of;
 use std::hash::Hash;
 use std::net::IpAddr;
 use sys::wide::{Loop, wide};
@@ -258,6 +258,15 @@ fn slot<K: Key>(key: K, slots: usize) -> usize {
 
 /// Places in a dictionary of so many keys: the bits of a place, then runs.
 pub fn places(places: &[u16], keys: usize, out: &mut Vec<u8>) {
+    packed(places, keys, |place| place as u8, out);
+}
+
+/// The same, of a dictionary of [`NARROW`] keys at most.
+pub fn octets(places: &[u8], keys: usize, out: &mut Vec<u8>) {
+    packed(places, keys, |place| place, out);
+}
+
+fn packed<P: Copy + Into<u16>>(places: &[P], keys: usize, byte: impl Fn(P) -> u8, out: &mut Vec<u8>) {
     let bits = [0, 1, 2, 4, 8].into_iter().find(|bits| keys <= 1 << bits).unwrap_or(16);
     if bits == 0 {
         return same_place(places.len(), out);
@@ -271,10 +280,10 @@ pub fn places(places: &[u16], keys: usize, out: &mut Vec<u8>) {
             let begin = out.len();
             out.resize(begin + 2 * places.len(), 0);
             let room = out[begin..].as_chunks_mut().0;
-            room.iter_mut().zip(places).for_each(|(room, place)| *room = place.to_le_bytes());
+            room.iter_mut().zip(places).for_each(|(room, place)| *room = (*place).into().to_le_bytes());
         }
-        8 => out.extend(places.iter().map(|place| *place as u8)),
-        _ => pack_small(places, bits, |place| place as u8, out),
+        8 => out.extend(places.iter().map(|place| byte(*place))),
+        _ => pack_small(places, bits, byte, out),
     }
     out.resize(end, 0);
 }
@@ -338,16 +347,21 @@ pub fn plain<T: Number>(values: &[T], out: &mut Vec<u8>) {
     values.iter().for_each(|value| out.extend_from_slice(&value.bits().to_le_bytes()[..T::WIDTH]));
 }
 
-/// The lowest bytes of all numbers, then the second ones (BYTE_STREAM_SPLIT).
-pub fn bytewise<T: Number>(values: &[T], out: &mut Vec<u8>) {
+/// Which bits any of these has.
+pub fn used<T: Number>(values: &[T]) -> u64 {
+    values.iter().fold(0, |all, value| all | value.bits())
+}
+
+/// This byte of each number, the lowest being 0: those of all, one byte after the other, are their BYTE_STREAM_SPLIT.
+pub fn bytes_of<T: Number>(values: &[T], byte: usize, out: &mut Vec<u8>) {
     let begin = out.len();
-    out.resize(begin + T::WIDTH * values.len(), 0);
-    wide(Splitting { values, room: &mut out[begin..] });
+    out.resize(begin + values.len(), 0);
+    wide(Splitting { values, byte, room: &mut out[begin..] });
 }
 
 struct Splitting<'a, T> {
     values: &'a [T],
-    /// Zeros.
+    byte: usize,
     room: &'a mut [u8],
 }
 
@@ -356,12 +370,9 @@ impl<T: Number> Loop for Splitting<'_, T> {
 
     #[inline(always)]
     fn run(self) {
-        let Self { values, room } = self;
-        let used = values.iter().fold(0, |all, value| all | value.bits());
-        for (byte, room) in room.chunks_exact_mut(values.len().max(1)).enumerate() {
-            if used >> (8 * byte) != 0 {
-                room.iter_mut().zip(values).for_each(|(room, value)| *room = (value.bits() >> (8 * byte)) as u8);
-            }
+        let Self { values, byte, room } = self;
+        for (room, value) in room.iter_mut().zip(values) {
+            *room = (value.bits() >> (8 * byte)) as u8;
         }
     }
 }

@@ -1,11 +1,12 @@
 //! The journal: what a meter made, on disk within a second, while the file that it will be sealed into is not yet whole.
 //!
-//! Layout, little-endian: a header (`NGJ4`, kind, shape of the things, id of the journal, CRC32C), then batches: length
+//! Layout, little-endian: a header (`NGJ5`, kind, shape of the things, id of the journal, CRC32C), then batches: length
 //! of what follows the head, things in it, CRC32C of both numbers and of what follows; and the things, as columns
 //! ([`crate::block`]). A batch counts if it is whole; behind the first that is not, nothing does. So a reader may read while
 //! the writer appends, and a crash at any byte costs at most the last batch.
 
-use crate::block::{Blocks, Builder, Flat, Seen};
+use crate::block::{Blocks, Flat, Seen};
+use crate::builder::Builder;
 use crate::error::ColumnsError;
 use crate::layout::Layout;
 use crate::sheet::{Cells, Column, declaration};
@@ -22,7 +23,7 @@ use store::device::{Content, FileId};
 /// Of a journal that is not damaged, and that this program cannot read.
 pub const ANOTHER_VERSION: &str = "is a journal of another version of netgrain, which has to seal it (netgrain repair)";
 
-const MAGIC: [u8; 4] = *b"NGJ4";
+const MAGIC: [u8; 4] = *b"NGJ5";
 
 /// Bytes of the header.
 const HEADER: usize = 24;

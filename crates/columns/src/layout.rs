@@ -7,6 +7,7 @@
 mod early;
 mod flows;
 mod guess;
+mod put;
 mod rows;
 mod text;
 mod whole;
@@ -14,12 +15,13 @@ mod whole;
 pub use text::{Memo, read_address};
 pub use whole::Whole;
 
+use crate::builder::Tile;
 use crate::sheet::Column;
 use crate::thing::Thing;
 
 /// What can be written as columns.
 pub trait Layout: Thing {
-    /// One of them beside what it takes to write or read it.
+    /// One of them beside what it takes to read it.
     type Line;
     /// What the schema is called.
     const NAME: &'static str;
@@ -32,8 +34,8 @@ pub trait Layout: Thing {
     /// Nothing read yet.
     fn blank() -> Self::Line;
 
-    /// Made ready to be written, in the place of another.
-    fn set(line: &mut Self::Line, thing: &Self);
+    /// Puts its numbers into the next row of a tile, strip by strip in the order of the columns.
+    fn put(&self, tile: &mut Tile);
 
     /// After the first `n` columns are taken, what the next are compared with is known.
     fn settle(columns_taken: usize, lines: &mut [Self::Line]);

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod block;
+mod builder;
 mod chunk;
 mod compact;
 mod decode;
@@ -18,9 +19,11 @@ mod encode;
 mod error;
 mod file;
 mod follow;
+mod grow;
 mod journal;
 mod layout;
 mod loose;
+mod pack;
 mod query;
 mod recover;
 mod retain;

@@ -3,7 +3,8 @@
 //! A column goes from all blocks of a journal into all row groups before the next one begins, so that in memory there is one
 //! column as numbers, and the file as it will be. Rows are put in order by the numbers of their places.
 
-use crate::block::{Blocks, Builder, Flat, Seen};
+use crate::block::{Blocks, Flat, Seen};
+use crate::builder::Builder;
 use crate::chunk::Press;
 use crate::digest::{self, Digests};
 use crate::error::ColumnsError;
@@ -221,7 +222,7 @@ impl<T: Layout, W: io::Write + Send> Parquet<T, W> {
             let flat = flat.ok_or_else(|| ParquetError::General(NO_COLUMNS.to_owned()))?;
             for (rows, (chunks, seen)) in order.chunks(GROUP).zip(&mut groups) {
                 cells.clear();
-                flat.gather(column.holds, rows, seen, &mut cells);
+                flat.gather(column, rows, seen, &mut cells);
                 instead(&column.path, &mut cells);
                 chunks.push(self.press.chunk(column, descriptor, &cells, rows.len())?);
             }

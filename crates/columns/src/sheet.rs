@@ -22,6 +22,13 @@ pub enum Coding {
     Plain,
 }
 
+impl Coding {
+    /// Whether each distinct value is written once, if that is possible.
+    pub fn has_dictionary(self) -> bool {
+        matches!(self, Self::Distinct | Self::Wide)
+    }
+}
+
 /// What a column holds in memory, and what it is as text.
 #[derive(Clone, Copy)]
 pub enum Holds {
@@ -95,11 +102,9 @@ pub struct Column<T> {
     pub coding: Coding,
     /// See there.
     pub asked: Asked,
-    /// Handed to `fill` and `take`.
+    /// Handed to `take`.
     pub arg: usize,
-    /// Appends the cells of these lines.
-    pub fill: fn(&[T], usize, &mut Cells),
-    /// Puts cells into as many lines; `None` if they cannot be what `fill` made.
+    /// Puts cells into as many lines; `None` if they cannot be what [`crate::layout::Layout::put`] made.
     pub take: fn(&mut [T], usize, &Cells) -> Option<()>,
 }
 
@@ -124,6 +129,10 @@ pub struct Cells {
     pub counts: Vec<u32>,
     /// Instead of numbers: one that is repeated so many times.
     pub same: Option<(i64, usize)>,
+    /// Instead of numbers: that each is so much above a byte.
+    pub narrow: Option<i64>,
+    /// Those bytes.
+    pub octets: Vec<u8>,
     /// What the library reads into.
     read: Levels,
 }
@@ -148,11 +157,8 @@ impl Cells {
         self.there.clear();
         self.counts.clear();
         self.same = None;
-    }
-
-    /// Ends one value of `raw`.
-    pub fn end(&mut self) {
-        self.ends.push(self.raw.len());
+        self.narrow = None;
+        self.octets.clear();
     }
 
     /// As many rows as there are, up to `most`; no number of them if a value is none that its column can have.
@@ -232,24 +238,6 @@ impl Cells {
         }
         Some(())
     }
-}
-
-/// Appends those values that are there, and of each whether it is. There is no branch that depends on a value.
-#[inline]
-pub fn some<N: Copy + Default>(
-    values: impl ExactSizeIterator<Item = Option<N>>,
-    there: &mut Vec<u8>,
-    out: &mut Vec<N>,
-) {
-    let (from, mut at) = (there.len(), out.len());
-    there.resize(from + values.len(), 0);
-    out.resize(at + values.len(), N::default());
-    for (there, value) in there[from..].iter_mut().zip(values) {
-        *there = u8::from(value.is_some());
-        out[at] = value.unwrap_or_default();
-        at += usize::from(*there);
-    }
-    out.truncate(at);
 }
 
 /// The schema of these columns.

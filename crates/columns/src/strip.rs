@@ -7,86 +7,11 @@
 use sys::wide::{Loop, wide};
 
 /// In the first byte of a strip: a base follows.
-const HAS_BASE: u8 = 0x80;
-
-/// Writes so many numbers, each read by `number`.
-#[inline]
-pub fn write<T: Copy>(values: &[T], number: impl Fn(T) -> i64, out: &mut Vec<u8>) {
-    wide(Writing { values, number, out });
-}
-
-struct Writing<'a, T, F> {
-    values: &'a [T],
-    number: F,
-    out: &'a mut Vec<u8>,
-}
-
-impl<T: Copy, F: Fn(T) -> i64> Loop for Writing<'_, T, F> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run(self) {
-        let Self { values, number, out } = self;
-        let Some(first) = values.first().map(|value| number(*value)) else {
-            out.push(0);
-            return;
-        };
-        let (base, width) = span(values, &number, first);
-        out.push(width as u8 | if base == 0 { 0 } else { HAS_BASE });
-        if base != 0 {
-            out.extend_from_slice(&base.to_le_bytes());
-        }
-        let above = |value: &T| number(*value).wrapping_sub(base);
-        let begin = out.len();
-        out.resize(begin + width * values.len(), 0);
-        let room = &mut out[begin..];
-        match width {
-            0 => {}
-            1 => room.iter_mut().zip(values).for_each(|(room, value)| *room = above(value) as u8),
-            2 => {
-                let room = room.as_chunks_mut().0;
-                room.iter_mut().zip(values).for_each(|(room, value)| *room = (above(value) as u16).to_le_bytes());
-            }
-            4 => {
-                let room = room.as_chunks_mut().0;
-                room.iter_mut().zip(values).for_each(|(room, value)| *room = (above(value) as u32).to_le_bytes());
-            }
-            _ => {
-                let room = room.as_chunks_mut().0;
-                room.iter_mut().zip(values).for_each(|(room, value)| *room = above(value).to_le_bytes());
-            }
-        }
-    }
-}
-
-/// A base, and the bytes that every number takes above it.
-/// PERF: most columns of a block are the same everywhere or small, which a fold of bits tells; least and greatest of 64 bits
-/// take three times as long without instructions for them.
-#[inline(always)]
-fn span<T: Copy>(values: &[T], number: &impl Fn(T) -> i64, first: i64) -> (i64, usize) {
-    let (any, differ) = values.iter().fold((0, 0), |(any, differ), value| {
-        let value = number(*value);
-        (any | value, differ | (value ^ first))
-    });
-    if differ == 0 {
-        return (first, 0);
-    }
-    if (0..1 << 16).contains(&any) {
-        return (0, width(any as u64));
-    }
-    let ends = values.iter().fold((first, first), |(least, most), value| {
-        let value = number(*value);
-        (least.min(value), most.max(value))
-    });
-    let width = width(ends.1.wrapping_sub(ends.0) as u64);
-    // Without a base where it saves nothing.
-    let base = if ends.0 >= 0 && self::width(ends.1 as u64) == width { 0 } else { ends.0 };
-    (base, width)
-}
+pub const HAS_BASE: u8 = 0x80;
 
 /// Bytes that a number takes, as far as there is a loop for it.
-#[inline]
-fn width(most: u64) -> usize {
+#[inline(always)]
+pub fn width(most: u64) -> usize {
     match most {
         0 => 0,
         1..0x100 => 1,
@@ -145,38 +70,14 @@ fn words<const N: usize>(bytes: &[u8], word: impl Fn([u8; N]) -> u64, mut each: 
     bytes.as_chunks().0.iter().for_each(|bytes| each(word(*bytes)));
 }
 
-/// Writes which of these places have something (1 each, or 0): a byte that says none, all or some, and then the bits, the
-/// first one lowest.
-pub fn write_bits(there: &[u8], out: &mut Vec<u8>) {
-    let count = there.iter().fold(0, |count, there| count + usize::from(*there));
-    if count == 0 || count == there.len() {
-        out.push(if count == 0 { NONE } else { ALL });
-        return;
-    }
-    out.push(SOME);
-    pack_bits(there, out);
-}
+/// Which places have something: none.
+pub const NONE: u8 = 0;
 
-const NONE: u8 = 0;
-const ALL: u8 = 1;
-const SOME: u8 = 2;
+/// All of them.
+pub const ALL: u8 = 1;
 
-fn pack_bits(bytes: &[u8], out: &mut Vec<u8>) {
-    let (whole, rest) = bytes.as_chunks();
-    out.extend(whole.iter().map(|some| bits_of(*some)));
-    if !rest.is_empty() {
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        out.push(bits_of(last));
-    }
-}
-
-/// Eight bytes of 0 or 1 as bits, the first one lowest.
-#[inline]
-pub fn bits_of(bytes: [u8; 8]) -> u8 {
-    // Each byte's lowest bit is moved to its place in the highest byte, and no two meet on the way.
-    (u64::from_le_bytes(bytes).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
-}
+/// Those whose bits follow.
+pub const SOME: u8 = 2;
 
 /// What a block says of which of its places have something.
 #[derive(Clone, Copy)]
@@ -383,8 +284,9 @@ impl Narrow {
     }
 }
 
+/// The numbers at these places.
 #[inline]
-fn pick<N: Copy, T>(all: &[N], places: &[u32], made: impl Fn(N) -> T, out: &mut Vec<T>) {
+pub fn pick<N: Copy, T>(all: &[N], places: &[u32], made: impl Fn(N) -> T, out: &mut Vec<T>) {
     out.extend(places.iter().map(|place| made(all[*place as usize])));
 }
 
@@ -434,6 +336,7 @@ impl<N: Copy, F: Fn(u64) -> N> Loop for Widening<'_, N, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grow::{Growing, write_bits};
     use base::Prng;
 
     /// Numbers of few bits or many, near to each other anywhere.
@@ -450,7 +353,11 @@ mod tests {
         for round in 0..500 {
             let all: Vec<Vec<i64>> = (0..prng.below(6)).map(|_| any_numbers(&mut prng)).collect();
             let mut bytes = Vec::new();
-            all.iter().for_each(|some| write(some, |n| n, &mut bytes));
+            let mut strip = Growing::default();
+            for some in &all {
+                some.chunks(1 + prng.below(40) as usize).for_each(|some| strip.push(some));
+                strip.finish(&mut bytes);
+            }
             let mut rest = &bytes[..];
             let strips: Vec<Strip<'_>> =
                 all.iter().map(|some| Strip::take(&mut rest, some.len()).expect("a strip")).collect();

@@ -50,6 +50,30 @@ fn a_handful_of_records_comes_back_whichever_they_are() {
 }
 
 #[test]
+fn what_was_learnt_of_one_row_group_does_the_next_no_harm() {
+    // Ways of compressing and encoding are chosen once for a file; the second row group is unlike the first, and ends early.
+    let seed = testkit::seed("what_was_learnt_of_one_row_group_does_the_next_no_harm");
+    let mut prng = Prng::new(seed);
+    let store = TempDir::new("columns-groups");
+    let mut site = common::Site::new(prng.next_u64(), 20_000.0);
+    let mut records: Vec<_> = (0..70_000).map(|_| site.record()).collect();
+    for record in &mut records[66_000..] {
+        record.sides.iter_mut().for_each(|side| (side.bytes, side.ttl) = (prng.next_u64(), (prng.below(9) as u8, 255)));
+        record.early.iter_mut().for_each(|early| early.length = prng.below(3) as u16);
+    }
+    let mut writer = Writer::new(Config { patient: true, ..Config::new(store.path(), "eth1") }).expect("threads");
+    records.iter().for_each(|record| writer.record(record));
+    let (counts, events) = writer.finish();
+    assert_eq!((counts.sealed, counts.files), (70_000, 1), "seed {seed}: {events:?}");
+    records.sort_by_key(|r| (r.first(), r.id, r.part));
+    let mut answer = flows(&Query::new(store.path())).expect("a store");
+    for (i, record) in records.iter().enumerate() {
+        assert_eq!(answer.next().as_ref(), Some(record), "seed {seed}, record {i}: {:?}", answer.remarks());
+    }
+    assert_eq!(answer.next(), None);
+}
+
+#[test]
 fn every_field_of_any_row_comes_back() {
     let seed = testkit::seed("every_field_of_any_row_comes_back");
     let mut prng = Prng::new(seed);

@@ -273,7 +273,7 @@ impl Capture {
             recovery: self.recovering.told(),
             meter: self.meter.as_ref().map(Metering::gauge),
             program: self.program.clone(),
-            groups: self.told_groups().map(Groups::remarks),
+            groups: self.groups.clone(),
             retention: self.retention.clone(),
             label: self.label.clone(),
             started: self.started,

@@ -58,6 +58,28 @@ pub fn changes_form(was_native: bool, native: bool) -> Option<&'static str> {
     (was_native != native).then_some(if native { "now machine code" } else { "now interpreted" })
 }
 
+/// Where a map of a port's program is, as far as it matters to the next one.
+#[derive(Clone, Copy, Debug)]
+pub struct Remembered {
+    /// The kernel half uses it. What that leaves undecided is remembered in user space beside it.
+    pub in_kernel: bool,
+    /// The user half is machine code.
+    pub native: bool,
+}
+
+impl Remembered {
+    /// What keeps a map from going on where it will be.
+    pub fn wall(self, next: Self) -> Option<&'static str> {
+        let changes_form = changes_form(self.native, next.native);
+        match (self.in_kernel, next.in_kernel) {
+            (true, true) => changes_form.map(|_| "only in user space, whose half changes form"),
+            (false, true) => Some("now in the kernel"),
+            (true, false) => Some("now in user space"),
+            (false, false) => changes_form,
+        }
+    }
+}
+
 fn differences(old: &Map, new: &Map) -> Vec<String> {
     let mut all = Vec::new();
     if (old.key, old.words) != (new.key, new.words) {
@@ -118,5 +140,20 @@ mod tests {
         let heritage = Heritage::between(&old, &new, |_, _| Some("now in the kernel"));
         assert!(heritage.to_string().starts_with("a begins anew (now in the kernel); b begins anew (its key"));
         assert!(Heritage::between(&[], &new, |_, _| None).is_empty(), "nothing was there before");
+    }
+
+    #[test]
+    fn a_map_goes_on_where_it_was_and_in_the_form_that_it_had() {
+        let at = |in_kernel, native| Remembered { in_kernel, native };
+        let wall = |was: Remembered, now: Remembered| was.wall(now);
+        for native in [false, true] {
+            assert_eq!(wall(at(true, native), at(true, native)), None);
+            assert_eq!(wall(at(false, native), at(false, native)), None);
+            assert_eq!(wall(at(false, native), at(true, true)), Some("now in the kernel"));
+            assert_eq!(wall(at(true, native), at(false, true)), Some("now in user space"));
+        }
+        assert_eq!(wall(at(false, true), at(false, false)), Some("now interpreted"));
+        let apart = wall(at(true, true), at(true, false)).expect("what the kernel left undecided is lost");
+        assert!(apart.starts_with("only in user space"), "{apart}");
     }
 }

@@ -37,7 +37,7 @@ pub use meter::{
     StoreOutlet, count_packet,
 };
 pub use metrics::{MetricsServer, exposition};
-pub use network::private_pair;
+pub use network::{another_pair, private_pair};
 pub use observer::Observer;
 pub use plan::{
     Format, InterfacePlan, Plan, ProgramPlan, SocketPlan, SourcePlan, StorePlan, WRITE_DEPTH, default_ring,

@@ -1,5 +1,7 @@
 //! `/metrics` in the Prometheus text format, from the same [`Report`] as everything else.
 
+mod groups;
+
 use crate::meter::{MeterReport, OutletReport};
 use crate::program::ProgramReport;
 use crate::retention::RetentionReport;
@@ -160,6 +162,7 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
     if let Some(kept) = &report.retention {
         retention(kept, |name, kind, help, value| family(name, kind, help, &[(String::new(), value)]));
     }
+    groups::collect(&report.groups, &mut family);
     if let Some(meter) = &report.meter {
         metered(meter, family);
     }

@@ -33,6 +33,14 @@ pub fn private_pair(from: &str, to: &str, mtu: u32) -> io::Result<()> {
         // The file is missing where the kernel has no IPv6, and then there is nothing to silence.
         let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{file}"), "1");
     }
+    another_pair(from, to, mtu)
+}
+
+/// One more such pair in the namespace that the calling thread is in.
+///
+/// # Errors
+/// `PermissionDenied` without CAP_NET_ADMIN.
+pub fn another_pair(from: &str, to: &str, mtu: u32) -> io::Result<()> {
     let mut netlink = Netlink::route()?;
     netlink.add_veth(&Veth { name: from, peer: to, rx_queues: 1, tx_queues: 1, mtu })?;
     for name in [from, to] {

@@ -1,6 +1,6 @@
 //! A capture's numbers without the capture: one report for the table, `--json`, the metrics and the summary.
 
-use crate::group::Remarks;
+use crate::group::Groups;
 use crate::meter::MeterGauge;
 use crate::program::PortProgram;
 use crate::recording::Gauge;
@@ -22,7 +22,7 @@ pub struct Observer {
     pub(crate) recovery: Told,
     pub(crate) meter: Option<MeterGauge>,
     pub(crate) program: Option<Arc<PortProgram>>,
-    pub(crate) groups: Option<Remarks>,
+    pub(crate) groups: Option<Arc<Groups>>,
     pub(crate) retention: Kept,
 }
 
@@ -36,6 +36,12 @@ pub struct Observed {
 }
 
 impl Observer {
+    /// How things stand, with the groups' books, for which their dispatchers are asked.
+    pub fn measured(&self) -> Report {
+        let groups = self.groups.as_ref().map(|groups| groups.views(&self.label)).unwrap_or_default();
+        Report { groups, ..self.report() }
+    }
+
     /// How things stand.
     pub fn report(&self) -> Report {
         let (mut total, mut taken) = (Tally::default(), 0);
@@ -108,8 +114,8 @@ impl Observer {
             remarks.extend(meter.remarks());
             faults.extend(meter.faults(taken));
         }
-        if let Some(groups) = &self.groups {
-            remarks.extend(groups.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned());
+        if let Some(groups) = self.groups.as_ref().filter(|groups| groups.are_told_at(&self.label)) {
+            remarks.extend(groups.remarks());
         }
         let first = self.queues.first().map(|q| &q.info);
         Report {
@@ -124,6 +130,7 @@ impl Observer {
             meter: self.meter.as_ref().map(MeterGauge::report),
             listeners,
             retention: self.retention.report(),
+            groups: Vec::new(),
             remarks,
             faults,
         }

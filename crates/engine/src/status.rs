@@ -195,6 +195,9 @@ pub struct Report {
     /// What retention has done, where it looks after this capture: in the metrics; documents have it beside the report.
     #[serde(skip)]
     pub retention: Option<RetentionReport>,
+    /// The groups whose first port this is: in the metrics; documents have them beside the report.
+    #[serde(skip)]
+    pub groups: Vec<group::GroupView>,
     /// Things a person should know.
     pub remarks: Vec<String>,
     /// Things that are wrong: counts that contradict each other, files left hidden. Empty in a healthy capture.

@@ -16,7 +16,9 @@ use crate::meter::Meter;
 use crate::rare::Rare;
 use crate::record::{EndReason, Sink, TcpState};
 use crate::seen::{self, Seen};
+use crate::table::Spot;
 use crate::tcp;
+use wire::MacAddr;
 use wire::tcp_flags::{ACK, SYN};
 
 /// Flows that are looked at to find one that may go.
@@ -38,15 +40,9 @@ impl<H: Hints> Meter<H> {
         let is_label_in_tunnel = label.is_some() && lane.key.tunnel > 0;
         let idle = if tcp::is_over(state) { self.linger } else { self.idle[usize::from(lane.key.protocol)] };
         let timeout = idle.min(self.active.unwrap_or(u64::MAX));
-        let mut rare = Rare::default();
-        rare.set_first_length(seen.length);
-        if key::is_icmp(decoded.protocol) {
-            rare.set_icmp(key::icmp_word(decoded));
-        }
+        let icmp = if key::is_icmp(decoded.protocol) { key::icmp_word(decoded) } else { 0 };
         let mac = seen::mac(packet);
-        if let Some(mac) = mac {
-            rare.set_mac(0, mac.0);
-        }
+        let rare = Rare::first(icmp, mac.unwrap_or(MacAddr([0; 6])).0, seen.length);
         // Written where it lies, part by part: put together first, it takes a third of all of this to keep and copy.
         let (flow, entry) = self.flows.place().expect("there is a place");
         entry.hot = Hot::new(&lane.key, seen.at, packet.queue);
@@ -68,7 +64,7 @@ impl<H: Hints> Meter<H> {
         }
         self.counts.begun += 1;
         self.counts.active += 1;
-        self.enter(flow, lane.hash, sink);
+        self.enter(flow, lane.spot, sink);
         if !is_slim || is_label_in_tunnel {
             self.widen_first(flow, seen, label.filter(|_| is_label_in_tunnel));
         }
@@ -81,16 +77,16 @@ impl<H: Hints> Meter<H> {
 
     /// Lets packets find a flow.
     #[inline(always)]
-    fn enter(&mut self, flow: u32, hash: u64, sink: &mut dyn Sink) {
-        if self.table.insert(hash, flow).is_ok() {
+    fn enter(&mut self, flow: u32, spot: Spot, sink: &mut dyn Sink) {
+        if self.table.insert(spot, flow).is_ok() {
             return;
         }
         let idle = |f: &u32| self.flows[*f].hot.last;
-        let victim = self.table.neighbours(hash).min_by_key(idle).expect("a bucket that is full has flows");
+        let victim = self.table.neighbours(spot).min_by_key(idle).expect("a bucket that is full has flows");
         self.counts.crowded += 1;
         self.victims.clear();
         self.end(victim, self.known(victim), EndReason::Lack, sink);
-        let entered = self.table.insert(hash, flow);
+        let entered = self.table.insert(spot, flow);
         debug_assert!(entered.is_ok(), "the place that became free is in the bucket of this flow");
     }
 

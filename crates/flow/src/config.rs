@@ -16,6 +16,9 @@ pub struct Config {
     /// What takes the place of the idle timeout once TCP has ended (FIN in both directions, or RST). Long enough that
     /// retransmitted FINs, which come 0.2 to a few seconds after each other, still find their flow.
     pub linger: Duration,
+    /// A flow of many packets that has had none for so long is packed until the next one, or its record, needs it. It has
+    /// no influence on the records; zero: never. Of less than [`Config::idle`], or nothing is left to be gained.
+    pub rest: Duration,
     /// What tells flows apart besides addresses, protocol and ports.
     pub levels: Levels,
     /// Both directions in one record (RFC 5103), or each in one of its own.
@@ -56,6 +59,7 @@ impl Default for Config {
             idle_of: Vec::new(),
             active: Some(Duration::from_secs(300)),
             linger: Duration::from_secs(5),
+            rest: Duration::from_secs(5),
             levels: Levels::default(),
             bidirectional: true,
             capacity: 1 << 20,

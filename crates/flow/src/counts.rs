@@ -21,7 +21,7 @@ impl Lateness {
     }
 }
 
-/// See the module. Sums over the life of the meter, but for [`Counts::active`] and [`Counts::bytes`].
+/// See the module. Sums over the life of the meter, but for what is said to be there now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets that were given to a flow.
@@ -30,6 +30,8 @@ pub struct Counts {
     pub other: u64,
     /// Flows that are there now, those included that wait for their record.
     pub active: u64,
+    /// Of these, those at rest: packed, until a packet or a record needs them ([`crate::Config::rest`]).
+    pub resting: u64,
     /// Flows that began.
     pub begun: u64,
     /// Records by [`EndReason`], which is the index. All but those of [`EndReason::Active`] ended a flow.
@@ -46,6 +48,8 @@ pub struct Counts {
     pub lateness: Lateness,
     /// Bytes of memory touched for flows so far, tables included.
     pub bytes: u64,
+    /// Of these, what is taken now: by flows, and by the table and the lists that find room for more. Others can use the rest.
+    pub held: u64,
 }
 
 impl Counts {
@@ -60,6 +64,7 @@ impl Counts {
         self.packets += other.packets;
         self.other += other.other;
         self.active += other.active;
+        self.resting += other.resting;
         self.begun += other.begun;
         for (a, b) in self.records.iter_mut().zip(other.records) {
             *a += b;
@@ -73,6 +78,7 @@ impl Counts {
             *a += b;
         }
         self.bytes += other.bytes;
+        self.held += other.held;
         self
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct Tie {
     /// When the last packet of each side came before this record; [`NEVER`] if there was none.
     pub before: [u64; 2],
     /// When the first packet of side 0 came in this record.
-    first: u64,
+    pub first: u64,
     /// Records made before.
     pub part: u32,
 }
@@ -39,7 +39,7 @@ impl Tie {
         Self { before: [a, b], first, part: part as u32 }
     }
 
-    fn chunk(&self) -> Chunk {
+    pub fn chunk(&self) -> Chunk {
         let mut chunk = Chunk::default();
         chunk.log[..4].copy_from_slice(&[self.before[0], self.before[1], self.first, self.part.into()]);
         chunk
@@ -86,7 +86,7 @@ impl<H: Hints> Meter<H> {
             }
         };
         let mut empty = Pair::new();
-        empty.set_chunk(place);
+        empty.set_owner(flow, place);
         self.pairs[hot.more] = empty;
         hot.bits |= bit::CUT;
         body.sums.iter_mut().for_each(|sums| *sums = sums.continued());
@@ -122,7 +122,7 @@ impl<H: Hints> Meter<H> {
             pair.sides[seen.side].count_gap(gap);
         }
         if seen.side == 0 {
-            pair.set_chunk(place);
+            pair.set_owner(flow, place);
             tie.first = seen.at;
             self.chunks[place] = tie.chunk();
         }

@@ -1,21 +1,22 @@
 //! Time passes: which flows are over, in which order their records are made, and what becomes of their places.
 
-use crate::entry::{Hot, bit};
+use crate::entry::{Entry, Hot, bit};
 use crate::fetch::AHEAD;
 use crate::memory::{Ask, Hints};
 use crate::meter::{Meter, SECOND};
-use crate::order::{self, Due};
+use crate::order::Due;
 use crate::pool::NONE;
 use crate::record::{EndReason, Sink};
 use crate::render;
+use crate::table::Spot;
 use crate::tcp;
 
 /// What can be known of a flow before it ends, and stays true as long as it is there.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Known {
     pub id: u64,
-    /// By which it is found in the table.
-    pub hash: u64,
+    /// Where it is found in the table.
+    pub spot: Spot,
 }
 
 impl<H: Hints> Meter<H> {
@@ -34,7 +35,8 @@ impl<H: Hints> Meter<H> {
     #[inline(always)]
     pub(crate) fn put_on_wheel(&mut self, flow: u32, due: u64) {
         let now = self.second.expect("a flow has had a packet, and the packet a second");
-        self.wheel.put(flow, due.div_ceil(SECOND).max(now + 1), now);
+        // Rounded up, and at the end of time down, which is early enough.
+        self.wheel.put(flow, (due.saturating_add(SECOND - 1) / SECOND).max(now + 1), now);
     }
 
     /// When there will be something to do for a flow if no packet comes.
@@ -49,10 +51,17 @@ impl<H: Hints> Meter<H> {
 
     /// When the record began that is being made; `None` if it has no packet yet.
     #[inline(always)]
-    fn first(&self, flow: u32) -> Option<u64> {
+    pub(crate) fn first(&self, flow: u32) -> Option<u64> {
+        let Entry { hot, body } = &self.flows[flow];
+        if hot.bits & (bit::FULL | bit::CUT) == 0 { Some(body.start) } else { self.first_of_later(flow) }
+    }
+
+    /// The same of a flow that may have had a record.
+    #[inline(never)]
+    fn first_of_later(&self, flow: u32) -> Option<u64> {
         let hot = &self.flows[flow].hot;
-        match hot.bits & (bit::FULL | bit::CUT) {
-            0 => Some(self.flows[flow].body.start),
+        match hot.bits & bit::RESTS {
+            bit::RESTS => self.head(flow).first,
             bit::FULL => self.fulls[hot.more].first(),
             _ => {
                 let pair = &self.pairs[hot.more];
@@ -65,8 +74,7 @@ impl<H: Hints> Meter<H> {
     /// Collects the flows whose time is over when `second` has come, in the order of their records.
     fn collect(&mut self, second: u64) {
         self.second = Some(second);
-        let mut due = std::mem::take(&mut self.due);
-        due.clear();
+        let mut due = std::mem::take(&mut self.due).begin(0, second * SECOND, self.hints);
         let mut next = self.wheel.open(second);
         while let Some(flow) = next {
             next = self.wheel.next(flow);
@@ -74,7 +82,7 @@ impl<H: Hints> Meter<H> {
             if at > second {
                 self.wheel.put(flow, at, second);
             } else {
-                due.push((self.flows[flow].hot.last, flow));
+                due.push(self.flows[flow].hot.last, flow);
             }
         }
         self.sort(&mut due);
@@ -82,11 +90,8 @@ impl<H: Hints> Meter<H> {
     }
 
     /// Brings flows into the order of their records: by the last packet, then by what only the flow decides.
-    fn sort(&self, due: &mut [Due]) {
-        order::by_time(due, self.hints);
-        for run in due.chunk_by_mut(|a, b| a.0 == b.0).filter(|r| r.len() > 1) {
-            run.sort_by_cached_key(|d| self.rank(d.1));
-        }
+    fn sort(&self, due: &mut Due) {
+        due.sort(self.hints, |flow| self.flows[flow].hot.last, |flow| self.rank(flow));
     }
 
     /// Where a flow comes among those with the same last moment.
@@ -97,18 +102,13 @@ impl<H: Hints> Meter<H> {
     /// What the end of a flow needs of it, made for several at once: each is one long chain of multiplications.
     #[inline(always)]
     pub(crate) fn known(&self, flow: u32) -> Known {
-        Known { id: self.id(flow), hash: self.keys.hash(&self.flows[flow].hot.key()) }
+        Known { id: self.id(flow), spot: self.table.spot(self.keys.hash(&self.flows[flow].hot.key())) }
     }
 
-    /// Asks for what the record of this flow will be made of, as [`Meter::run`] does for packets.
+    /// Asks for what the record of this flow will be made of besides its entry, as [`Meter::run`] does for packets. Only of
+    /// flows that leave the table one by one is the spot needed.
     #[inline(always)]
-    fn fetch_due(&self, flow: u32) {
-        self.fetch_entry(flow);
-    }
-
-    /// The same for what that points to. Only of flows that leave the table one by one is the hash needed.
-    #[inline(always)]
-    fn fetch_due_rest(&self, flow: u32, leaves: bool) -> Known {
+    pub(crate) fn fetch_due(&self, flow: u32, leaves: bool) -> Known {
         let hot = &self.flows[flow].hot;
         if hot.has(bit::V6) {
             self.hints.fetch(&self.rares[flow as usize]);
@@ -117,13 +117,14 @@ impl<H: Hints> Meter<H> {
             0 if hot.more == NONE => (),
             0 => self.chunks[hot.more].fetch(self.hints, usize::from(hot.packets)),
             bit::FULL => self.fulls[hot.more].sides.iter().for_each(|side| side.fetch(self.hints)),
+            bit::RESTS => self.fetch_resting(flow),
             _ => self.pairs[hot.more].sides.iter().for_each(|side| self.hints.fetch(side)),
         }
         if !leaves {
-            return Known { id: self.id(flow), hash: 0 };
+            return Known { id: self.id(flow), spot: Spot::default() };
         }
         let known = self.known(flow);
-        self.table.fetch(known.hash, self.hints);
+        self.table.fetch(known.spot, self.hints);
         known
     }
 
@@ -133,6 +134,9 @@ impl<H: Hints> Meter<H> {
         let idle = hot.last.saturating_add(self.timeout(hot));
         self.counts.lateness.count((second * SECOND).saturating_sub(self.deadline(flow)));
         if idle.div_ceil(SECOND) > second {
+            if self.flows[flow].hot.rests() {
+                self.wake(flow);
+            }
             self.cut(flow, known.id, sink);
             self.schedule(flow);
         } else {
@@ -153,9 +157,17 @@ impl<H: Hints> Meter<H> {
         let hot = &self.flows[flow].hot;
         let (bits, more) = (hot.bits, hot.more);
         if bits & bit::DETACHED == 0 {
-            self.table.remove(known.hash, flow);
+            self.table.remove(known.spot, flow);
         }
         self.flows[flow].hot.bits = 0;
+        self.give_back(bits, more);
+        self.flows.free(flow);
+        self.counts.active -= 1;
+    }
+
+    /// Gives back the places of a flow that is awake, but for its entry, which had these bits and named that place.
+    #[inline(always)]
+    pub(crate) fn give_back(&mut self, bits: u16, more: u32) {
         let chunk = match bits & (bit::FULL | bit::PAIR) {
             0 => more,
             bit::FULL => {
@@ -171,18 +183,26 @@ impl<H: Hints> Meter<H> {
         if chunk != NONE {
             self.chunks.free(chunk);
         }
-        self.flows.free(flow);
-        self.counts.active -= 1;
     }
 
     /// Makes the last record of a flow, if there is anything to say.
     #[inline(always)]
     fn conclude(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
-        if self.first(flow).is_some() {
+        let has_packets = self.flows[flow].hot.bits & (bit::FULL | bit::CUT) == 0 || self.awakes_with_packets(flow);
+        if has_packets {
             self.emit(flow, id, reason, sink);
         } else {
             self.counts.silent += 1;
         }
+    }
+
+    /// Wakes a flow if it rests; whether it has had a packet since its last record.
+    #[inline(never)]
+    fn awakes_with_packets(&mut self, flow: u32) -> bool {
+        if self.flows[flow].hot.rests() {
+            self.wake(flow);
+        }
+        self.first(flow).is_some()
     }
 
     pub(crate) fn emit(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
@@ -203,6 +223,7 @@ impl<H: Hints> Meter<H> {
         self.chunks.clear();
         self.pairs.clear();
         self.fulls.clear();
+        self.rest.clear();
         (self.hand, self.counts.active) = (0, 0);
     }
 }
@@ -227,7 +248,7 @@ pub(crate) fn pass<H: Hints>(shards: &mut [Meter<H>], second: u64, sink: &mut dy
             break;
         }
         shards.iter_mut().for_each(|s| s.collect(each));
-        if shards.iter().any(|s| !s.due.is_empty()) {
+        if shards.iter().any(|s| s.due.len() > 0) {
             sink.second(each);
             in_order(shards, true, |shard, flow, known| shard.settle(flow, known, each, sink));
         }
@@ -238,9 +259,11 @@ pub(crate) fn pass<H: Hints>(shards: &mut [Meter<H>], second: u64, sink: &mut dy
 /// Ends every flow: those that were over for what ended them, the others because there is no more.
 pub(crate) fn end_all<H: Hints>(shards: &mut [Meter<H>], sink: &mut dyn Sink) {
     for shard in shards.iter_mut() {
-        let used = (0..shard.flows.len() as u32).filter(|f| shard.flows[*f].hot.has(bit::USED));
-        let mut due: Vec<Due> = shard.hints.room(shard.counts.active as usize);
-        due.extend(used.map(|f| (shard.flows[f].hot.last, f)));
+        let end = shard.second.map_or(0, |second| second.saturating_add(1).saturating_mul(SECOND));
+        let mut due = std::mem::take(&mut shard.due).begin(shard.counts.active as usize, end, shard.hints);
+        for (flow, entry) in shard.flows.taken().filter(|f| f.1.hot.has(bit::USED)) {
+            due.push(entry.hot.last, flow);
+        }
         shard.sort(&mut due);
         shard.due = due;
     }
@@ -251,41 +274,49 @@ pub(crate) fn end_all<H: Hints>(shards: &mut [Meter<H>], sink: &mut dyn Sink) {
             (false, true) => EndReason::Idle,
             (false, false) => EndReason::Forced,
         };
+        let rested = hot.rests();
         shard.conclude(flow, known.id, reason, sink);
+        if rested {
+            shard.lay_down(flow);
+        }
     });
     for shard in shards {
         shard.forget();
-        shard.due = Vec::new();
+        shard.due = Due::default();
     }
 }
 
 /// Calls `each` with all that is due and what is known of it, shards together in the order of the records. Only of flows that
-/// leave the table one by one is the hash needed.
+/// leave the table one by one is the spot needed.
 fn in_order<H: Hints>(shards: &mut [Meter<H>], leave: bool, mut each: impl FnMut(&mut Meter<H>, u32, Known)) {
     if let [shard] = shards {
         let due = std::mem::take(&mut shard.due);
+        due.flows().take(2 * AHEAD).for_each(|flow| shard.fetch_entry(flow));
         let mut known = [Known::default(); AHEAD];
-        for step in 0..due.len() + 2 * AHEAD {
-            if let Some((_, flow)) = due.get(step) {
-                shard.fetch_due(*flow);
+        for (place, flow) in known.iter_mut().zip(due.flows()) {
+            *place = shard.fetch_due(flow, leave);
+        }
+        for (at, flow) in due.flows().enumerate() {
+            if let Some(flow) = due.get(at + 2 * AHEAD) {
+                shard.fetch_entry(flow);
             }
-            let place = &mut known[step % AHEAD];
+            let place = &mut known[at % AHEAD];
             let now = *place;
-            if let Some((_, flow)) = step.checked_sub(AHEAD).and_then(|at| due.get(at)) {
-                *place = shard.fetch_due_rest(*flow, leave);
+            if let Some(flow) = due.get(at + AHEAD) {
+                *place = shard.fetch_due(flow, leave);
             }
-            if let Some((_, flow)) = step.checked_sub(2 * AHEAD).and_then(|at| due.get(at)) {
-                each(shard, *flow, now);
-            }
+            each(shard, flow, now);
         }
         shard.due = due;
         return;
     }
     let mut next = vec![0; shards.len()];
-    let rank = |shard: &Meter<H>, at: usize| shard.due.get(at).map(|d| (d.0, shard.rank(d.1)));
+    let rank =
+        |shard: &Meter<H>, at: usize| shard.due.get(at).map(|flow| (shard.flows[flow].hot.last, shard.rank(flow)));
     let mut heads: Vec<_> = shards.iter().map(|s| rank(s, 0)).collect();
-    while let Some(first) = (0..shards.len()).filter(|i| heads[*i].is_some()).min_by_key(|i| heads[*i]) {
-        let flow = shards[first].due[next[first]].1;
+    while let Some(first) = (0..shards.len()).filter(|i| heads[*i].is_some()).min_by_key(|i| heads[*i])
+        && let Some(flow) = shards[first].due.get(next[first])
+    {
         let known = shards[first].known(flow);
         each(&mut shards[first], flow, known);
         next[first] += 1;

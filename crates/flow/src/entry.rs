@@ -11,6 +11,7 @@
 //! chunk, 72                   from the second packet on: nine packets (crate::slim)
 //! pair, 128                   from the eleventh packet on: counters, a cache line for each direction (crate::pair)
 //! full, 448                   from the first remarkable packet on: counters for whatever comes (crate::full)
+//! at rest, 0 to 256           in place of a pair or a full one, and its chunk (crate::rest)
 //! ```
 //! So a packet of a long flow that is nothing out of the ordinary touches four lines: bucket, hot, body, and its
 //! direction's in the pair. One of the first ten touches that of the chunk instead of the last.
@@ -22,6 +23,7 @@ use crate::rare::Rare;
 use crate::record::TcpState;
 use crate::seen::Seen;
 use crate::slim::Sums;
+use crate::tcp::Shake;
 
 /// Bits of [`Hot::bits`].
 pub(crate) mod bit {
@@ -44,11 +46,13 @@ pub(crate) mod bit {
     pub const LOCATED: u16 = 1 << 10;
     /// Two bits: which sides have sent FIN.
     pub const FINS: u32 = 11;
-    /// [`super::Hot::more`] names a pair. Neither this nor [`FULL`]: a chunk, or nothing.
+    /// [`super::Hot::more`] names a pair. Neither this nor [`FULL`]: a chunk, or nothing; both: [`RESTS`].
     pub const PAIR: u16 = 1 << 13;
+    /// Both: at rest, and [`super::Hot::more`] names a place in the slab, or none ([`crate::rest`]).
+    pub const RESTS: u16 = FULL | PAIR;
     /// Has had a packet besides its first since a full table last looked at it ([`crate::begin`]).
     pub const AGAIN: u16 = 1 << 14;
-    /// A pair whose flow had an interim record ([`crate::cut`]).
+    /// A pair, at rest or not, whose flow had an interim record ([`crate::cut`]).
     pub const CUT: u16 = 1 << 15;
 }
 
@@ -121,6 +125,11 @@ impl Hot {
         self.bits & bit != 0
     }
 
+    #[inline(always)]
+    pub const fn rests(&self) -> bool {
+        self.bits & bit::RESTS == bit::RESTS
+    }
+
     /// The side that sends a packet with this key.
     #[inline(always)]
     pub const fn side(&self, key: &Key) -> usize {
@@ -146,6 +155,19 @@ impl Hot {
     #[inline(always)]
     pub const fn around(&self) -> u64 {
         if self.tunnel == 0 { self.around & !LABEL } else { self.around }
+    }
+
+    /// Whether there is neither a VLAN nor a tunnel nor a label around it.
+    #[inline(always)]
+    pub const fn is_bare(&self) -> bool {
+        self.around == u64::MAX << 32 && self.tunnel == 0
+    }
+
+    /// Notes which times of the handshake are spans now.
+    #[inline(always)]
+    pub fn learn(&mut self, shakes: Shake) {
+        let [syn, ack] = shakes.learned().map(u16::from);
+        self.bits |= (syn * bit::SYN_RTT) | (ack * bit::ACK_RTT);
     }
 
     /// Another record begins with a packet.

@@ -19,6 +19,7 @@ use crate::meter::Meter;
 use crate::pool::NONE;
 use crate::record::Sink;
 use crate::slim::LOG;
+use std::hint::select_unpredictable;
 
 /// Packets from one stage to the next.
 pub(crate) const AHEAD: usize = 8;
@@ -49,6 +50,7 @@ impl<H: Hints> Meter<H> {
     /// Takes packets in the order in which they came. Time passes with them.
     pub fn push(&mut self, packets: &[Packet], sink: &mut dyn Sink) {
         let mut way = self.way.take().expect("it is there between two calls");
+        self.lay(packets.len());
         let mut calm = self.calm();
         for (index, packet) in packets.iter().enumerate() {
             if !calm.contains(&packet.ts.nanos()) && self.is_other_second(packet.ts.secs()) {
@@ -58,7 +60,8 @@ impl<H: Hints> Meter<H> {
             }
             let lane = &mut way.lanes[way.count % RING];
             if lane.set(packet, index, &self.keys, self.config.bidirectional) {
-                self.table.fetch(lane.hash, self.hints);
+                lane.spot = self.table.spot(lane.hash);
+                self.table.fetch(lane.spot, self.hints);
                 self.advance(packets, &mut way, sink);
             } else {
                 self.counts.other += 1;
@@ -70,10 +73,12 @@ impl<H: Hints> Meter<H> {
 
     /// Takes packets between which no second begins, and which are lanes already.
     pub(crate) fn run(&mut self, packets: &[Packet], lanes: &[Lane], sink: &mut dyn Sink) {
+        self.lay(lanes.len());
         let mut way = self.way.take().expect("it is there between two calls");
         for lane in lanes {
-            way.lanes[way.count % RING] = *lane;
-            self.table.fetch(lane.hash, self.hints);
+            let spot = self.table.spot(lane.hash);
+            way.lanes[way.count % RING] = Lane { spot, ..*lane };
+            self.table.fetch(spot, self.hints);
             self.advance(packets, &mut way, sink);
         }
         self.arrive(packets, &mut way, sink);
@@ -133,7 +138,7 @@ impl<H: Hints> Meter<H> {
     /// have to go.
     #[inline(always)]
     fn fetch(&self, lane: &Lane) -> u32 {
-        match self.table.guess(lane.hash) {
+        match self.table.guess(lane.spot) {
             Some(flow) => {
                 self.fetch_entry(flow);
                 flow
@@ -173,20 +178,38 @@ impl<H: Hints> Meter<H> {
         let packets = usize::from(hot.packets);
         match hot.bits & (bit::FULL | bit::PAIR) {
             bit::PAIR => self.hints.fetch(&self.pairs[hot.more].sides[hot.side(key)]),
-            bit::FULL => self.fulls[hot.more].sides[hot.side(key)].fetch(self.hints),
-            _ => {
+            0 => {
                 // The handshake is in the first packets, and the eleventh reads all that is known.
                 if hot.has(bit::V6) && (packets < SHAKING || packets == LOG) {
                     self.hints.fetch(&self.rares[flow as usize]);
                 }
-                if hot.more != NONE {
-                    let chunk = &self.chunks[hot.more];
-                    self.hints.fetch(&chunk.log[packets.min(LOG - 1) - 1]);
-                    if packets == LOG {
-                        self.hints.fetch(&chunk.log[0]);
-                    }
+                // Where the list is or will be, chosen without a branch: most second packets come among others.
+                let (there, next) = (self.chunks.address(hot.more), self.chunks.upcoming(0));
+                let chunk = select_unpredictable(hot.more == NONE, next, there).cast::<u8>();
+                self.hints.prefetch(chunk.wrapping_add((packets.min(LOG - 1) - 1) * size_of::<u64>()));
+                if packets == LOG {
+                    self.hints.prefetch(chunk);
                 }
             }
+            _ => self.fetch_other(flow, hot.side(key)),
+        }
+    }
+
+    /// The same of a full flow, or one at rest.
+    #[inline(never)]
+    fn fetch_other(&self, flow: u32, side: usize) {
+        let hot = &self.flows[flow].hot;
+        if hot.rests() { self.fetch_resting(flow) } else { self.fulls[hot.more].sides[side].fetch(self.hints) }
+    }
+
+    /// The same of a flow at rest.
+    pub(crate) fn fetch_resting(&self, flow: u32) {
+        let hot = &self.flows[flow].hot;
+        if hot.has(bit::V6) {
+            self.hints.fetch(&self.rares[flow as usize]);
+        }
+        if hot.more != NONE {
+            self.rest.slab.fetch(hot.more, self.hints);
         }
     }
 
@@ -200,7 +223,7 @@ impl<H: Hints> Meter<H> {
             return;
         }
         let known = self.known(flow);
-        self.table.fetch(known.hash, self.hints);
+        self.table.fetch(known.spot, self.hints);
         self.victims.push_back((flow, known));
     }
 

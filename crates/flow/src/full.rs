@@ -14,34 +14,34 @@ use wire::MacAddr;
 
 /// One side of the record that is being made: three cache lines, of which a packet in order changes the first two and reads
 /// the third.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 #[repr(C, align(64))]
 pub(crate) struct Side {
-    last: u64,
-    bytes: u64,
-    length: u64,
-    payload: u64,
+    pub last: u64,
+    pub bytes: u64,
+    pub length: u64,
+    pub payload: u64,
     pub packets: u32,
-    payload_packets: u32,
-    length_min: u32,
-    length_max: u32,
-    length_squares: [u64; 2],
+    pub payload_packets: u32,
+    pub length_min: u32,
+    pub length_max: u32,
+    pub length_squares: [u64; 2],
 
-    gap_squares: [u64; 2],
-    gap_min: u64,
-    gap_max: u64,
-    flags: [u32; 8],
+    pub gap_squares: [u64; 2],
+    pub gap_min: u64,
+    pub gap_max: u64,
+    pub flags: [u32; 8],
 
-    first: u64,
+    pub first: u64,
     /// When the record before ended, or [`NEVER`] if this side had no packets before this record.
-    before: u64,
-    sent: Sent,
-    retransmitted_bytes: u64,
-    retransmitted: u32,
-    out_of_order: u32,
-    zero_window: u32,
-    ttl: (u8, u8),
-    dscp: (u8, u8),
+    pub before: u64,
+    pub sent: Sent,
+    pub retransmitted_bytes: u64,
+    pub retransmitted: u32,
+    pub out_of_order: u32,
+    pub zero_window: u32,
+    pub ttl: (u8, u8),
+    pub dscp: (u8, u8),
 }
 
 const _: () = assert!(size_of::<Side>() == 192);
@@ -172,8 +172,16 @@ impl Side {
     }
 
     /// Between how many pairs of packets a gap was counted in this record.
-    fn gaps(&self) -> u32 {
+    #[inline(always)]
+    pub fn gaps(&self) -> u32 {
         self.packets - u32::from(self.before == NEVER && self.packets > 0)
+    }
+
+    /// How long all these gaps are together: times of a flow never go back, so it is the time between its ends.
+    #[inline(always)]
+    pub fn gap_sum(&self) -> u64 {
+        let from = if self.before == NEVER { self.first } else { self.before };
+        if self.packets == 0 { 0 } else { self.last.wrapping_sub(from) }
     }
 
     /// The side as it begins its next record.
@@ -191,13 +199,8 @@ impl Side {
             return record::Side::default();
         }
         let gaps = self.gaps();
-        let gap = Moments {
-            min: self.gap_min,
-            max: self.gap_max,
-            // Times of a flow never go back, so the gaps add up to the time between its ends.
-            sum: self.last - if self.before == NEVER { self.first } else { self.before },
-            squares: total(self.gap_squares),
-        };
+        let gap =
+            Moments { min: self.gap_min, max: self.gap_max, sum: self.gap_sum(), squares: total(self.gap_squares) };
         record::Side {
             first: Timestamp::from_nanos(self.first),
             last: Timestamp::from_nanos(self.last),
@@ -240,6 +243,8 @@ fn total(sum: [u64; 2]) -> u128 {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Full {
     pub sides: [Side; 2],
+    /// Whose counters these are, or were.
+    pub flow: u32,
     /// Records made before.
     pub part: u32,
     /// The chunk with the first packets of the flow; [`crate::pool::NONE`] after the first record, or without one.
@@ -251,6 +256,8 @@ pub(crate) struct Full {
     /// The topmost MPLS label in a tunnel; `None` also where the entry has it.
     pub label: Option<u32>,
 }
+
+const _: () = assert!(size_of::<Full>() == 448);
 
 impl Full {
     /// When the first packet of this record came.

@@ -1,5 +1,6 @@
 //! From one form of a flow to the next: list, pair, full. What was counted stays (`crate::entry` draws the forms).
 
+use crate::cut::Tie;
 use crate::entry::{Entry, bit};
 use crate::full::{self, Full};
 use crate::memory::Hints;
@@ -16,7 +17,7 @@ impl<H: Hints> Meter<H> {
     pub(crate) fn pair(&mut self, flow: u32) {
         let mut pair = self.unfold(flow);
         let hot = &mut self.flows[flow].hot;
-        pair.set_chunk(hot.more);
+        pair.set_owner(flow, hot.more);
         hot.more = self.pairs.put(pair).expect("there are as many pairs as flows");
         hot.bits |= bit::PAIR;
     }
@@ -43,21 +44,28 @@ impl<H: Hints> Meter<H> {
             (self.unfold(flow), hot.more)
         };
         let tie = self.tie(hot.bits, &pair);
-        let firsts = self.firsts(flow, &pair, &tie);
+        let sides = self.widened(flow, &pair, &tie);
         if hot.has(bit::CUT) {
             self.chunks.free(chunk);
             chunk = NONE;
         }
-        let mut full = Full { chunk, part: tie.part, shake: self.rare(flow).shake(), ..Full::default() };
-        let sums = &self.flows[flow].body.sums;
-        for (n, side) in full.sides.iter_mut().enumerate() {
-            side.take_over(&pair.sides[n], firsts[n], tie.before[n]);
-            side.complete(&sums[n]);
-        }
+        let full = Full { sides, flow, chunk, part: tie.part, shake: self.rare(flow).shake(), ..Full::default() };
         let more = self.fulls.put(full).expect("there are as many full flows as flows");
         let hot = &mut self.flows[flow].hot;
         hot.more = more;
         hot.bits = hot.bits & !(bit::PAIR | bit::CUT) | bit::FULL;
+    }
+
+    /// The counters of a pair as those of a full flow.
+    pub(crate) fn widened(&self, flow: u32, pair: &Pair, tie: &Tie) -> [full::Side; 2] {
+        let firsts = self.firsts(flow, pair, tie);
+        let sums = &self.flows[flow].body.sums;
+        [0, 1].map(|n| {
+            let mut side = full::Side::default();
+            side.take_over(&pair.sides[n], firsts[n], tie.before[n]);
+            side.complete(&sums[n]);
+            side
+        })
     }
 
     /// What is rare of a flow.

@@ -20,7 +20,7 @@ impl<H: Hints> Meter<H> {
     pub(crate) fn id(&self, flow: u32) -> u64 {
         let Entry { hot, body } = &self.flows[flow];
         let icmp = if key::is_icmp(IpProtocol(hot.protocol)) { self.rare(flow).icmp() } else { 0 };
-        let label = self.label(hot).unwrap_or(u32::MAX);
+        let label = self.label(flow).unwrap_or(u32::MAX);
         of(hot, icmp, u64::from(self.interface) << 32 | u64::from(label), body.start)
     }
 }

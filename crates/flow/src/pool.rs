@@ -49,6 +49,12 @@ impl<T: Default> Pool<T> {
         }
     }
 
+    /// Where the value of a place lies, if there is one.
+    #[inline(always)]
+    pub fn address(&self, place: u32) -> *const T {
+        self.items.as_ptr().wrapping_add(place as usize)
+    }
+
     /// A place for a value; `None` if all are taken.
     #[inline(always)]
     pub fn put(&mut self, value: T) -> Option<u32> {
@@ -71,6 +77,11 @@ impl<T: Default> Pool<T> {
         self.free.push(place);
     }
 
+    /// All places that were taken since the last [`Pool::clear`], those given back included.
+    pub fn taken(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.items[..self.used].iter().enumerate().map(|(place, item)| (place as u32, item))
+    }
+
     /// Gives all places back.
     pub fn clear(&mut self) {
         if std::mem::needs_drop::<T>() {
@@ -90,6 +101,11 @@ impl<T: Default> Pool<T> {
     /// How many places were taken at once since the last [`Pool::clear`].
     pub fn len(&self) -> usize {
         self.used
+    }
+
+    /// Bytes of the places that are taken, and of the list of those that are not.
+    pub fn held(&self) -> usize {
+        (self.used - self.free.len()) * size_of::<T>() + self.free.capacity() * size_of::<u32>()
     }
 
     /// Bytes that were ever touched.

@@ -14,9 +14,11 @@
 pub(crate) struct Rare([u8; 24]);
 
 mod at {
-    pub const SHAKE: [usize; 2] = [0, 5];
+    /// Both times, 40 bits each.
+    pub const SHAKE: usize = 0;
     pub const MACS: [usize; 2] = [10, 16];
     pub const LENGTH: usize = 22;
+    pub const INNER: [usize; 3] = [2, 10, 18];
 }
 
 /// Nanoseconds from which on a time of the handshake does not fit.
@@ -26,28 +28,28 @@ impl Rare {
     /// Times of the handshake.
     #[inline(always)]
     pub fn shake(&self) -> [u64; 2] {
-        at::SHAKE.map(|at| {
-            let [a, b, c, d, e] = *self.chunk(at);
-            u64::from_le_bytes([a, b, c, d, e, 0, 0, 0])
-        })
+        let (low, high) = (u64::from_le_bytes(*self.chunk(at::SHAKE)), u16::from_le_bytes(*self.chunk(at::SHAKE + 8)));
+        [low & (FAR - 1), low >> 40 | u64::from(high) << 24]
     }
 
     /// Both are below [`FAR`].
     #[inline(always)]
-    pub fn set_shake(&mut self, shake: [u64; 2]) {
-        debug_assert!(shake[0] < FAR && shake[1] < FAR);
-        for (at, time) in at::SHAKE.into_iter().zip(shake) {
-            let [a, b, c, d, e, ..] = time.to_le_bytes();
-            *self.chunk_mut(at) = [a, b, c, d, e];
-        }
+    pub fn set_shake(&mut self, [first, second]: [u64; 2]) {
+        debug_assert!(first < FAR && second < FAR);
+        *self.chunk_mut(at::SHAKE) = (first | second << 40).to_le_bytes();
+        *self.chunk_mut(at::SHAKE + 8) = ((second >> 24) as u16).to_le_bytes();
     }
 
     pub fn icmp(&self) -> u16 {
-        u16::from_le_bytes(*self.chunk(at::SHAKE[0]))
+        u16::from_le_bytes(*self.chunk(at::SHAKE))
     }
 
-    pub fn set_icmp(&mut self, word: u16) {
-        *self.chunk_mut(at::SHAKE[0]) = word.to_le_bytes();
+    /// Of a flow that has had one packet, of this length (given as 65535 if it is more).
+    #[inline(always)]
+    pub fn first(icmp: u16, [a, b, c, d, e, f]: [u8; 6], length: u32) -> Self {
+        const { assert!(at::SHAKE == 0 && at::MACS[0] == 10 && at::LENGTH == 22) };
+        let mac = u64::from_le_bytes([0, 0, a, b, c, d, e, f]);
+        Self::of_words([icmp.into(), mac, u64::from(length.min(u16::MAX.into())) << 48])
     }
 
     #[inline(always)]
@@ -66,9 +68,17 @@ impl Rare {
         u16::from_le_bytes(*self.chunk(at::LENGTH))
     }
 
-    #[inline(always)]
-    pub fn set_first_length(&mut self, length: u32) {
-        *self.chunk_mut(at::LENGTH) = (length.min(u16::MAX.into()) as u16).to_le_bytes();
+    /// All but its first two bytes, which are ICMP's, and the length: something else in a flow at rest ([`crate::rest`]).
+    pub fn inner(&self) -> ([u64; 2], u32) {
+        let [a, b, c] = at::INNER;
+        ([a, b].map(|at| u64::from_le_bytes(*self.chunk(at))), u32::from_le_bytes(*self.chunk(c)))
+    }
+
+    pub fn set_inner(&mut self, ([x, y], z): ([u64; 2], u32)) {
+        let [a, b, c] = at::INNER;
+        *self.chunk_mut(a) = x.to_le_bytes();
+        *self.chunk_mut(b) = y.to_le_bytes();
+        *self.chunk_mut(c) = z.to_le_bytes();
     }
 
     /// Three words in the same place.
@@ -103,16 +113,18 @@ mod tests {
 
     #[test]
     fn nothing_in_it_lies_on_anything_else() {
-        let mut rare = Rare::default();
+        let mut rare = Rare::first(0x0803, [1; 6], 70_000);
+        assert_eq!((rare.icmp(), rare.mac(0), rare.mac(1)), (0x0803, [1; 6], [0; 6]));
         rare.set_shake([FAR - 1, FAR - 2]);
-        rare.set_mac(0, [1; 6]);
         rare.set_mac(1, [2; 6]);
-        rare.set_first_length(70_000);
         assert_eq!((rare.shake(), rare.mac(0), rare.mac(1)), ([FAR - 1, FAR - 2], [1; 6], [2; 6]));
         assert_eq!(rare.first_length(), u16::MAX);
+        rare.set_inner(([0x99, u64::MAX], 0x9999_9999));
+        assert_eq!(rare.inner(), ([0x99, u64::MAX], 0x9999_9999));
+        assert_eq!((rare.icmp(), rare.first_length()), ((FAR - 1) as u16, u16::MAX));
+        rare.set_mac(0, [1; 6]);
         rare.set_shake([0, 0]);
-        rare.set_icmp(0x0803);
-        assert_eq!((rare.icmp(), rare.mac(0)), (0x0803, [1; 6]));
+        assert_eq!((rare.shake(), rare.mac(0), rare.first_length()), ([0, 0], [1; 6], u16::MAX));
         let words = [u64::MAX, 1, 0x0123_4567_89ab_cdef];
         assert_eq!(Rare::of_words(words).words(), words);
     }

@@ -70,6 +70,16 @@ pub enum TcpState {
     Reset,
 }
 
+impl TcpState {
+    /// The state with this number.
+    #[inline(always)]
+    pub(crate) const fn of(number: u8) -> Self {
+        use TcpState::*;
+        const ALL: [TcpState; 8] = [None, Midstream, SynSent, SynReceived, Established, HalfClosed, Closed, Reset];
+        ALL[number as usize & 7]
+    }
+}
+
 /// Least, greatest, sum and sum of squares; the number of values is known beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moments {

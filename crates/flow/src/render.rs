@@ -36,42 +36,31 @@ pub(crate) fn blank() -> Record {
 
 impl<H: Hints> Meter<H> {
     /// Writes the record of a flow over another one.
+    #[inline(always)]
     pub(crate) fn render(&self, flow: u32, id: u64, reason: EndReason, out: &mut Record) {
         let (Entry { hot, body }, rare) = (&self.flows[flow], self.rare(flow));
-        let full = hot.has(bit::FULL).then(|| &self.fulls[hot.more]);
-        let macs = [0, 1].map(|side| hot.has(bit::MAC[side]).then_some(MacAddr(rare.mac(side))));
-        let mut part = full.map_or(0, |f| f.part);
-        if let Some(full) = full {
-            out.sides = [full.sides[0].render(macs[0]), full.sides[1].render(macs[1])];
-        } else if hot.has(bit::PAIR) {
-            let pair = &self.pairs[hot.more];
-            let tie = self.tie(hot.bits, pair);
-            part = tie.part;
-            let firsts = self.firsts(flow, pair, &tie);
-            for (n, out) in out.sides.iter_mut().enumerate() {
-                pair.sides[n].render(&body.sums[n], firsts[n], tie.before[n], macs[n], out);
-            }
-        } else if hot.more == NONE {
-            body.sums[0].render_one(body.start, rare.first_length(), macs[0], &mut out.sides[0]);
-            if out.sides[1].packets > 0 {
-                out.sides[1] = Side::default();
-            }
+        let mut shake = rare.shake();
+        if hot.bits & (bit::FULL | bit::PAIR) == 0 {
+            let words = match hot.more {
+                NONE => &[][..],
+                chunk => &self.chunks[chunk].log[..usize::from(hot.packets) - 1],
+            };
+            render_list(hot, body, rare, words, out);
+            out.part = 0;
         } else {
-            let words = &self.chunks[hot.more].log[..usize::from(hot.packets) - 1];
-            render_list(body, rare, words, macs, &mut out.sides);
+            self.render_counters(flow, out);
+            shake = self.shake(flow);
         }
+        out.early.truncate(self.config.early);
         out.id = id;
         out.key = key_of(hot, rare);
-        out.around = around_of(hot, self.label(hot));
+        out.around = if hot.is_bare() { Around::default() } else { around_of(hot, self.label(flow)) };
         out.interface = self.interface;
         out.began = Timestamp::from_nanos(body.start);
-        out.part = part;
         out.end = reason;
         out.tcp = hot.state;
-        let [syn, ack] = self.shake(flow);
-        out.syn_rtt = hot.has(bit::SYN_RTT).then_some(syn);
-        out.ack_rtt = hot.has(bit::ACK_RTT).then_some(ack);
-        self.early(flow, &mut out.early);
+        out.syn_rtt = hot.has(bit::SYN_RTT).then_some(shake[0]);
+        out.ack_rtt = hot.has(bit::ACK_RTT).then_some(shake[1]);
         for (side, bytes) in out.payload.iter_mut().enumerate() {
             bytes.clear();
             if let Some(payloads) = self.payloads.as_ref().filter(|_| out.part == 0) {
@@ -83,17 +72,45 @@ impl<H: Hints> Meter<H> {
         out.lost = if self.losses.is_none() { 0 } else { self.losses.between(out.first().secs(), out.last().secs()) };
     }
 
-    /// The topmost MPLS label.
-    #[inline(always)]
-    pub(crate) fn label(&self, hot: &Hot) -> Option<u32> {
-        if hot.tunnel > 0 && hot.has(bit::FULL) { self.fulls[hot.more].label } else { hot.label() }
+    /// Sides, first packets and number of the record, where they are counted in a pair or in full.
+    #[inline(never)]
+    fn render_counters(&self, flow: u32, out: &mut Record) {
+        let (Entry { hot, body }, rare) = (&self.flows[flow], self.rare(flow));
+        if hot.has(bit::FULL) {
+            let full = &self.fulls[hot.more];
+            out.part = full.part;
+            out.sides = [0, 1].map(|side| full.sides[side].render(mac_of(hot, rare, side)));
+        } else {
+            let pair = &self.pairs[hot.more];
+            let tie = self.tie(hot.bits, pair);
+            out.part = tie.part;
+            let firsts = self.firsts(flow, pair, &tie);
+            for (n, out) in out.sides.iter_mut().enumerate() {
+                pair.sides[n].render(&body.sums[n], firsts[n], tie.before[n], mac_of(hot, rare, n), out);
+            }
+        }
+        self.early(flow, &mut out.early);
     }
 
+    /// The topmost MPLS label.
+    #[inline(always)]
+    pub(crate) fn label(&self, flow: u32) -> Option<u32> {
+        let hot = &self.flows[flow].hot;
+        if hot.tunnel > 0 && hot.has(bit::FULL) { self.label_in_tunnel(flow) } else { hot.label() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn label_in_tunnel(&self, flow: u32) -> Option<u32> {
+        let hot = &self.flows[flow].hot;
+        if hot.rests() { self.head(flow).label } else { self.fulls[hot.more].label }
+    }
+
+    /// The first packets of a flow that is not a list any more.
     fn early(&self, flow: u32, out: &mut Vec<Early>) {
         out.clear();
         let hot = &self.flows[flow].hot;
         let (chunk, more) = match hot.bits & (bit::FULL | bit::PAIR) {
-            0 => (hot.more, &[][..]),
             bit::PAIR if hot.has(bit::CUT) => return,
             bit::PAIR => (self.pairs[hot.more].chunk(), &[][..]),
             _ if self.fulls[hot.more].part == 0 => (self.fulls[hot.more].chunk, &self.fulls[hot.more].more[..]),
@@ -106,23 +123,31 @@ impl<H: Hints> Meter<H> {
             out.extend(words.iter().map(|w| slim::unpack(*w)));
             out.extend(more.iter().map(|w| slim::unpack(*w)));
         }
-        out.truncate(self.config.early);
     }
 }
 
-/// Both sides of a flow of few packets, from the list of them.
+/// Who sent the first frame of a side.
 #[inline(always)]
-fn render_list(body: &Body, rare: &Rare, words: &[u64], macs: [Option<MacAddr>; 2], out: &mut [Side; 2]) {
-    let mut lanes = [SPREAD[usize::from(body.sums[0].first_flags)], 0];
-    begin_side(&mut out[0], body.start, rare.first_length().into());
-    out[1].packets = 0;
+fn mac_of(hot: &Hot, rare: &Rare, side: usize) -> Option<MacAddr> {
+    hot.has(bit::MAC[side]).then_some(MacAddr(rare.mac(side)))
+}
+
+/// First packets and both sides of a flow of few packets, from the list of them.
+#[inline(always)]
+fn render_list(hot: &Hot, body: &Body, rare: &Rare, words: &[u64], out: &mut Record) {
+    let Record { sides, early, .. } = out;
+    let (length, flags) = (rare.first_length(), body.sums[0].first_flags);
+    early.clear();
+    early.push(Early { after: 0, length, flags, reverse: false });
+    begin_side(&mut sides[0], body.start, length.into(), flags);
+    let had = std::mem::take(&mut sides[1].packets) > 0;
     for word in words {
-        let early = slim::unpack(*word);
-        let (n, at, length) = (usize::from(early.reverse), body.start + early.after, u64::from(early.length));
-        let side = &mut out[n];
-        lanes[n] += SPREAD[usize::from(early.flags)];
+        let packet = slim::unpack(*word);
+        early.push(packet);
+        let (at, length) = (body.start + packet.after, u64::from(packet.length));
+        let side = &mut sides[usize::from(packet.reverse)];
         if side.packets == 0 {
-            begin_side(side, at, length);
+            begin_side(side, at, length, packet.flags);
             continue;
         }
         let gap = at - side.last.nanos();
@@ -137,43 +162,28 @@ fn render_list(body: &Body, rare: &Rare, words: &[u64], macs: [Option<MacAddr>; 
         side.length.max = side.length.max.max(length);
         side.length.sum += length;
         side.length.squares += u128::from(length * length);
+        for (count, one) in side.flags.iter_mut().zip(slim::SINGLE[usize::from(packet.flags)]) {
+            *count += one;
+        }
     }
-    for (n, side) in out.iter_mut().enumerate() {
-        if side.packets == 0 {
-            *side = Side::default();
-            continue;
-        }
-        body.sums[n].render(side.length.sum, macs[n], side);
-        for (flag, byte) in side.flags.iter_mut().zip(lanes[n].to_le_bytes()) {
-            *flag = byte.into();
-        }
+    body.sums[0].render(sides[0].length.sum, mac_of(hot, rare, 0), &mut sides[0]);
+    if sides[1].packets > 0 {
+        body.sums[1].render(sides[1].length.sum, mac_of(hot, rare, 1), &mut sides[1]);
+    } else if had {
+        sides[1] = Side::default();
     }
 }
 
 /// Writes what one packet says over what a side was.
 #[inline(always)]
-fn begin_side(side: &mut Side, at: u64, length: u64) {
+fn begin_side(side: &mut Side, at: u64, length: u64, flags: u8) {
     side.first = Timestamp::from_nanos(at);
     side.last = side.first;
     (side.packets, side.gaps) = (1, 0);
     side.gap = Moments::default();
     side.length = Moments { min: length, max: length, sum: length, squares: (length * length).into() };
+    side.flags = slim::SINGLE[usize::from(flags)];
 }
-
-/// The bits of a byte of flags, as bytes: so many packets as a list has are counted by adding them.
-static SPREAD: [u64; 256] = {
-    let mut all = [0; 256];
-    let mut flags = 0;
-    while flags < 256 {
-        let mut bit = 0;
-        while bit < 8 {
-            all[flags] |= (flags as u64 >> bit & 1) << (8 * bit);
-            bit += 1;
-        }
-        flags += 1;
-    }
-    all
-};
 
 #[inline(always)]
 fn key_of(hot: &Hot, rare: &Rare) -> Key {

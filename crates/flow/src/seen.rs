@@ -35,11 +35,27 @@ mod at {
     pub const SEQ: usize = 4;
     pub const FLAGS: usize = 13;
     pub const WINDOW: usize = 14;
-    /// All that is read of a TCP header.
-    pub const TCP: usize = 16;
 }
 
+/// Bytes of a TCP header that are read.
+pub(crate) const TCP: usize = 16;
+
 impl Seen {
+    /// Of no packet.
+    pub const NOTHING: Self = Self {
+        at: 0,
+        side: 0,
+        wire: 0,
+        length: 0,
+        payload: 0,
+        tcp: false,
+        flags: 0,
+        seq: 0,
+        zero_window: false,
+        ttl: 0,
+        dscp: 0,
+    };
+
     /// Of a packet that has a key; the side is for the flow to say, and may move the time.
     #[inline(always)]
     pub fn of(packet: &Packet) -> Self {
@@ -49,18 +65,17 @@ impl Seen {
             Family::V6 => (l3[at::V6_HOPS], l3[0] << 4 | l3[1] >> 4),
             _ => (l3[at::V4_TTL], l3[at::V4_TOS]),
         };
-        Self::with(packet, (ttl, class))
+        let head = packet.data.get(usize::from(decoded.l4)..).and_then(|d| d.first_chunk());
+        let is_there = (decoded.l4 != 0) & (decoded.fragment != Fragment::Later) & head.is_some();
+        let is_tcp = (decoded.protocol == IpProtocol::TCP) & is_there;
+        Self::with(packet, (ttl, class), is_tcp, head.unwrap_or(&[0; TCP]))
     }
 
-    /// The same where TTL and class are known.
+    /// The same where TTL, class and the header of TCP are known. What is not TCP has any bytes in its place: they are read
+    /// and then not believed, since a branch would be guessed wrong at every third packet.
     #[inline(always)]
-    pub fn with(packet: &Packet, (ttl, class): (u8, u8)) -> Self {
+    pub fn with(packet: &Packet, (ttl, class): (u8, u8), tcp: bool, head: &[u8; TCP]) -> Self {
         let decoded = packet.decoded;
-        // Read whatever it is, and then believed or not: a branch would be guessed wrong at every third packet.
-        let head = packet.data.get(usize::from(decoded.l4)..).and_then(|d| d.first_chunk::<{ at::TCP }>());
-        let is_there = (decoded.l4 != 0) & (decoded.fragment != Fragment::Later) & head.is_some();
-        let tcp = (decoded.protocol == IpProtocol::TCP) & is_there;
-        let head = head.unwrap_or(&[0; at::TCP]);
         let flags = select_unpredictable(tcp, head[at::FLAGS], 0);
         let seq = u32::from_be_bytes([head[at::SEQ], head[at::SEQ + 1], head[at::SEQ + 2], head[at::SEQ + 3]]);
         let window = u16::from_be_bytes([head[at::WINDOW], head[at::WINDOW + 1]]);

@@ -10,11 +10,12 @@
 //! 65535 bytes, after 2^38 ns, a window of zero, anything but the next bytes of its side) makes it a full one
 //! ([`crate::full`]), so that nothing is ever rounded.
 
+use crate::full;
 use crate::memory::{Ask, Hints};
-use crate::record::{Early, Moments, Side};
+use crate::record::{Early, Side};
 use crate::seen::Seen;
 use crate::tcp;
-use base::Timestamp;
+use std::hint::select_unpredictable;
 use wire::MacAddr;
 
 /// Packets in the list, the first included.
@@ -46,6 +47,42 @@ impl Sums {
     pub const fn continued(&self) -> Self {
         let Self { seq, numbered, first_flags, .. } = *self;
         Self { payload: 0, seq, beyond: 0, payload_packets: 0, ttl: (0, 0), dscp: (0, 0), numbered, first_flags }
+    }
+
+    /// Of a side as [`crate::full`] counts it, if there is nothing remarkable about it.
+    pub fn of(side: &full::Side, first_flags: u8) -> Self {
+        let high = side.sent.high();
+        Self {
+            payload: side.payload as u32,
+            seq: high.unwrap_or(0),
+            beyond: side.bytes.wrapping_sub(side.length) as u32,
+            payload_packets: side.payload_packets as u16,
+            ttl: side.ttl,
+            dscp: side.dscp,
+            numbered: high.is_some(),
+            first_flags,
+        }
+    }
+
+    /// Of a flow whose sums are elsewhere.
+    pub fn unused(first_flags: u8) -> Self {
+        Self { first_flags, ..Self::default() }
+    }
+
+    /// Most of it as two words and two bytes, which mean something else while the flow is at rest
+    /// ([`crate::rest`]): all but the flags of the first packet, which stay what they are.
+    pub fn words(&self) -> ([u64; 2], u16) {
+        let [low, high] = self.ttl.into();
+        let upper = u64::from(self.payload_packets) | u64::from(low) << 16 | u64::from(high) << 24;
+        let words = [u64::from(self.payload) | u64::from(self.seq) << 32, u64::from(self.beyond) | upper << 32];
+        (words, u16::from_le_bytes(self.dscp.into()))
+    }
+
+    /// Puts them there.
+    pub fn set_words(&mut self, ([a, b], rest): ([u64; 2], u16)) {
+        (self.payload, self.seq, self.beyond) = (a as u32, (a >> 32) as u32, b as u32);
+        (self.payload_packets, self.ttl) = ((b >> 32) as u16, ((b >> 48) as u8, (b >> 56) as u8));
+        self.dscp = rest.to_le_bytes().into();
     }
 
     /// Counts a packet, the first of this side or not, unless something about it asks for a full flow: then nothing is
@@ -81,25 +118,10 @@ impl Sums {
         (out.ttl, out.dscp) = (self.ttl, self.dscp);
         out.mac = mac;
     }
-
-    /// The same of a side that had one packet.
-    #[inline(always)]
-    pub fn render_one(&self, at: u64, length: u16, mac: Option<MacAddr>, out: &mut Side) {
-        let length = u64::from(length);
-        self.render(length, mac, out);
-        out.first = Timestamp::from_nanos(at);
-        out.last = out.first;
-        out.packets = 1;
-        (out.length.min, out.length.max) = (length, length);
-        out.length.squares = (length * length).into();
-        out.gap = Moments::default();
-        out.gaps = 0;
-        out.flags = SINGLE[usize::from(self.first_flags)];
-    }
 }
 
 /// The bits of each byte of flags, as counters of one packet.
-static SINGLE: [[u64; 8]; 256] = {
+pub(crate) static SINGLE: [[u64; 8]; 256] = {
     let mut all = [[0; 8]; 256];
     let mut flags = 0;
     while flags < 256 {
@@ -116,7 +138,9 @@ static SINGLE: [[u64; 8]; 256] = {
 /// The range with one more value in it.
 #[inline(always)]
 pub(crate) fn widened(range: (u8, u8), value: u8, first: bool) -> (u8, u8) {
-    if first { (value, value) } else { (range.0.min(value), range.1.max(value)) }
+    // Chosen without a branch: which packet is the first of its side cannot be predicted while conversations begin.
+    let (least, most) = (range.0.min(value), range.1.max(value));
+    (select_unpredictable(first, value, least), select_unpredictable(first, value, most))
 }
 
 /// The packets of a flow after its first: what is kept of them while they are few, and of the first ten for good.
@@ -156,11 +180,18 @@ pub(crate) const fn is_exact(after: u64) -> bool {
 
 /// A packet as a word.
 #[inline(always)]
-pub(crate) fn pack(after: u64, seen: &Seen) -> u64 {
+pub(crate) fn pack(after: u64, side: usize, seen: &Seen) -> u64 {
     let after = after.min(LAST);
     let time = if is_exact(after) { after } else { after >> COARSE_SHIFT | 1 << bit::COARSE };
     let length = u64::from(seen.length.min(u16::MAX.into()));
-    time | length << bit::LENGTH | u64::from(seen.flags) << bit::FLAGS | (seen.side as u64) << bit::REVERSE
+    time | length << bit::LENGTH | u64::from(seen.flags) << bit::FLAGS | (side as u64) << bit::REVERSE
+}
+
+/// A packet whose time fits, as a word.
+#[inline(always)]
+pub(crate) fn join(early: &Early) -> u64 {
+    let Early { after, length, flags, reverse } = *early;
+    after | u64::from(length) << bit::LENGTH | u64::from(flags) << bit::FLAGS | u64::from(reverse) << bit::REVERSE
 }
 
 /// The packet that a word stands for.

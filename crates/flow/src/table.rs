@@ -59,9 +59,10 @@ impl Table {
         self.buckets.fill(EMPTY);
     }
 
+    /// Where a flow with this hash is looked for. Who goes there several times works it out once.
     #[inline(always)]
-    fn home(&self, hash: u64) -> usize {
-        (((hash & 0xffff_ffff) * self.buckets.len() as u64) >> 32) as usize
+    pub fn spot(&self, hash: u64) -> Spot {
+        Spot { home: (((hash & 0xffff_ffff) * self.buckets.len() as u64) >> 32) as u32, tag: tag(hash) }
     }
 
     #[inline(always)]
@@ -74,46 +75,45 @@ impl Table {
         REACH.min(self.buckets.len())
     }
 
-    /// Asks for the line where a search for `hash` begins.
+    /// Asks for the line where a search begins.
     #[inline(always)]
-    pub fn fetch(&self, hash: u64, hints: impl Hints) {
-        hints.fetch(&self.buckets[self.home(hash)]);
+    pub fn fetch(&self, spot: Spot, hints: impl Hints) {
+        hints.fetch(&self.buckets[spot.home as usize]);
     }
 
-    /// The flow that a search for `hash` would look at first, if there is one.
+    /// The flow that a search would look at first, if there is one.
     #[inline(always)]
-    pub fn guess(&self, hash: u64) -> Option<u32> {
-        let bucket = &self.buckets[self.home(hash)];
-        bucket.places(tag(hash)).next().map(|place| bucket.flows[place])
+    pub fn guess(&self, spot: Spot) -> Option<u32> {
+        let bucket = &self.buckets[spot.home as usize];
+        bucket.places(spot.tag).next().map(|place| bucket.flows[place])
     }
 
-    /// The flow with this hash for which `same` holds.
+    /// The flow at this spot for which `same` holds.
     #[inline(always)]
-    pub fn find(&self, hash: u64, same: impl Fn(u32) -> bool) -> Option<u32> {
-        let home = self.home(hash);
+    pub fn find(&self, Spot { home, tag }: Spot, same: impl Fn(u32) -> bool) -> Option<u32> {
+        let home = home as usize;
         let bucket = &self.buckets[home];
-        let found = bucket.find(tag(hash), &same);
+        let found = bucket.find(tag, &same);
         if found.is_some() || bucket.spilled == 0 {
             return found;
         }
-        (1..self.reach()).find_map(|step| self.buckets[self.after(home, step)].find(tag(hash), &same))
+        (1..self.reach()).find_map(|step| self.buckets[self.after(home, step)].find(tag, &same))
     }
 
     /// Enters a flow that is not there.
     #[inline(always)]
-    pub fn insert(&mut self, hash: u64, flow: u32) -> Result<(), Crowded> {
-        let home = self.home(hash);
-        if self.buckets[home].put(tag(hash), flow) { Ok(()) } else { self.spill(hash, flow) }
+    pub fn insert(&mut self, spot: Spot, flow: u32) -> Result<(), Crowded> {
+        if self.buckets[spot.home as usize].put(spot.tag, flow) { Ok(()) } else { self.spill(spot, flow) }
     }
 
     /// The same where its own bucket is full.
     #[cold]
     #[inline(never)]
-    fn spill(&mut self, hash: u64, flow: u32) -> Result<(), Crowded> {
-        let home = self.home(hash);
+    fn spill(&mut self, Spot { home, tag }: Spot, flow: u32) -> Result<(), Crowded> {
+        let home = home as usize;
         for step in 1..self.reach() {
             let at = self.after(home, step);
-            if self.buckets[at].put(tag(hash), flow) {
+            if self.buckets[at].put(tag, flow) {
                 self.buckets[home].spilled += 1;
                 return Ok(());
             }
@@ -123,21 +123,20 @@ impl Table {
 
     /// Removes a flow that is there.
     #[inline(always)]
-    pub fn remove(&mut self, hash: u64, flow: u32) {
-        let home = self.home(hash);
-        if !self.buckets[home].take(tag(hash), flow) {
-            self.remove_spilled(hash, flow);
+    pub fn remove(&mut self, spot: Spot, flow: u32) {
+        if !self.buckets[spot.home as usize].take(spot.tag, flow) {
+            self.remove_spilled(spot, flow);
         }
     }
 
     /// The same where it is not in its own bucket.
     #[cold]
     #[inline(never)]
-    fn remove_spilled(&mut self, hash: u64, flow: u32) {
-        let home = self.home(hash);
+    fn remove_spilled(&mut self, Spot { home, tag }: Spot, flow: u32) {
+        let home = home as usize;
         for step in 1..self.reach() {
             let at = self.after(home, step);
-            if self.buckets[at].take(tag(hash), flow) {
+            if self.buckets[at].take(tag, flow) {
                 self.buckets[home].spilled -= 1;
                 return;
             }
@@ -145,11 +144,18 @@ impl Table {
         debug_assert!(false, "flow {flow} is in no bucket within reach");
     }
 
-    /// The flows in the bucket that `hash` names.
-    pub fn neighbours(&self, hash: u64) -> impl Iterator<Item = u32> + '_ {
-        let bucket = &self.buckets[self.home(hash)];
+    /// The flows in the bucket of this spot.
+    pub fn neighbours(&self, spot: Spot) -> impl Iterator<Item = u32> + '_ {
+        let bucket = &self.buckets[spot.home as usize];
         (0..PLACES).filter(|p| bucket.tags[*p] != 0).map(|p| bucket.flows[p])
     }
+}
+
+/// What a table makes of a hash: the bucket that it names, and the tag.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spot {
+    home: u32,
+    tag: u8,
 }
 
 /// What stands for a hash beside its flow: never 0.
@@ -261,18 +267,19 @@ mod tests {
                 // Hashes that collide in their buckets and tags now and then, and in all their bits.
                 let hash = (prng.below(40) << 32) | (prng.below(25) * 0x0a00_0000);
                 let known = map.get(&hash).copied();
-                assert_eq!(table.find(hash, |f| Some(f) == known), known, "seed {seed}");
+                let spot = table.spot(hash);
+                assert_eq!(table.find(spot, |f| Some(f) == known), known, "seed {seed}");
                 match known {
                     Some(known) if prng.below(2) == 0 => {
-                        table.remove(hash, known);
+                        table.remove(spot, known);
                         map.remove(&hash);
                     }
                     Some(_) => (),
-                    None => match table.insert(hash, flow) {
+                    None => match table.insert(spot, flow) {
                         Ok(()) => assert_eq!(map.insert(hash, flow), None),
                         Err(Crowded) => {
                             crowded += 1;
-                            let victim = table.neighbours(hash).next().expect("it is full");
+                            let victim = table.neighbours(spot).next().expect("it is full");
                             assert!(map.values().any(|f| *f == victim), "seed {seed}");
                         }
                     },
@@ -283,7 +290,7 @@ mod tests {
                 }
             }
             assert!(crowded > 0 || capacity > 60, "seed {seed}, room for {capacity}");
-            map.iter().for_each(|(hash, flow)| table.remove(*hash, *flow));
+            map.iter().for_each(|(hash, flow)| table.remove(table.spot(*hash), *flow));
             assert!(table.buckets.iter().all(|b| b.spilled == 0 && b.tags == [0; PLACES]), "seed {seed}");
         }
     }

@@ -1,7 +1,7 @@
 //! One packet after the other: which flow it belongs to, and what it adds to it.
 //!
-//! Most packets are of long flows that go on, and are counted by a short way of their own; the others by the long one. The plain
-//! version is the model in the tests; `docs/METER.md` has what each costs.
+//! Most packets are of long flows that go on, or among the first ten of a short one, and are counted by short ways of their own; the
+//! others by the long one. The plain version is the model in the tests; `docs/METER.md` has what each costs.
 
 use crate::begin::is_another;
 use crate::config::Packet;
@@ -13,10 +13,10 @@ use crate::meter::Meter;
 use crate::pair::Pair;
 use crate::pool::NONE;
 use crate::rare;
-use crate::record::{Sink, TcpState};
+use crate::record::Sink;
 use crate::seen::{self, Seen};
 use crate::slim::{self, Chunk, LOG};
-use crate::tcp;
+use crate::tcp::{self, Shake};
 use wire::tcp_flags::{FIN, RST, SYN};
 
 impl<H: Hints> Meter<H> {
@@ -25,12 +25,12 @@ impl<H: Hints> Meter<H> {
     pub(crate) fn take(&mut self, packet: &Packet, lane: &mut Lane, guess: u32, sink: &mut dyn Sink) {
         // A packet before this one may have ended the flow, and given its place to another.
         let found = if guess != NONE && is_same(&self.flows[guess].hot, &lane.key, &self.keys) {
-            if self.take_usual(packet, lane, guess) {
+            if self.take_usual(packet, lane, guess) || self.take_listed(packet, lane, guess) {
                 return;
             }
             Some(guess)
         } else {
-            self.table.find(lane.hash, |flow| is_same(&self.flows[flow].hot, &lane.key, &self.keys))
+            self.table.find(lane.spot, |flow| is_same(&self.flows[flow].hot, &lane.key, &self.keys))
         };
         let Some(flow) = found else { return self.begin(packet, lane, sink) };
         let hot = &mut self.flows[flow].hot;
@@ -38,13 +38,25 @@ impl<H: Hints> Meter<H> {
         if is_another(hot.state, &lane.seen) || lane.seen.at.saturating_sub(hot.last) >= timeout {
             // Its record is made when its own time is over; until then it keeps its place in the pool and on the wheel.
             hot.bits |= bit::DETACHED;
-            self.table.remove(lane.hash, flow);
+            self.table.remove(lane.spot, flow);
             return self.begin(packet, lane, sink);
         }
         let seen = &mut lane.seen;
         self.counts.backward += u64::from(seen.at < hot.last);
         seen.at = seen.at.max(hot.last);
         seen.side = hot.side(&lane.key);
+        if hot.has(bit::FULL) {
+            return self.add_to_other(flow, packet, seen, sink);
+        }
+        self.add(flow, packet, seen, sink);
+    }
+
+    /// Counts another packet of a full flow, or of one at rest, which it wakes.
+    #[inline(never)]
+    fn add_to_other(&mut self, flow: u32, packet: &Packet, seen: &Seen, sink: &mut dyn Sink) {
+        if self.flows[flow].hot.rests() {
+            self.wake(flow);
+        }
         self.add(flow, packet, seen, sink);
     }
 
@@ -72,6 +84,50 @@ impl<H: Hints> Meter<H> {
             hot.bits |= bit::AGAIN;
         }
         is_counted
+    }
+
+    /// Counts the packet if it is one of the first of a flow that goes on, and nothing about it is remarkable.
+    #[inline(always)]
+    fn take_listed(&mut self, packet: &Packet, lane: &Lane, flow: u32) -> bool {
+        let Entry { hot, body } = &mut self.flows[flow];
+        let (seen, side) = (&lane.seen, hot.side(&lane.key));
+        let after = seen.at.wrapping_sub(body.start);
+        let is_list = (hot.bits & (bit::FULL | bit::PAIR) == 0) & (usize::from(hot.packets) < LOG);
+        let is_next = (seen.at >= hot.last) & (seen.at.wrapping_sub(hot.last) < self.idle[usize::from(hot.protocol)]);
+        let goes_on = (seen.flags & (FIN | RST) == 0) & !tcp::is_over(hot.state);
+        if !(is_list & is_next & goes_on & slim::is_exact(after)) || self.payloads.is_some() {
+            return false;
+        }
+        let is_reply = (side == 1) & (hot.bits & bit::BACK == 0);
+        if !body.sums[side].take(seen, is_reply) {
+            return false;
+        }
+        hot.last = seen.at;
+        let (state, shakes) = tcp::step(hot.state, side, seen);
+        hot.state = state;
+        hot.learn(shakes);
+        hot.bits |= bit::AGAIN;
+        let rare = if hot.has(bit::V6) { &mut self.rares[flow as usize] } else { &mut hot.rare };
+        // A time that fits into the list fits there as well.
+        rare.set_shake(shakes.times(rare.shake(), after));
+        if is_reply {
+            hot.bits |= bit::BACK;
+            if let Some(mac) = seen::mac(packet) {
+                rare.set_mac(1, mac.0);
+                hot.bits |= bit::MAC[1];
+            }
+        }
+        let word = slim::pack(after, side, seen);
+        if hot.more == NONE {
+            let mut chunk = Chunk::default();
+            chunk.log[0] = word;
+            hot.more = self.chunks.put(chunk).expect("there are as many chunks as flows");
+        } else {
+            self.chunks[hot.more].log[usize::from(hot.packets) - 1] = word;
+        }
+        hot.packets += 1;
+        body.reach(packet, hot.queue);
+        true
     }
 
     /// Counts another packet of a flow.
@@ -134,10 +190,10 @@ impl<H: Hints> Meter<H> {
         }
         if hot.more == NONE {
             let mut chunk = Chunk::default();
-            chunk.log[0] = slim::pack(after, seen);
+            chunk.log[0] = slim::pack(after, seen.side, seen);
             hot.more = self.chunks.put(chunk).expect("there are as many chunks as flows");
         } else {
-            self.chunks[hot.more].log[usize::from(hot.packets) - 1] = slim::pack(after, seen);
+            self.chunks[hot.more].log[usize::from(hot.packets) - 1] = slim::pack(after, seen.side, seen);
         }
         hot.packets += 1;
         body.reach(packet, hot.queue);
@@ -170,7 +226,7 @@ impl<H: Hints> Meter<H> {
             body.reach(packet, hot.queue);
         }
         if full.part == 0 && usize::from(hot.packets) < self.config.early.min(u8::MAX.into()) {
-            let word = slim::pack(seen.at - body.start, seen);
+            let word = slim::pack(seen.at - body.start, seen.side, seen);
             if usize::from(hot.packets) < LOG {
                 if full.chunk == NONE {
                     full.chunk = self.chunks.put(Chunk::default()).expect("there are as many chunks as flows");
@@ -195,28 +251,12 @@ impl<H: Hints> Meter<H> {
         let after = tcp::next(before, &mut fins, seen, self.config.bidirectional);
         hot.state = after;
         hot.bits |= u16::from(fins) << bit::FINS;
-        if before == TcpState::Established || before == TcpState::Midstream {
+        let shakes = Shake::of(before, after, seen.side, seen.flags);
+        if shakes == Shake::NOTHING {
             return;
         }
-        let mut shake = self.shake(flow);
-        let mut learned = 0;
-        match (before, after) {
-            // The last of several SYNs, so that a lost one is not taken for a long way.
-            (_, TcpState::SynSent) if seen.side == 0 && seen.flags & SYN != 0 => shake[0] = at,
-            (TcpState::SynSent, TcpState::SynReceived) => {
-                shake = [at - shake[0], at];
-                learned = bit::SYN_RTT;
-            }
-            (TcpState::SynReceived, TcpState::SynReceived) if seen.side == 1 && seen.flags & SYN != 0 => {
-                shake[1] = at;
-            }
-            (TcpState::SynReceived, TcpState::Established) => {
-                shake[1] = at - shake[1];
-                learned = bit::ACK_RTT;
-            }
-            _ => return,
-        }
-        self.flows[flow].hot.bits |= learned;
+        let shake = shakes.times(self.shake(flow), at);
+        self.flows[flow].hot.learn(shakes);
         let far = shake[0].max(shake[1]) >= rare::FAR;
         if far && !self.flows[flow].hot.has(bit::FULL) {
             self.widen(flow);

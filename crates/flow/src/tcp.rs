@@ -1,6 +1,7 @@
 //! What TCP does, as far as somebody in between can see it: which bytes came before (RFC 9293 §3.4), and how far the
 //! conversation got (§3.3.2).
 
+use crate::bits::Coder;
 use crate::record::TcpState;
 use crate::seen::Seen;
 use std::hint::select_unpredictable;
@@ -35,6 +36,24 @@ const WINDOW: u32 = 1 << 30;
 impl Sent {
     pub fn up_to(high: Option<u32>) -> Self {
         Self { high, ..Self::default() }
+    }
+
+    pub const fn high(&self) -> Option<u32> {
+        self.high
+    }
+
+    /// Packs it, or puts there what is unpacked ([`crate::packed`]).
+    pub fn code(&mut self, c: &mut impl Coder) {
+        self.high = c.bit(self.high.is_some()).then(|| c.bits(self.high.unwrap_or(0).into(), 32) as u32);
+        let high = self.high.unwrap_or(0);
+        for hole in &mut self.holes {
+            *hole = if c.bit(*hole != (0, 0)) {
+                let from = high.wrapping_sub(c.number(high.wrapping_sub(hole.0).into()) as u32);
+                (from, from.wrapping_add(c.number(hole.1.wrapping_sub(from).into()) as u32))
+            } else {
+                (0, 0)
+            };
+        }
     }
 
     pub fn see(&mut self, seen: &Seen) -> Order {
@@ -138,20 +157,20 @@ pub(crate) fn first(seen: &Seen, bidirectional: bool) -> (TcpState, Fins) {
 
 /// The state after a packet. In unidirectional metering the FIN of the one side is the end.
 #[inline(always)]
-pub(crate) fn next(state: TcpState, fins: &mut Fins, seen: &Seen, bidirectional: bool) -> TcpState {
+pub(crate) const fn next(state: TcpState, fins: &mut Fins, seen: &Seen, bidirectional: bool) -> TcpState {
     use TcpState::*;
     if !seen.tcp {
         return state;
     }
     let flags = seen.flags;
     if flags & RST != 0 {
-        return if state == Closed { Closed } else { Reset };
+        return if matches!(state, Closed) { Closed } else { Reset };
     }
     if flags & FIN != 0 {
         *fins |= 1 << seen.side;
     }
     match (state, *fins) {
-        (Reset | Closed, _) | (_, 3) => return if state == Reset { Reset } else { Closed },
+        (Reset | Closed, _) | (_, 3) => return if matches!(state, Reset) { Reset } else { Closed },
         (_, 1 | 2) => return if bidirectional { HalfClosed } else { Closed },
         _ => (),
     }
@@ -163,6 +182,76 @@ pub(crate) fn next(state: TcpState, fins: &mut Fins, seen: &Seen, bidirectional:
         SynSent | SynReceived if seen.side == 0 && flags & (SYN | ACK) == ACK => Established,
         other => other,
     }
+}
+
+/// What a packet does to the times of the handshake, which are moments until both ends of a span are known. In bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shake(u8);
+
+impl Shake {
+    pub const NOTHING: Self = Self(0);
+    /// The last of several SYNs counts, so that a lost one is not taken for a long way.
+    const SYN: Self = Self(1);
+    const ANSWER: Self = Self(1 << 1 | 1 << 2);
+    const ANSWER_AGAIN: Self = Self(1 << 2);
+    const END: Self = Self(1 << 3);
+
+    pub const fn of(before: TcpState, after: TcpState, side: usize, flags: u8) -> Self {
+        use TcpState::*;
+        let is_syn = flags & SYN != 0;
+        match (before, after) {
+            (Established | Midstream, _) => Self::NOTHING,
+            (_, SynSent) if side == 0 && is_syn => Self::SYN,
+            (SynSent, SynReceived) => Self::ANSWER,
+            (SynReceived, SynReceived) if side == 1 && is_syn => Self::ANSWER_AGAIN,
+            (SynReceived, Established) => Self::END,
+            _ => Self::NOTHING,
+        }
+    }
+
+    /// The times after a packet at this moment.
+    #[inline(always)]
+    pub fn times(self, [syn, ack]: [u64; 2], at: u64) -> [u64; 2] {
+        let does = |bit: u32| self.0 >> bit & 1 == 1;
+        let first = select_unpredictable(does(1), at.wrapping_sub(syn), select_unpredictable(does(0), at, syn));
+        let second = select_unpredictable(does(3), at.wrapping_sub(ack), select_unpredictable(does(2), at, ack));
+        [first, second]
+    }
+
+    /// Whether each of the times is a span now that was a moment before.
+    #[inline(always)]
+    pub const fn learned(self) -> [bool; 2] {
+        [self.0 >> 1 & 1 == 1, self.0 >> 3 & 1 == 1]
+    }
+}
+
+/// What [`next`] and [`Shake::of`] say of a packet without FIN and RST, as long as the conversation goes on: a state below, what
+/// happens to the times above.
+static STEPS: [u8; 128] = {
+    use TcpState::*;
+    let states = [None, Midstream, SynSent, SynReceived, Established, HalfClosed, Closed, Reset];
+    let mut all = [0; 128];
+    let mut at = 0;
+    while at < all.len() {
+        let (before, tcp, side) = (states[at >> 4], at >> 3 & 1 == 1, at >> 2 & 1);
+        let flags = if at & 1 == 1 { SYN } else { 0 } | if at >> 1 & 1 == 1 { ACK } else { 0 };
+        let seen = Seen { tcp, flags, side, ..Seen::NOTHING };
+        // Without a FIN of its own a packet does not change who has sent one.
+        let after = if matches!(before, HalfClosed) { before } else { next(before, &mut 0, &seen, true) };
+        all[at] = after as u8 | Shake::of(before, after, side, flags).0 << 4;
+        at += 1;
+    }
+    all
+};
+
+/// The state after a packet without FIN and RST, and what becomes of the times, both looked up: which of them a packet is
+/// cannot be predicted while conversations begin.
+#[inline(always)]
+pub(crate) fn step(state: TcpState, side: usize, seen: &Seen) -> (TcpState, Shake) {
+    let flags = usize::from(seen.flags >> 1 & 1) | usize::from(seen.flags >> 3 & 2);
+    const _: () = assert!(SYN == 1 << 1 && ACK == 1 << 4);
+    let step = STEPS[(state as usize) << 4 | usize::from(seen.tcp) << 3 | (side & 1) << 2 | flags];
+    (TcpState::of(step & 7), Shake(step >> 4))
 }
 
 /// Whether a packet without SYN, FIN and RST leaves the state as it is.
@@ -195,6 +284,39 @@ mod tests {
                 let state = next(TcpState::None, &mut fins, &seen, bidirectional);
                 assert_eq!(first(&seen, bidirectional), (state, fins), "{seen:?}, {bidirectional}");
             }
+        }
+    }
+
+    #[test]
+    fn steps_are_what_the_rules_say() {
+        use TcpState::*;
+        for flags in (0..=255).filter(|flags| flags & (FIN | RST) == 0) {
+            for (tcp, side) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
+                let seen = Seen { tcp, side, flags: if tcp { flags } else { 0 }, ..Seen::NOTHING };
+                for (before, fins) in
+                    [(None, 0), (Midstream, 0), (SynSent, 0), (SynReceived, 0), (Established, 0), (HalfClosed, 1)]
+                {
+                    let after = next(before, &mut { fins }, &seen, true);
+                    let expected = (after, Shake::of(before, after, side, seen.flags));
+                    assert_eq!(step(before, side, &seen), expected, "{before:?}, {seen:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn times_are_moments_until_both_ends_of_a_span_are_known() {
+        let mut times = [0, 0];
+        for (shake, at, expected) in [
+            (Shake::SYN, 5, [5, 0]),
+            (Shake::SYN, 7, [7, 0]),
+            (Shake::ANSWER, 20, [13, 20]),
+            (Shake::ANSWER_AGAIN, 22, [13, 22]),
+            (Shake::NOTHING, 30, [13, 22]),
+            (Shake::END, 40, [13, 18]),
+        ] {
+            times = shake.times(times, at);
+            assert_eq!(times, expected, "{shake:?}");
         }
     }
 }

@@ -29,6 +29,11 @@ impl Wheel {
         self.links.len() * size_of::<[u32; 2]>()
     }
 
+    /// Bytes of so many flows.
+    pub const fn bytes_of(flows: u64) -> usize {
+        flows as usize * size_of::<[u32; 2]>()
+    }
+
     /// Puts a flow that lies in no slot where it is looked at when `second` has come, or before; `now` is the second that
     /// was looked at last, and `second` is later.
     #[inline(always)]

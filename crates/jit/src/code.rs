@@ -5,6 +5,7 @@ use crate::host::{Context, Host};
 use crate::matcher::Frame;
 use crate::memory::Memory;
 use crate::packet::{Packet, Verdict};
+use crate::plain::Form;
 use crate::refusal::Refusal;
 use cranelift_codegen::ir::{AbiParam, types};
 use cranelift_codegen::settings::{self, Configurable};
@@ -16,7 +17,7 @@ use std::fmt;
 use std::sync::Mutex;
 
 /// Context, packets, verdicts, how many, and the number of the first.
-type Batch = unsafe extern "C" fn(*mut Context, *const u8, *mut u8, u64, u64);
+type Batch = unsafe extern "C" fn(*mut Context, *mut u8, *mut u8, u64, u64);
 
 /// The functions of one program.
 pub(crate) struct Code {
@@ -28,17 +29,17 @@ pub(crate) struct Code {
 }
 
 impl Code {
-    /// For these tasks, each of a verified program in its simpler form. Addresses of its sets are put into the code, so it must stay
+    /// For these tasks, each of the form of a verified program. Addresses of its sets are put into the code, so it must stay
     /// where it is for as long as the code is run.
-    pub fn of(tasks: &[(Task, &Program)]) -> Result<Self, Refusal> {
+    pub fn of(tasks: &[(Task, &Form)]) -> Result<Self, Refusal> {
         let mut code = Self { functions: [None; 4], bytes: 0, module: Mutex::new(Some(module()?)) };
         let Some(module) = code.module.get_mut().ok().and_then(|m| m.as_mut()) else { return Ok(code) };
         let mut made = Vec::new();
-        for (task, program) in tasks {
+        for (task, form) in tasks {
             let mut context = module.make_context();
             context.func.signature.params.extend([AbiParam::new(types::I64); PARAMETERS]);
             let id = module.declare_function(&format!("{task:?}"), Linkage::Local, &context.func.signature)?;
-            emit::emit(program, *task, module, &mut context.func, &mut FunctionBuilderContext::new())?;
+            emit::emit(form, *task, module, &mut context.func, &mut FunctionBuilderContext::new())?;
             module.define_function(id, &mut context)?;
             code.bytes += context.compiled_code().map_or(0, |c| c.code_buffer().len());
             made.push((*task, id));
@@ -57,19 +58,20 @@ impl Code {
         self.bytes
     }
 
-    /// Whether there is something to fetch ahead.
-    pub const fn has_fetch(&self) -> bool {
-        self.functions[Task::Fetch as usize].is_some()
+    /// Whether there are keys to announce.
+    pub const fn has_scout(&self) -> bool {
+        self.functions[Task::Scout as usize].is_some()
     }
 
-    /// Asks for the memory that judging these packets will need.
+    /// Announces to the tables the keys that judging these packets will ask them about.
     ///
     /// # Safety
     /// As for [`Code::judge`], but that nothing is written.
-    pub unsafe fn fetch(&self, context: &mut Context, packets: &[Packet<'_>]) {
-        if let Some(fetch) = self.functions[Task::Fetch as usize] {
+    pub unsafe fn scout(&self, context: &mut Context, packets: &mut [Packet<'_>], first: usize) {
+        if let Some(scout) = self.functions[Task::Scout as usize] {
+            let (count, first) = (packets.len() as u64, first as u64);
             // SAFETY: the caller's promise; no verdict is written by this function.
-            unsafe { fetch(context, packets.as_ptr().cast(), std::ptr::null_mut(), packets.len() as u64, 0) };
+            unsafe { scout(context, packets.as_mut_ptr().cast(), std::ptr::null_mut(), count, first) };
         }
     }
 
@@ -77,20 +79,19 @@ impl Code {
     ///
     /// # Safety
     /// The context's tables are as many as the program has maps, in their order and made for them; its counters are
-    /// [`lang::ir::COUNTERS`]; its list of acts exists; nobody else uses any of them meanwhile. The packets' facts are known as far
-    /// as the program looks.
+    /// [`lang::ir::COUNTERS`]; its list of acts exists; nobody else uses any of them meanwhile.
     pub unsafe fn judge(
         &self,
         task: Task,
         context: &mut Context,
-        packets: &[Packet<'_>],
+        packets: &mut [Packet<'_>],
         verdicts: &mut [Verdict],
         first: usize,
     ) {
         let count = packets.len().min(verdicts.len()) as u64;
         if let Some(judge) = self.functions[task as usize] {
             // SAFETY: the code reads `count` packets and writes as many verdicts; the rest is the caller's promise.
-            unsafe { judge(context, packets.as_ptr().cast(), verdicts.as_mut_ptr().cast(), count, first as u64) };
+            unsafe { judge(context, packets.as_mut_ptr().cast(), verdicts.as_mut_ptr().cast(), count, first as u64) };
         }
     }
 
@@ -98,9 +99,9 @@ impl Code {
     pub fn matches(&self, frames: &[Frame<'_>], matched: &mut [u8]) {
         let count = frames.len().min(matched.len()) as u64;
         if let Some(matches) = self.functions[Task::Match as usize] {
-            // SAFETY: the code reads `count` frames and writes as many bytes; code for this task uses no context, since a program
-            // that needs one is refused.
-            unsafe { matches(std::ptr::null_mut(), frames.as_ptr().cast(), matched.as_mut_ptr(), count, 0) };
+            // SAFETY: the code reads `count` frames, of which it changes none, and writes as many bytes; code for this task uses no
+            // context, since a program that needs one is refused.
+            unsafe { matches(std::ptr::null_mut(), frames.as_ptr().cast_mut().cast(), matched.as_mut_ptr(), count, 0) };
         }
     }
 }
@@ -135,18 +136,18 @@ fn module() -> Result<JITModule, Refusal> {
     let isa = isa.finish(settings::Flags::new(flags)).map_err(|e| Refusal::Host(e.to_string()))?;
     let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
     builder.memory_provider(Box::<Memory>::default());
-    for host in [Host::Act, Host::Member] {
+    for host in [Host::Act, Host::Member, Host::Look] {
         builder.symbol(emit::symbol(host, 0), host.address(0));
     }
     for words in 1..=MAX_KEY_WORDS as u8 {
-        for host in [Host::Has, Host::Get, Host::Put, Host::Add, Host::Delete, Host::Fetch] {
+        for host in [Host::Has, Host::Get, Host::Put, Host::Add, Host::Delete, Host::Announce] {
             builder.symbol(emit::symbol(host, words), host.address(words));
         }
     }
     Ok(JITModule::new(builder))
 }
 
-/// Whether there is something to fetch.
+/// Whether it asks tables.
 pub(crate) fn asks_tables(program: &Program) -> bool {
     program.blocks.iter().flat_map(|b| &b.code).any(|inst| {
         matches!(

@@ -2,27 +2,32 @@
 //!
 //! ```text
 //! entry:  end = packets + count · size
-//! head:   packet == end → return, else → b0 with a fresh record          registers and record are SSA variables
-//! b0 … bn the program's, one for one
-//! exit:   record → verdict; next packet → head
+//! head:   packet == end → return, else a fresh record              registers and record are SSA variables
+//! tests:  is it plain? → b0 of the program for such packets        `emit/plain.rs`
+//! look:   are its headers known? else find them → b0 of the whole program
+//! b0 … bn a program's, one for one                                 once for each form
+//! exit:   record → verdict; next packet → head                     once for each form
 //! ```
-//! **Nothing here can fault.** Bytes of a packet are loaded by [`Emitter::bytes`] alone, which the verifier has proved to lie behind
+//! **Nothing here can fault.** Bytes of a packet are loaded by [`Emitter::bytes`] alone (`emit/bytes.rs`), which the verifier has proved to lie behind
 //! a [`End::Fits`] on every way; division is kept from 0; everything else that is read or written has a fixed place in a packet, a
 //! verdict or the context. So there are no traps to handle and no signal handlers.
 //!
-//! Bytes and facts do not change while a program runs, so their loads are marked as free to be merged and moved *down* to their
+//! Bytes and what the source said do not change while a program runs, so their loads are marked as free to be merged and moved *down* to their
 //! uses. The optimizer moves none up across a branch: it hoists only what does not depend on the loop, and every load
 //! depends on the packet.
 //!
-//! The same program is emitted a second time as a *scout* ([`Task::Fetch`]): without effects, and with each access to a table
-//! replaced by a hint to the memory that its place will be needed. What an access would have answered is taken to be 0; a scout
-//! that is led astray by that fetches in vain and harms nothing.
+//! The same program is emitted a second time as a *scout* ([`Task::Scout`]): without effects, and with each access to a table
+//! replaced by a word to the table that this key will be asked about. What an access would have answered is taken to be 0; a
+//! scout that is led astray by that announces in vain and harms nothing.
 
+mod bytes;
 mod number;
+mod plain;
 
 use crate::host::{self, Host};
 use crate::matcher;
-use crate::packet::at;
+use crate::packet::{Sight, at};
+use crate::plain::Form;
 use crate::refusal::Refusal;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64};
@@ -30,7 +35,7 @@ use cranelift_codegen::ir::{self, InstBuilder, MemFlagsData, StackSlot, StackSlo
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use cranelift_module::{Linkage, Module};
 use lang::interp::Action;
-use lang::ir::{BlockId, DEFAULT_CLASS, End, Inst, Kind, MAX_KEY_WORDS, Meta, Operand, Program, Reg, Var};
+use lang::ir::{BlockId, DEFAULT_CLASS, End, Inst, Kind, MAX_KEY_WORDS, Meta, Operand, Program, Reg, Set, Var};
 use std::collections::HashMap;
 
 /// What a function is for.
@@ -41,8 +46,8 @@ pub(crate) enum Task {
     Judge = 0,
     /// The same, from the record that the verdict holds already: the first part of the program ran elsewhere.
     Resume,
-    /// Asking for memory that judging will need.
-    Fetch,
+    /// Announcing the keys that judging will ask tables about.
+    Scout,
     /// Saying whether frames match; no context, no record that leaves the loop but for its kind.
     Match,
 }
@@ -69,12 +74,12 @@ pub(crate) const PARAMETERS: usize = 5;
 
 /// Fixed places: they are aligned, they exist, and nothing writes them while the code runs.
 const FIXED: MemFlagsData = MemFlagsData::trusted().with_readonly().with_can_move();
-/// Bytes of a packet behind a promise.
-const PROMISED: MemFlagsData = MemFlagsData::new().with_notrap().with_readonly().with_can_move();
+/// What was found of the headers: written before the program begins, by the code itself if need be.
+const FOUND: MemFlagsData = MemFlagsData::trusted();
 
 /// Writes the function into `func`.
 pub(crate) fn emit(
-    program: &Program,
+    form: &Form,
     task: Task,
     module: &mut dyn Module,
     func: &mut ir::Function,
@@ -92,14 +97,12 @@ pub(crate) fn emit(
     let mut variable = |ty| b.declare_var(ty);
     let [packet, verdict, number] = [I64; 3].map(&mut variable);
     let record = [I64; 6].map(&mut variable);
-    let (kernel, registers) = (variable(I8), (0..program.registers).map(|_| variable(I64)).collect());
-    let [head, start, exit] = [(); 3].map(|()| b.create_block());
-    let reached = reached(program);
-    let blocks = reached.iter().map(|r| r.then(|| b.create_block())).collect();
+    let (kernel, registers) = (variable(I8), (0..form.whole.registers).map(|_| variable(I64)).collect());
+    let [head, start, finish] = [(); 3].map(|()| b.create_block());
 
     let (packet_size, verdict_size) = match task {
         Task::Match => (matcher::at::FRAME, 1),
-        Task::Judge | Task::Resume | Task::Fetch => (at::PACKET, at::VERDICT),
+        Task::Judge | Task::Resume | Task::Scout => (at::PACKET, at::VERDICT),
     };
     let size = b.ins().iconst(I64, packet_size as i64);
     let bytes = b.ins().imul(count, size);
@@ -112,12 +115,11 @@ pub(crate) fn emit(
     b.switch_to_block(head);
     let here = b.use_var(packet);
     let done = b.ins().icmp(IntCC::Equal, here, end);
-    let finish = b.create_block();
     b.ins().brif(done, finish, &[], start, &[]);
 
     let mut e = Emitter {
         b,
-        program,
+        sets: &form.whole.sets,
         task,
         module,
         imports: HashMap::new(),
@@ -130,35 +132,30 @@ pub(crate) fn emit(
         record,
         kernel,
         registers,
-        blocks,
-        exit,
+        blocks: vec![],
+        exit: head,
     };
     e.begin(start, verdict);
-    for (at, block) in program.blocks.iter().enumerate() {
-        let Some(label) = e.blocks[at] else { continue };
-        e.b.switch_to_block(label);
-        // Control goes forward only: whatever leads here has been written.
-        e.b.seal_block(label);
-        for inst in &block.code {
-            e.inst(inst)?;
+    let step = [(packet, packet_size), (verdict, verdict_size), (number, 1)];
+    if !form.plain.is_empty() {
+        let any = e.b.create_block();
+        e.is_ordinary(any);
+        for (shape, program) in &form.plain {
+            let other = e.b.create_block();
+            e.is_plain(*shape, form.sight, other);
+            e.run(program, head, verdict, &step)?;
+            e.on_in(other);
         }
-        e.end(&block.end);
+        e.b.ins().jump(any, &[]);
+        e.on_in(any);
     }
-
-    e.b.switch_to_block(exit);
-    e.b.seal_block(exit);
-    e.write(verdict);
-    for (variable, step) in [(packet, packet_size), (verdict, verdict_size), (number, 1)] {
-        let now = e.b.use_var(variable);
-        let step = e.number(step as u64);
-        let next = e.b.ins().iadd(now, step);
-        e.b.def_var(variable, next);
+    if form.sight > Sight::Bytes {
+        e.look(form.sight)?;
     }
-    e.b.ins().jump(head, &[]);
+    e.run(&form.whole, head, verdict, &step)?;
     e.b.seal_block(head);
 
-    e.b.switch_to_block(finish);
-    e.b.seal_block(finish);
+    e.on_in(finish);
     e.b.ins().return_(&[]);
     e.b.finalize(config);
     Ok(())
@@ -178,7 +175,7 @@ fn reached(program: &Program) -> Vec<bool> {
 
 struct Emitter<'a> {
     b: FunctionBuilder<'a>,
-    program: &'a Program,
+    sets: &'a [Set],
     task: Task,
     module: &'a mut dyn Module,
     imports: HashMap<(Host, u8), ir::FuncRef>,
@@ -194,15 +191,69 @@ struct Emitter<'a> {
     record: [Variable; 6],
     kernel: Variable,
     registers: Vec<Variable>,
+    /// Of the program that is being written.
     blocks: Vec<Option<ir::Block>>,
+    /// Of the same.
     exit: ir::Block,
 }
 
 impl Emitter<'_> {
+    /// Goes on in a block to which everything leads already that ever will.
+    fn on_in(&mut self, block: ir::Block) {
+        self.b.switch_to_block(block);
+        self.b.seal_block(block);
+    }
+
+    /// A program, from here to the next packet.
+    fn run(
+        &mut self,
+        program: &Program,
+        head: ir::Block,
+        verdict: Variable,
+        step: &[(Variable, usize)],
+    ) -> Result<(), Refusal> {
+        self.blocks = reached(program).iter().map(|r| r.then(|| self.b.create_block())).collect();
+        self.exit = self.b.create_block();
+        let first = self.label(BlockId(0));
+        self.b.ins().jump(first, &[]);
+        for (at, block) in program.blocks.iter().enumerate() {
+            let Some(label) = self.blocks[at] else { continue };
+            // Control goes forward only: whatever leads here has been written.
+            self.on_in(label);
+            for inst in &block.code {
+                self.inst(inst)?;
+            }
+            self.end(&block.end);
+        }
+        self.on_in(self.exit);
+        self.write(verdict);
+        for (variable, step) in step {
+            let now = self.b.use_var(*variable);
+            let step = self.number(*step as u64);
+            let next = self.b.ins().iadd(now, step);
+            self.b.def_var(*variable, next);
+        }
+        self.b.ins().jump(head, &[]);
+        Ok(())
+    }
+
+    /// Finds the headers, as far as the program asks for them, unless that was done.
+    fn look(&mut self, sight: Sight) -> Result<(), Refusal> {
+        let [look, known] = [(); 2].map(|()| self.b.create_block());
+        let far = self.b.ins().load(I16, FOUND, self.here, at::KNOWN as i32);
+        let enough = self.b.ins().icmp_imm_s(IntCC::UnsignedGreaterThanOrEqual, far, sight as i64);
+        self.b.ins().brif(enough, known, &[], look, &[]);
+        self.on_in(look);
+        let sight = self.number(sight as u64);
+        self.call(Host::Look, 0, &[self.here, sight])?;
+        self.b.ins().jump(known, &[]);
+        self.on_in(known);
+        Ok(())
+    }
+
     /// The record that a program begins with.
     fn begin(&mut self, start: ir::Block, verdict: Variable) {
-        self.b.switch_to_block(start);
-        self.b.seal_block(start);
+        self.on_in(start);
         let zero = self.number(0);
         let mark = if self.task == Task::Match {
             self.start = self.fixed(I64, self.here, matcher::at::START);
@@ -231,8 +282,6 @@ impl Emitter<'_> {
         }
         let no = self.b.ins().iconst(I8, 0);
         self.b.def_var(self.kernel, no);
-        let first = self.label(BlockId(0));
-        self.b.ins().jump(first, &[]);
     }
 
     /// The record into the verdict, as far as the task wants it.
@@ -300,7 +349,16 @@ impl Emitter<'_> {
             Inst::Mix { from, .. } => self.mix(*from),
             Inst::Fact { layer, fact, .. } => {
                 let (at, width) = at::fact(*layer, *fact);
-                self.wide(width, at)
+                self.found(width, at)
+            }
+            Inst::Meta { meta: meta @ (Meta::Ethernet | Meta::Vlan | Meta::Depth), .. } => match at::meta(*meta) {
+                Some((at, width)) => self.found(width, at),
+                None => self.number(0),
+            },
+            Inst::Meta { meta: Meta::Sequence, .. } => {
+                let first = self.fixed(I64, self.context, host::at::SEQUENCE);
+                let number = self.b.use_var(self.number);
+                self.b.ins().iadd(first, number)
             }
             Inst::Meta { meta: Meta::CapLen, .. } => self.len,
             Inst::Meta { meta: Meta::WireLen, .. } if self.task == Task::Match => self.wide(I32, matcher::at::WIRE_LEN),
@@ -381,63 +439,6 @@ impl Emitter<'_> {
         self.b.def_var(self.record[var as usize], kept);
     }
 
-    /// Whether so many bytes behind a base were captured, in eight bits.
-    fn fits(&mut self, base: Option<Reg>, bytes: u32) -> Value {
-        let bytes = self.number(bytes.into());
-        let Some(base) = base else {
-            return self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, bytes, self.len);
-        };
-        let base = self.reg(base);
-        let end = self.b.ins().iadd(base, bytes);
-        let ends_inside = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, end, self.len);
-        if self.is_small(base) {
-            return ends_inside;
-        }
-        // A large base could wrap the sum around. One that is inside, in a packet of less than 4 GiB, cannot.
-        let begins_inside = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, base, self.len);
-        self.b.ins().band(begins_inside, ends_inside)
-    }
-
-    /// Whether a value is known to be below 2^32 because it was widened.
-    fn is_small(&self, value: Value) -> bool {
-        let dfg = &self.b.func.dfg;
-        dfg.value_def(value).inst().is_some_and(|inst| dfg.insts[inst].opcode() == ir::Opcode::Uextend)
-    }
-
-    /// Bytes of the packet in network order. The only place where they are read.
-    fn bytes(&mut self, base: Option<Reg>, offset: u32, width: u8) -> Value {
-        let from = match base {
-            Some(base) => {
-                let base = self.reg(base);
-                self.b.ins().iadd(self.start, base)
-            }
-            None => self.start,
-        };
-        match width {
-            1 => self.swapped(I8, from, offset),
-            2 => self.swapped(I16, from, offset),
-            3 => self.joined((I16, 0), (I8, 2), from, offset, 8),
-            4 => self.swapped(I32, from, offset),
-            8 => self.swapped(I64, from, offset),
-            // Two loads of four bytes that overlap.
-            _ => self.joined((I32, 0), (I32, u32::from(width) - 4), from, offset, 8 * (u64::from(width) - 4)),
-        }
-    }
-
-    fn swapped(&mut self, ty: Type, from: Value, offset: u32) -> Value {
-        let raw = self.b.ins().load(ty, PROMISED, from, offset as i32);
-        let number = if ty == I8 { raw } else { self.b.ins().bswap(raw) };
-        if ty == I64 { number } else { self.b.ins().uextend(I64, number) }
-    }
-
-    /// The first load above the low `bits` bits of the second.
-    fn joined(&mut self, high: (Type, u32), low: (Type, u32), from: Value, offset: u32, bits: u64) -> Value {
-        let (high, low) = (self.swapped(high.0, from, offset + high.1), self.swapped(low.0, from, offset + low.1));
-        let (shift, mask) = (self.number(bits), self.number((1 << bits) - 1));
-        let (high, low) = (self.b.ins().ishl(high, shift), self.b.ins().band(low, mask));
-        self.b.ins().bor(high, low)
-    }
-
     /// Asks a table of the context about a key.
     fn table(&mut self, host: Host, map: u16, key: &[Reg], value: Option<Operand>) -> Result<Value, Refusal> {
         for (i, word) in key.iter().enumerate() {
@@ -448,8 +449,8 @@ impl Emitter<'_> {
         let table = self.fixed(I64, tables, 8 * usize::from(map));
         let key_at = self.b.ins().stack_addr(I64, self.key, 0);
         let mut arguments = vec![table, key_at];
-        let host = if self.task == Task::Fetch { Host::Fetch } else { host };
-        if !matches!(host, Host::Fetch | Host::Delete) {
+        let host = if self.task == Task::Scout { Host::Announce } else { host };
+        if !matches!(host, Host::Announce | Host::Delete) {
             let now = self.fixed(I64, self.here, at::TIME);
             arguments.push(now);
             arguments.extend(value.map(|v| self.operand(v)));
@@ -495,7 +496,13 @@ impl Emitter<'_> {
         self.b.ins().load(ty, FIXED, from, at as i32)
     }
 
-    /// A number of the packet's facts.
+    /// A number of the headers.
+    fn found(&mut self, ty: Type, at: usize) -> Value {
+        let value = self.b.ins().load(ty, FOUND, self.here, at as i32);
+        self.b.ins().uextend(I64, value)
+    }
+
+    /// A number that the source said.
     fn wide(&mut self, ty: Type, at: usize) -> Value {
         let value = self.fixed(ty, self.here, at);
         if ty == I64 { value } else { self.b.ins().uextend(I64, value) }

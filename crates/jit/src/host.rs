@@ -1,7 +1,7 @@
 //! What generated code asks of Rust: tables, large sets, and notes of what was done. Every pointer that arrives here was put
 //! into the code or its context by this room.
 
-use crate::packet::Act;
+use crate::packet::{Act, Packet, Sight};
 use crate::table::Table;
 use lang::interp::Action;
 use lang::ir::{Log, Set};
@@ -16,6 +16,8 @@ pub(crate) struct Context {
     /// As many as the program has maps.
     pub tables: *const *mut Table,
     pub acts: *mut Vec<Act>,
+    /// The number of the first packet of this call since the worker was made.
+    pub sequence: u64,
 }
 
 /// Offsets in [`Context`].
@@ -27,6 +29,7 @@ pub(crate) mod at {
     pub const COUNTERS: usize = offset_of!(Context, counters);
     pub const TABLES: usize = offset_of!(Context, tables);
     pub const ACTS: usize = offset_of!(Context, acts);
+    pub const SEQUENCE: usize = offset_of!(Context, sequence);
 }
 
 /// An action as a number.
@@ -64,6 +67,13 @@ pub(crate) unsafe extern "C" fn member(set: *const Set, hi: u64, lo: u64) -> u64
     set.contains(u128::from(hi) << 64 | u128::from(lo)).into()
 }
 
+/// Finds a packet's headers.
+pub(crate) unsafe extern "C" fn look(packet: *mut Packet<'_>, sight: u64) {
+    // SAFETY: one of the packets that the code was called with, which nobody else uses meanwhile.
+    let packet = unsafe { &mut *packet };
+    packet.look(if sight == Sight::Inner as u64 { Sight::Inner } else { Sight::Outer });
+}
+
 /// Calls about a table: the key is on the code's stack, as many words as the table's.
 pub(crate) mod map {
     use super::Table;
@@ -93,9 +103,9 @@ pub(crate) mod map {
         unsafe { (*table).delete(&*key) }
     }
 
-    pub unsafe extern "C" fn fetch<const W: usize>(table: *mut Table, key: *const [u64; W]) {
+    pub unsafe extern "C" fn announce<const W: usize>(table: *mut Table, key: *const [u64; W]) {
         // SAFETY: as in `has`.
-        unsafe { (*table).fetch(&*key) }
+        unsafe { (*table).announce(&*key) }
     }
 }
 
@@ -104,12 +114,13 @@ pub(crate) mod map {
 pub(crate) enum Host {
     Act,
     Member,
+    Look,
     Has,
     Get,
     Put,
     Add,
     Delete,
-    Fetch,
+    Announce,
 }
 
 impl Host {
@@ -132,12 +143,13 @@ impl Host {
         match self {
             Self::Act => act as *const u8,
             Self::Member => member as *const u8,
+            Self::Look => look as *const u8,
             Self::Has => by_words!(has),
             Self::Get => by_words!(get),
             Self::Put => by_words!(put),
             Self::Add => by_words!(add),
             Self::Delete => by_words!(delete),
-            Self::Fetch => by_words!(fetch),
+            Self::Announce => by_words!(announce),
         }
     }
 
@@ -149,7 +161,7 @@ impl Host {
             Self::Has | Self::Get => (&[64, 64, 64], true),
             Self::Put => (&[64, 64, 64, 64], false),
             Self::Add => (&[64, 64, 64, 64], true),
-            Self::Delete | Self::Fetch => (&[64, 64], false),
+            Self::Look | Self::Delete | Self::Announce => (&[64, 64], false),
         }
     }
 }

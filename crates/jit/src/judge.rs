@@ -5,16 +5,17 @@ use crate::code::{Code, asks_tables};
 use crate::emit::Task;
 use crate::host::Context;
 use crate::packet::{Act, Packet, Sight, Verdict};
+use crate::plain::Form;
 use crate::refusal::Refusal;
-use crate::simplify::{Start, simplify};
+use crate::simplify::Start;
 use crate::table::Table;
 use lang::interp::{Interpreter, Memory, Outcome};
-use lang::ir::{COUNTERS, Inst, Map, Meta, Program};
+use lang::ir::{COUNTERS, Map, Program};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How far looking ahead is ahead of judging, in packets: enough that memory answers meanwhile, few enough that the first of them
-/// is still in the nearest cache.
+/// Packets that are looked at ahead together: enough that memory answers meanwhile, few enough that the first of them is still in
+/// the nearest cache.
 const CHUNK: usize = 16;
 
 /// Tables that take less than this stay in a cache of the core, and looking ahead would cost more than it saves.
@@ -32,7 +33,6 @@ struct Shared {
     /// The stages behind those that run elsewhere.
     rest: Option<Program>,
     sight: Sight,
-    numbered: bool,
     native: Option<Native>,
 }
 
@@ -42,8 +42,44 @@ struct Native {
     /// Before what it has addresses of.
     code: Code,
     /// What the code was made from; boxed, because the code knows where its sets are.
-    simple: Vec<Box<Program>>,
+    forms: Vec<Box<Form>>,
     compile_time: Duration,
+}
+
+impl Native {
+    /// Judges packets two chunks behind the scout: while one is judged, memory brings the next, and of the one after it what
+    /// lies behind its place is asked for.
+    ///
+    /// # Safety
+    /// As for [`Code::judge`]; `tables` are the context's.
+    unsafe fn judge_far(
+        &self,
+        context: &mut Context,
+        tables: &[*mut Table],
+        packets: &mut [Packet<'_>],
+        verdicts: &mut [Verdict],
+    ) {
+        let count = packets.len();
+        // SAFETY: the caller's promise, and the code has left them.
+        let all = |what: fn(&mut Table)| tables.iter().for_each(|t| what(unsafe { &mut **t }));
+        let scout = |context: &mut Context, packets: &mut [Packet<'_>], from: usize| {
+            let chunk = from.min(count)..(from + CHUNK).min(count);
+            // SAFETY: the caller's promise.
+            unsafe { self.code.scout(context, &mut packets[chunk], from) };
+            all(Table::fetch);
+        };
+        scout(context, packets, 0);
+        all(Table::follow);
+        scout(context, packets, CHUNK);
+        for from in (0..count).step_by(CHUNK) {
+            all(Table::follow);
+            scout(context, packets, from + 2 * CHUNK);
+            let chunk = from..(from + CHUNK).min(count);
+            let (packets, verdicts) = (&mut packets[chunk.clone()], &mut verdicts[chunk]);
+            // SAFETY: the caller's promise.
+            unsafe { self.code.judge(Task::Judge, context, packets, verdicts, from) };
+        }
+    }
 }
 
 /// How a program runs.
@@ -80,15 +116,15 @@ impl Judge {
         let begun = clock();
         program.verify()?;
         let rest = rest(&program, stages)?;
-        let mut simple = vec![Box::new(simplify(&program, Start::Fresh))];
-        simple.extend(rest.iter().map(|rest| Box::new(simplify(rest, Start::Resumed))));
-        let mut tasks = vec![(Task::Judge, &*simple[0])];
-        tasks.extend(simple.get(1).map(|rest| (Task::Resume, &**rest)));
-        if asks_tables(&simple[0]) {
-            tasks.push((Task::Fetch, &simple[0]));
+        let mut forms = vec![Box::new(Form::of(&program, Start::Fresh))];
+        forms.extend(rest.iter().map(|rest| Box::new(Form::of(rest, Start::Resumed))));
+        let mut tasks = vec![(Task::Judge, &*forms[0])];
+        tasks.extend(forms.get(1).map(|rest| (Task::Resume, &**rest)));
+        if asks_tables(&forms[0].whole) {
+            tasks.push((Task::Scout, &forms[0]));
         }
         let code = Code::of(&tasks)?;
-        let native = Native { code, simple, compile_time: clock().saturating_sub(begun) };
+        let native = Native { code, forms, compile_time: clock().saturating_sub(begun) };
         Ok(Self::new(program, rest, Some(native)))
     }
 
@@ -113,14 +149,11 @@ impl Judge {
 
     fn new(program: Program, rest: Option<Program>, native: Option<Native>) -> Self {
         // What the simpler form no longer asks need not be found.
-        let looked_at: Vec<&Program> = match &native {
-            Some(native) => native.simple.iter().map(|p| &**p).collect(),
-            None => std::iter::once(&program).chain(&rest).collect(),
+        let sight = match &native {
+            Some(native) => native.forms.iter().map(|form| form.sight).max(),
+            None => std::iter::once(&program).chain(&rest).map(Sight::of).max(),
         };
-        let sight = looked_at.iter().map(|p| Sight::of(p)).max().unwrap_or_default();
-        let mut insts = looked_at.iter().flat_map(|p| &p.blocks).flat_map(|b| &b.code);
-        let numbered = insts.any(|i| matches!(i, Inst::Meta { meta: Meta::Sequence, .. }));
-        Self { shared: Arc::new(Shared { program, rest, sight, numbered, native }) }
+        Self { shared: Arc::new(Shared { program, rest, sight: sight.unwrap_or_default(), native }) }
     }
 
     /// The program.
@@ -197,8 +230,7 @@ enum State {
 }
 
 impl Worker {
-    // PERF: `ip >-> steer_flow` 20 ns from memory, descriptor and headers included, 7 ns alone; interpreted 184 ns alone
-    // (docs/NATIVE.md).
+    // PERF: `ip >-> steer_flow` 20 → 9.7 ns from memory, descriptor and headers included; interpreted 154 ns (docs/NATIVE.md).
     /// Judges packets; `verdicts` is as long and is overwritten. What was done to them beside is in [`Worker::acts`] until the next
     /// call.
     ///
@@ -222,47 +254,35 @@ impl Worker {
         assert_eq!(packets.len(), verdicts.len(), "one verdict for each packet");
         self.acts.clear();
         let shared = &*self.judge.shared;
-        for packet in packets.iter_mut() {
-            packet.look(shared.sight);
-        }
-        if shared.numbered {
-            for (packet, n) in packets.iter_mut().zip(self.sequence..) {
-                packet.facts.sequence = n;
-            }
-        }
+        let sequence = self.sequence;
         self.sequence += packets.len() as u64;
         match (&mut self.state, &shared.native) {
             (State::Native { tables, counters, hash_key }, Some(native)) => {
-                let ahead = task == Task::Judge
-                    && native.code.has_fetch()
-                    && tables.iter().map(|t| t.footprint()).sum::<usize>() > NEAR;
+                let far = tables.iter().map(|t| t.footprint()).sum::<usize>() > NEAR;
                 let tables: Vec<*mut Table> = tables.iter_mut().map(|t| std::ptr::from_mut(&mut **t)).collect();
                 let mut context = Context {
                     hash_key: *hash_key,
                     counters: counters.as_mut_ptr(),
                     tables: tables.as_ptr(),
                     acts: &mut self.acts,
+                    sequence,
                 };
-                let chunk = if ahead { CHUNK } else { packets.len().max(1) };
-                let mut next = packets.chunks(chunk);
-                let mut fetch = |context: &mut Context| {
-                    if let (true, Some(packets)) = (ahead, next.next()) {
-                        // SAFETY: as below.
-                        unsafe { native.code.fetch(context, packets) };
+                // SAFETY: the tables were made for this program's maps, in their order, and belong to this worker, as do
+                // counters and acts.
+                unsafe {
+                    if far && task == Task::Judge && native.code.has_scout() {
+                        native.judge_far(&mut context, &tables, packets, verdicts);
+                    } else {
+                        native.code.judge(task, &mut context, packets, verdicts, 0);
                     }
-                };
-                fetch(&mut context);
-                for (i, (packets, verdicts)) in packets.chunks(chunk).zip(verdicts.chunks_mut(chunk)).enumerate() {
-                    fetch(&mut context);
-                    // SAFETY: the tables were made for this program's maps, in their order, and belong to this worker, as do
-                    // counters and acts; the packets were looked at above as far as the program looks.
-                    unsafe { native.code.judge(task, &mut context, packets, verdicts, i * chunk) };
                 }
             }
             (State::Interpreted(memory), _) => {
                 let rest = shared.rest.as_ref().filter(|_| task == Task::Resume);
                 let mut interpreter = Interpreter::new(rest.unwrap_or(&shared.program));
-                for (i, (packet, verdict)) in packets.iter().zip(verdicts).enumerate() {
+                for (i, (packet, verdict)) in packets.iter_mut().zip(verdicts).enumerate() {
+                    packet.look(shared.sight);
+                    packet.facts.sequence = sequence + i as u64;
                     let start = rest.map_or_else(|| Outcome::start(packet.facts.mark), |_| verdict.outcome());
                     let outcome = interpreter.run_from(start, packet.bytes(), &packet.facts, memory);
                     *verdict = Verdict::of(&outcome);

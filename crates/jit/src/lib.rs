@@ -42,6 +42,7 @@ mod judge;
 mod matcher;
 mod memory;
 mod packet;
+mod plain;
 mod refusal;
 mod simplify;
 pub mod table;

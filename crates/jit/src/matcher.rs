@@ -5,8 +5,9 @@
 use crate::code::Code;
 use crate::emit::Task;
 use crate::packet::Sight;
+use crate::plain::Form;
 use crate::refusal::Refusal;
-use crate::simplify::{Start, simplify};
+use crate::simplify::Start;
 use lang::ir::{Inst, Meta, Program};
 use std::marker::PhantomData;
 
@@ -54,7 +55,7 @@ pub(crate) mod at {
 pub struct Matcher {
     code: Code,
     /// What the code was made from; boxed, because the code knows where its sets are.
-    _simple: Box<Program>,
+    _form: Box<Form>,
 }
 
 impl Matcher {
@@ -64,11 +65,11 @@ impl Matcher {
     /// When it is more than a filter over bytes ([`Refusal::NoFilter`]); else as for [`crate::Judge::native`].
     pub fn of(program: &Program) -> Result<Self, Refusal> {
         program.verify()?;
-        let simple = Box::new(simplify(program, Start::Fresh));
-        if let Some(more) = simple.blocks.iter().flat_map(|b| &b.code).find_map(more_than_bytes) {
+        let form = Box::new(Form::of(program, Start::Fresh));
+        if let Some(more) = form.whole.blocks.iter().flat_map(|b| &b.code).find_map(more_than_bytes) {
             return Err(Refusal::NoFilter(more));
         }
-        Ok(Self { code: Code::of(&[(Task::Match, &simple)])?, _simple: simple })
+        Ok(Self { code: Code::of(&[(Task::Match, &form)])?, _form: form })
     }
 
     /// Whether each frame matches, as 1 or 0: whether the program does not drop it.

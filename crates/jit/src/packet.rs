@@ -5,8 +5,8 @@ use lang::interp::{Action, Outcome};
 use lang::ir::{Fact, Inst, Kind, Layer, Meta, Program};
 use std::marker::PhantomData;
 
-/// One packet to judge. Several programs may judge the same packets one after the other: what one of them wanted to know of
-/// the headers is found once and stays.
+/// One packet to judge. Several programs may judge the same packets one after the other: what one of them had to look for in the
+/// headers stays. (For most packets machine code need not look: see `plain.rs`.)
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Packet<'a> {
@@ -26,7 +26,7 @@ unsafe impl Sync for Packet<'_> {}
 
 /// How far into a packet one has to look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
+#[repr(u16)]
 pub enum Sight {
     /// Bytes and what the source says of them.
     #[default]
@@ -165,7 +165,13 @@ pub(crate) mod at {
     pub const LEN: usize = offset_of!(Packet<'_>, len);
     pub const MARK: usize = FACTS + offset_of!(Facts, mark);
     pub const TIME: usize = FACTS + offset_of!(Facts, time);
+    pub const WIRE_LEN: usize = FACTS + offset_of!(Facts, wire_len);
     pub const PACKET: usize = size_of::<Packet<'_>>();
+
+    /// Two neighbours that are looked at as one number of four bytes.
+    pub const LINK_TYPE_AND_KNOWN: usize = offset_of!(Packet<'_>, link_type);
+    pub const KNOWN: usize = offset_of!(Packet<'_>, known);
+    const _: () = assert!(KNOWN == LINK_TYPE_AND_KNOWN + 2 && LINK_TYPE_AND_KNOWN.is_multiple_of(4));
 
     pub const CLASSES: usize = offset_of!(Verdict, classes);
     pub const HASH: usize = offset_of!(Verdict, hash);

@@ -9,7 +9,8 @@
 //! The result means the same, but the verifier need not be able to see that: a promise may have been made for another
 //! register with the same value. It is for the emitter alone.
 
-use lang::ir::{Block, Cmp, End, Fact, Inst, Kind, Layer, Meta, Op, Operand, Program, Reg, Var};
+use crate::plain::Plain;
+use lang::ir::{Block, BlockId, Cmp, End, Fact, Inst, Kind, Layer, Meta, Op, Operand, Program, Reg, Var};
 use std::collections::{BTreeMap, HashMap};
 
 /// A program with more blocks times registers is left as it is, so that compiling stays bounded.
@@ -25,13 +26,13 @@ pub(crate) enum Start {
 }
 
 /// See the module.
-pub(crate) fn simplify(program: &Program, start: Start) -> Program {
+pub(crate) fn simplify(program: &Program, start: Start, plain: Option<Plain>) -> Program {
     if program.blocks.len() * usize::from(program.registers).max(64) > MOST_STATE {
         return program.clone();
     }
-    let mut pass = Pass { values: Values::default(), opaque: 0 };
+    let mut pass = Pass { values: Values::default(), opaque: 0, protocol: None };
     let mut before: Vec<Option<Known>> = vec![None; program.blocks.len()];
-    before[0] = Some(pass.start(program.registers, start));
+    before[0] = Some(pass.start(program.registers, start, plain));
     let mut blocks = Vec::with_capacity(program.blocks.len());
     for (at, block) in program.blocks.iter().enumerate() {
         let Some(mut known) = before[at].take() else {
@@ -48,7 +49,27 @@ pub(crate) fn simplify(program: &Program, start: Start) -> Program {
         }
         blocks.push(Block { code, end });
     }
+    shorten(&mut blocks);
     Program { blocks, ..program.clone() }
+}
+
+/// Leads past blocks in which nothing happens; a branch of which both ways then lead to the same place is none.
+fn shorten(blocks: &mut [Block]) {
+    // Control goes forward only: behind a block all is short already.
+    for at in (0..blocks.len()).rev() {
+        let past = |to: BlockId| match &blocks[to.0 as usize] {
+            Block { code, end: End::Jump(further) } if code.is_empty() => *further,
+            _ => to,
+        };
+        let end = match blocks[at].end {
+            End::Jump(to) => End::Jump(past(to)),
+            End::If { yes, no, .. } | End::Fits { yes, no, .. } if past(yes) == past(no) => End::Jump(past(yes)),
+            End::If { cmp, a, b, yes, no } => End::If { cmp, a, b, yes: past(yes), no: past(no) },
+            End::Fits { base, offset, len, yes, no } => End::Fits { base, offset, len, yes: past(yes), no: past(no) },
+            end @ (End::Pass | End::Drop) => end,
+        };
+        blocks[at].end = end;
+    }
 }
 
 /// A value's number: equal numbers are equal values.
@@ -108,10 +129,12 @@ struct Known {
 struct Pass {
     values: Values,
     opaque: u32,
+    /// Which of the values is one of [`Plain::PROTOCOLS`], if one is.
+    protocol: Option<Value>,
 }
 
 impl Pass {
-    fn start(&mut self, registers: u16, start: Start) -> Known {
+    fn start(&mut self, registers: u16, start: Start, plain: Option<Plain>) -> Known {
         let (zero, mark) = (self.values.of(Expr::Const(0)), self.values.of(Expr::Mark));
         let mut record = [zero; 6];
         record[Var::Kind as usize] = self.values.of(Expr::Const(Kind::Copy as u64));
@@ -121,7 +144,11 @@ impl Pass {
             record = record.map(|_| self.unknown());
         }
         let registers = vec![zero; registers.into()];
-        let (answers, numbers, promised) = Default::default();
+        let (answers, numbers, mut promised): (_, _, BTreeMap<_, _>) = Default::default();
+        if let Some(plain) = plain {
+            promised.insert(None, plain.captured());
+            self.protocol = Some(self.values.of(Expr::Load(None, plain.protocol(), 1)));
+        }
         Known { registers, record, answers, numbers, promised }
     }
 
@@ -199,8 +226,11 @@ impl Pass {
             Inst::Fact { layer, fact, .. } => self.values.of(Expr::Fact(*layer, *fact)),
             Inst::Meta { meta, .. } => self.values.of(Expr::Meta(*meta)),
             Inst::Load { base, offset, width, .. } => {
-                let base = base.as_ref().map(of);
-                self.values.of(Expr::Load(base, *offset, *width))
+                let place = base.as_ref().map(of);
+                if let Some(from_start) = self.absolute(place, *offset) {
+                    (*base, *offset) = (None, from_start);
+                }
+                self.values.of(Expr::Load(base.as_ref().and(place), *offset, *width))
             }
             Inst::Get { var, .. } => known.record[*var as usize],
             Inst::Member { set, hi, lo, .. } => self.values.of(Expr::Member(*set, of(hi), of(lo))),
@@ -227,6 +257,12 @@ impl Pass {
             Some(value) => Inst::Const { to, value },
             None => inst,
         }
+    }
+
+    /// The offset from the frame's first byte, where the base is a number.
+    fn absolute(&self, base: Option<Value>, offset: u32) -> Option<u32> {
+        let base = u32::try_from(self.values.constant(base?)?).ok()?;
+        base.checked_add(offset).filter(|at| *at < 1 << 31)
     }
 
     /// What a variable of the record keeps of a value.
@@ -262,6 +298,11 @@ impl Pass {
             }
             End::Fits { base, offset, len, yes, no } => {
                 let place = base.map(|r| known.registers[usize::from(r.0)]);
+                let (base, place, offset) = match self.absolute(place, offset) {
+                    Some(from_start) => (None, None, from_start),
+                    None => (base, place, offset),
+                };
+                let end = End::Fits { base, offset, len, yes, no };
                 if known.promised.get(&place).is_some_and(|have| *have >= offset + len) {
                     return (End::Jump(yes), vec![(yes.0 as usize, known)]);
                 }
@@ -299,6 +340,12 @@ impl Pass {
         if let (Some(a), Some(b)) = (number(a), number(b)) {
             return Some(cmp.holds(a, b));
         }
+        if let (true, Some(b)) = (self.protocol == Some(a), number(b)) {
+            let [one, other] = Plain::PROTOCOLS.map(|a| cmp.holds(a, b));
+            if one == other {
+                return Some(one);
+            }
+        }
         let (question, turned) = self.question(cmp, a, b);
         known.answers.get(&question).map(|answer| answer ^ turned)
     }
@@ -313,6 +360,16 @@ impl Pass {
                 if let Some(n) = self.values.constant(other) {
                     known.numbers.insert(value, n);
                 }
+            }
+        }
+        if let (0, false, Some(protocol)) = (kind, answer, self.protocol) {
+            let other = if x == protocol { y } else { x };
+            let is_not = self.values.constant(other).filter(|_| x == protocol || y == protocol);
+            let [one, another] = Plain::PROTOCOLS;
+            match is_not {
+                Some(n) if n == one => _ = known.numbers.insert(protocol, another),
+                Some(n) if n == another => _ = known.numbers.insert(protocol, one),
+                _ => (),
             }
         }
     }
@@ -351,7 +408,7 @@ mod tests {
         b.stage("another");
         ask(&mut b, Fact::Family, 6);
         let program = b.finish();
-        assert_eq!((branches(&program), branches(&simplify(&program, Start::Fresh))), (8, 2));
+        assert_eq!((branches(&program), branches(&simplify(&program, Start::Fresh, None))), (8, 2));
     }
 
     #[test]
@@ -372,7 +429,7 @@ mod tests {
         b.discard();
         b.place(end);
         let program = b.finish();
-        assert_eq!(branches(&simplify(&program, Start::Fresh)), branches(&program));
+        assert_eq!(branches(&simplify(&program, Start::Fresh, None)), branches(&program));
     }
 
     #[test]
@@ -385,6 +442,6 @@ mod tests {
         b.require(is, Cmp::Eq, 0, no);
         b.set(Var::Mark, 1);
         b.place(no);
-        assert_eq!(branches(&simplify(&b.finish(), Start::Fresh)), 1);
+        assert_eq!(branches(&simplify(&b.finish(), Start::Fresh, None)), 1);
     }
 }

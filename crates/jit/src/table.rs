@@ -5,7 +5,8 @@
 //! slot = tag (the hash with its lowest bit set; 0 where empty) · stamp · number · key; a power of two of words
 //! ```
 //! Open addressing with linear probing, at most three quarters full, in one piece of memory that is made as it is touched.
-//! A key of up to five words and what belongs to it share a cache line, which [`Table::fetch`] asks for ahead of its use.
+//! A key of up to five words and what belongs to it share a cache line, which can be asked for ahead of its use: keys are
+//! announced one by one, fetched together, and followed to where they are once that has come.
 //! Taking out moves the followers back, so that there are no tombstones and the memory of a full table does not grow.
 //!
 //! Each worker has tables of its own: what a program is spread by keeps an entry's packets at one worker
@@ -43,6 +44,9 @@ pub struct Table {
     capacity: usize,
     expiry: Expiry,
     refused: u64,
+    /// Tags that [`Table::announce`] noted, and those of them that [`Table::fetch`] has asked for.
+    announced: Vec<u64>,
+    fetched: Vec<u64>,
     /// By when each entry was last known to be touched, and its tag; see [`Table::purge`]. Empty where nothing expires.
     oldest: BinaryHeap<Reverse<(u64, u64)>>,
 }
@@ -78,6 +82,8 @@ impl Table {
             words,
             secrets: std::array::from_fn(|_| prng.next_u64()),
             len: 0,
+            announced: Vec::new(),
+            fetched: Vec::new(),
             capacity,
             expiry: map.expiry,
             refused: 0,
@@ -134,14 +140,38 @@ impl Table {
         }
     }
 
-    /// Asks the memory for the place where a key is or would be, without waiting for it.
+    /// Notes that a key will be asked about soon.
     #[inline]
-    pub fn fetch<const W: usize>(&self, key: &[u64; W]) {
-        let slot = self.home(self.tag(key));
-        prefetch(&self.slots[slot]);
-        if at::KEY + W > LINE {
-            prefetch(&self.slots[slot + LINE]);
+    pub fn announce<const W: usize>(&mut self, key: &[u64; W]) {
+        let tag = self.tag(key);
+        self.announced.push(tag);
+    }
+
+    /// Asks the memory for the places where the announced keys are or would be, without waiting for it. All at once: many
+    /// requests are under way at the same time only if little else is between them.
+    pub fn fetch(&mut self) {
+        for tag in &self.announced {
+            let slot = self.home(*tag);
+            prefetch(&self.slots[slot]);
+            if at::KEY + self.words > LINE {
+                prefetch(&self.slots[slot + LINE]);
+            }
         }
+        std::mem::swap(&mut self.announced, &mut self.fetched);
+        self.announced.clear();
+    }
+
+    /// Looks whether what came is what was asked for. A quarter of the entries of a half full table lie behind their place, each
+    /// of which would cost an access to memory that is waited for.
+    pub fn follow(&mut self) {
+        for tag in &self.fetched {
+            let slot = self.home(*tag);
+            // Without a branch, since it could not be foreseen: where the entry is in its place, that is asked for again.
+            let step = usize::from(self.slots[slot + at::TAG] != *tag) << self.stride_log2;
+            prefetch(&self.slots[(slot + step) & (self.slots.len() - 1)]);
+            prefetch(&self.slots[(slot + 2 * step) & (self.slots.len() - 1)]);
+        }
+        self.fetched.clear();
     }
 
     /// The entries that are there at `now`, in order of their keys.
@@ -193,7 +223,9 @@ impl Table {
         let mut slot = self.home(tag);
         loop {
             let held: &[u64] = &self.slots[slot..slot + at::KEY + W];
-            if held[at::TAG] == tag && held[at::KEY..] == *key {
+            // Word by word: a comparison of slices is a call.
+            let differ = held[at::KEY..].iter().zip(key).fold(held[at::TAG] ^ tag, |sum, (a, b)| sum | (a ^ b));
+            if differ == 0 {
                 return Ok(slot);
             }
             if held[at::TAG] == 0 {
@@ -369,7 +401,13 @@ mod tests {
                 }
                 _ => assert_eq!(table.add(&key, step, now), model.add(&key, step, now), "{context}"),
             }
-            table.fetch(&key);
+            table.announce(&key);
+            if step % 3 == 0 {
+                table.fetch();
+            }
+            if step % 5 == 0 {
+                table.follow();
+            }
             assert_eq!(table.refused(), model.refused(), "{context}");
             if step % 64 == 0 {
                 assert_eq!(table.entries(now), model.entries(now), "{context}");

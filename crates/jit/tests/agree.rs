@@ -5,9 +5,10 @@ mod random;
 use base::Prng;
 use lang::Facts;
 use lang::interp::{Interpreter, Memory};
-use lang::ir::Program;
+use lang::ir::{Builder, Cmp, Expiry, Fact, Inst, Layer, Map, Meta, Op, Operand, Program, Var};
 use netgrain_jit::{Act, Judge, Packet, Verdict, Worker};
 use std::time::{Duration, Instant};
+use wire::build::Frame;
 use wire::link;
 
 fn native(program: &Program) -> Judge {
@@ -141,13 +142,167 @@ fn random_programs_over_real_packets() {
     assert!(judged > 1000, "only {judged} packets were judged");
 }
 
+/// Leaves all that the headers say in its record.
+fn teller(layers: [Layer; 2]) -> Program {
+    let mut b = Builder::default();
+    let mut words = layers.map(|layer| {
+        let l4 = b.fact(layer, Fact::L4);
+        let l3 = b.fact(layer, Fact::L3);
+        let high = b.op(Op::Shl, l3, 16);
+        let offsets = b.op(Op::Or, high, l4);
+        let mut rest = b.fact(layer, Fact::Ethertype);
+        for (fact, bits) in [(Fact::Protocol, 8), (Fact::Family, 4), (Fact::Fragment, 4)] {
+            let (more, up) = (b.fact(layer, fact), b.op(Op::Shl, rest, bits));
+            rest = b.op(Op::Or, up, more);
+        }
+        [offsets, rest]
+    });
+    let mut link = b.meta(Meta::Vlan);
+    for meta in [Meta::Ethernet].into_iter().chain(layers.contains(&Layer::Inner).then_some(Meta::Depth)) {
+        let (more, up) = (b.meta(meta), b.op(Op::Shl, link, 8));
+        link = b.op(Op::Or, up, more);
+    }
+    let [[hash, mark], [hash2, state]] = &mut words;
+    for (var, from) in
+        [(Var::Hash, hash), (Var::Mark, mark), (Var::Hash2, hash2), (Var::State, state), (Var::Classes, &mut link)]
+    {
+        b.set(var, *from);
+    }
+    // Asked again as branches: what is known beforehand must lead the same way.
+    for (fact, values) in [(Fact::Protocol, [6, 17]), (Fact::Family, [4, 6])] {
+        for value in values {
+            let (is, end) = (b.fact(layers[0], fact), b.label());
+            b.require(is, Cmp::Eq, value, end);
+            b.push(Inst::Count { counter: value as u8, by: Operand::Imm(1) });
+            b.place(end);
+        }
+    }
+    b.pass();
+    b.finish()
+}
+
+#[test]
+fn what_is_known_of_plain_packets_beforehand_is_what_would_be_found_in_them() {
+    let (v6, w6) = ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], [9; 8]);
+    let mut frames = Vec::new();
+    for frame in [
+        Frame::udp4([10, 0, 0, 1], 5000, [10, 0, 0, 2], 53),
+        Frame::tcp4([10, 0, 0, 1], 5000, [10, 0, 0, 2], 80),
+        Frame::udp6(v6, 5000, w6, 53),
+        Frame::tcp6(v6, 5000, w6, 80),
+    ] {
+        for payload in [0, 7, 60] {
+            let mut bytes = vec![0; frame.header_len() + payload];
+            frame.fill(&mut bytes);
+            // A later end of the frame than of the packet, and cuts.
+            bytes.extend([0; 2]);
+            frames.extend((12..=bytes.len()).map(|len| bytes[..len].to_vec()));
+            for at in 12..frame.header_len() {
+                for value in 0..=255 {
+                    let mut bent = bytes.clone();
+                    bent[at] = value;
+                    frames.push(bent);
+                }
+            }
+        }
+    }
+    // Ports behind which a tunnel may be, with and without one.
+    let mut inside = [0; 100];
+    let inside = Frame::tcp4([1; 4], 1, [2; 4], 2).fill(&mut inside);
+    for port in wire::TUNNEL_PORTS.into_iter().flat_map(|p| [p - 1, p, p + 1]) {
+        for (src, dst) in [(port, 9), (9, port)] {
+            for payload in [&[][..], &inside[14..], &[&[8, 0, 0, 0, 0, 0, 7, 0], inside].concat()] {
+                let mut bytes = vec![0; 300];
+                let udp4 = Frame::udp4([10, 0, 0, 1], src, [10, 0, 0, 2], dst).payload(payload);
+                frames.push(udp4.write(&mut bytes).expect("room").to_vec());
+                frames.push(Frame::udp6(v6, src, w6, dst).payload(payload).write(&mut bytes).expect("room").to_vec());
+            }
+        }
+    }
+    for layers in [[Layer::Outer; 2], [Layer::Outer, Layer::Inner], [Layer::Inner; 2]] {
+        let program = teller(layers);
+        let mut both = Both::new(&program, 1);
+        for more in [0, 4] {
+            for link_type in [link::ETHERNET, link::RAW_IP] {
+                let facts = |f: &[u8]| Facts { wire_len: f.len() as u32 + more, ..Facts::default() };
+                let packets: Vec<_> = frames.iter().map(|f| (f.as_slice(), facts(f))).collect();
+                both.run(&packets, link_type, &format!("{layers:?}, {more} bytes cut, link type {link_type}"));
+            }
+        }
+        assert!([4, 6, 17].iter().all(|n| both.memory.counters[*n] > 10_000), "{:?}", both.memory.counters);
+    }
+}
+
+#[test]
+fn what_somebody_said_of_a_packet_counts_more_than_its_bytes() {
+    let program = teller([Layer::Outer, Layer::Inner]);
+    let mut bytes = [0; 60];
+    let frame = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fill(&mut bytes);
+    let mut said = Facts { vlan: 7, depth: 3, ..Facts::default() };
+    (said.outer.l3, said.outer.protocol, said.inner.l4) = (18, 132, 90);
+    let tell = |judge: Judge| {
+        let mut verdict = [Verdict::default()];
+        judge.worker(0).expect("no maps").judge(&mut [Packet::seen(frame, said)], &mut verdict);
+        verdict
+    };
+    let told = tell(native(&program));
+    assert_eq!(told, tell(Judge::interpreted(program).expect("fit")));
+    assert_eq!((told[0].hash, told[0].hash2), (18 << 16, 90));
+}
+
+#[test]
+fn tables_that_outgrow_the_caches_hold_what_the_interpreter_holds() {
+    let seed = testkit::seed("tables_that_outgrow_the_caches_hold_what_the_interpreter_holds");
+    let mut prng = Prng::new(seed);
+    let mut b = Builder::default();
+    for (name, expiry) in [("a", Expiry::Idle(30_000)), ("b", Expiry::Never)] {
+        let (key, words, capacity) = (lang::Key::default(), 2, 12_000);
+        b.tables().maps.push(Map { name: name.into(), key, words, capacity, expiry });
+    }
+    let (none, few) = (b.label(), b.label());
+    b.fits(None, 26, 12, none);
+    let (ends, ports) = (b.load(None, 26, 8), b.load(None, 34, 4));
+    let (count, from) = (b.reg(), b.reg());
+    b.push(Inst::MapAdd { to: count, map: 0, key: vec![ends, ports], by: Operand::Imm(1) });
+    // The scout takes the count to be 0, so that it announces other keys than are asked for here, and misses the rest.
+    b.require(count, Cmp::Ge, 2, none);
+    b.push(Inst::MapGet { to: from, map: 1, key: vec![count, ends] });
+    b.push(Inst::MapPut { map: 1, key: vec![count, ends], value: ports.into() });
+    b.require(count, Cmp::Ge, 4, few);
+    b.push(Inst::MapDelete { map: 0, key: vec![ends, ports] });
+    b.place(few);
+    b.set(Var::State, from);
+    b.place(none);
+    b.pass();
+    let program = b.finish();
+    let mut both = Both::new(&program, prng.next_u64());
+    let (mut time, mut most) = (0, 0);
+    for batch in 0..100 {
+        let frames: Vec<_> = (0..prng.below(700))
+            .map(|_| {
+                let mut bytes = [0; 60];
+                let n = prng.below(14_000) as u16;
+                Frame::udp4([10, 0, 0, 1], n, [10, 0, (n >> 8) as u8, n as u8], 2).fill(&mut bytes);
+                bytes
+            })
+            .collect();
+        time += prng.below(1000);
+        let packets: Vec<_> = frames.iter().map(|f| (&f[..], Facts { time, ..Facts::default() })).collect();
+        both.run(&packets, link::ETHERNET, &format!("seed {seed}, batch {batch}"));
+        most = most.max(both.memory.tables.iter().map(lang::interp::Table::len).sum::<usize>());
+    }
+    assert!(most * 64 > 1 << 20, "{most} entries are in the caches");
+    assert!(both.worker.refused().iter().any(|n| *n > 0), "no table was ever full");
+}
+
 #[test]
 fn a_matcher_says_what_the_judge_says_of_every_filter() {
-    use netgrain_jit::{Frame, Matcher};
+    use netgrain_jit::Matcher;
     let seed = testkit::seed("a_matcher_says_what_the_judge_says_of_every_filter");
     let mut prng = Prng::new(seed);
-    let frames: Vec<_> = (0..2000).map(|_| random::frame(&mut prng)).collect();
-    let asked: Vec<_> = frames.iter().map(|f| Frame::new(f, 0)).collect();
+    let mut frames: Vec<_> = (0..2000).map(|_| random::frame(&mut prng)).collect();
+    frames.extend((0..200).map(|n| tunnel(&mut prng, n)));
+    let asked: Vec<_> = frames.iter().map(|f| netgrain_jit::Frame::new(f, 0)).collect();
     for text in [
         "",
         "tcp",
@@ -158,6 +313,9 @@ fn a_matcher_says_what_the_judge_says_of_every_filter() {
         "tcp[tcpflags] & (tcp-syn|tcp-ack) == 0",
         "len > 80 or ip[8:4] & 0xffff > ip[0]",
         "udp[4:2] / (ip[3] - 40) > 0",
+        "ip and not geneve",
+        "geneve and tcp port 80",
+        "geneve 5 and tcp[tcp[12] >> 2] & 1 = 0",
     ] {
         let program = lang::tcpdump::Filter::parse(text).unwrap_or_else(|e| panic!("{text}: {e}")).program();
         let matcher = Matcher::of(&program).unwrap_or_else(|e| panic!("{text}: {e}"));
@@ -176,6 +334,22 @@ fn a_matcher_says_what_the_judge_says_of_every_filter() {
         let some = matched.iter().filter(|m| **m == 1).count();
         assert!(text.is_empty() || (some > 0 && some < frames.len()), "{text:?} matches {some}");
     }
+}
+
+/// A random frame in a tunnel of Geneve, with every other version of IP around it.
+fn tunnel(prng: &mut Prng, n: u32) -> Vec<u8> {
+    use wire::build::tunnel::geneve;
+    let options = vec![0; 4 * prng.below(3) as usize];
+    let body = [n as u8; 8];
+    let web = Frame::tcp4([10, 0, 0, 1], 80 + (n % 2) as u16, [10, 0, 0, 2], 4000).payload(&body);
+    let (mut inner, mut outer) = ([0; 100], [0; 250]);
+    let inner = web.write(&mut inner).expect("room");
+    let payload = [&geneve(wire::EtherType(0x6558), 5 + n % 3, &options)[..], inner].concat();
+    let around = match n % 2 {
+        0 => Frame::udp4([1; 4], 1, [2; 4], 6081),
+        _ => Frame::udp6([1; 8], 1, [2; 8], 6081),
+    };
+    around.payload(&payload).write(&mut outer).expect("room").to_vec()
 }
 
 #[test]
@@ -224,7 +398,7 @@ fn a_hardened_host_runs_machine_code() {
     }
     let judge = native(&lang::compile("main = ip >-> mark 42").expect("a program").program);
     let (mut bytes, mut verdict) = ([0; 60], [Verdict::default()]);
-    let frame = wire::build::Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fill(&mut bytes);
+    let frame = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fill(&mut bytes);
     judge.worker(0).expect("small").judge(&mut [Packet::new(frame, link::ETHERNET, Facts::default())], &mut verdict);
     println!("natively: {}", verdict[0].mark);
 }
@@ -250,7 +424,6 @@ fn a_host_that_gives_no_memory_for_code_refuses_and_interprets() {
 
 #[test]
 fn a_worker_takes_over_what_is_the_same() {
-    use lang::ir::{Builder, Expiry, Inst, Map, Meta, Operand};
     let program = |names: [(&str, u32); 2]| {
         let mut b = Builder::default();
         for (name, capacity) in names {
@@ -285,7 +458,7 @@ fn a_worker_takes_over_what_is_the_same() {
 
 #[test]
 fn what_is_unfit_is_refused_by_both() {
-    use lang::ir::{Block, End, Inst, Reg};
+    use lang::ir::{Block, End, Reg};
     use netgrain_jit::Refusal;
     let code = vec![Inst::Load { to: Reg(0), base: None, offset: 0, width: 4 }];
     let program = Program { blocks: vec![Block { code, end: End::Pass }], registers: 1, ..Program::default() };

@@ -2,9 +2,8 @@
 
 use crate::key::Key;
 use crate::prefix::Prefix;
-use crate::syntax::{Binding, Error, Expr, Node};
+use crate::syntax::{Binding, Error, Expr, Node, entry};
 use crate::table::{self, Function};
-use crate::tcpdump;
 use crate::term::{Act, FlowMap, Pred, Prop};
 use crate::types::Type;
 use std::sync::Arc;
@@ -26,6 +25,10 @@ pub enum Value<'a> {
     Prop(Prop),
     /// A number.
     Int(i64),
+    /// How likely something is.
+    Chance(f64),
+    /// The packet, which is whichever comes.
+    Packet,
     /// A text.
     Text(String),
     /// An address or a network.
@@ -48,12 +51,12 @@ pub enum Value<'a> {
     Closure(&'a [String], &'a Expr, Vec<Value<'a>>, Vec<(String, Value<'a>)>),
 }
 
-/// The term of `main`.
+/// The term of `main`, for frames of this link type, as pcap numbers it.
 ///
 /// # Errors
-/// Numbers that are out of range, and programs that grow too large.
-pub fn evaluate(text: &str, bindings: &[Binding]) -> Result<Act, Error> {
-    let Some(main) = bindings.iter().find(|b| b.name == "main") else {
+/// Numbers that are out of range, filters that such frames have nothing for, and programs that grow too large.
+pub fn evaluate(text: &str, bindings: &[Binding], link_type: u16) -> Result<Act, Error> {
+    let Some(main) = entry(bindings) else {
         let end = text.trim_end().len();
         let error = Error::new(end..end, "there is no `main`");
         return Err(match bindings.iter().find(|b| b.name.eq_ignore_ascii_case("main")) {
@@ -61,11 +64,11 @@ pub fn evaluate(text: &str, bindings: &[Binding]) -> Result<Act, Error> {
             None => error.help("write `main = …`, which is where a packet begins"),
         });
     };
-    let mut eval = Eval { text, bindings, steps: 0, levels: 0 };
-    match eval.binding(main)? {
+    let mut eval = Eval { text, bindings, link_type, steps: 0, levels: 0 };
+    let value = eval.binding(main)?;
+    match eval.fitted(value, &Type::Act, &main.body)? {
         Value::Act(act) => Ok(Act::Seq(vec![]).then("", act, &eval.source(&main.body))),
-        _ => Err(Error::new(main.span.clone(), "`main` must be an action")
-            .help("it takes no parameter: `main = ip >-> steer_flow`")),
+        _ => Err(Error::new(main.span.clone(), "`main` must be an action")),
     }
 }
 
@@ -74,6 +77,7 @@ type Scope<'a> = Vec<(String, Value<'a>)>;
 struct Eval<'a> {
     text: &'a str,
     bindings: &'a [Binding],
+    link_type: u16,
     steps: usize,
     levels: usize,
 }
@@ -129,6 +133,7 @@ impl<'a> Eval<'a> {
                 }
             }
             Node::Int(n) => Value::Int(*n),
+            Node::Fraction(n) => Value::Chance(*n),
             Node::Text(s) => Value::Text(s.clone()),
             Node::Address(a) => Value::Net(*a),
             Node::List(items) => Value::List(items.iter().map(|i| self.expr(i, scope)).collect::<Result<Vec<_>, _>>()?),
@@ -166,14 +171,16 @@ impl<'a> Eval<'a> {
                 self.checked(all, e)?
             }
             Node::If(p, then, other) => {
-                let Value::Pred(condition) = converted(self.expr(p, scope)?, &Type::Pred, p)? else {
+                let value = self.expr(p, scope)?;
+                let Value::Pred(condition) = self.fitted(value, &Type::Pred, p)? else {
                     return Err(Error::new(p.span.clone(), "`if` takes a predicate"));
                 };
                 let (then, other) = (self.act(then, scope)?, self.act(other, scope)?);
                 self.checked(Act::If(condition, Box::new(then), Box::new(other)), e)?
             }
             Node::Case(of, arms) => {
-                let Value::Prop(of) = self.expr(of, scope)? else {
+                let value = self.expr(of, scope)?;
+                let Value::Prop(of) = self.fitted(value, &Type::Prop, of)? else {
                     return Err(Error::new(of.span.clone(), "`case` takes a property"));
                 };
                 let (mut taken, mut other): (Vec<(u64, Act)>, _) = (Vec::new(), None);
@@ -208,7 +215,8 @@ impl<'a> Eval<'a> {
     }
 
     fn act(&mut self, e: &'a Expr, scope: &Scope<'a>) -> Result<Act, Error> {
-        match self.expr(e, scope)? {
+        let value = self.expr(e, scope)?;
+        match self.fitted(value, &Type::Act, e)? {
             Value::Act(act) => Ok(act),
             _ => Err(Error::new(e.span.clone(), "an action must stand here")),
         }
@@ -258,6 +266,14 @@ impl<'a> Eval<'a> {
         }
     }
 
+    /// The value as what is wanted, given the packet if that is all it still wants.
+    fn fitted(&mut self, mut value: Value<'a>, want: &Type, at: &'a Expr) -> Result<Value<'a>, Error> {
+        while want.is_of_packet() && matches!(value, Value::Closure(..)) {
+            value = self.apply(value, vec![(Value::Packet, at)], at)?;
+        }
+        converted(value, want, at)
+    }
+
     fn apply(&mut self, f: Value<'a>, args: Vec<(Value<'a>, &'a Expr)>, e: &'a Expr) -> Result<Value<'a>, Error> {
         let mut f = f;
         let mut args = args.into_iter();
@@ -268,11 +284,11 @@ impl<'a> Eval<'a> {
                     let takes = of.parts().0;
                     while given.len() < takes.len() {
                         let Some((value, at)) = args.next() else { return Ok(Value::Function(function, given)) };
-                        given.push(converted(value, takes[given.len()], at)?);
+                        given.push(self.fitted(value, takes[given.len()], at)?);
                     }
                     self.steps += 1;
                     let value = function
-                        .meaning(&given)
+                        .meaning(&given, self.link_type)
                         .map_err(|why| Error::new(e.span.clone(), format!("`{}`: {why}", function.name)))?;
                     match value {
                         Value::Act(act) => self.checked(act, e)?,
@@ -296,10 +312,12 @@ impl<'a> Eval<'a> {
                     self.expr(body, &scope)?
                 }
                 value => {
-                    return match args.next() {
-                        None => Ok(value),
-                        Some((_, at)) => Err(Error::new(at.span.clone(), "nothing takes this")),
-                    };
+                    match args.next() {
+                        None => return Ok(value),
+                        // Types let only what is of a packet be given one.
+                        Some((Value::Packet, _)) => value,
+                        Some((_, at)) => return Err(Error::new(at.span.clone(), "nothing takes this")),
+                    }
                 }
             };
             // What still wants something waits for it; what wants nothing is applied in the next round.
@@ -320,6 +338,9 @@ fn too_large(e: &Expr) -> Error {
         .help("bindings that use one another twice double each time, and a filter counts with each of its tests")
 }
 
+/// A chance that is written as a whole number counts millionths.
+pub const MILLION: f64 = 1e6;
+
 /// The value as what is wanted, where one type stands for another.
 fn converted<'a>(value: Value<'a>, want: &Type, at: &Expr) -> Result<Value<'a>, Error> {
     Ok(match (value, want) {
@@ -328,6 +349,11 @@ fn converted<'a>(value: Value<'a>, want: &Type, at: &Expr) -> Result<Value<'a>, 
                 .help("write `10.0.0.0/8` or `2001:db8::/32`")
         })?),
         (Value::Prop(p), Type::Pred) => Value::Pred(Pred::Compare(p, crate::ir::Cmp::Ne, 0)),
+        (Value::Act(act), Type::Pred) => Value::Pred(act.as_filter().ok_or_else(|| {
+            Error::new(at.span.clone(), "a predicate or a filter is wanted here, this action does more than that")
+                .help("predicates begin with `is_` or `has_`")
+        })?),
+        (Value::Int(n), Type::Chance) => Value::Chance(n as f64 / MILLION),
         (Value::Counter(n), Type::Int) => Value::Int(n.into()),
         // `(-1)`; types let no other number through.
         (Value::Int(n), Type::Change) => Value::Change(n),
@@ -399,9 +425,5 @@ impl Value<'_> {
             }
             _ => 0,
         }
-    }
-
-    pub(crate) fn filter(text: &str) -> Result<Pred, String> {
-        tcpdump::Filter::parse(text).map(|f| Pred::Filter(Arc::new(f))).map_err(|e| e.to_string())
     }
 }

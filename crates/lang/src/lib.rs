@@ -59,9 +59,22 @@ pub struct Compiled {
 /// # Ok::<(), netgrain_lang::Error>(())
 /// ```
 pub fn compile(text: &str) -> Result<Compiled, Error> {
-    compiled(text).map_err(|e| {
+    compile_for(text, wire::link::ETHERNET)
+}
+
+/// The same for frames of this link type, as pcap numbers it: what the filters of tcpdump in it look at is elsewhere on each link.
+///
+/// # Errors
+/// Those of [`compile`], and filters that ask for what such frames do not have.
+pub fn compile_for(text: &str, link_type: u16) -> Result<Compiled, Error> {
+    compiled(text, link_type).map_err(|e| {
+        if let (Some(module), true) = (syntax::imported(text), e.what.ends_with("is not known")) {
+            let else_ = e.help.map(|help| format!("; else: {help}")).unwrap_or_default();
+            let help = format!("modules are not read: what `{module}` has must stand in the program{else_}");
+            return Error { help: Some(help), ..e };
+        }
         // Who comes from tcpdump writes a filter where a program is wanted.
-        match tcpdump::Filter::parse(text) {
+        match tcpdump::Filter::of_link(text, link_type) {
             Ok(filter) if !filter.text().is_empty() => {
                 let help = format!("a filter of tcpdump stands in quotes: `main = bpf {:?}`", filter.text());
                 Error { help: Some(help), ..e }
@@ -71,12 +84,12 @@ pub fn compile(text: &str) -> Result<Compiled, Error> {
     })
 }
 
-fn compiled(text: &str) -> Result<Compiled, Error> {
+fn compiled(text: &str, link_type: u16) -> Result<Compiled, Error> {
     let parsed = syntax::parse(text)?;
     let bindings = types::infer(&parsed)?;
-    let term = eval::evaluate(text, &parsed)?;
-    let program = lower::lower(&term);
-    let main = parsed.iter().find(|b| b.name == "main").map_or(0..0, |b| b.span.clone());
+    let term = eval::evaluate(text, &parsed, link_type)?;
+    let program = lowered(text, &term)?;
+    let main = syntax::entry(&parsed).map_or(0..0, |b| b.span.clone());
     if let Some(i) =
         (1..program.maps.len()).find(|i| program.maps[..*i].iter().any(|m| m.name == program.maps[*i].name))
     {
@@ -93,6 +106,33 @@ fn compiled(text: &str) -> Result<Compiled, Error> {
     }
     program.verify().map_err(|e| Error::new(main, format!("the program cannot run: {e}")))?;
     Ok(Compiled { program, term, bindings })
+}
+
+/// The term as a program; what it steers by the common key of its maps is known once the maps are.
+fn lowered(text: &str, act: &term::Act) -> Result<Program, Error> {
+    const WORD: &str = "steer_common";
+    let program = lower::lower(act);
+    if !act.any(&|act| *act == term::Act::Steer(term::Steer::Common)) {
+        return Ok(program);
+    }
+    let clusters = clusters(&[&program]);
+    let [(common, _)] = clusters[..] else {
+        let at = text.find(WORD).unwrap_or(0);
+        let span = at..(at + WORD.len()).min(text.len());
+        return Err(if clusters.is_empty() {
+            Error::new(span, format!("`{WORD}` goes by the keys of the program's flow maps, and there is none"))
+                .help("name the key: `steer_key key_5tuple`")
+        } else {
+            let name = |i: &usize| program.maps[*i].name.as_str();
+            let line = |(key, maps): &(Key, Vec<usize>)| {
+                format!("{key} for {}", maps.iter().map(name).collect::<Vec<_>>().join(", "))
+            };
+            let lines = clusters.iter().map(line).collect::<Vec<_>>().join("; ");
+            Error::new(span, format!("the flow maps have nothing in common: {lines}"))
+                .help("give each of these a program, and members, of its own")
+        });
+    };
+    Ok(lower::lower_by(act, Some(common)))
 }
 
 /// The key by which packets may be spread over workers so that no state of these programs is shared, in clusters where no key serves

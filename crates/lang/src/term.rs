@@ -256,6 +256,8 @@ pub enum Steer {
     DoubleBytes(u32, u32, u8),
     /// A key, the same for both directions.
     Key(Key),
+    /// What the keys of all maps have in common, the same for both directions.
+    Common,
     /// Media with its reports; broadcast of the signalling if `true`.
     Rtp(bool),
     /// The subscriber in this network; broadcast of control.
@@ -276,6 +278,33 @@ pub struct FlowMap {
 }
 
 impl Act {
+    /// The predicate that holds for what it passes, if it does nothing but filter.
+    pub fn as_filter(&self) -> Option<Pred> {
+        match self {
+            Self::Unit => Some(Pred::Always(true)),
+            Self::Drop => Some(Pred::Always(false)),
+            Self::Filter(p) => Some(p.clone()),
+            Self::Seq(steps) => steps.iter().try_fold(Pred::Always(true), |all, (_, step)| {
+                let step = step.as_filter()?;
+                Some(if all == Pred::Always(true) { step } else { Pred::And(Box::new(all), Box::new(step)) })
+            }),
+            _ => None,
+        }
+    }
+
+    /// Whether it, or an act in it, is one of these.
+    pub fn any(&self, is: &impl Fn(&Self) -> bool) -> bool {
+        is(self)
+            || match self {
+                Self::If(_, a, b) => a.any(is) || b.any(is),
+                Self::Case(_, arms, other) => arms.iter().any(|(_, act)| act.any(is)) || other.any(is),
+                Self::Seq(steps) => steps.iter().any(|(_, act)| act.any(is)),
+                Self::Par(acts) => acts.iter().any(|act| act.any(is)),
+                Self::Inv(inner) | Self::Within(_, inner) => inner.any(is),
+                _ => false,
+            }
+    }
+
     /// One after the other; steps of steps become steps.
     #[must_use]
     pub fn then(self, text: &str, next: Self, next_text: &str) -> Self {

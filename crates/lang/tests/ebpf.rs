@@ -1,7 +1,10 @@
 //! The kernel's half: what it is made of, what is refused, and what passes to the other half.
 
 use netgrain_lang::compile;
-use netgrain_lang::ebpf::{Clock, Entry, Handed, METADATA, MapKind, Refusal, Role, ToUser, Wish, emit};
+use netgrain_lang::ebpf::{
+    Clock, Entry, Handed, LEAST, METADATA, MapKind, Metadata, Refusal, Role, ToUser, Wish, emit,
+};
+use netgrain_lang::interp::Outcome;
 use netgrain_lang::ir::{Builder, Expiry, Fact, Inst, Kind, Layer, Meta, Program, Set, Var};
 
 const WISH: Wish = Wish {
@@ -13,7 +16,7 @@ const WISH: Wish = Wish {
     queues: 4,
     clock: Clock::Running,
     to_user: ToUser::Sockets,
-    metadata: true,
+    metadata: Metadata::Record,
 };
 
 fn program(text: &str) -> Program {
@@ -79,7 +82,7 @@ fn what_is_not_for_the_kernel_is_refused_by_type() {
     let why = refused("main = log_packet >-> ip", &WISH);
     assert!(matches!(&why, Refusal::Nothing { stage, .. } if stage == "log_packet"), "{why:?}");
     assert!(why.to_string().contains("`log_packet` writes a log"), "{why}");
-    let without = Wish { metadata: false, ..WISH };
+    let without = Wish { metadata: Metadata::None, ..WISH };
     assert_eq!(refused("main = inc 1", &without), Refusal::NoMetadata);
     assert!(emit(&program("main = ip >-> steer_flow"), &without).is_ok(), "a filter needs no record");
     assert!(matches!(emit(&Program::default(), &WISH), Err(Refusal::Unfit(_))));
@@ -103,12 +106,52 @@ fn what_fits_no_stack_is_cut_earlier() {
 
 #[test]
 fn room_that_the_kernel_did_not_write_says_nothing() {
-    assert_eq!(Handed::read(&[0; METADATA]), None);
+    assert_eq!(Handed::read(&[0; METADATA], 9), None);
     let mut bytes = [0; METADATA];
     bytes[..4].copy_from_slice(&9_u32.to_ne_bytes());
     bytes[28..].copy_from_slice(&[2, 1, 0x4e, 0x47]);
-    let handed = Handed::read(&bytes).map(|h| (h.generation, h.stages, h.record.kind));
+    let handed = Handed::read(&bytes, 1).map(|h| (h.generation, h.stages, h.record.kind));
     assert_eq!(handed, Some((9, 1, Kind::Steer)));
+    bytes[METADATA - LEAST..].fill(0);
+    assert_eq!(Handed::read(&bytes, 9), None, "what says it was zeroed");
+}
+
+#[test]
+fn of_a_generation_the_lower_half_is_enough() {
+    let mut bytes = [0; METADATA];
+    for (low, near, generation) in [
+        (7, 7, 7),
+        (8, 7, 8),
+        (6, 7, 6),
+        (0, 0xffff, 0x1_0000),
+        (0xffff, 0x1_0000, 0xffff),
+        (3, 0xabcd_fffe, 0xabce_0003),
+        (0, u32::MAX, 0),
+    ] {
+        bytes[METADATA - LEAST..][..2].copy_from_slice(&u16::to_ne_bytes(low));
+        bytes[METADATA - 2..].copy_from_slice(&[4, 0x6e]);
+        let handed = Handed::read(&bytes, near).expect("the least");
+        assert_eq!((handed.generation, handed.stages), (generation, 4), "{low:#x} beside {near:#x}");
+        assert_eq!(handed.record, Outcome::start(0));
+    }
+}
+
+/// The record of what neither counts nor remembers can be made in user space as well.
+#[test]
+fn the_record_goes_along_where_something_else_was_done_too() {
+    let least = Wish { metadata: Metadata::Least, ..WISH };
+    let goes_along = |text: &str| emit(&program(text), &least).map(|o| (o.metadata, o.judged_again));
+    assert_eq!(goes_along("main = ip >-> steer_flow"), Ok((Metadata::Least, true)));
+    assert_eq!(goes_along("main = ip >-> inc 1 >-> steer_flow"), Ok((Metadata::Record, false)));
+    let local = goes_along("main = when is_tcp steer_rss");
+    assert_eq!(local, Ok((Metadata::Least, true)), "what only user space knows is for the record alone");
+    // If the kernel got beyond what it cannot do, it would count, and so would user space.
+    let behind = goes_along("main = when is_tcp (steer_rss >-> inc 1)");
+    assert_eq!(behind, Ok((Metadata::Record, false)));
+    assert_eq!(goes_along("main = ip"), Ok((Metadata::Least, false)), "every packet's record is the same");
+    let hashes =
+        |wish: &Wish| emit(&program("main = ip >-> steer_p2p"), wish).map(|o| format!("{:?}", o.code).contains("*="));
+    assert_eq!((hashes(&WISH), hashes(&least)), (Ok(true), Ok(false)), "nobody asks the kernel for the hash");
 }
 
 #[test]

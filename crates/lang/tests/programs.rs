@@ -317,6 +317,29 @@ fn a_minus_right_behind_a_value_takes_away() {
 }
 
 #[test]
+fn steering_by_what_the_maps_have_in_common() {
+    let maps = "a = flow_map 0 key_5tuple\nb = flow_map 1 (key_ip_src <> key_vlan)\n";
+    let mut w = world(&format!("{maps}main = incr_fstate a >-> incr_fstate b >-> steer_common"));
+    let mut hash = |frame: &[u8]| w.sees(frame).hash;
+    let first = hash(&tcp(A, 1, B, 2));
+    assert_eq!([hash(&udp(A, 7, [9; 4], 9)), hash(&tcp(A, 1, B, 2))], [first; 2], "of one sender");
+    assert_ne!(first, hash(&tcp(B, 2, A, 1)), "the maps know no directions that belong together here");
+    assert_eq!(w.sees(&arp()).kind, Kind::Drop);
+    let same = |text: &str, by: &str| {
+        let [one, other] = [text, by].map(|steer| {
+            let text = format!("a = flow_map 0 key_5tuple\nmain = {steer} >-> incr_fstate a");
+            world(&text).sees(&tcp(A, 1, B, 2)).hash
+        });
+        assert_eq!(one, other, "{text}");
+    };
+    same("steer_common", "steer_key key_5tuple");
+    same("src steer_common", "steer_key key_5tuple");
+    let outside = "a = flow_map 0 key_ip_src\nmain = outer (incr_fstate a) >-> ";
+    let by = |steer: &str| world(&format!("{outside}{steer}")).program.blocks;
+    assert_eq!(by("steer_common"), by("outer (steer_key key_ip_src)"));
+}
+
+#[test]
 fn of_a_line_without_end_the_part_around_the_mistake_is_shown() {
     let text = format!("main = {}steer_flw{}", "ip >-> ".repeat(5000), " >-> ip".repeat(5000));
     let shown = compile(&text).unwrap_err().show(&text, "x");
@@ -362,13 +385,12 @@ fn what_was_written_for_others_is_read() {
 #[test]
 fn errors_show_the_place_the_cause_and_what_to_write() {
     for (text, says, help) in [
-        ("main = forward 3", "`forward` takes a text in quotes", "quotes"),
+        ("main = forward 3", "`forward` takes a device name here, this is a number", "`forward \"eth1\"`"),
         ("main = forward eth1", "`eth1` is not known", "`forward \"eth1\"`"),
         ("main = when is_tcp forward \"eth1\"", "`when` takes an action here, this is a function", "(forward …)"),
         ("main = conditional is_udp mark 42 kernel", "`conditional` takes an action here", "(mark …)"),
         ("main = steer_flw", "`steer_flw` is not known", "did you mean `steer_flow`?"),
         ("main = is_tcp >-> drop", "takes an action here, this is a predicate", "filter"),
-        ("main = filter tcp", "`filter` takes a predicate here, this is an action", "is_"),
         ("main = filter (ip_ttl .< 9 .||. is_tcp)", "takes a", "put each into parentheses"),
         ("a = b\nb = a\nmain = a", "needs itself", "flow_map"),
         ("x = drop\n", "there is no `main`", "main = "),
@@ -379,10 +401,26 @@ fn errors_show_the_place_the_cause_and_what_to_write() {
         ("main = if is_tcp then drop", "`else` is missing", "when"),
         ("main = do\n  x <- drop\n  unit", "is missing here", "not bound"),
         ("main = \"x", "does not end", "close it"),
-        ("main = deliver 3", "`deliver` is not known", "classify"),
+        ("main = deliver 3 4", "`deliver` takes 1 value", "`>->`"),
         ("main = let x = 1 in drop", "not part of the language", "binding"),
         ("main = port 70000", "out of range", ""),
         ("main = steer_key", "an action", ""),
+        ("main = bpf 80", "`bpf` takes a text in quotes", "quotes"),
+        ("main = steer_local_ip 16", "takes an address", ""),
+        (
+            "import qualified MyRules as M\nmain = web >-> drop",
+            "`web` is not known",
+            "what `MyRules` has must stand in",
+        ),
+        ("main = steer_common", "there is none", "`steer_key key_5tuple`"),
+        (
+            "a = flow_map 0 key_ip_src\nb = flow_map 1 key_vlan\nmain = incr_fstate a >-> incr_fstate b >-> steer_common",
+            "nothing in common: ip_src for a; vlan for b",
+            "of its own",
+        ),
+        ("main = steer_field 0 5", "1 to 4 bytes", ""),
+        ("m = idle_after 0 (flow_map 0 key_5tuple)\nmain = incr_fstate m", "at once", ""),
+        ("m = up_to 0 (flow_map 0 key_5tuple)\nmain = incr_fstate m", "1 to 67108864 flows", ""),
         ("a = drop\na = unit\nmain = a", "bound twice", ""),
         ("main = case ip_proto of { _ -> drop; 6 -> kernel; _ -> unit }", "never reached, `_` stands before", "last"),
         ("main = case ip_proto of { 6 -> drop; 0x6 -> kernel }", "never reached, there is one for 6", ""),

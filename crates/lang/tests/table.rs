@@ -62,8 +62,8 @@ const PFQ: &str = "less less_eq equal not_equal greater greater_eq any_bit all_b
     conditional when unless inv par par3 par4 par5 par6 par7 par8 shift src dst \
     steer_rrobin steer_rss steer_rx_queue steer_to steer_link steer_local_link double_steer_mac steer_vlan steer_p2p double_steer_ip \
     steer_local_ip steer_flow steer_local_net steer_field steer_field_symmetric double_steer_field steer_key steer_rtp steer_voip \
-    steer_gtp_usr steer_ip6 steer_ip steer_net gtp_steer \
-    broadcast drop classify kernel detour kernel_if detour_if forward forwardIO bridge tee tap link \
+    steer_gtp_usr steer_ip6 steer_ip steer_net gtp_steer steer_mac \
+    broadcast drop classify deliver dispatch class_steering class' drop' when' unless' conditional' filter' forward_kernel kernel detour kernel_if detour_if forward forwardIO bridge tee tap link \
     log_msg log_buff log_packet trace inc dec mark put_state bloomCalcM bloomCalcN bloomCalcP \
     key_5tuple key_3tuple key_eth_type key_eth_src key_eth_dst key_ip_src key_ip_dst key_ip_proto key_ip_ecn key_ip_dscp key_src_port \
     key_dst_port key_icmp_type key_icmp_code";
@@ -81,7 +81,8 @@ fn sample(of: &Type) -> String {
         Type::Pred => "is_ip".into(),
         Type::Prop => "ip_ttl".into(),
         Type::Int => "3".into(),
-        Type::Text => "\"eth1\"".into(),
+        Type::Chance => "0.001".into(),
+        Type::Text | Type::Device => "\"eth1\"".into(),
         Type::Net => "\"10.0.0.0/8\"".into(),
         Type::Key => "key_5tuple".into(),
         Type::Map => "(flow_map 0 key_5tuple)".into(),
@@ -106,6 +107,7 @@ fn every_function_runs_and_does_no_more_than_it_says() {
         };
         let call = format!("{} {}", f.name, args.join(" "));
         let main = match gives {
+            Type::Act if f.name == "steer_common" => format!("incr_fstate (flow_map 0 key_5tuple) >-> {call}"),
             Type::Act => call,
             Type::Pred => format!("when ({call}) unit"),
             Type::Prop => format!("when ({call} .== 1) unit"),
@@ -126,8 +128,10 @@ fn every_function_runs_and_does_no_more_than_it_says() {
         assert!(does.within(wrapped), "`{text}` does {does}, the table says {wrapped}");
         if *gives == Type::Act && !takes.contains(&&Type::Act) {
             let own = f.effects();
-            let given =
-                args.iter().filter_map(|a| find(a)).map(|g| g.effects()).fold(Effects::default(), Effects::with);
+            // A map, without which there is nothing to steer by.
+            let counts = (f.name == "steer_common").then_some("incr_fstate");
+            let named = args.iter().map(String::as_str).chain(counts).filter_map(find);
+            let given = named.map(|g| g.effects()).fold(Effects::default(), Effects::with);
             let map = if takes.contains(&&Type::Map) { own } else { Effects::default() };
             assert!(does.within(own.with(given).with(map)), "`{}` does {does}, the table says {own}", f.name);
         }

@@ -69,7 +69,8 @@ impl CodePages {
     /// From now on it can be run, and never written again. A second time changes nothing.
     ///
     /// # Errors
-    /// What the kernel says where it gives no executable memory; then it stays as it was.
+    /// What the kernel says where it gives no executable memory; then it stays as it was. Where it only refuses to seal what is behind the
+    /// memory, the code is in place and this process cannot write it any more, but the promise is not the kernel's: drop it.
     pub fn finish(&mut self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let (prot, flags) = (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_FIXED);

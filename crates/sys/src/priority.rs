@@ -1,4 +1,4 @@
-//! The calling thread behind all others: for the disk (ioprio_set(2)) and for the processor (sched(7)).
+//! The calling thread behind all others, for the disk (ioprio_set(2)) and for the processor (sched(7)), or before them for a moment.
 //!
 //! Whoever reads a store while it is written must not slow the writer down. Both settings need no privilege, and neither
 //! can be taken back without one, so they are for threads that do nothing else.
@@ -67,6 +67,33 @@ fn schedule(policy: libc::c_int) -> io::Result<()> {
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Does something that takes microseconds and must not be put off in its midst: before all ordinary threads (SCHED_FIFO, the lowest
+/// priority of it). Afterwards the thread has its turn as before. Without CAP_SYS_NICE or a limit for such priorities
+/// (`RLIMIT_RTPRIO`) it is done as the thread stands.
+pub fn urgently<T>(urgent: impl FnOnce() -> T) -> T {
+    struct Back(libc::c_int, libc::sched_param);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            // Who may ask for a turn before others may step back.
+            // SAFETY: the parameter is what the kernel told of this thread; id 0 is the calling thread.
+            unsafe { libc::sched_setscheduler(0, self.0, &self.1) };
+        }
+    }
+    // SAFETY: sched_param is a plain structure of integers, for which zero is a value.
+    let mut before: libc::sched_param = unsafe { std::mem::zeroed() };
+    // SAFETY: id 0 is the calling thread, and `before` is live for the call.
+    let known = unsafe { libc::sched_getparam(0, &mut before) } == 0;
+    // SAFETY: integers only.
+    let policy = unsafe { libc::sched_getscheduler(0) };
+    let mut first = before;
+    first.sched_priority = 1;
+    let ordinary = known && policy >= 0 && before.sched_priority == 0;
+    // SAFETY: `first` is initialised; id 0 is the calling thread.
+    let is_first = ordinary && unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &first) } == 0;
+    let _back = is_first.then(|| Back(policy, before));
+    urgent()
+}
+
 /// Keeps the calling thread off these processors, if that leaves it any; whether it did.
 pub fn keep_off(cpus: &[usize]) -> bool {
     let allowed = cpu::allowed();
@@ -94,6 +121,27 @@ mod tests {
                 assert_eq!(class, i64::from(behind.disk_priority()));
             });
         }
+    }
+
+    /// The policy of the calling thread.
+    fn policy() -> i32 {
+        // SAFETY: integers only; id 0 is the calling thread.
+        unsafe { libc::sched_getscheduler(0) }
+    }
+
+    #[test]
+    fn what_is_urgent_is_so_only_while_it_lasts() {
+        apart(|| {
+            cpu::set_nice(3).expect("no privilege is needed");
+            // SAFETY: as above.
+            let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+            let during = urgently(policy);
+            assert!([libc::SCHED_FIFO, libc::SCHED_OTHER].contains(&during), "as far as it is allowed: {during}");
+            assert_eq!((policy(), nice()), (libc::SCHED_OTHER, 3));
+            let caught = std::panic::catch_unwind(|| urgently(|| panic!("in its midst")));
+            assert!(caught.is_err());
+            assert_eq!((policy(), nice()), (libc::SCHED_OTHER, 3), "after a panic too");
+        });
     }
 
     #[test]

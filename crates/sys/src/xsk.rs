@@ -114,8 +114,8 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Registers `area` as the socket's UMEM.
-fn register(fd: &OwnedFd, area: &Area, chunk: u32) -> io::Result<()> {
+/// Registers `area` as the socket's UMEM; received frames begin `spare` bytes behind [`HEADROOM`].
+fn register(fd: &OwnedFd, area: &Area, chunk: u32, spare: u32) -> io::Result<()> {
     // The layout before 5.4, which every kernel still takes; what came later is zero for us.
     #[repr(C)]
     struct Registration {
@@ -130,7 +130,7 @@ fn register(fd: &OwnedFd, area: &Area, chunk: u32) -> io::Result<()> {
         addr: area.address() as u64,
         len: area.len() as u64,
         chunk_size: chunk,
-        headroom: 0,
+        headroom: spare,
         flags: 0,
         pad: 0,
     };

@@ -1,6 +1,6 @@
 //! An object in the kernel, tried out packet by packet.
 
-use lang::ebpf::{Clock, Entry, Fate, Handed, METADATA, MapKind as Kind, Object, Role, ToUser, Wish};
+use lang::ebpf::{Clock, Entry, Fate, Handed, LEAST, METADATA, MapKind as Kind, Metadata, Object, Role, ToUser, Wish};
 use lang::ir::{COUNTERS, MAX_MAPS, Program as Ir};
 use netgrain_bpf::{Frames, MapKind, MapSpec, Program, RawMap};
 use std::io;
@@ -20,7 +20,7 @@ pub const WISH: Wish = Wish {
     queues: 1,
     clock: Clock::Given,
     to_user: ToUser::Verdict(USER as u8),
-    metadata: true,
+    metadata: Metadata::Record,
 };
 
 pub struct Kernel {
@@ -51,6 +51,13 @@ pub trait Machine {
 
     /// The entries of a program's map that are there at `now`; takes the others out, as user space does.
     fn entries(&mut self, ir: &Ir, map: usize, now: u64) -> Vec<(Vec<u64>, u64)>;
+}
+
+/// What user space reads in the bytes before a packet, of which there are no more than what was written.
+pub fn handed(written: &[u8]) -> Option<Handed> {
+    let mut bytes = [0; METADATA];
+    bytes[METADATA - written.len()..].copy_from_slice(written);
+    Handed::read(&bytes, WISH.generation)
 }
 
 impl Kernel {
@@ -133,10 +140,10 @@ impl Machine for Kernel {
         let risen: Vec<_> = Fate::ALL.into_iter().filter(|f| after[*f as usize] != before[*f as usize]).collect();
         let sum = |fates: &[u64]| fates.iter().sum::<u64>();
         assert_eq!((risen.len(), sum(&after)), (1, sum(&before) + 1), "each packet has one fate");
-        let has_record = run.bytes_out as usize == out.len();
-        let packet = &out[if has_record { METADATA } else { 0 }..run.bytes_out as usize];
-        assert_eq!(packet, frame, "the packet stays as it is");
-        let handed = has_record.then(|| out.first_chunk().and_then(Handed::read)).flatten();
+        let before_it = run.bytes_out as usize - frame.len();
+        assert!([0, LEAST, METADATA].contains(&before_it), "{before_it} bytes before the packet");
+        assert_eq!(&out[before_it..run.bytes_out as usize], frame, "the packet stays as it is");
+        let handed = handed(&out[..before_it]);
         Answer { verdict: run.verdict, fate: risen.first().copied(), handed }
     }
 

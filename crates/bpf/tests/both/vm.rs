@@ -1,8 +1,8 @@
 //! The kernel's machine in a few pages (RFC 9669), with maps: no rights are needed to run in it, and it forgives nothing. A byte that
 //! was not there, or that nobody wrote, ends the test.
 
-use super::kernel::{Answer, Machine};
-use lang::ebpf::{Entry, Fate, Handed, METADATA, MapKind, Object, Role};
+use super::kernel::{Answer, Machine, handed};
+use lang::ebpf::{Entry, Fate, MapKind, Object, Role};
 use lang::ir::{COUNTERS, MAX_MAPS, Program as Ir};
 use netgrain_bpf::Insn;
 use std::collections::BTreeMap;
@@ -102,7 +102,7 @@ impl Machine for Vm {
         let verdict = run.all();
         let (meta, packet) = (run.data_meta, run.packet);
         assert_eq!(&packet[HEADROOM..], frame, "the packet stays as it is");
-        let handed = packet[meta..HEADROOM].first_chunk::<METADATA>().and_then(Handed::read);
+        let handed = handed(&packet[meta..HEADROOM]);
         let after = self.fates();
         let fate = Fate::ALL.into_iter().find(|f| after[*f as usize] != before[*f as usize]);
         assert_eq!(after.iter().sum::<u64>(), before.iter().sum::<u64>() + 1, "each packet has one fate");

@@ -127,7 +127,8 @@ impl Steer {
     /// [`SteerError`]; the program before then stays.
     pub fn replace(&self, name: &str, code: &Code) -> Result<(), SteerError> {
         let program = Program::load(name, code, self.frames).map_err(SteerError::Load)?;
-        self.exchange(Prepared { program, maps: MapSet::default(), roles: vec![], kept: 0 }).map(drop)
+        self.exchange(Prepared { program: Arc::new(program), maps: MapSet::default(), roles: vec![], kept: 0 })
+            .map(drop)
     }
 
     /// Makes a program of the language ready: its maps are made, or kept from the program that runs now where they mean the same,
@@ -170,7 +171,7 @@ impl Steer {
         let program = Program::load("netgrain_port", &code, self.frames).map_err(SteerError::Load)?;
         let roles = object.maps.iter().zip(&own).filter(|(_, spec)| !self.is_ours(spec)).map(|(need, _)| need.role);
         let roles = roles.collect();
-        Ok(Prepared { program, maps, roles, kept })
+        Ok(Prepared { program: Arc::new(program), maps, roles, kept })
     }
 
     /// Lets a prepared program take over between two frames; answers how long that took. A queue that has seen it does not see the one

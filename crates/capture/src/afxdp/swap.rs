@@ -8,9 +8,9 @@ use std::sync::Arc;
 pub type PortMap = Arc<RawMap>;
 
 /// A program that the verifier accepted, with its maps made and filled.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Prepared {
-    pub(super) program: Program,
+    pub(super) program: Arc<Program>,
     pub(super) maps: MapSet,
     pub(super) roles: Vec<Role>,
     pub(super) kept: usize,

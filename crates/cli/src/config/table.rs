@@ -167,6 +167,8 @@ sections! {
         active: Option<Duration> = Some(Duration::from_secs(300)), Start;
         /// How long a TCP flow is kept after its end, for packets that are sent again.
         linger: Duration = Duration::from_secs(5), Start;
+        /// A flow of many packets that was silent for so long is packed until it is needed; 0s: never. No record depends on it.
+        rest: Duration = Duration::from_secs(5), Start;
         /// Flows in memory at most, of all shards together; the memory is taken at the start.
         capacity: Count = Count(1 << 20), Start;
         /// First packets of a flow of which time, length and flags are kept.

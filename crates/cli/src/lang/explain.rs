@@ -3,7 +3,7 @@
 use super::ExplainArgs;
 use crate::outcome::{Failure, Outcome, json};
 use lang::Compiled;
-use lang::ebpf::{Clock, Object, Refusal, ToUser, Wish, emit};
+use lang::ebpf::{Clock, Metadata, Object, Refusal, ToUser, Wish, emit};
 use lang::ir::{Placement, Program, placement};
 use serde_json::json;
 use std::io::{self, Write};
@@ -60,6 +60,9 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
             writeln!(out, "in the kernel: {what} of {} stages, {instructions} instructions", program.stages.len())?;
             let named = if named { "packets named above, and " } else { "" };
             writeln!(out, "left to user space, before anything is done for them: {named}{BEYOND}")?;
+            if object.judged_again {
+                writeln!(out, "made in user space, for what passes: {RECORD}")?;
+            }
             if object.flow_maps().next().is_some() {
                 writeln!(out, "{APART}")?;
             }
@@ -88,6 +91,9 @@ fn beyond(in_kernel: &Result<Object, Refusal>) -> String {
 /// What every program leaves to user space.
 const BEYOND: &str = "those with headers beyond the kernel's walk";
 
+/// What nobody but user space looks at.
+const RECORD: &str = "the record (marks, hashes, classes), because the kernel's stages leave nothing else behind";
+
 /// What there is to know where packets that are left are to be remembered.
 const APART: &str = "and what they leave in maps is kept apart from the kernel's: state of one flow is in two places where only some of its \
     packets are decided there (docs/XDP.md)";
@@ -103,7 +109,7 @@ fn in_kernel(program: &Program) -> Result<Object, Refusal> {
         queues: 1,
         clock: Clock::Running,
         to_user: ToUser::Sockets,
-        metadata: true,
+        metadata: Metadata::default(),
     };
     emit(program, &wish)
 }
@@ -139,6 +145,7 @@ fn object(compiled: &Compiled) -> serde_json::Value {
     json!({"bindings": bindings, "stages": stages, "instructions": program.cost().size, "longest": program.cost().longest,
            "kernel": in_kernel.map_or_else(
                |why| json!({"stages": 0, "why": why.to_string()}),
-               |object| json!({"stages": object.stages, "instructions": object.code.insns().len()})),
+               |object| json!({"stages": object.stages, "instructions": object.code.insns().len(),
+                               "judged_again": object.judged_again})),
            "maps": maps, "clusters": clusters})
 }

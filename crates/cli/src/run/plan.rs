@@ -142,6 +142,7 @@ fn meter(config: &Config, number: u16) -> Option<MeterPlan> {
         idle_of: flow.idle_of.iter().map(|of| (of.protocol, of.idle)).collect(),
         active: flow.active,
         linger: flow.linger,
+        rest: flow.rest,
         levels: flow::Levels { vlans: flow.by_vlan, tunnel: flow.by_tunnel, teid: flow.by_teid },
         bidirectional: flow.bidirectional,
         capacity: flow.capacity.0 as usize,

@@ -5,8 +5,11 @@
 //! the end of the record, and those of a TCP handshake came after `syn_rtt` and `ack_rtt`.
 
 use super::flows::Line;
+use super::guess::Listed;
+use crate::builder::Entries;
 use crate::sheet::{Asked, Cells, Coding, Column, Holds, Shape};
-use flow::Early;
+use base::Timestamp;
+use flow::{Early, Record};
 
 const GROUP: &str = "required group early (LIST) { repeated group list { required group element { \
     required int32 length; required int32 flags (INTEGER(8,false)); optional int64 gap; } } }";
@@ -16,7 +19,7 @@ const SYN_ACK: u8 = 0x12;
 
 /// Lengths, flags and gaps, in this order: a gap is taken when all that it may follow from is known.
 pub fn early() -> [Column<Line>; 3] {
-    let column = |leaf: &str, declared: &str, shape, holds, coding, fill, take| Column {
+    let column = |leaf: &str, declared: &str, shape, holds, coding, take| Column {
         path: format!("early.list.element.{leaf}"),
         declared: declared.into(),
         shape,
@@ -24,21 +27,19 @@ pub fn early() -> [Column<Line>; 3] {
         coding,
         asked: Asked::Never,
         arg: 0,
-        fill,
         take,
     };
     [
-        column("length", GROUP, Shape::List, Holds::Ints, Coding::Wide, fill_lengths, take_lengths),
-        column("flags", "", Shape::Entries, Holds::Ints, Coding::Distinct, fill_flags, take_flags),
-        column("gap", "", Shape::MaybeEntries, Holds::Longs, Coding::Bytewise, fill_gaps, take_gaps),
+        column("length", GROUP, Shape::List, Holds::Ints, Coding::Wide, take_lengths),
+        column("flags", "", Shape::Entries, Holds::Ints, Coding::Distinct, take_flags),
+        column("gap", "", Shape::MaybeEntries, Holds::Longs, Coding::Bytewise, take_gaps),
     ]
 }
 
 /// The gap before the packet at this place, as far as the rest of the record tells.
-fn expected(line: &Line, at: usize) -> Option<u64> {
-    let record = &line.record;
+fn expected(record: &Record, last: Timestamp, at: usize) -> Option<u64> {
     let early = &record.early;
-    let before = early[at.checked_sub(1)?].after;
+    let before = early.get(at.checked_sub(1)?)?.after;
     let answers = |at: usize| early.get(at).is_some_and(|e| e.reverse && e.flags == SYN_ACK);
     if at == 1 && record.syn_rtt.is_some() && answers(1) {
         return record.syn_rtt.map(|rtt| rtt.wrapping_sub(before));
@@ -48,18 +49,38 @@ fn expected(line: &Line, at: usize) -> Option<u64> {
     }
     let packets = record.sides[0].packets.wrapping_add(record.sides[1].packets);
     let is_last = at + 1 == early.len() && packets == early.len() as u64 && record.part == 0;
-    is_last.then(|| line.last.nanos().wrapping_sub(record.began.nanos()).wrapping_sub(before))
+    is_last.then(|| last.nanos().wrapping_sub(record.began.nanos()).wrapping_sub(before))
 }
 
-fn fill_lengths(lines: &[Line], _: usize, cells: &mut Cells) {
-    cells.counts.extend(lines.iter().map(|line| line.record.early.len() as u32));
-    // Lengths of the other direction are negative; one of zero, which no packet has, is the least number.
-    let signed = |e: &Early| match (e.reverse, i32::from(e.length)) {
-        (true, 0) => i32::MIN,
-        (true, length) => -length,
-        (false, length) => length,
-    };
-    lines.iter().for_each(|line| cells.ints.extend(line.record.early.iter().map(signed)));
+/// Puts the list into the leaves, one behind the other, and adds up what it says of each side.
+/// PERF: one loop, for how long it is is a wrong guess of the processor's each time.
+#[inline]
+pub fn put(record: &Record, last: Timestamp, leaves: &mut [Entries; 3], listed: &mut [Listed; 2]) {
+    let [lengths, flags, gaps] = leaves;
+    let early = &record.early[..];
+    let (lengths, flags) = (lengths.room(early.len()), flags.room(early.len()));
+    let known = std::array::from_fn::<u64, 3, _>(|at| expected(record, last, at).unwrap_or(0));
+    let at_end = early.len().checked_sub(1).and_then(|at| expected(record, last, at)).unwrap_or(0);
+    let mut before = 0;
+    let mut rest = early.iter().zip(lengths).zip(flags).enumerate();
+    gaps.maybe(early.len(), || {
+        let (at, ((one, length), flags)) = rest.next()?;
+        *length = signed(one);
+        *flags = one.flags.into();
+        listed[usize::from(one.reverse)].add(one);
+        let gap = one.after.wrapping_sub(std::mem::replace(&mut before, one.after));
+        // Nothing is expected of those between the handshake and the last.
+        let behind = if at + 1 == early.len() { at_end } else { 0 };
+        Some((gap, gap != known.get(at).copied().unwrap_or(behind)))
+    });
+}
+
+/// Lengths of the other direction are negative; one of zero, which no packet has, is the least number.
+#[inline(always)]
+fn signed(one: &Early) -> i64 {
+    let length = i64::from(one.length);
+    let negative = if length == 0 { i32::MIN.into() } else { -length };
+    if one.reverse { negative } else { length }
 }
 
 fn take_lengths(lines: &mut [Line], _: usize, cells: &Cells) -> Option<()> {
@@ -75,10 +96,6 @@ fn take_lengths(lines: &mut [Line], _: usize, cells: &Cells) -> Option<()> {
     values.next().is_none().then_some(())
 }
 
-fn fill_flags(lines: &[Line], _: usize, cells: &mut Cells) {
-    lines.iter().for_each(|line| cells.ints.extend(line.record.early.iter().map(|e| i32::from(e.flags))));
-}
-
 fn take_flags(lines: &mut [Line], _: usize, cells: &Cells) -> Option<()> {
     let mut values = cells.ints.iter();
     for early in lines.iter_mut().flat_map(|line| &mut line.record.early) {
@@ -87,33 +104,13 @@ fn take_flags(lines: &mut [Line], _: usize, cells: &Cells) -> Option<()> {
     values.next().is_none().then_some(())
 }
 
-fn fill_gaps(lines: &[Line], _: usize, cells: &mut Cells) {
-    for line in lines {
-        let early = &line.record.early;
-        let (from, mut end) = (cells.there.len(), cells.longs.len());
-        cells.there.resize(from + early.len(), 0);
-        cells.longs.resize(end + early.len(), 0);
-        let mut before = 0;
-        for (at, (packet, there)) in early.iter().zip(&mut cells.there[from..]).enumerate() {
-            let gap = packet.after.wrapping_sub(before);
-            before = packet.after;
-            // Nothing is expected of those between the handshake and the last.
-            let expected = if at < 3 || at + 1 == early.len() { expected(line, at).unwrap_or(0) } else { 0 };
-            *there = u8::from(gap != expected);
-            cells.longs[end] = gap as i64;
-            end += usize::from(*there);
-        }
-        cells.longs.truncate(end);
-    }
-}
-
 fn take_gaps(lines: &mut [Line], _: usize, cells: &Cells) -> Option<()> {
     let (mut values, mut there) = (cells.longs.iter(), cells.there.iter());
     for line in lines {
         let mut before = 0u64;
         for at in 0..line.record.early.len() {
             let gap = match there.next()? {
-                0 => expected(line, at).unwrap_or(0),
+                0 => expected(&line.record, line.last, at).unwrap_or(0),
                 _ => *values.next()? as u64,
             };
             before = before.wrapping_add(gap);

@@ -3,8 +3,10 @@
 use super::Layout;
 use super::early::early;
 use super::guess::{Guess, guess};
+use super::put::put;
 use super::text::{mac_number, mac_of, read_mac, write_address, write_mac};
-use crate::sheet::{Asked, Cells, Coding, Column, Holds, Shape, some};
+use crate::builder::Tile;
+use crate::sheet::{Asked, Cells, Coding, Column, Holds, Shape};
 use crate::thing::{blank, end, tcp, tunnel};
 use base::Timestamp;
 use flow::{Locator, Record};
@@ -20,7 +22,7 @@ pub struct Line {
 
 /// A number that is always there, of 64 bits.
 macro_rules! long {
-    ($name:expr, $coding:ident, $asked:ident, $type:literal, $l:ident => $get:expr, $v:ident => $put:expr) => {
+    ($name:expr, $coding:ident, $asked:ident, $type:literal, $l:ident, $v:ident => $put:expr) => {
         Column {
             path: $name.into(),
             declared: format!("required int64 {} {};", $name, $type),
@@ -29,12 +31,6 @@ macro_rules! long {
             coding: Coding::$coding,
             asked: Asked::$asked,
             arg: 0,
-            fill: |lines: &[Line], _, cells: &mut Cells| {
-                cells.longs.extend(lines.iter().map(|$l| {
-                    let n: u64 = $get;
-                    n as i64
-                }))
-            },
             take: |lines: &mut [Line], _, cells: &Cells| {
                 (cells.longs.len() == lines.len()).then_some(())?;
                 for ($l, value) in lines.iter_mut().zip(&cells.longs) {
@@ -49,7 +45,7 @@ macro_rules! long {
 
 /// The same of 32 bits; `$from` is the type of the field.
 macro_rules! int {
-    ($name:expr, $coding:ident, $bits:literal, $from:ty, $asked:ident, $l:ident => $get:expr, $v:ident => $put:expr) => {
+    ($name:expr, $coding:ident, $bits:literal, $from:ty, $asked:ident, $l:ident, $v:ident => $put:expr) => {
         Column {
             path: $name.into(),
             declared: format!("required int32 {} (INTEGER({},false));", $name, $bits),
@@ -58,12 +54,6 @@ macro_rules! int {
             coding: Coding::$coding,
             asked: Asked::$asked,
             arg: 0,
-            fill: |lines: &[Line], _, cells: &mut Cells| {
-                cells.ints.extend(lines.iter().map(|$l| {
-                    let n: $from = $get;
-                    n as i32
-                }))
-            },
             take: |lines: &mut [Line], _, cells: &Cells| {
                 (cells.ints.len() == lines.len()).then_some(())?;
                 for ($l, value) in lines.iter_mut().zip(&cells.ints) {
@@ -78,7 +68,7 @@ macro_rules! int {
 
 /// One that may be missing, of 64 bits.
 macro_rules! maybe_long {
-    ($name:expr, $coding:ident, $type:literal, $l:ident => $get:expr, $v:ident => $put:expr) => {
+    ($name:expr, $coding:ident, $type:literal, $l:ident, $v:ident => $put:expr) => {
         Column {
             path: $name.into(),
             declared: format!("optional int64 {} {};", $name, $type),
@@ -87,13 +77,6 @@ macro_rules! maybe_long {
             coding: Coding::$coding,
             asked: Asked::Never,
             arg: 0,
-            fill: |lines: &[Line], _, cells: &mut Cells| {
-                let value = |$l: &Line| {
-                    let n: Option<u64> = $get;
-                    n.map(|n| n as i64)
-                };
-                some(lines.iter().map(value), &mut cells.there, &mut cells.longs);
-            },
             take: |lines: &mut [Line], _, cells: &Cells| {
                 (cells.there.len() == lines.len()).then_some(())?;
                 let mut values = cells.longs.iter();
@@ -109,7 +92,7 @@ macro_rules! maybe_long {
 
 /// The same of 32 bits.
 macro_rules! maybe_int {
-    ($name:expr, $bits:literal, $from:ty, $l:ident => $get:expr, $v:ident => $put:expr) => {
+    ($name:expr, $bits:literal, $from:ty, $l:ident, $v:ident => $put:expr) => {
         Column {
             path: $name.into(),
             declared: format!("optional int32 {} (INTEGER({},false));", $name, $bits),
@@ -118,13 +101,6 @@ macro_rules! maybe_int {
             coding: Coding::Distinct,
             asked: Asked::Never,
             arg: 0,
-            fill: |lines: &[Line], _, cells: &mut Cells| {
-                let value = |$l: &Line| {
-                    let n: Option<$from> = $get;
-                    n.map(|n| n as i32)
-                };
-                some(lines.iter().map(value), &mut cells.there, &mut cells.ints);
-            },
             take: |lines: &mut [Line], _, cells: &Cells| {
                 (cells.there.len() == lines.len()).then_some(())?;
                 let mut values = cells.ints.iter();
@@ -149,16 +125,6 @@ macro_rules! payload {
             coding: Coding::Bytewise,
             asked: Asked::Never,
             arg: 0,
-            fill: |lines: &[Line], _, cells: &mut Cells| {
-                for line in lines {
-                    let bytes = &line.record.payload[$s];
-                    cells.there.push(u8::from(!bytes.is_empty()));
-                    if !bytes.is_empty() {
-                        cells.raw.extend_from_slice(bytes);
-                        cells.end();
-                    }
-                }
-            },
             take: |lines: &mut [Line], _, cells: &Cells| {
                 (cells.there.len() == lines.len()).then_some(())?;
                 let (mut ends, mut from) = (cells.ends.iter(), 0);
@@ -184,10 +150,6 @@ macro_rules! mac {
             coding: Coding::Wide,
             asked: Asked::Never,
             arg: 0,
-            fill: |lines: &[Line], _, cells: &mut Cells| {
-                let macs = lines.iter().map(|line| line.record.sides[$s].mac.map(mac_number));
-                some(macs, &mut cells.there, &mut cells.longs);
-            },
             take: |lines: &mut [Line], _, cells: &Cells| {
                 (cells.there.len() == lines.len()).then_some(())?;
                 let mut values = cells.longs.iter();
@@ -211,9 +173,6 @@ macro_rules! address {
             coding: Coding::Wide,
             asked: Asked::Member,
             arg: 0,
-            fill: |lines: &[Line], _, cells: &mut Cells| {
-                cells.addresses.extend(lines.iter().map(|line| line.record.key.$field));
-            },
             take: |lines: &mut [Line], _, cells: &Cells| {
                 (cells.addresses.len() == lines.len()).then_some(())?;
                 lines.iter_mut().zip(&cells.addresses).for_each(|(line, address)| line.record.key.$field = *address);
@@ -227,33 +186,31 @@ macro_rules! address {
 macro_rules! side {
     ($columns:ident, $p:literal, $s:literal) => {
         $columns.extend([
-            long!(concat!($p, "packets"), Distinct, Range, "(INTEGER(64,false))", l => l.record.sides[$s].packets, v => l.record.sides[$s].packets = v),
-            long!(concat!($p, "bytes"), Distinct, Range, "(INTEGER(64,false))", l => l.record.sides[$s].bytes, v => l.record.sides[$s].bytes = v),
-            long!(concat!($p, "link_bytes"), Distinct, Never, "", l => l.record.sides[$s].bytes.wrapping_sub(l.record.sides[$s].ip_bytes),
-                v => l.record.sides[$s].ip_bytes = l.record.sides[$s].bytes.wrapping_sub(v)),
-            long!(concat!($p, "header_bytes"), Wide, Never, "", l => l.record.sides[$s].ip_bytes.wrapping_sub(l.record.sides[$s].payload_bytes),
-                v => l.record.sides[$s].payload_bytes = l.record.sides[$s].ip_bytes.wrapping_sub(v)),
-            long!(concat!($p, "payload_packets"), Distinct, Never, "(INTEGER(64,false))", l => l.record.sides[$s].payload_packets, v => l.record.sides[$s].payload_packets = v),
+            long!(concat!($p, "packets"), Distinct, Range, "(INTEGER(64,false))", l, v => l.record.sides[$s].packets = v),
+            long!(concat!($p, "bytes"), Distinct, Range, "(INTEGER(64,false))", l, v => l.record.sides[$s].bytes = v),
+            long!(concat!($p, "link_bytes"), Distinct, Never, "", l, v => l.record.sides[$s].ip_bytes = l.record.sides[$s].bytes.wrapping_sub(v)),
+            long!(concat!($p, "header_bytes"), Wide, Never, "", l, v => l.record.sides[$s].payload_bytes = l.record.sides[$s].ip_bytes.wrapping_sub(v)),
+            long!(concat!($p, "payload_packets"), Distinct, Never, "(INTEGER(64,false))", l, v => l.record.sides[$s].payload_packets = v),
         ]);
         side!(@flags $columns, $p, $s, "fin" 0, "syn" 1, "rst" 2, "psh" 3, "ack" 4, "urg" 5, "ece" 6, "cwr" 7);
         side!(@counts $columns, $p, $s, zero_window, retransmitted, retransmitted_bytes, out_of_order);
         $columns.extend([
-            int!(concat!($p, "ttl_min"), Distinct, 8, u8, Never, l => l.record.sides[$s].ttl.0, v => l.record.sides[$s].ttl.0 = v),
-            int!(concat!($p, "ttl_max"), Distinct, 8, u8, Never, l => l.record.sides[$s].ttl.1, v => l.record.sides[$s].ttl.1 = v),
-            int!(concat!($p, "dscp_min"), Distinct, 8, u8, Never, l => l.record.sides[$s].dscp.0, v => l.record.sides[$s].dscp.0 = v),
-            int!(concat!($p, "dscp_max"), Distinct, 8, u8, Never, l => l.record.sides[$s].dscp.1, v => l.record.sides[$s].dscp.1 = v),
+            int!(concat!($p, "ttl_min"), Distinct, 8, u8, Never, l, v => l.record.sides[$s].ttl.0 = v),
+            int!(concat!($p, "ttl_max"), Distinct, 8, u8, Never, l, v => l.record.sides[$s].ttl.1 = v),
+            int!(concat!($p, "dscp_min"), Distinct, 8, u8, Never, l, v => l.record.sides[$s].dscp.0 = v),
+            int!(concat!($p, "dscp_max"), Distinct, 8, u8, Never, l, v => l.record.sides[$s].dscp.1 = v),
             mac!(concat!($p, "mac"), $s),
             payload!(concat!($p, "payload"), $s),
         ]);
     };
     (@flags $columns:ident, $p:literal, $s:literal, $($flag:literal $bit:literal),*) => {
         $columns.extend([$(
-            long!(concat!($p, $flag), Distinct, Never, "(INTEGER(64,false))", l => l.record.sides[$s].flags[$bit], v => l.record.sides[$s].flags[$bit] = v),
+            long!(concat!($p, $flag), Distinct, Never, "(INTEGER(64,false))", l, v => l.record.sides[$s].flags[$bit] = v),
         )*]);
     };
     (@counts $columns:ident, $p:literal, $s:literal, $($field:ident),*) => {
         $columns.extend([$(
-            long!(concat!($p, stringify!($field)), Distinct, Never, "(INTEGER(64,false))", l => l.record.sides[$s].$field, v => l.record.sides[$s].$field = v),
+            long!(concat!($p, stringify!($field)), Distinct, Never, "(INTEGER(64,false))", l, v => l.record.sides[$s].$field = v),
         )*]);
     };
 }
@@ -262,8 +219,7 @@ macro_rules! side {
 macro_rules! guessed {
     ($name:expr, $s:literal, $coding:ident, $type:literal, $($field:tt)+) => {
         maybe_long!($name, $coding, $type,
-            l => { let n = l.record.sides[$s].$($field)+; (n != l.guess[$s].$($field)+).then_some(n) },
-            v => l.record.sides[$s].$($field)+ = v.unwrap_or(l.guess[$s].$($field)+))
+            l, v => l.record.sides[$s].$($field)+ = v.unwrap_or(l.guess[$s].$($field)+))
     };
 }
 
@@ -271,8 +227,7 @@ macro_rules! guessed {
 macro_rules! guessed_moment {
     ($name:expr, $s:literal, $field:ident) => {
         maybe_long!($name, Bytewise, "(TIMESTAMP(NANOS,true))",
-            l => { let n = l.record.sides[$s].$field; (n != l.guess[$s].$field).then_some(n.nanos()) },
-            v => l.record.sides[$s].$field = v.map_or(l.guess[$s].$field, Timestamp::from_nanos))
+            l, v => l.record.sides[$s].$field = v.map_or(l.guess[$s].$field, Timestamp::from_nanos))
     };
 }
 
@@ -287,13 +242,6 @@ macro_rules! guessed_squares {
             coding: Coding::Bytewise,
             asked: Asked::Never,
             arg: 0,
-            fill: |lines: &[Line], _, cells: &mut Cells| {
-                let news = |line: &Line| {
-                    let squares = line.record.sides[$s].$field.squares;
-                    (squares != line.guess[$s].$field.squares).then_some(squares)
-                };
-                some(lines.iter().map(news), &mut cells.there, &mut cells.wide);
-            },
             take: |lines: &mut [Line], _, cells: &Cells| {
                 (cells.there.len() == lines.len()).then_some(())?;
                 let mut values = cells.wide.iter();
@@ -316,8 +264,7 @@ macro_rules! guessed_side {
             guessed!(concat!($p, "length_min"), $s, Distinct, "(INTEGER(64,false))", length.min),
             guessed!(concat!($p, "length_max"), $s, Distinct, "(INTEGER(64,false))", length.max),
             maybe_long!(concat!($p, "length_sum"), Distinct, "(INTEGER(64,false))",
-                l => { let s = &l.record.sides[$s]; (s.length.sum != s.ip_bytes).then_some(s.length.sum) },
-                v => l.record.sides[$s].length.sum = v.unwrap_or(l.record.sides[$s].ip_bytes)),
+                l, v => l.record.sides[$s].length.sum = v.unwrap_or(l.record.sides[$s].ip_bytes)),
             guessed_squares!(concat!($p, "length_squares"), $s, length),
             guessed!(concat!($p, "gaps"), $s, Distinct, "(INTEGER(64,false))", gaps),
             guessed!(concat!($p, "gap_min"), $s, Bytewise, "(INTEGER(64,false))", gap.min),
@@ -338,31 +285,28 @@ impl Layout for Record {
 
     fn columns() -> Vec<Column<Line>> {
         let mut columns = vec![
-            long!("first", Growing, Range, "(TIMESTAMP(NANOS,true))", l => l.first.nanos(), v => l.first = Timestamp::from_nanos(v)),
-            long!("last", Bytewise, Range, "(TIMESTAMP(NANOS,true))", l => l.last.nanos(), v => l.last = Timestamp::from_nanos(v)),
+            long!("first", Growing, Range, "(TIMESTAMP(NANOS,true))", l, v => l.first = Timestamp::from_nanos(v)),
+            long!("last", Bytewise, Range, "(TIMESTAMP(NANOS,true))", l, v => l.last = Timestamp::from_nanos(v)),
             maybe_long!("began", Growing, "(TIMESTAMP(NANOS,true))",
-                l => (l.record.began != l.first).then_some(l.record.began.nanos()),
-                v => l.record.began = v.map_or(l.first, Timestamp::from_nanos)),
-            long!("id", Plain, Range, "(INTEGER(64,false))", l => l.record.id, v => l.record.id = v),
-            int!("part", Distinct, 32, u32, Never, l => l.record.part, v => l.record.part = v),
-            int!("interface", Distinct, 16, u16, Never, l => l.record.interface, v => l.record.interface = v),
+                l, v => l.record.began = v.map_or(l.first, Timestamp::from_nanos)),
+            long!("id", Plain, Range, "(INTEGER(64,false))", l, v => l.record.id = v),
+            int!("part", Distinct, 32, u32, Never, l, v => l.record.part = v),
+            int!("interface", Distinct, 16, u16, Never, l, v => l.record.interface = v),
             address!("src", src),
             address!("dst", dst),
-            int!("src_port", Bytewise, 16, u16, Range, l => l.record.key.src_port, v => l.record.key.src_port = v),
-            int!("dst_port", Distinct, 16, u16, Range, l => l.record.key.dst_port, v => l.record.key.dst_port = v),
-            int!("protocol", Distinct, 8, u8, Range, l => l.record.key.protocol.0, v => l.record.key.protocol = IpProtocol(v)),
-            maybe_int!("vlan", 16, u16, l => l.record.around.vlans[0], v => l.record.around.vlans[0] = v),
-            maybe_int!("inner_vlan", 16, u16, l => l.record.around.vlans[1], v => l.record.around.vlans[1] = v),
-            maybe_int!("mpls", 32, u32, l => l.record.around.mpls, v => l.record.around.mpls = v),
-            maybe_int!("tunnel", 8, u8, l => l.record.around.tunnel.map(|(kind, _)| kind as u8),
-                v => l.record.around.tunnel = match v { Some(n) => Some((tunnel(u64::from(n))?, 0)), None => None }),
-            maybe_int!("tunnel_id", 32, u32, l => l.record.around.tunnel.map(|(_, id)| id),
-                v => if let (Some((_, id)), Some(v)) = (&mut l.record.around.tunnel, v) { *id = v }),
-            int!("end", Distinct, 8, u8, Never, l => l.record.end as u8, v => l.record.end = end(u64::from(v))?),
-            int!("tcp", Distinct, 8, u8, Never, l => l.record.tcp as u8, v => l.record.tcp = tcp(u64::from(v))?),
-            long!("lost", Distinct, Never, "(INTEGER(64,false))", l => l.record.lost, v => l.record.lost = v),
-            maybe_long!("syn_rtt", Bytewise, "(INTEGER(64,false))", l => l.record.syn_rtt, v => l.record.syn_rtt = v),
-            maybe_long!("ack_rtt", Bytewise, "(INTEGER(64,false))", l => l.record.ack_rtt, v => l.record.ack_rtt = v),
+            int!("src_port", Bytewise, 16, u16, Range, l, v => l.record.key.src_port = v),
+            int!("dst_port", Distinct, 16, u16, Range, l, v => l.record.key.dst_port = v),
+            int!("protocol", Distinct, 8, u8, Range, l, v => l.record.key.protocol = IpProtocol(v)),
+            maybe_int!("vlan", 16, u16, l, v => l.record.around.vlans[0] = v),
+            maybe_int!("inner_vlan", 16, u16, l, v => l.record.around.vlans[1] = v),
+            maybe_int!("mpls", 32, u32, l, v => l.record.around.mpls = v),
+            maybe_int!("tunnel", 8, u8, l, v => l.record.around.tunnel = match v { Some(n) => Some((tunnel(u64::from(n))?, 0)), None => None }),
+            maybe_int!("tunnel_id", 32, u32, l, v => if let (Some((_, id)), Some(v)) = (&mut l.record.around.tunnel, v) { *id = v }),
+            int!("end", Distinct, 8, u8, Never, l, v => l.record.end = end(u64::from(v))?),
+            int!("tcp", Distinct, 8, u8, Never, l, v => l.record.tcp = tcp(u64::from(v))?),
+            long!("lost", Distinct, Never, "(INTEGER(64,false))", l, v => l.record.lost = v),
+            maybe_long!("syn_rtt", Bytewise, "(INTEGER(64,false))", l, v => l.record.syn_rtt = v),
+            maybe_long!("ack_rtt", Bytewise, "(INTEGER(64,false))", l, v => l.record.ack_rtt = v),
         ];
         side!(columns, "fwd_", 0);
         side!(columns, "rev_", 1);
@@ -371,12 +315,9 @@ impl Layout for Record {
         guessed_side!(columns, "fwd_", 0);
         guessed_side!(columns, "rev_", 1);
         columns.extend([
-            maybe_int!("queue", 16, u16, l => l.record.locator.map(|at| at.queue),
-                v => l.record.locator = v.map(|queue| Locator { queue, ..Locator::default() })),
-            maybe_long!("packet_first", Growing, "(INTEGER(64,false))", l => l.record.locator.map(|at| at.first),
-                v => if let (Some(at), Some(v)) = (&mut l.record.locator, v) { at.first = v }),
-            maybe_long!("packet_span", Bytewise, "(INTEGER(64,false))", l => l.record.locator.map(|at| at.last.wrapping_sub(at.first)),
-                v => if let (Some(at), Some(v)) = (&mut l.record.locator, v) { at.last = at.first.wrapping_add(v) }),
+            maybe_int!("queue", 16, u16, l, v => l.record.locator = v.map(|queue| Locator { queue, ..Locator::default() })),
+            maybe_long!("packet_first", Growing, "(INTEGER(64,false))", l, v => if let (Some(at), Some(v)) = (&mut l.record.locator, v) { at.first = v }),
+            maybe_long!("packet_span", Bytewise, "(INTEGER(64,false))", l, v => if let (Some(at), Some(v)) = (&mut l.record.locator, v) { at.last = at.first.wrapping_add(v) }),
         ]);
         columns
     }
@@ -385,10 +326,9 @@ impl Layout for Record {
         Line { record: blank(), first: Timestamp::ZERO, last: Timestamp::ZERO, guess: [Guess::default(); 2] }
     }
 
-    fn set(line: &mut Line, record: &Record) {
-        copy(&mut line.record, record);
-        (line.first, line.last) = (record.first(), record.last());
-        line.guess = guess(record, line.first, line.last);
+    #[inline]
+    fn put(&self, tile: &mut Tile) {
+        put(self, tile);
     }
 
     fn settle(columns_taken: usize, lines: &mut [Line]) {
@@ -400,30 +340,4 @@ impl Layout for Record {
     fn unline(line: Line) -> Self {
         line.record
     }
-}
-
-/// As `clone_from` would be: what was allocated is used again.
-fn copy(to: &mut Record, from: &Record) {
-    let (mut early, mut payload) = (std::mem::take(&mut to.early), std::mem::take(&mut to.payload));
-    early.clone_from(&from.early);
-    payload.clone_from(&from.payload);
-    let Record { id, key, around, interface, began, part, sides, end, tcp, syn_rtt, ack_rtt, locator, lost, .. } =
-        *from;
-    *to = Record {
-        id,
-        key,
-        around,
-        interface,
-        began,
-        part,
-        sides,
-        end,
-        tcp,
-        syn_rtt,
-        ack_rtt,
-        early,
-        payload,
-        locator,
-        lost,
-    };
 }

@@ -1,7 +1,7 @@
 //! What the rest of a record says about a number before it is looked at.
 
 use base::Timestamp;
-use flow::{Moments, Record};
+use flow::{Early, Moments, Record, Side};
 
 /// Of one side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,30 +13,48 @@ pub struct Guess {
     pub length: Moments,
 }
 
+impl Guess {
+    /// Whether the side is as guessed; the sum of its lengths is not asked.
+    #[inline]
+    pub fn is(&self, side: &Side) -> bool {
+        let Side { first, last, gaps, gap, length, .. } = *side;
+        let lengths = |m: &Moments| (m.min, m.max, m.squares);
+        (first, last, gaps, gap) == (self.first, self.last, self.gaps, self.gap)
+            && lengths(&length) == lengths(&self.length)
+    }
+}
+
 /// Asks nothing of a record but began, part, early, end and first and last of the whole, and the packets and bytes of its
 /// sides.
 pub fn guess(record: &Record, first: Timestamp, last: Timestamp) -> [Guess; 2] {
+    let mut listed = [Listed::NONE; 2];
+    record.early.iter().for_each(|one| listed[usize::from(one.reverse)].add(one));
+    guess_from(record, first, last, &listed)
+}
+
+/// The same, for who has gone through the list.
+#[inline]
+pub fn guess_from(record: &Record, first: Timestamp, last: Timestamp, listed: &[Listed; 2]) -> [Guess; 2] {
     let mut sides = [Guess::default(); 2];
-    let listed = if record.part == 0 { listed(record) } else { [Listed::default(); 2] };
+    if record.part > 0 {
+        for (guess, side) in sides.iter_mut().zip(&record.sides).filter(|(_, side)| side.packets > 0) {
+            // The gap to the record before belongs to this one.
+            (guess.first, guess.last, guess.gaps) = (first, last, side.packets);
+        }
+        return sides;
+    }
     let at = |after: u64| Timestamp::from_nanos(record.began.nanos().wrapping_add(after));
-    for ((guess, side), listed) in sides.iter_mut().zip(&record.sides).zip(&listed) {
+    for ((guess, side), listed) in sides.iter_mut().zip(&record.sides).zip(listed) {
         if side.packets == 0 {
             continue;
         }
-        (guess.first, guess.last) = (first, last);
-        if record.part > 0 {
-            // The gap to the record before belongs to this one.
-            guess.gaps = side.packets;
-            continue;
-        }
-        if listed.packets > 0 {
-            guess.first = at(listed.first);
-        }
+        guess.first = if listed.packets > 0 { at(listed.first) } else { first };
+        guess.last = last;
         guess.gaps = side.packets - 1;
         if listed.packets == side.packets {
             // Every packet is among the first ones: they say everything.
             guess.last = at(listed.last);
-            (guess.gap, guess.length) = (listed.gap, listed.length);
+            (guess.gap, guess.length) = (listed.gap(), listed.length);
         } else {
             guess.gap.sum = last.nanos().saturating_sub(guess.first.nanos());
         }
@@ -45,8 +63,8 @@ pub fn guess(record: &Record, first: Timestamp, last: Timestamp) -> [Guess; 2] {
 }
 
 /// What the list of first packets says of one side.
-#[derive(Clone, Copy, Default)]
-struct Listed {
+#[derive(Clone, Copy)]
+pub struct Listed {
     packets: u64,
     first: u64,
     last: u64,
@@ -54,42 +72,34 @@ struct Listed {
     length: Moments,
 }
 
-fn listed(record: &Record) -> [Listed; 2] {
-    let mut sides = [Listed::default(); 2];
-    for one in &record.early {
-        let side = &mut sides[usize::from(one.reverse)];
-        if side.packets == 0 {
-            side.first = one.after;
-        }
-        side.packets += 1;
-    }
-    for (reverse, (listed, side)) in [false, true].into_iter().zip(sides.iter_mut().zip(&record.sides)) {
-        // Of a side that has more, nothing else is asked.
-        if listed.packets > 0 && listed.packets == side.packets {
-            whole(record, reverse, listed);
-        }
-    }
-    sides
-}
+impl Listed {
+    /// Nothing yet.
+    pub const NONE: Self = {
+        let none = Moments { min: u64::MAX, max: 0, sum: 0, squares: 0 };
+        Self { packets: 0, first: 0, last: 0, gap: none, length: none }
+    };
 
-/// A side of which every packet is listed.
-fn whole(record: &Record, reverse: bool, side: &mut Listed) {
-    side.last = side.first;
-    side.length.min = u64::MAX;
-    side.gap.min = if side.packets > 1 { u64::MAX } else { 0 };
-    let mut is_first = true;
-    for one in record.early.iter().filter(|one| one.reverse == reverse) {
-        if !std::mem::take(&mut is_first) {
-            add(&mut side.gap, one.after.saturating_sub(side.last));
-        }
-        add(&mut side.length, u64::from(one.length));
-        side.last = one.after;
+    /// The next one of this side. PERF: nothing depends on which side it is, or on whether it is the first one, but what is taken.
+    #[inline(always)]
+    pub fn add(&mut self, one: &Early) {
+        let is_first = self.packets == 0;
+        self.first = if is_first { one.after } else { self.first };
+        let gap = if is_first { 0 } else { one.after.saturating_sub(self.last) };
+        self.gap.min = self.gap.min.min(if is_first { u64::MAX } else { gap });
+        self.gap.max = self.gap.max.max(gap);
+        self.gap.sum = self.gap.sum.wrapping_add(gap);
+        self.gap.squares = self.gap.squares.wrapping_add(u128::from(gap) * u128::from(gap));
+        let length = u64::from(one.length);
+        self.length.min = self.length.min.min(length);
+        self.length.max = self.length.max.max(length);
+        self.length.sum = self.length.sum.wrapping_add(length);
+        self.length.squares = self.length.squares.wrapping_add(u128::from(length * length));
+        self.last = one.after;
+        self.packets += 1;
     }
-}
 
-fn add(moments: &mut Moments, value: u64) {
-    moments.min = moments.min.min(value);
-    moments.max = moments.max.max(value);
-    moments.sum = moments.sum.wrapping_add(value);
-    moments.squares = moments.squares.wrapping_add(u128::from(value) * u128::from(value));
+    /// Those of the gaps; the least of none is 0.
+    fn gap(&self) -> Moments {
+        Moments { min: if self.packets > 1 { self.gap.min } else { 0 }, ..self.gap }
+    }
 }

@@ -1,6 +1,7 @@
 //! The columns of one-second rows.
 
 use super::Layout;
+use crate::builder::Tile;
 use crate::sheet::{Asked, Cells, Coding, Column, Holds, Shape};
 use base::{Cause, Note};
 use series::{Direction, Kind, Row, SIZE_BOUNDS};
@@ -39,7 +40,7 @@ impl Layout for Row {
     const ORDER: [&'static str; 3] = ["second", "interface", "direction"];
 
     fn columns() -> Vec<Column<Row>> {
-        let column = |path: &str, declared: String, holds, coding, asked, arg, fill, take| Column {
+        let column = |path: &str, declared: String, holds, coding, asked, arg, take| Column {
             path: path.to_owned(),
             declared,
             shape: Shape::One,
@@ -47,7 +48,6 @@ impl Layout for Row {
             coding,
             asked,
             arg,
-            fill,
             take,
         };
         let long = |name: &str| format!("required int64 {name} (INTEGER(64,false));");
@@ -59,7 +59,6 @@ impl Layout for Row {
                 Coding::Growing,
                 Asked::Range,
                 0,
-                |rows: &[Row], _, cells: &mut Cells| cells.longs.extend(rows.iter().map(|r| r.second as i64)),
                 |rows: &mut [Row], _, cells: &Cells| {
                     (cells.longs.len() == rows.len()).then_some(())?;
                     rows.iter_mut().zip(&cells.longs).for_each(|(row, second)| row.second = *second as u64);
@@ -73,7 +72,6 @@ impl Layout for Row {
                 Coding::Distinct,
                 Asked::Never,
                 0,
-                |rows, _, cells| cells.ints.extend(rows.iter().map(|r| i32::from(r.interface))),
                 |rows, _, cells| {
                     (cells.ints.len() == rows.len()).then_some(())?;
                     for (row, number) in rows.iter_mut().zip(&cells.ints) {
@@ -92,7 +90,6 @@ impl Layout for Row {
                 Coding::Distinct,
                 Asked::Never,
                 0,
-                |rows, _, cells| cells.longs.extend(rows.iter().map(|row| row.direction as i64)),
                 |rows, _, cells| {
                     (cells.longs.len() == rows.len()).then_some(())?;
                     for (row, number) in rows.iter_mut().zip(&cells.longs) {
@@ -103,27 +100,13 @@ impl Layout for Row {
             ),
         ];
         columns.extend(names().iter().enumerate().map(|(word, name)| {
-            column(
-                name,
-                long(name),
-                Holds::Longs,
-                Coding::Distinct,
-                Asked::Never,
-                word,
-                |rows, word, cells| {
-                    for row in rows {
-                        let mut row = *row;
-                        cells.longs.push(row_word(&mut row, word).map_or(0, |n| *n as i64));
-                    }
-                },
-                |rows, word, cells| {
-                    (cells.longs.len() == rows.len()).then_some(())?;
-                    for (row, value) in rows.iter_mut().zip(&cells.longs) {
-                        *row_word(row, word)? = *value as u64;
-                    }
-                    Some(())
-                },
-            )
+            column(name, long(name), Holds::Longs, Coding::Distinct, Asked::Never, word, |rows, word, cells| {
+                (cells.longs.len() == rows.len()).then_some(())?;
+                for (row, value) in rows.iter_mut().zip(&cells.longs) {
+                    *row_word(row, word)? = *value as u64;
+                }
+                Some(())
+            })
         }));
         columns
     }
@@ -132,8 +115,11 @@ impl Layout for Row {
         Row::default()
     }
 
-    fn set(line: &mut Row, row: &Row) {
-        *line = *row;
+    fn put(&self, tile: &mut Tile) {
+        let mut row = *self;
+        let head = [self.second, self.interface.into(), self.direction as u64];
+        let words = head.into_iter().chain(row_words(&mut row).map(|word| *word));
+        tile.every().zip(words).for_each(|(to, number)| *to = number as i64);
     }
 
     fn settle(_: usize, _: &mut [Row]) {}

@@ -77,8 +77,7 @@ struct Run {
 /// # Errors
 /// In words, with the place in the source and what to write instead.
 pub fn compile(source: &str, ground: &Ground) -> Result<Arc<dyn Compiled>, String> {
-    let mut program = check(source)?;
-    program.fits_link(ground.link_type).map_err(|e| format!("program: {e}"))?;
+    let mut program = check_for(source, ground.link_type)?;
     let wants_kernel = program.effects().has(Effect::Kernel);
     let spread = spread(&program);
     let mut notes = Vec::new();
@@ -124,7 +123,12 @@ pub fn compile(source: &str, ground: &Ground) -> Result<Arc<dyn Compiled>, Strin
 /// # Errors
 /// As [`compile`].
 pub fn check(source: &str) -> Result<ir::Program, String> {
-    let program = lang::compile(source).map_err(|e| explain(&e, source))?.program;
+    check_for(source, wire::link::ETHERNET)
+}
+
+/// The same for frames of this link type.
+fn check_for(source: &str, link_type: u16) -> Result<ir::Program, String> {
+    let program = lang::compile_for(source, link_type).map_err(|e| explain(&e, source))?.program;
     if program.devices.len() > usize::from(u8::MAX) + 1 {
         return Err(format!("{} ports; a program forwards to at most 256", program.devices.len()));
     }
@@ -565,11 +569,11 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_of_tcpdump_is_for_ethernet() {
+    fn a_filter_of_tcpdump_is_for_the_link_of_the_frames() {
         let cooked = Ground { link_type: link::LINUX_SLL, ..ground() };
-        let why = compile("main = bpf \"tcp port 80\"", &cooked).err().expect("not sound");
-        assert!(why.contains("tcp port 80") && why.contains("Linux cooked"), "{why}");
-        assert!(compile("main = tcp >-> port 80", &cooked).is_ok());
+        assert!(compile("main = bpf \"tcp port 80\"", &cooked).is_ok());
+        let why = compile("main = bpf \"vlan 5\"", &cooked).err().expect("not sound");
+        assert!(why.starts_with("program, line 1, column 8: ") && why.contains("no VLAN tag"), "{why}");
     }
 
     #[test]

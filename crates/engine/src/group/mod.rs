@@ -14,13 +14,13 @@ mod sieve;
 mod words;
 
 pub(crate) use language::knows_direction;
-pub(crate) use outlet::Remarks;
 pub use settle::{GroupPlan, MemberPlan, Settled};
 
 use crate::error::EngineError;
 use crate::plan::SocketPlan;
 use group::{
-    Compiled, Dispatcher, Door, Limits, Orders, Outlet, Outside, PortCounts, Registry, Sieve, Source, Syntax, Track,
+    Compiled, Dispatcher, Door, GroupView, Limits, Orders, Outlet, Outside, PortCounts, Registry, Sieve, Source,
+    Syntax, Track,
 };
 use host::Host;
 use ring::{Branch, Offer, Policy, Producer};
@@ -156,8 +156,8 @@ impl Groups {
     }
 
     /// What a person should know of what the engine does with a group's packets.
-    pub fn remarks(&self) -> Remarks {
-        Arc::clone(&self.lent.remarks)
+    pub fn remarks(&self) -> Vec<String> {
+        held(&self.lent.remarks).clone()
     }
 
     /// Whether this is the port that tells of all of them.
@@ -165,11 +165,16 @@ impl Groups {
         self.registry.sources().first().is_some_and(|first| first.name == port)
     }
 
-    /// What became of the packets of each group whose first port this is, as objects (`docs/GROUPS.md`).
+    /// The groups whose first port this is, with their books.
+    pub fn views(&self, port: &str) -> Vec<GroupView> {
+        let mut views = self.registry.view(self.registry.engine(), None, Some(port)).unwrap_or_default();
+        views.retain(|view| view.sources.first().is_some_and(|first| first == port));
+        views
+    }
+
+    /// The same as objects (`docs/GROUPS.md`).
     pub fn books(&self, port: &str) -> Vec<serde_json::Value> {
-        let views = self.registry.view(self.registry.engine(), None, Some(port)).unwrap_or_default();
-        let here = |view: &&group::GroupView| view.sources.first().is_some_and(|first| first == port);
-        views.iter().filter(here).map(group::GroupView::object).collect()
+        self.views(port).iter().map(GroupView::object).collect()
     }
 
     /// Waits until the dispatchers of a port have seen the end of their rings; after the last port it closes the doors. A second

@@ -5,8 +5,9 @@ use jit::{Frame, Matcher, Refusal};
 use lang::Facts;
 use lang::interp::{Interpreter, Memory};
 use lang::ir::{Kind, Program};
+use ring::flag;
 use std::sync::Arc;
-use wire::{Filter, Headers, link};
+use wire::{Filter, Headers};
 
 /// Makes a member's filter.
 ///
@@ -18,14 +19,12 @@ pub fn of(text: &str, syntax: Syntax, link_type: u16) -> Result<Arc<dyn Sieve>, 
             let filter = Filter::parse(text).map_err(|e| format!("filter: {e}"))?;
             Ok(Arc::new(Words { text: text.to_owned(), filter, link_type }))
         }
-        Syntax::Tcpdump if link_type != link::ETHERNET => {
-            Err("tcpdump's words are understood of Ethernet only; write filter instead of bpf".into())
-        }
         Syntax::Tcpdump => {
-            let program = lang::tcpdump::Filter::parse(text).map_err(|e| format!("bpf: {e}"))?.program();
+            let program = lang::tcpdump::Filter::of_link(text, link_type).map_err(|e| format!("bpf: {e}"))?.program();
             match Matcher::of(&program) {
                 Ok(matcher) => Ok(Arc::new(Native { text: text.to_owned(), matcher })),
-                Err(Refusal::Memory(_) | Refusal::Host(_) | Refusal::TooLarge) => {
+                // Which way a packet went is not among its bytes.
+                Err(Refusal::Memory(_) | Refusal::Host(_) | Refusal::TooLarge | Refusal::NoFilter(_)) => {
                     Ok(Arc::new(Slow { text: text.to_owned(), program }))
                 }
                 Err(e) => Err(format!("bpf: {e}")),
@@ -68,7 +67,7 @@ impl Sieve for Native {
     }
 }
 
-/// Where this host refuses machine code.
+/// Where this host refuses machine code, and for what machine code is not given.
 struct Slow {
     text: String,
     program: Program,
@@ -76,7 +75,8 @@ struct Slow {
 
 impl Sieve for Slow {
     fn matches(&self, packet: &Packet<'_>) -> bool {
-        let facts = Facts { wire_len: packet.wire_len, ..Facts::default() };
+        let outgoing = u8::from(packet.desc.flags & flag::OUTGOING != 0);
+        let facts = Facts { wire_len: packet.wire_len, outgoing, ..Facts::default() };
         let mut memory = Memory::of(&self.program, 0);
         Interpreter::new(&self.program).run(packet.bytes, &facts, &mut memory).kind != Kind::Drop
     }
@@ -91,6 +91,7 @@ mod tests {
     use super::*;
     use ring::Desc;
     use wire::build::Frame as Build;
+    use wire::link;
 
     #[test]
     fn all_three_ways_to_filter_say_the_same_of_plain_packets() {
@@ -113,6 +114,24 @@ mod tests {
         let why = |syntax, link| of("port nosuch0", syntax, link).err().expect("no filter");
         assert!(why(Syntax::Capture, 1).starts_with("filter: "));
         assert!(why(Syntax::Tcpdump, 1).starts_with("bpf: "));
-        assert!(why(Syntax::Tcpdump, 101).contains("write filter"));
+        assert!(why(Syntax::Tcpdump, 147).contains("link type 147 are not read"));
+    }
+
+    #[test]
+    fn tcpdumps_words_are_for_the_link_of_the_frames_and_know_which_way_they_went() {
+        let mut web = [0; 60];
+        Build::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 443).fill(&mut web);
+        let raw = of("tcp port 443", Syntax::Tcpdump, link::RAW_IP).expect("a filter");
+        let desc = Desc::default();
+        assert!(raw.matches(&Packet { desc: &desc, bytes: &web[14..], wire_len: 46 }));
+        assert!(!raw.matches(&Packet { desc: &desc, bytes: &web, wire_len: 60 }));
+        let refused = of("vlan 5", Syntax::Tcpdump, link::LINUX_SLL).err().expect("an error");
+        assert!(refused.starts_with("bpf: ") && refused.contains("no VLAN tag"), "{refused}");
+        let outbound = of("outbound and tcp", Syntax::Tcpdump, link::ETHERNET).expect("a filter");
+        for flags in [0, flag::OUTGOING] {
+            let desc = Desc { flags, ..Desc::default() };
+            let sent = outbound.matches(&Packet { desc: &desc, bytes: &web, wire_len: 60 });
+            assert_eq!(sent, flags != 0);
+        }
     }
 }

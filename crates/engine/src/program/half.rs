@@ -157,13 +157,14 @@ impl Judging {
     /// What becomes of the packet; `None` if it does not go on to the ring.
     #[inline]
     pub fn judge(&mut self, packet: &Before<'_>) -> Option<Stored> {
-        let handed = packet.metadata.first_chunk::<METADATA>().and_then(Handed::read);
+        let handed = packet.metadata.first_chunk::<METADATA>().and_then(|bytes| Handed::read(bytes, self.newest));
         let came_with = handed.as_ref().map(|h| h.generation);
         if came_with != Some(self.half.generation) && self.letters.waiting.load(Ordering::Acquire) {
             self.turn(came_with);
         }
+        let in_turn = came_with.is_none_or(|generation| self.comes_in_turn(generation));
         let (verdict, ran) = match &handed {
-            Some(h) if h.stages > 0 => self.go_on(h, packet),
+            Some(h) if h.stages > 0 => self.go_on(h, packet, in_turn),
             _ => (self.run(packet, None), true),
         };
         let stored = verdict.kind() != Kind::Drop;
@@ -222,17 +223,27 @@ impl Judging {
         self.strays
     }
 
+    /// Whether the packet was seen by the kernel's half of the program that runs here; one that was not is a fault.
+    #[inline]
+    fn comes_in_turn(&mut self, generation: u32) -> bool {
+        let in_turn = generation >= self.newest && generation == self.half.generation;
+        if in_turn {
+            self.newest = generation;
+        } else {
+            self.strays += 1;
+        }
+        in_turn
+    }
+
     /// The rest of the program for a packet that the kernel has begun with.
     #[inline]
-    fn go_on(&mut self, handed: &Handed, packet: &Before<'_>) -> (Verdict, bool) {
+    fn go_on(&mut self, handed: &Handed, packet: &Before<'_>, in_turn: bool) -> (Verdict, bool) {
         let r = &handed.record;
         let record = Verdict::resumed(r.kind, r.classes, [r.hash, r.hash2], r.mark, r.state);
-        if handed.generation < self.newest || handed.generation != self.half.generation {
+        if !in_turn {
             // The rest is not known any more; what was decided stands.
-            self.strays += 1;
             return (record, false);
         }
-        self.newest = handed.generation;
         if self.half.all_in_kernel { (record, false) } else { (self.run(packet, Some(record)), true) }
     }
 

@@ -7,6 +7,7 @@ use crate::record::{EndReason, Record, Side};
 use crate::{Config, Levels, Meter};
 use base::Prng;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use wire::IpProtocol;
 
 fn config(prng: &mut Prng) -> Config {
@@ -23,6 +24,7 @@ fn config(prng: &mut Prng) -> Config {
         idle_of,
         active,
         linger: secs(prng.below(8)),
+        rest: [Duration::ZERO, Duration::from_nanos(1), Duration::from_millis(300), secs(3)][prng.below(4) as usize],
         levels,
         bidirectional,
         capacity: 10_000,

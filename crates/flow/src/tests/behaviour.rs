@@ -109,6 +109,7 @@ fn both_teids_of_a_conversation_are_one_flow_unless_asked() {
     let in_gtp = |src, dst, ports, id| {
         let mut owned = Plan::udp(src, dst, ports).frame(at(0.0));
         owned.decoded.tunnel = Some(Tunnel { kind: TunnelKind::GtpU, id, sequence: None, outer_l3: 14 });
+        owned.decoded.plain = false;
         owned
     };
     let packets = [in_gtp(1, 2, OUT, 77), in_gtp(2, 1, BACK, 88)];

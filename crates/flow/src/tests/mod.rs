@@ -4,6 +4,7 @@ mod against_model;
 mod behaviour;
 mod limits;
 mod model;
+mod resting;
 mod sharded;
 pub(crate) mod traffic;
 

@@ -82,7 +82,7 @@ impl Plan {
             *byte = self.seq as u8 ^ i as u8;
         }
         let ip_len = (ip_header + header) as u32 + self.payload;
-        let decoded = Decoded {
+        let mut decoded = Decoded {
             l2: Some(0),
             l3: l3 as u16,
             l4: l4 as u16,
@@ -95,6 +95,7 @@ impl Plan {
             dst_port: Port(self.ports.1),
             ..Decoded::default()
         };
+        decoded.plain = decoded.is_plain();
         Owned { ts, wire_len: 14 + ip_len, data, decoded, position: Packet::NOWHERE, queue: 0 }
     }
 }
@@ -291,5 +292,6 @@ impl Traffic {
             5 => owned.wire_len += 66_000,
             _ => (),
         }
+        owned.decoded.plain = owned.decoded.is_plain();
     }
 }

@@ -85,7 +85,7 @@ impl Emitter<'_> {
     }
 
     pub(super) fn member(&mut self, set: u16, hi: Reg, lo: Reg) -> Result<Value, Refusal> {
-        let set = &self.program.sets[usize::from(set)];
+        let set = &self.sets[usize::from(set)];
         let (hi, lo) = (self.reg(hi), self.reg(lo));
         let ranges = match set {
             Set::Host => return Ok(self.number(0)),

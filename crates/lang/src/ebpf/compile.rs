@@ -1,9 +1,9 @@
 //! From the intermediate form to instructions: the parts of a program in the order in which they run.
 
 use super::alloc::{Home, Homes, What, reached_code};
-use super::plain::plain;
+use super::plain::{plain, without_record};
 use super::refusal::Refusal;
-use super::{MapNeed, Object, Role, Wish, frame, meta};
+use super::{MapNeed, Metadata, Object, Role, Wish, frame, meta};
 use crate::ir::{
     self, BlockId, DEFAULT_CLASS, End, Expiry, Fact, Inst, Kind, Layer, Meta, Placement, Program, Study, placement,
 };
@@ -32,6 +32,9 @@ pub(super) struct Emitter<'a> {
     pub asm: Asm,
     pub program: &'a Program,
     pub wish: &'a Wish,
+    /// What goes along with a packet, and how many stages are said to be done for one that passes.
+    pub metadata: Metadata,
+    pub done: u8,
     pub homes: Homes,
     pub needs: Needs,
     pub maps: Vec<MapNeed>,
@@ -54,6 +57,8 @@ pub(super) struct Needs {
     pub inner: bool,
     pub time: bool,
     pub sink: bool,
+    /// Something asks for a variable of the record.
+    pub record: bool,
     pub long: bool,
 }
 
@@ -93,19 +98,33 @@ pub(super) fn compile(program: &Program, wish: &Wish) -> Result<Object, Refusal>
 }
 
 fn first_stages(program: &Program, stages: usize, wish: &Wish) -> Result<Object, Refusal> {
-    let head = program.split(stages).0;
-    let looks_inside = head.asks_inside();
+    let mut head = program.split(stages).0;
     let stage = program.stages.first().map_or(String::new(), |s| s.text.clone());
     let refuse = |why| Refusal::Nothing { stage: stage.clone(), why };
     Study::of(program, stages).map_err(refuse)?;
+    let study = Study::of(&head, stages).map_err(refuse)?;
+    if wish.metadata == Metadata::None && decided(&head, &study).any(acts) {
+        return Err(Refusal::NoMetadata);
+    }
+    // What comes after something that the kernel cannot do counts here: if that served the record alone, the kernel gets beyond it.
+    let mut all = head.blocks.iter().flat_map(|b| &b.code);
+    let (acts, sets) = (all.clone().any(acts), all.any(|i| matches!(i, Inst::Set { .. })));
+    let metadata = match wish.metadata {
+        Metadata::Least if acts => Metadata::Record,
+        wished => wished,
+    };
+    // Where the record is left to user space, it has to be made there.
+    let made = metadata == Metadata::Record || !sets;
+    let done = if made { stages.min(u8::MAX.into()) as u8 } else { 0 };
+    if metadata != Metadata::Record && !acts {
+        head = without_record(&head);
+    }
+    let looks_inside = head.asks_inside();
     let head = plain(&head, wish)?;
     let study = Study::of(&head, stages).map_err(refuse)?;
     let homes = Homes::of(&head, &study, |inst| super::tables::calls(inst, &head));
     frame::fits(homes.slots)?;
     let needs = Needs { inner: looks_inside, ..Needs::of(&head, &study) };
-    if !wish.metadata && needs_record(&head, &study) {
-        return Err(Refusal::NoMetadata);
-    }
     let mut asm = Asm::new();
     let blocks = head.blocks.iter().map(|_| asm.label()).collect();
     let exits = Exits { user: asm.label(), undecided: asm.label(), silent: asm.label(), drop: asm.label() };
@@ -115,6 +134,8 @@ fn first_stages(program: &Program, stages: usize, wish: &Wish) -> Result<Object,
         asm,
         program: &head,
         wish,
+        metadata,
+        done,
         homes,
         needs,
         maps: vec![],
@@ -124,7 +145,7 @@ fn first_stages(program: &Program, stages: usize, wish: &Wish) -> Result<Object,
         blocks,
         pointers,
     };
-    e.enter(stages);
+    e.enter();
     e.walk();
     e.body();
     e.leave();
@@ -134,7 +155,7 @@ fn first_stages(program: &Program, stages: usize, wish: &Wish) -> Result<Object,
         AsmError::TooFar { distance, .. } => Refusal::TooLong { distance },
         AsmError::Unplaced { .. } | AsmError::NoMap { .. } => Refusal::TooLong { distance: 0 },
     })?;
-    Ok(Object { code, maps, stages })
+    Ok(Object { code, maps, stages, metadata, judged_again: done == 0 })
 }
 
 /// By register: whether all that is written to it is where a header begins.
@@ -150,20 +171,18 @@ fn short(program: &Program) -> Vec<bool> {
     short
 }
 
-/// Whether something outlives the packets that go to user space.
-fn needs_record(head: &Program, study: &Study) -> bool {
+/// The instructions that a packet may come to that the kernel decides.
+fn decided<'a>(head: &'a Program, study: &'a Study) -> impl Iterator<Item = &'a Inst> {
     let blocks = head.blocks.iter().enumerate().filter(|b| study.reached[b.0]);
-    let mut insts = blocks.flat_map(|(at, b)| reached_code(b, study.stops[at].map(|s| s.0)));
-    insts.any(|i| {
-        matches!(
-            i,
-            Inst::Count { .. }
-                | Inst::MapPut { .. }
-                | Inst::MapAdd { .. }
-                | Inst::MapDelete { .. }
-                | Inst::MapGet { .. }
-        )
-    })
+    blocks.flat_map(|(at, b)| reached_code(b, study.stops[at].map(|s| s.0)))
+}
+
+/// Whether what it does outlives the packets that go to user space.
+fn acts(inst: &Inst) -> bool {
+    matches!(
+        inst,
+        Inst::Count { .. } | Inst::MapPut { .. } | Inst::MapAdd { .. } | Inst::MapDelete { .. } | Inst::MapGet { .. }
+    )
 }
 
 impl Program {
@@ -191,6 +210,7 @@ impl Needs {
                     | Inst::MapPut { map, .. }
                     | Inst::MapAdd { map, .. } => n.time |= program.maps[usize::from(*map)].expiry != Expiry::Never,
                     Inst::Forward { .. } | Inst::Kernel => n.sink = true,
+                    Inst::Get { .. } => n.record = true,
                     _ => (),
                 }
             }
@@ -212,12 +232,14 @@ impl Emitter<'_> {
         found as u16
     }
 
-    /// Room for the record, pointers to the packet, and the record's first values.
-    fn enter(&mut self, stages: usize) {
+    /// Pointers to the packet, room for the record, and its first values.
+    fn enter(&mut self) {
         let a = &mut self.asm;
         a.mov_reg(R::R6, R::R1);
         a.store(Size::Dw, R::R10, frame::CONTEXT, R::R6);
-        if self.wish.metadata {
+        let travels = self.metadata == Metadata::Record;
+        if travels {
+            // Before anything is done: where there is no room, nothing must have been.
             a.mov(R::R2, -(meta::METADATA as i32));
             a.call(Helper::XdpAdjustMeta);
             a.jump_if(Condition::Ne, R::R0, 0, self.exits.silent);
@@ -226,17 +248,20 @@ impl Emitter<'_> {
         a.load(Size::W, R::R2, R::R6, context::DATA_END);
         a.store(Size::Dw, R::R10, frame::DATA, R::R1);
         a.store(Size::Dw, R::R10, frame::DATA_END, R::R2);
+        if self.needs.sink {
+            a.store_imm(Size::H, R::R10, frame::fact::SINK, 0);
+        }
+        if !travels && !self.needs.record {
+            return;
+        }
         let record = |at: usize| frame::RECORD + at as i16;
         a.store_imm(Size::W, R::R10, record(meta::at::GENERATION), self.wish.generation as i32);
         a.store_imm(Size::W, R::R10, record(meta::at::MARK), 0);
         a.store_imm(Size::Dw, R::R10, record(meta::at::HASH), 0);
         a.store_imm(Size::Dw, R::R10, record(meta::at::CLASSES), DEFAULT_CLASS as i32);
         a.store_imm(Size::W, R::R10, record(meta::at::STATE), 0);
-        let last = u32::from(meta::MAGIC) << 16 | (stages.min(255) as u32) << 8 | Kind::Copy as u32;
+        let last = u32::from(meta::MAGIC) << 16 | u32::from(self.done) << 8 | Kind::Copy as u32;
         a.store_imm(Size::W, R::R10, record(meta::at::KIND), last as i32);
-        if self.needs.sink {
-            a.store_imm(Size::H, R::R10, frame::fact::SINK, 0);
-        }
     }
 
     /// The code of the blocks.

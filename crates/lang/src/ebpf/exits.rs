@@ -1,7 +1,7 @@
 //! Where packets leave the program: each way out decides the verdict, and each counts what became of the packet, once.
 
 use super::compile::{Emitter, context, verdict};
-use super::{Fate, MapKind, MapNeed, Role, ToUser, frame, meta};
+use super::{Fate, MapKind, MapNeed, Metadata, Role, ToUser, frame, meta};
 use ::ebpf::{Alu, Condition, Helper, Reg as R, Size};
 
 /// Registers of the exits: the verdict, and where in the counters the fate is.
@@ -21,14 +21,22 @@ impl Emitter<'_> {
         self.asm.jump(record);
 
         self.asm.place(self.exits.undecided);
-        self.asm.store_imm(Size::B, R::R10, frame::RECORD + meta::at::STAGES as i16, 0);
         self.asm.mov(FATE, offset_of(Fate::Undecided));
-        self.asm.place(record);
-        if self.wish.metadata {
-            self.write_record();
-        } else {
-            // What cannot be told is not decided.
-            self.asm.mov(FATE, offset_of(Fate::Undecided));
+        match self.metadata {
+            Metadata::None => {
+                // What cannot be told is not decided.
+                self.asm.place(record);
+                self.asm.mov(FATE, offset_of(Fate::Undecided));
+            }
+            Metadata::Record => {
+                self.asm.store_imm(Size::B, R::R10, frame::RECORD + meta::at::STAGES as i16, 0);
+                self.asm.place(record);
+                self.write_record();
+            }
+            Metadata::Least => {
+                self.asm.place(record);
+                self.write_least();
+            }
         }
         self.asm.place(over);
         self.hand_over(count, stack);
@@ -41,11 +49,14 @@ impl Emitter<'_> {
         self.dropped(count, stack);
 
         self.asm.place(stack);
-        if self.wish.metadata {
-            // The stack is to find the packet as it came.
-            self.asm.load(Size::Dw, R::R1, R::R10, frame::CONTEXT);
-            self.asm.mov(R::R2, meta::METADATA as i32);
-            self.asm.call(Helper::XdpAdjustMeta);
+        if self.metadata != Metadata::None {
+            // The stack is to find the packet as it came, whether there is something before it by now or not.
+            let a = &mut self.asm;
+            a.load(Size::Dw, R::R1, R::R10, frame::CONTEXT);
+            a.load(Size::W, R::R2, R::R1, context::DATA);
+            a.load(Size::W, R::R3, R::R1, context::DATA_META);
+            a.alu_reg(Alu::Sub, R::R2, R::R3);
+            a.call(Helper::XdpAdjustMeta);
         }
         self.asm.mov(VERDICT, verdict::PASS);
         self.asm.place(count);
@@ -67,6 +78,29 @@ impl Emitter<'_> {
         for at in (0..meta::METADATA as i16).step_by(8) {
             a.load(Size::Dw, R::R0, R::R10, frame::RECORD + at);
             a.store(Size::Dw, R::R1, at, R::R0);
+        }
+    }
+
+    /// The least goes before the packet, if there is room.
+    fn write_least(&mut self) {
+        let (a, none) = (&mut self.asm, self.exits.silent);
+        a.load(Size::Dw, R::R1, R::R10, frame::CONTEXT);
+        a.mov(R::R2, -(meta::LEAST as i32));
+        a.call(Helper::XdpAdjustMeta);
+        a.jump_if(Condition::Ne, R::R0, 0, none);
+        a.load(Size::Dw, R::R3, R::R10, frame::CONTEXT);
+        a.load(Size::W, R::R1, R::R3, context::DATA_META);
+        a.load(Size::W, R::R2, R::R3, context::DATA);
+        a.mov_reg(R::R0, R::R1);
+        a.alu(Alu::Add, R::R0, meta::LEAST as i32);
+        a.jump_if_reg(Condition::Gt, R::R0, R::R2, none);
+        let least = |stages| meta::least(self.wish.generation, stages) as i32;
+        a.store_imm(Size::W, R::R1, 0, least(self.done));
+        if self.done > 0 {
+            let decided = a.label();
+            a.jump_if(Condition::Eq, FATE, offset_of(Fate::User), decided);
+            a.store_imm(Size::W, R::R1, 0, least(0));
+            a.place(decided);
         }
     }
 

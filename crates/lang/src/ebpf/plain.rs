@@ -1,7 +1,7 @@
 //! The first stages of a program as they are for a plain packet, and without what they do for nothing.
 
 use super::{Refusal, Wish};
-use crate::ir::{End, Inst, Layer, Meta, Operand, Program, Reg};
+use crate::ir::{BlockId, End, Inst, Layer, Meta, Operand, Program, Reg};
 
 /// What is known beforehand is a number, and the inner layer is the outer one.
 pub fn plain(head: &Program, wish: &Wish) -> Result<Program, Refusal> {
@@ -26,6 +26,59 @@ pub fn plain(head: &Program, wish: &Wish) -> Result<Program, Refusal> {
     while drop_unused(&mut plain) {}
     rename(&mut plain)?;
     Ok(plain)
+}
+
+/// What is left of a program whose record nobody gets to see: the ways that its packets go. What is computed for the record, and
+/// what is asked only to do so, goes.
+pub fn without_record(head: &Program) -> Program {
+    let mut program = head.clone();
+    let all = program.blocks.iter().flat_map(|b| &b.code);
+    let read: Vec<_> = all.filter_map(|i| if let Inst::Get { var, .. } = i { Some(*var) } else { None }).collect();
+    for block in &mut program.blocks {
+        block.code.retain(|inst| !matches!(inst, Inst::Set { var, .. } if !read.contains(var)));
+    }
+    // A question that is not asked any more leaves code that nobody needs, and that a block that does nothing.
+    loop {
+        straighten(&mut program);
+        if !drop_unused(&mut program) {
+            return program;
+        }
+    }
+}
+
+/// Goes around blocks that do nothing, and does not ask where both answers lead to the same place.
+fn straighten(program: &mut Program) {
+    let blocks = &mut program.blocks;
+    // The last one of those that only pass or drop stands for all of them: every way may lead there.
+    let last = |end: End, blocks: &[crate::ir::Block]| {
+        let at = blocks.iter().rposition(|b| b.code.is_empty() && b.end == end)?;
+        Some(BlockId(at as u32))
+    };
+    let (pass, drop) = (last(End::Pass, blocks), last(End::Drop, blocks));
+    for at in (0..blocks.len()).rev() {
+        let beyond = |to: BlockId| match &blocks[to.0 as usize] {
+            b if !b.code.is_empty() => to,
+            b => match b.end {
+                End::Jump(on) => on,
+                End::Pass => pass.unwrap_or(to),
+                End::Drop => drop.unwrap_or(to),
+                _ => to,
+            },
+        };
+        let end = match blocks[at].end {
+            End::Jump(to) => End::Jump(beyond(to)),
+            End::If { cmp, a, b, yes, no } => match (beyond(yes), beyond(no)) {
+                (yes, no) if yes == no => End::Jump(yes),
+                (yes, no) => End::If { cmp, a, b, yes, no },
+            },
+            End::Fits { base, offset, len, yes, no } => match (beyond(yes), beyond(no)) {
+                (yes, no) if yes == no => End::Jump(yes),
+                (yes, no) => End::Fits { base, offset, len, yes, no },
+            },
+            end => end,
+        };
+        blocks[at].end = end;
+    }
 }
 
 /// Each stage gets registers of its own. None lives from one to the next, but they have the same numbers, and by its number a

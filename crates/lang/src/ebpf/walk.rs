@@ -14,12 +14,12 @@ use ::ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
 use wire::{EtherType, IpProtocol, TUNNEL_PORTS};
 
 /// Registers of the walk: the frame, the type and then the network header, what is left of the IP packet, the protocol.
-const FRAME: R = R::R6;
-const HEADER: R = R::R7;
+pub(super) const FRAME: R = R::R6;
+pub(super) const HEADER: R = R::R7;
 const LEFT: R = R::R8;
-const PROTOCOL: R = R::R9;
+pub(super) const PROTOCOL: R = R::R9;
 
-const ETHERNET: i16 = 14;
+pub(super) const ETHERNET: i16 = 14;
 const TAG: i16 = 4;
 /// An offset of an extension header beyond this is none of a plain packet.
 const FARTHEST_EXTENSION: i32 = 0xfff;
@@ -30,7 +30,7 @@ const FARTHEST: i32 = 255;
 const TUNNELS: [u8; 3] = [4, 41, 47];
 
 /// A number of two bytes as the machine reads it from a packet.
-const fn raw(n: u16) -> i32 {
+pub(super) const fn raw(n: u16) -> i32 {
     n.swap_bytes() as i32
 }
 
@@ -90,8 +90,11 @@ impl Emitter<'_> {
         self.asm.store_imm(Size::W, R::R10, fact::FAMILY, 0);
         self.there(FRAME, ETHERNET);
         self.asm.load(Size::H, HEADER, FRAME, ETHERNET - 2);
+        let looks_on = self.needs.network || self.needs.transport || self.needs.inner;
+        let common = looks_on.then(|| self.if_common());
+        let other = self.asm.label();
+        self.asm.place(other);
         self.asm.mov(LEFT, ETHERNET.into());
-        // The common case meets two comparisons.
         self.asm.jump_if(Condition::Eq, HEADER, raw(EtherType::IPV4.0), typed);
         self.asm.jump_if(Condition::Eq, HEADER, raw(EtherType::IPV6.0), typed);
         for n in 0..=TAGS as i16 {
@@ -118,6 +121,10 @@ impl Emitter<'_> {
         }
         self.asm.place(typed);
         self.network(done);
+        if let Some(places) = common {
+            self.asm.jump(done);
+            self.common(places, other, done);
+        }
         self.asm.place(done);
     }
 
@@ -325,16 +332,22 @@ impl Emitter<'_> {
 
     /// Undecided where UDP has a port of a tunnel.
     fn ports(&mut self, done: Label) {
-        let (out, a) = (self.exits.undecided, &mut self.asm);
+        let a = &mut self.asm;
         a.jump_if(Condition::Ne, PROTOCOL, IpProtocol::UDP.0.into(), done);
         a.load(Size::B, R::R4, R::R10, fact::L4);
         a.mov_reg(R::R3, FRAME);
         a.alu_reg(Alu::Add, R::R3, R::R4);
         self.there(R::R3, 4);
-        for at in [0, 2] {
+        self.no_tunnel(R::R3, 0);
+    }
+
+    /// Undecided if one of the ports at this offset behind `pointer` is that of a tunnel.
+    pub(super) fn no_tunnel(&mut self, pointer: R, offset: i16) {
+        let out = self.exits.undecided;
+        for at in [offset, offset + 2] {
             let a = &mut self.asm;
             let plain = a.label();
-            a.load(Size::H, R::R1, R::R3, at);
+            a.load(Size::H, R::R1, pointer, at);
             a.big_endian(R::R1, 16);
             // Most ports are above or below all of these.
             a.jump_if(Condition::Lt, R::R1, TUNNEL_PORTS[0].into(), plain);

@@ -351,8 +351,8 @@ pub struct Program {
     pub sets: Vec<Set>,
     /// The steps of the pipeline, in order; their first blocks ascend and the first is b0.
     pub stages: Vec<Stage>,
-    /// The first filter of tcpdump in it, which looks where frames of Ethernet have what it asks for.
-    pub filter: Option<String>,
+    /// The first filter of tcpdump in it, and the link type of the frames that it looks into.
+    pub filter: Option<(String, u16)>,
 }
 
 impl Program {
@@ -362,32 +362,37 @@ impl Program {
     /// Names the filter that looks elsewhere.
     pub fn fits_link(&self, link_type: u16) -> Result<(), WrongLink> {
         match &self.filter {
-            Some(filter) if link_type != wire::link::ETHERNET => Err(WrongLink { filter: filter.clone(), link_type }),
+            Some((filter, made_for)) if link_type != *made_for => {
+                Err(WrongLink { filter: filter.clone(), made_for: *made_for, link_type })
+            }
             _ => Ok(()),
         }
     }
 }
 
-/// A filter of tcpdump and frames that are not of Ethernet.
+/// A filter of tcpdump and frames of another link than it was made for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongLink {
     /// As the user wrote it.
     pub filter: String,
+    /// What it was made for, as pcap numbers it.
+    pub made_for: u16,
     /// What the frames are, as pcap numbers it.
     pub link_type: u16,
 }
 
 impl std::fmt::Display for WrongLink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { filter, link_type } = self;
-        let link = match wire::link::name(*link_type) {
+        let link = |link_type: u16| match wire::link::name(link_type) {
             Some(name) => name.to_owned(),
             None => format!("link type {link_type}"),
         };
+        let (made_for, link) = (link(self.made_for), link(self.link_type));
         write!(
             f,
-            "the filter {filter:?} looks where Ethernet has its headers, and these frames are {link}; \
-                   write it in words of the language, such as `tcp` and `port 80`, which know all links"
+            "the filter {:?} looks where {made_for} has its headers, and these frames are {link}; \
+                   write it in words of the language, such as `tcp` and `port 80`, which know all links",
+            self.filter
         )
     }
 }

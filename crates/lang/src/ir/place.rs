@@ -10,7 +10,8 @@
 //! * no map is used on both sides: state is either here or there.
 //!
 //! The record travels beside the packet, so what only sets the record (marks, classes, hashes, whom to steer to) can be decided in
-//! either place. Where the stages look into tunnels, what may be one is undecided before anything else ([`crate::ebpf`]), so the
+//! either place; where nothing but the record is left behind, the kernel decides who passes, and user space makes it
+//! ([`crate::ebpf::Metadata`]). Where the stages look into tunnels, what may be one is undecided before anything else ([`crate::ebpf`]), so the
 //! innermost packet is the outermost one for all that is left.
 
 use super::{Effect, End, Expiry, Inst, Meta, Program, Set};

@@ -13,9 +13,14 @@ use crate::key::Key;
 use crate::term::{Act, End, FlowMap, Logged, Look, Prop};
 use std::sync::Arc;
 
-/// The program that does what `act` says.
+/// The program that does what `act` says. What steers by [`crate::term::Steer::Common`] passes.
 pub fn lower(act: &Act) -> Program {
-    let mut lower = Lower { b: Builder::default(), maps: Vec::new() };
+    lower_by(act, None)
+}
+
+/// The same, with the key that all its maps have in common.
+pub fn lower_by(act: &Act, common: Option<Key>) -> Program {
+    let mut lower = Lower { b: Builder::default(), maps: Vec::new(), common };
     let one = [(String::from("main"), act.clone())];
     let steps = match act {
         Act::Seq(steps) if steps.iter().all(|s| !s.0.is_empty()) => &steps[..],
@@ -69,6 +74,7 @@ struct Addresses {
 struct Lower {
     b: Builder,
     maps: Vec<(Arc<FlowMap>, Key)>,
+    common: Option<Key>,
 }
 
 impl Lower {

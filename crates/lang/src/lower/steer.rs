@@ -103,6 +103,15 @@ impl Lower {
                 let hash = self.hash(salt::KEY, &words);
                 self.steer_one(hash);
             }
+            Steer::Common => {
+                // Where the maps look, whatever is looked at here.
+                if let Some(key) = self.common {
+                    let sight = Sight { outside: key.is_outside(), ..Sight::default() };
+                    let words = self.key(key.both_ways(), sight, none);
+                    let hash = self.hash(salt::KEY, &words);
+                    self.steer_one(hash);
+                }
+            }
             Steer::Rtp(signalling) => self.rtp(*signalling, sight.layer(), none, end),
             Steer::GtpUser(net) => self.gtp_user(*net, sight.layer(), none, end),
         }

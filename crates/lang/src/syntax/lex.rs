@@ -1,7 +1,8 @@
 //! Tokens of a program.
 //!
-//! A word is a name, a number is decimal, `0x…` or negative, a text is in quotes, an address or a network stands bare (`10.0.0.0/8`,
-//! `2001:db8::1`). An operator is the longest run of its signs. Comments go from `--` to the end of the line or from `{-` to `-}`.
+//! A word is a name, a number is decimal, `0x…` or negative, a fraction `0.001` or `1e-3`, a text is in quotes, an address or a network
+//! stands bare (`10.0.0.0/8`, `2001:db8::1`). An operator is the longest run of its signs, or a name in backquotes. Comments go from
+//! `--` to the end of the line or from `{-` to `-}`. A byte order mark at the start is no part of the text.
 
 use super::Error;
 use crate::prefix::Prefix;
@@ -12,8 +13,10 @@ use std::ops::Range;
 pub enum Kind {
     Name(String),
     Int(i64),
+    Fraction(f64),
     Text(String),
     Address(Prefix),
+    /// Signs; or a function's name, in its backquotes.
     Operator(String),
     /// `( ) [ ] , ; { }` and the blocks that layout opens and closes.
     Mark(char),
@@ -54,9 +57,10 @@ impl Token {
 /// All tokens; [`Kind::End`] last.
 pub fn tokens(text: &str) -> Result<Vec<Token>, Error> {
     let mut out: Vec<Token> = Vec::new();
-    let (mut at, mut line_start, mut line_seen) = (0, 0, false);
+    let begin = text.len() - unmarked(text).len();
+    let (mut at, mut line_start, mut line_seen) = (begin, begin, false);
     // The column of this byte, from which the next token's is counted on: lines may be long.
-    let (mut column, mut counted) = (0, 0);
+    let (mut column, mut counted) = (0, begin);
     while let Some(c) = text[at..].chars().next() {
         if c == '\n' {
             (at, line_seen) = (at + 1, false);
@@ -95,9 +99,14 @@ pub fn tokens(text: &str) -> Result<Vec<Token>, Error> {
     Ok(out)
 }
 
+/// The text behind the mark that some editors put before it.
+fn unmarked(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
 /// The first line that is no comment: what a list shows of a program.
 pub fn headline(text: &str) -> &str {
-    let mut rest = text.trim_start();
+    let mut rest = unmarked(text).trim_start();
     while let Ok(Some(len)) = comment(rest, 0) {
         rest = rest[len..].trim_start();
     }
@@ -160,12 +169,14 @@ fn token(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
     if len > 0 {
         return Ok((Kind::Operator(rest[..len].to_owned()), len));
     }
+    if first == '`' {
+        return backquoted(rest, at);
+    }
     let error = Error::new(at..at + first.len_utf8(), format!("`{first}` means nothing here"));
     Err(match first {
         '\'' | '“' | '”' | '‘' | '’' | '«' | '»' => {
             error.help("a text stands between straight double quotes: `\"eth1\"`")
         }
-        '`' => error.help("a function stands before what it takes: `and is_tcp is_udp`, or `is_tcp .&&. is_udp`"),
         '→' => error.help("actions are joined by `>->`"),
         _ => error,
     })
@@ -195,7 +206,49 @@ fn address(rest: &str) -> Option<(Option<Prefix>, usize)> {
     (prefix.is_some() || rest.starts_with(|c: char| c.is_ascii_digit())).then_some((prefix, len))
 }
 
+/// A function between its two values.
+fn backquoted(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
+    let name = rest[1..].split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '\'')).next().unwrap_or("");
+    let len = name.len() + 2;
+    if name.starts_with(|c: char| c.is_alphabetic() || c == '_')
+        && rest[..len - 1].len() < rest.len()
+        && rest.as_bytes()[len - 1] == b'`'
+    {
+        return Ok((Kind::Operator(rest[..len].to_owned()), len));
+    }
+    Err(Error::new(at..at + 1, "a backquote begins the name of a function, and another one ends it")
+        .help("write it between its two values: ``ip_tos `any_bit` 3``"))
+}
+
+/// `0.001`, `1e-3`, `2.5e-4`: how long it is, if one begins here.
+fn fraction(digits: &str) -> Option<usize> {
+    let run = |from: usize| digits[from..].find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len() - from);
+    let whole = run(0);
+    let mut len = whole;
+    if digits[len..].starts_with('.') && run(len + 1) > 0 {
+        len += 1 + run(len + 1);
+    }
+    if digits[len..].starts_with(['e', 'E']) {
+        let sign = usize::from(digits[len + 1..].starts_with(['+', '-']));
+        let exponent = run(len + 1 + sign);
+        len += if exponent > 0 { 1 + sign + exponent } else { 0 };
+    }
+    (whole > 0 && len > whole).then_some(len)
+}
+
 fn number(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
+    let wrong = |len: usize| {
+        Error::new(at..at + len, format!("`{}` is no number", &rest[..len]))
+            .help("write it as `80` or `0x50`; an address as `10.0.0.1`, a network as `10.0.0.0/8`")
+    };
+    if let Some(len) = fraction(rest) {
+        let goes_on = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.');
+        let all = rest.find(|c| !goes_on(c)).unwrap_or(rest.len()).max(len);
+        return match rest[..len].parse() {
+            Ok(value) if all == len => Ok((Kind::Fraction(value), len)),
+            _ => Err(wrong(all)),
+        };
+    }
     let sign = usize::from(rest.starts_with('-'));
     let len = sign + rest[sign..].find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len() - sign);
     let digits = rest[sign..len].replace('_', "");
@@ -205,8 +258,7 @@ fn number(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
     };
     match value {
         Ok(n) => Ok((Kind::Int(if sign == 1 { -n } else { n }), len)),
-        Err(_) => Err(Error::new(at..at + len, format!("`{}` is no number", &rest[..len]))
-            .help("write it as `80` or `0x50`; an address as `10.0.0.1`, a network as `10.0.0.0/8`")),
+        Err(_) => Err(wrong(len)),
     }
 }
 

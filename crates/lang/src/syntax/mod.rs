@@ -36,6 +36,8 @@ pub enum Node {
     Name(String),
     /// A number.
     Int(i64),
+    /// A number with a fraction.
+    Fraction(f64),
     /// A text.
     Text(String),
     /// An address or a network.
@@ -67,6 +69,7 @@ impl PartialEq for Node {
         match (self, other) {
             (Self::Name(a), Self::Name(b)) | (Self::Text(a), Self::Text(b)) => a == b,
             (Self::Int(a), Self::Int(b)) => a == b,
+            (Self::Fraction(a), Self::Fraction(b)) => a == b,
             (Self::Address(a), Self::Address(b)) => a == b,
             (Self::List(a), Self::List(b)) | (Self::Do(a), Self::Do(b)) | (Self::Chain(a), Self::Chain(b)) => a == b,
             (Self::Pair(a, b), Self::Pair(c, d)) => a == c && b == d,
@@ -92,6 +95,22 @@ pub struct Binding {
     pub span: Range<usize>,
     /// What it stands for.
     pub body: Expr,
+}
+
+/// A module of the user's own that the program imports. Those of Haskell and of PFQ have nothing that is not here.
+pub fn imported(text: &str) -> Option<&str> {
+    const KNOWN: [&str; 5] = ["Network", "Language", "Data", "Control", "Prelude"];
+    let modules = text.lines().filter_map(|line| {
+        let mut words = line.strip_prefix("import ")?.split_whitespace().filter(|word| *word != "qualified");
+        words.next()
+    });
+    modules.into_iter().find(|module| module.split('.').next().is_some_and(|first| !KNOWN.contains(&first)))
+}
+
+/// Where a packet begins: `main`, or Enif's `enif_main` where there is none.
+pub fn entry(bindings: &[Binding]) -> Option<&Binding> {
+    let named = |name| bindings.iter().find(|b| b.name == name);
+    named("main").or_else(|| named("enif_main"))
 }
 
 /// Reads a program.

@@ -4,9 +4,9 @@
 //! program   = { binding ";" }                    import lines and signatures (name :: type) are read over
 //! binding   = name { parameter } "=" expr
 //! expr      = operators over applications, weakest first:  $   ~>   .< .<= .== ./= .> .>= (and >. … with the number first)
-//!             .||.   .^^. <> + -   .&&. *   >-> >> >=>
+//!             .||.   .^^. <> + -   .&&. *   >-> >> >=> `name`
 //! applied   = atom { atom }
-//! atom      = name | number | text | address | "(" expr ")" | "(" operator expr ")" | "(" expr "," expr ")" | "[" expr, … "]"
+//! atom      = name | number | fraction | text | address | "(" expr ")" | "(" operator expr ")" | "(" expr "," expr ")" | "[" expr, … "]"
 //!           | "do" block | "if" expr "then" expr "else" expr | "case" expr "of" block | "\" parameter … "->" expr
 //! ```
 
@@ -59,6 +59,7 @@ fn strength(operator: &str) -> Option<(u8, bool)> {
         "<>" => (6, true),
         ".&&." | "*" => (7, false),
         ">->" | ">>" | ">=>" => (9, false),
+        named if named.starts_with('`') => (9, false),
         _ => return None,
     })
 }
@@ -121,8 +122,9 @@ impl Parser<'_> {
         // What layout has put there has no length.
         let at_end = self.tokens[self.next.min(self.tokens.len())..].iter().all(|t| t.span.is_empty());
         let found = match &t.kind {
-            Kind::Name(n) | Kind::Operator(n) => format!("`{n}`"),
+            Kind::Name(n) | Kind::Operator(n) => format!("`{}`", n.trim_matches('`')),
             Kind::Int(n) => format!("`{n}`"),
+            Kind::Fraction(n) => format!("`{n}`"),
             Kind::Text(s) => format!("the text {s:?}"),
             Kind::Address(a) => format!("the address {a}"),
             Kind::Mark(_) if at_end => "the end of the program".to_owned(),
@@ -243,7 +245,13 @@ impl Parser<'_> {
                         return Err(Error::new(at, format!("more than {MAX_DEPTH} operators in a row"))
                             .help("give parts of it names of their own"));
                     }
-                    Node::Operator(op, at, Box::new(left), Box::new(next))
+                    match op.strip_prefix('`') {
+                        Some(name) => {
+                            let name = Node::Name(name.trim_end_matches('`').to_owned());
+                            Node::Apply(Box::new(Expr { node: name, span: at }), vec![left, next])
+                        }
+                        None => Node::Operator(op, at, Box::new(left), Box::new(next)),
+                    }
                 }
             };
             left = Expr { node, span };
@@ -265,7 +273,7 @@ impl Parser<'_> {
     fn begins_atom(&self) -> bool {
         match &self.peek().kind {
             Kind::Name(n) => !matches!(n.as_str(), "then" | "else" | "of" | "where" | "in"),
-            Kind::Int(_) | Kind::Text(_) | Kind::Address(_) | Kind::Mark('(' | '[') => true,
+            Kind::Int(_) | Kind::Fraction(_) | Kind::Text(_) | Kind::Address(_) | Kind::Mark('(' | '[') => true,
             Kind::Operator(o) => o == "\\",
             Kind::Mark(_) | Kind::End => false,
         }
@@ -290,6 +298,10 @@ impl Parser<'_> {
             Kind::Int(n) => {
                 self.next += 1;
                 simple(Node::Int(n), token.span)
+            }
+            Kind::Fraction(n) => {
+                self.next += 1;
+                simple(Node::Fraction(n), token.span)
             }
             Kind::Text(s) => {
                 self.next += 1;

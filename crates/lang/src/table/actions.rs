@@ -4,7 +4,7 @@ use super::predicates::{ICMP_HEADER, TCP_HEADER, UDP_HEADER};
 use super::{Function, device};
 use crate::eval::Value;
 use crate::ir::{COUNTERS, Effect, Log};
-use crate::term::{Act, End, Gtp, Logged, Look, Pred, Voip};
+use crate::term::{Act, End, Gtp, Logged, Look, Pred, Steer, Voip};
 
 const DROP: &[Effect] = &[Effect::Drop];
 const TUNNEL: &[Effect] = &[Effect::Drop, Effect::Tunnel];
@@ -46,9 +46,9 @@ fn transport<'a>(version: Option<u8>, protocols: &'static [u8], header: u32) -> 
 
 pub const FILTERS: &[Function] = &[
     row!("unit"["nop"], "Act", &[], "Passes; what is composed with it is unchanged.", |_| act(Act::Unit)),
-    row!("filter", "Pred -> Act", DROP, "Passes what the predicate holds for.", |g| filter(g.pred(0)?)),
+    row!("filter"["filter'"], "Pred -> Act", DROP, "Passes what the predicate holds for.", |g| filter(g.pred(0)?)),
     row!("bpf", "Text -> Act", DROP, "Passes what this filter of tcpdump matches: `bpf \"tcp port 80\"`.", |g| filter(
-        Value::filter(&g.text(0)?)?
+        g.filter(0)?
     )),
     row!("ip", "Act", DROP, "Passes IP of either version.", |_| filter(Pred::Ip(None))),
     row!("ip4", "Act", DROP, "Passes IPv4.", |_| filter(Pred::Ip(Some(4)))),
@@ -273,6 +273,24 @@ pub const DELIVERY: &[Function] = &[
     row!("classify"["class'"], "Int -> Act", &[Effect::Classes], "To the members of this class, 0 to 63.", |g| act(
         Act::Classify(g.number(0, 63)? as u8)
     )),
+    row!(
+        "deliver",
+        "Int -> Act",
+        &[Effect::Fanout, Effect::Classes],
+        "A copy to each member of this class, 0 to 63, whatever was chosen before.",
+        |g| {
+            let class = g.number(0, 63)? as u8;
+            // A choice of members that was made before goes with it.
+            seq([Act::Broadcast, Act::Classify(class)])
+        }
+    ),
+    row!(
+        "dispatch"["class_steering"],
+        "Int -> Act",
+        &[Effect::Drop, Effect::Fanout, Effect::Classes, Effect::Tunnel],
+        "To one of the members of this class, by the hash of `steer_flow`; a steering behind it takes another hash. Drops what is not IP.",
+        |g| seq([Act::Classify(g.number(0, 63)? as u8), Act::Steer(Steer::Flow)])
+    ),
     row!("kernel", "Act", STACK, "A copy to the stack of this host.", |_| act(Act::Kernel)),
     row!("detour"["forward_kernel"], "Act", STACK_DROP, "To the stack of this host, and to nobody else.", |_| seq([
         Act::Kernel,
@@ -293,23 +311,23 @@ pub const DELIVERY: &[Function] = &[
             act(Act::If(g.pred(0)?, Act::Seq(steps).into(), Act::Unit.into()))
         }
     ),
-    row!("forward"["forwardIO"], "Text -> Act", SEND, "A copy out of the device: `forward \"eth1\"`.", |g| act(
+    row!("forward"["forwardIO"], "Device -> Act", SEND, "A copy out of the device: `forward \"eth1\"`.", |g| act(
         Act::Forward(g.device(0)?)
     )),
-    row!("bridge", "Text -> Act", SEND_DROP, "Out of the device, and to nobody else.", |g| seq([
+    row!("bridge", "Device -> Act", SEND_DROP, "Out of the device, and to nobody else.", |g| seq([
         Act::Forward(g.device(0)?),
         Act::Drop
     ])),
     row!(
         "tee",
-        "Text -> Pred -> Act",
+        "Device -> Pred -> Act",
         SEND_DROP,
         "A copy out of the device; then passes what the predicate holds for.",
         |g| seq([Act::Forward(g.device(0)?), Act::Filter(g.pred(1)?)])
     ),
     row!(
         "tap",
-        "Text -> Pred -> Act",
+        "Device -> Pred -> Act",
         SEND_DROP,
         "Passes what the predicate holds for; the rest goes out of the device.",
         |g| {
@@ -319,7 +337,7 @@ pub const DELIVERY: &[Function] = &[
     ),
     row!(
         "link",
-        "[Text] -> Act",
+        "[Device] -> Act",
         &[Effect::Forward, Effect::Local],
         "A copy out of each device but the one it came from.",
         |g| {

@@ -14,6 +14,7 @@ use crate::eval::Value;
 use crate::ir::{Effect, Effects};
 use crate::key::Key;
 use crate::prefix::Prefix;
+use crate::tcpdump;
 use crate::term::{Act, FlowMap, Pred, Prop};
 use crate::types::Type;
 use std::collections::HashMap;
@@ -85,15 +86,11 @@ const OPERATORS: [(&str, &str); 26] = [
 ];
 
 /// Names of other versions that there is nothing for, and what to write.
-const GONE: [(&str, &str); 8] = [
-    ("deliver", "write `classify n`"),
-    ("dispatch", "write `classify n >-> steer_…`"),
-    ("class_steering", "write `classify n >-> steer_flow`"),
+const GONE: [(&str, &str); 4] = [
     ("crc16", "it measured the load of a processor; `netgrain bench` does that now"),
     ("get_persistent", "state from packet to packet is kept in a `flow_map`"),
     ("put_persistent", "state from packet to packet is kept in a `flow_map`"),
     ("return", "write `unit`"),
-    ("enif_main", "call it `main`, and leave out the packet: `main = …`"),
 ];
 
 struct Index {
@@ -151,13 +148,13 @@ impl Function {
     }
 
     /// What it makes of as many values as it takes.
-    pub(crate) fn meaning<'a>(&self, given: &[Value<'a>]) -> Result<Value<'a>, String> {
-        (self.meaning)(&Given(given))
+    pub(crate) fn meaning<'a>(&self, given: &[Value<'a>], link_type: u16) -> Result<Value<'a>, String> {
+        (self.meaning)(&Given(given, link_type))
     }
 }
 
-/// The values a function is given. Types have been checked; what does not fit all the same is said and not trusted.
-pub struct Given<'g, 'a>(&'g [Value<'a>]);
+/// The values a function is given, and the link type of the frames it is for. Types have been checked; what does not fit all the same is said and not trusted.
+pub struct Given<'g, 'a>(&'g [Value<'a>], u16);
 
 impl<'a> Given<'_, 'a> {
     fn act(&self, i: usize) -> Result<Act, String> {
@@ -186,6 +183,20 @@ impl<'a> Given<'_, 'a> {
 
     fn map(&self, i: usize) -> Result<Arc<FlowMap>, String> {
         if let Some(Value::Map(m)) = self.0.get(i) { Ok(m.clone()) } else { Err("takes a flow map here".into()) }
+    }
+
+    /// A number between 0 and 1, neither included.
+    fn chance(&self, i: usize) -> Result<f64, String> {
+        let Some(Value::Chance(p)) = self.0.get(i) else { return Err("takes a chance here".into()) };
+        if *p > 0.0 && *p < 1.0 { Ok(*p) } else { Err(format!("a chance of {p} is none; write one such as 0.001")) }
+    }
+
+    /// A filter of tcpdump.
+    fn filter(&self, i: usize) -> Result<Pred, String> {
+        match tcpdump::Filter::of_link(&self.text(i)?, self.1) {
+            Ok(filter) => Ok(Pred::Filter(Arc::new(filter))),
+            Err(e) => Err(e.to_string()),
+        }
     }
 
     fn change(&self, i: usize) -> Result<i64, String> {

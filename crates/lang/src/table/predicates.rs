@@ -183,7 +183,7 @@ pub const PREDICATES: &[Function] = &[
     row!("is_gtp_cp", "Pred", NONE, "The control plane of GTP.", |_| pred(Pred::Gtp(Gtp::Control))),
     row!("is_gtp_up", "Pred", NONE, "The user plane of GTP.", |_| pred(Pred::Gtp(Gtp::User))),
     row!("matches", "Text -> Pred", NONE, "This filter of tcpdump matches: `matches \"tcp port 80\"`.", |g| pred(
-        Value::filter(&g.text(0)?)?
+        g.filter(0)?
     )),
     row!("is_eth_pup", "Pred", NONE, "Ethertype 0x0200.", |_| ethertype(0x0200)),
     row!("is_eth_sprite", "Pred", NONE, "Ethertype 0x0500.", |_| ethertype(0x0500)),

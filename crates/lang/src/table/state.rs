@@ -2,7 +2,7 @@
 
 use super::actions::row;
 use super::{Function, Given};
-use crate::eval::Value;
+use crate::eval::{MILLION, Value};
 use crate::ir::{Effect, Expiry, MAX_CAPACITY};
 use crate::key::{Field, Key};
 use crate::term::{Act, FlowMap, Pred, Prop};
@@ -19,6 +19,14 @@ const WRITE: &[Effect] = &[Effect::MapRead, Effect::MapWrite, Effect::Tunnel];
 
 fn add<'a>(g: &Given<'_, 'a>, by: u64) -> Result<Value<'a>, String> {
     Ok(Value::Act(Act::Add(g.map(0)?, by)))
+}
+
+/// At least one: what is forgotten at once was never known.
+fn milliseconds(g: &Given<'_, '_>) -> Result<u64, String> {
+    match g.number(0, 1 << 40)? {
+        0 => Err("0 milliseconds would forget each flow at once".into()),
+        ms => Ok(ms),
+    }
 }
 
 fn changed<'a>(map: &Arc<FlowMap>, change: impl FnOnce(&mut FlowMap)) -> Result<Value<'a>, String> {
@@ -48,12 +56,10 @@ pub const FLOWS: &[Function] = &[
         NONE,
         "The map with room for so many flows; when it is full, new flows are refused and counted.",
         |g| {
-            let n = g.number(0, MAX_CAPACITY.into())?;
-            if n == 0 {
-                Err("a map holds at least one flow".into())
-            } else {
-                changed(&g.map(1)?, |m| m.capacity = n as u32)
-            }
+            let Ok(n @ 1..) = g.number(0, MAX_CAPACITY.into()) else {
+                return Err(format!("a map holds 1 to {MAX_CAPACITY} flows"));
+            };
+            changed(&g.map(1)?, |m| m.capacity = n as u32)
         }
     ),
     row!(
@@ -62,7 +68,7 @@ pub const FLOWS: &[Function] = &[
         NONE,
         "The map forgets a flow that was not touched for so many milliseconds.",
         |g| {
-            let ms = g.number(0, 1 << 40)?;
+            let ms = milliseconds(g)?;
             changed(&g.map(1)?, |m| m.expiry = Expiry::Idle(ms * MS))
         }
     ),
@@ -72,7 +78,7 @@ pub const FLOWS: &[Function] = &[
         NONE,
         "The map forgets a flow so many milliseconds after its first packet: what it counts, it counts per interval.",
         |g| {
-            let ms = g.number(0, 1 << 40)?;
+            let ms = milliseconds(g)?;
             changed(&g.map(1)?, |m| m.expiry = Expiry::Life(ms * MS))
         }
     ),
@@ -143,9 +149,6 @@ fn whole<'a>(x: f64) -> Result<Value<'a>, String> {
     }
 }
 
-/// One in a million: probabilities are whole numbers of it, since the language has no fractions.
-const MILLION: f64 = 1e6;
-
 pub const BLOOM: &[Function] = &[
     row!(
         "CIDR"["IPv4"],
@@ -156,16 +159,16 @@ pub const BLOOM: &[Function] = &[
     ),
     row!(
         "bloomCalcM",
-        "Int -> Int -> Int",
+        "Int -> Chance -> Int",
         NONE,
-        "Bits for so many hosts at a chance of so many millionths of a wrong yes. Sets are exact here; these are for programs that compute with them.",
+        "Bits for so many hosts at this chance of a wrong yes: `0.001`, or a whole number of millionths. Sets are exact here; these are for programs that compute with them.",
         |g| {
-            let (n, p) = (g.number(0, 1 << 40)? as f64, g.number(1, 999_999)? as f64 / MILLION);
+            let (n, p) = (g.number(0, 1 << 40)? as f64, g.chance(1)?);
             whole((-HASHES * n / (1.0 - p.powf(1.0 / HASHES)).ln()).ceil())
         }
     ),
-    row!("bloomCalcN", "Int -> Int -> Int", NONE, "Hosts for so many bits at this chance.", |g| {
-        let (m, p) = (g.number(0, 1 << 40)? as f64, g.number(1, 999_999)? as f64 / MILLION);
+    row!("bloomCalcN", "Int -> Chance -> Int", NONE, "Hosts for so many bits at this chance.", |g| {
+        let (m, p) = (g.number(0, 1 << 40)? as f64, g.chance(1)?);
         whole((-m * (1.0 - p.powf(1.0 / HASHES)).ln() / HASHES).ceil())
     }),
     row!(

@@ -21,9 +21,9 @@ fn steer<'a>(s: Steer) -> Result<Value<'a>, String> {
 
 /// A number of bytes, 1 to `most`.
 pub fn size(g: &Given<'_, '_>, i: usize, most: u64) -> Result<u8, String> {
-    match g.number(i, most)? {
-        0 => Err(format!("0 bytes are nothing; 1 to {most} are possible")),
-        n => Ok(n as u8),
+    match g.number(i, most) {
+        Ok(n @ 1..) => Ok(n as u8),
+        _ => Err(format!("1 to {most} bytes are possible")),
     }
 }
 
@@ -50,7 +50,7 @@ pub const STEERING: &[Function] = &[
         |g| steer(Steer::To(g.number(0, u32::MAX.into())? as u32))
     ),
     row!(
-        "steer_link",
+        "steer_link"["steer_mac"],
         "Act",
         CASTS,
         "By both link addresses; broadcast of what is from or to everybody. Drops what is not Ethernet.",
@@ -130,6 +130,13 @@ pub const STEERING: &[Function] = &[
             let key = g.key(0)?;
             if key.is_empty() { Err("the key is empty".into()) } else { steer(Steer::Key(key)) }
         }
+    ),
+    row!(
+        "steer_common",
+        "Act",
+        FLOWS,
+        "By what the keys of all flow maps of the program have in common, the same in both directions: no two members see a flow of one map. Drops what lacks a field of it.",
+        |_| steer(Steer::Common)
     ),
     row!("steer_rtp", "Act", FLOWS, "RTP together with its RTCP; drops the rest.", |_| steer(Steer::Rtp(false))),
     row!("steer_voip", "Act", ALL, "The same, and broadcast of SIP.", |_| steer(Steer::Rtp(true))),

@@ -1,6 +1,8 @@
 //! Arithmetic of filters: numbers of 32 bits made from bytes of the packet.
 
-use super::link::{Offsets, Test};
+use super::link::{IP, IP6};
+use super::offsets::Offsets;
+use super::test::{Spot, Test};
 use crate::ir::Op;
 
 /// A number.
@@ -21,8 +23,8 @@ pub enum Number {
 /// What an index counts from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Base {
-    At(u32),
-    BehindIpv4(u32),
+    At(Spot),
+    BehindIpv4(Spot),
 }
 
 /// A number and what must hold for it to exist.
@@ -52,11 +54,11 @@ impl Guarded {
         let network = at.network();
         let (base, needs) = match protocol {
             // libpcap takes all of these for "the link layer, whichever it is".
-            "ether" | "link" | "ppp" | "slip" | "fddi" | "tr" | "wlan" => (Base::At(0), None),
-            "icmp6" => (Base::At(network + 40), Some(at.ip6_next(58)?)),
+            "ether" | "link" | "ppp" | "slip" | "fddi" | "tr" | "wlan" => (Base::At(at.header()), None),
+            "icmp6" => (Base::At(network.plus(40)), Some(at.ip6_next(58)?)),
             "tcp" | "udp" | "icmp" | "sctp" | "igmp" | "igrp" | "pim" | "vrrp" | "carp" | "ah" | "esp" => {
                 let is = super::parse::abbreviation(protocol, at).unwrap_or(Ok(Test::Always(false)))?;
-                let ip = at.carries(super::link::IP)?;
+                let ip = at.carries(IP)?;
                 (Base::BehindIpv4(network), Some(ip.and(is).and(at.not_later())))
             }
             other => match super::parse::abbreviation(other, at) {
@@ -72,9 +74,8 @@ impl Guarded {
 impl Offsets {
     /// IPv6 whose header itself names the protocol.
     fn ip6_next(&self, protocol: u8) -> Result<Test, &'static str> {
-        let place = super::link::Place::At(self.network() + 6);
-        let next = Test::Field { place, width: 1, mask: u64::MAX, cmp: crate::ir::Cmp::Eq, value: protocol.into() };
-        Ok(self.carries(super::link::IP6)?.and(next))
+        let next = Test::equal(self.network().plus(6), 1, protocol.into());
+        Ok(self.carries(IP6)?.and(next))
     }
 }
 

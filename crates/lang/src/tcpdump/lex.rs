@@ -110,13 +110,15 @@ fn word_len(text: &str, indexing: bool) -> usize {
     }
     if text.starts_with(|c: char| c.is_ascii_digit()) {
         let len = end(&|c| c.is_ascii_alphanumeric() || c == '.');
-        // `80-443` is a range; a number before any other dash ends there.
-        let range = text[len..]
-            .strip_prefix('-')
-            .filter(|_| !indexing)
-            .map_or(0, |after| after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len()));
+        // `80-443` and `80-https` are ranges; a number before any other dash ends there.
+        let range = text[len..].strip_prefix('-').filter(|_| !indexing).map_or(0, name_len);
         return len + if range > 0 && text[..len].bytes().all(|b| b.is_ascii_digit()) { range + 1 } else { 0 };
     }
-    let len = end(&|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
-    text[..len].trim_end_matches('-').len()
+    name_len(text)
+}
+
+/// Bytes of the name or number that begins here.
+fn name_len(text: &str) -> usize {
+    let len = text.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))).unwrap_or(text.len());
+    if text.starts_with(|c: char| c.is_ascii_alphanumeric()) { text[..len].trim_end_matches('-').len() } else { 0 }
 }

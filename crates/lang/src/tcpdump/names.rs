@@ -112,12 +112,56 @@ fn of<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     table.iter().find(|e| e.0 == name).map(|e| e.1)
 }
 
-pub fn protocol(name: &str) -> Option<u8> {
-    of(&PROTOCOLS, name).or_else(|| u8::try_from(number(name)?).ok())
+/// A number that no packet has is one all the same: no packet has it.
+pub fn protocol(name: &str) -> Option<u32> {
+    of(&PROTOCOLS, name).map(u32::from).or_else(|| number(name))
 }
 
-pub fn ethertype(name: &str) -> Option<u16> {
-    of(&ETHERTYPES, name).or_else(|| u16::try_from(number(name)?).ok())
+/// The same.
+pub fn ethertype(name: &str) -> Option<u32> {
+    of(&ETHERTYPES, name).map(u32::from).or_else(|| number(name))
+}
+
+/// Kinds of 802.2: the bits of the control field that tell them, and what those are.
+pub fn llc(name: &str) -> Option<(u64, u64)> {
+    Some(match name {
+        "i" => (0x01, 0x00),
+        "s" => (0x03, 0x01),
+        "u" => (0x03, 0x03),
+        "rr" => (0x0f, 0x01),
+        "rnr" => (0x0f, 0x05),
+        "rej" => (0x0f, 0x09),
+        "ui" => (0xef, 0x03),
+        "ua" => (0xef, 0x63),
+        "disc" => (0xef, 0x43),
+        "dm" => (0xef, 0x0f),
+        "sabme" => (0xef, 0x6f),
+        "test" => (0xef, 0xe3),
+        "xid" => (0xef, 0xaf),
+        "frmr" => (0xef, 0x87),
+        _ => return None,
+    })
+}
+
+/// Kinds of IS-IS: of the first level, of the second, greetings, states of links, and the numbers of those, all and some.
+pub fn isis(name: &str) -> Option<&'static [u8]> {
+    Some(match name {
+        "l1" => &[26, 24, 18, 15, 17],
+        "l2" => &[27, 25, 20, 16, 17],
+        "iih" => &[17, 15, 16],
+        "lsp" => &[18, 20],
+        "snp" => &[27, 26, 24, 25],
+        "csnp" => &[24, 25],
+        "psnp" => &[26, 27],
+        _ => return None,
+    })
+}
+
+/// Area and node of an address of DECnet.
+pub fn decnet(text: &str) -> Option<(u16, u16)> {
+    let (area, node) = text.split_once('.')?;
+    let (area, node) = (area.parse().ok()?, node.parse().ok()?);
+    (area < 64 && node < 1024).then_some((area, node))
 }
 
 /// A number or a name that stands for one.

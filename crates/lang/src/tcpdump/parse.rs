@@ -11,15 +11,18 @@
 
 use super::arith::Number;
 use super::lex::{FilterError, Token, tokens};
-use super::link::{ARP, Dir, IP, IP6, Offsets, RARP, Test};
+use super::link::{IP, IP6, Link};
+use super::offsets::{Dir, Offsets};
 use super::refused::{near, refused, suggestion};
-use super::{MAX_DEPTH, MAX_TESTS, names, services};
+use super::test::Test;
+use super::values::port;
+use super::{MAX_DEPTH, MAX_TESTS, names};
 use crate::ir::Cmp;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
-pub fn parse(text: &str) -> Result<Test, FilterError> {
+pub fn parse(text: &str, link: Link) -> Result<Test, FilterError> {
     let tokens = tokens(text)?;
-    let mut p = Parser { tokens: &tokens, next: 0, at: Offsets::default(), said: None, depth: 0, tests: 0 };
+    let mut p = Parser { tokens: &tokens, next: 0, at: Offsets::of(link), said: None, depth: 0, tests: 0 };
     if p.peek().text.is_empty() {
         return Ok(Test::Always(true));
     }
@@ -33,9 +36,33 @@ pub fn parse(text: &str) -> Result<Test, FilterError> {
     }
 }
 
+/// Words that are tests by themselves, perhaps with a number or a kind behind them.
+const BY_THEMSELVES: [&str; 20] = [
+    "vlan",
+    "mpls",
+    "pppoed",
+    "pppoes",
+    "geneve",
+    "less",
+    "greater",
+    "broadcast",
+    "multicast",
+    "inbound",
+    "outbound",
+    "ifindex",
+    "llc",
+    "l1",
+    "l2",
+    "iih",
+    "lsp",
+    "snp",
+    "csnp",
+    "psnp",
+];
+
 /// What a protocol's name alone stands for; `None` if it is not one.
 pub fn abbreviation(name: &str, at: &Offsets) -> Option<Result<Test, &'static str>> {
-    const IS_IS: u8 = 0x83;
+    const IS_IS: u32 = 0x83;
     let either = |p| Ok::<_, &'static str>(at.ip_protocol(p)?.or(at.ip6_protocol(p)?));
     Some(match name {
         "tcp" => either(6),
@@ -59,7 +86,7 @@ pub fn abbreviation(name: &str, at: &Offsets) -> Option<Result<Test, &'static st
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+pub(super) enum Kind {
     Host,
     Net,
     Port,
@@ -69,10 +96,10 @@ enum Kind {
 
 /// The words before a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Words<'a> {
-    protocol: Option<&'a str>,
-    dir: Dir,
-    kind: Kind,
+pub(super) struct Words<'a> {
+    pub protocol: Option<&'a str>,
+    pub dir: Dir,
+    pub kind: Kind,
 }
 
 pub(super) struct Parser<'a> {
@@ -207,7 +234,7 @@ impl<'a> Parser<'a> {
             return Err(first.error(why));
         }
         match (first.escaped, first.text) {
-            (false, "vlan" | "mpls" | "pppoed" | "pppoes" | "less" | "greater" | "broadcast" | "multicast") => {
+            (false, word) if BY_THEMSELVES.contains(&word) => {
                 self.take();
                 return self.other(first, None);
             }
@@ -336,149 +363,6 @@ impl<'a> Parser<'a> {
         Ok(test)
     }
 
-    /// `of` is the protocol that a service's name stands for.
-    fn ports(&self, words: Words<'_>, t: Token<'_>, of: Option<u8>, low: u16, high: u16) -> Result<Test, FilterError> {
-        let said = match words.protocol {
-            None => None,
-            Some("tcp") => Some(6),
-            Some("udp") => Some(17),
-            Some("sctp") => Some(132),
-            Some(other) => {
-                return Err(t.error(format!("`{other}` has no ports; write `{other} and port {}`", t.text)));
-            }
-        };
-        let protocols = match (said, of) {
-            (Some(said), Some(of)) if said != of => {
-                let name = if of == 6 { "tcp" } else { "udp" };
-                return Err(
-                    t.error(format!("it is a service of {name}; write `{name} port {}`, or its number", t.text))
-                );
-            }
-            (None, None) => vec![6, 17, 132],
-            (said, of) => said.into_iter().chain(of).take(1).collect(),
-        };
-        self.at.ports(&protocols, words.dir, low, high).map_err(|why| t.error(why))
-    }
-
-    fn proto(&self, words: Words<'_>, t: Token<'_>) -> Result<Test, FilterError> {
-        if words.dir != Dir::Either {
-            return Err(t.error("a protocol has no direction; leave out `src` or `dst`"));
-        }
-        let above = || names::protocol(t.text).ok_or_else(|| t.error("it is no protocol; write a number up to 255"));
-        let test = match words.protocol {
-            None => {
-                let p = above()?;
-                self.at.ip_protocol(p).and_then(|v4| Ok(v4.or(self.at.ip6_protocol(p)?)))
-            }
-            Some("ip") => self.at.ip_protocol(above()?),
-            Some("ip6") => self.at.ip6_protocol(above()?),
-            Some("iso") => self.at.iso_protocol(above()?),
-            Some("ether" | "link") => {
-                let ethertype = names::ethertype(t.text)
-                    .ok_or_else(|| t.error("it is no ethertype; write a number such as `0x0806`"))?;
-                self.at.carries(ethertype)
-            }
-            Some(other) => return Err(t.error(format!("`{other}` carries no protocols that a filter knows"))),
-        };
-        test.map_err(|why| t.error(why))
-    }
-
-    fn address(&mut self, words: Words<'_>, t: Token<'_>) -> Result<Test, FilterError> {
-        if matches!(words.protocol, Some("ether" | "link")) {
-            let mac = names::mac(t.text).ok_or_else(|| t.error("it is no link address; write `00:1b:21:0a:0b:0c`"))?;
-            return Ok(self.at.mac(words.dir, mac));
-        }
-        let length = if self.peek().text == "/" && !self.peek().escaped {
-            self.take();
-            let l = self.take();
-            Some(names::number(l.text).ok_or_else(|| l.error("it is no length of a network"))?)
-        } else {
-            None
-        };
-        let result = if let Ok(IpAddr::V6(address)) = t.text.parse() {
-            self.address6(words, t, address.to_bits(), length)?
-        } else {
-            self.address4(words, t, length)?
-        };
-        result.map_err(|why| t.error(why))
-    }
-
-    fn address6(
-        &mut self,
-        words: Words<'_>,
-        t: Token<'_>,
-        address: u128,
-        length: Option<u32>,
-    ) -> Result<Result<Test, &'static str>, FilterError> {
-        let length = length.unwrap_or(128);
-        if length > 128 {
-            return Err(t.error("an address of IPv6 has 128 bits"));
-        }
-        let mask = if length == 0 { 0 } else { u128::MAX << (128 - length) };
-        if address & !mask != 0 {
-            let net = std::net::Ipv6Addr::from_bits(address & mask);
-            return Err(t.error(format!("bits behind the prefix are set; write `net {net}/{length}`")));
-        }
-        match words.protocol {
-            None | Some("ip6") => Ok(self.at.host6(words.dir, address, mask)),
-            Some(other) => {
-                Err(t.error(format!("`{other}` has no addresses of IPv6; write `{other} and host {}`", t.text)))
-            }
-        }
-    }
-
-    fn address4(
-        &mut self,
-        words: Words<'_>,
-        t: Token<'_>,
-        length: Option<u32>,
-    ) -> Result<Result<Test, &'static str>, FilterError> {
-        let (address, written) = match numbered(t.text, words.kind).or_else(|| dotted(t.text)) {
-            Some(found) => found,
-            None => {
-                let hint = if names::mac(t.text).is_some() {
-                    format!("write `ether host {}`", t.text)
-                } else if services::find(t.text).is_some() {
-                    format!("it is no address; for a port write `port {}`", t.text)
-                } else {
-                    "it is no address; names of hosts are not looked up".to_owned()
-                };
-                return Err(t.error(hint));
-            }
-        };
-        let mut mask = high_bits(written);
-        if let Some(length) = length {
-            if length > 32 {
-                return Err(t.error("an address of IPv4 has 32 bits"));
-            }
-            mask = high_bits(length);
-        } else if self.takes(&["mask"]) {
-            let m = self.take();
-            let (m, bits) = dotted(m.text).ok_or_else(|| m.error("it is no mask; write `255.255.0.0`"))?;
-            mask = m & high_bits(bits);
-        }
-        if address & !mask != 0 {
-            let net = Ipv4Addr::from_bits(address & mask);
-            return Err(t.error(format!("bits behind the prefix are set; write `net {net}/{}`", mask.count_ones())));
-        }
-        let at = self.at;
-        let host = |carrier| at.host(carrier, words.dir, address, mask);
-        match words.protocol {
-            None => Ok(host(IP).map(|ip| match (host(ARP), host(RARP)) {
-                (Ok(arp), Ok(rarp)) => ip.or(arp).or(rarp),
-                // Under labels there is nothing but IP.
-                _ => ip,
-            })),
-            Some("ip") => Ok(host(IP)),
-            Some("arp") => Ok(host(ARP)),
-            Some("rarp") => Ok(host(RARP)),
-            Some("decnet") => Err(t.error("hosts of DECnet are not read; write `decnet` and the bytes you mean")),
-            Some(other) => {
-                Err(t.error(format!("`{other}` has no addresses of IPv4; write `{other} and host {}`", t.text)))
-            }
-        }
-    }
-
     /// Words with rules of their own.
     fn other(&mut self, word: Token<'a>, protocol: Option<&str>) -> Result<Test, FilterError> {
         let say = |why: &'static str| word.error(why);
@@ -508,14 +392,34 @@ impl<'a> Parser<'a> {
                 self.at.pppoes(session).map_err(say)
             }
             "pppoed" => self.at.carries(0x8863).map_err(say),
+            "geneve" => {
+                let vni = number(self, 0xff_ffff)?;
+                self.at.geneve(vni).map_err(say)
+            }
+            "outbound" => self.at.outgoing().map_err(say),
+            "inbound" => self.at.outgoing().map(Test::not).map_err(say),
+            "ifindex" => {
+                let n = number(self, u32::MAX)?.ok_or_else(|| self.peek().error("the number of a port is missing"))?;
+                self.at.device(n).map_err(say)
+            }
+            "llc" => {
+                let control = names::llc(self.peek().text);
+                if control.is_some() {
+                    self.take();
+                } else if self.peek().is_word() && !is_reserved(self.peek().text) {
+                    return Err(self.peek().error("it is no kind of 802.2; there are `i`, `s`, `u`, and those such as `rr` and `ui`"));
+                }
+                self.at.llc(control).map_err(say)
+            }
+            kind if names::isis(kind).is_some() => self.at.isis(names::isis(kind).unwrap_or_default()).map_err(say),
             "less" | "greater" => {
                 let n = number(self, u32::MAX)?.ok_or_else(|| self.peek().error("a number of bytes is missing"))?;
                 let cmp = if word.text == "less" { Cmp::Le } else { Cmp::Ge };
                 Ok(Test::Relation(Number::Len, cmp, Number::Is(n)))
             }
             "broadcast" => match protocol {
-                None | Some("ether" | "link") => Ok(self.at.mac(Dir::Dst, [0xff; 6])),
-                Some("ip") => Err(word.error("it needs the mask of the port's network; write `dst host 10.0.0.255`")),
+                None | Some("ether" | "link") => self.at.mac(Dir::Dst, [0xff; 6]).map_err(say),
+                Some("ip") => Err(word.error("it needs the mask of the port's network; write `dst host 255.255.255.255` or `dst host 10.0.0.255`")),
                 Some(other) => Err(word.error(format!("`{other}` has no broadcast"))),
             },
             _ => {
@@ -529,33 +433,6 @@ impl<'a> Parser<'a> {
             }
         }
     }
-}
-
-/// A port by number or by the name of a service, and the protocol of which the name is.
-fn port(text: &str) -> Option<(u16, Option<u8>)> {
-    services::find(text).or_else(|| Some((u16::try_from(names::number(text)?).ok()?, None)))
-}
-
-/// A number without dots: for `host` it is the address; for `net` it goes as far to the left as it can, so that `net 10` is 10.0.0.0/8.
-fn numbered(text: &str, kind: Kind) -> Option<(u32, u32)> {
-    let n = names::number(text)?;
-    let left = if kind == Kind::Net && n != 0 { n.leading_zeros() / 8 * 8 } else { 0 };
-    Some((n << left, 32 - left))
-}
-
-/// One to four decimal numbers with dots, left-aligned, and how many bits were written.
-fn dotted(text: &str) -> Option<(u32, u32)> {
-    let mut bytes = [0_u8; 4];
-    let mut written = 0;
-    for part in text.split('.') {
-        *bytes.get_mut(written)? = part.parse().ok().filter(|_| !part.starts_with('+'))?;
-        written += 1;
-    }
-    Some((u32::from_be_bytes(bytes), written as u32 * 8))
-}
-
-const fn high_bits(n: u32) -> u32 {
-    if n == 0 { 0 } else { u32::MAX << (32 - n) }
 }
 
 /// Words that begin a test of their own and so are no value.
@@ -574,16 +451,9 @@ fn is_reserved(word: &str) -> bool {
             | "proto"
             | "ether"
             | "link"
-            | "vlan"
-            | "mpls"
-            | "pppoed"
-            | "pppoes"
-            | "less"
-            | "greater"
-            | "broadcast"
-            | "multicast"
             | "len"
             | "mask"
-    ) || abbreviation(word, &Offsets::default()).is_some()
+    ) || BY_THEMSELVES.contains(&word)
+        || abbreviation(word, &Offsets::default()).is_some()
         || refused(word).is_some()
 }

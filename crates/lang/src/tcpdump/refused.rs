@@ -9,9 +9,6 @@ pub fn refused(word: &str) -> Option<&'static str> {
         "protochain" => {
             "it walks headers in a loop; in the language `is_l4_proto` and `is_tcp` look behind all extension headers"
         }
-        "geneve" => "its length varies; write `udp port 6081`, and look inside with `shift` of the language",
-        "inbound" | "outbound" => "the frame does not say which way it went; capture with the direction you want",
-        "ifindex" => "the frame does not say which port it came from; choose the port when capturing",
         "wlan" | "fddi" | "tr" | "type" | "subtype" | "dir" | "addr1" | "addr2" | "addr3" | "addr4" | "ra" | "ta" => {
             "it is about another link layer than Ethernet"
         }
@@ -21,8 +18,7 @@ pub fn refused(word: &str) -> Option<&'static str> {
         "ifname" | "on" | "rnr" | "rulenum" | "reason" | "rset" | "ruleset" | "srnr" | "subrulenum" | "action" => {
             "it is about the log of a firewall, not about frames"
         }
-        "llc" => "write `ether[12:2] <= 1500` and the bytes behind it, from `ether[14]` on",
-        "radio" | "l1" | "l2" | "iih" | "lsp" | "snp" | "csnp" | "psnp" => "write it as `isis` and the bytes you mean",
+        "radio" => "it is about another link layer than Ethernet",
         "byte" => "write `ether[n]`",
         _ => return None,
     })

@@ -2,9 +2,9 @@
 
 use super::arith::{Guarded, Number};
 use super::lex::{FilterError, Token};
-use super::link::Test;
 use super::names;
 use super::parse::Parser;
+use super::test::Test;
 use crate::ir::{Cmp, Op};
 
 impl Parser<'_> {

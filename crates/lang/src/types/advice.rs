@@ -51,6 +51,13 @@ pub fn order(f: &Expr) -> Option<String> {
     (takes.len() > 1).then(|| format!("`{name}` takes, in this order: {}", takes.join("; ")))
 }
 
+/// How a function of the table is used, where its sentence shows it.
+pub fn example(f: &Expr) -> Option<&'static str> {
+    let Node::Name(name) = &f.node else { return None };
+    let shown = table::find(name)?.says.split('`').skip(1).step_by(2);
+    shown.into_iter().find(|e| e.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with(' ')))
+}
+
 /// One value more than is taken, after so many of them.
 pub fn too_many(whose: &str, of: &Type, taken: usize, arg: &Expr) -> Error {
     let what = match taken {
@@ -74,10 +81,10 @@ pub fn mismatch(e: &Expr, have: &Type, want: &Type, whose: &str) -> Error {
         (Type::Pred, Type::Act) => {
             error.help("write `filter (…)` to drop what it does not hold for, or `when (…)` to act on it")
         }
-        (Type::Act, Type::Pred) => error.help("predicates begin with `is_` or `has_`"),
         (Type::Pred, Type::Prop) if whose == "`case`" => error.help("for a predicate write `if … then … else …`"),
         (Type::Prop, Type::Int | Type::Act) => error.help("compare it: `ip_ttl .< 9`"),
         (Type::Int | Type::Net | Type::Prop, Type::Text) => error.help("a text stands in quotes"),
+        (_, Type::Device) => error.help(format!("a name stands in quotes: `{} \"eth1\"`", whose.trim_matches('`'))),
         (Type::Text, Type::Int) => error.help("numbers stand without quotes"),
         (Type::Key, Type::Int) if matches!(whose, "`+`" | "`*`" | "`-`") => error.help("join keys by `<>`"),
         (Type::Map, Type::Act) => {
@@ -88,7 +95,9 @@ pub fn mismatch(e: &Expr, have: &Type, want: &Type, whose: &str) -> Error {
             error.help("say what to do with it: `forward \"eth1\"`, `addr 10.0.0.0/8`")
         }
         (Type::List(_), Type::Act) => error.help("join actions by `>->`, or put them on lines of a `do`"),
-        (have, Type::List(of)) if have == &**of => error.help("write it as a list: `[…]`"),
+        (have, Type::List(of)) if have == &**of || matches!((have, &**of), (Type::Text, Type::Device | Type::Net)) => {
+            error.help("write it as a list: `[…]`")
+        }
         (Type::Fun(..), _) => {
             let (takes, gives) = have.parts();
             let lacks = takes.iter().map(|t| t.words()).collect::<Vec<_>>().join(" and ");

@@ -1,12 +1,14 @@
 //! Type inference (Damas and Milner, POPL 1982): each binding gets its most general type, in the order in which they need each other.
 //!
-//! Three things stand for another where the other is wanted: a text for an address, a property for the predicate that it is not 0, and
-//! a counter for its number. Bindings are pure and may not need themselves: there is no recursion, so every program ends.
+//! Some things stand for another where the other is wanted: a text for an address or a device, a property for the predicate that it is not 0, a
+//! filter for the predicate of what it passes, a counter for its number, a number of millionths for a chance. What says or does
+//! something about a packet may be given one, which changes nothing, and a function that only wants the packet stands for what it makes
+//! of it: that is how Enif's programs name their packet. Bindings are pure and may not need themselves: there is no recursion, so every program ends.
 
 use super::Type;
 use super::advice::{self, mismatch, order, parenthesize, too_many, unknown, whose};
 use crate::ir::Effects;
-use crate::syntax::{Binding, Error, Expr, Node};
+use crate::syntax::{Binding, Error, Expr, Node, entry};
 use crate::table;
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -46,14 +48,15 @@ pub fn infer(bindings: &[Binding]) -> Result<Vec<Known>, Error> {
     for b in bindings {
         infer.binding(b)?;
     }
-    if let Some(main) = bindings.iter().find(|b| b.name == "main") {
-        if let Some(param) = main.params.first() {
-            let what = format!("`main` takes no parameter, and `{param}` is one");
+    if let Some(main) = entry(bindings) {
+        if let Some(param) = main.params.get(1) {
+            let what = format!("`{}` takes the packet and nothing else, and `{param}` is more", main.name);
             return Err(Error::new(main.span.clone(), what).help("a packet is what it begins with: `main = …`"));
         }
-        match &infer.known["main"].of {
-            Type::Act | Type::Var(_) => (),
-            other => return Err(mismatch(&main.body, other, &Type::Act, "`main`")),
+        let of = infer.known[&main.name].of.clone();
+        let of = infer.instance(&of, &mut HashMap::new());
+        if !infer.stands_for(&of, &Type::Act) {
+            return Err(mismatch(&main.body, &infer.resolved(&of), &Type::Act, &format!("`{}`", main.name)));
         }
     }
     Ok(infer.order)
@@ -100,6 +103,11 @@ impl Infer<'_> {
         let mut scope = Scope::new();
         let params: Vec<_> = b.params.iter().map(|_| self.fresh()).collect();
         scope.extend(b.params.iter().cloned().zip(params.iter().cloned()));
+        if let (Some(main), Some(packet)) = (entry(self.bindings), params.first())
+            && main.name == b.name
+        {
+            self.unify(packet, &Type::Packet);
+        }
         let mut effects = Effects::default();
         let body = self.expr(&b.body, &mut scope, &mut effects)?;
         let of = params.into_iter().rev().fold(body, |to, from| Type::Fun(Box::new(from), Box::new(to)));
@@ -200,7 +208,11 @@ impl Infer<'_> {
     /// Whether one of type `have` can stand where `want` is wanted.
     fn stands_for(&mut self, have: &Type, want: &Type) -> bool {
         match (self.resolved(have), self.resolved(want)) {
-            (Type::Text, Type::Net) | (Type::Prop, Type::Pred) | (Type::Counter, Type::Int) => true,
+            (Type::Text, Type::Net | Type::Device) | (Type::Prop | Type::Act, Type::Pred) => true,
+            (Type::Counter, Type::Int) | (Type::Int, Type::Chance) => true,
+            (Type::Fun(packet, gives), want) if want.is_of_packet() => {
+                self.unify(&packet, &Type::Packet) && self.stands_for(&gives, &want)
+            }
             (Type::List(have), Type::List(want)) => self.stands_for(&have, &want),
             (have, want) => self.unify(&have, &want),
         }
@@ -257,6 +269,7 @@ impl Infer<'_> {
         Ok(match &e.node {
             Node::Name(name) => self.name(name, &e.span, scope, effects)?,
             Node::Int(_) => Type::Int,
+            Node::Fraction(_) => Type::Chance,
             Node::Text(_) => Type::Text,
             Node::Address(_) => Type::Net,
             Node::List(items) => {
@@ -290,7 +303,10 @@ impl Infer<'_> {
                                 match order(f) {
                                     _ if rest > takes => Error { help: Some(parenthesize(f, args)), ..error },
                                     Some(order) => error.help(order),
-                                    None => error,
+                                    None => match advice::example(f) {
+                                        Some(example) => error.help(format!("write it as `{example}`")),
+                                        None => error,
+                                    },
                                 }
                             })?;
                             *to
@@ -304,9 +320,8 @@ impl Infer<'_> {
                             }
                             to
                         }
-                        other => {
-                            return Err(too_many(&whose, &other, i, arg));
-                        }
+                        other if other.is_of_packet() && self.is_packet(arg, scope, effects)? => other,
+                        other => return Err(too_many(&whose, &other, i, arg)),
                     };
                 }
                 of
@@ -353,6 +368,12 @@ impl Infer<'_> {
                 Type::Act
             }
         })
+    }
+
+    /// Whether this can be the packet, and then makes it so.
+    fn is_packet(&mut self, e: &Expr, scope: &mut Scope, effects: &mut Effects) -> Result<bool, Error> {
+        let of = self.expr(e, scope, effects)?;
+        Ok(self.unify(&of, &Type::Packet))
     }
 
     fn list_of(&mut self, of: Type, items: &[Expr], scope: &mut Scope, effects: &mut Effects) -> Result<Type, Error> {

@@ -18,8 +18,14 @@ pub enum Type {
     Prop,
     /// A number.
     Int,
+    /// How likely something is, as a fraction.
+    Chance,
+    /// The packet itself, where a program has a name for it.
+    Packet,
     /// A text.
     Text,
+    /// The name of a device.
+    Device,
     /// An address or a network.
     Net,
     /// What a flow is told from another by.
@@ -55,7 +61,9 @@ impl Type {
             "Pred" => Self::Pred,
             "Prop" => Self::Prop,
             "Int" => Self::Int,
+            "Chance" => Self::Chance,
             "Text" => Self::Text,
+            "Device" => Self::Device,
             "Net" => Self::Net,
             "Key" => Self::Key,
             "Map" => Self::Map,
@@ -79,6 +87,11 @@ impl Type {
         (takes, gives)
     }
 
+    /// Whether it says or does something about a packet, and so may be given one.
+    pub(crate) const fn is_of_packet(&self) -> bool {
+        matches!(self, Self::Act | Self::Pred | Self::Prop)
+    }
+
     /// Whether the variable is in it.
     fn mentions(&self, var: usize) -> bool {
         match self {
@@ -96,7 +109,10 @@ impl Type {
             Self::Pred => "a predicate".into(),
             Self::Prop => "a property".into(),
             Self::Int => "a number".into(),
+            Self::Chance => "a chance such as `0.001`".into(),
+            Self::Packet => "the packet".into(),
             Self::Text => "a text in quotes".into(),
+            Self::Device => "a device name".into(),
             Self::Net => "an address or a network".into(),
             Self::Key => "a key".into(),
             Self::Map => "a flow map".into(),

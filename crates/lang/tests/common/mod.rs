@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 pub mod direct;
+pub mod filters;
 
 use std::path::Path;
 use std::process::Command;
@@ -14,24 +15,29 @@ pub struct Packet {
 
 /// The frames of every Ethernet capture in classic pcap below `folder`, at most `most` of each.
 pub fn collect(folder: &Path, most: usize) -> Vec<Packet> {
+    collect_of(folder, wire::link::ETHERNET, most)
+}
+
+/// The same of captures of this link type.
+pub fn collect_of(folder: &Path, link_type: u16, most: usize) -> Vec<Packet> {
     let mut packets = Vec::new();
-    collect_into(folder, most, &mut packets);
+    collect_into(folder, link_type, most, &mut packets);
     packets
 }
 
-fn collect_into(folder: &Path, most: usize, packets: &mut Vec<Packet>) {
+fn collect_into(folder: &Path, link_type: u16, most: usize, packets: &mut Vec<Packet>) {
     let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     paths.sort();
     for path in paths {
         if path.is_dir() {
-            collect_into(&path, most, packets);
+            collect_into(&path, link_type, most, packets);
         } else if path.extension().is_some_and(|e| e == "pcap") {
-            read_pcap(&std::fs::read(&path).unwrap(), most, packets);
+            read_pcap(&std::fs::read(&path).unwrap(), link_type, most, packets);
         }
     }
 }
 
-fn read_pcap(file: &[u8], most: usize, packets: &mut Vec<Packet>) {
+fn read_pcap(file: &[u8], link_type: u16, most: usize, packets: &mut Vec<Packet>) {
     let Some(head) = file.first_chunk::<24>() else { return };
     let number: fn([u8; 4]) -> u32 = match head[..4] {
         [0xd4, 0xc3, 0xb2, 0xa1] | [0x4d, 0x3c, 0xb2, 0xa1] => u32::from_le_bytes,
@@ -39,7 +45,7 @@ fn read_pcap(file: &[u8], most: usize, packets: &mut Vec<Packet>) {
         _ => return,
     };
     let at = |b: &[u8], i: usize| number([b[i], b[i + 1], b[i + 2], b[i + 3]]);
-    if at(head, 20) != u32::from(wire::link::ETHERNET) {
+    if at(head, 20) != u32::from(link_type) {
         return;
     }
     let mut rest = &file[24..];
@@ -52,9 +58,9 @@ fn read_pcap(file: &[u8], most: usize, packets: &mut Vec<Packet>) {
 }
 
 /// One pcap file in which packet `i` was captured at second `i`.
-pub fn joined(packets: &[Packet]) -> Vec<u8> {
+pub fn joined(packets: &[Packet], link_type: u16) -> Vec<u8> {
     let mut out = Vec::new();
-    for word in [0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 262_144, u32::from(wire::link::ETHERNET)] {
+    for word in [0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 262_144, u32::from(link_type)] {
         out.extend(word.to_le_bytes());
     }
     for (i, p) in packets.iter().enumerate() {

@@ -34,6 +34,9 @@ pub struct ReceiveWish {
     pub busy_poll: Option<BusyPoll>,
     /// Bytes before each frame that are handed over with it, at most [`HEADROOM`].
     pub metadata: u32,
+    /// Of these the last ones, which are zeroed once the frame has been handed over: they say whether the others mean something. Frames
+    /// begin so many bytes behind [`HEADROOM`], for these bytes to be in the cache line that a frame begins in.
+    pub mark: u32,
 }
 
 /// One filled chunk.
@@ -60,6 +63,7 @@ pub struct Receiver {
     zero_copy: bool,
     busy_poll: bool,
     metadata: usize,
+    mark: usize,
     invalid: u64,
 }
 
@@ -85,11 +89,11 @@ impl Receiver {
     pub fn open(wish: &ReceiveWish, area: Arc<Area>, share: Option<&Self>) -> Result<Self, StepError> {
         assert!(wish.chunks.end as usize * wish.chunk as usize <= area.len(), "the chunks lie in the area");
         assert!(wish.chunks.len() <= wish.fill_ring as usize, "the fill ring holds all chunks");
-        assert!(wish.metadata <= HEADROOM, "the bytes before a frame lie in its chunk");
+        assert!(wish.mark <= wish.metadata && wish.metadata <= HEADROOM, "the bytes before a frame lie in its chunk");
         assert!(share.is_none_or(|other| Arc::ptr_eq(&other.area, &area)), "sharing means the same area");
         let fd = socket().step("open an AF_XDP socket")?;
         if share.is_none() {
-            register(&fd, &area, wish.chunk).step("register packet memory")?;
+            register(&fd, &area, wish.chunk, wish.mark).step("register packet memory")?;
         }
         let mut fill = Producer::open(&fd, Kind::Fill, wish.fill_ring)?;
         let completion = Consumer::open(&fd, Kind::Completion, 64)?;
@@ -104,8 +108,10 @@ impl Receiver {
         let flags = bind_flags(wish.mode, wish.multi_buffer);
         bind(&fd, wish.ifindex, wish.queue, flags, share.map(|other| &other.fd)).step("bind to the queue")?;
         let zero_copy = is_zero_copy(&fd).step("ask for the copy mode")?;
-        let (chunk, busy_poll, metadata) = (wish.chunk, wish.busy_poll.is_some(), wish.metadata as usize);
-        Ok(Self { receive, fill, _completion: completion, fd, area, chunk, zero_copy, busy_poll, metadata, invalid: 0 })
+        let (chunk, busy_poll) = (wish.chunk, wish.busy_poll.is_some());
+        let (metadata, mark) = (wish.metadata as usize, wish.mark as usize);
+        let _completion = completion;
+        Ok(Self { receive, fill, _completion, fd, area, chunk, zero_copy, busy_poll, metadata, mark, invalid: 0 })
     }
 
     /// Hands over the pieces of up to `budget` frames in the order of arrival, and gives their chunks back to the
@@ -241,9 +247,9 @@ impl Receiver {
     #[inline]
     fn forget_before(&self, desc: Desc) {
         let at = desc.addr as usize;
-        if self.metadata > 0 && at & (self.chunk as usize - 1) >= self.metadata {
+        if self.mark > 0 && at & (self.chunk as usize - 1) >= self.mark {
             // SAFETY: the chunk is ours until it is written to the fill ring, and nothing borrows from it any more.
-            unsafe { self.area.bytes_mut(at - self.metadata, self.metadata) }.fill(0);
+            unsafe { self.area.bytes_mut(at - self.mark, self.mark) }.fill(0);
         }
     }
 

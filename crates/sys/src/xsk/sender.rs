@@ -86,7 +86,7 @@ impl Sender {
         let chunks = wish.frames * wish.chunks_per_frame + SPARE_CHUNKS;
         let area = Arc::new(Area::new(chunks as usize * wish.chunk as usize).step("allocate packet memory")?);
         let fd = socket().step("open an AF_XDP socket")?;
-        register(&fd, &area, wish.chunk).step("register packet memory")?;
+        register(&fd, &area, wish.chunk, 0).step("register packet memory")?;
         let mut fill = Producer::open(&fd, Kind::Fill, SPARE_CHUNKS)?;
         let completion = Consumer::open(&fd, Kind::Completion, entries)?;
         let transmit = Producer::open(&fd, Kind::Transmit, entries)?;

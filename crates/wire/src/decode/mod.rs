@@ -110,6 +110,9 @@ pub struct Decoded {
     pub tunnel: Option<Tunnel>,
     /// How many tunnels are around it.
     pub depth: u8,
+    /// Whether it is what most packets are: TCP or UDP, whole, over IPv4 without options and outside of tunnels, its transport
+    /// header 20 bytes after [`Decoded::l3`]. It follows from the other fields, and is one question instead of six.
+    pub plain: bool,
     /// A header contradicts its length somewhere. Being cut by the capture is no contradiction.
     pub malformed: bool,
     /// What is odd about the frame.
@@ -152,6 +155,15 @@ impl Decoded {
         if link_type != link::ETHERNET || !plain::decode(frame, wire, self) {
             walk::decode(frame, wire, link_type, self);
         }
+    }
+
+    /// What [`Decoded::plain`] has to be, from the other fields: for who changes them.
+    pub fn is_plain(&self) -> bool {
+        self.family == Family::V4
+            && u32::from(self.l4) == u32::from(self.l3) + ipv4::at::END as u32
+            && self.fragment == Fragment::Whole
+            && self.tunnel.is_none()
+            && matches!(self.protocol, IpProtocol::TCP | IpProtocol::UDP)
     }
 
     /// Who with whom, in the packet's direction; of ICMP with type and code as ports, as [`crate::community_id`] wants it.

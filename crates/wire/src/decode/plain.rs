@@ -110,8 +110,10 @@ impl Above {
         let is_known = is_udp | (is_tcp & is_whole);
         // Those of TCP are made ports that nobody has.
         let beyond = u32::from(!is_udp) << 16;
-        if !is_known | (len < least) | (l4 + len > end)
-            || may_be_tunnel(u32::from(src) | beyond, u32::from(dst) | beyond)
+        if !is_known
+            | (len < least)
+            | (l4 + len > end)
+            | may_be_tunnel(u32::from(src) | beyond, u32::from(dst) | beyond)
         {
             return false;
         }
@@ -133,6 +135,7 @@ impl Above {
             src_port: Port(src),
             dst_port: Port(dst),
             vlans: [tag, None],
+            plain: family == Family::V4,
             ..Decoded::default()
         };
         true

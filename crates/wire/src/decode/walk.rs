@@ -53,6 +53,7 @@ impl<'a> Walk<'a> {
             && let Some(inside) = self.tunnel()
             && self.enter(inside)
         {}
+        self.out.plain = self.out.is_plain();
         self.out
     }
 

@@ -1,0 +1,234 @@
+//! What flows take that have fallen silent: many conversations of twenty packets each, which begin one after the other, end
+//! within seconds and are then only kept; the same where none may rest ([`flow::Config::rest`]); and what it costs to lay a flow to
+//! rest and to wake it.
+//!
+//! Requests, answers in full segments and acknowledgements, packets of a burst within microseconds and bursts as far apart
+//! as a network or a person makes them; every fifth conversation sends something again, every fourth is IPv6.
+
+use crate::sheet::{Sheet, Stop};
+use base::units::show_count;
+use base::{Prng, Timestamp};
+use engine::Quick;
+use flow::{Config, Meter, Packet, Record, Sink};
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::Ipv6Addr;
+use std::time::{Duration, Instant};
+use wire::tcp_flags::{ACK, PSH, SYN};
+use wire::{Decoded, MacAddr, build::Frame, link};
+
+/// Packets of a conversation.
+const PACKETS: u32 = 20;
+/// Nanoseconds in which all conversations begin.
+const SPAN: u64 = 60_000_000_000;
+const START: u64 = 1_700_000_000_000_000_000;
+const SECOND: u64 = 1_000_000_000;
+/// Bytes of a frame without what it carries.
+const HEADERS: usize = 74;
+/// Packets that are metered together.
+const BATCH: usize = 256;
+
+/// What was found.
+#[derive(Debug, Serialize)]
+struct Row {
+    flows: u64,
+    resting: u64,
+    /// Bytes in use for each flow, all included, and bytes that were ever touched.
+    held: f64,
+    touched: f64,
+    /// The same where no flow may rest.
+    held_awake: f64,
+    touched_awake: f64,
+    /// Nanoseconds that laying a flow to rest takes, and that a packet for a flow takes that rests and that does not.
+    lay_ns: f64,
+    wake_ns: f64,
+    packet_ns: f64,
+}
+
+/// Measures and prints.
+pub fn run(flows: u64, sheet: &mut Sheet<'_>) -> Result<(), Stop> {
+    let count =
+        u32::try_from(flows).ok().filter(|n| *n > 0).ok_or_else(|| Stop::say("--idle: 1 to 4294967295 flows"))?;
+    let never = meter(count, Duration::ZERO);
+    let awake = never.counts();
+    drop(never);
+    let mut meter = meter(count, Duration::from_secs(5));
+    let mut now = (START + SPAN) / SECOND + 30;
+    let (before, begun) = (meter.counts().resting, Instant::now());
+    // As many ticks as are needed: the engine makes one each second, and packets do the rest.
+    for _ in 0..12 {
+        now += 1;
+        (0..flows / 1000 + 1).for_each(|_| meter.tick(Timestamp::from_nanos(now * SECOND), &mut Nobody));
+    }
+    let elapsed = begun.elapsed().as_secs_f64();
+    let rest = meter.counts();
+    let (wake, packet) = (again(&mut meter, count, now), again(&mut meter, count, now + 1));
+    if (rest.active, meter.counts().resting) != (flows, 0) {
+        return Err(Stop::say(format_args!("{flows} flows began and {} are there; please report this", rest.active)));
+    }
+    let each = |bytes: u64| bytes as f64 / flows as f64;
+    let row = Row {
+        flows,
+        resting: rest.resting,
+        held: each(rest.held),
+        touched: each(rest.bytes),
+        held_awake: each(awake.held),
+        touched_awake: each(awake.bytes),
+        lay_ns: elapsed * 1e9 / (rest.resting - before).max(1) as f64,
+        wake_ns: wake,
+        packet_ns: packet,
+    };
+    let text = format!(
+        "{} flows of {PACKETS} packets, {} at rest: {:.0} bytes each ({:.0} touched); if none rests {:.0} ({:.0})\n\
+         to rest {:.0} ns each; a packet for a flow at rest {:.0} ns, for one awake {:.0}",
+        show_count(flows),
+        show_count(row.resting),
+        row.held,
+        row.touched,
+        row.held_awake,
+        row.touched_awake,
+        row.lay_ns,
+        row.wake_ns,
+        row.packet_ns,
+    );
+    sheet.row("idle", &row, text)
+}
+
+/// A meter with all flows in it, silent for some seconds.
+fn meter(count: u32, rest: Duration) -> Meter<Quick> {
+    let idle = Duration::from_secs(3600);
+    let config = Config { idle, linger: idle, active: None, rest, capacity: count as usize, ..Config::default() };
+    let mut meter = Meter::with_hints(config, 0, Quick);
+    let mut prng = Prng::new(1);
+    let mut states: Vec<State> = vec![State::default(); count as usize];
+    let mut next: BinaryHeap<Reverse<(u64, u32)>> =
+        (0..count).map(|n| Reverse((START + SPAN / u64::from(count) * u64::from(n), n))).collect();
+    let mut batch = Batch::default();
+    while let Some(Reverse((ts, n))) = next.pop() {
+        let state = &mut states[n as usize];
+        batch.add(n, state, ts, &mut prng);
+        if state.packets < PACKETS {
+            let spread = [20_000, 40_000_000, 400_000_000][prng.below(3) as usize];
+            next.push(Reverse((ts + prng.below(spread), n)));
+        }
+        if batch.count == BATCH || next.is_empty() {
+            batch.give(&mut meter);
+        }
+    }
+    meter
+}
+
+/// Another packet for every flow in this second: nanoseconds per packet.
+fn again(meter: &mut Meter<Quick>, count: u32, second: u64) -> f64 {
+    let (mut prng, mut batch, mut elapsed) = (Prng::new(2), Batch::default(), Duration::ZERO);
+    for n in 0..count {
+        // Where it goes on is not known any more, and not looked at: nothing is carried.
+        batch.add(n, &mut State { packets: PACKETS, ..State::default() }, second * SECOND, &mut prng);
+        if batch.count == BATCH || n == count - 1 {
+            let begun = Instant::now();
+            batch.give(meter);
+            elapsed += begun.elapsed();
+        }
+    }
+    elapsed.as_secs_f64() * 1e9 / f64::from(count)
+}
+
+/// How far a conversation has come.
+#[derive(Clone, Copy, Default)]
+struct State {
+    packets: u32,
+    next: [u32; 2],
+    burst: u8,
+}
+
+/// Frames that are metered together.
+struct Batch {
+    frames: [[u8; HEADERS]; BATCH],
+    /// When each came, and how long it was.
+    when: [(u64, u32); BATCH],
+    decoded: [Decoded; BATCH],
+    count: usize,
+    position: u64,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        let (frames, when, decoded) = ([[0; HEADERS]; BATCH], [(0, 0); BATCH], [Decoded::default(); BATCH]);
+        Self { frames, when, decoded, count: 0, position: 24 }
+    }
+}
+
+impl Batch {
+    /// The next packet of a conversation.
+    fn add(&mut self, n: u32, state: &mut State, ts: u64, prng: &mut Prng) {
+        let side = match state.packets {
+            0 | 2 | PACKETS => 0,
+            1 => 1,
+            _ if state.burst > 0 => 1,
+            _ => usize::from(prng.below(3) > 0),
+        };
+        state.burst = if state.burst > 0 { state.burst - 1 } else { prng.below(4) as u8 };
+        let payload = match (state.packets, side) {
+            (0..3 | PACKETS, _) => 0,
+            (_, 0) => [0, 0, 100 + prng.below(500) as u32][prng.below(3) as usize],
+            _ => [0, 1448, 1448, 1448, prng.below(1448) as u32][prng.below(5) as usize],
+        };
+        let flags = match state.packets {
+            0 => SYN,
+            1 => SYN | ACK,
+            _ if payload > 0 && payload < 1448 => ACK | PSH,
+            _ => ACK,
+        };
+        let is_again = n.is_multiple_of(5) && payload > 0 && prng.below(6) == 0;
+        let next = &mut state.next[side];
+        let seq = if is_again { next.wrapping_sub(payload) } else { *next };
+        *next = seq.wrapping_add(payload + u32::from(flags & SYN != 0));
+        state.packets += 1;
+        let ports = (1024 + (n % 60_000) as u16, 443);
+        let (client, server) = (0x0a00_0000 + n, 0xac10_0000 + n % 5000);
+        let frame = if n % 4 == 3 {
+            let v6 = |host: u32| Ipv6Addr::from(0xfd00_u128 << 112 | u128::from(host));
+            let (client, server) = (v6(client), v6(server));
+            match side {
+                0 => Frame::tcp6(client, ports.0, server, ports.1),
+                _ => Frame::tcp6(server, ports.1, client, ports.0),
+            }
+        } else {
+            match side {
+                0 => Frame::tcp4(client, ports.0, server, ports.1),
+                _ => Frame::tcp4(server, ports.1, client, ports.0),
+            }
+        };
+        let (near, far) = (MacAddr([2, 0, 0, 0, 1, (n % 50) as u8]), MacAddr([2, 0, 0, 0, 2, 1]));
+        let frame = if side == 0 { frame.macs(near, far) } else { frame.macs(far, near) }.tcp(flags, seq, 0);
+        let headers = frame.header_len();
+        let bytes = &mut self.frames[self.count];
+        frame.fill(&mut bytes[..headers]);
+        // The length that the headers are to tell, of which only they are there.
+        let (at, told) = if n % 4 == 3 { (18, headers - 54) } else { (16, headers - 14) };
+        bytes[at..at + 2].copy_from_slice(&(told as u16 + payload as u16).to_be_bytes());
+        self.when[self.count] = (ts, headers as u32 + payload);
+        self.count += 1;
+    }
+
+    fn give(&mut self, meter: &mut Meter<Quick>) {
+        let all = self.frames.iter().zip(&self.when).zip(&mut self.decoded).take(self.count);
+        let mut packets = Vec::with_capacity(BATCH);
+        for ((data, &(ts, wire_len)), decoded) in all {
+            decoded.read(data, wire_len, link::ETHERNET);
+            let ts = Timestamp::from_nanos(ts);
+            packets.push(Packet { ts, wire_len, data, decoded, position: self.position, queue: 0 });
+            self.position += 16 + u64::from(wire_len);
+        }
+        meter.push(&packets, &mut Nobody);
+        self.count = 0;
+    }
+}
+
+/// No record is made as long as flows are only kept.
+struct Nobody;
+
+impl Sink for Nobody {
+    fn record(&mut self, _: &Record) {}
+}

@@ -1,0 +1,70 @@
+//! The books of groups as metrics: the numbers of `netgrain group stats`, by group, class, member and port.
+
+use super::escape;
+use group::{CLASSES, GroupView, MemberView, class};
+
+/// All families of these groups.
+pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[(String, f64)])) {
+    if groups.is_empty() {
+        return;
+    }
+    let label = |group: &GroupView| format!(",group=\"{}\"", escape(&group.name));
+    let mut one = |name: &str, kind: &str, help: &str, value: &dyn Fn(&GroupView) -> u64| {
+        let samples: Vec<_> = groups.iter().map(|group| (label(group), value(group) as f64)).collect();
+        family(&format!("group_{name}"), kind, help, &samples);
+    };
+    one("received_packets_total", "counter", "Packets that a group's program judged.", &|g| g.counts.received);
+    one("dropped_packets_total", "counter", "Packets that a group's program dropped.", &|g| g.counts.dropped);
+    one("no_member_packets_total", "counter", "Packets for which nobody was there.", &|g| g.counts.no_member);
+    one("passed_packets_total", "counter", "Packets that were for a member at least.", &|g| g.counts.passed);
+    one("skipped_packets_total", "counter", "Packets that nobody judged, too far behind.", &|g| g.counts.skipped);
+    one("forwarded_packets_total", "counter", "Packets put into a port's queue.", &|g| g.counts.forwarded);
+    one("forward_lost_packets_total", "counter", "Packets that found no room there.", &|g| g.counts.forward_lost);
+    one("to_kernel_packets_total", "counter", "Packets that a program handed to the host.", &|g| g.counts.to_kernel);
+    one("departed_lost_packets_total", "counter", "Packets lost by members that have left.", &|g| {
+        g.counts.departed.lost
+    });
+    one("generation", "gauge", "Number of the program in force.", &|g| g.generation);
+    one("members", "gauge", "Members now.", &|g| g.members.len() as u64);
+
+    let member = |value: &dyn Fn(&GroupView, &MemberView) -> f64| -> Vec<(String, f64)> {
+        let of = |g| move |m| (g, m);
+        let all = groups.iter().flat_map(|g: &GroupView| g.members.iter().map(of(g)));
+        all.map(|(g, m)| (format!("{},place=\"{}\",member=\"{}\"", label(g), m.place, escape(&m.name)), value(g, m)))
+            .collect()
+    };
+    let part = |g: &GroupView, m: &MemberView| g.counts.members[usize::from(m.place)];
+    let mut each = |name: &str, kind: &str, help: &str, value: &dyn Fn(&GroupView, &MemberView) -> f64| {
+        family(&format!("group_member_{name}"), kind, help, &member(value));
+    };
+    each("delivered_packets_total", "counter", "Packets put into a member's branch.", &|g, m| {
+        part(g, m).delivered as f64
+    });
+    each("refused_packets_total", "counter", "Packets that its own filter refused.", &|g, m| part(g, m).refused as f64);
+    each("lost_packets_total", "counter", "Packets that found no room in its branch.", &|g, m| part(g, m).lost as f64);
+    each("fill", "gauge", "How full its fullest branch is, 0 to 1.", &|_, m| m.fill);
+    each("failed_packets_total", "counter", "Packets that its port or file did not take.", &|_, m| {
+        m.outlet.as_ref().map_or(0.0, |(_, sums)| sums.failed as f64)
+    });
+
+    let classes = groups.iter().flat_map(|g| (0..CLASSES as u8).map(move |c| (g, c, g.counts.of_class(c))));
+    let classes: Vec<_> = classes
+        .filter(|(.., n)| *n > 0)
+        .map(|(g, c, n)| (format!("{},class=\"{}\"", label(g), class::name(c)), n as f64))
+        .collect();
+    family("group_class_packets_total", "counter", "Packets for a class that were not dropped.", &classes);
+    let ports = groups.iter().flat_map(|g| g.ports.iter().map(move |(port, sums)| (g, port, sums)));
+    let ports: Vec<_> =
+        ports.map(|(g, port, sums)| (format!("{},port=\"{}\"", label(g), escape(port)), sums)).collect();
+    let of = |value: fn(&group::PortSums) -> u64| -> Vec<_> {
+        ports.iter().map(|(labels, sums)| (labels.clone(), value(sums) as f64)).collect()
+    };
+    family("group_port_sent_packets_total", "counter", "Packets sent through a port.", &of(|sums| sums.sent));
+    family("group_port_failed_packets_total", "counter", "Packets that a port did not take.", &of(|sums| sums.failed));
+    let maps = groups.iter().flat_map(|g| g.maps.iter().map(move |m| (g, m)));
+    let maps: Vec<_> = maps.map(|(g, m)| (format!("{},map=\"{}\"", label(g), escape(&m.map)), m)).collect();
+    let used: Vec<_> = maps.iter().map(|(labels, m)| (labels.clone(), m.used as f64)).collect();
+    family("group_map_entries", "gauge", "Entries of a program's map.", &used);
+    let refused: Vec<_> = maps.iter().map(|(labels, m)| (labels.clone(), m.refused as f64)).collect();
+    family("group_map_refused_total", "counter", "Entries that a full map refused.", &refused);
+}

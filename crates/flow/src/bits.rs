@@ -1,0 +1,224 @@
+//! Numbers written bit after bit, and read again: what a flow at rest is packed with ([`crate::packed`]).
+//!
+//! Writer and reader are one trait, so that one function says what is packed and in which order, and neither can miss what the
+//! other does: each method is given a value, which the reader ignores, and returns the one that is written there.
+//!
+//! Each form says less the better it was foretold. What a foretold value or bound did not hold for is not lost: the writer
+//! then says so ([`Writer::finish`]), and all is written anew, loosely, with nothing foretold.
+
+/// Words that the writer has room for: more than the most that loose values of one flow take (some 4200 bits).
+const ROOM: usize = 80;
+
+/// See the module.
+pub(crate) trait Coder {
+    /// Says whether nothing is foretold: before all else.
+    fn begin(&mut self);
+
+    /// What [`Coder::begin`] said.
+    fn is_loose(&self) -> bool;
+
+    /// The lowest `width` bits of a value that has no others; up to 64.
+    fn bits(&mut self, value: u64, width: u32) -> u64;
+
+    /// Takes note of a promise that must hold unless [`Coder::is_loose`].
+    fn claim(&mut self, holds: bool);
+
+    /// Yes or no.
+    #[inline(always)]
+    fn bit(&mut self, value: bool) -> bool {
+        self.bits(value.into(), 1) == 1
+    }
+
+    /// Any number: one bit if it is 0, and else six more than it is long.
+    #[inline(always)]
+    fn number(&mut self, value: u64) -> u64 {
+        if !self.bit(value != 0) {
+            return 0;
+        }
+        let below = self.bits(u64::from(63 - (value | 1).leading_zeros()), 6) as u32;
+        self.bits(value & !(1 << below), below) | 1 << below
+    }
+
+    /// The same of twice as many bits.
+    #[inline(always)]
+    fn wide(&mut self, value: u128) -> u128 {
+        let low = self.number(value as u64);
+        u128::from(self.number((value >> 64) as u64)) << 64 | u128::from(low)
+    }
+
+    /// A value that is near another one, on whichever side.
+    #[inline(always)]
+    fn near(&mut self, value: u64, other: u64) -> u64 {
+        let apart = value.wrapping_sub(other) as i64;
+        let folded = self.number((apart << 1 ^ apart >> 63) as u64);
+        other.wrapping_add((folded >> 1) ^ (folded & 1).wrapping_neg())
+    }
+
+    /// A value that is at most so much.
+    #[inline(always)]
+    fn within(&mut self, value: u128, most: u128) -> u128 {
+        if self.is_loose() {
+            return self.wide(value);
+        }
+        self.claim(value <= most);
+        let width = u128::BITS - most.leading_zeros();
+        let value = value & 1_u128.unbounded_shl(width).wrapping_sub(1);
+        let low = self.bits(value as u64, width.min(64));
+        u128::from(self.bits((value >> 64) as u64, width.saturating_sub(64))) << 64 | u128::from(low)
+    }
+
+    /// A value that follows from others.
+    #[inline(always)]
+    fn known(&mut self, value: u128, foretold: u128) -> u128 {
+        if self.is_loose() {
+            return self.wide(value.wrapping_sub(foretold)).wrapping_add(foretold);
+        }
+        self.claim(value == foretold);
+        foretold
+    }
+}
+
+/// Writes.
+pub(crate) struct Writer {
+    words: [u64; ROOM],
+    at: usize,
+    is_loose: bool,
+    /// Whether all that was foretold came about.
+    holds: bool,
+}
+
+impl Writer {
+    pub fn new(is_loose: bool) -> Self {
+        Self { words: [0; ROOM], at: 0, is_loose, holds: true }
+    }
+
+    /// What was written, as whole words; `None` if something foretold was otherwise.
+    pub fn finish(&self) -> Option<&[u64]> {
+        self.holds.then(|| &self.words[..self.at.div_ceil(64)])
+    }
+}
+
+impl Coder for Writer {
+    fn begin(&mut self) {
+        self.bit(self.is_loose);
+    }
+
+    #[inline(always)]
+    fn is_loose(&self) -> bool {
+        self.is_loose
+    }
+
+    #[inline(always)]
+    fn bits(&mut self, value: u64, width: u32) -> u64 {
+        debug_assert!(width >= 64 || value >> width == 0, "{value:#x} has more than {width} bits");
+        let (word, from) = (self.at / 64, self.at as u32 % 64);
+        self.words[word] |= value << from;
+        if from + width > 64 {
+            self.words[word + 1] = value >> (64 - from);
+        }
+        self.at += width as usize;
+        value
+    }
+
+    #[inline(always)]
+    fn claim(&mut self, holds: bool) {
+        self.holds &= holds;
+    }
+}
+
+/// Reads what a writer wrote.
+pub(crate) struct Reader<'a> {
+    words: &'a [u64],
+    at: usize,
+    is_loose: bool,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(words: &'a [u64]) -> Self {
+        Self { words, at: 0, is_loose: false }
+    }
+}
+
+impl Coder for Reader<'_> {
+    fn begin(&mut self) {
+        self.is_loose = self.bit(false);
+    }
+
+    #[inline(always)]
+    fn is_loose(&self) -> bool {
+        self.is_loose
+    }
+
+    #[inline(always)]
+    fn bits(&mut self, _: u64, width: u32) -> u64 {
+        if width == 0 {
+            return 0;
+        }
+        let (word, from) = (self.at / 64, self.at as u32 % 64);
+        let mut value = self.words[word] >> from;
+        if from + width > 64 {
+            value |= self.words[word + 1] << (64 - from);
+        }
+        self.at += width as usize;
+        value & u64::MAX >> (64 - width)
+    }
+
+    fn claim(&mut self, _: bool) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+
+    /// Random values, each in one of the forms, as they come back; a reader is given 0 in place of each.
+    fn some(coder: &mut impl Coder, is_reader: bool, prng: &mut Prng) -> Vec<(u128, u128)> {
+        let mut all = Vec::new();
+        coder.begin();
+        for _ in 0..prng.below(40) {
+            let width = prng.below(65) as u32;
+            let value = prng.next_u64().unbounded_shr(64 - width);
+            let other = prng.next_u64().unbounded_shr(prng.below(64) as u32);
+            let most = u128::from(u64::MAX.unbounded_shr(64 - width)) << (prng.below(2) * 50);
+            let given = if is_reader { 0 } else { value };
+            let back = match prng.below(6) {
+                0 => coder.bits(given, width).into(),
+                1 => coder.number(given).into(),
+                2 => coder.near(given, other).into(),
+                3 => coder.wide(u128::from(given) << 30) >> 30,
+                4 => coder.within(given.into(), most),
+                _ => coder.known(given.into(), value.into()),
+            };
+            all.push((value.into(), back));
+        }
+        all
+    }
+
+    #[test]
+    fn what_was_written_is_read_in_every_form() {
+        let seed = testkit::seed("what_was_written_is_read_in_every_form");
+        for round in 0..20_000 {
+            let is_loose = round % 3 == 0;
+            let mut writer = Writer::new(is_loose);
+            let given = some(&mut writer, false, &mut Prng::new(seed ^ round));
+            assert!(given.iter().all(|(value, back)| value == back), "seed {seed}, round {round}");
+            let mut reader = Reader::new(writer.finish().expect("all that was foretold came about"));
+            let read = some(&mut reader, true, &mut Prng::new(seed ^ round));
+            assert_eq!(given, read, "seed {seed}, round {round}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_was_foretold_wrongly_is_noticed() {
+        let mut writer = Writer::new(false);
+        writer.within(9, 8);
+        assert!(writer.finish().is_none());
+        let mut writer = Writer::new(false);
+        writer.known(1, 2);
+        assert!(writer.finish().is_none());
+        let mut writer = Writer::new(true);
+        writer.known(1, 2);
+        writer.within(u128::MAX, 0);
+        assert!(writer.finish().is_some(), "nothing is foretold");
+    }
+}

@@ -1,0 +1,73 @@
+//! Link addresses of flows at rest. A port sees few of them, again and again: twelve bits name each.
+//!
+//! The name is a place of a table that the address itself chooses. Whoever comes first keeps the place for as long as there are
+//! flows; another address that chooses the same goes without a name, and is packed as it is. So what is named can never become
+//! another's, and a flood of addresses costs those their names that come later, and nothing else.
+
+use base::hash::mix64;
+
+/// Bits of a name.
+pub(crate) const BITS: u32 = 12;
+/// From here on a name is an address and so much more.
+pub(crate) const NAMES: u64 = 1 << BITS;
+
+/// See the module. An address of zeros is a place that is free, and has no name.
+pub(crate) struct Macs {
+    all: Box<[u64; NAMES as usize]>,
+}
+
+impl Macs {
+    pub fn new() -> Self {
+        Self { all: Box::new([0; NAMES as usize]) }
+    }
+
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.all)
+    }
+
+    /// The name of an address, or the address and [`NAMES`].
+    pub fn name(&mut self, mac: [u8; 6]) -> u64 {
+        let [a, b, c, d, e, f] = mac;
+        let address = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+        let name = mix64(address) >> (64 - BITS);
+        let place = &mut self.all[name as usize];
+        if *place == 0 {
+            *place = address;
+        }
+        if *place == address && address != 0 { name } else { address + NAMES }
+    }
+
+    /// The address of a name.
+    pub fn of(&self, name: u64) -> [u8; 6] {
+        let address = if name < NAMES { self.all[name as usize] } else { name - NAMES };
+        let [a, b, c, d, e, f, ..] = address.to_le_bytes();
+        [a, b, c, d, e, f]
+    }
+
+    /// Forgets all names, of which none may be in use.
+    pub fn clear(&mut self) {
+        self.all.fill(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_address_comes_back_with_or_without_a_name() {
+        let mut macs = Macs::new();
+        let address = |n: u32| {
+            let [a, b, c, d] = n.to_le_bytes();
+            [2, 0, a, b, c, d]
+        };
+        let all: Vec<_> = (0..20_000).map(address).chain([[0; 6], [0xff; 6]]).collect();
+        let names: Vec<u64> = all.iter().map(|mac| macs.name(*mac)).collect();
+        for (mac, name) in all.iter().zip(&names) {
+            assert_eq!((macs.of(*name), macs.name(*mac)), (*mac, *name));
+        }
+        let named = names.iter().filter(|n| **n < NAMES).count();
+        assert!((3000..=4096).contains(&named), "{named} of twenty thousand");
+        assert!(names[..100].iter().filter(|n| **n < NAMES).count() >= 95, "the first ones, nearly all");
+    }
+}

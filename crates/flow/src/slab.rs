@@ -1,0 +1,264 @@
+//! Room for what few words are left of flows at rest: places of sixteen sizes, 16 to 256 bytes, in blocks of 4 KiB.
+//!
+//! Invariant: a block has places of one size as long as one of them is taken, and is nobody's afterwards. So memory goes from
+//! one size to another as flows change, and no more is touched than the blocks that were in use at once (Bonwick, The Slab
+//! Allocator, USENIX 1994, section 3). A new block is begun only where no block of the size has a free place.
+//!
+//! Free places of a block are a list through the places themselves.
+
+use crate::memory::{Ask, Hints};
+use crate::pool::NONE;
+
+/// Words of which a place is a multiple.
+const UNIT: usize = 2;
+type Unit = [u64; UNIT];
+/// Units in a block.
+const BLOCK: usize = 256;
+/// Sizes of places: 1 to so many units.
+const SIZES: usize = 16;
+/// Words in the largest place.
+pub(crate) const MOST_WORDS: usize = SIZES * UNIT;
+/// No unit of a block.
+const NOWHERE: u16 = u16::MAX;
+
+/// What is known of a block.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    /// Its neighbours among those of its size that have a free place; of a block that is nobody's, only the next one.
+    before: u32,
+    next: u32,
+    /// Units per place.
+    size: u16,
+    taken: u16,
+    /// The first unit behind all that were ever taken, and that of the free place that was taken last.
+    made: u16,
+    free: u16,
+}
+
+impl Block {
+    const fn has_room(&self) -> bool {
+        self.free != NOWHERE || self.made as usize + self.size as usize <= BLOCK
+    }
+}
+
+/// See the module.
+pub(crate) struct Slab {
+    units: Vec<Unit>,
+    blocks: Vec<Block>,
+    /// By size: the first block with a free place.
+    roomy: [u32; SIZES],
+    /// The first block that is nobody's.
+    empty: u32,
+    /// Blocks that there may be.
+    most: usize,
+    /// Blocks with a place that is taken.
+    taken: usize,
+}
+
+impl Slab {
+    /// Room for so many bytes, which are touched when they are needed.
+    pub fn new(bytes: usize, hints: impl Hints) -> Self {
+        // A place is named by its first unit.
+        let most = (bytes / size_of::<Unit>()).min(NONE as usize) / BLOCK;
+        let (units, blocks) = (hints.room(most * BLOCK), hints.room(most));
+        Self { units, blocks, roomy: [NONE; SIZES], empty: NONE, most, taken: 0 }
+    }
+
+    /// Puts words into a place, at least one and at most [`MOST_WORDS`]; `None` if there is no room.
+    pub fn put(&mut self, words: &[u64]) -> Option<u32> {
+        let size = words.len().div_ceil(UNIT);
+        let at = match self.roomy[size - 1] {
+            NONE => self.begin(size)?,
+            at => at,
+        };
+        let block = &mut self.blocks[at as usize];
+        let first = at as usize * BLOCK;
+        let unit = if block.free == NOWHERE {
+            block.made += size as u16;
+            block.made as usize - size
+        } else {
+            let unit = block.free as usize;
+            block.free = self.units[first + unit][0] as u16;
+            unit
+        };
+        block.taken += 1;
+        if !block.has_room() {
+            self.unlink(at);
+        }
+        let place = first + unit;
+        for (unit, words) in self.units[place..place + size].iter_mut().zip(words.chunks(UNIT)) {
+            unit[..words.len()].copy_from_slice(words);
+        }
+        Some(place as u32)
+    }
+
+    /// What was put into a place, and up to a word more.
+    pub fn of(&self, place: u32) -> &[u64] {
+        let size = usize::from(self.blocks[place as usize / BLOCK].size);
+        self.units[place as usize..place as usize + size].as_flattened()
+    }
+
+    /// Asks for the lines of a place, if it is not a large one.
+    #[inline(always)]
+    pub fn fetch(&self, place: u32, hints: impl Hints) {
+        let first = &self.units[place as usize];
+        hints.fetch(first);
+        hints.prefetch(std::ptr::from_ref(first).cast::<u8>().wrapping_add(64));
+    }
+
+    /// Gives a place back.
+    pub fn free(&mut self, place: u32) {
+        let (at, unit) = (place as usize / BLOCK, place as usize % BLOCK);
+        let block = &mut self.blocks[at];
+        let had_room = block.has_room();
+        self.units[place as usize][0] = block.free.into();
+        block.free = unit as u16;
+        block.taken -= 1;
+        if block.taken == 0 {
+            self.taken -= 1;
+            if had_room {
+                self.unlink(at as u32);
+            }
+            self.blocks[at].next = std::mem::replace(&mut self.empty, at as u32);
+        } else if !had_room {
+            self.link(at as u32);
+        }
+    }
+
+    /// Gives all places back.
+    pub fn clear(&mut self) {
+        self.roomy = [NONE; SIZES];
+        self.empty = NONE;
+        self.taken = 0;
+        for at in (0..self.blocks.len()).rev() {
+            self.blocks[at].next = std::mem::replace(&mut self.empty, at as u32);
+        }
+    }
+
+    /// Bytes that were ever touched.
+    pub fn bytes(&self) -> usize {
+        self.units.len() * size_of::<Unit>() + self.blocks.len() * size_of::<Block>()
+    }
+
+    /// Bytes of the blocks that have a place that is taken.
+    pub fn held(&self) -> usize {
+        self.taken * (BLOCK * size_of::<Unit>() + size_of::<Block>())
+    }
+
+    /// A block for places of so many units, if there may be another.
+    #[cold]
+    fn begin(&mut self, size: usize) -> Option<u32> {
+        let block = Block { before: NONE, next: NONE, size: size as u16, taken: 0, made: 0, free: NOWHERE };
+        let at = match self.empty {
+            NONE if self.blocks.len() == self.most => return None,
+            NONE => {
+                self.units.resize(self.units.len() + BLOCK, [0; UNIT]);
+                self.blocks.push(block);
+                self.blocks.len() as u32 - 1
+            }
+            at => {
+                self.empty = self.blocks[at as usize].next;
+                self.blocks[at as usize] = block;
+                at
+            }
+        };
+        self.taken += 1;
+        self.link(at);
+        Some(at)
+    }
+
+    /// Puts a block among those of its size that have a free place.
+    fn link(&mut self, at: u32) {
+        let block = &mut self.blocks[at as usize];
+        let next = std::mem::replace(&mut self.roomy[usize::from(block.size) - 1], at);
+        (block.before, block.next) = (NONE, next);
+        if next != NONE {
+            self.blocks[next as usize].before = at;
+        }
+    }
+
+    /// Takes it out of them.
+    fn unlink(&mut self, at: u32) {
+        let Block { before, next, size, .. } = self.blocks[at as usize];
+        match before {
+            NONE => self.roomy[usize::from(size) - 1] = next,
+            before => self.blocks[before as usize].next = next,
+        }
+        if next != NONE {
+            self.blocks[next as usize].before = before;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NoHints;
+    use base::Prng;
+    use std::collections::{HashMap, HashSet};
+
+    #[test]
+    fn a_slab_is_a_map_until_it_is_full_and_again_once_it_is_not() {
+        let seed = testkit::seed("a_slab_is_a_map_until_it_is_full_and_again_once_it_is_not");
+        let mut prng = Prng::new(seed);
+        let mut slab = Slab::new(40 * 4096, NoHints);
+        let mut model: HashMap<u32, Vec<u64>> = HashMap::new();
+        let mut refused = 0;
+        for step in 0..60_000_u64 {
+            // More come than go, then the other way round; which sizes come changes with time.
+            let grows = (step / 4000).is_multiple_of(2);
+            if prng.below(10) < if grows { 8 } else { 3 } {
+                let most = [4, 32, 9, 20][step as usize / 3000 % 4];
+                let words: Vec<u64> = (0..1 + prng.below(most)).map(|_| prng.next_u64()).collect();
+                match slab.put(&words) {
+                    Some(place) => assert!(model.insert(place, words).is_none(), "seed {seed}, step {step}"),
+                    None => refused += 1,
+                }
+            } else if let Some(place) = model.keys().nth(prng.below(8) as usize).copied() {
+                let words = model.remove(&place).expect("it is there");
+                let stored = slab.of(place);
+                assert!(stored.starts_with(&words) && stored.len() <= words.len() + 1, "seed {seed}, step {step}");
+                slab.free(place);
+            }
+            if prng.below(20_000) == 0 {
+                slab.clear();
+                model.clear();
+            }
+            let blocks: HashSet<u32> = model.keys().map(|place| place / BLOCK as u32).collect();
+            assert_eq!(slab.held(), blocks.len() * (4096 + size_of::<Block>()), "seed {seed}, step {step}");
+            assert!(slab.bytes() <= 40 * (4096 + size_of::<Block>()));
+        }
+        assert!(refused > 100, "seed {seed}: it was full {refused} times");
+        model.iter().for_each(|(place, words)| assert!(slab.of(*place).starts_with(words), "seed {seed}"));
+    }
+
+    #[test]
+    fn what_one_size_gave_back_another_takes() {
+        let mut slab = Slab::new(1 << 20, NoHints);
+        let small: Vec<u32> = (0..4096).map(|n| slab.put(&[n]).expect("there is room")).collect();
+        let touched = slab.bytes();
+        small.iter().for_each(|place| slab.free(*place));
+        for n in 0..(4096 * 16) / 128 {
+            slab.put(&[n; 16]).expect("there is room");
+        }
+        assert_eq!((slab.bytes(), slab.held()), (touched, touched));
+    }
+
+    #[test]
+    fn flows_that_come_and_go_at_random_leave_few_holes() {
+        let seed = testkit::seed("flows_that_come_and_go_at_random_leave_few_holes");
+        let (mut prng, mut slab) = (Prng::new(seed), Slab::new(1 << 22, NoHints));
+        let mut flows: Vec<(u32, usize)> = Vec::new();
+        for _ in 0..200_000 {
+            if flows.len() == 10_000 {
+                let (place, _) = flows.swap_remove(prng.below(10_000) as usize);
+                slab.free(place);
+            }
+            let words = [0; 20];
+            let words = &words[..6 + (prng.below(8) + prng.below(8)) as usize];
+            flows.push((slab.put(words).expect("there is room"), words.len() * 8));
+        }
+        let bytes: usize = flows.iter().map(|f| f.1).sum();
+        assert!(slab.held() < bytes + bytes / 5, "seed {seed}: {} bytes for {bytes}", slab.held());
+    }
+}
