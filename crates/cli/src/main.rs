@@ -99,7 +99,7 @@ fn run(command: Command) -> Result<Outcome, Failure> {
             flows::run(&args)
         }
         Command::Series(args) => {
-            privileges::for_reading(&[], &privileges::sockets(args.store.as_deref()))?;
+            privileges::for_reading(&paths([&args.parquet]), &privileges::sockets(args.store.as_deref()))?;
             series::run(&args)
         }
         Command::Index(args) => {

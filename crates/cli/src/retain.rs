@@ -1,6 +1,8 @@
 //! `netgrain retain`: the rules of retention for stores without a recorder, by hand or by a timer; and what `record` and
 //! this verb have in common of them.
 
+mod grains;
+
 use crate::outcome::{Failure, Outcome, json};
 use crate::signals;
 use crate::values::LEAST_SEGMENT;
@@ -69,7 +71,8 @@ pub fn keep_free(text: &str) -> Result<KeepFree, String> {
 #[command(after_help = "Examples:
   netgrain retain --store /data/store --keep-free 10%
   netgrain retain --store /data/store -i eth1 --max-age 30d --dry-run
-  netgrain retain --store /data/store --max-size 2TB --archive /slow/store")]
+  netgrain retain --store /data/store --max-size 2TB --archive /slow/store
+  netgrain retain --store /data/store --kind flows --max-age 90d")]
 pub struct RetainArgs {
     /// Folder of the store
     #[arg(long, value_name = "DIR")]
@@ -77,6 +80,9 @@ pub struct RetainArgs {
     /// Only these interfaces [default: all that are in the store]
     #[arg(short = 'i', long, value_name = "IFACE")]
     pub interface: Vec<String>,
+    /// What the rules are of; for flow records and series only --max-size and --max-age
+    #[arg(long, value_enum, default_value_t = Kind::Packets)]
+    pub kind: Kind,
     #[command(flatten)]
     pub rules: RuleArgs,
     /// Only tell what would go
@@ -87,8 +93,27 @@ pub struct RetainArgs {
     pub json: bool,
 }
 
+/// What lies beside each other in a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Kind {
+    /// Packet files and their indexes
+    Packets,
+    /// Sealed files of flow records
+    Flows,
+    /// Sealed files of one-second rows
+    Series,
+}
+
 /// Runs the verb. No if a rule could not be kept.
 pub fn run(args: &RetainArgs) -> Result<Outcome, Failure> {
+    match args.kind {
+        Kind::Packets => of_packets(args),
+        Kind::Flows => grains::run(args, columns::Kind::Flows),
+        Kind::Series => grains::run(args, columns::Kind::Series),
+    }
+}
+
+fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
     let mut rules = rules(&args.rules, &args.store, None)?;
     if !rules.is_any() {
         return Err(Failure::Said("retain: no rule: say --keep-free, --max-size or --max-age".into()));
@@ -271,6 +296,14 @@ pub fn plan(args: &RuleArgs, store: &Path, plan: &Plan) -> Result<Option<Retenti
     }
     let plan = RetentionPlan { store: store.to_owned(), segment: plan.segment, rules };
     Ok(plan.rules.is_any().then_some(plan))
+}
+
+/// Why such rules are refused for files of this size, if they are.
+pub fn refusal(args: &RuleArgs, store: &Path, segment: u64) -> Option<String> {
+    match rules(args, store, Some(segment)) {
+        Err(Failure::Said(text)) => Some(text),
+        _ => None,
+    }
 }
 
 /// What a person should know who has given no rule: files of theirs may go.

@@ -274,6 +274,13 @@ fn records_go_through_a_parquet_file_and_through_ipfix_and_are_asked_alike() {
     let said = flows(&store, &["--parquet", arg(&parquet), "udp"]);
     assert_eq!((said.status, said.out.as_str()), (Some(0), ""), "{said:?}");
     assert_eq!(ids(&run(&["flows", "-r", arg(&parquet), "--json"]).out), expected);
+    let whole = |args: &[&str]| run(&[&["flows", "--json"], args].concat()).out;
+    assert_eq!(whole(&["-r", arg(&parquet)]), whole(&["--store", arg(&store), "udp"]), "names of interfaces included");
+    assert!(
+        objects(&whole(&["-r", arg(&parquet)]))
+            .iter()
+            .all(|o| ["eth1", "uplink"].map(Some).contains(&o["interface"].as_str()))
+    );
 
     use export::Encode as _;
     let mut messages = Vec::new();

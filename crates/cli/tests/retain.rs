@@ -246,3 +246,32 @@ fn a_recorder_that_is_quiet_still_says_which_files_went_and_what_a_crash_left() 
     assert!(said.err.contains("recovered from a killed recorder"), "{}", said.err);
     assert!(!said.err.contains("packets       wire"), "no line each second: {}", said.err);
 }
+
+#[test]
+fn each_kind_has_rules_of_its_own() {
+    let dir = TempDir::new("retain-kinds");
+    let packets = store(&dir, "eth1", 2);
+    let at = dir.join("store");
+    let beside = |end: &str| -> Vec<PathBuf> { packets.iter().map(|path| path.with_extension(end)).collect() };
+    let (flows, series) = (beside("flows.parquet"), beside("series.parquet"));
+    flows.iter().chain(&series).for_each(|path| std::fs::write(path, vec![3; 1000]).expect("a file"));
+    let retain = |kind: &str, more: &[&str]| run(&[&["retain", "--store", arg(&at), "--kind", kind], more].concat());
+    for kind in ["flows", "series"] {
+        refused(&retain(kind, &[]), "no rule", "--max-age");
+        refused(&retain(kind, &["--keep-free", "5%"]), "--keep-free", "--max-size");
+        refused(&retain(kind, &["--max-age", "1d", "--archive", "/x"]), "--archive", "copy");
+        refused(&retain(kind, &["--max-size", "10"]), "--max-size", "with its unit");
+    }
+    let dry = retain("flows", &["--max-age", "90min", "--dry-run"]);
+    assert!(
+        dry.status == Some(0) && dry.out.contains("(dry run) removed") && dry.out.contains(arg(&flows[0])),
+        "{dry:?}"
+    );
+    assert_eq!(left(&flows), [true, true], "nothing went");
+    let said = retain("flows", &["--max-age", "90min"]);
+    assert!(said.status == Some(0) && said.out.contains("eth1: 1 files of flows"), "{said:?}");
+    assert_eq!((left(&flows), left(&series), left(&packets)), (vec![false, true], vec![true; 2], vec![true; 2]));
+    let said = retain("series", &["--max-age", "1min", "--json"]);
+    assert_eq!(objects(&said.out).last().expect("a state")["retention"]["removed"]["files"], 2, "{said:?}");
+    assert_eq!((left(&series), left(&packets)), (vec![false; 2], vec![true; 2]));
+}

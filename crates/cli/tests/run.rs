@@ -20,7 +20,12 @@ fn generated(dir: &TempDir, packets: &str) -> std::path::PathBuf {
 
 /// The report of a run with one interface, after the checks that hold of every good one.
 fn report(said: &Said) -> serde_json::Value {
-    assert_eq!(said.status, Some(0), "{said:?}");
+    report_that(said, 0)
+}
+
+/// The same of a run that ends with this status: 1 if a collector did not get everything.
+fn report_that(said: &Said, status: i32) -> serde_json::Value {
+    assert_eq!(said.status, Some(status), "{said:?}");
     let last = objects(&said.out).pop().expect("a report");
     let (report, meter) = (&last["report"], &last["report"]["meter"]);
     assert_eq!(report["faults"], serde_json::json!([]), "{said:?}");
@@ -50,6 +55,41 @@ fn a_configuration_that_is_wrong_is_refused_with_lines_and_suggestions() {
     assert!(said.err.contains("capture.ring") && said.err.contains("no port eth9"), "{}", said.err);
     let said = run(&["config", "--check", arg(&dir.join("none.toml"))]);
     assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{said:?}");
+}
+
+#[test]
+fn the_check_refuses_what_a_run_refuses_with_its_line_beside_what_is_misspelt() {
+    let dir = TempDir::new("the_check_refuses_what_a_run_refuses");
+    let (file, frames, store) = (dir.join("netgrain.toml"), generated(&dir, "10"), dir.join("store"));
+    for (section, line, part) in [
+        ("export", "targets = [\"foo:bar\"]", "udp:HOST"),
+        ("export", "targets = [\"file:x\", \"file:x\"]", "stands there twice"),
+        ("export", "targets = [\"udp:127.0.0.1,kinds=all\"]", "kinds=both"),
+        ("capture", "filter = \"host and\"", "capture.filter"),
+        ("capture", "program = \"/nowhere.ng\"", "/nowhere.ng"),
+        ("status", "metrics = \"zzz\"", "127.0.0.1:9600"),
+        ("status", "user = \"nosuchuser\"", "nosuchuser"),
+        ("listen", "owner = \"nosuchuser\"", "nosuchuser"),
+        ("listen", "group = \"nosuchgroup\"", "nosuchgroup"),
+        ("flow", "shards = 65", "from 1 to 64"),
+    ] {
+        std::fs::write(&file, format!("[series]\nrecrod = true\n[{section}]\n{line}\n")).expect("a file");
+        let said = run(&["config", "--check", arg(&file)]);
+        let lines: Vec<&str> = said.err.lines().collect();
+        assert_eq!((said.status, lines.len()), (Some(1), 2), "{line}: {said:?}");
+        assert!(lines[0].contains("line 2: no key series.recrod"), "{line}: {lines:?}");
+        assert!(lines[1].contains(&format!("line 4: {section}.")) && lines[1].contains(part), "{line}: {lines:?}");
+        std::fs::write(&file, format!("[{section}]\n{line}\n")).expect("a file");
+        let args = ["run", "-r", arg(&frames), "--config", arg(&file), "--store", arg(&store)];
+        let said = run(&[&args[..], &RING[..]].concat());
+        assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{line}: {said:?}");
+        assert!(said.err.contains(part), "{line}: {}", said.err);
+    }
+    for (ports, part) in [("\"a/b\"", "no name of a port"), ("\"eth1\", \"eth1\"", "stands there twice")] {
+        std::fs::write(&file, format!("[capture]\ninterfaces = [{ports}]\n")).expect("a file");
+        let said = run(&["config", "--check", arg(&file)]);
+        assert!(said.status == Some(1) && said.err.contains("line 2") && said.err.contains(part), "{said:?}");
+    }
 }
 
 #[test]
@@ -278,6 +318,91 @@ fn a_hangup_changes_what_can_change_names_what_cannot_and_a_wrong_file_changes_n
     let late = outlets.iter().find(|o| o["name"] == target.as_str()).expect("the new collector");
     assert_eq!(late["records"], 50, "those that ended with the run: {outlets:?}");
     assert!(std::fs::metadata(&sent).is_ok_and(|m| m.len() > 1000));
+}
+
+/// Nobody listens there.
+fn free() -> String {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
+    format!("tcp:{free}")
+}
+
+/// More flows than wait for a collector at most.
+fn crowd(dir: &TempDir) -> std::path::PathBuf {
+    let file = dir.join("crowd.pcap");
+    let made = run(&["gen", "-w", arg(&file), "60,flows=40k,rate=1Mpps", "--packets", "40k"]);
+    assert_eq!(made.status, Some(0), "{made:?}");
+    file
+}
+
+#[test]
+fn a_replay_waits_for_a_dead_collector_once_and_says_what_it_did_not_get() {
+    let dir = TempDir::new("a_replay_waits_for_a_dead_collector_once");
+    let (file, target, store) = (crowd(&dir), free(), dir.join("store"));
+    let args = ["run", "-r", arg(&file), "--store", arg(&store), "--export", &target, "--json", "-q"];
+    let report = report_that(&run(&[&args[..], &RING[..]].concat()), 1);
+    let outlets = report["meter"]["outlets"].as_array().expect("outlets");
+    let dead = outlets.iter().find(|o| o["name"] == target.as_str()).expect("the collector");
+    assert_eq!((&dead["records"], &dead["lost"]), (&report["meter"]["begun"], &report["meter"]["begun"]));
+    assert!(report["meter"]["begun"].as_u64().is_some_and(|flows| flows > 20_000), "{report}");
+}
+
+#[test]
+fn an_interrupt_ends_the_waiting_for_a_dead_collector_in_order() {
+    let dir = TempDir::new("an_interrupt_ends_the_waiting");
+    let (file, target, store) = (crowd(&dir), free(), dir.join("store"));
+    let args = ["run", "-r", arg(&file), "--store", arg(&store), "--export", &target, "--json"];
+    let mut command = netgrain(&[&args[..], &RING[..]].concat());
+    let (running, err) = Running::start(&mut command);
+    // Flow records are made at the end of the file; by then it waits, or it will find that nobody wants it to.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    signal(&running.0, "INT");
+    let report = report_that(&running.end(err), 1);
+    assert_eq!(report["meter"]["ended"], true);
+    assert!(parquet(&store) >= 2, "records and rows are sealed: {:?}", walk(&store));
+}
+
+#[test]
+fn a_hangup_lets_collectors_that_stay_alone_and_waits_for_none_that_goes() {
+    let dir = TempDir::new("a_hangup_lets_collectors_that_stay_alone");
+    let (config, sent, dead) = (dir.join("netgrain.toml"), dir.join("stays.ipfix"), free());
+    let stays = format!("file:{}", arg(&sent));
+    let write = |targets: &[&str]| {
+        let text = format!("[capture]\nring = \"8MiB\"\n[flow]\nidle = \"1s\"\n[export]\ntargets = {targets:?}\n");
+        std::fs::write(&config, text).expect("a file");
+    };
+    write(&[&stays, &dead]);
+    let args = ["run", "--sim", "imix,flows=2000,rate=5kpps", "--set", "flow.active=1s", "--config", arg(&config)];
+    let store = dir.join("store");
+    let (running, mut err) =
+        Running::start(&mut netgrain(&[&args[..], &["--store", arg(&store), "--json", "-q"]].concat()));
+    // By then there are records that the dead one waits with.
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    for more in [&["udp:127.0.0.1:9"][..], &[], &["udp:127.0.0.1:9"], &[]] {
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        write(&[&[stays.as_str()], more].concat());
+        signal(&running.0, "HUP");
+        said(&mut err, "changed export.targets");
+    }
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    signal(&running.0, "INT");
+    let report = report_that(&running.end(err), 1);
+    assert_eq!((&report["lost_total"], &report["meter"]["unmetered"]), (&0.into(), &0.into()));
+    let outlets = report["meter"]["outlets"].as_array().expect("outlets");
+    let of =
+        |name: &str| outlets.iter().find(|o| o["name"] == name).unwrap_or_else(|| panic!("no {name}: {outlets:?}"));
+    let made: u64 = report["meter"]["records"].as_object().expect("records").values().filter_map(|n| n.as_u64()).sum();
+    assert_eq!((&of(&stays)["records"], &of(&stays)["lost"]), (&made.into(), &0.into()));
+    assert!(of("replaced")["lost"].as_u64().is_some_and(|lost| lost > 0), "what the dead one never got: {outlets:?}");
+    let told = run(&["flows", "-r", arg(&sent), "--json"]);
+    assert_eq!(objects(&told.out).len() as u64, made, "the file has every record once");
+    let stored = run(&["flows", "--store", arg(&store), "--json"]);
+    assert_eq!(objects(&stored.out).len() as u64, made);
+    let rows = |args: &[&str]| objects(&run(&[&["series"], args, &["--json"]].concat()).out);
+    let of_file = rows(&["-r", arg(&sent)]);
+    assert!(
+        !of_file.is_empty() && of_file == rows(&["--store", arg(&store)]),
+        "rows of the file are those of the store"
+    );
 }
 
 #[test]

@@ -206,3 +206,20 @@ fn the_curve_of_a_filter_counts_the_packets_that_match_and_seconds_without_any_a
     refused(&ask(&store, &["--live", "udp"]), "--live", "FILTER");
     refused(&ask(&store, &["prot udp"]), "filter", "did you mean");
 }
+
+#[test]
+fn rows_go_through_a_parquet_file() {
+    let dir = TempDir::new("series-parquet");
+    let (store, rows) = store(&dir, "rows_go_through_a_parquet_file");
+    let file = dir.join("rows.parquet");
+    let said = ask(&store, &["--parquet", arg(&file)]);
+    assert_eq!((said.status, said.out.as_str()), (Some(0), ""), "{said:?}");
+    assert!(said.err.contains(&format!("{} rows into", rows.len())), "{}", said.err);
+    let told = run(&["series", "-r", arg(&file), "--json"]);
+    assert_eq!(told.out, ask(&store, &["--json"]).out, "gaps and names included: {}", told.err);
+    let minutes = run(&["series", "-r", arg(&file), "--step", "1m", "--json"]);
+    assert_eq!(minutes.out, ask(&store, &["--step", "1m", "--json"]).out);
+    refused(&ask(&store, &["--parquet", arg(&store.join("x"))]), "in the store", "anywhere else");
+    refused(&run(&["flows", "-r", arg(&file)]), "rows.parquet", "not a file of flows");
+    refused(&ask(&store, &["--parquet", arg(&file), "--step", "1m"]), "--parquet", "cannot be used with");
+}

@@ -110,6 +110,8 @@ pub struct Sealed {
     pub journal: Option<u64>,
     /// The names of the files that it took the place of.
     pub replaces: Vec<String>,
+    /// What it says that interfaces are called.
+    pub interfaces: Vec<(u16, String)>,
     source: Source,
     metadata: ParquetMetaData,
     /// None of a file of the version before.
@@ -186,7 +188,8 @@ impl Sealed {
         }
         let journal = value(key::JOURNAL).and_then(|id| u64::from_str_radix(&id, 16).ok());
         let replaces = value(key::REPLACES).map_or(Vec::new(), |all| all.split(' ').map(str::to_owned).collect());
-        Ok(Self { path: path.to_owned(), journal, replaces, source, metadata, told })
+        let interfaces = value(key::INTERFACES).map_or(Vec::new(), |all| all.lines().filter_map(named).collect());
+        Ok(Self { path: path.to_owned(), journal, replaces, interfaces, source, metadata, told })
     }
 
     /// All row groups.
@@ -436,6 +439,12 @@ impl<T: Layout> Things<T> {
         }
         outcome
     }
+}
+
+/// A line of [`key::INTERFACES`].
+fn named(line: &str) -> Option<(u16, String)> {
+    let (number, name) = line.split_once('=')?;
+    Some((number.parse().ok()?, name.to_owned()))
 }
 
 /// The footer of a file of this length and what stands behind it.

@@ -10,8 +10,10 @@ mod guess;
 mod put;
 mod rows;
 mod text;
+mod whole;
 
 pub use text::{Memo, read_address};
+pub use whole::Whole;
 
 use crate::builder::Tile;
 use crate::sheet::Column;

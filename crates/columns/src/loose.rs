@@ -1,21 +1,64 @@
-//! Flow records in a Parquet file of their own, outside of a store: what an answer is given out as, and read from again.
+//! Flow records or rows in a Parquet file of their own, outside of a store: what an answer is given out as, and read from
+//! again. Such a file is for others: it leaves out nothing that is known, and says what the interfaces are called.
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, Things};
-use crate::seal::Parquet;
+use crate::layout::{Layout, Whole};
+use crate::seal::{GROUP, Parquet, key};
 use crate::shelf::Kind;
 use flow::Record;
+use parquet::errors::ParquetError;
+use series::Row;
 use std::io;
 use std::path::Path;
 
-/// Writes records, which come in the order in which they begin, as the bytes of one file with the columns of the store's.
+/// Writes records, which come in the order in which they begin, as the bytes of one file with the columns of the store's, and
+/// every value in them. `names` are asked at the end: what the interfaces are called.
 ///
 /// # Errors
 /// When they cannot be written.
-pub fn write_flows(to: impl io::Write + Send, records: &mut dyn Iterator<Item = Record>) -> io::Result<()> {
-    let write = |mut parquet: Parquet<Record, _>| parquet.things(records).and_then(|()| parquet.finish());
-    Parquet::new(to, Kind::Flows, Vec::new()).and_then(write).map_err(|e| match e {
-        parquet::errors::ParquetError::External(e) => match e.downcast::<io::Error>() {
+pub fn write_flows(
+    to: impl io::Write + Send,
+    records: &mut dyn Iterator<Item = Record>,
+    names: &dyn Fn() -> Vec<(u16, String)>,
+) -> io::Result<()> {
+    write(to, Kind::Flows, names, |parquet| {
+        loop {
+            let whole = Whole::of(records.take(GROUP).collect());
+            let rows = parquet.group_of(&mut whole.records().iter().cloned(), |path, cells| whole.fill(path, cells))?;
+            if rows < GROUP {
+                return Ok(());
+            }
+        }
+    })
+}
+
+/// The same of rows, which come in the order of time.
+///
+/// # Errors
+/// When they cannot be written.
+pub fn write_series(
+    to: impl io::Write + Send,
+    rows: &mut dyn Iterator<Item = Row>,
+    names: &dyn Fn() -> Vec<(u16, String)>,
+) -> io::Result<()> {
+    write(to, Kind::Series, names, |parquet| parquet.things(rows))
+}
+
+fn write<T: Layout, W: io::Write + Send>(
+    to: W,
+    kind: Kind,
+    names: &dyn Fn() -> Vec<(u16, String)>,
+    fill: impl FnOnce(&mut Parquet<T, W>) -> parquet::errors::Result<()>,
+) -> io::Result<()> {
+    let all = |mut parquet: Parquet<T, W>| {
+        fill(&mut parquet)?;
+        let lines: Vec<String> = names().iter().map(|(number, name)| format!("{number}={name}")).collect();
+        parquet.note(key::INTERFACES, lines.join("\n"));
+        parquet.finish()
+    };
+    Parquet::new(to, kind, Vec::new()).and_then(all).map_err(|e| match e {
+        ParquetError::External(e) => match e.downcast::<io::Error>() {
             Ok(e) => *e,
             Err(e) => io::Error::other(e),
         },
@@ -23,10 +66,11 @@ pub fn write_flows(to: impl io::Write + Send, records: &mut dyn Iterator<Item = 
     })
 }
 
-/// The records of one file, as they stand there.
-pub struct Loose {
-    things: Things<Record>,
-    ready: std::vec::IntoIter<Record>,
+/// What one file holds, as it stands there.
+pub struct Loose<T: Layout = Record> {
+    things: Things<T>,
+    ready: std::vec::IntoIter<T>,
+    names: Vec<(u16, String)>,
 }
 
 /// Opens a file of flow records: of a store, or of [`write_flows`].
@@ -34,13 +78,32 @@ pub struct Loose {
 /// # Errors
 /// When it cannot be read, or holds something else.
 pub fn read_flows(path: &Path) -> Result<Loose, ColumnsError> {
-    let sealed = Sealed::open(path, Kind::Flows)?;
-    let groups = sealed.all();
-    Ok(Loose { things: Things::new(sealed, groups), ready: Vec::new().into_iter() })
+    Loose::open(path, Kind::Flows)
 }
 
-impl Iterator for Loose {
-    type Item = Result<Record, ColumnsError>;
+/// The same of rows: of a store, or of [`write_series`].
+///
+/// # Errors
+/// When it cannot be read, or holds something else.
+pub fn read_series(path: &Path) -> Result<Loose<Row>, ColumnsError> {
+    Loose::open(path, Kind::Series)
+}
+
+impl<T: Layout> Loose<T> {
+    fn open(path: &Path, kind: Kind) -> Result<Self, ColumnsError> {
+        let mut sealed = Sealed::open(path, kind)?;
+        let (groups, names) = (sealed.all(), std::mem::take(&mut sealed.interfaces));
+        Ok(Self { things: Things::new(sealed, groups), ready: Vec::new().into_iter(), names })
+    }
+
+    /// What the file says that interfaces are called.
+    pub fn names(&self) -> &[(u16, String)] {
+        &self.names
+    }
+}
+
+impl<T: Layout> Iterator for Loose<T> {
+    type Item = Result<T, ColumnsError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(record) = self.ready.next() {

@@ -40,17 +40,42 @@ pub struct Kept {
 /// # Errors
 /// When the store cannot be listed, or a file cannot be removed.
 pub fn retain(store: &Path, interface: &str, kind: Kind, rules: &Rules, now: Timestamp) -> Result<Kept, ColumnsError> {
+    let mut disk = DiskDevice::plain();
+    keep(store, interface, kind, rules, now, |path| remove(&mut disk, path))
+}
+
+/// What [`retain`] would do, if nobody reads anywhere.
+///
+/// # Errors
+/// When the store cannot be listed.
+pub fn would_retain(
+    store: &Path,
+    interface: &str,
+    kind: Kind,
+    rules: &Rules,
+    now: Timestamp,
+) -> Result<Kept, ColumnsError> {
+    keep(store, interface, kind, rules, now, |_| Ok(true))
+}
+
+fn keep(
+    store: &Path,
+    interface: &str,
+    kind: Kind,
+    rules: &Rules,
+    now: Timestamp,
+    mut remove: impl FnMut(&Path) -> Result<bool, ColumnsError>,
+) -> Result<Kept, ColumnsError> {
     let mut all = files(store, interface, kind).map_err(ColumnsError::io(store))?;
     let believed = now.after(Duration::from_secs(3600));
     all.sort_by_key(|file| (file.start <= believed, file.start, file.copy));
-    let mut disk = DiskDevice::plain();
     let mut kept = Kept { bytes: all.iter().map(|f| f.bytes).sum(), ..Kept::default() };
     let oldest = rules.max_age.map_or(Timestamp::ZERO, |age| now.before(age));
     for file in all {
         let goes = file.start < oldest || rules.max_size.is_some_and(|most| kept.bytes > most);
         if !goes {
             kept.files += 1;
-        } else if remove(&mut disk, &file.path)? {
+        } else if remove(&file.path)? {
             kept.bytes -= file.bytes;
             kept.removed.push((file.path, file.bytes));
         } else {

@@ -47,6 +47,8 @@ pub mod key {
     pub const JOURNAL: &str = "netgrain.journal";
     /// The files whose content it has.
     pub const REPLACES: &str = "netgrain.replaces";
+    /// What interfaces are called: a line `NUMBER=NAME` for each, in a file that is not below a folder of that name.
+    pub const INTERFACES: &str = "netgrain.interfaces";
 }
 
 /// Where a file is to be published, and what it says of itself.
@@ -166,7 +168,7 @@ impl<T: Layout, W: io::Write + Send> Parquet<T, W> {
     /// # Errors
     /// What the file system says, or the library.
     pub fn journal(&mut self, journal: Ordered<'_>) -> Result<()> {
-        self.groups(journal.blocks, journal.ahead, &journal.order)
+        self.groups(journal.blocks, journal.ahead, &journal.order, |_, _| ())
     }
 
     /// Things that come in order.
@@ -174,24 +176,44 @@ impl<T: Layout, W: io::Write + Send> Parquet<T, W> {
     /// # Errors
     /// What the file system says, or the library.
     pub fn things(&mut self, things: &mut dyn Iterator<Item = T>) -> Result<()> {
+        while self.group_of(&mut things.take(GROUP), |_, _| ())? == GROUP {}
+        Ok(())
+    }
+
+    /// A row group of so many things, [`GROUP`] at most; `instead` may put others into a column's cells. Says how many.
+    ///
+    /// # Errors
+    /// What the file system says, or the library.
+    pub fn group_of(
+        &mut self,
+        things: &mut dyn Iterator<Item = T>,
+        instead: impl Fn(&str, &mut Cells),
+    ) -> Result<usize> {
         let (mut builder, mut bytes) = (Builder::default(), Vec::new());
-        let order: Vec<u32> = (0..GROUP as u32).collect();
-        loop {
-            bytes.clear();
-            things.take(GROUP).for_each(|thing| builder.push(&thing, &mut bytes));
-            builder.finish(&mut bytes);
-            let blocks = Blocks::of([&bytes[..]].into_iter());
-            let blocks = blocks.ok_or_else(|| ParquetError::General(NO_COLUMNS.to_owned()))?;
-            let rows = blocks.rows();
-            if rows == 0 {
-                return Ok(());
-            }
-            self.groups(blocks, Vec::new(), &order[..rows])?;
+        things.for_each(|thing| builder.push(&thing, &mut bytes));
+        builder.finish(&mut bytes);
+        let blocks = Blocks::of([&bytes[..]].into_iter());
+        let blocks = blocks.ok_or_else(|| ParquetError::General(NO_COLUMNS.to_owned()))?;
+        let order: Vec<u32> = (0..blocks.rows() as u32).collect();
+        if !order.is_empty() {
+            self.groups(blocks, Vec::new(), &order, instead)?;
         }
+        Ok(order.len())
+    }
+
+    /// Says something in the metadata.
+    pub fn note(&mut self, key: &str, value: String) {
+        self.writer.append_key_value_metadata(KeyValue::new(key.to_owned(), value));
     }
 
     /// Rows of these blocks, of which the first columns were taken already.
-    fn groups(&mut self, mut blocks: Blocks<'_>, ahead: Vec<Flat>, order: &[u32]) -> Result<()> {
+    fn groups(
+        &mut self,
+        mut blocks: Blocks<'_>,
+        ahead: Vec<Flat>,
+        order: &[u32],
+        instead: impl Fn(&str, &mut Cells),
+    ) -> Result<()> {
         let mut groups: Vec<(Vec<Chunk>, Seen)> = order.chunks(GROUP).map(|_| Default::default()).collect();
         let mut cells = Cells::default();
         let mut ahead = ahead.into_iter();
@@ -201,6 +223,7 @@ impl<T: Layout, W: io::Write + Send> Parquet<T, W> {
             for (rows, (chunks, seen)) in order.chunks(GROUP).zip(&mut groups) {
                 cells.clear();
                 flat.gather(column, rows, seen, &mut cells);
+                instead(&column.path, &mut cells);
                 chunks.push(self.press.chunk(column, descriptor, &cells, rows.len())?);
             }
         }

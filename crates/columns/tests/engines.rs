@@ -2,7 +2,7 @@
 
 mod common;
 
-use netgrain_columns::{Config, Kind, Writer, files};
+use netgrain_columns::{Config, Kind, Writer, files, read_flows, write_flows};
 use testkit::TempDir;
 
 const SCRIPT: &str = r#"
@@ -126,4 +126,68 @@ fn duckdb_polars_and_pyarrow_read_our_seconds_and_agree() {
     let told = String::from_utf8_lossy(&out.stdout);
     let told: Vec<u64> = told.split_whitespace().filter_map(|n| n.parse().ok()).collect();
     assert_eq!(told, want, "seed {seed}");
+}
+
+const WHOLE: &str = r#"
+import sys
+import duckdb
+store, given, view = sys.argv[1:]
+duckdb.sql("SET TimeZone = 'America/Lima'")
+duckdb.sql("CREATE VIEW flows AS SELECT * FROM '%s'" % store)
+duckdb.sql("CREATE VIEW given AS SELECT * FROM '%s'" % given)
+duckdb.sql(view)
+for one, other in ("whole", "given"), ("given", "whole"):
+    differ = duckdb.sql("SELECT * FROM %s EXCEPT ALL SELECT * FROM %s LIMIT 1" % (one, other))
+    names, rows = differ.columns, differ.fetchall()
+    assert not rows, (one, dict(zip(names, rows[0])))
+nulls = "count(*) filter (fwd_length_min is null and fwd_packets > 0 or rev_gap_max is null and rev_gaps > 0)"
+# Moments of whole sides that the store's own file does not have.
+print(*duckdb.sql("select count(*), sum(fwd_length_min), sum(rev_length_squares), sum(fwd_gap_max), sum(rev_gap_sum), "
+                  "sum(epoch_ns(fwd_first)), %s from given" % nulls).fetchall()[0],
+      duckdb.sql("select %s > 0 from flows" % nulls).fetchall()[0][0])
+print(*[name for name, value in duckdb.sql("select key::varchar, value::varchar from parquet_kv_metadata('%s')" % given).fetchall()
+        if name == "netgrain.interfaces" and value == "1=eth1"])
+"#;
+
+/// What a file for others has, and what the view of `docs/COLUMNS.md` makes of the store's, is the same; and it is what was put in.
+#[test]
+fn what_follows_from_the_rest_is_written_for_others_and_given_back_by_the_view() {
+    let test = "what_follows_from_the_rest_is_written_for_others_and_given_back_by_the_view";
+    let Some(mut python) = testkit::python_with(test, "duckdb") else { return };
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/COLUMNS.md")).expect("the page");
+    let view = page.split("<!-- view -->").nth(1).and_then(|rest| rest.split("```").nth(1)).expect("the view");
+    let view = view.strip_prefix("sql").expect("SQL");
+    let store = TempDir::new("columns-whole");
+    let mut site = common::Site::new(3, 1000.0);
+    let records: Vec<_> = (0..5_000).map(|_| site.record()).collect();
+    let mut writer = Writer::new(Config { patient: true, ..Config::new(store.path(), "eth1") }).expect("threads");
+    records.iter().for_each(|record| writer.record(record));
+    writer.finish();
+    let file = files(store.path(), "eth1", Kind::Flows).expect("a listing").remove(0).path;
+    let given = store.join("given.parquet");
+    let mut in_order = records.clone();
+    in_order.sort_by_key(|r| (r.first(), r.id, r.part));
+    let out = std::fs::File::create(&given).expect("a file");
+    let names = || vec![(1, "eth1".to_owned())];
+    write_flows(out, &mut in_order.iter().cloned(), &names).expect("written");
+    let back = read_flows(&given).expect("a file");
+    assert_eq!(back.names(), names());
+    assert!(back.map(|r| r.expect("whole")).eq(in_order), "read back, everything is as it was");
+    let out = python.args(["-c", WHOLE]).arg(&file).arg(&given).arg(view).output().expect("Python");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let told = String::from_utf8_lossy(&out.stdout).into_owned();
+    let sum = |of: fn(&flow::Record) -> u128| records.iter().map(of).sum::<u128>().to_string();
+    let want = [
+        records.len().to_string(),
+        sum(|r| r.sides[0].length.min.into()),
+        sum(|r| r.sides[1].length.squares),
+        sum(|r| r.sides[0].gap.max.into()),
+        sum(|r| r.sides[1].gap.sum.into()),
+        sum(|r| if r.sides[0].packets > 0 { r.sides[0].first.nanos().into() } else { 0 }),
+        "0".into(),
+        "True".into(),
+        "netgrain.interfaces".into(),
+    ];
+    assert_eq!(told.split_whitespace().collect::<Vec<_>>(), want.each_ref().map(String::as_str));
 }

@@ -303,10 +303,10 @@ impl Capture {
         }
     }
 
-    /// Flow records and rows go to these from now on, instead of to the outlets of this name.
-    pub fn replace_outlets(&self, name: &'static str, outlets: Vec<Box<dyn Outlet>>) {
+    /// Flow records and rows go to these from now on, instead of to the outlets of this kind; those of the names that stay go on.
+    pub fn replace_outlets(&self, kind: &'static str, stay: Vec<String>, outlets: Vec<Box<dyn Outlet>>) {
         if let Some(meter) = &self.meter {
-            meter.replace(name, outlets);
+            meter.replace(kind, stay, outlets);
         }
     }
 

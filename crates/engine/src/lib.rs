@@ -33,7 +33,7 @@ pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};
 pub use heritage::{Anew, Heritage};
 pub use meter::{
-    CollectorOutlet, Destination, GrainKeeping, GrainRules, MeterPlan, MeterReport, Outlet, OutletReport, Quick,
+    CollectorOutlet, Destination, GrainKeeping, GrainRules, MeterPlan, MeterReport, Outlet, OutletReport, Pace, Quick,
     StoreOutlet, count_packet,
 };
 pub use metrics::{MetricsServer, exposition};

@@ -305,6 +305,26 @@ fn what_is_stored_beside_the_packets_is_what_was_made() {
     assert!(records == expected, "other records come back");
 }
 
+/// Two bursts with two hours between them, of which nobody knows whether anything was watched.
+#[test]
+fn the_last_second_before_a_gap_says_how_many_flows_there_were() {
+    let dir = TempDir::new("the_last_second_before_a_gap");
+    let path = dir.join("gap.pcap");
+    let later = Duration::from_secs(7200);
+    let burst = |after: Duration| {
+        let frames = conversations(5, 50).into_iter().enumerate();
+        frames.map(move |(i, frame)| (START.after(after + Duration::from_millis(i as u64)), frame))
+    };
+    common::write_capture(&path, burst(Duration::ZERO).chain(burst(later)).collect::<Vec<_>>());
+    let (made, _) = run(&metered(plan(files(std::slice::from_ref(&path)), &dir.join("store")), 1));
+    let told: Vec<_> = made
+        .rows
+        .iter()
+        .map(|row| (row.second - START.secs(), row.flows_active, row.flows_new, row.flows_ended))
+        .collect();
+    assert_eq!(told, [(0, 5, 5, 0), (7200, 5, 5, 5)]);
+}
+
 /// Holds its meter up, as a disk that stalls would, from the first second on until it is let go.
 struct Slow {
     ear: Ear,

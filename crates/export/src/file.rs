@@ -3,17 +3,21 @@
 use crate::ipfix::{Arrived, DecodeError, Decoder, HEADER, Item, VERSION, at};
 use std::collections::VecDeque;
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Opens a file to write messages to. One that exists is cut behind its last whole message, where a crash may have left a
-/// part of one, and continued.
+/// part of one, and continued. It is this writer's alone until it is closed: two that each know an end of their own would write
+/// over each other.
 ///
 /// # Errors
-/// `InvalidData` if what exists is not IPFIX; otherwise what the file system says.
+/// `ResourceBusy` while another exporter writes to it, `InvalidData` if what exists is not IPFIX; otherwise what the file system
+/// says.
 pub(crate) fn append(path: &Path) -> io::Result<File> {
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+    claim(&file)?;
     let len = file.metadata()?.len();
     let mut end = 0;
     let mut header = [0; HEADER];
@@ -35,6 +39,25 @@ pub(crate) fn append(path: &Path) -> io::Result<File> {
     file.seek(SeekFrom::Start(end))?;
     Ok(file)
 }
+
+/// Locks the file, which whoever wrote to it before may be about to close.
+fn claim(file: &File) -> io::Result<()> {
+    let until = Instant::now() + HANDOVER;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(HANDOVER / 100),
+            Err(TryLockError::WouldBlock) => {
+                let text = "another exporter writes to this file; name another";
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
+            }
+        }
+    }
+}
+
+/// How long the exporter before may take to close a file.
+const HANDOVER: Duration = Duration::from_secs(1);
 
 /// The length that a message's header says.
 fn length(header: &[u8; HEADER]) -> Result<u16, DecodeError> {

@@ -65,6 +65,72 @@ fn a_collector_that_is_not_there_costs_records_but_no_time() {
     all_accounted(&counts, 1001);
 }
 
+/// Were patience with each offer instead of with the collector, this would take an hour and a half.
+#[test]
+fn who_can_wait_waits_for_a_dead_collector_once_and_not_for_each_record() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
+    let mut settings = settings(&format!("tcp:{free}"));
+    (settings.queue, settings.patience) = (100, Duration::from_millis(500));
+    let exporter = Exporter::start(settings).expect("it starts");
+    let some = records("who_can_wait_waits_for_a_dead_collector_once_and_not_for_each_record", 100);
+    let taken = (0..100).flat_map(|_| &some).filter(|record| exporter.handle().flow(record)).count();
+    assert_eq!(taken, 100, "what the queue holds");
+    let counts = exporter.finish();
+    all_accounted(&counts, 10_000);
+    assert_eq!(unsent(&counts, Unsent::Unreachable), 10_000);
+}
+
+#[test]
+fn who_waits_for_a_collector_stops_waiting_when_told_to_hurry() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
+    let mut settings = settings(&format!("tcp:{free}"));
+    (settings.queue, settings.patience) = (10, Duration::from_secs(24 * 3600));
+    let hurry = settings.hurry.clone();
+    let exporter = Exporter::start(settings).expect("it starts");
+    let handle = exporter.handle();
+    let some = records("who_waits_for_a_collector_stops_waiting_when_told_to_hurry", 20);
+    let waiting = std::thread::spawn(move || some.iter().filter(|record| handle.flow(record)).count());
+    while exporter.counts().offered < 11 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(exporter.counts().unsent, [0; Unsent::COUNT], "the eleventh waits");
+    hurry.store(true, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(waiting.join().expect("it ends"), 10);
+    all_accounted(&exporter.finish(), 20);
+}
+
+#[test]
+fn a_file_that_changes_hands_has_what_both_exporters_wrote() {
+    let test = "a_file_that_changes_hands_has_what_both_exporters_wrote";
+    let folder = testkit::TempDir::new(test);
+    let path = folder.join("flows.ipfix");
+    let some = records(test, 200);
+    let start = || {
+        let mut settings = settings(&format!("file:{}", path.display()));
+        // What was offered last waits for its message to be full when the next exporter comes.
+        (settings.linger, settings.grace) = (Duration::from_secs(60), Duration::from_secs(60));
+        Exporter::start(settings).expect("it starts")
+    };
+    let before = start();
+    some[..100].iter().for_each(|r| assert!(before.handle().flow(r)));
+    while before.counts().sent == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let after = start();
+    some[100..].iter().for_each(|r| assert!(after.handle().flow(r)));
+    before.leave();
+    all_accounted(&after.finish(), 100);
+    assert_eq!(before.finish().sent, 100);
+    let mut reader = Reader::new(std::fs::File::open(&path).expect("the file"), PEN);
+    let mut flows = Vec::new();
+    while let Some(item) = reader.next_item().expect("whole messages") {
+        if let Item::Flow(record) = item {
+            flows.push(record);
+        }
+    }
+    assert_eq!(flows, some);
+}
+
 #[test]
 fn a_peer_that_does_not_read_fills_the_queue_and_no_more() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

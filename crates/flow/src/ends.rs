@@ -44,7 +44,9 @@ impl<H: Hints> Meter<H> {
         let hot = &self.flows[flow].hot;
         let idle = hot.last.saturating_add(self.timeout(hot));
         let active = self.active.filter(|_| !hot.has(bit::DETACHED)).zip(self.first(flow));
-        active.map_or(idle, |(active, first)| idle.min(first.saturating_add(active)))
+        // One that is over gets its last record after the linger, and none before it that says that it goes on; unless it does.
+        let longer = if tcp::is_over(hot.state) { self.linger } else { 0 };
+        active.map_or(idle, |(active, first)| idle.min(first.saturating_add(active).saturating_add(longer)))
     }
 
     /// When the record began that is being made; `None` if it has no packet yet.

@@ -11,7 +11,7 @@ pub use groups::Group;
 #[cfg(test)]
 pub use groups::Who;
 pub use read::set;
-pub use sound::contradictions;
+pub use sound::{Finding, contradictions};
 pub use table::{Config, KEYS, When};
 pub use value::{Count, Given, Secret, Size};
 
@@ -54,11 +54,7 @@ pub fn run(args: &ConfigArgs) -> Result<Outcome, Failure> {
     }
     let mut config = Config::default();
     if let Some(path) = &args.file {
-        let wrong = apply(path, &mut config)?;
-        let mut wrong: Vec<String> = wrong.iter().map(ToString::to_string).collect();
-        if wrong.is_empty() {
-            wrong = contradictions(&config);
-        }
+        let wrong = everything(path, &mut config)?;
         if !wrong.is_empty() {
             let mut err = std::io::stderr().lock();
             for one in &wrong {
@@ -72,6 +68,21 @@ pub fn run(args: &ConfigArgs) -> Result<Outcome, Failure> {
         out.write_all(dump(&config).as_bytes())?;
     }
     Ok(Outcome::Yes)
+}
+
+/// All that is wrong with a file, in its order: what cannot be read, and what is left of it where `run` would refuse it.
+fn everything(path: &Path, config: &mut Config) -> Result<Vec<String>, Failure> {
+    let text = text_of(path)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let wrong = read::read(&text, folder, config).err().unwrap_or_default();
+    let mut all: Vec<(usize, String)> = wrong.into_iter().map(|wrong| (wrong.line, wrong.text)).collect();
+    let places = read::places(&text);
+    // A key that is not in the file has no line; what it contradicts has.
+    let line = |finding: &Finding| places.get(&finding.key).copied().unwrap_or(usize::MAX);
+    all.extend(contradictions(config).into_iter().map(|finding| (line(&finding), finding.text)));
+    all.sort();
+    let say = |(line, text)| if line == usize::MAX { text } else { read::Wrong { line, text }.to_string() };
+    Ok(all.into_iter().map(say).collect())
 }
 
 /// The defaults with a file over them.
@@ -90,6 +101,11 @@ pub fn load(path: &Path) -> Result<Config, Failure> {
 }
 
 fn apply(path: &Path, config: &mut Config) -> Result<Vec<read::Wrong>, Failure> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    Ok(read::read(&text_of(path)?, folder, config).err().unwrap_or_default())
+}
+
+fn text_of(path: &Path) -> Result<String, Failure> {
     let fail = |e: &dyn std::fmt::Display| {
         Failure::Said(format!("{}: {e}; name a configuration (netgrain config --dump prints one)", path.display()))
     };
@@ -97,9 +113,7 @@ fn apply(path: &Path, config: &mut Config) -> Result<Vec<read::Wrong>, Failure> 
     if length > FILE_MAX {
         return Err(fail(&format!("{length} bytes are no configuration")));
     }
-    let text = std::fs::read_to_string(path).map_err(|e| fail(&e))?;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    Ok(read::read(&text, folder, config).err().unwrap_or_default())
+    std::fs::read_to_string(path).map_err(|e| fail(&e))
 }
 
 /// Every key, as a file that says what is in force.
@@ -143,6 +157,9 @@ flag: `--set flow.idle=15s`. A key that does not exist is refused, with the one 
 
     netgrain config --dump > netgrain.toml     every key with its meaning and its default
     netgrain config --check netgrain.toml      everything that is wrong, with lines; exit 1 if anything is
+
+Checked is what `run` refuses before it opens anything: keys, values, targets, filter, programs, addresses, accounts. Whether
+ports are there and collectors listen, a start finds out (`netgrain doctor`).
 
 Sizes are written `512MiB`, `2G`, `200GB`; spans `30s`, `5min`, `1h30min`, `90d`; `\"none\"` stands for nothing where a key
 allows it. SIGHUP reads the file again: keys marked * change at once, every other key that differs is named and stays as

@@ -4,6 +4,7 @@
 use super::groups;
 use super::table::{Config, KEYS, Key};
 use super::value::Given;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use toml::Spanned;
@@ -29,7 +30,7 @@ impl fmt::Display for Wrong {
 /// # Errors
 /// Everything that is wrong, in the order of the file; `config` is then worth nothing.
 pub fn read(text: &str, folder: &Path, config: &mut Config) -> Result<(), Vec<Wrong>> {
-    let line = |at: usize| 1 + text.as_bytes().iter().take(at).filter(|b| **b == b'\n').count();
+    let line = |at: usize| line_of(text, at);
     let document = match DeTable::parse(text) {
         Ok(document) => document.into_inner(),
         Err(e) => {
@@ -65,6 +66,32 @@ pub fn read(text: &str, folder: &Path, config: &mut Config) -> Result<(), Vec<Wr
     }
     wrong.sort_by_key(|w| w.line);
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+}
+
+/// The lines at which keys stand, as `section.key`, and groups, as `group.N`; of what is no TOML, none.
+pub fn places(text: &str) -> BTreeMap<String, usize> {
+    let mut places = BTreeMap::new();
+    let Ok(document) = DeTable::parse(text) else { return places };
+    for (section, content) in document.get_ref() {
+        let section = section.get_ref();
+        match content.get_ref() {
+            DeValue::Table(keys) => {
+                let each =
+                    keys.keys().map(|key| (format!("{section}.{}", key.get_ref()), line_of(text, key.span().start)));
+                places.extend(each);
+            }
+            DeValue::Array(tables) => {
+                let each = tables.iter().enumerate();
+                places.extend(each.map(|(i, table)| (format!("{section}.{i}"), line_of(text, table.span().start))));
+            }
+            _ => {}
+        }
+    }
+    places
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    1 + text.as_bytes().iter().take(at).filter(|b| **b == b'\n').count()
 }
 
 /// Sets one key, `section.key`.

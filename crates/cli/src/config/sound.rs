@@ -1,39 +1,164 @@
-//! What can be wrong with values that are each of the right kind: too small, too large, or not fitting together.
+//! What can be wrong with values that are each of the right kind: too small, too large, not known to the engine or to this
+//! machine, or not fitting together. `run` refuses the first of it and `config --check` says all of it, from the same list.
 
 use super::table::Config;
 use super::value::Size;
+use crate::outcome::Failure;
+use crate::retain;
+use crate::run::rules;
 use crate::values::{LEAST_RING, LEAST_SEGMENT};
+use engine::Destination;
+use std::net::ToSocketAddrs;
+use std::path::Path;
+use sys::privilege;
+use wire::Filter;
 
 /// More parts than this gain nothing: one thread decodes for all of them.
 const MOST_SHARDS: u64 = 64;
 
-/// All of it, each in one line that names the key.
-pub fn contradictions(config: &Config) -> Vec<String> {
+/// Most letters of a port's name, alternative ones included (if_link.h: ALTIFNAMSIZ with its zero).
+const MOST_LETTERS: usize = 127;
+
+/// In front of a target that is a file.
+const FILE: &str = "file:";
+
+/// One thing that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The key that is to be changed, as `section.key`, or `group.N` for the Nth group from 0.
+    pub key: String,
+    /// What is wrong, with the name of the key.
+    pub text: String,
+}
+
+impl Finding {
+    fn new(key: &str, text: impl std::fmt::Display) -> Self {
+        Self { key: key.to_owned(), text: format!("{key}: {text}") }
+    }
+}
+
+/// All of it. Whether ports and collectors are there, only a run finds out.
+pub fn contradictions(config: &Config) -> Vec<Finding> {
+    let mut found = numbers(config);
+    ports(config, &mut found);
+    targets(config, &mut found);
+    names(config, &mut found);
+    keeping(config, &mut found);
+    found
+}
+
+/// Values out of their range.
+fn numbers(config: &Config) -> Vec<Finding> {
     let (packets, flow) = (&config.packets, &config.flow);
     let ring = config.capture.ring.is_some_and(|Size(ring)| ring < LEAST_RING);
     let rotate = packets.rotate.is_some_and(|span| span.as_secs() == 0 || span.subsec_nanos() > 0);
     let capacity = 1..=flow::Config::MOST_FLOWS as u64;
     let most = u64::from(u16::MAX);
-    let at_once = flow.idle.is_zero() || flow.active.is_some_and(|span| span.is_zero());
     let rules = [
-        (ring, "capture.ring: at least 8MiB"),
-        (packets.segment.0 < LEAST_SEGMENT, "packets.segment: at least 2MiB"),
-        (rotate, "packets.rotate: a number of whole seconds, at least 1s"),
-        (!(1..=256).contains(&packets.depth.0), "packets.depth: from 1 to 256"),
-        (!(1..=MOST_SHARDS).contains(&flow.shards.0), "flow.shards: from 1 to 64"),
-        (!capacity.contains(&flow.capacity.0), "flow.capacity: from 1 to 1073741824"),
-        (flow.payload.0 > most || flow.early.0 > most, "flow.payload and flow.early: at most 65535"),
-        (at_once, "flow.idle and flow.active: more than nothing"),
-        (flow.idle_of.iter().any(|of| of.idle.is_zero()), "flow.idle_of: more than nothing for each protocol"),
+        (ring, "capture.ring", "at least 8MiB"),
+        (packets.segment.0 < LEAST_SEGMENT, "packets.segment", "at least 2MiB"),
+        (rotate, "packets.rotate", "a number of whole seconds, at least 1s"),
+        (!(1..=256).contains(&packets.depth.0), "packets.depth", "from 1 to 256"),
+        (!(1..=MOST_SHARDS).contains(&flow.shards.0), "flow.shards", "from 1 to 64"),
+        (!capacity.contains(&flow.capacity.0), "flow.capacity", "from 1 to 1073741824"),
+        (flow.payload.0 > most, "flow.payload", "at most 65535"),
+        (flow.early.0 > most, "flow.early", "at most 65535"),
+        (flow.idle.is_zero(), "flow.idle", "more than nothing"),
+        (flow.active.is_some_and(|span| span.is_zero()), "flow.active", "more than nothing"),
+        (flow.idle_of.iter().any(|of| of.idle.is_zero()), "flow.idle_of", "more than nothing for each protocol"),
     ];
-    let mut found: Vec<String> = rules.iter().filter(|(wrong, _)| *wrong).map(|(_, text)| (*text).to_owned()).collect();
-    let ports = &config.capture.interfaces;
-    // Files and simulations have other names than ports: what is captured is not known before it runs.
-    for group in config.group.iter().filter(|_| !ports.is_empty()) {
-        for port in group.ports.iter().filter(|port| !ports.contains(port)) {
-            let all = ports.join(", ");
-            found.push(format!("group {}: no port {port} among those that are captured ({all})", group.name));
+    rules.into_iter().filter(|rule| rule.0).map(|(_, key, text)| Finding::new(key, text)).collect()
+}
+
+fn ports(config: &Config, found: &mut Vec<Finding>) {
+    let (ports, key) = (&config.capture.interfaces, "capture.interfaces");
+    for (i, port) in ports.iter().enumerate() {
+        let plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '/';
+        if port.is_empty() || port.len() > MOST_LETTERS || [".", ".."].contains(&&**port) || !port.chars().all(plain) {
+            found.push(Finding::new(key, format!("{port:?} is no name of a port; ip link names them")));
+        }
+        if ports[..i].contains(port) {
+            found.push(Finding::new(key, format!("{port} stands there twice; name it once")));
         }
     }
-    found
+    let socket = &config.listen.socket;
+    if ports.len() > 1 && socket != Path::new("auto") && socket != Path::new("none") {
+        found.push(Finding::new("listen.socket", "one socket is for one port; write auto or none for several"));
+    }
+    // Files and simulations have other names than ports: what is captured is not known before it runs.
+    for (i, group) in config.group.iter().enumerate().filter(|_| !ports.is_empty()) {
+        for port in group.ports.iter().filter(|port| !ports.contains(port)) {
+            let text =
+                format!("group {}: no port {port} among those that are captured ({})", group.name, ports.join(", "));
+            found.push(Finding { key: format!("group.{i}"), text });
+        }
+    }
+}
+
+fn targets(config: &Config, found: &mut Vec<Finding>) {
+    let (targets, several) = (&config.export.targets, config.capture.interfaces.len() > 1);
+    let made = (config.flow.record, config.series.record);
+    let mut say = |text: String| found.push(Finding::new("export.targets", text));
+    if !targets.is_empty() && made == (false, false) {
+        say("nothing to export: flow.record or series.record must be true".into());
+    }
+    for (i, target) in targets.iter().enumerate() {
+        let to = match Destination::parse(target) {
+            Ok(to) => to,
+            Err(text) => {
+                say(text);
+                continue;
+            }
+        };
+        if targets[..i].contains(target) {
+            say(format!("{target} stands there twice; name it once"));
+        }
+        if target.starts_with(FILE) && several {
+            say(format!("{target}: a file is of one interface; run them apart, or export to a collector"));
+        }
+        if made == (false, false) || (to.flows && made.0) || (to.series && made.1) {
+            continue;
+        }
+        let (kinds, key, other) =
+            if to.flows { ("flow records", "flow.record", "series") } else { ("rows", "series.record", "flows") };
+        say(format!(
+            "{target} gets {kinds}, of which none are made: {key} must be true, or write {target},kinds={other}"
+        ));
+    }
+}
+
+/// Texts that name or mean something: a filter, a program, an address, accounts.
+fn names(config: &Config, found: &mut Vec<Finding>) {
+    let (capture, listen, status) = (&config.capture, &config.listen, &config.status);
+    if let Some(Err(e)) = capture.filter.as_deref().map(Filter::parse) {
+        found.push(Finding::new("capture.filter", e));
+    }
+    if let Some(Err(Failure::Said(text))) = capture.program.as_deref().map(crate::program::read) {
+        found.push(Finding::new("capture.program", text));
+    }
+    for (key, name, file) in
+        [("listen.owner", &listen.owner, "/etc/passwd"), ("listen.group", &listen.group, "/etc/group")]
+    {
+        if let Some(name) = name.as_ref().filter(|name| sys::unix::id_of(name, Path::new(file)).is_none()) {
+            found.push(Finding::new(key, format!("{name}: not a number and not in {file}")));
+        }
+    }
+    if let Some(name) = status.user.as_ref().filter(|name| privilege::account(name).is_none()) {
+        found.push(Finding::new("status.user", format!("{name}: not a name or number of /etc/passwd")));
+    }
+    if let Some((address, Err(e))) = status.metrics.as_deref().map(|address| (address, address.to_socket_addrs())) {
+        let advice = "write an address and a port, as in 127.0.0.1:9600";
+        found.push(Finding::new("status.metrics", format!("{address}: {e}; {advice}")));
+    }
+}
+
+/// Rules by which packets are kept that would keep none, or say where and not when.
+fn keeping(config: &Config, found: &mut Vec<Finding>) {
+    let Some(store) = config.store.dir.as_ref().filter(|_| config.packets.record) else { return };
+    if let Some(text) = retain::refusal(&rules(config), store, config.packets.segment.0) {
+        // Retention speaks of flags, which have the names of the keys.
+        let flag = text.trim_start_matches("--").split([' ', ':']).next().unwrap_or_default().replace('-', "_");
+        let key = format!("packets.{flag}");
+        found.push(Finding::new(&key, text));
+    }
 }

@@ -8,7 +8,7 @@ use base::Timestamp;
 use report::{Field, Measure, Plan};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wire::Filter;
 use wire::filter::FlowFilter;
 
@@ -33,6 +33,8 @@ pub struct Asked {
     pub plan: Option<Plan>,
     pub limit: Option<u64>,
     pub follow: bool,
+    /// Following: how late a record may come, if that was said.
+    pub late: Option<Duration>,
     /// Only this flow.
     pub id: Option<u64>,
 }
@@ -65,7 +67,8 @@ impl Asked {
         };
         let interfaces = args.interface.clone();
         let (plan, limit, follow) = (plan(args)?, args.limit, args.live);
-        Ok(Self { place, from, to, filter, of_flows, interfaces, plan, limit, follow, id: None })
+        let late = args.late;
+        Ok(Self { place, from, to, filter, of_flows, interfaces, plan, limit, follow, late, id: None })
     }
 
     /// All records of one flow in a store.
@@ -73,7 +76,8 @@ impl Asked {
         let filter = Filter::default();
         let of_flows = filter.of_flows().unwrap_or_else(|e| unreachable!("the empty filter asks for nothing: {e}"));
         let (place, interfaces) = (Place::Store(store.to_owned()), interfaces.to_vec());
-        Self { place, from, to, filter, of_flows, interfaces, plan: None, limit: None, follow: false, id: Some(id) }
+        let (plan, limit, follow, late) = (None, None, false, None);
+        Self { place, from, to, filter, of_flows, interfaces, plan, limit, follow, late, id: Some(id) }
     }
 
     /// The store that is asked.

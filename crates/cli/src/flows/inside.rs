@@ -31,6 +31,7 @@ pub fn remark(
         plan: None,
         limit: None,
         follow: false,
+        late: None,
         id: None,
     };
     let mut records = Records::open(&asked, signals::stop_flag()).ok()?;

@@ -3,7 +3,7 @@
 
 mod asked;
 mod cross;
-mod files;
+pub mod files;
 pub mod inside;
 mod listing;
 mod members;
@@ -96,12 +96,16 @@ pub struct FlowsArgs {
     /// With --format legacy: the first bytes of flows, which the lines tell the places of
     #[arg(long, value_name = "FILE", requires = "format")]
     pub payload: Option<PathBuf>,
-    /// Write the records into a Parquet file
+    /// Write the records into a Parquet file, with every value that is known; groups go as --csv or --json
     #[arg(long, value_name = "FILE", conflicts_with_all = ["top", "group", "by", "fields"])]
     pub parquet: Option<PathBuf>,
     /// Go on with flows as they end [default of --from: now]
     #[arg(long, conflicts_with_all = ["read", "top", "group", "by", "parquet", "packets"])]
     pub live: bool,
+    /// With --live: how long after its last packet a record may come [default: what the meter's timeouts make of it, as the
+    /// run that writes the store noted them; at least 90s]
+    #[arg(long, value_name = "SPAN", requires = "live", value_parser = base::units::parse_span)]
+    pub late: Option<std::time::Duration>,
     /// With --live: those that another machine sends to this group, or to this port of ours
     #[arg(long, value_name = "GROUP:PORT", requires = "live")]
     pub from_multicast: Option<SocketAddr>,

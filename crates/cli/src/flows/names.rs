@@ -16,6 +16,16 @@ impl Names {
         }
     }
 
+    /// The number that stands for a name here, which is a new one if nobody has it.
+    pub fn number(&mut self, name: &str) -> u16 {
+        if let Some((number, _)) = self.0.iter().find(|(_, known)| known == name) {
+            return *number;
+        }
+        let number = self.0.len() as u16;
+        self.0.push((number, name.to_owned()));
+        number
+    }
+
     /// Names by number, as a store's loop has them: what is new of a list that only grows.
     pub fn learn(&mut self, all: &[String]) {
         for (number, name) in all.iter().enumerate().skip(self.0.len()) {

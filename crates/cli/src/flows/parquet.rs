@@ -1,10 +1,11 @@
-//! An answer as a Parquet file, with the columns of those in a store.
+//! An answer as a Parquet file, with the columns of those in a store and every value that is known.
 
 use super::asked::{Asked, Place};
 use super::source::{Records, Step};
 use crate::outcome::Failure;
 use crate::packets::target::Target;
 use flow::Record;
+use std::cell::RefCell;
 use std::io;
 use std::path::Path;
 
@@ -17,11 +18,12 @@ pub fn write(path: &Path, asked: &Asked, records: &mut Records<'_>) -> Result<u6
     let (target, out) = Target::open(path, false, asked.store(), read)?;
     let mut failed = None;
     let mut found = 0;
+    let records = RefCell::new(records);
     let mut next = || loop {
         if asked.limit.is_some_and(|limit| found >= limit) {
             return None;
         }
-        match records.next() {
+        match records.borrow_mut().next() {
             Ok(Step::Record(record)) => {
                 found += 1;
                 return Some(record);
@@ -35,14 +37,16 @@ pub fn write(path: &Path, asked: &Asked, records: &mut Records<'_>) -> Result<u6
         }
     };
     let out = io::BufWriter::with_capacity(1 << 20, out);
+    // Asked when all records have come: those of files bring names along.
+    let names = || records.borrow().names().all().to_vec();
     let written = match &asked.place {
         // A file may have them in any order; Parquet has them in that in which they begin.
         Place::Files(_) => {
             let mut all: Vec<Record> = std::iter::from_fn(next).collect();
             all.sort_by_key(|r| (r.first(), r.id, r.part));
-            columns::write_flows(out, &mut all.into_iter())
+            columns::write_flows(out, &mut all.into_iter(), &names)
         }
-        _ => columns::write_flows(out, &mut std::iter::from_fn(&mut next)),
+        _ => columns::write_flows(out, &mut std::iter::from_fn(&mut next), &names),
     };
     let outcome = match (failed, written) {
         (Some(e), _) => Err(e),

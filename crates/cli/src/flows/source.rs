@@ -7,6 +7,7 @@ use super::names::Names;
 use super::network::Heard;
 use super::{scan, too_much};
 use crate::outcome::Failure;
+use crate::run::lateness;
 use crate::when;
 use base::Timestamp;
 use columns::{FLOW_LATE, FlowLoop, Query};
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use store::catalogue;
 
 /// The longest nap: so soon an interrupt is noticed, and what was found is let be seen.
 const NAP: Duration = Duration::from_millis(100);
@@ -55,7 +57,7 @@ impl<'a> Records<'a> {
         let feed = match &asked.place {
             Place::Store(_) => {
                 let flows = FlowLoop::new(query(asked, asked.from, &asked.interfaces));
-                let mut flows = if asked.follow { flows.live(FLOW_LATE) } else { flows };
+                let mut flows = if asked.follow { flows.live(late(asked)) } else { flows };
                 flows.look(when::now()).map_err(Failure::say)?;
                 names.learn(flows.interfaces());
                 Feed::Store(Box::new(flows))
@@ -180,11 +182,22 @@ impl<'a> Records<'a> {
             },
             Feed::Network(heard) => match heard.next(&mut self.names)? {
                 Some(Item::Flow(record)) => Ok(Step::Record(record)),
-                _ if has_passed(self.asked.to, FLOW_LATE) => Ok(Step::End),
+                _ if has_passed(self.asked.to, late(self.asked)) => Ok(Step::End),
                 _ => Ok(Step::Idle),
             },
         }
     }
+}
+
+/// How late records may come: as was said, or as the run that makes them noted.
+fn late(asked: &Asked) -> Duration {
+    asked.late.unwrap_or_else(|| match asked.store() {
+        Some(store) if asked.interfaces.is_empty() => {
+            lateness::of_interfaces(store, &catalogue::interfaces(store).unwrap_or_default())
+        }
+        Some(store) => lateness::of_interfaces(store, &asked.interfaces),
+        None => FLOW_LATE,
+    })
 }
 
 /// Sleeps for so long, or until somebody wants no more.

@@ -1,68 +1,34 @@
 //! Where flow records and rows go: the store, and collectors.
 
 use crate::config::{Config, Size};
-use crate::outcome::{Failure, json};
-use engine::{CollectorOutlet, ColumnRules, Destination, EngineError, GrainKeeping, GrainRules, Outlet, StoreOutlet};
+use crate::outcome::json;
+use engine::{CollectorOutlet, ColumnRules, EngineError, GrainKeeping, GrainRules, Outlet, Pace, StoreOutlet};
 use std::io::{IsTerminal, Write};
 
 /// What outlets for collectors are called among themselves.
 pub const EXPORT: &str = "export";
 
-/// In front of a target that is a file.
-const FILE: &str = "file:";
-
-/// Refuses what cannot be before anything is opened.
-///
-/// # Errors
-/// The target that is not understood.
-pub fn check(config: &Config) -> Result<(), Failure> {
-    let made = (config.flow.record, config.series.record);
-    for target in &config.export.targets {
-        let to = Destination::parse(target).map_err(|e| Failure::Said(format!("export.targets: {e}")))?;
-        if target.starts_with(FILE) && config.capture.interfaces.len() > 1 {
-            return Err(Failure::Said(format!(
-                "export.targets: {target}: a file is of one interface; run them apart, or export to a collector"
-            )));
-        }
-        let nothing = |kinds, key, other| {
-            Failure::Said(format!(
-                "export.targets: {target} gets {kinds}, of which none are made: {key} must be true, or write {target},kinds={other}"
-            ))
-        };
-        match (to.flows && made.0, to.series && made.1) {
-            (false, false) if made == (false, false) => {
-                let text = "export.targets: nothing to export: flow.record or series.record must be true";
-                return Err(Failure::Said(text.into()));
-            }
-            (false, false) if to.flows => return Err(nothing("flow records", "flow.record", "series")),
-            (false, false) => return Err(nothing("rows", "series.record", "flows")),
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// All outlets of one interface; `live` ones drop and count where a replay waits.
+/// All outlets of one interface.
 ///
 /// # Errors
 /// What cannot be opened.
-pub fn outlets(config: &Config, label: &str, number: u16, live: bool) -> Result<Vec<Box<dyn Outlet>>, EngineError> {
-    let mut all = exports(config, label, number, live)?;
+pub fn outlets(config: &Config, label: &str, number: u16, pace: &Pace) -> Result<Vec<Box<dyn Outlet>>, EngineError> {
+    let mut all = exports(&config.export.targets, label, number, pace)?;
     if let Some(store) = &config.store.dir {
-        all.push(Box::new(StoreOutlet::new(store, label, !live)?));
+        all.push(Box::new(StoreOutlet::new(store, label, !matches!(pace, Pace::Live))?));
     }
     Ok(all)
 }
 
-/// Those for collectors.
+/// Those for these collectors.
 ///
 /// # Errors
 /// As [`outlets`].
-pub fn exports(config: &Config, label: &str, number: u16, live: bool) -> Result<Vec<Box<dyn Outlet>>, EngineError> {
+pub fn exports(targets: &[String], label: &str, number: u16, pace: &Pace) -> Result<Vec<Box<dyn Outlet>>, EngineError> {
     let mut all: Vec<Box<dyn Outlet>> = Vec::new();
-    for target in &config.export.targets {
+    for target in targets {
         let interface = (number, label.to_owned());
-        all.push(Box::new(CollectorOutlet::new(target, interface, !live)?));
+        all.push(Box::new(CollectorOutlet::new(target, interface, pace.clone())?));
     }
     Ok(all)
 }

@@ -2,10 +2,13 @@
 //! one row each second, which go to the store and to collectors.
 
 mod grains;
+pub mod lateness;
 mod plan;
 mod reload;
 mod screen;
 pub mod secret;
+
+pub use plan::rules;
 
 use crate::config::{self, Config, Given};
 use crate::group::show;
@@ -18,9 +21,10 @@ use crate::signals;
 use crate::values::CpuList;
 use base::units;
 use clap::Args;
-use engine::{Capture, GrainKeeping, MetricsServer, Observer, Report, Retention, Second};
+use engine::{Capture, GrainKeeping, MetricsServer, Observer, Pace, Report, Retention, Second};
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -118,7 +122,6 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let mut config = configuration(args)?;
     let mut plans = plan::plans(args, &config)?;
     let keeping: Vec<_> = plans.iter().map(|p| plan::retention(&config, p)).collect::<Result<_, _>>()?;
-    grains::check(&config)?;
     privileges::for_recording(&Needs {
         ports: !config.capture.interfaces.is_empty(),
         program: plans.iter().any(|p| p.program.is_some()),
@@ -131,12 +134,17 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         user: config.status.user.as_deref(),
     })?;
     secret::settle(&config, &mut plans)?;
+    lateness::keep(&config, &plans)?;
     let (stop, hangup) = (signals::stop_flag(), signals::hangup_flag());
+    let pace = match (&args.sim, config.capture.interfaces.is_empty()) {
+        (Some(_), _) => Pace::Made,
+        (None, true) => Pace::Replay { stop: Arc::clone(&stop) },
+        (None, false) => Pace::Live,
+    };
     // All are made before the first lets packets in: a group may have packets of several.
     let mut made = Vec::new();
     for (number, plan) in plans.iter().enumerate() {
-        let live = !config.capture.interfaces.is_empty();
-        let outlets = |label: &str| grains::outlets(&config, label, number as u16, live);
+        let outlets = |label: &str| grains::outlets(&config, label, number as u16, &pace);
         made.push(Capture::made(plan, &config.store.dir, outlets)?);
     }
     let captures = Capture::together(made, &plan::groups(&config))?;
@@ -170,7 +178,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     while !stop.load(Ordering::Relaxed) && !ports.iter().all(|p| p.capture.finished()) {
         std::thread::sleep(LOOK);
         if hangup.swap(false, Ordering::Relaxed) {
-            reload::reload(args, &mut config, &plans, &mut ports);
+            reload::reload(args, &mut config, &plans, &mut ports, &pace);
         }
         if due <= Instant::now() {
             due += PERIOD;

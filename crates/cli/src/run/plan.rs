@@ -7,7 +7,6 @@ use crate::port::port;
 use crate::record::id;
 use crate::retain::{self, RuleArgs};
 use engine::{Format, GroupPlan, MeterPlan, Plan, ProgramPlan, RetentionPlan, SocketPlan, SourcePlan, StorePlan};
-use std::path::Path;
 use std::time::Duration;
 
 /// A plan for each interface, or the one for files or a simulation. The meters' secrets come from [`super::secret`].
@@ -17,10 +16,6 @@ use std::time::Duration;
 pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
     check(config)?;
     let sources = sources(args, config)?;
-    let several = sources.len() > 1;
-    if several && config.listen.socket != Path::new("auto") && config.listen.socket != Path::new("none") {
-        return say("listen.socket: one socket is for one port; write auto or none for several");
-    }
     let plan = |(number, source): (usize, SourcePlan)| -> Result<Plan, Failure> {
         let mut plan = Plan::new(source);
         plan.ring = config.capture.ring.map(|size| size.0);
@@ -87,8 +82,8 @@ fn say<T>(text: &str) -> Result<T, Failure> {
 }
 
 fn check(config: &Config) -> Result<(), Failure> {
-    if let Some(text) = crate::config::contradictions(config).into_iter().next() {
-        return Err(Failure::Said(text));
+    if let Some(first) = crate::config::contradictions(config).into_iter().next() {
+        return Err(Failure::Said(first.text));
     }
     let (packets, flow) = (&config.packets, &config.flow);
     let kept = config.store.dir.is_some() && (packets.record || flow.record || config.series.record);

@@ -2,24 +2,30 @@
 //! ports. Everything else stays as it was, and is named. A configuration that is wrong changes nothing.
 
 use super::{Port, RunArgs, configuration, grains, plan};
-use crate::config::{Config, Group, KEYS, When};
+use crate::config::{Config, Group, KEYS, When, contradictions};
 use crate::outcome::Failure;
 use crate::retain;
-use engine::{Plan, Retention};
+use engine::{Pace, Plan, Retention};
 
 /// What sections of groups are called.
 const GROUP: &str = "group";
 
 /// Reads and applies it, and says what came of it.
-pub fn reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [Port]) {
-    match try_reload(args, config, plans, ports) {
+pub fn reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [Port], pace: &Pace) {
+    match try_reload(args, config, plans, ports, pace) {
         Ok(text) => sys::say!("netgrain: {text}"),
         Err(Failure::Said(text)) => sys::say!("netgrain: nothing is changed: {text}"),
         Err(Failure::ClosedPipe) => {}
     }
 }
 
-fn try_reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [Port]) -> Result<String, Failure> {
+fn try_reload(
+    args: &RunArgs,
+    config: &mut Config,
+    plans: &[Plan],
+    ports: &mut [Port],
+    pace: &Pace,
+) -> Result<String, Failure> {
     if args.config.is_none() && args.program.program.is_none() {
         return Err(Failure::Said("SIGHUP reads the files of --config and --program again, and there is none".into()));
     }
@@ -27,18 +33,21 @@ fn try_reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [
     let mut difference = Difference::between(config, &fresh);
     // Everything that can fail comes before anything is changed.
     let next = difference.applied(config, &fresh);
-    grains::check(&next)?;
+    if let Some(first) = contradictions(&next).into_iter().next() {
+        return Err(Failure::Said(first.text));
+    }
     let keeping: Vec<_> = plans.iter().map(|p| plan::retention(&next, p)).collect::<Result<_, _>>()?;
     let program = plan::program(args, &next)?;
     if program.is_some() != plans.iter().any(|p| p.program.is_some()) {
         let text = "capture.program: it can be exchanged while ports are captured, but not be added or taken away";
         return Err(Failure::Said(text.into()));
     }
-    let live = !next.capture.interfaces.is_empty();
+    let (stay, come): (Vec<_>, Vec<_>) =
+        next.export.targets.iter().cloned().partition(|target| config.export.targets.contains(target));
     let mut outlets = Vec::new();
     if difference.touches("export") {
         for port in &*ports {
-            outlets.push(grains::exports(&next, &port.label, port.number, live)?);
+            outlets.push(grains::exports(&come, &port.label, port.number, pace)?);
         }
     }
     let mut programs = String::new();
@@ -49,7 +58,7 @@ fn try_reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [
         }
     }
     for (port, outlets) in ports.iter().zip(outlets) {
-        port.capture.replace_outlets(grains::EXPORT, outlets);
+        port.capture.replace_outlets(grains::EXPORT, stay.clone(), outlets);
     }
     if difference.touches("packets") {
         for (port, keeping) in ports.iter_mut().zip(keeping) {

@@ -3,9 +3,11 @@
 //! unknown.
 
 mod curve;
+mod files;
 mod gaps;
 mod of_packets;
 mod output;
+mod parquet;
 mod source;
 mod table;
 
@@ -26,7 +28,7 @@ use wire::Filter;
 
 #[derive(Args)]
 #[command(
-    override_usage = "netgrain series --store <DIR> [OPTIONS] [FILTER]\n       netgrain series --live --from-multicast <GROUP:PORT> [OPTIONS]",
+    override_usage = "netgrain series --store <DIR> [OPTIONS] [FILTER]\n       netgrain series -r <FILE>... [OPTIONS]\n       netgrain series --live --from-multicast <GROUP:PORT> [OPTIONS]",
     after_help = format!("Examples:
   netgrain series --store /data --from -10min
   netgrain series --store /data --from 10:00 --to 11:00 --step 1m -i eth1
@@ -46,8 +48,11 @@ pub struct SeriesArgs {
     #[arg(value_name = "FILTER")]
     pub words: Vec<String>,
     /// Folder of the store
-    #[arg(long, value_name = "DIR", required_unless_present = "from_multicast", conflicts_with = "from_multicast")]
+    #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"])]
     pub store: Option<PathBuf>,
+    /// Files of rows instead, IPFIX (RFC 5655) or our Parquet
+    #[arg(short = 'r', long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["live", "from_multicast", "words"])]
+    pub read: Vec<PathBuf>,
     #[command(flatten)]
     pub when: When,
     /// Interface, again for several [default: all that the store has]
@@ -68,6 +73,9 @@ pub struct SeriesArgs {
     /// CSV with a header
     #[arg(long)]
     pub csv: bool,
+    /// Write the seconds into a Parquet file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "csv", "format", "fields", "step", "live"])]
+    pub parquet: Option<PathBuf>,
     /// The lines of M3OMon: legacy, one for each second, of all interfaces that are asked
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "csv", "fields", "step", "words"])]
     pub format: Option<Old>,
@@ -88,6 +96,8 @@ enum Place {
     Store(PathBuf),
     /// Packets of a store that match.
     Packets(PathBuf, Filter),
+    /// Files of rows.
+    Files(Vec<PathBuf>),
     /// Another machine, by a port of ours.
     Network(SocketAddr, Option<String>),
 }
@@ -153,10 +163,11 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     let filtered = matches!(place, Place::Packets(..));
     let mut rows = Rows::open(args, &place, (from, to), signals::stop_flag())?;
     let first = rows.next()?;
-    let found = match args.step.of_many() {
-        None if args.format == Some(Old::Legacy) => legacy(first, &mut rows)?,
-        None => seconds(args, filtered, first, &mut rows)?,
-        Some(step) => steps(args, filtered, step, first, &mut rows)?,
+    let found = match (args.step.of_many(), &args.parquet) {
+        (_, Some(path)) => parquet::write(path, args.store.as_deref(), &args.read, first, &mut rows)?,
+        (None, _) if args.format == Some(Old::Legacy) => legacy(first, &mut rows)?,
+        (None, _) => seconds(args, filtered, first, &mut rows)?,
+        (Some(step), _) => steps(args, filtered, step, first, &mut rows)?,
     };
     rows.remarks().iter().for_each(|remark| sys::say!("netgrain: {remark}"));
     if found == 0 && !rows.is_stopped() {
@@ -182,6 +193,9 @@ fn place(args: &SeriesArgs) -> Result<Place, Failure> {
                     without --direction, or without a filter";
         return Err(Failure::Said(what.into()));
     }
+    if !args.read.is_empty() {
+        return Ok(Place::Files(args.read.clone()));
+    }
     let Some(store) = &args.store else {
         let group = args.from_multicast.ok_or_else(|| Failure::Said("name a --store, or --from-multicast".into()))?;
         return Ok(Place::Network(group, args.via.clone()));
@@ -203,6 +217,7 @@ fn in_vain(args: &SeriesArgs, place: &Place, from: Timestamp, to: Timestamp) -> 
         Place::Packets(store, filter) => {
             format!("neither packets of `{filter}` nor series {interval}; {}", there(store))
         }
+        Place::Files(files) => format!("no series {interval}; looked at {} files", files.len()),
         Place::Network(group, _) => format!("no series {interval}; listened to {group}"),
     }
 }

@@ -1,6 +1,7 @@
 //! Where rows come from: a store, the packets of a store, or the network. One for each second, interface and direction, in
 //! the order of time.
 
+use super::files::OfFiles;
 use super::of_packets::OfPackets;
 use super::{Place, SeriesArgs, Way};
 use crate::flows::names::Names;
@@ -34,6 +35,7 @@ pub struct Rows {
 enum Feed {
     Store(Box<SeriesLoop>),
     Packets(Box<OfPackets>),
+    Files(OfFiles),
     Network(Box<Heard>),
 }
 
@@ -56,11 +58,13 @@ impl Rows {
                 let of = OfPackets::open(store, filter, &args.interface, (from, to), Arc::clone(&stop))?;
                 Feed::Packets(Box::new(of))
             }
+            Place::Files(files) => Feed::Files(OfFiles::read(files)?),
             Place::Network(group, via) => Feed::Network(Box::new(Heard::on(*group, via.as_deref())?)),
         };
         let interfaces = args.interface.clone();
         let direction = args.direction.map(Way::direction);
-        Ok(Self { feed, interfaces, direction, from, to, stop, names: Names::default() })
+        let names = if let Feed::Files(files) = &feed { files.names.clone() } else { Names::default() };
+        Ok(Self { feed, interfaces, direction, from, to, stop, names })
     }
 
     /// The next row; `None` at the end, or when somebody wants no more.
@@ -91,20 +95,26 @@ impl Rows {
                     self.names.learn(rows.interfaces());
                     return row;
                 }
+                Feed::Files(files) => match files.next() {
+                    Some(row) if self.is_asked(&row) => return Ok(Some(row)),
+                    Some(_) => {}
+                    None => return Ok(None),
+                },
                 Feed::Network(heard) => match heard.next(&mut self.names)? {
-                    Some(Item::Row(row)) => {
-                        let wanted = |name: String| self.interfaces.is_empty() || self.interfaces.contains(&name);
-                        let in_time = (self.from.secs()..=self.to.secs()).contains(&row.second);
-                        if in_time && wanted(self.names.interface(row.interface)) {
-                            return Ok(Some(row));
-                        }
-                    }
+                    Some(Item::Row(row)) if self.is_asked(&row) => return Ok(Some(row)),
+                    Some(Item::Row(_)) => {}
                     _ if has_passed(self.to, LATE) => return Ok(None),
                     _ => {}
                 },
             }
         }
         Ok(None)
+    }
+
+    /// A store has been asked for its interfaces and times only; others say all they have.
+    fn is_asked(&self, row: &Row) -> bool {
+        let wanted = |name: String| self.interfaces.is_empty() || self.interfaces.contains(&name);
+        (self.from.secs()..=self.to.secs()).contains(&row.second) && wanted(self.names.interface(row.interface))
     }
 
     /// What the interfaces are called, as far as is known by now.
@@ -117,6 +127,7 @@ impl Rows {
         match &self.feed {
             Feed::Store(rows) => rows.remarks(),
             Feed::Packets(rows) => rows.remarks(),
+            Feed::Files(files) => files.remarks.clone(),
             Feed::Network(heard) => heard.remarks(),
         }
     }

@@ -68,7 +68,10 @@ impl Running {
         let mut err = BufReader::new(child.stderr.take().expect("caught"));
         let (mut line, mut said) = (String::new(), String::new());
         // The line that describes the source comes when the capture has begun.
-        while !["simulation", "AF_XDP ", "TPACKET_V3 "].iter().any(|s| line.starts_with(&format!("netgrain: {s}"))) {
+        while !["simulation", "AF_XDP ", "TPACKET_V3 ", "pcap "]
+            .iter()
+            .any(|s| line.starts_with(&format!("netgrain: {s}")))
+        {
             line.clear();
             assert!(err.read_line(&mut line).expect("text") > 0, "it ended before it began: {said}");
             said.push_str(&line);

@@ -7,12 +7,14 @@ use base::Timestamp;
 use export::{Clock, Counts, Exporter, Fields, Handle, Protocol, Settings, Target};
 use flow::Record;
 use series::Row;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// In front of a target that is to be told in NetFlow v9 instead of IPFIX.
 const NETFLOW: &str = "netflow9+";
 
-/// How long a replay waits for a collector that is slower than its files.
+/// How long a replay waits for a collector that takes nothing.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where to, in which protocol, and what.
@@ -82,6 +84,20 @@ impl Destination {
     }
 }
 
+/// What sort of packets the records and rows are made of.
+#[derive(Clone, Debug)]
+pub enum Pace {
+    /// They come when they come.
+    Live,
+    /// They are made up: their time is their own, and they wait for nobody.
+    Made,
+    /// They can wait for a collector, until somebody wants the end.
+    Replay {
+        /// Somebody does.
+        stop: Arc<AtomicBool>,
+    },
+}
+
 /// Exports the records and rows of one interface.
 pub struct CollectorOutlet {
     name: String,
@@ -96,12 +112,11 @@ pub struct CollectorOutlet {
 }
 
 impl CollectorOutlet {
-    /// Begins; whether the collector is there shows later. A `patient` one is for packets that can wait, and takes the time
-    /// from them.
+    /// Begins; whether the collector is there shows later.
     ///
     /// # Errors
     /// When the target is not understood, or the system refuses a thread.
-    pub fn new(target: &str, interface: (u16, String), patient: bool) -> Result<Self, EngineError> {
+    pub fn new(target: &str, interface: (u16, String), pace: Pace) -> Result<Self, EngineError> {
         let to = Destination::parse(target).map_err(EngineError::Store)?;
         let mut settings = Settings {
             protocol: to.protocol,
@@ -111,8 +126,11 @@ impl CollectorOutlet {
             ..Settings::new(to.target)
         };
         settings.encode.fields = to.fields;
-        if patient {
-            (settings.patience, settings.clock) = (PATIENCE, Clock::Data);
+        if !matches!(pace, Pace::Live) {
+            settings.clock = Clock::Data;
+        }
+        if let Pace::Replay { stop } = pace {
+            (settings.patience, settings.hurry) = (PATIENCE, stop);
         }
         let exporter = Exporter::start(settings).map_err(|e| EngineError::Store(e.to_string()))?;
         Ok(Self {
@@ -147,6 +165,17 @@ impl Outlet for CollectorOutlet {
 
     fn tick(&mut self, _: Timestamp) {
         self.counts = self.handle.counts();
+    }
+
+    fn leave(&mut self) {
+        if let Some(exporter) = &self.exporter {
+            exporter.leave();
+        }
+    }
+
+    fn has_left(&mut self) -> bool {
+        self.counts = self.handle.counts();
+        self.exporter.as_ref().is_none_or(Exporter::has_left)
     }
 
     fn finish(&mut self) {

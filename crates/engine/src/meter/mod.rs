@@ -12,7 +12,7 @@ mod store;
 mod table;
 mod work;
 
-pub use collector::{CollectorOutlet, Destination};
+pub use collector::{CollectorOutlet, Destination, Pace};
 pub use curve::count as count_packet;
 pub use outlet::Outlet;
 pub use report::{MeterReport, OutletReport};
@@ -71,8 +71,8 @@ impl MeterPlan {
 
 /// What is to be done differently from now on.
 enum Order {
-    /// Outlets of this name go (each after its farewell), and these come.
-    Replace(&'static str, Vec<Box<dyn Outlet>>),
+    /// Outlets of this kind go, but for those of these names, and these come.
+    Replace(&'static str, Vec<String>, Vec<Box<dyn Outlet>>),
 }
 
 /// A meter that runs.
@@ -143,10 +143,10 @@ impl Metering {
         MeterGauge { plan: self.plan.clone(), report: Arc::clone(&self.report), remarks: Arc::clone(&self.remarks) }
     }
 
-    /// Outlets of this name are replaced by these, without a packet being missed between.
-    pub fn replace(&self, name: &'static str, outlets: Vec<Box<dyn Outlet>>) {
+    /// Outlets of this kind are replaced by these, without a packet being missed between; those of these names stay.
+    pub fn replace(&self, kind: &'static str, stay: Vec<String>, outlets: Vec<Box<dyn Outlet>>) {
         // A meter that has ended has nothing for them.
-        let _ = self.orders.send(Order::Replace(name, outlets));
+        let _ = self.orders.send(Order::Replace(kind, stay, outlets));
     }
 
     /// Waits until everything is where it goes.
@@ -210,8 +210,8 @@ impl Worker {
 
     fn obey(&mut self) {
         for order in self.told.try_iter() {
-            let Order::Replace(name, outlets) = order;
-            self.work.out.replace(name, outlets);
+            let Order::Replace(kind, stay, outlets) = order;
+            self.work.out.replace(kind, &stay, outlets);
         }
     }
 

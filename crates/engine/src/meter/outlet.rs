@@ -21,6 +21,15 @@ pub trait Outlet: Send {
     /// The time of the packets has come to another second.
     fn tick(&mut self, now: Timestamp);
 
+    /// Nothing more comes, and nobody waits: whatever can still be brought home is brought by others. [`Outlet::finish`] follows
+    /// once [`Outlet::has_left`].
+    fn leave(&mut self) {}
+
+    /// Whether [`Outlet::finish`] would return at once.
+    fn has_left(&mut self) -> bool {
+        true
+    }
+
     /// Nothing more comes; whatever can still be brought home is, before this returns.
     fn finish(&mut self);
 
@@ -37,6 +46,10 @@ pub trait Outlet: Send {
 #[derive(Default)]
 pub(super) struct Outlets {
     pub all: Vec<Box<dyn Outlet>>,
+    /// Those that were replaced and bring home what they have.
+    leaving: Vec<Box<dyn Outlet>>,
+    /// What those had been given that have left since.
+    left: OutletReport,
     /// Records given out, by the reason why.
     ends: [u64; REASONS.len()],
     /// Packets in the records given out.
@@ -66,16 +79,50 @@ impl Outlets {
         REASONS.iter().zip(self.ends).map(|((_, name), n)| (*name, n)).filter(|(_, n)| *n > 0).collect()
     }
 
-    /// Those of this name say farewell, and these come.
-    pub fn replace(&mut self, name: &str, outlets: Vec<Box<dyn Outlet>>) {
-        let (mut old, kept): (Vec<_>, Vec<_>) = self.all.drain(..).partition(|outlet| outlet.kind() == name);
-        old.iter_mut().for_each(|outlet| outlet.finish());
+    /// Those of this kind leave unless their names are among these, and these others come. Nobody is waited for: a collector
+    /// that is away would hold up the meter, and with it the ring.
+    pub fn replace(&mut self, kind: &str, stay: &[String], outlets: Vec<Box<dyn Outlet>>) {
+        let goes = |outlet: &Box<dyn Outlet>| outlet.kind() == kind && !stay.contains(&outlet.report().name);
+        let (mut old, kept): (Vec<_>, Vec<_>) = self.all.drain(..).partition(goes);
+        old.iter_mut().for_each(|outlet| outlet.leave());
+        self.leaving.extend(old);
         self.all = kept;
         self.all.extend(outlets);
     }
 
+    /// Adds up those that have left; or, at the end, all.
+    fn let_go(&mut self, wait: bool) {
+        let left = &mut self.left;
+        self.leaving.retain_mut(|outlet| {
+            if !wait && !outlet.has_left() {
+                return true;
+            }
+            outlet.finish();
+            add(left, &outlet.report());
+            false
+        });
+    }
+
+    /// Nothing more comes.
+    pub fn finish(&mut self) {
+        self.all.iter_mut().for_each(|outlet| outlet.finish());
+        self.let_go(true);
+    }
+
+    /// How they stand; those that were replaced as one.
+    pub fn reports(&self) -> Vec<OutletReport> {
+        let mut all: Vec<_> = self.all.iter().map(|outlet| outlet.report()).collect();
+        let mut gone = self.left.clone();
+        self.leaving.iter().for_each(|outlet| add(&mut gone, &outlet.report()));
+        if gone != OutletReport::default() {
+            all.push(OutletReport { name: REPLACED.into(), ..gone });
+        }
+        all
+    }
+
     /// What they have to say.
     pub fn remarks(&mut self) -> Vec<String> {
+        self.let_go(false);
         self.all.iter_mut().flat_map(|outlet| outlet.remarks()).collect()
     }
 
@@ -86,10 +133,90 @@ impl Outlets {
     }
 }
 
+/// What the outlets that a reload took away are called together.
+const REPLACED: &str = "replaced";
+
+fn add(sum: &mut OutletReport, one: &OutletReport) {
+    sum.records += one.records;
+    sum.rows += one.rows;
+    sum.lost += one.lost;
+}
+
 impl flow::Sink for Outlets {
     fn record(&mut self, record: &Record) {
         self.ends[record.end as usize - 1] += 1;
         self.in_records += record.packets();
         self.all.iter_mut().for_each(|outlet| outlet.record(record));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    /// A collector that lets nobody go before it is free; to be waited for before that would take for ever.
+    struct Held {
+        name: &'static str,
+        free: Arc<AtomicBool>,
+        rows: u64,
+        gone: bool,
+    }
+
+    impl Outlet for Held {
+        fn kind(&self) -> &'static str {
+            "held"
+        }
+
+        fn record(&mut self, _: &Record) {}
+
+        fn row(&mut self, _: &Row) {
+            self.rows += 1;
+        }
+
+        fn tick(&mut self, _: Timestamp) {}
+
+        fn leave(&mut self) {
+            self.gone = true;
+        }
+
+        fn has_left(&mut self) -> bool {
+            self.gone && self.free.load(SeqCst)
+        }
+
+        fn finish(&mut self) {
+            assert!(self.free.load(SeqCst), "{} would have been waited for", self.name);
+        }
+
+        fn report(&self) -> OutletReport {
+            // It brings home none of what it was given.
+            OutletReport { name: self.name.into(), rows: self.rows, lost: self.rows, ..OutletReport::default() }
+        }
+    }
+
+    #[test]
+    fn who_is_replaced_is_not_waited_for_and_what_it_lost_stays_known() {
+        let free = Arc::<AtomicBool>::default();
+        let held = |name| Box::new(Held { name, free: Arc::clone(&free), rows: 0, gone: false }) as Box<dyn Outlet>;
+        let mut outlets = Outlets::new(vec![held("stays"), held("goes")]);
+        let row = Row::default();
+        outlets.row(&row);
+        outlets.replace("other", &[], Vec::new());
+        outlets.replace("held", &["stays".into()], vec![held("comes")]);
+        outlets.row(&row);
+        let told = |outlets: &Outlets| -> Vec<(String, u64, u64)> {
+            outlets.reports().into_iter().map(|r| (r.name, r.rows, r.lost)).collect()
+        };
+        let expected: Vec<_> =
+            [("stays", 2), ("comes", 1), (REPLACED, 1)].map(|(name, rows)| (name.to_owned(), rows, rows)).into();
+        assert_eq!(told(&outlets), expected);
+        outlets.remarks();
+        assert_eq!((told(&outlets), outlets.leaving.len()), (expected.clone(), 1), "it still brings home what it has");
+        free.store(true, SeqCst);
+        outlets.remarks();
+        assert_eq!((told(&outlets), outlets.leaving.len()), (expected.clone(), 0));
+        outlets.finish();
+        assert_eq!(told(&outlets), expected);
     }
 }

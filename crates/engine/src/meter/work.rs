@@ -174,6 +174,10 @@ impl Work {
                     self.tick(between, passed);
                     passed = Some(between);
                 }
+            } else {
+                // Over a gap the flows end at once, and not in the last second that was seen: it is told as it was.
+                self.tell_flows(before);
+                passed = None;
             }
         }
         self.tick(second, passed);
@@ -224,7 +228,7 @@ impl Work {
         if let Some(curve) = &mut self.curve {
             curve.finish().iter().for_each(|row: &Row| self.out.row(row));
         }
-        self.out.all.iter_mut().for_each(|outlet| outlet.finish());
+        self.out.finish();
     }
 
     /// Processor time of other threads than that of the meter.
@@ -250,7 +254,7 @@ impl Work {
             flow_bytes: counts.bytes,
             rows: self.out.rows,
             odd: Odd::all().map(|o| (o.name(), self.odd[o.index()])).filter(|(_, n)| *n > 0).collect(),
-            outlets: self.out.all.iter().map(|outlet| outlet.report()).collect(),
+            outlets: self.out.reports(),
             ..MeterReport::default()
         }
     }

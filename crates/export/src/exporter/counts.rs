@@ -88,6 +88,11 @@ pub(super) struct Shared {
     pub ending: AtomicBool,
     /// Nothing more is taken.
     pub closed: AtomicBool,
+    /// Jobs that the thread has taken out of the queue.
+    pub taken: AtomicU64,
+    /// One more than had been taken when waiting was in vain; nobody waits again before another is taken. Patience is with
+    /// the collector, not with each offer: a replay of millions of records would wait for a dead one millions of times.
+    pub in_vain: AtomicU64,
     /// Offers under way: once closed, the thread waits for them before it counts what is left.
     pub offering: AtomicU64,
 }

@@ -4,6 +4,7 @@ use super::counts::{Counts, Shared, Unsent};
 use flow::Record;
 use series::Row;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ pub struct Handle {
     pub(super) queue: SyncSender<Job>,
     pub(super) shared: Arc<Shared>,
     pub(super) patience: Duration,
+    pub(super) hurry: Arc<AtomicBool>,
     pub(super) flows: bool,
     pub(super) series: bool,
 }
@@ -59,7 +61,7 @@ impl Handle {
     }
 
     fn try_for(&self, mut job: Job) -> Result<(), Unsent> {
-        let mut until = None;
+        let mut since = None;
         loop {
             if self.shared.closed.load(SeqCst) {
                 return Err(Unsent::Stopped);
@@ -69,12 +71,32 @@ impl Handle {
                 Err(TrySendError::Disconnected(_)) => return Err(Unsent::Stopped),
                 Err(TrySendError::Full(back)) => job = back,
             }
-            let now = || Instant::now();
-            if self.patience.is_zero() || now() >= *until.get_or_insert_with(|| now() + self.patience) {
+            if !self.waits(&mut since) {
                 return Err(if self.shared.down.load(SeqCst) { Unsent::Unreachable } else { Unsent::QueueFull });
             }
             std::thread::sleep(Duration::from_micros(200));
         }
+    }
+}
+
+impl Handle {
+    /// Whether an offer that finds the queue full waits on, `since` when and since how many were taken.
+    fn waits(&self, since: &mut Option<(u64, Instant)>) -> bool {
+        if self.patience.is_zero() || self.hurry.load(SeqCst) || self.shared.ending.load(SeqCst) {
+            return false;
+        }
+        let taken = self.shared.taken.load(SeqCst);
+        if self.shared.in_vain.load(SeqCst) == taken + 1 {
+            return false;
+        }
+        let (before, from) = *since.get_or_insert_with(|| (taken, Instant::now()));
+        if before != taken {
+            *since = None;
+        } else if from.elapsed() >= self.patience {
+            self.shared.in_vain.store(taken + 1, SeqCst);
+            return false;
+        }
+        true
     }
 }
 

@@ -19,6 +19,7 @@ use counts::Shared;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
@@ -63,8 +64,11 @@ pub struct Settings {
     pub encode: Config,
     /// How many records may wait.
     pub queue: usize,
-    /// How long an offer waits for room in the queue: not at all, unless the packets come from a file and can wait, too.
+    /// How long offers wait for room in the queue while nothing is taken out of it: not at all, unless the packets come from
+    /// a file and can wait, too. When it was in vain, nobody waits until the collector takes something again.
     pub patience: Duration,
+    /// Once true, nobody waits: whoever asked for the end of a replay is not to wait for a collector.
+    pub hurry: Arc<AtomicBool>,
     /// The longest that a record waits for its message to become full.
     pub linger: Duration,
     /// How long [`Exporter::finish`] tries to send what waits.
@@ -87,6 +91,7 @@ impl Settings {
             encode,
             queue: QUEUE,
             patience: Duration::ZERO,
+            hurry: Arc::default(),
             linger: Duration::from_millis(500),
             grace: Duration::from_secs(5),
             clock: Clock::System,
@@ -142,6 +147,7 @@ impl Exporter {
             queue,
             shared: shared.clone(),
             patience: settings.patience,
+            hurry: settings.hurry.clone(),
             flows: settings.flows,
             series: settings.series,
         };
@@ -160,9 +166,19 @@ impl Exporter {
         self.handle.counts()
     }
 
+    /// Asks for the end without waiting for it: what waits is still sent, for as long as the grace lasts.
+    pub fn leave(&self) {
+        self.handle.shared.ending.store(true, SeqCst);
+    }
+
+    /// Whether the end that [`Exporter::leave`] asked for has come.
+    pub fn has_left(&self) -> bool {
+        self.thread.is_finished()
+    }
+
     /// Sends what waits, for as long as the grace lasts, and ends. Then `offered = sent + unsent`.
     pub fn finish(self) -> Counts {
-        self.handle.shared.ending.store(true, SeqCst);
+        self.leave();
         // A panic of the thread is its own report; what it had taken shows as waiting.
         let _ = self.thread.join();
         self.handle.counts()

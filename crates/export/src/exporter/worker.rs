@@ -74,7 +74,10 @@ impl Worker {
             }
             let nap = if self.until.is_some() { Duration::ZERO } else { NAP };
             match jobs.recv_timeout(nap) {
-                Ok(job) => self.take(job),
+                Ok(job) => {
+                    self.shared.taken.fetch_add(1, SeqCst);
+                    self.take(job);
+                }
                 Err(RecvTimeoutError::Timeout) if self.until.is_some() => break,
                 Err(RecvTimeoutError::Timeout) => self.tick(),
                 Err(RecvTimeoutError::Disconnected) => break,

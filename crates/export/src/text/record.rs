@@ -44,12 +44,9 @@ fn head() -> Vec<Field<Record>> {
             Value::Number(r.last().nanos().saturating_sub(r.first().nanos()))
         }),
         whole("part", "records", "records of this flow before this one", |r| Value::Number(r.part.into())),
-        whole(
-            "end",
-            "",
-            "why it ends: idle, active (the flow goes on), ended (FIN, RST), forced, lack (of room)",
-            |r| Value::Word(end(r.end)),
-        ),
+        whole("end", "", "why it ends: idle, active (it may go on), ended (FIN, RST), forced, lack (of room)", |r| {
+            Value::Word(end(r.end))
+        }),
         whole("src", "", "who sent the first packet", |r| Value::Address(r.key.src)),
         whole("dst", "", "with whom", |r| Value::Address(r.key.dst)),
         whole("src_port", "", "port of src; 0 where there is none", |r| Value::Number(r.key.src_port.into())),

@@ -43,6 +43,26 @@ fn a_retransmitted_fin_makes_no_flow() {
 }
 
 #[test]
+fn a_flow_that_has_ended_is_not_said_to_go_on_though_the_active_timeout_falls_into_its_linger() {
+    for active in 2..8 {
+        let records = all(Config { active: Some(secs(active)), ..Config::default() }, &conversation());
+        let ends: Vec<_> = records.iter().map(|r| (r.end, r.tcp, r.packets())).collect();
+        assert_eq!(ends, [(EndReason::Ended, TcpState::Closed, 6)], "active timeout of {active} s");
+    }
+}
+
+#[test]
+fn one_that_is_still_sent_to_after_its_end_gives_records_all_the_same() {
+    let mut packets = conversation();
+    packets.extend((2..60).map(|second| server(RST | ACK, 502, second as f64)));
+    let records = all(Config { active: Some(secs(10)), ..Config::default() }, &packets);
+    let ends: Vec<_> = records.iter().map(|r| r.end).collect();
+    // Each after the active timeout and the linger.
+    assert_eq!(ends, [EndReason::Active, EndReason::Active, EndReason::Active, EndReason::Ended]);
+    assert_eq!(records.iter().map(Record::packets).sum::<u64>(), 64);
+}
+
+#[test]
 fn a_port_that_is_used_again_is_another_flow() {
     let mut packets = conversation();
     packets.extend([client(SYN, 9000, 2.0), server(RST | ACK, 0, 2.1)]);

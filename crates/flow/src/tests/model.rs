@@ -132,7 +132,9 @@ impl Model {
             let reason = if flow.over { EndReason::Ended } else { EndReason::Idle };
             records.extend(self.record(flow, reason));
         }
-        let active = |f: &Flow| Some(f.now().first()?.at + u64::try_from(config.active?.as_nanos()).ok()?);
+        let longer = |f: &Flow| if f.over { config.linger } else { Duration::ZERO };
+        let active =
+            |f: &Flow| Some(f.now().first()?.at + u64::try_from((config.active? + longer(f)).as_nanos()).ok()?);
         let due = |f: &Flow| active(f).is_some_and(|at| at <= end);
         let cut: Vec<Place> = self.flows.iter().filter(|(_, f)| due(f)).map(|(p, _)| *p).collect();
         for place in cut {

@@ -1,0 +1,98 @@
+//! How late the flow records of a port may come, kept beside them: whoever follows a store has to know how long to look back,
+//! and only the meter's own timeouts say it.
+
+use crate::config::Config;
+use crate::outcome::Failure;
+use columns::FLOW_LATE;
+use engine::Plan;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+use store::names::interface_folder;
+
+/// In the folder of an interface: seconds, as a decimal number.
+const FLOW_LATENESS: &str = ".flow-late";
+
+/// What comes on top of the longest timeout: records are made, journaled and found a few seconds later, and clocks differ.
+const MARGIN: Duration = Duration::from_secs(60);
+
+/// Longer than any timeout that somebody could wait for, and short enough to reckon with.
+const MOST: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+/// Writes it down for each interface that is to have records in the store.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn keep(config: &Config, plans: &[Plan]) -> Result<(), Failure> {
+    let Some(store) = config.store.dir.as_ref().filter(|_| config.flow.record) else { return Ok(()) };
+    let late = of_config(config);
+    for plan in plans {
+        let folder = interface_folder(store, &plan.source.label());
+        let (path, whole) =
+            (folder.join(FLOW_LATENESS), folder.join(format!("{FLOW_LATENESS}.{}", std::process::id())));
+        // Nobody may ever see half a number.
+        fs::create_dir_all(&folder)
+            .and_then(|()| fs::write(&whole, format!("{}\n", late.as_secs())))
+            .and_then(|()| fs::rename(&whole, &path))
+            .map_err(|e| Failure::Said(format!("{}: {e}; how late flow records come is kept there", path.display())))?;
+    }
+    Ok(())
+}
+
+/// How late records of these interfaces may come, if nobody says otherwise.
+pub fn of_interfaces(store: &Path, interfaces: &[String]) -> Duration {
+    let read = |name: &String| {
+        let text = fs::read_to_string(interface_folder(store, name).join(FLOW_LATENESS)).ok()?;
+        Some(Duration::from_secs(text.trim().parse().ok()?).min(MOST))
+    };
+    interfaces.iter().filter_map(read).fold(FLOW_LATE, Duration::max)
+}
+
+fn of_config(config: &Config) -> Duration {
+    let flow = &config.flow;
+    let longest = flow.idle_of.iter().map(|of| of.idle).fold(flow.idle.max(flow.linger), Duration::max);
+    longest.saturating_add(MARGIN).clamp(FLOW_LATE, MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Given, set};
+    use testkit::TempDir;
+
+    fn with(pairs: &[(&str, &str)]) -> Config {
+        let mut config = Config::default();
+        for (key, value) in pairs {
+            set(&mut config, key, &Given::from_flag(value)).expect("right");
+        }
+        config
+    }
+
+    #[test]
+    fn records_are_as_late_as_the_longest_timeout_and_a_minute() {
+        for (pairs, seconds) in [
+            (&[][..], 90),
+            (&[("flow.idle", "100s")], 160),
+            (&[("flow.idle_of", "udp=1h,icmp=2s")], 3660),
+            (&[("flow.linger", "10min")], 660),
+            (&[("flow.active", "1d")], 90),
+            (&[("flow.idle", "5s")], 90),
+        ] {
+            assert_eq!(of_config(&with(pairs)).as_secs(), seconds, "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_run_wrote_down_is_what_a_follower_finds() {
+        let dir = TempDir::new("lateness");
+        let mut config = with(&[("flow.idle", "200s")]);
+        config.store.dir = Some(dir.path().into());
+        let source = engine::SourcePlan::Sim { spec: "60".parse().expect("a spec"), start: None };
+        let plan = Plan::new(source);
+        let names = [plan.source.label(), "other".into()];
+        assert_eq!(of_interfaces(dir.path(), &names), FLOW_LATE, "nothing is known yet");
+        keep(&config, &[plan]).unwrap_or_else(|e| panic!("{e:?}"));
+        assert_eq!(of_interfaces(dir.path(), &names).as_secs(), 260);
+        assert_eq!(of_interfaces(dir.path(), &names[1..]), FLOW_LATE);
+    }
+}

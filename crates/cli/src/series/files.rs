@@ -1,0 +1,77 @@
+//! Rows of files: IPFIX messages as `--export file:` writes them, beside flow records or not, or our Parquet. Files may come from
+//! several exporters, each of which counts its interfaces for itself: here one number stands for one name.
+
+use crate::flows::files::{Format, format};
+use crate::flows::names::Names;
+use crate::outcome::Failure;
+use export::element::PEN;
+use export::file::Reader;
+use export::ipfix::Item;
+use series::{Direction, Row};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+/// All rows, in the order of time: one for each second, interface and direction.
+pub struct OfFiles {
+    rows: std::vec::IntoIter<Row>,
+    pub names: Names,
+    /// What ended a file too early.
+    pub remarks: Vec<String>,
+}
+
+impl OfFiles {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// A file that cannot be read or holds something else.
+    pub fn read(files: &[PathBuf]) -> Result<Self, Failure> {
+        let (mut all, mut names, mut remarks) = (Vec::new(), Names::default(), Vec::new());
+        for path in files {
+            let (mut rows, said) = match format(path)? {
+                Format::Parquet => parquet(path)?,
+                Format::Messages => messages(path, &mut remarks)?,
+            };
+            let mut numbers = HashMap::new();
+            for row in &mut rows {
+                row.interface =
+                    *numbers.entry(row.interface).or_insert_with_key(|number| names.number(&said.interface(*number)));
+            }
+            all.append(&mut rows);
+        }
+        all.sort_by_key(|row| (row.second, row.interface, row.direction == Direction::Out));
+        let rows: Vec<Row> = series::added(all).collect();
+        Ok(Self { rows: rows.into_iter(), names, remarks })
+    }
+
+    /// The next row.
+    pub fn next(&mut self) -> Option<Row> {
+        self.rows.next()
+    }
+}
+
+fn parquet(path: &Path) -> Result<(Vec<Row>, Names), Failure> {
+    let file = columns::read_series(path).map_err(Failure::say)?;
+    let mut names = Names::default();
+    file.names().iter().for_each(|(number, name)| names.set(*number, name));
+    Ok((file.collect::<Result<_, _>>().map_err(Failure::say)?, names))
+}
+
+fn messages(path: &Path, remarks: &mut Vec<String>) -> Result<(Vec<Row>, Names), Failure> {
+    let file = File::open(path).map_err(|e| Failure::Said(format!("{}: {e}", path.display())))?;
+    let mut reader = Reader::new(BufReader::new(file), PEN);
+    let (mut rows, mut names) = (Vec::new(), Names::default());
+    loop {
+        match reader.next_item() {
+            Ok(Some(Item::Row(row))) => rows.push(row),
+            Ok(Some(Item::Interface { number, name })) => names.set(number, &name),
+            Ok(Some(_)) => {}
+            Ok(None) => return Ok((rows, names)),
+            Err(e) => {
+                remarks.push(format!("{}: {e}", path.display()));
+                return Ok((rows, names));
+            }
+        }
+    }
+}
