@@ -82,8 +82,8 @@ impl Outlets {
     /// Those of this kind leave unless their names are among these, and these others come. Nobody is waited for: a collector
     /// that is away would hold up the meter, and with it the ring.
     pub fn replace(&mut self, kind: &str, stay: &[String], outlets: Vec<Box<dyn Outlet>>) {
-        let goes = |outlet: &Box<dyn Outlet>| outlet.kind() == kind && !stay.contains(&outlet.report().name);
-        let (mut old, kept): (Vec<_>, Vec<_>) = self.all.drain(..).partition(goes);
+        let goes = |outlet: &dyn Outlet| outlet.kind() == kind && !stay.contains(&outlet.report().name);
+        let (mut old, kept): (Vec<_>, Vec<_>) = self.all.drain(..).partition(|outlet| goes(&**outlet));
         old.iter_mut().for_each(|outlet| outlet.leave());
         self.leaving.extend(old);
         self.all = kept;
