@@ -213,6 +213,7 @@ fn a_program_that_is_refused_replaces_nothing() {
         ("main = when (has_port 80) kernel", "gives it no copies"),
         ("main = conditional is_udp (mark 42) kernel >-> steer_flow", "gives it no copies"),
         ("main = kernel >-> forward \"lo\" >-> drop", "gives it no copies"),
+        ("main = when is_udp (forward \"lo\") >-> detour", "gives it no copies"),
     ] {
         match capture.swap_program(&text(program)) {
             Err(EngineError::Program(said)) => assert!(said.contains(why), "{program}: {said}"),

@@ -134,7 +134,6 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         user: config.status.user.as_deref(),
     })?;
     secret::settle(&config, &mut plans)?;
-    lateness::keep(&config, &plans)?;
     let (stop, hangup) = (signals::stop_flag(), signals::hangup_flag());
     let pace = match (&args.sim, config.capture.interfaces.is_empty()) {
         (Some(_), _) => Pace::Made,
@@ -147,7 +146,10 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         let outlets = |label: &str| grains::outlets(&config, label, number as u16, &pace);
         made.push(Capture::made(plan, &config.store.dir, outlets)?);
     }
-    let captures = Capture::together(made, &plan::groups(&config))?;
+    // Now that the interfaces are claimed: a run that is refused has nothing to say about those of others.
+    lateness::keep(&config, &plans)?;
+    let labels: Vec<String> = plans.iter().map(|plan| plan.source.label()).collect();
+    let captures = Capture::together(made, &plan::groups(&config, labels.iter().map(String::as_str)))?;
     let mut ports = Vec::new();
     for (number, ((capture, plan), keeping)) in captures.into_iter().zip(&plans).zip(keeping).enumerate() {
         let number = number as u16;

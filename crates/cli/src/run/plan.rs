@@ -130,9 +130,14 @@ fn socket(config: &Config, source: &SourcePlan) -> Result<Option<SocketPlan>, Fa
     }))
 }
 
-/// The groups that are to be there.
-pub fn groups(config: &Config) -> Vec<GroupPlan> {
-    config.group.iter().map(Group::plan).collect()
+/// The groups that are to be there where these ports are captured, each with those of its ports: files and simulations have other
+/// names than the ports that a group may be for.
+pub fn groups<'a>(config: &Config, ports: impl Iterator<Item = &'a str> + Clone) -> Vec<GroupPlan> {
+    let here = |group: &Group| {
+        let of: Vec<String> = ports.clone().filter(|port| group.has(port)).map(str::to_owned).collect();
+        (!of.is_empty()).then(|| GroupPlan { ports: Some(of), ..group.plan() })
+    };
+    config.group.iter().filter_map(here).collect()
 }
 
 fn meter(config: &Config, number: u16) -> Option<MeterPlan> {

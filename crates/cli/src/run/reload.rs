@@ -74,7 +74,7 @@ fn try_reload(
     // Asked each time: the engine knows what is in force, which is not what was configured where something failed before.
     let mut done = false;
     for port in &*ports {
-        for said in port.capture.settle_groups(&plan::groups(&next)) {
+        for said in port.capture.settle_groups(&plan::groups(&next, ports.iter().map(|port| port.label.as_str()))) {
             done |= said.is_ok();
             let (Ok(text) | Err(text)) = said;
             sys::say!("netgrain: {}: {text}", port.label);

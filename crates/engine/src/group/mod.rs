@@ -127,12 +127,12 @@ impl Groups {
             let thread = std::thread::Builder::new().name(format!("groups-{queue}")).spawn(move || dispatcher.run());
             threads.push((port, thread.map_err(|e| EngineError::Thread(e.to_string()))?));
         }
-        settle::attach(&registry, &there, &mut said);
+        let there = settle::attach(&registry, there, &mut said);
         for what in said {
             match what {
                 // Live packets do not come again: what is recorded is not to depend on whom else they are for.
                 Err(why) if !live => return Err(EngineError::Group(why)),
-                Err(why) => lent.remark(format!("{why}; everything else runs, SIGHUP tries it again")),
+                Err(why) => lent.remark(format!("{why}; everything else runs, and SIGHUP tries this again")),
                 Ok(text) => lent.remark(text),
             }
         }

@@ -1,6 +1,5 @@
 //! Groups that are planned: there before the first packet, changed when the plan is.
 
-use crate::error::EngineError;
 use group::{Outlet, Policy, Registry, Request};
 use std::path::PathBuf;
 
@@ -74,18 +73,34 @@ pub fn create(registry: &Registry, plans: &[GroupPlan], said: &mut Vec<Settled>)
     there
 }
 
-/// And those members that the engine empties.
-pub fn attach(registry: &Registry, plans: &[GroupPlan], said: &mut Vec<Settled>) {
-    for plan in plans {
-        for member in &plan.members {
-            let (to, moved) = beside(&member.to);
-            let member = MemberPlan { to, ..member.clone() };
-            match registry.attach(registry.engine(), &plan.attach(&member)) {
-                Ok(_) => said.extend(moved.map(|text| Ok(plan.failed(&text)))),
-                Err(why) => said.push(Err(plan.failed(&why))),
+/// And those members that the engine empties: the plans with those that sit.
+pub fn attach(registry: &Registry, plans: Vec<GroupPlan>, said: &mut Vec<Settled>) -> Vec<GroupPlan> {
+    let sit = |mut plan: GroupPlan| {
+        let wanted = std::mem::take(&mut plan.members);
+        seat(registry, &mut plan, &wanted, said);
+        plan
+    };
+    plans.into_iter().map(sit).collect()
+}
+
+/// Lets those of the wanted members sit that do not yet; who sits is in the plan then. How many came.
+fn seat(registry: &Registry, plan: &mut GroupPlan, wanted: &[MemberPlan], said: &mut Vec<Settled>) -> usize {
+    let mut came = 0;
+    for member in wanted {
+        if plan.members.contains(member) {
+            continue;
+        }
+        let (to, moved) = beside(&member.to);
+        match registry.attach(registry.engine(), &plan.attach(&MemberPlan { to, ..member.clone() })) {
+            Ok(_) => {
+                said.extend(moved.map(|text| Ok(plan.failed(&text))));
+                plan.members.push(member.clone());
+                came += 1;
             }
+            Err(why) => said.push(Err(plan.failed(&why))),
         }
     }
+    came
 }
 
 /// A file that is there already, of a run before, stays as it is: its packets are evidence. The next free name beside it.
@@ -119,12 +134,12 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec
         // Somebody may have deleted it meanwhile.
         let there = from.iter().find(|old| old.name == new.name && registry.program(engine, &old.name).is_ok());
         let Some(old) = there else {
-            match begin(registry, new) {
-                Ok(()) => {
+            match registry.create(engine, &new.create()) {
+                Ok(_) => {
                     said.push(Ok(format!("group {} is there", new.name)));
-                    in_force.push(new.clone());
+                    in_force.extend(attach(registry, vec![new.clone()], &mut said));
                 }
-                Err(e) => said.push(Err(e.to_string())),
+                Err(why) => said.push(Err(new.failed(&why))),
             }
             continue;
         };
@@ -139,21 +154,14 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec
                 Err(why) => Err(new.failed(&why)),
             });
         }
+        // Those that could not sit before.
+        let came = seat(registry, &mut now, &new.members, &mut said);
+        if came > 0 {
+            said.push(Ok(format!("group {}: {came} more of its members are there", new.name)));
+        }
         in_force.push(now);
     }
     (said, in_force)
-}
-
-/// One group more, with its members or not at all.
-fn begin(registry: &Registry, plan: &GroupPlan) -> Result<(), EngineError> {
-    let engine = registry.engine();
-    registry.create(engine, &plan.create()).map_err(|why| EngineError::Group(plan.failed(&why)))?;
-    let mut said = Vec::new();
-    attach(registry, std::slice::from_ref(plan), &mut said);
-    let Some(why) = said.into_iter().find_map(Result::err) else { return Ok(()) };
-    // It has just been made, so it is there.
-    let _ = registry.delete(engine, &plan.name);
-    Err(EngineError::Group(why))
 }
 
 #[cfg(test)]
@@ -176,15 +184,20 @@ mod tests {
         let (good, bad) = (plan("a", "main = ip"), plan("b", "main = "));
         let wanted = [good.clone(), bad, late.clone()];
         let (said, force) = change(&registry, &[], &wanted);
-        assert_eq!((said.len(), &force), (3, &vec![good.clone()]), "{said:?}");
+        let without = GroupPlan { members: Vec::new(), ..late.clone() };
+        assert_eq!((said.len(), &force), (4, &vec![good.clone(), without]), "{said:?}");
         // The same again: what is there is left alone, the others are tried.
         let (said, force) = change(&registry, &force, &wanted);
         let port = said.get(1).and_then(|s| s.as_ref().err());
         assert!(said.len() == 2 && port.is_some_and(|why| why.contains("there is no port nosuch0")), "{said:?}");
         // The cause has gone.
         late.members[0].to = Outlet::File { path: file.clone(), most: 1000 };
+        let (said, force) = change(&registry, &force, &[good.clone(), plan("b", "main = udp"), late.clone()]);
+        let expected = ["group b is there", "group late: 1 more of its members are there"];
+        assert_eq!(said, expected.map(|text| Ok(text.to_owned())));
+        assert_eq!(force.last(), Some(&late));
         let (said, force) = change(&registry, &force, &[good.clone(), plan("b", "main = udp"), late]);
-        assert_eq!(said, ["group b is there", "group late is there"].map(|text| Ok(text.to_owned())));
+        assert_eq!(said, [], "who sits is not seated again");
         let _ = std::fs::remove_file(file);
         // A swap that failed, and its end.
         let (said, force) = change(&registry, &force, &[plan("a", "main = ")]);

@@ -53,23 +53,33 @@ pub fn placement(program: &Program) -> Vec<Placement> {
         .collect()
 }
 
-/// The first stage in which a packet may be given to the stack and go on to somebody else: a copy, which the kernel cannot make.
+/// A stage in which a packet may be given to the stack that was, or will be, given to somebody else as well: a copy, which the
+/// kernel cannot make.
 pub fn copies_to_stack(program: &Program) -> Option<usize> {
-    // By block: whether a packet there may still come to anybody.
-    let mut goes_on = vec![true; program.blocks.len()];
-    let mut found = None;
-    for (at, block) in program.blocks.iter().enumerate().rev() {
-        let mut targets = block.end.targets().map(|t| goes_on.get(t.0 as usize).copied().unwrap_or(true));
-        let forwards = |inst: &Inst| matches!(inst, Inst::Forward { .. });
-        let after = block.end == End::Pass || targets.any(|on| on);
-        if let Some(i) = block.code.iter().position(|inst| *inst == Inst::Kernel)
-            && (after || block.code[i..].iter().any(forwards))
-        {
-            found = (0..program.stages.len()).find(|stage| program.blocks_of(*stage).contains(&at));
+    let forwards = |inst: &Inst| matches!(inst, Inst::Forward { .. });
+    let of = |inst: &Inst| *inst == Inst::Kernel;
+    let blocks = &program.blocks;
+    // By block, whether a packet that comes there may have been forwarded, and may still come to anybody. Blocks lead forward only.
+    let (mut sent, mut goes_on) = (vec![false; blocks.len()], vec![true; blocks.len()]);
+    for (at, block) in blocks.iter().enumerate() {
+        if sent[at] || block.code.iter().any(forwards) {
+            for target in block.end.targets() {
+                // One that is not there is none; the verifier says so.
+                if let Some(sent) = sent.get_mut(target.0 as usize) {
+                    *sent = true;
+                }
+            }
         }
-        goes_on[at] = after || block.code.iter().any(forwards);
     }
-    found
+    let mut copies = |at: usize| {
+        let block = &blocks[at];
+        let mut targets = block.end.targets().map(|t| goes_on.get(t.0 as usize).copied().unwrap_or(true));
+        let after = block.end == End::Pass || targets.any(|on| on);
+        goes_on[at] = after || block.code.iter().any(forwards);
+        block.code.iter().any(of) && (sent[at] || goes_on[at])
+    };
+    let found = (0..blocks.len()).rev().filter(|at| copies(*at)).last()?;
+    (0..program.stages.len()).find(|stage| program.blocks_of(*stage).contains(&found))
 }
 
 /// What the kernel cannot do.
