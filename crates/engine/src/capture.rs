@@ -25,7 +25,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use store::Claim;
 use sys::clock::Clock;
-use wire::Filter;
+use wire::{Filter, link};
 
 /// How often a port that went away is looked for.
 const RETURN_LOOK: Duration = Duration::from_millis(500);
@@ -100,9 +100,13 @@ impl Capture {
         // Before the port is touched: a second recorder must not disturb the first.
         let claim = store.as_ref().map(|dir| recording::claim(plan, dir, &label)).transpose()?;
         let hash_key = hash_key();
-        let program = checked_program(plan, &label, hash_key)?;
+        let mut program = checked_program(plan, &label, hash_key, link::ETHERNET)?;
         let source_plan = programmed(plan);
         let sources = source_plan.open()?;
+        // What a file's frames are is known now.
+        if let Some(other) = sources.iter().map(|s| s.info().link_type).find(|link| *link != link::ETHERNET) {
+            program = checked_program(plan, &label, hash_key, other)?;
+        }
         if let Some(program) = &program {
             program.install(&sources).map_err(EngineError::Program)?;
         }
@@ -390,10 +394,15 @@ impl Drop for Capture {
     }
 }
 
-/// The port's program, checked before the port is touched.
-fn checked_program(plan: &Plan, label: &str, hash_key: u64) -> Result<Option<Arc<PortProgram>>, EngineError> {
+/// The port's program for frames of this link type, checked before the port is touched.
+fn checked_program(
+    plan: &Plan,
+    label: &str,
+    hash_key: u64,
+    link_type: u16,
+) -> Result<Option<Arc<PortProgram>>, EngineError> {
     let Some(program) = &plan.program else { return Ok(None) };
-    let ground = program::Ground { port: label.to_owned(), access: access(&plan.source), link_type: 1, hash_key };
+    let ground = program::Ground { port: label.to_owned(), access: access(&plan.source), link_type, hash_key };
     PortProgram::check(program, ground).map(|p| Some(Arc::new(p))).map_err(EngineError::Program)
 }
 

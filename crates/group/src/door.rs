@@ -75,6 +75,12 @@ impl Drop for Door {
     }
 }
 
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.guests.iter().for_each(|guest| self.registry.let_out(guest.who.uid));
+    }
+}
+
 impl Keeper {
     fn serve(&mut self, socket: &Listener) {
         let mut fds = vec![socket.as_fd()];
@@ -89,6 +95,7 @@ impl Keeper {
             if !self.answer(index) {
                 let guest = self.guests.swap_remove(index);
                 self.registry.farewell(guest.who.connection);
+                self.registry.let_out(guest.who.uid);
             }
         }
         if ready.contains(&0) {
@@ -107,18 +114,21 @@ impl Keeper {
         if connection.set_timeout(TIMEOUT).is_err() {
             return;
         }
+        if !self.is_welcome(&peer) {
+            let why = format!("user {} may not use the groups here; the engine's owner can allow it", peer.uid);
+            let _ = say(&connection, &Answer::refusal(why));
+            return;
+        }
         let guest = self.registry.is_guest(peer.uid);
         let most = connections(sys::limits::open_files());
-        let of_one = self.guests.iter().filter(|g| g.who.uid == peer.uid).count();
-        let is_full = self.guests.len() >= if guest { most / 4 * 3 } else { most };
-        if is_full || guest && of_one >= OF_ONE_MAX.min(most / 4) {
-            let _ = say(&connection, &Answer::refusal("too many connections to this engine; try again in a moment"));
-        } else if self.is_welcome(&peer) {
+        let has_room = |of_one: usize, all: usize| {
+            all < if guest { most / 4 * 3 } else { most } && !(guest && of_one >= OF_ONE_MAX.min(most / 4))
+        };
+        if self.registry.let_in(peer.uid, has_room) {
             let who = Visitor { uid: peer.uid, pid: peer.pid, connection: self.registry.next_connection() };
             self.guests.push(Guest { connection, who });
         } else {
-            let why = format!("user {} may not use the groups here; the engine's owner can allow it", peer.uid);
-            let _ = say(&connection, &Answer::refusal(why));
+            let _ = say(&connection, &Answer::refusal("too many connections to this engine; try again in a moment"));
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::counts::{Closed, Counts, PortCounts, PortSums, Seen};
 use crate::group::Books;
 use crate::members::Membership;
-use crate::outside::Outlet;
+use crate::outside::{Outlet, Source};
 use crate::request::Policy;
 use crate::steer::{MEMBERS, Steering};
 use crate::verdict::{About, Compiled, Filling};
@@ -141,6 +141,14 @@ impl Seat {
 }
 
 impl Entry {
+    /// Whether its packets still come from these ports: somebody may have made another of its name since they were asked for.
+    pub fn is_of(&self, sources: &[Source]) -> Result<(), String> {
+        if self.sources.iter().eq(sources.iter().map(|source| &source.name)) {
+            return Ok(());
+        }
+        Err("another group has taken this name meanwhile; ask again".into())
+    }
+
     /// Nobody sits in this place any more.
     pub fn vacate(&mut self, place: u8) {
         if let Some(seat) = self.seats.remove(&place) {

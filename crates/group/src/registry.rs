@@ -38,6 +38,8 @@ pub struct Registry {
     state: Mutex<State>,
     /// Connections so far, through all doors.
     connections: AtomicU64,
+    /// Those that are there now, by user.
+    guests: Mutex<BTreeMap<u32, usize>>,
 }
 
 #[derive(Default)]
@@ -71,6 +73,7 @@ impl Registry {
             limits: Limits::here(),
             state: Mutex::default(),
             connections: AtomicU64::new(0),
+            guests: Mutex::default(),
         }
     }
 
@@ -88,6 +91,27 @@ impl Registry {
     /// The number of a new connection, of which no two doors ever give the same.
     pub(crate) fn next_connection(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Lets one more of a user in, through whichever door, if `may` says so: it is told how many of this user and of all are in.
+    pub(crate) fn let_in(&self, uid: u32, may: impl FnOnce(usize, usize) -> bool) -> bool {
+        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        let comes = may(guests.get(&uid).copied().unwrap_or(0), guests.values().sum());
+        if comes {
+            *guests.entry(uid).or_default() += 1;
+        }
+        comes
+    }
+
+    /// One of a user has gone.
+    pub(crate) fn let_out(&self, uid: u32) {
+        let mut guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(n) = guests.get_mut(&uid) {
+            *n -= 1;
+            if *n == 0 {
+                guests.remove(&uid);
+            }
+        }
     }
 
     /// The ports that packets come from, each once.
@@ -215,6 +239,7 @@ impl Registry {
         let compiled = source.map(|text| self.sound(text, &sources)).transpose()?;
         let mut state = self.lock();
         self.permitted(state.find(group)?, who)?;
+        state.find(group)?.is_of(&sources)?;
         if let Some(entry) = state.groups.get(group) {
             self.may_load(&state, who, (group, entry), compiled.as_ref())?;
         }
@@ -311,18 +336,13 @@ impl Registry {
     }
 
     /// The ports of a group.
-    fn sources_of(&self, group: &str) -> Result<Vec<Source>, String> {
+    pub(crate) fn sources_of(&self, group: &str) -> Result<Vec<Source>, String> {
         let names = self.lock().find(group)?.sources.clone();
         Ok(self.sources().into_iter().filter(|source| names.contains(&source.name)).collect())
     }
 
-    /// The link type of a group's frames.
-    pub(crate) fn link_type_of(&self, group: &str) -> Result<u32, String> {
-        self.link_type(&self.sources_of(group)?)
-    }
-
     /// The link type of these ports' frames, which must be one.
-    fn link_type(&self, sources: &[Source]) -> Result<u32, String> {
+    pub(crate) fn link_type(&self, sources: &[Source]) -> Result<u32, String> {
         let mut of = self.tracks.iter().filter(|t| sources.contains(&t.source)).map(|t| (t, t.offer.shape.link_type));
         let Some((first, link_type)) = of.next() else { return Ok(1) };
         match of.find(|(_, other)| *other != link_type) {

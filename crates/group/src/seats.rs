@@ -37,7 +37,8 @@ impl Registry {
         let Request::Join { group, classes, weight, filter, bpf, descs, name } = request else {
             return Err("not a request to join a group".into());
         };
-        let link_type = self.link_type_of(group)?;
+        let sources = self.sources_of(group)?;
+        let link_type = self.link_type(&sources)?;
         let member = self.member(classes, *weight, filter.as_deref(), bpf.as_deref(), link_type)?;
         check_text(name)?;
         let descs = if *descs == 0 { BRANCH_DESCS } else { *descs };
@@ -46,6 +47,7 @@ impl Registry {
         }
         let mut state = self.lock();
         self.permitted(state.find(group)?, who)?;
+        state.find(group)?.is_of(&sources)?;
         self.may_sit(&mut state, who, group, descs)?;
         let entry = state.find(group)?;
         let place = free(entry, group)?;
@@ -79,10 +81,12 @@ impl Registry {
             (None, Some(path)) => Outlet::File { path: path.clone(), most: *most },
             _ => return Err("name either a port or a file".into()),
         };
-        let link_type = self.link_type_of(group)?;
+        let sources = self.sources_of(group)?;
+        let link_type = self.link_type(&sources)?;
         let member = self.member(classes, *weight, filter.as_deref(), bpf.as_deref(), link_type)?;
         let mut state = self.lock();
         self.permitted(state.find(group)?, who)?;
+        state.find(group)?.is_of(&sources)?;
         self.may_sit(&mut state, who, group, BRANCH_DESCS)?;
         let entry = state.find(group)?;
         let place = free(entry, group)?;

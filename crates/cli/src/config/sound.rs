@@ -7,7 +7,7 @@ use crate::outcome::Failure;
 use crate::retain;
 use crate::run::rules;
 use crate::values::{LEAST_RING, LEAST_SEGMENT};
-use engine::Destination;
+use engine::{Destination, ProgramPlan};
 use std::net::ToSocketAddrs;
 use std::path::Path;
 use sys::privilege;
@@ -39,10 +39,17 @@ impl Finding {
 
 /// All of it. Whether ports and collectors are there, only a run finds out.
 pub fn contradictions(config: &Config) -> Vec<Finding> {
+    let mut found = contradictions_now(config);
+    names(config, &mut found);
+    found
+}
+
+/// The same of what can change while it runs: what was settled at the start (accounts, addresses) is not asked for again.
+pub fn contradictions_now(config: &Config) -> Vec<Finding> {
     let mut found = numbers(config);
     ports(config, &mut found);
     targets(config, &mut found);
-    names(config, &mut found);
+    words(config, &mut found);
     keeping(config, &mut found);
     found
 }
@@ -127,15 +134,26 @@ fn targets(config: &Config, found: &mut Vec<Finding>) {
     }
 }
 
-/// Texts that name or mean something: a filter, a program, an address, accounts.
-fn names(config: &Config, found: &mut Vec<Finding>) {
-    let (capture, listen, status) = (&config.capture, &config.listen, &config.status);
-    if let Some(Err(e)) = capture.filter.as_deref().map(Filter::parse) {
+/// Texts in a language: the filter, the ports' program.
+fn words(config: &Config, found: &mut Vec<Finding>) {
+    if let Some(Err(e)) = config.capture.filter.as_deref().map(Filter::parse) {
         found.push(Finding::new("capture.filter", e));
     }
-    if let Some(Err(Failure::Said(text))) = capture.program.as_deref().map(crate::program::read) {
+    let sound = |path: &Path| {
+        let ProgramPlan { name, text } = crate::program::read(path)?;
+        lang::compile(&text).map(drop).map_err(|e| {
+            let (line, column) = e.place(&text);
+            Failure::Said(format!("{name}, line {line}, column {column}: {}", e.what))
+        })
+    };
+    if let Some(Err(Failure::Said(text))) = config.capture.program.as_deref().map(sound) {
         found.push(Finding::new("capture.program", text));
     }
+}
+
+/// Names that this machine must know: accounts, addresses.
+fn names(config: &Config, found: &mut Vec<Finding>) {
+    let (listen, status) = (&config.listen, &config.status);
     for (key, name, file) in
         [("listen.owner", &listen.owner, "/etc/passwd"), ("listen.group", &listen.group, "/etc/group")]
     {

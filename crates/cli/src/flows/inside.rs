@@ -8,8 +8,8 @@ use base::Timestamp;
 use std::path::Path;
 use wire::Filter;
 
-/// Records that are looked at for one in a tunnel: where others answer first, tunnels are not the reason.
-const LOOKED_AT: usize = 10_000;
+/// Records that are looked at for one in a tunnel, so that a question that was answered at once stays one.
+const LOOKED_AT: u64 = 100_000;
 
 /// What to say of flows in tunnels that answer this filter, if there are any in the store.
 pub fn remark(
@@ -34,8 +34,8 @@ pub fn remark(
         late: None,
         id: None,
     };
-    let mut records = Records::open(&asked, signals::stop_flag()).ok()?;
-    for _ in 0..LOOKED_AT {
+    let mut records = Records::open(&asked, signals::stop_flag()).ok()?.within(LOOKED_AT);
+    loop {
         match records.next().ok()? {
             Step::Record(record) if record.around.tunnel.is_some() => {
                 return Some(format!(
@@ -46,8 +46,7 @@ pub fn remark(
                 ));
             }
             Step::Record(_) | Step::Idle => {}
-            Step::End => break,
+            Step::End => return None,
         }
     }
-    None
 }

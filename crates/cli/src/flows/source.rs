@@ -40,6 +40,8 @@ pub struct Records<'a> {
     feed: Feed,
     names: Names,
     looked: u64,
+    /// After so many it ends.
+    most: u64,
     remarks: Vec<String>,
     stop: Arc<AtomicBool>,
 }
@@ -65,13 +67,19 @@ impl<'a> Records<'a> {
             Place::Files(files) => Feed::Files(files.clone().into_iter(), None),
             Place::Network(group, via) => Feed::Network(Box::new(Heard::on(*group, via.as_deref())?)),
         };
-        Ok(Self { asked, feed, names, looked: 0, remarks: Vec::new(), stop })
+        Ok(Self { asked, feed, names, looked: 0, most: u64::MAX, remarks: Vec::new(), stop })
+    }
+
+    /// It ends when so many were looked at, whether they answered or not.
+    pub fn within(mut self, most: u64) -> Self {
+        self.most = most;
+        self
     }
 
     /// The next record that answers the question. Those of a store come in the order in which they begin, those of files as
     /// they stand there.
     pub fn next(&mut self) -> Result<Step, Failure> {
-        while !self.is_stopped() {
+        while !self.is_stopped() && self.looked < self.most {
             let record = match self.step()? {
                 Step::Record(record) => record,
                 other => return Ok(other),

@@ -219,7 +219,8 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
                 program: a.source.text()?,
                 policy,
                 fold: a.fold,
-                ports: (!a.named.door.interface.is_empty()).then(|| a.named.door.interface.clone()),
+                // An engine of before knows no ports, and needs none where there is one.
+                ports: (a.named.door.interface.len() > 1).then(|| a.named.door.interface.clone()),
                 queues: a.queues.clone(),
                 brief: false,
             };

@@ -237,7 +237,11 @@ pub(crate) fn configuration(args: &RunArgs) -> Result<Config, Failure> {
     over(&args.filter, &mut config.capture.filter);
     over(&args.metrics, &mut config.status.metrics);
     over(&args.user, &mut config.status.user);
-    config.capture.program = args.program.program.clone().or(config.capture.program);
+    // One that is given on the line stands in for the file, which may then be missing.
+    config.capture.program = match &args.program.expression {
+        Some(_) => None,
+        None => args.program.program.clone().or(config.capture.program),
+    };
     config.store.dir = args.store.clone().or(config.store.dir);
     config.capture.cpus = args.cpu.clone().or(config.capture.cpus);
     config.capture.dedicated |= args.dedicated;

@@ -16,6 +16,8 @@ use std::time::Duration;
 pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
     check(config)?;
     let sources = sources(args, config)?;
+    let labels: Vec<String> = sources.iter().map(SourcePlan::label).collect();
+    let groups = groups(config, labels.iter().map(String::as_str));
     let plan = |(number, source): (usize, SourcePlan)| -> Result<Plan, Failure> {
         let mut plan = Plan::new(source);
         plan.ring = config.capture.ring.map(|size| size.0);
@@ -36,8 +38,8 @@ pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
         }
         plan.socket = socket(config, &plan.source)?;
         plan.meter = meter(config, number as u16);
-        let label = plan.source.label();
-        plan.groups = config.group.iter().filter(|group| group.has(&label)).map(Group::plan).collect();
+        // A port may come into a group later, by SIGHUP: where there is any group, each has a place for them.
+        plan.groups.clone_from(&groups);
         Ok(plan)
     };
     sources.into_iter().enumerate().map(plan).collect()

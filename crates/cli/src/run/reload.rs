@@ -2,7 +2,7 @@
 //! ports. Everything else stays as it was, and is named. A configuration that is wrong changes nothing.
 
 use super::{Port, RunArgs, configuration, grains, plan};
-use crate::config::{Config, Group, KEYS, When, contradictions};
+use crate::config::{Config, Group, KEYS, When, contradictions_now};
 use crate::outcome::Failure;
 use crate::retain;
 use engine::{Pace, Plan, Retention};
@@ -33,7 +33,7 @@ fn try_reload(
     let mut difference = Difference::between(config, &fresh);
     // Everything that can fail comes before anything is changed.
     let next = difference.applied(config, &fresh);
-    if let Some(first) = contradictions(&next).into_iter().next() {
+    if let Some(first) = contradictions_now(&next).into_iter().next() {
         return Err(Failure::Said(first.text));
     }
     let keeping: Vec<_> = plans.iter().map(|p| plan::retention(&next, p)).collect::<Result<_, _>>()?;

@@ -147,6 +147,15 @@ impl CollectorOutlet {
     }
 }
 
+impl Drop for CollectorOutlet {
+    fn drop(&mut self) {
+        // One that never came into use, because something else of a reload was refused, still has its thread.
+        if let Some(exporter) = &self.exporter {
+            exporter.leave();
+        }
+    }
+}
+
 impl Outlet for CollectorOutlet {
     fn kind(&self) -> &'static str {
         "export"

@@ -79,12 +79,17 @@ impl Handle {
     }
 }
 
+/// How long an offer waits for a collector that takes nothing once somebody is in a hurry.
+const HURRY: Duration = Duration::from_millis(300);
+
 impl Handle {
     /// Whether an offer that finds the queue full waits on, `since` when and since how many were taken.
     fn waits(&self, since: &mut Option<(u64, Instant)>) -> bool {
-        if self.patience.is_zero() || self.hurry.load(SeqCst) || self.shared.ending.load(SeqCst) {
+        if self.patience.is_zero() || self.shared.ending.load(SeqCst) {
             return false;
         }
+        // One that takes what it is given has it all, also after an interrupt.
+        let patience = if self.hurry.load(SeqCst) { self.patience.min(HURRY) } else { self.patience };
         let taken = self.shared.taken.load(SeqCst);
         if self.shared.in_vain.load(SeqCst) == taken + 1 {
             return false;
@@ -92,7 +97,7 @@ impl Handle {
         let (before, from) = *since.get_or_insert_with(|| (taken, Instant::now()));
         if before != taken {
             *since = None;
-        } else if from.elapsed() >= self.patience {
+        } else if from.elapsed() >= patience {
             self.shared.in_vain.store(taken + 1, SeqCst);
             return false;
         }
