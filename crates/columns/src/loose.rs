@@ -53,7 +53,11 @@ fn write<T: Layout, W: io::Write + Send>(
 ) -> io::Result<()> {
     let all = |mut parquet: Parquet<T, W>| {
         fill(&mut parquet)?;
-        let lines: Vec<String> = names().iter().map(|(number, name)| format!("{number}={name}")).collect();
+        let lines: Vec<String> = names()
+            .iter()
+            // A line break in a name that somebody else gave would begin another.
+            .map(|(number, name)| format!("{number}={}", name.replace(char::is_control, " ")))
+            .collect();
         parquet.note(key::INTERFACES, lines.join("\n"));
         parquet.finish()
     };

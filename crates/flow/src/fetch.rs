@@ -224,14 +224,15 @@ impl<H: Hints> Meter<H> {
         }
         let known = self.known(flow);
         self.table.fetch(known.spot, self.hints);
-        self.victims.push_back((flow, known));
+        self.victims.push_back((flow, self.flows[flow].body.start, known));
     }
 
     /// What is known of a flow that has to go.
     #[inline(always)]
     pub(crate) fn known_victim(&mut self, victim: u32) -> Known {
-        while let Some((flow, known)) = self.victims.pop_front() {
-            if flow == victim {
+        while let Some((flow, start, known)) = self.victims.pop_front() {
+            // In a small table a place may be foreseen twice, and be another flow's by now.
+            if flow == victim && start == self.flows[victim].body.start {
                 return known;
             }
         }

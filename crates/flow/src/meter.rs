@@ -72,7 +72,7 @@ pub struct Meter<H = NoHints> {
     /// The same, as far as it was looked ahead.
     pub(crate) ahead: u32,
     /// Flows that will probably make room for those that begin in the packets at hand, the next one first.
-    pub(crate) victims: VecDeque<(u32, Known)>,
+    pub(crate) victims: VecDeque<(u32, u64, Known)>,
     /// Flows whose timeouts are over in this second, in the order of their records.
     pub(crate) due: Due,
     pub(crate) counts: Counts,
@@ -130,6 +130,11 @@ impl<H: Hints> Meter<H> {
         if self.is_other_second(now.secs()) {
             pass(std::slice::from_mut(self), now.secs(), sink);
         }
+        self.lay_idle();
+    }
+
+    /// Lets flows rest, as if packets had come.
+    pub(crate) fn lay_idle(&mut self) {
         (0..LAYS).for_each(|_| self.lay(BATCH));
     }
 

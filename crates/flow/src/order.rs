@@ -133,7 +133,8 @@ fn settle(words: &mut [u64]) {
     for at in 1..words.len() {
         let word = words[at];
         let mut to = at;
-        while to > 0 && words[to - 1] > word {
+        // Those of one moment stay as they come: there may be thousands, in falling order.
+        while to > 0 && moment(words[to - 1]) > moment(word) {
             words[to] = words[to - 1];
             to -= 1;
         }

@@ -80,6 +80,7 @@ impl<H: Hints> Shards<H> {
         if self.meters[0].is_other_second(now.secs()) {
             pass(&mut self.meters, now.secs(), sink);
         }
+        self.meters.iter_mut().for_each(Meter::lay_idle);
     }
 
     /// Makes the records of all flows and forgets them. Whatever packet comes next, time begins with it.

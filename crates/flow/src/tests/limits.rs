@@ -180,3 +180,25 @@ fn arbitrary_frames_do_no_harm() {
     assert!(counts.packets > 10_000 && counts.other > 10_000, "{counts:?}");
     assert_eq!(out.iter().map(Record::packets).sum::<u64>(), counts.packets, "seed {seed}");
 }
+
+#[test]
+fn a_small_table_that_is_foreseen_twice_in_one_batch_ends_each_flow_as_itself() {
+    let packet = |port: u16, us: u16| Plan::udp(1, 2, (port, 53)).frame(at(f64::from(us) / 1e6));
+    // Full of flows of one packet; then three that talk, for which the next to go is looked for at each of their packets, before they are
+    // in the table; then as many new ones as the table holds.
+    let mut packets: Vec<Owned> = (0..32).map(|n| packet(n, n)).collect();
+    packets.extend((0..51).map(|n| packet(1000 + n / 17, 100 + n)));
+    packets.extend((0..60).map(|n| packet(2000 + n, 200 + n)));
+    let ids = |capacity: usize, batches: usize| -> Vec<(u16, u64)> {
+        let mut out = Vec::<Record>::new();
+        let mut meter = Meter::new(Config { capacity, ..Config::default() }, 0);
+        // The table is full before the batch in question.
+        meter.push(&lend(&packets[..32]), &mut out);
+        packets[32..].chunks(batches).for_each(|some| meter.push(&lend(some), &mut out));
+        meter.finish(&mut out);
+        let mut ids: Vec<_> = out.iter().map(|r| (r.key.src_port, r.id)).collect();
+        ids.sort_unstable();
+        ids
+    };
+    assert_eq!(ids(32, usize::MAX), ids(4000, 1));
+}

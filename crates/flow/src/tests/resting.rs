@@ -9,7 +9,7 @@ use crate::pool::NONE;
 use crate::record::Record;
 use crate::rest::Rest;
 use crate::slim::LOG;
-use crate::{Config, Meter, NoHints};
+use crate::{Config, Meter, NoHints, Shards};
 use base::{Prng, Timestamp};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -308,4 +308,23 @@ fn a_meter_that_begins_anew_in_the_same_second_looks_at_no_place_that_is_gone() 
     meter.push(&[Plan::udp(1, 2, (4, 53)).frame(at(9.4)).lend()], &mut out);
     meter.finish(&mut out);
     assert_eq!(out.iter().map(Record::packets).sum::<u64>(), 2004);
+}
+
+#[test]
+fn flows_rest_by_ticks_alone_however_many_shards_there_are() {
+    for shards in [1, 3] {
+        let config = Config { rest: secs(1), ..Config::default() };
+        let (mut meters, mut out) = (Shards::new(&config, 0, shards), Vec::<Record>::new());
+        let mut prng = Prng::new(7);
+        for n in 0..300 {
+            let packets = talk(&mut prng, n, 20, None, false);
+            meters.push(&packets.iter().map(Owned::lend).collect::<Vec<_>>(), &mut out);
+        }
+        let second = meters.counts().resting;
+        for ahead in 12..18 {
+            meters.tick(at(f64::from(ahead)), &mut out);
+        }
+        let counts = meters.counts();
+        assert_eq!((counts.active, counts.resting), (300, 300), "{shards} shards, {second} before");
+    }
 }
