@@ -17,6 +17,9 @@ pub const PARTIAL: &str = "partial";
 /// The secret under which an interface's meter hashes addresses, in the interface's folder.
 pub const METER_KEY: &str = ".meter-key";
 
+/// In the folder of an interface: how many seconds late its flow records may come, as a decimal number.
+pub const FLOW_LATENESS: &str = ".flow-late";
+
 /// How the name of a file begins that was made ahead of need, and is empty of packets.
 pub const PREPARED: &str = ".next-";
 

@@ -8,10 +8,7 @@ use engine::Plan;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
-use store::names::interface_folder;
-
-/// In the folder of an interface: seconds, as a decimal number.
-const FLOW_LATENESS: &str = ".flow-late";
+use store::names::{FLOW_LATENESS, interface_folder};
 
 /// What comes on top of the longest timeout: records are made, journaled and found a few seconds later, and clocks differ.
 const MARGIN: Duration = Duration::from_secs(60);

@@ -115,7 +115,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             if !has_packets && !self.device.is_held(path) && self.device.exists(path) {
                 self.find(path, Kind::Leftover, None, "an index that was left by a recorder that died");
             }
-        } else if name != store::claim::CLAIM && name != store::names::METER_KEY {
+        } else if ![store::claim::CLAIM, store::names::METER_KEY, store::names::FLOW_LATENESS].contains(&name) {
             let capture = name.ends_with(".pcapng") || name.ends_with(".cap");
             match capture && !dated {
                 true => drop(self.check(path, None, false)),
