@@ -1,7 +1,8 @@
 //! What a program may know of a packet beside its bytes, in a fixed layout that generated code reads directly.
 //!
 //! The outer layer is what [`wire::Headers`] says of the frame. The inner one is what [`wire::Decoded`] says where there is a
-//! tunnel, and else a copy of the outer: "innermost" always has an answer.
+//! tunnel, and else a copy of the outer: "innermost" always has an answer. First fragments of a tunnel's packets are looked into as far
+//! as they go.
 
 use crate::ir::{Fact, Layer, Meta};
 use wire::{Decoded, Family, Fragment, Headers, TUNNEL_PORTS};
@@ -56,7 +57,14 @@ pub struct Facts {
     pub depth: u8,
     /// See [`Meta::Outgoing`].
     pub outgoing: u8,
+    /// See [`Meta::Part`].
+    pub part: u8,
+    /// Offset of the network header that says so.
+    pub part_l3: u16,
 }
+
+// One cache line.
+const _: () = assert!(size_of::<Facts>() <= 64);
 
 impl LayerFacts {
     /// As an outer layer.
@@ -123,6 +131,7 @@ impl Facts {
         let headers = Headers::of(frame, self.wire_len, link_type);
         let outer = LayerFacts::of_headers(&headers);
         (self.outer, self.inner, self.depth) = (outer, outer, 0);
+        (self.part, self.part_l3) = (outer.fragment, outer.l3);
         self.ethernet = headers.is_ethernet().into();
         self.vlan = headers.vlan().map_or(0, |id| id | 1 << 12);
         if innermost && may_be_tunnel(frame, &outer) {
@@ -132,10 +141,11 @@ impl Facts {
 
     #[inline(never)]
     fn look_inside(&mut self, frame: &[u8], link_type: u16) {
-        let decoded = Decoded::of(frame, self.wire_len, link_type);
+        let (decoded, part) = Decoded::through_parts(frame, self.wire_len, link_type);
         if decoded.depth > 0 || (self.outer.family == 0 && decoded.family != Family::Other) {
             self.inner = LayerFacts::of_decoded(&decoded);
             self.depth = decoded.depth;
+            (self.part, self.part_l3) = (fragment(part.fragment), part.l3);
         }
     }
 
@@ -153,6 +163,7 @@ impl Facts {
             Meta::Ethernet => self.ethernet.into(),
             Meta::Vlan => self.vlan.into(),
             Meta::Depth => self.depth.into(),
+            Meta::Part => self.part.into(),
             Meta::Ingress => self.ingress.into(),
             Meta::HashKey => hash_key,
         }

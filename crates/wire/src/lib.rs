@@ -44,7 +44,7 @@ mod vlan;
 pub use arp::Arp;
 pub use checksum::{Checksum, checksum, update_checksum};
 pub use community::community_id;
-pub use decode::{Decoded, MAX_TUNNELS, Odd, TUNNEL_PORTS, Tunnel, TunnelKind};
+pub use decode::{Decoded, MAX_TUNNELS, Odd, Part, TUNNEL_PORTS, Tunnel, TunnelKind};
 pub use error::{Layer, ParseError};
 pub use ethernet::Ethernet;
 pub use filter::{Filter, FilterError};

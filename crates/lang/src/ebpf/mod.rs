@@ -9,8 +9,8 @@
 //!            └─ other ───► user space, undecided: nothing was done
 //! ```
 //! **The kernel decides only what it can decide alone.** A packet goes to user space *undecided* if its headers go beyond the kernel's
-//! walk (more than two VLAN tags or [`EXTENSIONS`] extension headers, labels, lengths that contradict, and, for programs that look into
-//! tunnels, everything that might be one), or if the program comes to something for it that the kernel cannot do (a copy, a log,
+//! walk (more than two VLAN tags or [`EXTENSIONS`] extension headers, labels, lengths that contradict; for programs that look into
+//! tunnels, everything that might be one; for those that remember which way datagrams go, every fragment), or if the program comes to something for it that the kernel cannot do (a copy, a log,
 //! the worker's own numbers). That is always before the program had any effect, so user space judges it from the start, and the
 //! facts of the inner layer are those of the outer one for every packet that the kernel decides.
 //!

@@ -47,7 +47,7 @@ impl Emitter<'_> {
             self.asm.alu_reg(Alu::Sub, R::R0, R::R1);
             self.asm.jump_if(Condition::Gt, R::R0, LONGEST, self.exits.undecided);
         }
-        if needs.link || needs.vlan || needs.network || needs.transport || needs.inner {
+        if needs.link || needs.vlan || needs.network || needs.transport || needs.inner || needs.whole {
             self.link();
         }
         if needs.time {
@@ -93,7 +93,7 @@ impl Emitter<'_> {
         self.asm.store_imm(Size::W, R::R10, fact::FAMILY, 0);
         self.there(FRAME, ETHERNET);
         self.asm.load(Size::H, HEADER, FRAME, ETHERNET - 2);
-        let looks_on = self.needs.network || self.needs.transport || self.needs.inner;
+        let looks_on = self.needs.network || self.needs.transport || self.needs.inner || self.needs.whole;
         let common = looks_on.then(|| self.if_common());
         let other = self.asm.label();
         self.asm.place(other);
@@ -196,6 +196,10 @@ impl Emitter<'_> {
 
     /// r1 is a field of which some bits say that a fragment is not the first, and one that it is not the last.
     fn fragment(&mut self, later: i32, more: i32) {
+        if self.needs.whole {
+            self.asm.alu(Alu::And, R::R1, later | more);
+            return self.asm.jump_if(Condition::Ne, R::R1, 0, self.exits.undecided);
+        }
         let a = &mut self.asm;
         let (whole, other) = (a.label(), a.label());
         a.mov_reg(R::R2, R::R1);
@@ -288,6 +292,9 @@ impl Emitter<'_> {
         a.alu(Alu::Add, R::R4, 8);
         a.alu(Alu::Sub, LEFT, 8);
         self.fragment(0xfff8, 1);
+        if self.needs.whole {
+            return self.asm.place(next);
+        }
         self.asm.load(Size::B, R::R1, R::R10, fact::FRAGMENT);
         self.asm.jump_if(Condition::Eq, R::R1, 0, next);
         // Of a real fragment there is nothing more to be walked along.
@@ -310,9 +317,11 @@ impl Emitter<'_> {
         if !needs.transport && !needs.inner {
             return;
         }
+        if !needs.whole {
+            self.asm.load(Size::B, R::R1, R::R10, fact::FRAGMENT);
+            self.asm.jump_if(Condition::Eq, R::R1, 2, done);
+        }
         let a = &mut self.asm;
-        a.load(Size::B, R::R1, R::R10, fact::FRAGMENT);
-        a.jump_if(Condition::Eq, R::R1, 2, done);
         a.jump_if(Condition::Gt, R::R4, FARTHEST, done);
         let (tcp, udp, sctp, enough) = (a.label(), a.label(), a.label(), a.label());
         a.jump_if(Condition::Eq, PROTOCOL, IpProtocol::TCP.0.into(), tcp);

@@ -9,7 +9,7 @@
 //! A tunnel is entered only if an IP packet is found in it. What carries anything else (ARP in VXLAN, keepalives, a
 //! packet of which the inner header was not captured) stays a packet of the tunnel's own conversation, so that every IP
 //! packet belongs to one; [`Decoded::odd`] then says why. So it is with the fragments of a tunnel's packets, which are
-//! not looked into.
+//! not looked into; only [`Decoded::through_parts`] goes on into first ones.
 //!
 //! Protocol numbers and ethertypes say for certain what follows; a UDP port does not. So on the port of a tunnel a
 //! datagram is taken for it only if the fixed bits of its header are as they must be *and* an IP header follows whose
@@ -70,6 +70,15 @@ pub struct Tunnel {
     pub sequence: Option<u32>,
     /// Offset of the network header that carries it.
     pub outer_l3: u16,
+}
+
+/// What a packet, or one around it, is a part of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Which part.
+    pub fragment: Fragment,
+    /// Offset of its network header.
+    pub l3: u16,
 }
 
 /// See the module.
@@ -155,6 +164,15 @@ impl Decoded {
         if link_type != link::ETHERNET || !plain::decode(frame, wire, self) {
             walk::decode(frame, wire, link_type, self);
         }
+    }
+
+    /// The same, but that first fragments of tunnels' packets are looked into as well, as far as they go: a datagram of which no more
+    /// was captured. Which fragment that is, or the outermost one if there are several, is told beside it; a
+    /// [`Fragment::Whole`] if there is none.
+    ///
+    /// It is for who decides where packets go: in flow records, later fragments would be missing from the flow.
+    pub fn through_parts(frame: &[u8], wire_len: u32, link_type: u16) -> (Self, Part) {
+        walk::Walk::through_parts(frame, frame.len().max(wire_len as usize), link_type)
     }
 
     /// What [`Decoded::plain`] has to be, from the other fields: for who changes them.

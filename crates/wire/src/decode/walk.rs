@@ -1,8 +1,8 @@
 //! The general case of [`Decoded::of`]: from the link inwards, one layer of IP after the other.
 
-use super::{Decoded, MAX_TUNNELS, Odd, Tunnel, TunnelKind};
-use crate::bytes::chunk;
-use crate::{EtherType, Family, Fragment, IpProtocol};
+use super::{Decoded, MAX_TUNNELS, Odd, Part, Tunnel, TunnelKind};
+use crate::bytes::{be16, chunk};
+use crate::{EtherType, Family, Fragment, IpProtocol, udp};
 
 /// Where the walk is. Each step says either where the next header begins, or that there is none.
 pub(super) struct Walk<'a> {
@@ -13,6 +13,8 @@ pub(super) struct Walk<'a> {
     pub above: usize,
     /// Whether the next VLAN tag is the outermost of its Ethernet header.
     pub first_tag: bool,
+    /// The outermost part of a datagram; `None` where that does not matter, and parts are not looked into.
+    part: Option<Part>,
     pub out: Decoded,
 }
 
@@ -44,17 +46,46 @@ pub(super) fn decode(frame: &[u8], wire: usize, link_type: u16, out: &mut Decode
 
 impl<'a> Walk<'a> {
     pub fn new(frame: &'a [u8], wire: usize) -> Self {
-        Self { frame, end: wire, above: 0, first_tag: true, out: Decoded::default() }
+        Self { frame, end: wire, above: 0, first_tag: true, part: None, out: Decoded::default() }
+    }
+
+    /// The same, into first fragments as well.
+    pub fn through_parts(frame: &'a [u8], wire: usize, link_type: u16) -> (Decoded, Part) {
+        let mut walk = Self { part: Some(Part::default()), ..Self::new(frame, wire) };
+        walk.run(link_type);
+        walk.note_part();
+        (walk.out, walk.part.unwrap_or_default())
     }
 
     pub fn decode(mut self, link_type: u16) -> Decoded {
+        self.run(link_type);
+        self.out
+    }
+
+    fn run(&mut self, link_type: u16) {
         self.link(link_type);
         while self.out.family != Family::Other
             && let Some(inside) = self.tunnel()
             && self.enter(inside)
         {}
         self.out.plain = self.out.is_plain();
-        self.out
+    }
+
+    /// Keeps what the packet is a part of, if it is one and none around it was.
+    fn note_part(&mut self) {
+        if let Some(part @ Part { fragment: Fragment::Whole, .. }) = &mut self.part {
+            *part = Part { fragment: self.out.fragment, l3: self.out.l3 };
+        }
+    }
+
+    /// The rest of a first fragment's datagram is as if the capture had left it out.
+    fn complete(&mut self) {
+        self.frame = &self.frame[..self.end.min(self.frame.len())];
+        let claimed = match self.out.protocol {
+            IpProtocol::UDP => chunk::<2>(self.frame, self.above + udp::at::LEN).map(|len| usize::from(be16(len, 0))),
+            _ => None,
+        };
+        self.end = self.above + claimed.unwrap_or(usize::from(u16::MAX));
     }
 
     /// What the IP packet carries, if it is a tunnel.
@@ -67,11 +98,16 @@ impl<'a> Walk<'a> {
         if !is_tunnel {
             return None;
         }
-        if self.out.fragment != Fragment::Whole {
+        let into_parts = self.part.is_some() && self.out.fragment == Fragment::First;
+        if self.out.fragment != Fragment::Whole && !into_parts {
             return self.odd(Odd::TunnelFragment);
         }
         if self.above == 0 {
             return None;
+        }
+        if into_parts {
+            self.note_part();
+            self.complete();
         }
         match self.out.protocol {
             IpProtocol::GRE => self.gre(self.above),
