@@ -351,6 +351,14 @@ impl Worker {
         &self.datagrams
     }
 
+    /// Goes on with what others know of datagrams.
+    pub fn follow(&mut self, datagrams: Arc<Datagrams>) {
+        if let State::Interpreted(memory) = &mut self.state {
+            memory.datagrams = Arc::clone(&datagrams);
+        }
+        self.datagrams = datagrams;
+    }
+
     /// The judge it works for.
     pub const fn of(&self) -> &Judge {
         &self.judge
@@ -362,10 +370,7 @@ impl Worker {
     /// taken stays with the worker before, so that it can be thrown away where nobody waits.
     pub fn inherit(&mut self, before: &mut Self) {
         self.sequence = before.sequence;
-        self.datagrams = Arc::clone(&before.datagrams);
-        if let State::Interpreted(memory) = &mut self.state {
-            memory.datagrams = Arc::clone(&before.datagrams);
-        }
+        self.follow(Arc::clone(&before.datagrams));
         let (ours, theirs) = (&self.judge.shared.program.maps, &before.judge.shared.program.maps);
         let same = |a: &Map, b: &Map| {
             (&a.name, a.key, a.words, a.capacity, a.expiry) == (&b.name, b.key, b.words, b.capacity, b.expiry)

@@ -47,6 +47,8 @@ pub struct Facts {
     pub vlan: u16,
     /// See [`Meta::Ingress`].
     pub ingress: u16,
+    /// Offset of the network header of the packet that [`Meta::Part`] is about.
+    pub part_l3: u16,
     /// The outermost IP packet.
     pub outer: LayerFacts,
     /// The innermost.
@@ -59,12 +61,10 @@ pub struct Facts {
     pub outgoing: u8,
     /// See [`Meta::Part`].
     pub part: u8,
-    /// Offset of the network header that says so.
-    pub part_l3: u16,
 }
 
-// One cache line.
-const _: () = assert!(size_of::<Facts>() <= 64);
+// One cache line, without a gap: whoever makes packets writes all of it.
+const _: () = assert!(size_of::<Facts>() == 64);
 
 impl LayerFacts {
     /// As an outer layer.

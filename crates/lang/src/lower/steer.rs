@@ -288,20 +288,18 @@ impl Lower {
 
     /// Media and its reports by addresses and ports without their last bit, which tells them apart.
     fn rtp(&mut self, signalling: bool, layer: Layer, none: Label, end: Label) {
-        let (media, not_rtp, neither) = (self.b.label(), self.b.label(), self.b.label());
-        self.voip(Voip::Rtp, layer, media, not_rtp);
-        self.b.place(not_rtp);
-        self.voip(Voip::Rtcp, layer, media, neither);
-        self.b.place(neither);
+        let (media, not_rtp) = (self.b.label(), self.b.label());
         if signalling {
-            let sip = self.b.label();
-            self.voip(Voip::Sip, layer, sip, none);
+            let (sip, not_sip) = (self.b.label(), self.b.label());
+            self.voip(Voip::Sip, layer, sip, not_sip);
             self.b.place(sip);
             self.broadcast();
             self.b.jump(end);
-        } else {
-            self.b.jump(none);
+            self.b.place(not_sip);
         }
+        self.voip(Voip::Rtp, layer, media, not_rtp);
+        self.b.place(not_rtp);
+        self.voip(Voip::Rtcp, layer, media, none);
         self.b.place(media);
         let a = self.addresses(layer, none);
         // Those of a first fragment too: it belongs to its call, and the later ones follow it.

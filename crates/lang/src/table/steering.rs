@@ -145,7 +145,7 @@ pub const STEERING: &[Function] = &[
         "RTP together with its RTCP; drops the rest. Later fragments go where their first went, and nowhere where it is not known.",
         |_| steer(Steer::Rtp(false))
     ),
-    row!("steer_voip", "Act", ALL, "The same, and broadcast of SIP.", |_| steer(Steer::Rtp(true))),
+    row!("steer_voip", "Act", ALL, "Broadcast of SIP; the rest as `steer_rtp`.", |_| steer(Steer::Rtp(true))),
     row!(
         "steer_gtp_usr"["gtp_steer"],
         "Net -> Int -> Act",
