@@ -4,13 +4,14 @@
 //! card or the kernel, not by the program's keys, and an entry must be known to every packet of its key. One without maps has
 //! a worker for each queue, and nothing is shared.
 
-use super::diary::{Diary, Subject};
+use super::diary::Diary;
 use super::shared::Shared;
 use crate::heritage::{self, Heritage};
 use group::{About, Compiled, Delivery, Filling, Packet, Program, Source, Verdict};
 use jit::{Act, Judge, Worker};
 use lang::interp::Action;
-use lang::ir::{self, COUNTERS, Effect, Kind, Set};
+use lang::ir::{self, COUNTERS, Effect, Kind, Log, Set};
+use lang::log::Subject;
 use lang::{Facts, Prefix};
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -301,18 +302,19 @@ impl Asking {
         verdicts.resize(batch.len(), jit::Verdict::default());
         worker.judge(&mut packets, verdicts);
         out.iter_mut().zip(&*verdicts).for_each(|(out, verdict)| decide(out, verdict));
+        let mut traces = worker.traces().iter();
         for Act { packet, action } in worker.acts() {
             let at = *packet as usize;
-            match (action, out.get_mut(at), batch.get(at), verdicts.get(at)) {
-                (Action::Forward(device), Some(out), ..) => {
+            match (action, out.get_mut(at), batch.get(at)) {
+                (Action::Forward(device), Some(out), _) => {
                     // The verifier has seen to it that there are no more than there is room for.
                     let _ = out.forwards.push(*device as u8);
                 }
-                (Action::Log(log), _, Some(packet), Some(verdict)) => {
-                    let (port, link_type, time) = (&*self.label, self.link_type, packet.desc.ts);
+                (Action::Log(log), _, Some(packet)) => {
                     let Packet { bytes, wire_len, .. } = *packet;
-                    let about = Subject { port, time, bytes, wire_len, link_type, verdict };
-                    diary.write(*log, worker.of().program(), &about);
+                    let so_far = if *log == Log::Trace { traces.next() } else { None };
+                    let about = Subject { bytes, wire_len, link_type: self.link_type, so_far };
+                    diary.write(&self.label, packet.desc.ts, *log, worker.of().program(), &about);
                 }
                 _ => {}
             }
