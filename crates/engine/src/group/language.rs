@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn how_full_a_map_is_is_told_once_for_all_queues_and_an_exchange_names_what_goes_on() {
+    fn how_full_a_map_is_is_told_by_each_queue_of_all_and_an_exchange_names_what_goes_on() {
         let with = |most: u32| format!("m = up_to {most} (flow_map 0 key_ip_dst)\nmain = incr_fstate m");
         let compiled = of(&with(1));
         let mut queues = compiled.instances(&queues(2)).expect("small");
@@ -513,8 +513,8 @@ mod tests {
         Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 3], 53).fill(&mut other);
         judge(&mut queues[0], &frames());
         judge(&mut queues[1], &[other]);
-        let told: Vec<_> = queues.iter().flat_map(|queue| queue.maps()).collect();
-        assert_eq!(told, [Filling { map: "m".into(), used: 1, most: 1, refused: 1 }]);
+        let told = Filling { map: "m".into(), used: 1, most: 1, refused: 1 };
+        queues.iter().for_each(|queue| assert_eq!(queue.maps(), [told.clone()]));
         let heritage = |new: &str, old: &str| of(new).heritage(&*of(old));
         assert_eq!(heritage(&with(1), &with(1)).as_deref(), Some("keeps m"));
         assert_eq!(heritage(&with(2), &with(1)).as_deref(), Some("m begins anew (up_to 2, not 1)"));
