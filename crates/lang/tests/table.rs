@@ -125,7 +125,8 @@ fn every_functions_example_runs_and_does_no_more_than_it_says() {
             // A map, without which there is nothing to steer by.
             let counts = (f.name == "steer_common").then_some("incr_fstate");
             let words = call.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| *word != f.name);
-            let given = words.chain(counts).filter_map(find).map(|g| g.effects()).fold(Effects::default(), Effects::with);
+            let given =
+                words.chain(counts).filter_map(find).map(|g| g.effects()).fold(Effects::default(), Effects::with);
             let map = if takes.contains(&&Type::Map) { own } else { Effects::default() };
             assert!(does.within(own.with(given).with(map)), "`{}` does {does}, the table says {own}", f.name);
         }

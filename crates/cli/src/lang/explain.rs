@@ -158,6 +158,6 @@ fn object(compiled: &Compiled) -> serde_json::Value {
            "kernel": in_kernel.map_or_else(
                |why| json!({"stages": 0, "why": why.to_string()}),
                |object| json!({"stages": object.stages, "instructions": object.code.insns().len(),
-                               "judged_again": object.judged_again})),
+                               "judged_again": object.judged_again, "walks": object.walks})),
            "maps": maps, "clusters": clusters})
 }

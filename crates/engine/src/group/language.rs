@@ -514,7 +514,7 @@ mod tests {
         judge(&mut queues[0], &frames());
         judge(&mut queues[1], &[other]);
         let told = Filling { map: "m".into(), used: 1, most: 1, refused: 1 };
-        queues.iter().for_each(|queue| assert_eq!(queue.maps(), [told.clone()]));
+        queues.iter().for_each(|queue| assert_eq!(queue.maps(), std::slice::from_ref(&told)));
         let heritage = |new: &str, old: &str| of(new).heritage(&*of(old));
         assert_eq!(heritage(&with(1), &with(1)).as_deref(), Some("keeps m"));
         assert_eq!(heritage(&with(2), &with(1)).as_deref(), Some("m begins anew (up_to 2, not 1)"));

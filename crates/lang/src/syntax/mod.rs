@@ -176,10 +176,22 @@ mod tests {
 
     #[test]
     fn a_text_goes_on_behind_what_wants_more() {
-        for open in ["main = do", "main =", "ip >->", "when (is_tcp", "case ip_ttl of", "[1,", "if is_tcp then", "a {- b", "f $"] {
+        for open in [
+            "main = do",
+            "main =",
+            "ip >->",
+            "when (is_tcp",
+            "case ip_ttl of",
+            "[1,",
+            "if is_tcp then",
+            "a {- b",
+            "f $",
+        ] {
             assert!(goes_on(open), "{open}");
         }
-        for whole in ["", "main = ip", "ip >-> tcp -- do", "log_msg \"do", "a {- b -}", "x)", "main = do { tcp }", "10.0.0.0/8"] {
+        for whole in
+            ["", "main = ip", "ip >-> tcp -- do", "log_msg \"do", "a {- b -}", "x)", "main = do { tcp }", "10.0.0.0/8"]
+        {
             assert!(!goes_on(whole), "{whole}");
         }
     }

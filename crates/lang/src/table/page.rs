@@ -11,7 +11,10 @@ pub fn reference() -> String {
          `docs/LANGUAGE.md` explains the language.\n`flows` in the examples is a flow map. Effects are what a function may do besides what the actions do that it is given.\n",
     );
     for (part, functions) in PARTS {
-        let _ = write!(out, "\n## {part}\n\n| name | type | what it does | for example | effects |\n|---|---|---|---|---|\n");
+        let _ = write!(
+            out,
+            "\n## {part}\n\n| name | type | what it does | for example | effects |\n|---|---|---|---|---|\n"
+        );
         for f in functions {
             let also: String = f.aliases.iter().map(|a| format!(", `{a}`")).collect();
             let effects = if f.does.is_empty() { String::from("–") } else { f.effects().to_string() };
