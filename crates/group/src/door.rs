@@ -260,7 +260,7 @@ impl Told {
     }
 }
 
-/// A refusal is all that this visitor gets. A connection that is closed over a request that nobody has read is reset, and the refusal with it:
+/// A refusal is all that this visitor gets. Closing a connection over a request that nobody has read resets it, and the refusal with it:
 /// so what has come is read, and nothing more can come.
 fn turn_away(connection: &Connection, why: impl Into<String>) {
     // If even these words do not reach it, the closed connection does.

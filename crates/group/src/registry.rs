@@ -29,6 +29,10 @@ pub(crate) const BRANCH_DESCS: u64 = 128 << 10;
 /// How long a dispatcher may take to tell its books, of which there are older ones.
 const BOOKS: Duration = Duration::from_secs(2);
 
+/// What is told of a dispatcher that has panicked.
+const FAILED: &str =
+    "ended before its stream, and nobody judges its packets any more; restart the engine and please report this";
+
 /// How much a thread that makes a program gives way.
 const NICE: i32 = 10;
 
@@ -322,19 +326,17 @@ impl Registry {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.resize(self.tracks.len(), Vec::new());
         let page = |((track, answer), told): ((&Track, Receiver<Vec<Books>>), &mut Vec<Books>)| {
-            let answer = answer.recv_timeout(deadline.saturating_duration_since(Instant::now()));
-            let answer = answer.map_err(|e| (e, track.orders.last_books()));
-            let (books, ended, silence) = match answer {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let (books, ended, silence) = match answer.recv_timeout(left) {
                 Ok(books) => (books, false, None),
-                Err((_, Some(books))) => {
-                    let words = "ended before its stream, and nobody judges its packets any more; restart the engine and please report this";
-                    (books, true, track.orders.has_failed().then(|| words.to_owned()))
-                }
-                Err((_, None)) => {
-                    let words =
-                        format!("has not answered for {patience:?} and stands still; its numbers are older ones");
-                    (std::mem::take(told), false, Some(words))
-                }
+                Err(_) => match track.orders.last_books() {
+                    Some(books) => (books, true, track.orders.has_failed().then(|| FAILED.to_owned())),
+                    None => {
+                        let still =
+                            format!("has not answered for {patience:?} and stands still; its numbers are older ones");
+                        (std::mem::take(told), false, Some(still))
+                    }
+                },
             };
             told.clone_from(&books);
             let of = |words: String| format!("the dispatcher of {}, queue {}, {words}", track.source.name, track.queue);

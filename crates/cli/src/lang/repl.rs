@@ -109,7 +109,7 @@ impl Known {
         let names: Vec<String> = match parse(typed) {
             Ok(bindings) => bindings.into_iter().map(|b| b.name).collect(),
             // A wrong binding is better shown as such than as the expression that it is not either.
-            Err(e) if typed.contains('=') && parse(&under("it", typed)).is_err() => {
+            Err(e) if typed.split_whitespace().any(|word| word == "=") && parse(&under("it", typed)).is_err() => {
                 return Ok(Err(e.show(typed, "line")));
             }
             Err(_) => return self.explain(Trial::of_expression(&self.texts(&[]), "main", typed), typed),
