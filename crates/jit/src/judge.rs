@@ -203,7 +203,7 @@ impl Judge {
         } else {
             State::Interpreted(Box::new(Memory { datagrams: Arc::clone(&datagrams), ..Memory::of(program, hash_key) }))
         };
-        Ok(Worker { judge: self.clone(), state, datagrams, acts: Vec::new(), sequence: 0 })
+        Ok(Worker { judge: self.clone(), state, datagrams, acts: Vec::new(), traces: Vec::new(), sequence: 0 })
     }
 }
 
@@ -223,6 +223,7 @@ pub struct Worker {
     /// An interpreted worker's memory has it too.
     datagrams: Arc<Datagrams>,
     acts: Vec<Act>,
+    traces: Vec<Outcome>,
     sequence: u64,
 }
 
@@ -264,6 +265,7 @@ impl Worker {
     fn run(&mut self, task: Task, packets: &mut [Packet<'_>], verdicts: &mut [Verdict]) {
         assert_eq!(packets.len(), verdicts.len(), "one verdict for each packet");
         self.acts.clear();
+        self.traces.clear();
         let shared = &*self.judge.shared;
         let sequence = self.sequence;
         self.sequence += packets.len() as u64;
@@ -276,11 +278,12 @@ impl Worker {
                     counters: counters.as_mut_ptr(),
                     tables: tables.as_ptr(),
                     acts: &mut self.acts,
+                    traces: &mut self.traces,
                     datagrams: &*self.datagrams,
                     sequence,
                 };
                 // SAFETY: the tables were made for this program's maps, in their order, and belong to this worker, as do
-                // counters and acts; it holds on to the memory of datagrams, which is for several to use.
+                // counters, acts and traces; it holds on to the memory of datagrams, which is for several to use.
                 unsafe {
                     if far && task == Task::Judge && native.code.has_scout() {
                         native.judge_far(&mut context, &tables, packets, verdicts);
@@ -299,6 +302,7 @@ impl Worker {
                     let outcome = interpreter.run_from(start, packet.bytes(), &packet.facts, memory);
                     *verdict = Verdict::of(&outcome);
                     self.acts.extend(outcome.actions.iter().map(|a| Act { packet: i as u32, action: *a }));
+                    self.traces.extend(outcome.traces);
                 }
             }
             (State::Native { .. }, None) => unreachable!("a worker's state is that of its judge"),
@@ -308,6 +312,11 @@ impl Worker {
     /// What was done to the packets judged last beside their delivery, in order.
     pub fn acts(&self) -> &[Act] {
         &self.acts
+    }
+
+    /// For each [`lang::ir::Log::Trace`] among the acts, in order, the record as it was then.
+    pub fn traces(&self) -> &[Outcome] {
+        &self.traces
     }
 
     /// What the program counted.
