@@ -1,0 +1,383 @@
+//! Writes random well-typed programs from the one table of functions: whatever stands there is written, with what its type wants.
+//!
+//! Only the numbers and texts that a function takes are known here by name ([`literal`]), since the table's types do not say which of
+//! them there may be.
+
+use crate::source::{Binding, Expr, Node, Source, Written};
+use crate::values::{DEVICES, ETHERTYPES, FILTERS, MACS, NETS, NUMBERS, PORTS, PROTOCOLS, VLANS, pick};
+use base::Prng;
+use lang::ir::Effect;
+use lang::table::{self, Function, PARTS};
+use lang::types::Type;
+use std::sync::OnceLock;
+
+/// A random program with up to so many stages. `roomy` maps never refuse.
+pub fn write(prng: &mut Prng, stages: u64, roomy: bool) -> Source {
+    let mut w = Writer { prng, bindings: vec![], roomy };
+    let steps = (0..1 + w.prng.below(stages)).map(|_| w.stage()).collect();
+    let main = Expr { node: w.one_of([Node::Do, Node::Chain]), of: Type::Act, args: steps };
+    w.named(main)
+}
+
+/// A random action, with the maps that it needs, for programs that are put together from several. `prefix` tells their names apart.
+pub fn action(prng: &mut Prng, prefix: &str) -> Source {
+    let mut w = Writer { prng, bindings: vec![], roomy: true };
+    let main = w.expr(&Type::Act, 2);
+    let source = Source { bindings: w.bindings, main };
+    let renamed = |name: &str| format!("{prefix}{name}");
+    let bindings = source.bindings.iter();
+    let bindings = bindings.map(|b| Binding { name: renamed(&b.name), ..b.clone() }).collect();
+    Source { bindings, main: rename(&source.main, &renamed) }
+}
+
+fn rename(e: &Expr, to: &impl Fn(&str) -> String) -> Expr {
+    let node = match &e.node {
+        Node::Use(name) => Node::Use(to(name)),
+        node => node.clone(),
+    };
+    Expr { node, of: e.of.clone(), args: e.args.iter().map(|a| rename(a, to)).collect() }
+}
+
+/// A row of the table with its type taken apart.
+struct Row {
+    function: &'static Function,
+    takes: Vec<Type>,
+    gives: Type,
+}
+
+fn rows() -> &'static [Row] {
+    static ROWS: OnceLock<Vec<Row>> = OnceLock::new();
+    ROWS.get_or_init(|| {
+        let all = PARTS.iter().flat_map(|p| p.1);
+        all.map(|function| {
+            let of = function.of();
+            let (takes, gives) = of.parts();
+            Row { function, takes: takes.into_iter().cloned().collect(), gives: gives.clone() }
+        })
+        .collect()
+    })
+}
+
+/// Whether a value of this type needs no other function that could need one of its own kind.
+fn is_flat(of: &Type) -> bool {
+    match of {
+        Type::Act | Type::Pred | Type::Prop | Type::Arm => false,
+        Type::List(of) => is_flat(of),
+        _ => true,
+    }
+}
+
+struct Writer<'a> {
+    prng: &'a mut Prng,
+    bindings: Vec<Binding>,
+    roomy: bool,
+}
+
+impl Writer<'_> {
+    fn chance(&mut self, one_in: u64) -> bool {
+        self.prng.below(one_in) == 0
+    }
+
+    fn one_of<T: Clone, const N: usize>(&mut self, of: [T; N]) -> T {
+        of[self.prng.below(N as u64) as usize].clone()
+    }
+
+    /// A stage. Most of them let packets pass, or else nothing would come to the later ones.
+    fn stage(&mut self) -> Expr {
+        let act = match self.prng.below(3) {
+            0 => self.expr(&Type::Act, 2),
+            1 => {
+                let tame = |r: &Row| !r.function.effects().has(Effect::Drop) && r.gives == Type::Act;
+                self.call(2, &tame)
+            }
+            _ => {
+                let (question, act) = (self.expr(&Type::Pred, 1), self.expr(&Type::Act, 1));
+                let word = self.one_of(["when", "unless"]);
+                Expr::call(word, vec![question, act])
+            }
+        };
+        if act.any(&|e| matches!(e.node, Node::Call("steer_common", _))) && self.bindings.is_empty() {
+            // It goes by the keys of maps, so there has to be one.
+            let map = self.map();
+            return Expr { node: Node::Chain, of: Type::Act, args: vec![Expr::call("incr_fstate", vec![map]), act] };
+        }
+        act
+    }
+
+    /// A value of this type; `depth` levels of functions that take their own kind.
+    fn expr(&mut self, of: &Type, depth: u32) -> Expr {
+        match of {
+            Type::Map => self.map(),
+            Type::Key if self.chance(3) => Expr::call("key_5tuple", vec![]),
+            Type::Pred if depth > 0 && self.chance(14) => self.expr(&Type::Prop, depth - 1),
+            Type::Pred if self.chance(12) => self.filters(),
+            Type::Act if depth > 0 && self.chance(8) => self.control(depth),
+            Type::Key if depth == 0 => self.call(0, &|r| r.gives == Type::Key && r.takes.is_empty()),
+            Type::Key => self.call(depth - 1, &|r| r.gives == Type::Key),
+            Type::List(item) => {
+                let count = self.prng.below(4);
+                let items = (0..count).map(|_| self.argument("", 0, item, &[], depth.saturating_sub(1)));
+                Expr { node: Node::List, of: of.clone(), args: items.collect() }
+            }
+            _ if depth == 0 => self.call(0, &|r| r.gives == *of && r.takes.iter().all(is_flat)),
+            _ => self.call(depth, &|r| r.gives == *of),
+        }
+    }
+
+    /// A call of a function that is one of these.
+    fn call(&mut self, depth: u32, is: &dyn Fn(&Row) -> bool) -> Expr {
+        let count = rows().iter().filter(|r| is(r)).count() as u64;
+        let chosen = self.prng.below(count) as usize;
+        let row = rows().iter().filter(|r| is(r)).nth(chosen).expect("a function");
+        self.call_of(row, depth)
+    }
+
+    fn call_of(&mut self, row: &Row, depth: u32) -> Expr {
+        let below = depth.saturating_sub(u32::from(!row.takes.iter().all(is_flat)));
+        let mut args: Vec<Expr> = Vec::new();
+        for (i, of) in row.takes.iter().enumerate() {
+            let arg = self.argument(row.function.name, i, of, &args, below);
+            args.push(arg);
+        }
+        let f = row.function;
+        let names = f.aliases.len() as u64;
+        let name = match self.prng.below(3 + names) {
+            n if n < names => f.aliases[n as usize],
+            _ => f.name,
+        };
+        let written = self.written(f, &args);
+        Expr { node: Node::Call(name, written), of: row.gives.clone(), args }
+    }
+
+    fn written(&mut self, f: &Function, args: &[Expr]) -> Written {
+        if args.len() == 2 && self.chance(8) {
+            return Written::Between;
+        }
+        if !args.is_empty() && self.chance(8) {
+            return Written::Dollar;
+        }
+        let signs: Vec<_> =
+            table::operators().filter(|s| table::operator(s).is_some_and(|o| o.name == f.name)).collect();
+        // A number may stand on either side only of the operators that say so.
+        if !signs.is_empty() && self.prng.below(4) > 0 {
+            Written::Operator(pick(self.prng, &signs))
+        } else {
+            Written::Before
+        }
+    }
+
+    /// The value for a function's parameter.
+    fn argument(&mut self, function: &str, at: usize, of: &Type, before: &[Expr], depth: u32) -> Expr {
+        match (function, of) {
+            ("CIDR", Type::Net) => Expr::word(Type::Net, pick(self.prng, &NETS)),
+            ("modifyCounter" | "inc" | "dec", Type::Int) if self.chance(3) => {
+                Expr::call("counter", vec![Expr::word(Type::Int, self.prng.below(8).to_string())])
+            }
+            (
+                "bloom" | "bloom_src" | "bloom_dst" | "bloom_filter" | "bloom_src_filter" | "bloom_dst_filter",
+                Type::Int,
+            ) if at == 0 && self.chance(2) => self.call(0, &|r| r.gives == Type::Int),
+            (_, Type::Net) if self.chance(8) => self.call(0, &|r| r.gives == Type::Net),
+            (_, Type::Counter) => self.call(0, &|r| r.gives == Type::Counter),
+            (_, Type::Int | Type::Text | Type::Device | Type::Net | Type::Chance | Type::Change) => {
+                Expr::word(of.clone(), literal(self.prng, function, at, of, before, self.roomy))
+            }
+            ("vlan_id" | "vlan_id_filter", Type::List(_)) => {
+                let ids = (0..self.prng.below(4)).map(|_| match self.prng.below(8) {
+                    0 => Expr::word(Type::Int, "-1"),
+                    _ => Expr::word(Type::Int, pick(self.prng, &VLANS).to_string()),
+                });
+                Expr { node: Node::List, of: of.clone(), args: ids.collect() }
+            }
+            ("case_of", Type::List(_)) if self.chance(2) => self.call(depth, &|r| r.function.name == "with"),
+            (_, Type::Act | Type::Pred | Type::Prop | Type::Arm) if depth == 0 && *of == Type::Arm => {
+                self.call(0, &|r| r.gives == Type::Arm)
+            }
+            _ => self.expr(of, depth),
+        }
+    }
+
+    /// What has a form of its own in the language.
+    fn control(&mut self, depth: u32) -> Expr {
+        let below = depth - 1;
+        let acts = |w: &mut Self, n: u64| (0..n).map(|_| w.expr(&Type::Act, below)).collect::<Vec<_>>();
+        let (node, args) = match self.prng.below(4) {
+            0 => {
+                let question = self.expr(&Type::Pred, below);
+                (Node::If, [vec![question], acts(self, 2)].concat())
+            }
+            1 => {
+                let property = self.expr(&Type::Prop, below);
+                let arms = self.prng.below(3);
+                let first = self.prng.below(64);
+                let numbers = (0..arms).map(|i| if i == 0 { first } else { first + 3 * i });
+                (Node::Case(numbers.collect()), [vec![property], acts(self, arms + 1)].concat())
+            }
+            2 => (Node::Do, {
+                let n = 1 + self.prng.below(3);
+                acts(self, n)
+            }),
+            _ => (Node::Chain, {
+                let n = 2 + self.prng.below(2);
+                acts(self, n)
+            }),
+        };
+        Expr { node, of: Type::Act, args }
+    }
+
+    /// Filters, which may stand where a predicate is wanted.
+    fn filters(&mut self) -> Expr {
+        let (_, filters) = PARTS[0];
+        let flat: Vec<&Row> = rows()
+            .iter()
+            .filter(|r| filters.iter().any(|f| f.name == r.function.name))
+            .filter(|r| r.takes.iter().all(is_flat))
+            .collect();
+        let count = 1 + self.prng.below(2);
+        let steps: Vec<Expr> = (0..count)
+            .map(|_| {
+                let row = pick(self.prng, &flat);
+                self.call_of(row, 0)
+            })
+            .collect();
+        Expr { node: Node::Chain, of: Type::Act, args: steps }
+    }
+
+    /// A map: one that there is, or a new one.
+    fn map(&mut self) -> Expr {
+        let count = self.bindings.len();
+        if count > 0 && (count == 3 || self.prng.below(3) > 0) {
+            let known = self.prng.below(count as u64) as usize;
+            return Expr { node: Node::Use(self.bindings[known].name.clone()), of: Type::Map, args: vec![] };
+        }
+        let key = self.expr(&Type::Key, 2);
+        let number = Expr::word(Type::Int, self.prng.below(64).to_string());
+        let mut body = Expr::call("flow_map", vec![number, key]);
+        let mut wraps = vec!["up_to"];
+        if self.prng.below(3) > 0 {
+            wraps.insert(self.prng.below(2) as usize, self.one_of(["idle_after", "for_ms"]));
+        }
+        for word in wraps {
+            let number = literal(self.prng, word, 0, &Type::Int, &[], self.roomy);
+            body = Expr::call(word, vec![Expr::word(Type::Int, number), body]);
+        }
+        let name = format!("m{count}");
+        self.bindings.push(Binding { name: name.clone(), takes: None, body });
+        Expr { node: Node::Use(name), of: Type::Map, args: vec![] }
+    }
+
+    /// Gives parts of the program names of their own.
+    fn named(mut self, mut main: Expr) -> Source {
+        for (name, with_parameter) in [("p", false), ("f", true)] {
+            if !self.chance(3) {
+                continue;
+            }
+            let words = main.words() as u64;
+            let at = 1 + self.prng.below(words) as usize;
+            let Some(part) = nth(&mut main, at).filter(|p| p.node != Node::List) else { continue };
+            let of = part.of.clone();
+            if !matches!(of, Type::Act | Type::Pred | Type::Prop | Type::Key) {
+                continue;
+            }
+            let (mut takes, mut args) = (None, vec![]);
+            if with_parameter {
+                let inside = 1 + self.prng.below(part.words() as u64) as usize;
+                let Some(given) = nth(part, inside).filter(|g| matches!(g.of, Type::Act | Type::Pred | Type::Prop))
+                else {
+                    continue;
+                };
+                let parameter = Expr { node: Node::Parameter, of: given.of.clone(), args: vec![] };
+                takes = Some(given.of.clone());
+                args = vec![std::mem::replace(given, parameter)];
+            }
+            let use_ = Expr { node: Node::Use(name.to_owned()), of, args };
+            let body = std::mem::replace(part, use_);
+            self.bindings.push(Binding { name: name.to_owned(), takes, body });
+        }
+        Source { bindings: self.bindings, main }
+    }
+}
+
+/// The expression's part of this number, counted as they are written, the whole being 0.
+fn nth(e: &mut Expr, mut n: usize) -> Option<&mut Expr> {
+    if n == 0 {
+        return Some(e);
+    }
+    n -= 1;
+    for arg in &mut e.args {
+        let words = arg.words();
+        if n < words {
+            return nth(arg, n);
+        }
+        n -= words;
+    }
+    None
+}
+
+/// A number or a text for this parameter of a function.
+fn literal(prng: &mut Prng, function: &str, at: usize, of: &Type, before: &[Expr], roomy: bool) -> String {
+    let six = |e: Option<&Expr>| e.is_some_and(|e| matches!(&e.node, Node::Word(w) if w.contains(':')));
+    let quoted = |text: &str| format!("\"{text}\"");
+    match of {
+        Type::Device => return quoted(pick(prng, &DEVICES)),
+        Type::Chance => return pick(prng, &["0.001", "1e-3", "0.25", "1000"]).to_owned(),
+        Type::Change => return pick(prng, &["(+1)", "(-1)", "(+40)", "(- 3)"]).to_owned(),
+        Type::Net => {
+            let net = pick(prng, &NETS);
+            return match prng.below(3) {
+                0 => quoted(net),
+                1 if net.contains('/') && function != "steer_local_net" => {
+                    let (address, bits) = net.split_once('/').expect("a slash");
+                    format!("(\"{address}\", {bits})")
+                }
+                _ => net.to_owned(),
+            };
+        }
+        Type::Text => {
+            return match function {
+                "bpf" | "matches" => quoted(pick(prng, &FILTERS)),
+                "steer_local_link" => quoted(&pick(prng, &MACS).map(|b| format!("{b:02x}")).join(":")),
+                _ => quoted(pick(prng, &["seen", "a log, with signs: ()"])),
+            };
+        }
+        _ => (),
+    }
+    let number = match (function, at) {
+        ("port" | "src_port" | "dst_port" | "has_port" | "has_src_port" | "has_dst_port" | "has_port_range", _) => {
+            pick(prng, &PORTS).into()
+        }
+        ("l3_proto" | "is_l3_proto", _) => pick(prng, &ETHERTYPES).into(),
+        ("l4_proto" | "is_l4_proto", _) => pick(prng, &PROTOCOLS).into(),
+        ("has_vid", _) => pick(prng, &VLANS).into(),
+        ("bloom" | "bloom_src" | "bloom_dst" | "bloom_filter" | "bloom_src_filter" | "bloom_dst_filter", 2) => {
+            pick(prng, &[0, 8, 24, 31, 32, 64, 128])
+        }
+        ("less" | "less_eq" | "equal" | "not_equal" | "greater" | "greater_eq" | "any_bit" | "all_bit" | "bits", 1) => {
+            match prng.below(3) {
+                0 => prng.below(70),
+                1 => pick(prng, &PORTS).into(),
+                _ => pick(prng, &NUMBERS),
+            }
+        }
+        ("field", 0) | ("steer_field" | "steer_field_symmetric" | "double_steer_field", 0 | 1)
+            if function != "steer_field" || at == 0 =>
+        {
+            pick(prng, &[0, 6, 12, 14, 20, 23, 26, 30, 34, 50, 59, 65_000])
+        }
+        ("field", 1) => 1 + prng.below(8),
+        ("steer_field" | "steer_field_symmetric" | "double_steer_field", _) => 1 + prng.below(4),
+        ("steer_local_net", _) if six(before.first()) => pick(prng, &[0, 10, 32, 64, 128]),
+        ("steer_local_net", _) => pick(prng, &[0, 8, 24, 31, 32]),
+        ("steer_gtp_usr", _) => pick(prng, &[0, 8, 16, 32]),
+        ("classify" | "deliver" | "dispatch", _) => pick(prng, &[0, 1, 2, 40, 63]),
+        ("mark" | "put_state" | "has_mark" | "has_state", _) => pick(prng, &[0, 1, 2, 42, 42, 65_536, 0xffff_ffff]),
+        ("steer_to", _) => pick(prng, &[0, 1, 3, 0xffff_ffff]),
+        ("up_to", _) if roomy => 4096,
+        ("up_to", _) => 1 + prng.below(6),
+        ("idle_after" | "for_ms", _) => 1 + prng.below(5),
+        ("bloomCalcP", 1) => 1 + prng.below(5000),
+        ("bloomCalcM" | "bloomCalcN" | "bloomCalcP", _) => prng.below(5000),
+        _ => prng.below(8),
+    };
+    if prng.below(6) == 0 { format!("{number:#x}") } else { number.to_string() }
+}
