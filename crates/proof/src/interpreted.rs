@@ -52,7 +52,8 @@ impl<'a> Running<'a> {
 impl Execution for Running<'_> {
     fn judge(&mut self, packets: &[Packet]) -> Vec<Seen> {
         let judge = |packet: &Packet| {
-            let facts = facts(packet, self.ready.world.link_type, self.number);
+            let number = self.number;
+            let facts = facts(packet, self.ready.world.link_type, number);
             self.number += 1;
             let mut out = Outcome::start(facts.mark);
             for part in &self.parts {
@@ -66,7 +67,7 @@ impl Execution for Running<'_> {
                     };
                 }
             }
-            Seen { fate: Fate::of(&out, &self.ready.program), first_half: false }
+            Seen { fate: Fate::of(&out, &self.ready.program), first_half: false, number }
         };
         packets.iter().map(judge).collect()
     }

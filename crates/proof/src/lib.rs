@@ -21,7 +21,7 @@ mod trial;
 mod values;
 mod writer;
 
-pub use interpreted::{InParts, Interpreted};
+pub use interpreted::{InParts, Interpreted, facts};
 pub use meaning::{Done, Fate, Record};
 pub use source::{Binding, Expr, Node, Source, Written};
 pub use trial::{BackEnd, Case, Execution, Packet, Ready, Remembered, Report, Seen, Trial};
