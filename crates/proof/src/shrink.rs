@@ -58,7 +58,7 @@ fn shorter_packets(case: &Case) -> impl Iterator<Item = Case> {
 
 /// Programs that are smaller than this one and of the same shape elsewhere.
 pub fn smaller(source: &Source) -> Vec<Source> {
-    let mut all = vec![source.inlined()];
+    let mut all = vec![source.inlined(), Source { is_packet_named: false, ..source.clone() }];
     all.extend(of_expr(&source.main).into_iter().map(|main| Source { main, ..source.clone() }));
     for (i, binding) in source.bindings.iter().enumerate() {
         all.extend(of_expr(&binding.body).into_iter().map(|body| {

@@ -15,6 +15,8 @@ pub struct Source {
     pub bindings: Vec<Binding>,
     /// Where a packet begins.
     pub main: Expr,
+    /// Whether `main` has a name for its packet, and gives it to words ([`Written::Packet`]).
+    pub is_packet_named: bool,
 }
 
 /// A name for something.
@@ -58,6 +60,8 @@ pub enum Node {
     Chain,
     /// A question, and one or the other.
     If,
+    /// A function without a name, which is its first part, of the second.
+    Lambda,
     /// A property, an act for each of these numbers, and one for all others.
     Case(Vec<u64>),
 }
@@ -73,6 +77,8 @@ pub enum Written {
     Operator(&'static str),
     /// `f a $ b`
     Dollar,
+    /// `f a packet`, which is `f a`.
+    Packet,
 }
 
 /// How strongly what needs no parentheses binds.
@@ -83,12 +89,12 @@ const CHAIN: u8 = 9;
 impl Source {
     /// As it is written.
     pub fn text(&self) -> String {
-        self.printed(&Style { plain: false })
+        self.printed(&Style { plain: false, packet: self.is_packet_named })
     }
 
     /// The same plainly: no sugar, no old names, and no names of its own but those of maps, which keep state by them.
     pub fn plain(&self) -> String {
-        self.inlined().printed(&Style { plain: true })
+        self.inlined().printed(&Style { plain: true, packet: false })
     }
 
     fn printed(&self, style: &Style) -> String {
@@ -96,12 +102,14 @@ impl Source {
         for binding in &self.bindings {
             let parameter = if binding.takes.is_some() { " x" } else { "" };
             let _ = write!(out, "{}{parameter} = ", binding.name);
-            style.expr(&binding.body, 0, &mut out);
+            // The packet's name is known in `main` alone.
+            Style { packet: false, ..*style }.expr(&binding.body, 0, &mut out);
             out.push('\n');
         }
+        let main = if style.packet { "main packet = " } else { "main = " };
         match (&self.main.node, style.plain) {
             (Node::Do, false) => {
-                out.push_str("main = do\n");
+                let _ = writeln!(out, "{main}do");
                 for step in &self.main.args {
                     out.push_str("  ");
                     style.expr(step, 0, &mut out);
@@ -109,7 +117,7 @@ impl Source {
                 }
             }
             _ => {
-                out.push_str("main = ");
+                out.push_str(main);
                 style.expr(&self.main, 0, &mut out);
                 out.push('\n');
             }
@@ -126,7 +134,7 @@ impl Source {
         }
         let main = inlined(&self.main, &known);
         known.retain(|b| b.body.of == Type::Map);
-        Self { bindings: known, main }.tidied()
+        Self { bindings: known, main, ..*self }.tidied()
     }
 
     /// Without bindings that nothing uses.
@@ -195,18 +203,28 @@ fn inlined(e: &Expr, known: &[Binding]) -> Expr {
             None => binding.body.clone(),
         };
     }
+    if let (Node::Lambda, [body, given]) = (&e.node, &args[..]) {
+        return substituted(body, given);
+    }
     Expr { args, ..e.clone() }
 }
 
 fn substituted(e: &Expr, given: &Expr) -> Expr {
-    if e.node == Node::Parameter {
-        return given.clone();
+    match (&e.node, &e.args[..]) {
+        (Node::Parameter, _) => return given.clone(),
+        // What is `x` in there is its own.
+        (Node::Lambda, [body, of]) => {
+            return Expr { args: vec![body.clone(), substituted(of, given)], ..e.clone() };
+        }
+        _ => (),
     }
     Expr { args: e.args.iter().map(|a| substituted(a, given)).collect(), ..e.clone() }
 }
 
+#[derive(Clone, Copy)]
 struct Style {
     plain: bool,
+    packet: bool,
 }
 
 impl Style {
@@ -225,8 +243,9 @@ impl Style {
     fn level(&self, e: &Expr) -> u8 {
         match &e.node {
             _ if self.plain && !e.args.is_empty() && e.node != Node::List => 0,
-            Node::Call(_, Written::Before) if e.args.is_empty() => ATOM,
-            Node::Call(_, Written::Before) => APPLIED,
+            Node::Call(_, Written::Packet) if self.packet => APPLIED,
+            Node::Call(_, Written::Before | Written::Packet) if e.args.is_empty() => ATOM,
+            Node::Call(_, Written::Before | Written::Packet) | Node::Lambda => APPLIED,
             Node::Call(_, Written::Between) => CHAIN,
             Node::Call(_, Written::Operator(sign)) => strength(sign),
             Node::Use(_) if !e.args.is_empty() => APPLIED,
@@ -284,7 +303,16 @@ impl Style {
                 out.push_str(" $ ");
                 self.expr(last, 0, out);
             }
-            (Node::Call(name, _), args) => applied(name, args, out),
+            (Node::Call(name, written), args) => {
+                applied(name, args, out);
+                out.push_str(if *written == Written::Packet && self.packet { " packet" } else { "" });
+            }
+            (Node::Lambda, [body, given]) => {
+                out.push_str("(\\x -> ");
+                self.expr(body, 0, out);
+                out.push_str(") ");
+                self.expr(given, ATOM, out);
+            }
             (Node::Use(name), args) => applied(name, args, out),
             (Node::Parameter, _) => out.push('x'),
             (Node::Word(word), _) => out.push_str(word),

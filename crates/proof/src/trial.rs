@@ -278,12 +278,15 @@ impl Trial {
 
 /// What the front end refuses of what is written at random, and rightly.
 fn is_to_be_refused(why: &str, link_type: u16) -> bool {
-    const RIGHTLY: [&str; 5] = [
+    const RIGHTLY: [&str; 7] = [
         "flow maps have nothing in common",
         "goes by the keys of the program's flow maps, and there is none",
         "is asked about the outermost packet and, elsewhere, about the innermost",
         "`forward` on one way",
         "more registers",
+        // Of filters of tcpdump, as libpcap does.
+        "`bpf`: ",
+        "`matches`: ",
     ];
     RIGHTLY.iter().any(|r| why.contains(r)) || link_type != link::ETHERNET
 }

@@ -23,11 +23,11 @@ pub fn write(prng: &mut Prng, stages: u64, roomy: bool) -> Source {
 pub fn action(prng: &mut Prng, prefix: &str) -> Source {
     let mut w = Writer { prng, bindings: vec![], roomy: true };
     let main = w.expr(&Type::Act, 2);
-    let source = Source { bindings: w.bindings, main };
+    let source = Source { bindings: w.bindings, main, is_packet_named: false };
     let renamed = |name: &str| format!("{prefix}{name}");
     let bindings = source.bindings.iter();
     let bindings = bindings.map(|b| Binding { name: renamed(&b.name), ..b.clone() }).collect();
-    Source { bindings, main: rename(&source.main, &renamed) }
+    Source { bindings, main: rename(&source.main, &renamed), ..source }
 }
 
 fn rename(e: &Expr, to: &impl Fn(&str) -> String) -> Expr {
@@ -108,6 +108,7 @@ impl Writer<'_> {
     fn expr(&mut self, of: &Type, depth: u32) -> Expr {
         match of {
             Type::Map => self.map(),
+            Type::Prop if depth == 0 && self.chance(12) => self.call(1, &|r| r.function.name == "bits"),
             Type::Key if self.chance(3) => Expr::call("key_5tuple", vec![]),
             Type::Pred if depth > 0 && self.chance(14) => self.expr(&Type::Prop, depth - 1),
             Type::Pred if self.chance(12) => self.filters(),
@@ -155,6 +156,9 @@ impl Writer<'_> {
         }
         if !args.is_empty() && self.chance(8) {
             return Written::Dollar;
+        }
+        if self.chance(8) && matches!(f.of().parts().1, Type::Act | Type::Pred | Type::Prop) {
+            return Written::Packet;
         }
         let signs: Vec<_> =
             table::operators().filter(|s| table::operator(s).is_some_and(|o| o.name == f.name)).collect();
@@ -266,36 +270,50 @@ impl Writer<'_> {
         Expr { node: Node::Use(name), of: Type::Map, args: vec![] }
     }
 
-    /// Gives parts of the program names of their own.
+    /// Gives parts of the program names of their own, or makes functions of them.
     fn named(mut self, mut main: Expr) -> Source {
-        for (name, with_parameter) in [("p", false), ("f", true)] {
-            if !self.chance(3) {
-                continue;
-            }
-            let words = main.words() as u64;
-            let at = 1 + self.prng.below(words) as usize;
-            let Some(part) = nth(&mut main, at).filter(|p| p.node != Node::List) else { continue };
-            let of = part.of.clone();
-            if !matches!(of, Type::Act | Type::Pred | Type::Prop | Type::Key) {
-                continue;
-            }
-            let (mut takes, mut args) = (None, vec![]);
-            if with_parameter {
-                let inside = 1 + self.prng.below(part.words() as u64) as usize;
-                let Some(given) = nth(part, inside).filter(|g| matches!(g.of, Type::Act | Type::Pred | Type::Prop))
-                else {
-                    continue;
-                };
-                let parameter = Expr { node: Node::Parameter, of: given.of.clone(), args: vec![] };
-                takes = Some(given.of.clone());
-                args = vec![std::mem::replace(given, parameter)];
-            }
-            let use_ = Expr { node: Node::Use(name.to_owned()), of, args };
-            let body = std::mem::replace(part, use_);
-            self.bindings.push(Binding { name: name.to_owned(), takes, body });
-        }
-        Source { bindings: self.bindings, main }
+        self.outside(&mut main, Shape::Name);
+        self.outside(&mut main, Shape::Function);
+        self.outside(&mut main, Shape::Lambda);
+        let is_packet_named = self.chance(3);
+        Source { bindings: self.bindings, main, is_packet_named }
     }
+
+    /// Puts some part of the program elsewhere.
+    fn outside(&mut self, main: &mut Expr, shape: Shape) {
+        let at = 1 + self.prng.below(main.words() as u64) as usize;
+        let is_one = |e: &&mut Expr| matches!(e.of, Type::Act | Type::Pred | Type::Prop);
+        let part = nth(main, at).filter(|part| is_one(part) || part.of == Type::Key);
+        let Some(part) = part.filter(|_| self.chance(3)) else { return };
+        let (of, mut given) = (part.of.clone(), None);
+        if shape != Shape::Name {
+            let inside = 1 + self.prng.below(part.words() as u64) as usize;
+            let Some(inner) = nth(part, inside).filter(is_one) else { return };
+            let parameter = Expr { node: Node::Parameter, of: inner.of.clone(), args: vec![] };
+            given = Some(std::mem::replace(inner, parameter));
+        }
+        let whole = Expr { node: Node::Lambda, of, args: vec![] };
+        let body = std::mem::replace(part, whole);
+        if shape == Shape::Lambda {
+            part.args.push(body);
+        } else {
+            let name = if shape == Shape::Name { "p" } else { "f" }.to_owned();
+            part.node = Node::Use(name.clone());
+            self.bindings.push(Binding { name, takes: given.as_ref().map(|g| g.of.clone()), body });
+        }
+        part.args.extend(given);
+    }
+}
+
+/// How a part of a program is put elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// `p = …`
+    Name,
+    /// `f x = …`
+    Function,
+    /// `(\\x -> …) …`
+    Lambda,
 }
 
 /// The expression's part of this number, counted as they are written, the whole being 0.
@@ -335,7 +353,7 @@ fn literal(prng: &mut Prng, function: &str, at: usize, of: &Type, before: &[Expr
         }
         Type::Text => {
             return match function {
-                "bpf" | "matches" => quoted(pick(prng, &FILTERS)),
+                "bpf" | "matches" => quoted(&filter(prng, 2)),
                 "steer_local_link" => quoted(&pick(prng, &MACS).map(|b| format!("{b:02x}")).join(":")),
                 _ => quoted(pick(prng, &["seen", "a log, with signs: ()"])),
             };
@@ -379,5 +397,40 @@ fn literal(prng: &mut Prng, function: &str, at: usize, of: &Type, before: &[Expr
         ("bloomCalcM" | "bloomCalcN" | "bloomCalcP", _) => prng.below(5000),
         _ => prng.below(8),
     };
-    if prng.below(6) == 0 { format!("{number:#x}") } else { number.to_string() }
+    match prng.below(10) {
+        0 | 1 => format!("{number:#x}"),
+        2 if number > 0 => format!("({} + 1)", number - 1),
+        3 if number < 1 << 32 => format!("({number} * 3 - {})", 2 * number),
+        _ => number.to_string(),
+    }
+}
+
+/// A filter of tcpdump.
+fn filter(prng: &mut Prng, depth: u32) -> String {
+    if depth == 0 || prng.below(2) == 0 {
+        return if prng.below(3) == 0 { relation(prng) } else { pick(prng, &FILTERS).to_owned() };
+    }
+    let (a, b) = (filter(prng, depth - 1), filter(prng, depth - 1));
+    match prng.below(4) {
+        0 => format!("not ({a})"),
+        1 => format!("({a}) or ({b})"),
+        2 => format!("{a} and not ({b})"),
+        _ => format!("({a}) and {b}"),
+    }
+}
+
+/// Numbers of a packet, computed with and compared.
+fn relation(prng: &mut Prng) -> String {
+    let value = |prng: &mut Prng| match prng.below(4) {
+        0 => "len".to_owned(),
+        1 => (1 + prng.below(300)).to_string(),
+        _ => {
+            let header = pick(prng, &["ether", "ip", "ip6", "tcp", "udp", "icmp"]);
+            format!("{header}[{}:{}]", prng.below(40), pick(prng, &[1, 2, 4]))
+        }
+    };
+    let op = pick(prng, &["+", "-", "*", "&", "|", "^", "/", "%", "<<", ">>"]);
+    let second = if op.len() == 2 { prng.below(32).to_string() } else { value(prng) };
+    let cmp = pick(prng, &["<", ">", "<=", ">=", "=", "!="]);
+    format!("{} {op} {second} {cmp} {}", value(prng), value(prng))
 }
