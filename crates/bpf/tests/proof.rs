@@ -228,3 +228,18 @@ fn real_packets_come_to_the_same_in_the_kernel() {
         );
     }
 }
+
+/// UDP behind long options of IPv6: where its ports are not looked at, a tunnel may be behind them. Found by the programs above.
+#[test]
+fn what_may_be_a_tunnel_far_inside_is_left_to_user_space() {
+    let options = [(wire::IpProtocol::DEST_OPTIONS, &[0; 126][..]); 2];
+    let frame = wire::build::Frame::udp6([0x20; 16], 5, [0x21; 16], 4789).extensions(&options);
+    let mut room = [0; 400];
+    let fate = |text: &str, frame: &[u8]| {
+        let program = lang::compile(text).expect("a program").program;
+        Vm::load(emit(&program, &WISH).expect("all of it is for the kernel")).run(frame, 0).fate
+    };
+    let far = frame.write(&mut room).expect("room").to_vec();
+    assert_eq!(fate("main = steer_flow", &far), Some(End::Undecided));
+    assert_eq!(fate("main = ip >-> mark 1", &far), Some(End::User), "who does not look into tunnels need not care");
+}

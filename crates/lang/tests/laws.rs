@@ -85,7 +85,7 @@ fn composition_keeps_the_laws_of_a_monad() {
             ("zero", then(&Act::Drop, &f), Act::Drop),
             ("De Morgan", Act::Filter(neither), Act::Filter(de_morgan)),
         ];
-        let packets = frames::packets(&mut prng, 8, false);
+        let packets = frames::packets(&mut prng, wire::link::ETHERNET, 8, false);
         for (law, left, right) in laws {
             // Random programs may be too long for the form; those that are left must be many.
             let (Some(a), Some(b)) = (done(&left, &packets), done(&right, &packets)) else { continue };

@@ -7,13 +7,13 @@ use lang::Facts;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use wire::build::{Frame, tunnel};
-use wire::{EtherType, IpProtocol, MacAddr, tcp_flags};
+use wire::{EtherType, IpProtocol, MacAddr, link, tcp_flags};
 
 /// Nanoseconds in which a packet mostly follows the one before.
 pub(crate) const GAP: u64 = 2_000_000;
 
 /// Packets one after the other. With `back`, time goes back now and then.
-pub fn packets(prng: &mut Prng, count: u64, back: bool) -> Vec<Packet> {
+pub fn packets(prng: &mut Prng, link_type: u16, count: u64, back: bool) -> Vec<Packet> {
     let mut time = 1_000_000_000;
     let mut packets = Vec::new();
     // Some come again, and their answers, so that flows have more than one packet.
@@ -22,7 +22,7 @@ pub fn packets(prng: &mut Prng, count: u64, back: bool) -> Vec<Packet> {
         time += prng.below(GAP);
         let bytes = match prng.below(3) {
             0 if !known.is_empty() => known[prng.below(known.len() as u64) as usize].clone(),
-            _ => frame(prng),
+            _ => frame(prng, link_type),
         };
         known.push(bytes.clone());
         let earlier = if back && prng.below(8) == 0 { prng.below(3 * GAP) } else { 0 };
@@ -47,14 +47,33 @@ fn source(prng: &mut Prng, time: u64, len: usize) -> Facts {
     }
 }
 
-/// An Ethernet frame: well made, cut, or bent.
-pub fn frame(prng: &mut Prng) -> Vec<u8> {
-    let mut bytes = ethernet(prng, 0);
+/// The links of which frames are made.
+pub const LINKS: [u16; 6] = [link::ETHERNET, link::RAW_IP, link::NULL, link::LOOP, link::LINUX_SLL, link::LINUX_SLL2];
+
+/// A frame of such a link: well made, cut, or bent.
+pub fn frame(prng: &mut Prng, link_type: u16) -> Vec<u8> {
+    let mut bytes = match link_type {
+        link::ETHERNET => ethernet(prng, 0),
+        other => {
+            let (ethertype, packet) = ip(prng, 0);
+            let family = if ethertype == EtherType::IPV4 { 2 } else { pick(prng, &[10, 24, 28, 30]) };
+            let mut head = match other {
+                link::NULL => vec![family, 0, 0, 0],
+                link::LOOP => vec![0, 0, 0, family],
+                link::LINUX_SLL => [&[0; 14][..], &ethertype.0.to_be_bytes()].concat(),
+                link::LINUX_SLL2 => [&ethertype.0.to_be_bytes()[..], &[0; 18]].concat(),
+                _ => vec![],
+            };
+            head.extend(packet);
+            head
+        }
+    };
     // Ethernet pads short frames.
     if prng.below(3) == 0 && bytes.len() < 60 {
         bytes.resize(60, 0);
     }
     match prng.below(8) {
+        _ if bytes.is_empty() => (),
         0 => bytes.truncate(prng.below(bytes.len() as u64 + 1) as usize),
         1 => {
             for _ in 0..1 + prng.below(3) {
@@ -172,8 +191,11 @@ fn ip(prng: &mut Prng, depth: u32) -> (EtherType, Vec<u8>) {
     let id = 7 + prng.below(2) as u16;
     let (first, later) = ([0, 1, 0, 0, 0, id as u8], [5, 200, 0, 0, 0, id as u8]);
     let (first, later) = ([(IpProtocol::FRAGMENT, &first[..])], [(IpProtocol::FRAGMENT, &later[..])]);
-    let (hop, twice) = ([(IpProtocol::HOP_BY_HOP, &[0; 6][..])], [(IpProtocol::DEST_OPTIONS, &[0; 6][..]); 4]);
-    let more = prng.below(2) as usize;
+    // At times so long that the transport header begins behind what is looked through.
+    let (short, long) = ([0; 6], [0; 126]);
+    let body = if prng.below(3) == 0 { &long[..] } else { &short[..] };
+    let (hop, options_6) = ([(IpProtocol::HOP_BY_HOP, body)], [(IpProtocol::DEST_OPTIONS, body); 4]);
+    let count = 1 + prng.below(4) as usize;
     frame = match (prng.below(16), six) {
         (0, false) => frame.fragment(id, 0, true),
         (1, false) => frame.fragment(id, 1480, false),
@@ -181,7 +203,7 @@ fn ip(prng: &mut Prng, depth: u32) -> (EtherType, Vec<u8>) {
         (0, true) => frame.extensions(&first),
         (1, true) => frame.extensions(&later),
         (2, true) => frame.extensions(&hop),
-        (3, true) => frame.extensions(&twice[..1 + more * 3]),
+        (3, true) => frame.extensions(&options_6[..count]),
         _ => frame,
     };
     (if six { EtherType::IPV6 } else { EtherType::IPV4 }, written(frame.macs(MacAddr(MACS[0]), MacAddr(MACS[1]))))

@@ -5,6 +5,7 @@
 
 use crate::source::{Binding, Expr, Node, Source};
 use crate::trial::Case;
+use crate::values::FILTERS;
 use lang::types::Type;
 
 /// Most cases that are tried for one failure.
@@ -106,6 +107,9 @@ fn of_expr(e: &Expr) -> Vec<Expr> {
             } else {
                 all.push(Expr::word(Type::Int, "0"));
             }
+        }
+        Node::Word(_) if e.of == Type::Text => {
+            all.extend(FILTERS.iter().map(|filter| Expr::word(Type::Text, format!("\"{filter}\""))));
         }
         Node::Call(name, _) => {
             let plain = Expr { of: e.of.clone(), ..Expr::call(name, e.args.clone()) };

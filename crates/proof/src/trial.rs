@@ -142,7 +142,7 @@ pub struct Trial {
 const HOST: [&str; 3] = ["10.0.0.2/32", "192.168.1.7/32", "2001:db8::2/128"];
 /// Packets of a case.
 const PACKETS: u64 = 24;
-/// Stages of a program, at most.
+/// Stages of a program, at most; of some, eight times as many.
 const STAGES: u64 = 6;
 
 enum Verdict {
@@ -181,10 +181,13 @@ impl Trial {
         let mut prng = Prng::new(self.seed.wrapping_add(number));
         // Time that goes back and maps that refuse: what is taken out to make room does not come back, so it is one or the other.
         let back = prng.below(2) == 0;
-        let source = writer::write(&mut prng, STAGES, back);
+        let stages = if prng.below(20) == 0 { 8 * STAGES } else { STAGES };
+        let source = writer::write(&mut prng, stages, back);
         let hash_key = prng.next_u64();
         let (link_type, packets) = if self.real.is_empty() {
-            (link::ETHERNET, frames::packets(&mut prng, PACKETS, back))
+            let other = frames::LINKS[prng.below(frames::LINKS.len() as u64) as usize];
+            let link_type = if prng.below(8) == 0 { other } else { link::ETHERNET };
+            (link_type, frames::packets(&mut prng, link_type, PACKETS, back))
         } else {
             self.some_of_the_real(&mut prng)
         };

@@ -116,7 +116,9 @@ impl Writer<'_> {
             Type::Key if depth == 0 => self.call(0, &|r| r.gives == Type::Key && r.takes.is_empty()),
             Type::Key => self.call(depth - 1, &|r| r.gives == Type::Key),
             Type::List(item) => {
-                let count = self.prng.below(4);
+                // Now and then so many networks that a set is no longer a list.
+                let many = **item == Type::Net && self.chance(4);
+                let count = if many { 8 + self.prng.below(16) } else { self.prng.below(4) };
                 let items = (0..count).map(|_| self.argument("", 0, item, &[], depth.saturating_sub(1)));
                 Expr { node: Node::List, of: of.clone(), args: items.collect() }
             }
@@ -342,6 +344,10 @@ fn literal(prng: &mut Prng, function: &str, at: usize, of: &Type, before: &[Expr
         Type::Change => return pick(prng, &["(+1)", "(-1)", "(+40)", "(- 3)"]).to_owned(),
         Type::Net => {
             let net = pick(prng, &NETS);
+            if prng.below(3) == 0 && function != "steer_local_net" {
+                let [a, b, c] = [pick(prng, &[10, 10, 192]), prng.below(4), prng.below(4)];
+                return format!("{a}.{b}.{c}.{}/{}", prng.below(4), 8 + prng.below(25));
+            }
             return match prng.below(3) {
                 0 => quoted(net),
                 1 if net.contains('/') && function != "steer_local_net" => {

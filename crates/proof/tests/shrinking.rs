@@ -54,7 +54,7 @@ fn a_comparison_that_forgets_equality_is_shown_as_one_line_and_one_packet() {
     let text = least.source.to_string();
     assert_eq!((text.lines().count(), least.packets.len()), (1, 1), "{said}");
     assert!(least.source.size().0 <= 5, "{said}");
-    assert!(["<=", ">=.", "less_eq", "port_range"].iter().any(|way| text.contains(way)), "{said}");
+    assert!(["<=", ">=.", "less", "port_range"].iter().any(|way| text.contains(way)), "{said}");
     // All that is needed to see it again.
     let hex: String = least.packets[0].bytes.iter().map(|b| format!("{b:02x}")).collect();
     assert!(said.contains("seed ") && said.contains(&text) && said.contains(&hex), "{said}");
@@ -80,5 +80,8 @@ fn an_execution_that_panics_is_a_failure_like_any_other() {
     });
     assert!(said.contains("it panics: no copies for the stack today"), "{said}");
     assert_eq!(least.packets, [], "it needs none");
-    assert!(["main = kernel", "main = detour"].contains(&&*least.source.to_string()), "{said}");
+    assert!(
+        ["kernel", "detour"].iter().any(|word| least.source.to_string().contains(word)) && least.source.size().0 == 1,
+        "{said}"
+    );
 }
