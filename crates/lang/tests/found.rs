@@ -42,3 +42,18 @@ fn a_tunnel_far_inside_is_a_tunnel() {
     // A transport header so far inside is not there for questions, as docs/LANGUAGE.md says.
     assert_eq!((kind("main = udp", &near), kind("main = udp", &far)), (Kind::Copy, Kind::Drop));
 }
+
+/// A map that is made of another kept the other's name, so that a program with both was refused, with the advice to do what it had done.
+#[test]
+fn a_map_made_of_another_has_the_name_of_its_own_binding() {
+    let names = |text: &str| {
+        let program = compile(text).unwrap_or_else(|e| panic!("{}", e.show(text, "program"))).program;
+        program.maps.into_iter().map(|m| m.name).collect::<Vec<_>>()
+    };
+    let both = "all = flow_map 0 key_ip_src\nnow = for_ms 5 all\nmain = incr_fstate all >-> incr_fstate now";
+    assert_eq!(names(both), ["all", "now"]);
+    let other =
+        "a = flow_map 0 key_ip_src\nb = a\nid x = x\nmain = incr_fstate a >-> incr_fstate b >-> incr_fstate (id a)";
+    assert_eq!(names(other), ["a"], "another name makes no other map");
+    assert_eq!(names("a = flow_map 0 key_vlan\nmain = incr_fstate (up_to 5 a) >-> incr_fstate a"), ["flow_map a", "a"]);
+}

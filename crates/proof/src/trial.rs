@@ -182,7 +182,7 @@ impl Trial {
         // Time that goes back and maps that refuse: what is taken out to make room does not come back, so it is one or the other.
         let back = prng.below(2) == 0;
         let stages = if prng.below(20) == 0 { 8 * STAGES } else { STAGES };
-        let source = writer::write(&mut prng, stages, back);
+        let source = writer::write(&mut prng, stages, number, back);
         let hash_key = prng.next_u64();
         let (link_type, packets) = if self.real.is_empty() {
             let other = frames::LINKS[prng.below(frames::LINKS.len() as u64) as usize];
@@ -235,7 +235,7 @@ impl Trial {
             match case.verdict(back_end) {
                 Verdict::NoProgram(why) if is_to_be_refused(&why, case.link_type) => report.not_programs += 1,
                 Verdict::NoProgram(why) => {
-                    let fails = |c: &Case| matches!(c.verdict(back_end), Verdict::NoProgram(w) if !is_to_be_refused(&w, c.link_type));
+                    let fails = |c: &Case| matches!(c.verdict(back_end), Verdict::NoProgram(w) if w == why);
                     let least = shrink(case, &fails);
                     let why =
                         format!("seed {}, case {number}: a program is refused: {why}\n\n{}", self.seed, least.source);

@@ -11,10 +11,16 @@ use lang::table::{self, Function, PARTS};
 use lang::types::Type;
 use std::sync::OnceLock;
 
-/// A random program with up to so many stages. `roomy` maps never refuse.
-pub fn write(prng: &mut Prng, stages: u64, roomy: bool) -> Source {
+/// A random program with up to so many stages. The function of this number, counted through the table again and again, is in it, so that
+/// few programs are enough to meet them all; `roomy` maps never refuse.
+pub fn write(prng: &mut Prng, stages: u64, number: u64, roomy: bool) -> Source {
     let mut w = Writer { prng, bindings: vec![], roomy };
-    let steps = (0..1 + w.prng.below(stages)).map(|_| w.stage()).collect();
+    let mut steps: Vec<Expr> = (0..w.prng.below(stages)).map(|_| w.stage()).collect();
+    let count = rows().len() as u64;
+    let wanted = w.with(&rows()[(number % count) as usize]);
+    // First, where every packet comes to it, or where others were at work before.
+    let at = if number / count % 2 == 0 { 0 } else { w.prng.below(steps.len() as u64 + 1) as usize };
+    steps.insert(at, wanted);
     let main = Expr { node: w.one_of([Node::Do, Node::Chain]), of: Type::Act, args: steps };
     w.named(main)
 }
@@ -96,12 +102,47 @@ impl Writer<'_> {
                 Expr::call(word, vec![question, act])
             }
         };
-        if act.any(&|e| matches!(e.node, Node::Call("steer_common", _))) && self.bindings.is_empty() {
-            // It goes by the keys of maps, so there has to be one.
-            let map = self.map();
-            return Expr { node: Node::Chain, of: Type::Act, args: vec![Expr::call("incr_fstate", vec![map]), act] };
+        self.with_a_map(act)
+    }
+
+    /// What is steered by the keys of maps needs one.
+    fn with_a_map(&mut self, act: Expr) -> Expr {
+        let is_common = act.any(&|e| matches!(e.node, Node::Call("steer_common", _)));
+        if !is_common || !self.bindings.is_empty() {
+            return act;
         }
-        act
+        let map = self.map();
+        Expr { node: Node::Chain, of: Type::Act, args: vec![Expr::call("incr_fstate", vec![map]), act] }
+    }
+
+    /// A stage with a call of this function.
+    fn with(&mut self, row: &Row) -> Expr {
+        let call = self.call_of(row, 2);
+        let list = |of: Type, item: Expr| Expr { node: Node::List, of: Type::List(Box::new(of)), args: vec![item] };
+        let act = match &row.gives {
+            Type::Pred => Expr::call(self.one_of(["when", "unless"]), vec![call, self.expr(&Type::Act, 1)]),
+            Type::Prop => {
+                let number = literal(self.prng, "less", 1, &Type::Int, &[], self.roomy);
+                let question = Expr::call("less", vec![call, Expr::word(Type::Int, number)]);
+                Expr::call("when", vec![question, self.expr(&Type::Act, 1)])
+            }
+            Type::Key => Expr::call("steer_key", vec![call]),
+            Type::Net => Expr::call("addr", vec![call]),
+            Type::Map => {
+                let room = literal(self.prng, "up_to", 0, &Type::Int, &[], self.roomy);
+                let map = Expr::call("up_to", vec![Expr::word(Type::Int, room), call]);
+                Expr::call("incr_fstate", vec![self.named_map(map)])
+            }
+            Type::Counter => Expr::call("inc", vec![call]),
+            Type::Int => {
+                let nets = list(Type::Net, Expr::word(Type::Net, pick(self.prng, &NETS)));
+                Expr::call("bloom_filter", vec![call, nets, Expr::word(Type::Int, "24")])
+            }
+            Type::Arm => Expr::call("case_of", vec![self.expr(&Type::Prop, 1), list(Type::Arm, call)]),
+            Type::List(_) => Expr::call("case_of", vec![self.expr(&Type::Prop, 1), call]),
+            _ => call,
+        };
+        self.with_a_map(act)
     }
 
     /// A value of this type; `depth` levels of functions that take their own kind.
@@ -267,7 +308,11 @@ impl Writer<'_> {
             let number = literal(self.prng, word, 0, &Type::Int, &[], self.roomy);
             body = Expr::call(word, vec![Expr::word(Type::Int, number), body]);
         }
-        let name = format!("m{count}");
+        self.named_map(body)
+    }
+
+    fn named_map(&mut self, body: Expr) -> Expr {
+        let name = format!("m{}", self.bindings.len());
         self.bindings.push(Binding { name: name.clone(), takes: None, body });
         Expr { node: Node::Use(name), of: Type::Map, args: vec![] }
     }
