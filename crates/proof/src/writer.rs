@@ -244,10 +244,18 @@ impl Writer<'_> {
         }
     }
 
-    /// What has a form of its own in the language.
+    /// What has a form of its own in the language, and what changes how the rest is read.
     fn control(&mut self, depth: u32) -> Expr {
         let below = depth - 1;
         let acts = |w: &mut Self, n: u64| (0..n).map(|_| w.expr(&Type::Act, below)).collect::<Vec<_>>();
+        if self.chance(3) {
+            // What is looked at, often one inside another.
+            let mut act = self.expr(&Type::Act, below);
+            for _ in 0..1 + self.prng.below(3) {
+                act = Expr::call(self.one_of(["shift", "outer", "src", "dst"]), vec![act]);
+            }
+            return act;
+        }
         let (node, args) = match self.prng.below(4) {
             0 => {
                 let question = self.expr(&Type::Pred, below);
