@@ -26,80 +26,90 @@ enum Of {
     Vlan = 0x17,
 }
 
+/// Where a packet goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// To this member.
+    Member(u32),
+    /// To all members of all classes but that of controllers.
+    All,
+    /// To one member, by a hash.
+    One(u32),
+    /// To two.
+    Two(u32, u32),
+}
+
 impl Run<'_> {
     /// Nothing if the packet lacks what it is steered by, and is dropped.
     pub(super) fn steer(&mut self, steer: &Steer, sight: Sight) -> Option<()> {
+        match self.way(steer, sight)? {
+            Way::Member(member) => (self.kind, self.record.hash) = (Kind::Pick, member),
+            Way::All => self.broadcast(),
+            Way::One(hash) => (self.kind, self.record.hash) = (Kind::Steer, hash),
+            Way::Two(hash, hash2) => {
+                (self.kind, self.record.hash, self.record.hash2) = (Kind::Double, hash, hash2);
+            }
+        }
+        Some(())
+    }
+
+    /// Where the packet itself says that it goes.
+    fn way(&self, steer: &Steer, sight: Sight) -> Option<Way> {
         let (flows, asked) = (self.flows_of(sight), self.asked(sight));
         let source = &self.packet.facts;
-        match *steer {
-            Steer::RoundRobin => self.pick(self.number as u32),
-            Steer::Queue => self.pick(source.queue.into()),
-            Steer::To(member) => self.pick(member),
-            Steer::Rss => self.to_one(source.rss),
-            Steer::Vlan => self.to_one(self.hash(Of::Vlan, &[u64::from(self.view.vlan?) | 1 << 12])),
+        Some(match *steer {
+            Steer::RoundRobin => Way::Member(self.number as u32),
+            Steer::Queue => Way::Member(source.queue.into()),
+            Steer::To(member) => Way::Member(member),
+            Steer::Rss => Way::One(source.rss),
+            Steer::Vlan => Way::One(self.hash(Of::Vlan, &[u64::from(self.view.vlan?) | 1 << 12])),
+            Steer::Link | Steer::DoubleMac | Steer::LocalLink(_) if self.view.macs?.contains(&[0xff; 6]) => Way::All,
             Steer::Link => {
-                let macs = self.view.macs?;
-                self.unless_all(macs, |run| {
-                    let [a, b] = macs.map(number);
-                    run.to_one(run.hash(Of::Macs, &[a.min(b), a.max(b)]));
-                });
+                let [a, b] = self.view.macs?.map(number);
+                Way::One(self.hash(Of::Macs, &[a.min(b), a.max(b)]))
             }
             Steer::DoubleMac => {
-                let macs = self.view.macs?;
-                self.unless_all(macs, |run| {
-                    let [src, dst] = macs.map(|mac| run.hash(Of::Mac, &[number(mac)]));
-                    run.to_two(dst, src);
-                });
+                let [src, dst] = self.view.macs?.map(|mac| self.hash(Of::Mac, &[number(mac)]));
+                Way::Two(dst, src)
             }
             Steer::LocalLink(gateway) => {
                 let macs = self.view.macs?;
-                self.unless_all(macs, |run| {
-                    let [src, dst] = macs.map(|mac| run.hash(Of::Mac, &[number(mac)]));
-                    match macs.map(|mac| mac == gateway) {
-                        [_, true] => run.to_one(src),
-                        [true, false] => run.to_one(dst),
-                        [false, false] => run.to_two(src, dst),
-                    }
-                });
-            }
-            Steer::Pair => {
-                let ip = flows.ip?;
-                let all = IpAddr::from([255; 4]);
-                if ip.src == all || ip.dst == all {
-                    self.broadcast();
-                } else {
-                    let (a, b) = (wide(ip.src), wide(ip.dst));
-                    self.to_one(self.hash(Of::Pair, &[words(a.min(b)), words(a.max(b))].concat()));
+                let [src, dst] = macs.map(|mac| self.hash(Of::Mac, &[number(mac)]));
+                match macs.map(|mac| mac == gateway) {
+                    [_, true] => Way::One(src),
+                    [true, false] => Way::One(dst),
+                    [false, false] => Way::Two(src, dst),
                 }
             }
+            Steer::Pair => {
+                let ends = [flows.ip?.src, flows.ip?.dst];
+                if ends.contains(&IpAddr::from([255; 4])) {
+                    return Some(Way::All);
+                }
+                let [a, b] = ends.map(wide);
+                Way::One(self.hash(Of::Pair, &[words(a.min(b)), words(a.max(b))].concat()))
+            }
             Steer::DoubleIp => {
-                let ip = flows.ip?;
-                let [src, dst] = [ip.src, ip.dst].map(|a| self.hash(Of::Address, &words(wide(a))));
-                self.to_two(src, dst);
+                let [src, dst] = [flows.ip?.src, flows.ip?.dst].map(|a| self.hash(Of::Address, &words(wide(a))));
+                Way::Two(src, dst)
             }
-            Steer::Local(net, bits) => {
-                let ip = flows.ip?;
-                return self.local(net, bits, ip.src, ip.dst);
-            }
-            Steer::Flow => {
-                let ip = flows.ip?;
-                self.to_one(FlowHasher::new(self.world.hash_key).hash_key(&self.view.flow(&ip)));
-            }
-            Steer::Bytes(at, size) => self.to_one(self.hash(Of::Bytes, &[self.bytes(at, size)?])),
+            Steer::Local(net, bits) => return self.local(net, bits, flows.ip?.src, flows.ip?.dst),
+            Steer::Flow => Way::One(FlowHasher::new(self.world.hash_key).hash_key(&self.view.flow(&flows.ip?))),
+            Steer::Bytes(at, size) => Way::One(self.hash(Of::Bytes, &[self.bytes(at, size)?])),
             Steer::SymmetricBytes(one, other, size) => {
                 let (a, b) = (self.bytes(one, size)?, self.bytes(other, size)?);
-                self.to_one(self.hash(Of::Bytes, &[a.min(b), a.max(b)]));
+                Way::One(self.hash(Of::Bytes, &[a.min(b), a.max(b)]))
             }
             Steer::DoubleBytes(one, other, size) => {
-                let (a, b) = (self.bytes(one, size)?, self.bytes(other, size)?);
-                self.to_two(self.hash(Of::Bytes, &[a]), self.hash(Of::Bytes, &[b]));
+                let [a, b] = [self.bytes(one, size)?, self.bytes(other, size)?];
+                Way::Two(self.hash(Of::Bytes, &[a]), self.hash(Of::Bytes, &[b]))
             }
-            Steer::Key(key) => self.to_one(self.hash(Of::Key, &self.key(key.both_ways(), flows)?)),
+            Steer::Key(key) => Way::One(self.hash(Of::Key, &self.key(key.both_ways(), flows)?)),
             Steer::Common => {
                 let key = self.world.common.expect("a program that steers by it has one");
                 // Where the maps look, whatever is looked at here.
                 let layer = self.flows_of(Sight { outside: key.is_outside(), ..Sight::default() });
-                self.to_one(self.hash(Of::Key, &self.key(key.both_ways(), layer)?));
+                Way::One(self.hash(Of::Key, &self.key(key.both_ways(), layer)?))
             }
             Steer::Rtp(signalling) => {
                 let ip = asked.ip?;
@@ -109,9 +119,9 @@ impl Run<'_> {
                     let (a, b) = ((wide(ip.src), src), (wide(ip.dst), dst));
                     let ends = [a.min(b), a.max(b)];
                     let of_end = |(address, port): (u128, u16)| [&words(address)[..], &[port.into()]].concat();
-                    self.to_one(self.hash(Of::Media, &ends.map(of_end).concat()));
+                    Way::One(self.hash(Of::Media, &ends.map(of_end).concat()))
                 } else if signalling && self.is_voip(&ip, Voip::Sip) {
-                    self.broadcast();
+                    Way::All
                 } else {
                     return None;
                 }
@@ -119,7 +129,7 @@ impl Run<'_> {
             Steer::GtpUser(net) => {
                 let ip = asked.ip?;
                 if self.is_gtp(&ip, Gtp::Control) {
-                    self.broadcast();
+                    Way::All
                 } else if self.is_gtp(&ip, Gtp::User) && self.view.tunnels > 0 {
                     let at = inside_gtp(&self.view, ip.above?)?;
                     let [src, dst] = ends_at(self.view.bytes, at)?;
@@ -128,28 +138,11 @@ impl Run<'_> {
                     return None;
                 }
             }
-        }
-        Some(())
-    }
-
-    fn pick(&mut self, member: u32) {
-        (self.kind, self.record.hash) = (Kind::Pick, member);
-    }
-
-    fn to_one(&mut self, hash: u32) {
-        (self.kind, self.record.hash) = (Kind::Steer, hash);
-    }
-
-    fn to_two(&mut self, hash: u32, hash2: u32) {
-        (self.kind, self.record.hash, self.record.hash2) = (Kind::Double, hash, hash2);
-    }
-
-    fn unless_all(&mut self, macs: [[u8; 6]; 2], what: impl FnOnce(&mut Self)) {
-        if macs.contains(&[0xff; 6]) { self.broadcast() } else { what(self) }
+        })
     }
 
     /// By those of the two addresses that are in the network; nobody's otherwise.
-    fn local(&mut self, net: Prefix, bits: u8, src: IpAddr, dst: IpAddr) -> Option<()> {
+    fn local(&self, net: Prefix, bits: u8, src: IpAddr, dst: IpAddr) -> Option<Way> {
         let hash = |address: IpAddr| {
             let dropped = u32::from(if net.is_v4() { 32 } else { 128 } - bits);
             let kept = u128::MAX.checked_shl(dropped).unwrap_or(0);
@@ -157,12 +150,11 @@ impl Run<'_> {
         };
         let (from, to) = (hash(src), hash(dst));
         match [src, dst].map(|a| is_in(a, net)) {
-            [true, true] => self.to_two(from, to),
-            [true, false] => self.to_one(from),
-            [false, true] => self.to_one(to),
-            [false, false] => return None,
+            [true, true] => Some(Way::Two(from, to)),
+            [true, false] => Some(Way::One(from)),
+            [false, true] => Some(Way::One(to)),
+            [false, false] => None,
         }
-        Some(())
     }
 
     fn bytes(&self, at: u32, size: u8) -> Option<u64> {
