@@ -55,7 +55,7 @@ fn done(act: &Act, packets: &[Packet]) -> Option<Done> {
     let mut execution = Interpreted.load(&ready).expect("the interpreter runs everything");
     let fates = execution.judge(packets).into_iter().map(|seen| seen.fate).collect();
     let memory = execution.remembered(packets.last().map_or(0, |p| p.facts.time)).remove(0);
-    let maps = names.into_iter().zip(memory.maps).map(|(name, (entries, _))| (name, entries));
+    let maps = names.into_iter().zip(memory.maps).map(|(name, held)| (name, held.entries));
     Some((fates, memory.counters, maps.filter(|m| !m.1.is_empty()).collect()))
 }
 

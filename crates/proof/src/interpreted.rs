@@ -1,7 +1,7 @@
 //! The interpreter of the intermediate form as an execution: a whole program, and one that is cut between two stages.
 
 use crate::meaning::{Done, Fate, Record};
-use crate::trial::{BackEnd, Execution, Packet, Ready, Remembered, Seen};
+use crate::trial::{BackEnd, Execution, Held, Packet, Ready, Remembered, Seen};
 use lang::Facts;
 use lang::interp::{Action, Interpreter, Memory, Outcome};
 use lang::ir::{Kind, Program};
@@ -108,7 +108,7 @@ impl Done {
 impl Remembered {
     /// What an interpreter's memory holds at `now`.
     pub fn of(memory: &Memory, now: u64) -> Self {
-        let maps = memory.tables.iter().map(|t| (t.entries(now), t.refused())).collect();
+        let maps = memory.tables.iter().map(|t| Held { entries: t.entries(now), refused: t.refused() }).collect();
         Self { counters: memory.counters.to_vec(), maps }
     }
 }

@@ -14,7 +14,9 @@
 
 pub mod frames;
 mod interpreted;
+mod literals;
 pub mod meaning;
+mod report;
 pub mod shrink;
 mod source;
 mod trial;
@@ -23,6 +25,7 @@ mod writer;
 
 pub use interpreted::{InParts, Interpreted, facts};
 pub use meaning::{Done, Fate, Record};
+pub use report::Report;
 pub use source::{Binding, Expr, Node, Source, Written};
-pub use trial::{BackEnd, Case, Execution, Packet, Ready, Remembered, Report, Seen, Trial};
+pub use trial::{BackEnd, Case, Execution, Failure, Held, Packet, Ready, Remembered, Seen, Trial};
 pub use writer::{action, write};

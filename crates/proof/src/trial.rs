@@ -1,15 +1,15 @@
 //! Many programs over many packets through one back end, beside what they mean.
 
 use crate::meaning::{self, Fate, Memory, World};
+use crate::report::Report;
 use crate::shrink::shrink;
-use crate::source::{Node, Source};
+use crate::source::Source;
 use crate::{frames, writer};
 use base::Prng;
 use lang::ir::{Kind, Program, Set};
 use lang::term::Act;
-use lang::{Facts, Prefix, clusters, compile_for, table};
+use lang::{Facts, Prefix, clusters, compile_for};
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
@@ -100,33 +100,26 @@ pub struct Seen {
 pub struct Remembered {
     /// Counters of the group.
     pub counters: Vec<u64>,
-    /// By map: entries in order of their keys, and how many were refused.
-    pub maps: Vec<(Vec<(Vec<u64>, u64)>, u64)>,
+    /// What is in each map.
+    pub maps: Vec<Held>,
 }
 
-/// What a trial has seen.
-#[derive(Clone, Debug, Default)]
-pub struct Report {
-    /// Programs that were tried.
-    pub cases: usize,
-    /// Those that the front end refused, for reasons that it has to have.
-    pub not_programs: usize,
-    /// Those that ran.
-    pub ran: usize,
-    /// Those that the back end refused, by the type of the refusal.
-    pub refused: BTreeMap<String, usize>,
-    /// Packets judged.
-    pub packets: usize,
-    /// Those of them that the first half decided.
-    pub first_half: usize,
-    /// Packets by [`Kind`].
-    pub kinds: [usize; 5],
-    /// Entries in maps at the end of all runs.
-    pub entries: usize,
-    /// By function of the table: in how many programs that ran it stood.
-    pub functions: BTreeMap<&'static str, usize>,
-    /// The same, of first halves that decided packets.
-    pub functions_first: BTreeMap<&'static str, usize>,
+/// What is in a map.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Keys and numbers, in order of the keys.
+    pub entries: Vec<(Vec<u64>, u64)>,
+    /// How many entries were refused because it was full.
+    pub refused: u64,
+}
+
+/// Where an execution is not what is meant.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// All that is needed to see it again.
+    pub said: String,
+    /// The smallest case that was found.
+    pub least: Case,
 }
 
 /// A series of cases, the same for the same seed.
@@ -154,13 +147,15 @@ enum Verdict {
     Differs(String),
 }
 
+/// What was the same.
 #[derive(Default)]
-struct Agreed {
-    packets: usize,
-    first_half: usize,
-    first_stages: Vec<String>,
-    kinds: [usize; 5],
-    entries: usize,
+pub(crate) struct Agreed {
+    pub packets: usize,
+    pub first_half: usize,
+    /// Texts of the stages of the first half, if it decided packets.
+    pub first_stages: Vec<String>,
+    pub kinds: [usize; 5],
+    pub entries: usize,
 }
 
 impl Trial {
@@ -220,14 +215,14 @@ impl Trial {
     /// # Panics
     /// With the smallest failing case that was found, if the back end and the meaning differ.
     pub fn run(&self, back_end: &dyn BackEnd) -> Report {
-        self.find(back_end).unwrap_or_else(|(why, _)| panic!("{why}"))
+        self.find(back_end).unwrap_or_else(|failure| panic!("{}", failure.said))
     }
 
-    /// The same; what differs is handed back, with the case that it was made smaller to.
+    /// The same; what differs is handed back.
     ///
     /// # Errors
-    /// The failure in words, and the smallest case.
-    pub fn find(&self, back_end: &dyn BackEnd) -> Result<Report, (String, Case)> {
+    /// The first failure, made smaller.
+    pub fn find(&self, back_end: &dyn BackEnd) -> Result<Report, Box<Failure>> {
         let mut report = Report::default();
         for number in 0..self.cases {
             let case = self.case(number);
@@ -237,16 +232,16 @@ impl Trial {
                 Verdict::NoProgram(why) => {
                     let fails = |c: &Case| matches!(c.verdict(back_end), Verdict::NoProgram(w) if w == why);
                     let least = shrink(case, &fails);
-                    let why =
+                    let said =
                         format!("seed {}, case {number}: a program is refused: {why}\n\n{}", self.seed, least.source);
-                    return Err((why, least));
+                    return Err(Box::new(Failure { said, least }));
                 }
                 Verdict::Refused(why) => *report.refused.entry(why).or_default() += 1,
                 Verdict::Same(agreed) => report.note(&case, &agreed),
                 Verdict::Differs(_) => {
                     let least = shrink(case, &|c| matches!(c.verdict(back_end), Verdict::Differs(_)));
                     let Verdict::Differs(why) = least.verdict(back_end) else { unreachable!("it failed just now") };
-                    return Err((self.shown(number, back_end, &least, &why), least));
+                    return Err(Box::new(Failure { said: self.shown(number, back_end, &least, &why), least }));
                 }
             }
         }
@@ -387,73 +382,16 @@ fn compared(ready: &Ready, packets: &[Packet], back_end: &dyn BackEnd) -> Verdic
         agreed.first_stages = ready.program.stages[..first].iter().map(|s| s.text.clone()).collect();
     }
     for (half, (memory, remembered)) in memories.iter().zip(&remembered).enumerate() {
-        let map = |m: &lang::ir::Map| memory.tables.get(&m.name).map_or((vec![], 0), |t| (t.entries(now), t.refused));
+        let map = |m: &lang::ir::Map| {
+            let table = memory.tables.get(&m.name);
+            table.map_or_else(Held::default, |t| Held { entries: t.entries(now), refused: t.refused })
+        };
         let maps: Vec<_> = ready.program.maps.iter().map(map).collect();
-        agreed.entries += maps.iter().map(|m| m.0.len()).sum::<usize>();
+        agreed.entries += maps.iter().map(|m| m.entries.len()).sum::<usize>();
         let meant = Remembered { counters: memory.counters.to_vec(), maps };
         if meant != *remembered {
             return Verdict::Differs(format!("memory {half} is meant to be\n  {meant:x?}\nand is\n  {remembered:x?}"));
         }
     }
     Verdict::Same(agreed)
-}
-
-impl Report {
-    fn note(&mut self, case: &Case, agreed: &Agreed) {
-        self.ran += 1;
-        self.packets += agreed.packets;
-        self.first_half += agreed.first_half;
-        self.entries += agreed.entries;
-        self.kinds.iter_mut().zip(agreed.kinds).for_each(|(all, n)| *all += n);
-        for name in functions(&case.source) {
-            *self.functions.entry(name).or_default() += 1;
-        }
-        for name in functions_of_texts(&case.source, &agreed.first_stages) {
-            *self.functions_first.entry(name).or_default() += 1;
-        }
-    }
-
-    /// The functions of the table that stood in fewer than `least` programs, but for those that are excused.
-    pub fn missing(
-        counts: &BTreeMap<&'static str, usize>,
-        least: usize,
-        excused: &[&str],
-    ) -> Vec<(&'static str, usize)> {
-        let all = table::PARTS.iter().flat_map(|p| p.1).map(|f| f.name).filter(|n| !excused.contains(n));
-        all.map(|n| (n, counts.get(n).copied().unwrap_or(0))).filter(|n| n.1 < least).collect()
-    }
-}
-
-/// The functions of the table that a program uses, by their first names.
-fn functions(source: &Source) -> BTreeSet<&'static str> {
-    fn collect(e: &crate::Expr, all: &mut BTreeSet<&'static str>) {
-        if let Node::Call(name, _) = &e.node {
-            all.extend(table::find(name).map(|f| f.name));
-        }
-        e.args.iter().for_each(|a| collect(a, all));
-    }
-    let mut all = BTreeSet::new();
-    source.bodies().for_each(|b| collect(b, &mut all));
-    all
-}
-
-/// The same of the stages with these texts: the words in them, and in the bindings that they name.
-fn functions_of_texts(source: &Source, texts: &[String]) -> BTreeSet<&'static str> {
-    let text = texts.join("\n");
-    let words = |text: &str| -> BTreeSet<String> {
-        text.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '\'')).map(str::to_owned).collect()
-    };
-    let mut known = words(&text);
-    let mut signs: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-    let whole = source.text();
-    for line in whole.lines().rev() {
-        let name = line.split_whitespace().next().unwrap_or("");
-        if name != "main" && known.contains(name) && line.contains(" = ") {
-            known.extend(words(line));
-            signs.extend(line.split_whitespace().map(str::to_owned));
-        }
-    }
-    let named = known.iter().filter_map(|w| table::find(w));
-    let signed = signs.iter().filter_map(|s| table::operator(s));
-    named.chain(signed).map(|f| f.name).collect()
 }

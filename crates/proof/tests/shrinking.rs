@@ -39,7 +39,8 @@ impl Execution for Running {
 /// The case that a fault was made smaller to, and what is said of it.
 fn found(fault: fn(&mut Ready)) -> (String, Case) {
     let seed = testkit::seed("shrinking");
-    Trial::new(seed, 5000).find(&Faulty(fault)).expect_err("the fault is found")
+    let failure = Trial::new(seed, 5000).find(&Faulty(fault)).expect_err("the fault is found");
+    (failure.said, failure.least)
 }
 
 #[test]
