@@ -180,7 +180,7 @@ fn compiled(text: &str) -> Ir {
 }
 
 /// Programs as people write them, each with what of it is for the kernel.
-const PROGRAMS: [(&str, usize); 16] = [
+const PROGRAMS: [(&str, usize); 17] = [
     ("main = ip >-> steer_flow", 2),
     ("main = when is_tcp (mark 42) >-> steer_p2p", 2),
     ("main = ip >-> when is_tcp (forward \"eth1\") >-> steer_flow", 3),
@@ -199,6 +199,12 @@ const PROGRAMS: [(&str, usize); 16] = [
     ("main = steer_local_net 10.0.0.0 24 32", 1),
     ("main = filter (ip_ttl .> 3) >-> classify 5 >-> double_steer_ip", 3),
     ("main = when has_vlan (inc 2) >-> steer_field 14 4", 2),
+    (
+        "a = [10.0.0.0/30, 10.0.1.0/24, 10.0.3.0/24, 10.0.5.0/24, 10.0.7.0/24, 10.0.9.0/24, 10.0.11.0/24]\n\
+         b = [10.0.0.2, 10.0.0.4/31, 10.2.0.0/16, 10.4.0.0/16, 10.6.0.0/16, 10.8.0.0/16, 10.10.0.0/16]\n\
+         main = when (has_addr_in a) (inc 1) >-> src (when (has_addr_in b) (inc 2)) >-> unless (has_addr_in b) (mark 3)",
+        3,
+    ),
     ("main = icmp >-> when (icmp_type .== 8) drop >-> kernel >-> drop", 4),
 ];
 
@@ -219,6 +225,27 @@ fn written<M: Machine>(test: &str, load: impl Fn(Object) -> Option<M>) {
         both.compare_memory(text);
         assert!(decided > 500, "{text}: only {decided} packets were decided");
     }
+}
+
+/// More sets than a program of the kernel may have maps.
+#[test]
+fn a_rule_with_nets_for_each_of_seventy_customers_runs_in_the_kernel() {
+    let test = "a_rule_with_nets_for_each_of_seventy_customers_runs_in_the_kernel";
+    let nets = |i| (1..9).map(|k| format!("10.{i}.{}.0/28", 2 * k)).collect::<Vec<_>>().join(", ");
+    let stage = |i| format!("when (has_addr_in [10.0.0.{}, {}]) (inc {})", i % 9, nets(i), i % 64);
+    let stages: Vec<_> = (0..70).map(stage).collect();
+    let ir = compiled(&format!("main = {}", stages.join(" >-> ")));
+    let Some(mut both) = Both::new(&ir, Metadata::Record, |object| Kernel::load(test, object)).expect("for the kernel")
+    else {
+        return;
+    };
+    assert_eq!(both.kernel.object().stages, 70);
+    let mut prng = Prng::new(testkit::seed(test));
+    for packet in 0..500 {
+        both.run(&frames::frame(&mut prng, false), packet, &|| format!("packet {packet}"));
+    }
+    both.compare_memory(test);
+    assert!(both.memory.counters.iter().filter(|n| **n > 0).count() > 10, "{:?}", both.memory.counters);
 }
 
 #[test]

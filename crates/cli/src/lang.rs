@@ -1,13 +1,14 @@
 //! `netgrain lang`: programs of the packet language checked, explained, made tidy and tried out.
 
 mod explain;
+mod repl;
 mod replay;
 
 use crate::outcome::{Failure, Outcome, json};
 use clap::{Args, Subcommand};
 use lang::{Compiled, compile, compile_for};
 use serde_json::json;
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -115,7 +116,7 @@ pub fn run(args: &LangArgs) -> Result<Outcome, Failure> {
             let (text, name) = text(&args.program.text)?;
             replay::run(args, |link_type| made_for(link_type, &text, &name))
         }
-        Verb::Repl => repl(),
+        Verb::Repl => repl::run(),
         Verb::Functions => {
             write!(std::io::stdout(), "{}", lang::table::reference())?;
             Ok(Outcome::Yes)
@@ -201,55 +202,4 @@ fn tidy(args: &FmtArgs) -> Result<Outcome, Failure> {
         _ => write!(std::io::stdout(), "{tidy}")?,
     }
     Ok(Outcome::Yes)
-}
-
-/// What the prompt takes.
-const HOW: &str = "A binding (`web = has_port 80`) is kept, an action is explained; `netgrain lang functions` lists the words. \
-    `:q` or Ctrl-D ends.";
-
-/// Lines are bindings, or expressions of which the type is told.
-fn repl() -> Result<Outcome, Failure> {
-    let asks = std::io::stdin().is_terminal();
-    let mut bindings = String::new();
-    if asks {
-        writeln!(std::io::stderr(), "{HOW}")?;
-    }
-    let mut lines = std::io::stdin().lock().lines();
-    loop {
-        if asks {
-            write!(std::io::stderr(), "> ")?;
-            std::io::stderr().flush()?;
-        }
-        let Some(line) = lines.next() else { return Ok(Outcome::Yes) };
-        let line = line?;
-        match line.trim() {
-            "" => continue,
-            ":q" | ":quit" | "quit" | "exit" => return Ok(Outcome::Yes),
-            "?" | "help" | ":?" | ":h" | ":help" => {
-                writeln!(std::io::stderr(), "{HOW}")?;
-                continue;
-            }
-            _ => {}
-        }
-        // A line that is a program together with what is known is a binding; any other must be an action.
-        let kept = format!("{bindings}{line}\n");
-        let is_binding = lang::syntax::parse(&line).is_ok();
-        let tried = if is_binding && !line.trim_start().starts_with("main ") {
-            format!("{kept}main = unit\n")
-        } else if is_binding {
-            kept.clone()
-        } else {
-            format!("{bindings}main = {line}\n")
-        };
-        match compile(&tried) {
-            Ok(compiled) if is_binding && !line.trim_start().starts_with("main ") => {
-                if let Some(known) = compiled.bindings.iter().find(|b| line.trim_start().starts_with(&b.name)) {
-                    writeln!(std::io::stdout(), "{} : {}", known.name, known.of)?;
-                }
-                bindings = kept;
-            }
-            Ok(compiled) => explain::table(&compiled, &mut std::io::stdout())?,
-            Err(e) => write!(std::io::stderr(), "{}", e.show(&tried, "line"))?,
-        }
-    }
 }

@@ -118,6 +118,7 @@ pub fn hear(
         packets: 0,
         bytes: 0,
         torn: vec![0; listeners.len()],
+        orphaned: false,
         buffer: Vec::new(),
     };
     let listeners = ear.listen(listeners, args, stop, leave)?;
@@ -202,6 +203,8 @@ struct Ear {
     bytes: u64,
     /// Of each ring, packets that were given, but overwritten before their bytes were copied.
     torn: Vec<u64>,
+    /// The engine has gone without an end: there may be packets that nobody heard.
+    orphaned: bool,
     buffer: Vec<u8>,
 }
 
@@ -258,7 +261,8 @@ impl Ear {
                 shown = Instant::now();
                 rings.iter().for_each(Listener::report);
                 if quiet && left.is_none() && !rings.iter().all(Listener::connected) {
-                    sys::say!("netgrain: the engine has gone");
+                    sys::say!("netgrain: the engine has gone without an end: it was killed, or its machine stopped it");
+                    self.orphaned = true;
                     break;
                 }
                 if matches!(self.form, Form::Counts(_)) {
@@ -369,5 +373,5 @@ fn finish(args: &ListenArgs, ear: Ear, rings: &[Listener]) -> Result<Outcome, Fa
             show_count(missed)
         );
     }
-    Ok(Outcome::of(missed == 0))
+    Ok(Outcome::of(missed == 0 && !ear.orphaned))
 }

@@ -39,9 +39,11 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
         socket_group: args.socket.socket_group.as_deref(),
         user: args.user.as_deref(),
     })?;
-    let stop = signals::stop_flag();
-    // Without a program to read again, SIGHUP means what it always means.
-    let hangup = args.program.program.as_ref().map(|_| signals::hangup_flag());
+    // Without a file to read again, SIGHUP says that the terminal has gone; where there never was one, somebody takes this for a service.
+    let reads_again = args.program.program.is_some();
+    let leaves = !reads_again && signals::has_terminal();
+    let stop = if leaves { signals::farewell_flag() } else { signals::stop_flag() };
+    let hangup = (!leaves).then(signals::hangup_flag);
     let mut capture = Capture::start(&plan)?;
     let mut service = Service::begin();
     service.ready();
@@ -55,12 +57,17 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
         sys::say!("netgrain: {}", program::told(&report));
     }
     let reload = || {
-        if hangup.as_ref().is_some_and(|hangup| hangup.swap(false, Ordering::Relaxed)) {
+        if !hangup.as_ref().is_some_and(|hangup| hangup.swap(false, Ordering::Relaxed)) {
+            return;
+        }
+        if reads_again {
             match args.program.plan().and_then(|plan| plan.map(|p| program::exchange(&capture, &p)).transpose()) {
                 Ok(told) => sys::say!("netgrain: {}", told.unwrap_or_default()),
                 Err(Failure::Said(text)) => sys::say!("netgrain: nothing is changed: {text}"),
                 Err(Failure::ClosedPipe) => {}
             }
+        } else {
+            sys::say!("netgrain: SIGHUP reads the file of --program again, and there is none; recording goes on");
         }
     };
     if let Some(text) = keeping.as_ref().and_then(|plan| retain::announcement(&args.retention, plan)) {

@@ -1,5 +1,6 @@
 //! Ctrl-C and SIGTERM end a verb cleanly; the second one ends the process at once. SIGHUP asks those that have a configuration to read
-//! it again, and a reader beside an engine to end cleanly: its terminal has gone.
+//! it again, and a reader beside an engine, or a recorder that a terminal started without a file to read again, to end cleanly: its terminal
+//! has gone.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::Arc;
@@ -25,6 +26,11 @@ fn stop_at(signals: &[i32]) -> Arc<AtomicBool> {
         let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
     }
     stop
+}
+
+/// Whether a terminal could hang up on this process (tty(4): this file opens for who has one).
+pub fn has_terminal() -> bool {
+    std::fs::File::open("/dev/tty").is_ok()
 }
 
 /// A flag that becomes true at each SIGHUP.

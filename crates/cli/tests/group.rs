@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Running, arg, netgrain, objects, run, signal, until};
+use common::{Running, arg, ignores_hangup, netgrain, objects, run, signal, until};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -269,12 +269,8 @@ impl Ear {
 #[test]
 fn who_has_a_terminal_no_more_ends_in_good_order() {
     let test = "who_has_a_terminal_no_more_ends_in_good_order";
-    // What is ignored when a process starts (nohup) stays ignored, for those whom it starts, too.
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);
-    if ignored.and_then(|mask| u64::from_str_radix(mask, 16).ok()).is_some_and(|mask| mask & 1 == 1) {
-        testkit::skip(test, "SIGHUP is ignored here");
-        return;
+    if ignores_hangup() {
+        return testkit::skip(test, "SIGHUP is ignored here");
     }
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (_a, b) = sandbox.veth("va", "vb");
@@ -296,6 +292,33 @@ fn who_has_a_terminal_no_more_ends_in_good_order() {
         assert!(status == Some(0) && said.contains("0 missed"), "{status:?}: {said}");
     }
     until("the member has left", || engine.members("g") == 0);
+}
+
+#[test]
+fn an_engine_that_stands_still_or_was_killed_is_no_success() {
+    let test = "an_engine_that_stands_still_or_was_killed_is_no_success";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (_a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("still");
+    let mut engine = Engine::start(&b, &dir, &["--source-kind", "tpacket"]);
+    assert_eq!(engine.group("create", &["g", "copy"]).status, Some(0));
+    let member = Ear::join(&engine, "g");
+    signal(&engine.running.0, "STOP");
+    let asked = engine.group("stats", &["g"]);
+    assert!(asked.status == Some(2) && asked.err.contains("has not answered for 10 s"), "{asked:?}");
+    signal(&engine.running.0, "CONT");
+    assert_eq!(engine.group("stats", &["g"]).status, Some(0), "it goes on");
+    engine.running.0.kill().expect("it runs");
+    let (status, said) = member.end();
+    assert!(status == Some(1) && said.contains("gone without an end"), "{status:?}: {said}");
+}
+
+#[test]
+fn what_is_to_be_attached_is_asked_for_with_both_that_are_possible() {
+    let said = run(&["group", "attach", "-i", "nosuch0", "g"]);
+    assert!(said.status == Some(2) && said.err.contains("--port") && said.err.contains("--write"), "{said:?}");
+    let both = run(&["group", "attach", "-i", "nosuch0", "g", "--port", "eth1", "-w", "x.pcap"]);
+    assert!(both.status == Some(2) && both.err.contains("cannot be used with"), "{both:?}");
 }
 
 #[test]

@@ -96,3 +96,60 @@ fn fmt_tidies_and_functions_are_the_page() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "main = ip >-> drop   -- all\n");
     assert!(yes(&run(&["lang", "functions"])).contains("| `steer_flow` |"));
 }
+
+#[test]
+fn explain_names_headers_only_where_the_program_asks_for_them_and_says_whose_half_it_is() {
+    let [drops, asks] = ["main = drop", "main = tcp"].map(|program| run(&["lang", "explain", "-e", program]));
+    assert!(!yes(&drops).contains("left to user space"), "{drops:?}");
+    assert!(yes(&asks).contains("headers beyond the kernel's walk"), "{asks:?}");
+    assert!(asks.out.contains("one of a group runs wholly in user space"), "{asks:?}");
+}
+
+#[test]
+fn what_is_traced_is_printed_as_it_was_then() {
+    let dir = TempDir::new("lang-trace");
+    let file = dir.join("frames.pcap");
+    assert_eq!(run(&["gen", "-w", arg(&file), "imix,flows=1", "--packets", "1"]).status, Some(0));
+    let program = "main = trace >-> classify 4 >-> mark 7 >-> log_msg \"seen\" >-> log_packet >-> trace";
+    let said = run(&["lang", "run", "-r", arg(&file), "--print", "-e", program]);
+    let line = yes(&said).lines().next().expect("a line");
+    let [first, second, packet, last] = line.split("log \"").skip(1).collect::<Vec<_>>()[..] else {
+        panic!("not four logs: {line}")
+    };
+    assert!(first.starts_with("copy class 0 hash 00000000 00000000 mark 0 state 0\""), "{line}");
+    assert!(second.starts_with("seen\"") && packet.contains(" length "), "{line}");
+    assert!(last.starts_with("copy class 4 hash 00000000 00000000 mark 7 state 0\""), "{line}");
+}
+
+/// What the prompt says to these lines.
+fn repl(lines: &str) -> Said {
+    let mut command = common::netgrain(&["lang", "repl"]);
+    let dir = TempDir::new("repl");
+    let file = dir.join("lines");
+    std::fs::write(&file, lines).expect("written");
+    common::say(command.stdin(std::fs::File::open(&file).expect("there")))
+}
+
+#[test]
+fn the_prompt_reads_on_as_long_as_a_text_cannot_end() {
+    let said = repl(
+        "main = do\n  tcp\n  steer_flow\nweb = has_port 80 .||.\n  has_port 443\n:t web\n:t forward\n:q\nnosuch\n",
+    );
+    let out = yes(&said);
+    assert!(out.contains(" tcp\n") && out.contains(" steer_flow"), "both stages of one program: {out}");
+    assert!(out.contains("web : Pred\nweb : Pred\nforward : Device -> Act\n"), "{out}");
+    let again = repl("web = has_port 80\nweb = has_port 8080\nwhen web drop\n");
+    assert!(yes(&again).contains("stage\n") && again.out.contains("when web drop"), "bound anew: {again:?}");
+}
+
+#[test]
+fn the_prompt_shows_the_lines_as_they_were_typed() {
+    let said = repl("web = has_port 80\nwhen (is_tcp\n .&&. web) dorp\nx = forward 3\nmain = do\n  tcp\n  nosuch\n");
+    for shown in [
+        "--> line:2:12\n  |\n2 |  .&&. web) dorp\n  |            ^^^^\n",
+        "--> line:1:13\n  |\n1 | x = forward 3\n",
+        "--> line:3:3\n  |\n3 |   nosuch\n",
+    ] {
+        assert!(said.err.contains(shown), "{shown}: {}", said.err);
+    }
+}

@@ -73,6 +73,51 @@ fn an_interrupt_ends_cleanly_with_the_summary() {
 }
 
 #[test]
+fn a_hangup_is_no_end_for_who_never_had_a_terminal_and_says_that_there_is_nothing_to_read() {
+    let test = "a_hangup_is_no_end_for_who_never_had_a_terminal_and_says_that_there_is_nothing_to_read";
+    let Some(mut alone) = testkit::tool(test, "setsid") else { return };
+    let dir = TempDir::new("hangup-service");
+    let store = dir.join("store");
+    alone.args([env!("CARGO_BIN_EXE_netgrain"), "record", "--sim", "200,rate=10kpps,truth", "--store", arg(&store)]);
+    let (running, mut err) = Running::start(alone.args(RING));
+    signal(&running.0, "HUP");
+    let mut line = String::new();
+    while !line.contains("SIGHUP") {
+        line.clear();
+        assert!(err.read_line(&mut line).expect("text") > 0, "it ended");
+    }
+    assert!(line.contains("there is none; recording goes on"), "{line}");
+    signal(&running.0, "TERM");
+    let said = running.end(err);
+    assert!(said.status == Some(0) && said.out.contains("ledger"), "{said:?}");
+}
+
+#[test]
+fn whose_terminal_has_gone_ends_in_good_order() {
+    let test = "whose_terminal_has_gone_ends_in_good_order";
+    if common::ignores_hangup() {
+        return testkit::skip(test, "SIGHUP is ignored here");
+    }
+    let Some(mut terminal) = testkit::tool(test, "script") else { return };
+    let dir = TempDir::new("hangup-terminal");
+    let store = dir.join("store");
+    let binary = env!("CARGO_BIN_EXE_netgrain");
+    let record = format!("exec {binary} record --sim 200,rate=10kpps,truth --store {} --ring 8MiB", arg(&store));
+    let child = terminal.args(["-qec", &record, "/dev/null"]).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut running = Running(child);
+    until("a file is begun", || !walk(&store).is_empty());
+    let recorder = std::process::Command::new("pgrep").args(["-P", &running.0.id().to_string()]).output();
+    let recorder = String::from_utf8(recorder.expect("pgrep").stdout).expect("a number");
+    let hung_up = std::process::Command::new("kill").args(["-HUP", recorder.trim()]).status().expect("kill");
+    assert!(hung_up.success(), "{recorder}");
+    let mut out = String::new();
+    std::io::Read::read_to_string(&mut running.0.stdout.take().expect("caught"), &mut out).expect("text");
+    assert_eq!(running.0.wait().expect("it ends").code(), Some(0), "{out}");
+    assert!(out.contains("ledger"), "{out}");
+    assert!(walk(&store).iter().all(|p| !arg(p).ends_with(".partial")));
+}
+
+#[test]
 fn lost_packets_are_status_one_and_json_is_one_object_a_line_that_agrees_with_itself() {
     let dir = TempDir::new("lossy");
     let store = dir.join("store");

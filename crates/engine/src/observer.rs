@@ -1,6 +1,6 @@
 //! A capture's numbers without the capture: one report for the table, `--json`, the metrics and the summary.
 
-use crate::group::Groups;
+use crate::group::{Groups, is_told_at};
 use crate::meter::MeterGauge;
 use crate::program::PortProgram;
 use crate::recording::Gauge;
@@ -9,6 +9,7 @@ use crate::retention::Kept;
 use crate::status::{Counts, ListenerReport, QueueReport, Report, WorkerStatus};
 use base::{Cause, Tally};
 use capture::{SourceInfo, StampKind};
+use group::GroupView;
 use ring::Hub;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,7 +39,29 @@ pub struct Observed {
 impl Observer {
     /// How things stand, with the groups' books, for which their dispatchers are asked.
     pub fn measured(&self) -> Report {
-        let groups = self.groups.as_ref().map(|groups| groups.views(&self.label)).unwrap_or_default();
+        let groups = self.groups.as_ref().map(|groups| groups.views()).unwrap_or_default();
+        self.with_groups(groups.into_iter())
+    }
+
+    /// The same of several ports of an engine, whose dispatchers are asked once for all of them.
+    pub fn all_measured(observers: &[Self]) -> Vec<Report> {
+        let mut asked: Vec<(&Arc<Groups>, Vec<GroupView>)> = Vec::new();
+        for groups in observers.iter().filter_map(|o| o.groups.as_ref()) {
+            if !asked.iter().any(|(known, _)| Arc::ptr_eq(known, groups)) {
+                asked.push((groups, groups.views()));
+            }
+        }
+        let report = |observer: &Self| {
+            let mine = |known: &&Arc<Groups>| observer.groups.as_ref().is_some_and(|groups| Arc::ptr_eq(known, groups));
+            let views = asked.iter().filter(|(known, _)| mine(known)).flat_map(|(_, views)| views);
+            observer.with_groups(views.cloned())
+        };
+        observers.iter().map(report).collect()
+    }
+
+    /// How things stand, with those of the groups that are told at this port.
+    fn with_groups(&self, groups: impl Iterator<Item = GroupView>) -> Report {
+        let groups = groups.filter(|view| is_told_at(view, &self.label)).collect();
         Report { groups, ..self.report() }
     }
 

@@ -17,7 +17,12 @@ use std::time::{Duration, Instant};
 /// says.
 pub(crate) fn append(path: &Path) -> io::Result<File> {
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
-    claim(&file)?;
+    if let Some(why) = claim(|| file.try_lock())? {
+        sys::say!(
+            "netgrain: {}: files here cannot be locked ({why}); see to it that nobody else writes to this one",
+            path.display()
+        );
+    }
     let len = file.metadata()?.len();
     let mut end = 0;
     let mut header = [0; HEADER];
@@ -40,12 +45,15 @@ pub(crate) fn append(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Locks the file, which whoever wrote to it before may be about to close.
-fn claim(file: &File) -> io::Result<()> {
+/// Takes the lock, which whoever wrote to the file before may be about to give up; says why, where the file system has none to give.
+fn claim(mut lock: impl FnMut() -> Result<(), TryLockError>) -> io::Result<Option<io::Error>> {
     let until = Instant::now() + HANDOVER;
     loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(()),
+        match lock() {
+            Ok(()) => return Ok(None),
+            Err(TryLockError::Error(error)) if error.raw_os_error().is_some_and(|e| NO_LOCKS.contains(&e)) => {
+                return Ok(Some(error));
+            }
             Err(TryLockError::Error(error)) => return Err(error),
             Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(HANDOVER / 100),
             Err(TryLockError::WouldBlock) => {
@@ -55,6 +63,9 @@ fn claim(file: &File) -> io::Result<()> {
         }
     }
 }
+
+/// What file systems say that know no flock(2): ENOLCK, ENOSYS, EOPNOTSUPP (asm-generic/errno.h).
+const NO_LOCKS: [i32; 3] = [37, 38, 95];
 
 /// How long the exporter before may take to close a file.
 const HANDOVER: Duration = Duration::from_secs(1);
@@ -160,5 +171,24 @@ impl<R: Read> Reader<R> {
     /// Reads so many bytes more, or up to the end.
     fn fill(&mut self, len: usize) -> Result<(), FileError> {
         (&mut self.input).take(len as u64).read_to_end(&mut self.buffer).map(|_| ()).map_err(FileError::Io)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_no_lock_is_to_be_had_there_is_a_file_all_the_same() {
+        let refused = |errno| claim(|| Err(TryLockError::Error(io::Error::from_raw_os_error(errno))));
+        for errno in NO_LOCKS {
+            let why = refused(errno).expect("no reason to fail").expect("a remark");
+            assert_eq!(why.raw_os_error(), Some(errno));
+        }
+        const EIO: i32 = 5;
+        assert_eq!(refused(EIO).expect_err("something else").raw_os_error(), Some(EIO));
+        let mut free = [false, true].into_iter();
+        let lock = || if free.next() == Some(true) { Ok(()) } else { Err(TryLockError::WouldBlock) };
+        assert!(claim(lock).expect("in the end").is_none(), "one that is held is waited for");
     }
 }

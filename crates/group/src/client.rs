@@ -10,8 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use sys::unix::Connection;
 
-/// How long the engine may take to answer: it compiles programs meanwhile.
+/// How long the engine may take to carry something out: it compiles programs meanwhile.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long it may take to say how things stand: it may be carrying out what others asked for.
+const QUESTION: Duration = Duration::from_secs(10);
 
 /// Most branches of one member.
 const BRANCHES_MAX: usize = 256;
@@ -24,6 +27,8 @@ const ITEMS_MAX: usize = 4096;
 pub enum ClientError {
     /// No engine there, or no way to it.
     Unreachable(io::Error),
+    /// It is there, and has not answered for so long.
+    Silent(Duration),
     /// The engine said no; its own words.
     Refused(String),
     /// What came was not what the protocol says.
@@ -39,6 +44,11 @@ impl fmt::Display for ClientError {
                 write!(f, "permission denied on the engine's socket; run as its owner or a member of its group")
             }
             Self::Unreachable(e) => write!(f, "no engine answers there: {e}"),
+            Self::Silent(patience) => write!(
+                f,
+                "the engine has not answered for {} s: it is stopped, or has too much to do; look at its process, then ask again",
+                patience.as_secs()
+            ),
             Self::Refused(why) => f.write_str(why),
             Self::Protocol(what) => write!(f, "the engine's answer is not understood: {what}"),
             Self::Branch(e) => e.fmt(f),
@@ -106,11 +116,20 @@ impl Client {
         if text.len() > MESSAGE_MAX {
             return Err(ClientError::Refused(format!("a request of {} bytes; at most {MESSAGE_MAX}", text.len())));
         }
+        let patience = match request {
+            Request::List | Request::Stats { .. } | Request::Program { .. } => QUESTION,
+            _ => PATIENCE,
+        };
+        self.0.set_timeout(patience).map_err(ClientError::Unreachable)?;
+        let silent = |e| match e {
+            ClientError::Unreachable(e) if e.kind() == io::ErrorKind::WouldBlock => ClientError::Silent(patience),
+            e => e,
+        };
         // An engine that refuses this connection says so and closes it; its words are worth more than the broken pipe.
         let sent = self.0.send(&text, &[]);
         let answer: Answer = match self.receive() {
             Ok(answer) => answer,
-            Err(e) => return Err(sent.err().map_or(e, ClientError::Unreachable)),
+            Err(e) => return Err(silent(sent.err().map_or(e, ClientError::Unreachable))),
         };
         if !answer.ok {
             return Err(ClientError::Refused(answer.error.unwrap_or_default()));
@@ -118,7 +137,7 @@ impl Client {
         if answer.items > ITEMS_MAX {
             return Err(ClientError::Protocol("an impossible number of objects"));
         }
-        let items = (0..answer.items).map(|_| self.receive()).collect::<Result<_, _>>()?;
+        let items = (0..answer.items).map(|_| self.receive()).collect::<Result<_, _>>().map_err(silent)?;
         Ok((answer, items))
     }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! received = dropped + no_member + passed                 packets that the group's program judged
 //! copies   = delivered + refused + lost                   over all members, those that have left included
+//! copies   = those of the classes                         each copy is by the lowest class that packet and member share
 //! forwards = forwarded + forward_lost + forward_own       over all ports
 //! ```
 //! Packets that the dispatcher let go because it was too far behind (`skipped`) were not received. What a reader was given
@@ -23,6 +24,19 @@ pub struct MemberCounts {
     /// Meant for it, but its own filter did not match.
     pub refused: u64,
     /// Meant for it, but it had left no room in its branch.
+    pub lost: u64,
+}
+
+/// One class's part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ClassCounts {
+    /// Packets for it that were not dropped.
+    pub packets: u64,
+    /// Copies for members that are in it.
+    pub copies: u64,
+    /// Packets for it, and nobody was there.
+    pub no_member: u64,
+    /// Copies that found no room.
     pub lost: u64,
 }
 
@@ -141,10 +155,12 @@ pub struct Counts {
     pub forwards: u64,
     /// The host has them too.
     pub to_kernel: u64,
-    /// Packets not dropped, by class that they were for.
-    pub classes: [u64; CLASSES],
+    /// By class; what was for every class is beside it.
+    pub classes: [ClassCounts; CLASSES],
     /// Packets not dropped that were for every class.
     pub broadcast: u64,
+    /// Those of them for which nobody was there.
+    pub broadcast_alone: u64,
     /// By place.
     pub members: [MemberCounts; MEMBERS],
     /// Members that have left.
@@ -165,8 +181,9 @@ impl Default for Counts {
             forward_own: 0,
             forwards: 0,
             to_kernel: 0,
-            classes: [0; CLASSES],
+            classes: [ClassCounts::default(); CLASSES],
             broadcast: 0,
+            broadcast_alone: 0,
             members: [MemberCounts::default(); MEMBERS],
             departed: MemberCounts::default(),
         }
@@ -177,6 +194,15 @@ impl AddAssign<&MemberCounts> for MemberCounts {
     fn add_assign(&mut self, o: &Self) {
         self.delivered += o.delivered;
         self.refused += o.refused;
+        self.lost += o.lost;
+    }
+}
+
+impl AddAssign<&Self> for ClassCounts {
+    fn add_assign(&mut self, o: &Self) {
+        self.packets += o.packets;
+        self.copies += o.copies;
+        self.no_member += o.no_member;
         self.lost += o.lost;
     }
 }
@@ -196,10 +222,11 @@ impl AddAssign<&Self> for Counts {
             (&mut self.forwards, o.forwards),
             (&mut self.to_kernel, o.to_kernel),
             (&mut self.broadcast, o.broadcast),
+            (&mut self.broadcast_alone, o.broadcast_alone),
         ] {
             *a += b;
         }
-        self.classes.iter_mut().zip(o.classes).for_each(|(a, b)| *a += b);
+        self.classes.iter_mut().zip(&o.classes).for_each(|(a, b)| *a += b);
         self.members.iter_mut().zip(&o.members).for_each(|(a, b)| *a += b);
         self.departed += &o.departed;
     }
@@ -219,15 +246,22 @@ impl Counts {
         self.departed += &part;
     }
 
-    /// Packets of a class, broadcasts included.
-    pub fn of_class(&self, c: u8) -> u64 {
-        self.classes[usize::from(c)] + if class::ANY >> c & 1 == 1 { self.broadcast } else { 0 }
+    /// A class's part, broadcasts included.
+    pub fn of_class(&self, c: u8) -> ClassCounts {
+        let mut part = self.classes[usize::from(c)];
+        if class::ANY >> c & 1 == 1 {
+            part.packets += self.broadcast;
+            part.no_member += self.broadcast_alone;
+        }
+        part
     }
 
     /// What contradicts, in words; nothing, unless there is a bug.
     pub fn contradictions(&self) -> Vec<String> {
         let all = self.all_members();
+        let by_class = self.classes.iter().map(|c| c.copies).sum();
         let sums = [
+            ("copies", self.copies, "those of the classes", by_class),
             ("received", self.received, "dropped + no_member + passed", self.dropped + self.no_member + self.passed),
             ("copies", self.copies, "delivered + refused + lost", all.delivered + all.refused + all.lost),
             (
@@ -252,6 +286,7 @@ mod tests {
     fn a_residue_is_told_and_leaving_keeps_the_sums() {
         let mut c = Counts { received: 10, passed: 9, dropped: 1, copies: 9, ..Counts::default() };
         c.members[3] = MemberCounts { delivered: 5, refused: 3, lost: 1 };
+        c.classes[2].copies = 9;
         assert_eq!(c.contradictions(), Vec::<String>::new());
         c.depart(3);
         assert_eq!((c.contradictions().len(), c.members[3], c.departed.delivered), (0, MemberCounts::default(), 5));
@@ -277,7 +312,8 @@ mod tests {
 
     #[test]
     fn broadcasts_count_for_every_class_but_management() {
-        let c = Counts { broadcast: 4, ..Counts::default() };
-        assert_eq!((c.of_class(0), c.of_class(62), c.of_class(class::MANAGEMENT)), (4, 4, 0));
+        let c = Counts { broadcast: 4, broadcast_alone: 1, ..Counts::default() };
+        let all = ClassCounts { packets: 4, no_member: 1, ..ClassCounts::default() };
+        assert_eq!([0, 62, class::MANAGEMENT].map(|n| c.of_class(n)), [all, all, ClassCounts::default()]);
     }
 }

@@ -99,6 +99,8 @@ struct Inner {
     list: Vec<Order>,
     /// The dispatcher has ended; its last books.
     ended: Option<Vec<Books>>,
+    /// It ended before its stream did, and nobody had asked it to.
+    early: bool,
 }
 
 impl Orders {
@@ -120,6 +122,11 @@ impl Orders {
         self.lock().ended.clone()
     }
 
+    /// Whether the dispatcher has ended although its stream went on: it panicked.
+    pub fn has_failed(&self) -> bool {
+        self.lock().early
+    }
+
     #[inline]
     fn take(&self) -> Vec<Order> {
         if !self.pending.load(Ordering::Acquire) {
@@ -130,8 +137,9 @@ impl Orders {
         std::mem::take(&mut inner.list)
     }
 
-    fn close(&self, books: Vec<Books>) {
+    fn close(&self, books: Vec<Books>, early: bool) {
         let mut inner = self.lock();
+        inner.early = early;
         inner.list.clear();
         inner.ended = Some(books);
     }
@@ -381,6 +389,6 @@ impl Drop for Dispatcher {
         // The ring is let go before anybody is told.
         self.gate = None;
         let books = self.books();
-        self.orders.close(books);
+        self.orders.close(books, !self.stopped && !self.memory.control.ended());
     }
 }

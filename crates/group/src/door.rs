@@ -109,15 +109,13 @@ impl Keeper {
             std::thread::sleep(LOOK);
             return;
         };
-        // If even these words do not reach it, the closed connection does.
         let Ok(peer) = connection.peer() else { return };
         if connection.set_timeout(TIMEOUT).is_err() {
             return;
         }
         if !self.is_welcome(&peer) {
             let why = format!("user {} may not use the groups here; the engine's owner can allow it", peer.uid);
-            let _ = say(&connection, &Answer::refusal(why));
-            return;
+            return turn_away(&connection, why);
         }
         let guest = self.registry.is_guest(peer.uid);
         let most = connections(sys::limits::open_files());
@@ -128,7 +126,7 @@ impl Keeper {
             let who = Visitor { uid: peer.uid, pid: peer.pid, connection: self.registry.next_connection() };
             self.guests.push(Guest { connection, who });
         } else {
-            let _ = say(&connection, &Answer::refusal("too many connections to this engine; try again in a moment"));
+            turn_away(&connection, "too many connections to this engine; try again in a moment");
         }
     }
 
@@ -259,6 +257,21 @@ impl Told {
             branch.send(connection)?;
         }
         connection.set_timeout(patience)
+    }
+}
+
+/// A refusal is all that this visitor gets. Closing a connection over a request that nobody has read resets it, and the refusal with it:
+/// so what has come is read, and nothing more can come.
+fn turn_away(connection: &Connection, why: impl Into<String>) {
+    // If even these words do not reach it, the closed connection does.
+    let _ = say(connection, &Answer::refusal(why));
+    if connection.shut_reading().is_ok() {
+        let mut message = vec![0; MESSAGE_MAX];
+        let mut is_more = || match connection.receive(&mut message) {
+            Ok((n, _)) => n > 0,
+            Err(e) => e.kind() == io::ErrorKind::InvalidData,
+        };
+        while is_more() {}
     }
 }
 

@@ -3,12 +3,12 @@
 use crate::counts::{Closed, Counts, PortCounts, PortSums, Seen};
 use crate::group::Books;
 use crate::members::Membership;
-use crate::outside::{Outlet, Source};
+use crate::outside::{Outlet, Source, Track};
 use crate::request::Policy;
 use crate::steer::{MEMBERS, Steering};
 use crate::verdict::{About, Compiled, Filling};
 use ring::Branch;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Who asks.
@@ -38,11 +38,28 @@ pub(crate) struct Entry {
     pub generation: u64,
     pub membership: Arc<Membership>,
     pub seats: BTreeMap<u8, Seat>,
-    pub ports: BTreeMap<String, Arc<PortCounts>>,
+    /// Each port that its program sends to, once for those queues that it was opened for at a time.
+    pub ports: BTreeMap<String, Vec<Opened>>,
     /// What members said of themselves that have left.
     pub departed: Seen,
     /// Outlets that were detached, and ports that no program names any more.
     pub closed: Closed,
+}
+
+/// A port that packets of some queues are sent to.
+pub(crate) struct Opened {
+    pub counts: Arc<PortCounts>,
+    /// Which, in the order of the group's.
+    pub tracks: BTreeSet<usize>,
+}
+
+/// What one dispatcher told of its books.
+pub(crate) struct Page {
+    pub books: Vec<Books>,
+    /// Its stream has ended: they do not change any more.
+    pub ended: bool,
+    /// Why they are not those of now, if they should be.
+    pub silence: Option<String>,
 }
 
 pub(crate) struct Seat {
@@ -115,9 +132,16 @@ pub struct GroupView {
     pub counters: Vec<(String, u64)>,
     /// How full its maps are.
     pub maps: Vec<Filling>,
+    /// Its queues that do not tell how they stand, each in words.
+    pub silent: Vec<String>,
 }
 
 impl GroupView {
+    /// What contradicts in its books, and queues that do not tell theirs; nothing, unless something is wrong.
+    pub fn contradictions(&self) -> Vec<String> {
+        self.counts.contradictions().into_iter().chain(self.silent.iter().cloned()).collect()
+    }
+
     /// Leaves out what is nobody's business but its owner's.
     pub(crate) fn hide(&mut self) {
         (self.program, self.headline, self.hidden) = (None, None, true);
@@ -149,6 +173,11 @@ impl Entry {
         Err("another group has taken this name meanwhile; ask again".into())
     }
 
+    /// Whether its packets come by this ring.
+    pub fn has(&self, track: &Track) -> bool {
+        self.queues.as_ref().is_none_or(|q| q.contains(&track.queue)) && self.sources.contains(&track.source.name)
+    }
+
     /// Nobody sits in this place any more.
     pub fn vacate(&mut self, place: u8) {
         if let Some(seat) = self.seats.remove(&place) {
@@ -160,14 +189,21 @@ impl Entry {
         self.membership = Arc::new(self.membership.with(place, None));
     }
 
-    /// For tables, with the books of all groups on `queues` queues of this one.
-    pub fn view(&self, name: &str, books: &[Books], queues: usize) -> GroupView {
+    /// For tables, with what the dispatchers of its queues told.
+    pub fn view(&self, name: &str, pages: &[&Page]) -> GroupView {
+        let queues = pages.len();
         let (mut counts, mut counters) = (Counts::default(), Vec::<(String, u64)>::new());
-        let mut maps = Vec::new();
+        let mut maps = Vec::<Filling>::new();
         let mut fill = vec![0.0; MEMBERS];
-        for book in books.iter().filter(|b| b.id == self.id) {
+        // All queues of a group share its maps, and each that still runs tells of them as they are now.
+        let now_first = [false, true].map(|ended| pages.iter().filter(move |page| page.ended == ended));
+        for book in now_first.into_iter().flatten().flat_map(|page| &page.books).filter(|b| b.id == self.id) {
             counts += &book.counts;
-            maps.extend_from_slice(&book.maps);
+            for map in &book.maps {
+                if !maps.iter().any(|known| known.map == map.map) {
+                    maps.push(map.clone());
+                }
+            }
             fill.iter_mut().zip(&book.fill).for_each(|(a, b)| *a = f64::max(*a, *b));
             for (name, n) in &book.counters {
                 match counters.iter_mut().find(|(known, _)| known == name) {
@@ -202,13 +238,21 @@ impl Entry {
             hidden: false,
             about: self.program.as_ref().map(|p| p.about(queues)),
             generation: self.generation,
-            ports: self.ports.iter().map(|(name, counts)| (name.clone(), counts.sums())).collect(),
+            ports: self.ports.iter().map(|(name, all)| (name.clone(), sums(all))).collect(),
             members: members.collect(),
             departed: self.departed,
             closed: self.closed.sums(),
             counts,
             counters,
             maps,
+            silent: pages.iter().filter_map(|page| page.silence.clone()).collect(),
         }
     }
+}
+
+fn sums(opened: &[Opened]) -> PortSums {
+    opened.iter().fold(PortSums::default(), |mut sums, one| {
+        sums += one.counts.sums();
+        sums
+    })
 }

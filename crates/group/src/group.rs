@@ -208,7 +208,7 @@ impl Group {
             }
             match classes {
                 class::ANY => counts.broadcast += 1,
-                classes => places(classes).for_each(|c| counts.classes[usize::from(c)] += 1),
+                classes => places(classes).for_each(|c| counts.classes[usize::from(c)].packets += 1),
             }
             let targets = match verdict.delivery {
                 _ if eligible.set == 0 => 0,
@@ -219,19 +219,29 @@ impl Group {
             };
             if targets == 0 {
                 counts.no_member += 1;
+                match classes {
+                    class::ANY => counts.broadcast_alone += 1,
+                    classes => places(classes).for_each(|c| counts.classes[usize::from(c)].no_member += 1),
+                }
                 continue;
             }
             counts.passed += 1;
             counts.copies += u64::from(targets.count_ones());
-            let wanted =
-                if targets & membership.picky() == 0 { targets } else { matching(targets, packet, membership, counts) };
+            let wanted = if targets & membership.picky() == 0 {
+                targets
+            } else {
+                matching(targets, packet, classes, membership, counts)
+            };
             for place in places(wanted) {
-                let desc = packet.desc.judged(membership.class_of(place, classes), *generation, verdict.mark);
-                let part = &mut counts.members[usize::from(place)];
+                let class = membership.class_of(place, classes);
+                let desc = packet.desc.judged(class, *generation, verdict.mark);
+                let (part, class) = (&mut counts.members[usize::from(place)], &mut counts.classes[usize::from(class)]);
+                class.copies += 1;
                 if branches[usize::from(place)].as_mut().is_some_and(|branch| branch.push(desc)) {
                     part.delivered += 1;
                 } else {
                     part.lost += 1;
+                    class.lost += 1;
                 }
             }
         }
@@ -263,13 +273,14 @@ impl Group {
 }
 
 /// Those of the targets whose own filter the packet passes.
-fn matching(targets: u64, packet: &Packet<'_>, membership: &Membership, counts: &mut Counts) -> u64 {
+fn matching(targets: u64, packet: &Packet<'_>, classes: u64, membership: &Membership, counts: &mut Counts) -> u64 {
     let mut wanted = targets;
     for place in places(targets & membership.picky()) {
         let filter = membership.member(place).and_then(|m| m.filter.as_ref());
         if filter.is_some_and(|f| !f.matches(packet)) {
             wanted &= !(1 << place);
             counts.members[usize::from(place)].refused += 1;
+            counts.classes[usize::from(membership.class_of(place, classes))].copies += 1;
         }
     }
     wanted

@@ -32,7 +32,7 @@ pub mod steer;
 mod verdict;
 
 pub use client::{Client, ClientError, Farewell, Generations, Seat};
-pub use counts::{Closed, Counts, MemberCounts, PortCounts, PortSums, Put, Seen};
+pub use counts::{ClassCounts, Closed, Counts, MemberCounts, PortCounts, PortSums, Put, Seen};
 pub use dispatch::{BATCH, Dispatcher, NAP, Order, Orders, Swapped, Turn};
 pub use door::Door;
 pub use entry::{GroupView, MemberView, Visitor};

@@ -147,7 +147,7 @@ impl Registry {
                 count(seat.who.uid, Held { branches: seat.branches.len(), bytes, ..Held::default() });
             }
             if but != Some(name.as_str()) {
-                let ports = entry.ports.len() * self.tracks_of(entry).count();
+                let ports = entry.ports.values().flatten().map(|o| o.tracks.len()).sum();
                 count(entry.loader, of_program(ports, entry.program.as_ref()));
             }
         }

@@ -47,8 +47,11 @@ fn object(group: &GroupView, most: usize) -> Value {
     let members: Vec<Value> = group.members.iter().map(|m| member(m, group, most)).collect();
     let c = &group.counts;
     let classes: Map<String, Value> = (0..class::MANAGEMENT)
-        .filter(|class| c.classes[usize::from(*class)] > 0 || group.members.iter().any(|m| m.classes >> class & 1 == 1))
-        .map(|class| (class::name(class), c.of_class(class).into()))
+        .filter(|class| {
+            let part = &c.classes[usize::from(*class)];
+            part.packets + part.copies > 0 || group.members.iter().any(|m| m.classes >> class & 1 == 1)
+        })
+        .map(|class| (class::name(class), json!(c.of_class(class))))
         .collect();
     let counters: Map<String, Value> =
         group.counters.iter().map(|(name, n)| (name.clone(), (*n as i64).into())).collect();
@@ -72,7 +75,7 @@ fn object(group: &GroupView, most: usize) -> Value {
         "sources": group.sources, "queues": group.queues, "program": group.program.as_ref().map(|p| cut(p, most)), "headline": group.headline.as_ref().map(|line| cut(line, most)),
         "hidden": group.hidden, "generation": group.generation, "ports": ports,
         "received": c.received, "dropped": c.dropped, "no_member": c.no_member, "passed": c.passed,
-        "copies": c.copies, "skipped": c.skipped, "forwarded": c.forwarded, "forward_lost": c.forward_lost,
+        "copies": c.copies, "lost": c.all_members().lost, "skipped": c.skipped, "forwarded": c.forwarded, "forward_lost": c.forward_lost,
         "forward_own": c.forward_own,
         "to_kernel": c.to_kernel, "classes": classes, "counters": counters, "maps": maps, "members": members,
         "departed": {
@@ -80,7 +83,7 @@ fn object(group: &GroupView, most: usize) -> Value {
             "seen": group.departed.seen, "late": group.departed.late,
             "sent": group.closed.sent, "failed": group.closed.failed, "own": group.closed.own,
         },
-        "contradictions": c.contradictions(),
+        "contradictions": group.contradictions(),
     })
 }
 

@@ -6,7 +6,7 @@
 
 use crate::counts::{Closed, Seen};
 use crate::dispatch::{Order, Swapped};
-use crate::entry::{Entry, GroupView, Visitor};
+use crate::entry::{Entry, GroupView, Opened, Page, Visitor};
 use crate::group::{Books, Group, Port, Swap};
 use crate::limits::Limits;
 use crate::members::Membership;
@@ -26,6 +26,13 @@ pub const GROUPS: usize = 64;
 /// Descriptors of a branch when nobody said: 4 MiB of them, a tenth of a second at a million packets a second.
 pub(crate) const BRANCH_DESCS: u64 = 128 << 10;
 
+/// How long a dispatcher may take to tell its books, of which there are older ones.
+const BOOKS: Duration = Duration::from_secs(2);
+
+/// What is told of a dispatcher that has panicked.
+const FAILED: &str =
+    "ended before its stream, and nobody judges its packets any more; restart the engine and please report this";
+
 /// How much a thread that makes a program gives way.
 const NICE: i32 = 10;
 
@@ -36,6 +43,8 @@ pub struct Registry {
     pub(crate) own_uid: u32,
     pub(crate) limits: Limits,
     state: Mutex<State>,
+    /// What each dispatcher told last of its books.
+    told: Mutex<Vec<Vec<Books>>>,
     /// Connections so far, through all doors.
     connections: AtomicU64,
     /// Those that are there now, by user.
@@ -72,6 +81,7 @@ impl Registry {
             own_uid,
             limits: Limits::here(),
             state: Mutex::default(),
+            told: Mutex::default(),
             connections: AtomicU64::new(0),
             guests: Mutex::default(),
         }
@@ -281,14 +291,16 @@ impl Registry {
         if let Some(group) = only {
             state.find(group)?;
         }
-        let books = self.books();
+        let pages = self.pages();
         let wanted = state.groups.iter().filter(|(name, entry)| match (only, port) {
             (Some(only), _) => only == name.as_str(),
             (None, Some(port)) => entry.sources.iter().any(|source| source == port),
             (None, None) => true,
         });
         let view = |(name, entry): (&String, &Entry)| {
-            let mut view = entry.view(name, &books, self.tracks_of(entry).count());
+            let numbers = (0..).zip(&self.tracks).filter(|(_, track)| entry.has(track)).map(|(number, _)| number);
+            let pages: Vec<&Page> = numbers.filter_map(|number: usize| pages.get(number)).collect();
+            let mut view = entry.view(name, &pages);
             if self.permitted(entry, who).is_err() {
                 view.hide();
             }
@@ -301,23 +313,36 @@ impl Registry {
         entry.program.as_ref().map(|program| program.about(self.tracks_of(entry).count()))
     }
 
-    /// The books of all groups on all queues, as of now.
-    fn books(&self) -> Vec<Books> {
-        let deadline = Instant::now() + self.limits.patience;
-        let asked: Vec<Receiver<Vec<Books>>> = self
-            .tracks
-            .iter()
-            .map(|track| {
-                let (reply, answer) = channel();
-                track.orders.leave(Order::Tell(reply));
-                answer
-            })
-            .collect();
-        let answers = self.tracks.iter().zip(asked).map(|(track, answer)| {
+    /// What each dispatcher tells of its books now; of one that does not, what it told last.
+    fn pages(&self) -> Vec<Page> {
+        let patience = self.limits.patience.min(BOOKS);
+        let deadline = Instant::now() + patience;
+        let ask = |track: &Track| {
+            let (reply, answer) = channel();
+            track.orders.leave(Order::Tell(reply));
+            answer
+        };
+        let asked: Vec<Receiver<Vec<Books>>> = self.tracks.iter().map(ask).collect();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.resize(self.tracks.len(), Vec::new());
+        let page = |((track, answer), told): ((&Track, Receiver<Vec<Books>>), &mut Vec<Books>)| {
             let left = deadline.saturating_duration_since(Instant::now());
-            answer.recv_timeout(left).ok().or_else(|| track.orders.last_books()).unwrap_or_default()
-        });
-        answers.flatten().collect()
+            let (books, ended, silence) = match answer.recv_timeout(left) {
+                Ok(books) => (books, false, None),
+                Err(_) => match track.orders.last_books() {
+                    Some(books) => (books, true, track.orders.has_failed().then(|| FAILED.to_owned())),
+                    None => {
+                        let still =
+                            format!("has not answered for {patience:?} and stands still; its numbers are older ones");
+                        (std::mem::take(told), false, Some(still))
+                    }
+                },
+            };
+            told.clone_from(&books);
+            let of = |words: String| format!("the dispatcher of {}, queue {}, {words}", track.source.name, track.queue);
+            Page { books, ended, silence: silence.map(of) }
+        };
+        self.tracks.iter().zip(asked).zip(told.iter_mut()).map(page).collect()
     }
 
     /// The ports of these names; all without.
@@ -394,16 +419,19 @@ impl Registry {
                 counters: counters.clone(),
             })
             .collect();
+        let wants = |name: &String, track: usize| names.contains(name) || hosts[track].as_ref() == Some(name);
         let mut opened = Vec::new();
         for name in names.iter().chain(hosts.iter().flatten()).collect::<BTreeSet<_>>() {
-            if entry.ports.contains_key(name) {
+            // Where it is open for some of the queues, as the way to the host is for those of one port, only the others lack it.
+            let open: BTreeSet<usize> =
+                entry.ports.get(name).into_iter().flatten().flat_map(|o| &o.tracks).copied().collect();
+            let lacking: BTreeSet<usize> = (0..tracks.len()).filter(|i| wants(name, *i) && !open.contains(i)).collect();
+            if lacking.is_empty() {
                 continue;
             }
             let mut branches = Vec::new();
-            for (track, swap) in tracks.iter().zip(&mut swaps) {
-                if !(names.contains(name) || swap.host.as_ref() == Some(name)) {
-                    continue;
-                }
+            for i in &lacking {
+                let (track, swap) = (tracks[*i], &mut swaps[*i]);
                 let offer = &track.offer;
                 let label = format!("{}/{group}>{name}", offer.shape.name);
                 let (writer, branch) = Branch::grow(&offer.memory, &offer.shape, &label, BRANCH_DESCS)
@@ -412,14 +440,20 @@ impl Registry {
                 branches.push((&track.source, branch));
             }
             let from: Vec<_> = branches.iter().map(|(source, branch)| (*source, branch)).collect();
-            opened.push((name.clone(), self.outside.open(&Outlet::Port(name.clone()), &from, true)?));
+            let counts = self.outside.open(&Outlet::Port(name.clone()), &from, true)?;
+            opened.push((name.clone(), Opened { counts, tracks: lacking }));
         }
         // What the new program does not name is closed, and its thread ends with its branches.
-        let goes = |name: &String| !names.contains(name) && !hosts.iter().flatten().any(|host| host == name);
-        for (_, counts) in entry.ports.extract_if(.., |name, _| goes(name)) {
-            entry.closed.keep(counts);
+        for (name, list) in &mut entry.ports {
+            list.iter_mut().for_each(|o| o.tracks.retain(|track| wants(name, *track)));
+            for closed in list.extract_if(.., |o| o.tracks.is_empty()) {
+                entry.closed.keep(closed.counts);
+            }
         }
-        entry.ports.extend(opened);
+        for (name, port) in opened {
+            entry.ports.entry(name).or_default().push(port);
+        }
+        entry.ports.retain(|_, list| !list.is_empty());
         Ok(swaps)
     }
 
@@ -456,11 +490,8 @@ impl Registry {
         }
     }
 
-    pub(crate) fn tracks_of<'a>(&'a self, entry: &Entry) -> impl Iterator<Item = &'a Track> + use<'a> {
-        let (queues, sources) = (entry.queues.clone(), entry.sources.clone());
-        let here =
-            move |t: &&Track| queues.as_ref().is_none_or(|q| q.contains(&t.queue)) && sources.contains(&t.source.name);
-        self.tracks.iter().filter(here)
+    pub(crate) fn tracks_of<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = &'a Track> {
+        self.tracks.iter().filter(|track| entry.has(track))
     }
 
     pub(crate) fn permitted(&self, entry: &Entry, who: Visitor) -> Result<(), String> {

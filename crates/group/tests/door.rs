@@ -220,8 +220,8 @@ fn groups_are_independent_and_classes_and_filters_do_what_they_say() {
     assert_eq!(user.listeners[0].lag(), 0, "nothing is for this class");
     let (none, a) = (stats(&engine, "none"), stats(&engine, "a"));
     assert_eq!(number(&none, "dropped"), engine.pushed());
-    assert_eq!(number(&a["classes"], "default"), engine.pushed());
-    assert_eq!(number(&a["classes"], "user"), 0);
+    assert_eq!(number(&a["classes"]["default"], "packets"), engine.pushed());
+    assert_eq!(number(&a["classes"]["user"], "packets"), 0);
 }
 
 #[test]
@@ -433,4 +433,37 @@ fn a_group_of_two_ports_deals_the_same_flow_of_both_to_one_member() {
     }
     assert_eq!(owners.len(), 1000);
     assert!(owners.values().all(|(_, ports)| *ports == [true; 2]), "both ports' packets of every flow");
+}
+
+/// Whether its request arrived before it was turned away or after.
+#[test]
+fn who_is_not_let_in_reads_why_however_fast_it_asks() {
+    let test = "who_is_not_let_in_reads_why_however_fast_it_asks";
+    if sys::cpu::effective_uid() != 0 {
+        return testkit::skip(test, "needs root, to be somebody else");
+    }
+    let Some(mut stranger) = testkit::tool(test, "setpriv") else { return };
+    if testkit::tool(test, "python3").is_none() {
+        return;
+    }
+    let engine = Engine::start(1);
+    std::fs::set_permissions(&engine.socket, std::os::unix::fs::PermissionsExt::from_mode(0o666)).expect("its owner");
+    let ask = "import socket,sys\n\
+        for _ in range(50):\n  \
+          s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.connect(sys.argv[1])\n  \
+          try: s.send(b'{\"do\":\"list\"}')\n  \
+          except BrokenPipeError: pass\n  \
+          print(s.recv(9999))\n";
+    // Not one of root's own folders.
+    stranger
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .args(["--reuid", "12345", "--clear-groups", "python3", "-c", ask])
+        .arg(&engine.socket);
+    let done = stranger.output().expect("it starts");
+    let (said, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    if said.is_empty() && (err.contains("python3") || err.contains("setpriv")) {
+        return testkit::skip(test, "a stranger finds no python3");
+    }
+    let told = said.lines().filter(|line| line.contains("user 12345 may not use the groups here")).count();
+    assert_eq!(told, 50, "{said}{err}");
 }

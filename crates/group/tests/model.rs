@@ -5,8 +5,8 @@
 
 use base::{Prng, Timestamp};
 use netgrain_group::{
-    Books, Delivery, Dispatcher, Forwards, Generations, Group, Member, Membership, Order, Orders, Packet, Program,
-    Sieve, Steering, Swap, Turn, Verdict, class, steer,
+    Books, ClassCounts, Delivery, Dispatcher, Forwards, Generations, Group, Member, Membership, Order, Orders, Packet,
+    Program, Sieve, Steering, Swap, Turn, Verdict, class, steer,
 };
 use ring::{Branch, Config, Listener, Offer, Producer, Shape};
 use std::collections::{BTreeMap, VecDeque};
@@ -102,6 +102,7 @@ struct Model {
     no_member: u64,
     copies: u64,
     kernel: u64,
+    classes: BTreeMap<u8, ClassCounts>,
     steering: Steering,
 }
 
@@ -136,6 +137,11 @@ impl Model {
         };
         targets.sort_unstable();
         targets.dedup();
+        for class in (0..64).filter(|c| v.classes >> c & 1 == 1) {
+            let part = self.classes.entry(class).or_default();
+            part.packets += 1;
+            part.no_member += u64::from(targets.is_empty());
+        }
         if targets.is_empty() {
             self.no_member += 1;
         }
@@ -143,6 +149,8 @@ impl Model {
         for place in targets {
             let generation = self.generation;
             let seat = self.seats.get_mut(&place).unwrap();
+            let class = (seat.member.classes & v.classes).trailing_zeros() as u8;
+            self.classes.entry(class).or_default().copies += 1;
             // Even packets are from 10.0.0.1, odd ones from 10.0.0.2.
             let wanted = match seat.text {
                 None => true,
@@ -152,7 +160,6 @@ impl Model {
                 seat.refused += 1;
                 continue;
             }
-            let class = (seat.member.classes & v.classes).trailing_zeros() as u8;
             seat.due.push_back((n, v.mark, class, generation));
             seat.delivered += 1;
         }
@@ -238,6 +245,9 @@ fn check(books: &[Books], models: &BTreeMap<u32, Model>) {
         assert_eq!(c.contradictions(), Vec::<String>::new());
         assert_eq!((c.received, c.dropped, c.no_member), (m.received, m.dropped, m.no_member));
         assert_eq!((c.copies, c.to_kernel, c.skipped), (m.copies, m.kernel, 0));
+        for class in 0..64 {
+            assert_eq!(c.of_class(class), m.classes.get(&class).copied().unwrap_or_default(), "class {class}");
+        }
         for (place, seat) in &m.seats {
             let part = &c.members[usize::from(*place)];
             assert_eq!((part.delivered, part.refused, part.lost), (seat.delivered, seat.refused, 0));

@@ -185,3 +185,70 @@ fn ports_that_a_program_no_longer_names_are_closed() {
     registry.swap(ROOT, "a", Some("forward sink")).expect("and back");
     assert_eq!(ports().len(), 1);
 }
+
+/// The way to the host of one port is open for that one's queues alone.
+#[test]
+fn a_port_that_was_open_for_some_queues_is_opened_for_the_others_when_a_program_names_it() {
+    let engine = Engine::at(vec![("p0", 0), ("p7", 0)], Limits::here());
+    let registry = &engine.registry;
+    let view = || registry.view(ROOT, None, None).expect("all").remove(0);
+    registry.create(ROOT, &create("a", "kernel", Policy::Shared)).expect("created");
+    let count = |flows: u64| {
+        engine.flow(true);
+        until("packets flow", || engine.pushed() > flows);
+        engine.flow(false);
+        until("all are judged", || view().counts.received == engine.pushed());
+        let counts = view().counts;
+        (counts.forwarded, counts.forward_lost, engine.pushed())
+    };
+    let (to_host, lost, before) = count(1000);
+    assert!(to_host > 0 && to_host < before && lost == 0, "{to_host} of {before}: those of p7");
+    registry.swap(ROOT, "a", Some("forward ng7")).expect("a name like others");
+    let (all, lost, after) = count(before + 1000);
+    assert_eq!((all - to_host, lost), (after - before, 0), "those of both");
+    assert_eq!(view().ports.len(), 1);
+    registry.swap(ROOT, "a", Some("kernel")).expect("and back");
+    let (back, lost, end) = count(after + 1000);
+    assert!(back > all && back - all < end - after && lost == 0);
+    registry.swap(ROOT, "a", Some("copy")).expect("no more");
+    assert_eq!(view().ports, []);
+}
+
+#[test]
+fn a_dispatcher_that_stands_still_or_failed_is_told_of_and_its_numbers_are_not_forgotten() {
+    let limits = Limits { patience: Duration::from_millis(20), ..Limits::here() };
+    let mut engine = Engine::limited(2, limits);
+    engine.may_panic = true;
+    let registry = &engine.registry;
+    registry.create(ROOT, &create("a", "copy", Policy::Shared)).expect("created");
+    let view = || registry.view(ROOT, Some("a"), None).expect("it is there").remove(0);
+    engine.flow(true);
+    until("packets flow", || engine.pushed() > 1000);
+    engine.flow(false);
+    until("all are judged", || view().counts.received == engine.pushed());
+    assert_eq!(view().contradictions(), Vec::<String>::new());
+    let before = engine.pushed();
+    registry.swap(ROOT, "a", Some("sleep 100")).expect("sound");
+    engine.flow(true);
+    until("one stands still", || view().contradictions().iter().any(|why| why.contains("has not answered")));
+    assert!(view().counts.received >= before, "what it had told is not forgotten");
+    // A batch is the least that it can be late by, and packets enough for many of them are waiting.
+    registry.swap(ROOT, "a", Some("copy")).expect("sound");
+    engine.flow(false);
+    until("it answers again", || view().contradictions().is_empty());
+    let request = Request::Create {
+        group: "bad".into(),
+        program: Some("panic".into()),
+        policy: Policy::Shared,
+        fold: false,
+        ports: None,
+        queues: Some(vec![1]),
+        brief: false,
+    };
+    registry.create(ROOT, &request).expect("nobody knows");
+    engine.flow(true);
+    until("one has failed", || view().contradictions().iter().any(|why| why.contains("queue 1, ended before")));
+    assert_eq!(view().silent.len(), 1, "the other goes on");
+    assert!(view().counts.received >= before);
+    engine.flow(false);
+}

@@ -35,7 +35,7 @@ use cranelift_codegen::ir::{self, InstBuilder, MemFlagsData, StackSlot, StackSlo
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use cranelift_module::{Linkage, Module};
 use lang::interp::Action;
-use lang::ir::{BlockId, DEFAULT_CLASS, End, Inst, Kind, MAX_KEY_WORDS, Meta, Operand, Program, Reg, Set, Var};
+use lang::ir::{BlockId, DEFAULT_CLASS, End, Inst, Kind, Log, MAX_KEY_WORDS, Meta, Operand, Program, Reg, Set, Var};
 use std::collections::HashMap;
 
 /// What a function is for.
@@ -129,13 +129,14 @@ pub(crate) fn emit(
         start: here,
         len: here,
         number,
+        verdict,
         record,
         kernel,
         registers,
         blocks: vec![],
         exit: head,
     };
-    e.begin(start, verdict);
+    e.begin(start);
     let step = [(packet, packet_size), (verdict, verdict_size), (number, 1)];
     if !form.plain.is_empty() {
         let any = e.b.create_block();
@@ -143,7 +144,7 @@ pub(crate) fn emit(
         for (shape, program) in &form.plain {
             let other = e.b.create_block();
             e.is_plain(*shape, form.sight, other);
-            e.run(program, head, verdict, &step)?;
+            e.run(program, head, &step)?;
             e.on_in(other);
         }
         e.b.ins().jump(any, &[]);
@@ -152,7 +153,7 @@ pub(crate) fn emit(
     if form.sight > Sight::Bytes {
         e.look(form.sight)?;
     }
-    e.run(&form.whole, head, verdict, &step)?;
+    e.run(&form.whole, head, &step)?;
     e.b.seal_block(head);
 
     e.on_in(finish);
@@ -188,6 +189,7 @@ struct Emitter<'a> {
     start: Value,
     len: Value,
     number: Variable,
+    verdict: Variable,
     record: [Variable; 6],
     kernel: Variable,
     registers: Vec<Variable>,
@@ -205,13 +207,7 @@ impl Emitter<'_> {
     }
 
     /// A program, from here to the next packet.
-    fn run(
-        &mut self,
-        program: &Program,
-        head: ir::Block,
-        verdict: Variable,
-        step: &[(Variable, usize)],
-    ) -> Result<(), Refusal> {
+    fn run(&mut self, program: &Program, head: ir::Block, step: &[(Variable, usize)]) -> Result<(), Refusal> {
         self.blocks = reached(program).iter().map(|r| r.then(|| self.b.create_block())).collect();
         self.exit = self.b.create_block();
         let first = self.label(BlockId(0));
@@ -226,7 +222,7 @@ impl Emitter<'_> {
             self.end(&block.end);
         }
         self.on_in(self.exit);
-        self.write(verdict);
+        self.write();
         for (variable, step) in step {
             let now = self.b.use_var(*variable);
             let step = self.number(*step as u64);
@@ -252,7 +248,7 @@ impl Emitter<'_> {
     }
 
     /// The record that a program begins with.
-    fn begin(&mut self, start: ir::Block, verdict: Variable) {
+    fn begin(&mut self, start: ir::Block) {
         self.on_in(start);
         let zero = self.number(0);
         let mark = if self.task == Task::Match {
@@ -265,7 +261,7 @@ impl Emitter<'_> {
             self.wide(I32, at::MARK)
         };
         if self.task == Task::Resume {
-            let from = self.b.use_var(verdict);
+            let from = self.b.use_var(self.verdict);
             for (var, width, at) in RECORD {
                 let value = self.b.ins().load(width, MemFlagsData::trusted(), from, at as i32);
                 let value = if width == I64 { value } else { self.b.ins().uextend(I64, value) };
@@ -285,8 +281,8 @@ impl Emitter<'_> {
     }
 
     /// The record into the verdict, as far as the task wants it.
-    fn write(&mut self, verdict: Variable) {
-        let to = self.b.use_var(verdict);
+    fn write(&mut self) {
+        let to = self.b.use_var(self.verdict);
         if self.task == Task::Match {
             let (kind, drop) = (self.b.use_var(self.record[Var::Kind as usize]), self.number(Kind::Drop as u64));
             let passes = self.b.ins().icmp(IntCC::NotEqual, kind, drop);
@@ -409,7 +405,16 @@ impl Emitter<'_> {
                 self.b.def_var(self.kernel, yes);
             }
             Inst::Forward { device } => self.act(Action::Forward(device))?,
-            Inst::Log(log) => self.act(Action::Log(log))?,
+            Inst::Log(log) => {
+                if log == Log::Trace {
+                    // What stands there at the end is written once more.
+                    self.write();
+                    let (traces, so_far) =
+                        (self.fixed(I64, self.context, host::at::TRACES), self.b.use_var(self.verdict));
+                    self.call(Host::Trace, 0, &[traces, so_far])?;
+                }
+                self.act(Action::Log(log))?;
+            }
             _ => (),
         }
         Ok(())

@@ -1,9 +1,9 @@
 //! What generated code asks of Rust: tables, large sets, and notes of what was done. Every pointer that arrives here was put
 //! into the code or its context by this room.
 
-use crate::packet::{Act, Packet, Sight};
+use crate::packet::{Act, Packet, Sight, Verdict};
 use crate::table::Table;
-use lang::interp::Action;
+use lang::interp::{Action, Outcome};
 use lang::ir::{Log, Set};
 
 /// What the code needs beside the packets, for the time of one call.
@@ -16,6 +16,7 @@ pub(crate) struct Context {
     /// As many as the program has maps.
     pub tables: *const *mut Table,
     pub acts: *mut Vec<Act>,
+    pub traces: *mut Vec<Outcome>,
     /// The number of the first packet of this call since the worker was made.
     pub sequence: u64,
 }
@@ -29,6 +30,7 @@ pub(crate) mod at {
     pub const COUNTERS: usize = offset_of!(Context, counters);
     pub const TABLES: usize = offset_of!(Context, tables);
     pub const ACTS: usize = offset_of!(Context, acts);
+    pub const TRACES: usize = offset_of!(Context, traces);
     pub const SEQUENCE: usize = offset_of!(Context, sequence);
 }
 
@@ -58,6 +60,13 @@ pub(crate) unsafe extern "C" fn act(acts: *mut Vec<Act>, packet: u64, code: u32)
     // SAFETY: the context's list, which nobody else touches while the code runs.
     let acts = unsafe { &mut *acts };
     acts.push(Act { packet: packet as u32, action: action(code) });
+}
+
+/// The record so far is to be kept.
+pub(crate) unsafe extern "C" fn trace(traces: *mut Vec<Outcome>, record: *const Verdict) {
+    // SAFETY: the context's list and one of the verdicts that the code was called with, which nobody else touches meanwhile.
+    let (traces, record) = unsafe { (&mut *traces, &*record) };
+    traces.push(record.outcome());
 }
 
 /// Whether a set has an address.
@@ -113,6 +122,7 @@ pub(crate) mod map {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Host {
     Act,
+    Trace,
     Member,
     Look,
     Has,
@@ -142,6 +152,7 @@ impl Host {
         }
         match self {
             Self::Act => act as *const u8,
+            Self::Trace => trace as *const u8,
             Self::Member => member as *const u8,
             Self::Look => look as *const u8,
             Self::Has => by_words!(has),
@@ -161,7 +172,7 @@ impl Host {
             Self::Has | Self::Get => (&[64, 64, 64], true),
             Self::Put => (&[64, 64, 64, 64], false),
             Self::Add => (&[64, 64, 64, 64], true),
-            Self::Look | Self::Delete | Self::Announce => (&[64, 64], false),
+            Self::Trace | Self::Look | Self::Delete | Self::Announce => (&[64, 64], false),
         }
     }
 }

@@ -194,7 +194,7 @@ impl Judge {
         } else {
             State::Interpreted(Box::new(Memory::of(program, hash_key)))
         };
-        Ok(Worker { judge: self.clone(), state, acts: Vec::new(), sequence: 0 })
+        Ok(Worker { judge: self.clone(), state, acts: Vec::new(), traces: Vec::new(), sequence: 0 })
     }
 }
 
@@ -212,6 +212,7 @@ pub struct Worker {
     judge: Judge,
     state: State,
     acts: Vec<Act>,
+    traces: Vec<Outcome>,
     sequence: u64,
 }
 
@@ -253,6 +254,7 @@ impl Worker {
     fn run(&mut self, task: Task, packets: &mut [Packet<'_>], verdicts: &mut [Verdict]) {
         assert_eq!(packets.len(), verdicts.len(), "one verdict for each packet");
         self.acts.clear();
+        self.traces.clear();
         let shared = &*self.judge.shared;
         let sequence = self.sequence;
         self.sequence += packets.len() as u64;
@@ -265,10 +267,11 @@ impl Worker {
                     counters: counters.as_mut_ptr(),
                     tables: tables.as_ptr(),
                     acts: &mut self.acts,
+                    traces: &mut self.traces,
                     sequence,
                 };
                 // SAFETY: the tables were made for this program's maps, in their order, and belong to this worker, as do
-                // counters and acts.
+                // counters, acts and traces.
                 unsafe {
                     if far && task == Task::Judge && native.code.has_scout() {
                         native.judge_far(&mut context, &tables, packets, verdicts);
@@ -287,6 +290,7 @@ impl Worker {
                     let outcome = interpreter.run_from(start, packet.bytes(), &packet.facts, memory);
                     *verdict = Verdict::of(&outcome);
                     self.acts.extend(outcome.actions.iter().map(|a| Act { packet: i as u32, action: *a }));
+                    self.traces.extend(outcome.traces);
                 }
             }
             (State::Native { .. }, None) => unreachable!("a worker's state is that of its judge"),
@@ -296,6 +300,11 @@ impl Worker {
     /// What was done to the packets judged last beside their delivery, in order.
     pub fn acts(&self) -> &[Act] {
         &self.acts
+    }
+
+    /// For each [`lang::ir::Log::Trace`] among the acts, in order, the record as it was then.
+    pub fn traces(&self) -> &[Outcome] {
+        &self.traces
     }
 
     /// What the program counted.

@@ -124,7 +124,8 @@ impl Verdict {
     /// As the interpreter goes on from it.
     pub(crate) fn outcome(&self) -> Outcome {
         let Self { classes, hash, hash2, mark, state, .. } = *self;
-        Outcome { kind: self.kind(), classes, hash, hash2, mark, state, ..Outcome::default() }
+        let (kind, kernel) = (self.kind(), self.kernel());
+        Outcome { kind, classes, hash, hash2, mark, state, kernel, ..Outcome::default() }
     }
 
     /// What becomes of the packet.

@@ -36,7 +36,7 @@ impl<'a> Both<'a> {
         let mut verdicts = vec![Verdict::default(); packets.len()];
         self.worker.judge(&mut packets, &mut verdicts);
         let mut interpreter = Interpreter::new(self.program);
-        let mut acts = Vec::new();
+        let (mut acts, mut traces) = (Vec::new(), Vec::new());
         let mut dropped = 0;
         for (i, (bytes, source)) in batch.iter().enumerate() {
             let wire_len = source.wire_len.max(bytes.len() as u32);
@@ -54,8 +54,10 @@ impl<'a> Both<'a> {
                 self.program
             );
             acts.extend(out.actions.iter().map(|action| Act { packet: i as u32, action: *action }));
+            traces.extend(out.traces);
             dropped += usize::from(out.kind == lang::ir::Kind::Drop);
         }
+        assert_eq!(self.worker.traces(), traces, "{context}\n{}", self.program);
         assert_eq!(self.worker.acts(), acts, "{context}\n{}", self.program);
         assert_eq!(self.worker.counters(), &self.memory.counters, "{context}\n{}", self.program);
         for (map, table) in self.memory.tables.iter().enumerate() {

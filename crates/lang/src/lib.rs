@@ -15,6 +15,7 @@ pub mod facts;
 pub mod interp;
 pub mod ir;
 pub mod key;
+pub mod log;
 pub mod lower;
 mod prefix;
 pub mod syntax;

@@ -2,7 +2,7 @@
 
 use netgrain_lang::compile;
 use netgrain_lang::ebpf::{
-    Clock, Entry, Handed, LEAST, METADATA, MapKind, Metadata, Refusal, Role, ToUser, Wish, emit,
+    Clock, Entry, Handed, LEAST, MAPS_MAX, METADATA, MapKind, Metadata, Refusal, Role, ToUser, Wish, emit,
 };
 use netgrain_lang::interp::Outcome;
 use netgrain_lang::ir::{Builder, Expiry, Fact, Inst, Kind, Layer, Meta, Program, Set, Var};
@@ -39,40 +39,48 @@ fn maps_are_those_that_the_stages_use() {
 }
 
 #[test]
-fn a_large_set_is_a_trie_of_exactly_its_addresses() {
+fn large_sets_are_one_trie_of_exactly_their_addresses() {
     let ranges: Vec<(u128, u128)> =
         (0..8_u128).map(|n| (n << 100 | 3, n << 100 | 0x1_0005)).chain([(u128::MAX - 4, u128::MAX)]).collect();
     let mut b = Builder::default();
     b.stage("a set");
-    let set = b.set_table(&Set::Ranges(ranges.clone()));
+    let others = vec![(5, 5), (7, 7), (9, 9), (11, 11), (13, 13), (15, 15), (17, 17)];
+    let sets = [ranges, others];
     let (hi, lo, to) = (b.meta(Meta::WireLen), b.meta(Meta::Queue), b.reg());
-    b.push(Inst::Member { to, set, hi, lo });
-    b.set(Var::State, to);
+    // Each is asked twice, and is in the trie once.
+    for ranges in sets.iter().chain(&sets) {
+        let set = b.set_table(&Set::Ranges(ranges.clone()));
+        b.push(Inst::Member { to, set, hi, lo });
+        b.set(Var::State, to);
+    }
     let ir = b.finish();
     let object = emit(&ir, &WISH).expect("a filter");
-    let Some(trie) = object.maps.iter().find(|m| m.role == Role::Set(0)) else {
-        panic!("no trie among {:?}", object.maps)
-    };
-    assert_eq!((trie.kind, trie.key), (MapKind::LpmTrie, 20));
-    let blocks: Vec<(u128, u32)> = trie
-        .content
-        .iter()
-        .map(|(key, _)| {
-            let bits = u32::from_ne_bytes(key[..4].try_into().expect("four bytes"));
-            (u128::from_be_bytes(key[4..].try_into().expect("an address")), bits)
+    let tries: Vec<_> = object.maps.iter().filter(|m| m.role == Role::Sets).collect();
+    let [trie] = tries.as_slice() else { panic!("not one trie among {:?}", object.maps) };
+    assert_eq!((trie.kind, trie.key, trie.entries as usize), (MapKind::LpmTrie, 24, trie.content.len()));
+    for (number, ranges) in (0_u32..).zip(sets) {
+        assert_eq!(covered(&trie.content, number), ranges);
+    }
+}
+
+/// The ranges of a set's prefixes.
+fn covered(content: &[(Vec<u8>, Vec<u8>)], number: u32) -> Vec<(u128, u128)> {
+    let of_set = content.iter().map(|(key, _)| key).filter(|key| key[4..8] == number.to_be_bytes());
+    let mut covered: Vec<(u128, u128)> = of_set
+        .map(|key| {
+            let bits = u32::from_ne_bytes(key[..4].try_into().expect("four bytes")) - 32;
+            let from = u128::from_be_bytes(key[8..].try_into().expect("an address"));
+            (from, from + if bits == 0 { u128::MAX } else { (1 << (128 - bits)) - 1 })
         })
         .collect();
-    let mut covered: Vec<(u128, u128)> =
-        blocks.iter().map(|(a, bits)| (*a, a + if *bits == 0 { u128::MAX } else { (1 << (128 - bits)) - 1 })).collect();
     covered.sort_unstable();
-    let joined = covered.into_iter().fold(Vec::<(u128, u128)>::new(), |mut all, (from, to)| {
+    covered.into_iter().fold(Vec::new(), |mut all: Vec<(u128, u128)>, (from, to)| {
         match all.last_mut() {
             Some(last) if last.1 + 1 == from => last.1 = to,
             _ => all.push((from, to)),
         }
         all
-    });
-    assert_eq!(joined, ranges);
+    })
 }
 
 #[test]
@@ -102,6 +110,32 @@ fn what_fits_no_stack_is_cut_earlier() {
     assert_eq!(emit(&ir, &WISH).map(|o| o.stages), Ok(1));
     let (_, wide) = ir.split(1);
     assert!(matches!(emit(&wide, &WISH), Err(Refusal::Stack { need, have: 512 }) if need > 900));
+}
+
+#[test]
+fn a_rule_with_nets_for_each_of_many_customers_is_for_the_kernel_as_a_whole() {
+    let object = emit(&program(&customers(200)), &WISH).expect("marks");
+    assert_eq!(object.stages, 200);
+    assert!(object.maps.len() <= 8, "{:?}", object.maps);
+}
+
+/// A stage with nine nets for each customer.
+fn customers(n: usize) -> String {
+    let nets = |i| (0..9).map(|k| format!("10.{i}.{}.0/28", 2 * k)).collect::<Vec<_>>().join(", ");
+    let stages: Vec<_> = (0..n).map(|i| format!("when (has_addr_in [{}]) (mark {})", nets(i), i + 1)).collect();
+    format!("main = {}\n", stages.join(" >-> "))
+}
+
+#[test]
+fn what_needs_more_maps_than_the_kernel_allows_is_cut_earlier() {
+    let text: String = (0..64).map(|i| format!("m{i} = for_ms 5 (flow_map {i} key_5tuple)\n")).collect();
+    let stages: Vec<_> = (0..64).map(|i| format!("incr_fstate m{i}")).collect();
+    let ir = program(&format!("{text}main = {}\n", stages.join(" >-> ")));
+    let object = emit(&ir, &WISH).expect("the first of them");
+    assert_eq!(object.maps.len(), MAPS_MAX);
+    assert_eq!(object.stages, MAPS_MAX - 4, "but for counters, sockets, fates and the clock");
+    let all_at_once = program(&format!("{text}main = when ip ({})\n", stages.join(" >-> ")));
+    assert_eq!(emit(&all_at_once, &WISH).map(|_| ()), Err(Refusal::Maps { need: 68 }));
 }
 
 #[test]

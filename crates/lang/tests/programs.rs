@@ -465,3 +465,25 @@ fn a_map_is_on_one_side() {
     let places = placement(&world(text).program);
     assert!(matches!(&places[0], Placement::User(why) if why.contains("`m`")), "{places:?}");
 }
+
+#[test]
+fn each_trace_has_what_was_decided_by_then() {
+    let mut w =
+        world("main = trace >-> mark 7 >-> trace >-> classify 4 >-> kernel >-> steer_to 3 >-> trace >-> broadcast");
+    let traces: Vec<_> = w.sees(&udp(A, 1, B, 2)).traces.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        traces,
+        [
+            "copy class 0 hash 00000000 00000000 mark 0 state 0",
+            "copy class 0 hash 00000000 00000000 mark 7 state 0",
+            "pick class 4 hash 00000003 00000000 mark 7 state 0 kernel",
+        ]
+    );
+    let mut w = world("main = par (classify 1 >-> trace >-> drop) (put_state 2 >-> shift trace)");
+    let inner = udp(A, 1, B, 2);
+    let payload = [&tunnel::vxlan(7)[..], &inner].concat();
+    let mut outer = [0; 200];
+    let vxlan = w.sees(Frame::udp4([1; 4], 50_000, [2; 4], 4789).payload(&payload).write(&mut outer).unwrap());
+    let traces: Vec<_> = vxlan.traces.iter().map(|so_far| (so_far.classes, so_far.state)).collect();
+    assert_eq!(traces, [(2, 0), (1, 2)], "what `par` takes back is taken back");
+}

@@ -230,7 +230,6 @@ fn the_filters_choose_what_tcpdump_chooses() {
     assert!(packets.len() > 1000, "only {} packets in {}", packets.len(), traces.display());
     let seed = testkit::seed(name);
     let mut prng = Prng::new(seed);
-    cut_some(&mut packets, &mut prng);
     odd_ports(&mut packets);
     let values = Values::of(&packets, link::ETHERNET);
     let names_differ = !names_mean_the_same();
@@ -239,15 +238,20 @@ fn the_filters_choose_what_tcpdump_chooses() {
     }
     let named = |f: &&&str| names_differ && SERVICES.iter().any(|s| f.contains(s));
     let random: Vec<_> = (0..400).map(|_| (values.filter(&mut prng, 3), false)).collect();
-    let fixed = FILTERS.iter().filter(|f| !named(f)).map(|f| ((*f).to_owned(), true));
+    let fixed = |optimised| FILTERS.iter().filter(|f| !named(f)).map(move |f| ((*f).to_owned(), optimised));
     // What they refuse and we read is less well formed than they like; what we refuse is told in words.
     let differs = |text: &str| match Filter::parse(text) {
         Ok(_) => true,
         Err(e) => text.contains("ip broadcast") && e.to_string().contains("mask"),
     };
-    let sums = agree(seed, &packets, link::ETHERNET, fixed.chain(random), differs);
+    // Of frames that were cut, libpcap's optimiser may not miss what its code without it misses. Only with it are there places before a
+    // header, and only with it the words of an address that a network's length leaves out are not missed, by us neither.
+    let alike = |f: &String| !["net ", "[-", " - "].iter().any(|part| f.contains(part));
+    let whole = agree(seed, &packets, link::ETHERNET, fixed(true), differs);
+    cut_some(&mut packets, &mut prng);
+    let sums = agree(seed, &packets, link::ETHERNET, fixed(false).filter(|(f, _)| alike(f)).chain(random), differs);
     // The comparison would prove nothing if most filters chose nothing, or were none.
-    assert!(sums.telling > 200 && sums.filters > 450, "{sums:?}");
+    assert!(whole.telling > 100 && sums.telling > 200 && sums.filters > 450, "{whole:?} {sums:?}");
     eprintln!("{} packets; {sums:?}", packets.len());
 }
 

@@ -172,6 +172,16 @@ impl Connection {
         Ok(())
     }
 
+    /// Takes nothing more from the peer, whose sending fails from now on; what it had sent before can still be received.
+    ///
+    /// # Errors
+    /// When the peer has gone.
+    pub fn shut_reading(&self) -> io::Result<()> {
+        // SAFETY: no memory is passed.
+        let r = unsafe { libc::shutdown(self.0.as_raw_fd(), libc::SHUT_RD) };
+        if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     /// Sends one message with descriptors (at most [`FDS_MAX`]; the peer gets copies).
     ///
     /// # Errors

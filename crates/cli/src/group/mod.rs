@@ -7,7 +7,7 @@ use crate::listen::ListenArgs;
 use crate::outcome::{Failure, Outcome};
 use crate::signals;
 use base::units;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use group::{Client, ClientError, Policy, Request, WEIGHT_MAX};
 use std::io::Write;
 use std::path::PathBuf;
@@ -158,13 +158,14 @@ struct PartArgs {
 }
 
 #[derive(Args)]
+#[command(group(ArgGroup::new("where").required(true).args(["port", "write"])))]
 struct AttachArgs {
     #[command(flatten)]
     named: NamedArgs,
     #[command(flatten)]
     part: PartArgs,
     /// Send it out of this port of the engine's machine
-    #[arg(long, value_name = "PORT", required_unless_present = "write", conflicts_with = "write")]
+    #[arg(long, value_name = "PORT")]
     port: Option<String>,
     /// Write nanosecond pcap to this file there, which must not be there yet
     #[arg(short = 'w', long, value_name = "FILE")]
@@ -377,6 +378,7 @@ impl DoorArgs {
                 "{}: {e}; is `netgrain run` or `record` running on that interface?",
                 path.display()
             )),
+            (ClientError::Silent(_), Ok(path)) => Failure::Said(format!("{}: {e}", path.display())),
             _ => Failure::say(e),
         }
     }

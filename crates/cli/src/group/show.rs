@@ -63,8 +63,7 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
         let contradictions: Vec<&str> = list_of(g, "contradictions");
         let ports: Vec<&Value> = g["ports"].as_array().into_iter().flatten().collect();
         let gone = &g["departed"];
-        let lost =
-            members.iter().copied().chain([gone]).any(|m| number(m, "lost") > 0) || number(g, "forward_lost") > 0;
+        let lost = number(g, "lost") > 0 || number(g, "forward_lost") > 0;
         let outlets = members.iter().map(|m| &m["outlet"]);
         let failed = ports.iter().copied().chain(outlets).chain([gone]).any(|o| number(o, "failed") > 0);
         healthy &= contradictions.is_empty() && !lost && !failed;
@@ -82,12 +81,13 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
         let n = |key: &str| show_count(number(g, key));
         writeln!(
             out,
-            "  received {}: dropped by the program {}, nobody there {}, passed {} (copies {})",
+            "  received {}: dropped by the program {}, nobody there {}, passed {} (copies {}, lost {})",
             n("received"),
             n("dropped"),
             n("no_member"),
             n("passed"),
-            n("copies")
+            n("copies"),
+            n("lost")
         )?;
         if number(g, "skipped") > 0 {
             writeln!(out, "  not judged, too far behind: {}", n("skipped"))?;
@@ -105,13 +105,16 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
         if number(g, "forward_own") > 0 {
             writeln!(out, "  not forwarded, sent by this host: {}", n("forward_own"))?;
         }
-        for (what, key) in [("class", "classes"), ("counter", "counters")] {
-            for (name, n) in g[key].as_object().into_iter().flatten() {
-                // Programs count down too.
-                if let Some(n) = n.as_i64().filter(|n| *n != 0) {
-                    let sign = if n < 0 { "-" } else { "" };
-                    writeln!(out, "  {what} {name}: {sign}{}", show_count(n.unsigned_abs()))?;
-                }
+        for (name, part) in g["classes"].as_object().into_iter().flatten() {
+            let [packets, copies, alone, lost] =
+                ["packets", "copies", "no_member", "lost"].map(|key| show_count(number(part, key)));
+            writeln!(out, "  class {name}: {packets} packets, nobody there {alone}, copies {copies}, lost {lost}")?;
+        }
+        for (name, n) in g["counters"].as_object().into_iter().flatten() {
+            // Programs count down too.
+            if let Some(n) = n.as_i64().filter(|n| *n != 0) {
+                let sign = if n < 0 { "-" } else { "" };
+                writeln!(out, "  counter {name}: {sign}{}", show_count(n.unsigned_abs()))?;
             }
         }
         for map in g["maps"].as_array().into_iter().flatten() {

@@ -52,14 +52,19 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
     }
     let cost = program.cost();
     writeln!(out, "{:<8} {:>12} {:>8}  {} at the least", "all", cost.size, cost.longest, cost.shortest)?;
-    match in_kernel {
+    match &in_kernel {
         Ok(object) => {
             let (stages, instructions) = (object.stages, object.code.insns().len());
             let rest = program.stages.len() - stages;
             let what = if rest == 0 { "all".to_owned() } else { format!("the first {stages}") };
             writeln!(out, "in the kernel: {what} of {} stages, {instructions} instructions", program.stages.len())?;
-            let named = if named { "packets named above, and " } else { "" };
-            writeln!(out, "left to user space, before anything is done for them: {named}{BEYOND}")?;
+            let left: Vec<_> = [(named, "packets named above"), (object.walks, BEYOND)]
+                .into_iter()
+                .filter_map(|(is_left, what)| is_left.then_some(what))
+                .collect();
+            if !left.is_empty() {
+                writeln!(out, "left to user space, before anything is done for them: {}", left.join(", and "))?;
+            }
             if object.judged_again {
                 writeln!(out, "made in user space, for what passes: {RECORD}")?;
             }
@@ -68,6 +73,9 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
             }
         }
         Err(why) => writeln!(out, "{why}")?,
+    }
+    if in_kernel.is_ok() {
+        writeln!(out, "{PORT_ONLY}")?;
     }
     for map in &program.maps {
         writeln!(out, "map {map}")?;
@@ -88,8 +96,12 @@ fn beyond(in_kernel: &Result<Object, Refusal>) -> String {
     in_kernel.as_ref().map_or_else(ToString::to_string, |_| "there is no room for more in the kernel".to_owned())
 }
 
-/// What every program leaves to user space.
+/// What every program leaves to user space that asks for headers.
 const BEYOND: &str = "those with headers beyond the kernel's walk";
+
+/// Whose programs have a half in the kernel.
+const PORT_ONLY: &str =
+    "only as a port's own program (--program, docs/XDP.md); one of a group runs wholly in user space";
 
 /// What nobody but user space looks at.
 const RECORD: &str = "the record (marks, hashes, classes), because the kernel's stages leave nothing else behind";
@@ -146,6 +158,6 @@ fn object(compiled: &Compiled) -> serde_json::Value {
            "kernel": in_kernel.map_or_else(
                |why| json!({"stages": 0, "why": why.to_string()}),
                |object| json!({"stages": object.stages, "instructions": object.code.insns().len(),
-                               "judged_again": object.judged_again})),
+                               "judged_again": object.judged_again, "walks": object.walks})),
            "maps": maps, "clusters": clusters})
 }

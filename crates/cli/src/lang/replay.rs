@@ -4,6 +4,7 @@ use super::RunArgs;
 use crate::outcome::{Failure, Outcome, json};
 use lang::interp::{Action, Interpreter, Memory, Outcome as Fate};
 use lang::ir::{Kind, Log, Program};
+use lang::log::{Subject, classes};
 use lang::{Compiled, Facts};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -47,10 +48,12 @@ pub fn run(args: &RunArgs, compile: impl FnOnce(u16) -> Result<Compiled, Failure
         facts.outgoing = (packet.direction == pcap::Direction::Outbound).into();
         let fate = interpreter.run(packet.data, &facts, &mut memory);
         sums.add(program, &fate);
+        let (bytes, wire_len, link_type) = (packet.data, packet.wire_len, packet.link_type);
+        let about = Subject { bytes, wire_len, link_type, so_far: None };
         if args.print && args.program.json {
-            writeln!(out, "{}", line_json(program, sums.packets, &fate))?;
+            writeln!(out, "{}", line_json(program, sums.packets, &fate, &about))?;
         } else if args.print {
-            writeln!(out, "{}", line(program, sums.packets, &fate))?;
+            writeln!(out, "{}", line(program, sums.packets, &fate, &about))?;
         }
         next = reader.next().map_err(|e| fail(&e));
     };
@@ -126,31 +129,25 @@ fn device_name(program: &Program, device: u16) -> String {
     program.devices.get(usize::from(device)).cloned().unwrap_or_default()
 }
 
-/// `0`, `1,5`, or `all`.
-fn classes(mask: u64) -> String {
-    if mask == lang::ir::ANY_CLASS {
-        return "all".to_owned();
-    }
-    (0..64).filter(|c| mask >> c & 1 == 1).map(|c| c.to_string()).collect::<Vec<_>>().join(",")
-}
-
-fn actions(program: &Program, fate: &Fate) -> Vec<String> {
+/// What was done to a packet beside its delivery, in order, each log with what it says.
+fn actions(program: &Program, fate: &Fate, packet: &Subject<'_>) -> Vec<String> {
+    let mut traces = fate.traces.iter();
     let mut all: Vec<_> = fate
         .actions
         .iter()
         .map(|action| match action {
             Action::Forward(device) => format!("forward {}", device_name(program, *device)),
-            Action::Log(Log::Message(m)) => {
-                format!("log {:?}", program.messages.get(usize::from(*m)).map_or("", String::as_str))
+            Action::Log(log) => {
+                let so_far = if *log == Log::Trace { traces.next() } else { None };
+                format!("log \"{}\"", Subject { so_far, ..*packet }.line(*log, program))
             }
-            Action::Log(log) => format!("log {log:?}").to_lowercase(),
         })
         .collect();
     all.extend(fate.kernel.then(|| "kernel".to_owned()));
     all
 }
 
-fn line(program: &Program, number: u64, fate: &Fate) -> String {
+fn line(program: &Program, number: u64, fate: &Fate, packet: &Subject<'_>) -> String {
     let mut parts = vec![format!("{number} {}", fate.kind)];
     match fate.kind {
         Kind::Drop => (),
@@ -160,11 +157,11 @@ fn line(program: &Program, number: u64, fate: &Fate) -> String {
         Kind::Double => parts.push(format!("{:08x} {:08x} class {}", fate.hash, fate.hash2, classes(fate.classes))),
     }
     parts.extend((fate.mark != 0).then(|| format!("mark {}", fate.mark)));
-    parts.extend(actions(program, fate));
+    parts.extend(actions(program, fate, packet));
     parts.join("  ")
 }
 
-fn line_json(program: &Program, number: u64, fate: &Fate) -> serde_json::Value {
+fn line_json(program: &Program, number: u64, fate: &Fate, packet: &Subject<'_>) -> serde_json::Value {
     json!({"packet": number, "kind": fate.kind.to_string(), "classes": classes(fate.classes), "hash": fate.hash,
-           "hash2": fate.hash2, "mark": fate.mark, "state": fate.state, "actions": actions(program, fate)})
+           "hash2": fate.hash2, "mark": fate.mark, "state": fate.state, "actions": actions(program, fate, packet)})
 }

@@ -254,7 +254,7 @@ pub(crate) fn configuration(args: &RunArgs) -> Result<Config, Failure> {
 
 fn serve(address: &str, ports: &[Port]) -> Result<MetricsServer, Failure> {
     let observers: Vec<Observer> = ports.iter().map(|p| p.capture.observer()).collect();
-    let reports = move || observers.iter().map(Observer::measured).collect();
+    let reports = move || Observer::all_measured(&observers);
     let server = MetricsServer::start_for_all(address, reports).map_err(|e| {
         Failure::say(format!("--metrics {address}: {e}; write an address and a port, as in 127.0.0.1:9600"))
     })?;

@@ -49,6 +49,13 @@ pub fn signal(child: &Child, name: &str) {
     assert!(done.success(), "kill -{name}");
 }
 
+/// Whether SIGHUP is ignored here (nohup), and so by those whom this starts.
+pub fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);
+    ignored.and_then(|mask| u64::from_str_radix(mask, 16).ok()).is_some_and(|mask| mask & 1 == 1)
+}
+
 /// Waits until `done`, which must come about.
 pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();

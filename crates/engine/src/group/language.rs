@@ -4,13 +4,14 @@
 //! card or the kernel, not by the program's keys, and an entry must be known to every packet of its key. One without maps has
 //! a worker for each queue, and nothing is shared.
 
-use super::diary::{Diary, Subject};
+use super::diary::Diary;
 use super::shared::Shared;
 use crate::heritage::{self, Heritage};
 use group::{About, Compiled, Delivery, Filling, Packet, Program, Source, Verdict};
 use jit::{Act, Judge, Worker};
 use lang::interp::Action;
-use lang::ir::{self, COUNTERS, Effect, Kind, Set};
+use lang::ir::{self, COUNTERS, Effect, Kind, Log, Set};
+use lang::log::Subject;
 use lang::{Facts, Prefix};
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -301,18 +302,19 @@ impl Asking {
         verdicts.resize(batch.len(), jit::Verdict::default());
         worker.judge(&mut packets, verdicts);
         out.iter_mut().zip(&*verdicts).for_each(|(out, verdict)| decide(out, verdict));
+        let mut traces = worker.traces().iter();
         for Act { packet, action } in worker.acts() {
             let at = *packet as usize;
-            match (action, out.get_mut(at), batch.get(at), verdicts.get(at)) {
-                (Action::Forward(device), Some(out), ..) => {
+            match (action, out.get_mut(at), batch.get(at)) {
+                (Action::Forward(device), Some(out), _) => {
                     // The verifier has seen to it that there are no more than there is room for.
                     let _ = out.forwards.push(*device as u8);
                 }
-                (Action::Log(log), _, Some(packet), Some(verdict)) => {
-                    let (port, link_type, time) = (&*self.label, self.link_type, packet.desc.ts);
+                (Action::Log(log), _, Some(packet)) => {
                     let Packet { bytes, wire_len, .. } = *packet;
-                    let about = Subject { port, time, bytes, wire_len, link_type, verdict };
-                    diary.write(*log, worker.of().program(), &about);
+                    let so_far = if *log == Log::Trace { traces.next() } else { None };
+                    let about = Subject { bytes, wire_len, link_type: self.link_type, so_far };
+                    diary.write(&self.label, packet.desc.ts, *log, worker.of().program(), &about);
                 }
                 _ => {}
             }
@@ -503,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn how_full_a_map_is_is_told_once_for_all_queues_and_an_exchange_names_what_goes_on() {
+    fn how_full_a_map_is_is_told_by_each_queue_of_all_and_an_exchange_names_what_goes_on() {
         let with = |most: u32| format!("m = up_to {most} (flow_map 0 key_ip_dst)\nmain = incr_fstate m");
         let compiled = of(&with(1));
         let mut queues = compiled.instances(&queues(2)).expect("small");
@@ -511,8 +513,8 @@ mod tests {
         Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 3], 53).fill(&mut other);
         judge(&mut queues[0], &frames());
         judge(&mut queues[1], &[other]);
-        let told: Vec<_> = queues.iter().flat_map(|queue| queue.maps()).collect();
-        assert_eq!(told, [Filling { map: "m".into(), used: 1, most: 1, refused: 1 }]);
+        let told = Filling { map: "m".into(), used: 1, most: 1, refused: 1 };
+        queues.iter().for_each(|queue| assert_eq!(queue.maps(), std::slice::from_ref(&told)));
         let heritage = |new: &str, old: &str| of(new).heritage(&*of(old));
         assert_eq!(heritage(&with(1), &with(1)).as_deref(), Some("keeps m"));
         assert_eq!(heritage(&with(2), &with(1)).as_deref(), Some("m begins anew (up_to 2, not 1)"));

@@ -165,16 +165,14 @@ impl Groups {
         self.registry.sources().first().is_some_and(|first| first.name == port)
     }
 
-    /// The groups whose first port this is, with their books.
-    pub fn views(&self, port: &str) -> Vec<GroupView> {
-        let mut views = self.registry.view(self.registry.engine(), None, Some(port)).unwrap_or_default();
-        views.retain(|view| view.sources.first().is_some_and(|first| first == port));
-        views
+    /// All groups with their books.
+    pub fn views(&self) -> Vec<GroupView> {
+        self.registry.view(self.registry.engine(), None, None).unwrap_or_default()
     }
 
-    /// The same as objects (`docs/GROUPS.md`).
+    /// The groups whose first port this is, as objects (`docs/GROUPS.md`).
     pub fn books(&self, port: &str) -> Vec<serde_json::Value> {
-        self.views(port).iter().map(GroupView::object).collect()
+        self.views().iter().filter(|view| is_told_at(view, port)).map(GroupView::object).collect()
     }
 
     /// Waits until the dispatchers of a port have seen the end of their rings; after the last port it closes the doors. A second
@@ -198,6 +196,11 @@ impl Groups {
         held(&self.lent.hosts).clear();
         outcome
     }
+}
+
+/// Whether this is the port that tells of a group: the first of its own.
+pub(crate) fn is_told_at(view: &GroupView, port: &str) -> bool {
+    view.sources.first().is_some_and(|first| first == port)
 }
 
 /// A panic under one of these locks leaves a list behind that is as good as before.

@@ -44,8 +44,6 @@ struct Handle {
     /// What this queue's packets have counted.
     counted: Vec<u64>,
     left: bool,
-    /// The one that tells how full the maps are.
-    first: bool,
 }
 
 impl Shared {
@@ -53,15 +51,14 @@ impl Shared {
     pub fn handles(queues: Vec<Asking>, worker: Worker) -> Vec<Box<dyn Program>> {
         let inner = Inner { worker, users: queues.len(), before: None, has_inherited: false };
         let shared = Arc::new(Self { inner: Mutex::new(inner), left: Condvar::new() });
-        let handle = |(queue, asking): (usize, Asking)| Handle {
+        let handle = |asking: Asking| Handle {
             counted: asking.counted(&shared.lock().worker, &[0; COUNTERS as usize]),
             shared: Arc::clone(&shared),
             asking,
             desk: Desk::default(),
             left: false,
-            first: queue == 0,
         };
-        queues.into_iter().enumerate().map(|queue| Box::new(handle(queue)) as Box<dyn Program>).collect()
+        queues.into_iter().map(|queue| Box::new(handle(queue)) as Box<dyn Program>).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -107,7 +104,8 @@ impl Program for Handle {
     }
 
     fn maps(&self) -> Vec<Filling> {
-        if self.first { fillings(&self.shared.lock().worker) } else { Vec::new() }
+        // Each queue tells of all: whoever asks takes those of one that still runs.
+        fillings(&self.shared.lock().worker)
     }
 
     fn inherit(&mut self, before: &mut dyn Program) {

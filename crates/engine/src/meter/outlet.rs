@@ -105,6 +105,8 @@ impl Outlets {
 
     /// Nothing more comes.
     pub fn finish(&mut self) {
+        // All at once: a collector that is away is waited for, and several of them are not waited for one after the other.
+        self.all.iter_mut().for_each(|outlet| outlet.leave());
         self.all.iter_mut().for_each(|outlet| outlet.finish());
         self.let_go(true);
     }
@@ -154,7 +156,7 @@ impl flow::Sink for Outlets {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
     /// A collector that lets nobody go before it is free; to be waited for before that would take for ever.
     struct Held {
@@ -218,5 +220,44 @@ mod tests {
         assert_eq!((told(&outlets), outlets.leaving.len()), (expected.clone(), 0));
         outlets.finish();
         assert_eq!(told(&outlets), expected);
+    }
+
+    /// Says how many have been told to go by the time that it is waited for.
+    struct Dead {
+        told: Arc<AtomicUsize>,
+        waited_for: u64,
+    }
+
+    impl Outlet for Dead {
+        fn kind(&self) -> &'static str {
+            "dead"
+        }
+
+        fn record(&mut self, _: &Record) {}
+
+        fn row(&mut self, _: &Row) {}
+
+        fn tick(&mut self, _: Timestamp) {}
+
+        fn leave(&mut self) {
+            self.told.fetch_add(1, SeqCst);
+        }
+
+        fn finish(&mut self) {
+            self.waited_for = self.told.load(SeqCst) as u64;
+        }
+
+        fn report(&self) -> OutletReport {
+            OutletReport { lost: self.waited_for, ..OutletReport::default() }
+        }
+    }
+
+    #[test]
+    fn collectors_that_are_away_are_all_told_to_go_before_the_first_is_waited_for() {
+        let told = Arc::<AtomicUsize>::default();
+        let dead = || Box::new(Dead { told: Arc::clone(&told), waited_for: 0 }) as Box<dyn Outlet>;
+        let mut outlets = Outlets::new(vec![dead(), dead(), dead()]);
+        outlets.finish();
+        assert_eq!(outlets.reports().iter().map(|r| r.lost).collect::<Vec<_>>(), [3, 3, 3]);
     }
 }

@@ -1,7 +1,7 @@
 //! The books of groups as metrics: the numbers of `netgrain group stats`, by group, class, member and port.
 
 use super::escape;
-use group::{CLASSES, GroupView, MemberView, class};
+use group::{CLASSES, ClassCounts, GroupView, MemberView, class};
 
 /// All families of these groups.
 pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[(String, f64)])) {
@@ -21,6 +21,13 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
     one("forwarded_packets_total", "counter", "Packets put into a port's queue.", &|g| g.counts.forwarded);
     one("forward_lost_packets_total", "counter", "Packets that found no room there.", &|g| g.counts.forward_lost);
     one("to_kernel_packets_total", "counter", "Packets that a program handed to the host.", &|g| g.counts.to_kernel);
+    one("lost_packets_total", "counter", "Copies that found no room, of members now and before.", &|g| {
+        g.counts.all_members().lost
+    });
+    one("contradictions", "gauge", "What contradicts in the books; not 0 is a bug.", &|g| {
+        g.counts.contradictions().len() as u64
+    });
+    one("silent_queues", "gauge", "Queues whose dispatcher has failed or stands still.", &|g| g.silent.len() as u64);
     one("departed_lost_packets_total", "counter", "Packets lost by members that have left.", &|g| {
         g.counts.departed.lost
     });
@@ -49,10 +56,17 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
 
     let classes = groups.iter().flat_map(|g| (0..CLASSES as u8).map(move |c| (g, c, g.counts.of_class(c))));
     let classes: Vec<_> = classes
-        .filter(|(.., n)| *n > 0)
-        .map(|(g, c, n)| (format!("{},class=\"{}\"", label(g), class::name(c)), n as f64))
+        .filter(|(.., part)| *part != ClassCounts::default())
+        .map(|(g, c, part)| (format!("{},class=\"{}\"", label(g), class::name(c)), part))
         .collect();
-    family("group_class_packets_total", "counter", "Packets for a class that were not dropped.", &classes);
+    let mut by_class = |name: &str, help: &str, value: fn(&ClassCounts) -> u64| {
+        let samples: Vec<_> = classes.iter().map(|(labels, part)| (labels.clone(), value(part) as f64)).collect();
+        family(&format!("group_class_{name}_total"), "counter", help, &samples);
+    };
+    by_class("packets", "Packets for a class that were not dropped.", |part| part.packets);
+    by_class("copies", "Copies for members of a class.", |part| part.copies);
+    by_class("no_member_packets", "Packets for a class in which nobody was.", |part| part.no_member);
+    by_class("lost_packets", "Copies for a class that found no room.", |part| part.lost);
     let ports = groups.iter().flat_map(|g| g.ports.iter().map(move |(port, sums)| (g, port, sums)));
     let ports: Vec<_> =
         ports.map(|(g, port, sums)| (format!("{},port=\"{}\"", label(g), escape(port)), sums)).collect();

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 /// Flows that the writers make, the same on all rings.
 const FLOWS: u64 = 1000;
 
-/// `mark N`, `steer`, `copy`, `drop`; `forward PORT`; `remember N`, which may come to hold N MiB; `sleep N`, which takes N
-/// milliseconds for each batch.
-struct Word(String);
+/// `mark N`, `steer`, `copy`, `drop`; `forward PORT`; `kernel`; `remember N`, which may come to hold N MiB; `sleep N`, which takes N
+/// milliseconds for each batch; `panic`.
+struct Word(String, Vec<String>);
 
 struct Run {
     verdict: fn(u32, &Packet<'_>) -> Verdict,
@@ -41,6 +41,8 @@ impl Compiled for Word {
                 verdict.forwards.push(0);
                 verdict
             },
+            "kernel" => |_, _| Verdict { kernel: true, ..Verdict::default() },
+            "panic" => |_, _| panic!("as the program says"),
             _ => |_, _| Verdict::default(),
         };
         let number = number.parse().unwrap_or_default();
@@ -52,8 +54,11 @@ impl Compiled for Word {
     }
 
     fn ports(&self) -> &[String] {
-        static SINK: std::sync::LazyLock<Vec<String>> = std::sync::LazyLock::new(|| vec!["sink".into()]);
-        if self.0.starts_with("forward") { &SINK } else { &[] }
+        &self.1
+    }
+
+    fn wants_kernel(&self) -> bool {
+        self.0 == "kernel"
     }
 
     fn memory(&self) -> u64 {
@@ -82,10 +87,11 @@ struct Lender;
 impl Outside for Lender {
     fn compile(&self, source: &str, _: u32, _: &[Source]) -> Result<Arc<dyn Compiled>, String> {
         let word = source.split(' ').next().unwrap_or_default();
-        if !["mark", "steer", "copy", "drop", "forward", "remember", "sleep"].contains(&word) {
+        if !["mark", "steer", "copy", "drop", "forward", "kernel", "remember", "sleep", "panic"].contains(&word) {
             return Err(format!("{source:?} is no program"));
         }
-        Ok(Arc::new(Word(source.to_owned())))
+        let port = source.strip_prefix("forward ").map(str::to_owned);
+        Ok(Arc::new(Word(source.to_owned(), port.into_iter().collect())))
     }
 
     fn sieve(&self, text: &str, _: Syntax, _: u32) -> Result<Arc<dyn Sieve>, String> {
@@ -94,13 +100,14 @@ impl Outside for Lender {
 
     fn open(&self, to: &Outlet, _: &[(&Source, &Branch)], _: bool) -> Result<Arc<PortCounts>, String> {
         match to {
-            Outlet::Port(name) if name == "sink" => Ok(Arc::default()),
+            Outlet::Port(name) if ["sink", "ng7"].contains(&name.as_str()) => Ok(Arc::default()),
             _ => Err(format!("there is no {to}")),
         }
     }
 
-    fn host(&self, _: &Source) -> Result<Option<String>, String> {
-        Err("no host".into())
+    /// Port `p7` is taken for capture alone, the others are shared.
+    fn host(&self, port: &Source) -> Result<Option<String>, String> {
+        Ok((port.name == "p7").then(|| "ng7".to_owned()))
     }
 }
 
@@ -120,6 +127,8 @@ pub struct Engine {
     flow: Arc<AtomicBool>,
     pushed: Vec<Arc<Told>>,
     door: Option<Door>,
+    /// A thread is to panic.
+    pub may_panic: bool,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -159,7 +168,7 @@ impl Engine {
         let registry = Arc::new(registry);
         let listener = sys::unix::Listener::bind(&socket, 0o600, None, None).expect("a socket");
         let door = Some(Door::open(listener, Arc::clone(&registry), "p0", Policy::default()).expect("a thread"));
-        Self { socket, registry, end, flow, pushed, door, threads }
+        Self { socket, registry, end, flow, pushed, door, may_panic: false, threads }
     }
 
     pub fn client(&self) -> Client {
@@ -184,7 +193,8 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.end.store(true, Ordering::SeqCst);
-        self.threads.drain(..).for_each(|t| t.join().expect("no panic"));
+        let panics = self.threads.drain(..).filter_map(|t| t.join().err()).count();
+        assert!(panics == 0 || self.may_panic, "{panics} threads panicked");
         self.door = None;
     }
 }

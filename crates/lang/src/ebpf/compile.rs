@@ -3,7 +3,7 @@
 use super::alloc::{Home, Homes, What, reached_code};
 use super::plain::{plain, without_record};
 use super::refusal::Refusal;
-use super::{MapNeed, Metadata, Object, Role, Wish, frame, meta};
+use super::{MAPS_MAX, MapNeed, Metadata, Object, Role, Wish, frame, meta};
 use crate::ir::{
     self, BlockId, DEFAULT_CLASS, End, Expiry, Fact, Inst, Kind, Layer, Meta, Placement, Program, Study, placement,
 };
@@ -87,12 +87,15 @@ pub(super) fn compile(program: &Program, wish: &Wish) -> Result<Object, Refusal>
         let stage = program.stages.first().map_or(String::new(), |s| s.text.clone());
         return Err(Refusal::Nothing { stage, why });
     }
-    // What is too long, or has too much in hand at once, is cut earlier.
+    // What is too long, has too much in hand at once or too many maps, is cut earlier.
     (1..=stages)
         .rev()
         .map(|n| first_stages(program, n, wish))
         .find(|object| {
-            !matches!(object, Err(Refusal::Stack { .. } | Refusal::TooLong { .. } | Refusal::Nothing { .. }))
+            !matches!(
+                object,
+                Err(Refusal::Stack { .. } | Refusal::TooLong { .. } | Refusal::Maps { .. } | Refusal::Nothing { .. })
+            )
         })
         .unwrap_or_else(|| first_stages(program, stages, wish))
 }
@@ -150,12 +153,15 @@ fn first_stages(program: &Program, stages: usize, wish: &Wish) -> Result<Object,
     e.body();
     e.leave();
     let Emitter { mut asm, maps, .. } = e;
+    if maps.len() > MAPS_MAX {
+        return Err(Refusal::Maps { need: maps.len() });
+    }
     asm.prune();
     let code = asm.finish().map_err(|e| match e {
         AsmError::TooFar { distance, .. } => Refusal::TooLong { distance },
         AsmError::Unplaced { .. } | AsmError::NoMap { .. } => Refusal::TooLong { distance: 0 },
     })?;
-    Ok(Object { code, maps, stages, metadata, judged_again: done == 0 })
+    Ok(Object { code, maps, stages, metadata, walks: needs.walks(), judged_again: done == 0 })
 }
 
 /// By register: whether all that is written to it is where a header begins.
@@ -195,6 +201,11 @@ impl Program {
 }
 
 impl Needs {
+    /// Whether any header is looked for.
+    pub const fn walks(&self) -> bool {
+        self.link || self.vlan || self.network || self.transport || self.inner
+    }
+
     fn of(program: &Program, study: &Study) -> Self {
         let (mut n, short) = (Self::default(), short(program));
         for (at, block) in program.blocks.iter().enumerate().filter(|b| study.reached[b.0]) {

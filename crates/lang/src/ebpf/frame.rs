@@ -17,7 +17,7 @@ pub const DATA: i16 = -16;
 pub const DATA_END: i16 = -24;
 pub const RECORD: i16 = -56;
 pub const TIME: i16 = -80;
-/// A key of eight words; that of a set begins four bytes in.
+/// A key of eight words.
 pub const KEY: i16 = -152;
 pub const ADDEND: i16 = -88;
 pub const VALUE: i16 = -168;

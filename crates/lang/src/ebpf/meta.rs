@@ -93,6 +93,7 @@ impl Handed {
             state: u32_at(at::STATE),
             kernel: false,
             actions: vec![],
+            traces: vec![],
         };
         Some(Self { generation: u32_at(at::GENERATION), stages: bytes[at::STAGES], record })
     }

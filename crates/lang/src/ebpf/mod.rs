@@ -107,6 +107,8 @@ pub struct Object {
     pub stages: usize,
     /// What goes along with a packet.
     pub metadata: Metadata,
+    /// Whether it looks for headers, and so leaves packets undecided where they go beyond its walk.
+    pub walks: bool,
     /// Whether user space makes the record of what passes, by judging it once more: the kernel only said that it passes.
     pub judged_again: bool,
 }
@@ -149,8 +151,8 @@ pub struct MapNeed {
 pub enum Role {
     /// A map of the program, by its index: [`crate::ir::Map`] words as key, [`Entry`] as value.
     Flow(u16),
-    /// A set of the program, by its index.
-    Set(u16),
+    /// The large sets of the program, each behind its number.
+    Sets,
     /// One value: [`crate::ir::COUNTERS`] numbers, and behind them, by the map's index, how often each of [`crate::ir::MAX_MAPS`]
     /// refused an entry.
     Counters,
@@ -209,6 +211,8 @@ impl Fate {
         [Self::Dropped, Self::Forwarded, Self::Kernel, Self::User, Self::Undecided, Self::Unclaimed, Self::Unsent];
 }
 
+/// The most maps that a program may name (`MAX_USED_MAPS`, linux/bpf_verifier.h).
+pub const MAPS_MAX: usize = 64;
 /// VLAN tags that the kernel's walk looks through.
 pub const TAGS: usize = 2;
 /// Extension headers that the kernel's walk goes along.

@@ -1,5 +1,6 @@
 //! Why there is no program for the kernel, and what to do instead.
 
+use super::MAPS_MAX;
 use crate::ir::VerifyError;
 use std::fmt;
 
@@ -26,6 +27,11 @@ pub enum Refusal {
         /// Bytes there are.
         have: usize,
     },
+    /// More maps than a program of the kernel may name.
+    Maps {
+        /// Maps needed.
+        need: usize,
+    },
     /// More instructions than a jump can cross.
     TooLong {
         /// How far a jump would go.
@@ -50,6 +56,10 @@ impl fmt::Display for Refusal {
             Self::Stack { need, have } => write!(
                 f,
                 "the program needs {need} bytes of stack in the kernel, where there are {have}; make shorter stages of the longest"
+            ),
+            Self::Maps { need } => write!(
+                f,
+                "the program needs {need} maps in the kernel, where {MAPS_MAX} are possible; use fewer flow maps in its first stage"
             ),
             Self::TooLong { distance } => write!(
                 f,

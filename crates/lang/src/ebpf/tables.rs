@@ -7,7 +7,7 @@ use super::{Entry, MapKind, MapNeed, Role, frame};
 use crate::ir::{COUNTERS, Expiry, Inst, MAX_MAPS, Operand, Program, Reg, Set};
 use ::ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
 
-/// Ranges of a set that are compared one by one; a larger set is a trie.
+/// Ranges of a set that are compared one by one; larger sets are in a trie.
 const INLINE_RANGES: usize = 6;
 /// The most bits of an address.
 const ADDRESS_BITS: u32 = 128;
@@ -15,8 +15,10 @@ const ADDRESS_BITS: u32 = 128;
 const ONLY_NEW: i32 = 1;
 /// `-EEXIST`: another queue was faster.
 const EXISTS: i32 = -17;
-/// Bytes of a set's key: the number of its bits, then the address in network order.
-const SET_KEY: u32 = 20;
+/// Bits of a set's number, which is before the address in the key.
+const SET_BITS: u32 = 32;
+/// Bytes of a key of the sets: how many of its bits count, the set's number and the address in network order.
+const SET_KEY: u32 = 24;
 
 /// Offsets within an entry.
 mod entry {
@@ -322,7 +324,7 @@ impl Emitter<'_> {
             }
             self.asm.mov(R::R0, 0);
         } else {
-            let slot = self.trie(set, table);
+            let slot = self.sets(set, table);
             let (hi, lo) = (self.read(hi, R::R0), self.read(lo, R::R1));
             self.asm.store(Size::Dw, R::R10, frame::KEY + 8, hi);
             self.asm.store(Size::Dw, R::R10, frame::KEY + 16, lo);
@@ -331,8 +333,9 @@ impl Emitter<'_> {
                 self.asm.big_endian(R::R0, 64);
                 self.asm.store(Size::Dw, R::R10, frame::KEY + at, R::R0);
             }
-            self.asm.store_imm(Size::W, R::R10, frame::KEY + 4, ADDRESS_BITS as i32);
-            self.look_up(slot, frame::KEY + 4);
+            self.asm.store_imm(Size::W, R::R10, frame::KEY, (SET_BITS + ADDRESS_BITS) as i32);
+            self.asm.store_imm(Size::W, R::R10, frame::KEY + 4, u32::from(set).to_be().cast_signed());
+            self.look_up(slot, frame::KEY);
             self.asm.jump_if(Condition::Ne, R::R0, 0, yes);
         }
         self.asm.jump(end);
@@ -342,31 +345,36 @@ impl Emitter<'_> {
         self.write(to, R::R0);
     }
 
-    fn trie(&mut self, set: u16, table: &Set) -> u16 {
-        let ranges = match table {
-            Set::Ranges(ranges) => ranges.as_slice(),
-            Set::Host => &[],
-        };
-        let content: Vec<_> = ranges
-            .iter()
-            .flat_map(|r| prefixes(*r))
-            .map(|(address, bits)| {
-                let mut key = bits.to_ne_bytes().to_vec();
-                key.extend(address.to_be_bytes());
-                (key, 1_u32.to_ne_bytes().to_vec())
-            })
-            .collect();
-        let sum = content.iter().flat_map(|c| &c.0).fold(0, |sum, b| base::hash::combine(sum, u64::from(*b)));
-        self.map(Role::Set(set), || MapNeed {
-            role: Role::Set(set),
-            name: format!("ng_set_{set}"),
+    /// The map of the large sets, with this one in it.
+    ///
+    /// All of them are in one, because a program has at most [`super::MAPS_MAX`] maps, and a rule for each customer has a set for each.
+    fn sets(&mut self, set: u16, table: &Set) -> u16 {
+        let slot = self.map(Role::Sets, || MapNeed {
+            role: Role::Sets,
+            name: "ng_sets".into(),
             kind: MapKind::LpmTrie,
             key: SET_KEY,
             value: 4,
-            entries: content.len().max(1) as u32,
-            meaning: format!("set {sum:016x}"),
-            content,
-        })
+            entries: 0,
+            content: vec![],
+            meaning: String::new(),
+        });
+        let number = u32::from(set).to_be_bytes();
+        let need = &mut self.maps[usize::from(slot)];
+        let ranges = match table {
+            Set::Ranges(ranges) if !need.content.iter().any(|(key, _)| key[4..8] == number) => ranges.as_slice(),
+            _ => &[],
+        };
+        need.content.extend(ranges.iter().flat_map(|r| prefixes(*r)).map(|(address, bits)| {
+            let mut key = (SET_BITS + bits).to_ne_bytes().to_vec();
+            key.extend(number);
+            key.extend(address.to_be_bytes());
+            (key, 1_u32.to_ne_bytes().to_vec())
+        }));
+        need.entries = need.content.len() as u32;
+        let sum = need.content.iter().flat_map(|c| &c.0).fold(0, |sum, b| base::hash::combine(sum, u64::from(*b)));
+        need.meaning = format!("sets {sum:016x}");
+        slot
     }
 }
 

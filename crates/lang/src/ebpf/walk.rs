@@ -47,7 +47,7 @@ impl Emitter<'_> {
             self.asm.alu_reg(Alu::Sub, R::R0, R::R1);
             self.asm.jump_if(Condition::Gt, R::R0, LONGEST, self.exits.undecided);
         }
-        if needs.link || needs.vlan || needs.network || needs.transport || needs.inner {
+        if needs.walks() {
             self.link();
         }
         if needs.time {

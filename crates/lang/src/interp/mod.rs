@@ -38,6 +38,8 @@ pub struct Outcome {
     pub kernel: bool,
     /// Devices and logs.
     pub actions: Vec<Action>,
+    /// For each [`Log::Trace`] among them, in order, the record as it was then, without actions.
+    pub traces: Vec<Self>,
 }
 
 impl Outcome {
@@ -238,7 +240,13 @@ impl Run<'_> {
             }
             Inst::Forward { device } => return self.out.actions.push(Action::Forward(*device)),
             Inst::Kernel => return self.out.kernel = true,
-            Inst::Log(log) => return self.out.actions.push(Action::Log(*log)),
+            Inst::Log(log) => {
+                if *log == Log::Trace {
+                    let now = Outcome { actions: vec![], traces: vec![], ..self.out };
+                    self.out.traces.push(now);
+                }
+                return self.out.actions.push(Action::Log(*log));
+            }
         };
         if let Some(r) = inst.target().and_then(|to| self.registers.get_mut(usize::from(to.0))) {
             *r = value;

@@ -11,7 +11,7 @@ pub enum Log {
     Packet,
     /// The first bytes.
     Buffer,
-    /// The record.
+    /// The record, as it is there.
     Trace,
 }
 

@@ -121,6 +121,27 @@ pub fn parse(text: &str) -> Result<Vec<Binding>, Error> {
     parse::parse(&layout::lay_out(lex::tokens(text)?))
 }
 
+/// Whether the text cannot end here: a bracket or comment is open, or what comes last wants something behind it. For those who read line by line.
+pub fn goes_on(text: &str) -> bool {
+    use lex::Kind;
+    let Ok(tokens) = lex::tokens(text) else {
+        // What opens a comment and does not close it is the only text that more text makes right.
+        return text.rfind("{-").is_some_and(|open| !text[open..].contains("-}"));
+    };
+    let depth = tokens.iter().fold(0_i32, |depth, token| match token.kind {
+        Kind::Mark('(' | '[' | '{') => depth + 1,
+        Kind::Mark(')' | ']' | '}') => depth - 1,
+        _ => depth,
+    });
+    let wants_more = |token: &lex::Token| match &token.kind {
+        Kind::Operator(_) | Kind::Mark(',') => true,
+        Kind::Name(name) => ["do", "of", "if", "then", "else", "case"].contains(&name.as_str()),
+        _ => false,
+    };
+    // The last token is the end.
+    depth > 0 || tokens.iter().rev().nth(1).is_some_and(wants_more)
+}
+
 /// The word of `known` that `word` was probably meant to be: at most two letters away, or a third of its own.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let near = known.into_iter().map(|k| (distance(word, k), k)).min()?;
@@ -147,4 +168,31 @@ fn distance(a: &str, b: &str) -> usize {
         }
     }
     rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_goes_on_behind_what_wants_more() {
+        for open in [
+            "main = do",
+            "main =",
+            "ip >->",
+            "when (is_tcp",
+            "case ip_ttl of",
+            "[1,",
+            "if is_tcp then",
+            "a {- b",
+            "f $",
+        ] {
+            assert!(goes_on(open), "{open}");
+        }
+        for whole in
+            ["", "main = ip", "ip >-> tcp -- do", "log_msg \"do", "a {- b -}", "x)", "main = do { tcp }", "10.0.0.0/8"]
+        {
+            assert!(!goes_on(whole), "{whole}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 //! The front end, the types, the evaluation and `docs/FUNCTIONS.md` all come from it; a test holds the page to it.
 
 mod actions;
+mod example;
 mod page;
 mod predicates;
 mod state;

@@ -51,11 +51,13 @@ pub fn order(f: &Expr) -> Option<String> {
     (takes.len() > 1).then(|| format!("`{name}` takes, in this order: {}", takes.join("; ")))
 }
 
-/// How a function of the table is used, where its sentence shows it.
-pub fn example(f: &Expr) -> Option<&'static str> {
-    let Node::Name(name) = &f.node else { return None };
-    let shown = table::find(name)?.says.split('`').skip(1).step_by(2);
-    shown.into_iter().find(|e| e.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with(' ')))
+/// How a function of the table is used, whether something was given to it already or not.
+pub fn example(f: &Expr) -> Option<String> {
+    match &f.node {
+        Node::Name(name) => table::find(name)?.example(),
+        Node::Apply(f, _) => example(f),
+        _ => None,
+    }
 }
 
 /// One value more than is taken, after so many of them.
@@ -102,7 +104,10 @@ pub fn mismatch(e: &Expr, have: &Type, want: &Type, whose: &str) -> Error {
             let (takes, gives) = have.parts();
             let lacks = takes.iter().map(|t| t.words()).collect::<Vec<_>>().join(" and ");
             match () {
-                () if gives == want && whose == "`main`" => error.help(format!("it still needs {lacks}")),
+                () if gives == want && whose == "`main`" => error.help(match example(e) {
+                    Some(example) => format!("it still needs {lacks}: `{example}`"),
+                    None => format!("it still needs {lacks}"),
+                }),
                 () if gives == want => error.help(format!("give it {lacks} first, and put all of it into parentheses")),
                 () if *gives == Type::Pred && *want == Type::Act => {
                     error.help(format!("it still needs {lacks}; then `filter (…)` drops what it does not hold for"))

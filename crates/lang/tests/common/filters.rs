@@ -158,7 +158,19 @@ impl Values {
                 prng,
                 match self.macs.as_slice() {
                     [] => &["less 100", "greater 200", "ip multicast", "ether proto 0x88cc", "ip proto 41"],
-                    _ => &["vlan", "mpls", "less 100", "greater 200", "multicast", "ether proto 0x88cc", "ip proto 41"],
+                    _ => &[
+                        "vlan",
+                        "mpls",
+                        "less 100",
+                        "greater 200",
+                        "multicast",
+                        "ether proto 0x88cc",
+                        "ip proto 41",
+                        "stp",
+                        // What follows looks into the session, `ether[…]` and `link[…]` as well.
+                        "pppoes",
+                        "vlan and vlan and pppoes",
+                    ],
                 },
             ),
             _ => {
@@ -166,7 +178,7 @@ impl Values {
                     0 => "len".to_owned(),
                     1 => prng.below(300).to_string(),
                     _ => {
-                        let p = any(prng, &["ip", "tcp", "udp", "ether", "ip6", "icmp", "arp"]);
+                        let p = any(prng, &["ip", "tcp", "udp", "ether", "link", "ip6", "icmp", "arp"]);
                         format!("{p}[{}:{}]", prng.below(60), [1, 2, 4][prng.below(3) as usize])
                     }
                 };
