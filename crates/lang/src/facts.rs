@@ -179,7 +179,8 @@ impl Facts {
 }
 
 /// Whether it is worth while to decode: what certain protocols carry, and of UDP not everything; and where no IP was found near
-/// the beginning of the frame, since it may be farther in (pseudowires in each other).
+/// the beginning of the frame, since it may be farther in (pseudowires in each other). Nor are ports known there of UDP that begins
+/// farther in, behind long options of IPv6.
 #[inline]
 fn may_be_tunnel(frame: &[u8], outer: &LayerFacts) -> bool {
     const ARP: u16 = 0x0806;
@@ -189,7 +190,10 @@ fn may_be_tunnel(frame: &[u8], outer: &LayerFacts) -> bool {
         (_, 17) => {
             let at = usize::from(outer.l4);
             let port = |i: usize| frame.get(at + i..at + i + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]));
-            at != 0 && (TUNNEL_PORTS.contains(&port(0)) || TUNNEL_PORTS.contains(&port(2)))
+            if at == 0 {
+                return outer.fragment != LATER;
+            }
+            TUNNEL_PORTS.contains(&port(0)) || TUNNEL_PORTS.contains(&port(2))
         }
         _ => false,
     }
@@ -203,11 +207,14 @@ const fn family(family: Family) -> u8 {
     }
 }
 
+/// A fragment that is not the first; see [`Fact::Fragment`].
+const LATER: u8 = 2;
+
 const fn fragment(fragment: Fragment) -> u8 {
     match fragment {
         Fragment::Whole => 0,
         Fragment::First => 1,
-        Fragment::Later => 2,
+        Fragment::Later => LATER,
     }
 }
 
