@@ -57,3 +57,23 @@ fn a_map_made_of_another_has_the_name_of_its_own_binding() {
     assert_eq!(names(other), ["a"], "another name makes no other map");
     assert_eq!(names("a = flow_map 0 key_vlan\nmain = incr_fstate (up_to 5 a) >-> incr_fstate a"), ["flow_map a", "a"]);
 }
+
+/// A fragment that would go to everybody by itself, and follows one that did not, kept the classes of everybody.
+#[test]
+fn a_fragment_goes_where_the_one_before_it_went_and_nowhere_else() {
+    let program = compile("main = steer_p2p").expect("a program").program;
+    let mut memory = Memory::of(&program, 7);
+    let mut judged = |frame: Frame<'_>| {
+        let bytes = frame.write(&mut [0; 200]).expect("room").to_vec();
+        let facts = Facts::of(&bytes, bytes.len() as u32, link::ETHERNET);
+        Interpreter::new(&program).run(&bytes, &facts, &mut memory)
+    };
+    let inner = Frame::tcp4([10, 0, 0, 5], 1, [255; 4], 80).raw().write(&mut [0; 60]).expect("room").to_vec();
+    let around = Frame::ip4([192, 0, 2, 1], [192, 0, 2, 2], IpProtocol::IPV4);
+    let alone = judged(around.payload(&inner));
+    let later = judged(around.payload(&[0; 8]).fragment(9, 1480, false));
+    let first = judged(around.payload(&inner).fragment(9, 0, true));
+    assert_eq!((alone.kind, later.kind), (Kind::Copy, Kind::Steer));
+    assert_ne!(alone.classes, later.classes);
+    assert_eq!(first, later);
+}

@@ -39,6 +39,9 @@ pub(super) struct Datagram {
     casts: bool,
 }
 
+/// What a packet's own way may have written and the one that it follows does not: as it was before.
+type Before = Vec<(Var, Reg)>;
+
 impl Lower {
     /// Whether later fragments lack what is steered by: ports, and what is in tunnels.
     pub(super) fn datagram(&self, steer: &Steer, sight: Sight) -> Option<Datagram> {
@@ -73,9 +76,23 @@ impl Lower {
         follows.then_some(Datagram { layer, form: form as u32 & 0xff_ffff, selects, doubles, casts })
     }
 
+    /// The record before a packet is steered, as far as two ways may differ in what they write of it.
+    pub(super) fn before(&mut self, Datagram { doubles, casts, .. }: Datagram) -> Before {
+        let casting: &[Var] = if casts { &[Var::Classes, Var::Hash] } else { &[] };
+        let doubling: &[Var] = if doubles { &[Var::Hash2] } else { &[] };
+        [casting, doubling].concat().into_iter().map(|var| (var, self.b.get(var))).collect()
+    }
+
     /// From here and from `end` on behind it, the packet being steered; from `none`, where it is not for this form, to `dropped` unless
     /// its datagram is. See the module.
-    pub(super) fn together(&mut self, datagram: Datagram, none: Label, end: Label, dropped: Option<Label>) {
+    pub(super) fn together(
+        &mut self,
+        datagram: Datagram,
+        before: Before,
+        none: Label,
+        end: Label,
+        dropped: Option<Label>,
+    ) {
         let Datagram { layer, form, selects, .. } = datagram;
         let (number, on) = (self.b.reg(), self.b.label());
         let [part, ask, known, lost] = [(); 4].map(|()| self.b.label());
@@ -104,6 +121,7 @@ impl Lower {
         }
         self.b.place(known);
         if self.b.is_live() {
+            before.into_iter().for_each(|(var, was)| self.b.set(var, was));
             self.number_as_way(datagram, number, on);
         }
         self.b.place(on);

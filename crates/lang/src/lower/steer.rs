@@ -31,6 +31,7 @@ impl Lower {
         let (none, end) = (self.b.label(), self.b.label());
         let layer = sight.flow_layer();
         let sight = Sight { leads: true, ..sight };
+        let datagram = self.datagram(steer, sight).map(|datagram| (datagram, self.before(datagram)));
         match steer {
             Steer::RoundRobin => self.pick_meta(Meta::Sequence),
             Steer::Queue => self.pick_meta(Meta::Queue),
@@ -116,8 +117,8 @@ impl Lower {
             Steer::Rtp(signalling) => self.rtp(*signalling, sight.layer(), none, end),
             Steer::GtpUser(net) => self.gtp_user(*net, sight.layer(), none, end),
         }
-        match self.datagram(steer, sight) {
-            Some(datagram) => self.together(datagram, none, end, dropped),
+        match datagram {
+            Some((datagram, before)) => self.together(datagram, before, none, end, dropped),
             None => {
                 self.b.jump(end);
                 self.b.place(none);
