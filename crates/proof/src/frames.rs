@@ -126,9 +126,12 @@ fn written(frame: Frame<'_>) -> Vec<u8> {
 /// A packet of IP.
 fn ip(prng: &mut Prng, depth: u32) -> (EtherType, Vec<u8>) {
     let six = prng.below(3) == 0;
-    let (a, b) = (pick(prng, &HOSTS), pick(prng, &HOSTS));
+    // Of fragments there are few between few, so that they meet others of their datagram.
+    let part = prng.below(12);
+    let (hosts, hosts_6) = if part < 3 { (&HOSTS[..2], &HOSTS_6[..2]) } else { (&HOSTS[..], &HOSTS_6[..]) };
+    let (a, b) = (pick(prng, hosts), pick(prng, hosts));
     let wide = |(first, last): (u16, u16)| [first, if first == 0x2001 { 0xdb8 } else { 0 }, 0, 0, 0, 0, 0, last];
-    let (c, d) = (wide(pick(prng, &HOSTS_6)), wide(pick(prng, &HOSTS_6)));
+    let (c, d) = (wide(pick(prng, hosts_6)), wide(pick(prng, hosts_6)));
     let (p, q) = (pick(prng, &PORTS), pick(prng, &PORTS));
     let around = |protocol| if six { Frame::ip6(c, d, protocol) } else { Frame::ip4(a, b, protocol) };
     let udp = |p, q| if six { Frame::udp6(c, p, d, q) } else { Frame::udp4(a, p, b, q) };
@@ -196,14 +199,14 @@ fn ip(prng: &mut Prng, depth: u32) -> (EtherType, Vec<u8>) {
     let body = if prng.below(3) == 0 { &long[..] } else { &short[..] };
     let (hop, options_6) = ([(IpProtocol::HOP_BY_HOP, body)], [(IpProtocol::DEST_OPTIONS, body); 4]);
     let count = 1 + prng.below(4) as usize;
-    frame = match (prng.below(16), six) {
+    frame = match (part, six) {
         (0, false) => frame.fragment(id, 0, true),
         (1, false) => frame.fragment(id, 1480, false),
         (2, false) => frame.fragment(id, 1480, true),
         (0, true) => frame.extensions(&first),
         (1, true) => frame.extensions(&later),
-        (2, true) => frame.extensions(&hop),
-        (3, true) => frame.extensions(&options_6[..count]),
+        (3, true) => frame.extensions(&hop),
+        (4, true) => frame.extensions(&options_6[..count]),
         _ => frame,
     };
     (if six { EtherType::IPV6 } else { EtherType::IPV4 }, written(frame.macs(MacAddr(MACS[0]), MacAddr(MACS[1]))))

@@ -15,7 +15,7 @@ impl Run<'_> {
 
     /// The map, and the key of the packet's flow if it has one.
     pub(super) fn entry(&mut self, map: &FlowMap, sight: Sight) -> Option<(&mut Table, Vec<u64>)> {
-        let key = self.key(map.key, self.flows_of(sight))?;
+        let key = self.key(map.key, self.flows_of(sight), false)?;
         let table = self.memory.tables.entry(map.name.clone()).or_insert_with(|| Table::new(map));
         Some((table, key))
     }
@@ -28,11 +28,11 @@ impl Run<'_> {
         }
     }
 
-    /// The words of the packet's key; none if it lacks a field.
-    pub(super) fn key(&self, key: Key, layer: Layer) -> Option<Vec<u64>> {
+    /// The words of the packet's key; none if it lacks a field. With `leads` it is for steering.
+    pub(super) fn key(&self, key: Key, layer: Layer, leads: bool) -> Option<Vec<u64>> {
         let mut fields: Vec<(Field, u128)> = Vec::new();
         for field in key.fields() {
-            fields.push((field, self.of_field(field, layer)?));
+            fields.push((field, self.of_field(field, layer, leads)?));
         }
         if key.is_symmetric() {
             let pairs =
@@ -72,10 +72,10 @@ impl Run<'_> {
     }
 
     /// Fields of IP are missing where there is none, those of Ethernet too; tag, ethertype, ports and what ICMP has are 0.
-    fn of_field(&self, field: Field, layer: Layer) -> Option<u128> {
+    fn of_field(&self, field: Field, layer: Layer, leads: bool) -> Option<u128> {
         let header = |field| self.field(field, layer);
         let mac = |end: usize| self.view.macs.map(|m| m[end].iter().fold(0, |n, b| n << 8 | u128::from(*b)));
-        let ports = || layer.ip.map(|ip| self.view.flow_ports(&ip));
+        let ports = || layer.ip.map(|ip| self.view.flow_ports(&ip, leads));
         Some(match field {
             Field::EthType => layer.ethertype.unwrap_or(0).into(),
             Field::EthSrc => mac(0)?,

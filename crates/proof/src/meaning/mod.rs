@@ -5,12 +5,14 @@
 //! execution shows. What is shared is the front end (terms come from it) and the filter of tcpdump inside programs, whose meaning is held
 //! against tcpdump itself elsewhere: it is run as the program that it is alone.
 
+mod datagram;
 mod key;
 mod question;
 mod steering;
 mod table;
 mod view;
 
+pub use datagram::Datagrams;
 pub use table::Table;
 
 use crate::trial::Packet;
@@ -42,11 +44,13 @@ pub struct Memory {
     pub tables: BTreeMap<String, Table>,
     /// The group's counters.
     pub counters: [u64; COUNTERS as usize],
+    /// Which way fragments go.
+    pub datagrams: Datagrams,
 }
 
 impl Default for Memory {
     fn default() -> Self {
-        Self { tables: BTreeMap::new(), counters: [0; COUNTERS as usize] }
+        Self { tables: BTreeMap::new(), counters: [0; COUNTERS as usize], datagrams: Datagrams::default() }
     }
 }
 

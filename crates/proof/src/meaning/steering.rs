@@ -27,8 +27,8 @@ enum Of {
 }
 
 /// Where a packet goes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
     /// To this member.
     Member(u32),
     /// To all members of all classes but that of controllers.
@@ -42,7 +42,7 @@ enum Way {
 impl Run<'_> {
     /// Nothing if the packet lacks what it is steered by, and is dropped.
     pub(super) fn steer(&mut self, steer: &Steer, sight: Sight) -> Option<()> {
-        match self.way(steer, sight)? {
+        match self.followed(steer, sight)? {
             Way::Member(member) => (self.kind, self.record.hash) = (Kind::Pick, member),
             Way::All => self.broadcast(),
             Way::One(hash) => (self.kind, self.record.hash) = (Kind::Steer, hash),
@@ -54,7 +54,7 @@ impl Run<'_> {
     }
 
     /// Where the packet itself says that it goes.
-    fn way(&self, steer: &Steer, sight: Sight) -> Option<Way> {
+    pub(super) fn way(&self, steer: &Steer, sight: Sight) -> Option<Way> {
         let (flows, asked) = (self.flows_of(sight), self.asked(sight));
         let source = &self.packet.facts;
         Some(match *steer {
@@ -104,12 +104,12 @@ impl Run<'_> {
                 let [a, b] = [self.bytes(one, size)?, self.bytes(other, size)?];
                 Way::Two(self.hash(Of::Bytes, &[a]), self.hash(Of::Bytes, &[b]))
             }
-            Steer::Key(key) => Way::One(self.hash(Of::Key, &self.key(key.both_ways(), flows)?)),
+            Steer::Key(key) => Way::One(self.hash(Of::Key, &self.key(key.both_ways(), flows, true)?)),
             Steer::Common => {
                 let key = self.world.common.expect("a program that steers by it has one");
                 // Where the maps look, whatever is looked at here.
                 let layer = self.flows_of(Sight { outside: key.is_outside(), ..Sight::default() });
-                Way::One(self.hash(Of::Key, &self.key(key.both_ways(), layer)?))
+                Way::One(self.hash(Of::Key, &self.key(key.both_ways(), layer, true)?))
             }
             Steer::Rtp(signalling) => {
                 let ip = asked.ip?;
@@ -193,7 +193,7 @@ fn inside_gtp(view: &View<'_>, udp: usize) -> Option<usize> {
 }
 
 /// The addresses of the packet of IP that begins here.
-fn ends_at(bytes: &[u8], at: usize) -> Option<[IpAddr; 2]> {
+pub(super) fn ends_at(bytes: &[u8], at: usize) -> Option<[IpAddr; 2]> {
     let family = match bytes.get(at)? >> 4 {
         4 => Family::V4,
         6 => Family::V6,

@@ -17,6 +17,8 @@ pub(super) struct View<'a> {
     pub macs: Option<[[u8; 6]; 2]>,
     pub outer: Layer,
     pub inner: Layer,
+    /// Of the innermost packet and those around it, the outermost one that is a part of a datagram: which part, and where it begins.
+    pub part: (Fragment, usize),
 }
 
 /// What is known of a packet of those in each other.
@@ -47,7 +49,7 @@ impl<'a> View<'a> {
         let bytes = &packet.bytes[..];
         let len = packet.facts.wire_len.max(bytes.len() as u32);
         let headers = Headers::of(bytes, len, link_type);
-        let decoded = Decoded::of(bytes, len, link_type);
+        let (decoded, part) = Decoded::through_parts(bytes, len, link_type);
         let found = |family, at: u16, protocol: Option<IpProtocol>, part, above: u16| {
             let above = (above > 0 && part != Fragment::Later).then_some(above.into());
             ip(bytes, family, at.into(), protocol?.0, part, above)
@@ -67,8 +69,9 @@ impl<'a> View<'a> {
             let mac = |at: usize| std::array::from_fn(|i| b[at + i]);
             [mac(6), mac(0)]
         });
-        let inner = if is_other { inner } else { outer };
-        Self { bytes, len, tunnels: d.depth, vlan: h.vlan(), macs, outer, inner }
+        let of_outer = outer.ip.map_or((Fragment::Whole, 0), |ip| (ip.part, ip.at));
+        let (inner, part) = if is_other { (inner, (part.fragment, part.l3.into())) } else { (outer, of_outer) };
+        Self { bytes, len, tunnels: d.depth, vlan: h.vlan(), macs, outer, inner, part }
     }
 
     /// A number of the frame in network order.
@@ -89,18 +92,19 @@ impl<'a> View<'a> {
         has.then_some([src? as u16, dst? as u16])
     }
 
-    /// The ports that flows are told apart by: 0 where there are none, and of every fragment, so that a datagram stays together.
-    pub fn flow_ports(&self, ip: &Ip) -> [u16; 2] {
-        let is_whole = ip.part == Fragment::Whole && IpProtocol(ip.protocol).has_ports();
+    /// The ports that flows are told apart by, 0 where there are none. Steering sees those of a first fragment (`leads`), which later ones
+    /// follow; keys of maps see none of any fragment.
+    pub fn flow_ports(&self, ip: &Ip, leads: bool) -> [u16; 2] {
+        let counts = (leads || ip.part == Fragment::Whole) && IpProtocol(ip.protocol).has_ports();
         match [self.above(ip, 0, 2), self.above(ip, 2, 2)] {
-            [Some(src), Some(dst)] if is_whole => [src as u16, dst as u16],
+            [Some(src), Some(dst)] if counts => [src as u16, dst as u16],
             _ => [0; 2],
         }
     }
 
-    /// Whose packet it is.
+    /// Whose packet it is, where it is steered.
     pub fn flow(&self, ip: &Ip) -> FlowKey {
-        let [src_port, dst_port] = self.flow_ports(ip).map(Port);
+        let [src_port, dst_port] = self.flow_ports(ip, true).map(Port);
         FlowKey { src: ip.src, dst: ip.dst, src_port, dst_port, protocol: IpProtocol(ip.protocol) }
     }
 }
