@@ -322,15 +322,8 @@ impl Emitter<'_> {
             self.asm.jump_if(Condition::Eq, R::R1, 2, done);
         }
         let a = &mut self.asm;
-<<<<<<< HEAD
-        a.jump_if(Condition::Gt, R::R4, FARTHEST, done);
-        let (tcp, udp, sctp, enough) = (a.label(), a.label(), a.label(), a.label());
-=======
-        a.load(Size::B, R::R1, R::R10, fact::FRAGMENT);
-        a.jump_if(Condition::Eq, R::R1, 2, done);
         let (tcp, udp, sctp, enough, far) = (a.label(), a.label(), a.label(), a.label(), a.label());
         a.jump_if(Condition::Gt, R::R4, FARTHEST, far);
->>>>>>> h-proof
         a.jump_if(Condition::Eq, PROTOCOL, IpProtocol::TCP.0.into(), tcp);
         for of_eight in [IpProtocol::UDP, IpProtocol::ICMP, IpProtocol::ICMPV6] {
             a.jump_if(Condition::Eq, PROTOCOL, of_eight.0.into(), udp);
