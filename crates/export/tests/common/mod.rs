@@ -61,6 +61,7 @@ fn side(prng: &mut Prng) -> Side {
         ttl: (prng.next_u64() as u8, prng.next_u64() as u8),
         dscp: (prng.below(64) as u8, prng.below(64) as u8),
         mac: some(prng, |p| MacAddr([2, 0, 0, 0, p.next_u64() as u8, p.next_u64() as u8])),
+        tunnel_sequence: some(prng, |p| (p.next_u64() as u32, p.below(3) as u32)),
     }
 }
 

@@ -131,6 +131,9 @@ fn sum(a: &Side, b: &Side) -> Side {
         ttl: (a.ttl.0.min(b.ttl.0), a.ttl.1.max(b.ttl.1)),
         dscp: (a.dscp.0.min(b.dscp.0), a.dscp.1.max(b.dscp.1)),
         mac: a.mac,
+        tunnel_sequence: a
+            .tunnel_sequence
+            .map_or(b.tunnel_sequence, |(first, last)| Some((first, b.tunnel_sequence.map_or(last, |b| b.1)))),
     }
 }
 
