@@ -206,6 +206,8 @@ fn every_field_of_a_record_says_what_it_is() {
             ("ttl_max", 45),
             ("dscp_min", 46),
             ("dscp_max", 47),
+            ("tunnel_seq_first", 48),
+            ("tunnel_seq_last", 49),
         ];
         rest.into_iter().for_each(|(name, more)| put(name, (n + more).into()));
     }

@@ -66,10 +66,19 @@ pub struct Tunnel {
     pub kind: TunnelKind,
     /// Its number: VNI, VSID, TEID, session or key, as the kind says; 0 where it has none.
     pub id: u32,
-    /// The sequence number of this packet in it, where it counts.
+    /// The sequence number of this packet in it, where it counts: 32 bits of GRE and ERSPAN, 16 of GTP-U.
     pub sequence: Option<u32>,
     /// Offset of the network header that carries it.
     pub outer_l3: u16,
+}
+
+/// The tunnels around a frame that number their packets, from the outside in: those that [`Decoded::of`] went into, and the one at
+/// which it stopped because what is in there is no IP, if a protocol number or an ethertype says what it is. Walks once more;
+/// [`Decoded::numbered`] says when it is worth it.
+pub fn numbered(frame: &[u8], wire_len: u32, link_type: u16) -> impl Iterator<Item = Tunnel> {
+    let mut walk = walk::Walk::new(frame, frame.len().max(wire_len as usize));
+    walk.run(link_type);
+    walk.numbered.into_iter().take(walk.count).flatten()
 }
 
 /// See the module.
@@ -113,6 +122,8 @@ pub struct Decoded {
     /// Whether it is what most packets are: TCP or UDP, whole, over IPv4 without options and outside of tunnels, its transport
     /// header 20 bytes after [`Decoded::l3`]. It follows from the other fields, and is one question instead of six.
     pub plain: bool,
+    /// A tunnel around it numbers its packets, be it the innermost or not, entered or not: [`numbered`] says which.
+    pub numbered: bool,
     /// A header contradicts its length somewhere. Being cut by the capture is no contradiction.
     pub malformed: bool,
     /// What is odd about the frame.
