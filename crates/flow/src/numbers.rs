@@ -7,8 +7,6 @@
 //! theirs has a number. They stay where they are while a flow is at rest. Other flows have nothing of it but a byte of their key
 //! that is looked at.
 
-use crate::memory::{Ask, Hints};
-
 /// Flows whose numbers lie in one block.
 const FLOWS: usize = 64;
 
@@ -69,13 +67,6 @@ impl Numbers {
         let Numbered { first, last, there } = block[flow as usize % FLOWS];
         [0, 1].map(|side| there[side].then_some((first[side], last[side])))
     }
-
-    /// Asks for the line of a flow.
-    pub fn fetch(&self, flow: u32, hints: impl Hints) {
-        if let Some(Some(block)) = self.blocks.get(flow as usize / FLOWS) {
-            hints.fetch(&block[flow as usize % FLOWS]);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -95,7 +86,7 @@ mod tests {
             let (side, number) = (prng.below(2) as usize, prng.next_u64() as u32);
             if prng.below(5) == 0 {
                 numbers.begin(flow);
-                (0..2).for_each(|side| drop(map.remove(&(flow, side))));
+                map.retain(|(of, _), _| *of != flow);
             } else {
                 numbers.note(flow, side, number);
                 map.entry((flow, side)).or_insert((number, number)).1 = number;
