@@ -105,7 +105,8 @@ impl Sessions {
         Self { buckets: Vec::new(), size, key, counts: SessionCounts::default() }
     }
 
-    /// Takes the numbers of a frame of which [`Decoded::numbered`](crate::Decoded::numbered) says that it has any.
+    /// Takes the numbers of a frame of which [`Decoded::may_be_numbered`](crate::Decoded::may_be_numbered) says that it may have
+    /// any.
     #[inline(never)]
     pub fn see(&mut self, frame: &[u8], wire_len: u32, link_type: u16) {
         for tunnel in numbered(frame, wire_len, link_type) {

@@ -117,7 +117,7 @@ impl Work {
             let (frame, wire_len) = (lane.bytes(desc), lane.wire_len(desc));
             decoded.read(frame, wire_len, lane.link_type);
             self.fragments.resolve(decoded, frame, desc.timestamp());
-            if decoded.numbered {
+            if decoded.may_be_numbered() {
                 self.sessions.see(frame, wire_len, lane.link_type);
             }
             if let Some(odd) = decoded.odd {

@@ -90,7 +90,7 @@ pub struct Tunnel {
 
 /// The tunnels around a frame that number their packets, from the outside in: those that [`Decoded::of`] went into, and the one at
 /// which it stopped because what is in there is no IP, if a protocol number or an ethertype says what it is. Walks once more;
-/// [`Decoded::numbered`] says when it is worth it.
+/// [`Decoded::may_be_numbered`] says when it is worth it.
 pub fn numbered(frame: &[u8], wire_len: u32, link_type: u16) -> impl Iterator<Item = Tunnel> {
     let mut walk = walk::Walk::new(frame, frame.len().max(wire_len as usize));
     walk.run(link_type);
@@ -138,8 +138,6 @@ pub struct Decoded {
     /// Whether it is what most packets are: TCP or UDP, whole, over IPv4 without options and outside of tunnels, its transport
     /// header 20 bytes after [`Decoded::l3`]. It follows from the other fields, and is one question instead of six.
     pub plain: bool,
-    /// A tunnel around it numbers its packets, be it the innermost or not, entered or not: [`numbered`] says which.
-    pub numbered: bool,
     /// A header contradicts its length somewhere. Being cut by the capture is no contradiction.
     pub malformed: bool,
     /// What is odd about the frame.
@@ -191,6 +189,18 @@ impl Decoded {
             && self.fragment == Fragment::Whole
             && self.tunnel.is_none()
             && matches!(self.protocol, IpProtocol::TCP | IpProtocol::UDP)
+    }
+
+    /// Whether there may be a tunnel around it that numbers its packets, be it the innermost or not, entered or not: [`numbered`] then
+    /// knows. It follows from the other fields, since what is not entered is odd.
+    #[inline(always)]
+    pub fn may_be_numbered(&self) -> bool {
+        !self.plain && self.is_in_tunnels_or_odd()
+    }
+
+    fn is_in_tunnels_or_odd(&self) -> bool {
+        let is_part = self.protocol == IpProtocol::GRE || self.fragment == Fragment::First;
+        self.depth > 1 || self.tunnel.is_some_and(|t| t.sequence.is_some()) || self.odd.is_some() && is_part
     }
 
     /// Who with whom, in the packet's direction; of ICMP with type and code as ports, as [`crate::community_id`] wants it.

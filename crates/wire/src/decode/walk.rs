@@ -69,7 +69,6 @@ impl<'a> Walk<'a> {
             }
         }
         self.out.plain = self.out.is_plain();
-        self.out.numbered = self.count > 0;
     }
 
     /// What the IP packet carries, if it is a tunnel.
