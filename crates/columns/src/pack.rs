@@ -155,7 +155,11 @@ impl Packer {
             if page.parts.is_empty() {
                 self.frame(&[], 0, packed)?;
             }
-            chosen.resize(page.parts.len().max(chosen.len()), None);
+            // A page of other parts is another page: what was learnt of its third part is not of this one's.
+            if chosen.len() != page.parts.len() {
+                chosen.clear();
+                chosen.resize(page.parts.len(), None);
+            }
             let mut rest = &page.bytes[..];
             for (part, chosen) in page.parts.iter().zip(chosen) {
                 match *part {

@@ -16,6 +16,12 @@ use wire::{IpProtocol, link};
 const MOST: usize = 300;
 
 const FILTERS: &[&str] = &[
+    "len % 7 + 1 = 2",
+    "ip[2:2] % 4 + 1 = 2",
+    "tcp[4:4] ^ 1 & 1 = 1",
+    "len ^ 7 & 1 = 1",
+    "1 | len & 2 = 3",
+    "net 10 and 243 / 104 = tcp[13]",
     "",
     "ip",
     "ip6",

@@ -173,7 +173,7 @@ impl std::fmt::Display for Difference {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Who, with};
+    use crate::config::{Given, Who, set, with};
     use group::Policy;
 
     #[test]

@@ -201,10 +201,11 @@ impl<'a> Parser<'a> {
         let after = self.peek_at(ahead + 1);
         names::value(self.peek_at(ahead).text).is_some()
             && GOES_ON.contains(&after.text)
-            // A slash after a number may also be the length of a network.
+            // A slash after a number may also be the length of a network, behind which no number goes on.
             && (after.text != "/"
                 || self.said.is_none_or(|w| w.kind != Kind::Net)
-                || names::number(self.peek_at(ahead + 2).text).is_none())
+                || names::number(self.peek_at(ahead + 2).text).is_none()
+                || GOES_ON.contains(&self.peek_at(ahead + 3).text))
     }
 
     fn term(&mut self) -> Result<Test, FilterError> {

@@ -30,29 +30,57 @@ impl Parser<'_> {
         }))
     }
 
-    /// Operators from the weakest (level 0) to the strongest.
+    /// Operators from the weakest (level 0) to the strongest. libpcap's grammar gives `%` and `^` no strength at all, and a parser
+    /// made from it reads on: on their left stands one operand, and on their right all that follows (`len % 7 + 1` is `len % 8`).
     fn sum(&mut self, level: usize) -> Result<Option<Guarded>, FilterError> {
-        const LEVELS: [&[(&str, Op)]; 4] = [
-            &[("&", Op::And), ("|", Op::Or), ("^", Op::Xor)],
+        const LEVELS: [&[(&str, Op)]; 5] = [
+            &[("|", Op::Or)],
+            &[("&", Op::And)],
             &[("<<", Op::Shl), (">>", Op::Shr)],
             &[("+", Op::Add), ("-", Op::Sub)],
-            &[("*", Op::Mul), ("/", Op::Div), ("%", Op::Rem)],
+            &[("*", Op::Mul), ("/", Op::Div)],
         ];
-        let Some(operators) = LEVELS.get(level) else { return self.operand() };
+        const GREEDY: [(&str, Op); 2] = [("^", Op::Xor), ("%", Op::Rem)];
+        let Some(operators) = LEVELS.get(level) else {
+            let Some(left) = self.operand()? else { return Ok(None) };
+            return match self.operator(&GREEDY)? {
+                Some((sign, op)) => self.deeper(|p| p.operation(left, sign, op, 0)),
+                None => Ok(Some(left)),
+            };
+        };
         let Some(mut left) = self.sum(level + 1)? else { return Ok(None) };
-        while let Some((sign, op)) = operators.iter().find(|o| o.0 == self.peek().text).copied() {
-            self.counted()?;
-            let sign = Token { text: sign, ..self.take() };
-            let Some(right) = self.sum(level + 1)? else { return Ok(None) };
-            if matches!(op, Op::Div | Op::Rem) && right.number.constant() == Some(0) {
-                return Err(sign.error("division by 0"));
-            }
-            if matches!(op, Op::Shl | Op::Shr) && right.number.constant().is_some_and(|n| n > 31) {
-                return Err(sign.error("a shift by more than 31 bits"));
-            }
-            left = Guarded::op(op, left, right);
+        while let Some((sign, op)) = self.operator(operators)? {
+            let Some(both) = self.operation(left, sign, op, level + 1)? else { return Ok(None) };
+            left = both;
         }
         Ok(Some(left))
+    }
+
+    /// One of these, if it is next.
+    fn operator(&mut self, operators: &[(&'static str, Op)]) -> Result<Option<(Token<'static>, Op)>, FilterError> {
+        let Some((sign, op)) = operators.iter().find(|o| o.0 == self.peek().text).copied() else { return Ok(None) };
+        self.counted()?;
+        Ok(Some((Token { text: sign, ..self.take() }, op)))
+    }
+
+    /// The right operand, of this level, and what it comes to.
+    fn operation(
+        &mut self,
+        left: Guarded,
+        sign: Token<'_>,
+        op: Op,
+        level: usize,
+    ) -> Result<Option<Guarded>, FilterError> {
+        let Some(right) = self.sum(level)? else { return Ok(None) };
+        // Of a number that stands there; what is made of several is asked of each packet.
+        if let Number::Is(n) = right.number {
+            match op {
+                Op::Div | Op::Rem if n == 0 => return Err(sign.error("division by 0")),
+                Op::Shl | Op::Shr if n > 31 => return Err(sign.error("a shift by more than 31 bits")),
+                _ => {}
+            }
+        }
+        Ok(Some(Guarded::op(op, left, right)))
     }
 
     fn operand(&mut self) -> Result<Option<Guarded>, FilterError> {

@@ -45,6 +45,9 @@ pub fn agree(
                 continue;
             }
             _ if differs(&text) => continue,
+            // Where a divisor or a shift begins with an index that is 0 or more than 31, libpcap takes that for all of it
+            // (`gen_arth` looks at its first instruction).
+            (Err(e), Ok(_)) if ["by zero", "more than 31 bits"].iter().any(|why| e.contains(why)) => continue,
             (Err(e), Ok(_)) => panic!("seed {seed}, link type {link_type}: we read `{text}`, tcpdump does not: {e}"),
             (Ok(_), Err(e)) => panic!("seed {seed}, link type {link_type}: tcpdump reads `{text}`, we do not: {e}"),
         };
@@ -170,7 +173,12 @@ impl Values {
                 let (a, b, c) = (n(prng), n(prng), n(prng));
                 let op = any(prng, &["+", "-", "*", "&", "|", "^", "/", "%", ">>", "<<"]);
                 let b = if matches!(&*op, ">>" | "<<") { prng.below(32).to_string() } else { b };
-                format!("{a} {op} {b} {} {c}", any(prng, &["<", ">", "<=", ">=", "=", "!="]))
+                // A third operand shows which of two operators is stronger.
+                let more = match prng.below(3) {
+                    0 => format!(" {} {}", any(prng, &["+", "-", "*", "&", "|", "^", "%"]), 1 + prng.below(9)),
+                    _ => String::new(),
+                };
+                format!("{a} {op} {b}{more} {} {c}", any(prng, &["<", ">", "<=", ">=", "=", "!="]))
             }
         }
     }
