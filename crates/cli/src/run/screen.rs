@@ -170,6 +170,14 @@ fn tunnels(t: &TunnelReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_of_tunnels_are_told_where_there_are_any() {
+        let tunnels = TunnelReport { numbered: 100, sessions: 2, missing: 7, late: 3, ..TunnelReport::default() };
+        let said = grains(&MeterReport { tunnels, ..MeterReport::default() });
+        assert!(said.contains("\nnumbers of tunnels: 100 in 2 sessions, 7 missing, 3 of them late\n"), "{said}");
+        assert!(!grains(&MeterReport::default()).contains("tunnels"));
+    }
     use engine::OutletReport;
 
     #[test]
