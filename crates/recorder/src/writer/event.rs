@@ -1,5 +1,6 @@
 //! What the writing machine tells people, and how it waits when the volume refuses.
 
+use crate::cutter::Late;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -54,6 +55,8 @@ pub enum Event {
         /// Packets not written.
         packets: u64,
     },
+    /// Packets came out of the order of time; said once, at the end.
+    Disorder(Late),
     /// Something works, but not in the best way.
     Remark(String),
 }
@@ -81,6 +84,12 @@ impl fmt::Display for Event {
             Self::GaveUp { packets } => {
                 write!(f, "stopped while the volume refused writes: {packets} packets not written (lost: disk)")
             }
+            Self::Disorder(Late { packets, most }) => write!(
+                f,
+                "{packets} packets were earlier than one before them, by up to {} s: they came out of the order of time (captures \
+                 given in another order, a clock that was set back); questions find them by their own stamps",
+                most.as_secs_f64()
+            ),
             Self::Remark(text) => f.write_str(text),
         }
     }
