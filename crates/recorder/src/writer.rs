@@ -78,7 +78,16 @@ impl Format {
 impl Config {
     /// The usual: 8 writes, 10 s of grace, pcap.
     pub fn new(store: PathBuf, header: Header) -> Self {
-        Self { store, header, queues: 1, allocate: 0, depth: 8, grace: Duration::from_secs(10), format: Format::Pcap, after: Timestamp::ZERO }
+        Self {
+            store,
+            header,
+            queues: 1,
+            allocate: 0,
+            depth: 8,
+            grace: Duration::from_secs(10),
+            format: Format::Pcap,
+            after: Timestamp::ZERO,
+        }
     }
 }
 

@@ -52,11 +52,7 @@ impl Span {
     }
 
     fn with(self, other: Self) -> Self {
-        Self {
-            first: self.first.min(other.first),
-            last: self.last.max(other.last),
-            mixed: self.mixed || other.mixed,
-        }
+        Self { first: self.first.min(other.first), last: self.last.max(other.last), mixed: self.mixed || other.mixed }
     }
 }
 
@@ -172,7 +168,8 @@ fn parse(name: &str) -> Option<(Which, &str, Option<Span>)> {
         None => (name, None),
         Some(at) => {
             let (first, last) = name[at + 1..].split_once('-')?;
-            let moment = |text: &str| parse_stem(text).filter(|(_, queue, copy)| (*queue, *copy) == (0, 0)).map(|p| p.0);
+            let moment =
+                |text: &str| parse_stem(text).filter(|(_, queue, copy)| (*queue, *copy) == (0, 0)).map(|p| p.0);
             let (first, last) = (moment(first)?, moment(last)?);
             (&name[..at], Some(Span { first, last, mixed: name.as_bytes()[at] == b'~' }))
         }

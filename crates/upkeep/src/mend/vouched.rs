@@ -84,6 +84,23 @@ impl Vouched {
         Ok(Self { header: reader.header().clone(), promises, earlier, sealed, whole, torn: reader.is_torn() })
     }
 
+    /// The stamps of its earliest and of its latest packet; `None` without packets.
+    pub fn span(&self) -> Option<(Timestamp, Timestamp)> {
+        let with_packets = self.promises.iter().filter(|p| p.first_record.is_some());
+        let join = |(a, b): (Timestamp, Timestamp), p: &Promise| (a.min(p.first), b.max(p.last));
+        with_packets.fold(None, |span, p| Some(span.map_or((p.first, p.last), |span| join(span, p))))
+    }
+
+    /// Whether its packets lie behind its beginning and, block by block, behind each other.
+    pub fn is_straight(&self) -> bool {
+        let mut latest = self.header.start;
+        self.promises.iter().filter(|p| p.first_record.is_some()).all(|p| {
+            let follows = latest <= p.first;
+            latest = latest.max(p.last);
+            follows
+        })
+    }
+
     /// Bytes of the packet file that are vouched for.
     pub fn bytes(&self) -> u64 {
         self.promises.last().map_or(0, |p| u64::from(p.number) * super::BLOCK + u64::from(p.bytes))

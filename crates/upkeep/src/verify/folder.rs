@@ -6,7 +6,9 @@ use crate::recovery::{Called, DAMAGED, called};
 use base::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use store::catalogue::parse_stem;
 use store::device::Device;
+use store::disorder::Disorder;
 
 impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     /// Everything below it, oldest first, and what lies between.
@@ -30,12 +32,43 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                     placed.entry((interface_of(&folder), file.queue)).or_default().push(file);
                 }
             }
+            // Notes of files are no files of the store by themselves.
+            inner.retain(|folder| !folder.ends_with(store::names::DISORDER));
             folders.extend(inner);
         }
-        for files in placed.values_mut() {
+        for ((interface, _), files) in &mut placed {
             files.sort_by(|a, b| (a.start, &a.path).cmp(&(b.start, &b.path)));
+            self.noted(interface, files);
             for pair in files.windows(2) {
                 self.between(&pair[0], &pair[1]);
+            }
+        }
+    }
+
+    /// Whether each file of a queue that is not in order has its note. An open file gets it as it goes on.
+    fn noted(&mut self, interface: &Path, files: &[Placed]) {
+        let noted = match Disorder::list(&mut self.device, interface) {
+            Ok(noted) => noted,
+            Err(e) => return self.unreadable(&interface.join(store::names::DISORDER), &e),
+        };
+        let mut latest = Timestamp::ZERO;
+        for file in files {
+            let which = file.path.file_stem().and_then(|stem| parse_stem(stem.to_str()?));
+            let Some((which, (first, last))) = which.zip(file.span) else { continue };
+            if noted.get(which).is_some() {
+                continue;
+            }
+            let text = if first < file.start || !file.straight {
+                format!("its packets are from {first} to {last}, and not in order")
+            } else if file.start < latest {
+                format!("it begins before one before it ends, at {latest}")
+            } else {
+                latest = last;
+                continue;
+            };
+            // Retention may have taken it away since it was checked.
+            if self.device.exists(&file.path) {
+                self.find(&file.path, Kind::Unnoted, None, text);
             }
         }
     }
