@@ -143,6 +143,8 @@ pub fn parse_span(text: &str) -> Result<Duration, ParseUnitError> {
                 "m" | "min" => 60e9,
                 "h" => 3600e9,
                 "d" => 86_400e9,
+                "w" => 7.0 * 86_400e9,
+                "y" => 365.0 * 86_400e9,
                 _ => return Err(error(text, EXPECTED)),
             };
         rest = &rest[letters..];
@@ -214,6 +216,7 @@ mod tests {
         assert_eq!(parse_span("1h30min").unwrap(), Duration::from_secs(5400));
         assert_eq!(parse_span("1.5s").unwrap(), Duration::from_millis(1500));
         assert_eq!(parse_span("60").unwrap(), Duration::from_secs(60));
+        assert_eq!(parse_span("1y2w").unwrap(), Duration::from_secs((365 + 14) * 86_400));
         for bad in ["", "h", "5 parsecs", "1..2s", "-3s", "99999999999d"] {
             assert!(parse_span(bad).is_err(), "{bad}");
         }

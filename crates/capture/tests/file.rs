@@ -4,13 +4,14 @@
 mod common;
 
 use base::{Cause, Prng, Timestamp};
-use netgrain_capture::file::{File, Options, Speed};
+use netgrain_capture::file::{File, Options, Port, Speed, ports};
 use netgrain_capture::{Frame, Polled, Source, SourceError, StampKind};
 use pcap::{Direction, Format, classic, ng, raw};
 use std::io::{Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use testkit::TempDir;
 
 const START: Timestamp = Timestamp::from_secs_nanos(1_700_000_000, 0);
 
@@ -160,6 +161,59 @@ fn several_interfaces_are_one_port_and_that_is_told() {
         remarks.len() == 1 && remarks[0].contains("60 packets are of another interface than the first"),
         "{remarks:?}"
     );
+}
+
+/// Two sections: the first numbers its interfaces left, right; the second right, left, and one more right, a queue of the same port.
+fn of_two_ports(dir: &TempDir) -> PathBuf {
+    let mut w = ng::Writer::new(Vec::new(), "", "").unwrap();
+    let numbers = [w.interface("left", pcap::ETHERNET).unwrap(), w.interface("in/right", pcap::ETHERNET).unwrap()];
+    w.interface("never", pcap::ETHERNET).unwrap();
+    for i in 0..30u8 {
+        let options = ng::PacketOptions { drops: Some(u64::from(i % 3 == 1)), ..ng::PacketOptions::default() };
+        w.packet(numbers[usize::from(i % 3 == 1)], START, 60, &[i; 60], options).unwrap();
+    }
+    let mut bytes = w.finish().unwrap();
+    let mut w = ng::Writer::new(Vec::new(), "", "").unwrap();
+    let names = ["in/right", "left", "in/right"];
+    let numbers = names.map(|name| w.interface(name, pcap::ETHERNET).unwrap());
+    for i in 30..60u8 {
+        w.packet(numbers[usize::from(i % 3)], START, 60, &[i; 60], ng::PacketOptions::default()).unwrap();
+    }
+    bytes.extend(w.finish().unwrap());
+    let path = dir.join("two.pcapng");
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn each_port_of_a_file_can_be_had_by_itself_whatever_its_number_in_a_section() {
+    let dir = TempDir::new("capture-ports");
+    let path = of_two_ports(&dir);
+    let plain = dir.join("plain.pcap");
+    std::fs::write(&plain, capture(&[vec![7; 60]])).unwrap();
+    let found = ports(&[&path, &plain]);
+    let told = |name: &str, paths: &[&PathBuf]| Port {
+        name: name.into(),
+        paths: paths.iter().map(|p| (*p).clone()).collect(),
+    };
+    assert_eq!(
+        found,
+        [told("left", &[&path]), told("in_right", &[&path]), told("0", &[&plain])],
+        "none without packets"
+    );
+    let is_left = |i: u8| if i < 30 { i % 3 != 1 } else { i % 3 == 1 };
+    for (port, is) in [("left", true), ("in_right", false)] {
+        let options = Options { port: Some(port.into()), ..Options::default() };
+        let mut file = File::open(&path, options).unwrap();
+        let out = drain(&mut file);
+        let expected: Vec<u8> = (0..60).filter(|i| is_left(*i) == is).collect();
+        assert_eq!(out.frames.iter().map(|f| f[0]).collect::<Vec<_>>(), expected, "{port}");
+        let drops =
+            if is { vec![] } else { vec![format!("{}: the capturing program had lost 10 packets", path.display())] };
+        assert_eq!((out.lost, file.remarks()), (0, drops));
+    }
+    assert_eq!(ports(&[&plain, &plain]), [], "nothing to tell apart");
+    assert_eq!(ports(&[dir.join("none"), "-".into()]), []);
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod listen;
 mod measure;
 mod outcome;
 mod packets;
+mod parquet;
 mod port;
 mod privileges;
 mod program;

@@ -197,6 +197,8 @@ fn override_for(places: &[PathBuf]) -> Capabilities {
         };
         scope.spawn(look).join().unwrap_or_default()
     });
+    // Where nobody can write, as on a volume that is mounted for reading, the right is of no use.
+    let closed = closed.filter(|place| privilege::may_write(place));
     let Some(place) = closed else { return Capabilities::NONE };
     sys::say!(
         "netgrain: keeps CAP_DAC_OVERRIDE, because {} belongs to another user; run as that user to do without",

@@ -191,7 +191,7 @@ fn source(args: &RecordArgs) -> Result<SourcePlan, Failure> {
         let format = args.read_raw.then_some(pcap::Format::Raw);
         return Ok(SourcePlan::File {
             path: path.clone(),
-            options: capture::file::Options { speed: args.speed, format },
+            options: capture::file::Options { speed: args.speed, format, port: None },
         });
     }
     if let Some(spec) = &args.source.sim {

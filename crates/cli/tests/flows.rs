@@ -247,6 +247,39 @@ fn groups_are_the_sums_of_the_records_by_columns_and_by_records() {
 }
 
 #[test]
+fn groups_in_a_parquet_file_are_those_of_json() {
+    let test = "groups_in_a_parquet_file_are_those_of_json";
+    let Some(mut python) = testkit::python_with(test, "duckdb") else { return };
+    let dir = TempDir::new("flows-groups");
+    let (store, _) = store(&dir, test);
+    let file = dir.join("groups.parquet");
+    let ask = ["--group", "src/16,dport,interface,vlan,tunnel", "--fields", "flows,bytes,duration,last", "--top", "40"];
+    let said = flows(&store, &[&ask[..], &["--parquet", arg(&file)]].concat());
+    assert_eq!((said.status, said.out.as_str()), (Some(0), ""), "{said:?}");
+    assert!(said.err.contains("groups into"), "{}", said.err);
+    let script = "import sys, duckdb, json\n\
+        rows = duckdb.sql(\"select * replace (strftime(last at time zone 'UTC', '%Y-%m-%dT%H:%M:%S') as last) from '\" + sys.argv[1] + \"'\")\n\
+        for row in rows.fetchall(): print(json.dumps(dict(zip(rows.columns, row))))";
+    let out = python.args(["-c", script]).arg(&file).output().expect("Python");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let theirs = objects(&String::from_utf8_lossy(&out.stdout));
+    let ours = objects(&flows(&store, &[&ask[..], &["--json"]].concat()).out);
+    assert!(ours.len() > 5);
+    assert_eq!(theirs.len(), ours.len());
+    for (theirs, ours) in theirs.iter().zip(&ours) {
+        for same in ["src", "dport", "interface", "flows", "bytes", "tunnel", "duration", "share"] {
+            assert_eq!(theirs[same], ours[same], "{same}: {theirs} {ours}");
+        }
+        assert!(ours["last"].as_str().expect("a moment").starts_with(theirs["last"].as_str().expect("a text")));
+    }
+    let file = dir.join("top.parquet");
+    let said = flows(&store, &["--top", "3", "--parquet", arg(&file)]);
+    assert!(said.status == Some(0) && said.err.contains("3 groups into"), "{said:?}");
+    let said = flows(&store, &["--group", "src", "--parquet", arg(&file), "port 1 and port 2 and port 3"]);
+    assert_eq!(said.status, Some(1), "{said:?}");
+}
+
+#[test]
 fn the_greatest_flows_are_those_of_all_their_records() {
     let dir = TempDir::new("flows-top");
     let (store, all) = store(&dir, "the_greatest_flows_are_those_of_all_their_records");

@@ -37,6 +37,50 @@ fn report_that(said: &Said, status: i32) -> serde_json::Value {
 }
 
 #[test]
+fn each_interface_of_a_capture_is_a_port_with_records_and_rows_of_its_own() {
+    let dir = TempDir::new("run-two-ports");
+    let file = generated(&dir, "3000");
+    // What passed a switch is seen at both of its ports.
+    let both = dir.join("both.pcapng");
+    let mut w = pcap::ng::Writer::new(Vec::new(), "", "").expect("a buffer");
+    let ports = ["left", "right"].map(|name| w.interface(name, pcap::ETHERNET).expect("a buffer"));
+    let mut reader = pcap::Reader::open(std::fs::File::open(&file).expect("a file")).expect("a capture");
+    while let Some(packet) = reader.next().expect("packets") {
+        for port in ports {
+            let ts = packet.ts.expect("a moment");
+            w.packet(port, ts, packet.wire_len, packet.data, pcap::ng::PacketOptions::default()).expect("a buffer");
+        }
+    }
+    std::fs::write(&both, w.finish().expect("a buffer")).expect("a file");
+    let (one, two) = (dir.join("one"), dir.join("two"));
+    for (file, store, name) in [(&file, &one, "one"), (&both, &two, "switch")] {
+        let said = run(&[&["run", "-r", arg(file), "--name", name, "--store", arg(store), "-q"], &RING[..]].concat());
+        assert_eq!(said.status, Some(0), "{said:?}");
+        assert!(!said.err.contains("another interface"), "{said:?}");
+    }
+    let ask = |store: &Path, port: &str, what: &str| {
+        let said = run(&[what, "--store", arg(store), "-i", port, "--json", "--from", "1970-01-02"]);
+        let mut told = objects(&said.out);
+        assert!(!told.is_empty(), "{said:?}");
+        for object in &mut told {
+            for own in ["id", "interface"] {
+                object.as_object_mut().expect("an object").remove(own);
+            }
+        }
+        told
+    };
+    for what in ["flows", "series"] {
+        let expected = ask(&one, "one", what);
+        for port in ["switch.left", "switch.right"] {
+            for (there, expected) in ask(&two, port, what).iter().zip(&expected) {
+                assert_eq!(there, expected, "{what} of {port}");
+            }
+            assert_eq!(ask(&two, port, what).len(), expected.len(), "{what} of {port}");
+        }
+    }
+}
+
+#[test]
 fn a_configuration_that_is_wrong_is_refused_with_lines_and_suggestions() {
     let dir = TempDir::new("a_configuration_that_is_wrong");
     let file = dir.join("netgrain.toml");

@@ -61,13 +61,18 @@ fn write<T: Layout, W: io::Write + Send>(
         parquet.note(key::INTERFACES, lines.join("\n"));
         parquet.finish()
     };
-    Parquet::new(to, kind, Vec::new()).and_then(all).map_err(|e| match e {
+    Parquet::new(to, kind, Vec::new()).and_then(all).map_err(as_io)
+}
+
+/// What the file system said, if it was that.
+pub(crate) fn as_io(error: ParquetError) -> io::Error {
+    match error {
         ParquetError::External(e) => match e.downcast::<io::Error>() {
             Ok(e) => *e,
             Err(e) => io::Error::other(e),
         },
         e => io::Error::other(e),
-    })
+    }
 }
 
 /// What one file holds, as it stands there.

@@ -53,23 +53,9 @@ impl Thing for Row {
     }
 }
 
-/// Tunnels, by their number less one.
-const TUNNELS: [TunnelKind; 10] = [
-    TunnelKind::Gre,
-    TunnelKind::Nvgre,
-    TunnelKind::Erspan1,
-    TunnelKind::Erspan2,
-    TunnelKind::Erspan3,
-    TunnelKind::Vxlan,
-    TunnelKind::Geneve,
-    TunnelKind::GtpU,
-    TunnelKind::IpInIp,
-    TunnelKind::Teredo,
-];
-
 /// The tunnel with this number.
 pub fn tunnel(number: u64) -> Option<TunnelKind> {
-    TUNNELS.get(usize::try_from(number.checked_sub(1)?).ok()?).copied()
+    TunnelKind::ALL.get(usize::try_from(number.checked_sub(1)?).ok()?).copied()
 }
 
 /// The reason with this number.

@@ -129,7 +129,7 @@ impl Capture {
         // Everything is made before the first frame is let in, because a ring takes longer to touch and lock than a busy
         // port takes to fill a receive ring.
         let (more, options) = match &plan.source {
-            SourcePlan::Files { paths, options, .. } => (paths.iter().skip(1).cloned().collect(), *options),
+            SourcePlan::Files { paths, options, .. } => (paths.iter().skip(1).cloned().collect(), options.clone()),
             _ => (VecDeque::new(), capture::file::Options::default()),
         };
         let mut crew = Vec::new();
@@ -179,7 +179,7 @@ impl Capture {
                 packets: plan.packets,
                 duration: plan.duration,
                 more: more.clone(),
-                options,
+                options: options.clone(),
             };
             let hub = Arc::clone(producer.hub());
             capture.queues.push(Queue { info, hub, offer, status, ledger, worker: None, recording });

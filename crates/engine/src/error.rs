@@ -42,7 +42,8 @@ impl fmt::Display for EngineError {
             Self::Socket(path, e) => {
                 write!(
                     f,
-                    "{}: cannot let listeners in: {e}; choose another place with --socket, or --socket none",
+                    "{}: cannot let listeners in: {e}; choose another place, or none (record: --socket PATH; \
+                     run: --set listen.socket=PATH)",
                     path.display()
                 )
             }

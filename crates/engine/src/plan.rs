@@ -74,10 +74,10 @@ impl SourcePlan {
     pub fn open(&self) -> Result<Vec<AnySource>, SourceError> {
         match self {
             Self::Interface(plan) => plan.open(),
-            Self::File { path, options } => Ok(vec![AnySource::File(file::File::open(path, *options)?)]),
+            Self::File { path, options } => Ok(vec![AnySource::File(file::File::open(path, options.clone())?)]),
             Self::Files { paths, options, .. } => {
                 let first = paths.first().map_or(Path::new("-"), PathBuf::as_path);
-                Ok(vec![AnySource::File(file::File::open(first, *options)?)])
+                Ok(vec![AnySource::File(file::File::open(first, options.clone())?)])
             }
             Self::Sim { spec, start } => Ok(vec![AnySource::Sim(sim::Sim::open(spec, *start)?)]),
         }

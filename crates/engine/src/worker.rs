@@ -349,7 +349,7 @@ impl Worker<capture::AnySource> {
     fn next_file(&mut self) -> Result<bool, SourceError> {
         let Some(path) = self.settings.more.pop_front() else { return Ok(false) };
         self.part();
-        let next = capture::AnySource::File(capture::file::File::open(&path, self.settings.options)?);
+        let next = capture::AnySource::File(capture::file::File::open(&path, self.settings.options.clone())?);
         if next.info().link_type != self.info.link_type {
             let (is, was) = (next.info().link_type, self.info.link_type);
             // One stream is of one link type, and so is a pcap file.

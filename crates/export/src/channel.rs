@@ -60,6 +60,13 @@ impl Channel {
         }
     }
 
+    /// Waits a moment for the last datagram to be refused.
+    pub fn refused(&self) -> Option<io::Error> {
+        let Self::Datagrams(socket) = self else { return None };
+        std::thread::sleep(ECHO);
+        socket.take_error().ok().flatten().filter(|e| e.kind() == io::ErrorKind::ConnectionRefused)
+    }
+
     /// Sends one whole message.
     pub fn send(&mut self, message: &[u8]) -> Result<(), Trouble> {
         match self {
@@ -74,6 +81,9 @@ impl Channel {
         }
     }
 }
+
+/// How long the last datagram is waited for to come back: longer than a machine nearby takes to say that nobody listens.
+const ECHO: Duration = Duration::from_millis(20);
 
 /// errno-base.h and asm-generic/errno.h; `ErrorKind` has no name for it.
 const EMSGSIZE: i32 = 90;

@@ -106,9 +106,15 @@ impl Error {
             Self::NotACapture { head: [0x28, 0xb5, 0x2f, 0xfd], .. } => {
                 "compressed with zstd; unpack it first".to_owned()
             }
+            Self::NotACapture { head: [0xfd, b'7', b'z', b'X'], .. } => {
+                "compressed with xz; unpack it first".to_owned()
+            }
+            Self::NotACapture { head: [b'B', b'Z', b'h', _], .. } => {
+                "compressed with bzip2; unpack it first".to_owned()
+            }
             Self::NotACapture { head, have } => format!(
-                "not a capture: it begins with the bytes {}, which is neither pcap, pcapng nor a plausible RAW record (name \
-                 the format if it is RAW)",
+                "not a capture: it begins with the bytes {}, which is neither pcap, pcapng nor a plausible RAW record (if it is \
+                 RAW, `netgrain record -r` can be told so)",
                 head[..*have].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
             ),
             Self::Version { major, minor, .. } => {

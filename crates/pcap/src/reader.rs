@@ -181,6 +181,15 @@ impl<R: Read> Reader<R> {
         }
     }
 
+    /// What the interfaces are called that the section of the file has described so far, by their numbers, the first 256 of
+    /// them; empty where nothing is said, and nothing at all in formats that know no interfaces.
+    pub fn interfaces(&self) -> &[Box<str>] {
+        match &self.layout {
+            Layout::Ng(ng) => ng.names(),
+            Layout::Classic(_) | Layout::Raw(_) => &[],
+        }
+    }
+
     /// Where the bytes come from, for what only it knows; bytes taken from it here are missed.
     pub fn source_mut(&mut self) -> &mut R {
         self.window.source_mut()

@@ -228,7 +228,7 @@ impl Field {
             }
             Self::Mpls => Value::Mpls(bits.checked_sub(1).map(|label| label as u32)),
             Self::Tunnel => {
-                let kind = TUNNELS.iter().find(|k| **k as u64 == bits >> 32);
+                let kind = TunnelKind::ALL.iter().find(|k| **k as u64 == bits >> 32);
                 Value::Tunnel(kind.map(|kind| (*kind, bits as u32)))
             }
             Self::Interface => Value::Interface(bits as u16),
@@ -246,19 +246,6 @@ fn mask32(bits: u8) -> u32 {
 fn mask128(bits: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(bits.min(128))).unwrap_or(0)
 }
-
-const TUNNELS: [TunnelKind; 10] = [
-    TunnelKind::Gre,
-    TunnelKind::Nvgre,
-    TunnelKind::Erspan1,
-    TunnelKind::Erspan2,
-    TunnelKind::Erspan3,
-    TunnelKind::Vxlan,
-    TunnelKind::Geneve,
-    TunnelKind::GtpU,
-    TunnelKind::IpInIp,
-    TunnelKind::Teredo,
-];
 
 const ENDS: [EndReason; 5] = [EndReason::Idle, EndReason::Active, EndReason::Ended, EndReason::Forced, EndReason::Lack];
 

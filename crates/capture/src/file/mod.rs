@@ -7,6 +7,7 @@
 
 mod input;
 mod pace;
+mod ports;
 mod zstd;
 
 use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, StampKind};
@@ -15,17 +16,21 @@ use input::Input;
 use pace::Pace;
 pub use pace::Speed;
 use pcap::{Direction, Format, Reader};
+use ports::Is;
+pub use ports::{Port, ports};
 use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How to replay a file.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// How fast.
     pub speed: Speed,
     /// The format, where the content does not say; only RAW files ever need it.
     pub format: Option<Format>,
+    /// Only the packets of one of its [`ports`]; without, all are of one port.
+    pub port: Option<String>,
 }
 
 /// Link types beyond the first that are counted one by one; the rest are counted together.
@@ -50,9 +55,12 @@ pub struct File {
     foreign_others: u64,
     broken: u64,
     drops: u64,
-    /// The interface of the first packet that was handed over, as pcapng numbers it, and how many were of another.
-    first: Option<u32>,
+    /// The port of the first packet that was handed over, and how many were of another.
+    first: Option<Is>,
     elsewhere: u64,
+    /// The port that is wanted, and how many packets were of others.
+    wanted: Option<Is>,
+    unwanted: u64,
 }
 
 impl File {
@@ -101,9 +109,10 @@ impl File {
         };
         let reader = reader.map_err(|e| error_of(&name, compression, e))?;
         let packed = compression.map(|c| format!(", {c}")).unwrap_or_default();
+        let port = options.port.as_ref().map(|port| format!(", {port}")).unwrap_or_default();
         let mut file = Self {
             info: SourceInfo {
-                description: format!("{} {name}{packed}: {}", reader.format(), options.speed),
+                description: format!("{} {name}{packed}{port}: {}", reader.format(), options.speed),
                 queue: 0,
                 link_type: reader.link_type(),
                 stamps: StampKind::File,
@@ -124,13 +133,15 @@ impl File {
             drops: 0,
             first: None,
             elsewhere: 0,
+            wanted: options.port.as_deref().map(Is::port),
+            unwanted: 0,
         };
         // The first packet says what the file is about: merged files describe interfaces that have none. A pipe may
         // have no packet for long, so there the first interface has to do.
-        if !piped
-            && file.advance()
-            && let Some(packet) = file.reader.current()
-        {
+        while !piped && !file.held && file.advance() {
+            file.pass_over();
+        }
+        if let (false, Some(packet)) = (piped, file.reader.current()) {
             file.info.link_type = packet.link_type;
         }
         Ok(file)
@@ -151,7 +162,7 @@ impl File {
             )
         });
         let others = self.foreign.iter().map(|(_, packets)| packets).sum::<u64>() + self.foreign_others;
-        let taken = self.reader.records() - others.min(self.reader.records());
+        let taken = self.reader.records() - (others + self.unwanted).min(self.reader.records());
         let strange = (taken > 0 && !wire::link::is_understood(*first)).then(|| {
             format!(
                 "{name}: {taken} packets are of {}, which is not understood: no filter but `less` and `greater` matches \
@@ -162,7 +173,7 @@ impl File {
         let elsewhere = (self.elsewhere > 0).then(|| {
             format!(
                 "{name}: {} packets are of another interface than the first, and all are taken for one port: what passed \
-                 two of them counts twice; to tell them apart, separate them first: tshark -r {name} -Y 'frame.interface_id == 0' -w FILE",
+                 two of them counts twice; `netgrain run -r` tells them apart, if it is given a file and no pipe",
                 self.elsewhere
             )
         });
@@ -190,10 +201,24 @@ impl File {
             && let Some(packet) = self.reader.current()
         {
             self.last = packet.ts.unwrap_or(self.last);
-            self.drops = self.drops.saturating_add(packet.drops);
+            if self.wanted.as_mut().is_none_or(|wanted| wanted.has(&self.reader, packet.interface)) {
+                self.drops = self.drops.saturating_add(packet.drops);
+            }
             self.pace.schedule(self.last);
         }
         self.held
+    }
+
+    /// Leaves the packet held where another port's are wanted.
+    #[inline]
+    fn pass_over(&mut self) -> bool {
+        let Some(wanted) = &mut self.wanted else { return false };
+        let passed = self.reader.current().is_some_and(|packet| !wanted.has(&self.reader, packet.interface));
+        if passed {
+            self.held = false;
+            self.unwanted += 1;
+        }
+        passed
     }
 
     #[cold]
@@ -246,6 +271,9 @@ impl Source for File {
             if !self.held && (self.closed || !self.advance()) {
                 break;
             }
+            if self.pass_over() {
+                continue;
+            }
             let now = if taken > 0 { Duration::ZERO } else { wait };
             if self.pace.is_paced() && !self.is_due(now) {
                 break;
@@ -257,7 +285,9 @@ impl Source for File {
                 self.leave_out(link_type);
                 continue;
             }
-            self.elsewhere += u64::from(*self.first.get_or_insert(packet.interface) != packet.interface);
+            let interface = packet.interface;
+            let first = self.first.get_or_insert_with(|| Is::that_of(&self.reader, interface));
+            self.elsewhere += u64::from(!first.has(&self.reader, interface));
             // The contract's lengths are without the check sequence.
             let wire_len = packet.wire_len.saturating_sub(u32::from(packet.fcs));
             let caplen = packet.data.len().min(wire_len as usize);
@@ -283,7 +313,8 @@ impl Source for File {
     }
 
     fn counts(&mut self) -> Result<Counts, SourceError> {
-        let mut counts = Counts { seen: Some(self.reader.records() + self.broken), ..Counts::default() };
+        let mut counts =
+            Counts { seen: Some(self.reader.records() - self.unwanted + self.broken), ..Counts::default() };
         let foreign = self.foreign.iter().map(|(_, packets)| packets).sum::<u64>() + self.foreign_others;
         counts.lost[Cause::Source as usize] = foreign + self.broken;
         Ok(counts)

@@ -181,16 +181,23 @@ fn wrapped(text: &str, most: usize) -> Vec<String> {
     lines
 }
 
+/// The one of nothing but these keys.
+#[cfg(test)]
+pub fn with(pairs: &[(&str, &str)]) -> Config {
+    let mut config = Config::default();
+    for (key, value) in pairs {
+        set(&mut config, key, &Given::from_flag(value)).expect("right");
+    }
+    config
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn what_is_dumped_is_a_configuration_and_the_same() {
-        let mut config = Config::default();
-        for (name, value) in [("flow.idle", "7s"), ("capture.interfaces", "a,b"), ("packets.keep_free", "5%")] {
-            set(&mut config, name, &Given::from_flag(value)).expect("right");
-        }
+        let config = with(&[("flow.idle", "7s"), ("capture.interfaces", "a,b"), ("packets.keep_free", "5%")]);
         let mut back = Config::default();
         read::read(&dump(&config), Path::new(""), &mut back).expect("right");
         assert_eq!(back, config);

@@ -96,8 +96,8 @@ pub struct FlowsArgs {
     /// With --format legacy: the first bytes of flows, which the lines tell the places of
     #[arg(long, value_name = "FILE", requires = "format")]
     pub payload: Option<PathBuf>,
-    /// Write the records into a Parquet file, with every value that is known; groups go as --csv or --json
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["top", "group", "by", "fields"])]
+    /// Write the records into a Parquet file, with every value that is known; or the groups
+    #[arg(long, value_name = "FILE")]
     pub parquet: Option<PathBuf>,
     /// Go on with flows as they end [default of --from: now]
     #[arg(long, conflicts_with_all = ["read", "top", "group", "by", "parquet", "packets"])]
@@ -150,8 +150,8 @@ pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
     let begun = Instant::now();
     let mut records = Records::open(&asked, signals::stop_flag())?;
     let found = match (&asked.plan, &args.parquet) {
-        (Some(plan), _) => rank(args, plan, &mut records)?,
-        (None, Some(path)) => parquet::write(path, &asked, &mut records)?,
+        (Some(plan), _) => rank(args, &asked, plan, &mut records)?,
+        (None, Some(path)) => parquet::records(path, &asked, &mut records)?,
         (None, None) => list(args, &asked, &mut records)?,
     };
     let remarks = records.remarks();
@@ -256,8 +256,12 @@ fn lines(asked: &Asked, records: &mut Records, mut out: Outlet) -> Result<u64, F
 }
 
 /// Groups and their sums; says how many records there were.
-fn rank(args: &FlowsArgs, plan: &Plan, records: &mut Records) -> Result<u64, Failure> {
+fn rank(args: &FlowsArgs, asked: &Asked, plan: &Plan, records: &mut Records) -> Result<u64, Failure> {
     let report = records.grouped(plan)?;
+    if let Some(path) = &args.parquet {
+        parquet::groups(path, asked, &report, records.names())?;
+        return Ok(report.records);
+    }
     let mut out = io::BufWriter::new(io::stdout().lock());
     if report.records > 0 {
         match (args.json, args.csv) {

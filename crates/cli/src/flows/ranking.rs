@@ -1,9 +1,10 @@
-//! Groups for people and for programs: a table, objects, CSV.
+//! Groups for people and for programs: a table, objects, CSV, columns.
 
 use super::names::Names;
 use crate::outcome::Failure;
 use base::Timestamp;
 use base::units::{show_bytes, show_count};
+use columns::{TableColumn, Values};
 use report::{Line, Measure, Report, Value};
 use serde_json::{Map, json};
 use std::io::Write;
@@ -74,6 +75,45 @@ pub fn csv(report: &Report, names: &Names, out: &mut impl Write) -> Result<(), F
     Ok(())
 }
 
+/// The same as [`objects`], column by column: tags of VLAN are a text here, the outer one first.
+pub fn columns(report: &Report, names: &Names) -> Vec<TableColumn> {
+    let fields = report.fields.iter().enumerate().map(|(i, field)| {
+        let values = || report.lines.iter().map(|line| &line.values[i]);
+        let number = |value: &Value| match value {
+            Value::Port(n) => Some(u64::from(*n)),
+            Value::Mpls(label) => label.map(u64::from),
+            _ => None,
+        };
+        let text = |value: &Value| match value {
+            Value::Tunnel(None) | Value::Vlan([None, None]) => None,
+            other => Some(names.value(other)),
+        };
+        let is_number = values().next().is_some_and(|v| matches!(v, Value::Port(_) | Value::Mpls(_)));
+        let values = if is_number {
+            Values::Numbers(values().map(number).collect())
+        } else {
+            Values::Texts(values().map(text).collect())
+        };
+        TableColumn { name: field.name().to_owned(), values }
+    });
+    let measures = report.measures.iter().enumerate().map(|(i, measure)| {
+        let amounts = report.lines.iter().map(|line| Some(line.amounts[i]));
+        let values = match measure {
+            Measure::Duration | Measure::Rtt => Values::Fractions(amounts.map(|n| n.map(seconds)).collect()),
+            Measure::First | Measure::Last => Values::Moments(amounts.collect()),
+            _ => Values::Numbers(amounts.collect()),
+        };
+        TableColumn { name: measure.name().replace('-', "_"), values }
+    });
+    let shares = report.lines.iter().map(|line| report.share(line, report.by)).collect();
+    let share = TableColumn { name: "share".to_owned(), values: Values::Fractions(shares) };
+    fields.chain(measures).chain([share]).collect()
+}
+
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}
+
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\r', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
@@ -104,7 +144,7 @@ pub fn shown(measure: Measure, amount: u64) -> String {
 /// An amount for a program: spans in seconds, moments as RFC 3339, all else as the number.
 fn told(measure: Measure, amount: u64) -> serde_json::Value {
     match measure {
-        Measure::Duration | Measure::Rtt => json!(amount as f64 / 1e9),
+        Measure::Duration | Measure::Rtt => json!(seconds(amount)),
         Measure::First | Measure::Last => Timestamp::from_nanos(amount).to_string().into(),
         _ => amount.into(),
     }

@@ -54,16 +54,8 @@ fn of_config(config: &Config) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Given, set};
+    use crate::config::with;
     use testkit::TempDir;
-
-    fn with(pairs: &[(&str, &str)]) -> Config {
-        let mut config = Config::default();
-        for (key, value) in pairs {
-            set(&mut config, key, &Given::from_flag(value)).expect("right");
-        }
-        config
-    }
 
     #[test]
     fn records_are_as_late_as_the_longest_timeout_and_a_minute() {

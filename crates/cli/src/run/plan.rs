@@ -6,7 +6,9 @@ use crate::outcome::Failure;
 use crate::port::port;
 use crate::record::id;
 use crate::retain::{self, RuleArgs};
+use capture::file::Port;
 use engine::{Format, GroupPlan, MeterPlan, Plan, ProgramPlan, RetentionPlan, SocketPlan, SourcePlan, StorePlan};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// A plan for each interface, or the one for files or a simulation. The meters' secrets come from [`super::secret`].
@@ -99,8 +101,14 @@ fn check(config: &Config) -> Result<(), Failure> {
 
 fn sources(args: &RunArgs, config: &Config) -> Result<Vec<SourcePlan>, Failure> {
     if !args.read.is_empty() {
-        let options = capture::file::Options { speed: args.speed, format: None };
-        return Ok(vec![SourcePlan::Files { paths: args.read.clone(), options, name: args.name.clone() }]);
+        let plan = |paths: &[PathBuf], name, port| {
+            let options = capture::file::Options { speed: args.speed, format: None, port };
+            SourcePlan::Files { paths: paths.to_vec(), options, name }
+        };
+        let whole = plan(&args.read, args.name.clone(), None);
+        let ports = capture::file::ports(&args.read);
+        let one = |port: Port| plan(&port.paths, Some(format!("{}.{}", whole.label(), port.name)), Some(port.name));
+        return Ok(if ports.is_empty() { vec![whole] } else { ports.into_iter().map(one).collect() });
     }
     if let Some(spec) = &args.sim {
         return Ok(vec![SourcePlan::Sim { spec: spec.parse().map_err(Failure::say)?, start: None }]);

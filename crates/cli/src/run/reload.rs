@@ -173,16 +173,8 @@ impl std::fmt::Display for Difference {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Given, Who, set};
+    use crate::config::{Who, with};
     use group::Policy;
-
-    fn with(pairs: &[(&str, &str)]) -> Config {
-        let mut config = Config::default();
-        for (key, value) in pairs {
-            set(&mut config, key, &Given::from_flag(value)).expect("right");
-        }
-        config
-    }
 
     #[test]
     fn what_cannot_change_is_named_and_stays() {

@@ -110,10 +110,10 @@ fn line(now: &Totals, last: &Totals) -> String {
     )
 }
 
-fn trouble(report: &Report) -> Option<&String> {
-    let recorder = report.queues.iter().find_map(|q| q.recorder.as_ref()?.trouble.as_ref());
-    let outlets = || report.meter.as_ref()?.outlets.iter().find_map(|o| o.trouble.as_ref());
-    recorder.or_else(outlets)
+fn trouble(report: &Report) -> Option<String> {
+    let recorder = report.queues.iter().find_map(|q| q.recorder.as_ref()?.trouble.clone());
+    let mut outlets = report.meter.iter().flat_map(|m| &m.outlets);
+    recorder.or_else(|| outlets.find_map(|o| o.trouble.as_ref().map(|trouble| format!("{}: {trouble}", o.name))))
 }
 
 /// The end of the summary: what became of the packets in each grain.

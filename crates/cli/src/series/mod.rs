@@ -164,7 +164,10 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     let mut rows = Rows::open(args, &place, (from, to), signals::stop_flag())?;
     let first = rows.next()?;
     let found = match (args.step.of_many(), &args.parquet) {
-        (_, Some(path)) => parquet::write(path, args.store.as_deref(), &args.read, first, &mut rows)?,
+        (_, Some(path)) => {
+            let asked = crate::parquet::Asked { store: args.store.as_deref(), files: &args.read };
+            parquet::write(path, asked, first, &mut rows)?
+        }
         (None, _) if args.format == Some(Old::Legacy) => legacy(first, &mut rows)?,
         (None, _) => seconds(args, filtered, first, &mut rows)?,
         (Some(step), _) => steps(args, filtered, step, first, &mut rows)?,

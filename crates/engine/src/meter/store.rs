@@ -229,7 +229,8 @@ impl<F: FnMut(&str)> Keeper<F> {
         if recovered.journals > 0 {
             let (journals, things, torn) = (recovered.journals, recovered.things, recovered.torn);
             (self.tell)(&format!(
-                "{}: {things} records and rows of {journals} journals sealed that an earlier run left, {torn} bytes torn",
+                "{}: {things} records and rows of {journals} journals sealed that an earlier run left, {torn} bytes torn; flows \
+                 that were under way then have no record of their last minutes, their packets are there",
                 self.label
             ));
         }

@@ -49,7 +49,7 @@ impl Unsent {
 pub struct Counts {
     /// Records and seconds.
     pub offered: u64,
-    /// Of these, handed to the kernel.
+    /// Of these, handed to the kernel, and not refused by the collector's machine since.
     pub sent: u64,
     /// Not sent, by [`Unsent`].
     pub unsent: [u64; Unsent::COUNT],
@@ -100,6 +100,14 @@ pub(super) struct Shared {
 impl Shared {
     pub fn give_up(&self, cause: Unsent, items: u64) {
         self.unsent[cause as usize].fetch_add(items, SeqCst);
+    }
+
+    /// What was taken for sent has not arrived; says how many there were.
+    pub fn take_back(&self, sent: &mut Option<u64>) -> u64 {
+        let items = sent.take().unwrap_or(0);
+        self.sent.fetch_sub(items, SeqCst);
+        self.give_up(Unsent::Unreachable, items);
+        items
     }
 
     pub fn say(&self, trouble: Option<String>) {

@@ -20,6 +20,8 @@ struct Line {
     to: (Kind, u16),
     encoder: Box<dyn Encode>,
     channel: Option<Channel>,
+    /// Records of the last datagram, of which nothing more was heard yet.
+    unheard: Option<u64>,
 }
 
 /// See the module.
@@ -34,7 +36,16 @@ pub(super) struct Worker {
     retry: Option<Instant>,
     backoff: Duration,
     until: Option<Instant>,
+    /// When the next datagram is due.
+    due: Instant,
 }
+
+/// In how long a burst of records goes out in datagrams: a collector has 200 KiB of receive buffer if it asks for nothing else, and
+/// a second's ends of flows come all at once.
+const SPREAD: Duration = Duration::from_millis(500);
+
+/// The longest time between two records of a burst; and the shortest nap that is worth one.
+const PACE: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(1)];
 
 /// How long to wait before a collector is tried again: first, and at most.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(30)];
@@ -53,6 +64,7 @@ impl Worker {
             retry: None,
             backoff: BACKOFF[0],
             until: None,
+            due: Instant::now(),
         }
     }
 
@@ -77,6 +89,7 @@ impl Worker {
                 Ok(job) => {
                     self.shared.taken.fetch_add(1, SeqCst);
                     self.take(job);
+                    self.pace();
                 }
                 Err(RecvTimeoutError::Timeout) if self.until.is_some() => break,
                 Err(RecvTimeoutError::Timeout) => self.tick(),
@@ -113,6 +126,31 @@ impl Worker {
         self.flush();
         for line in self.lines.values_mut() {
             self.shared.give_up(Unsent::Unreachable, line.encoder.restart().into());
+            // No other datagram will tell what became of the last one.
+            if line.unheard.is_some()
+                && let Some(error) = line.channel.as_ref().and_then(Channel::refused)
+            {
+                self.shared.take_back(&mut line.unheard);
+                self.shared.say(Some(error.to_string()));
+            }
+        }
+    }
+
+    /// Waits, where datagrams may come too fast for whoever takes them: what waits goes out evenly, in [`SPREAD`]. A queue that
+    /// is about to overflow is not waited for, unless the packets can wait as well.
+    fn pace(&mut self) {
+        if self.settings.target.is_reliable() {
+            return;
+        }
+        let waiting = self.shared.offered.load(SeqCst).saturating_sub(self.shared.taken.load(SeqCst));
+        if self.settings.patience.is_zero() && waiting > self.settings.queue as u64 * 3 / 4 {
+            return;
+        }
+        let now = Instant::now();
+        let gap = SPREAD / u32::try_from(waiting.max(1)).unwrap_or(u32::MAX);
+        self.due = self.due.max(now) + gap.min(PACE[0]);
+        if self.due - now >= PACE[1] {
+            std::thread::sleep(self.due - now);
         }
     }
 
@@ -135,7 +173,7 @@ impl Worker {
                     self.shared.sessions.fetch_add(1, SeqCst);
                 }
                 Err(error) => {
-                    self.shared.say(Some(format!("{}: {error}", self.settings.target)));
+                    self.shared.say(Some(error.to_string()));
                     self.retry = Some(Instant::now() + self.backoff);
                     self.backoff = (self.backoff * 2).min(BACKOFF[1]);
                     return false;
@@ -226,39 +264,44 @@ impl Worker {
         for (number, name) in self.settings.interfaces.iter().filter(|(n, _)| !multicast || *n == to.1) {
             encoder.interface(*number, name);
         }
-        self.lines.insert(to, Line { to, encoder, channel: None });
+        self.lines.insert(to, Line { to, encoder, channel: None, unheard: None });
     }
 
     /// Runs an encoder and sends the messages that it makes.
     fn with(&mut self, to: (Kind, u16), work: impl FnOnce(&mut dyn Encode, &mut dyn FnMut(Message<'_>), &Shared)) {
-        let (shared, target, backoff) = (&*self.shared, &self.settings.target, &mut self.backoff);
-        let Some(Line { encoder, channel, .. }) = self.lines.get_mut(&to) else { return };
+        let (shared, backoff) = (&*self.shared, &mut self.backoff);
+        let datagrams = !self.settings.target.is_reliable();
+        let Some(Line { encoder, channel, unheard, .. }) = self.lines.get_mut(&to) else { return };
         let (mut lost, mut broken) = (0u64, None);
         work(
             encoder.as_mut(),
             &mut |message| {
-                let sent = match channel {
-                    Some(channel) if broken.is_none() => channel.send(message.bytes),
-                    _ => Err(Trouble::Refused(io::ErrorKind::NotConnected.into())),
-                };
                 let items = u64::from(message.items);
-                let cause = match sent {
-                    Ok(()) => {
+                let open = channel.as_mut().filter(|_| broken.is_none());
+                let cause = match open.map(|channel| channel.send(message.bytes)) {
+                    // Why there is no way has been said.
+                    None => Unsent::Unreachable,
+                    Some(Ok(())) => {
                         shared.sent.fetch_add(items, SeqCst);
                         shared.messages.fetch_add(1, SeqCst);
                         shared.octets.fetch_add(message.bytes.len() as u64, SeqCst);
                         *backoff = BACKOFF[0];
-                        if shared.down.load(SeqCst) {
+                        // A datagram is refused when the next one is sent, if at all.
+                        let heard = !datagrams || unheard.replace(items).is_some();
+                        if heard && shared.down.load(SeqCst) {
                             shared.say(None);
                         }
                         return;
                     }
-                    Err(Trouble::TooLarge) => Unsent::TooLarge,
-                    Err(Trouble::Refused(error)) => {
-                        shared.say(Some(format!("{target}: {error}")));
+                    Some(Err(Trouble::TooLarge)) => Unsent::TooLarge,
+                    Some(Err(Trouble::Refused(error))) => {
+                        shared.say(Some(error.to_string()));
+                        if error.kind() == io::ErrorKind::ConnectionRefused {
+                            lost += shared.take_back(unheard);
+                        }
                         Unsent::Unreachable
                     }
-                    Err(Trouble::Broken(error)) => {
+                    Some(Err(Trouble::Broken(error))) => {
                         broken = Some(error);
                         Unsent::Unreachable
                     }
@@ -274,7 +317,7 @@ impl Worker {
             let held = u64::from(encoder.restart());
             shared.give_up(Unsent::Unreachable, held);
             lost += held;
-            shared.say(Some(format!("{target}: {error}")));
+            shared.say(Some(error.to_string()));
             self.retry = Some(Instant::now() + *backoff);
             *backoff = (*backoff * 2).min(BACKOFF[1]);
         }

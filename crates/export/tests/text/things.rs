@@ -17,19 +17,6 @@ const STATES: [TcpState; 8] = [
     TcpState::Closed,
     TcpState::Reset,
 ];
-const TUNNELS: [TunnelKind; 10] = [
-    TunnelKind::Gre,
-    TunnelKind::Nvgre,
-    TunnelKind::Erspan1,
-    TunnelKind::Erspan2,
-    TunnelKind::Erspan3,
-    TunnelKind::Vxlan,
-    TunnelKind::Geneve,
-    TunnelKind::GtpU,
-    TunnelKind::IpInIp,
-    TunnelKind::Teredo,
-];
-
 pub fn record(prng: &mut Prng) -> Record {
     let (v6, protocol) = (prng.below(2) == 0, IpProtocol(prng.next_u64() as u8));
     let key = Key {
@@ -42,7 +29,7 @@ pub fn record(prng: &mut Prng) -> Record {
     let around = Around {
         vlans: [maybe(prng), maybe(prng)].map(|id| id.map(|id| id as u16)),
         mpls: maybe(prng).map(|label| label as u32),
-        tunnel: maybe(prng).map(|id| (TUNNELS[id as usize % TUNNELS.len()], id as u32)),
+        tunnel: maybe(prng).map(|id| (TunnelKind::ALL[id as usize % TunnelKind::ALL.len()], id as u32)),
     };
     let locator = maybe(prng).map(|at| Locator { queue: at as u16, first: at, last: at.saturating_add(9) });
     Record {

@@ -22,11 +22,19 @@ const SIMPLE_DATA: usize = 12;
 /// Most interfaces that one section may describe.
 const MAX_INTERFACES: usize = 65_536;
 
+/// Bytes of an interface's name that are kept: what Windows calls its own has some fifty, and a file may claim anything.
+const LONGEST_NAME: usize = 128;
+
+/// Interfaces of a section whose names are kept.
+const NAMED: usize = 256;
+
 /// The state of a section.
 #[derive(Clone, Debug)]
 pub(crate) struct Ng {
     order: Order,
     interfaces: Vec<Interface>,
+    /// What the first [`NAMED`] of them are called; empty where nothing is said.
+    names: Vec<Box<str>>,
     /// That of the first interface of the file, across sections.
     first_link_type: Option<u16>,
 }
@@ -53,7 +61,7 @@ impl Ng {
 
     /// Reads up to the first interface, or the end of a file that has none.
     pub fn open<R: Read>(window: &mut Window<R>) -> Result<Self, Error> {
-        let mut ng = Self { order: Order::Little, interfaces: Vec::new(), first_link_type: None };
+        let mut ng = Self { order: Order::Little, interfaces: Vec::new(), names: Vec::new(), first_link_type: None };
         while ng.interfaces.is_empty() && !matches!(ng.step(window)?, Step::End) {}
         Ok(ng)
     }
@@ -63,7 +71,13 @@ impl Ng {
     }
 
     pub fn memory(&self) -> usize {
-        self.interfaces.capacity() * size_of::<Interface>()
+        let names: usize = self.names.iter().map(|name| name.len()).sum();
+        self.interfaces.capacity() * size_of::<Interface>() + self.names.capacity() * size_of::<Box<str>>() + names
+    }
+
+    /// What the first interfaces of this section are called, as far as they are described.
+    pub fn names(&self) -> &[Box<str>] {
+        &self.names
     }
 
     #[inline]
@@ -124,16 +138,23 @@ impl Ng {
             return Err(Error::BadBlock { offset, block: block::SECTION, why: "it is too short for its fields" });
         }
         self.interfaces.clear();
+        self.names.clear();
         Ok(())
     }
 
     fn interface<R: Read>(&mut self, window: &mut Window<R>, whole: &Block) -> Result<(), Error> {
         let body = whole.fields(window, FIELDS)?;
         let (mut tsresol, mut tsoffset, mut fcs) = (6, 0, 0);
+        let mut name = Box::default();
         for (code, value) in options(&body[FIELDS..], self.order) {
             match (code, value) {
                 (option::IF_TSRESOL, [byte]) => tsresol = *byte,
                 (option::IF_TSOFFSET, [_, _, _, _, _, _, _, _]) => tsoffset = self.order.u64(value, 0) as i64,
+                (option::IF_NAME, text) => {
+                    let text = String::from_utf8_lossy(text);
+                    let text = text.trim_end_matches('\0');
+                    name = text[..text.floor_char_boundary(LONGEST_NAME)].into();
+                }
                 // The draft counts bits, its own example bytes; no check sequence has 8 bytes or more.
                 (option::IF_FCSLEN, [len]) => fcs = if *len < 8 { *len } else { len / 8 },
                 _ => {}
@@ -150,6 +171,9 @@ impl Ng {
             return Err(Error::AbsurdLength { offset: whole.offset, what: "number of interfaces", len, limit });
         }
         self.interfaces.push(interface);
+        if self.names.len() < NAMED {
+            self.names.push(name);
+        }
         self.first_link_type.get_or_insert(interface.link_type);
         window.take(whole.len, 0..0);
         Ok(())

@@ -59,6 +59,22 @@ pub enum TunnelKind {
     Teredo,
 }
 
+impl TunnelKind {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 10] = [
+        Self::Gre,
+        Self::Nvgre,
+        Self::Erspan1,
+        Self::Erspan2,
+        Self::Erspan3,
+        Self::Vxlan,
+        Self::Geneve,
+        Self::GtpU,
+        Self::IpInIp,
+        Self::Teredo,
+    ];
+}
+
 /// The identity of what is around a flow: of the innermost tunnel, where there are several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunnel {

@@ -1,0 +1,143 @@
+//! A table of any columns in a Parquet file: what an answer that is no record is given out as, a ranking for example. Small as
+//! such answers are, the library's own pages do.
+
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::errors::{ParquetError, Result};
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::parser::parse_message_type;
+use std::io;
+use std::sync::Arc;
+
+/// One column: what it is called, and its values from the first row to the last; what is not known is null.
+pub struct TableColumn {
+    /// Letters, digits and underscores; each column another.
+    pub name: String,
+    /// As many as the other columns have.
+    pub values: Values,
+}
+
+/// Values of a column.
+pub enum Values {
+    /// Texts.
+    Texts(Vec<Option<String>>),
+    /// Whole numbers, of 64 bits without a sign.
+    Numbers(Vec<Option<u64>>),
+    /// Fractions.
+    Fractions(Vec<Option<f64>>),
+    /// Moments, in nanoseconds since 1970, UTC.
+    Moments(Vec<Option<u64>>),
+}
+
+impl Values {
+    fn declared(&self, name: &str) -> String {
+        match self {
+            Self::Texts(_) => format!("optional binary {name} (STRING);"),
+            Self::Numbers(_) => format!("optional int64 {name} (INTEGER(64,false));"),
+            Self::Fractions(_) => format!("optional double {name};"),
+            Self::Moments(_) => format!("optional int64 {name} (TIMESTAMP(NANOS,true));"),
+        }
+    }
+}
+
+/// Writes them as the bytes of one file.
+///
+/// # Errors
+/// When they cannot be written, or columns are of different lengths.
+pub fn write_table(to: impl io::Write + Send, columns: &[TableColumn]) -> io::Result<()> {
+    write(to, columns).map_err(super::loose::as_io)
+}
+
+fn write(to: impl io::Write + Send, columns: &[TableColumn]) -> Result<()> {
+    let fields: Vec<String> = columns.iter().map(|column| column.values.declared(&column.name)).collect();
+    let schema = Arc::new(parse_message_type(&format!("message table {{ {} }}", fields.join(" ")))?);
+    let properties = WriterProperties::builder()
+        .set_created_by(concat!("netgrain ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .build();
+    let mut writer = SerializedFileWriter::new(to, schema, Arc::new(properties))?;
+    let mut group = writer.next_row_group()?;
+    for column in columns {
+        fill(&mut group, &column.values)?;
+    }
+    group.close()?;
+    writer.close().map(|_| ())
+}
+
+fn fill<W: io::Write + Send>(group: &mut SerializedRowGroupWriter<'_, W>, values: &Values) -> Result<()> {
+    let missing = || ParquetError::General("a column more than the file has".to_owned());
+    let mut column = group.next_column()?.ok_or_else(missing)?;
+    let moment = |n: &Option<u64>| n.map(u64::cast_signed);
+    match values {
+        Values::Texts(texts) => {
+            let (there, values) = apart(texts, |text| text.as_deref().map(ByteArray::from));
+            column.typed::<ByteArrayType>().write_batch(&values, Some(&there), None)?;
+        }
+        Values::Numbers(numbers) | Values::Moments(numbers) => {
+            let (there, values) = apart(numbers, moment);
+            column.typed::<Int64Type>().write_batch(&values, Some(&there), None)?;
+        }
+        Values::Fractions(fractions) => {
+            let (there, values) = apart(fractions, |x| *x);
+            column.typed::<DoubleType>().write_batch(&values, Some(&there), None)?;
+        }
+    }
+    column.close()
+}
+
+/// Which values there are, and those alone.
+fn apart<T, V>(all: &[T], value: impl Fn(&T) -> Option<V>) -> (Vec<i16>, Vec<V>) {
+    let values: Vec<Option<V>> = all.iter().map(value).collect();
+    let there = values.iter().map(|v| i16::from(v.is_some())).collect();
+    (there, values.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parquet::file::reader::{FileReader as _, SerializedFileReader};
+    use parquet::record::Field;
+
+    fn column(name: &str, values: Values) -> TableColumn {
+        TableColumn { name: name.to_owned(), values }
+    }
+
+    #[test]
+    fn a_table_is_read_as_it_was_written() {
+        let columns = [
+            column("src", Values::Texts(vec![Some("10.0.0.0/8".into()), None, Some(String::new())])),
+            column("bytes", Values::Numbers(vec![Some(u64::MAX), Some(0), None])),
+            column("share", Values::Fractions(vec![None, Some(0.25), Some(1.0)])),
+            column("first", Values::Moments(vec![Some(1_700_000_000_123_456_789), None, Some(0)])),
+        ];
+        let mut file = Vec::new();
+        write_table(&mut file, &columns).expect("written");
+        let reader = SerializedFileReader::new(bytes::Bytes::from(file)).expect("a file");
+        let rows: Vec<Vec<(String, Field)>> = reader
+            .get_row_iter(None)
+            .expect("rows")
+            .map(|row| row.expect("a row").get_column_iter().map(|(n, f)| (n.clone(), f.clone())).collect())
+            .collect();
+        let names = ["src", "bytes", "share", "first"];
+        let row = |values: [Field; 4]| names.iter().map(|n| (*n).to_owned()).zip(values).collect::<Vec<_>>();
+        // This reader knows no nanoseconds, and shows them as the number that they are.
+        let expected = [
+            row([
+                Field::Str("10.0.0.0/8".into()),
+                Field::ULong(u64::MAX),
+                Field::Null,
+                Field::Long(1_700_000_000_123_456_789),
+            ]),
+            row([Field::Null, Field::ULong(0), Field::Double(0.25), Field::Null]),
+            row([Field::Str(String::new()), Field::Null, Field::Double(1.0), Field::Long(0)]),
+        ];
+        assert_eq!(rows, expected);
+    }
+
+    #[test]
+    fn columns_that_do_not_belong_together_are_refused() {
+        let numbers = |n| Values::Numbers(vec![Some(1); n]);
+        assert!(write_table(Vec::new(), &[column("a", numbers(2)), column("b", numbers(3))]).is_err());
+    }
+}
