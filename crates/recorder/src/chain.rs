@@ -7,9 +7,9 @@ use crate::writer::Config;
 use base::Timestamp;
 use index::Reader;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use store::catalogue::{Entry, Hours};
-use store::disorder::Disorder;
+use store::disorder::{Disorder, Span};
 use store::names;
 
 /// Hours with files in which one of the queue is looked for.
@@ -20,6 +20,30 @@ const HOURS: usize = 7 * 24;
 pub fn end(config: &Config) -> Timestamp {
     let folder = names::interface_folder(&config.store, &config.header.interface);
     newest(&folder, config.header.queue).map_or(Timestamp::ZERO, |entry| latest(&entry))
+}
+
+/// A whole file of the queue that has packets from before and behind this moment, or of it: what begins then is there already, it
+/// may be. Looked for where the names say, and by the notes.
+pub fn covering(config: &Config, start: Timestamp) -> Option<PathBuf> {
+    let (folder, queue) = (names::interface_folder(&config.store, &config.header.interface), config.header.queue);
+    let noted = Disorder::read(&folder).ok()?;
+    let by_note = noted
+        .iter()
+        .filter(|((_, q, _), span, _)| *q == queue && *span != Span::UNKNOWN && span.overlaps(start, start));
+    let mut found = by_note.filter_map(|((start, ..), _, stem)| Entry::find(&names::hour_folder(&folder, start), stem));
+    if let Some(entry) = found.next() {
+        return Some(entry.path);
+    }
+    let mut hours = Hours::back(&folder, start);
+    for _ in 0..HOURS {
+        let listing = hours.next().ok()??.list().unwrap_or_default();
+        let before = listing.sealed.into_iter().filter(|e| e.queue == queue && e.start <= start);
+        let in_order = before.filter(|e| noted.get((e.start, e.queue, e.copy)).is_none());
+        if let Some(entry) = in_order.max_by_key(|e| (e.start, e.copy)) {
+            return (start <= latest(&entry)).then_some(entry.path);
+        }
+    }
+    None
 }
 
 fn newest(folder: &Path, queue: u16) -> Option<Entry> {

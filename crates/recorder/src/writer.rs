@@ -18,6 +18,7 @@ mod seal;
 
 pub use event::{Event, advice};
 
+use crate::chain;
 use crate::cutter::{Job, Late, Part, Release};
 use base::Timestamp;
 use event::Trouble;
@@ -136,6 +137,8 @@ pub struct Writer<D> {
     events: Vec<Event>,
     released: Release,
     totals: Totals,
+    /// A first file was begun.
+    opened: bool,
     ended: bool,
     stopping: Option<Duration>,
     given_up: bool,
@@ -165,6 +168,7 @@ impl<D: Device> Writer<D> {
             events: Vec::new(),
             released: Release::default(),
             totals: Totals::default(),
+            opened: false,
             ended: false,
             stopping: None,
             given_up: false,
@@ -473,6 +477,11 @@ impl<D: Device> Writer<D> {
         let suffix = self.config.format.suffix();
         match OpenFile::place(&mut self.device, (*file, path), &folder, &header, queue, suffix, note) {
             Ok(open) => {
+                if !std::mem::replace(&mut self.opened, true)
+                    && let Some(path) = chain::covering(&self.config, start)
+                {
+                    self.events.push(Event::Again { path, start });
+                }
                 self.files.push(open);
                 self.next = Next::None;
                 true
