@@ -116,7 +116,7 @@ pub struct FlowsArgs {
     #[arg(long, requires = "store", conflicts_with_all = ["csv", "parquet", "fields", "limit"])]
     pub packets: bool,
     /// With --packets: only how many there are
-    #[arg(long, requires = "packets", conflicts_with_all = ["write", "json"])]
+    #[arg(long, requires = "packets", conflicts_with = "write")]
     pub count: bool,
     /// With --packets: write a capture to a file, or to standard output with -
     #[arg(short = 'w', long, value_name = "FILE", requires = "packets")]

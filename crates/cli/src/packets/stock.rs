@@ -32,7 +32,8 @@ impl Shelf {
     pub fn oldest(&self) -> Option<Timestamp> {
         let (first, _) = self.files()?;
         let noted = Disorder::read(&self.folder).unwrap_or_default();
-        let there = |start: Timestamp, stem: &str| Entry::find(&names::hour_folder(&self.folder, start), stem).is_some();
+        let there =
+            |start: Timestamp, stem: &str| Entry::find(&names::hour_folder(&self.folder, start), stem).is_some();
         let earlier = noted.iter().filter(|(_, span, _)| *span != Span::UNKNOWN && span.first < first);
         let earlier = earlier.filter(|((start, ..), _, stem)| there(*start, stem)).map(|(_, span, _)| span.first);
         earlier.chain([first]).min()
