@@ -20,7 +20,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use store::claim::{CLAIM, Claim, ClaimError, Claimant};
 use store::device::{Content, Device, FileId};
-use store::disorder::{self, Span};
+use store::disorder;
 use store::names::{INDEX, PACKETS};
 
 /// What was done, or would be.
@@ -249,8 +249,8 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
     fn note(&mut self, root: &Path, path: &Path) -> io::Result<()> {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         let vouched = Vouched::read(&mut self.device, &path.with_extension(INDEX))?;
-        match vouched.and_then(|vouched| vouched.span()) {
-            Some(span) => disorder::note(&mut self.device, root, &stem, Some(Span::mixed(span))),
+        match vouched.and_then(|vouched| vouched.noted()) {
+            Some(span) => disorder::note(&mut self.device, root, &stem, Some(span)),
             None => Ok(()),
         }
     }

@@ -259,7 +259,7 @@ impl Placed {
             stretch: (layout == Some(Layout::Pcap) && begin != index::UNKNOWN_POS)
                 .then(|| Some((begin, begin.checked_add(vouched.bytes())?.checked_next_multiple_of(BLOCK)?)))
                 .flatten(),
-            span: vouched.span().filter(|_| !open),
+            span: vouched.stamps().filter(|_| !open),
             straight: vouched.is_straight(),
             seconds: first.zip(last),
             cut: vouched.promises.iter().any(|p| p.rows.total().lost[crash] > 0),

