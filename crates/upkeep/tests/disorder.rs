@@ -11,7 +11,7 @@ use netgrain_upkeep::verify::{Finding, Kind, Level, Verify};
 use std::path::Path;
 use std::time::Duration;
 use store::catalogue::parse_stem;
-use store::device::{Device, Fault, MemoryDevice, Surviving};
+use store::device::{Content, Device, Fault, MemoryDevice, Surviving};
 use store::disorder::{Disorder, Span};
 use store::names;
 
@@ -117,25 +117,23 @@ fn disorder_is_a_note_and_what_has_lost_its_note_is_told_and_noted_again() {
     let findings = verify(&recorded);
     assert!(findings.iter().all(|f| f.kind.level() == Level::Note), "{findings:#?}");
     assert!(findings.iter().any(|f| f.kind == Kind::Order), "{findings:#?}");
-    let expected = notes(&recorded, &root());
-    assert!(!expected.is_empty());
+    let (before, astray) = (notes(&recorded, &root()), astray(&recorded));
+    assert!(!astray.is_empty());
     // Copied file by file, without what begins with a dot.
     let mut copied = recorded.clone();
     copied.retain(|path, _| !path.starts_with(root().join(names::DISORDER)));
     let unnoted = |files: &Surviving| verify(files).iter().filter(|f| f.kind == Kind::Unnoted).count();
-    assert_eq!(unnoted(&copied), expected.iter().count());
+    assert_eq!(unnoted(&copied), astray.len());
     let device = MemoryDevice::with(1, copied);
     let mut told = Vec::new();
     Repair::new(|| device.clone(), |did: Did| told.push(did.to_string())).path(Path::new("store"));
-    assert_eq!(
-        told.iter().filter(|t| t.contains("questions find them now")).count(),
-        expected.iter().count(),
-        "{told:#?}"
-    );
+    let noted = told.iter().filter(|t| t.contains("questions find them now")).count();
+    assert_eq!(noted, astray.len(), "{told:#?}");
     assert_eq!(unnoted(&device.files()), 0);
-    for (which, span, stem) in expected.iter() {
-        let again = notes(&device.files(), &root()).get(which).expect(stem);
-        assert!(span.first <= again.first && again.last <= span.last, "{stem}: {again:?} {span:?}");
+    for (stem, _) in &astray {
+        let which = parse_stem(stem).expect("a name");
+        let (was, is) = (before.get(which).expect("a note"), notes(&device.files(), &root()).get(which).expect(stem));
+        assert!(was.first <= is.first && is.last <= was.last, "{stem}: {is:?} {was:?}");
     }
 }
 
@@ -146,7 +144,9 @@ fn notes_go_to_the_archive_with_their_files_and_those_of_removed_files_are_forgo
         let device = MemoryDevice::new(1);
         assert!(run(&stream, device.clone(), config(), &mut Prng::new(1), |_, _, _| true).done);
         let expected = notes(&device.files(), &root());
-        device.clone().create_folder(Path::new("archive")).expect("a folder");
+        let mut there = device.clone();
+        let readme = there.create(Path::new("archive/README"), Content::Index).expect("a file");
+        there.close(readme);
         device.set_fault(fault);
         let charge = Charge {
             store: "store".into(),
