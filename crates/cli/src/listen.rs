@@ -6,7 +6,6 @@ use crate::outcome::{Failure, Outcome, json};
 use crate::packets::CaptureFormat;
 use crate::privileges;
 use crate::signals;
-use base::Timestamp;
 use base::units::{self, show_count, show_si};
 use clap::Args;
 use ring::{Desc, Listener, Mode, attach};
@@ -89,7 +88,16 @@ pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
     let listeners = attach(&socket, mode, &args.name).map_err(|e| {
         Failure::Said(format!("{}: {e}; is `netgrain record` running on that interface?", socket.display()))
     })?;
-    hear(args, listeners, target, &stop, &|| false)
+    hear(args, listeners, target, &stop, Of::Port, &|| false)
+}
+
+/// What listeners read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// The rings of a port.
+    Port,
+    /// A member's branches, in which the byte of the queue says something else.
+    Group,
 }
 
 /// Reads along at these listeners, which have joined, as the flags say. When it is to end it says goodbye by `leave`; if that is true
@@ -99,6 +107,7 @@ pub fn hear(
     listeners: Vec<Listener>,
     target: Target,
     stop: &AtomicBool,
+    of: Of,
     leave: &dyn Fn() -> bool,
 ) -> Result<Outcome, Failure> {
     let filter = args.filter.as_deref().map(Filter::parse).transpose().map_err(Failure::say)?;
@@ -112,6 +121,7 @@ pub fn hear(
             (None, true) => Form::Lines(out),
             (None, false) => Form::Counts(out),
         },
+        of,
         filter,
         link_type,
         limit: args.packets.unwrap_or(u64::MAX),
@@ -196,6 +206,7 @@ impl Form {
 
 struct Ear {
     form: Form,
+    of: Of,
     filter: Option<Filter>,
     link_type: u16,
     limit: u64,
@@ -320,7 +331,13 @@ impl Ear {
                 let missed = ring.heard().missed + self.torn[number];
                 file.packet(number, ring, &Heard { ts: d.timestamp(), wire_len, frame, record }, missed)?;
             }
-            Form::Lines(out) => writeln!(out, "{}", line(d.timestamp(), frame, wire_len, self.link_type, d))?,
+            Form::Lines(out) => {
+                let about = match self.of {
+                    Of::Port => About { queue: d.queue.into(), class: None, mark: d.mark },
+                    Of::Group => About { queue: ring.shape().queue, class: Some(d.class()), mark: d.mark },
+                };
+                writeln!(out, "{}", line(d, frame, wire_len, self.link_type, &about))?;
+            }
         }
         Ok(())
     }
@@ -344,13 +361,29 @@ impl Ear {
     }
 }
 
+/// What is known of a packet beside its bytes.
+struct About {
+    queue: u16,
+    /// Of a group: as which it was delivered.
+    class: Option<u8>,
+    /// 0 is none; a group's packets always have one.
+    mark: u32,
+}
+
 /// One packet for people.
-fn line(ts: Timestamp, frame: &[u8], wire_len: u32, link_type: u16, d: &Desc) -> String {
+fn line(d: &Desc, frame: &[u8], wire_len: u32, link_type: u16, about: &About) -> String {
     let headers = Headers::of(frame, wire_len, link_type);
-    match FlowKey::of(frame, &headers) {
-        Some(key) => format!("{ts} q{} {wire_len} B  {key}  flow {:08x}", d.queue, d.hash),
-        None => format!("{ts} q{} {wire_len} B  {}", d.queue, headers.ethertype()),
+    let mut line = format!("{} q{} {wire_len} B  ", d.timestamp(), about.queue);
+    line += &match FlowKey::of(frame, &headers) {
+        Some(key) => format!("{key}  flow {:08x}", d.hash),
+        None => headers.ethertype().to_string(),
+    };
+    match about.class {
+        Some(class) => line += &format!("  class {} mark {}", group::class::name(class), about.mark),
+        None if about.mark > 0 => line += &format!("  mark {}", about.mark),
+        None => {}
     }
+    line
 }
 
 fn finish(args: &ListenArgs, ear: Ear, rings: &[Listener]) -> Result<Outcome, Failure> {

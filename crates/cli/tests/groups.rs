@@ -235,6 +235,11 @@ fn a_file_that_is_full_is_told_of_once_and_stays_in_the_books_when_it_is_detache
     // 24 bytes, then 80 for each: 12 fit into 1000.
     let of = |books: &serde_json::Value| [&books["sent"], &books["failed"]].map(|n| n.as_u64().expect("a number"));
     until("all are through", || of(&engine.books("g")["members"][0]["outlet"]) == [12, 8]);
+    assert_eq!(
+        sum(&flows(&dir.join("full.pcap"))),
+        12,
+        "what is in the books is in the file while the member is there"
+    );
     let line = engine.said("is full");
     assert!(line.contains("full.pcap"), "{line}");
     assert_eq!(engine.group("stats", &["g"]).status, Some(1), "packets that are nowhere are no healthy end");
@@ -246,6 +251,82 @@ fn a_file_that_is_full_is_told_of_once_and_stays_in_the_books_when_it_is_detache
     signal(&engine.running.0, "INT");
     let Engine { running, err, .. } = engine;
     assert!(!running.end(err).err.contains("is full"), "once is enough");
+}
+
+/// A port of a name that no other test has, since the sockets of engines lie side by side.
+fn own_names() -> [String; 4] {
+    ["a", "b", "c", "d"].map(|end| format!("gl{}{end}", std::process::id()))
+}
+
+#[test]
+fn several_ports_are_asked_each_and_one_that_does_not_answer_is_named() {
+    let test = "several_ports_are_asked_each_and_one_that_does_not_answer_is_named";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let [a, b, c, d] = own_names();
+    let (dir, (_, b), (_, d)) = (TempDir::new("two-doors"), sandbox.veth(&a, &b), sandbox.veth(&c, &d));
+    let start = |port: &Port| {
+        let store = dir.join(&port.name);
+        let args =
+            ["record", "-i", &port.name, "--store", arg(&store), "--source-kind", "tpacket", "--ring", "8MiB", "-q"];
+        let (running, err) = Running::start(&mut netgrain(&args));
+        let door = Path::new("/run/netgrain").join(format!("{}.groups", port.name));
+        until("the door of its groups", || door.exists());
+        (running, err)
+    };
+    let engines = [start(&b), start(&d)];
+    let group = |verb: &str, ports: &str, more: &[&str]| run(&[&["group", verb, "-i", ports], more].concat());
+    let both = format!("{},{}", b.name, d.name);
+    assert_eq!(group("create", &b.name, &["one"]).status, Some(0));
+    assert_eq!(group("create", &d.name, &["two"]).status, Some(0));
+    for verb in ["list", "stats"] {
+        let said = group(verb, &both, &["--json"]);
+        let names: Vec<String> =
+            objects(&said.out).iter().map(|g| g["group"].as_str().unwrap_or_default().to_owned()).collect();
+        assert_eq!((said.status, names), (Some(0), vec!["one".to_owned(), "two".to_owned()]), "{verb}: {}", said.err);
+        let said = group(verb, &format!("{},nosuch0", b.name), &[]);
+        assert!(said.status == Some(2) && said.err.contains("nosuch0.groups"), "{verb}: {said:?}");
+    }
+    let said = group("stats", &both, &["one"]);
+    assert!(said.status == Some(2) && said.err.contains(&format!("{}.groups: there is no group", d.name)), "{said:?}");
+    let said = group("delete", &both, &["one"]);
+    assert!(said.status == Some(2) && said.err.contains(&format!("not from {}", d.name)), "{said:?}");
+    for (running, err) in engines {
+        signal(&running.0, "INT");
+        running.end(err);
+    }
+}
+
+#[test]
+fn lines_of_members_and_programs_tell_queue_class_mark_and_group() {
+    let test = "lines_of_members_and_programs_tell_queue_class_mark_and_group";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (dir, (a, b)) = (TempDir::new("lines"), sandbox.veth("va", "vb"));
+    let mut engine = Engine::start(&b, dir.path(), &["--set", "capture.source=tpacket"]);
+    for (group, program) in [("d", "main = classify 3 >-> mark 77 >-> log_packet"), ("e", "main = udp >-> mark 5")] {
+        assert_eq!(engine.group("create", &[group, program]).status, Some(0));
+        // The byte of the queue has the generation too.
+        assert_eq!(engine.group("swap", &[group, &format!("{program} >-> inc 1")]).status, Some(0));
+    }
+    for (group, class, told) in [("d", "3", "class 3 mark 77"), ("e", "default", "class default mark 5")] {
+        let args = ["group", "join", "--socket", arg(&engine.groups), group, "--class", class, "--print", "-c", "2"];
+        let mut command = netgrain(&args);
+        let member = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn();
+        let mut member = Running(member.expect("it starts"));
+        let mut line = String::new();
+        BufReader::new(member.0.stderr.as_mut().expect("caught")).read_line(&mut line).expect("text");
+        assert!(line.contains("place"), "{line}");
+        RawSender::new(&a).send(&frames(1));
+        let mut out = String::new();
+        member.0.stdout.as_mut().expect("caught").read_to_string(&mut out).expect("text");
+        assert_eq!(out.lines().count(), 2, "{out}");
+        assert!(out.lines().all(|line| line.contains(" q0 ") && line.ends_with(told)), "{out}");
+        member.0.wait().expect("it ends");
+    }
+    let line = engine.said("group d at vb: ");
+    assert!(line.contains("10.0.0."), "{line}");
+    signal(&engine.running.0, "INT");
+    let Engine { running, err, .. } = engine;
+    running.end(err);
 }
 
 #[test]

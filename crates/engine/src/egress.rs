@@ -1,8 +1,8 @@
 //! A port that the engine sends packets out of, known by its name: one that went away is found again when it is back.
 
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
-use sys::netlink::Netlink;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use sys::netlink::{Link, Netlink};
 use sys::packet::PacketSocket;
 
 /// See the module.
@@ -10,6 +10,9 @@ pub(crate) struct Egress {
     name: String,
     index: AtomicU32,
     socket: PacketSocket,
+    /// Frames that it took, and did not.
+    taken: AtomicU64,
+    refused: AtomicU64,
 }
 
 impl Egress {
@@ -23,7 +26,8 @@ impl Egress {
             .map_err(|e| format!("there is no port {name} to forward to ({e}); `ip link` shows those there are"))?;
         let socket = PacketSocket::open().map_err(|e| fail("cannot be sent through (root, or CAP_NET_RAW)", e))?;
         socket.bind(index, None).map_err(|e| fail("cannot be bound", e))?;
-        Ok(Self { name: name.to_owned(), index: AtomicU32::new(index), socket })
+        let (taken, refused) = Default::default();
+        Ok(Self { name: name.to_owned(), index: AtomicU32::new(index), socket, taken, refused })
     }
 
     /// Its name.
@@ -40,22 +44,44 @@ impl Egress {
     /// that only went down needs no such thing.
     pub fn find_again(&self) -> bool {
         let Ok(index) = index_of(&self.name) else { return false };
-        // One that comes back from another namespace may have the number that it had.
-        let is_bound = index == self.index() && self.socket.bound_link().is_ok_and(|bound| bound == Some(index));
-        let another = !is_bound && self.socket.bind(index, None).is_ok();
+        let another = !self.is_bound(index) && self.socket.bind(index, None).is_ok();
         if another {
             self.index.store(index, Ordering::Relaxed);
         }
         another
     }
 
+    /// One that comes back from another namespace may have the number that it had.
+    fn is_bound(&self, index: u32) -> bool {
+        index == self.index() && self.socket.bound_link().is_ok_and(|bound| bound == Some(index))
+    }
+
+    /// Whether it is switched on; nothing where there is none of its name, or one that was not found again yet.
+    pub fn is_up(&self) -> Option<bool> {
+        let link = link_of(&self.name).ok()?;
+        self.is_bound(link.index).then_some(link.is_up())
+    }
+
     /// Sends frames up to the first that is not taken; how many were.
     pub fn send_some(&self, frames: &[&[u8]]) -> usize {
-        self.socket.send_until(frames).0
+        let (sent, outcome) = self.socket.send_until(frames);
+        self.taken.fetch_add(sent as u64, Ordering::Relaxed);
+        self.refused.fetch_add(outcome.is_err().into(), Ordering::Relaxed);
+        sent
+    }
+
+    /// How many frames it took so far, and how many it did not.
+    pub fn books(&self) -> (u64, u64) {
+        (self.taken.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed))
     }
 }
 
 /// The number of the port of this name, by whatever name it goes besides.
 pub(crate) fn index_of(name: &str) -> io::Result<u32> {
-    Netlink::route().and_then(|mut n| n.link(name)).map(|link| link.index)
+    link_of(name).map(|link| link.index)
+}
+
+/// The port of this name.
+pub(crate) fn link_of(name: &str) -> io::Result<Link> {
+    Netlink::route().and_then(|mut n| n.link(name))
 }

@@ -242,8 +242,16 @@ fn metered(meter: &MeterReport, mut family: impl FnMut(&str, &str, &str, &[(Stri
     family("meter_cpu_seconds_total", "counter", "Processor time of the meter.", &[(String::new(), seconds)]);
 }
 
-/// What the port's program counts and remembers.
+/// What the port's program does with packets, counts and remembers.
 fn programmed(program: &ProgramReport, mut family: impl FnMut(&str, &str, &str, &[(String, f64)])) {
+    let unsent = [("kernel", program.kernel.unsent), ("user", program.user.unsent)];
+    let unsent = unsent.map(|(place, n)| (format!(",place=\"{place}\""), n as f64));
+    family(
+        "program_unsent_total",
+        "counter",
+        "Packets that a port did not take which the program sends them to.",
+        &unsent,
+    );
     let counters: Vec<_> =
         program.counters.iter().map(|(n, value)| (format!(",counter=\"{n}\""), *value as i64 as f64)).collect();
     family("program_counter", "gauge", "What the port's program counts; it may count down.", &counters);

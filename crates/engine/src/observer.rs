@@ -71,6 +71,7 @@ impl Observer {
         let mut lost_by_gate: BTreeMap<String, u64> = BTreeMap::new();
         let (mut queues, mut listeners) = (Vec::new(), Vec::new());
         let (mut remarks, mut faults) = (self.recovery.remarks(), Vec::new());
+        remarks.extend(self.program.iter().flat_map(|program| program.remarks()));
         let mut program = self.program.as_ref().map(|program| program.report());
         for q in &self.queues {
             let status = q.status.lock().unwrap_or_else(PoisonError::into_inner).clone();

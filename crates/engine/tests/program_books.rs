@@ -62,6 +62,92 @@ fn the_last_report_has_all_that_was_counted_by_programs_that_came_and_went() {
 }
 
 #[test]
+fn what_a_program_before_has_counted_is_told_though_the_one_in_force_does_not_name_it() {
+    let test = "what_a_program_before_has_counted_is_told_though_the_one_in_force_does_not_name_it";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    for kind in [Kind::AfXdp, Kind::Tpacket] {
+        let dir = TempDir::new(&format!("kept-{kind:?}"));
+        let (a, b) = sandbox.veth(&format!("a{kind:?}"), &format!("b{kind:?}"));
+        let plan = live(&b, kind, "main = inc 1 >-> inc 2", dir.path());
+        let capture = start(&plan);
+        RawSender::new(&a).send(&hosts(10));
+        until_offered(&capture, 10);
+        capture
+            .swap_program(&text("main = dec 2 >-> inc 5 >-> dec 5 >-> inc 4 >-> drop"))
+            .expect("sound")
+            .expect("another");
+        RawSender::new(&a).send(&hosts(4));
+        until_offered(&capture, 14);
+        let ended = stop(capture, &plan);
+        let program = ended.report.program.as_ref().expect("a program");
+        let counters: Vec<(u8, u64)> = program.counters.iter().map(|(counter, n)| (*counter, *n)).collect();
+        assert_eq!(counters, [(1, 10), (2, 6), (4, 4), (5, 0)], "{kind:?}");
+    }
+}
+
+/// The packets are stored as before, so nothing else says that they did not leave.
+#[test]
+fn copies_for_a_port_that_went_away_are_counted_and_told_of() {
+    let test = "copies_for_a_port_that_went_away_are_counted_and_told_of";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    for (kind, program, each) in [
+        (Kind::AfXdp, "main = when is_udp (forward \"c\")", 3),
+        (Kind::Tpacket, "main = when is_udp (forward \"c\")", 3),
+        // All of them leave; the others are not stored.
+        (Kind::AfXdp, "main = tee \"c\" is_udp", 5),
+        (Kind::Tpacket, "main = tee \"c\" is_udp", 5),
+    ] {
+        let name = format!("{kind:?}{each}");
+        let dir = TempDir::new(&format!("away-{name}"));
+        let (a, b) = sandbox.veth(&format!("a{name}"), &format!("b{name}"));
+        let way_out = || {
+            let (c, d) = sandbox.veth("c", "d");
+            sys::ethtool::Offload::Gro.set(&d.name, true).expect("GRO");
+            c
+        };
+        let c = way_out();
+        let plan = live(&b, kind, program, dir.path());
+        let capture = start(&plan);
+        let wire = RawSender::new(&a);
+        let mut sent = hosts(3);
+        let mut bytes = [0; 60];
+        sent.extend(
+            [1, 2].map(|host| Frame::tcp4([10, 0, 0, host], 1000, [10, 0, 1, 1], 53).fill(&mut bytes).to_vec()),
+        );
+        // What left, and what did not.
+        let books = |report: &ProgramReport| {
+            let (kernel, user) = (&report.kernel, &report.user);
+            (user.copies + user.forwarded + kernel.forwarded, user.unsent + kernel.unsent)
+        };
+        let told = |what: &str| capture.report().remarks.iter().filter(|text| text.contains(what)).count();
+        wire.send(&sent);
+        until("all have left", || books(&program_of(&capture)) == (each, 0));
+        sandbox.netlink().delete_link(c.index).expect("the pair goes");
+        wire.send(&sent);
+        until("none has left", || books(&program_of(&capture)) == (each, each));
+        assert_eq!((told("port c is "), told("port c takes packets again")), (1, 0), "{name}");
+        let c = way_out();
+        let mut rounds = 2;
+        until("they leave again", || {
+            wire.send(&sent);
+            rounds += 1;
+            until_offered(&capture, rounds * sent.len() as u64);
+            books(&program_of(&capture)).0 > each
+        });
+        until("it is told", || told("port c takes packets again") == 1);
+        assert_eq!((told("port c is "), told("port c does not")), (1, 0), "it was told once");
+        let ended = stop(capture, &plan);
+        let (left, unsent) = books(ended.report.program.as_ref().expect("a program"));
+        assert_eq!(left + unsent, rounds * each, "{name}: each is in one number");
+        let samples = exposition(&ended.report);
+        let samples = samples.lines().filter(|line| line.contains("program_unsent_total{"));
+        let told: f64 = samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
+        assert_eq!(told, unsent as f64, "{name}");
+        sandbox.netlink().delete_link(c.index).expect("the pair goes");
+    }
+}
+
+#[test]
 fn a_map_that_is_full_is_told_of_while_the_program_runs_and_at_its_end() {
     let test = "a_map_that_is_full_is_told_of_while_the_program_runs_and_at_its_end";
     let Some(sandbox) = Sandbox::new(test) else { return };

@@ -114,7 +114,11 @@ impl Keeper {
             return;
         }
         if !self.is_welcome(&peer) {
-            let why = format!("user {} may not use the groups here; the engine's owner can allow it", peer.uid);
+            let why = format!(
+                "user {} may not use the groups here; --socket-group GROUP of `netgrain record`, or listen.group of `run`, lets a group of \
+                 users in (the socket's mode does not)",
+                peer.uid
+            );
             return turn_away(&connection, why);
         }
         let guest = self.registry.is_guest(peer.uid);

@@ -179,9 +179,10 @@ impl Registry {
         let bytes = program.memory();
         if bytes > self.limits.program_bytes {
             return Err(format!(
-                "its flow maps may come to {} MiB, and a program may have {} MiB here; write `up_to N` at the largest",
+                "its flow maps may come to {} MiB, and a program may have {} MiB here; {}",
                 mib(bytes),
-                mib(self.limits.program_bytes)
+                mib(self.limits.program_bytes),
+                program.advice(self.limits.program_bytes)
             ));
         }
         // The way to the host is a port too.

@@ -165,7 +165,10 @@ impl Registry {
             if !self.tracks.iter().filter(of).any(|t| t.queue == *queue) {
                 let known: BTreeSet<u16> = self.tracks.iter().filter(of).map(|t| t.queue).collect();
                 let known: Vec<String> = known.iter().map(u16::to_string).collect();
-                return Err(format!("there is no queue {queue}; there are {}", known.join(", ")));
+                let known =
+                    if let [one] = &*known { format!("queue {one}") } else { format!("queues {}", known.join(", ")) };
+                let ports: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
+                return Err(format!("there is no queue {queue}; {} has {known} in this engine", ports.join(", ")));
             }
         }
         let compiled = program.as_deref().map(|text| self.sound(text, &sources)).transpose()?;
@@ -405,7 +408,7 @@ impl Registry {
         let wants_host = to.is_some_and(|c| c.wants_kernel());
         let host = |port: &Source| if wants_host { self.outside.host(port) } else { Ok(None) };
         let hosts: Vec<Option<String>> = queues.iter().map(host).collect::<Result<_, _>>()?;
-        let instances = to.map(|c| c.instances(&queues)).transpose()?;
+        let instances = to.map(|c| c.instances(&queues, group)).transpose()?;
         let mut programs = instances.into_iter().flatten();
         let mut swaps: Vec<Swap> = hosts
             .iter()

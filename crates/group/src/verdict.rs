@@ -185,11 +185,11 @@ pub struct About {
 
 /// A program that was found sound: makes one instance for each queue of each port.
 pub trait Compiled: Any + Send + Sync {
-    /// Fresh instances, one for each queue, which are given by the ports that they are of.
+    /// Fresh instances, one for each queue, which are given by the ports that they are of, for a group of this name.
     ///
     /// # Errors
     /// In words, why there can be none: no memory for what it remembers, say.
-    fn instances(&self, queues: &[Source]) -> Result<Vec<Box<dyn Program>>, String>;
+    fn instances(&self, queues: &[Source], group: &str) -> Result<Vec<Box<dyn Program>>, String>;
 
     /// Its source.
     fn text(&self) -> &str;
@@ -218,6 +218,12 @@ pub trait Compiled: Any + Send + Sync {
     /// Bytes that the instances of a group may come to remember, at most.
     fn memory(&self) -> u64 {
         0
+    }
+
+    /// What to write instead where what they come to remember is to be no more than this.
+    fn advice(&self, bytes: u64) -> String {
+        let _ = bytes;
+        "write `up_to N` at its maps".into()
     }
 
     /// What it will have taken over from the program that judges until now, in words; nothing where neither remembers anything.

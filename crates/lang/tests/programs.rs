@@ -426,6 +426,17 @@ fn errors_show_the_place_the_cause_and_what_to_write() {
         ("main = addr 2001:db8::/129", "`2001:db8::/129` is no address", "128 bits"),
         ("c = counter 0\nmain = modifyCounter c 1", "takes a change", ""),
         ("main = has_port 80", "`main` takes an action here, this is a predicate", "`filter (…)`"),
+        ("steer tcp port 80", "`=` is missing here", "`main = bpf \"…\" >-> steer_flow`"),
+        ("steer tcp port 80", "`=` is missing here", "for `netgrain group` alone"),
+        ("copy udp", "is missing here", "`main = bpf \"…\"`"),
+        ("m = flow_map 0 ip_src\nmain = incr_fstate m", "`ip_src` is not known", "`key_ip_src`"),
+        ("m = flow_map 0 ip_ecn\nmain = incr_fstate m", "takes a key here", "`key_ip_ecn`"),
+        ("main = classify 63", "class 63 is for those who configure", "0 to 62"),
+        ("main = deliver 63", "class 63 is for those who configure", "0 to 62"),
+        ("main = dispatch 63", "class 63 is for those who configure", "0 to 62"),
+        ("main = case ip_proto of\n", "an arm such as `0 -> drop` is missing here", ""),
+        ("main = case ip_proto of {}", "an arm such as `0 -> drop` is missing here", ""),
+        ("main = case_of ip_proto $ with []", "has no arm", "`[0 ~> drop]`"),
     ] {
         let error = compile(text).expect_err(text);
         let shown = error.show(text, "x");

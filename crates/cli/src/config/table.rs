@@ -209,11 +209,12 @@ sections! {
         /// The socket of a port, when there is one port; none lets nobody in, auto is /run/netgrain/IFACE.sock for ports
         /// and none for files and simulations.
         socket: PathBuf = PathBuf::from("auto"), Start;
-        /// Permission bits of the socket.
+        /// Permission bits of the socket. They let nobody in by themselves: who may come is root, the engine's user, this owner
+        /// and this group.
         mode: Mode = Mode(0o660), Start;
-        /// Its owner, who may then listen: a number, or a name of /etc/passwd.
+        /// Its owner, who may then listen and ask for groups of programs: a number, or a name of /etc/passwd.
         owner: Option<String> = None, Start;
-        /// Its group, whose members may then listen: a number, or a name of /etc/group.
+        /// Its group, whose members may then listen and ask for groups of programs: a number, or a name of /etc/group.
         group: Option<String> = None, Start;
         /// Let that owner and group attach gates too, which can make capture drop packets.
         gates: bool = false, Start;

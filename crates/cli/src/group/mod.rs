@@ -9,8 +9,9 @@ use crate::signals;
 use base::units;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use group::{Client, ClientError, Policy, Request, WEIGHT_MAX};
+use serde_json::Value;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(Args)]
@@ -56,7 +57,7 @@ enum What {
 
 #[derive(Args)]
 struct DoorArgs {
-    /// Interface of the engine; for a group whose packets come from several, all of them
+    /// Interface of the engine; for a group whose packets come from several, all of them; `list` and `stats` answer for each
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',', required_unless_present = "socket")]
     interface: Vec<String>,
     /// The socket of its groups [default: /run/netgrain/IFACE.groups]
@@ -235,13 +236,13 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
             Ok(Outcome::Yes)
         }
         What::List(door) => {
-            let (_, groups) = door.ask(&Request::List)?;
+            let groups = door.ask_all(&Request::List)?;
             show::list(&groups, door.json)?;
             Ok(Outcome::of(!groups.is_empty()))
         }
         What::Join(a) => join(a),
         What::Program(a) => {
-            let (answer, _) = a.door.ask(&Request::Program { group: a.group.clone() })?;
+            let (answer, _) = a.ask(&Request::Program { group: a.group.clone() })?;
             let (program, generation) = (answer.program, answer.generation.unwrap_or_default());
             let mut out = std::io::stdout().lock();
             if a.door.json {
@@ -257,7 +258,7 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
         }
         What::Swap(a) => {
             let (group, program) = (a.named.group.clone(), a.source.text()?);
-            let (answer, _) = a.named.door.ask(&Request::Swap { group, program })?;
+            let (answer, _) = a.named.ask(&Request::Swap { group, program })?;
             let (generation, took) = (answer.generation.unwrap_or_default(), answer.took_us.unwrap_or_default());
             if a.named.door.json {
                 show::loaded(&a.named.group, &answer)?;
@@ -268,21 +269,21 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
             Ok(Outcome::Yes)
         }
         What::Stats(a) => {
-            let (_, groups) = a.door.ask(&Request::Stats { group: a.group.clone() })?;
+            let groups = a.door.ask_all(&Request::Stats { group: a.group.clone() })?;
             show::stats(&groups, a.door.json)
         }
         What::Weigh(a) => {
             let group = a.named.group.clone();
-            a.named.door.ask(&Request::Weigh { group, place: a.place, weight: a.weight })?;
+            a.named.ask(&Request::Weigh { group, place: a.place, weight: a.weight })?;
             Ok(Outcome::Yes)
         }
         What::Attach(a) => attach(a),
         What::Detach(a) => {
-            a.named.door.ask(&Request::Detach { group: a.named.group.clone(), place: a.place })?;
+            a.named.ask(&Request::Detach { group: a.named.group.clone(), place: a.place })?;
             Ok(Outcome::Yes)
         }
         What::Delete(a) => {
-            a.door.ask(&Request::Delete { group: a.group.clone() })?;
+            a.ask(&Request::Delete { group: a.group.clone() })?;
             Ok(Outcome::Yes)
         }
     }
@@ -301,7 +302,7 @@ fn attach(a: &AttachArgs) -> Result<Outcome, Failure> {
         filter: a.part.filter.clone(),
         bpf: a.part.bpf.clone(),
     };
-    let (answer, _) = a.named.door.ask(&request)?;
+    let (answer, _) = a.named.ask(&request)?;
     let place = answer.place.unwrap_or_default();
     if a.named.door.json {
         writeln!(std::io::stdout(), "{}", serde_json::json!({"group": a.named.group, "place": place}))?;
@@ -344,10 +345,12 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
     // Before there is a seat: a file that cannot be written would give it up again, a signal would take it away unread.
     let target = listen::Target::open(&ears, &door.path()?)?;
     let stop = signals::farewell_flag();
-    let seat = door.connect()?.join(&request).map_err(|e| door.failed(&e))?;
+    a.named.has_ports()?;
+    let path = door.path()?;
+    let seat = connect(&path)?.join(&request).map_err(|e| failed(&e, &path))?;
     sys::say!("netgrain: place {} of group {}, program {}", seat.place, a.named.group, seat.generation);
     let farewell = seat.farewell();
-    listen::hear(&ears, seat.listeners, target, &stop, &|| farewell.leave().is_ok())
+    listen::hear(&ears, seat.listeners, target, &stop, listen::Of::Group, &|| farewell.leave().is_ok())
 }
 
 /// As whom a member is shown that gives no name: whoever started it.
@@ -356,35 +359,88 @@ fn default_name() -> String {
 }
 
 impl DoorArgs {
+    /// The door; where there are several interfaces, that of the first.
     fn path(&self) -> Result<PathBuf, Failure> {
-        match (&self.socket, self.interface.first()) {
-            (Some(path), _) => Ok(path.clone()),
-            (None, Some(interface)) => Ok(engine::groups_socket(&engine::default_socket(interface))),
-            (None, None) => Err(Failure::Said("name an interface with -i, or a socket with --socket".into())),
+        self.paths().next().ok_or_else(|| Failure::Said("name an interface with -i, or a socket with --socket".into()))
+    }
+
+    fn paths(&self) -> impl Iterator<Item = PathBuf> {
+        let of = |interface: &String| engine::groups_socket(&engine::default_socket(interface));
+        let interfaces = if self.socket.is_some() { &[][..] } else { &self.interface };
+        self.socket.iter().cloned().chain(interfaces.iter().map(of))
+    }
+
+    fn ask(&self, request: &Request) -> Result<(group::Answer, Vec<Value>), Failure> {
+        ask(&self.path()?, request)
+    }
+
+    /// What is told at all of the doors; a group that is told of at two, because its packets come from both ports, once. A door that does not
+    /// answer is a failure: who asks for two ports is not to take the groups of one for all there are.
+    fn ask_all(&self, request: &Request) -> Result<Vec<Value>, Failure> {
+        let mut all: Vec<Value> = Vec::new();
+        let same = |one: &Value, other: &Value| one["group"] == other["group"] && one["sources"] == other["sources"];
+        let several = self.paths().count() > 1;
+        for path in self.paths() {
+            let told = Client::connect(&path).and_then(|client| client.ask(request));
+            let told = told.map_err(|e| match e {
+                ClientError::Refused(why) if several => Failure::Said(format!("{}: {why}", path.display())),
+                e => failed(&e, &path),
+            });
+            for group in told?.1 {
+                if !all.iter().any(|known| same(known, &group)) {
+                    all.push(group);
+                }
+            }
         }
+        Ok(all)
     }
+}
 
-    fn connect(&self) -> Result<Client, Failure> {
-        Client::connect(&self.path()?).map_err(|e| self.failed(&e))
-    }
+fn connect(path: &Path) -> Result<Client, Failure> {
+    Client::connect(path).map_err(|e| failed(&e, path))
+}
 
-    fn ask(&self, request: &Request) -> Result<(group::Answer, Vec<serde_json::Value>), Failure> {
-        self.connect()?.ask(request).map_err(|e| self.failed(&e))
-    }
+fn ask(path: &Path, request: &Request) -> Result<(group::Answer, Vec<Value>), Failure> {
+    connect(path)?.ask(request).map_err(|e| failed(&e, path))
+}
 
-    fn failed(&self, e: &ClientError) -> Failure {
-        match (e, self.path()) {
-            (ClientError::Unreachable(_), Ok(path)) => Failure::Said(format!(
-                "{}: {e}; is `netgrain run` or `record` running on that interface?",
-                path.display()
-            )),
-            (ClientError::Silent(_), Ok(path)) => Failure::Said(format!("{}: {e}", path.display())),
-            _ => Failure::say(e),
+fn failed(e: &ClientError, path: &Path) -> Failure {
+    let path = path.display();
+    match e {
+        ClientError::Unreachable(_) => {
+            Failure::Said(format!("{path}: {e}; is `netgrain run` or `record` running on that interface?"))
         }
+        ClientError::Silent(_) => Failure::Said(format!("{path}: {e}")),
+        _ => Failure::say(e),
     }
 }
 
 impl NamedArgs {
+    /// Asks about a group that is there.
+    fn ask(&self, request: &Request) -> Result<(group::Answer, Vec<Value>), Failure> {
+        self.has_ports()?;
+        self.door.ask(request)
+    }
+
+    /// Whether the group's packets come from all ports that were named, where there are several.
+    fn has_ports(&self) -> Result<(), Failure> {
+        let named = &self.door.interface;
+        if named.len() < 2 || self.door.socket.is_some() {
+            return Ok(());
+        }
+        let (_, groups) = self.door.ask(&Request::Stats { group: Some(self.group.clone()) })?;
+        let sources: Vec<&str> =
+            groups.iter().flat_map(|g| g["sources"].as_array()).flatten().filter_map(Value::as_str).collect();
+        match named.iter().find(|name| !sources.contains(&name.as_str())) {
+            None => Ok(()),
+            Some(stranger) => Err(Failure::Said(format!(
+                "the packets of group {} come from {}, not from {stranger}; name its ports alone",
+                self.group,
+                sources.join(", ")
+            ))),
+        }
+    }
+
     /// How to say it again.
     fn hint(&self) -> String {
         let door = match (self.door.interface.first(), &self.door.socket) {

@@ -147,8 +147,7 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
             writeln!(out, "  into {to}: put {sent}, failed {failed}{own}")?;
         }
         if number(gone, "delivered") + number(gone, "lost") > 0 {
-            let (delivered, lost) = (show_count(number(gone, "delivered")), show_count(number(gone, "lost")));
-            writeln!(out, "  members that have left: delivered {delivered}, lost {lost}")?;
+            writeln!(out, "  members that have left: {}", departed(gone))?;
         }
         if number(gone, "sent") + number(gone, "failed") > 0 {
             let (sent, failed) = (show_count(number(gone, "sent")), show_count(number(gone, "failed")));
@@ -157,6 +156,18 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
         contradictions.iter().for_each(|c| sys::say!("netgrain: {c}"));
     }
     Ok(Outcome::of(healthy))
+}
+
+/// What members that have left were given. What the last of them says of itself is as old as its last word: one that is killed looks
+/// at packets for up to a second without telling.
+fn departed(gone: &Value) -> String {
+    let n = |key: &str| show_count(number(gone, key));
+    let mut out = format!("delivered {}, lost {}, late {}", n("delivered"), n("lost"), n("late"));
+    let unseen = number(gone, "delivered").saturating_sub(number(gone, "seen"));
+    if unseen > 0 {
+        out += &format!(", delivered and perhaps not looked at any more {}", show_count(unseen));
+    }
+    out
 }
 
 fn program(g: &Value) -> String {
@@ -184,4 +195,19 @@ fn number(v: &Value, key: &str) -> u64 {
 
 fn list_of<'a>(v: &'a Value, key: &str) -> Vec<&'a str> {
     v[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_members_that_left_came_too_late_for_or_never_looked_at_is_told() {
+        let mut gone = json!({"delivered": 65_527, "lost": 15_772, "late": 10_358, "seen": 65_527});
+        assert_eq!(departed(&gone), "delivered 65 527, lost 15 772, late 10 358");
+        gone["seen"] = 65_000.into();
+        let told = "delivered 65 527, lost 15 772, late 10 358, delivered and perhaps not looked at any more 527";
+        assert_eq!(departed(&gone), told);
+    }
 }

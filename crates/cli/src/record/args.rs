@@ -119,13 +119,13 @@ pub struct SocketArgs {
     /// Where listeners attach, or `none` [default: /run/netgrain/IFACE.sock for ports, none for files and simulations]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Permission bits of that socket
+    /// Permission bits of that socket; they let nobody in by themselves (see --socket-group)
     #[arg(long, value_name = "OCTAL", default_value = "660", value_parser = octal)]
     pub socket_mode: Mode,
-    /// Its owner, who may then listen (a number, or a name of /etc/passwd)
+    /// Its owner, who may then listen and ask for groups of programs (a number, or a name of /etc/passwd)
     #[arg(long, value_name = "USER")]
     pub socket_owner: Option<String>,
-    /// Its group, whose members may then listen (a number, or a name of /etc/group)
+    /// Its group, whose members may then listen and ask for groups of programs (a number, or a name of /etc/group)
     #[arg(long, value_name = "GROUP")]
     pub socket_group: Option<String>,
     /// Let that owner and group attach gates too, which can make capture drop packets

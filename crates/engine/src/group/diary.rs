@@ -20,10 +20,10 @@ pub struct Diary {
 }
 
 impl Diary {
-    /// One line more, of a packet of this port and time (nanoseconds since 1970).
-    pub fn write(&mut self, port: &str, time: u64, log: Log, program: &Program, about: &Subject<'_>) {
+    /// One line more, of a packet of this group and port (`whose`) and time (nanoseconds since 1970).
+    pub fn write(&mut self, whose: &str, time: u64, log: Log, program: &Program, about: &Subject<'_>) {
         if self.may(time) {
-            sys::say!("netgrain: {port}: {}", about.line(log, program));
+            sys::say!("netgrain: {whose}: {}", about.line(log, program));
         }
     }
 

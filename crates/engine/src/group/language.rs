@@ -6,6 +6,7 @@
 //! queues and ports. The next program goes on with that too.
 
 use super::diary::Diary;
+use super::room;
 use super::shared;
 use super::shared::Shared;
 use crate::heritage::{self, Heritage};
@@ -196,13 +197,13 @@ impl Fit {
 }
 
 impl Compiled for Fit {
-    fn instances(&self, queues: &[Source]) -> Result<Vec<Box<dyn Program>>, String> {
+    fn instances(&self, queues: &[Source], group: &str) -> Result<Vec<Box<dyn Program>>, String> {
         let asking = |port: &Source| Asking {
             link_type: self.ground.link_type,
             port: port.number.into(),
             ingress: self.judge.program().devices.iter().position(|d| *d == port.name).map_or(0, |i| i as u16 + 1),
             counters: Arc::clone(&self.counters),
-            label: port.name.as_str().into(),
+            label: format!("group {group} at {}", port.name).into(),
         };
         let datagrams = Arc::new(Datagrams::new(self.ground.hash_key));
         if self.remembers() && queues.len() > 1 {
@@ -237,6 +238,10 @@ impl Compiled for Fit {
 
     fn memory(&self) -> u64 {
         self.judge.memory()
+    }
+
+    fn advice(&self, bytes: u64) -> String {
+        room::advice(&self.judge.program().maps, bytes)
     }
 
     fn heritage(&self, before: &dyn Compiled) -> Option<String> {
@@ -399,7 +404,7 @@ mod tests {
     }
 
     fn instance(source: &str) -> Box<dyn Program> {
-        of(source).instances(&queues(1)).expect("small").remove(0)
+        of(source).instances(&queues(1), "g").expect("small").remove(0)
     }
 
     /// A TCP and a UDP packet.
@@ -482,10 +487,10 @@ mod tests {
         let compiled = of(THREE);
         assert!(compiled.about(2).notes.iter().any(|n| n.contains("share one worker")));
         assert!(compiled.about(1).notes.is_empty());
-        let mut old = compiled.instances(&queues(2)).expect("small");
+        let mut old = compiled.instances(&queues(2), "g").expect("small");
         let [tcp, _] = frames();
         assert_eq!(passed(&judge(&mut old[0], &[tcp])) + passed(&judge(&mut old[1], &[tcp])), 2);
-        let mut new = of(THREE).instances(&queues(2)).expect("small");
+        let mut new = of(THREE).instances(&queues(2), "g").expect("small");
         let (mut first, mut second) = (new.remove(0), new.remove(0));
         // The first queue swaps and judges at once; the second still judges with the old program meanwhile.
         first.inherit(&mut *old[0]);
@@ -503,8 +508,10 @@ mod tests {
     /// The first queue may have taken everything over between the moment at which the second leaves and the one at which it says so.
     #[test]
     fn a_queue_that_swaps_after_the_memory_has_gone_over_does_not_take_it_back() {
-        let (mut old, mut new) =
-            (of(THREE).instances(&queues(2)).expect("small"), of(THREE).instances(&queues(2)).expect("small"));
+        let (mut old, mut new) = (
+            of(THREE).instances(&queues(2), "g").expect("small"),
+            of(THREE).instances(&queues(2), "g").expect("small"),
+        );
         let [tcp, _] = frames();
         drop(old.remove(1));
         assert_eq!(passed(&judge(&mut old[0], &[tcp; 3])), 3);
@@ -518,7 +525,7 @@ mod tests {
     fn how_full_a_map_is_is_told_by_each_queue_of_all_and_an_exchange_names_what_goes_on() {
         let with = |most: u32| format!("m = up_to {most} (flow_map 0 key_ip_dst)\nmain = incr_fstate m");
         let compiled = of(&with(1));
-        let mut queues = compiled.instances(&queues(2)).expect("small");
+        let mut queues = compiled.instances(&queues(2), "g").expect("small");
         let mut other = frames()[0];
         Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 3], 53).fill(&mut other);
         judge(&mut queues[0], &frames());
@@ -604,7 +611,7 @@ mod tests {
         }
         let mut here = [0; 60];
         Frame::udp4([10, 0, 0, 1], 1, [127, 0, 0, 1], 53).fill(&mut here);
-        let out = judge(&mut program.instances(&queues(1)).expect("small")[0], &[here, frames()[1]]);
+        let out = judge(&mut program.instances(&queues(1), "g").expect("small")[0], &[here, frames()[1]]);
         assert_eq!((out[0].delivery, out[1].delivery), (Delivery::Copy, Delivery::Drop));
     }
 }

@@ -8,6 +8,7 @@ mod diary;
 mod host;
 mod language;
 mod outlet;
+mod room;
 mod settle;
 mod shared;
 mod sieve;
@@ -109,6 +110,12 @@ impl Groups {
         let ports = stands.iter().filter_map(|s| s.socket.as_ref()).flat_map(|plan| plan.forward.clone()).collect();
         let limits = Limits { ports, ..Limits::here() };
         let live = stands.iter().any(|s| s.live);
+        if live {
+            let left = host::sweep().into_iter();
+            left.for_each(|name| {
+                lent.remark(format!("{name}, which an engine that was killed had left behind, is removed"))
+            });
+        }
         let (mut tracks, mut dispatchers, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
         for Stand { source, socket, seats, .. } in stands {
             for Seat { dispatcher, orders, offer } in seats {

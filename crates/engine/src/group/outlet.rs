@@ -9,7 +9,7 @@ use crate::egress::{Egress, index_of};
 use group::{Outlet, PortCounts, Put};
 use ring::{Branch, Desc, FILE_HEADER, Listener, RECORD_HEADER, flag};
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,6 +24,9 @@ const NAP: Duration = Duration::from_micros(300);
 
 /// How often a port that takes nothing is looked for under its name.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// Bytes of a file that are written at once, at most, but for the last packet.
+const PIECE: usize = 1 << 20;
 
 /// Remarks that are kept; the oldest go.
 const REMARKS_MAX: usize = 32;
@@ -65,9 +68,6 @@ pub fn open(to: &Outlet, branches: &[&Branch], own: &Own<'_>, remarks: &Remarks)
 trait Sink: Send + 'static {
     /// Puts packets of a branch there, by its number, and counts what became of each.
     fn put(&mut self, branch: usize, listener: &Listener, packets: &[Desc], books: &PortCounts);
-
-    /// There is nothing more for the moment.
-    fn rest(&mut self) {}
 }
 
 /// They are sent through a port.
@@ -139,13 +139,19 @@ impl Sink for Port {
     }
 }
 
-/// They are written to a pcap file of bounded size.
+/// They are written to a pcap file of bounded size. What the books have as put is in the file: it is there for whoever looks, and an
+/// engine that is killed takes nothing of it along.
 struct Written {
     name: String,
-    file: BufWriter<File>,
+    file: File,
     /// Bytes that it may still take; nothing once it has ended.
     room: Option<u64>,
+    /// Bytes of whole packets in it.
+    whole: u64,
     buffer: Vec<u8>,
+    /// Records one behind the other that are to be written, and where each ends.
+    records: Vec<u8>,
+    ends: Vec<usize>,
     remarks: Remarks,
 }
 
@@ -155,16 +161,17 @@ impl Written {
             io::ErrorKind::AlreadyExists => format!("{}: is there already; name another file", path.display()),
             _ => format!("{}: cannot be written: {e}", path.display()),
         };
-        let file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path).map_err(fail)?;
-        let mut file = BufWriter::new(file);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path).map_err(fail)?;
         file.write_all(header).map_err(fail)?;
-        let room = Some(most.saturating_sub(FILE_HEADER as u64));
+        let whole = FILE_HEADER as u64;
+        let room = Some(most.saturating_sub(whole));
         let (name, remarks) = (path.display().to_string(), Arc::clone(remarks));
-        Ok(Self { name, file, room, buffer: Vec::new(), remarks })
+        let (buffer, records, ends) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { name, file, room, whole, buffer, records, ends, remarks })
     }
 
     /// Nothing more is written, and somebody should know.
-    fn end(&mut self, why: &str) -> Put {
+    fn end(&mut self, why: &str) {
         self.room = None;
         let text = format!(
             "{}: {why}; what comes for it is counted as failed (netgrain group stats): detach it, and attach another file",
@@ -175,39 +182,61 @@ impl Written {
             remarks.remove(0);
         }
         remarks.push(text);
-        Put::Failed
+    }
+
+    /// Whether it is among those that will be written.
+    fn take(&mut self, listener: &Listener, desc: &Desc) -> bool {
+        let Some(room) = self.room else { return false };
+        let len = RECORD_HEADER as u64 + u64::from(desc.caplen);
+        let Some(left) = room.checked_sub(len) else {
+            // It ends here, even if smaller ones would still fit: a file without holes says what it is worth.
+            self.end(&format!("is full since {}", desc.timestamp()));
+            return false;
+        };
+        let Some(record) = listener.record(desc, &mut self.buffer) else { return false };
+        self.records.extend_from_slice(record);
+        self.ends.push(self.records.len());
+        self.room = Some(left);
+        true
+    }
+
+    /// Writes what was taken, a system call for many; only now they are counted.
+    fn write(&mut self, books: &PortCounts) {
+        let mut written = 0;
+        let mut outcome = Ok(());
+        while written < self.records.len() && outcome.is_ok() {
+            match self.file.write(&self.records[written..]) {
+                Ok(0) => outcome = Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => written += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => outcome = Err(e),
+            }
+        }
+        let there = self.ends.partition_point(|end| *end <= written);
+        self.whole += self.ends[..there].last().map_or(0, |end| *end as u64);
+        (0..there).for_each(|_| books.count(Put::There));
+        (there..self.ends.len()).for_each(|_| books.count(Put::Failed));
+        self.records.clear();
+        self.ends.clear();
+        if let Err(e) = outcome {
+            // A reader is spared the packet of which only a part is there.
+            let _ = self.file.set_len(self.whole);
+            self.end(&format!("cannot be written any more: {e}"));
+        }
     }
 }
 
 impl Sink for Written {
     fn put(&mut self, _: usize, listener: &Listener, packets: &[Desc], books: &PortCounts) {
-        packets.iter().filter(|d| d.is_packet()).for_each(|desc| books.count(self.write(listener, desc)));
-    }
-
-    fn rest(&mut self) {
-        if self.room.is_some()
-            && let Err(e) = self.file.flush()
-        {
-            self.end(&format!("cannot be written any more, and its last packets may be missing: {e}"));
+        for desc in packets.iter().filter(|d| d.is_packet()) {
+            if !self.take(listener, desc) {
+                books.count(Put::Failed);
+            }
+            if self.records.len() >= PIECE {
+                self.write(books);
+            }
         }
-    }
-}
-
-impl Written {
-    /// Whether it has it now.
-    fn write(&mut self, listener: &Listener, desc: &Desc) -> Put {
-        let Some(room) = self.room else { return Put::Failed };
-        let len = RECORD_HEADER as u64 + u64::from(desc.caplen);
-        let Some(left) = room.checked_sub(len) else {
-            // It ends here, even if smaller ones would still fit: a file without holes says what it is worth.
-            return self.end(&format!("is full since {}", desc.timestamp()));
-        };
-        let Some(record) = listener.record(desc, &mut self.buffer) else { return Put::Failed };
-        if let Err(e) = self.file.write_all(record) {
-            return self.end(&format!("cannot be written any more: {e}"));
-        }
-        self.room = Some(left);
-        Put::There
+        self.write(books);
     }
 }
 
@@ -225,7 +254,6 @@ fn start(mut sink: impl Sink, mut listeners: Vec<Listener>) -> Result<Emptying, 
                 sink.put(branch, listener, &descs, &books);
             }
             if quiet {
-                sink.rest();
                 listeners.iter().for_each(Listener::report);
                 if ended {
                     return;

@@ -51,7 +51,7 @@ pub fn parse(source: &str, link_type: u16) -> Result<Option<Arc<dyn Compiled>>, 
 }
 
 impl Compiled for Words {
-    fn instances(&self, queues: &[Source]) -> Result<Vec<Box<dyn Program>>, String> {
+    fn instances(&self, queues: &[Source], _group: &str) -> Result<Vec<Box<dyn Program>>, String> {
         let run = || Run { word: self.word, filter: self.filter.clone(), link_type: self.link_type };
         Ok(queues.iter().map(|_| Box::new(run()) as Box<dyn Program>).collect())
     }
@@ -102,7 +102,7 @@ mod tests {
         let descs = [7, 9].map(|hash| Desc { hash, ..Desc::default() });
         let batch = [(&descs[0], &tcp), (&descs[1], &udp)].map(|(desc, bytes)| Packet { desc, bytes, wire_len: 60 });
         let mut out = [Verdict::default(); 2];
-        parse(source, 1).expect("sound").expect("in words").instances(&[Source::default()]).expect("small")[0]
+        parse(source, 1).expect("sound").expect("in words").instances(&[Source::default()], "g").expect("small")[0]
             .judge(&batch, &mut out);
         out.map(|v| v.delivery)
     }

@@ -53,7 +53,8 @@ pub struct Decided {
     pub forwarded: u64,
     /// Left to the host, and not stored.
     pub to_host: u64,
-    /// Should have been sent or given to the host, which was not possible, and are not stored.
+    /// Should have been sent out of a port that did not take them (once for each such port, stored or not), or given to the host, which was
+    /// not possible.
     pub unsent: u64,
     /// Copies sent out of other ports of packets that are stored.
     pub copies: u64,

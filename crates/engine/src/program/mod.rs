@@ -17,6 +17,7 @@
 mod books;
 mod half;
 mod outbox;
+mod ways;
 
 pub use books::Filling;
 pub use half::Decided;
@@ -34,12 +35,13 @@ use half::{Half, LetterBox};
 use jit::Judge;
 use lang::Datagrams;
 use lang::ebpf::{Clock, Entry, Metadata, Object, Role, ToUser, Wish};
-use lang::ir::{Effect, Expiry, Inst, Program};
+use lang::ir::{COUNTERS, Effect, Expiry, Inst, Program};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use sys::netlink::netdev::{feature, xdp_features};
+use ways::Ways;
 
 /// Long enough to leave the processor.
 const BREATH: Duration = Duration::from_micros(50);
@@ -111,7 +113,7 @@ pub struct ProgramReport {
     pub user: Decided,
     /// Packets that the kernel half left undecided, for the user half to judge from the start.
     pub undecided: u64,
-    /// What the program counts, by counter.
+    /// What the program counts and what those before it have counted, by counter.
     pub counters: BTreeMap<u8, u64>,
     /// What it remembers.
     pub maps: Vec<MapReport>,
@@ -152,14 +154,20 @@ impl ProgramReport {
         self.kernel.unsent += kernel.unsent;
         self.user.book(user);
         self.undecided += queue.undecided;
-        for (counter, sum) in &mut self.counters {
-            *sum = sum.wrapping_add(queue.counted.get(usize::from(*counter)).copied().unwrap_or(0));
-        }
+        self.count(&queue.counted);
         for (map, here) in &queue.held {
             // A queue may still be with the program before.
             if let Some(report) = self.maps.iter_mut().find(|report| report.map == *map) {
                 report.user += *here;
             }
+        }
+    }
+
+    /// Adds counters, by their number. Those that only a program before has raised are among them: their count goes on.
+    fn count(&mut self, numbers: &[u64]) {
+        for (counter, n) in (0..COUNTERS).zip(numbers).filter(|(_, n)| **n != 0) {
+            let sum = self.counters.entry(counter).or_default();
+            *sum = sum.wrapping_add(*n);
         }
     }
 }
@@ -176,6 +184,7 @@ struct State {
     text: String,
     program: Program,
     devices: Arc<Vec<Egress>>,
+    ways: Ways,
     judge: Judge,
     report: ProgramReport,
     /// The port, where it has a kernel half and is there. The sources hold it: a port that is kept cannot come back.
@@ -198,10 +207,13 @@ impl PortProgram {
         let devices = Arc::new(open_devices(&program)?);
         let report = ProgramReport { name: plan.name.clone(), generation: 1, ..ProgramReport::default() };
         let (judge, report) = judge(&program, 0, report)?;
+        let mut ways = Ways::default();
+        ways.turn(&devices);
         let state = State {
             text: plan.text.clone(),
             program,
             devices,
+            ways,
             judge,
             report,
             steer: None,
@@ -317,6 +329,7 @@ impl PortProgram {
         });
         state.program = program;
         state.text.clone_from(&plan.text);
+        state.ways.turn(&devices);
         (state.devices, state.judge) = (devices, judge);
         state.report = report.clone();
         // A new program was told of its devices as they are now.
@@ -334,6 +347,7 @@ impl PortProgram {
         let devices = Arc::clone(&state.devices);
         let anew = (0u32..).zip(&*devices).filter(|(_, device)| device.find_again()).map(|(slot, _)| slot);
         state.owed.extend(anew);
+        state.ways.look(&devices, Instant::now());
         let Some(steer) = steer else { return };
         match steer.map(Role::Devices) {
             // Where the kernel refuses, what is for the device counts as not sent until the next time.
@@ -368,6 +382,14 @@ impl PortProgram {
         }
     }
 
+    /// What a person should know of how it runs, in order.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut state = self.lock();
+        let State { ways, devices, .. } = &mut *state;
+        ways.look(devices, Instant::now());
+        ways.remarks()
+    }
+
     /// How the program runs. What user space knows of it comes with the queues.
     pub fn report(&self) -> ProgramReport {
         let state = self.lock();
@@ -380,9 +402,7 @@ impl PortProgram {
         // Counting entries takes a while, for which no exchange has to wait.
         drop(state);
         let numbers = books.numbers();
-        for (counter, n) in &mut report.counters {
-            *n = numbers.get(usize::from(*counter)).copied().unwrap_or(0);
-        }
+        report.count(&numbers);
         for (map, in_kernel) in books.tables(&numbers) {
             if let Some(report) = report.maps.get_mut(map) {
                 report.kernel = Some(in_kernel);

@@ -33,6 +33,8 @@ struct Owed {
     kernel: bool,
     /// By how many ports it left.
     well: u32,
+    /// By how many it should have left, and did not.
+    ill: u32,
 }
 
 impl Outbox {
@@ -42,7 +44,7 @@ impl Outbox {
         self.bytes.extend_from_slice(bytes);
         let (to, packet) = (self.bytes.len(), self.packets.len());
         self.frames.extend(devices.map(|device| Frame { from, to, device, packet }));
-        self.packets.push(Owed { stored, kernel, well: 0 });
+        self.packets.push(Owed { stored, kernel, well: 0, ill: 0 });
     }
 
     /// Whether there is enough of it.
@@ -64,7 +66,10 @@ impl Outbox {
                 group[next..next + sent].iter().for_each(|frame| packets[frame.packet].well += 1);
                 next += sent;
                 // The one at which it stopped is not taken.
-                next += 1;
+                if let Some(frame) = group.get(next) {
+                    packets[frame.packet].ill += 1;
+                    next += 1;
+                }
             }
         }
         packets.drain(..).for_each(|owed| decided.book(&owed.fate(place)));
@@ -75,12 +80,13 @@ impl Outbox {
 
 impl Owed {
     fn fate(&self, place: &Place) -> Decided {
-        let mut fate = Decided::default();
+        let mut fate = Decided { unsent: self.ill.into(), ..Decided::default() };
         match (self.well, self.kernel) {
             (well, _) if self.stored => fate.copies = u64::from(well),
             (1.., _) => fate.forwarded = 1,
             (_, true) if place.host_has_it => fate.to_host = 1,
-            _ => fate.unsent = 1,
+            // It was for ports alone, none of which took it.
+            _ => {}
         }
         fate
     }

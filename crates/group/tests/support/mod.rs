@@ -26,7 +26,7 @@ struct Run {
 }
 
 impl Compiled for Word {
-    fn instances(&self, queues: &[Source]) -> Result<Vec<Box<dyn Program>>, String> {
+    fn instances(&self, queues: &[Source], _group: &str) -> Result<Vec<Box<dyn Program>>, String> {
         let (word, number) = self.0.split_once(' ').unwrap_or((&self.0, "0"));
         let verdict: fn(u32, &Packet<'_>) -> Verdict = match word {
             "mark" => |mark, _| Verdict { mark, ..Verdict::default() },

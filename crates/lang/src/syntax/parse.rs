@@ -16,6 +16,12 @@ use std::ops::Range;
 
 /// Most expressions inside one another.
 const MAX_DEPTH: usize = 120;
+/// The words of groups that a filter of tcpdump's may stand behind, and what is written here.
+const GROUP_WORDS: [(&str, &str); 3] = [
+    ("copy", "main = bpf \"…\""),
+    ("steer", "main = bpf \"…\" >-> steer_flow"),
+    ("drop", "main = when (bpf \"…\") drop"),
+];
 
 pub fn parse(tokens: &[Token]) -> Result<Vec<Binding>, Error> {
     let mut p = Parser { tokens, next: 0, depth: 0 };
@@ -177,7 +183,12 @@ impl Parser<'_> {
                     "a line that goes on is indented, and actions are joined by `>->`; the program is `main = …`"
                         .to_owned()
                 }
-                _ => format!("write `{name} = …`, for the whole program `main = …`"),
+                _ => match GROUP_WORDS.iter().find(|word| word.0 == name) {
+                    Some((_, program)) => format!(
+                        "`{name}` with a filter behind it is a whole program for `netgrain group` alone; in the language it is `{program}`"
+                    ),
+                    None => format!("write `{name} = …`, for the whole program `main = …`"),
+                },
             };
             return Err(Error { help: Some(help), ..self.unexpected("`=`") });
         }
@@ -424,7 +435,9 @@ impl Parser<'_> {
             p.next += 1;
             Ok((pattern, p.expr()?))
         })?;
-        let end = arms.last().map_or(of.span.end, |a| a.1.span.end);
+        let Some(end) = arms.last().map(|arm| arm.1.span.end) else {
+            return Err(self.unexpected("an arm such as `0 -> drop`"));
+        };
         Ok(Expr { node: Node::Case(Box::new(of), arms), span: start..end })
     }
 }

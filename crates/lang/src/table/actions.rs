@@ -1,7 +1,7 @@
 //! Filters, control, delivery, logs and counters.
 
 use super::predicates::{ICMP_HEADER, TCP_HEADER, UDP_HEADER};
-use super::{Function, device};
+use super::{Function, Given, device};
 use crate::eval::Value;
 use crate::ir::{COUNTERS, Effect, Log};
 use crate::term::{Act, End, Gtp, Logged, Look, Pred, Steer, Voip};
@@ -177,7 +177,11 @@ pub const CONTROL: &[Function] = &[
         &[],
         "The arm for the property's value: `case_of p $ with [0 ~> drop, 1 ~> kernel]`; passes where there is none.",
         |g| {
-            let arms = g.list(1)?.iter().map(|v| match v {
+            let arms = g.list(1)?;
+            if arms.is_empty() {
+                return Err("has no arm: write `[0 ~> drop]`, and as many more as there are values".into());
+            }
+            let arms = arms.iter().map(|v| match v {
                 Value::Arm(n, act) => Ok((*n, act.clone())),
                 _ => Err("takes arms such as `0 ~> drop`".to_owned()),
             });
@@ -256,6 +260,16 @@ pub const CONTROL: &[Function] = &[
     row!("dst", "Act -> Act", &[], "The same of the receiver's.", |g| act(Act::Within(Look::Dst, g.act(0)?.into()))),
 ];
 
+/// The class that nobody may join, because configuring takes no seat.
+const MANAGEMENT: u64 = 63;
+
+fn class(g: &Given<'_, '_>) -> Result<u8, String> {
+    if g.number(0, u64::from(u32::MAX)) == Ok(MANAGEMENT) {
+        return Err("class 63 is for those who configure, and nobody is ever in it; 0 to 62 is possible".into());
+    }
+    Ok(g.number(0, MANAGEMENT - 1)? as u8)
+}
+
 const SEND: &[Effect] = &[Effect::Forward];
 const SEND_DROP: &[Effect] = &[Effect::Drop, Effect::Forward];
 const STACK: &[Effect] = &[Effect::Kernel];
@@ -270,16 +284,16 @@ pub const DELIVERY: &[Function] = &[
         |_| act(Act::Broadcast)
     ),
     row!("drop"["drop'"], "Act", DROP, "To nobody. What was done before is not undone.", |_| act(Act::Drop)),
-    row!("classify"["class'"], "Int -> Act", &[Effect::Classes], "To the members of this class, 0 to 63.", |g| act(
-        Act::Classify(g.number(0, 63)? as u8)
+    row!("classify"["class'"], "Int -> Act", &[Effect::Classes], "To the members of this class, 0 to 62.", |g| act(
+        Act::Classify(class(g)?)
     )),
     row!(
         "deliver",
         "Int -> Act",
         &[Effect::Fanout, Effect::Classes],
-        "A copy to each member of this class, 0 to 63, whatever was chosen before.",
+        "A copy to each member of this class, 0 to 62, whatever was chosen before.",
         |g| {
-            let class = g.number(0, 63)? as u8;
+            let class = class(g)?;
             // A choice of members that was made before goes with it.
             seq([Act::Broadcast, Act::Classify(class)])
         }
@@ -289,7 +303,7 @@ pub const DELIVERY: &[Function] = &[
         "Int -> Act",
         &[Effect::Drop, Effect::Fanout, Effect::Classes, Effect::Tunnel, Effect::Datagram],
         "To one of the members of this class, by the hash of `steer_flow`; a steering behind it takes another hash. Drops what is not IP.",
-        |g| seq([Act::Classify(g.number(0, 63)? as u8), Act::Steer(Steer::Flow)])
+        |g| seq([Act::Classify(class(g)?), Act::Steer(Steer::Flow)])
     ),
     row!("kernel", "Act", STACK, "A copy to the stack of this host.", |_| act(Act::Kernel)),
     row!("detour"["forward_kernel"], "Act", STACK_DROP, "To the stack of this host, and to nobody else.", |_| seq([

@@ -119,6 +119,18 @@ pub fn mismatch(e: &Expr, have: &Type, want: &Type, whose: &str) -> Error {
     }
 }
 
+/// `ip_src` → `key_ip_src`, where there is such a key.
+fn as_key(name: &str) -> Option<String> {
+    let key = format!("key_{name}");
+    table::find(&key).map(|_| key)
+}
+
+/// What is said where a key is wanted and something stands that has the name of one.
+pub fn key_of(e: &Expr) -> Option<String> {
+    let Node::Name(name) = &e.node else { return None };
+    as_key(name).map(|key| format!("the key of that name is `{key}`"))
+}
+
 /// A name that nobody has given.
 pub fn unknown(name: &str, span: Range<usize>, scope: &[(String, Type)], bindings: &[Binding]) -> Error {
     let error = Error::new(span, format!("`{name}` is not known"));
@@ -127,6 +139,9 @@ pub fn unknown(name: &str, span: Range<usize>, scope: &[(String, Type)], binding
     }
     if let Some(class) = ["default", "user", "control"].iter().position(|class| *class == name) {
         return error.help(format!("classes are numbers in a program: `{name}` is {class}"));
+    }
+    if let Some(key) = as_key(name) {
+        return error.help(format!("to tell flows by it, write `{key}`"));
     }
     if let Some((port, _)) = tcpdump::service(name) {
         return error.help(format!("a port is a number here: `{name}` is {port}"));

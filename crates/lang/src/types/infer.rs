@@ -302,6 +302,9 @@ impl Infer<'_> {
                                 // The likeliest reason of all for what does not fit.
                                 match order(f) {
                                     _ if rest > takes => Error { help: Some(parenthesize(f, args)), ..error },
+                                    _ if *from == Type::Key && advice::key_of(arg).is_some() => {
+                                        Error { help: advice::key_of(arg), ..error }
+                                    }
                                     Some(order) => error.help(order),
                                     None => match advice::example(f) {
                                         Some(example) => error.help(format!("write it as `{example}`")),

@@ -1,0 +1,154 @@
+//! What is said of the ports that a program sends out of: once when one takes no packets, and once when it does again. A mirror whose
+//! output is dead looks healthy otherwise: its packets are stored as before, and nothing is missing here.
+//!
+//! Whether a port is there and up is asked, because the kernel half's packets for one that is not are counted without its name. What the
+//! user half is refused besides (larger than the port's MTU) is known from its sending.
+
+use crate::egress::Egress;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// A port that refused a packet is well again after this long without another; one that refuses some of them now and then is told of once.
+const CALM: Duration = Duration::from_secs(10);
+
+/// What a port refuses so soon after it came back was on its way before.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Remarks that are kept; the oldest go.
+const REMARKS_MAX: usize = 32;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Ways {
+    all: Vec<Way>,
+    remarks: VecDeque<String>,
+}
+
+#[derive(Default)]
+struct Way {
+    port: String,
+    trouble: Option<Trouble>,
+    /// When it last refused a packet.
+    refused_at: Option<Instant>,
+    /// When it was last found well again.
+    well_at: Option<Instant>,
+    /// What it had taken and refused at the last look.
+    taken: u64,
+    refused: u64,
+}
+
+/// Why a port takes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    Away,
+    Down,
+    /// It is there and up.
+    Refuses,
+}
+
+impl Ways {
+    /// The program sends out of these now, which have not sent anything yet. What is known of a port stays.
+    pub fn turn(&mut self, devices: &[Egress]) {
+        let mut before = std::mem::take(&mut self.all);
+        let way = |device: &Egress| {
+            let known = before.iter().position(|way| way.port == device.name()).map(|at| before.swap_remove(at));
+            let new = Way { port: device.name().to_owned(), ..Way::default() };
+            known.map_or(new, |way| Way { taken: 0, refused: 0, ..way })
+        };
+        self.all = devices.iter().map(way).collect();
+    }
+
+    /// Looks at the devices of the last `turn`, in their order.
+    pub fn look(&mut self, devices: &[Egress], now: Instant) {
+        for (way, device) in self.all.iter_mut().zip(devices) {
+            let Some(said) = way.look(device.is_up(), device.books(), now) else { continue };
+            self.remarks.push_back(said);
+            if self.remarks.len() > REMARKS_MAX {
+                self.remarks.pop_front();
+            }
+        }
+    }
+
+    /// What was said, in order.
+    pub fn remarks(&self) -> Vec<String> {
+        self.remarks.iter().cloned().collect()
+    }
+}
+
+impl Way {
+    /// `is_up` is none of a port that is not there; `books` are what it took and refused so far. What is to be said of it.
+    fn look(&mut self, is_up: Option<bool>, books: (u64, u64), now: Instant) -> Option<String> {
+        let (taken, refused) = (books.0 > self.taken, books.1 > self.refused);
+        (self.taken, self.refused) = books;
+        if refused {
+            self.refused_at = Some(now);
+        }
+        let trouble = match (is_up, self.trouble) {
+            (None, _) => Some(Trouble::Away),
+            (Some(false), _) => Some(Trouble::Down),
+            // It was refused before the port came back.
+            (Some(true), Some(Trouble::Away | Trouble::Down)) => None,
+            (Some(true), None) => {
+                let back = self.well_at.is_some_and(|at| now.duration_since(at) < SOON);
+                (refused && !back).then_some(Trouble::Refuses)
+            }
+            (Some(true), Some(Trouble::Refuses)) => {
+                let calm = self.refused_at.is_none_or(|at| now.duration_since(at) >= CALM);
+                (!(calm && taken)).then_some(Trouble::Refuses)
+            }
+        };
+        let was = std::mem::replace(&mut self.trouble, trouble);
+        let port = &self.port;
+        let why = match trouble {
+            None if was.is_some() => {
+                self.well_at = Some(now);
+                return Some(format!(
+                    "the program's port {port} takes packets again; `unsent` has those that it missed"
+                ));
+            }
+            None => return None,
+            // Told of already, if for another reason: one that goes is down first.
+            Some(_) if was.is_some() => return None,
+            Some(Trouble::Away) => "is not there",
+            Some(Trouble::Down) => "is down",
+            Some(Trouble::Refuses) => "does not take some packets (larger than its MTU, or too small to be frames)",
+        };
+        Some(format!("the program's port {port} {why}; what is for it meanwhile is not sent, and counted as `unsent`"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way() -> Way {
+        Way { port: "c".into(), ..Way::default() }
+    }
+
+    #[test]
+    fn a_port_that_goes_is_told_of_once_and_its_return_too() {
+        let (mut way, now) = (way(), Instant::now());
+        assert_eq!(way.look(Some(true), (5, 0), now), None);
+        let said = way.look(None, (5, 3), now).expect("it has gone");
+        assert!(said.contains("port c is not there") && said.contains("`unsent`"), "{said}");
+        assert_eq!(way.look(None, (5, 9), now), None, "it was said");
+        let said = way.look(Some(true), (5, 11), now).expect("it is back");
+        assert!(said.contains("port c takes packets again"), "{said}");
+        assert_eq!(way.look(Some(true), (6, 12), now), None, "that one was on its way before");
+        assert!(way.look(Some(false), (6, 12), now).is_some_and(|said| said.contains("is down")));
+        assert_eq!(way.look(None, (6, 12), now), None, "it was told of");
+    }
+
+    #[test]
+    fn a_port_that_refuses_some_packets_is_told_of_once_until_it_is_calm() {
+        let (mut way, mut now) = (way(), Instant::now());
+        assert!(way.look(Some(true), (5, 1), now).is_some_and(|said| said.contains("larger than its MTU")));
+        for n in 2..20 {
+            now += CALM / 2;
+            assert_eq!(way.look(Some(true), (5 * n, n), now), None);
+        }
+        now += CALM;
+        assert_eq!(way.look(Some(true), (95, 19), now), None, "nothing was sent, so nobody knows");
+        assert!(way.look(Some(true), (96, 19), now).is_some_and(|said| said.contains("takes packets again")));
+    }
+}
