@@ -277,7 +277,11 @@ fn limits_have_words_and_a_full_group_is_full() {
         queues: Some(vec![5]),
         brief: false,
     };
-    assert!(registry.create(who, &queues).is_err_and(|e| e.contains("no queue 5; ") && e.contains("has queue 0 in this engine")));
+    assert!(
+        registry
+            .create(who, &queues)
+            .is_err_and(|e| e.contains("no queue 5; ") && e.contains("has queue 0 in this engine"))
+    );
     for _ in 0..64 {
         registry.join(who, &join("g0")).expect("a seat");
     }
