@@ -1,5 +1,7 @@
 //! How a verb answers and ends: 0 yes, 1 nothing found or unhealthy, 2 error; a closed pipe is success.
 
+use capture::SourceError;
+use engine::{EngineError, Report};
 use std::fmt;
 use std::io::{self, Write};
 
@@ -42,14 +44,31 @@ impl Failure {
     }
 }
 
+/// What became of a capture that has ended; false, and said so, if it was cut off or damaged: what was before that is stored and told,
+/// and how much lay behind nobody knows. A file of which nothing could be taken is a failure, like one that is not there.
+///
+/// # Errors
+/// All else.
+pub fn ended(outcome: Result<(), EngineError>, report: &Report) -> Result<bool, Failure> {
+    match outcome {
+        Err(e @ EngineError::Source(SourceError::Corrupt { .. }))
+            if report.counts.offered > report.counts.lost_total =>
+        {
+            sys::say!("netgrain: {e}; all packets before it were taken, at least one was lost there");
+            Ok(false)
+        }
+        other => Ok(other.map(|()| true)?),
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(e: io::Error) -> Self {
         if e.kind() == io::ErrorKind::BrokenPipe { Self::ClosedPipe } else { Self::Said(format!("output: {e}")) }
     }
 }
 
-impl From<engine::EngineError> for Failure {
-    fn from(e: engine::EngineError) -> Self {
+impl From<EngineError> for Failure {
+    fn from(e: EngineError) -> Self {
         Self::say(e)
     }
 }

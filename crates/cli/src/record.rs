@@ -4,7 +4,7 @@ mod args;
 
 pub use args::RecordArgs;
 
-use crate::outcome::{Failure, Outcome, json};
+use crate::outcome::{self, Failure, Outcome, json};
 use crate::port::port;
 use crate::privileges::{self, Needs};
 use crate::program;
@@ -119,9 +119,9 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     // The report is the last line, and counts every file that a line before told of.
     let kept = retention.map(Retention::end);
     let told = shown.and_then(|()| finish(args, &capture, &report, kept.as_ref()));
-    ended?;
+    let whole = outcome::ended(ended, &report)?;
     told?;
-    Ok(Outcome::of(report.is_healthy()))
+    Ok(Outcome::of(whole && report.is_healthy()))
 }
 
 /// Calls `look` often, and `show` once a second, until the capture ends or a signal comes. Whoever reads our output may go; the packets come

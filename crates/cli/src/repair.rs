@@ -107,6 +107,7 @@ fn tell(did: &Did, json: bool) -> io::Result<()> {
         Did::Mended { .. } => "mended",
         Did::Salvaged { .. } => "salvaged",
         Did::Sealed { .. } => "sealed",
+        Did::Noted(_) => "noted",
         Did::Would(_) => "would_mend",
         Did::Sound(_) => "sound",
         Did::Refused { .. } => "refused",

@@ -1,7 +1,7 @@
 //! Steering on a live port: packets of many shapes, and member processes that join, leave and are killed between two swaps.
 //!
-//! A flow here is plain, in fragments, in a tunnel, or now in one and now not; its packets go both ways in turn. Each frame ends with
-//! the number of its flow and its own. What the members wrote into files says who had what; of a killed one the file may lack the end.
+//! A flow here is plain, in fragments, in a tunnel, or now in one and now not; of some, packets are now cut and now whole, in their tunnels
+//! too; their packets go both ways in turn. Each frame ends with the number of its flow and its own. What the members wrote into files says who had what; of a killed one the file may lack the end.
 
 mod common;
 mod ground;
@@ -17,8 +17,10 @@ use wire::build::{Frame, tunnel};
 use wire::{EtherType, IpProtocol};
 
 const FLOWS: u32 = 140;
-/// Frames of a round: a packet of each flow, in two parts where it is fragmented.
-const FRAMES: u32 = FLOWS + FLOWS / 7;
+/// What a flow sends at a time, by its last digit.
+const AT_A_TIME: [u32; 10] = [1, 3, 2, 1, 1, 1, 1, 3, 3, 3];
+/// Frames of a round.
+const FRAMES: u32 = FLOWS / 10 * 19;
 
 /// Programs that steer by flow, in different words.
 const PROGRAMS: [&str; 4] = [
@@ -42,8 +44,10 @@ fn round(prng: &mut Prng, back: bool, first: u32) -> Vec<Vec<u8>> {
     out
 }
 
-/// One packet of a flow; the flow's number ends four bytes before the frame does.
+/// What a flow sends at a time: one packet, or (2) the two parts of one, or (1, 7, 8, 9) three frames of packets of which some are cut. The
+/// flow's number ends four bytes before a frame does.
 fn packet(prng: &mut Prng, flow: u32, back: bool, out: &mut Vec<Vec<u8>>) {
+    let from = out.len();
     let [low, high] = [flow as u8, (flow >> 8) as u8];
     let mut ends = [([10, 1, high, low], 4000 + flow as u16), ([192, 0, 2, 1], 443)];
     // Ends of tunnels: as many as there are, and ports that say nothing, as encapsulators have them.
@@ -54,57 +58,78 @@ fn packet(prng: &mut Prng, flow: u32, back: bool, out: &mut Vec<Vec<u8>>) {
     }
     let [(src, sport), (dst, dport)] = ends;
     let entropy = 49_152 + prng.below(9000) as u16;
-    let mut payload = [0; 24];
-    payload[16..20].copy_from_slice(&flow.to_be_bytes());
-    let mut buffer = [0; 400];
-    let mut write = |frame: Frame<'_>| frame.write(&mut buffer).expect("room").to_vec();
-    let tcp = Frame::tcp4(src, sport, dst, dport).payload(&payload);
-    let udp = Frame::udp4(src, sport, dst, dport).payload(&payload);
+    let id = prng.next_u64() as u32;
     let six = |a: [u8; 4]| [0x2001, 0xdb8, 0, 0, 0, 0, u16::from(a[0]), u16::from(a[3])];
-    let vxlan = |inner: Vec<u8>| [&tunnel::vxlan(7)[..], &inner].concat();
-    let frame = match flow % 7 {
-        0 => write(udp),
-        1 => write(Frame::tcp6(six(src), sport, six(dst), dport).payload(&payload)),
+    let write = |frame: Frame<'_>| frame.write(&mut [0; 600]).expect("room").to_vec();
+    let vxlan = |inner: Vec<u8>| {
+        let inner = [&tunnel::vxlan(7)[..], &inner].concat();
+        write(Frame::udp4(around[0], entropy, around[1], 4789).payload(&inner))
+    };
+    let gtp = |inner: Vec<u8>| {
+        let inner = [tunnel::gtp_u(flow * 2 + u32::from(back), None, &[], inner.len()), inner].concat();
+        write(Frame::udp4(around[0], 2152, around[1], 2152).payload(&inner))
+    };
+    let payload = [0; 240];
+    let tcp = |len: usize| Frame::tcp4(src, sport, dst, dport).payload(&payload[..len]);
+    let udp = Frame::udp4(src, sport, dst, dport).payload(&payload[..24]);
+    let tcp6 = |len: usize| Frame::tcp6(six(src), sport, six(dst), dport).payload(&payload[..len]);
+    let plain = prng.below(2) == 0;
+    match flow % 10 {
+        0 => out.push(write(udp)),
+        1 => some_cut(prng, id, out, |len| write(tcp6(len))),
         2 => {
             // The later part comes first, as it may.
-            let id = prng.next_u64() as u16;
-            out.push(write(Frame::ip4(src, dst, IpProtocol::UDP).fragment(id, 32, false).payload(&payload)));
+            let id = id as u16;
+            out.push(write(Frame::ip4(src, dst, IpProtocol::UDP).fragment(id, 32, false).payload(&payload[..24])));
             out.push(write(udp.fragment(id, 0, true)));
-            let parts = out.len() - 2;
-            assert!(out[parts..].iter().all(|f| f.len() >= 50));
-            return write_flow(&mut out[parts..], flow);
         }
-        3 => {
-            let inner = vxlan(write(tcp));
-            write(Frame::udp4(around[0], entropy, around[1], 4789).payload(&inner))
-        }
+        3 => out.push(vxlan(write(tcp(24)))),
         4 => {
-            let inner = write(Frame::udp6(six(src), sport, six(dst), dport).raw().payload(&payload));
+            let inner = write(Frame::udp6(six(src), sport, six(dst), dport).raw().payload(&payload[..24]));
             let inner = [tunnel::gre(EtherType::IPV6, None, Some(flow), None), inner].concat();
-            write(Frame::ip4(around[0], around[1], IpProtocol::GRE).payload(&inner))
+            out.push(write(Frame::ip4(around[0], around[1], IpProtocol::GRE).payload(&inner)));
         }
-        5 => {
-            let inner = write(udp.raw());
-            let teid = flow * 2 + u32::from(back);
-            let inner = [tunnel::gtp_u(teid, None, &[], inner.len()), inner].concat();
-            write(Frame::udp4(around[0], 2152, around[1], 2152).payload(&inner))
-        }
-        _ if prng.below(2) == 0 => write(tcp.tag(EtherType::VLAN, 5)),
-        _ => {
-            let inner = vxlan(write(tcp));
-            write(Frame::udp4(around[0], entropy, around[1], 4789).payload(&inner))
-        }
-    };
-    out.push(frame);
-    let last = out.len() - 1;
-    write_flow(&mut out[last..], flow);
-}
-
-fn write_flow(frames: &mut [Vec<u8>], flow: u32) {
-    for frame in frames {
+        5 => out.push(gtp(write(udp.raw()))),
+        6 if plain => out.push(write(tcp(24).tag(EtherType::VLAN, 5))),
+        6 => out.push(vxlan(write(tcp(24)))),
+        7 => some_cut(prng, id, out, |len| write(tcp(len))),
+        8 => some_cut(prng, id, out, |len| if plain { write(tcp(len)) } else { vxlan(write(tcp(len))) }),
+        _ => some_cut(prng, id, out, |len| {
+            let inner = write(tcp(len).raw());
+            match flow / 10 % 3 {
+                0 => gtp(inner),
+                1 => write(Frame::ip6(six(around[0]), six(around[1]), IpProtocol::IPV4).payload(&inner)),
+                _ => {
+                    let inner = [tunnel::gre(EtherType::IPV4, None, None, None), inner].concat();
+                    write(Frame::ip4(around[0], around[1], IpProtocol::GRE).payload(&inner))
+                }
+            }
+        }),
+    }
+    for frame in &mut out[from..] {
+        assert!(frame.len() >= 50);
         let at = frame.len() - 8;
         frame[at..at + 4].copy_from_slice(&flow.to_be_bytes());
     }
+}
+
+/// Three frames: small packets, as acknowledgements are, and a large one in two or three parts.
+fn some_cut(prng: &mut Prng, id: u32, out: &mut Vec<Vec<u8>>, packet: impl Fn(usize) -> Vec<u8>) {
+    let cut = |parts: usize| {
+        let large = packet(200);
+        let body = large.len() - if large[14] >> 4 == 6 { 54 } else { 34 };
+        testkit::fragments(&large, id, body.div_ceil(parts).next_multiple_of(8))
+    };
+    let mut frames = match prng.below(4) {
+        0 => vec![packet(8), packet(24), packet(16)],
+        1 => cut(3),
+        _ => cut(2),
+    };
+    if frames.len() == 2 {
+        frames.insert(prng.below(3) as usize, packet(8));
+    }
+    assert_eq!(frames.len(), 3);
+    out.append(&mut frames);
 }
 
 /// A member that writes what it gets into a file.
@@ -253,7 +278,7 @@ fn told(members: &[Member], phases: &[(Deed, Vec<usize>)], context: &str) {
             owner.1 += 1;
         }
     }
-    let whole = |flow: u32| if flow % 7 == 2 { 4 } else { 2 };
+    let whole = |flow: u32| 2 * AT_A_TIME[flow as usize % 10];
     let mut moved = 0;
     for (i, (deed, here)) in phases.iter().enumerate() {
         let dying = |who: &usize| members[*who].killed;

@@ -34,7 +34,7 @@ pub use generator::{Generator, Method, Sent};
 pub use heritage::{Anew, Heritage};
 pub use meter::{
     CollectorOutlet, Destination, GrainKeeping, GrainRules, MeterPlan, MeterReport, Outlet, OutletReport, Pace, Quick,
-    StoreOutlet, count_packet,
+    StoreOutlet, TunnelReport, count_packet,
 };
 pub use metrics::{MetricsServer, exposition};
 pub use network::{another_pair, private_pair};

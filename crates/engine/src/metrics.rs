@@ -195,6 +195,19 @@ fn metered(meter: &MeterReport, mut family: impl FnMut(&str, &str, &str, &[(Stri
     );
     one("flow_memory_bytes", "gauge", "Memory that flows have touched, tables included.", meter.flow_bytes);
     one("rows_total", "counter", "Rows of the series.", meter.rows);
+    let t = &meter.tunnels;
+    for (name, help, value) in [
+        ("numbered", "Sequence numbers of tunnels (ERSPAN, GRE, GTP-U) that were seen.", t.numbered),
+        ("sessions", "Sessions of such tunnels that began to be followed.", t.sessions),
+        ("missing", "Sequence numbers that were passed over.", t.missing),
+        ("late", "Of these, sequence numbers that came after all.", t.late),
+        ("repeated", "Sequence numbers that had come already.", t.repeated),
+        ("astray", "Sequence numbers too far from the others to say anything.", t.astray),
+        ("restarts", "Sessions that began anew with another number.", t.restarts),
+        ("displaced", "Sessions that had to make place for others.", t.displaced),
+    ] {
+        one(&format!("tunnel_{name}_total"), "counter", help, value);
+    }
     let records: Vec<_> = meter.records.iter().map(|(end, n)| (format!(",end=\"{end}\""), *n as f64)).collect();
     family("flow_records_total", "counter", "Flow records, by the reason why they were made.", &records);
     // As histograms have it: each bucket with those before it.

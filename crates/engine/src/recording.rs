@@ -252,7 +252,11 @@ fn hear(news: &mut News, event: Event) {
             news.refused = Some(format!("{error}; {advice}"));
         }
         Event::Recovered { .. } => news.trouble = None,
-        Event::LeftHidden { .. } | Event::GaveUp { .. } | Event::Remark(_) => {}
+        Event::LeftHidden { .. }
+        | Event::GaveUp { .. }
+        | Event::Again { .. }
+        | Event::Disorder(_)
+        | Event::Remark(_) => {}
     }
     if news.remarks.back() != Some(&text) {
         news.remarks.push_back(text);

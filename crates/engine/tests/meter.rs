@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use testkit::{RawSender, Sandbox, TempDir, VethOptions};
-use wire::build::Frame;
+use wire::build::{Frame, tunnel};
+use wire::{EtherType, IpProtocol};
 
 const START: Timestamp = Timestamp::from_secs_nanos(1_700_000_000, 0);
 
@@ -117,6 +118,55 @@ fn every_packet_that_is_stored_is_in_a_row_and_in_a_flow() {
     assert_eq!(made.rows.iter().map(|row| row.flows_new).sum::<u64>(), 700);
     assert_eq!(made.records.len(), 700);
     assert!(made.records.iter().all(|r| r.locator.is_some() && r.interface == 3));
+}
+
+/// A mirror sends a frame of one of seven conversations, or ARP, with this number.
+fn mirrored(number: u32, which: usize) -> Vec<u8> {
+    let mut inner = [0; 60];
+    let frame = match which {
+        0 => Frame::ethernet(EtherType::ARP),
+        _ => Frame::udp4([10, 0, 0, which as u8], 5000, [10, 0, 1, 1], 53),
+    };
+    frame.fill(&mut inner);
+    let gre = tunnel::gre(EtherType::ERSPAN, None, None, Some(number));
+    let payload = [&gre[..], &tunnel::erspan2(9), &inner].concat();
+    let mut outer = [0; 200];
+    Frame::ip4([192, 0, 2, 1], [192, 0, 2, 2], IpProtocol::GRE)
+        .payload(&payload)
+        .write(&mut outer)
+        .expect("room")
+        .to_vec()
+}
+
+#[test]
+fn what_a_mirror_lost_is_in_the_second_in_which_it_was_seen_however_many_shards_there_are() {
+    let dir = TempDir::new("what_a_mirror_lost_is_in_the_second_in_which_it_was_seen");
+    let path = dir.join("mirror.pcap");
+    // Ten packets in the first second, of which two come late; ten in the next, after a gap of five hundred.
+    let first = [0, 1, 4, 2, 3, 5, 6, 7, 8, 9].map(|n| (0, (u32::MAX - 4).wrapping_add(n)));
+    let second = std::array::from_fn::<_, 10, _>(|n| (1, 505 + n as u32));
+    let stamped = first.into_iter().chain(second).enumerate().map(|(at, (second, number))| {
+        (START.after(Duration::from_secs(second) + Duration::from_millis(at as u64)), mirrored(number, at % 8))
+    });
+    common::write_capture(&path, stamped.collect::<Vec<_>>());
+    let of = |shards: usize| {
+        let store = dir.join(format!("store-{shards}"));
+        run(&metered(plan(files(std::slice::from_ref(&path)), &store), shards))
+    };
+    let (one, ended) = of(1);
+    let told = |row: &Row| (row.tunnel_numbered, row.tunnel_missing, row.tunnel_late);
+    assert_eq!(one.rows.iter().map(told).collect::<Vec<_>>(), [(10, 2, 2), (10, 500, 0)]);
+    let tunnels = meter(&ended).tunnels;
+    assert_eq!((tunnels.numbered, tunnels.sessions, tunnels.missing, tunnels.late), (20, 1, 502, 2));
+    assert_eq!((tunnels.repeated, tunnels.astray, tunnels.restarts, tunnels.displaced), (0, 0, 0, 0));
+    // The third conversation has the numbers of the fourth, the twelfth and the last packet.
+    let third = one.records.iter().find(|r| r.key.src == std::net::IpAddr::from([10, 0, 0, 3])).expect("it is there");
+    assert_eq!(third.sides[0].tunnel_sequence, Some((u32::MAX - 2, 514)));
+    for shards in [2, 8] {
+        let (many, ended) = of(shards);
+        assert!(many == one, "other records or rows with {shards} shards");
+        assert_eq!(meter(&ended).tunnels, tunnels);
+    }
 }
 
 #[test]

@@ -59,6 +59,8 @@ pub(crate) struct Draft {
     pub early: Vec<DraftEarly>,
     pub locator: flow::Locator,
     pub tunnel: (u128, u32),
+    /// Of which sides the sequence numbers are meant.
+    pub numbered: [bool; 2],
 }
 
 /// One of its first packets.
@@ -91,7 +93,7 @@ impl Default for Draft {
             locator: None,
             lost: 0,
         };
-        Self { record, reversed: false, early: Vec::new(), locator: NOWHERE, tunnel: (0, 0) }
+        Self { record, reversed: false, early: Vec::new(), locator: NOWHERE, tunnel: (0, 0), numbered: [false; 2] }
     }
 }
 
@@ -107,7 +109,8 @@ impl Draft {
         }
         record.locator = (self.locator != NOWHERE).then_some(self.locator);
         record.around.tunnel = tunnel_kind(self.tunnel.0).map(|kind| (kind, self.tunnel.1));
-        for side in &mut record.sides {
+        for (side, is_numbered) in record.sides.iter_mut().zip(self.numbered) {
+            side.tunnel_sequence = side.tunnel_sequence.filter(|_| is_numbered);
             if side.packets == 0 {
                 (side.first, side.last) = (base::Timestamp::ZERO, base::Timestamp::ZERO);
             }
@@ -342,6 +345,9 @@ fn own(table: &mut Vec<Field>) {
     t.row(30, "retransmittedOctets", Unsigned64, DeltaCounter, Octets, 8, Always, side!(retransmitted_bytes), "their payload");
     t.row(31, "outOfOrderPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(out_of_order), "packets that came behind bytes that follow them");
     t.row(32, "maximumDiffServCodePoint", Unsigned8, Identifier, None, 1, Always, side!(dscp.1), "greatest DSCP");
+    t.row(34, "tunnelSequenceKnown", Unsigned8, Identifier, None, 1, Always, Body::Side { get: |r, s, _| r.sides[s].tunnel_sequence.is_some().into(), set: |d, s, _, v| d.numbered[s] = v != 0, index: 0 }, "1 if a packet had a sequence number in its tunnel (ERSPAN, GRE, GTP-U), 0 if none: the next two then say nothing");
+    t.row(35, "tunnelSequenceFirst", Unsigned32, Identifier, None, 4, Always, Body::Side { get: |r, s, _| r.sides[s].tunnel_sequence.map_or(0, |n| n.0).into(), set: |d, s, _, v| d.record.sides[s].tunnel_sequence.get_or_insert_default().0 = v as u32, index: 0 }, "that of the first packet that had one");
+    t.row(36, "tunnelSequenceLast", Unsigned32, Identifier, None, 4, Always, Body::Side { get: |r, s, _| r.sides[s].tunnel_sequence.map_or(0, |n| n.1).into(), set: |d, s, _, v| d.record.sides[s].tunnel_sequence.get_or_insert_default().1 = v as u32, index: 0 }, "that of the last one; others than this flow's packets lie between");
 }
 
 #[rustfmt::skip]

@@ -132,6 +132,13 @@ fn own() -> Vec<Field> {
     ] {
         table.push(count(id, name.into(), Flows, 0, access, meaning.into()));
     }
+    for (id, name, access, meaning) in [
+        (135, "tunnelNumberedPackets", at!(tunnel_numbered), "packets with a sequence number of a tunnel"),
+        (136, "tunnelMissingPackets", at!(tunnel_missing), "packets whose numbers were passed over"),
+        (137, "tunnelLatePackets", at!(tunnel_late), "of those missing, packets that came after all"),
+    ] {
+        table.push(count(id, name.into(), Packets, 0, access, meaning.into()));
+    }
     for (id, name, unit, access, meaning) in [
         (140, "peak1msOctets", Octets, at!(peak_1ms.bytes), "the most octets in one millisecond"),
         (141, "peak1msPackets", Packets, at!(peak_1ms.packets), "the most packets in one millisecond"),

@@ -25,9 +25,9 @@ use wire::tcp_flags::{ACK, SYN};
 const CANDIDATES: usize = 8;
 
 impl<H: Hints> Meter<H> {
-    /// The first packet of a flow.
+    /// The first packet of a flow; which it is.
     #[inline(never)]
-    pub(crate) fn begin(&mut self, packet: &Packet, lane: &Lane, sink: &mut dyn Sink) {
+    pub(crate) fn begin(&mut self, packet: &Packet, lane: &Lane, sink: &mut dyn Sink) -> u32 {
         let seen = &lane.seen;
         debug_assert_eq!(seen.side, 0, "whoever sends the first packet is side 0");
         if self.flows.is_full() {
@@ -72,7 +72,11 @@ impl<H: Hints> Meter<H> {
             payloads.begin(flow);
             payloads.keep(flow, packet, 0);
         }
+        if lane.key.tunnel > 0 {
+            self.numbers.begin(flow);
+        }
         self.put_on_wheel(flow, seen.at.saturating_add(timeout));
+        flow
     }
 
     /// Lets packets find a flow.

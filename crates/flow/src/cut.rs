@@ -67,6 +67,9 @@ impl<H: Hints> Meter<H> {
             self.pair(flow);
         }
         self.emit(flow, id, EndReason::Active, sink);
+        if self.flows[flow].hot.tunnel > 0 {
+            self.numbers.begin(flow);
+        }
         if self.flows[flow].hot.has(bit::FULL) {
             return self.cut_full(flow);
         }

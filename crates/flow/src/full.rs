@@ -225,6 +225,8 @@ impl Side {
             ttl: self.ttl,
             dscp: self.dscp,
             mac,
+            // Those are kept elsewhere ([`crate::numbers`]).
+            tunnel_sequence: None,
         }
     }
 }

@@ -44,6 +44,7 @@ mod losses;
 mod macs;
 mod memory;
 mod meter;
+mod numbers;
 mod order;
 mod packed;
 mod pair;

@@ -18,6 +18,7 @@ use crate::key::Keys;
 use crate::lane::Lane;
 use crate::losses::Losses;
 use crate::memory::{Ask, Hints, NoHints};
+use crate::numbers::Numbers;
 use crate::order::Due;
 use crate::pair::Pair;
 use crate::payload::Payloads;
@@ -62,6 +63,7 @@ pub struct Meter<H = NoHints> {
     pub(crate) pairs: Pool<Pair>,
     pub(crate) fulls: Pool<Full>,
     pub(crate) payloads: Option<Payloads>,
+    pub(crate) numbers: Numbers,
     pub(crate) rest: Rest,
     pub(crate) wheel: Wheel,
     pub(crate) losses: Losses,
@@ -107,6 +109,7 @@ impl<H: Hints> Meter<H> {
             pairs: Pool::new(capacity, hints),
             fulls: Pool::new(capacity, hints),
             payloads: (config.payload > 0).then(|| Payloads::new(config.payload)),
+            numbers: Numbers::default(),
             rest: Rest::new(nanos(config.rest), capacity, hints),
             wheel: Wheel::new(capacity, hints),
             losses: Losses::default(),
@@ -154,7 +157,7 @@ impl<H: Hints> Meter<H> {
         let rares = self.rares.len() * size_of::<Rare>();
         let tables = self.table.bytes() + self.flows.bytes() + rares + self.wheel.bytes();
         let pools = self.chunks.bytes() + self.pairs.bytes() + self.fulls.bytes() + self.rest.bytes();
-        let rest = self.payloads.as_ref().map_or(0, Payloads::bytes) + self.due.bytes();
+        let rest = self.payloads.as_ref().map_or(0, Payloads::bytes) + self.numbers.bytes() + self.due.bytes();
         let held = self.table.bytes() + self.flows.held() + rares + Wheel::bytes_of(self.counts.active);
         let pools_held = self.chunks.held() + self.pairs.held() + self.fulls.held() + self.rest.held();
         Counts {

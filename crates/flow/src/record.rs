@@ -149,6 +149,9 @@ pub struct Side {
     pub dscp: (u8, u8),
     /// Who sent its first frame, if there was an Ethernet header.
     pub mac: Option<MacAddr>,
+    /// Sequence numbers of the first and the last of its packets that had one, where the tunnel around them counts. It counts
+    /// the packets of all flows in it: what lies between the two is not this flow's.
+    pub tunnel_sequence: Option<(u32, u32)>,
 }
 
 /// One of the first packets of a flow.
@@ -179,7 +182,8 @@ pub struct Locator {
 /// See the module.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// The same for all records of one flow: a hash of interface, key, surroundings and first moment of the flow.
+    /// The same for all records of one flow: a hash of interface, key, surroundings and first moment of the flow. Two flows between
+    /// the same ends that begin in the same nanosecond have one, since nothing of the packets tells them apart.
     pub id: u64,
     /// Who with whom.
     pub key: Key,

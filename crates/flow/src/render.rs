@@ -55,6 +55,8 @@ impl<H: Hints> Meter<H> {
         out.id = id;
         out.key = key_of(hot, rare);
         out.around = if hot.is_bare() { Around::default() } else { around_of(hot, self.label(flow)) };
+        let numbers = if hot.tunnel > 0 { self.numbers.of(flow) } else { [None; 2] };
+        (out.sides[0].tunnel_sequence, out.sides[1].tunnel_sequence) = (numbers[0], numbers[1]);
         out.interface = self.interface;
         out.began = Timestamp::from_nanos(body.start);
         out.end = reason;

@@ -57,6 +57,7 @@ fn any_side(prng: &mut Prng) -> Side {
                 [a, b, c, d, e, f]
             })
         }),
+        tunnel_sequence: maybe(prng, |p| (any(p) as u32, any(p) as u32)),
     }
 }
 

@@ -23,10 +23,29 @@ impl<H: Hints> Meter<H> {
     /// Gives a packet to its flow, of which there is a guess.
     #[inline(always)]
     pub(crate) fn take(&mut self, packet: &Packet, lane: &mut Lane, guess: u32, sink: &mut dyn Sink) {
+        let flow = self.count(packet, lane, guess, sink);
+        if lane.key.tunnel > 0 {
+            self.note(flow, packet, lane);
+        }
+    }
+
+    /// Keeps the sequence number that a packet has in its tunnel, now that it is counted in the record to which it belongs.
+    #[inline(never)]
+    fn note(&mut self, flow: u32, packet: &Packet, lane: &Lane) {
+        let hot = &self.flows[flow].hot;
+        // Where tunnels do not tell flows apart, one that was outside at first says nothing of any.
+        if let Some(number) = packet.decoded.tunnel.and_then(|t| t.sequence).filter(|_| hot.tunnel > 0) {
+            self.numbers.note(flow, hot.side(&lane.key), number);
+        }
+    }
+
+    /// Counts a packet; which flow's it is.
+    #[inline(always)]
+    fn count(&mut self, packet: &Packet, lane: &mut Lane, guess: u32, sink: &mut dyn Sink) -> u32 {
         // A packet before this one may have ended the flow, and given its place to another.
         let found = if guess != NONE && is_same(&self.flows[guess].hot, &lane.key, &self.keys) {
             if self.take_usual(packet, lane, guess) || self.take_listed(packet, lane, guess) {
-                return;
+                return guess;
             }
             Some(guess)
         } else {
@@ -46,9 +65,11 @@ impl<H: Hints> Meter<H> {
         seen.at = seen.at.max(hot.last);
         seen.side = hot.side(&lane.key);
         if hot.has(bit::FULL) {
-            return self.add_to_other(flow, packet, seen, sink);
+            self.add_to_other(flow, packet, seen, sink);
+        } else {
+            self.add(flow, packet, seen, sink);
         }
-        self.add(flow, packet, seen, sink);
+        flow
     }
 
     /// Counts another packet of a full flow, or of one at rest, which it wakes.

@@ -1,36 +1,10 @@
 //! Real captures through the flow table: the same records from any number of shards, and every packet in one of them.
 
-use base::Timestamp;
+#[path = "common/captures.rs"]
+mod captures;
+
+use captures::Captured;
 use netgrain_flow::{Config, Packet, Record, Shards};
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
-use wire::Decoded;
-
-struct Captured {
-    ts: Timestamp,
-    wire_len: u32,
-    data: Vec<u8>,
-    decoded: Decoded,
-    offset: u64,
-}
-
-/// The packets of a file, up to where it can be read.
-fn packets(path: &Path) -> Vec<Captured> {
-    let file = File::open(path).expect("the capture can be opened");
-    let file: Box<dyn Read> = match path.extension() {
-        Some(end) if end == "gz" => Box::new(flate2::read::MultiGzDecoder::new(file)),
-        _ => Box::new(file),
-    };
-    let Ok(mut reader) = pcap::Reader::open(file) else { return Vec::new() };
-    let mut packets = Vec::new();
-    while let Ok(Some(p)) = reader.next() {
-        let decoded = Decoded::of(p.data, p.wire_len, p.link_type);
-        let ts = p.ts.unwrap_or(Timestamp::ZERO);
-        packets.push(Captured { ts, wire_len: p.wire_len, data: p.data.to_vec(), decoded, offset: p.offset });
-    }
-    packets
-}
 
 /// All records, and how many packets made none.
 fn records(captured: &[Captured], config: &Config, shards: usize) -> (Vec<Record>, u64) {
@@ -50,29 +24,14 @@ fn records(captured: &[Captured], config: &Config, shards: usize) -> (Vec<Record
     (out, shards.counts().other)
 }
 
-fn captures(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
-    for entry in std::fs::read_dir(folder).expect("the folder can be read").flatten() {
-        let path = entry.path();
-        let name = path.to_string_lossy().into_owned();
-        match path.is_dir() {
-            true => captures(&path, found),
-            false if [".pcap", ".pcap.gz", ".trace"].iter().any(|end| name.ends_with(end)) => found.push(path),
-            false => (),
-        }
-    }
-}
-
 #[test]
 fn every_capture_makes_the_same_records_in_one_two_and_eight_shards() {
     let Some(folder) = testkit::traces("every_capture_makes_the_same_records_in_one_two_and_eight_shards") else {
         return;
     };
-    let mut paths = Vec::new();
-    captures(&folder, &mut paths);
-    paths.sort();
-    let (mut total, mut flows) = (0, 0);
-    for path in paths {
-        let captured = packets(&path);
+    let (mut total, mut flows, mut numbered) = (0, 0, 0);
+    for path in captures::files(&folder) {
+        let captured = captures::packets(&path);
         for config in [
             Config { capacity: 200_000, ..Config::default() },
             Config { capacity: 200_000, bidirectional: false, payload: 50, seed: 5, ..Config::default() },
@@ -84,8 +43,12 @@ fn every_capture_makes_the_same_records_in_one_two_and_eight_shards() {
             let in_flows: u64 = one.iter().map(Record::packets).sum();
             assert_eq!(in_flows + other, captured.len() as u64, "{}", path.display());
             flows += one.len();
+            numbered += one.iter().filter(|r| r.sides.iter().any(|s| s.tunnel_sequence.is_some())).count();
         }
         total += captured.len();
     }
-    assert!(total > 10_000 && flows > 1000, "{total} packets, {flows} records");
+    assert!(
+        total > 10_000 && flows > 1000 && numbered > 5,
+        "{total} packets, {flows} records, {numbered} with numbers"
+    );
 }

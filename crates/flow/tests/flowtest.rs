@@ -4,14 +4,15 @@
 //! Each capture is metered in both ways. With both directions in one record, the sums per conversation and direction must be
 //! the expected ones, and nothing else may be there; with one record per direction, each must have what is said of it.
 
-use base::Timestamp;
+#[path = "common/captures.rs"]
+mod captures;
+
 use netgrain_flow::{Config, Meter, Packet, Record};
-use pcap::Reader;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
-use wire::{Decoded, Fragments, TunnelKind};
+use wire::{Fragments, TunnelKind};
 
 /// What a flow is expected to have: the words of the file, as they stand there.
 type Expected = BTreeMap<String, String>;
@@ -109,16 +110,14 @@ fn add(sums: &mut Sums, way: Way, packets: u64, bytes: u64) {
 }
 
 fn metered(file: &Path, bidirectional: bool) -> Vec<Record> {
-    let bytes = fs::read(file).unwrap();
-    let mut reader = Reader::open(&bytes[..]).unwrap();
     let config = Config { bidirectional, capacity: 10_000, ..Config::default() };
     let (mut meter, mut fragments) = (Meter::new(config, 0), Fragments::new(0));
     let mut records = Vec::new();
-    while let Some(p) = reader.next().unwrap() {
-        let ts = p.ts.unwrap_or(Timestamp::ZERO);
-        let mut decoded = Decoded::of(p.data, p.wire_len, p.link_type);
-        fragments.resolve(&mut decoded, p.data, ts);
-        let packet = Packet { ts, wire_len: p.wire_len, data: p.data, decoded: &decoded, position: p.offset, queue: 0 };
+    for mut p in captures::packets(file) {
+        let ts = p.ts;
+        fragments.resolve(&mut p.decoded, &p.data, ts);
+        let (data, decoded) = (&p.data[..], &p.decoded);
+        let packet = Packet { ts, wire_len: p.wire_len, data, decoded, position: p.offset, queue: 0 };
         meter.tick(ts, &mut records);
         meter.push(&[packet], &mut records);
     }

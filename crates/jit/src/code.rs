@@ -79,7 +79,7 @@ impl Code {
     ///
     /// # Safety
     /// The context's tables are as many as the program has maps, in their order and made for them; its counters are
-    /// [`lang::ir::COUNTERS`]; its lists of acts and traces exist; nobody else uses any of them meanwhile.
+    /// [`lang::ir::COUNTERS`]; its lists of acts and traces exist; nobody else uses any of them meanwhile. Its memory of datagrams exists too.
     pub unsafe fn judge(
         &self,
         task: Task,
@@ -136,7 +136,7 @@ fn module() -> Result<JITModule, Refusal> {
     let isa = isa.finish(settings::Flags::new(flags)).map_err(|e| Refusal::Host(e.to_string()))?;
     let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
     builder.memory_provider(Box::<Memory>::default());
-    for host in [Host::Act, Host::Trace, Host::Member, Host::Look] {
+    for host in [Host::Act, Host::Trace, Host::Member, Host::Look, Host::Datagram] {
         builder.symbol(emit::symbol(host, 0), host.address(0));
     }
     for words in 1..=MAX_KEY_WORDS as u8 {

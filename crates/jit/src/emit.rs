@@ -35,7 +35,9 @@ use cranelift_codegen::ir::{self, InstBuilder, MemFlagsData, StackSlot, StackSlo
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use cranelift_module::{Linkage, Module};
 use lang::interp::Action;
-use lang::ir::{BlockId, DEFAULT_CLASS, End, Inst, Kind, Log, MAX_KEY_WORDS, Meta, Operand, Program, Reg, Set, Var};
+use lang::ir::{
+    BlockId, DEFAULT_CLASS, End, Inst, Kind, Layer, Log, MAX_KEY_WORDS, Meta, Operand, Program, Reg, Set, Var,
+};
 use std::collections::HashMap;
 
 /// What a function is for.
@@ -347,10 +349,12 @@ impl Emitter<'_> {
                 let (at, width) = at::fact(*layer, *fact);
                 self.found(width, at)
             }
-            Inst::Meta { meta: meta @ (Meta::Ethernet | Meta::Vlan | Meta::Depth), .. } => match at::meta(*meta) {
-                Some((at, width)) => self.found(width, at),
-                None => self.number(0),
-            },
+            Inst::Meta { meta: meta @ (Meta::Ethernet | Meta::Vlan | Meta::Depth | Meta::Part), .. } => {
+                match at::meta(*meta) {
+                    Some((at, width)) => self.found(width, at),
+                    None => self.number(0),
+                }
+            }
             Inst::Meta { meta: Meta::Sequence, .. } => {
                 let first = self.fixed(I64, self.context, host::at::SEQUENCE);
                 let number = self.b.use_var(self.number);
@@ -369,6 +373,7 @@ impl Emitter<'_> {
                 return Ok(());
             }
             Inst::Member { set, hi, lo, .. } => self.member(*set, *hi, *lo)?,
+            Inst::Datagram { layer, form, value, .. } => self.datagram(*layer, *form, *value)?,
             Inst::Has { map, key, .. } => self.table(Host::Has, *map, key, None)?,
             Inst::MapGet { map, key, .. } => self.table(Host::Get, *map, key, None)?,
             Inst::MapAdd { map, key, by, .. } => self.table(Host::Add, *map, key, Some(*by))?,
@@ -442,6 +447,20 @@ impl Emitter<'_> {
             }
         };
         self.b.def_var(self.record[var as usize], kept);
+    }
+
+    /// Few packets are parts of a datagram. A scout leaves no trace, and takes what the packet says itself.
+    fn datagram(&mut self, layer: Layer, form: u32, value: Operand) -> Result<Value, Refusal> {
+        let value = self.operand(value);
+        if !self.task.judges() {
+            return Ok(value);
+        }
+        if let Some(here) = self.b.current_block() {
+            self.b.set_cold_block(here);
+        }
+        let datagrams = self.fixed(I64, self.context, host::at::DATAGRAMS);
+        let of = self.number(host::of_datagram(layer, form));
+        self.call(Host::Datagram, 0, &[datagrams, self.here, of, value])
     }
 
     /// Asks a table of the context about a key.

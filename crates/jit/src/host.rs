@@ -1,10 +1,11 @@
-//! What generated code asks of Rust: tables, large sets, and notes of what was done. Every pointer that arrives here was put
-//! into the code or its context by this room.
+//! What generated code asks of Rust: tables, large sets, which way a datagram goes, and notes of what was done. Every pointer that
+//! arrives here was put into the code or its context by this room.
 
 use crate::packet::{Act, Packet, Sight, Verdict};
 use crate::table::Table;
+use lang::Datagrams;
 use lang::interp::{Action, Outcome};
-use lang::ir::{Log, Set};
+use lang::ir::{Layer, Log, Set};
 
 /// What the code needs beside the packets, for the time of one call.
 #[derive(Debug)]
@@ -17,6 +18,7 @@ pub(crate) struct Context {
     pub tables: *const *mut Table,
     pub acts: *mut Vec<Act>,
     pub traces: *mut Vec<Outcome>,
+    pub datagrams: *const Datagrams,
     /// The number of the first packet of this call since the worker was made.
     pub sequence: u64,
 }
@@ -31,6 +33,7 @@ pub(crate) mod at {
     pub const TABLES: usize = offset_of!(Context, tables);
     pub const ACTS: usize = offset_of!(Context, acts);
     pub const TRACES: usize = offset_of!(Context, traces);
+    pub const DATAGRAMS: usize = offset_of!(Context, datagrams);
     pub const SEQUENCE: usize = offset_of!(Context, sequence);
 }
 
@@ -83,6 +86,29 @@ pub(crate) unsafe extern "C" fn look(packet: *mut Packet<'_>, sight: u64) {
     packet.look(if sight == Sight::Inner as u64 { Sight::Inner } else { Sight::Outer });
 }
 
+/// What the parts of a packet's datagram are steered by.
+pub(crate) unsafe extern "C" fn datagram(
+    datagrams: *const Datagrams,
+    packet: *const Packet<'_>,
+    of: u64,
+    number: u64,
+) -> u64 {
+    // SAFETY: the context's memory, which lives as long as the worker, and one of the packets that the code was called with.
+    let (datagrams, packet) = unsafe { (&*datagrams, &*packet) };
+    let (layer, form) = layer_and_form(of);
+    datagrams.number(packet.bytes(), &packet.facts, layer, form, number)
+}
+
+/// A layer and a form of steering as one number.
+pub(crate) const fn of_datagram(layer: Layer, form: u32) -> u64 {
+    (layer as u64) << 32 | form as u64
+}
+
+const fn layer_and_form(of: u64) -> (Layer, u32) {
+    let layer = if of >> 32 == Layer::Outer as u64 { Layer::Outer } else { Layer::Inner };
+    (layer, of as u32)
+}
+
 /// Calls about a table: the key is on the code's stack, as many words as the table's.
 pub(crate) mod map {
     use super::Table;
@@ -125,6 +151,7 @@ pub(crate) enum Host {
     Trace,
     Member,
     Look,
+    Datagram,
     Has,
     Get,
     Put,
@@ -155,6 +182,7 @@ impl Host {
             Self::Trace => trace as *const u8,
             Self::Member => member as *const u8,
             Self::Look => look as *const u8,
+            Self::Datagram => datagram as *const u8,
             Self::Has => by_words!(has),
             Self::Get => by_words!(get),
             Self::Put => by_words!(put),
@@ -171,7 +199,7 @@ impl Host {
             Self::Member => (&[64, 64, 64], true),
             Self::Has | Self::Get => (&[64, 64, 64], true),
             Self::Put => (&[64, 64, 64, 64], false),
-            Self::Add => (&[64, 64, 64, 64], true),
+            Self::Add | Self::Datagram => (&[64, 64, 64, 64], true),
             Self::Trace | Self::Look | Self::Delete | Self::Announce => (&[64, 64], false),
         }
     }

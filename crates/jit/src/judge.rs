@@ -9,6 +9,7 @@ use crate::plain::Form;
 use crate::refusal::Refusal;
 use crate::simplify::Start;
 use crate::table::Table;
+use lang::Datagrams;
 use lang::interp::{Interpreter, Memory, Outcome};
 use lang::ir::{COUNTERS, Map, Program};
 use std::sync::Arc;
@@ -183,6 +184,14 @@ impl Judge {
     /// # Errors
     /// When there is no memory for a map.
     pub fn worker(&self, hash_key: u64) -> Result<Worker, Refusal> {
+        self.worker_among(hash_key, Arc::new(Datagrams::new(hash_key)))
+    }
+
+    /// The same, one of several to which the fragments of a datagram may come: they have one memory of which way it goes.
+    ///
+    /// # Errors
+    /// As for [`Judge::worker`].
+    pub fn worker_among(&self, hash_key: u64, datagrams: Arc<Datagrams>) -> Result<Worker, Refusal> {
         let program = &self.shared.program;
         let state = if self.shared.native.is_some() {
             let table = |map: &Map| {
@@ -192,9 +201,9 @@ impl Judge {
             let tables = program.maps.iter().map(table).collect::<Result<_, _>>()?;
             State::Native { tables, counters: Box::new([0; COUNTERS as usize]), hash_key }
         } else {
-            State::Interpreted(Box::new(Memory::of(program, hash_key)))
+            State::Interpreted(Box::new(Memory { datagrams: Arc::clone(&datagrams), ..Memory::of(program, hash_key) }))
         };
-        Ok(Worker { judge: self.clone(), state, acts: Vec::new(), traces: Vec::new(), sequence: 0 })
+        Ok(Worker { judge: self.clone(), state, datagrams, acts: Vec::new(), traces: Vec::new(), sequence: 0 })
     }
 }
 
@@ -211,6 +220,8 @@ fn rest(program: &Program, stages: Option<usize>) -> Result<Option<Program>, Ref
 pub struct Worker {
     judge: Judge,
     state: State,
+    /// An interpreted worker's memory has it too.
+    datagrams: Arc<Datagrams>,
     acts: Vec<Act>,
     traces: Vec<Outcome>,
     sequence: u64,
@@ -268,10 +279,11 @@ impl Worker {
                     tables: tables.as_ptr(),
                     acts: &mut self.acts,
                     traces: &mut self.traces,
+                    datagrams: &*self.datagrams,
                     sequence,
                 };
                 // SAFETY: the tables were made for this program's maps, in their order, and belong to this worker, as do
-                // counters, acts and traces.
+                // counters, acts and traces; it holds on to the memory of datagrams, which is for several to use.
                 unsafe {
                     if far && task == Task::Judge && native.code.has_scout() {
                         native.judge_far(&mut context, &tables, packets, verdicts);
@@ -343,16 +355,31 @@ impl Worker {
         maps.zip(used).zip(self.refused()).map(|((map, used), refused)| (map, used as u64, refused))
     }
 
+    /// Which way fragments went; others may have it too.
+    pub const fn datagrams(&self) -> &Arc<Datagrams> {
+        &self.datagrams
+    }
+
+    /// Goes on with what others know of datagrams.
+    pub fn follow(&mut self, datagrams: Arc<Datagrams>) {
+        if let State::Interpreted(memory) = &mut self.state {
+            memory.datagrams = Arc::clone(&datagrams);
+        }
+        self.datagrams = datagrams;
+    }
+
     /// The judge it works for.
     pub const fn of(&self) -> &Judge {
         &self.judge
     }
 
-    /// Takes over from the worker of the program before: counters, the number of packets, and the entries of each map that both
-    /// programs have by name, key and capacity. Between a native and an interpreted worker only the numbers go over. What is not
+    /// Takes over from the worker of the program before: counters, the number of packets, which way datagrams go (the two then share it:
+    /// other workers may not have changed over yet), and the entries of each map that both programs have by name, key and capacity.
+    /// Between a native and an interpreted worker no entries go over. What is not
     /// taken stays with the worker before, so that it can be thrown away where nobody waits.
     pub fn inherit(&mut self, before: &mut Self) {
         self.sequence = before.sequence;
+        self.follow(Arc::clone(&before.datagrams));
         let (ours, theirs) = (&self.judge.shared.program.maps, &before.judge.shared.program.maps);
         let same = |a: &Map, b: &Map| {
             (&a.name, a.key, a.words, a.capacity, a.expiry) == (&b.name, b.key, b.words, b.capacity, b.expiry)

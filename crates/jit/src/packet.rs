@@ -46,10 +46,12 @@ impl Sight {
 
     pub(crate) const fn of_inst(inst: &Inst) -> Self {
         match inst {
-            Inst::Fact { layer: Layer::Inner, .. } | Inst::Meta { meta: Meta::Depth, .. } => Self::Inner,
-            Inst::Fact { layer: Layer::Outer, .. } | Inst::Meta { meta: Meta::Ethernet | Meta::Vlan, .. } => {
-                Self::Outer
-            }
+            Inst::Fact { layer: Layer::Inner, .. }
+            | Inst::Meta { meta: Meta::Depth | Meta::Part, .. }
+            | Inst::Datagram { layer: Layer::Inner, .. } => Self::Inner,
+            Inst::Fact { layer: Layer::Outer, .. }
+            | Inst::Meta { meta: Meta::Ethernet | Meta::Vlan, .. }
+            | Inst::Datagram { layer: Layer::Outer, .. } => Self::Outer,
             _ => Self::Bytes,
         }
     }
@@ -215,6 +217,7 @@ pub(crate) mod at {
             Meta::Ingress => (offset_of!(Facts, ingress), types::I16),
             Meta::Ethernet => (offset_of!(Facts, ethernet), types::I8),
             Meta::Depth => (offset_of!(Facts, depth), types::I8),
+            Meta::Part => (offset_of!(Facts, part), types::I8),
             Meta::Outgoing => (offset_of!(Facts, outgoing), types::I8),
             Meta::CapLen | Meta::HashKey => return None,
         };

@@ -7,7 +7,7 @@
 
 use crate::packet::Sight;
 use crate::simplify::{Start, simplify};
-use lang::ir::{Fact, Inst, Meta, Program};
+use lang::ir::{Fact, Inst, Meta, Operand, Program};
 use wire::{EtherType, IpProtocol};
 
 /// Programs with more instructions are compiled in their whole form alone, so that code and compile time stay in proportion.
@@ -90,7 +90,10 @@ impl Plain {
                 Inst::Const { to, value }
             }
             Inst::Meta { to, meta: Meta::Ethernet } => Inst::Const { to, value: 1 },
-            Inst::Meta { to, meta: Meta::Vlan | Meta::Depth } => Inst::Const { to, value: 0 },
+            Inst::Meta { to, meta: Meta::Vlan | Meta::Depth | Meta::Part } => Inst::Const { to, value: 0 },
+            // Of what is whole nothing is remembered.
+            Inst::Datagram { to, value: Operand::Imm(value), .. } => Inst::Const { to, value },
+            Inst::Datagram { to, value: Operand::Reg(from), .. } => Inst::Copy { to, from },
             _ => inst.clone(),
         }
     }

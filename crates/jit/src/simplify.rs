@@ -235,8 +235,8 @@ impl Pass {
             Inst::Get { var, .. } => known.record[*var as usize],
             Inst::Member { set, hi, lo, .. } => self.values.of(Expr::Member(*set, of(hi), of(lo))),
             Inst::Has { .. } | Inst::MapGet { .. } => self.unknown(),
-            Inst::MapAdd { by, .. } => {
-                *by = self.plain(*by, known);
+            Inst::MapAdd { by: other, .. } | Inst::Datagram { value: other, .. } => {
+                *other = self.plain(*other, known);
                 self.unknown()
             }
             Inst::Set { var, from } => {

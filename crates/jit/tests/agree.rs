@@ -41,8 +41,7 @@ impl<'a> Both<'a> {
         for (i, (bytes, source)) in batch.iter().enumerate() {
             let wire_len = source.wire_len.max(bytes.len() as u32);
             let seen = Facts::of(bytes, wire_len, link_type);
-            let Facts { outer, inner, ethernet, depth, vlan, wire_len, .. } = seen;
-            let facts = Facts { outer, inner, ethernet, depth, vlan, wire_len, sequence: self.sequence, ..*source };
+            let facts = random::seen_from(&seen, self.sequence, source);
             let out = interpreter.run(bytes, &facts, &mut self.memory);
             self.sequence += 1;
             self.last = facts.time;
@@ -59,6 +58,7 @@ impl<'a> Both<'a> {
         }
         assert_eq!(self.worker.traces(), traces, "{context}\n{}", self.program);
         assert_eq!(self.worker.acts(), acts, "{context}\n{}", self.program);
+        assert_eq!(self.worker.datagrams().counts(), self.memory.datagrams.counts(), "{context}\n{}", self.program);
         assert_eq!(self.worker.counters(), &self.memory.counters, "{context}\n{}", self.program);
         for (map, table) in self.memory.tables.iter().enumerate() {
             let ours = self.worker.entries(map, self.last).expect("as many maps");
@@ -73,7 +73,7 @@ impl<'a> Both<'a> {
 fn random_programs_over_random_packets() {
     let seed = testkit::seed("random_programs_over_random_packets");
     let rounds = std::env::var("NETGRAIN_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1500);
-    let (mut dropped, mut entries, mut branches, mut acts) = (0, 0, 0, 0);
+    let (mut dropped, mut entries, mut branches, mut acts, mut followed) = (0, 0, 0, 0, 0);
     for round in 0..rounds {
         let mut prng = Prng::new(seed.wrapping_add(round));
         let program = random::program(&mut prng, 5);
@@ -94,10 +94,14 @@ fn random_programs_over_random_packets() {
             dropped += both.run(&packets, link::ETHERNET, &format!("seed {seed}, round {round}, batch {batch}"));
             acts += both.worker.acts().len();
         }
+        followed += both.memory.datagrams.counts().followed;
         entries += both.memory.tables.iter().map(|t| t.entries(time).len()).sum::<usize>();
     }
-    eprintln!("{rounds} programs, {branches} blocks, {dropped} drops, {entries} entries, {acts} acts");
-    assert!(rounds < 100 || (dropped > 1000 && entries > 300 && acts > 1000), "the programs do nothing");
+    eprintln!(
+        "{rounds} programs, {branches} blocks, {dropped} drops, {entries} entries, {acts} acts, {followed} followed"
+    );
+    let all = dropped > 1000 && entries > 300 && acts > 1000 && followed > 300;
+    assert!(rounds < 100 || all, "the programs do nothing");
 }
 
 #[test]

@@ -33,8 +33,7 @@ fn the_rest_of_a_program_goes_on_from_any_record() {
             let frame = random::frame(&mut prng);
             let source = random::facts(&mut prng, 1_000);
             let wire_len = source.wire_len.max(frame.len() as u32);
-            let Facts { outer, inner, ethernet, depth, vlan, .. } = Facts::of(&frame, wire_len, link::ETHERNET);
-            let facts = Facts { outer, inner, ethernet, depth, vlan, wire_len, sequence: resumed, ..source };
+            let facts = random::seen_from(&Facts::of(&frame, wire_len, link::ETHERNET), resumed, &source);
             let first = Interpreter::new(&head).run(&frame, &facts, &mut elsewhere);
             if first.kind == Kind::Drop {
                 continue;

@@ -87,7 +87,7 @@ impl<'a> Eval<'a> {
         if b.params.is_empty() {
             let value = self.expr(&b.body, &Scope::new())?;
             return Ok(match value {
-                Value::Map(map) if map.name.starts_with("flow_map ") => {
+                Value::Map(map) if map.name.starts_with(table::UNNAMED) => {
                     Value::Map(Arc::new(FlowMap { name: b.name.clone(), ..(*map).clone() }))
                 }
                 other => other,

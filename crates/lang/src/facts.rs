@@ -1,7 +1,8 @@
 //! What a program may know of a packet beside its bytes, in a fixed layout that generated code reads directly.
 //!
 //! The outer layer is what [`wire::Headers`] says of the frame. The inner one is what [`wire::Decoded`] says where there is a
-//! tunnel, and else a copy of the outer: "innermost" always has an answer.
+//! tunnel, and else a copy of the outer: "innermost" always has an answer. First fragments of a tunnel's packets are looked into as far
+//! as they go.
 
 use crate::ir::{Fact, Layer, Meta};
 use wire::{Decoded, Family, Fragment, Headers, TUNNEL_PORTS};
@@ -46,6 +47,8 @@ pub struct Facts {
     pub vlan: u16,
     /// See [`Meta::Ingress`].
     pub ingress: u16,
+    /// Offset of the network header of the packet that [`Meta::Part`] is about.
+    pub part_l3: u16,
     /// The outermost IP packet.
     pub outer: LayerFacts,
     /// The innermost.
@@ -56,7 +59,12 @@ pub struct Facts {
     pub depth: u8,
     /// See [`Meta::Outgoing`].
     pub outgoing: u8,
+    /// See [`Meta::Part`].
+    pub part: u8,
 }
+
+// One cache line, without a gap: whoever makes packets writes all of it.
+const _: () = assert!(size_of::<Facts>() == 64);
 
 impl LayerFacts {
     /// As an outer layer.
@@ -123,6 +131,7 @@ impl Facts {
         let headers = Headers::of(frame, self.wire_len, link_type);
         let outer = LayerFacts::of_headers(&headers);
         (self.outer, self.inner, self.depth) = (outer, outer, 0);
+        (self.part, self.part_l3) = (outer.fragment, outer.l3);
         self.ethernet = headers.is_ethernet().into();
         self.vlan = headers.vlan().map_or(0, |id| id | 1 << 12);
         if innermost && may_be_tunnel(frame, &outer) {
@@ -132,10 +141,11 @@ impl Facts {
 
     #[inline(never)]
     fn look_inside(&mut self, frame: &[u8], link_type: u16) {
-        let decoded = Decoded::of(frame, self.wire_len, link_type);
+        let (decoded, part) = Decoded::through_parts(frame, self.wire_len, link_type);
         if decoded.depth > 0 || (self.outer.family == 0 && decoded.family != Family::Other) {
             self.inner = LayerFacts::of_decoded(&decoded);
             self.depth = decoded.depth;
+            (self.part, self.part_l3) = (fragment(part.fragment), part.l3);
         }
     }
 
@@ -153,6 +163,7 @@ impl Facts {
             Meta::Ethernet => self.ethernet.into(),
             Meta::Vlan => self.vlan.into(),
             Meta::Depth => self.depth.into(),
+            Meta::Part => self.part.into(),
             Meta::Ingress => self.ingress.into(),
             Meta::HashKey => hash_key,
         }
@@ -168,7 +179,8 @@ impl Facts {
 }
 
 /// Whether it is worth while to decode: what certain protocols carry, and of UDP not everything; and where no IP was found near
-/// the beginning of the frame, since it may be farther in (pseudowires in each other).
+/// the beginning of the frame, since it may be farther in (pseudowires in each other). Nor are ports known there of UDP that begins
+/// farther in, behind long options of IPv6.
 #[inline]
 fn may_be_tunnel(frame: &[u8], outer: &LayerFacts) -> bool {
     const ARP: u16 = 0x0806;
@@ -178,7 +190,10 @@ fn may_be_tunnel(frame: &[u8], outer: &LayerFacts) -> bool {
         (_, 17) => {
             let at = usize::from(outer.l4);
             let port = |i: usize| frame.get(at + i..at + i + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]));
-            at != 0 && (TUNNEL_PORTS.contains(&port(0)) || TUNNEL_PORTS.contains(&port(2)))
+            if at == 0 {
+                return outer.fragment != LATER;
+            }
+            TUNNEL_PORTS.contains(&port(0)) || TUNNEL_PORTS.contains(&port(2))
         }
         _ => false,
     }
@@ -192,11 +207,14 @@ const fn family(family: Family) -> u8 {
     }
 }
 
+/// A fragment that is not the first; see [`Fact::Fragment`].
+const LATER: u8 = 2;
+
 const fn fragment(fragment: Fragment) -> u8 {
     match fragment {
         Fragment::Whole => 0,
         Fragment::First => 1,
-        Fragment::Later => 2,
+        Fragment::Later => LATER,
     }
 }
 

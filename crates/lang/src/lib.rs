@@ -2,13 +2,14 @@
 //!
 //! * [`ir`]: the intermediate form, its verifier, printer and costs: the contract of every back end. [`Facts`]: what a program may
 //!   know of a packet beside its bytes.
-//! * [`interp`]: what a program means.
+//! * [`interp`]: what a program means. [`Datagrams`]: what keeps the parts of a datagram together.
 //! * [`ebpf`]: the part of a program that the kernel runs.
 //! * [`term`]: programs with all functions applied; [`lower`] makes the intermediate form of them.
 //! * [`tcpdump`]: the other surface.
 //! * [`Key`]: what state is kept by, and what several keys have in common.
 #![forbid(unsafe_code)]
 
+pub mod datagrams;
 pub mod ebpf;
 mod eval;
 pub mod facts;
@@ -24,6 +25,7 @@ pub mod tcpdump;
 pub mod term;
 pub mod types;
 
+pub use datagrams::Datagrams;
 pub use facts::Facts;
 pub use key::{Field, Key};
 pub use prefix::Prefix;

@@ -7,6 +7,7 @@
 
 mod answer;
 mod behind;
+mod block;
 mod book;
 mod cost;
 mod cursor;
@@ -15,6 +16,7 @@ mod error;
 mod foreign;
 mod live;
 mod merge;
+mod ordered;
 mod question;
 mod sealed;
 

@@ -6,10 +6,12 @@
 
 mod block;
 mod job;
+mod order;
 mod raw;
 mod seconds;
 
 pub use job::{Cut, Job, Part, Release};
+pub use order::Late;
 pub use raw::RawCutter;
 
 use base::{Tally, Timestamp};
@@ -148,7 +150,8 @@ impl Cutter {
         self.next = pos + FILE_HEADER as u64;
         self.block.begin_segment(pos, &*self.memory);
         self.last = ts;
-        jobs.push(Job::Open { pos, start: ts, release: Release { pos, descriptors: self.seen } });
+        let back = self.block.is_back(ts);
+        jobs.push(Job::Open { pos, start: ts, back, release: Release { pos, descriptors: self.seen } });
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 //! descriptors, cuts blocks, and builds their index; the [`writer`] moves blocks and index to a [`store::Device`] and
 //! publishes whole files by renaming them. [`Recorder`] joins the two; [`Feed`] is what they need of the ring.
 
+mod chain;
 pub mod cutter;
 pub mod feed;
 mod gate;

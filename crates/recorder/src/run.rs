@@ -1,6 +1,7 @@
 //! The recorder that the engine owns: a feed on one side, a device on the other, two threads between.
 
-use crate::cutter::{BrokenStream, Cutter, Job, RawCutter, Release};
+use crate::chain;
+use crate::cutter::{BrokenStream, Cutter, Job, Late, RawCutter, Release};
 use crate::feed::{Feed, Wait};
 use crate::writer::{Config, Event, Format, Totals, Writer};
 use base::Ledger;
@@ -106,6 +107,8 @@ pub struct Summary {
     pub published: u64,
     /// See `published`.
     pub hidden: u64,
+    /// Packets that are earlier than one before them: they came out of the order of time.
+    pub late: Late,
     /// Bytes of packet files written.
     pub bytes: u64,
     /// The stream was not what its producer promised.
@@ -141,7 +144,8 @@ impl<D: Device> Recorder<D> {
     /// When the system refuses the thread; nothing was taken from the feed then. A volume that refuses is not an error
     /// but an [`Event`], and what it cost is in the summary.
     pub fn run<F: Feed>(self, feed: &mut F, mut tell: impl FnMut(Event) + Send) -> io::Result<Summary> {
-        let Self { mut device, config, handle } = self;
+        let Self { mut device, mut config, handle } = self;
+        config.after = config.after.max(chain::end(&config));
         let depth = config.depth;
         let memory = feed.memory();
         if let Some(remark) = device.adopt(&memory) {
@@ -164,8 +168,8 @@ impl<D: Device> Recorder<D> {
             Ok((broken, totals))
         })?;
         let (index_time, write_time) = handle.processor_time();
-        let Totals { ledger, published, hidden, bytes } = totals;
-        Ok(Summary { ledger: ledger.to_ledger(), published, hidden, bytes, broken, index_time, write_time })
+        let Totals { ledger, published, hidden, late, bytes } = totals;
+        Ok(Summary { ledger: ledger.to_ledger(), published, hidden, late, bytes, broken, index_time, write_time })
     }
 }
 
@@ -304,7 +308,11 @@ fn write<D: Device>(
         rest(&mut writer, to_do, began, fresh);
     }
     writer.take_events().into_iter().for_each(&mut tell);
-    writer.totals().clone()
+    let totals = writer.totals().clone();
+    if totals.late.packets > 0 {
+        tell(Event::Disorder(totals.late));
+    }
+    totals
 }
 
 /// Sleeps when there is nothing to do: until a job comes, or until the volume is to be tried again.

@@ -18,7 +18,8 @@ mod seal;
 
 pub use event::{Event, advice};
 
-use crate::cutter::{Job, Part, Release};
+use crate::chain;
+use crate::cutter::{Job, Late, Part, Release};
 use base::Timestamp;
 use event::Trouble;
 use file::OpenFile;
@@ -30,7 +31,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use store::bytes::PAGE;
 use store::device::{Completion, Content, Device, FileId, Op, is_full};
-use store::names;
+use store::{disorder, names};
 
 /// What a recorder is told once.
 #[derive(Clone, Debug)]
@@ -49,6 +50,8 @@ pub struct Config {
     pub grace: Duration,
     /// What the packet files are.
     pub format: Format,
+    /// The latest packet of the files that the queue has in the store and that are in order: what begins earlier is not.
+    pub after: Timestamp,
 }
 
 /// What the packet files are.
@@ -76,7 +79,16 @@ impl Format {
 impl Config {
     /// The usual: 8 writes, 10 s of grace, pcap.
     pub fn new(store: PathBuf, header: Header) -> Self {
-        Self { store, header, queues: 1, allocate: 0, depth: 8, grace: Duration::from_secs(10), format: Format::Pcap }
+        Self {
+            store,
+            header,
+            queues: 1,
+            allocate: 0,
+            depth: 8,
+            grace: Duration::from_secs(10),
+            format: Format::Pcap,
+            after: Timestamp::ZERO,
+        }
     }
 }
 
@@ -96,6 +108,8 @@ pub struct Totals {
     pub published: u64,
     /// Files left under their hidden name, or removed by somebody before they could get a real one.
     pub hidden: u64,
+    /// Packets that are earlier than one before them.
+    pub late: Late,
     /// Bytes of packet files written; a page that was written again, because more came into it, counts once.
     pub bytes: u64,
 }
@@ -123,6 +137,8 @@ pub struct Writer<D> {
     events: Vec<Event>,
     released: Release,
     totals: Totals,
+    /// A first file was begun.
+    opened: bool,
     ended: bool,
     stopping: Option<Duration>,
     given_up: bool,
@@ -152,6 +168,7 @@ impl<D: Device> Writer<D> {
             events: Vec::new(),
             released: Release::default(),
             totals: Totals::default(),
+            opened: false,
             ended: false,
             stopping: None,
             given_up: false,
@@ -314,16 +331,24 @@ impl<D: Device> Writer<D> {
             let mut written = None;
             if let (Some(part), Some(file)) = (&front.part, front.file) {
                 let Some(at) = self.files.iter().position(|f| f.data == file) else { return };
-                let open = &self.files[at];
-                if open.checkpoint.guards(part.entry.block) {
+                if self.files[at].checkpoint.guards(part.entry.block) {
                     return;
                 }
+                // Before anybody can find them: what has no note is looked for by its name alone.
+                if part.is_out_of_order(self.files[at].start)
+                    && let Err(error) = note(&mut self.device, &self.config, &mut self.files[at])
+                {
+                    let path = self.files[at].hidden_data.clone();
+                    return self.fail("note the order of", path, error, now);
+                }
+                let open = &self.files[at];
                 let words = open.growing.say(&part.entry, &part.news, part.last);
                 if let Err(error) = self.device.put(open.index, words.at, &words.bytes) {
                     let path = open.hidden_index.clone();
                     return self.fail("write", path, error, now);
                 }
                 self.totals.ledger.merge(&part.news);
+                self.totals.late.add(part.late);
                 written = Some((at, words));
             }
             let Some(mut front) = self.flights.pop_front() else { return };
@@ -359,9 +384,9 @@ impl<D: Device> Writer<D> {
             let flying = self.flights.iter().filter(|f| !f.is_complete()).count();
             match job {
                 Job::Write(part) if flying >= self.config.depth || self.overlaps(part) => return,
-                Job::Open { pos, start, .. } => {
-                    let (pos, start) = (*pos, *start);
-                    if !self.open(pos, start, now) {
+                Job::Open { pos, start, back, .. } => {
+                    let (pos, start, back) = (*pos, *start, *back);
+                    if !self.open(pos, start, back, now) {
                         return;
                     }
                 }
@@ -409,7 +434,7 @@ impl<D: Device> Writer<D> {
         if !matches!(self.next, Next::None) {
             return Ok(());
         }
-        let root = names::interface_folder(&self.config.store, &self.config.header.interface);
+        let root = self.root();
         self.device.create_folder(&root)?;
         let name = names::prepared(self.config.header.queue, self.next_number, self.config.format.suffix());
         let path = root.join(name);
@@ -429,12 +454,12 @@ impl<D: Device> Writer<D> {
     }
 
     /// Opens the file of a segment; false if it has to be tried again.
-    fn open(&mut self, pos: u64, start: Timestamp, now: Duration) -> bool {
-        let root = names::interface_folder(&self.config.store, &self.config.header.interface);
+    fn open(&mut self, pos: u64, start: Timestamp, back: bool, now: Duration) -> bool {
+        let root = self.root();
         match self.prepare() {
             Ok(()) => {}
             // A name left by a recorder that died: the next number is tried at once.
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return self.open(pos, start, now),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return self.open(pos, start, back, now),
             Err(e) => {
                 self.fail("create a file in", root, e, now);
                 return false;
@@ -448,8 +473,15 @@ impl<D: Device> Writer<D> {
         let header = Header { first_pos: pos, start, ..self.config.header.clone() };
         let queue = (self.config.queues > 1).then_some(header.queue);
         let folder = names::hour_folder(&root, start);
-        match OpenFile::place(&mut self.device, (*file, path), &folder, &header, queue, self.config.format.suffix()) {
+        let note = (back || start < self.config.after).then_some(&*root);
+        let suffix = self.config.format.suffix();
+        match OpenFile::place(&mut self.device, (*file, path), &folder, &header, queue, suffix, note) {
             Ok(open) => {
+                if !std::mem::replace(&mut self.opened, true)
+                    && let Some(path) = chain::covering(&self.config, start)
+                {
+                    self.events.push(Event::Again { path, start });
+                }
                 self.files.push(open);
                 self.next = Next::None;
                 true
@@ -463,6 +495,11 @@ impl<D: Device> Writer<D> {
                 false
             }
         }
+    }
+
+    /// The folder of the interface.
+    fn root(&self) -> PathBuf {
+        root(&self.config)
     }
 
     fn end(&mut self, now: Duration) {
@@ -518,4 +555,20 @@ impl<D: Device> Writer<D> {
             self.events.push(Event::Recovered { after: now.saturating_sub(since) });
         }
     }
+}
+
+/// The folder of the interface.
+fn root(config: &Config) -> PathBuf {
+    names::interface_folder(&config.store, &config.header.interface)
+}
+
+/// Notes that a file is not in order, while it is written.
+fn note<D: Device>(device: &mut D, config: &Config, file: &mut OpenFile) -> io::Result<()> {
+    file.mixed = true;
+    if file.noted.is_none() {
+        let stem = names::stem(file.start, file.queue, file.copy);
+        disorder::note(device, &root(config), &stem, None)?;
+        file.noted = Some(stem);
+    }
+    Ok(())
 }

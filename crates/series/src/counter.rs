@@ -120,6 +120,13 @@ impl Counter {
         second.flows_ended += ended;
     }
 
+    /// Numbers of tunnels that were seen in a second, those that were passed over, and those that came behind later ones; as
+    /// often as there is something to say.
+    pub fn tunnels(&mut self, second: u64, numbered: u64, missing: u64, late: u64) {
+        let tunnels = &mut self.second(second).tunnels;
+        tunnels.iter_mut().zip([numbered, missing, late]).for_each(|(sum, more)| *sum += more);
+    }
+
     /// What became of packets in a second; as often as there is something to say.
     pub fn ledger(&mut self, second: u64, tally: &Tally) {
         self.second(second).ledger += tally;

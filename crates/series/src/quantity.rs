@@ -104,6 +104,15 @@ fn all() -> Vec<Quantity> {
         quantity!("peak_1ms_packets", "packets", "the most packets in a millisecond", Greater, peak_1ms.packets),
         quantity!("peak_10ms_bytes", "bytes", "the most bytes in ten milliseconds", Greater, peak_10ms.bytes),
         quantity!("peak_10ms_packets", "packets", "the most packets in ten milliseconds", Greater, peak_10ms.packets),
+        quantity!(
+            "tunnel_numbered",
+            "packets",
+            "with a sequence number of a tunnel (told with `in`)",
+            Sum,
+            tunnel_numbered
+        ),
+        quantity!("tunnel_missing", "packets", "whose numbers were passed over (told with `in`)", Sum, tunnel_missing),
+        quantity!("tunnel_late", "packets", "of those missing, came after all (told with `in`)", Sum, tunnel_late),
         quantity!("offered", "packets", "reached the counting point (ledger, told with `in`)", Sum, ledger.offered),
         quantity!("stored", "packets", "were stored", Sum, ledger.stored),
         quantity!("stored_bytes", "bytes", "bytes on the wire of those stored", Sum, ledger.stored_bytes),

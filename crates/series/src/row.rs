@@ -144,6 +144,12 @@ pub struct Row {
     pub peak_1ms: Peak,
     /// The busiest ten milliseconds.
     pub peak_10ms: Peak,
+    /// Numbers that tunnels gave their packets (ERSPAN, GRE, GTP-U) and that were seen in it; the same.
+    pub tunnel_numbered: u64,
+    /// Numbers that were passed over in it; the same.
+    pub tunnel_missing: u64,
+    /// Numbers that came in it behind later ones; the same.
+    pub tunnel_late: u64,
     /// What became of the packets that were offered; of both directions, told with [`Direction::In`].
     pub ledger: Tally,
 }

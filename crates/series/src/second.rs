@@ -49,6 +49,8 @@ pub(crate) struct Second {
     pub flows_active: u64,
     pub flows_new: u64,
     pub flows_ended: u64,
+    /// Numbers of tunnels: seen, missing, late.
+    pub tunnels: [u64; 3],
     pub ledger: Tally,
 }
 
@@ -69,6 +71,7 @@ impl Second {
         self.flows_active += other.flows_active;
         self.flows_new += other.flows_new;
         self.flows_ended += other.flows_ended;
+        add(&mut self.tunnels, &other.tunnels);
         self.ledger += &other.ledger;
     }
 
@@ -79,6 +82,7 @@ impl Second {
             row.flows_active = self.flows_active;
             row.flows_new = self.flows_new;
             row.flows_ended = self.flows_ended;
+            [row.tunnel_numbered, row.tunnel_missing, row.tunnel_late] = self.tunnels;
             row.ledger = self.ledger;
         }
         if let Some(side) = &self.sides[direction as usize] {

@@ -240,6 +240,7 @@ fn a_random_walk_of_packets_and_clocks_gives_what_the_model_counts() {
                     counter.flows(second, active, 2, 1);
                     let told = flows.entry(second).or_insert((0, 0, 0));
                     *told = (told.0 + active, told.1 + 2, told.2 + 1);
+                    counter.tunnels(second, active, 2, 1);
                 }
                 11 => {
                     let mut tally = Tally { offered: 3, stored: 3, ..Tally::default() };
@@ -280,6 +281,9 @@ fn a_random_walk_of_packets_and_clocks_gives_what_the_model_counts() {
             if *direction == Direction::In {
                 (expected.flows_active, expected.flows_new, expected.flows_ended) =
                     flows.get(second).copied().unwrap_or_default();
+                // They were told the same numbers.
+                expected.tunnel_numbered = expected.flows_active;
+                (expected.tunnel_missing, expected.tunnel_late) = (expected.flows_new, expected.flows_ended);
                 expected.ledger = ledger.get(second).copied().unwrap_or_default();
             }
             if counts.late_packets == 0 && counts.crowded == 0 {

@@ -72,6 +72,24 @@ pub fn interfaces(store: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
+impl Entry {
+    /// The packet file of this name, without its ending, in the folder of an hour, hidden or not; `None` if it is not there.
+    pub fn find(hour: &Path, stem: &str) -> Option<Self> {
+        let (start, queue, copy) = parse_stem(stem)?;
+        let there = |name: String| Some(hour.join(name)).filter(|path| path.exists());
+        let visible = || there(format!("{stem}.{}", names::INDEX));
+        // Hidden first: what gets its name in between is then found by that.
+        for ending in names::PACKETS {
+            if let Some(path) = there(names::hidden(stem, ending)) {
+                let index = there(names::hidden(stem, names::INDEX)).or_else(visible);
+                return Some(Self { start, queue, copy, path, index });
+            }
+        }
+        let path = names::PACKETS.iter().find_map(|ending| there(format!("{stem}.{ending}")))?;
+        Some(Self { start, queue, copy, path, index: visible() })
+    }
+}
+
 impl Hour {
     /// The packet files in it.
     ///

@@ -7,10 +7,12 @@ pub mod bytes;
 pub mod catalogue;
 pub mod claim;
 pub mod device;
+pub mod disorder;
 mod hold;
 pub mod names;
 
 pub use bytes::{Bytes, Slice};
 pub use claim::{Claim, Claimant};
 pub use device::{Device, DiskDevice, MemoryDevice};
+pub use disorder::Disorder;
 pub use hold::Hold;

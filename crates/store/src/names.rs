@@ -20,6 +20,9 @@ pub const METER_KEY: &str = ".meter-key";
 /// In the folder of an interface: how many seconds late its flow records may come, as a decimal number.
 pub const FLOW_LATENESS: &str = ".flow-late";
 
+/// In the folder of an interface: a folder of notes of the files that are not in the order of time ([`crate::disorder`]).
+pub const DISORDER: &str = ".disorder";
+
 /// How the name of a file begins that was made ahead of need, and is empty of packets.
 pub const PREPARED: &str = ".next-";
 

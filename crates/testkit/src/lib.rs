@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod frames;
+mod parts;
 mod process;
 mod sandbox;
 mod skip;
@@ -19,6 +20,7 @@ mod temp;
 mod wire;
 
 pub use frames::random_frame;
+pub use parts::fragments;
 pub use process::Alone;
 pub use sandbox::{Port, Sandbox, VethOptions};
 pub use skip::{python_with, skip, tool, traces};

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use store::device::{Device, FileId, Op};
+use store::disorder::{self, Disorder};
 use store::names;
 
 /// Folders looked at, at most: more than a month of hours.
@@ -112,6 +113,23 @@ impl<D: Device> Recovery<D> {
             self.before.extend(names.iter().filter(|n| Called::hidden(n).is_some()).map(|n| folder.join(n)));
         }
         self.give_back();
+        self.forget();
+    }
+
+    /// Takes back notes of files that have been removed. Nobody makes any at this moment.
+    fn forget(&mut self) {
+        let root = self.volume.root.clone();
+        let Ok(noted) = Disorder::list(&mut self.volume.device, &root) else { return };
+        for ((start, ..), span, stem) in noted.iter() {
+            let hour = names::hour_folder(&root, start);
+            let mut named = names::PACKETS.iter().flat_map(|e| [format!("{stem}.{e}"), names::hidden(stem, e)]);
+            if !named.any(|name| self.volume.device.exists(&hour.join(name))) {
+                // One that stays is a note without a file.
+                for span in [None, Some(span)] {
+                    let _ = disorder::take_back(&mut self.volume.device, &root, stem, span);
+                }
+            }
+        }
     }
 
     fn give_back(&mut self) {

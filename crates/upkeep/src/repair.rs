@@ -7,7 +7,7 @@
 
 mod salvage;
 
-use crate::mend::Window;
+use crate::mend::{Vouched, Window};
 use crate::recovery::called::{interface_of, prepared};
 use crate::recovery::{Called, DAMAGED, Event, Outcome, Recovery, repair_published};
 use crate::verify::{Finding, Kind, Verify};
@@ -20,6 +20,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use store::claim::{CLAIM, Claim, ClaimError, Claimant};
 use store::device::{Content, Device, FileId};
+use store::disorder;
 use store::names::{INDEX, PACKETS};
 
 /// What was done, or would be.
@@ -54,6 +55,8 @@ pub enum Did {
         /// Bytes behind them that were not written whole.
         torn: u64,
     },
+    /// A file that is not in the order of time has a note now, by which questions find its packets.
+    Noted(PathBuf),
     /// What is wrong, with `--dry-run`.
     Would(Finding),
     /// Nothing is wrong with it.
@@ -128,6 +131,9 @@ impl fmt::Display for Did {
                     torn => write!(f, ", {} bytes behind them were not written whole", show_count(*torn)),
                 }
             }
+            Self::Noted(path) => {
+                write!(f, "{}: noted that its packets are not in order: questions find them now", path.display())
+            }
             Self::Would(finding) => write!(f, "would mend {finding}"),
             Self::Sound(path) => write!(f, "{}: nothing to mend", path.display()),
             Self::Refused { path, why } | Self::Unreadable { path, why } => write!(f, "{}: {why}", path.display()),
@@ -184,7 +190,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
             let packets = self.packets_of(&finding.path);
             if matches!(kind, Kind::Unreadable | Kind::NoCapture) || kind == Kind::Foreign && alone {
                 (self.tell)(Did::Unreadable { path: finding.path, why: finding.text });
-            } else if kind == Kind::Leftover
+            } else if matches!(kind, Kind::Leftover | Kind::Unnoted)
                 || mends(kind) && Means::of(&packets, wrong.get(&packets) == Some(&true)) != Means::Index
             {
                 (self.tell)(Did::Would(finding));
@@ -226,6 +232,26 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         }
         for (path, broken) in self.wrong(&findings) {
             self.damaged(&path, broken);
+        }
+        for finding in findings.iter().filter(|f| f.kind == Kind::Unnoted) {
+            let root = interface_of(finding.path.parent().unwrap_or(path));
+            if self.claimed(&root) {
+                let did = match self.note(&root, &finding.path) {
+                    Ok(()) => Did::Noted(finding.path.clone()),
+                    Err(e) => Did::Refused { path: finding.path.clone(), why: e.to_string() },
+                };
+                (self.tell)(did);
+            }
+        }
+    }
+
+    /// Notes where the packets of a file are in time, as its index tells it.
+    fn note(&mut self, root: &Path, path: &Path) -> io::Result<()> {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let vouched = Vouched::read(&mut self.device, &path.with_extension(INDEX))?;
+        match vouched.and_then(|vouched| vouched.noted()) {
+            Some(span) => disorder::note(&mut self.device, root, &stem, Some(span)),
+            None => Ok(()),
         }
     }
 

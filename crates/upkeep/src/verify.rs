@@ -233,6 +233,10 @@ struct Placed {
     start: Timestamp,
     /// Stream positions, where the file is a stretch of the stream.
     stretch: Option<(u64, u64)>,
+    /// The stamps of its earliest and latest packet, of a file that is whole.
+    span: Option<(Timestamp, Timestamp)>,
+    /// Whether its blocks follow each other in time, behind its beginning.
+    straight: bool,
     /// First and last second that its ledger knows of.
     seconds: Option<(u64, u64)>,
     /// Packets that are known to be missing from it.
@@ -255,6 +259,8 @@ impl Placed {
             stretch: (layout == Some(Layout::Pcap) && begin != index::UNKNOWN_POS)
                 .then(|| Some((begin, begin.checked_add(vouched.bytes())?.checked_next_multiple_of(BLOCK)?)))
                 .flatten(),
+            span: vouched.stamps().filter(|_| !open),
+            straight: vouched.is_straight(),
             seconds: first.zip(last),
             cut: vouched.promises.iter().any(|p| p.rows.total().lost[crash] > 0),
         }

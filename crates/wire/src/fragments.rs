@@ -168,6 +168,15 @@ impl Key {
     }
 }
 
+/// What the fragments of one datagram have in common beside their addresses: the identification of the IP packet at `l3`.
+pub fn identification(frame: &[u8], l3: usize) -> Option<u32> {
+    match frame.get(l3 + ipv4::at::VERSION_IHL)? >> 4 {
+        4 => chunk(frame, l3 + ipv4::at::ID).map(|id: &[u8; 2]| be16(id, 0).into()),
+        6 => ipv6_id(frame, l3),
+        _ => None,
+    }
+}
+
 /// The identification in the fragment header: the way there is walked once more, since few packets need it.
 fn ipv6_id(frame: &[u8], l3: usize) -> Option<u32> {
     let mut kind = IpProtocol(*frame.get(l3 + ipv6::at::NEXT)?);

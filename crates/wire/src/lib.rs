@@ -5,7 +5,7 @@
 //!   panics.
 //! * [`Headers`]: the offsets of all of them in one pass without allocation, for the packet path.
 //! * [`Decoded`]: the same for the innermost packet, through tunnels, for flow metering; [`Fragments`], by which later
-//!   fragments inherit ports; [`Odd`], what is odd about a frame.
+//!   fragments inherit ports; [`Sessions`], what is missing in tunnels that count; [`Odd`], what is odd about a frame.
 //! * [`FlowKey`] and [`FlowHasher`]: which conversation a frame belongs to, and a keyed hash that is the same for both
 //!   directions.
 //! * [`community_id`]: the name of a conversation that other programs give it too.
@@ -35,6 +35,7 @@ mod ipv4;
 mod ipv6;
 pub mod mpls;
 mod sctp;
+pub mod sessions;
 mod sha1;
 mod tcp;
 mod types;
@@ -44,7 +45,7 @@ mod vlan;
 pub use arp::Arp;
 pub use checksum::{Checksum, checksum, update_checksum};
 pub use community::community_id;
-pub use decode::{Decoded, MAX_TUNNELS, Odd, TUNNEL_PORTS, Tunnel, TunnelKind};
+pub use decode::{Decoded, MAX_TUNNELS, Odd, Part, TUNNEL_PORTS, Tunnel, TunnelKind, numbered};
 pub use error::{Layer, ParseError};
 pub use ethernet::Ethernet;
 pub use filter::{Filter, FilterError};
@@ -55,6 +56,7 @@ pub use icmp::Icmp;
 pub use ipv4::Ipv4;
 pub use ipv6::{Ipv6, Upper};
 pub use sctp::Sctp;
+pub use sessions::{SessionCounts, Sessions};
 pub use tcp::{Tcp, flags as tcp_flags};
 pub use types::{EtherType, IpProtocol, MacAddr, ParseMacError, Port};
 pub use udp::Udp;

@@ -7,7 +7,9 @@ mod common;
 
 use base::{Prng, Timestamp};
 use netgrain_wire::build::{Frame, tunnel};
-use netgrain_wire::{Decoded, EtherType, Family, Fragment, Fragments, Headers, IpProtocol, MAX_TUNNELS, Odd, link};
+use netgrain_wire::{
+    Decoded, EtherType, Family, Fragment, Fragments, Headers, IpProtocol, MAX_TUNNELS, Odd, link, numbered,
+};
 
 /// Every promise that holds whatever the bytes are.
 fn promises(frame: &[u8], wire: u32, link_type: u16, context: &dyn Fn() -> String) -> Decoded {
@@ -24,6 +26,12 @@ fn promises(frame: &[u8], wire: u32, link_type: u16, context: &dyn Fn() -> Strin
     assert!(d.depth <= MAX_TUNNELS && (d.depth > 0) == d.tunnel.is_some(), "{}: {d:?}", context());
     assert!(d.tunnel.is_none_or(|t| t.outer_l3 < d.l3), "{}: {d:?}", context());
     assert_eq!(d.malformed, d.odd.is_some_and(Odd::is_malformed), "{}: {d:?}", context());
+    let numbers: Vec<_> = numbered(frame, wire as u32, link_type).collect();
+    assert!(d.may_be_numbered() || numbers.is_empty(), "{}: {d:?}", context());
+    assert!(!d.may_be_numbered() || !numbers.is_empty() || d.depth > 1 || d.odd.is_some(), "{}: {d:?}", context());
+    assert!(numbers.is_sorted_by(|a, b| a.outer_l3 < b.outer_l3), "{}: {numbers:?}", context());
+    let innermost = d.tunnel.filter(|t| t.sequence.is_some());
+    assert!(innermost.is_none_or(|t| numbers.contains(&t)), "{}: {d:?}, {numbers:?}", context());
     d
 }
 

@@ -1,4 +1,4 @@
-//! `Fragments`: what later fragments inherit, what they do not, and that its memory has a bound.
+//! `Fragments`: what later fragments inherit, what they do not, and that its memory has a bound; and what is in the first ones of tunnels.
 
 #[path = "common/captures.rs"]
 mod captures;
@@ -8,7 +8,7 @@ use base::{Prng, Timestamp};
 use common::{built, decoded};
 use netgrain_wire::build::{Frame, tunnel};
 use netgrain_wire::fragments::{FragmentCounts, Fragments, TIMEOUT};
-use netgrain_wire::{Decoded, Fragment, IpProtocol, Odd, Port};
+use netgrain_wire::{Decoded, Fragment, IpProtocol, Odd, Part, Port, link};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -209,4 +209,82 @@ fn real_datagrams_stay_together() {
         }
         assert_eq!((seen, fragments.counts().resolved), (later, later), "{file}");
     }
+}
+
+/// A packet of TCP in VXLAN.
+fn in_vxlan(payload: usize) -> Vec<u8> {
+    let inner = built(Frame::tcp4(3, 1000, 4, 443).payload(&vec![7; payload]));
+    let payload = [&tunnel::vxlan(7)[..], &inner].concat();
+    built(Frame::udp4(1, 50_000, 2, 4789).payload(&payload))
+}
+
+#[test]
+fn a_first_fragment_of_a_tunnel_is_looked_into_by_who_wants_that() {
+    let parts = testkit::fragments(&in_vxlan(300), 9, 160);
+    let through = |frame: &[u8]| Decoded::through_parts(frame, frame.len() as u32, link::ETHERNET);
+    let outside = decoded(&parts[0]);
+    assert_eq!((outside.depth, outside.odd), (0, Some(Odd::TunnelFragment)), "flow records do not");
+    let (inner, part) = through(&parts[0]);
+    assert_eq!((inner.depth, inner.src_port, inner.dst_port), (1, Port(1000), Port(443)));
+    assert_eq!((inner.fragment, inner.malformed), (Fragment::Whole, false), "it is as if it was cut by the capture");
+    assert_eq!(part, Part { fragment: Fragment::First, l3: 14 });
+    let (later, part) = through(&parts[1]);
+    assert_eq!((later.depth, later.fragment), (0, Fragment::Later));
+    assert_eq!(part, Part { fragment: Fragment::Later, l3: 14 });
+}
+
+#[test]
+fn of_parts_in_each_other_the_outermost_is_told() {
+    let inner = &testkit::fragments(&built(Frame::tcp4(3, 1000, 4, 443).payload(&[7; 300])), 9, 200)[0];
+    let payload = [&tunnel::vxlan(7)[..], inner].concat();
+    let outer = built(Frame::udp4(1, 50_000, 2, 4789).payload(&payload));
+    let told = |frame: &[u8]| Decoded::through_parts(frame, frame.len() as u32, link::ETHERNET).1;
+    assert_eq!(told(&outer), Part { fragment: Fragment::First, l3: 64 });
+    assert_eq!(told(&testkit::fragments(&outer, 8, 160)[0]), Part { fragment: Fragment::First, l3: 14 });
+}
+
+#[test]
+fn what_is_whole_is_decoded_alike_with_and_without_looking_into_parts() {
+    let seed = testkit::seed("what_is_whole_is_decoded_alike_with_and_without_looking_into_parts");
+    let mut prng = Prng::new(seed);
+    let (mut whole, mut parts) = (0, 0);
+    for _ in 0..30_000 {
+        let mut made = common::frame(&mut prng);
+        if prng.below(3) == 0 && made.bytes.len() > 30 {
+            let at = 12 + prng.below(18) as usize;
+            made.bytes[at] = prng.next_u64() as u8;
+        }
+        let wire_len = made.bytes.len() as u32;
+        let usual = Decoded::of(&made.bytes, wire_len, made.link_type);
+        let (through, part) = Decoded::through_parts(&made.bytes, wire_len, made.link_type);
+        if part.fragment == Fragment::Whole || through.depth == usual.depth && usual.odd != Some(Odd::TunnelFragment) {
+            assert_eq!(through, usual, "seed {seed}: {:02x?}", made.bytes);
+        }
+        whole += u32::from(part.fragment == Fragment::Whole);
+        parts += u32::from(part.fragment != Fragment::Whole);
+        assert!(part.fragment == Fragment::Whole || usize::from(part.l3) < made.bytes.len());
+    }
+    assert!(whole > 10_000 && parts > 300, "{whole} whole, {parts} parts");
+}
+
+#[test]
+fn a_first_fragment_is_looked_into_without_a_panic_wherever_it_ends_and_whatever_is_bent() {
+    let seed = testkit::seed("a_first_fragment_is_looked_into_without_a_panic_wherever_it_ends_and_whatever_is_bent");
+    let mut prng = Prng::new(seed);
+    let first = &testkit::fragments(&in_vxlan(300), 9, 160)[0];
+    let mut inside = 0;
+    for _ in 0..50_000 {
+        let mut frame = first.clone();
+        for _ in 0..prng.below(3) {
+            let at = 12 + prng.below(frame.len() as u64 - 12) as usize;
+            frame[at] = prng.next_u64() as u8;
+        }
+        frame.truncate(prng.below(frame.len() as u64 + 1) as usize);
+        let (decoded, part) = Decoded::through_parts(&frame, first.len() as u32, link::ETHERNET);
+        for offset in [decoded.l3, decoded.l4, decoded.payload, part.l3] {
+            assert!(offset == 0 || usize::from(offset) < frame.len(), "seed {seed}: {frame:02x?}");
+        }
+        inside += u32::from(decoded.depth > 0);
+    }
+    assert!(inside > 5000, "{inside}");
 }

@@ -46,6 +46,11 @@ pub trait Machine {
 
     fn fates(&self) -> Vec<u64>;
 
+    /// Which of its devices the last packet went out of, if the machine tells.
+    fn device(&self) -> Option<u32> {
+        None
+    }
+
     /// The group's counters, and how many entries each map refused.
     fn counters(&self) -> (Vec<u64>, Vec<u64>);
 

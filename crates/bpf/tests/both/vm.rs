@@ -30,6 +30,8 @@ pub struct Vm {
     values: Vec<Vec<u8>>,
     /// Instructions of the last run.
     pub steps: u64,
+    /// Which of the devices the last run sent its packet out of.
+    pub device: Option<u32>,
     /// Whether the driver lets a program write before a frame.
     pub has_room: bool,
 }
@@ -45,7 +47,7 @@ struct Run<'a> {
 impl Vm {
     pub fn load(object: Object) -> Self {
         let code = object.code.insns().collect();
-        let mut vm = Self { code, maps: vec![], values: vec![], object, steps: 0, has_room: true };
+        let mut vm = Self { code, maps: vec![], values: vec![], object, steps: 0, device: None, has_room: true };
         for need in vm.object.maps.clone() {
             let mut map = BTreeMap::new();
             let is_array = matches!(need.kind, MapKind::Array | MapKind::PerCpuArray | MapKind::DevMap);
@@ -109,6 +111,10 @@ impl Machine for Vm {
         Answer { verdict: verdict as u32, fate, handed }
     }
 
+    fn device(&self) -> Option<u32> {
+        self.device
+    }
+
     fn fates(&self) -> Vec<u64> {
         self.first(Role::Fates).expect("every object has fates")
     }
@@ -140,7 +146,7 @@ impl Run<'_> {
     fn all(&mut self) -> u64 {
         (self.r[1], self.r[10]) = (CONTEXT, (STACK_REGION << REGION) + STACK as u64);
         let mut at = 0;
-        self.vm.steps = 0;
+        (self.vm.steps, self.vm.device) = (0, None);
         loop {
             let i = self.vm.code[at];
             self.vm.steps += 1;
@@ -273,7 +279,10 @@ impl Run<'_> {
                 0
             }
             51 => match self.vm.object.maps[map].entries > arguments[2] as u32 {
-                true => REDIRECT,
+                true => {
+                    self.vm.device = (self.vm.object.maps[map].kind == MapKind::DevMap).then_some(arguments[2] as u32);
+                    REDIRECT
+                }
                 false => arguments[3] & 3,
             },
             54 if !self.vm.has_room => EINVAL as u64,

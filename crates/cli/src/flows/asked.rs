@@ -94,7 +94,10 @@ impl Asked {
         let which = if filter.is_empty() { "flows".to_owned() } else { format!("flows of `{filter}`") };
         let place = match &self.place {
             Place::Store(store) => match stock::shelves(store) {
-                Ok(shelves) => format!("{} has {}", store.display(), stock::tell(&shelves, &self.interfaces)),
+                Ok(shelves) => {
+                    let has = stock::tell(&shelves, &self.interfaces);
+                    format!("{} has {has}; a flow is told once it has ended, its packets at once", store.display())
+                }
                 Err(_) => format!("{} is empty by now", store.display()),
             },
             Place::Files(files) => match &files[..] {

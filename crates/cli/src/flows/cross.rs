@@ -55,7 +55,7 @@ pub fn packets(args: &FlowsArgs, asked: &Asked) -> Result<Outcome, Failure> {
         write: args.write.clone(),
         format: None,
         flow: None,
-        count: false,
+        count: args.count,
         json: args.json,
         follow: false,
         limit: None,

@@ -49,7 +49,7 @@ impl fmt::Display for Told<'_> {
             how.push(Value::End(Some(r.end)).to_string());
         }
         if r.part > 0 || r.end == EndReason::Active {
-            how.push(format!("part {}", r.part + 1));
+            how.push(format!("part {}", r.part));
         }
         if let Some(rtt) = r.syn_rtt {
             how.push(format!("rtt {}", span(rtt)));

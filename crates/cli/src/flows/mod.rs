@@ -115,6 +115,9 @@ pub struct FlowsArgs {
     /// The packets of these flows instead of their records
     #[arg(long, requires = "store", conflicts_with_all = ["csv", "parquet", "fields", "limit"])]
     pub packets: bool,
+    /// With --packets: only how many there are
+    #[arg(long, requires = "packets", conflicts_with = "write")]
+    pub count: bool,
     /// With --packets: write a capture to a file, or to standard output with -
     #[arg(short = 'w', long, value_name = "FILE", requires = "packets")]
     pub write: Option<PathBuf>,

@@ -5,7 +5,8 @@ use crate::outcome::Failure;
 use base::Timestamp;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use store::catalogue::{self, Hours};
+use store::catalogue::{self, Entry, Hours};
+use store::disorder::{Disorder, Span};
 use store::names;
 
 /// Most interfaces that are named in one line.
@@ -25,6 +26,17 @@ impl Shelf {
         let first = edge(Hours::forward(&self.folder, Timestamp::ZERO, Timestamp::MAX), Iterator::min);
         let last = edge(Hours::back(&self.folder, Timestamp::MAX), Iterator::max);
         first.zip(last)
+    }
+
+    /// When the oldest packets are from: of files that are not in the order of time that is before they begin.
+    pub fn oldest(&self) -> Option<Timestamp> {
+        let (first, _) = self.files()?;
+        let noted = Disorder::read(&self.folder).unwrap_or_default();
+        let there =
+            |start: Timestamp, stem: &str| Entry::find(&names::hour_folder(&self.folder, start), stem).is_some();
+        let earlier = noted.iter().filter(|(_, span, _)| *span != Span::UNKNOWN && span.first < first);
+        let earlier = earlier.filter(|((start, ..), _, stem)| there(*start, stem)).map(|(_, span, _)| span.first);
+        earlier.chain([first]).min()
     }
 }
 

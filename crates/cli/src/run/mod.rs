@@ -12,7 +12,7 @@ pub use plan::rules;
 
 use crate::config::{self, Config, Given};
 use crate::group::show;
-use crate::outcome::{Failure, Outcome, json};
+use crate::outcome::{self, Failure, Outcome, json};
 use crate::privileges::{self, Needs};
 use crate::retain;
 use crate::screen::Remarks;
@@ -195,12 +195,16 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let ended: Vec<_> = ports.iter_mut().map(|p| p.capture.wait()).collect();
     drop(metrics);
     let mut healthy = true;
+    let mut reports = Vec::new();
     for port in &mut ports {
         let report = port.capture.report();
         healthy &= report.is_healthy();
         finish(args, port, &report)?;
+        reports.push(report);
     }
-    ended.into_iter().collect::<Result<(), _>>()?;
+    for (ended, report) in ended.into_iter().zip(&reports) {
+        healthy &= outcome::ended(ended, report)?;
+    }
     if show.gone {
         return Err(Failure::ClosedPipe);
     }

@@ -1,7 +1,7 @@
 //! What people read of all grains: one line while it runs, and at the end whether the grains agree.
 
 use base::units::{show_bytes, show_count, show_si};
-use engine::{MeterReport, Report};
+use engine::{MeterReport, Report, TunnelReport};
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 
@@ -130,6 +130,9 @@ pub fn grains(m: &MeterReport) -> String {
     let records: u64 = m.records.values().sum();
     row("in flows", m.in_records, &format!("{} records of {} flows", show_count(records), show_count(m.begun)));
     row("in no flow", m.flowless, "not IP");
+    if m.tunnels.numbered > 0 {
+        let _ = writeln!(out, "{}", tunnels(&m.tunnels));
+    }
     for (end, n) in &m.records {
         let _ = writeln!(out, "records for {end}: {}", show_count(*n));
     }
@@ -146,9 +149,35 @@ pub fn grains(m: &MeterReport) -> String {
     out
 }
 
+/// What tunnels that number their packets lost on their way here.
+fn tunnels(t: &TunnelReport) -> String {
+    let (numbered, sessions) = (show_count(t.numbered), show_count(t.sessions));
+    let mut line = format!("numbers of tunnels: {numbered} in {sessions} sessions, {} missing", show_count(t.missing));
+    for (n, what) in [
+        (t.late, "of them late"),
+        (t.repeated, "repeated"),
+        (t.astray, "astray"),
+        (t.restarts, "times begun anew"),
+        (t.displaced, "sessions too many"),
+    ] {
+        if n > 0 {
+            let _ = write!(line, ", {} {what}", show_count(n));
+        }
+    }
+    line
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_of_tunnels_are_told_where_there_are_any() {
+        let tunnels = TunnelReport { numbered: 100, sessions: 2, missing: 7, late: 3, ..TunnelReport::default() };
+        let said = grains(&MeterReport { tunnels, ..MeterReport::default() });
+        assert!(said.contains("\nnumbers of tunnels: 100 in 2 sessions, 7 missing, 3 of them late\n"), "{said}");
+        assert!(!grains(&MeterReport::default()).contains("tunnels"));
+    }
     use engine::OutletReport;
 
     #[test]

@@ -85,7 +85,7 @@ impl OfPackets {
         let answer = query::ask(&Place::Store(store.to_owned()), question).map_err(Failure::say)?;
         let mut known = SeriesLoop::new(source::query(store, interfaces, from, to));
         let next_known = next(&mut known)?;
-        let oldest = |shelf: stock::Shelf| Some((interface_folder(store, &shelf.interface), shelf.files()?.0.secs()));
+        let oldest = |shelf: stock::Shelf| Some((interface_folder(store, &shelf.interface), shelf.oldest()?.secs()));
         let mut made = Made {
             oldest: stock::shelves(store)?.into_iter().filter_map(oldest).collect(),
             store: store.to_owned(),

@@ -16,8 +16,13 @@ use std::io::{self, IsTerminal, Write};
 /// Characters of a curve on a terminal.
 const WIDTH: usize = 100;
 
-/// What begins the names of fields that a filter leaves unknown: flows are made of all packets.
-const OF_FLOWS: &str = "flows_";
+/// What begins the names of fields that a filter leaves unknown: flows are made of all packets, and gaps in the numbers of a tunnel are
+/// gaps in all of them.
+const OF_ALL: [&str; 2] = ["flows_", "tunnel_"];
+
+fn is_of_all(name: &str) -> bool {
+    OF_ALL.iter().any(|prefix| name.starts_with(prefix))
+}
 
 /// See the module.
 pub struct Output<T: Told> {
@@ -39,12 +44,15 @@ impl<T: Told> Output<T> {
     /// Opens it; `header` stands above a table.
     pub fn begin(args: &SeriesArgs, filtered: bool, header: &'static str) -> Result<Self, Failure> {
         let fields = match &args.fields[..] {
-            [] if filtered => Some(T::fields().iter().filter(|field| !field.name.starts_with(OF_FLOWS)).collect()),
+            [] if filtered => Some(T::fields().iter().filter(|field| !is_of_all(&field.name)).collect()),
             [] => None,
             some => Some(text::choose::<T>(&some.join(",")).map_err(|e| Failure::Said(format!("--fields: {e}")))?),
         };
-        if let Some(field) = args.fields.iter().find(|name| filtered && name.starts_with(OF_FLOWS)) {
-            let text = "packets that match a filter do not tell it; ask `netgrain flows` with the same words";
+        if let Some(field) = args.fields.iter().find(|name| filtered && is_of_all(name)) {
+            let text = match field.starts_with(OF_ALL[0]) {
+                true => "packets that match a filter do not tell it; ask `netgrain flows` with the same words",
+                false => "packets that match a filter do not tell it; ask without the filter",
+            };
             return Err(Failure::Said(format!("--fields: {field}: {text}")));
         }
         let out = Outlet::new(io::stdout());

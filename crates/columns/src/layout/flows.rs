@@ -201,6 +201,8 @@ macro_rules! side {
             int!(concat!($p, "dscp_max"), Distinct, 8, u8, Never, l, v => l.record.sides[$s].dscp.1 = v),
             mac!(concat!($p, "mac"), $s),
             payload!(concat!($p, "payload"), $s),
+            maybe_int!(concat!($p, "tunnel_seq_first"), 32, u32, l, v => l.record.sides[$s].tunnel_sequence = v.map(|first| (first, 0))),
+            maybe_int!(concat!($p, "tunnel_seq_last"), 32, u32, l, v => if let (Some(at), Some(v)) = (&mut l.record.sides[$s].tunnel_sequence, v) { at.1 = v }),
         ]);
     };
     (@flags $columns:ident, $p:literal, $s:literal, $($flag:literal $bit:literal),*) => {
@@ -276,7 +278,7 @@ macro_rules! guessed_side {
 }
 
 /// How many columns stand before those that are guessed.
-const PLAIN: usize = 21 + 2 * 23 + 3;
+const PLAIN: usize = 21 + 2 * 25 + 3;
 
 impl Layout for Record {
     type Line = Line;

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 const EVERY: usize = 13 + 2 * 21 + 1;
 
 /// Strips of numbers that may be missing: of the whole, of each side, and of what is guessed of each.
-const MAYBE: usize = 13 + 2 * 2 + 2 * GUESSED;
+const MAYBE: usize = 13 + 2 * 4 + 2 * GUESSED;
 
 /// Those of a side that are null where they are as guessed.
 const GUESSED: usize = 13;
@@ -92,6 +92,9 @@ fn plain(row: &mut Row<'_, EVERY, MAYBE>, side: &Side, payload: &[u8]) {
     row.put(side.dscp.1.into());
     row.maybe(side.mac.map_or(0, |mac| mac_number(mac) as u64), side.mac.is_some());
     row.maybe(payload.len() as u64, !payload.is_empty());
+    let (first, last) = side.tunnel_sequence.unwrap_or_default();
+    row.maybe(first.into(), side.tunnel_sequence.is_some());
+    row.maybe(last.into(), side.tunnel_sequence.is_some());
 }
 
 #[inline(always)]

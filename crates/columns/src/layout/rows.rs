@@ -28,6 +28,7 @@ fn names() -> Vec<String> {
     names.extend(fixed(&["above", "ipv6_packets", "ipv6_bytes", "syn", "syn_ack", "fin", "rst"]));
     names.extend(fixed(&["flows_active", "flows_new", "flows_ended", "sources", "destinations"]));
     names.extend(fixed(&["peak_1ms_bytes", "peak_1ms_packets", "peak_10ms_bytes", "peak_10ms_packets"]));
+    names.extend(fixed(&["tunnel_numbered", "tunnel_missing", "tunnel_late"]));
     names.extend(fixed(&["offered", "stored", "stored_bytes", "filtered", "duplicate"]));
     names.extend(Cause::ALL.iter().map(|cause| format!("lost_{}", cause.name())));
     names.extend(Note::ALL.iter().map(|note| format!("note_{}", note.name())));
@@ -142,6 +143,7 @@ fn row_words(row: &mut Row) -> impl Iterator<Item = &mut u64> {
         .chain([&mut row.flows_active, &mut row.flows_new, &mut row.flows_ended])
         .chain([&mut row.sources, &mut row.destinations])
         .chain([&mut peak_1ms.bytes, &mut peak_1ms.packets, &mut peak_10ms.bytes, &mut peak_10ms.packets])
+        .chain([&mut row.tunnel_numbered, &mut row.tunnel_missing, &mut row.tunnel_late])
         .chain([&mut t.offered, &mut t.stored, &mut t.stored_bytes, &mut t.filtered, &mut t.duplicate])
         .chain(&mut t.lost)
         .chain(&mut t.notes)

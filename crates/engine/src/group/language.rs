@@ -2,10 +2,12 @@
 //!
 //! A program that remembers has one worker for all queues of its group ([`crate::group::shared`]): the queues are dealt by the
 //! card or the kernel, not by the program's keys, and an entry must be known to every packet of its key. One without maps has
-//! a worker for each queue, and nothing is shared.
+//! a worker for each queue, and nothing is shared but which way the parts of datagrams go ([`Datagrams`]): they may come over different
+//! queues and ports. The next program goes on with that too.
 
 use super::diary::Diary;
 use super::room;
+use super::shared;
 use super::shared::Shared;
 use crate::heritage::{self, Heritage};
 use group::{About, Compiled, Delivery, Filling, Packet, Program, Source, Verdict};
@@ -13,7 +15,7 @@ use jit::{Act, Judge, Worker};
 use lang::interp::Action;
 use lang::ir::{self, COUNTERS, Effect, Kind, Log, Set};
 use lang::log::Subject;
-use lang::{Facts, Prefix};
+use lang::{Datagrams, Facts, Prefix};
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -189,8 +191,8 @@ impl Fit {
         !self.judge.program().maps.is_empty()
     }
 
-    fn worker(&self) -> Result<Worker, String> {
-        self.judge.worker(self.ground.hash_key).map_err(|e| e.to_string())
+    fn worker(&self, datagrams: &Arc<Datagrams>) -> Result<Worker, String> {
+        self.judge.worker_among(self.ground.hash_key, Arc::clone(datagrams)).map_err(|e| e.to_string())
     }
 }
 
@@ -203,11 +205,12 @@ impl Compiled for Fit {
             counters: Arc::clone(&self.counters),
             label: format!("group {group} at {}", port.name).into(),
         };
+        let datagrams = Arc::new(Datagrams::new(self.ground.hash_key));
         if self.remembers() && queues.len() > 1 {
-            return Ok(Shared::handles(queues.iter().map(asking).collect(), self.worker()?));
+            return Ok(Shared::handles(queues.iter().map(asking).collect(), self.worker(&datagrams)?));
         }
         let run = |port| {
-            let (asking, worker, base) = (asking(port), self.worker()?, [0; COUNTERS as usize]);
+            let (asking, worker, base) = (asking(port), self.worker(&datagrams)?, [0; COUNTERS as usize]);
             Ok(Box::new(Run { asking, worker, base, desk: Desk::default() }) as Box<dyn Program>)
         };
         queues.iter().map(run).collect()
@@ -283,8 +286,15 @@ impl Program for Run {
         if let Some(before) = before.downcast_mut::<Self>() {
             self.worker.inherit(&mut before.worker);
             self.base = *self.worker.counters();
+        } else if let Some(datagrams) = shared::datagrams_of(before) {
+            self.worker.follow(datagrams);
         }
     }
+}
+
+/// What a program that has a worker for each queue knows of datagrams.
+pub fn datagrams_of(program: &dyn Any) -> Option<Arc<Datagrams>> {
+    program.downcast_ref::<Run>().map(|run| Arc::clone(run.worker.datagrams()))
 }
 
 /// How full a worker's maps are.

@@ -8,9 +8,10 @@
 //! Invariant: a worker is judged with only under its lock, and after its memory has gone over nobody judges with it any
 //! more, unless a queue stood still for longer than [`PATIENCE`].
 
-use super::language::{Asking, Desk, fillings};
+use super::language::{self, Asking, Desk, fillings};
 use group::{Filling, Packet, Program, Verdict};
 use jit::Worker;
+use lang::Datagrams;
 use lang::ir::COUNTERS;
 use std::any::Any;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -80,6 +81,11 @@ impl Shared {
     }
 }
 
+/// What a program that has one worker for all queues knows of datagrams.
+pub fn datagrams_of(program: &dyn Any) -> Option<Arc<Datagrams>> {
+    program.downcast_ref::<Handle>().map(|handle| Arc::clone(handle.shared.settled().worker.datagrams()))
+}
+
 impl Handle {
     /// This queue judges with it no more.
     fn leave(&mut self) {
@@ -117,6 +123,9 @@ impl Program for Handle {
             if !inner.has_inherited {
                 inner.before.get_or_insert_with(|| Arc::clone(&before.shared));
             }
+        } else if let Some(datagrams) = language::datagrams_of(before) {
+            // The same for all queues, whoever says it first.
+            self.shared.lock().worker.follow(datagrams);
         }
     }
 }
@@ -124,5 +133,57 @@ impl Program for Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::language::{Ground, compile};
+    use group::{Delivery, Packet, Program, Source, Verdict};
+    use ring::Desc;
+    use wire::{build::Frame, link};
+
+    /// Two queues with this program.
+    fn queues(text: &str) -> Vec<Box<dyn Program>> {
+        let source = Source { name: "nosuch0".into(), number: 3 };
+        let ground = Ground { link_type: link::ETHERNET, hash_key: 7, from: vec![source.clone()] };
+        compile(text, &ground).expect("sound").instances(&[source.clone(), source], "g").expect("small")
+    }
+
+    fn hash(queue: &mut Box<dyn Program>, frame: &[u8]) -> u32 {
+        let desc = Desc::default();
+        let mut out = [Verdict::default()];
+        queue.judge(&[Packet { desc: &desc, bytes: frame, wire_len: frame.len() as u32 }], &mut out);
+        let Delivery::Steer(hash) = out[0].delivery else { panic!("{:?}", out[0].delivery) };
+        hash
+    }
+
+    #[test]
+    fn parts_of_a_datagram_go_together_over_queues_and_swaps() {
+        let mut buffer = [0; 600];
+        let mut tcp = |payload: &[u8]| {
+            let frame = Frame::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 443).payload(payload);
+            frame.write(&mut buffer).expect("room").to_vec()
+        };
+        let (whole, cut) = (tcp(&[]), tcp(&[0; 400]));
+        let programs = [
+            "main = steer_flow",
+            "main = ip >-> mark 7 >-> steer_flow",
+            "n = flow_map 0 key_3tuple\nmain = incr_fstate n >-> steer_flow",
+        ];
+        for (id, (before, after)) in (0..).zip(programs.iter().flat_map(|a| programs.map(|b| (*a, b)))) {
+            let context = format!("{before:?}, then {after:?}");
+            let (mut old, mut new) = (queues(before), queues(after));
+            let parts = testkit::fragments(&cut, id, 96);
+            let flow = hash(&mut old[1], &whole);
+            assert_eq!(hash(&mut old[0], &parts[0]), flow, "{context}");
+            assert_eq!(hash(&mut old[1], &parts[1]), flow, "{context}: over the other queue");
+            new.iter_mut().zip(&mut old).for_each(|(new, old)| new.inherit(&mut **old));
+            assert_eq!(hash(&mut new[1], &parts[2]), flow, "{context}: by the next program");
+            // The first one comes to it last.
+            let parts = testkit::fragments(&cut, 100 + id, 96);
+            let alone = hash(&mut new[0], &parts[3]);
+            assert!(alone != flow && hash(&mut new[1], &parts[0]) == alone, "{context}");
+        }
     }
 }

@@ -15,7 +15,7 @@ mod work;
 pub use collector::{CollectorOutlet, Destination, Pace};
 pub use curve::count as count_packet;
 pub use outlet::Outlet;
-pub use report::{MeterReport, OutletReport};
+pub use report::{MeterReport, OutletReport, TunnelReport};
 pub use store::{GrainKeeping, GrainRules, StoreOutlet};
 pub use table::Quick;
 

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use std::collections::BTreeMap;
+use wire::SessionCounts;
 
 /// One meter, for documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -33,6 +34,8 @@ pub struct MeterReport {
     pub flow_bytes: u64,
     /// Rows made.
     pub rows: u64,
+    /// What is missing in tunnels that number their packets.
+    pub tunnels: TunnelReport,
     /// Frames by what is odd about them (docs/FLOWS.md); those that did not occur are left out.
     pub odd: BTreeMap<&'static str, u64>,
     /// Where records and rows go.
@@ -41,6 +44,34 @@ pub struct MeterReport {
     pub cpu_millis: u64,
     /// It has ended, and everything is where it goes.
     pub ended: bool,
+}
+
+/// Tunnels that number their packets (ERSPAN, GRE, GTP-U), for documents: docs/DECODING.md.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TunnelReport {
+    /// Numbers that were seen.
+    pub numbered: u64,
+    /// Sessions that began to be followed: one direction between two outer addresses, of one kind and number.
+    pub sessions: u64,
+    /// Numbers that were passed over.
+    pub missing: u64,
+    /// Of these, numbers that came after all, behind later ones.
+    pub late: u64,
+    /// Numbers that had come already.
+    pub repeated: u64,
+    /// Numbers too far from the others to say anything.
+    pub astray: u64,
+    /// Sessions that began anew with another number.
+    pub restarts: u64,
+    /// Sessions that had to make place for others.
+    pub displaced: u64,
+}
+
+impl TunnelReport {
+    pub(super) const fn of(counts: &SessionCounts) -> Self {
+        let SessionCounts { numbered, begun, missing, late, repeated, astray, restarts, displaced } = *counts;
+        Self { numbered, sessions: begun, missing, late, repeated, astray, restarts, displaced }
+    }
 }
 
 /// One place where records and rows go, for documents.

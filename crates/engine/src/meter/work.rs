@@ -6,18 +6,20 @@
 use super::curve::count;
 use super::lanes::{BATCH, Lane};
 use super::outlet::Outlets;
-use super::report::MeterReport;
+use super::report::{MeterReport, TunnelReport};
 use super::table::Table;
 use base::{Tally, Timestamp};
 use flow::Packet;
 use ring::{Control, Desc, flag};
 use series::{Counter, Row};
 use std::time::Duration;
-use wire::{Decoded, Fragments, Odd};
+use wire::{Decoded, Fragments, Odd, SessionCounts, Sessions};
 
 /// See the module.
 pub struct Work {
     fragments: Fragments,
+    /// Before the shards, since the packets of a session are those of many flows.
+    sessions: Sessions,
     flows: Option<Table>,
     curve: Option<Counter>,
     pub out: Outlets,
@@ -37,6 +39,8 @@ pub struct Work {
     odd: [u64; Odd::COUNT],
     /// Flows begun and ended when the last second was told.
     told: (u64, u64),
+    /// What the curve was told of tunnels.
+    told_of_tunnels: SessionCounts,
 }
 
 impl Work {
@@ -44,6 +48,7 @@ impl Work {
     pub fn new(flows: Option<Table>, curve: Option<Counter>, out: Outlets, key: u64, located: bool) -> Self {
         Self {
             fragments: Fragments::new(key),
+            sessions: Sessions::new(key),
             flows,
             curve,
             out,
@@ -57,6 +62,7 @@ impl Work {
             unmetered: 0,
             odd: [0; Odd::COUNT],
             told: (0, 0),
+            told_of_tunnels: SessionCounts::default(),
         }
     }
 
@@ -111,6 +117,9 @@ impl Work {
             let (frame, wire_len) = (lane.bytes(desc), lane.wire_len(desc));
             decoded.read(frame, wire_len, lane.link_type);
             self.fragments.resolve(decoded, frame, desc.timestamp());
+            if decoded.may_be_numbered() {
+                self.sessions.see(frame, wire_len, lane.link_type);
+            }
             if let Some(odd) = decoded.odd {
                 self.odd[odd.index()] += 1;
             }
@@ -189,6 +198,14 @@ impl Work {
         if tally != Tally::default() {
             self.book(second, &tally);
         }
+        let (now, told) = (self.sessions.counts(), self.told_of_tunnels);
+        if now.numbered > told.numbered
+            && let Some(curve) = &mut self.curve
+        {
+            let (numbered, late) = (now.numbered - told.numbered, now.late - told.late);
+            curve.tunnels(second, numbered, now.missing - told.missing, late);
+            self.told_of_tunnels = now;
+        }
     }
 
     /// A second begins; `passed` is the one that has ended with it, if one has.
@@ -253,6 +270,7 @@ impl Work {
             backward: counts.backward,
             flow_bytes: counts.bytes,
             rows: self.out.rows,
+            tunnels: TunnelReport::of(&self.sessions.counts()),
             odd: Odd::all().map(|o| (o.name(), self.odd[o.index()])).filter(|(_, n)| *n > 0).collect(),
             outlets: self.out.reports(),
             ..MeterReport::default()

@@ -33,6 +33,7 @@ use capture::AnySource;
 use capture::afxdp::{Mode, Steer};
 use half::{Half, LetterBox};
 use jit::Judge;
+use lang::Datagrams;
 use lang::ebpf::{Clock, Entry, Metadata, Object, Role, ToUser, Wish};
 use lang::ir::{COUNTERS, Effect, Expiry, Inst, Program};
 use serde::Serialize;
@@ -174,6 +175,8 @@ impl ProgramReport {
 /// The programs of one port, one after the other.
 pub(crate) struct PortProgram {
     ground: Ground,
+    /// Which way the parts of datagrams go, for all queues and programs.
+    datagrams: Arc<Datagrams>,
     state: Mutex<State>,
 }
 
@@ -219,7 +222,8 @@ impl PortProgram {
             owed: BTreeSet::new(),
             swept: BTreeMap::new(),
         };
-        Ok(Self { ground, state: Mutex::new(state) })
+        let datagrams = Arc::new(Datagrams::new(ground.hash_key));
+        Ok(Self { ground, datagrams, state: Mutex::new(state) })
     }
 
     /// Puts the kernel half onto a port that has just been opened, before any frame is let in.
@@ -418,7 +422,7 @@ impl PortProgram {
             generation: report.generation,
             in_kernel: report.in_kernel > 0,
             all_in_kernel: report.in_kernel == program.stages.len(),
-            worker: judge.worker(self.ground.hash_key).map_err(|e| e.to_string())?,
+            worker: judge.worker_among(self.ground.hash_key, Arc::clone(&self.datagrams)).map_err(|e| e.to_string())?,
             ingress: ingress(program, &self.ground.port),
             forwards_own: knows_direction(program),
             devices: Arc::clone(devices),

@@ -121,6 +121,15 @@ fn side(prefix: &'static str, index: usize, all: &mut Vec<Field<Record>>) {
     push("dscp_min", "", "least DSCP", |s| seen(s, Value::Number(s.dscp.0.into())));
     push("dscp_max", "", "greatest", |s| seen(s, Value::Number(s.dscp.1.into())));
     push("mac", "", "link address that sent its first frame", |s| s.mac.map_or(Value::Absent, Value::Mac));
+    push(
+        "tunnel_seq_first",
+        "",
+        "sequence number in the tunnel (ERSPAN, GRE, GTP-U) of its first packet that had one",
+        |s| number(s.tunnel_sequence.map(|(first, _)| first)),
+    );
+    push("tunnel_seq_last", "", "that of the last one; others than this flow's packets lie between", |s| {
+        number(s.tunnel_sequence.map(|(_, last)| last))
+    });
 }
 
 fn tail() -> Vec<Field<Record>> {

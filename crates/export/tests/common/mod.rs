@@ -61,6 +61,7 @@ fn side(prng: &mut Prng) -> Side {
         ttl: (prng.next_u64() as u8, prng.next_u64() as u8),
         dscp: (prng.below(64) as u8, prng.below(64) as u8),
         mac: some(prng, |p| MacAddr([2, 0, 0, 0, p.next_u64() as u8, p.next_u64() as u8])),
+        tunnel_sequence: some(prng, |p| (p.next_u64() as u32, p.below(3) as u32)),
     }
 }
 
@@ -148,6 +149,9 @@ pub fn row(prng: &mut Prng) -> Row {
         &mut row.flows_active,
         &mut row.flows_new,
         &mut row.flows_ended,
+        &mut row.tunnel_numbered,
+        &mut row.tunnel_missing,
+        &mut row.tunnel_late,
         &mut row.sources,
         &mut row.destinations,
         &mut row.peak_1ms.bytes,

@@ -125,6 +125,7 @@ fn every_field_of_a_record_says_what_it_is() {
         ttl: (n as u8 + 44, n as u8 + 45),
         dscp: (n as u8 + 46, n as u8 + 47),
         mac: Some(MacAddr([n as u8; 6])),
+        tunnel_sequence: Some((n as u32 + 48, n as u32 + 49)),
     };
     let record = Record {
         id: 0xab,
@@ -205,6 +206,8 @@ fn every_field_of_a_record_says_what_it_is() {
             ("ttl_max", 45),
             ("dscp_min", 46),
             ("dscp_max", 47),
+            ("tunnel_seq_first", 48),
+            ("tunnel_seq_last", 49),
         ];
         rest.into_iter().for_each(|(name, more)| put(name, (n + more).into()));
     }

@@ -136,5 +136,6 @@ fn side(prng: &mut Prng) -> Side {
             prng.fill(&mut mac);
             MacAddr(mac)
         }),
+        tunnel_sequence: maybe(prng).map(|n| (n as u32, prng.next_u64() as u32)),
     }
 }

@@ -215,3 +215,54 @@ fn records_come_in_the_second_after_their_timeout_however_long_it_is() {
         assert_eq!(meter.counts().lateness.records, [0, 0, 0, 0, 0, 1, 0, 0, 0], "0.7 s late");
     }
 }
+
+/// A datagram in GRE with this number, from host 1 or back.
+fn numbered(back: bool, number: Option<u32>, when: f64) -> Owned {
+    let plan = if back { Plan::udp(2, 1, BACK) } else { Plan::udp(1, 2, OUT) };
+    let mut owned = plan.frame(at(when));
+    owned.decoded.tunnel = Some(Tunnel { kind: TunnelKind::Gre, id: 7, sequence: number, outer_l3: 14 });
+    owned.decoded.plain = owned.decoded.is_plain();
+    owned
+}
+
+fn numbers(records: &[Record]) -> Vec<[Option<(u32, u32)>; 2]> {
+    records.iter().map(|r| [0, 1].map(|side| r.sides[side].tunnel_sequence)).collect()
+}
+
+#[test]
+fn each_direction_has_the_first_and_the_last_number_of_the_tunnel_in_each_record() {
+    let packets = [
+        numbered(false, None, 0.0),
+        numbered(false, Some(u32::MAX), 1.0),
+        numbered(true, Some(40), 1.5),
+        numbered(false, Some(3), 2.0),
+        // The active timeout.
+        numbered(false, None, 12.0),
+        numbered(true, Some(38), 13.0),
+        numbered(true, None, 14.0),
+    ];
+    let records = all(Config { active: Some(secs(10)), ..Config::default() }, &packets);
+    assert_eq!(numbers(&records), [[Some((u32::MAX, 3)), Some((40, 40))], [None, Some((38, 38))]]);
+}
+
+#[test]
+fn a_flow_in_the_place_of_another_has_none_of_its_numbers() {
+    let config = Config { capacity: 1, ..Config::default() };
+    let mut plain = numbered(false, None, 1.0);
+    plain.decoded.tunnel = None;
+    let mut vxlan = numbered(false, None, 2.0);
+    vxlan.decoded.tunnel = Some(Tunnel { kind: TunnelKind::Vxlan, id: 7, sequence: None, outer_l3: 14 });
+    let packets = [numbered(false, Some(5), 0.0), plain, numbered(false, Some(6), 1.5), vxlan];
+    let records = all(config, &packets);
+    assert_eq!(numbers(&records), [[Some((5, 5)), None], [None; 2], [Some((6, 6)), None], [None; 2]]);
+}
+
+#[test]
+fn where_tunnels_are_no_level_a_flow_that_began_outside_has_no_numbers() {
+    let mut outside = numbered(false, None, 0.0);
+    outside.decoded.tunnel = None;
+    let inside = numbered(false, Some(9), 1.0);
+    let config = || Config { levels: Levels { tunnel: false, ..Levels::default() }, ..Config::default() };
+    assert_eq!(numbers(&all(config(), &[outside.clone(), inside.clone()])), [[None; 2]]);
+    assert_eq!(numbers(&all(config(), &[inside, outside])), [[Some((9, 9)), None]]);
+}

@@ -2,6 +2,8 @@
 
 mod against_model;
 mod behaviour;
+#[path = "../../tests/common/captures.rs"]
+mod captures;
 mod limits;
 mod model;
 mod resting;

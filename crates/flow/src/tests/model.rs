@@ -240,6 +240,9 @@ impl Model {
             let values = now.iter().map(|o| f(o));
             (values.clone().min().unwrap_or(0), values.max().unwrap_or(0))
         };
+        // Of a flow whose first packet was in no tunnel, no number is kept.
+        let tunnel = flow.packets[0].owned.decoded.tunnel;
+        let numbers = now.iter().filter_map(|o| tunnel.and(o.owned.decoded.tunnel)?.sequence).collect::<Vec<_>>();
         // The link address is that of the side's first frame in the whole flow.
         let mac = all[0].owned.decoded.l2.map(|_| MacAddr(all[0].owned.data[6..12].try_into().expect("six bytes")));
         Side {
@@ -261,6 +264,7 @@ impl Model {
             ttl: range(&|o| o.class().0),
             dscp: range(&|o| o.class().1),
             mac,
+            tunnel_sequence: numbers.first().copied().zip(numbers.last().copied()),
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Flows at rest: that they are woken as what they were, and how little they take.
 
 use super::at;
+use super::captures::{self, Captured};
 use super::model::secs;
 use super::sharded::sharded;
 use super::traffic::{Owned, Plan, Traffic};
 use crate::entry::{Entry, bit};
+use crate::numbers;
 use crate::pool::NONE;
 use crate::record::Record;
 use crate::rest::Rest;
@@ -12,11 +14,8 @@ use crate::slim::LOG;
 use crate::{Config, Meter, NoHints, Shards};
 use base::{Prng, Timestamp};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use wire::Decoded;
 use wire::tcp_flags::{ACK, PSH, SYN};
 
 /// What one flow takes: its entry, its links on the wheel, its place in a table of as many flows as were asked for, and
@@ -24,6 +23,8 @@ use wire::tcp_flags::{ACK, PSH, SYN};
 fn bytes(meter: &Meter, flow: u32) -> usize {
     let hot = &meter.flows[flow].hot;
     let v6 = if hot.has(bit::V6) { 24 } else { 0 };
+    let is_numbered = hot.tunnel > 0 && meter.numbers.of(flow) != [None; 2];
+    let numbers = if is_numbered { numbers::BYTES } else { 0 };
     let chunk = |chunk: u32| if chunk == NONE { 0 } else { 72 };
     let form = match hot.bits & bit::RESTS {
         0 => chunk(hot.more),
@@ -32,7 +33,7 @@ fn bytes(meter: &Meter, flow: u32) -> usize {
         _ if hot.more == NONE => 0,
         _ => size_of_val(meter.rest.slab.of(hot.more)),
     };
-    size_of::<Entry>() + 8 + 11 + v6 + form
+    size_of::<Entry>() + 8 + 11 + v6 + numbers + form
 }
 
 /// Bytes of all flows of a meter, and of how many packets each was.
@@ -147,30 +148,13 @@ fn a_flow_at_rest_takes_less_than_256_bytes_on_average_however_long_it_is() {
     }
 }
 
-fn captures(folder: &Path, found: &mut Vec<PathBuf>) {
-    for path in std::fs::read_dir(folder).expect("the folder can be read").flatten().map(|e| e.path()) {
-        if path.is_dir() {
-            captures(&path, found);
-        } else if [".pcap", ".pcap.gz", ".trace"].iter().any(|end| path.to_string_lossy().ends_with(end)) {
-            found.push(path);
-        }
-    }
-}
-
 /// The packets of a file, up to where it can be read.
 fn packets(path: &Path) -> Vec<Owned> {
-    let file = File::open(path).expect("the capture can be opened");
-    let file: Box<dyn Read> = match path.extension() {
-        Some(end) if end == "gz" => Box::new(flate2::read::MultiGzDecoder::new(file)),
-        _ => Box::new(file),
+    let owned = |c: Captured| {
+        let Captured { ts, wire_len, data, decoded, offset } = c;
+        Owned { ts, wire_len, data, decoded, position: offset, queue: 0 }
     };
-    let Ok(mut reader) = pcap::Reader::open(file) else { return Vec::new() };
-    let mut packets = Vec::new();
-    while let Ok(Some(p)) = reader.next() {
-        let decoded = Decoded::of(p.data, p.wire_len, p.link_type);
-        let (ts, data) = (p.ts.unwrap_or(Timestamp::ZERO), p.data.to_vec());
-        packets.push(Owned { ts, wire_len: p.wire_len, data, decoded, position: p.offset, queue: 0 });
-    }
+    let mut packets: Vec<Owned> = captures::packets(path).into_iter().map(owned).collect();
     // In order, so that no packet is another clock to the others, and no further from each other than an hour: seconds in
     // which flows are alive are gone through one by one.
     packets.sort_by_key(|p: &Owned| p.ts);
@@ -189,10 +173,9 @@ fn of_flows_in_real_captures_few_take_more_than_256_bytes_at_rest() {
     let Some(folder) = testkit::traces("of_flows_in_real_captures_few_take_more_than_256_bytes_at_rest") else {
         return;
     };
-    let (mut all, mut paths) = (Vec::new(), Vec::new());
-    captures(&folder, &mut paths);
+    let mut all = Vec::new();
     let mut folders: BTreeMap<PathBuf, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
-    for path in paths {
+    for path in captures::files(&folder) {
         let (awake, rest, _) = awake_and_at_rest(&packets(&path));
         let kind = path.strip_prefix(&folder).expect("it is below").components().next().expect("it has a name");
         let sums = folders.entry(PathBuf::from(kind.as_os_str())).or_default();

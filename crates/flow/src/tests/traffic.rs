@@ -275,8 +275,10 @@ impl Traffic {
             decoded.mpls = Some(self.prng.below(1 << 20) as u32);
         }
         if self.chance(8) {
-            let kind = [TunnelKind::GtpU, TunnelKind::Vxlan, TunnelKind::IpInIp][self.prng.below(3) as usize];
-            decoded.tunnel = Some(Tunnel { kind, id: self.prng.below(2) as u32, sequence: None, outer_l3: 14 });
+            let kind = [TunnelKind::GtpU, TunnelKind::Vxlan, TunnelKind::Gre][self.prng.below(3) as usize];
+            let counts = kind != TunnelKind::Vxlan && !self.chance(4);
+            let sequence = counts.then(|| self.prng.next_u64() as u32);
+            decoded.tunnel = Some(Tunnel { kind, id: self.prng.below(2) as u32, sequence, outer_l3: 14 });
         }
         match self.prng.below(60) {
             0 => decoded.family = Family::Other,

@@ -1,7 +1,9 @@
 //! What the examples are run over: frames made for them, and real ones.
 
 use crate::plain::Plain;
+use crate::trial::To;
 use base::Prng;
+use std::collections::HashMap;
 use std::path::Path;
 use wire::build::Frame;
 use wire::{EtherType, IpProtocol, link, tcp_flags as flags};
@@ -12,6 +14,40 @@ pub struct Known {
     /// Nanoseconds.
     pub time: u64,
     pub plain: Plain,
+}
+
+/// Which way the parts of datagrams go under one form of steering: the later ones after the first, or all after the one that came first.
+#[derive(Default)]
+pub struct Parts(HashMap<(u128, u128, u64), Datagram>);
+
+struct Datagram {
+    to: To,
+    /// Where the first one was to go, once it came.
+    first: Option<To>,
+    since: u64,
+}
+
+impl Parts {
+    /// Where a packet goes that is to go to `own` by itself.
+    pub fn way(&mut self, k: &Known, own: To) -> To {
+        let Some(ip) = k.plain.ip.as_ref() else { return own };
+        let Some(is_later) = ip.fragment else { return own };
+        let key = (ip.src, ip.dst, ip.id);
+        let known = self.0.get_mut(&key).filter(|d| k.time - d.since <= 30_000_000_000);
+        match known {
+            Some(d) if is_later => return d.to.clone(),
+            Some(d) if own != To::Nobody && d.first.as_ref().is_none_or(|first| *first == own) => {
+                d.first = Some(own);
+                return d.to.clone();
+            }
+            _ => _ = self.0.remove(&key),
+        }
+        if own != To::Nobody {
+            let first = (!is_later).then(|| own.clone());
+            self.0.insert(key, Datagram { to: own.clone(), first, since: k.time });
+        }
+        own
+    }
 }
 
 /// Hosts that the examples know, and some that they do not.

@@ -7,7 +7,7 @@ mod plain;
 mod trial;
 
 use base::Prng;
-use frames::{Known, made, real};
+use frames::{Known, Parts, made, real};
 use plain::{Ip, Plain, TCP, UDP, inside};
 use std::collections::HashMap;
 use trial::{EVERY, Met, To, Trial, Wish};
@@ -49,7 +49,9 @@ fn a_port_mirror_copies_everything_out_of_the_other_port() {
 #[test]
 fn a_balancer_keeps_flows_together_and_lowest_place_gets_the_rest() {
     let test = "a_balancer_keeps_flows_together_and_lowest_place_gets_the_rest";
-    let met = holds(test, "flow-balancer.ng", |k| ip(k).map_or(To::Place(0), |ip| To::One(ip.flow())).into());
+    let mut parts = Parts::default();
+    let wish = |k: &Known| ip(k).map_or(To::Place(0), |ip| parts.way(k, To::One(ip.flow()))).into();
+    let met = holds(test, "flow-balancer.ng", wish);
     assert_eq!(met.one, 20_000);
 }
 
@@ -97,18 +99,22 @@ fn call(ip: &Ip) -> Option<Vec<u8>> {
 
 #[test]
 fn signalling_goes_to_all_and_reports_go_with_their_media() {
+    let mut parts = Parts::default();
     let met = holds("signalling_goes_to_all_and_reports_go_with_their_media", "voip.ng", |k| {
         let Some(ip) = ip(k) else { return To::Nobody.into() };
-        if ip.has_port(5060) || ip.has_port(5061) { EVERYBODY } else { call(ip).map_or(To::Nobody, To::One) }.into()
+        let sip = ip.has_port(5060) || ip.has_port(5061);
+        parts.way(k, if sip { EVERYBODY } else { call(ip).map_or(To::Nobody, To::One) }).into()
     });
     assert!(met.nobody > 1000 && met.all > 1000 && met.one > 300, "{met:?}");
 }
 
 #[test]
 fn what_is_no_gtp_is_dropped() {
+    let mut parts = Parts::default();
     let met = holds("what_is_no_gtp_is_dropped", "gtp.ng", |k| {
-        // The plain reader declines the port of user packets; the next test is about them.
-        if ip(k).is_some_and(|ip| ip.protocol == UDP && ip.has_port(2123)) { EVERYBODY } else { To::Nobody }.into()
+        // The plain reader declines the port of user packets; the next tests are about them.
+        let control = ip(k).is_some_and(|ip| ip.protocol == UDP && ip.has_port(2123));
+        parts.way(k, if control { EVERYBODY } else { To::Nobody }).into()
     });
     assert_eq!(met.nobody, 20_000);
 }
@@ -153,6 +159,36 @@ fn a_subscriber_is_with_one_worker_whatever_tunnel_brings_the_packet() {
     let mut next = wishes.into_iter();
     let met = trial.over(&frames, |_| next.next().expect("one for each").into());
     assert!(met.nobody > 300 && met.all > 1000 && met.one > 300 && met.two > 300, "{met:?}");
+}
+
+#[test]
+fn user_packets_that_were_cut_on_their_way_are_with_their_subscriber() {
+    let test = "user_packets_that_were_cut_on_their_way_are_with_their_subscriber";
+    let Some(traces) = testkit::traces(test) else { return };
+    // By tshark, reassembly off: of one subscriber each, and how many packets are whole, first fragments and later ones.
+    let captures = [
+        ("gtp2_different_udp_port.pcap", [10, 131, 17, 170], [36, 42, 42]),
+        ("gtp1_gn_normal_incl_fragmentation.pcap", [10, 131, 47, 185], [32, 40, 36]),
+    ];
+    let mut trial = Trial::where_it_says(test, "gtp.ng", "10.45.0.0", "10.131.0.0");
+    for (file, subscriber, [whole, first, later]) in captures {
+        let bytes = std::fs::read(traces.join("zeek/tunnels/gtp").join(file)).expect(file);
+        let mut reader = pcap::Reader::open(&bytes[..]).expect(file);
+        let mut frames = Vec::new();
+        while let Ok(Some(packet)) = reader.next() {
+            let time = packet.ts.map_or(0, base::Timestamp::nanos);
+            frames.push(Known { bytes: packet.data.to_vec(), time, plain: Plain { ethertype: 0x800, ip: None } });
+        }
+        let fragment = |k: &&Known| u16::from_be_bytes([k.bytes[20], k.bytes[21]]) & 0x3fff;
+        let counted = [
+            frames.iter().filter(|k| fragment(k) == 0).count(),
+            frames.iter().filter(|k| fragment(k) == 0x2000).count(),
+            frames.iter().filter(|k| fragment(k) & 0x1fff > 0).count(),
+        ];
+        assert_eq!(counted, [whole, first, later], "{file}");
+        let met = trial.over(&frames, |_| To::One(subscriber.to_vec()).into());
+        assert_eq!(met, Met { one: whole + first + later, ..Met::default() }, "{file}");
+    }
 }
 
 #[test]
@@ -231,7 +267,7 @@ fn who_has_knocked_in_order_may_come_in() {
 struct Limit(HashMap<(u128, u16), (u64, u32)>);
 
 impl Limit {
-    fn wish(&mut self, k: &Known) -> Wish {
+    fn wish(&mut self, k: &Known, parts: &mut Parts) -> Wish {
         let Some(ip) = ip(k) else { return To::Nobody.into() };
         if ip.tcp_flags().is_some_and(|flags| flags & 0x12 == 2) {
             let (begun, count) = self.0.entry((ip.dst, ip.dst_port())).or_insert((k.time, 0));
@@ -243,20 +279,20 @@ impl Limit {
                 return Wish { counts: Some(1), ..To::Nobody.into() };
             }
         }
-        To::One(ip.flow()).into()
+        parts.way(k, To::One(ip.flow())).into()
     }
 }
 
 #[test]
 fn a_flood_of_connections_is_held_back_and_the_rest_flows() {
     let test = "a_flood_of_connections_is_held_back_and_the_rest_flows";
-    let mut limit = Limit::default();
-    holds(test, "syn-limiter.ng", |k| limit.wish(k));
+    let (mut limit, mut parts) = (Limit::default(), Parts::default());
+    holds(test, "syn-limiter.ng", |k| limit.wish(k, &mut parts));
     let Some(folder) = testkit::traces(test) else { return };
     let flood = real(&folder.join("stopddos/synflood.pcap"), usize::MAX);
     assert!(flood.len() > 30_000, "{} packets of a real flood", flood.len());
-    let mut limit = Limit::default();
-    let met = Trial::new(test, "syn-limiter.ng").over(&flood, |k| limit.wish(k));
+    let (mut limit, mut parts) = (Limit::default(), Parts::default());
+    let met = Trial::new(test, "syn-limiter.ng").over(&flood, |k| limit.wish(k, &mut parts));
     eprintln!("a real flood: {met:?}");
     assert!(met.nobody > 10_000 && met.one > 100, "{met:?}");
 }
@@ -264,10 +300,10 @@ fn a_flood_of_connections_is_held_back_and_the_rest_flows() {
 #[test]
 fn packets_of_a_flow_are_counted_until_it_is_forgotten() {
     let mut flows: HashMap<Vec<u8>, (u64, u64)> = HashMap::new();
-    let mut opened = 0;
+    let (mut opened, mut parts) = (0, Parts::default());
     let met = holds("packets_of_a_flow_are_counted_until_it_is_forgotten", "flow-counter.ng", |k| {
         let Some(ip) = ip(k) else { return To::Nobody.into() };
-        let (count, last) = flows.entry(ip.flow()).or_insert((0, k.time));
+        let (count, last) = flows.entry(ip.entry()).or_insert((0, k.time));
         if k.time - *last > 60_000_000_000 {
             *count = 0;
         }
@@ -278,14 +314,14 @@ fn packets_of_a_flow_are_counted_until_it_is_forgotten() {
             1000 => (1000, Some(2)),
             _ => (0, None),
         };
-        Wish { mark, counts, ..To::One(ip.flow()).into() }
+        Wish { mark, counts, ..parts.way(k, To::One(ip.flow())).into() }
     });
     assert!(met.one > 10_000 && opened > flows.len(), "{met:?}, {opened} flows of {}", flows.len());
 }
 
 #[test]
 fn the_first_rule_that_fits_says_which_worker_gets_it() {
-    let mut met = [0; 4];
+    let (mut met, mut parts) = ([0; 4], Parts::default());
     holds("the_first_rule_that_fits_says_which_worker_gets_it", "twin.ng", |k| {
         let Some(ip) = ip(k) else { return To::Nobody.into() };
         let host = |net, bits| inside(ip.src, net, bits) || inside(ip.dst, net, bits);
@@ -297,7 +333,7 @@ fn the_first_rule_that_fits_says_which_worker_gets_it() {
         ];
         let first = rules.iter().position(|fits| *fits);
         met[first.unwrap_or(3)] += 1;
-        first.map_or_else(|| To::One(ip.flow()), |worker| To::All(8 << worker)).into()
+        first.map_or_else(|| parts.way(k, To::One(ip.flow())), |worker| To::All(8 << worker)).into()
     });
     assert!(met.iter().all(|n| *n > 100), "{met:?}");
 }

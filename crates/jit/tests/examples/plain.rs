@@ -16,6 +16,8 @@ pub struct Ip {
     pub protocol: u8,
     /// A part of a datagram, and whether a later one.
     pub fragment: Option<Later>,
+    /// What all parts have in common beside addresses: identification, of IPv4 also the protocol.
+    pub id: u64,
     /// From the transport header on; of a later fragment, what it carries.
     pub body: Vec<u8>,
 }
@@ -64,8 +66,8 @@ impl Ip {
         has.then(|| Some([word(&self.body, 0)?, word(&self.body, 2)?])).flatten()
     }
 
-    /// Ports as flows are told apart: fragments have none.
-    fn flow_ports(&self) -> [u16; 2] {
+    /// Ports as maps tell flows apart: fragments have none.
+    fn map_ports(&self) -> [u16; 2] {
         self.ports().filter(|_| self.fragment.is_none()).unwrap_or_default()
     }
 
@@ -78,9 +80,17 @@ impl Ip {
         (self.protocol == TCP && self.fragment != Some(true) && self.body.len() >= 20).then(|| self.body[13])
     }
 
-    /// One for both directions: the lesser end first.
+    /// One for both directions, the lesser end first: what whole packets and first fragments are steered by.
     pub fn flow(&self) -> Vec<u8> {
-        let [sport, dport] = self.flow_ports();
+        self.both_ways(self.ports().unwrap_or_default())
+    }
+
+    /// The same as a key of a map.
+    pub fn entry(&self) -> Vec<u8> {
+        self.both_ways(self.map_ports())
+    }
+
+    fn both_ways(&self, [sport, dport]: [u16; 2]) -> Vec<u8> {
         let (a, b) = ((self.src, sport), (self.dst, dport));
         let ends = [a.min(b), a.max(b)];
         let mut key: Vec<u8> = ends
@@ -93,7 +103,7 @@ impl Ip {
 
     /// Each direction by itself; without ports if `three`.
     pub fn one_way(&self, three: bool) -> (u128, u128, [u16; 2], u8) {
-        (self.src, self.dst, if three { [0; 2] } else { self.flow_ports() }, self.protocol)
+        (self.src, self.dst, if three { [0; 2] } else { self.map_ports() }, self.protocol)
     }
 
     /// The pair of addresses, in either order.
@@ -103,7 +113,7 @@ impl Ip {
     }
 
     pub fn dst_port(&self) -> u16 {
-        self.flow_ports()[1]
+        self.map_ports()[1]
     }
 }
 
@@ -135,6 +145,7 @@ fn ip4(packet: &[u8]) -> Option<Ip> {
         dst: address(16)?,
         protocol: packet[9],
         fragment,
+        id: u64::from(word(packet, 4)?) << 8 | u64::from(packet[9]),
         body: packet[header..total].to_vec(),
     })
 }
@@ -145,7 +156,7 @@ fn ip6(packet: &[u8]) -> Option<Ip> {
         return None;
     }
     let address = |at: usize| Some(u128::from_be_bytes(packet.get(at..at + 16)?.try_into().ok()?));
-    let (mut next, mut at, mut fragment) = (packet[6], 40, None);
+    let (mut next, mut at, mut fragment, mut id) = (packet[6], 40, None, 0);
     // A later fragment ends the walk: what follows is payload.
     while matches!(next, 0 | 43 | 44 | 60) && fragment != Some(true) {
         let header = packet.get(at..at + 8)?;
@@ -153,6 +164,7 @@ fn ip6(packet: &[u8]) -> Option<Ip> {
         if next == 44 {
             let (offset, more) = (word(header, 2)? >> 3, header[3] & 1 == 1);
             fragment = if offset > 0 { Some(true) } else { more.then_some(false) };
+            id = u64::from(word(header, 4)?) << 16 | u64::from(word(header, 6)?);
         }
         next = header[0];
         at += len;
@@ -161,7 +173,7 @@ fn ip6(packet: &[u8]) -> Option<Ip> {
         return None;
     }
     let body = packet.get(at..total)?.to_vec();
-    upper(Ip { src: address(8)?, dst: address(24)?, protocol: next, fragment, body })
+    upper(Ip { src: address(8)?, dst: address(24)?, protocol: next, fragment, id, body })
 }
 
 /// Declines what may be a tunnel, and transport headers that are not whole.

@@ -66,8 +66,14 @@ pub struct Trial {
 impl Trial {
     /// The example of this file. Where the host refuses machine code, only the interpreter runs, and `test` skips the other half.
     pub fn new(test: &str, file: &str) -> Self {
+        Self::where_it_says(test, file, "", "")
+    }
+
+    /// The same, with something else for a word that it has for its readers to change.
+    pub fn where_it_says(test: &str, file: &str, word: &str, other: &str) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/groups").join(file);
         let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let text = if word.is_empty() { text } else { text.replace(word, other) };
         let program = lang::compile(&text).unwrap_or_else(|e| panic!("{}", e.show(&text, file))).program;
         let begun = Instant::now();
         let mut judges = vec![("interpreted", Judge::interpreted(program.clone()).expect("it is fit"))];

@@ -14,7 +14,7 @@ const OPS: [Op; 12] =
     [Op::Add, Op::Sub, Op::Mul, Op::Div, Op::Rem, Op::And, Op::Or, Op::Xor, Op::Shl, Op::Shr, Op::Min, Op::Max];
 const CMPS: [Cmp; 8] = [Cmp::Eq, Cmp::Ne, Cmp::Lt, Cmp::Le, Cmp::Gt, Cmp::Ge, Cmp::AnyBit, Cmp::AllBits];
 const FACTS: [Fact; 6] = [Fact::Ethertype, Fact::Family, Fact::Protocol, Fact::Fragment, Fact::L3, Fact::L4];
-const METAS: [Meta; 13] = [
+const METAS: [Meta; 14] = [
     Meta::WireLen,
     Meta::CapLen,
     Meta::Time,
@@ -26,6 +26,7 @@ const METAS: [Meta; 13] = [
     Meta::Ethernet,
     Meta::Vlan,
     Meta::Depth,
+    Meta::Part,
     Meta::Ingress,
     Meta::HashKey,
 ];
@@ -252,7 +253,7 @@ impl Generator<'_> {
     }
 
     fn value(&mut self) -> Reg {
-        match self.prng.below(10) {
+        match self.prng.below(12) {
             0 => self.b.constant(pick(self.prng, &NUMBERS)),
             1 => {
                 let var = pick(self.prng, &VARS);
@@ -279,6 +280,12 @@ impl Generator<'_> {
             7 => {
                 let (a, b, cmp, to) = (self.read(), self.operand(), pick(self.prng, &CMPS), self.b.reg());
                 self.b.push(Inst::Is { to, cmp, a, b });
+                to
+            }
+            8 => {
+                let (layer, form) = (pick(self.prng, &[Layer::Outer, Layer::Inner]), self.prng.below(3) as u32);
+                let (to, value) = (self.b.reg(), self.operand());
+                self.b.push(Inst::Datagram { to, layer, form, value });
                 to
             }
             _ => {
@@ -309,6 +316,29 @@ impl Generator<'_> {
     }
 }
 
+/// A part of the packet, perhaps in a tunnel, and then perhaps a part of what that sends. Of few datagrams, so that they are met again.
+fn part(prng: &mut Prng, frame: Vec<u8>) -> Vec<u8> {
+    let is_plain = |frame: &[u8]| frame.len() >= 14 + 40 + 16 && matches!(frame[12..14], [8, 0] | [0x86, 0xdd]);
+    let cut = |prng: &mut Prng, frame: Vec<u8>| {
+        let (id, size) = (prng.below(3) as u32, 8 * (1 + prng.below(7) as usize));
+        if !is_plain(&frame) || frame.len() <= 14 + 40 + size {
+            return frame;
+        }
+        let mut parts = testkit::fragments(&frame, id, size);
+        parts.swap_remove(prng.below(parts.len().min(3) as u64) as usize)
+    };
+    let inner = if prng.below(2) == 0 { cut(prng, frame) } else { frame };
+    if prng.below(2) == 0 {
+        return inner;
+    }
+    let payload = [&wire::build::tunnel::vxlan(prng.below(2) as u32)[..], &inner].concat();
+    let port = 50_000 + prng.below(3) as u16;
+    let mut bytes = [0; 400];
+    let outer = Frame::udp4([172, 16, 0, 1], port, [172, 16, 0, 2], 4789).payload(&payload);
+    let outer = outer.write(&mut bytes).expect("room").to_vec();
+    if prng.below(2) == 0 { cut(prng, outer) } else { outer }
+}
+
 /// A frame: well-made, cut, bent, or noise.
 pub fn frame(prng: &mut Prng) -> Vec<u8> {
     let (a, b) = ([10, 0, 0, prng.below(4) as u8], [192, 168, 1, prng.below(4) as u8]);
@@ -323,6 +353,9 @@ pub fn frame(prng: &mut Prng) -> Vec<u8> {
     let frame = if prng.below(4) == 0 { frame.tag(EtherType::VLAN, prng.below(4096) as u16) } else { frame };
     let mut bytes = vec![0; frame.header_len() + prng.below(60) as usize];
     frame.fill(&mut bytes);
+    if prng.below(3) == 0 {
+        bytes = part(prng, bytes);
+    }
     match prng.below(6) {
         0 => bytes.truncate(prng.below(bytes.len() as u64 + 1) as usize),
         1 => {
@@ -338,6 +371,12 @@ pub fn frame(prng: &mut Prng) -> Vec<u8> {
         _ => (),
     }
     bytes
+}
+
+/// What `source` says of a packet, with what its bytes say.
+pub fn seen_from(seen: &Facts, sequence: u64, source: &Facts) -> Facts {
+    let Facts { time, rss, mark, port, queue, ingress, outgoing, .. } = *source;
+    Facts { time, rss, mark, port, queue, ingress, outgoing, sequence, ..*seen }
 }
 
 /// What a source might say of a packet; time mostly goes on.

@@ -55,6 +55,8 @@ pub(super) struct Needs {
     pub network: bool,
     pub transport: bool,
     pub inner: bool,
+    /// Fragments are not for the kernel.
+    pub whole: bool,
     pub time: bool,
     pub sink: bool,
     /// Something asks for a variable of the record.
@@ -122,12 +124,12 @@ fn first_stages(program: &Program, stages: usize, wish: &Wish) -> Result<Object,
     if metadata != Metadata::Record && !acts {
         head = without_record(&head);
     }
-    let looks_inside = head.asks_inside();
-    let head = plain(&head, wish)?;
+    let (looks_inside, whole) = (head.asks_inside(), head.asks_for_datagrams());
+    let head = plain(&head, wish, whole)?;
     let study = Study::of(&head, stages).map_err(refuse)?;
     let homes = Homes::of(&head, &study, |inst| super::tables::calls(inst, &head));
     frame::fits(homes.slots)?;
-    let needs = Needs { inner: looks_inside, ..Needs::of(&head, &study) };
+    let needs = Needs { inner: looks_inside, whole, ..Needs::of(&head, &study) };
     let mut asm = Asm::new();
     let blocks = head.blocks.iter().map(|_| asm.label()).collect();
     let exits = Exits { user: asm.label(), undecided: asm.label(), silent: asm.label(), drop: asm.label() };
@@ -193,17 +195,27 @@ fn acts(inst: &Inst) -> bool {
 
 impl Program {
     fn asks_inside(&self) -> bool {
-        self.blocks
-            .iter()
-            .flat_map(|b| &b.code)
-            .any(|i| matches!(i, Inst::Fact { layer: Layer::Inner, .. } | Inst::Meta { meta: Meta::Depth, .. }))
+        let asks = |inst: &Inst| {
+            matches!(
+                inst,
+                Inst::Fact { layer: Layer::Inner, .. }
+                    | Inst::Datagram { layer: Layer::Inner, .. }
+                    | Inst::Meta { meta: Meta::Depth | Meta::Part, .. }
+            )
+        };
+        self.blocks.iter().flat_map(|b| &b.code).any(asks)
+    }
+
+    /// Whether it is remembered which way datagrams go: in user space, so that fragments are undecided from the start.
+    fn asks_for_datagrams(&self) -> bool {
+        self.blocks.iter().flat_map(|b| &b.code).any(|i| matches!(i, Inst::Datagram { .. }))
     }
 }
 
 impl Needs {
     /// Whether any header is looked for.
     pub const fn walks(&self) -> bool {
-        self.link || self.vlan || self.network || self.transport || self.inner
+        self.link || self.vlan || self.network || self.transport || self.inner || self.whole
     }
 
     fn of(program: &Program, study: &Study) -> Self {
@@ -498,8 +510,8 @@ impl Emitter<'_> {
                 self.asm.store_imm(Size::H, R::R10, frame::fact::SINK, i32::from(*device) + 2);
             }
             Inst::Kernel => self.asm.store_imm(Size::H, R::R10, frame::fact::SINK, 1),
-            // A way ends before it comes to one.
-            Inst::Log(_) => (),
+            // A way ends before it comes to one, and of a whole packet there is nothing to be asked.
+            Inst::Log(_) | Inst::Datagram { .. } => (),
         }
     }
 
@@ -532,6 +544,7 @@ impl Emitter<'_> {
             | Meta::Outgoing
             | Meta::Ethernet
             | Meta::Depth
+            | Meta::Part
             | Meta::Ingress
             | Meta::HashKey => (),
         }

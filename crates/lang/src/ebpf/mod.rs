@@ -9,8 +9,8 @@
 //!            └─ other ───► user space, undecided: nothing was done
 //! ```
 //! **The kernel decides only what it can decide alone.** A packet goes to user space *undecided* if its headers go beyond the kernel's
-//! walk (more than two VLAN tags or [`EXTENSIONS`] extension headers, labels, lengths that contradict, and, for programs that look into
-//! tunnels, everything that might be one), or if the program comes to something for it that the kernel cannot do (a copy, a log,
+//! walk (more than two VLAN tags or [`EXTENSIONS`] extension headers, labels, lengths that contradict; for programs that look into
+//! tunnels, everything that might be one; for those that remember which way datagrams go, every fragment), or if the program comes to something for it that the kernel cannot do (a copy, a log,
 //! the worker's own numbers). That is always before the program had any effect, so user space judges it from the start, and the
 //! facts of the inner layer are those of the outer one for every packet that the kernel decides.
 //!
@@ -151,8 +151,8 @@ pub struct MapNeed {
 pub enum Role {
     /// A map of the program, by its index: [`crate::ir::Map`] words as key, [`Entry`] as value.
     Flow(u16),
-    /// The large sets of the program, each behind its number.
-    Sets,
+    /// Large sets of the program, each behind its number; there are as many of these as [`SET_MAPS`] at most.
+    Sets(u16),
     /// One value: [`crate::ir::COUNTERS`] numbers, and behind them, by the map's index, how often each of [`crate::ir::MAX_MAPS`]
     /// refused an entry.
     Counters,
@@ -213,6 +213,8 @@ impl Fate {
 
 /// The most maps that a program may name (`MAX_USED_MAPS`, linux/bpf_verifier.h).
 pub const MAPS_MAX: usize = 64;
+/// Maps among which a program's large sets are dealt.
+pub const SET_MAPS: u16 = 32;
 /// VLAN tags that the kernel's walk looks through.
 pub const TAGS: usize = 2;
 /// Extension headers that the kernel's walk goes along.

@@ -1,13 +1,21 @@
 //! The first stages of a program as they are for a plain packet, and without what they do for nothing.
 
 use super::{Refusal, Wish};
-use crate::ir::{BlockId, End, Inst, Layer, Meta, Operand, Program, Reg};
+use crate::ir::{Block, BlockId, End, Fact, Inst, Layer, Meta, Operand, Program, Reg};
 
-/// What is known beforehand is a number, and the inner layer is the outer one.
-pub fn plain(head: &Program, wish: &Wish) -> Result<Program, Refusal> {
+/// What is known beforehand is a number, and the inner layer is the outer one. `whole`: fragments do not come.
+pub fn plain(head: &Program, wish: &Wish, whole: bool) -> Result<Program, Refusal> {
     let mut plain = head.clone();
     for inst in plain.blocks.iter_mut().flat_map(|b| &mut b.code) {
         match inst {
+            Inst::Fact { to, fact: Fact::Fragment, .. } | Inst::Meta { to, meta: Meta::Part } if whole => {
+                *inst = Inst::Const { to: *to, value: 0 };
+            }
+            Inst::Meta { to, meta: Meta::Part } => {
+                *inst = Inst::Fact { to: *to, layer: Layer::Outer, fact: Fact::Fragment };
+            }
+            Inst::Datagram { to, value: Operand::Reg(from), .. } => *inst = Inst::Copy { to: *to, from: *from },
+            Inst::Datagram { to, value: Operand::Imm(value), .. } => *inst = Inst::Const { to: *to, value: *value },
             Inst::Fact { layer, .. } => *layer = Layer::Outer,
             Inst::Meta { to, meta } => {
                 let value = match meta {
@@ -23,34 +31,79 @@ pub fn plain(head: &Program, wish: &Wish) -> Result<Program, Refusal> {
             _ => (),
         }
     }
+    if whole {
+        decide(&mut plain);
+    }
     while drop_unused(&mut plain) {}
     rename(&mut plain)?;
     Ok(plain)
+}
+
+/// Takes out the questions about numbers that are known in their block, and what nothing leads to any more.
+fn decide(program: &mut Program) {
+    let mut reached = vec![false; program.blocks.len()];
+    reached[0] = true;
+    for at in 0..program.blocks.len() {
+        let block = &mut program.blocks[at];
+        if !reached[at] {
+            *block = Block { code: vec![], end: End::Pass };
+            continue;
+        }
+        if let End::If { cmp, a, b: Operand::Imm(b), yes, no } = block.end
+            && let Some(Inst::Const { value, .. }) = block.code.iter().rev().find(|inst| inst.target() == Some(a))
+        {
+            block.end = End::Jump(if cmp.holds(*value, b) { yes } else { no });
+        }
+        block.end.targets().for_each(|to| reached[to.0 as usize] = true);
+    }
 }
 
 /// What is left of a program whose record nobody gets to see: the ways that its packets go. What is computed for the record, and
 /// what is asked only to do so, goes.
 pub fn without_record(head: &Program) -> Program {
     let mut program = head.clone();
-    let all = program.blocks.iter().flat_map(|b| &b.code);
-    let read: Vec<_> = all.filter_map(|i| if let Inst::Get { var, .. } = i { Some(*var) } else { None }).collect();
-    for block in &mut program.blocks {
-        block.code.retain(|inst| !matches!(inst, Inst::Set { var, .. } if !read.contains(var)));
-    }
     // A question that is not asked any more leaves code that nobody needs, and that a block that does nothing.
     loop {
+        let any = drop_unread(&mut program);
         straighten(&mut program);
-        if !drop_unused(&mut program) {
+        if !drop_unused(&mut program) && !any {
             return program;
         }
     }
+}
+
+/// Takes out what is written to the record where nobody asks for it on the way from there; whether there was something.
+fn drop_unread(program: &mut Program) -> bool {
+    let mut any = false;
+    // By block, the variables that are asked for from there on, as bits. Ways lead forward only.
+    let mut asked = vec![0_u8; program.blocks.len()];
+    for at in (0..program.blocks.len()).rev() {
+        let block = &mut program.blocks[at];
+        let mut now = block.end.targets().fold(0, |all, to| all | asked[to.0 as usize]);
+        let mut kept: Vec<Inst> = Vec::with_capacity(block.code.len());
+        for inst in block.code.drain(..).rev() {
+            match inst {
+                Inst::Get { var, .. } => now |= 1 << var as u8,
+                Inst::Set { var, .. } if now >> var as u8 & 1 == 0 => {
+                    any = true;
+                    continue;
+                }
+                Inst::Set { var, .. } => now &= !(1 << var as u8),
+                _ => (),
+            }
+            kept.push(inst);
+        }
+        kept.reverse();
+        (block.code, asked[at]) = (kept, now);
+    }
+    any
 }
 
 /// Goes around blocks that do nothing, and does not ask where both answers lead to the same place.
 fn straighten(program: &mut Program) {
     let blocks = &mut program.blocks;
     // The last one of those that only pass or drop stands for all of them: every way may lead there.
-    let last = |end: End, blocks: &[crate::ir::Block]| {
+    let last = |end: End, blocks: &[Block]| {
         let at = blocks.iter().rposition(|b| b.code.is_empty() && b.end == end)?;
         Some(BlockId(at as u32))
     };
@@ -172,6 +225,10 @@ impl Inst {
                 see(to);
             }
             Self::Set { from, .. } => operand(from, see),
+            Self::Datagram { to, value, .. } => {
+                operand(value, see);
+                see(to);
+            }
             Self::Member { to, hi, lo, .. } => {
                 see(hi);
                 see(lo);

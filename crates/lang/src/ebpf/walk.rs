@@ -93,7 +93,7 @@ impl Emitter<'_> {
         self.asm.store_imm(Size::W, R::R10, fact::FAMILY, 0);
         self.there(FRAME, ETHERNET);
         self.asm.load(Size::H, HEADER, FRAME, ETHERNET - 2);
-        let looks_on = self.needs.network || self.needs.transport || self.needs.inner;
+        let looks_on = self.needs.network || self.needs.transport || self.needs.inner || self.needs.whole;
         let common = looks_on.then(|| self.if_common());
         let other = self.asm.label();
         self.asm.place(other);
@@ -196,6 +196,10 @@ impl Emitter<'_> {
 
     /// r1 is a field of which some bits say that a fragment is not the first, and one that it is not the last.
     fn fragment(&mut self, later: i32, more: i32) {
+        if self.needs.whole {
+            self.asm.alu(Alu::And, R::R1, later | more);
+            return self.asm.jump_if(Condition::Ne, R::R1, 0, self.exits.undecided);
+        }
         let a = &mut self.asm;
         let (whole, other) = (a.label(), a.label());
         a.mov_reg(R::R2, R::R1);
@@ -288,6 +292,9 @@ impl Emitter<'_> {
         a.alu(Alu::Add, R::R4, 8);
         a.alu(Alu::Sub, LEFT, 8);
         self.fragment(0xfff8, 1);
+        if self.needs.whole {
+            return self.asm.place(next);
+        }
         self.asm.load(Size::B, R::R1, R::R10, fact::FRAGMENT);
         self.asm.jump_if(Condition::Eq, R::R1, 0, next);
         // Of a real fragment there is nothing more to be walked along.
@@ -310,11 +317,13 @@ impl Emitter<'_> {
         if !needs.transport && !needs.inner {
             return;
         }
+        if !needs.whole {
+            self.asm.load(Size::B, R::R1, R::R10, fact::FRAGMENT);
+            self.asm.jump_if(Condition::Eq, R::R1, 2, done);
+        }
         let a = &mut self.asm;
-        a.load(Size::B, R::R1, R::R10, fact::FRAGMENT);
-        a.jump_if(Condition::Eq, R::R1, 2, done);
-        a.jump_if(Condition::Gt, R::R4, FARTHEST, done);
-        let (tcp, udp, sctp, enough) = (a.label(), a.label(), a.label(), a.label());
+        let (tcp, udp, sctp, enough, far) = (a.label(), a.label(), a.label(), a.label(), a.label());
+        a.jump_if(Condition::Gt, R::R4, FARTHEST, far);
         a.jump_if(Condition::Eq, PROTOCOL, IpProtocol::TCP.0.into(), tcp);
         for of_eight in [IpProtocol::UDP, IpProtocol::ICMP, IpProtocol::ICMPV6] {
             a.jump_if(Condition::Eq, PROTOCOL, of_eight.0.into(), udp);
@@ -328,6 +337,12 @@ impl Emitter<'_> {
             self.asm.jump_if(Condition::Lt, LEFT, least, done);
             self.asm.jump(enough);
         }
+        self.asm.place(far);
+        if needs.inner {
+            // Its ports were not looked at, and there may be a tunnel behind them.
+            self.asm.jump_if(Condition::Eq, PROTOCOL, IpProtocol::UDP.0.into(), out);
+        }
+        self.asm.jump(done);
         self.asm.place(enough);
         self.asm.store(Size::B, R::R10, fact::L4, R::R4);
         if needs.inner {

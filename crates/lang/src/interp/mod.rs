@@ -6,9 +6,11 @@ mod table;
 
 pub use table::Table;
 
+use crate::datagrams::Datagrams;
 use crate::facts::Facts;
 use crate::ir::{ANY_CLASS, COUNTERS, DEFAULT_CLASS, End, Inst, Kind, Log, Operand, Program, Reg, Var};
 use base::hash::mix64;
+use std::sync::Arc;
 
 /// What happens to a packet beside its delivery, in the order in which the program said so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -91,13 +93,16 @@ pub struct Memory {
     pub counters: [u64; COUNTERS as usize],
     /// The secret of the hashes.
     pub hash_key: u64,
+    /// Which way fragments go; a copy of the memory shares it.
+    pub datagrams: Arc<Datagrams>,
 }
 
 impl Memory {
     /// Empty tables for a program.
     pub fn of(program: &Program, hash_key: u64) -> Self {
         let tables = program.maps.iter().map(Table::new).collect();
-        Self { tables, counters: [0; COUNTERS as usize], hash_key }
+        let datagrams = Arc::new(Datagrams::new(hash_key));
+        Self { tables, counters: [0; COUNTERS as usize], hash_key, datagrams }
     }
 }
 
@@ -203,6 +208,9 @@ impl Run<'_> {
             Inst::Member { set, hi, lo, .. } => {
                 let address = u128::from(self.reg(*hi)) << 64 | u128::from(self.reg(*lo));
                 program.sets.get(usize::from(*set)).is_some_and(|s| s.contains(address)).into()
+            }
+            Inst::Datagram { layer, form, value, .. } => {
+                self.memory.datagrams.number(self.frame, self.facts, *layer, *form, self.operand(*value))
             }
             Inst::Has { map, key, .. } => {
                 let (key, now) = (self.words(key), self.facts.time);

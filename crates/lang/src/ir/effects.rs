@@ -31,11 +31,13 @@ pub enum Effect {
     Tunnel,
     /// Asks what only the worker in user space knows: its own packet number, the card's hash, addresses of this host.
     Local,
+    /// Remembers which way the parts of datagrams go.
+    Datagram,
 }
 
 impl Effect {
     /// All of them, in order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Drop,
         Self::Fanout,
         Self::Classes,
@@ -48,6 +50,7 @@ impl Effect {
         Self::Log,
         Self::Tunnel,
         Self::Local,
+        Self::Datagram,
     ];
 
     /// As documentation and `explain` call it.
@@ -65,6 +68,7 @@ impl Effect {
             Self::Log => "log",
             Self::Tunnel => "tunnel",
             Self::Local => "local",
+            Self::Datagram => "datagram",
         }
     }
 }
@@ -147,7 +151,15 @@ impl Program {
                 Inst::Forward { .. } => note(Effect::Forward),
                 Inst::Kernel => note(Effect::Kernel),
                 Inst::Log(_) => note(Effect::Log),
-                Inst::Fact { layer: Layer::Inner, .. } | Inst::Meta { meta: Meta::Depth, .. } => note(Effect::Tunnel),
+                Inst::Fact { layer: Layer::Inner, .. } | Inst::Meta { meta: Meta::Depth | Meta::Part, .. } => {
+                    note(Effect::Tunnel);
+                }
+                Inst::Datagram { layer, .. } => {
+                    note(Effect::Datagram);
+                    if *layer == Layer::Inner {
+                        note(Effect::Tunnel);
+                    }
+                }
                 Inst::Meta { meta: Meta::Sequence | Meta::Rss, .. } => note(Effect::Local),
                 Inst::Member { set, .. } if self.sets.get(usize::from(*set)) == Some(&Set::Host) => note(Effect::Local),
                 _ => (),

@@ -158,6 +158,18 @@ pub enum Inst {
         /// As many words as the map's key has.
         key: Vec<Reg>,
     },
+    /// `to` = the number remembered of the datagram that the packet is part of, else `value`; see
+    /// [`Datagrams::number`](crate::Datagrams::number).
+    Datagram {
+        /// Where to.
+        to: Reg,
+        /// The datagram of which packet.
+        layer: Layer,
+        /// Each form of steering has numbers of its own; 24 bits of it count.
+        form: u32,
+        /// What the packet says itself; 0 for nothing.
+        value: Operand,
+    },
     /// A counter of the group goes up by `by` (wrapping).
     Count {
         /// Below [`super::COUNTERS`].
@@ -241,7 +253,8 @@ impl Inst {
             | Self::Member { to, .. }
             | Self::Has { to, .. }
             | Self::MapGet { to, .. }
-            | Self::MapAdd { to, .. } => Some(to),
+            | Self::MapAdd { to, .. }
+            | Self::Datagram { to, .. } => Some(to),
             Self::Set { .. }
             | Self::MapPut { .. }
             | Self::MapDelete { .. }
@@ -268,7 +281,7 @@ impl Inst {
                 operand(b);
             }
             Self::Load { base, .. } => base.iter().for_each(|b| operand(&(*b).into())),
-            Self::Set { from, .. } => operand(from),
+            Self::Set { from, .. } | Self::Datagram { value: from, .. } => operand(from),
             Self::Count { by, .. } => operand(by),
             Self::Member { hi, lo, .. } => {
                 operand(&(*hi).into());

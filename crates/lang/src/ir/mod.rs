@@ -30,6 +30,9 @@
 //! that is full (counting no expired entries) refuses new entries: `put` and `add` change nothing, `add` answers what it would have
 //! answered, and [`crate::interp::Table::refused`] counts it.
 //!
+//! **Fragments.** [`Inst::Datagram`] answers what the parts of a datagram are steered by, and remembers it ([`Datagrams`](crate::Datagrams)). For a packet
+//! that is no part of one, the answer is the number that was given.
+//!
 //! **Stages.** [`Program::stages`] are the steps of the pipeline as the user wrote them. A stage ends only by jumping to the first block of
 //! the next one, by `pass` or by `drop`, and no register lives across, so a program can be cut between two of them
 //! ([`Program::split`]): the record alone crosses.
@@ -272,6 +275,9 @@ pub enum Meta {
     Vlan,
     /// How many tunnels are around the innermost packet.
     Depth,
+    /// Of the innermost packet and those around it, which part of a datagram the outermost one is that is a part: 1 the first, 2 another;
+    /// 0 if all of them are whole.
+    Part,
     /// One plus the index in [`Program::devices`] of the device it came from; 0 if it is not among them.
     Ingress,
     /// The secret of the hashes: the same on all workers of an engine.

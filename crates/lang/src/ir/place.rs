@@ -12,7 +12,8 @@
 //! The record travels beside the packet, so what only sets the record (marks, classes, hashes, whom to steer to) can be decided in
 //! either place; where nothing but the record is left behind, the kernel decides who passes, and user space makes it
 //! ([`crate::ebpf::Metadata`]). Where the stages look into tunnels, what may be one is undecided before anything else ([`crate::ebpf`]), so the
-//! innermost packet is the outermost one for all that is left.
+//! innermost packet is the outermost one for all that is left. So are fragments where the stages remember which way they go, unless all that
+//! comes of it is the record that user space makes.
 
 use super::{Effect, End, Expiry, Inst, Meta, Program, Set};
 
@@ -185,6 +186,9 @@ impl Study {
         let mut all = Vec::new();
         if program.effects_of(stage).has(Effect::Tunnel) {
             all.push("packets that may be tunnels");
+        }
+        if program.effects_of(stage).has(Effect::Datagram) {
+            all.push("fragments, whose datagrams are remembered there");
         }
         for at in program.blocks_of(stage).filter(|b| self.reached[*b]) {
             if let Some((_, what)) = self.stops[at]

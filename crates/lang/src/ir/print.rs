@@ -72,6 +72,7 @@ impl fmt::Display for Named<'_> {
             Inst::MapPut { map: m, key, value } => write!(f, "{}[{}] = {value}", map(m), Words(key)),
             Inst::MapAdd { to, map: m, key, by } => write!(f, "{to} = {}[{}] += {by}", map(m), Words(key)),
             Inst::MapDelete { map: m, key } => write!(f, "delete {}[{}]", map(m), Words(key)),
+            Inst::Datagram { to, layer, form, value } => write!(f, "{to} = {layer}.datagram {form:#x} else {value}"),
             Inst::Count { counter, by } => write!(f, "counter {counter} += {by}"),
             Inst::Forward { device } => write!(f, "forward {}", text(&self.0.devices, device)),
             Inst::Kernel => f.write_str("kernel"),

@@ -5,7 +5,8 @@
 //! symmetric: the lesser end first, compared in this order, of the fields whose other end is in the key too
 //! then all:  addresses · link addresses (a word each) · the rest, packed from the low bits up into as few words as hold it
 //! ```
-//! Fields of IP are missing where there is no IP; ports and ICMP's type and code are 0 where there is none.
+//! Fields of IP are missing where there is no IP; ports and ICMP's type and code are 0 where there is none. In keys of maps no fragment has
+//! ports; where packets are steered by a key, the first of a datagram has, and the others follow it (`datagram.rs`).
 
 use super::header::{ICMP, ICMP6};
 use super::{Lower, Sight};
@@ -35,7 +36,7 @@ type Held = (Field, Vec<Reg>);
 impl Lower {
     /// The words of the packet's key, or to `none` if a field is missing.
     pub(super) fn key(&mut self, key: Key, sight: Sight, none: Label) -> Vec<Reg> {
-        let mut held = self.fields(key, sight.flow_layer(), none);
+        let mut held = self.fields(key, sight, none);
         if key.is_symmetric() {
             self.put_in_order(key, &mut held);
         }
@@ -60,7 +61,8 @@ impl Lower {
     }
 
     /// What each field holds, in the order of [`Field::ALL`].
-    fn fields(&mut self, key: Key, layer: Layer, none: Label) -> Vec<Held> {
+    fn fields(&mut self, key: Key, sight: Sight, none: Label) -> Vec<Held> {
+        let layer = sight.flow_layer();
         let any = |fields: &[Field]| fields.iter().any(|f| key.has(*f));
         let macs = any(&[Field::EthSrc, Field::EthDst]).then(|| self.macs(none));
         let addresses = any(&[Field::IpSrc, Field::IpDst]).then(|| self.addresses(layer, none));
@@ -69,7 +71,8 @@ impl Lower {
             let family = self.b.fact(layer, Fact::Family);
             self.b.require(family, Cmp::Ne, 0, none);
         }
-        let ports = any(&[Field::SrcPort, Field::DstPort]).then(|| self.ports(layer));
+        let ports = any(&[Field::SrcPort, Field::DstPort])
+            .then(|| if sight.leads { self.ports(layer) } else { self.ports_of_whole(layer) });
         let tos = any(&[Field::IpEcn, Field::IpDscp]).then(|| {
             let tos = crate::term::Prop::Header(crate::term::HeaderField::IpTos);
             let sight = Sight { tunnels: u8::from(layer == Layer::Inner), ..Sight::default() };

@@ -3,6 +3,7 @@
 //! An act falls through if it passes and jumps away if it drops; a predicate jumps to one of two labels; a property falls through
 //! with its value or jumps away if the packet has none. What an act looks at is handed down as a `Sight`.
 
+mod datagram;
 mod header;
 mod key;
 mod pred;
@@ -45,6 +46,8 @@ struct Sight {
     outside: bool,
     /// Only the sender's or the receiver's end.
     end: Option<End>,
+    /// Ports of first fragments count: what is made of them, later fragments follow.
+    leads: bool,
 }
 
 impl Sight {

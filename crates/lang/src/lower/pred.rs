@@ -47,6 +47,8 @@ impl Lower {
             Pred::Transport(version, protocols, header) => {
                 self.transport(*version, protocols, *header, sight.layer(), yes, no);
             }
+            // No frame has it: it stands for a frame without ethertype, which makes every comparison false.
+            Pred::EtherType(0) => self.b.jump(no),
             Pred::EtherType(value) => {
                 let ethertype = self.b.fact(sight.layer(), Fact::Ethertype);
                 self.b.branch(ethertype, Cmp::Eq, u64::from(*value), yes, no);

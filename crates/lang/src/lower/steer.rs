@@ -1,7 +1,7 @@
 //! Steering: hashes, keyed and made of 64-bit arithmetic only, so that every back end computes the same number.
 //!
-//! The hash of flows is that of [`wire::FlowHasher`] over the innermost packet: for a packet without a tunnel it is the one that its
-//! descriptor has. All others chain `state = mix(state ^ word)` from the key and a number of their own, so that two kinds of hash
+//! The hash of flows is that of [`wire::FlowHasher`] over the innermost packet: for a whole packet without a tunnel it is the one that
+//! its descriptor has. All others chain `state = mix(state ^ word)` from the key and a number of their own, so that two kinds of hash
 //! over the same address have nothing to do with each other.
 
 use super::header::MAPPED;
@@ -30,6 +30,8 @@ impl Lower {
     pub(super) fn steer(&mut self, steer: &Steer, sight: Sight, dropped: Option<Label>) {
         let (none, end) = (self.b.label(), self.b.label());
         let layer = sight.flow_layer();
+        let sight = Sight { leads: true, ..sight };
+        let datagram = self.datagram(steer, sight).map(|datagram| (datagram, self.before(datagram)));
         match steer {
             Steer::RoundRobin => self.pick_meta(Meta::Sequence),
             Steer::Queue => self.pick_meta(Meta::Queue),
@@ -106,7 +108,7 @@ impl Lower {
             Steer::Common => {
                 // Where the maps look, whatever is looked at here.
                 if let Some(key) = self.common {
-                    let sight = Sight { outside: key.is_outside(), ..Sight::default() };
+                    let sight = Sight { outside: key.is_outside(), leads: true, ..Sight::default() };
                     let words = self.key(key.both_ways(), sight, none);
                     let hash = self.hash(salt::KEY, &words);
                     self.steer_one(hash);
@@ -115,12 +117,17 @@ impl Lower {
             Steer::Rtp(signalling) => self.rtp(*signalling, sight.layer(), none, end),
             Steer::GtpUser(net) => self.gtp_user(*net, sight.layer(), none, end),
         }
-        self.b.jump(end);
-        self.b.place(none);
-        if self.b.is_live() {
-            self.discard(dropped);
+        match datagram {
+            Some((datagram, before)) => self.together(datagram, before, none, end, dropped),
+            None => {
+                self.b.jump(end);
+                self.b.place(none);
+                if self.b.is_live() {
+                    self.discard(dropped);
+                }
+                self.b.place(end);
+            }
         }
-        self.b.place(end);
     }
 
     fn pick_meta(&mut self, meta: Meta) {
@@ -129,12 +136,12 @@ impl Lower {
         self.b.set(Var::Kind, Kind::Pick as u64);
     }
 
-    fn steer_one(&mut self, hash: Reg) {
+    pub(super) fn steer_one(&mut self, hash: Reg) {
         self.b.set(Var::Hash, hash);
         self.b.set(Var::Kind, Kind::Steer as u64);
     }
 
-    fn steer_two(&mut self, hash: Reg, hash2: Reg) {
+    pub(super) fn steer_two(&mut self, hash: Reg, hash2: Reg) {
         self.b.set(Var::Hash, hash);
         self.b.set(Var::Hash2, hash2);
         self.b.set(Var::Kind, Kind::Double as u64);
@@ -282,23 +289,21 @@ impl Lower {
 
     /// Media and its reports by addresses and ports without their last bit, which tells them apart.
     fn rtp(&mut self, signalling: bool, layer: Layer, none: Label, end: Label) {
-        let (media, not_rtp, neither) = (self.b.label(), self.b.label(), self.b.label());
-        self.voip(Voip::Rtp, layer, media, not_rtp);
-        self.b.place(not_rtp);
-        self.voip(Voip::Rtcp, layer, media, neither);
-        self.b.place(neither);
+        let (media, not_rtp) = (self.b.label(), self.b.label());
         if signalling {
-            let sip = self.b.label();
-            self.voip(Voip::Sip, layer, sip, none);
+            let (sip, not_sip) = (self.b.label(), self.b.label());
+            self.voip(Voip::Sip, layer, sip, not_sip);
             self.b.place(sip);
             self.broadcast();
             self.b.jump(end);
-        } else {
-            self.b.jump(none);
+            self.b.place(not_sip);
         }
+        self.voip(Voip::Rtp, layer, media, not_rtp);
+        self.b.place(not_rtp);
+        self.voip(Voip::Rtcp, layer, media, none);
         self.b.place(media);
         let a = self.addresses(layer, none);
-        // Those of a first fragment too: it belongs to its call, and the later ones, which have none, were dropped above.
+        // Those of a first fragment too: it belongs to its call, and the later ones follow it.
         let (src, dst) = self.port_pair(layer, none);
         let (src, dst) = (self.b.op(Op::Shr, src, 1), self.b.op(Op::Shr, dst, 1));
         let (low, high) = self.ordered(&[a.src[0], a.src[1], src], &[a.dst[0], a.dst[1], dst]);

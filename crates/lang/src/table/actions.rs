@@ -301,7 +301,7 @@ pub const DELIVERY: &[Function] = &[
     row!(
         "dispatch"["class_steering"],
         "Int -> Act",
-        &[Effect::Drop, Effect::Fanout, Effect::Classes, Effect::Tunnel],
+        &[Effect::Drop, Effect::Fanout, Effect::Classes, Effect::Tunnel, Effect::Datagram],
         "To one of the members of this class, by the hash of `steer_flow`; a steering behind it takes another hash. Drops what is not IP.",
         |g| seq([Act::Classify(class(g)?), Act::Steer(Steer::Flow)])
     ),

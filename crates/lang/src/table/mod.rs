@@ -10,6 +10,7 @@ mod state;
 mod steering;
 
 pub use page::reference;
+pub(crate) use state::UNNAMED;
 
 use crate::eval::Value;
 use crate::ir::{Effect, Effects};

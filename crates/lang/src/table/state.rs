@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 /// Entries of a map that does not say: the flow tracker of Enif has a million.
 const CAPACITY: u32 = 1 << 20;
+/// How the name of a map begins that no binding has given one.
+pub const UNNAMED: &str = "flow_map ";
 /// Nanoseconds of a millisecond.
 const MS: u64 = 1_000_000;
 
@@ -29,8 +31,12 @@ fn milliseconds(g: &Given<'_, '_>) -> Result<u64, String> {
     }
 }
 
+/// Another map, which is waiting for a name of its own again.
 fn changed<'a>(map: &Arc<FlowMap>, change: impl FnOnce(&mut FlowMap)) -> Result<Value<'a>, String> {
     let mut map = (**map).clone();
+    if !map.name.starts_with(UNNAMED) {
+        map.name.insert_str(0, UNNAMED);
+    }
     change(&mut map);
     Ok(Value::Map(Arc::new(map)))
 }
@@ -46,7 +52,7 @@ pub const FLOWS: &[Function] = &[
             if key.is_empty() {
                 return Err("the key is empty".into());
             }
-            let name = format!("flow_map {n}");
+            let name = format!("{UNNAMED}{n}");
             Ok(Value::Map(Arc::new(FlowMap { name, key, capacity: CAPACITY, expiry: Expiry::Never })))
         }
     ),

@@ -10,9 +10,9 @@ use crate::term::{Act, Steer};
 
 const PLAIN: &[Effect] = &[Effect::Fanout];
 const DROPS: &[Effect] = &[Effect::Drop, Effect::Fanout];
-const FLOWS: &[Effect] = &[Effect::Drop, Effect::Fanout, Effect::Tunnel];
+const FLOWS: &[Effect] = &[Effect::Drop, Effect::Fanout, Effect::Tunnel, Effect::Datagram];
 const CASTS: &[Effect] = &[Effect::Drop, Effect::Fanout, Effect::Classes];
-const ALL: &[Effect] = &[Effect::Drop, Effect::Fanout, Effect::Classes, Effect::Tunnel];
+const ALL: &[Effect] = &[Effect::Drop, Effect::Fanout, Effect::Classes, Effect::Tunnel, Effect::Datagram];
 const WORKER: &[Effect] = &[Effect::Fanout, Effect::Local];
 
 fn steer<'a>(s: Steer) -> Result<Value<'a>, String> {
@@ -90,7 +90,7 @@ pub const STEERING: &[Function] = &[
         "steer_flow",
         "Act",
         FLOWS,
-        "By addresses, ports and protocol, the same in both directions; fragments by addresses and protocol; through tunnels; drops what is not IP. The hash is that of the packet's descriptor.",
+        "By addresses, ports and protocol, the same in both directions; through tunnels; later fragments as their first; drops what is not IP. The hash is that of the packet's descriptor where the packet is whole and in no tunnel.",
         |_| steer(Steer::Flow)
     ),
     row!(
@@ -138,13 +138,19 @@ pub const STEERING: &[Function] = &[
         "By what the keys of all flow maps of the program have in common, the same in both directions: no two members see a flow of one map. Drops what lacks a field of it.",
         |_| steer(Steer::Common)
     ),
-    row!("steer_rtp", "Act", FLOWS, "RTP together with its RTCP; drops the rest.", |_| steer(Steer::Rtp(false))),
-    row!("steer_voip", "Act", ALL, "The same, and broadcast of SIP.", |_| steer(Steer::Rtp(true))),
+    row!(
+        "steer_rtp",
+        "Act",
+        FLOWS,
+        "RTP together with its RTCP; drops the rest. Later fragments go where their first went, and nowhere where it is not known.",
+        |_| steer(Steer::Rtp(false))
+    ),
+    row!("steer_voip", "Act", ALL, "Broadcast of SIP; the rest as `steer_rtp`.", |_| steer(Steer::Rtp(true))),
     row!(
         "steer_gtp_usr"["gtp_steer"],
         "Net -> Int -> Act",
         ALL,
-        "By the user's address inside GTP, in the subscribers' network of this length; broadcast of the control plane; drops the rest.",
+        "By the user's address inside GTP, in the subscribers' network of this length; broadcast of the control plane; drops the rest. Later fragments as by `steer_rtp`.",
         |g| {
             let bits = g.number(1, 128)? as u8;
             let net = g.net(0)?;

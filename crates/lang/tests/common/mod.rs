@@ -1,7 +1,6 @@
 //! What several tests share: real frames, and the answers of tcpdump.
 #![allow(dead_code, reason = "each test uses its part")]
 
-pub mod direct;
 pub mod filters;
 
 use std::path::Path;

@@ -6,11 +6,11 @@
 //! folder of its own, where captures of the same name may meet, its name gets a number made of the capture's path; it names
 //! the capture, and so can be asked in the capture's place.
 
-use super::block::stamp;
 use super::capture::Capture;
 use super::context::{Context, Walk};
 use super::plan::BLOCK;
 use crate::QueryError;
+use crate::block::stamp;
 use base::{Cause, Tally, Timestamp};
 use index::{Builder, Content, Entry, Header, Keys, Parts, Reader, Rows, Sets, Summary};
 use pcap::Format;

@@ -1,20 +1,20 @@
 //! Capture files of anyone, with an index beside them or without: pcap, pcapng and RAW, in the order of time also where a
 //! file is not.
 
-mod block;
 mod capture;
 mod context;
 pub mod indexes;
 mod plan;
-mod walk;
 
+use crate::block::Block;
 use crate::cursor::{Cursor, Rank, Supply};
+use crate::ordered::{Ordered, Shelf};
 use crate::{Book, QueryError};
 use base::Timestamp;
 use capture::Capture;
 use plan::Plan;
+use std::fs::File;
 use std::path::PathBuf;
-use walk::Walk;
 
 /// Bytes of packets that may be kept of files that had to be read whole, all together.
 const ROOM: usize = 64 << 20;
@@ -74,6 +74,25 @@ impl Supply for Files {
 
     fn open(&mut self, _book: &mut Book) -> Result<Option<(Rank, Box<dyn Cursor>)>, QueryError> {
         let Some((number, plan)) = self.0.pop() else { return Ok(None) };
-        Ok(Some(((number, 0), Box::new(Walk::new(plan)))))
+        Ok(Some(((number, 0), Box::new(Ordered::new(Blocks { plan, file: None })))))
+    }
+}
+
+/// The blocks of a capture.
+struct Blocks {
+    plan: Plan,
+    file: Option<File>,
+}
+
+impl Shelf for Blocks {
+    fn first(&self) -> Option<Timestamp> {
+        self.plan.first()
+    }
+
+    fn load(&mut self, spare: Box<Block>, book: &mut Book) -> Result<Box<Block>, QueryError> {
+        Ok(match self.plan.blocks.pop() {
+            Some(planned) => self.plan.load(planned, &mut self.file, spare, book),
+            None => spare,
+        })
     }
 }

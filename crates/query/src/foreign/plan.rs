@@ -4,9 +4,9 @@
 //! is remembered, and the block is read again when its time has come. So an answer is in the order of time whatever the
 //! order in the file, and costs memory only for the blocks that overlap in time.
 
-use super::block::{Block, stamp};
 use super::capture::Capture;
 use super::context::{Context, Walk};
+use crate::block::{Block, stamp};
 use crate::{Book, QueryError};
 use base::Timestamp;
 use index::Reader;

@@ -44,8 +44,8 @@ pub struct Blocks {
 
 impl Blocks {
     /// Nothing is read yet.
-    pub fn new(file: File, wanted: Vec<Wanted>) -> Self {
-        Self { file: Arc::new(file), wanted, asked: 0, flying: VecDeque::new(), ahead: 0, number: None }
+    pub fn new(file: Arc<File>, wanted: Vec<Wanted>) -> Self {
+        Self { file, wanted, asked: 0, flying: VecDeque::new(), ahead: 0, number: None }
     }
 
     /// Whether all reads were begun.
@@ -98,12 +98,18 @@ impl Blocks {
     }
 }
 
+/// What holds for all records of a file.
+#[derive(Clone, Debug)]
+pub struct About {
+    pub name: Arc<str>,
+    pub layout: Layout,
+    pub link_type: u16,
+    pub origin: usize,
+}
+
 /// See the module.
 pub struct SealedFile {
-    name: String,
-    layout: Layout,
-    link_type: u16,
-    origin: usize,
+    about: About,
     blocks: Blocks,
     /// Until it was entered in the book.
     told: Option<Told>,
@@ -184,14 +190,11 @@ impl Layout {
 
 impl SealedFile {
     /// Before its first block.
-    pub fn new(name: String, layout: Layout, link_type: u16, blocks: Blocks, told: Told, hold: &Arc<Hold>) -> Self {
+    pub fn new(about: About, blocks: Blocks, told: Option<Told>, hold: &Arc<Hold>) -> Self {
         Self {
-            name,
-            layout,
-            link_type,
-            origin: told.origin(),
+            about,
             blocks,
-            told: Some(told),
+            told,
             chunk: None,
             number: 0,
             at: 0,
@@ -221,7 +224,7 @@ impl SealedFile {
         let mut found = None;
         let mut damage = None;
         while self.at < self.end {
-            match self.layout.parse(&memory[self.at..self.read], self.at) {
+            match self.about.layout.parse(&memory[self.at..self.read], self.at) {
                 Next::Record(record) => {
                     if let Some(to) = self.straddles_to.take()
                         && record.data.end != to
@@ -232,7 +235,7 @@ impl SealedFile {
                     }
                     looked += 1;
                     self.at = record.data.end;
-                    if book.wants(record.ts, record.wire_len, &memory[record.data.clone()], self.link_type) {
+                    if book.wants(record.ts, record.wire_len, &memory[record.data.clone()], self.about.link_type) {
                         found = Some(record);
                         break;
                     }
@@ -253,7 +256,7 @@ impl SealedFile {
             self.damaged(self.number, what, book);
         }
         let mut record = found?;
-        record.lost = book.take_lost(self.origin);
+        record.lost = book.take_lost(self.about.origin);
         self.record = record;
         Some(self.record.ts)
     }
@@ -274,7 +277,7 @@ impl SealedFile {
                 before.into_iter().for_each(|chunk| book.disk.recycle(chunk.memory));
                 return false;
             };
-            book.lose(self.origin, block.lost);
+            book.lose(self.about.origin, block.lost);
             if is_cut && !block.follows {
                 self.damaged(self.number, "its last record is not whole", book);
             }
@@ -346,11 +349,11 @@ impl SealedFile {
     }
 
     fn damaged(&self, block: u32, what: &str, book: &mut Book) {
-        let advice = match self.name.ends_with(store::names::PARTIAL) {
+        let advice = match self.about.name.ends_with(store::names::PARTIAL) {
             true => "it was left unfinished: netgrain repair mends it, or the next recorder",
             false => "see netgrain verify",
         };
-        book.damage(format!("{}: block {block}: {what}; {advice}", self.name));
+        book.damage(format!("{}: block {block}: {what}; {advice}", self.about.name));
     }
 }
 
@@ -377,24 +380,24 @@ impl Cursor for SealedFile {
             ts: *ts,
             wire_len: *wire_len,
             data: &self.memory()[data.clone()],
-            link_type: self.link_type,
-            origin: self.origin,
+            link_type: self.about.link_type,
+            origin: self.about.origin,
             lost: *lost,
         }
     }
 
     fn extend(&mut self, until: Timestamp, book: &mut Book) -> Result<Option<Extent>, QueryError> {
-        if self.layout != Layout::Pcap {
+        if self.about.layout != Layout::Pcap {
             return Ok(None);
         }
         let Some(chunk) = &self.chunk else { return Ok(None) };
         let memory: &[u8] = &chunk.memory;
-        let first = self.record.data.start - self.layout.header();
+        let first = self.record.data.start - self.about.layout.header();
         let mut extent = Extent { packets: 1, latest: self.record.ts };
         while self.at < self.end {
-            let Next::Record(record) = self.layout.parse(&memory[self.at..self.read], self.at) else { break };
+            let Next::Record(record) = self.about.layout.parse(&memory[self.at..self.read], self.at) else { break };
             let fits = record.ts <= until
-                && book.wants(record.ts, record.wire_len, &memory[record.data.clone()], self.link_type);
+                && book.wants(record.ts, record.wire_len, &memory[record.data.clone()], self.about.link_type);
             if !fits {
                 break;
             }

@@ -1,6 +1,8 @@
 //! A store: which of its files are sealed, which are being written, and a supply of cursors over the sealed ones.
 
 mod file;
+mod mixed;
+mod noted;
 mod plain;
 mod plan;
 mod scouts;
@@ -11,6 +13,8 @@ mod wanted;
 use crate::merge::Merge;
 use crate::{Book, QueryError, live};
 use base::Timestamp;
+use noted::Noted;
+use plan::is_hidden;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, TryLockError};
 use std::io;
@@ -18,8 +22,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use store::catalogue::{self, Entry, Hour, Hours, Listing, Names};
+use store::disorder::{Disorder, Span};
 use store::{Claim, Hold, names};
-use supply::{Files, Snapshot};
+use supply::{Files, Snapshot, is};
 
 /// Hours with files in which the file that a queue is being written to is looked for: a quiet queue may have begun it long
 /// ago.
@@ -58,6 +63,9 @@ pub fn begin(store: &Path, merge: &mut Merge, book: &mut Book) -> Result<(), Que
         for (rank, cursor) in cursors {
             merge.add(rank, cursor);
         }
+        if let Some(noted) = Noted::new(&folder, name, rank, &snapshot, book) {
+            merge.supply(Box::new(noted));
+        }
         merge.supply(Box::new(Files::new(&folder, name, rank, snapshot, book)));
     }
     Ok(())
@@ -71,12 +79,18 @@ fn is_of(store: &Path, folder: &str, interface: &str) -> bool {
 /// would be read twice or not at all, so the look is repeated until nothing has.
 fn look(folder: &Path) -> io::Result<(Vec<Entry>, Snapshot)> {
     let mut top = Top::default();
+    let mut noted = Disorder::read(folder)?;
     for _ in 0..=TRIES {
-        if top.look_again(folder)? {
+        let settled = top.look_again(folder, &noted)?;
+        // What was sealed before the look has its note by now.
+        let before = std::mem::replace(&mut noted, Disorder::read(folder)?);
+        if settled && before == noted {
             break;
         }
     }
-    Ok(top.settle())
+    let (open, mut snapshot) = top.settle();
+    snapshot.noted = Arc::new(noted);
+    Ok((open, snapshot))
 }
 
 /// The newest hours of an interface, back to where every queue's open file must have been met.
@@ -90,6 +104,8 @@ struct Top {
     /// sealed, whose indexes may not vouch for all of them yet. Blocks are written in order, so behind a file that is sealed,
     /// or that nobody holds, there is none of those.
     open: Vec<Entry>,
+    /// Others of which a note tells, in whichever hours they lie.
+    elsewhere: Vec<Entry>,
 }
 
 /// An hour, and what its names said.
@@ -103,7 +119,7 @@ struct Seen {
 impl Top {
     /// Looks; true if all is as it was at the look before. A listing in which a file gets its name may show it twice or not at
     /// all (readdir(3)); two in a row that agree do not.
-    fn look_again(&mut self, folder: &Path) -> io::Result<bool> {
+    fn look_again(&mut self, folder: &Path, noted: &Disorder) -> io::Result<bool> {
         let before = std::mem::take(self);
         let mut known: BTreeMap<Timestamp, Seen> =
             before.hours.into_iter().map(|seen| (seen.hour.start, seen)).collect();
@@ -148,7 +164,14 @@ impl Top {
             }
         }
         self.open.sort();
-        Ok(settled && known.is_empty() && self.open == before.open && self.newest == before.newest)
+        // After a step back of time, a file is written in an older hour than the newest.
+        let unfinished = noted.iter().filter(|(_, span, _)| *span == Span::UNKNOWN);
+        let found = unfinished
+            .filter_map(|((start, ..), _, stem)| Entry::find(&names::hour_folder(folder, start), stem))
+            .filter(|entry| !self.open.iter().any(|open| is(open, entry)) && is_hidden(entry) && is_held(entry));
+        self.elsewhere = found.collect();
+        let same = self.open == before.open && self.elsewhere == before.elsewhere && self.newest == before.newest;
+        Ok(settled && known.is_empty() && same)
     }
 
     /// What is being written, and what an answer must not look at again, because a recorder changes what is there, or one
@@ -158,8 +181,10 @@ impl Top {
         let from = newest.floor_to(HOUR);
         let kept = self.hours.into_iter().filter(|seen| from <= seen.hour.start);
         let hours = kept.map(|seen| (seen.hour.start, (seen.listing, seen.hold))).collect();
-        let snapshot = Snapshot { from: Some(from), hours, taken: self.open.clone() };
-        (self.open, snapshot)
+        let mut open = self.open;
+        open.extend(self.elsewhere);
+        let snapshot = Snapshot { from: Some(from), hours, taken: open.clone(), noted: Arc::default() };
+        (open, snapshot)
     }
 }
 

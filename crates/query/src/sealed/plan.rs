@@ -1,6 +1,7 @@
 //! What is to be read of a packet file, by its index.
 
-use super::file::{Blocks, Layout, SealedFile};
+use super::file::{About, Blocks, Layout, SealedFile};
+use super::mixed::Mixed;
 use super::plain::Plain;
 use super::told::Told;
 use super::wanted::{Plan, Sought};
@@ -129,10 +130,20 @@ pub struct Asked {
     pub seek: Option<Seek>,
 }
 
+/// How the packets of a file lie in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// One after the other, as far as is known.
+    Straight,
+    /// In any order: its blocks are read in that of their stamps.
+    Mixed,
+}
+
 /// What the index of a file says of the question: found out without the answer's book, so that it can be done ahead.
 pub struct Scouted {
     path: PathBuf,
     size: u64,
+    order: Order,
     outcome: Result<(Indexed, Plan), Useless>,
     /// The packets, if they are wanted.
     packets: Option<io::Result<File>>,
@@ -143,13 +154,13 @@ pub struct Scouted {
 ///
 /// # Errors
 /// What the system says of the file.
-pub fn scout(entry: &Entry, asked: &Asked) -> io::Result<Scouted> {
+pub fn scout(entry: &Entry, order: Order, asked: &Asked) -> io::Result<Scouted> {
     let (path, size) = find(entry)?;
     let fitting = (!is_hidden(entry)).then_some(size);
     let mut remarks = Vec::new();
     let outcome = begin_index(entry).and_then(|mut indexed| {
         indexed.fits(entry.start, fitting)?;
-        let plan = plan(&mut indexed, &entry.path, asked, &mut remarks)?;
+        let plan = plan(&mut indexed, &entry.path, order, asked, &mut remarks)?;
         Ok((indexed, plan))
     });
     let packets = outcome.as_ref().is_ok_and(|(_, plan)| !plan.wanted.is_empty()).then(|| {
@@ -160,7 +171,7 @@ pub fn scout(entry: &Entry, asked: &Asked) -> io::Result<Scouted> {
         });
         opened.map(|(file, _)| file)
     });
-    Ok(Scouted { path, size, outcome, packets, remarks })
+    Ok(Scouted { path, size, order, outcome, packets, remarks })
 }
 
 /// Makes a cursor of a packet file of the store. `None` if nothing in it can answer, or if it is gone.
@@ -177,7 +188,7 @@ pub fn open(
     let io = |error| QueryError::Io { path: entry.path.clone(), error };
     let name = entry.path.display().to_string();
     book.cost.files += 1;
-    let Scouted { path, size, outcome, packets, remarks } = match scouted {
+    let Scouted { path, size, order, outcome, packets, remarks } = match scouted {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             book.damage(format!("{name}: removed while the question was being answered"));
             return Ok(None);
@@ -230,8 +241,16 @@ pub fn open(
         true => Layout::Raw,
         false => Layout::Pcap,
     };
+    let about = About { name: name.into(), layout, link_type, origin };
+    let file = Arc::new(file);
+    if order == Order::Mixed {
+        let first = |number: u32| indexed.reader.blocks().get(number as usize).map_or(Timestamp::ZERO, |b| b.first);
+        let wanted: Vec<_> = plan.wanted.into_iter().map(|wanted| (first(wanted.number), wanted)).collect();
+        let (wanted, told) = (wanted.into_iter(), Told::new(origin, plan.lost_after, indexed));
+        return Ok(Some(Mixed::cursor(about, file, wanted, told, hold, book)));
+    }
     let told = Told::new(origin, plan.lost_after, indexed);
-    let mut file = SealedFile::new(name, layout, link_type, Blocks::new(file, plan.wanted), told, hold);
+    let mut file = SealedFile::new(about, Blocks::new(file, plan.wanted), Some(told), hold);
     file.prepare(book);
     Ok(Some(Box::new(file)))
 }
@@ -249,7 +268,13 @@ fn find(entry: &Entry) -> io::Result<(PathBuf, u64)> {
 }
 
 /// What to read; as little of the index is read as tells that.
-fn plan(indexed: &mut Indexed, name: &Path, asked: &Asked, remarks: &mut Vec<String>) -> Result<Plan, Useless> {
+fn plan(
+    indexed: &mut Indexed,
+    name: &Path,
+    order: Order,
+    asked: &Asked,
+    remarks: &mut Vec<String>,
+) -> Result<Plan, Useless> {
     let (from, to) = asked.interval;
     let blocks = indexed.reader.summary().blocks;
     if !indexed.overlaps(from, to) {
@@ -279,14 +304,16 @@ fn plan(indexed: &mut Indexed, name: &Path, asked: &Asked, remarks: &mut Vec<Str
     };
     let mut plan = Plan::of(indexed.reader.blocks(), indexed.reader.header().start, (from, to), spot);
     let mut parts = Vec::new();
-    let pieces = plan.in_pieces().unwrap_or(0..0);
+    // Of blocks that are read each by itself, the parts also vouch for what ends their last records.
+    let all = (order == Order::Mixed).then_some(0..blocks as usize);
+    let pieces = all.or_else(|| plan.in_pieces()).unwrap_or(0..0);
     if !pieces.is_empty() {
         match indexed.reader.parts(&indexed.file, pieces.clone()) {
             Ok(found) => parts = found,
             Err(e) => remarks.push(unreadable(e)),
         }
     }
-    plan.settle(indexed.reader.blocks(), pieces.start, &parts);
+    plan.settle(indexed.reader.blocks(), pieces.start, &parts, order == Order::Mixed);
     Ok(plan)
 }
 

@@ -6,7 +6,7 @@
 //! short answer costs no thread. They go twice as far with each file. What they find is a value; it enters the answer's book when
 //! the file has its turn, in order.
 
-use super::plan::{Asked, Scouted, scout};
+use super::plan::{Asked, Order, Scouted, scout};
 use crate::Question;
 use std::collections::VecDeque;
 use std::io;
@@ -27,7 +27,7 @@ const AT_FIRST: usize = 8;
 const THREADS: usize = 16;
 
 /// A file to be asked, and who wants to know.
-type Errand = (Entry, SyncSender<io::Result<Scouted>>);
+type Errand = (Entry, Order, SyncSender<io::Result<Scouted>>);
 
 /// See the module.
 pub struct Scouts {
@@ -57,7 +57,12 @@ impl Scouts {
     ///
     /// # Errors
     /// What the system says of the file.
-    pub fn scout<'a>(&mut self, entry: &Entry, behind: impl Iterator<Item = &'a Entry>) -> io::Result<Scouted> {
+    pub fn scout<'a>(
+        &mut self,
+        entry: &Entry,
+        order: Order,
+        behind: impl Iterator<Item = (&'a Entry, Order)>,
+    ) -> io::Result<Scouted> {
         let mut found = None;
         // Files come in the order in which they were due; one that is no longer due was passed over.
         while let Some((path, expected)) = self.ahead.pop_front() {
@@ -73,7 +78,7 @@ impl Scouts {
             Some(Expected::Still(receiver)) => receiver.recv().ok(),
             None => None,
         };
-        found.unwrap_or_else(|| scout(entry, &self.asked))
+        found.unwrap_or_else(|| scout(entry, order, &self.asked))
     }
 
     /// Whether it is known what this file says.
@@ -87,11 +92,11 @@ impl Scouts {
         matches!(expected, Expected::There(_))
     }
 
-    fn go_ahead<'a>(&mut self, behind: impl Iterator<Item = &'a Entry>) {
+    fn go_ahead<'a>(&mut self, behind: impl Iterator<Item = (&'a Entry, Order)>) {
         if self.farthest > 0 {
-            for entry in behind.take(self.farthest).skip(self.ahead.len()) {
+            for (entry, order) in behind.take(self.farthest).skip(self.ahead.len()) {
                 let (sender, receiver) = sync_channel(1);
-                if self.office.send((entry.clone(), sender), &self.asked) {
+                if self.office.send((entry.clone(), order, sender), &self.asked) {
                     self.ahead.push_back((entry.path.clone(), Expected::Still(receiver)));
                 }
             }
@@ -122,9 +127,9 @@ impl Office {
             let hired = thread::Builder::new().name("scout".to_owned()).spawn(move || {
                 loop {
                     let errand = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                    let Ok((entry, sender)) = errand else { return };
+                    let Ok((entry, order, sender)) = errand else { return };
                     // Nobody waits for it if the answer has ended.
-                    let _ = sender.send(scout(&entry, &asked));
+                    let _ = sender.send(scout(&entry, order, &asked));
                 }
             });
             self.threads += usize::from(hired.is_ok());

@@ -1,12 +1,13 @@
 //! The files of one interface in the order of their names, hour by hour as the answer comes to them.
 //!
-//! A name tells a file's first moment and its index the last one. What reaches into the interval from before is found by
+//! A name tells a file's first moment and its index the last one; files of which that is not so have a note and are found by it
+//! ([`super::noted`]). What reaches into the interval from before is found by
 //! walking back: for each queue until [`LOOKS`] files in a row end before the interval begins. One would do while a clock
 //! only goes forward; after one that was set back, a long file may lie behind shorter ones that began later and ended
-//! earlier. Behind the interval's end, a file is looked into as long as it holds packets older than its name, which only
-//! the replay of a capture in disorder writes.
+//! earlier. Behind the interval's end, a file is looked into as long as it holds packets older than its name: stores that were
+//! written before there were notes have such files.
 
-use super::plan;
+use super::plan::{self, Order};
 use super::scouts::Scouts;
 use crate::cursor::{Ranked, Supply};
 use crate::{Book, QueryError};
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::Hold;
 use store::catalogue::{Entry, Hour, Hours, Listing};
+use store::disorder::Disorder;
 
 /// Files of a queue in a row that end before the interval begins, before the walk back ends.
 const LOOKS: u32 = 8;
@@ -40,6 +42,8 @@ pub struct Snapshot {
     pub hours: BTreeMap<Timestamp, (Listing, Arc<Hold>)>,
     /// Files that others read, wherever they are met.
     pub taken: Vec<Entry>,
+    /// Files that are found by what is noted of them.
+    pub noted: Arc<Disorder>,
 }
 
 impl Snapshot {
@@ -52,7 +56,7 @@ impl Snapshot {
 }
 
 /// Whether two names are of one file.
-fn is(a: &Entry, b: &Entry) -> bool {
+pub fn is(a: &Entry, b: &Entry) -> bool {
     (a.start, a.queue, a.copy) == (b.start, b.queue, b.copy)
 }
 
@@ -121,7 +125,8 @@ impl Files {
         // A folder that is listed while a file gets its name may show both of its names.
         let hidden: Vec<Entry> = listing.unfinished.into_iter().filter(|e| !files.iter().any(|f| is(f, e))).collect();
         files.extend(hidden);
-        files.retain(|entry| !self.snapshot.taken.iter().any(|taken| is(taken, entry)));
+        let noted = |e: &Entry| self.snapshot.noted.get((e.start, e.queue, e.copy)).is_some();
+        files.retain(|entry| !noted(entry) && !self.snapshot.taken.iter().any(|taken| is(taken, entry)));
         files.sort();
         Ok(Some((files, hold)))
     }
@@ -260,7 +265,8 @@ impl Supply for Files {
     fn open(&mut self, book: &mut Book) -> Result<Option<Ranked>, QueryError> {
         self.fill(book)?;
         let Some((entry, hold)) = self.due.pop_front() else { return Ok(None) };
-        let scouted = self.scouts.scout(&entry, self.due.iter().map(|(entry, _)| entry));
+        let behind = self.due.iter().map(|(entry, _)| (entry, Order::Straight));
+        let scouted = self.scouts.scout(&entry, Order::Straight, behind);
         let cursor = plan::open(&entry, scouted, &self.interface, &hold, book)?;
         Ok(cursor.map(|cursor| ((self.rank, entry.queue), cursor)))
     }

@@ -19,11 +19,6 @@ impl Told {
         Self { origin, lost_after, indexed }
     }
 
-    /// Whose packets these are.
-    pub fn origin(&self) -> usize {
-        self.origin
-    }
-
     /// Enters it in the book: of a file that the interval has all of, its sums; else the rows of the blocks that overlap,
     /// as far as their seconds do.
     pub fn enter(mut self, book: &mut Book) {

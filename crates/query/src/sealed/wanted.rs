@@ -106,7 +106,8 @@ impl Plan {
     }
 
     /// Says what to read, now that it is known where the parts begin that `parts` has, those of the block `first` in front.
-    pub fn settle(&mut self, blocks: &[Block], first: usize, parts: &[Parts]) {
+    /// Where all are read `apart`, in whichever order, what ends the last record of a block is read with each.
+    pub fn settle(&mut self, blocks: &[Block], first: usize, parts: &[Parts], apart: bool) {
         let of = |number: usize| number.checked_sub(first).and_then(|i| parts.get(i)).unwrap_or(&Parts::NONE);
         let mut wanted: Vec<Wanted> = Vec::with_capacity(self.wanted.len());
         let mut lost = 0u64;
@@ -129,7 +130,7 @@ impl Plan {
             let number = wanted[i].number as usize;
             let at_end = blocks.get(number).is_some_and(|block| wanted[i].stretch.bytes.end == block.bytes);
             let follower = wanted.get(i + 1).is_some_and(|w| w.number as usize == number + 1 && from_start(w));
-            if at_end && follower {
+            if at_end && follower && !apart {
                 wanted[i + 1].follows = true;
             } else if at_end && let Some(next) = blocks.get(number + 1) {
                 let parts = of(number + 1);

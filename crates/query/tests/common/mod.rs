@@ -229,7 +229,7 @@ pub fn read(path: &Path) -> Vec<Record> {
 /// Stamp, length on the wire, bytes.
 pub type Record = (Timestamp, u32, Vec<u8>);
 
-/// The plain scan: every file is read whole, every packet is asked, and what answers is sorted.
+/// The plain scan: every file is read whole, every packet is asked, and what answers is sorted by its stamp.
 pub struct Scan {
     files: Vec<(String, Entry, Vec<Record>)>,
 }
@@ -254,11 +254,9 @@ impl Scan {
             if !question.interfaces.is_empty() && !question.interfaces.contains(interface) {
                 continue;
             }
-            let mut latest = entry.start;
             for (i, (ts, wire_len, data)) in packets.iter().enumerate() {
                 let headers = Headers::of(data, *wire_len, 1);
                 if question.from <= *ts && *ts <= question.to && question.filter.matches(data, *wire_len, &headers) {
-                    latest = latest.max(*ts);
                     let packet = Packet {
                         interface: interface.clone(),
                         queue: entry.queue,
@@ -266,7 +264,7 @@ impl Scan {
                         wire_len: *wire_len,
                         data: data.clone(),
                     };
-                    found.insert((latest, interface.clone(), entry.queue, number, i), packet);
+                    found.insert((*ts, interface.clone(), entry.queue, number, i), packet);
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! One block while it fills.
 
 use super::job::{Cut, Part, Release};
+use super::order::Order;
 use super::seconds::{Seconds, row_of};
 use base::{Tally, Timestamp};
 use index::{Entry, Keys, PART, Parts, part_of};
@@ -28,6 +29,7 @@ pub(super) struct Block {
     stamps: Option<(Timestamp, Timestamp)>,
     /// The latest stamp in the file.
     latest: Timestamp,
+    order: Order,
     seconds: Seconds,
     cut: Option<Cut>,
     keys: Keys,
@@ -65,6 +67,11 @@ impl Block {
         self.stamps.map_or(self.latest, |(_, last)| last.max(self.latest))
     }
 
+    /// Whether a file that begins now begins before something that came before it.
+    pub fn is_back(&self, start: Timestamp) -> bool {
+        self.order.is_back(start)
+    }
+
     /// Whether a tick has something to send ahead; seconds of silence can wait.
     pub fn has_news(&mut self, end: u64) -> bool {
         end > self.sent || self.seconds.has_news()
@@ -89,6 +96,8 @@ impl Block {
             self.go_beyond(d, wire_len, memory);
         }
         let ts = d.timestamp();
+        let (stamps, before) = (self.stamps, self.latest);
+        self.order.packet(ts, || stamps.map_or(before, |(_, last)| last.max(before)));
         match &mut self.stamps {
             Some((first, last)) => (*first, *last) = ((*first).min(ts), (*last).max(ts)),
             None => {
@@ -131,6 +140,7 @@ impl Block {
         self.sent = end;
         let bytes = (end - self.start) as u32;
         let stamps = self.stamps.unwrap_or_default();
+        let (late, mixed) = self.order.tell();
         let cut = self.cut.take().unwrap_or(Cut { bytes, crc: self.crc, stamps, straddler: None });
         Box::new(Part {
             offset: u64::from(self.number) * BLOCK + (from - self.start),
@@ -148,6 +158,8 @@ impl Block {
             },
             last,
             news,
+            late,
+            mixed,
             cut,
             release,
         })

@@ -1,5 +1,6 @@
 //! What the index machine tells the writing machine.
 
+use super::order::Late;
 use base::{Row, Timestamp};
 use index::{Entry, Rows};
 use store::bytes::Slice;
@@ -21,6 +22,8 @@ pub enum Job {
         pos: u64,
         /// Its first moment, which names it.
         start: Timestamp,
+        /// Whether something before it in the stream is later than that.
+        back: bool,
         /// What was before.
         release: Release,
     },
@@ -53,10 +56,22 @@ pub struct Part {
     pub last: bool,
     /// What the entry's rows have grown by since the part before.
     pub news: Rows,
+    /// Which of its packets, and of those since the part before, are earlier than one before them in the stream.
+    pub late: Late,
+    /// Whether one of these is so in the file.
+    pub mixed: bool,
     /// How to end the file behind the last whole packet, if nothing after this part can ever be written.
     pub cut: Cut,
     /// What may be given back when this is done.
     pub release: Release,
+}
+
+impl Part {
+    /// Whether a file that begins at `start` is not in order because of it: a packet in it is earlier than that, or than one
+    /// before it.
+    pub fn is_out_of_order(&self, start: Timestamp) -> bool {
+        self.mixed || self.entry.first_record.is_some() && self.entry.first < start
+    }
 }
 
 /// The last record boundary in a block. A record that begins in the block but ends in the next is not whole here.

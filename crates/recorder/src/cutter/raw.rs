@@ -10,6 +10,7 @@
 use super::BrokenStream;
 use super::block::{link_type, wire_len};
 use super::job::{Cut, Job, Part, Release};
+use super::order::Order;
 use super::seconds::{Seconds, row_of};
 use base::{Row, Tally, Timestamp};
 use index::{Entry, Keys, Parts, part_of};
@@ -37,6 +38,9 @@ pub struct RawCutter {
     summed: usize,
     crc: u32,
     stamps: Stamps,
+    /// The latest stamp in the blocks of the file before this one.
+    latest: Timestamp,
+    order: Order,
     seconds: Seconds,
     keys: Keys,
     link_type: u16,
@@ -60,6 +64,8 @@ impl RawCutter {
             summed: 0,
             crc: 0,
             stamps: None,
+            latest: Timestamp::ZERO,
+            order: Order::default(),
             seconds: Seconds::default(),
             keys: Keys::default(),
             link_type: 0,
@@ -156,6 +162,8 @@ impl RawCutter {
             self.open(d.pos, ts, jobs);
         }
         self.last = self.last.max(ts);
+        let (stamps, latest) = (self.stamps, self.latest);
+        self.order.packet(ts, || stamps.map_or(latest, |(_, last)| last.max(latest)));
         let data = &record[RECORD_HEADER..][..usize::from(caplen)];
         let (at, before) = (self.buffer.len(), self.stamps);
         self.begin_record(at);
@@ -209,6 +217,9 @@ impl RawCutter {
     }
 
     fn next_block(&mut self, number: u32) {
+        if let Some((_, last)) = self.stamps {
+            self.latest = self.latest.max(last);
+        }
         (self.number, self.sent, self.first_record, self.stamps) = (number, 0, None, None);
         (self.parts, self.summed, self.crc) = (Parts::NONE, 0, 0);
         self.keys.clear();
@@ -223,6 +234,7 @@ impl RawCutter {
         let stamps = self.stamps.unwrap_or_default();
         let cut = beyond.unwrap_or(Cut { bytes: len as u32, crc, stamps, straddler: None });
         let news = self.seconds.tell();
+        let (late, mixed) = self.order.tell();
         Box::new(Part {
             offset: u64::from(self.number) * BLOCK + from as u64,
             bytes: Slice::copied(&block[from..]),
@@ -239,6 +251,8 @@ impl RawCutter {
             },
             last,
             news,
+            late,
+            mixed,
             cut,
             release: self.release(),
         })
@@ -248,8 +262,9 @@ impl RawCutter {
         self.written = Some(0);
         self.buffer.clear();
         self.next_block(0);
-        let release = Release::default();
-        jobs.push(Job::Open { pos, start, release });
+        self.latest = Timestamp::ZERO;
+        let (back, release) = (self.order.is_back(start), Release::default());
+        jobs.push(Job::Open { pos, start, back, release });
     }
 
     fn close(&mut self, jobs: &mut Vec<Job>) {

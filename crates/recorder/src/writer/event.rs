@@ -1,5 +1,7 @@
 //! What the writing machine tells people, and how it waits when the volume refuses.
 
+use crate::cutter::Late;
+use base::Timestamp;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -54,6 +56,15 @@ pub enum Event {
         /// Packets not written.
         packets: u64,
     },
+    /// What is recorded begins at a moment of which the queue has packets in the store already; said once, at the beginning.
+    Again {
+        /// A file that has them.
+        path: PathBuf,
+        /// When it begins.
+        start: Timestamp,
+    },
+    /// Packets came out of the order of time; said once, at the end.
+    Disorder(Late),
     /// Something works, but not in the best way.
     Remark(String),
 }
@@ -81,6 +92,18 @@ impl fmt::Display for Event {
             Self::GaveUp { packets } => {
                 write!(f, "stopped while the volume refused writes: {packets} packets not written (lost: disk)")
             }
+            Self::Again { path, start } => write!(
+                f,
+                "{} has packets of {start} already, and those that come now are stored beside them: if it is the same capture \
+                 again, each packet is there twice from now on; stop, remove what is new, or name another --store",
+                path.display()
+            ),
+            Self::Disorder(Late { packets, most }) => write!(
+                f,
+                "{packets} packets were earlier than one before them, by up to {} s: they came out of the order of time (captures \
+                 given in another order, a clock that was set back); questions find them by their own stamps",
+                most.as_secs_f64()
+            ),
             Self::Remark(text) => f.write_str(text),
         }
     }

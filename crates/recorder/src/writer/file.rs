@@ -12,6 +12,7 @@ use index::{self, Builder, Entry, Growing, Header, Rows, Sealing, Words};
 use std::io;
 use std::path::{Path, PathBuf};
 use store::device::{Content, Device, FileId};
+use store::disorder::{self, Span};
 use store::names;
 
 /// See the module.
@@ -30,6 +31,12 @@ pub(super) struct OpenFile {
     pub suffix: &'static str,
     /// Number behind the name, where others had it.
     pub copy: u32,
+    /// Earliest and latest stamp so far.
+    stamps: Option<(Timestamp, Timestamp)>,
+    /// Under what name it was noted that it is not in order.
+    pub noted: Option<String>,
+    /// Whether its packets are mixed.
+    pub mixed: bool,
     /// Where the next entry of the index goes.
     pub growing: Growing,
     /// Where the bytes written so far end.
@@ -57,7 +64,8 @@ struct Accepted {
 }
 
 impl OpenFile {
-    /// Gives a prepared file its place in its hour, under a hidden name, and an index beside it.
+    /// Gives a prepared file its place in its hour, under a hidden name, and an index beside it; and a note in the folder of
+    /// the interface that is given, of a file that begins before one before it ends.
     pub fn place<D: Device>(
         device: &mut D,
         (data, prepared): (FileId, &Path),
@@ -65,6 +73,7 @@ impl OpenFile {
         header: &Header,
         queue: Option<u16>,
         suffix: &'static str,
+        note: Option<&Path>,
     ) -> io::Result<Self> {
         device.create_folder(folder)?;
         for copy in 0.. {
@@ -79,7 +88,9 @@ impl OpenFile {
                 other => other?,
             };
             let bytes = header.encode();
-            let placed = device.put(file, 0, &bytes).and_then(|()| device.rename(prepared, &hidden_data));
+            let noted = note.map_or(Ok(()), |root| disorder::note(device, root, &stem, None));
+            let placed = noted.and_then(|()| device.put(file, 0, &bytes));
+            let placed = placed.and_then(|()| device.rename(prepared, &hidden_data));
             if let Err(error) = placed {
                 device.close(file);
                 let _ = device.remove(&hidden_index);
@@ -100,6 +111,9 @@ impl OpenFile {
                 queue,
                 suffix,
                 copy,
+                stamps: None,
+                noted: note.is_some().then_some(stem),
+                mixed: false,
                 growing: Growing::behind(&bytes),
                 written: 0,
                 len: 0,
@@ -147,6 +161,10 @@ impl OpenFile {
     pub fn accept(&mut self, part: Part, words: Words) {
         self.growing.said(words);
         self.ledger.merge(&part.news);
+        let Entry { first, last, first_record, .. } = part.entry;
+        if first_record.is_some() {
+            self.stamps = Some(self.stamps.map_or((first, last), |(a, b)| (a.min(first), b.max(last))));
+        }
         if self.last.as_ref().is_some_and(|l| l.last) {
             self.keep_last();
         }
@@ -216,6 +234,32 @@ impl OpenFile {
             None => self.sealing = None,
         }
         Ok(self.sealing.is_none())
+    }
+
+    /// Notes where its packets are in time, if they are not in order, under the name that it is about to get.
+    pub fn note<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
+        let Some(before) = &self.noted else { return Ok(()) };
+        let stem = names::stem(self.start, self.queue, self.copy);
+        disorder::note(device, root, &stem, self.span())?;
+        if *before != stem {
+            disorder::take_back(device, root, before, None)?;
+        }
+        self.noted = Some(stem);
+        Ok(())
+    }
+
+    /// Takes that back: another file has the name.
+    pub fn take_back<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
+        match &self.noted {
+            Some(stem) => disorder::take_back(device, root, stem, self.span()),
+            None => Ok(()),
+        }
+    }
+
+    /// From when to when it has packets, or something to tell of what became of others.
+    fn span(&self) -> Option<Span> {
+        let (first, last) = self.stamps.unwrap_or((self.start, self.end));
+        Some(Span { first: first.min(self.start), last: last.max(self.end), mixed: self.mixed })
     }
 
     /// Where a file of this one will be published.

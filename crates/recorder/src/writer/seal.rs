@@ -133,7 +133,7 @@ impl<D: Device> Writer<D> {
 
     /// One step of one file; false when it has to wait.
     fn seal_step(&mut self, i: usize) -> io::Result<bool> {
-        let token = self.new_token();
+        let (token, root) = (self.new_token(), self.root());
         let (file, device) = (&mut self.files[i], &mut self.device);
         file.step = match file.step {
             // First, since it gives back room that was not used, and the sealed index may need it.
@@ -161,6 +161,7 @@ impl<D: Device> Writer<D> {
             Step::PublishIndex => publish_index(file, device)?,
             Step::PublishData => {
                 let name = file.published(file.suffix);
+                file.note(device, &root)?;
                 match device.rename(&file.hidden_data, &name) {
                     Ok(()) => {
                         file.hidden_data = name;
@@ -169,6 +170,7 @@ impl<D: Device> Writer<D> {
                         Step::SyncFolder(None)
                     }
                     Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                        file.take_back(device, &root)?;
                         file.copy += 1;
                         Step::PublishIndex
                     }

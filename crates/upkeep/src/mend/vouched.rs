@@ -6,6 +6,7 @@ use index::{Block, Entry, Header, Index, Parts, ReadAt, Reader, Rows};
 use std::io;
 use std::path::Path;
 use store::device::Device;
+use store::disorder::Span;
 
 /// What an index promises of one block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +83,28 @@ impl Vouched {
                 other => other.map(|_| true)?,
             };
         Ok(Self { header: reader.header().clone(), promises, earlier, sealed, whole, torn: reader.is_torn() })
+    }
+
+    /// The stamps of its earliest and of its latest packet; `None` without packets.
+    pub fn stamps(&self) -> Option<(Timestamp, Timestamp)> {
+        let with_packets = self.promises.iter().filter(|p| p.first_record.is_some());
+        let join = |(a, b): (Timestamp, Timestamp), p: &Promise| (a.min(p.first), b.max(p.last));
+        with_packets.fold(None, |span, p| Some(span.map_or((p.first, p.last), |span| join(span, p))))
+    }
+
+    /// What a note says of it, if it is not in order: from its beginning or its earliest packet on.
+    pub fn noted(&self) -> Option<Span> {
+        self.stamps().map(|(first, last)| Span::mixed((first.min(self.header.start), last)))
+    }
+
+    /// Whether its packets lie behind its beginning and, block by block, behind each other.
+    pub fn is_straight(&self) -> bool {
+        let mut latest = self.header.start;
+        self.promises.iter().filter(|p| p.first_record.is_some()).all(|p| {
+            let follows = latest <= p.first;
+            latest = latest.max(p.last);
+            follows
+        })
     }
 
     /// Bytes of the packet file that are vouched for.

@@ -6,13 +6,15 @@
 //! same result.
 
 use super::Volume;
-use super::called::Called;
+use super::called::{Called, interface_of};
 use crate::mend::{Findings, Layout, Rebuilt, Vouched, Window, examine, rebuild};
 use base::{Tally, Timestamp};
 use index::Header;
 use std::io;
 use std::path::{Path, PathBuf};
+use store::catalogue::parse_stem;
 use store::device::{Content, Device, FileId};
+use store::disorder::{self, Disorder, Span};
 
 /// What became of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -312,8 +314,14 @@ impl<'v, D: Device> Mending<'v, D> {
                 }
                 at = name;
             }
+            let noted = self.note(&called.stem, vouched)?;
             match self.volume.device.rename(from, &packets) {
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                    if noted.is_some() {
+                        let root = self.root();
+                        disorder::take_back(&mut self.volume.device, &root, &called.stem, noted)?;
+                    }
+                }
                 other => {
                     other?;
                     break packets;
@@ -327,6 +335,26 @@ impl<'v, D: Device> Mending<'v, D> {
         let mut tally = Tally::default();
         vouched.promises.iter().for_each(|p| tally += &p.rows.total());
         Ok(Outcome::Published { path, tally: Box::new(tally), lost: 0, aside })
+    }
+
+    /// Notes that the packets are not in order, if they are not, or if their recorder had noted it, before they get this name.
+    fn note(&mut self, stem: &str, vouched: &Vouched) -> io::Result<Option<Span>> {
+        let root = self.root();
+        let noted = Disorder::list(&mut self.volume.device, &root)?;
+        let was = parse_stem(&self.called.stem).is_some_and(|which| noted.get(which).is_some());
+        let Some(span) = vouched.noted().filter(|_| was || !vouched.is_straight()) else {
+            return Ok(None);
+        };
+        disorder::note(&mut self.volume.device, &root, stem, Some(span))?;
+        if self.called.stem != stem {
+            disorder::take_back(&mut self.volume.device, &root, &self.called.stem, None)?;
+        }
+        Ok(Some(span))
+    }
+
+    /// The folder of the interface.
+    fn root(&self) -> PathBuf {
+        interface_of(self.folder)
     }
 
     /// Removes an index of this file that got its name before, if what it said has turned out not to be so.

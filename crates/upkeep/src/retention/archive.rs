@@ -9,9 +9,11 @@
 //! Every call may wait for a volume that does not answer, so nothing of this happens before the first step.
 
 use super::catalogue::{Key, Part};
+use crate::recovery::called::interface_of;
 use std::io;
 use std::path::{Path, PathBuf};
 use store::device::{Content, FileId, Housekeeping};
+use store::disorder::{self, Disorder, Span};
 use store::names;
 
 /// Bytes copied in one step.
@@ -274,6 +276,7 @@ impl Move {
             self.copy += 1;
         }
         self.aim();
+        self.note(device).map_err(|e| self.refused(e))?;
         for (i, part) in self.parts.clone().into_iter().enumerate() {
             let outcome = device.rename(&part.path, &self.name(part.ending));
             if outcome.is_err() {
@@ -317,6 +320,7 @@ impl Move {
     }
 
     fn publish<D: Housekeeping>(&mut self, device: &mut D) -> Result<(), Failed> {
+        self.note(device).map_err(|e| self.refused(e))?;
         for (i, part) in self.parts.iter().enumerate() {
             if self.present.contains(&i) {
                 continue;
@@ -331,6 +335,18 @@ impl Move {
         device.sync(&self.folder).map_err(|e| self.refused(e))?;
         self.phase = Phase::Done;
         Ok(())
+    }
+
+    /// What is noted of the file goes with it: it is there before the packets have their name.
+    fn note<D: Housekeeping>(&self, device: &mut D) -> io::Result<()> {
+        let Some(hour) = self.parts.first().and_then(|part| part.path.parent()) else { return Ok(()) };
+        let noted = Disorder::list(device, &interface_of(hour))?;
+        let Key { start, queue, copy, .. } = self.key;
+        match noted.get((start, queue.unwrap_or(0), copy)) {
+            Some(Span::UNKNOWN) => disorder::note(device, &self.interface, &self.stem(), None),
+            Some(span) => disorder::note(device, &self.interface, &self.stem(), Some(span)),
+            None => Ok(()),
+        }
     }
 
     /// Removes the hidden copies.

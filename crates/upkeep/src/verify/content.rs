@@ -218,7 +218,12 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
             self.find(path, Kind::Chain, broken, "no record can begin here");
         }
         if let Some(at) = content.first_fall {
-            let text = format!("{} stamps are earlier than one before them", content.falls);
+            let falls = content.falls;
+            let what = if falls == 1 { "1 stamp is".to_owned() } else { format!("{falls} stamps are") };
+            let text = match vouched.is_some_and(|v| !v.is_foreign()) {
+                true => format!("{what} earlier than one before, as recorded; questions go by the stamps"),
+                false => format!("{what} earlier than one before; netgrain convert --sort orders a copy"),
+            };
             self.find(path, Kind::Order, Some(at), text);
         }
         let Some(vouched) = vouched else { return Ok(()) };

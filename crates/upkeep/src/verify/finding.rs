@@ -32,8 +32,10 @@ pub enum Level {
 pub enum Kind {
     /// A record is cut off, or none can begin where one should.
     Chain,
-    /// A stamp is earlier than the one before it.
+    /// A stamp is earlier than one before it, as it was recorded.
     Order,
+    /// Packets are not where the name of their file says, and no note tells questions so.
+    Unnoted,
     /// Bytes are not those that were written.
     Checksum,
     /// The file is longer or shorter than its index says.
@@ -74,6 +76,7 @@ impl Kind {
         match self {
             Self::Chain => "chain",
             Self::Order => "order",
+            Self::Unnoted => "unnoted",
             Self::Checksum => "checksum",
             Self::Length => "length",
             Self::Index => "index",
@@ -96,7 +99,7 @@ impl Kind {
     /// How bad it is.
     pub const fn level(self) -> Level {
         match self {
-            Self::Missing | Self::Gap | Self::Aside | Self::Foreign => Level::Note,
+            Self::Order | Self::Missing | Self::Gap | Self::Aside | Self::Foreign => Level::Note,
             Self::NoCapture | Self::Unreadable => Level::Unreadable,
             _ => Level::Damage,
         }
@@ -113,7 +116,7 @@ impl Kind {
                 "netgrain index makes the index again; if nobody changed the capture, look at the volume (dmesg, smartctl)"
             }
             Self::Leftover => "netgrain repair mends it, or the next recorder of this interface",
-            Self::Order => "netgrain convert --sort orders a copy",
+            Self::Unnoted => "netgrain repair notes it; until then questions about an interval may miss packets of it",
             Self::Orphan => {
                 "its packets were removed by somebody; remove it when its losses are of no interest any more"
             }
@@ -123,7 +126,7 @@ impl Kind {
             }
             Self::NoCapture => "name a store, a folder below one, or a pcap, pcapng or RAW file",
             Self::Unreadable => "check that it is there, and the right to read it",
-            Self::Gap | Self::Aside | Self::Foreign => "",
+            Self::Order | Self::Gap | Self::Aside | Self::Foreign => "",
         }
     }
 }

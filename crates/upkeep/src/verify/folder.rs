@@ -6,7 +6,9 @@ use crate::recovery::{Called, DAMAGED, called};
 use base::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use store::catalogue::parse_stem;
 use store::device::Device;
+use store::disorder::Disorder;
 
 impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     /// Everything below it, oldest first, and what lies between.
@@ -30,14 +32,54 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                     placed.entry((interface_of(&folder), file.queue)).or_default().push(file);
                 }
             }
+            // Notes of files are no files of the store by themselves.
+            inner.retain(|folder| !folder.ends_with(store::names::DISORDER));
             folders.extend(inner);
         }
-        for files in placed.values_mut() {
+        for ((interface, _), files) in &mut placed {
             files.sort_by(|a, b| (a.start, &a.path).cmp(&(b.start, &b.path)));
-            for pair in files.windows(2) {
-                self.between(&pair[0], &pair[1]);
+            if self.noted(interface, files) {
+                for pair in files.windows(2) {
+                    self.between(&pair[0], &pair[1]);
+                }
+            }
+            self.gaps(files);
+        }
+    }
+
+    /// Tells the files of a queue that are not in order and have no note; whether all are in order. An open file gets its note as it
+    /// goes on.
+    fn noted(&mut self, interface: &Path, files: &[Placed]) -> bool {
+        let noted = match Disorder::list(&mut self.device, interface) {
+            Ok(noted) => noted,
+            Err(e) => {
+                self.unreadable(&interface.join(store::names::DISORDER), &e);
+                return false;
+            }
+        };
+        let (mut latest, mut in_order) = (Timestamp::ZERO, true);
+        for file in files {
+            let which = file.path.file_stem().and_then(|stem| parse_stem(stem.to_str()?));
+            let Some((which, (first, last))) = which.zip(file.span) else { continue };
+            if noted.get(which).is_some() {
+                in_order = false;
+                continue;
+            }
+            let text = if first < file.start || !file.straight {
+                format!("its packets are from {first} to {last}, and not in order")
+            } else if file.start < latest {
+                format!("it begins before one before it ends, at {latest}")
+            } else {
+                latest = last;
+                continue;
+            };
+            in_order = false;
+            // Retention may have taken it away since it was checked.
+            if self.device.exists(&file.path) {
+                self.find(&file.path, Kind::Unnoted, None, text);
             }
         }
+        in_order
     }
 
     /// Under a hold of its folder, for one file at a time, so that retention waits for no more than that.
@@ -127,7 +169,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         }
     }
 
-    /// What lies between two files of one queue, the later of which follows the earlier.
+    /// What lies in the stream between two files of one queue, the later of which follows the earlier: asked of files in order.
     fn between(&mut self, one: &Placed, next: &Placed) {
         // Retention goes the same way: it may have removed it since it was checked, and others behind it.
         if !self.device.exists(&one.path) {
@@ -147,12 +189,27 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             };
             self.find(&next.path, Kind::Missing, None, text);
         }
-        if let (Some((_, last)), Some((first, _))) = (one.seconds, next.seconds)
-            && first > last + 1
-        {
-            let at = |second: u64| Timestamp::from_secs_nanos(second, 0).to_string();
-            let text = format!("nobody watched for {} s from {}", first - last - 1, at(last + 1));
-            self.find(&next.path, Kind::Gap, None, text);
+    }
+
+    /// Seconds of which no file of a queue knows, between the first and the last.
+    fn gaps(&mut self, files: &[Placed]) {
+        let mut placed: Vec<((u64, u64), &Placed)> =
+            files.iter().filter_map(|file| Some((file.seconds?, file))).collect();
+        placed.sort_by_key(|(seconds, _)| *seconds);
+        let mut before: Option<(u64, &Placed)> = None;
+        for ((first, last), file) in placed {
+            if let Some((until, one)) = before
+                && first > until + 1
+                // Retention goes the same way: it may have removed what lay between.
+                && self.device.exists(&one.path)
+            {
+                let at = Timestamp::from_secs_nanos(until + 1, 0);
+                let text = format!("nobody watched for {} s from {at}", first - until - 1);
+                self.find(&file.path, Kind::Gap, None, text);
+            }
+            if before.is_none_or(|(until, _)| until <= last) {
+                before = Some((last, file));
+            }
         }
     }
 }

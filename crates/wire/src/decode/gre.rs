@@ -76,7 +76,11 @@ impl Walk<'_> {
                 let what = match bits >> 10 & 0x1f {
                     0 => What::Ethernet,
                     2 => What::Ip,
-                    _ => return self.odd(Odd::TunnelHeader),
+                    _ => {
+                        // Not looked through, and counted by the sender like any other.
+                        self.carrier(TunnelKind::Erspan3, be32(head, 0) & erspan::SESSION, sequence);
+                        return self.odd(Odd::TunnelHeader);
+                    }
                 };
                 (TunnelKind::Erspan3, be32(head, 0) & erspan::SESSION, what)
             }

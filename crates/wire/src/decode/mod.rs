@@ -9,7 +9,7 @@
 //! A tunnel is entered only if an IP packet is found in it. What carries anything else (ARP in VXLAN, keepalives, a
 //! packet of which the inner header was not captured) stays a packet of the tunnel's own conversation, so that every IP
 //! packet belongs to one; [`Decoded::odd`] then says why. So it is with the fragments of a tunnel's packets, which are
-//! not looked into.
+//! not looked into; only [`Decoded::through_parts`] goes on into first ones.
 //!
 //! Protocol numbers and ethertypes say for certain what follows; a UDP port does not. So on the port of a tunnel a
 //! datagram is taken for it only if the fixed bits of its header are as they must be *and* an IP header follows whose
@@ -82,10 +82,28 @@ pub struct Tunnel {
     pub kind: TunnelKind,
     /// Its number: VNI, VSID, TEID, session or key, as the kind says; 0 where it has none.
     pub id: u32,
-    /// The sequence number of this packet in it, where it counts.
+    /// The sequence number of this packet in it, where it counts: 32 bits of GRE and ERSPAN, 16 of GTP-U.
     pub sequence: Option<u32>,
     /// Offset of the network header that carries it.
     pub outer_l3: u16,
+}
+
+/// What a packet, or one around it, is a part of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Which part.
+    pub fragment: Fragment,
+    /// Offset of its network header.
+    pub l3: u16,
+}
+
+/// The tunnels around a frame that number their packets, from the outside in: those that [`Decoded::of`] went into, and the one at
+/// which it stopped because what is in there is no IP, if a protocol number or an ethertype says what it is. Walks once more;
+/// [`Decoded::may_be_numbered`] says when it is worth it.
+pub fn numbered(frame: &[u8], wire_len: u32, link_type: u16) -> impl Iterator<Item = Tunnel> {
+    let mut walk = walk::Walk::new(frame, frame.len().max(wire_len as usize));
+    walk.run(link_type);
+    walk.numbered.into_iter().take(walk.count).flatten()
 }
 
 /// See the module.
@@ -173,6 +191,15 @@ impl Decoded {
         }
     }
 
+    /// The same, but that first fragments of tunnels' packets are looked into as well, as far as they go: a datagram of which no more
+    /// was captured. Which fragment that is, or the outermost one if there are several, is told beside it; a
+    /// [`Fragment::Whole`] if there is none.
+    ///
+    /// It is for who decides where packets go: in flow records, later fragments would be missing from the flow.
+    pub fn through_parts(frame: &[u8], wire_len: u32, link_type: u16) -> (Self, Part) {
+        walk::Walk::through_parts(frame, frame.len().max(wire_len as usize), link_type)
+    }
+
     /// What [`Decoded::plain`] has to be, from the other fields: for who changes them.
     pub fn is_plain(&self) -> bool {
         self.family == Family::V4
@@ -180,6 +207,18 @@ impl Decoded {
             && self.fragment == Fragment::Whole
             && self.tunnel.is_none()
             && matches!(self.protocol, IpProtocol::TCP | IpProtocol::UDP)
+    }
+
+    /// Whether there may be a tunnel around it that numbers its packets, be it the innermost or not, entered or not: [`numbered`] then
+    /// knows. It follows from the other fields, since what is not entered is odd.
+    #[inline(always)]
+    pub fn may_be_numbered(&self) -> bool {
+        !self.plain && self.is_in_tunnels_or_odd()
+    }
+
+    fn is_in_tunnels_or_odd(&self) -> bool {
+        let is_part = self.protocol == IpProtocol::GRE || self.fragment == Fragment::First;
+        self.depth > 1 || self.tunnel.is_some_and(|t| t.sequence.is_some()) || self.odd.is_some() && is_part
     }
 
     /// Who with whom, in the packet's direction; of ICMP with type and code as ports, as [`crate::community_id`] wants it.

@@ -122,10 +122,11 @@ impl Walk<'_> {
     }
 
     fn gre_in_udp(&mut self, at: usize) -> Option<Inside> {
-        let ordinary = self.out;
+        let (ordinary, count) = (self.out, self.count);
         if let Some(inside) = self.gre(at) {
             return Some(Inside { guessed: true, ..inside });
         }
+        self.count = count;
         let cut = self.out.odd == Some(Odd::Cut);
         self.out = ordinary;
         self.odd(if cut { Odd::Cut } else { Odd::TunnelImplausible })
@@ -186,6 +187,17 @@ impl Walk<'_> {
         }
         let tunnel = self.carrier(TunnelKind::GtpU, be32(head, gtp::TEID), sequence);
         Some(Inside { at: next, what: What::Ip, tunnel, guessed: true })
+    }
+
+    /// Notes the number of a G-PDU of which this is the first part only, which may end before its length says; `None` if it is none
+    /// around IP.
+    pub fn gtp_number_of_first_part(&mut self) -> Option<EtherType> {
+        if self.out.dst_port.0 != port::GTP_U {
+            return None;
+        }
+        self.end = usize::from(u16::MAX) + self.above;
+        let inside = self.gtp(self.above + udp::at::END)?;
+        self.ip_version(inside.at)
     }
 
     /// Each begins with its length in words and ends with the type of the next.

@@ -1,8 +1,8 @@
 //! The general case of [`Decoded::of`]: from the link inwards, one layer of IP after the other.
 
-use super::{Decoded, MAX_TUNNELS, Odd, Tunnel, TunnelKind};
-use crate::bytes::chunk;
-use crate::{EtherType, Family, Fragment, IpProtocol};
+use super::{Decoded, MAX_TUNNELS, Odd, Part, Tunnel, TunnelKind};
+use crate::bytes::{be16, chunk};
+use crate::{EtherType, Family, Fragment, IpProtocol, udp};
 
 /// Where the walk is. Each step says either where the next header begins, or that there is none.
 pub(super) struct Walk<'a> {
@@ -13,6 +13,11 @@ pub(super) struct Walk<'a> {
     pub above: usize,
     /// Whether the next VLAN tag is the outermost of its Ethernet header.
     pub first_tag: bool,
+    /// The outermost part of a datagram; `None` where that does not matter, and parts are not looked into.
+    part: Option<Part>,
+    /// The tunnels so far that number their packets, entered or not, and how many they are.
+    pub numbered: [Option<Tunnel>; MAX_TUNNELS as usize],
+    pub count: usize,
     pub out: Decoded,
 }
 
@@ -44,17 +49,53 @@ pub(super) fn decode(frame: &[u8], wire: usize, link_type: u16, out: &mut Decode
 
 impl<'a> Walk<'a> {
     pub fn new(frame: &'a [u8], wire: usize) -> Self {
-        Self { frame, end: wire, above: 0, first_tag: true, out: Decoded::default() }
+        let numbered = [None; MAX_TUNNELS as usize];
+        Self { frame, end: wire, above: 0, first_tag: true, part: None, numbered, count: 0, out: Decoded::default() }
+    }
+
+    /// The same, into first fragments as well.
+    pub fn through_parts(frame: &'a [u8], wire: usize, link_type: u16) -> (Decoded, Part) {
+        let mut walk = Self { part: Some(Part::default()), ..Self::new(frame, wire) };
+        walk.run(link_type);
+        walk.note_part();
+        (walk.out, walk.part.unwrap_or_default())
     }
 
     pub fn decode(mut self, link_type: u16) -> Decoded {
-        self.link(link_type);
-        while self.out.family != Family::Other
-            && let Some(inside) = self.tunnel()
-            && self.enter(inside)
-        {}
-        self.out.plain = self.out.is_plain();
+        self.run(link_type);
         self.out
+    }
+
+    /// Keeps what the packet is a part of, if it is one and none around it was.
+    fn note_part(&mut self) {
+        if let Some(part @ Part { fragment: Fragment::Whole, .. }) = &mut self.part {
+            *part = Part { fragment: self.out.fragment, l3: self.out.l3 };
+        }
+    }
+
+    /// The rest of a first fragment's datagram is as if the capture had left it out.
+    fn complete(&mut self) {
+        self.frame = &self.frame[..self.end.min(self.frame.len())];
+        let claimed = match self.out.protocol {
+            IpProtocol::UDP => chunk::<2>(self.frame, self.above + udp::at::LEN).map(|len| usize::from(be16(len, 0))),
+            _ => None,
+        };
+        self.end = self.above + claimed.unwrap_or(usize::from(u16::MAX));
+    }
+
+    pub fn run(&mut self, link_type: u16) {
+        self.link(link_type);
+        while self.out.family != Family::Other {
+            let count = self.count;
+            let Some(inside) = self.tunnel() else { break };
+            let guessed = inside.guessed;
+            if !self.enter(inside) {
+                // What only a port has said is not a number.
+                self.count = if guessed { count } else { self.count };
+                break;
+            }
+        }
+        self.out.plain = self.out.is_plain();
     }
 
     /// What the IP packet carries, if it is a tunnel.
@@ -67,11 +108,17 @@ impl<'a> Walk<'a> {
         if !is_tunnel {
             return None;
         }
-        if self.out.fragment != Fragment::Whole {
+        let into_parts = self.part.is_some() && self.out.fragment == Fragment::First;
+        if self.out.fragment != Fragment::Whole && !into_parts {
+            self.number_of_first_part();
             return self.odd(Odd::TunnelFragment);
         }
         if self.above == 0 {
             return None;
+        }
+        if into_parts {
+            self.note_part();
+            self.complete();
         }
         match self.out.protocol {
             IpProtocol::GRE => self.gre(self.above),
@@ -84,9 +131,34 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// The first part of a fragmented tunnel packet has the number of all of it, though what is inside is not looked at: without it
+    /// there would seem to be a gap at each packet that was too long.
+    fn number_of_first_part(&mut self) {
+        if self.out.fragment != Fragment::First || self.above == 0 {
+            return;
+        }
+        let (out, end, count) = (self.out, self.end, self.count);
+        let is_number = match self.out.protocol {
+            IpProtocol::GRE => {
+                self.gre(self.above);
+                true
+            }
+            IpProtocol::UDP => self.gtp_number_of_first_part().is_some(),
+            _ => false,
+        };
+        (self.out, self.end, self.count) = (out, end, if is_number { self.count } else { count });
+    }
+
     /// A tunnel carried by the IP packet that is looked at.
-    pub fn carrier(&self, kind: TunnelKind, id: u32, sequence: Option<u32>) -> Tunnel {
-        Tunnel { kind, id, sequence, outer_l3: self.out.l3 }
+    pub fn carrier(&mut self, kind: TunnelKind, id: u32, sequence: Option<u32>) -> Tunnel {
+        let tunnel = Tunnel { kind, id, sequence, outer_l3: self.out.l3 };
+        if sequence.is_some()
+            && let Some(place) = self.numbered.get_mut(self.count)
+        {
+            *place = Some(tunnel);
+            self.count += 1;
+        }
+        tunnel
     }
 
     /// Goes into a tunnel; stays outside and says why if there is no IP packet in it.

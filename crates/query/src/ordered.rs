@@ -1,22 +1,34 @@
-//! The answer of one capture, block by block in the order of time.
+//! The answer of one file whose packets are not in order, block by block in the order of time.
 //!
 //! Invariant: every block whose first packet is not later than the packet stood on has been read. So what stands first
 //! among the blocks that are open is the first of all, and only blocks that overlap in time are open at once.
 
-use super::block::Block;
-use super::plan::Plan;
+use crate::block::Block;
 use crate::cursor::{Cursor, Extent, Stand};
 use crate::{Book, Found, QueryError};
 use base::Timestamp;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
-use std::fs::File;
 use std::ops::Range;
 
+/// The blocks of a file that are still to be read.
+pub trait Shelf: Send {
+    /// No packet that answers is earlier in any of them; `None` if there is none left.
+    fn first(&self) -> Option<Timestamp>;
+
+    /// Reads that of them which begins first.
+    ///
+    /// # Errors
+    /// What ends the whole answer.
+    fn load(&mut self, spare: Box<Block>, book: &mut Book) -> Result<Box<Block>, QueryError>;
+
+    /// All have been read and walked.
+    fn end(&mut self, _book: &mut Book) {}
+}
+
 /// See the module.
-pub struct Walk {
-    plan: Plan,
-    file: Option<File>,
+pub struct Ordered<S> {
+    shelf: S,
     /// The block whose packet is lent.
     top: Option<Open>,
     rest: BinaryHeap<Reverse<Open>>,
@@ -56,36 +68,36 @@ impl Ord for Open {
     }
 }
 
-impl Walk {
+impl<S: Shelf> Ordered<S> {
     /// Before the first packet.
-    pub fn new(plan: Plan) -> Self {
-        Self { plan, file: None, top: None, rest: BinaryHeap::new(), spare: None, lent: 0..0, lost: 0 }
+    pub fn new(shelf: S) -> Self {
+        Self { shelf, top: None, rest: BinaryHeap::new(), spare: None, lent: 0..0, lost: 0 }
     }
 
     /// Whether a block that stands on this stamp comes before all others.
     fn allows(&self, ts: Timestamp, number: u32) -> bool {
         self.rest.peek().is_none_or(|Reverse(open)| (ts, number) < open.key())
-            && self.plan.blocks.last().is_none_or(|planned| ts < planned.first)
+            && self.shelf.first().is_none_or(|first| ts < first)
     }
 
     /// Reads the blocks that begin before everything that is open.
-    fn open_due(&mut self, book: &mut Book) {
-        while let Some(planned) = self.plan.blocks.last() {
-            if self.rest.peek().is_some_and(|Reverse(open)| open.ts < planned.first) || book.is_stopped() {
-                return;
+    fn open_due(&mut self, book: &mut Book) -> Result<(), QueryError> {
+        while let Some(first) = self.shelf.first() {
+            if self.rest.peek().is_some_and(|Reverse(open)| open.ts < first) || book.is_stopped() {
+                break;
             }
-            let Some(planned) = self.plan.blocks.pop() else { return };
             let spare = self.spare.take().unwrap_or_default();
-            let block = self.plan.load(planned, &mut self.file, spare, book);
+            let block = self.shelf.load(spare, book)?;
             match block.stamp() {
                 Some(ts) => self.rest.push(Reverse(Open { ts, block })),
                 None => self.spare = Some(block),
             }
         }
+        Ok(())
     }
 }
 
-impl Cursor for Walk {
+impl<S: Shelf> Cursor for Ordered<S> {
     fn advance(&mut self, book: &mut Book) -> Result<Stand, QueryError> {
         self.lost = 0;
         if let Some(mut top) = self.top.take() {
@@ -99,8 +111,11 @@ impl Cursor for Walk {
                 None => self.spare = Some(top.block),
             }
         }
-        self.open_due(book);
-        let Some(Reverse(top)) = self.rest.pop() else { return Ok(Stand::End) };
+        self.open_due(book)?;
+        let Some(Reverse(top)) = self.rest.pop() else {
+            self.shelf.end(book);
+            return Ok(Stand::End);
+        };
         if let Some(found) = top.block.packet() {
             self.lost = book.take_lost(found.origin);
         }

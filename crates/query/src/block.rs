@@ -1,4 +1,4 @@
-//! The packets of one block of a capture that answer the question, in the order of time.
+//! The packets of one block of a packet file that answer the question, in the order of time.
 //!
 //! They lie as records of nanosecond pcap, so that those which follow each other can be lent as one piece.
 
@@ -60,12 +60,17 @@ impl Block {
             Some((_, lost)) => std::mem::take(lost),
             None => 0,
         };
+        let Packet { data, wire_len, link_type, .. } = *packet;
+        self.push_found(&Found { ts: stamp(packet), wire_len, data, link_type, origin, lost });
+    }
+
+    /// One that was found, with what was lost before it.
+    pub fn push_found(&mut self, found: &Found<'_>) {
+        let Found { ts, wire_len, data, link_type, origin, lost } = *found;
         // A block of a MiB and the record that reaches over its end: far from the limit of these numbers.
-        let (at, caplen) = (self.records.len() as u32, packet.data.len() as u32);
-        let ts = stamp(packet);
-        self.records.extend(record_header_ns(ts, caplen, packet.wire_len));
-        self.records.extend(packet.data);
-        let (wire_len, link_type) = (packet.wire_len, packet.link_type);
+        let (at, caplen) = (self.records.len() as u32, data.len() as u32);
+        self.records.extend(record_header_ns(ts, caplen, wire_len));
+        self.records.extend(data);
         self.items.push(Item { ts, at, caplen, wire_len, origin: origin as u32, link_type, lost });
     }
 

@@ -1,0 +1,134 @@
+//! Captures replayed in another order than that of time, into one store, and asked for intervals: by the store, by the captures
+//! themselves, and by the rows of the meter.
+
+mod common;
+
+use base::{Prng, Timestamp};
+use common::{arg, netgrain, objects, run, say};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use testkit::TempDir;
+use wire::build::Frame;
+
+/// 2020-09-13T12:26:40Z.
+const START: u64 = 1_600_000_000;
+
+fn capture(path: &Path, stamps: impl Iterator<Item = Timestamp>) {
+    let mut file = pcap::FILE_HEADER_NS.to_vec();
+    let mut room = [0; 1000];
+    for (i, ts) in stamps.enumerate() {
+        let (host, len) = ((i % 200) as u8, 100 + i % 900);
+        let frame = match i % 3 {
+            0 => Frame::tcp4([10, 0, 0, host], 4000, [10, 1, 0, 1], 443),
+            _ => Frame::udp4([10, 0, 0, host], 4000, [10, 1, 0, 1], 53),
+        };
+        file.extend(pcap::record_header_ns(ts, len as u32, len as u32));
+        file.extend(frame.fill(&mut room[..len]));
+    }
+    std::fs::write(path, file).expect("a capture");
+}
+
+/// Parts of 10 s each, the fourth of which is an hour earlier, with packets that are a little late now and then.
+fn parts(dir: &TempDir) -> Vec<PathBuf> {
+    let mut prng = Prng::new(1);
+    let begins = [0, 10, 20, -3600];
+    let mut out = Vec::new();
+    for (number, begin) in begins.into_iter().enumerate() {
+        let path = dir.join(&format!("part{number}.pcap"));
+        let from = Timestamp::from_secs_nanos(START.saturating_add_signed(begin), 0);
+        capture(
+            &path,
+            (0..2500u64).map(|i| {
+                let late = if i > 100 && prng.below(50) == 0 { prng.below(90) } else { 0 };
+                from.after(Duration::from_millis(4 * i - late))
+            }),
+        );
+        out.push(path);
+    }
+    out
+}
+
+fn count(args: &[&str]) -> (u64, Option<i32>) {
+    let said = run(&[&["packets", "--count", "--json"], args].concat());
+    let told = objects(&said.out).pop().unwrap_or_default();
+    (told["packets"].as_u64().unwrap_or_else(|| panic!("{said:?}")), said.status)
+}
+
+#[test]
+fn any_interval_finds_in_a_store_that_was_filled_in_disorder_what_it_finds_in_the_captures() {
+    let test = "any_interval_finds_in_a_store_that_was_filled_in_disorder_what_it_finds_in_the_captures";
+    let seed = testkit::seed(test);
+    let mut prng = Prng::new(seed);
+    let dir = TempDir::new("cli-disorder");
+    let parts = parts(&dir);
+    let given: Vec<&str> = [2, 1, 0, 3].map(|i| arg(&parts[i])).into();
+    for segment in ["2MiB", "64MiB"] {
+        let store = dir.join(segment);
+        let set = format!("packets.segment={segment}");
+        let into = ["--store", arg(&store), "--name", "e", "--set", &set, "--set", "capture.ring=8MiB", "--quiet"];
+        let said = run(&[&["run", "-r"], &given[..], &into[..]].concat());
+        assert_eq!(said.status, Some(0), "{said:?}");
+        assert!((said.err.clone() + &said.out).contains("were earlier than one before them, by up to 36"), "{said:?}");
+        for round in 0..12 {
+            let edge = |prng: &mut Prng| {
+                let begin = if prng.below(4) == 0 { START - 3600 } else { START };
+                begin as f64 + prng.below(32_000) as f64 / 1000.0 - 1.0
+            };
+            let (a, b) = (edge(&mut prng), edge(&mut prng));
+            let (from, to) = (format!("{:.3}", a.min(b)), format!("{:.3}", a.max(b)));
+            let when = ["--from", &from, "--to", &to];
+            let filter: &[&str] = if round % 3 == 0 { &["tcp"] } else { &[] };
+            let read: Vec<&str> = given.iter().flat_map(|path| ["-r", *path]).collect();
+            let (expected, _) = count(&[&read[..], &when[..], filter].concat());
+            let found = count(&[&["--store", arg(&store)], &when[..], filter].concat());
+            let what = format!("seed {seed}, segments of {segment}, {from} to {to} {filter:?}");
+            assert_eq!(found, (expected, Some(i32::from(expected == 0))), "{what}");
+        }
+        // The curve of a filter is made of packets, the rows were made by the meter.
+        let curve = |args: &[&str]| {
+            let said = run(&[&["series", "--store", arg(&store), "--json"], args].concat());
+            assert_eq!(said.status, Some(0), "{said:?}");
+            let rows = objects(&said.out).into_iter().map(|row| (row["second"].clone(), row["packets"].clone()));
+            rows.filter(|(_, packets)| packets != 0).collect::<Vec<_>>()
+        };
+        let when = ["--from", "1600000003", "--to", "1600000024"];
+        let of_packets = curve(&[&when[..], &["ip"]].concat());
+        assert!(of_packets.len() > 20, "{of_packets:?}");
+        assert_eq!(of_packets, curve(&when), "segments of {segment}");
+        let said = run(&["verify", arg(&store)]);
+        assert_eq!(said.status, Some(0), "{said:?}");
+    }
+}
+
+#[test]
+fn the_same_capture_again_is_said_and_one_that_is_cut_off_is_taken_up_to_there() {
+    let dir = TempDir::new("cli-again");
+    let (path, store) = (dir.join("whole.pcap"), dir.join("store"));
+    capture(&path, (0..500).map(|i| Timestamp::from_secs_nanos(START + i / 100, 0)));
+    let replay = |verb: &str, path: &Path, store: &Path| {
+        let ring = if verb == "run" { ["--set", "capture.ring=8MiB"] } else { ["--ring", "8MiB"] };
+        say(&mut netgrain(&[&[verb, "-r", arg(path), "--store", arg(store), "--quiet"], &ring[..]].concat()))
+    };
+    let said = replay("run", &path, &store);
+    assert!(said.status == Some(0) && !said.err.contains("already"), "{said:?}");
+    let said = replay("run", &path, &store);
+    assert!(
+        (said.err.clone() + &said.out).contains("already, and those that come now are stored beside them"),
+        "{said:?}"
+    );
+    let bytes = std::fs::read(&path).expect("the capture");
+    let cut = dir.join("cut.pcap");
+    std::fs::write(&cut, &bytes[..bytes.len() - 30]).expect("a capture");
+    for verb in ["run", "record"] {
+        let store = dir.join(verb);
+        let said = replay(verb, &cut, &store);
+        assert_eq!(said.status, Some(1), "{said:?}");
+        assert!(said.err.contains("at least one was lost there"), "{said:?}");
+        assert_eq!(count(&["--store", arg(&store)]), (499, Some(0)), "{verb}");
+        let nothing = dir.join("nothing.pcap");
+        assert_eq!(replay(verb, &nothing, &store).status, Some(2), "a file that is not there");
+        std::fs::write(&nothing, b"no capture at all").expect("a file");
+        assert_eq!(replay(verb, &nothing, &store).status, Some(2), "a file that is none");
+        std::fs::remove_file(&nothing).expect("it was there");
+    }
+}

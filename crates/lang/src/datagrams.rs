@@ -1,0 +1,214 @@
+//! Which way the parts of datagrams go: what a first fragment was steered by serves the later ones, which lack the headers.
+//!
+//! A datagram is known by source, destination, identification and protocol (RFC 791 §3.2, RFC 8200 §4.5). What is remembered is a
+//! number per datagram and *form* of steering, each form with its own. A first fragment says what the number is; a later one asks,
+//! and where it comes before the first, it says so itself, and the first and all others follow it: the parts of a datagram stay
+//! together in any order. Nothing is held back or reassembled.
+//!
+//! Identifications come round again. So a first fragment that says something else than the first one did begins a new
+//! datagram, and whatever is older than [`TIMEOUT`] of *packet* time is forgotten. Memory is fixed: where a new datagram finds its
+//! four places taken, the oldest of them goes ([`Counts::displaced`]).
+//!
+//! Several threads may ask at once: fragments of a datagram may come over different queues and ports. Only they wait for each
+//! other, and only for those of one [`Shard`].
+
+use crate::facts::Facts;
+use crate::ir::Layer;
+use base::hash;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How long a datagram is remembered: 30 s, as hosts do for reassembly.
+pub const TIMEOUT: u64 = 30_000_000_000;
+
+/// Datagrams that are remembered: 16 384, in a MiB, which is there once there are fragments.
+pub const CAPACITY: usize = 1 << 14;
+
+/// Places that a datagram may have.
+const WAYS: usize = 4;
+
+/// Parts with a lock of their own.
+const SHARDS: usize = 16;
+
+/// What ties fragments together: addresses as two words each, IPv4 among IPv6; identification, protocol and form.
+type Key = [u64; 5];
+
+#[derive(Clone, Copy, Default)]
+struct Entry {
+    key: Key,
+    /// What all parts get; 0 where the place is free.
+    number: u64,
+    /// What the first fragment said; 0 as long as it did not come.
+    first: u64,
+    /// When it began.
+    since: u64,
+}
+
+// One cache line each.
+const _: () = assert!(size_of::<Entry>() == 64);
+
+/// What became of the fragments so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Datagrams that were remembered.
+    pub datagrams: u64,
+    /// Later fragments that found theirs.
+    pub followed: u64,
+    /// Later fragments of which the first was not known, or not steered.
+    pub orphaned: u64,
+    /// Datagrams that had to make place before their time.
+    pub displaced: u64,
+}
+
+#[derive(Clone, Default)]
+struct Shard {
+    /// None before the first fragment.
+    buckets: Box<[[Entry; WAYS]]>,
+    counts: Counts,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Datagrams {
+    shards: [Mutex<Shard>; SHARDS],
+    /// Keeps strangers from aiming at one bucket.
+    secret: u64,
+}
+
+impl Datagrams {
+    /// Nothing is remembered yet.
+    pub fn new(secret: u64) -> Self {
+        Self { secret, ..Self::default() }
+    }
+
+    /// What a packet is steered by: `number`, unless it is part of a datagram of which another number is remembered. 0 stands for none:
+    /// a later fragment that knows none remembers none, and after a first one without there is none for the others.
+    ///
+    /// Of the layer that is meant: the outermost packet's datagram, or the innermost one's and, beside it, the outermost one of
+    /// those around it.
+    pub fn number(&self, frame: &[u8], facts: &Facts, layer: Layer, form: u32, mut number: u64) -> u64 {
+        let of = match layer {
+            Layer::Outer => [None, Some((facts.outer.l3, facts.outer.fragment))],
+            Layer::Inner => {
+                let inner = (facts.inner.l3, facts.inner.fragment);
+                [(inner.0 != facts.part_l3).then_some(inner), Some((facts.part_l3, facts.part))]
+            }
+        };
+        // From the inside outwards: what an inner one knows serves the one around it.
+        for (l3, fragment) in of.into_iter().flatten().filter(|part| part.1 != 0) {
+            if let Some(key) = key(frame, usize::from(l3), form) {
+                number = self.settle(&key, fragment == FIRST, number, facts.time);
+            }
+        }
+        number
+    }
+
+    /// What became of the fragments so far.
+    pub fn counts(&self) -> Counts {
+        let all = self.shards.iter().map(|shard| lock(shard).counts);
+        all.fold(Counts::default(), |sum, c| Counts {
+            datagrams: sum.datagrams + c.datagrams,
+            followed: sum.followed + c.followed,
+            orphaned: sum.orphaned + c.orphaned,
+            displaced: sum.displaced + c.displaced,
+        })
+    }
+
+    fn settle(&self, key: &Key, is_first: bool, number: u64, now: u64) -> u64 {
+        let state = key.iter().fold(self.secret, |state, word| hash::combine(state, *word)) as usize;
+        let mut shard = lock(&self.shards[state % SHARDS]);
+        let bucket = state / SHARDS % (CAPACITY / WAYS / SHARDS);
+        if is_first { shard.first(bucket, key, number, now) } else { shard.later(bucket, key, number, now) }
+    }
+}
+
+/// What [`crate::ir::Fact::Fragment`] says of a first fragment.
+const FIRST: u8 = 1;
+
+/// A panic under the lock leaves entries behind that are as good as after any fragment.
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shard {
+    fn first(&mut self, bucket: usize, key: &Key, number: u64, now: u64) -> u64 {
+        match self.find(bucket, key, now) {
+            Some(entry) if number == 0 => *entry = Entry::default(),
+            Some(entry) if entry.first == 0 || entry.first == number => {
+                entry.first = number;
+                return entry.number;
+            }
+            // Another datagram of the same number.
+            Some(entry) => *entry = Entry { number, first: number, since: now, ..*entry },
+            None => self.insert(bucket, Entry { key: *key, number, first: number, since: now }),
+        }
+        number
+    }
+
+    fn later(&mut self, bucket: usize, key: &Key, number: u64, now: u64) -> u64 {
+        if let Some(entry) = self.find(bucket, key, now) {
+            let found = (entry.number, entry.first != 0);
+            *(if found.1 { &mut self.counts.followed } else { &mut self.counts.orphaned }) += 1;
+            return found.0;
+        }
+        self.counts.orphaned += 1;
+        self.insert(bucket, Entry { key: *key, number, first: 0, since: now });
+        number
+    }
+
+    fn find(&mut self, bucket: usize, key: &Key, now: u64) -> Option<&mut Entry> {
+        let places = self.buckets.get_mut(bucket)?;
+        places.iter_mut().find(|entry| entry.key == *key && entry.holds(now))
+    }
+
+    /// Nothing, if there is nothing to be remembered.
+    fn insert(&mut self, bucket: usize, new: Entry) {
+        if new.number == 0 {
+            return;
+        }
+        if self.buckets.is_empty() {
+            self.buckets = vec![[Entry::default(); WAYS]; CAPACITY / WAYS / SHARDS].into();
+        }
+        let places = &mut self.buckets[bucket];
+        let at = places.iter().position(|entry| !entry.holds(new.since)).unwrap_or_else(|| {
+            self.counts.displaced += 1;
+            (0..WAYS).min_by_key(|way| places[*way].since).unwrap_or(0)
+        });
+        places[at] = new;
+        self.counts.datagrams += 1;
+    }
+}
+
+impl Entry {
+    /// Packet time may step back, also by years: what lies too far ahead is as good as forgotten.
+    const fn holds(&self, now: u64) -> bool {
+        self.number != 0 && now.abs_diff(self.since) <= TIMEOUT
+    }
+}
+
+/// Of the IP packet at `l3`. The protocol is part of it for IPv4 alone, as the RFCs have it.
+fn key(frame: &[u8], l3: usize, form: u32) -> Option<Key> {
+    let id = u64::from(wire::fragments::identification(frame, l3)?);
+    let word = |at: usize, len: usize| {
+        let bytes = frame.get(l3 + at..l3 + at + len)?;
+        Some(bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b)))
+    };
+    let form = u64::from(form) << 40;
+    if word(0, 1)? >> 4 == 4 {
+        const MAPPED: u64 = 0xffff_0000_0000;
+        return Some([0, MAPPED | word(12, 4)?, 0, MAPPED | word(16, 4)?, form | word(9, 1)? << 32 | id]);
+    }
+    Some([word(8, 8)?, word(16, 8)?, word(24, 8)?, word(32, 8)?, form | id])
+}
+
+impl Clone for Datagrams {
+    fn clone(&self) -> Self {
+        Self { shards: std::array::from_fn(|i| Mutex::new(lock(&self.shards[i]).clone())), secret: self.secret }
+    }
+}
+
+impl fmt::Debug for Datagrams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.counts().fmt(f)
+    }
+}

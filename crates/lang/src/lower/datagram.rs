@@ -1,0 +1,178 @@
+//! Later fragments go where the first one of their datagram went, which has the headers that they lack.
+//!
+//! ```text
+//! steered ──── part of a datagram? ── no ─────────────────────────────────────► on
+//!                   │ yes                                                       ▲
+//!                   ▼                                                           │
+//!              way of this packet as a number ─► Datagram ─► number as a way ───┘
+//!                                                   ▲  │ none
+//! not for it ─ part of a datagram? ── yes: none ────┘  ▼
+//!                   └ no ────────────────────────► dropped
+//! ```
+//! What is behind the question is there for fragments alone; of all other packets it costs one comparison with what is known
+//! of them, and none where they are known to be whole.
+
+use super::{Lower, Sight};
+use crate::ir::{Cmp, Fact, Inst, Kind, Label, Layer, Meta, Op, Reg, Var};
+use crate::key::Field;
+use crate::term::Steer;
+
+/// What a packet was steered by, as a number: the hash, the second above it; 0 stands for no way at all.
+mod number {
+    /// To everybody. A hash is never 0.
+    pub const ALL: u64 = 1 << 32;
+    /// The greatest hash.
+    pub const MOST: u64 = 0xffff_ffff;
+}
+
+/// A form of steering that goes by what later fragments lack.
+#[derive(Clone, Copy)]
+pub(super) struct Datagram {
+    /// The datagram of which packet.
+    layer: Layer,
+    /// Numbers of one form serve it alone.
+    form: u32,
+    /// A later fragment may not be for it by itself, though its first one is.
+    selects: bool,
+    /// It may be to two members, and to everybody.
+    doubles: bool,
+    casts: bool,
+}
+
+/// What a packet's own way may have written and the one that it follows does not: as it was before.
+type Before = Vec<(Var, Reg)>;
+
+impl Lower {
+    /// Whether later fragments lack what is steered by: ports, and what is in tunnels.
+    pub(super) fn datagram(&self, steer: &Steer, sight: Sight) -> Option<Datagram> {
+        const PORTS: [Field; 4] = [Field::SrcPort, Field::DstPort, Field::IcmpType, Field::IcmpCode];
+        const FRAME: [Field; 3] = [Field::EthSrc, Field::EthDst, Field::Vlan];
+        let by_key = |key: crate::Key, layer| match layer {
+            Layer::Outer => key.fields().any(|f| PORTS.contains(&f)),
+            Layer::Inner => key.fields().any(|f| !FRAME.contains(&f)),
+        };
+        let layer = sight.flow_layer();
+        let (layer, follows) = match steer {
+            Steer::Pair | Steer::DoubleIp | Steer::Local(..) => (layer, layer == Layer::Inner),
+            Steer::Flow => (layer, true),
+            Steer::Key(key) => (layer, by_key(*key, layer)),
+            Steer::Common => {
+                let key = self.common.unwrap_or_default();
+                let layer = if key.is_outside() { Layer::Outer } else { Layer::Inner };
+                (layer, by_key(key, layer))
+            }
+            Steer::Rtp(_) | Steer::GtpUser(_) => (sight.layer(), true),
+            Steer::RoundRobin | Steer::Rss | Steer::Queue | Steer::To(_) => return None,
+            Steer::Link | Steer::LocalLink(_) | Steer::DoubleMac | Steer::Vlan => return None,
+            // Wherever in the frame they are, they are looked for in every frame.
+            Steer::Bytes(..) | Steer::SymmetricBytes(..) | Steer::DoubleBytes(..) => return None,
+        };
+        // Equal forms have equal texts, in this program and in the next.
+        let text = format!("{steer:?} {layer:?} {:?}", self.common);
+        let form = text.bytes().fold(0, |state, byte| base::hash::combine(state, byte.into()));
+        let selects = matches!(steer, Steer::Local(..) | Steer::Rtp(_) | Steer::GtpUser(_));
+        let doubles = matches!(steer, Steer::DoubleIp | Steer::Local(..) | Steer::GtpUser(_));
+        let casts = matches!(steer, Steer::Pair | Steer::Rtp(true) | Steer::GtpUser(_));
+        follows.then_some(Datagram { layer, form: form as u32 & 0xff_ffff, selects, doubles, casts })
+    }
+
+    /// The record before a packet is steered, as far as two ways may differ in what they write of it.
+    pub(super) fn before(&mut self, Datagram { doubles, casts, .. }: Datagram) -> Before {
+        let casting: &[Var] = if casts { &[Var::Classes, Var::Hash] } else { &[] };
+        let doubling: &[Var] = if doubles { &[Var::Hash2] } else { &[] };
+        [casting, doubling].concat().into_iter().map(|var| (var, self.b.get(var))).collect()
+    }
+
+    /// From here and from `end` on behind it, the packet being steered; from `none`, where it is not for this form, to `dropped` unless
+    /// its datagram is. See the module.
+    pub(super) fn together(
+        &mut self,
+        datagram: Datagram,
+        before: Before,
+        none: Label,
+        end: Label,
+        dropped: Option<Label>,
+    ) {
+        let Datagram { layer, form, selects, .. } = datagram;
+        let (number, on) = (self.b.reg(), self.b.label());
+        let [part, ask, known, lost] = [(); 4].map(|()| self.b.label());
+        self.b.jump(end);
+        self.b.place(none);
+        if self.b.is_live() {
+            if selects {
+                let unknown = self.b.label();
+                self.if_part(layer, unknown, lost);
+                self.b.place(unknown);
+                let value = 0.into();
+                self.b.push(Inst::Datagram { to: number, layer, form, value });
+                self.b.branch(number, Cmp::Ne, 0, known, lost);
+                self.b.place(lost);
+            }
+            self.discard(dropped);
+        }
+        self.b.place(end);
+        if self.b.is_live() {
+            self.if_part(layer, part, on);
+            self.b.place(part);
+            self.way_as_number(datagram, number, ask);
+            self.b.place(ask);
+            let value = number.into();
+            self.b.push(Inst::Datagram { to: number, layer, form, value });
+        }
+        self.b.place(known);
+        if self.b.is_live() {
+            before.into_iter().for_each(|(var, was)| self.b.set(var, was));
+            self.number_as_way(datagram, number, on);
+        }
+        self.b.place(on);
+    }
+
+    fn if_part(&mut self, layer: Layer, yes: Label, no: Label) {
+        let part = match layer {
+            Layer::Outer => self.b.fact(layer, Fact::Fragment),
+            Layer::Inner => self.b.meta(Meta::Part),
+        };
+        self.b.branch(part, Cmp::Ne, 0, yes, no);
+    }
+
+    fn way_as_number(&mut self, Datagram { doubles, casts, .. }: Datagram, number: Reg, then: Label) {
+        let kind = self.b.get(Var::Kind);
+        if casts {
+            let (all, some) = (self.b.label(), self.b.label());
+            self.b.branch(kind, Cmp::Eq, Kind::Copy as u64, all, some);
+            self.b.place(all);
+            self.b.push(Inst::Const { to: number, value: number::ALL });
+            self.b.jump(then);
+            self.b.place(some);
+        }
+        let hash = self.b.get(Var::Hash);
+        self.b.push(Inst::Copy { to: number, from: hash });
+        if doubles {
+            self.b.require(kind, Cmp::Eq, Kind::Double as u64, then);
+            let hash2 = self.b.get(Var::Hash2);
+            let above = self.b.op(Op::Shl, hash2, 32);
+            self.b.push(Inst::Op { to: number, op: Op::Or, a: above, b: hash.into() });
+        }
+    }
+
+    fn number_as_way(&mut self, Datagram { doubles, casts, .. }: Datagram, number: Reg, on: Label) {
+        if casts {
+            let (all, some) = (self.b.label(), self.b.label());
+            self.b.branch(number, Cmp::Eq, number::ALL, all, some);
+            self.b.place(all);
+            self.broadcast();
+            self.b.jump(on);
+            self.b.place(some);
+        }
+        if doubles {
+            let (one, two) = (self.b.label(), self.b.label());
+            self.b.branch(number, Cmp::Gt, number::MOST, two, one);
+            self.b.place(two);
+            let (hash, hash2) = (self.b.op(Op::And, number, number::MOST), self.b.op(Op::Shr, number, 32));
+            self.steer_two(hash, hash2);
+            self.b.jump(on);
+            self.b.place(one);
+        }
+        self.steer_one(number);
+    }
+}

@@ -1,0 +1,289 @@
+//! The parts of datagrams: they go where the whole packets of their flow go, in any order, whatever is around them, and the memory
+//! that this takes is what its module says.
+
+use base::Prng;
+use netgrain_lang::datagrams::{CAPACITY, Counts, TIMEOUT};
+use netgrain_lang::interp::{Interpreter, Memory, Outcome};
+use netgrain_lang::ir::{ANY_CLASS, Kind, Layer, Program};
+use netgrain_lang::{Datagrams, Facts, compile};
+use std::collections::HashMap;
+use testkit::fragments;
+use wire::build::{Frame, tunnel};
+use wire::{EtherType, IpProtocol, link};
+
+const A: [u8; 4] = [10, 45, 0, 1];
+const B: [u8; 4] = [8, 8, 8, 8];
+const GATES: [[u8; 4]; 2] = [[172, 16, 0, 1], [172, 16, 0, 2]];
+
+/// A program and what it remembers.
+struct World {
+    program: Program,
+    memory: Memory,
+    time: u64,
+}
+
+fn world(text: &str) -> World {
+    let program = compile(text).unwrap_or_else(|e| panic!("{}", e.show(text, "test"))).program;
+    World { memory: Memory::of(&program, 7), program, time: 0 }
+}
+
+impl World {
+    fn sees(&mut self, frame: &[u8]) -> Outcome {
+        let facts = Facts { time: self.time, ..Facts::of(frame, frame.len() as u32, link::ETHERNET) };
+        Interpreter::new(&self.program).run(frame, &facts, &mut self.memory)
+    }
+
+    fn hash(&mut self, frame: &[u8]) -> u32 {
+        let out = self.sees(frame);
+        assert_eq!(out.kind, Kind::Steer);
+        out.hash
+    }
+}
+
+fn written(frame: Frame<'_>) -> Vec<u8> {
+    frame.write(&mut [0; 1000]).expect("room").to_vec()
+}
+
+/// Both directions of a conversation of TCP.
+fn tcp(payload: usize) -> [Vec<u8>; 2] {
+    let payload = vec![1; payload];
+    [(A, 4000, B, 443), (B, 443, A, 4000)].map(|(a, p, b, q)| written(Frame::tcp4(a, p, b, q).payload(&payload)))
+}
+
+fn raw(frame: &[u8]) -> &[u8] {
+    &frame[14..]
+}
+
+/// What is put around a frame, and whether it is around its IP packet only.
+type Around = fn(&[u8]) -> Vec<u8>;
+
+const TUNNELS: [(&str, Around); 7] = [
+    ("VXLAN", |inner| {
+        let payload = [&tunnel::vxlan(7)[..], inner].concat();
+        written(Frame::udp4(GATES[0], 50_000, GATES[1], 4789).payload(&payload))
+    }),
+    ("GENEVE over IPv6", |inner| {
+        let payload = [&tunnel::geneve(EtherType(0x6558), 7, &[])[..], inner].concat();
+        written(Frame::udp6([0x20; 16], 50_000, [0x21; 16], 6081).payload(&payload))
+    }),
+    ("GRE", |inner| {
+        let payload = [&tunnel::gre(EtherType::IPV4, None, Some(9), None)[..], raw(inner)].concat();
+        written(Frame::ip4(GATES[0], GATES[1], IpProtocol::GRE).payload(&payload))
+    }),
+    ("IP in IP", |inner| written(Frame::ip4(GATES[1], GATES[0], IpProtocol::IPV4).payload(raw(inner)))),
+    ("IP in IPv6", |inner| written(Frame::ip6([0x20; 16], [0x21; 16], IpProtocol::IPV4).payload(raw(inner)))),
+    ("GTP", |inner| {
+        let payload = [&tunnel::gtp_u(5, None, &[], raw(inner).len())[..], raw(inner)].concat();
+        written(Frame::udp4(GATES[0], 2152, GATES[1], 2152).payload(&payload))
+    }),
+    ("VXLAN in GRE", |inner| {
+        let payload = [&tunnel::vxlan(7)[..], inner].concat();
+        let middle = written(Frame::udp4([172, 17, 0, 1], 50_000, [172, 17, 0, 2], 4789).payload(&payload));
+        let payload = [&tunnel::gre(EtherType::IPV4, None, None, None)[..], raw(&middle)].concat();
+        written(Frame::ip4(GATES[0], GATES[1], IpProtocol::GRE).payload(&payload))
+    }),
+];
+
+#[test]
+fn a_stream_of_which_some_packets_are_cut_is_one_stream() {
+    for text in ["main = steer_flow", "main = ip >-> outer steer_flow", "main = steer_key key_5tuple"] {
+        let mut w = world(text);
+        let whole = w.hash(&tcp(0)[0]);
+        for (id, frame) in (0..).zip(tcp(300)) {
+            for part in fragments(&frame, id, 96) {
+                assert_eq!(w.hash(&part), whole, "{text}");
+            }
+        }
+        assert_eq!(w.memory.datagrams.counts(), Counts { datagrams: 2, followed: 6, ..Counts::default() });
+    }
+}
+
+#[test]
+fn a_cut_packet_of_ipv6_is_with_its_flow_too() {
+    let mut w = world("main = steer_flow");
+    let frame = |len| written(Frame::udp6([1; 8], 5, [2; 8], 6).payload(&vec![0; len]));
+    let whole = w.hash(&frame(0));
+    assert!(fragments(&frame(300), 0x1234_5678, 64).iter().all(|part| w.hash(part) == whole));
+}
+
+#[test]
+fn cut_tunnel_packets_are_with_the_flow_inside_whichever_tunnel_it_takes() {
+    let forms = ["steer_flow", "steer_p2p", "steer_key key_3tuple", "steer_local_ip 10.45.0.0/16", "double_steer_ip"];
+    for form in forms {
+        let mut w = world(&format!("main = {form}"));
+        let fate = |out: &Outcome| (out.kind, out.classes, out.hash, out.hash2);
+        let [bare, back] = tcp(0).map(|frame| fate(&w.sees(&frame)));
+        for (id, (name, around)) in (0..).zip(TUNNELS) {
+            for (frame, expected) in tcp(500).iter().zip([bare, back]) {
+                let outer = around(frame);
+                assert_eq!(fate(&w.sees(&outer)), expected, "{form}, {name}, whole");
+                for (i, part) in fragments(&outer, id, 160).iter().enumerate() {
+                    assert_eq!(fate(&w.sees(part)), expected, "{form}, {name}, part {i}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_packet_cut_inside_its_tunnel_and_again_outside_is_with_its_flow() {
+    let mut w = world("main = steer_flow");
+    let whole = w.hash(&tcp(0)[0]);
+    for (name, around) in TUNNELS {
+        for (id, part) in (0..).zip(fragments(&tcp(700)[1], 99, 320)) {
+            let outer = around(&part);
+            for (i, part) in fragments(&outer, 100 + id, 88).iter().enumerate() {
+                assert_eq!(w.hash(part), whole, "{name}, inner part {id}, part {i} of it");
+            }
+        }
+        // Identifications of the next one have nothing to do with these.
+        w.time += TIMEOUT + 1;
+    }
+}
+
+#[test]
+fn a_packet_cut_between_two_tunnels_is_with_its_flow() {
+    let mut w = world("main = steer_flow");
+    let inner = &tcp(400)[0];
+    let payload = [&tunnel::vxlan(7)[..], inner].concat();
+    let middle = written(Frame::udp4([172, 17, 0, 1], 50_000, [172, 17, 0, 2], 4789).payload(&payload));
+    let whole = w.hash(inner);
+    for part in fragments(&middle, 5, 160) {
+        let payload = [&tunnel::gre(EtherType::IPV4, None, None, None)[..], raw(&part)].concat();
+        let outer = written(Frame::ip4(GATES[0], GATES[1], IpProtocol::GRE).payload(&payload));
+        assert_eq!(w.hash(&outer), whole);
+    }
+}
+
+#[test]
+fn in_whatever_order_the_parts_come_they_stay_together() {
+    let mut w = world("main = steer_flow");
+    let whole = w.hash(&tcp(0)[0]);
+    let parts = fragments(&tcp(300)[0], 1, 96);
+    let alone = w.hash(&parts[2]);
+    assert_ne!(alone, whole, "nobody knows its ports yet");
+    assert!([0, 3, 1, 0].iter().all(|i| w.hash(&parts[*i]) == alone), "the first follows, even when it comes twice");
+    assert_eq!(w.memory.datagrams.counts(), Counts { datagrams: 1, followed: 2, orphaned: 1, ..Counts::default() });
+}
+
+#[test]
+fn an_identification_that_comes_again_is_another_datagram() {
+    let mut w = world("main = steer_flow");
+    let other = |len| written(Frame::tcp4(A, 4001, B, 443).payload(&vec![1; len]));
+    let hashes = [w.hash(&tcp(0)[0]), w.hash(&other(0))];
+    for (frame, hash) in [(tcp(300)[0].clone(), hashes[0]), (other(300), hashes[1])] {
+        assert!(fragments(&frame, 1, 96).iter().all(|part| w.hash(part) == hash));
+    }
+    // After half a minute the parts are nobody's any more.
+    let later = &fragments(&other(300), 1, 96)[1];
+    w.time += TIMEOUT;
+    assert_eq!(w.hash(later), hashes[1]);
+    w.time += 1;
+    assert_ne!(w.hash(later), hashes[1]);
+}
+
+#[test]
+fn each_form_of_steering_has_a_memory_of_its_own() {
+    let mut w = world("main = steer_p2p >-> steer_flow >-> mark 1 >-> conditional is_more_frag steer_p2p unit");
+    let pair = world("main = steer_p2p").hash(&tcp(0)[0]);
+    let flow = world("main = steer_flow").hash(&tcp(0)[0]);
+    let parts = fragments(&tcp(300)[0], 1, 160);
+    assert_eq!((w.hash(&parts[0]), w.hash(&parts[1])), (flow, pair));
+}
+
+#[test]
+fn a_cut_message_goes_to_all_and_cut_media_with_its_call() {
+    let mut w = world("main = steer_voip");
+    let sip = [b"INVITE sip:a@b SIP/2.0\r\n".to_vec(), vec![b'x'; 400]].concat();
+    let sip = written(Frame::udp4(A, 5060, B, 5060).payload(&sip));
+    for part in fragments(&sip, 1, 160) {
+        let out = w.sees(&part);
+        assert_eq!((out.kind, out.classes), (Kind::Copy, ANY_CLASS));
+    }
+    let media = |len| [vec![0x80, 8, 0, 1], vec![0; len]].concat();
+    let rtp = |len| written(Frame::udp4(A, 4000, B, 6000).payload(&media(len)));
+    let whole = w.hash(&rtp(20));
+    assert!(fragments(&rtp(400), 2, 160).iter().all(|part| w.hash(part) == whole));
+    let neither = written(Frame::udp4(A, 9, B, 9).payload(&[0; 400]));
+    assert!(fragments(&neither, 3, 160).iter().all(|part| w.sees(part).kind == Kind::Drop));
+    // What was media is forgotten when the number comes again on something else.
+    assert!(fragments(&neither, 2, 160).iter().all(|part| w.sees(part).kind == Kind::Drop));
+    assert_eq!(w.sees(&fragments(&rtp(400), 4, 160)[1]).kind, Kind::Drop, "of which nobody knows what it is");
+}
+
+#[test]
+fn cut_user_packets_are_with_the_subscriber_and_cut_control_with_all() {
+    let mut w = world("main = steer_gtp_usr 10.45.0.0 16");
+    let (_, gtp) = TUNNELS[5];
+    let whole = w.hash(&gtp(&tcp(0)[0]));
+    for (id, frame) in (0..).zip(tcp(500)) {
+        assert!(fragments(&gtp(&frame), id, 160).iter().all(|part| w.hash(part) == whole));
+    }
+    let stranger = written(Frame::tcp4([9; 4], 1, B, 2).payload(&[0; 500]));
+    assert!(fragments(&gtp(&stranger), 7, 160).iter().all(|part| w.sees(part).kind == Kind::Drop));
+    let control = written(Frame::udp4(GATES[0], 2123, GATES[1], 2123).payload(&[0x48; 500]));
+    assert!(fragments(&control, 8, 160).iter().all(|part| w.sees(part).classes == ANY_CLASS));
+}
+
+/// What is remembered, without a bound: by datagram and form, the number, that of the first, and since when.
+#[derive(Default)]
+struct Model(HashMap<(u8, u32, u32), (u64, u64, u64)>);
+
+impl Model {
+    fn number(&mut self, key: (u8, u32, u32), is_first: bool, number: u64, now: u64) -> u64 {
+        let known = self.0.get(&key).copied().filter(|e| now.abs_diff(e.2) <= TIMEOUT);
+        let new = match (known, is_first) {
+            (Some((all, _, _)), false) => return all,
+            (Some((all, first, since)), true) if number != 0 && (first == 0 || first == number) => (all, number, since),
+            (_, true) => (number, number, now),
+            (None, false) => (number, 0, now),
+        };
+        if new.0 == 0 {
+            self.0.remove(&key);
+        } else {
+            self.0.insert(key, new);
+        }
+        new.0
+    }
+}
+
+#[test]
+fn over_a_random_walk_it_remembers_what_an_unbounded_table_does() {
+    let seed = testkit::seed("over_a_random_walk_it_remembers_what_an_unbounded_table_does");
+    let mut prng = Prng::new(seed);
+    let (datagrams, mut model) = (Datagrams::new(seed), Model::default());
+    let mut now = 1_000_000_000;
+    let (mut found, mut none) = (0, 0);
+    for step in 0..100_000 {
+        let (host, id, form) = (prng.below(4) as u8, prng.below(40) as u32, prng.below(3) as u32);
+        let is_first = prng.below(2) == 0;
+        let part = Frame::ip4([10, 0, 0, host], B, IpProtocol::UDP).payload(&[0; 32]);
+        let frame = written(part.fragment(id as u16, if is_first { 0 } else { 64 }, true));
+        let facts = Facts { time: now, ..Facts::of(&frame, frame.len() as u32, link::ETHERNET) };
+        let number = prng.below(4);
+        let layer = if prng.below(2) == 0 { Layer::Outer } else { Layer::Inner };
+        let got = datagrams.number(&frame, &facts, layer, form, number);
+        assert_eq!(got, model.number((host, id, form), is_first, number, now), "seed {seed}, step {step}");
+        found += u32::from(got != number);
+        none += u32::from(got == 0);
+        now = if prng.below(50) == 0 { now - prng.below(1 << 20) } else { now + prng.below(TIMEOUT / 100) };
+    }
+    assert!(found > 10_000 && none > 1000, "{found} {none}");
+}
+
+#[test]
+fn however_many_datagrams_there_are_its_memory_is_bounded_and_who_went_is_counted() {
+    let datagrams = Datagrams::new(1);
+    let of = |n: u32| {
+        let [_, a, b, c] = n.to_be_bytes();
+        let first = written(Frame::udp4([10, a, b, c], 1, B, 2).fragment(7, 0, true).payload(&[0; 32]));
+        let facts = Facts::of(&first, first.len() as u32, link::ETHERNET);
+        datagrams.number(&first, &facts, Layer::Outer, 0, u64::from(n) + 1)
+    };
+    let many = 3 * CAPACITY as u32;
+    assert!((0..many).all(|n| of(n) == u64::from(n) + 1), "each goes where it says");
+    let Counts { datagrams: kept, displaced, .. } = datagrams.counts();
+    assert_eq!(kept, many.into());
+    let lost = u64::from(many) - CAPACITY as u64;
+    assert!((lost..lost + CAPACITY as u64 / 100).contains(&displaced), "{displaced} of {many} went");
+}

@@ -1,0 +1,111 @@
+//! Fragments: later ones go where the first one of their datagram went, or where the one that came before it did.
+
+use super::steering::{Way, ends_at};
+use super::{Run, Sight};
+use lang::term::Steer;
+use lang::{Field, Key};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use wire::Fragment;
+
+/// Nanoseconds of packet time for which a datagram is remembered.
+const TIMEOUT: u64 = 30_000_000_000;
+
+/// Addresses, identification and, of IPv4, the protocol; and the way of steering, each of which remembers by itself.
+type Datagram = ([IpAddr; 2], u32, Option<u8>, String);
+
+/// Which way the parts of datagrams go.
+#[derive(Clone, Debug, Default)]
+pub struct Datagrams(BTreeMap<Datagram, Known>);
+
+#[derive(Clone, Debug)]
+struct Known {
+    /// Where all parts go.
+    way: Way,
+    /// Where the first one said that it goes.
+    first: Option<Way>,
+    since: u64,
+}
+
+impl Datagrams {
+    /// Where a part goes that itself says this.
+    fn settle(&mut self, of: Datagram, part: Fragment, own: Option<Way>, now: u64) -> Option<Way> {
+        let known = self.0.get_mut(&of).filter(|known| now.abs_diff(known.since) <= TIMEOUT);
+        match (part, known, own) {
+            (Fragment::Later, Some(known), _) => Some(known.way),
+            (Fragment::Later, None, own) => {
+                self.0.extend(own.map(|way| (of, Known { way, first: None, since: now })));
+                own
+            }
+            (_, Some(known), Some(own)) if known.first.is_none_or(|first| first == own) => {
+                known.first = Some(own);
+                Some(known.way)
+            }
+            // Another datagram of the same number.
+            (_, _, Some(own)) => {
+                self.0.insert(of, Known { way: own, first: Some(own), since: now });
+                Some(own)
+            }
+            (_, _, None) => {
+                self.0.remove(&of);
+                None
+            }
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Where the packet goes: where it says itself, unless it is a part of a datagram, which stays together.
+    pub(super) fn followed(&mut self, steer: &Steer, sight: Sight) -> Option<Way> {
+        let mut way = self.way(steer, sight);
+        let Some(inside) = self.lacks(steer, sight) else { return way };
+        // Of these a later part may not be for them, though its first one is.
+        let selects = matches!(steer, Steer::Local(..) | Steer::Rtp(_) | Steer::GtpUser(_));
+        if way.is_none() && !selects {
+            return None;
+        }
+        let of = |ip: Option<super::view::Ip>| ip.map_or((Fragment::Whole, 0), |ip| (ip.part, ip.at));
+        let parts = if inside {
+            let inner = of(self.view.inner.ip);
+            [Some(inner).filter(|inner| inner.1 != self.view.part.1), Some(self.view.part)]
+        } else {
+            [None, Some(of(self.view.outer.ip))]
+        };
+        // From the inside outwards: what an inner one knows serves the one around it.
+        for (part, at) in parts.into_iter().flatten().filter(|p| p.0 != Fragment::Whole) {
+            let form = format!("{steer:?} {inside}");
+            if let Some(datagram) = self.datagram(at, form) {
+                way = self.memory.datagrams.settle(datagram, part, way, self.packet.facts.time);
+            }
+        }
+        way
+    }
+
+    /// Whether later fragments lack what is steered by: ports, and what is in tunnels. Says whether what is inside is meant.
+    fn lacks(&self, steer: &Steer, sight: Sight) -> Option<bool> {
+        const PORTS: [Field; 4] = [Field::SrcPort, Field::DstPort, Field::IcmpType, Field::IcmpCode];
+        const FRAME: [Field; 3] = [Field::EthSrc, Field::EthDst, Field::Vlan];
+        let by_key = |key: Key, inside: bool| {
+            let lacked = |f: Field| if inside { !FRAME.contains(&f) } else { PORTS.contains(&f) };
+            key.fields().any(lacked).then_some(inside)
+        };
+        match steer {
+            Steer::Pair | Steer::DoubleIp | Steer::Local(..) => (!sight.outside).then_some(true),
+            Steer::Flow => Some(!sight.outside),
+            Steer::Key(key) => by_key(*key, !sight.outside),
+            Steer::Common => {
+                let key = self.world.common?;
+                by_key(key, !key.is_outside())
+            }
+            Steer::Rtp(_) | Steer::GtpUser(_) => Some(sight.shifts > 0),
+            _ => None,
+        }
+    }
+
+    fn datagram(&self, at: usize, form: String) -> Option<Datagram> {
+        let id = wire::fragments::identification(self.view.bytes, at)?;
+        let ends = ends_at(self.view.bytes, at)?;
+        let protocol = self.view.number(at + 9, 1).filter(|_| ends[0].is_ipv4()).map(|p| p as u8);
+        Some((ends, id, protocol, form))
+    }
+}

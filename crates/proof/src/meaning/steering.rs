@@ -1,0 +1,204 @@
+//! Steering: whom of the members a packet goes to.
+//!
+//! The hash of flows is that of [`wire::FlowHasher`]. All others chain `state = mix(state ^ word)` from the key and a number for what they
+//! are of, and are the upper half of it, 1 instead of 0.
+
+use super::question::{is_in, wide};
+use super::view::{View, ip};
+use super::{Run, Sight};
+use base::hash::mix64;
+use lang::Prefix;
+use lang::ir::Kind;
+use lang::term::{Gtp, Steer, Voip};
+use std::net::IpAddr;
+use wire::{Family, FlowHasher, Fragment};
+
+/// What a hash is of.
+#[derive(Clone, Copy)]
+enum Of {
+    Address = 0x10,
+    Pair = 0x11,
+    Mac = 0x12,
+    Macs = 0x13,
+    Bytes = 0x14,
+    Key = 0x15,
+    Media = 0x16,
+    Vlan = 0x17,
+}
+
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To this member.
+    Member(u32),
+    /// To all members of all classes but that of controllers.
+    All,
+    /// To one member, by a hash.
+    One(u32),
+    /// To two.
+    Two(u32, u32),
+}
+
+impl Run<'_> {
+    /// Nothing if the packet lacks what it is steered by, and is dropped.
+    pub(super) fn steer(&mut self, steer: &Steer, sight: Sight) -> Option<()> {
+        match self.followed(steer, sight)? {
+            Way::Member(member) => (self.kind, self.record.hash) = (Kind::Pick, member),
+            Way::All => self.broadcast(),
+            Way::One(hash) => (self.kind, self.record.hash) = (Kind::Steer, hash),
+            Way::Two(hash, hash2) => {
+                (self.kind, self.record.hash, self.record.hash2) = (Kind::Double, hash, hash2);
+            }
+        }
+        Some(())
+    }
+
+    /// Where the packet itself says that it goes.
+    pub(super) fn way(&self, steer: &Steer, sight: Sight) -> Option<Way> {
+        let (flows, asked) = (self.flows_of(sight), self.asked(sight));
+        let source = &self.packet.facts;
+        Some(match *steer {
+            Steer::RoundRobin => Way::Member(self.number as u32),
+            Steer::Queue => Way::Member(source.queue.into()),
+            Steer::To(member) => Way::Member(member),
+            Steer::Rss => Way::One(source.rss),
+            Steer::Vlan => Way::One(self.hash(Of::Vlan, &[u64::from(self.view.vlan?) | 1 << 12])),
+            Steer::Link | Steer::DoubleMac | Steer::LocalLink(_) if self.view.macs?.contains(&[0xff; 6]) => Way::All,
+            Steer::Link => {
+                let [a, b] = self.view.macs?.map(number);
+                Way::One(self.hash(Of::Macs, &[a.min(b), a.max(b)]))
+            }
+            Steer::DoubleMac => {
+                let [src, dst] = self.view.macs?.map(|mac| self.hash(Of::Mac, &[number(mac)]));
+                Way::Two(dst, src)
+            }
+            Steer::LocalLink(gateway) => {
+                let macs = self.view.macs?;
+                let [src, dst] = macs.map(|mac| self.hash(Of::Mac, &[number(mac)]));
+                match macs.map(|mac| mac == gateway) {
+                    [_, true] => Way::One(src),
+                    [true, false] => Way::One(dst),
+                    [false, false] => Way::Two(src, dst),
+                }
+            }
+            Steer::Pair => {
+                let ends = [flows.ip?.src, flows.ip?.dst];
+                if ends.contains(&IpAddr::from([255; 4])) {
+                    return Some(Way::All);
+                }
+                let [a, b] = ends.map(wide);
+                Way::One(self.hash(Of::Pair, &[words(a.min(b)), words(a.max(b))].concat()))
+            }
+            Steer::DoubleIp => {
+                let [src, dst] = [flows.ip?.src, flows.ip?.dst].map(|a| self.hash(Of::Address, &words(wide(a))));
+                Way::Two(src, dst)
+            }
+            Steer::Local(net, bits) => return self.local(net, bits, flows.ip?.src, flows.ip?.dst),
+            Steer::Flow => Way::One(FlowHasher::new(self.world.hash_key).hash_key(&self.view.flow(&flows.ip?))),
+            Steer::Bytes(at, size) => Way::One(self.hash(Of::Bytes, &[self.bytes(at, size)?])),
+            Steer::SymmetricBytes(one, other, size) => {
+                let (a, b) = (self.bytes(one, size)?, self.bytes(other, size)?);
+                Way::One(self.hash(Of::Bytes, &[a.min(b), a.max(b)]))
+            }
+            Steer::DoubleBytes(one, other, size) => {
+                let [a, b] = [self.bytes(one, size)?, self.bytes(other, size)?];
+                Way::Two(self.hash(Of::Bytes, &[a]), self.hash(Of::Bytes, &[b]))
+            }
+            Steer::Key(key) => Way::One(self.hash(Of::Key, &self.key(key.both_ways(), flows, true)?)),
+            Steer::Common => {
+                let key = self.world.common.expect("a program that steers by it has one");
+                // Where the maps look, whatever is looked at here.
+                let layer = self.flows_of(Sight { outside: key.is_outside(), ..Sight::default() });
+                Way::One(self.hash(Of::Key, &self.key(key.both_ways(), layer, true)?))
+            }
+            Steer::Rtp(signalling) => {
+                let ip = asked.ip?;
+                if self.is_voip(&ip, Voip::Rtp) || self.is_voip(&ip, Voip::Rtcp) {
+                    // A call's media and reports have neighbouring ports, of which the last bit says which it is.
+                    let [src, dst] = self.view.ports(&ip)?.map(|port| port / 2);
+                    let (a, b) = ((wide(ip.src), src), (wide(ip.dst), dst));
+                    let ends = [a.min(b), a.max(b)];
+                    let of_end = |(address, port): (u128, u16)| [&words(address)[..], &[port.into()]].concat();
+                    Way::One(self.hash(Of::Media, &ends.map(of_end).concat()))
+                } else if signalling && self.is_voip(&ip, Voip::Sip) {
+                    Way::All
+                } else {
+                    return None;
+                }
+            }
+            Steer::GtpUser(net) => {
+                let ip = asked.ip?;
+                if self.is_gtp(&ip, Gtp::Control) {
+                    Way::All
+                } else if self.is_gtp(&ip, Gtp::User) && self.view.tunnels > 0 {
+                    let at = inside_gtp(&self.view, ip.above?)?;
+                    let [src, dst] = ends_at(self.view.bytes, at)?;
+                    return self.local(net, if net.is_v4() { 32 } else { 128 }, src, dst);
+                } else {
+                    return None;
+                }
+            }
+        })
+    }
+
+    /// By those of the two addresses that are in the network; nobody's otherwise.
+    fn local(&self, net: Prefix, bits: u8, src: IpAddr, dst: IpAddr) -> Option<Way> {
+        let hash = |address: IpAddr| {
+            let dropped = u32::from(if net.is_v4() { 32 } else { 128 } - bits);
+            let kept = u128::MAX.checked_shl(dropped).unwrap_or(0);
+            self.hash(Of::Address, &words(wide(address) & kept))
+        };
+        let (from, to) = (hash(src), hash(dst));
+        match [src, dst].map(|a| is_in(a, net)) {
+            [true, true] => Some(Way::Two(from, to)),
+            [true, false] => Some(Way::One(from)),
+            [false, true] => Some(Way::One(to)),
+            [false, false] => None,
+        }
+    }
+
+    fn bytes(&self, at: u32, size: u8) -> Option<u64> {
+        self.view.number(at as usize, size.into())
+    }
+
+    fn hash(&self, of: Of, words: &[u64]) -> u32 {
+        let start = self.world.hash_key.wrapping_add(of as u64);
+        let state = words.iter().fold(start, |state, word| mix64(state ^ word));
+        ((state >> 32) as u32).max(1)
+    }
+}
+
+fn number(mac: [u8; 6]) -> u64 {
+    mac.iter().fold(0, |n, b| n << 8 | u64::from(*b))
+}
+
+fn words(address: u128) -> [u64; 2] {
+    [(address >> 64) as u64, address as u64]
+}
+
+/// Where the user's packet begins in a G-PDU (3GPP TS 29.281 §5), behind the UDP header at `udp`.
+fn inside_gtp(view: &View<'_>, udp: usize) -> Option<usize> {
+    let flags = view.number(udp + 8, 1)?;
+    let mut at = udp + 8 + 8;
+    if flags & 7 != 0 {
+        at += 4;
+        let mut next = view.number(at - 1, 1)?;
+        while flags & 4 != 0 && next != 0 {
+            let bytes = view.number(at, 1)? as usize * 4;
+            at += if bytes == 0 { return None } else { bytes };
+            next = view.number(at - 1, 1)?;
+        }
+    }
+    Some(at)
+}
+
+/// The addresses of the packet of IP that begins here.
+pub(super) fn ends_at(bytes: &[u8], at: usize) -> Option<[IpAddr; 2]> {
+    let family = match bytes.get(at)? >> 4 {
+        4 => Family::V4,
+        6 => Family::V6,
+        _ => return None,
+    };
+    let packet = ip(bytes, family, at, 0, Fragment::Whole, None)?;
+    Some([packet.src, packet.dst])
+}

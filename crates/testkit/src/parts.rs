@@ -1,0 +1,39 @@
+//! IP packets cut into fragments, as their sender or a router would (RFC 791 §3.2, RFC 8200 §4.5).
+
+use wire::checksum;
+
+const LINK: usize = 14;
+const V6: usize = 40;
+const MORE: u16 = 0x2000;
+
+/// The IP packet of an untagged Ethernet frame in parts of `size` bytes each, a multiple of 8; the last may be shorter. IPv4 must have
+/// no options, and of IPv6 everything behind the first header is cut.
+///
+/// # Panics
+/// When there is nothing to cut.
+pub fn fragments(frame: &[u8], id: u32, size: usize) -> Vec<Vec<u8>> {
+    let (link, packet) = frame.split_at(LINK);
+    let is_v6 = packet[0] >> 4 == 6;
+    let (header, body) = packet.split_at(if is_v6 { V6 } else { 20 });
+    assert!(size.is_multiple_of(8) && body.len() > size, "{} bytes are not cut into parts of {size}", body.len());
+    let parts = body.chunks(size).enumerate().map(|(i, part)| {
+        let (offset, more) = ((i * size / 8) as u16, (i + 1) * size < body.len());
+        let mut header = header.to_vec();
+        if is_v6 {
+            header[4..6].copy_from_slice(&(part.len() as u16 + 8).to_be_bytes());
+            let above = std::mem::replace(&mut header[6], 44);
+            header.extend([above, 0]);
+            header.extend((offset << 3 | u16::from(more)).to_be_bytes());
+            header.extend(id.to_be_bytes());
+        } else {
+            header[2..4].copy_from_slice(&(part.len() as u16 + 20).to_be_bytes());
+            header[4..6].copy_from_slice(&(id as u16).to_be_bytes());
+            header[6..8].copy_from_slice(&(offset | if more { MORE } else { 0 }).to_be_bytes());
+            header[10..12].fill(0);
+            let sum = checksum(&header);
+            header[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        [link, &header, part].concat()
+    });
+    parts.collect()
+}

@@ -1,0 +1,362 @@
+//! What is missing in tunnels that number their packets (ERSPAN II and III, GRE, GTP-U), so that a mirror's own losses are
+//! seen.
+//!
+//! Numbers are those of a *session*: one direction between two outer addresses, of one kind and number. All packets of it
+//! count, whatever flow is inside, whatever the tunnel carries (ARP, other tunnels), and the first parts of fragmented ones.
+//! So it takes somebody who sees all of them in their order: before packets are spread over threads.
+//!
+//! A number is judged as in RFC 3550, appendix A.1, with the window of RFC 4303, section 3.4.3:
+//!
+//! ```text
+//! the next one, or up to so many ahead   those between are missing           2^24 of 32 bits, 2^14 of GTP-U's 16
+//! at most 128 behind the newest          late if it was missing, or repeated
+//! anything else                          astray; if the one after it is next, the session has begun anew there
+//! ```
+//! So one that comes late behind more than the window is astray and stays missing, and two such in a row look like a new beginning.
+//! A wrap is no gap. Whole rounds of the numbers that are lost are not seen; nor is what comes before the first and after the last
+//! packet. Memory is bounded: where a new session finds its four places taken, the one that was silent for most packets goes.
+
+use crate::bytes::{be32, chunk};
+use crate::{Tunnel, TunnelKind, ipv4, ipv6, numbered};
+use base::hash;
+
+/// Sessions that are followed: 16 384, in 2 MiB that are taken when the first one comes.
+pub const CAPACITY: usize = 16_384;
+
+/// Numbers behind the newest of which is known whether they came.
+pub const WINDOW: u32 = u128::BITS;
+
+/// Places that a session may have.
+const WAYS: usize = 4;
+
+/// What became of the numbers so far. Every packet is the next one, or ahead, or late, repeated, astray, or the first of a session or of
+/// its new beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionCounts {
+    /// Numbers that were seen: packets, or more where numbered tunnels are in each other.
+    pub numbered: u64,
+    /// Sessions that began to be followed.
+    pub begun: u64,
+    /// Numbers that were passed over.
+    pub missing: u64,
+    /// Numbers that came after all, behind later ones: `missing - late` were lost.
+    pub late: u64,
+    /// Numbers that had come already, or lie before the first of their session.
+    pub repeated: u64,
+    /// Numbers too far from the others to say anything.
+    pub astray: u64,
+    /// Sessions that began anew with another number.
+    pub restarts: u64,
+    /// Sessions that had to make place for others.
+    pub displaced: u64,
+}
+
+/// Which session.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Key {
+    src: u128,
+    dst: u128,
+    id: u32,
+    kind: TunnelKind,
+    is_v6: bool,
+}
+
+/// How far a session has come.
+#[derive(Clone, Copy)]
+struct State {
+    /// The number after the newest.
+    next: u32,
+    /// The bit `n` places up is set unless the number `n` before the newest is missing.
+    come: u128,
+    /// The number that would say that the session has begun anew.
+    anew: Option<u32>,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    key: Key,
+    state: State,
+    /// How many numbers were seen in all when its last one was.
+    used: u64,
+}
+
+// Two cache lines each, and no more than was said.
+const _: () = assert!(size_of::<Option<Entry>>() * CAPACITY <= 2 << 20);
+
+/// See the module.
+pub struct Sessions {
+    /// Empty until the first session comes.
+    buckets: Vec<[Option<Entry>; WAYS]>,
+    /// How many there will be.
+    size: usize,
+    key: u64,
+    counts: SessionCounts,
+}
+
+impl Sessions {
+    /// With room for [`CAPACITY`] sessions. The key keeps strangers from aiming at one bucket.
+    pub fn new(key: u64) -> Self {
+        Self::with(CAPACITY, key)
+    }
+
+    /// With room for at least `capacity` sessions.
+    pub fn with(capacity: usize, key: u64) -> Self {
+        let size = capacity.div_ceil(WAYS).next_power_of_two();
+        Self { buckets: Vec::new(), size, key, counts: SessionCounts::default() }
+    }
+
+    /// Takes the numbers of a frame of which [`Decoded::may_be_numbered`](crate::Decoded::may_be_numbered) says that it may have
+    /// any.
+    #[inline(never)]
+    pub fn see(&mut self, frame: &[u8], wire_len: u32, link_type: u16) {
+        for tunnel in numbered(frame, wire_len, link_type) {
+            if let (Some(key), Some(number)) = (Key::of(&tunnel, frame), tunnel.sequence) {
+                self.count(key, number);
+            }
+        }
+    }
+
+    /// What became of them so far.
+    pub const fn counts(&self) -> SessionCounts {
+        self.counts
+    }
+
+    fn count(&mut self, key: Key, number: u32) {
+        self.counts.numbered += 1;
+        if self.buckets.is_empty() {
+            self.buckets.resize(self.size, [None; WAYS]);
+        }
+        let at = self.bucket(&key);
+        let bucket = &mut self.buckets[at];
+        if let Some(entry) = bucket.iter_mut().flatten().find(|entry| entry.key == key) {
+            entry.used = self.counts.numbered;
+            return entry.state.see(number, Space::of(key.kind), &mut self.counts);
+        }
+        self.counts.begun += 1;
+        let place = bucket.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.counts.displaced += 1;
+            let used = |way: &usize| bucket[*way].map_or(0, |entry| entry.used);
+            (0..WAYS).min_by_key(used).unwrap_or(0)
+        });
+        let state = State::begin(number, Space::of(key.kind));
+        bucket[place] = Some(Entry { key, state, used: self.counts.numbered });
+    }
+
+    fn bucket(&self, key: &Key) -> usize {
+        let Key { src, dst, id, kind, .. } = *key;
+        let words = [src as u64, (src >> 64) as u64, dst as u64, (dst >> 64) as u64];
+        let last = u64::from(id) | (kind as u64) << 32;
+        let state = words.into_iter().chain([last]).fold(self.key, hash::combine);
+        state as usize & (self.size - 1)
+    }
+}
+
+impl Key {
+    fn of(tunnel: &Tunnel, frame: &[u8]) -> Option<Self> {
+        let l3 = usize::from(tunnel.outer_l3);
+        let is_v6 = frame.get(l3)? >> 4 == 6;
+        let (src, dst) = if is_v6 {
+            let address = |at| chunk(frame, l3 + at).map(|b| u128::from_be_bytes(*b));
+            (address(ipv6::at::SRC)?, address(ipv6::at::DST)?)
+        } else {
+            let head: &[u8; ipv4::at::END] = chunk(frame, l3)?;
+            (be32(head, ipv4::at::SRC).into(), be32(head, ipv4::at::DST).into())
+        };
+        Some(Self { src, dst, id: tunnel.id, kind: tunnel.kind, is_v6 })
+    }
+}
+
+/// The numbers of a kind of tunnel.
+#[derive(Clone, Copy)]
+struct Space {
+    /// All ones.
+    last: u32,
+    /// So far ahead a number may be of the one that is next, and those between are missing.
+    ahead: u32,
+}
+
+impl Space {
+    const fn of(kind: TunnelKind) -> Self {
+        match kind {
+            TunnelKind::GtpU => Self { last: 0xffff, ahead: 1 << 14 },
+            _ => Self { last: u32::MAX, ahead: 1 << 24 },
+        }
+    }
+
+    const fn after(self, number: u32) -> u32 {
+        number.wrapping_add(1) & self.last
+    }
+}
+
+impl State {
+    /// Nothing before the first number is waited for.
+    const fn begin(number: u32, space: Space) -> Self {
+        Self { next: space.after(number), come: u128::MAX, anew: None }
+    }
+
+    fn see(&mut self, number: u32, space: Space, counts: &mut SessionCounts) {
+        let ahead = number.wrapping_sub(self.next) & space.last;
+        if ahead <= space.ahead {
+            counts.missing += u64::from(ahead);
+            // One place for the number itself, and one for each that is missing.
+            self.come = self.come.unbounded_shl(ahead + 1) | 1;
+            (self.next, self.anew) = (space.after(number), None);
+            return;
+        }
+        // The newest once more is 0 behind.
+        let behind = self.next.wrapping_sub(1).wrapping_sub(number) & space.last;
+        if behind < WINDOW {
+            let bit = 1 << behind;
+            if self.come & bit == 0 {
+                self.come |= bit;
+                counts.late += 1;
+            } else {
+                counts.repeated += 1;
+            }
+        } else if self.anew == Some(number) {
+            counts.restarts += 1;
+            *self = Self::begin(number, space);
+        } else {
+            counts.astray += 1;
+            self.anew = Some(space.after(number));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+    use std::collections::BTreeSet;
+
+    fn key(id: u32, kind: TunnelKind) -> Key {
+        Key { src: 1, dst: 2, id, kind, is_v6: false }
+    }
+
+    /// What becomes of these numbers of one session.
+    fn counts(kind: TunnelKind, numbers: &[u32]) -> SessionCounts {
+        let mut sessions = Sessions::with(16, 7);
+        numbers.iter().for_each(|n| sessions.count(key(5, kind), *n));
+        let counts = sessions.counts();
+        assert_eq!((counts.numbered, counts.begun), (numbers.len() as u64, 1));
+        SessionCounts { numbered: 0, begun: 0, ..counts }
+    }
+
+    const NOTHING: SessionCounts =
+        SessionCounts { numbered: 0, begun: 0, missing: 0, late: 0, repeated: 0, astray: 0, restarts: 0, displaced: 0 };
+
+    #[test]
+    fn gaps_and_what_fills_them_are_counted_and_wraps_are_no_gaps() {
+        use TunnelKind::{Erspan2, GtpU};
+        assert_eq!(counts(Erspan2, &[7, 8, 9]), NOTHING);
+        assert_eq!(counts(Erspan2, &[7, 10]), SessionCounts { missing: 2, ..NOTHING });
+        assert_eq!(counts(Erspan2, &[7, 10, 8]), SessionCounts { missing: 2, late: 1, ..NOTHING });
+        assert_eq!(counts(Erspan2, &[7, 10, 8, 8, 10]), SessionCounts { missing: 2, late: 1, repeated: 2, ..NOTHING });
+        assert_eq!(counts(Erspan2, &[7, 6]), SessionCounts { repeated: 1, ..NOTHING }, "nobody waited for it");
+        assert_eq!(counts(Erspan2, &[u32::MAX - 1, u32::MAX, 0, 1]), NOTHING);
+        assert_eq!(counts(Erspan2, &[u32::MAX, 1]), SessionCounts { missing: 1, ..NOTHING });
+        assert_eq!(counts(GtpU, &[0xffff, 0, 1]), NOTHING);
+        assert_eq!(counts(Erspan2, &[0xffff, 0]).astray, 1, "32 bits do not wrap there");
+        assert_eq!(counts(GtpU, &[0xfffe, 1, 0xffff]), SessionCounts { missing: 2, late: 1, ..NOTHING });
+        assert_eq!(counts(Erspan2, &[0; 5]), SessionCounts { repeated: 4, ..NOTHING }, "one that never counts");
+    }
+
+    #[test]
+    fn one_number_from_elsewhere_is_astray_and_two_in_a_row_begin_anew() {
+        let far = 1_000_000_000;
+        let one = counts(TunnelKind::Gre, &[5, 6, far, 7, 8]);
+        assert_eq!(one, SessionCounts { astray: 1, ..NOTHING });
+        let two = counts(TunnelKind::Gre, &[far, far + 1, 0, 1, 3]);
+        assert_eq!(two, SessionCounts { astray: 1, restarts: 1, missing: 1, ..NOTHING });
+        // The last that is a gap, and the first that is not; the last that is known to be late, and the first that is not.
+        assert_eq!(counts(TunnelKind::Gre, &[9, 10 + (1 << 24)]).missing, 1 << 24);
+        assert_eq!(counts(TunnelKind::Gre, &[9, 11 + (1 << 24)]), SessionCounts { astray: 1, ..NOTHING });
+        assert_eq!(counts(TunnelKind::GtpU, &[9, 11 + (1 << 14)]), SessionCounts { astray: 1, ..NOTHING });
+        assert_eq!(counts(TunnelKind::Gre, &[1, 1000, 1000 - 127]).late, 1);
+        assert_eq!(counts(TunnelKind::Gre, &[1, 1000, 1000 - 128]).astray, 1);
+    }
+
+    #[test]
+    fn sessions_have_numbers_of_their_own() {
+        let mut sessions = Sessions::with(64, 7);
+        let others = [
+            Key { src: 2, dst: 1, ..key(5, TunnelKind::Gre) },
+            Key { is_v6: true, ..key(5, TunnelKind::Gre) },
+            key(6, TunnelKind::Gre),
+            key(5, TunnelKind::Erspan2),
+        ];
+        for n in 0..100 {
+            sessions.count(key(5, TunnelKind::Gre), n);
+            others.iter().enumerate().for_each(|(i, key)| sessions.count(*key, 50 * i as u32 + 2 * n));
+        }
+        let counts = sessions.counts();
+        assert_eq!((counts.begun, counts.missing, counts.displaced), (5, 4 * 99, 0));
+        assert_eq!((counts.late, counts.repeated, counts.astray), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_full_bucket_forgets_whoever_was_silent_for_most_packets() {
+        let mut sessions = Sessions::with(WAYS, 7);
+        for id in [0, 1, 2, 3, 0, 4] {
+            sessions.count(key(id, TunnelKind::Gre), 10);
+        }
+        assert_eq!((sessions.counts().begun, sessions.counts().displaced), (5, 1));
+        // The first one is still known, the second is not.
+        sessions.count(key(0, TunnelKind::Gre), 13);
+        sessions.count(key(1, TunnelKind::Gre), 13);
+        let counts = sessions.counts();
+        assert_eq!((counts.missing, counts.begun, counts.displaced), (2, 6, 2));
+    }
+
+    /// A sender counts; its packets are lost, doubled and put into another order within the window. The model knows the set of
+    /// all that came, in numbers that never wrap.
+    #[test]
+    fn on_any_path_the_counts_are_those_of_a_set_of_all_numbers() {
+        let seed = testkit::seed("on_any_path_the_counts_are_those_of_a_set_of_all_numbers");
+        let mut sums = SessionCounts::default();
+        for round in 0..40 {
+            let mut prng = Prng::new(seed ^ round);
+            let kind = [TunnelKind::GtpU, TunnelKind::Erspan3][prng.below(2) as usize];
+            let first = (u64::from(Space::of(kind).last) + 1) * 4 - prng.below(3000);
+            let (mut sent, mut pause, mut way) = (first, 0, Vec::new());
+            for place in 0..4000_u64 {
+                sent += 1;
+                let place = place + 100 * pause;
+                match prng.below(100) {
+                    0..5 => (),
+                    5..8 => way.extend([(place, sent), (place + prng.below(50), sent)]),
+                    8..20 => way.push((place + prng.below(60), sent)),
+                    // An outage; nothing from before it comes after it.
+                    20 => (sent, pause) = (sent + prng.below(Space::of(kind).ahead.into()) / 4, pause + 1),
+                    _ => way.push((place, sent)),
+                }
+            }
+            way.sort_by_key(|(place, _)| *place);
+            let (mut newest, begin) = (way[0].1, way[0].1);
+            let (mut come, mut expected) = (BTreeSet::from([newest]), SessionCounts::default());
+            let mut sessions = Sessions::with(16, prng.next_u64());
+            sessions.count(key(1, kind), newest as u32 & Space::of(kind).last);
+            for (_, number) in &way[1..] {
+                sessions.count(key(1, kind), *number as u32 & Space::of(kind).last);
+                let is_new = come.insert(*number);
+                if *number > newest {
+                    expected.missing += number - newest - 1;
+                    newest = *number;
+                } else if is_new && *number > begin {
+                    expected.late += 1;
+                } else {
+                    expected.repeated += 1;
+                }
+            }
+            let counts = sessions.counts();
+            let expected = SessionCounts { numbered: way.len() as u64, begun: 1, ..expected };
+            assert_eq!(counts, expected, "seed {seed}, round {round}");
+            let lost = newest - begin + 1 - come.range(begin..).count() as u64;
+            assert_eq!(counts.missing - counts.late, lost, "seed {seed}, round {round}");
+            sums.late += counts.late;
+            sums.repeated += counts.repeated;
+            sums.missing += counts.missing;
+        }
+        assert!(sums.late > 1000 && sums.repeated > 1000 && sums.missing > 1_000_000, "seed {seed}: {sums:?}");
+    }
+}
