@@ -430,7 +430,7 @@ fn errors_show_the_place_the_cause_and_what_to_write() {
         ("steer tcp port 80", "`=` is missing here", "for `netgrain group` alone"),
         ("copy udp", "is missing here", "`main = bpf \"…\"`"),
         ("m = flow_map 0 ip_src\nmain = incr_fstate m", "`ip_src` is not known", "`key_ip_src`"),
-        ("m = flow_map 0 ip_ecn\nmain = incr_fstate m", "takes a key here", "`key_ip_ecn`"),
+        ("m = flow_map 0 ip_proto\nmain = incr_fstate m", "takes a key here", "`key_ip_proto`"),
         ("main = classify 63", "class 63 is for those who configure", "0 to 62"),
         ("main = deliver 63", "class 63 is for those who configure", "0 to 62"),
         ("main = dispatch 63", "class 63 is for those who configure", "0 to 62"),

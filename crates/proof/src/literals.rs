@@ -64,7 +64,7 @@ pub fn literal(prng: &mut Prng, function: &str, at: usize, of: &Type, before: &[
         ("steer_local_net", _) if six(before.first()) => pick(prng, &[0, 10, 32, 64, 128]),
         ("steer_local_net", _) => pick(prng, &[0, 8, 24, 31, 32]),
         ("steer_gtp_usr", _) => pick(prng, &[0, 8, 16, 32]),
-        ("classify" | "deliver" | "dispatch", _) => pick(prng, &[0, 1, 2, 40, 63]),
+        ("classify" | "deliver" | "dispatch", _) => pick(prng, &[0, 1, 2, 40, 62]),
         ("mark" | "put_state" | "has_mark" | "has_state", _) => pick(prng, &[0, 1, 2, 42, 42, 65_536, 0xffff_ffff]),
         ("steer_to", _) => pick(prng, &[0, 1, 3, 0xffff_ffff]),
         ("up_to", _) if roomy => 4096,

@@ -159,7 +159,12 @@ impl Writer<'_> {
             Type::List(item) => {
                 // Now and then so many networks that a set is no longer a list.
                 let many = **item == Type::Net && self.chance(4);
-                let count = if many { 8 + self.prng.below(16) } else { self.prng.below(4) };
+                let count = match **item {
+                    _ if many => 8 + self.prng.below(16),
+                    // Without an arm it is refused.
+                    Type::Arm => 1 + self.prng.below(3),
+                    _ => self.prng.below(4),
+                };
                 let items = (0..count).map(|_| self.argument("", 0, item, &[], depth.saturating_sub(1)));
                 Expr { node: Node::List, of: of.clone(), args: items.collect() }
             }

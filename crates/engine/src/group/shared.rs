@@ -147,7 +147,7 @@ mod tests {
     fn queues(text: &str) -> Vec<Box<dyn Program>> {
         let source = Source { name: "nosuch0".into(), number: 3 };
         let ground = Ground { link_type: link::ETHERNET, hash_key: 7, from: vec![source.clone()] };
-        compile(text, &ground).expect("sound").instances(&[source.clone(), source]).expect("small")
+        compile(text, &ground).expect("sound").instances(&[source.clone(), source], "g").expect("small")
     }
 
     fn hash(queue: &mut Box<dyn Program>, frame: &[u8]) -> u32 {
