@@ -34,7 +34,7 @@ fn parts(dir: &TempDir) -> Vec<PathBuf> {
     let begins = [0, 10, 20, -3600];
     let mut out = Vec::new();
     for (number, begin) in begins.into_iter().enumerate() {
-        let path = dir.join(&format!("part{number}.pcap"));
+        let path = dir.join(format!("part{number}.pcap"));
         let from = Timestamp::from_secs_nanos(START.saturating_add_signed(begin), 0);
         capture(
             &path,
