@@ -10,6 +10,7 @@ use pcap::{Direction, Format, classic, ng, raw};
 use std::io::{Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use testkit::TempDir;
 
@@ -191,8 +192,10 @@ fn each_port_of_a_file_can_be_had_by_itself_whatever_its_number_in_a_section() {
     let path = of_two_ports(&dir);
     let plain = dir.join("plain.pcap");
     std::fs::write(&plain, capture(&[vec![7; 60]])).unwrap();
-    let found = ports(&[&path, &plain]);
+    let go_on = AtomicBool::new(false);
+    let found = ports(&[&path, &plain], &go_on);
     let told = |name: &str, paths: &[&PathBuf]| Port {
+        link_type: pcap::ETHERNET,
         name: name.into(),
         paths: paths.iter().map(|p| (*p).clone()).collect(),
     };
@@ -203,7 +206,7 @@ fn each_port_of_a_file_can_be_had_by_itself_whatever_its_number_in_a_section() {
     );
     let is_left = |i: u8| if i < 30 { i % 3 != 1 } else { i % 3 == 1 };
     for (port, is) in [("left", true), ("in_right", false)] {
-        let options = Options { port: Some(port.into()), ..Options::default() };
+        let options = Options { port: Some((port.into(), pcap::ETHERNET)), ..Options::default() };
         let mut file = File::open(&path, options).unwrap();
         let out = drain(&mut file);
         let expected: Vec<u8> = (0..60).filter(|i| is_left(*i) == is).collect();
@@ -212,8 +215,22 @@ fn each_port_of_a_file_can_be_had_by_itself_whatever_its_number_in_a_section() {
             if is { vec![] } else { vec![format!("{}: the capturing program had lost 10 packets", path.display())] };
         assert_eq!((out.lost, file.remarks()), (0, drops));
     }
-    assert_eq!(ports(&[&plain, &plain]), [], "nothing to tell apart");
-    assert_eq!(ports(&[dir.join("none"), "-".into()]), []);
+    assert_eq!(ports(&[&plain, &plain], &go_on), [], "nothing to tell apart");
+    // One that cannot be read twice, or at all, is left to whoever replays it.
+    for other in [dir.join("none"), "-".into(), dir.path().to_owned()] {
+        assert_eq!(ports(&[path.clone(), other], &go_on), []);
+    }
+    assert_eq!(ports(&[&path], &AtomicBool::new(true)), [], "nobody wants to know any more");
+    // Of the second file, a port is described behind its first packet.
+    let mut w = ng::Writer::new(Vec::new(), "", "").unwrap();
+    for name in ["left", "late"] {
+        let port = w.interface(name, pcap::ETHERNET).unwrap();
+        w.packet(port, START, 60, &[9; 60], ng::PacketOptions::default()).unwrap();
+    }
+    let second = dir.join("second.pcapng");
+    std::fs::write(&second, w.finish().unwrap()).unwrap();
+    let found = ports(&[&path, &second], &go_on);
+    assert_eq!(found, [told("left", &[&path, &second]), told("in_right", &[&path]), told("late", &[&second])]);
 }
 
 #[test]

@@ -51,7 +51,8 @@ impl Failure {
 /// All else.
 pub fn ended(outcome: Result<(), EngineError>, report: &Report) -> Result<bool, Failure> {
     match outcome {
-        Err(e @ EngineError::Source(SourceError::Corrupt { .. }))
+        // At byte 0 it is no capture at all.
+        Err(e @ EngineError::Source(SourceError::Corrupt { offset: 1.., .. }))
             if report.counts.offered > report.counts.lost_total =>
         {
             sys::say!("netgrain: {e}; all packets before it were taken, at least one was lost there");

@@ -78,6 +78,31 @@ fn each_interface_of_a_capture_is_a_port_with_records_and_rows_of_its_own() {
             assert_eq!(ask(&two, port, what).len(), expected.len(), "{what} of {port}");
         }
     }
+    let refused = run(&["run", "-r", arg(&both), "--store", arg(&dir.join("x")), "--export", "file:/tmp/never.ipfix"]);
+    assert_eq!((refused.status, refused.err.lines().count()), (Some(2), 1), "{refused:?}");
+    assert!(refused.err.contains("a file is of one interface, the capture of 2"), "{}", refused.err);
+    // Beside a file that is not there, it is that which is said.
+    let refused = run(&["run", "-r", arg(&both), "/nowhere.pcap", "--store", arg(&dir.join("x"))]);
+    assert!(refused.status == Some(2) && refused.err.contains("/nowhere.pcap"), "{refused:?}");
+}
+
+#[test]
+fn behind_a_capture_that_is_cut_the_others_are_taken_too() {
+    let dir = TempDir::new("run-cut");
+    let (whole, cut, store) = (generated(&dir, "3000"), dir.join("cut.pcap"), dir.join("store"));
+    let bytes = std::fs::read(&whole).expect("a file");
+    std::fs::write(&cut, &bytes[..bytes.len() / 2]).expect("a file");
+    let args = ["run", "-r", arg(&cut), arg(&whole), "--store", arg(&store), "--json", "-q"];
+    let said = run(&[&args[..], &RING[..]].concat());
+    assert_eq!(said.status, Some(1), "{said:?}");
+    assert!(said.err.contains("cut.pcap") && said.err.contains("at least one was lost"), "{}", said.err);
+    let stored = objects(&said.out).pop().expect("a report")["report"]["stored"].as_u64().expect("a number");
+    assert!((4000..6000).contains(&stored), "half of one and all of the other: {stored}");
+    // What is no capture at all is an error, wherever it stands.
+    let other = dir.join("other");
+    let args = ["run", "-r", arg(&whole), "/etc/passwd", "--store", arg(&other), "-q"];
+    let said = run(&[&args[..], &RING[..]].concat());
+    assert!(said.status == Some(2) && said.err.contains("/etc/passwd"), "{said:?}");
 }
 
 #[test]

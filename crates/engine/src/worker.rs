@@ -177,6 +177,17 @@ impl Worker<capture::AnySource> {
                         break;
                     }
                 },
+                // What is whole behind a file that is cut is taken as well.
+                Err(e @ SourceError::Corrupt { .. }) if !draining && !self.settings.more.is_empty() => {
+                    match outcome {
+                        Ok(()) => outcome = Err(e),
+                        Err(_) => self.remark(e.to_string()),
+                    }
+                    if let Err(e) = self.next_file() {
+                        outcome = Err(e);
+                        break;
+                    }
+                }
                 Err(SourceError::Gone { name }) if !draining => {
                     self.remark(format!("{name} went away; waiting for it to come back"));
                     if !self.wait_for_return(started) {

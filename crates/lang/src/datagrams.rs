@@ -24,6 +24,10 @@ pub const TIMEOUT: u64 = 30_000_000_000;
 /// Datagrams that are remembered: 16 384, in a MiB, which is there once there are fragments.
 pub const CAPACITY: usize = 1 << 14;
 
+/// As a number: no way, for the later fragments either, although they would have one by themselves. (Two hashes of all ones look the
+/// same: one pair in 2⁶⁴.)
+pub const NONE: u64 = u64::MAX;
+
 /// Places that a datagram may have.
 const WAYS: usize = 4;
 
@@ -81,8 +85,8 @@ impl Datagrams {
         Self { secret, ..Self::default() }
     }
 
-    /// What a packet is steered by: `number`, unless it is part of a datagram of which another number is remembered. 0 stands for none:
-    /// a later fragment that knows none remembers none, and after a first one without there is none for the others.
+    /// What a packet is steered by: `number`, unless it is part of a datagram of which another number is remembered. 0 stands for none,
+    /// and nothing is remembered of it; [`NONE`] of a first fragment is, and comes back as 0.
     ///
     /// Of the layer that is meant: the outermost packet's datagram, or the innermost one's and, beside it, the outermost one of
     /// those around it.
@@ -94,13 +98,15 @@ impl Datagrams {
                 [(inner.0 != facts.part_l3).then_some(inner), Some((facts.part_l3, facts.part))]
             }
         };
+        let mut settled = false;
         // From the inside outwards: what an inner one knows serves the one around it.
         for (l3, fragment) in of.into_iter().flatten().filter(|part| part.1 != 0) {
             if let Some(key) = key(frame, usize::from(l3), form) {
                 number = self.settle(&key, fragment == FIRST, number, facts.time);
+                settled = true;
             }
         }
-        number
+        if settled && number == NONE { 0 } else { number }
     }
 
     /// What became of the fragments so far.
@@ -135,6 +141,10 @@ impl Shard {
         match self.find(bucket, key, now) {
             Some(entry) if number == 0 => *entry = Entry::default(),
             Some(entry) if entry.first == 0 || entry.first == number => {
+                // One that says the same may be the first of another datagram, which is not to be forgotten half-way.
+                if entry.first != 0 {
+                    entry.since = now;
+                }
                 entry.first = number;
                 return entry.number;
             }
@@ -152,6 +162,7 @@ impl Shard {
             return found.0;
         }
         self.counts.orphaned += 1;
+        let number = if number == NONE { 0 } else { number };
         self.insert(bucket, Entry { key: *key, number, first: 0, since: now });
         number
     }

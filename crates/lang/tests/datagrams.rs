@@ -2,7 +2,7 @@
 //! that this takes is what its module says.
 
 use base::Prng;
-use netgrain_lang::datagrams::{CAPACITY, Counts, TIMEOUT};
+use netgrain_lang::datagrams::{CAPACITY, Counts, NONE, TIMEOUT};
 use netgrain_lang::interp::{Interpreter, Memory, Outcome};
 use netgrain_lang::ir::{ANY_CLASS, Kind, Layer, Program};
 use netgrain_lang::{Datagrams, Facts, compile};
@@ -167,6 +167,35 @@ fn in_whatever_order_the_parts_come_they_stay_together() {
 }
 
 #[test]
+fn where_the_first_part_is_for_nobody_the_others_are_not_for_the_ends_of_the_tunnel() {
+    // The tunnel's ends are in the network, those inside are not.
+    let [[a, b, ..], _] = GATES;
+    let text = format!("main = steer_local_net \"{a}.{b}.0.0\" 16 32");
+    let stranger = written(Frame::tcp4([9; 4], 1, [8; 4], 2).payload(&[0; 600]));
+    let outer = written(Frame::ip4(GATES[0], GATES[1], IpProtocol::IPV4).payload(raw(&stranger)));
+    let parts = fragments(&outer, 3, 160);
+    let mut w = world(&text);
+    assert_eq!(w.sees(&outer).kind, Kind::Drop);
+    assert!(parts.iter().all(|part| w.sees(part).kind == Kind::Drop), "whole or cut, it is for nobody");
+    // A later part that comes first is steered by what is in it, and then all of them are.
+    let mut w = world(&text);
+    let kinds: Vec<_> = [1, 0, 2].iter().map(|i| w.sees(&parts[*i]).kind).collect();
+    assert!(kinds[0] != Kind::Drop && kinds.iter().all(|kind| *kind == kinds[0]), "{kinds:?}");
+}
+
+#[test]
+fn an_identification_that_is_in_use_is_not_forgotten_half_way() {
+    let mut w = world("main = steer_flow");
+    let whole = w.hash(&tcp(0)[0]);
+    let parts = fragments(&tcp(300)[0], 7, 96);
+    assert_eq!(w.hash(&parts[0]), whole);
+    w.time += TIMEOUT - 1;
+    assert_eq!(w.hash(&parts[0]), whole, "another datagram of the flow");
+    w.time += 2;
+    assert!(parts[1..].iter().all(|part| w.hash(part) == whole));
+}
+
+#[test]
 fn an_identification_that_comes_again_is_another_datagram() {
     let mut w = world("main = steer_flow");
     let other = |len| written(Frame::tcp4(A, 4001, B, 443).payload(&vec![1; len]));
@@ -234,9 +263,10 @@ impl Model {
         let known = self.0.get(&key).copied().filter(|e| now.abs_diff(e.2) <= TIMEOUT);
         let new = match (known, is_first) {
             (Some((all, _, _)), false) => return all,
-            (Some((all, first, since)), true) if number != 0 && (first == 0 || first == number) => (all, number, since),
+            (Some((all, 0, since)), true) if number != 0 => (all, number, since),
+            (Some((all, first, _)), true) if number != 0 && first == number => (all, number, now),
             (_, true) => (number, number, now),
-            (None, false) => (number, 0, now),
+            (None, false) => (if number == NONE { 0 } else { number }, 0, now),
         };
         if new.0 == 0 {
             self.0.remove(&key);
@@ -260,10 +290,11 @@ fn over_a_random_walk_it_remembers_what_an_unbounded_table_does() {
         let part = Frame::ip4([10, 0, 0, host], B, IpProtocol::UDP).payload(&[0; 32]);
         let frame = written(part.fragment(id as u16, if is_first { 0 } else { 64 }, true));
         let facts = Facts { time: now, ..Facts::of(&frame, frame.len() as u32, link::ETHERNET) };
-        let number = prng.below(4);
+        let number = [0, 1, 2, 3, NONE][prng.below(5) as usize];
         let layer = if prng.below(2) == 0 { Layer::Outer } else { Layer::Inner };
         let got = datagrams.number(&frame, &facts, layer, form, number);
-        assert_eq!(got, model.number((host, id, form), is_first, number, now), "seed {seed}, step {step}");
+        let known = model.number((host, id, form), is_first, number, now);
+        assert_eq!(got, if known == NONE { 0 } else { known }, "seed {seed}, step {step}");
         found += u32::from(got != number);
         none += u32::from(got == 0);
         now = if prng.below(50) == 0 { now - prng.below(1 << 20) } else { now + prng.below(TIMEOUT / 100) };

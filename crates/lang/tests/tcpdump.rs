@@ -17,6 +17,8 @@ const MOST: usize = 300;
 
 const FILTERS: &[&str] = &[
     "len % 7 + 1 = 2",
+    "-len % 7 = 0",
+    "3 - -len ^ 1 > 5",
     "ip[2:2] % 4 + 1 = 2",
     "tcp[4:4] ^ 1 & 1 = 1",
     "len ^ 7 & 1 = 1",

@@ -91,6 +91,9 @@ fn the_first_part_of_a_fragmented_tunnel_packet_has_its_number_and_the_others_ha
     let whole = in_udp(2152, &[&tunnel::gtp_u(6, Some(5), &[], packet.len()), packet]);
     assert_eq!(of(&part(0, true, &whole[34..], IpProtocol::UDP)), [(TunnelKind::GtpU, 6, 5)]);
     assert_eq!(of(&part(800, false, &whole[34..], IpProtocol::UDP)), []);
+    let in_gre = in_udp(4754, &[&tunnel::gre(EtherType::IPV4, None, None, Some(77)), packet]);
+    assert_eq!(of(&part(0, true, &in_gre[34..], IpProtocol::UDP)), [(TunnelKind::Gre, 0, 77)]);
+    assert_eq!(of(&part(800, false, &in_gre[34..], IpProtocol::UDP)), []);
     let mut nothing = whole.clone();
     nothing[34 + 8 + 12] = 0x15;
     assert_eq!(of(&part(0, true, &nothing[34..], IpProtocol::UDP)), [], "around what is not IP");

@@ -29,8 +29,8 @@ pub struct Options {
     pub speed: Speed,
     /// The format, where the content does not say; only RAW files ever need it.
     pub format: Option<Format>,
-    /// Only the packets of one of its [`ports`]; without, all are of one port.
-    pub port: Option<String>,
+    /// Only the packets of one of its [`ports`], by name, and their link type; without, all are of one port.
+    pub port: Option<(String, u16)>,
 }
 
 /// Link types beyond the first that are counted one by one; the rest are counted together.
@@ -109,7 +109,7 @@ impl File {
         };
         let reader = reader.map_err(|e| error_of(&name, compression, e))?;
         let packed = compression.map(|c| format!(", {c}")).unwrap_or_default();
-        let port = options.port.as_ref().map(|port| format!(", {port}")).unwrap_or_default();
+        let port = options.port.as_ref().map(|port| format!(", {}", port.0)).unwrap_or_default();
         let mut file = Self {
             info: SourceInfo {
                 description: format!("{} {name}{packed}{port}: {}", reader.format(), options.speed),
@@ -133,15 +133,17 @@ impl File {
             drops: 0,
             first: None,
             elsewhere: 0,
-            wanted: options.port.as_deref().map(Is::port),
+            wanted: options.port.as_ref().map(|port| Is::port(&port.0)),
             unwanted: 0,
         };
         // The first packet says what the file is about: merged files describe interfaces that have none. A pipe may
         // have no packet for long, so there the first interface has to do.
-        while !piped && !file.held && file.advance() {
-            file.pass_over();
-        }
-        if let (false, Some(packet)) = (piped, file.reader.current()) {
+        if let Some((_, link_type)) = options.port {
+            file.info.link_type = link_type;
+        } else if !piped
+            && file.advance()
+            && let Some(packet) = file.reader.current()
+        {
             file.info.link_type = packet.link_type;
         }
         Ok(file)

@@ -4,6 +4,7 @@ use super::input::Input;
 use pcap::Reader;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Ports of files that are told apart; those of more are taken for one port.
 const MOST: usize = 64;
@@ -11,44 +12,61 @@ const MOST: usize = 64;
 /// One port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// What it is called; [`Options::port`](super::Options::port).
+    /// What it is called.
     pub name: String,
+    /// The link type of its first packet.
+    pub link_type: u16,
     /// The files that have packets of it.
     pub paths: Vec<PathBuf>,
 }
 
 /// The ports of these files, in the order in which they are met. Empty where there is nothing to tell apart (one port, or none),
-/// where there are more than 64, and for a pipe, which nobody can read twice. A file that describes several interfaces before its
-/// first packet is read to its end for that; what is wrong with it is said when it is replayed.
-pub fn ports(paths: &[impl AsRef<Path>]) -> Vec<Port> {
+/// where there are more than 64, where one of the files is no capture or a pipe, which nobody can read twice, and once `stop` is set. If
+/// any file describes several interfaces before its first packet, all of them are read to their ends; what is wrong with one behind
+/// its first packet is said when it is replayed.
+pub fn ports(paths: &[impl AsRef<Path>], stop: &AtomicBool) -> Vec<Port> {
+    let mut several = false;
+    for path in paths {
+        let Some(mut reader) = open(path.as_ref()) else { return Vec::new() };
+        several |= matches!(reader.advance(), Ok(true)) && reader.interfaces().len() > 1;
+    }
     let mut found = Vec::new();
-    let several = paths.iter().map(|path| look(path.as_ref(), &mut found)).fold(false, |a, b| a | b);
-    if several && (2..=MOST).contains(&found.len()) { found } else { Vec::new() }
+    for path in paths.iter().filter(|_| several) {
+        look(path.as_ref(), stop, &mut found);
+        if found.len() > MOST || stop.load(Relaxed) {
+            return Vec::new();
+        }
+    }
+    if found.len() > 1 { found } else { Vec::new() }
 }
 
-/// Adds the ports of a file; says whether it describes several interfaces.
-fn look(path: &Path, found: &mut Vec<Port>) -> bool {
+fn open(path: &Path) -> Option<Reader<Input>> {
     let regular = path != Path::new("-") && path.metadata().is_ok_and(|m| m.is_file());
-    let reader = regular.then(|| Input::open(path).ok()).flatten().and_then(|input| Reader::open(input).ok());
-    let Some(mut reader) = reader else { return false };
+    Reader::open(Input::open(path).ok().filter(|_| regular)?).ok()
+}
+
+/// Adds the ports of a file.
+fn look(path: &Path, stop: &AtomicBool, found: &mut Vec<Port>) {
+    let Some(mut reader) = open(path) else { return };
     let mut last = None;
     while let Ok(true) = reader.advance() {
-        let Some(interface) = reader.current().map(|packet| packet.interface) else { break };
+        let Some(packet) = reader.current() else { break };
+        let (interface, link_type) = (packet.interface, packet.link_type);
         let described = (interface, reader.interfaces().get(interface as usize).cloned());
-        if last.as_ref() != Some(&described) {
-            let name = port_of(&reader, interface);
-            match found.iter_mut().find(|port| port.name == name) {
-                Some(port) if port.paths.iter().any(|known| known == path) => {}
-                Some(port) => port.paths.push(path.to_owned()),
-                None => found.push(Port { name, paths: vec![path.to_owned()] }),
-            }
-            last = Some(described);
+        if last.as_ref() == Some(&described) {
+            continue;
         }
-        if reader.interfaces().len() < 2 || found.len() > MOST {
+        let name = port_of(&reader, interface);
+        match found.iter_mut().find(|port| port.name == name) {
+            Some(port) if port.paths.last().is_some_and(|known| known == path) => {}
+            Some(port) => port.paths.push(path.to_owned()),
+            None => found.push(Port { name, link_type, paths: vec![path.to_owned()] }),
+        }
+        last = Some(described);
+        if found.len() > MOST || stop.load(Relaxed) {
             break;
         }
     }
-    reader.interfaces().len() > 1
 }
 
 /// What the port is called that a packet belongs to: as its interface, but for what cannot stand in the name of a folder; by the

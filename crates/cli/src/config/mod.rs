@@ -11,7 +11,7 @@ pub use groups::Group;
 #[cfg(test)]
 pub use groups::Who;
 pub use read::set;
-pub use sound::{Finding, contradictions, contradictions_now};
+pub use sound::{FILE, Finding, contradictions, contradictions_now};
 pub use table::{Config, KEYS, When};
 pub use value::{Count, Given, Secret, Size};
 

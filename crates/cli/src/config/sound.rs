@@ -20,7 +20,7 @@ const MOST_SHARDS: u64 = 64;
 const MOST_LETTERS: usize = 127;
 
 /// In front of a target that is a file.
-const FILE: &str = "file:";
+pub const FILE: &str = "file:";
 
 /// One thing that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq)]

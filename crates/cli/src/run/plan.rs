@@ -1,14 +1,16 @@
 //! From the configuration to what the engine is told: a plan for each interface.
 
 use super::RunArgs;
-use crate::config::{Config, Group};
+use crate::config::{Config, FILE, Group};
 use crate::outcome::Failure;
 use crate::port::port;
 use crate::record::id;
 use crate::retain::{self, RuleArgs};
+use crate::signals;
 use capture::file::Port;
 use engine::{Format, GroupPlan, MeterPlan, Plan, ProgramPlan, RetentionPlan, SocketPlan, SourcePlan, StorePlan};
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A plan for each interface, or the one for files or a simulation. The meters' secrets come from [`super::secret`].
@@ -23,6 +25,10 @@ pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
     let plan = |(number, source): (usize, SourcePlan)| -> Result<Plan, Failure> {
         let mut plan = Plan::new(source);
         plan.ring = config.capture.ring.map(|size| size.0);
+        if !args.read.is_empty() && labels.len() > 1 {
+            // They share what one capture would take.
+            plan.ring = plan.ring.or(Some(engine::default_ring(labels.len() as u16)));
+        }
         plan.segment = config.packets.segment.0;
         plan.rotate = config.packets.rotate;
         if config.capture.snaplen.0 > 0 {
@@ -106,8 +112,18 @@ fn sources(args: &RunArgs, config: &Config) -> Result<Vec<SourcePlan>, Failure> 
             SourcePlan::Files { paths: paths.to_vec(), options, name }
         };
         let whole = plan(&args.read, args.name.clone(), None);
-        let ports = capture::file::ports(&args.read);
-        let one = |port: Port| plan(&port.paths, Some(format!("{}.{}", whole.label(), port.name)), Some(port.name));
+        let stop = signals::stop_flag();
+        let ports = capture::file::ports(&args.read, &stop);
+        if stop.load(Ordering::Relaxed) {
+            return say("interrupted while the capture was looked through for its interfaces; nothing was done");
+        }
+        let one = |port: Port| {
+            let label = format!("{}.{}", whole.label(), port.name);
+            plan(&port.paths, Some(label), Some((port.name, port.link_type)))
+        };
+        if ports.len() > 1 {
+            check_several(config, ports.len())?;
+        }
         return Ok(if ports.is_empty() { vec![whole] } else { ports.into_iter().map(one).collect() });
     }
     if let Some(spec) = &args.sim {
@@ -120,6 +136,18 @@ fn sources(args: &RunArgs, config: &Config) -> Result<Vec<SourcePlan>, Failure> 
     let queues = capture.queues.map(|n| u16::try_from(n.0).unwrap_or(u16::MAX));
     let one = |name: &String| port(name, capture.source, capture.dedicated, queues, capture.busy_poll);
     capture.interfaces.iter().map(one).collect()
+}
+
+/// What cannot be of several ports, where only the files have said that there are several.
+fn check_several(config: &Config, ports: usize) -> Result<(), Failure> {
+    let one = "give the capture by standard input (-r -) to have it as one port";
+    if let Some(target) = config.export.targets.iter().find(|target| target.starts_with(FILE)) {
+        return say(&format!("export.targets: {target}: a file is of one interface, the capture of {ports}; {one}"));
+    }
+    match config.listen.socket.to_str() {
+        Some("auto" | "none") => Ok(()),
+        _ => say(&format!("listen.socket: one socket is for one port, the capture is of {ports}; {one}")),
+    }
 }
 
 fn socket(config: &Config, source: &SourcePlan) -> Result<Option<SocketPlan>, Failure> {
@@ -144,7 +172,13 @@ fn socket(config: &Config, source: &SourcePlan) -> Result<Option<SocketPlan>, Fa
 /// names than the ports that a group may be for.
 pub fn groups<'a>(config: &Config, ports: impl Iterator<Item = &'a str> + Clone) -> Vec<GroupPlan> {
     let here = |group: &Group| {
-        let of: Vec<String> = ports.clone().filter(|port| group.has(port)).map(str::to_owned).collect();
+        // One for a capture is for all ports that it turns out to have.
+        let has_whole = |port: &str| {
+            let is_part = |whole: &String| port.strip_prefix(&**whole).is_some_and(|rest| rest.starts_with('.'));
+            !config.capture.interfaces.iter().any(|known| known == port) && group.ports.iter().any(is_part)
+        };
+        let of = ports.clone().filter(|port| group.has(port) || has_whole(port));
+        let of: Vec<String> = of.map(str::to_owned).collect();
         (!of.is_empty()).then(|| GroupPlan { ports: Some(of), ..group.plan() })
     };
     config.group.iter().filter_map(here).collect()

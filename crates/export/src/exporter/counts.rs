@@ -88,6 +88,8 @@ pub(super) struct Shared {
     pub ending: AtomicBool,
     /// Nothing more is taken.
     pub closed: AtomicBool,
+    /// Jobs that were put into the queue.
+    pub queued: AtomicU64,
     /// Jobs that the thread has taken out of the queue.
     pub taken: AtomicU64,
     /// One more than had been taken when waiting was in vain; nobody waits again before another is taken. Patience is with

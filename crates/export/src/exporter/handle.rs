@@ -40,7 +40,9 @@ impl Handle {
             return self.offer(Job::Row(Box::new(*row)));
         }
         // Not a thing that was to be sent: it only improves the statistics, and is not counted.
-        let _ = self.queue.try_send(Job::Ledger(Box::new(*row)));
+        if self.queue.try_send(Job::Ledger(Box::new(*row))).is_ok() {
+            self.shared.queued.fetch_add(1, SeqCst);
+        }
         false
     }
 
@@ -67,7 +69,10 @@ impl Handle {
                 return Err(Unsent::Stopped);
             }
             match self.queue.try_send(job) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.shared.queued.fetch_add(1, SeqCst);
+                    return Ok(());
+                }
                 Err(TrySendError::Disconnected(_)) => return Err(Unsent::Stopped),
                 Err(TrySendError::Full(back)) => job = back,
             }

@@ -36,8 +36,9 @@ pub(super) struct Worker {
     retry: Option<Instant>,
     backoff: Duration,
     until: Option<Instant>,
-    /// When the next datagram is due.
+    /// When the next datagram is due, and how long after the one before it.
     due: Instant,
+    gap: Duration,
 }
 
 /// In how long a burst of records goes out in datagrams: a collector has 200 KiB of receive buffer if it asks for nothing else, and
@@ -65,6 +66,7 @@ impl Worker {
             backoff: BACKOFF[0],
             until: None,
             due: Instant::now(),
+            gap: PACE[0],
         }
     }
 
@@ -142,13 +144,15 @@ impl Worker {
         if self.settings.target.is_reliable() {
             return;
         }
-        let waiting = self.shared.offered.load(SeqCst).saturating_sub(self.shared.taken.load(SeqCst));
+        let waiting = self.shared.queued.load(SeqCst).saturating_sub(self.shared.taken.load(SeqCst));
         if self.settings.patience.is_zero() && waiting > self.settings.queue as u64 * 3 / 4 {
             return;
         }
         let now = Instant::now();
         let gap = SPREAD / u32::try_from(waiting.max(1)).unwrap_or(u32::MAX);
-        self.due = self.due.max(now) + gap.min(PACE[0]);
+        // As fast as the greatest burst wants, until nothing waits.
+        self.gap = if waiting <= 1 { PACE[0] } else { self.gap.min(gap) };
+        self.due = self.due.max(now) + self.gap;
         if self.due - now >= PACE[1] {
             std::thread::sleep(self.due - now);
         }

@@ -13,6 +13,7 @@
 //! of them, and none where they are known to be whole.
 
 use super::{Lower, Sight};
+use crate::datagrams::NONE;
 use crate::ir::{Cmp, Fact, Inst, Kind, Label, Layer, Meta, Op, Reg, Var};
 use crate::key::Field;
 use crate::term::Steer;
@@ -34,6 +35,8 @@ pub(super) struct Datagram {
     form: u32,
     /// A later fragment may not be for it by itself, though its first one is.
     selects: bool,
+    /// One may also be for it by itself, though its first one is not: one of a tunnel, by the tunnel's ends.
+    mistakes: bool,
     /// It may be to two members, and to everybody.
     doubles: bool,
     casts: bool,
@@ -71,9 +74,10 @@ impl Lower {
         let text = format!("{steer:?} {layer:?} {:?}", self.common);
         let form = text.bytes().fold(0, |state, byte| base::hash::combine(state, byte.into()));
         let selects = matches!(steer, Steer::Local(..) | Steer::Rtp(_) | Steer::GtpUser(_));
+        let mistakes = matches!(steer, Steer::Local(..));
         let doubles = matches!(steer, Steer::DoubleIp | Steer::Local(..) | Steer::GtpUser(_));
         let casts = matches!(steer, Steer::Pair | Steer::Rtp(true) | Steer::GtpUser(_));
-        follows.then_some(Datagram { layer, form: form as u32 & 0xff_ffff, selects, doubles, casts })
+        follows.then_some(Datagram { layer, form: form as u32 & 0xff_ffff, selects, mistakes, doubles, casts })
     }
 
     /// The record before a packet is steered, as far as two ways may differ in what they write of it.
@@ -93,7 +97,7 @@ impl Lower {
         end: Label,
         dropped: Option<Label>,
     ) {
-        let Datagram { layer, form, selects, .. } = datagram;
+        let Datagram { layer, form, selects, mistakes, .. } = datagram;
         let (number, on) = (self.b.reg(), self.b.label());
         let [part, ask, known, lost] = [(); 4].map(|()| self.b.label());
         self.b.jump(end);
@@ -103,7 +107,7 @@ impl Lower {
                 let unknown = self.b.label();
                 self.if_part(layer, unknown, lost);
                 self.b.place(unknown);
-                let value = 0.into();
+                let value = if mistakes { NONE } else { 0 }.into();
                 self.b.push(Inst::Datagram { to: number, layer, form, value });
                 self.b.branch(number, Cmp::Ne, 0, known, lost);
                 self.b.place(lost);
@@ -118,6 +122,12 @@ impl Lower {
             self.b.place(ask);
             let value = number.into();
             self.b.push(Inst::Datagram { to: number, layer, form, value });
+            if mistakes {
+                let nobody = self.b.label();
+                self.b.branch(number, Cmp::Ne, 0, known, nobody);
+                self.b.place(nobody);
+                self.discard(dropped);
+            }
         }
         self.b.place(known);
         if self.b.is_live() {

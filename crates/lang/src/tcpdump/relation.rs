@@ -90,7 +90,8 @@ impl Parser<'_> {
         }
         if t.text == "-" {
             self.take();
-            let inner = self.deeper(Self::operand)?;
+            // What `%` and `^` make of the operand first is less the number behind the minus.
+            let inner = self.deeper(|p| p.sum(usize::MAX))?;
             return Ok(inner.map(Guarded::negative));
         }
         if t.text == "(" {

@@ -20,35 +20,40 @@ pub struct Datagrams(BTreeMap<Datagram, Known>);
 
 #[derive(Clone, Debug)]
 struct Known {
-    /// Where all parts go.
-    way: Way,
-    /// Where the first one said that it goes.
-    first: Option<Way>,
+    /// Where all parts go, if anywhere.
+    way: Option<Way>,
+    /// Where the first one said that it goes, once it came.
+    first: Option<Option<Way>>,
     since: u64,
 }
 
 impl Datagrams {
-    /// Where a part goes that itself says this.
-    fn settle(&mut self, of: Datagram, part: Fragment, own: Option<Way>, now: u64) -> Option<Way> {
+    /// Where a part goes that itself says this. `mistakes`: a later one may say something although the first one does not.
+    fn settle(&mut self, of: Datagram, part: Fragment, own: Option<Way>, mistakes: bool, now: u64) -> Option<Way> {
         let known = self.0.get_mut(&of).filter(|known| now.abs_diff(known.since) <= TIMEOUT);
         match (part, known, own) {
-            (Fragment::Later, Some(known), _) => Some(known.way),
+            (Fragment::Later, Some(known), _) => known.way,
             (Fragment::Later, None, own) => {
-                self.0.extend(own.map(|way| (of, Known { way, first: None, since: now })));
+                if own.is_some() {
+                    self.0.insert(of, Known { way: own, first: None, since: now });
+                }
                 own
             }
-            (_, Some(known), Some(own)) if known.first.is_none_or(|first| first == own) => {
-                known.first = Some(own);
-                Some(known.way)
-            }
-            // Another datagram of the same number.
-            (_, _, Some(own)) => {
-                self.0.insert(of, Known { way: own, first: Some(own), since: now });
-                Some(own)
-            }
-            (_, _, None) => {
+            (_, _, None) if !mistakes => {
                 self.0.remove(&of);
                 None
+            }
+            (_, Some(known), own) if known.first.is_none_or(|first| first == own) => {
+                if known.first.is_some() {
+                    known.since = now;
+                }
+                known.first = Some(own);
+                known.way
+            }
+            // Another datagram of the same number.
+            (_, _, own) => {
+                self.0.insert(of, Known { way: own, first: Some(own), since: now });
+                own
             }
         }
     }
@@ -75,7 +80,8 @@ impl Run<'_> {
         for (part, at) in parts.into_iter().flatten().filter(|p| p.0 != Fragment::Whole) {
             let form = format!("{steer:?} {inside}");
             if let Some(datagram) = self.datagram(at, form) {
-                way = self.memory.datagrams.settle(datagram, part, way, self.packet.facts.time);
+                let mistakes = matches!(steer, Steer::Local(..));
+                way = self.memory.datagrams.settle(datagram, part, way, mistakes, self.packet.facts.time);
             }
         }
         way

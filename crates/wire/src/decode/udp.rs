@@ -189,15 +189,16 @@ impl Walk<'_> {
         Some(Inside { at: next, what: What::Ip, tunnel, guessed: true })
     }
 
-    /// Notes the number of a G-PDU of which this is the first part only, which may end before its length says; `None` if it is none
-    /// around IP.
-    pub fn gtp_number_of_first_part(&mut self) -> Option<EtherType> {
-        if self.out.dst_port.0 != port::GTP_U {
-            return None;
-        }
+    /// Notes the number of a G-PDU, or of GRE in UDP, of which this is the first part only, which may end before its length says; no if it
+    /// is none around IP.
+    pub fn number_of_first_part_in_udp(&mut self) -> bool {
+        let inside = self.above + udp::at::END;
         self.end = usize::from(u16::MAX) + self.above;
-        let inside = self.gtp(self.above + udp::at::END)?;
-        self.ip_version(inside.at)
+        match self.out.dst_port.0 {
+            port::GTP_U => self.gtp(inside).is_some_and(|inside| self.ip_version(inside.at).is_some()),
+            port::GRE => self.gre_in_udp(inside).is_some_and(|inside| self.enter(inside)),
+            _ => false,
+        }
     }
 
     /// Each begins with its length in words and ends with the type of the next.

@@ -143,7 +143,7 @@ impl<'a> Walk<'a> {
                 self.gre(self.above);
                 true
             }
-            IpProtocol::UDP => self.gtp_number_of_first_part().is_some(),
+            IpProtocol::UDP => self.number_of_first_part_in_udp(),
             _ => false,
         };
         (self.out, self.end, self.count) = (out, end, if is_number { self.count } else { count });
@@ -162,7 +162,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Goes into a tunnel; stays outside and says why if there is no IP packet in it.
-    fn enter(&mut self, inside: Inside) -> bool {
+    pub fn enter(&mut self, inside: Inside) -> bool {
         let outer = self.out;
         if outer.depth == MAX_TUNNELS {
             self.odd::<()>(Odd::TunnelsTooMany);
