@@ -89,6 +89,9 @@ pub fn summary(r: &ProgramReport) -> String {
     if user.copies > 0 {
         _ = writeln!(out, "  {:<14}{:>18} of stored packets", "copies", user.copies);
     }
+    if user.copies_unsent > 0 {
+        _ = writeln!(out, "  {:<14}{:>18} of packets that went another way as well", "not copied", user.copies_unsent);
+    }
     if r.undecided > 0 {
         _ = writeln!(out, "  {:<14}{:>18} by the kernel, judged in user space", "undecided", r.undecided);
     }

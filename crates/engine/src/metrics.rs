@@ -249,8 +249,14 @@ fn programmed(program: &ProgramReport, mut family: impl FnMut(&str, &str, &str, 
     family(
         "program_unsent_total",
         "counter",
-        "Packets that a port did not take which the program sends them to.",
+        "Packets that none of the ports took which the program sends them to, or that could not be given to the host.",
         &unsent,
+    );
+    family(
+        "program_copies_unsent_total",
+        "counter",
+        "Copies that a port did not take, of packets that are stored, left by another port or are the host's.",
+        &[(String::new(), program.user.copies_unsent as f64)],
     );
     let counters: Vec<_> =
         program.counters.iter().map(|(n, value)| (format!(",counter=\"{n}\""), *value as i64 as f64)).collect();

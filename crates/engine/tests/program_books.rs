@@ -85,6 +85,51 @@ fn what_a_program_before_has_counted_is_told_though_the_one_in_force_does_not_na
     }
 }
 
+/// Packets that both halves took out of the stream, whatever became of them.
+fn filtered(program: &ProgramReport) -> u64 {
+    let (kernel, user) = (&program.kernel, &program.user);
+    let kernel = kernel.dropped + kernel.forwarded + kernel.to_host + kernel.unsent;
+    kernel + user.dropped + user.forwarded + user.to_host + user.unsent
+}
+
+/// Whoever is to get a packet, it becomes one thing; a copy that a port did not take is counted beside that.
+#[test]
+fn a_packet_has_one_fate_however_many_ports_it_is_for_and_its_missing_copies_are_counted_beside() {
+    let test = "a_packet_has_one_fate_however_many_ports_it_is_for_and_its_missing_copies_are_counted_beside";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (c, _d) = sandbox.veth("c", "d");
+    let (e, _f) = sandbox.veth("e", "f");
+    for (round, (program, before, after)) in [
+        // By both ports, by one of them, by none: in turn forwarded, copies that did not leave, not sent.
+        ("main = forward \"c\" >-> forward \"e\" >-> drop", [3, 0, 0, 0], [3, 0, 3, 0]),
+        // The host has them anyway.
+        ("main = forward \"e\" >-> kernel >-> drop", [3, 0, 0, 0], [0, 3, 3, 0]),
+        ("main = forward \"e\" >-> drop", [3, 0, 0, 0], [0, 0, 0, 3]),
+        // They are stored.
+        ("main = forward \"e\" >-> mark 1", [0, 0, 0, 0], [0, 0, 3, 0]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let dir = TempDir::new(&format!("fates-{round}"));
+        let (a, b) = sandbox.veth(&format!("a{round}"), &format!("b{round}"));
+        let plan = live(&b, Kind::Tpacket, program, dir.path());
+        for (up, expected) in [(true, before), (false, after)] {
+            sandbox.netlink().set_up(e.index, up).expect("the port");
+            let capture = start(&plan);
+            RawSender::new(&a).send(&hosts(3));
+            until_offered(&capture, 3);
+            let ended = stop(capture, &plan);
+            let program = ended.report.program.as_ref().expect("a program");
+            let user = &program.user;
+            let fates = [user.forwarded, user.to_host, user.copies_unsent, user.unsent];
+            assert_eq!(fates, expected, "{round}, {}", if up { "both are up" } else { "one is down" });
+            assert_eq!(filtered(program), ended.report.counts.filtered, "{round}: {program:?}");
+        }
+    }
+    sandbox.netlink().delete_link(c.index).expect("the pair goes");
+}
+
 /// The packets are stored as before, so nothing else says that they did not leave.
 #[test]
 fn copies_for_a_port_that_went_away_are_counted_and_told_of() {
@@ -117,7 +162,7 @@ fn copies_for_a_port_that_went_away_are_counted_and_told_of() {
         // What left, and what did not.
         let books = |report: &ProgramReport| {
             let (kernel, user) = (&report.kernel, &report.user);
-            (user.copies + user.forwarded + kernel.forwarded, user.unsent + kernel.unsent)
+            (user.copies + user.forwarded + kernel.forwarded, user.copies_unsent + user.unsent + kernel.unsent)
         };
         let told = |what: &str| capture.report().remarks.iter().filter(|text| text.contains(what)).count();
         wire.send(&sent);
@@ -137,10 +182,13 @@ fn copies_for_a_port_that_went_away_are_counted_and_told_of() {
         until("it is told", || told("port c takes packets again") == 1);
         assert_eq!((told("port c is "), told("port c does not")), (1, 0), "it was told once");
         let ended = stop(capture, &plan);
-        let (left, unsent) = books(ended.report.program.as_ref().expect("a program"));
+        let program = ended.report.program.as_ref().expect("a program");
+        let (left, unsent) = books(program);
         assert_eq!(left + unsent, rounds * each, "{name}: each is in one number");
+        assert_eq!(filtered(program), ended.report.counts.filtered, "{name}: and each packet that is not stored");
         let samples = exposition(&ended.report);
-        let samples = samples.lines().filter(|line| line.contains("program_unsent_total{"));
+        let samples =
+            samples.lines().filter(|line| ["program_unsent_", "copies_unsent_"].iter().any(|it| line.contains(it)));
         let told: f64 = samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
         assert_eq!(told, unsent as f64, "{name}");
         sandbox.netlink().delete_link(c.index).expect("the pair goes");

@@ -1,5 +1,6 @@
 //! The other side of the door: asking for groups, and being a member of one.
 
+use crate::door::empty;
 use crate::request::{Answer, MESSAGE_MAX, Request};
 use ring::{AttachError, Branch, Desc, Listener};
 use serde_json::Value;
@@ -106,7 +107,8 @@ impl Client {
         Ok(Self(Arc::new(connection)))
     }
 
-    /// Asks, and takes the answer with the objects that follow it.
+    /// Asks, and takes the answer with the objects that follow it. After an answer that did not come, or not as it should, the
+    /// connection is ended: what comes late is not to be taken for the answer to the next request, which must go by another connection.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -120,13 +122,21 @@ impl Client {
             Request::List | Request::Stats { .. } | Request::Program { .. } => QUESTION,
             _ => PATIENCE,
         };
+        let answer = self.exchange(&text, patience);
+        if !matches!(answer, Ok(_) | Err(ClientError::Refused(_))) {
+            self.hang_up();
+        }
+        answer
+    }
+
+    fn exchange(&self, text: &[u8], patience: Duration) -> Result<(Answer, Vec<Value>), ClientError> {
         self.0.set_timeout(patience).map_err(ClientError::Unreachable)?;
         let silent = |e| match e {
             ClientError::Unreachable(e) if e.kind() == io::ErrorKind::WouldBlock => ClientError::Silent(patience),
             e => e,
         };
         // An engine that refuses this connection says so and closes it; its words are worth more than the broken pipe.
-        let sent = self.0.send(&text, &[]);
+        let sent = self.0.send(text, &[]);
         let answer: Answer = match self.receive() {
             Ok(answer) => answer,
             Err(e) => return Err(silent(sent.err().map_or(e, ClientError::Unreachable))),
@@ -139,6 +149,14 @@ impl Client {
         }
         let items = (0..answer.items).map(|_| self.receive()).collect::<Result<_, _>>().map_err(silent)?;
         Ok((answer, items))
+    }
+
+    /// No request goes out any more, and no answer comes in.
+    fn hang_up(&self) {
+        if self.0.shut().is_ok() {
+            // The answer may have come just now.
+            empty(&self.0);
+        }
     }
 
     /// Becomes a member.
@@ -197,5 +215,61 @@ impl Generations {
             return Err(format!("a packet of generation {} modulo 4 among those of {}", desc.generation(), self.now));
         }
         Ok(Some(self.now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sys::unix::Listener as Door;
+    use testkit::TempDir;
+
+    const ANSWER: &[u8] = br#"{"ok":true}"#;
+
+    fn both() -> (Client, Connection, (Door, TempDir)) {
+        let dir = TempDir::new("client::both");
+        let path = dir.path().join("engine.sock");
+        let door = Door::bind(&path, 0o600, None, None).expect("a socket");
+        let client = Client::connect(&path).expect("a connection");
+        let engine = door.accept().expect("its other end");
+        (client, engine, (door, dir))
+    }
+
+    #[test]
+    fn an_answer_that_comes_too_late_is_nobodys() {
+        let (client, engine, _held) = both();
+        let silent = client.exchange(b"{}", Duration::from_millis(10));
+        assert!(matches!(silent, Err(ClientError::Silent(_))), "{silent:?}");
+        // It comes between the last look and the end of the connection, and after it.
+        engine.send(ANSWER, &[]).expect("a connection that is open");
+        client.hang_up();
+        assert!(engine.send(ANSWER, &[]).is_err(), "nobody takes it");
+        let next = client.ask(&Request::List);
+        assert!(matches!(next, Err(ClientError::Unreachable(_))), "{next:?}");
+    }
+
+    #[test]
+    fn who_waited_in_vain_or_got_nonsense_asks_nothing_more_and_who_was_refused_may() {
+        for nonsense in [&b"so what"[..], br#"{"ok":true,"items":2}"#] {
+            let (client, engine, _held) = both();
+            engine.send(nonsense, &[]).expect("an answer");
+            engine.send(b"nor is this an object", &[]).expect("an answer");
+            engine.send(ANSWER, &[]).expect("an answer");
+            let answer = client.ask(&Request::List);
+            assert!(matches!(answer, Err(ClientError::Protocol(_))), "{answer:?}");
+            let next = client.ask(&Request::List);
+            assert!(matches!(next, Err(ClientError::Unreachable(_))), "{next:?}");
+            let mut requests = 0;
+            let mut message = vec![0; MESSAGE_MAX];
+            while engine.receive(&mut message).is_ok_and(|(n, _)| n > 0) {
+                requests += 1;
+            }
+            assert_eq!(requests, 1, "what cannot be answered is not asked for either");
+        }
+        let (client, engine, _held) = both();
+        engine.send(br#"{"ok":false,"error":"no"}"#, &[]).expect("an answer");
+        engine.send(ANSWER, &[]).expect("an answer");
+        assert!(matches!(client.ask(&Request::List), Err(ClientError::Refused(why)) if why == "no"));
+        assert!(client.ask(&Request::List).is_ok(), "the connection goes on");
     }
 }

@@ -270,13 +270,18 @@ fn turn_away(connection: &Connection, why: impl Into<String>) {
     // If even these words do not reach it, the closed connection does.
     let _ = say(connection, &Answer::refusal(why));
     if connection.shut_reading().is_ok() {
-        let mut message = vec![0; MESSAGE_MAX];
-        let mut is_more = || match connection.receive(&mut message) {
-            Ok((n, _)) => n > 0,
-            Err(e) => e.kind() == io::ErrorKind::InvalidData,
-        };
-        while is_more() {}
+        empty(connection);
     }
+}
+
+/// Takes what lies in a connection that brings nothing more.
+pub(crate) fn empty(connection: &Connection) {
+    let mut message = vec![0; MESSAGE_MAX];
+    let mut is_more = || match connection.receive(&mut message) {
+        Ok((n, _)) => n > 0,
+        Err(e) => e.kind() == io::ErrorKind::InvalidData,
+    };
+    while is_more() {}
 }
 
 fn say(connection: &Connection, answer: &Answer) -> io::Result<()> {

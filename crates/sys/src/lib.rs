@@ -18,6 +18,7 @@ pub mod packet;
 pub mod pages;
 pub mod priority;
 pub mod privilege;
+pub mod process;
 pub mod say;
 pub mod sysfs;
 pub mod timex;

@@ -65,6 +65,8 @@ pub struct Link {
     pub hardware_type: u16,
     /// `veth`, `bridge`, `vlan`, …; `None` for a port that no one made by netlink, such as a card.
     pub kind: Option<String>,
+    /// What somebody wrote on it (`ip link set NAME alias TEXT`).
+    pub alias: Option<String>,
     /// The device on a bus behind it (`0000:01:00.0`, `virtio1`); only real cards have one.
     pub parent_device: Option<String>,
     /// Hardware address, if it has six bytes.
@@ -257,6 +259,14 @@ impl Netlink {
         self.change(set_link(link).attribute(libc::IFLA_ADDRESS, &mac))
     }
 
+    /// Writes a text on a port, of at most 255 bytes.
+    ///
+    /// # Errors
+    /// `ERANGE` when it is longer, `ENODEV`, `EPERM`.
+    pub fn set_alias(&mut self, link: u32, alias: &str) -> io::Result<()> {
+        self.change(set_link(link).attribute(libc::IFLA_IFALIAS, alias.as_bytes()))
+    }
+
     /// Moves a port to the network namespace behind `namespace`.
     ///
     /// # Errors
@@ -432,6 +442,7 @@ fn decode_link(answer: &Answer<'_>) -> Option<Link> {
     for (kind, payload) in attributes(body.get(16..)?) {
         match kind {
             libc::IFLA_IFNAME => link.name = text(payload),
+            libc::IFLA_IFALIAS => link.alias = Some(text(payload)),
             libc::IFLA_ADDRESS => link.mac = payload.try_into().ok(),
             libc::IFLA_MTU => link.mtu = number(payload, 0)?,
             libc::IFLA_MASTER => link.master = number(payload, 0),

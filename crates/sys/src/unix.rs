@@ -182,6 +182,16 @@ impl Connection {
         if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
+    /// Ends the connection in both directions, for all who hold it. What the peer had sent before can still be received.
+    ///
+    /// # Errors
+    /// When the peer has gone.
+    pub fn shut(&self) -> io::Result<()> {
+        // SAFETY: no memory is passed.
+        let r = unsafe { libc::shutdown(self.0.as_raw_fd(), libc::SHUT_RDWR) };
+        if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     /// Sends one message with descriptors (at most [`FDS_MAX`]; the peer gets copies).
     ///
     /// # Errors

@@ -6,18 +6,16 @@
 //! ```
 //! It is a veth pair. The host's end has the port's own link address, so that frames for this host are taken for such; who
 //! moves the port's IP address to it has a port that answers. The pair goes when the capture ends. One that a killed engine left
-//! behind goes with the next start of any engine on the machine ([`sweep`]). A tap device or a network namespace would go with its process
+//! behind goes with the next start of any engine on the machine ([`sweep`]), if that is certain. A tap device or a network namespace would go with its process
 //! at once, but a service that may neither see `/dev/net/tun` nor make namespaces (`dist/systemd`) could have none.
 //!
-//! Who owns a pair is told by a name that lives as long as its process: an abstract socket of the same network namespace
-//! (unix(7)), which nobody need clean up.
+//! Whose a pair is stands on the host's end, as its alias: our name and the process ([`Process`]). Invariant: only a pair with this mark, whose
+//! process is certainly gone, is ever removed by another engine; whatever else has such a name is somebody's.
 
 use crate::egress::link_of;
 use group::Outlet;
 use std::fs;
 use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -25,6 +23,7 @@ use std::time::Duration;
 use sys::ethtool::Offload;
 use sys::netlink::{Link, Netlink, Veth};
 use sys::packet::PacketSocket;
+use sys::process::Process;
 
 /// How often the thread looks whether it should end.
 const LOOK: Duration = Duration::from_millis(100);
@@ -32,8 +31,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Largest frame on the way out: the largest Ethernet frame there is, without merging.
 const FRAME_MAX: usize = 16 << 10;
 
-/// How often a name is asked for that somebody else has, a [`LOOK`] apart.
-const TRIES: u32 = 5;
+/// Before the process, in the alias.
+const MARK: &str = "netgrain host ";
 
 /// linux/if_ether.h: every protocol.
 const ETH_P_ALL: u16 = 3;
@@ -46,12 +45,16 @@ pub struct Host {
     entrance: String,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    _owned: Option<Ownership>,
 }
 
-/// That a pair is ours, or that nobody's is being removed.
-struct Ownership {
-    _name: UnixDatagram,
+/// Whose a pair is.
+enum Owner {
+    /// A process that is there.
+    Living,
+    /// One that is certainly gone.
+    Dead,
+    /// Not marked, or the process cannot be seen from here.
+    Unknown,
 }
 
 impl Host {
@@ -68,13 +71,21 @@ impl Host {
         let mut netlink = Netlink::route().map_err(|e| fail("netlink", e))?;
         let link = netlink.link(port).map_err(|e| fail("the port", e))?;
         let (name, entrance) = (format!("ng{}", link.index), format!("ng{}e", link.index));
-        let owned = Ownership::soon(&name);
-        if let Ok(left) = netlink.link(&name) {
-            netlink.delete_link(left.index).map_err(|e| fail(&name, e))?;
+        if let Ok(there) = netlink.link(&name) {
+            match Owner::of(&there) {
+                // An engine was killed since this one began.
+                Owner::Dead => netlink.delete_link(there.index).map_err(|e| fail(&name, e))?,
+                Owner::Living => return Err(format!("{name} is there already: another engine has it for {port}")),
+                Owner::Unknown => {
+                    return Err(format!(
+                        "{name} is there already, and whose it is nobody knows: if nobody needs it, `ip link del {name}`"
+                    ));
+                }
+            }
         }
         let veth = Veth { name: &name, peer: &entrance, rx_queues: 1, tx_queues: 1, mtu: link.mtu };
         netlink.add_veth(&veth).map_err(|e| fail(&name, e))?;
-        let mut host = Self { name, entrance, stop: Arc::default(), thread: None, _owned: owned };
+        let mut host = Self { name, entrance, stop: Arc::default(), thread: None };
         // From here on the pair goes with the value.
         let thread = host.begin(&mut netlink, link.index, link.mac).map_err(|e| fail(&host.name, e))?;
         host.thread = Some(thread);
@@ -88,6 +99,7 @@ impl Host {
 
     fn begin(&self, netlink: &mut Netlink, port: u32, mac: Option<[u8; 6]>) -> io::Result<JoinHandle<()>> {
         let (inner, outer) = (netlink.link(&self.entrance)?.index, netlink.link(&self.name)?.index);
+        netlink.set_alias(outer, &format!("{MARK}{}", Process::this()?))?;
         if let Some(mac) = mac {
             netlink.set_mac(outer, mac)?;
         }
@@ -109,20 +121,19 @@ impl Host {
     }
 }
 
-impl Ownership {
-    fn of(device: &str) -> io::Result<Self> {
-        let address = SocketAddr::from_abstract_name(format!("netgrain-host-{device}"))?;
-        Ok(Self { _name: UnixDatagram::bind_addr(&address)? })
-    }
-
-    /// The same; an engine that starts may hold the name for as long as it removes a pair. Whoever holds it for longer is somebody who only
-    /// wants to be in the way, since the port of this number is ours: then the pair is one that nobody cleans up.
-    fn soon(device: &str) -> Option<Self> {
-        (0..TRIES).find_map(|_| Self::of(device).inspect_err(|_| std::thread::sleep(LOOK)).ok())
+impl Owner {
+    fn of(link: &Link) -> Self {
+        let process = link.alias.as_deref().and_then(|alias| alias.strip_prefix(MARK)?.parse::<Process>().ok());
+        match process.and_then(|process| process.is_there()) {
+            Some(true) => Self::Living,
+            Some(false) => Self::Dead,
+            None => Self::Unknown,
+        }
     }
 }
 
-/// Removes the pairs that engines left behind which were killed; their names. Where it may not be done (no CAP_NET_ADMIN) nothing is.
+/// Removes the pairs that engines left behind which were killed; what is to be said of it. A pair that looks like one of them, but may be
+/// somebody's, is left alone and named. Where it may not be done (no CAP_NET_ADMIN) nothing is.
 pub fn sweep() -> Vec<String> {
     let Ok(mut netlink) = Netlink::route() else { return Vec::new() };
     let links = netlink.links().unwrap_or_default();
@@ -131,15 +142,22 @@ pub fn sweep() -> Vec<String> {
         let other = link_of(&format!("{}e", link.name));
         number && link.kind.as_deref() == Some("veth") && other.is_ok_and(|other| link.lower == Some(other.index))
     };
-    let mut gone = Vec::new();
+    let mut said = Vec::new();
     for link in links.iter().filter(pair) {
-        // For as long as it is removed nobody makes another of the name.
-        let Ok(_owned) = Ownership::of(&link.name) else { continue };
-        if netlink.delete_link(link.index).is_ok() {
-            gone.push(link.name.clone());
+        let name = &link.name;
+        match Owner::of(link) {
+            // By its number, which no other device gets: somebody else may have been faster, and made another of the name.
+            Owner::Dead if netlink.delete_link(link.index).is_ok() => {
+                said.push(format!("{name}, which an engine that was killed had left behind, is removed"));
+            }
+            Owner::Dead | Owner::Living => {}
+            Owner::Unknown => said.push(format!(
+                "{name} is left alone: it looks as if an engine had made it, but nothing on it says that this engine is gone; if nobody \
+                 needs it, `ip link del {name}`"
+            )),
         }
     }
-    gone
+    said
 }
 
 /// What the host sends goes out of the port; what the port refuses, the host's protocols send again.
@@ -183,20 +201,63 @@ mod tests {
     fn pairs_that_a_killed_engine_left_behind_go_with_the_next_start_and_others_stay() {
         let test = "pairs_that_a_killed_engine_left_behind_go_with_the_next_start_and_others_stay";
         let Some(sandbox) = Sandbox::new(test) else { return };
+        let this = Process::this().expect("/proc");
+        let before = Process { started: this.started + 1, ..this };
+        let elsewhere = Process { spaces: [1, 1], ..before };
+        let mark = |name: &str, alias: String| {
+            sandbox.netlink().set_alias(link_of(name).expect("it is there").index, &alias).expect("an alias");
+        };
         sandbox.veth("p", "q");
-        // As after `kill -9`: the pair of a port that is not there any more.
-        sandbox.veth("ng99", "ng99e");
-        // Not ours: another name, and two that are no pair.
-        sandbox.veth("ngx", "ngxe");
-        sandbox.veth("ng5", "r");
+        // As after `kill -9`: the pairs of ports that are not there any more.
+        for (name, other, alias) in [
+            ("ng99", "ng99e", format!("{MARK}{before}")),
+            // Of an engine that lives, of one of which nobody knows, and of older engines or strangers.
+            ("ng98", "ng98e", format!("{MARK}{this}")),
+            ("ng97", "ng97e", format!("{MARK}{elsewhere}")),
+            ("ng96", "ng96e", before.to_string()),
+            ("ng95", "ng95e", format!("{MARK}{before} ")),
+            // Not one of ours, whatever is on it.
+            ("ngx", "ngxe", format!("{MARK}{before}")),
+            ("ng5", "r", format!("{MARK}{before}")),
+        ] {
+            sandbox.veth(name, other);
+            mark(name, alias);
+        }
+        sandbox.veth("ng94", "ng94e");
         let host = Host::open("p").expect("a way back");
-        assert_eq!(sweep(), ["ng99"]);
-        assert_eq!(sweep(), [""; 0]);
+        let mut said = sweep();
+        said.sort();
+        let begin = ["ng94 is left alone", "ng95 is left", "ng96 is left", "ng97 is left", "ng99, which an engine"];
+        assert!(said.len() == 5 && said.iter().zip(begin).all(|(said, begin)| said.starts_with(begin)), "{said:?}");
+        assert!(sweep().iter().all(|said| said.contains("ip link del")), "it was removed");
         let there = |name: &str| link_of(name).is_ok();
         assert!(!there("ng99") && !there("ng99e"));
-        assert!(["ngx", "ngxe", "ng5", "r", &host.name].iter().all(|name| there(name)), "somebody has them");
+        let others = ["ng94", "ng94e", "ng95", "ng96", "ng97", "ng98", "ng98e", "ngx", "ngxe", "ng5", "r", &host.name];
+        assert!(others.iter().all(|name| there(name)), "somebody has them");
         let name = host.name.clone();
         drop(host);
         assert!(!there(&name));
+    }
+
+    #[test]
+    fn a_way_back_takes_the_place_of_a_dead_one_and_of_no_other() {
+        let test = "a_way_back_takes_the_place_of_a_dead_one_and_of_no_other";
+        let Some(sandbox) = Sandbox::new(test) else { return };
+        let (p, _q) = sandbox.veth("p", "q");
+        let host = Host::open("p").expect("a way back");
+        assert!(Host::open("p").is_err_and(|why| why.contains("another engine has it")));
+        let name = host.name.clone();
+        assert!(link_of(&name).is_ok());
+        drop(host);
+        let entrance = format!("{name}e");
+        let (there, _) = sandbox.veth(&name, &entrance);
+        assert_eq!(name, format!("ng{}", p.index));
+        assert!(Host::open("p").is_err_and(|why| why.contains(&format!("ip link del {name}"))));
+        assert_eq!(link_of(&name).map(|link| link.index).ok(), Some(there.index), "it is as it was");
+        let this = Process::this().expect("/proc");
+        let before = Process { started: this.started + 1, ..this };
+        sandbox.netlink().set_alias(there.index, &format!("{MARK}{before}")).expect("an alias");
+        let host = Host::open("p").expect("nobody has it");
+        assert_ne!(link_of(&host.name).map(|link| link.index).ok(), Some(there.index));
     }
 }

@@ -111,10 +111,7 @@ impl Groups {
         let limits = Limits { ports, ..Limits::here() };
         let live = stands.iter().any(|s| s.live);
         if live {
-            let left = host::sweep().into_iter();
-            left.for_each(|name| {
-                lent.remark(format!("{name}, which an engine that was killed had left behind, is removed"))
-            });
+            host::sweep().into_iter().for_each(|said| lent.remark(said));
         }
         let (mut tracks, mut dispatchers, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
         for Stand { source, socket, seats, .. } in stands {

@@ -53,11 +53,14 @@ pub struct Decided {
     pub forwarded: u64,
     /// Left to the host, and not stored.
     pub to_host: u64,
-    /// Should have been sent out of a port that did not take them (once for each such port, stored or not), or given to the host, which was
-    /// not possible.
+    /// Should have been sent out of ports, none of which took them, or given to the host, which was not possible. With the three above:
+    /// all packets that do not go on to the ring.
     pub unsent: u64,
     /// Copies sent out of other ports of packets that are stored.
     pub copies: u64,
+    /// Copies that a port did not take, once for each such port, of packets of which something else became: they are stored, left by
+    /// another port, or are the host's.
+    pub copies_unsent: u64,
     /// Meant for ports, but this host had sent the packet itself: to send it on would let it circle between its ports.
     pub forward_own: u64,
 }
@@ -117,6 +120,7 @@ impl Decided {
         self.to_host += one.to_host;
         self.unsent += one.unsent;
         self.copies += one.copies;
+        self.copies_unsent += one.copies_unsent;
         self.forward_own += one.forward_own;
     }
 }

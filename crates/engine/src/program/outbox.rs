@@ -80,13 +80,13 @@ impl Outbox {
 
 impl Owed {
     fn fate(&self, place: &Place) -> Decided {
-        let mut fate = Decided { unsent: self.ill.into(), ..Decided::default() };
+        let mut fate = Decided { copies_unsent: self.ill.into(), ..Decided::default() };
         match (self.well, self.kernel) {
             (well, _) if self.stored => fate.copies = u64::from(well),
             (1.., _) => fate.forwarded = 1,
             (_, true) if place.host_has_it => fate.to_host = 1,
-            // It was for ports alone, none of which took it.
-            _ => {}
+            // It was for ports alone, none of which took it: one packet, however many they are.
+            _ => return Decided { unsent: 1, ..Decided::default() },
         }
         fate
     }

@@ -103,7 +103,7 @@ impl Way {
             None if was.is_some() => {
                 self.well_at = Some(now);
                 return Some(format!(
-                    "the program's port {port} takes packets again; `unsent` has those that it missed"
+                    "the program's port {port} takes packets again; `unsent` and `copies_unsent` have what it missed"
                 ));
             }
             None => return None,
@@ -113,7 +113,9 @@ impl Way {
             Some(Trouble::Down) => "is down",
             Some(Trouble::Refuses) => "does not take some packets (larger than its MTU, or too small to be frames)",
         };
-        Some(format!("the program's port {port} {why}; what is for it meanwhile is not sent, and counted as `unsent`"))
+        Some(format!(
+            "the program's port {port} {why}; what is for it meanwhile is not sent, and counted as `unsent` or `copies_unsent`"
+        ))
     }
 }
 
