@@ -245,14 +245,18 @@ impl<D: Device, M: Fn() -> D, F: FnMut(Did)> Repair<D, M, F> {
         }
     }
 
-    /// Notes where the packets of a file are in time, as its index tells it.
+    /// Notes where the packets of a file are in time, as its index tells it: the one that verification read.
     fn note(&mut self, root: &Path, path: &Path) -> io::Result<()> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let beside = [path.with_extension(INDEX), path.with_file_name(format!("{name}.{INDEX}"))];
+        let index = beside.into_iter().find(|index| self.device.exists(index));
+        let vouched = index.map(|index| Vouched::read(&mut self.device, &index)).transpose()?.flatten();
+        let Some(span) = vouched.and_then(|vouched| vouched.noted()) else {
+            let text = "not noted: no index tells when its packets came; look with netgrain verify, then repair again";
+            return Err(io::Error::new(io::ErrorKind::NotFound, text));
+        };
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        let vouched = Vouched::read(&mut self.device, &path.with_extension(INDEX))?;
-        match vouched.and_then(|vouched| vouched.noted()) {
-            Some(span) => disorder::note(&mut self.device, root, &stem, Some(span)),
-            None => Ok(()),
-        }
+        disorder::note(&mut self.device, root, &stem, Some(span))
     }
 
     fn findings(&mut self, path: &Path) -> Vec<Finding> {

@@ -28,6 +28,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 use store::device::{Housekeeping, Lock, Space};
+use store::disorder::{self, Disorder, Span};
 use store::names;
 
 /// How often a keeper looks for what came and went where recorders are at work.
@@ -121,6 +122,9 @@ struct Shelf {
     keeping: Option<Lock>,
     /// Whether what others left behind in the archive was cleared away.
     swept: bool,
+    /// The notes, once one may have to be taken back, until the files are looked at anew: a note is there before its file
+    /// has its name, so this has those of all files that are known.
+    noted: Option<Disorder>,
 }
 
 /// What has to go.
@@ -138,7 +142,7 @@ impl<D: Housekeeping> Keeper<D> {
         let archive_volume = rules.archive.as_ref().and_then(|archive| Some(device.stat(archive).ok()?.volume));
         let shelf = |name: &String| {
             let folder = names::interface_folder(&charge.store, name);
-            Shelf { files: Catalogue::new(&folder), folder, keeping: None, swept: false }
+            Shelf { files: Catalogue::new(&folder), folder, keeping: None, swept: false, noted: None }
         };
         Self {
             shelves: charge.interfaces.iter().map(shelf).collect(),
@@ -302,6 +306,7 @@ impl<D: Housekeeping> Keeper<D> {
         let patience = if self.pretended.is_some() { Duration::MAX } else { self.charge.folders_after };
         for i in 0..self.shelves.len() {
             let shelf = &mut self.shelves[i];
+            shelf.noted = None;
             let bad = shelf.files.refresh(&mut self.device, now, patience, all);
             if let Some((path, e)) = bad.first() {
                 let more =
@@ -469,8 +474,31 @@ impl<D: Housekeeping> Keeper<D> {
                 }
             }
         }
-        self.shelves[shelf].files.forget(&key);
+        self.forget(shelf, &key);
         Some((path, room?))
+    }
+
+    /// A file is gone, and what was noted of it goes too: while a recorder lives nobody else takes that back.
+    fn forget(&mut self, shelf: usize, key: &Key) {
+        let Shelf { folder, files, noted, .. } = &mut self.shelves[shelf];
+        files.forget(key);
+        let which = (key.start, key.queue.unwrap_or(0), key.copy);
+        let listed = match noted.take() {
+            Some(noted) => Ok(noted),
+            None => Disorder::list(&mut self.device, folder),
+        };
+        let outcome = listed.and_then(|listed| {
+            let span = noted.insert(listed).get(which);
+            span.map_or(Ok(()), |span| {
+                let span = (span != Span::UNKNOWN).then_some(span);
+                disorder::take_back(&mut self.device, folder, &key.stem(), span)
+            })
+        });
+        if let Err(e) = outcome {
+            // One that stays is a note without a file: it says nothing, and the next start takes it back.
+            let folder = folder.join(names::DISORDER);
+            self.say(format!("{}: notes of removed files stay there: {e}", folder.display()));
+        }
     }
 
     /// Room that does not come back is held by somebody who has a removed file open; to remove on at full speed would

@@ -8,11 +8,12 @@ use index::{Index, Tail};
 use netgrain_upkeep::repair::{Did, Repair};
 use netgrain_upkeep::retention::{Charge, Keeper, Moment, Progress, Rules};
 use netgrain_upkeep::verify::{Finding, Kind, Level, Verify};
+use std::cell::Cell;
 use std::path::Path;
 use std::time::Duration;
 use store::catalogue::parse_stem;
 use store::device::{Content, Device, Fault, MemoryDevice, Surviving};
-use store::disorder::{Disorder, Span};
+use store::disorder::{self, Disorder, Span};
 use store::names;
 
 /// Three files: the second begins an hour before the first, and the third has a packet from before its beginning.
@@ -167,8 +168,133 @@ fn notes_go_to_the_archive_with_their_files_and_those_of_removed_files_are_forgo
         let left = files.keys().filter(published).filter(|p| p.starts_with("store")).count();
         assert_eq!(left, 0, "everything has gone to the archive");
         assert_eq!(notes(&files, Path::new("archive/eth1")), expected);
-        device.set_fault(Fault::default());
-        recover(device.clone());
-        assert!(notes(&device.files(), &root()).is_empty(), "of files that are there no more");
+        assert!(notes(&files, &root()).is_empty(), "of files that are there no more");
     }
+}
+
+#[test]
+fn the_note_of_a_file_goes_when_retention_removes_it_and_the_others_stay() {
+    let stream = set_back(&mut Prng::new(5));
+    let device = MemoryDevice::new(1);
+    assert!(run(&stream, device.clone(), config(), &mut Prng::new(1), |_, _, _| true).done);
+    let mut left = notes(&device.files(), &root()).iter().count();
+    assert_eq!(left, 2);
+    let charge = Charge {
+        store: "store".into(),
+        interfaces: vec!["eth1".into()],
+        beside_others: false,
+        folders_after: Duration::MAX,
+    };
+    let mut keeper = Keeper::new(device.clone(), charge, Rules { max_size: Some(1), ..Rules::default() });
+    let moment = Moment { now: Timestamp::from_nanos(stream.now), up: Duration::ZERO };
+    for _ in 0..100 {
+        let progress = keeper.step(moment, true);
+        let files = device.files();
+        let notes = notes(&files, &root());
+        let packets = |stem: &str| files.keys().any(|p| p.file_name().is_some_and(|n| *n == *format!("{stem}.pcap")));
+        assert!(notes.iter().all(|(_, _, stem)| packets(stem)), "a note without its file: {notes:?}");
+        assert!(notes.iter().count() + 1 >= left, "one file at a time");
+        left = notes.iter().count();
+        if progress == Progress::Idle {
+            break;
+        }
+    }
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn a_note_whose_file_somebody_removed_is_forgotten_at_the_next_start() {
+    let mut device = MemoryDevice::new(1);
+    let stem = names::stem(Timestamp::from_secs_nanos(1_795_290_000, 0), None, 0);
+    for span in [None, Some(Span::mixed((Timestamp::ZERO, Timestamp::MAX)))] {
+        disorder::note(&mut device, &root(), &stem, span).expect("a note");
+    }
+    recover(device.clone());
+    assert!(notes(&device.files(), &root()).is_empty());
+}
+
+/// Three files in order; one that begins an hour before; three that follow the third in time.
+fn set_back_and_right_again(prng: &mut Prng) -> Stream {
+    let mut stream = Stream::new(0);
+    for file in 0..7 {
+        match file {
+            0 => {}
+            3 => stream.now -= 3600 * SECOND,
+            4 => stream.now += 3600 * SECOND,
+            _ => stream.now += SECOND,
+        }
+        if file > 0 {
+            stream.segment();
+        }
+        for _ in 0..24 {
+            stream.now += SECOND / 5;
+            stream.packet(prng, 60_000, 0);
+        }
+        stream.tick();
+    }
+    stream.end();
+    stream
+}
+
+#[test]
+fn a_file_that_is_missing_is_told_although_another_of_the_queue_is_not_in_order() {
+    let stream = set_back_and_right_again(&mut Prng::new(6));
+    let device = MemoryDevice::new(1);
+    assert!(run(&stream, device.clone(), config(), &mut Prng::new(1), |_, _, _| true).done);
+    let recorded = device.files();
+    let told = |files: &Surviving, kind| -> Vec<String> {
+        verify(files).iter().filter(|f| f.kind == kind).map(ToString::to_string).collect()
+    };
+    assert_eq!(notes(&recorded, &root()).iter().count(), 1);
+    // By name the one that was set back comes first, and in the stream it lies between the third and the fifth.
+    assert_eq!(told(&recorded, Kind::Missing), Vec::<String>::new());
+    let unasked = told(&recorded, Kind::Unasked);
+    assert_eq!(unasked.len(), 1);
+    assert!(unasked[0].contains("between 2 of 6 pairs"), "{unasked:?}");
+    let mut packets: Vec<_> = recorded.keys().filter(|p| p.extension().is_some_and(|e| e == "pcap")).collect();
+    packets.sort();
+    // The second and the sixth of the stream.
+    for gone in [2, 5] {
+        let mut files = recorded.clone();
+        files.remove(packets[gone]);
+        files.remove(&packets[gone].with_extension(names::INDEX));
+        let missing = told(&files, Kind::Missing);
+        assert_eq!(missing.len(), 1, "{missing:?}");
+        assert!(missing[0].contains(packets[gone + 1].to_str().expect("a name")), "{missing:?}");
+    }
+}
+
+#[test]
+fn repair_says_noted_only_where_it_noted() {
+    let stream = set_back(&mut Prng::new(7));
+    let device = MemoryDevice::new(1);
+    assert!(run(&stream, device.clone(), config(), &mut Prng::new(1), |_, _, _| true).done);
+    let mut without_notes = device.files();
+    without_notes.retain(|path, _| !path.starts_with(root().join(names::DISORDER)));
+    let repair = |first: &Surviving, others: &Surviving| {
+        let (first, others) = (MemoryDevice::with(1, first.clone()), MemoryDevice::with(1, others.clone()));
+        let asked = Cell::new(0);
+        let another = || if asked.replace(asked.get() + 1) == 0 { first.clone() } else { others.clone() };
+        let (mut noted, mut refused) = (0, 0);
+        let tell = |did: Did| match did {
+            Did::Noted(_) => noted += 1,
+            Did::Refused { why, .. } if why.contains("not noted") => refused += 1,
+            _ => {}
+        };
+        Repair::new(another, tell).path(Path::new("store"));
+        (noted, refused, notes(&first.files(), &root()).iter().count())
+    };
+    let astray = astray(&without_notes).len();
+    assert_eq!(repair(&without_notes, &without_notes), (astray, 0, astray));
+    // Somebody removes the indexes once verification has read them.
+    let is_index = |path: &Path| path.extension().is_some_and(|e| e == names::INDEX);
+    let mut without_indexes = without_notes.clone();
+    without_indexes.retain(|path, _| !is_index(path));
+    assert_eq!(repair(&without_indexes, &without_notes), (0, astray, 0));
+    // Indexes may also be named after the whole name of the packet file.
+    let renamed = without_notes.iter().map(|(path, bytes)| {
+        (if is_index(path) { path.with_extension("pcap.ngi") } else { path.clone() }, bytes.clone())
+    });
+    let renamed: Surviving = renamed.collect();
+    assert_eq!(repair(&renamed, &renamed), (astray, 0, astray));
 }

@@ -9,6 +9,7 @@ use index::Rows;
 use std::io;
 use std::time::Duration;
 use store::device::Device;
+use store::disorder;
 
 impl<D: Device> Writer<D> {
     pub(super) fn consider_giving_up(&mut self, now: Duration) {
@@ -112,5 +113,9 @@ impl<D: Device> Writer<D> {
         self.close_files(&file);
         let _ = self.device.remove(&file.hidden_data);
         let _ = self.device.remove(&file.hidden_index);
+        if let Some(stem) = &file.noted {
+            let root = self.root();
+            let _ = disorder::take_back(&mut self.device, &root, stem, None);
+        }
     }
 }

@@ -128,7 +128,7 @@ impl<D: Housekeeping> Keeper<D> {
         };
         let parts = self.shelves[shelf].files.parts(&key);
         let gone = if moving.rename(&mut self.device)? {
-            self.shelves[shelf].files.forget(&key);
+            self.forget(shelf, &key);
             parts.last().map(|part| (part.path.clone(), parts.iter().map(|part| part.room).sum()))
         } else if moving.is_whole() {
             self.remove(shelf, key, at)

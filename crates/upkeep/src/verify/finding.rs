@@ -56,6 +56,8 @@ pub enum Kind {
     Leftover,
     /// Packets of a running capture lay between two files, and are not there.
     Missing,
+    /// Whether packets are missing between some files could not be asked.
+    Unasked,
     /// Nobody watched between two files.
     Gap,
     /// A file of flow records or rows is not what it should be.
@@ -87,6 +89,7 @@ impl Kind {
             Self::Orphan => "orphan",
             Self::Leftover => "leftover",
             Self::Missing => "missing",
+            Self::Unasked => "unasked",
             Self::Gap => "gap",
             Self::Grain => "grain",
             Self::Aside => "aside",
@@ -99,7 +102,7 @@ impl Kind {
     /// How bad it is.
     pub const fn level(self) -> Level {
         match self {
-            Self::Order | Self::Missing | Self::Gap | Self::Aside | Self::Foreign => Level::Note,
+            Self::Order | Self::Missing | Self::Unasked | Self::Gap | Self::Aside | Self::Foreign => Level::Note,
             Self::NoCapture | Self::Unreadable => Level::Unreadable,
             _ => Level::Damage,
         }
@@ -126,7 +129,7 @@ impl Kind {
             }
             Self::NoCapture => "name a store, a folder below one, or a pcap, pcapng or RAW file",
             Self::Unreadable => "check that it is there, and the right to read it",
-            Self::Order | Self::Gap | Self::Aside | Self::Foreign => "",
+            Self::Order | Self::Unasked | Self::Gap | Self::Aside | Self::Foreign => "",
         }
     }
 }

@@ -38,33 +38,32 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         }
         for ((interface, _), files) in &mut placed {
             files.sort_by(|a, b| (a.start, &a.path).cmp(&(b.start, &b.path)));
-            if self.noted(interface, files) {
-                for pair in files.windows(2) {
-                    self.between(&pair[0], &pair[1]);
-                }
-            }
+            let in_order = self.in_order(interface, files);
+            self.missing(interface, files, &in_order);
             self.gaps(files);
         }
     }
 
-    /// Tells the files of a queue that are not in order and have no note; whether all are in order. An open file gets its note as it
-    /// goes on.
-    fn noted(&mut self, interface: &Path, files: &[Placed]) -> bool {
+    /// Tells the files of a queue that are not in order and have no note; of each whether it is in order. An open file gets its note
+    /// as it goes on.
+    fn in_order(&mut self, interface: &Path, files: &[Placed]) -> Vec<bool> {
         let noted = match Disorder::list(&mut self.device, interface) {
             Ok(noted) => noted,
             Err(e) => {
                 self.unreadable(&interface.join(store::names::DISORDER), &e);
-                return false;
+                return vec![false; files.len()];
             }
         };
-        let (mut latest, mut in_order) = (Timestamp::ZERO, true);
-        for file in files {
+        let mut latest = Timestamp::ZERO;
+        let mut in_order = vec![true; files.len()];
+        for (file, in_order) in files.iter().zip(&mut in_order) {
             let which = file.path.file_stem().and_then(|stem| parse_stem(stem.to_str()?));
-            let Some((which, (first, last))) = which.zip(file.span) else { continue };
+            let Some(which) = which else { continue };
             if noted.get(which).is_some() {
-                in_order = false;
+                *in_order = false;
                 continue;
             }
+            let Some((first, last)) = file.span else { continue };
             let text = if first < file.start || !file.straight {
                 format!("its packets are from {first} to {last}, and not in order")
             } else if file.start < latest {
@@ -73,13 +72,40 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 latest = last;
                 continue;
             };
-            in_order = false;
+            *in_order = false;
             // Retention may have taken it away since it was checked.
             if self.device.exists(&file.path) {
                 self.find(&file.path, Kind::Unnoted, None, text);
             }
         }
         in_order
+    }
+
+    /// Asks of each two neighbours by name that are in order whether packets lay between them that are gone. Names say nothing of the
+    /// stream where one of the two is not in order, or where such a file may be the neighbour of one of them there: how many
+    /// pairs are left for that is told.
+    fn missing(&mut self, interface: &Path, files: &[Placed], in_order: &[bool]) {
+        let astray: Vec<(u64, u64)> =
+            files.iter().zip(in_order).filter(|(_, in_order)| !**in_order).filter_map(|(f, _)| f.stretch).collect();
+        let mut unasked = 0;
+        for (pair, in_order) in files.windows(2).zip(in_order.windows(2)) {
+            let (Some((_, end)), Some((from, _))) = (pair[0].stretch, pair[1].stretch) else { continue };
+            let is_between =
+                |&(begin, until): &(u64, u64)| (end..from).contains(&begin) || begin == end || until == from;
+            if *in_order != [true, true] || end != from && astray.iter().any(is_between) {
+                unasked += 1;
+            } else {
+                self.between(&pair[0], &pair[1]);
+            }
+        }
+        if unasked > 0 {
+            let text = format!(
+                "between {unasked} of {} pairs of neighbouring files it was not asked whether packets are missing: their names \
+                 do not tell which file follows which",
+                files.len() - 1
+            );
+            self.find(interface, Kind::Unasked, None, text);
+        }
     }
 
     /// Under a hold of its folder, for one file at a time, so that retention waits for no more than that.
