@@ -111,10 +111,10 @@ fn a_packet_has_one_fate_however_many_ports_it_is_for_and_its_missing_copies_are
     .into_iter()
     .enumerate()
     {
-        let dir = TempDir::new(&format!("fates-{round}"));
         let (a, b) = sandbox.veth(&format!("a{round}"), &format!("b{round}"));
-        let plan = live(&b, Kind::Tpacket, program, dir.path());
         for (up, expected) in [(true, before), (false, after)] {
+            let dir = TempDir::new(&format!("fates-{round}-{up}"));
+            let plan = live(&b, Kind::Tpacket, program, dir.path());
             sandbox.netlink().set_up(e.index, up).expect("the port");
             let capture = start(&plan);
             RawSender::new(&a).send(&hosts(3));

@@ -43,6 +43,8 @@ pub struct Host {
     pub name: String,
     /// The end into which packets for the host are sent.
     entrance: String,
+    /// The number of the host's end.
+    outer: u32,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -85,7 +87,8 @@ impl Host {
         }
         let veth = Veth { name: &name, peer: &entrance, rx_queues: 1, tx_queues: 1, mtu: link.mtu };
         netlink.add_veth(&veth).map_err(|e| fail(&name, e))?;
-        let mut host = Self { name, entrance, stop: Arc::default(), thread: None };
+        let outer = netlink.link(&name).map_err(|e| fail(&name, e))?.index;
+        let mut host = Self { name, entrance, outer, stop: Arc::default(), thread: None };
         // From here on the pair goes with the value.
         let thread = host.begin(&mut netlink, link.index, link.mac).map_err(|e| fail(&host.name, e))?;
         host.thread = Some(thread);
@@ -98,7 +101,7 @@ impl Host {
     }
 
     fn begin(&self, netlink: &mut Netlink, port: u32, mac: Option<[u8; 6]>) -> io::Result<JoinHandle<()>> {
-        let (inner, outer) = (netlink.link(&self.entrance)?.index, netlink.link(&self.name)?.index);
+        let (inner, outer) = (netlink.link(&self.entrance)?.index, self.outer);
         netlink.set_alias(outer, &format!("{MARK}{}", Process::this()?))?;
         if let Some(mac) = mac {
             netlink.set_mac(outer, mac)?;
@@ -184,10 +187,8 @@ impl Drop for Host {
             let _ = thread.join();
         }
         // Where it cannot be deleted any more (rights given up), the next start does it.
-        if let Ok(mut netlink) = Netlink::route()
-            && let Ok(link) = netlink.link(&self.name)
-        {
-            let _ = netlink.delete_link(link.index);
+        if let Ok(mut netlink) = Netlink::route() {
+            let _ = netlink.delete_link(self.outer);
         }
     }
 }
