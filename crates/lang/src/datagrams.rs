@@ -10,7 +10,7 @@
 //! four places taken, the oldest of them goes ([`Counts::displaced`]).
 //!
 //! Several threads may ask at once: fragments of a datagram may come over different queues and ports. Only they wait for each
-//! other, and only for those of one [`Shard`].
+//! other, and only for those of one sixteenth of the memory.
 
 use crate::facts::Facts;
 use crate::ir::Layer;

@@ -20,7 +20,7 @@ pub struct Report {
     pub packets: usize,
     /// Those of them that the first half decided.
     pub first_half: usize,
-    /// Packets by [`Kind`].
+    /// Packets by the kind of their outcome.
     pub kinds: [usize; 5],
     /// Entries in maps at the end of all runs.
     pub entries: usize,
