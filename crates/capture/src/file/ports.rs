@@ -48,23 +48,19 @@ fn open(path: &Path) -> Option<Reader<Input>> {
 /// Adds the ports of a file.
 fn look(path: &Path, stop: &AtomicBool, found: &mut Vec<Port>) {
     let Some(mut reader) = open(path) else { return };
-    let mut last = None;
-    while let Ok(true) = reader.advance() {
+    let mut last: Option<Is> = None;
+    while found.len() <= MOST && !stop.load(Relaxed) && matches!(reader.advance(), Ok(true)) {
         let Some(packet) = reader.current() else { break };
         let (interface, link_type) = (packet.interface, packet.link_type);
-        let described = (interface, reader.interfaces().get(interface as usize).cloned());
-        if last.as_ref() == Some(&described) {
+        if last.as_mut().is_some_and(|port| port.has(&reader, interface)) {
             continue;
         }
         let name = port_of(&reader, interface);
+        last = Some(Is::port(&name));
         match found.iter_mut().find(|port| port.name == name) {
             Some(port) if port.paths.last().is_some_and(|known| known == path) => {}
             Some(port) => port.paths.push(path.to_owned()),
             None => found.push(Port { name, link_type, paths: vec![path.to_owned()] }),
-        }
-        last = Some(described);
-        if found.len() > MOST || stop.load(Relaxed) {
-            break;
         }
     }
 }
