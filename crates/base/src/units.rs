@@ -118,6 +118,16 @@ pub fn parse_rate(text: &str) -> Result<Rate, ParseUnitError> {
     if value * scale > 0.0 { Ok(rate(value * scale)) } else { Err(error(text, EXPECTED)) }
 }
 
+/// Reads an age, after which something is removed: a span whose unit is written. Who writes 30 may mean days, and seconds would
+/// empty a store.
+///
+/// # Errors
+/// As [`parse_span`], and for a number without its unit.
+pub fn parse_age(text: &str) -> Result<Duration, ParseUnitError> {
+    let unit = text.trim_end().bytes().last().is_some_and(|b| b.is_ascii_alphabetic());
+    if unit { parse_span(text) } else { Err(error(text, "an age with its unit: write 30d, 12h")) }
+}
+
 /// Reads a span: `10s`, `250ms`, `1h30min`, `2d`; a bare number is seconds.
 ///
 /// # Errors
@@ -210,6 +220,15 @@ fn error(text: &str, expected: &'static str) -> ParseUnitError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_age_needs_its_unit() {
+        assert_eq!(parse_age("30d").unwrap(), Duration::from_secs(30 * 86_400));
+        assert_eq!(parse_age(" 1h30min ").unwrap(), Duration::from_secs(5400));
+        for bad in ["30", "1h30", "", "30 "] {
+            assert!(parse_age(bad).is_err_and(|e| e.to_string().contains("30d")), "{bad}");
+        }
+    }
 
     #[test]
     fn spans_add_up() {

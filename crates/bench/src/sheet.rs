@@ -4,6 +4,7 @@
 use serde::Serialize;
 use std::fmt::{self, Display};
 use std::io::{self, Write};
+use sys::cpu::Ticks;
 
 /// Why a measurement ended early.
 #[derive(Debug)]
@@ -43,6 +44,7 @@ struct Machine {
 pub struct Sheet<'a> {
     out: &'a mut dyn Write,
     json: bool,
+    ticks: Ticks,
 }
 
 /// A row of a JSON sheet.
@@ -65,7 +67,7 @@ impl<'a> Sheet<'a> {
             memory_bytes: sys::cpu::memory_bytes(),
             version: env!("CARGO_PKG_VERSION"),
         };
-        let mut sheet = Self { out, json };
+        let mut sheet = Self { out, json, ticks: Ticks::now() };
         let day = machine.date.get(..19).unwrap_or_default().to_owned();
         let memory = base::units::show_bytes(machine.memory_bytes);
         let text = format!(
@@ -117,6 +119,22 @@ impl<'a> Sheet<'a> {
         }
         let verdict = Verdict { text: text.to_string() };
         self.row("verdict", &verdict, &text)
+    }
+}
+
+impl Drop for Sheet<'_> {
+    /// Ends with what the hypervisor took meanwhile: those figures are not ours alone.
+    fn drop(&mut self) {
+        /// More than this is felt in rates.
+        const FELT: f64 = 0.01;
+        let stolen = Ticks::now().stolen_since(self.ticks);
+        if stolen > FELT {
+            // Whoever closed the output has enough.
+            let _ = self.remark(format_args!(
+                "the hypervisor gave {:.1} % of the processors' time to others meanwhile",
+                stolen * 100.0
+            ));
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::outcome::{Failure, Outcome, json};
 use crate::signals;
 use crate::values::LEAST_SEGMENT;
 use base::Timestamp;
-use base::units::{parse_bytes, parse_span, show_bytes, show_count};
+use base::units::{parse_age, parse_bytes, show_bytes, show_count};
 use clap::Args;
 use engine::{Plan, RetentionPlan, RetentionReport, SourcePlan};
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ pub struct RuleArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub max_size: Option<u64>,
     /// Keep nothing that begins longer ago
-    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    #[arg(long, value_name = "SPAN", value_parser = parse_age)]
     pub max_age: Option<Duration>,
     /// Move files there instead of removing them; not waited for once the volume is nearly full
     #[arg(long, value_name = "DIR")]

@@ -135,6 +135,9 @@ impl Remarks {
     }
 }
 
+/// More than this share of the processors' time is felt in rings of milliseconds.
+const STOLEN_FELT: f64 = 0.01;
+
 /// The final report for people: the equation, who caused what, and what else there is to know.
 pub fn summary(r: &Report) -> String {
     let mut out = String::new();
@@ -185,6 +188,14 @@ pub fn summary(r: &Report) -> String {
     }
     for l in r.listeners.iter().filter(|l| ![RECORDER, "meter"].contains(&l.name.as_str())) {
         let _ = writeln!(out, "listener {} ({}): {} missed", l.name, l.mode, show_count(l.missed));
+    }
+    if r.stolen > STOLEN_FELT && !r.is_healthy() {
+        let _ = writeln!(
+            out,
+            "note: the hypervisor gave {:.1} % of the processors' time to others meanwhile; what was lost may be for want of it \
+             (netgrain doctor)",
+            r.stolen * 100.0
+        );
     }
     for fault in &r.faults {
         let _ = writeln!(out, "FAULT: {fault}");

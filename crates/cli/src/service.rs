@@ -154,6 +154,7 @@ mod tests {
         Report {
             interface: "eth1".into(),
             seconds: 1.0,
+            stolen: 0.0,
             counts: Counts { stored: 1234, lost_total: 5, ..Counts::default() },
             counted_from: "",
             stamps: "",

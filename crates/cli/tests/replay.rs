@@ -116,3 +116,33 @@ fn talk(n: usize) -> Vec<u8> {
     let frame = if back { Frame::udp4(server, 53, client, 4000) } else { Frame::udp4(client, 4000, server, 53) };
     frame.fill(&mut bytes).to_vec()
 }
+
+#[test]
+fn a_capture_comes_by_a_pipe_too_by_standard_input_or_a_path() {
+    let dir = TempDir::new("a_capture_comes_by_a_pipe");
+    let (first, piped, named) = (dir.join("first"), dir.join("piped"), dir.join("named"));
+    let spec = ["--sim", "imix,flows=500,rate=20kpps", "--packets", "5k", "--quiet"];
+    let said = run(&[&["run", "--store", arg(&first)], &spec[..], &RING[..]].concat());
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let capture = captures(&first).remove(0);
+    let into = |store: &Path| ["--name", "sim", "--store", arg(store), "--quiet"].map(str::to_owned);
+    let mut command = netgrain(&["run", "-r", "-"]);
+    let input = std::fs::File::open(&capture).expect("a capture");
+    let mut cat =
+        std::process::Command::new("cat").stdin(input).stdout(std::process::Stdio::piped()).spawn().expect("cat");
+    let said =
+        command.args(into(&piped)).args(RING).stdin(cat.stdout.take().expect("a pipe")).output().expect("it starts");
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    assert!(cat.wait().expect("cat").success());
+    let path = dir.join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo").success());
+    let (from, to) = (capture, path.clone());
+    let writer = std::thread::spawn(move || std::fs::copy(from, to));
+    let mut command = netgrain(&["run", "-r", arg(&path)]);
+    let said = command.args(into(&named)).args(RING).output().expect("it starts");
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    assert!(writer.join().expect("a thread").is_ok());
+    let flows = |store| made(store).0;
+    assert!(flows(&first).len() > 100 && flows(&piped).len() == flows(&first).len());
+    assert!(flows(&piped) == flows(&named), "a path and standard input differ");
+}

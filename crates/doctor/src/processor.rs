@@ -3,6 +3,7 @@
 use crate::checks;
 use crate::finding::{Finding, State, Subject};
 use crate::setting::{Change, Setting};
+use sys::cpu::Ticks;
 use sys::sysfs::Tree;
 
 /// A processor that takes longer to wake up lets a ring of 512 descriptors fill at 10 Gb/s (34 us at 14.88 Mpps).
@@ -51,7 +52,7 @@ impl Facts {
         let processes = tree.names("proc").into_iter().filter(|n| n.bytes().all(|b| b.is_ascii_digit()));
         facts.irqbalance =
             processes.into_iter().any(|p| tree.text(&format!("proc/{p}/comm")).as_deref() == Some("irqbalance"));
-        facts.stolen = stolen(&tree.text("proc/stat").unwrap_or_default());
+        facts.stolen = Ticks::of(&tree.text("proc/stat").unwrap_or_default()).stolen_since(Ticks::default());
         let flags = tree.text("proc/cpuinfo").unwrap_or_default();
         let flags = flags.lines().find(|l| l.starts_with("flags"));
         facts.is_virtual = flags.is_some_and(|l| l.split_whitespace().any(|f| f == "hypervisor"));
@@ -61,16 +62,6 @@ impl Facts {
 
 fn governor_file(cpu: usize) -> String {
     format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor")
-}
-
-/// The share of the eighth column of the first line of `/proc/stat` (proc_stat(5)); guests are in the first two already.
-fn stolen(stat: &str) -> f64 {
-    let line = stat.lines().next().unwrap_or_default();
-    let columns: Vec<u64> = line.split_whitespace().skip(1).take(8).filter_map(|c| c.parse().ok()).collect();
-    match (columns.get(7), columns.iter().sum::<u64>()) {
-        (Some(steal), all) if all > 0 => *steal as f64 / all as f64,
-        _ => 0.0,
-    }
 }
 
 /// All checks of processors.

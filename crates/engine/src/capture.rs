@@ -25,6 +25,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use store::Claim;
 use sys::clock::Clock;
+use sys::cpu::Ticks;
 use wire::{Filter, link};
 
 /// How often a port that went away is looked for.
@@ -34,6 +35,8 @@ const RETURN_LOOK: Duration = Duration::from_millis(500);
 pub struct Capture {
     label: String,
     started: Instant,
+    /// The processors' time then.
+    ticks: Ticks,
     stop: Arc<AtomicBool>,
     queues: Vec<Queue>,
     server: Option<Server>,
@@ -115,6 +118,7 @@ impl Capture {
         let mut capture = Self {
             label: label.clone(),
             started: Instant::now(),
+            ticks: Ticks::now(),
             stop: Arc::clone(&stop),
             queues: Vec::new(),
             server: None,
@@ -191,7 +195,7 @@ impl Capture {
             capture.meter = Some(Metering::start(meter, seats, outlets, live, plan.store.is_some())?);
         }
         // Making large rings takes a moment, and that is not yet capturing.
-        capture.started = Instant::now();
+        (capture.started, capture.ticks) = (Instant::now(), Ticks::now());
         if let Some(socket) = &plan.socket {
             let rings: Vec<Offer> = capture.queues.iter().map(|q| q.offer.clone()).collect();
             capture.server = Some(serve(socket, rings)?);
@@ -250,7 +254,7 @@ impl Made {
             let thread = std::thread::Builder::new().name(format!("engine-{}", queue.info.queue)).spawn(work);
             queue.worker = Some(thread.map_err(|e| EngineError::Thread(e.to_string()))?);
         }
-        capture.started = Instant::now();
+        (capture.started, capture.ticks) = (Instant::now(), Ticks::now());
         Ok(capture)
     }
 }
@@ -281,6 +285,7 @@ impl Capture {
             retention: self.retention.clone(),
             label: self.label.clone(),
             started: self.started,
+            ticks: self.ticks,
             queues: self
                 .queues
                 .iter()

@@ -116,6 +116,12 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
         &per_queue(&|q| q.engine_cpu_seconds),
     );
     family(
+        "stolen_ratio",
+        "gauge",
+        "The share of the machine's processor time that its hypervisor gave to others since the start.",
+        &[(String::new(), report.stolen)],
+    );
+    family(
         "clock_error_seconds",
         "gauge",
         "Estimated error of the stamps.",

@@ -7,6 +7,7 @@ use crate::recording::Gauge;
 use crate::recovery::Told;
 use crate::retention::Kept;
 use crate::status::{Counts, ListenerReport, QueueReport, Report, WorkerStatus};
+use base::units::show_count;
 use base::{Cause, Tally};
 use capture::{SourceInfo, StampKind};
 use group::GroupView;
@@ -14,11 +15,13 @@ use ring::Hub;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use sys::cpu::Ticks;
 
 /// A capture's numbers without the capture.
 pub struct Observer {
     pub(crate) label: String,
     pub(crate) started: Instant,
+    pub(crate) ticks: Ticks,
     pub(crate) queues: Vec<Observed>,
     pub(crate) recovery: Told,
     pub(crate) meter: Option<MeterGauge>,
@@ -88,6 +91,14 @@ impl Observer {
                 tally.stored = tally.stored.saturating_sub(given_up);
                 if given_up > 0 {
                     tally.stored_bytes = disk.stored_bytes;
+                    if self.meter.is_some() {
+                        remarks.push(format!(
+                            "queue {}: rows and flow records were made of {} packets that the volume then refused; the rows of \
+                             those seconds, the last ones, call them stored",
+                            q.info.queue,
+                            show_count(given_up)
+                        ));
+                    }
                 }
             }
             total += &tally;
@@ -145,6 +156,7 @@ impl Observer {
         Report {
             interface: self.label.clone(),
             seconds: self.started.elapsed().as_secs_f64(),
+            stolen: Ticks::now().stolen_since(self.ticks),
             counts: Counts::from(&total),
             counted_from: first.map_or("", |i| i.counted_from),
             stamps: first.map_or("", |i| i.stamps.name()),

@@ -173,6 +173,8 @@ pub struct Report {
     pub interface: String,
     /// Seconds since the start.
     pub seconds: f64,
+    /// The share of the machine's processor time that its hypervisor gave to others since then: 0 to 1.
+    pub stolen: f64,
     /// All queues together.
     #[serde(flatten)]
     pub counts: Counts,

@@ -104,8 +104,13 @@ impl Moments {
         if n < 2 {
             return 0.0;
         }
-        let (n, sum) = (n as f64, self.sum as f64);
-        ((self.squares as f64 - sum * sum / n).max(0.0) / (n - 1.0)).sqrt()
+        // In whole numbers, as the difference of two large ones may be small. What is too large for that is no small difference.
+        let (count, sum) = (u128::from(n), u128::from(self.sum));
+        let spread = match (self.squares.checked_mul(count), sum.checked_mul(sum)) {
+            (Some(squares), Some(sum)) => squares.saturating_sub(sum) as f64,
+            _ => (self.squares as f64 * n as f64 - (self.sum as f64).powi(2)).max(0.0),
+        };
+        (spread / n as f64 / (n - 1) as f64).sqrt()
     }
 }
 
@@ -259,5 +264,28 @@ pub trait Sink {
 impl Sink for Vec<Record> {
     fn record(&mut self, record: &Record) {
         self.push(record.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Moments;
+
+    #[test]
+    fn deviations_of_large_numbers_that_hardly_differ_are_exact() {
+        let deviation = |values: &[u64]| {
+            let sum = values.iter().sum();
+            let squares = values.iter().map(|v| u128::from(*v).pow(2)).sum();
+            Moments { sum, squares, ..Moments::default() }.deviation(values.len() as u64)
+        };
+        let beacon = 25_000_000_000;
+        assert_eq!(deviation(&[beacon, beacon + 1]), 0.5_f64.sqrt());
+        assert_eq!(deviation(&[beacon; 9]), 0.0);
+        assert_eq!(deviation(&[1, 2, 3, 4]), (5.0_f64 / 3.0).sqrt());
+        assert_eq!((deviation(&[7]), deviation(&[])), (0.0, 0.0));
+        // Beyond 128 bits: a year between packets, twice.
+        let year = 31_536_000_000_000_000;
+        let wide = deviation(&[0, year, 0, year]);
+        assert!((wide / (year as f64 / 3_f64.sqrt()) - 1.0).abs() < 1e-9, "{wide}");
     }
 }

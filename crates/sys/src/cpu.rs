@@ -147,6 +147,37 @@ pub fn kernel() -> String {
         .map_or_else(|_| "unknown".into(), |t| format!("Linux {}", t.trim()))
 }
 
+/// Processor time since the machine started, all processors together, in ticks (proc_stat(5)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ticks {
+    /// All of it.
+    pub all: u64,
+    /// What the hypervisor gave to others while there was something to do here.
+    pub stolen: u64,
+}
+
+impl Ticks {
+    /// Up to now; zeros where the kernel does not say.
+    pub fn now() -> Self {
+        Self::of(&fs::read_to_string("/proc/stat").unwrap_or_default())
+    }
+
+    /// From the first line of `/proc/stat`: eight columns, as guests are in the first two already.
+    pub fn of(stat: &str) -> Self {
+        let line = stat.lines().next().unwrap_or_default();
+        let columns: Vec<u64> = line.split_whitespace().skip(1).take(8).filter_map(|c| c.parse().ok()).collect();
+        Self { all: columns.iter().sum(), stolen: columns.get(7).copied().unwrap_or(0) }
+    }
+
+    /// The share that was stolen since: 0 to 1.
+    pub fn stolen_since(self, earlier: Self) -> f64 {
+        match self.all.saturating_sub(earlier.all) {
+            0 => 0.0,
+            all => self.stolen.saturating_sub(earlier.stolen) as f64 / all as f64,
+        }
+    }
+}
+
 /// Effective user id of this process.
 pub fn effective_uid() -> u32 {
     // SAFETY: takes and returns plain numbers.
@@ -161,6 +192,18 @@ pub fn is_root() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_stolen_is_a_share_of_what_went_by() {
+        let before = Ticks::of("cpu  100 0 100 760 0 0 0 40 7 0\ncpu0 1 2 3");
+        assert_eq!(before, Ticks { all: 1000, stolen: 40 });
+        let after = Ticks { all: 1200, stolen: 90 };
+        assert_eq!(after.stolen_since(before), 0.25);
+        assert_eq!((before.stolen_since(after), before.stolen_since(before)), (0.0, 0.0));
+        assert_eq!(Ticks::of("intr 5"), Ticks::of(""));
+        let now = Ticks::now();
+        assert!(now.all > now.stolen, "{now:?}");
+    }
 
     #[test]
     fn cpu_lists() {

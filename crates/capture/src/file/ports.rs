@@ -40,9 +40,11 @@ pub fn ports(paths: &[impl AsRef<Path>], stop: &AtomicBool) -> Vec<Port> {
     if found.len() > 1 { found } else { Vec::new() }
 }
 
+/// `None` for what can be read only once: it is not even opened, as what has begun to read from a pipe has taken something out.
 fn open(path: &Path) -> Option<Reader<Input>> {
     let regular = path != Path::new("-") && path.metadata().is_ok_and(|m| m.is_file());
-    Reader::open(Input::open(path).ok().filter(|_| regular)?).ok()
+    let input = regular.then(|| Input::open(path))?;
+    Reader::open(input.ok()?).ok()
 }
 
 /// Adds the ports of a file.

@@ -2,7 +2,7 @@
 //! `docs/CONFIG.md` says, and what a reload may change.
 
 use super::groups::Group;
-use super::value::{Count, Given, IdleOf, Keep, Secret, Setting, Size};
+use super::value::{Age, Count, Given, IdleOf, Keep, Secret, Setting, Size};
 use crate::port::SourceKind;
 use crate::values::{CpuList, Mode};
 use std::path::PathBuf;
@@ -147,7 +147,7 @@ sections! {
         /// Let the packets of each interface take at most so much.
         max_size: Option<Size> = None, Reload;
         /// Keep no packets that are older.
-        max_age: Option<Duration> = None, Reload;
+        max_age: Option<Age> = None, Reload;
         /// Move packet files there instead of removing them.
         archive: Option<PathBuf> = None, Reload;
     }
@@ -184,7 +184,7 @@ sections! {
         /// Let the flow records of each interface take at most so much.
         max_size: Option<Size> = None, Reload;
         /// Keep no flow records that are older.
-        max_age: Option<Duration> = None, Reload;
+        max_age: Option<Age> = None, Reload;
     }
     /// One row each second, interface and direction.
     series Series {
@@ -195,7 +195,7 @@ sections! {
         /// Let the rows of each interface take at most so much.
         max_size: Option<Size> = None, Reload;
         /// Keep no rows that are older.
-        max_age: Option<Duration> = None, Reload;
+        max_age: Option<Age> = None, Reload;
     }
     /// Flow records and series for other machines.
     export Export {

@@ -3,7 +3,7 @@
 use crate::port::SourceKind;
 use crate::retain::KeepFree;
 use crate::values::{self, CpuList, Mode};
-use base::units::{parse_bytes, parse_span};
+use base::units::{parse_age, parse_bytes, parse_span};
 use clap::ValueEnum;
 use std::fmt;
 use std::path::PathBuf;
@@ -148,6 +148,22 @@ impl Setting for Size {
             }
         }
         self.0.to_string()
+    }
+}
+
+/// How old something may become before it is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Age(pub Duration);
+
+impl Setting for Age {
+    const KIND: &'static str = "age";
+
+    fn read(given: &Given) -> Result<Self, String> {
+        parse_age(&given.text()?).map(Self).map_err(|e| e.to_string())
+    }
+
+    fn show(&self) -> String {
+        self.0.show()
     }
 }
 

@@ -163,7 +163,8 @@ pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
         explain(&records, found, begun.elapsed().as_secs_f64(), args.json);
     }
     if found == 0 && !records.is_stopped() {
-        sys::say!("netgrain: nothing found: {}", asked.in_vain());
+        let among = if records.is_whole() { "nothing found" } else { "nothing found in what could be read" };
+        sys::say!("netgrain: {among}: {}", asked.in_vain());
     }
     Ok(Outcome::of(found > 0 && records.is_whole()))
 }

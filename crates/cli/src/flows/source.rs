@@ -138,7 +138,14 @@ impl<'a> Records<'a> {
             Feed::Files(..) => Vec::new(),
             Feed::Network(heard) => heard.remarks(),
         };
-        self.remarks.iter().cloned().chain(more).collect()
+        // A file that was opened for two questions has failed twice.
+        let mut told = Vec::new();
+        for remark in self.remarks.iter().cloned().chain(more) {
+            if !told.contains(&remark) {
+                told.push(remark);
+            }
+        }
+        told
     }
 
     /// Whether everything could be read: what could not has a remark.

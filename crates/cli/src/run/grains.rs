@@ -1,6 +1,6 @@
 //! Where flow records and rows go: the store, and collectors.
 
-use crate::config::{Config, Size};
+use crate::config::{Age, Config, Size};
 use crate::outcome::json;
 use engine::{CollectorOutlet, ColumnRules, EngineError, GrainKeeping, GrainRules, Outlet, Pace, StoreOutlet};
 use std::io::{IsTerminal, Write};
@@ -54,7 +54,10 @@ pub fn keeping(config: &Config, label: &str, as_json: bool) -> Result<Option<Gra
 
 /// What is to be kept of them.
 pub fn rules(config: &Config) -> GrainRules {
-    let of = |max_age, max_size: Option<Size>| ColumnRules { max_age, max_size: max_size.map(|size| size.0) };
+    let of = |max_age: Option<Age>, max_size: Option<Size>| ColumnRules {
+        max_age: max_age.map(|age| age.0),
+        max_size: max_size.map(|size| size.0),
+    };
     let (flow, series) = (&config.flow, &config.series);
     GrainRules { flows: of(flow.max_age, flow.max_size), series: of(series.max_age, series.max_size) }
 }

@@ -82,7 +82,7 @@ pub fn rules(config: &Config) -> RuleArgs {
     RuleArgs {
         keep_free: packets.keep_free.0,
         max_size: packets.max_size.map(|size| size.0),
-        max_age: packets.max_age,
+        max_age: packets.max_age.map(|age| age.0),
         archive: packets.archive.clone(),
     }
 }

@@ -69,6 +69,8 @@ struct Run {
 
 impl Program for Run {
     fn judge(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]) {
+        // What the port's program said stays.
+        batch.iter().zip(out.iter_mut()).for_each(|(p, v)| v.mark = p.desc.mark);
         match self.word {
             Word::Copy => {}
             Word::Steer => {
@@ -94,17 +96,28 @@ mod tests {
     use super::*;
     use ring::Desc;
 
-    fn verdicts(source: &str) -> [Delivery; 2] {
+    fn judged(source: &str) -> [Verdict; 2] {
         let mut tcp = [0; 60];
         let mut udp = [0; 60];
         wire::build::Frame::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 443).fill(&mut tcp);
         wire::build::Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 53).fill(&mut udp);
-        let descs = [7, 9].map(|hash| Desc { hash, ..Desc::default() });
+        let descs = [7, 9].map(|hash| Desc { hash, mark: 10 * hash, ..Desc::default() });
         let batch = [(&descs[0], &tcp), (&descs[1], &udp)].map(|(desc, bytes)| Packet { desc, bytes, wire_len: 60 });
         let mut out = [Verdict::default(); 2];
         parse(source, 1).expect("sound").expect("in words").instances(&[Source::default()], "g").expect("small")[0]
             .judge(&batch, &mut out);
-        out.map(|v| v.delivery)
+        out
+    }
+
+    fn verdicts(source: &str) -> [Delivery; 2] {
+        judged(source).map(|v| v.delivery)
+    }
+
+    #[test]
+    fn the_mark_of_the_ports_program_stays() {
+        for source in ["steer", "copy", "copy tcp"] {
+            assert_eq!(judged(source).map(|v| v.mark), [70, 90], "{source}");
+        }
     }
 
     #[test]
