@@ -199,7 +199,8 @@ void netgrain_close(netgrain *answer);
 typedef struct netgrain_flows netgrain_flows;
 typedef struct netgrain_series netgrain_series;
 
-/* Of a number of values: the least and the greatest (0 if there is none), all together, mean and sample deviation (n - 1). */
+/* Of a number n of values: the least and the greatest (0 if there is none), all together, mean and sample deviation (n - 1).
+ * Their squares together are deviation * deviation * (n - 1) + mean * sum, from which those of several records follow. */
 typedef struct netgrain_moments {
     uint64_t min, max, sum;
     double mean, deviation;
@@ -298,6 +299,10 @@ typedef struct netgrain_flow {
     uint32_t early_count;
     uint32_t reserved;
     netgrain_side sides[2];     /* from source to destination, and back */
+    /* Appended later: ask NETGRAIN_HAS. */
+    uint64_t tunnel_seq_first[2]; /* sequence number in the tunnel (ERSPAN, GRE, GTP-U) of the first packet that had one, there
+                                   * and back; NETGRAIN_NONE if none had, or the file is older than these numbers */
+    uint64_t tunnel_seq_last[2];  /* that of the last one; others than this flow's packets lie between */
 } netgrain_flow;
 
 /* Packets and their bytes on the wire, without FCS. */
@@ -329,6 +334,14 @@ typedef struct netgrain_second {
     netgrain_volume peak_1ms;   /* the most packets and the most bytes in a millisecond of it, maybe not the same one */
     netgrain_volume peak_10ms;  /* and in ten milliseconds */
     netgrain_tally ledger;      /* what became of the packets; of both directions, told with NETGRAIN_IN */
+    /* Appended later: ask NETGRAIN_HAS. */
+    uint64_t tunnel_numbered;   /* packets with a sequence number of a tunnel; of both directions, told with NETGRAIN_IN */
+    uint64_t tunnel_missing;    /* packets whose numbers were passed over; the same */
+    uint64_t tunnel_late;       /* of those missing, came after all; the same */
+    const uint64_t *losses;     /* ledger.lost by cause: loss_count numbers, whose names netgrain_loss_name has */
+    const uint64_t *notes;      /* remarks on packets, not part of the sum: note_count, whose names netgrain_note_name has */
+    uint32_t loss_count;
+    uint32_t note_count;
 } netgrain_second;
 
 /* Opens the flow records of a store that overlap the interval and of which a packet would match the filter (docs/FLOWS.md
@@ -350,6 +363,11 @@ int netgrain_flows_next(netgrain_flows *flows, const netgrain_flow **flow, netgr
 typedef int (*netgrain_flow_callback)(void *user, const netgrain_flow *flow);
 int64_t netgrain_flows_loop(netgrain_flows *flows, uint64_t limit, netgrain_flow_callback callback, void *user,
                             netgrain_error *err);
+
+/* The Community ID (version 1, seed 0) of the conversation: how Zeek, Suricata, Arkime and others name it. Fills `text`, which
+ * has room for NETGRAIN_COMMUNITY_ID bytes, the NUL included. 0, or -1 with `err` filled. */
+#define NETGRAIN_COMMUNITY_ID 32
+int netgrain_community_id(const netgrain_flow *flow, char *text, netgrain_error *err);
 
 /* As netgrain_stop, netgrain_is_whole, netgrain_remarks, netgrain_remark and netgrain_close. */
 void netgrain_flows_stop(netgrain_flows *flows);
@@ -373,6 +391,11 @@ int netgrain_series_next(netgrain_series *series, const netgrain_second **second
 typedef int (*netgrain_second_callback)(void *user, const netgrain_second *second);
 int64_t netgrain_series_loop(netgrain_series *series, uint64_t limit, netgrain_second_callback callback, void *user,
                              netgrain_error *err);
+
+/* Why packets were lost and what was remarked on packets, by their numbers, as docs/COUNTERS.md names it ("nic", "ring_full",
+ * "truncated"). A number keeps its meaning in later versions. Good for ever; NULL for a number that there is not. */
+const char *netgrain_loss_name(uint32_t number);
+const char *netgrain_note_name(uint32_t number);
 
 /* As netgrain_stop, netgrain_is_whole, netgrain_remarks, netgrain_remark and netgrain_close. */
 void netgrain_series_stop(netgrain_series *series);

@@ -34,9 +34,15 @@ static int show(void *user, const netgrain_flow *f) {
     inet_ntop(family, f->src, src, sizeof src);
     inet_ntop(family, f->dst, dst, sizeof dst);
     printf("%016" PRIx64 " %" PRIu32 " %s %" PRIu64 " %" PRIu64 " protocol %d %s %d %s %d packets %" PRIu64 " %" PRIu64
-           " bytes %" PRIu64 " %" PRIu64 " end %d\n",
+           " bytes %" PRIu64 " %" PRIu64 " end %d",
            f->id, f->part, f->interface_name, f->first, f->last, f->protocol, src, f->src_port, dst, f->dst_port,
            there->packets, back->packets, there->bytes, back->bytes, f->end);
+    /* An older library does not have these. */
+    for (int i = 0; i < 2 && NETGRAIN_HAS(f, tunnel_seq_last); i++) {
+        if (f->tunnel_seq_first[i] == NETGRAIN_NONE) continue;
+        printf(" tunnel %s %" PRIu64 " to %" PRIu64, i == 0 ? "there" : "back", f->tunnel_seq_first[i], f->tunnel_seq_last[i]);
+    }
+    printf("\n");
     fflush(stdout);
     s->packets += there->packets + back->packets;
     s->bytes += there->bytes + back->bytes;

@@ -1,4 +1,4 @@
-/* Prints the seconds of an interval, one a line: packets, bits per second, the busiest millisecond, and what was lost.
+/* Prints the seconds of an interval, one a line: packets, bits per second, the busiest millisecond, and what was lost and why.
  *
  *     cargo build --release -p netgrain-capi
  *     cc -std=c11 -O2 -I include examples/c/series.c -L target/release -lnetgrain \
@@ -49,9 +49,17 @@ int main(int argc, char **argv) {
     int got;
     while ((got = netgrain_series_next(series, &s, &err)) > 0) {
         printf("%" PRIu64 " %s %s packets %" PRIu64 " bits %" PRIu64 " new flows %" PRIu64 " peak bytes in 1 ms %" PRIu64
-               " lost %" PRIu64 "\n",
+               " lost %" PRIu64,
                s->second, s->interface_name, s->direction == NETGRAIN_IN ? "in" : "out", s->total.packets,
                s->total.bytes * 8, s->flows_new, s->peak_1ms.bytes, s->ledger.lost);
+        /* An older library does not have these. */
+        if (NETGRAIN_HAS(s, note_count)) {
+            for (uint32_t i = 0; i < s->loss_count; i++) {
+                if (s->losses[i] > 0) printf(" %s %" PRIu64, netgrain_loss_name(i), s->losses[i]);
+            }
+            if (s->tunnel_missing > 0) printf(" missing in tunnels %" PRIu64, s->tunnel_missing);
+        }
+        printf("\n");
         fflush(stdout);
         rows++;
         packets += s->total.packets;

@@ -8,6 +8,9 @@ pub const API_VERSION: u32 = 1;
 /// `NETGRAIN_TEXT`.
 pub const TEXT: usize = 512;
 
+/// `NETGRAIN_COMMUNITY_ID`.
+pub const COMMUNITY_ID: usize = 32;
+
 /// `NETGRAIN_ARGUMENT` and its like.
 pub mod code {
     pub const ARGUMENT: i32 = 1;

@@ -1,8 +1,8 @@
 //! Flow records behind a pointer: by interval and filter, and on request as they are journaled.
 
-use crate::abi::{Error, Question};
+use crate::abi::{COMMUNITY_ID, Error, Question};
 use crate::grain::{self, Common, Grain, begin, refused};
-use crate::guard::{Failure, call};
+use crate::guard::{Failure, c_text, call};
 use crate::handle::{Handle, close, stop};
 use crate::shapes::{Early, Flow};
 use columns::{FLOW_LATE, FlowLoop};
@@ -113,6 +113,32 @@ pub unsafe extern "C" fn netgrain_flows_loop(
 ) -> i64 {
     // SAFETY: the caller's promise.
     unsafe { grain::each(handle, limit, callback, user, err) }
+}
+
+/// See `netgrain.h`.
+///
+/// # Safety
+/// The pointers are as the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netgrain_community_id(flow: *const Flow, text: *mut c_char, err: *mut Error) -> i32 {
+    let body = || {
+        // SAFETY: the caller's promise.
+        let flow = unsafe { flow.as_ref() }.ok_or_else(|| Failure::argument("the flow is NULL"))?;
+        if text.is_null() {
+            return Err(Failure::argument("the place for the Community ID is NULL"));
+        }
+        let key = flow.key().ok_or_else(|| {
+            Failure::argument(format!("the flow has IP version {}: pass one that netgrain lends", flow.ip_version))
+        })?;
+        let id = c_text(&wire::community_id(&key.of_packet()));
+        let bytes = id.as_bytes_with_nul();
+        assert!(bytes.len() <= COMMUNITY_ID, "{id:?} has no room");
+        // SAFETY: not null, so by the caller's promise room for COMMUNITY_ID bytes, which these are not more than.
+        unsafe { text.copy_from_nonoverlapping(bytes.as_ptr().cast(), bytes.len()) };
+        Ok(0)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call(err, -1, body) }
 }
 
 /// See `netgrain.h`.

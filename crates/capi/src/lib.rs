@@ -26,12 +26,14 @@ pub use answer::{
     netgrain_remarks, netgrain_stop,
 };
 pub use flow_loop::{
-    FlowCallback, NetgrainFlows, netgrain_flows_close, netgrain_flows_is_whole, netgrain_flows_loop,
-    netgrain_flows_next, netgrain_flows_open, netgrain_flows_remark, netgrain_flows_remarks, netgrain_flows_stop,
+    FlowCallback, NetgrainFlows, netgrain_community_id, netgrain_flows_close, netgrain_flows_is_whole,
+    netgrain_flows_loop, netgrain_flows_next, netgrain_flows_open, netgrain_flows_remark, netgrain_flows_remarks,
+    netgrain_flows_stop,
 };
 pub use question::{netgrain_api_version, netgrain_check_filter, netgrain_time, netgrain_version};
 pub use series_loop::{
-    NetgrainSeries, SecondCallback, netgrain_series_close, netgrain_series_is_whole, netgrain_series_loop,
-    netgrain_series_next, netgrain_series_open, netgrain_series_remark, netgrain_series_remarks, netgrain_series_stop,
+    NetgrainSeries, SecondCallback, netgrain_loss_name, netgrain_note_name, netgrain_series_close,
+    netgrain_series_is_whole, netgrain_series_loop, netgrain_series_next, netgrain_series_open, netgrain_series_remark,
+    netgrain_series_remarks, netgrain_series_stop,
 };
 pub use shapes::{Early, Flow, Moments, Second, Side, Volume};

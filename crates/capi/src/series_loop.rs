@@ -2,12 +2,13 @@
 
 use crate::abi::{Error, Question};
 use crate::grain::{self, Common, Grain, begin, refused};
-use crate::guard::{Failure, call};
+use crate::guard::{Failure, c_text, call};
 use crate::handle::{Handle, close, stop};
 use crate::shapes::Second;
+use base::{Cause, Note};
 use columns::SeriesLoop;
-use std::ffi::{c_char, c_void};
-use std::sync::Arc;
+use std::ffi::{CString, c_char, c_void};
+use std::sync::{Arc, LazyLock};
 use wire::Filter;
 
 /// `netgrain_series`: what the caller holds a pointer to.
@@ -17,8 +18,8 @@ pub type NetgrainSeries = Handle<Series>;
 pub struct Series {
     rows: SeriesLoop,
     common: Common,
-    /// Lent until the next call.
-    lent: Option<Box<Second>>,
+    /// What is lent until the next call: losses by cause, remarks, and how C sees the row.
+    lent: Option<(Vec<u64>, Vec<u64>, Box<Second>)>,
 }
 
 /// See `netgrain.h`.
@@ -58,9 +59,11 @@ impl Grain for Series {
         let found = self.common.wait(|| Ok((rows.next(sys::clock::realtime())?, rows.pause())))?;
         self.lent = found.map(|row| {
             let name = self.common.name(row.interface, self.rows.interfaces());
-            Box::new(Second::of(&row, name))
+            let (losses, notes) = (row.ledger.lost.to_vec(), row.ledger.notes.to_vec());
+            let second = Box::new(Second::of(&row, &losses, &notes, name));
+            (losses, notes, second)
         });
-        Ok(self.lent.as_ref().map_or(std::ptr::null(), |second| &raw const **second))
+        Ok(self.lent.as_ref().map_or(std::ptr::null(), |(.., second)| &raw const **second))
     }
 
     fn told(&self) -> Vec<String> {
@@ -84,6 +87,26 @@ pub unsafe extern "C" fn netgrain_series_next(
 ) -> i32 {
     // SAFETY: the caller's promise.
     unsafe { grain::next(handle, second, "second", err) }
+}
+
+/// Names as C reads them, made once.
+fn name(of: &'static LazyLock<Vec<CString>>, number: u32) -> *const c_char {
+    of.get(number as usize).map_or(std::ptr::null(), |name| name.as_ptr())
+}
+
+/// See `netgrain.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn netgrain_loss_name(number: u32) -> *const c_char {
+    static ALL: LazyLock<Vec<CString>> =
+        LazyLock::new(|| Cause::ALL.iter().map(|cause| c_text(cause.name())).collect());
+    name(&ALL, number)
+}
+
+/// See `netgrain.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn netgrain_note_name(number: u32) -> *const c_char {
+    static ALL: LazyLock<Vec<CString>> = LazyLock::new(|| Note::ALL.iter().map(|note| c_text(note.name())).collect());
+    name(&ALL, number)
 }
 
 /// `netgrain_second_callback`.

@@ -2,10 +2,11 @@
 //! comes in later versions is appended, and a program knows by the size whether it is there.
 
 use crate::abi::Tally;
-use flow::Record;
+use flow::{Key, Record};
 use series::{Kind, Peak, Row, SIZES};
 use std::ffi::c_char;
 use std::net::IpAddr;
+use wire::IpProtocol;
 
 /// `NETGRAIN_NONE`.
 pub const NONE: u64 = u64::MAX;
@@ -59,29 +60,52 @@ pub struct Side {
 }
 
 impl From<&flow::Side> for Side {
-    fn from(s: &flow::Side) -> Self {
+    fn from(side: &flow::Side) -> Self {
+        // By name and without a rest, here and below: a field that is added there cannot be forgotten here.
+        let flow::Side {
+            first,
+            last,
+            packets,
+            bytes,
+            ip_bytes,
+            payload_bytes,
+            payload_packets,
+            length,
+            gap,
+            gaps,
+            flags,
+            zero_window,
+            retransmitted,
+            retransmitted_bytes,
+            out_of_order,
+            ttl,
+            dscp,
+            mac,
+            // Behind the sides in the flow, because a longer side would move the other one.
+            tunnel_sequence: _,
+        } = *side;
         Self {
-            first: s.first.nanos(),
-            last: s.last.nanos(),
-            packets: s.packets,
-            bytes: s.bytes,
-            ip_bytes: s.ip_bytes,
-            payload_bytes: s.payload_bytes,
-            payload_packets: s.payload_packets,
-            length: Moments::of(&s.length, s.packets),
-            gap: Moments::of(&s.gap, s.gaps),
-            gaps: s.gaps,
-            tcp_flags: s.flags,
-            zero_window: s.zero_window,
-            retransmitted: s.retransmitted,
-            retransmitted_bytes: s.retransmitted_bytes,
-            out_of_order: s.out_of_order,
-            ttl_min: s.ttl.0,
-            ttl_max: s.ttl.1,
-            dscp_min: s.dscp.0,
-            dscp_max: s.dscp.1,
-            mac: s.mac.map_or([0; 6], |mac| mac.0),
-            has_mac: u8::from(s.mac.is_some()),
+            first: first.nanos(),
+            last: last.nanos(),
+            packets,
+            bytes,
+            ip_bytes,
+            payload_bytes,
+            payload_packets,
+            length: Moments::of(&length, packets),
+            gap: Moments::of(&gap, gaps),
+            gaps,
+            tcp_flags: flags,
+            zero_window,
+            retransmitted,
+            retransmitted_bytes,
+            out_of_order,
+            ttl_min: ttl.0,
+            ttl_max: ttl.1,
+            dscp_min: dscp.0,
+            dscp_max: dscp.1,
+            mac: mac.map_or([0; 6], |mac| mac.0),
+            has_mac: u8::from(mac.is_some()),
             reserved: [0; 5],
         }
     }
@@ -142,50 +166,82 @@ pub struct Flow {
     pub early_count: u32,
     pub reserved: u32,
     pub sides: [Side; 2],
+    pub tunnel_seq_first: [u64; 2],
+    pub tunnel_seq_last: [u64; 2],
 }
 
 impl Flow {
     /// What is lent of a record: its payload is pointed to, as are the early packets and the name.
     pub fn of(record: &Record, early: &[Early], interface_name: *const c_char) -> Self {
-        let (src, ip_version) = address(record.key.src);
-        let (dst, _) = address(record.key.dst);
+        let Record {
+            id,
+            key,
+            around,
+            interface: _,
+            began,
+            part,
+            ref sides,
+            end,
+            tcp,
+            syn_rtt,
+            ack_rtt,
+            early: _,
+            ref payload,
+            locator,
+            lost,
+        } = *record;
+        let (src, ip_version) = address(key.src);
+        let (dst, _) = address(key.dst);
         let tag = |id: Option<u16>| id.map_or(-1, i32::from);
-        let locator = record.locator;
+        let sequence = sides.each_ref().map(|side| side.tunnel_sequence);
         Self {
             size: size_of::<Self>() as u32,
-            part: record.part,
-            id: record.id,
+            part,
+            id,
             interface_name,
-            began: record.began.nanos(),
+            began: began.nanos(),
             first: record.first().nanos(),
             last: record.last().nanos(),
             src,
             dst,
-            src_port: record.key.src_port,
-            dst_port: record.key.dst_port,
+            src_port: key.src_port,
+            dst_port: key.dst_port,
             ip_version,
-            protocol: record.key.protocol.0,
-            end: record.end as u8,
-            tcp_state: record.tcp as u8,
-            vlan: tag(record.around.vlans[0]),
-            inner_vlan: tag(record.around.vlans[1]),
+            protocol: key.protocol.0,
+            end: end as u8,
+            tcp_state: tcp as u8,
+            vlan: tag(around.vlans[0]),
+            inner_vlan: tag(around.vlans[1]),
             // Labels have 20 bits.
-            mpls: record.around.mpls.map_or(-1, |label| (label & 0xf_ffff) as i32),
-            tunnel: record.around.tunnel.map_or(0, |(kind, _)| kind as u32),
-            tunnel_id: record.around.tunnel.map_or(0, |(_, id)| id),
+            mpls: around.mpls.map_or(-1, |label| (label & 0xf_ffff) as i32),
+            tunnel: around.tunnel.map_or(0, |(kind, _)| kind as u32),
+            tunnel_id: around.tunnel.map_or(0, |(_, id)| id),
             queue: locator.map_or(0, |l| u32::from(l.queue)),
             position_first: locator.map_or(NONE, |l| l.first),
             position_last: locator.map_or(NONE, |l| l.last),
-            syn_rtt: record.syn_rtt.unwrap_or(NONE),
-            ack_rtt: record.ack_rtt.unwrap_or(NONE),
-            lost: record.lost,
+            syn_rtt: syn_rtt.unwrap_or(NONE),
+            ack_rtt: ack_rtt.unwrap_or(NONE),
+            lost,
             early: early.as_ptr(),
-            payload: [record.payload[0].as_ptr(), record.payload[1].as_ptr()],
-            payload_len: [record.payload[0].len() as u32, record.payload[1].len() as u32],
+            payload: payload.each_ref().map(|bytes| bytes.as_ptr()),
+            payload_len: payload.each_ref().map(|bytes| bytes.len() as u32),
             early_count: early.len() as u32,
             reserved: 0,
-            sides: [(&record.sides[0]).into(), (&record.sides[1]).into()],
+            sides: sides.each_ref().map(Side::from),
+            tunnel_seq_first: sequence.map(|of| of.map_or(NONE, |(first, _)| first.into())),
+            tunnel_seq_last: sequence.map(|of| of.map_or(NONE, |(_, last)| last.into())),
         }
+    }
+
+    /// Who with whom; `None` if it is not one that was lent.
+    pub fn key(&self) -> Option<Key> {
+        let [src, dst] = [self.src, self.dst].map(|bytes| match self.ip_version {
+            4 => bytes.first_chunk().map(|v4: &[u8; 4]| IpAddr::from(*v4)),
+            6 => Some(IpAddr::from(bytes)),
+            _ => None,
+        });
+        let protocol = IpProtocol(self.protocol);
+        Some(Key { src: src?, dst: dst?, src_port: self.src_port, dst_port: self.dst_port, protocol })
     }
 }
 
@@ -253,18 +309,49 @@ pub struct Second {
     pub peak_1ms: Volume,
     pub peak_10ms: Volume,
     pub ledger: Tally,
+    pub tunnel_numbered: u64,
+    pub tunnel_missing: u64,
+    pub tunnel_late: u64,
+    pub losses: *const u64,
+    pub notes: *const u64,
+    pub loss_count: u32,
+    pub note_count: u32,
 }
 
 impl Second {
-    /// What is lent of a row.
-    pub fn of(row: &Row, interface_name: *const c_char) -> Self {
-        let kind = |kind: Kind| row.kinds[kind as usize].into();
+    /// What is lent of a row: what was lost by cause and remarked of its ledger is pointed to, as is the name.
+    pub fn of(row: &Row, losses: &[u64], notes: &[u64], interface_name: *const c_char) -> Self {
+        let Row {
+            second,
+            interface: _,
+            direction,
+            total,
+            kinds,
+            sizes,
+            ipv6,
+            syn,
+            syn_ack,
+            fin,
+            rst,
+            flows_active,
+            flows_new,
+            flows_ended,
+            sources,
+            destinations,
+            peak_1ms,
+            peak_10ms,
+            tunnel_numbered,
+            tunnel_missing,
+            tunnel_late,
+            ledger,
+        } = *row;
+        let kind = |kind: Kind| kinds[kind as usize].into();
         Self {
             size: size_of::<Self>() as u32,
-            direction: row.direction as u32,
-            second: row.second,
+            direction: direction as u32,
+            second,
             interface_name,
-            total: row.total.into(),
+            total: total.into(),
             tcp: kind(Kind::Tcp),
             udp: kind(Kind::Udp),
             icmp: kind(Kind::Icmp),
@@ -272,20 +359,27 @@ impl Second {
             other_ip: kind(Kind::OtherIp),
             arp: kind(Kind::Arp),
             other: kind(Kind::Other),
-            ipv6: row.ipv6.into(),
-            sizes: row.sizes,
-            syn: row.syn,
-            syn_ack: row.syn_ack,
-            fin: row.fin,
-            rst: row.rst,
-            flows_active: row.flows_active,
-            flows_new: row.flows_new,
-            flows_ended: row.flows_ended,
-            sources: row.sources,
-            destinations: row.destinations,
-            peak_1ms: row.peak_1ms.into(),
-            peak_10ms: row.peak_10ms.into(),
-            ledger: row.ledger.into(),
+            ipv6: ipv6.into(),
+            sizes,
+            syn,
+            syn_ack,
+            fin,
+            rst,
+            flows_active,
+            flows_new,
+            flows_ended,
+            sources,
+            destinations,
+            peak_1ms: peak_1ms.into(),
+            peak_10ms: peak_10ms.into(),
+            ledger: ledger.into(),
+            tunnel_numbered,
+            tunnel_missing,
+            tunnel_late,
+            losses: losses.as_ptr(),
+            notes: notes.as_ptr(),
+            loss_count: losses.len() as u32,
+            note_count: notes.len() as u32,
         }
     }
 }

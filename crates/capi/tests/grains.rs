@@ -62,7 +62,8 @@ fn record(n: u64, first: Timestamp) -> Record {
         interface: 0,
         began: first,
         part: 0,
-        sides: [side(n + 1), side(n + 2)],
+        // The tunnel's numbers began again in between, and there are none in the packets back.
+        sides: [FlowSide { tunnel_sequence: Some((4_000_000_000, n as u32)), ..side(n + 1) }, side(n + 2)],
         end: EndReason::Ended,
         tcp: TcpState::Closed,
         syn_rtt: Some(1234),
@@ -78,7 +79,9 @@ fn row(second: u64, packets: u64) -> Row {
     let mut row = Row { second, direction: Direction::In, ..Row::default() };
     (row.total.packets, row.total.bytes, row.flows_new, row.peak_1ms.bytes) = (packets, packets * 100, 3, 1500);
     row.kinds[series::Kind::Udp as usize].packets = packets;
-    (row.ledger.offered, row.ledger.stored, row.ledger.lost[0]) = (packets, packets - 1, 1);
+    (row.ledger.offered, row.ledger.stored) = (packets + 3, packets - 1);
+    (row.ledger.lost[0], row.ledger.lost[3], row.ledger.notes[4]) = (1, 3, 7);
+    (row.tunnel_numbered, row.tunnel_missing, row.tunnel_late) = (20, 5, 2);
     row
 }
 
@@ -121,10 +124,12 @@ fn flows_and_seconds_lie_in_c_as_they_lie_in_rust() {
     layout!("netgrain_flow", Flow, size part id interface_name began first last src dst src_port dst_port ip_version);
     layout!("netgrain_flow", Flow, protocol end tcp_state vlan inner_vlan mpls tunnel tunnel_id queue position_first);
     layout!("netgrain_flow", Flow, position_last syn_rtt ack_rtt lost early payload payload_len early_count reserved sides);
+    layout!("netgrain_flow", Flow, tunnel_seq_first tunnel_seq_last);
     layout!("netgrain_volume", Volume, packets bytes);
     layout!("netgrain_second", Second, size direction second interface_name total tcp udp icmp sctp other_ip arp other);
     layout!("netgrain_second", Second, ipv6 sizes syn syn_ack fin rst flows_active flows_new flows_ended sources);
-    layout!("netgrain_second", Second, destinations peak_1ms peak_10ms ledger);
+    layout!("netgrain_second", Second, destinations peak_1ms peak_10ms ledger tunnel_numbered tunnel_missing tunnel_late);
+    layout!("netgrain_second", Second, losses notes loss_count note_count);
     // The numbers of C are those of the types.
     for (name, number) in [
         ("END_IDLE", EndReason::Idle as u32),
@@ -159,6 +164,170 @@ fn flows_and_seconds_lie_in_c_as_they_lie_in_rust() {
     let source = format!("#include \"netgrain.h\"\n#include <stdio.h>\nint main(void) {{ {prints} return 0; }}\n");
     let Some(told) = run_source(test, "cc", "-std=c99", &source) else { return };
     assert_eq!(told.trim(), ours.join(" "));
+}
+
+/// Programs that were compiled with the first header read at these places, on machines of 64 bits.
+#[test]
+fn what_older_programs_read_is_where_it_was() {
+    macro_rules! places {
+        ($rust:ty, $($field:ident)+) => { [$(offset_of!($rust, $field)),+] };
+    }
+    assert_eq!(
+        places!(Flow, size part id interface_name began first last src dst src_port dst_port ip_version protocol end tcp_state),
+        [0, 4, 8, 16, 24, 32, 40, 48, 64, 80, 82, 84, 85, 86, 87]
+    );
+    assert_eq!(
+        places!(Flow, vlan inner_vlan mpls tunnel tunnel_id queue position_first position_last syn_rtt ack_rtt lost early),
+        [88, 92, 96, 100, 104, 108, 112, 120, 128, 136, 144, 152]
+    );
+    assert_eq!(places!(Flow, payload payload_len early_count reserved sides), [160, 176, 184, 188, 192]);
+    assert_eq!((size_of::<Side>(), offset_of!(Flow, tunnel_seq_first)), (256, 704), "what is new lies behind");
+    assert_eq!(
+        places!(Second, size direction second interface_name total tcp udp icmp sctp other_ip arp other ipv6 sizes syn syn_ack),
+        [0, 4, 8, 16, 24, 40, 56, 72, 88, 104, 120, 136, 152, 168, 224, 232]
+    );
+    assert_eq!(
+        places!(Second, fin rst flows_active flows_new flows_ended sources destinations peak_1ms peak_10ms ledger),
+        [240, 248, 256, 264, 272, 280, 288, 296, 312, 328]
+    );
+    assert_eq!(offset_of!(Second, tunnel_numbered), 376, "what is new lies behind");
+}
+
+#[test]
+fn a_program_knows_what_an_older_library_does_not_have() {
+    let test = "a_program_knows_what_an_older_library_does_not_have";
+    // Structures of the first library, as it would lend them.
+    let source = r#"
+#include "netgrain.h"
+#include <stdio.h>
+int main(void) {
+    netgrain_flow flow = {0}; netgrain_second second = {0};
+    const netgrain_flow *f = &flow; const netgrain_second *s = &second;
+    flow.size = 704; second.size = 376;
+    printf("%d %d %d\n", NETGRAIN_HAS(f, sides), NETGRAIN_HAS(f, tunnel_seq_first), NETGRAIN_HAS(f, tunnel_seq_last));
+    printf("%d %d %d\n", NETGRAIN_HAS(s, ledger), NETGRAIN_HAS(s, tunnel_numbered), NETGRAIN_HAS(s, note_count));
+    flow.size = sizeof flow; second.size = sizeof second;
+    printf("%d %d\n", NETGRAIN_HAS(f, tunnel_seq_last), NETGRAIN_HAS(s, note_count));
+    return 0;
+}
+"#;
+    let Some(told) = run_source(test, "cc", "-std=c99", source) else { return };
+    assert_eq!(told.lines().collect::<Vec<_>>(), ["1 0 0", "1 0 0", "1 1"]);
+}
+
+/// Every number of a row, under the name that docs/SERIES.md gives it, as a program in C would write it down.
+#[test]
+fn no_number_of_a_second_is_missing_in_c() {
+    let test = "no_number_of_a_second_is_missing_in_c";
+    let store = TempDir::new(test);
+    let mut row = row(START, 1);
+    for (n, quantity) in series::quantities().iter().enumerate() {
+        *quantity.of_mut(&mut row) = 1000 + n as u64;
+    }
+    let mut writer = writer(store.path(), "eth1");
+    writer.row(&row);
+    writer.finish();
+    let mut prints = String::new();
+    let mut print = |name: &str, value: &str| {
+        prints += &format!("printf(\"%s %\" PRIu64 \"\\n\", \"{name}\", (uint64_t)({value}));\n");
+    };
+    for quantity in series::quantities() {
+        let name = &*quantity.name;
+        let sizes = ["size_to_60", "size_to_123", "size_to_251", "size_to_507", "size_to_1019", "size_to_1514"];
+        let value = match name {
+            "packets" | "bytes" => format!("s->total.{name}"),
+            "size_over_1514" => "s->sizes[6]".to_owned(),
+            "offered" | "stored" | "stored_bytes" | "filtered" | "duplicate" => format!("s->ledger.{name}"),
+            _ if name.starts_with("lost_") || name.starts_with("note_") => continue,
+            _ if sizes.contains(&name) => format!("s->sizes[{}]", sizes.iter().position(|s| *s == name).expect("one")),
+            _ => match name.strip_prefix("tcp_") {
+                Some(flag @ ("syn" | "syn_ack" | "fin" | "rst")) => format!("s->{flag}"),
+                _ => match name.rsplit_once('_') {
+                    Some((of, what @ ("packets" | "bytes"))) => format!("s->{of}.{what}"),
+                    _ => format!("s->{name}"),
+                },
+            },
+        };
+        print(name, &value);
+    }
+    let source = r#"
+#include "netgrain.h"
+#include <inttypes.h>
+#include <stdio.h>
+int main(void) {
+    static netgrain_error e; netgrain_question q = NETGRAIN_EVERYTHING; const netgrain_second *s; uint32_t i; uint64_t sum = 0;
+    netgrain_series *m = netgrain_series_open(STORE, &q, &e);
+    if (!m || netgrain_series_next(m, &s, &e) != 1) { puts(e.text); return 0; }
+    PRINTS
+    for (i = 0; i < s->loss_count; i++) printf("lost_%s %" PRIu64 "\n", netgrain_loss_name(i), s->losses[i]);
+    for (i = 0; i < s->note_count; i++) printf("note_%s %" PRIu64 "\n", netgrain_note_name(i), s->notes[i]);
+    for (i = 0; i < s->loss_count; i++) sum += s->losses[i];
+    printf("%d %d %d\n", sum == s->ledger.lost, netgrain_loss_name(s->loss_count) == NULL,
+           netgrain_note_name(s->note_count) == NULL);
+    netgrain_series_close(m);
+    return 0;
+}
+"#
+    .replace("STORE", &format!("\"{}\"", store.path().display()))
+    .replace("PRINTS", &prints);
+    let Some(told) = run_source(test, "cc", "-std=c99", &source) else { return };
+    let mut expected: Vec<String> =
+        series::quantities().iter().map(|quantity| format!("{} {}", quantity.name, quantity.of(&row))).collect();
+    expected.push("1 1 1".to_owned());
+    assert_eq!(told.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn the_community_id_is_that_of_other_programs() {
+    let test = "the_community_id_is_that_of_other_programs";
+    let store = TempDir::new(test);
+    let mut writer = writer(store.path(), "eth1");
+    // Of `wire`'s tests and of the specification (corelight/community-id-spec): TCP, an ICMP echo (type 8, code 0), and IPv6.
+    let keys = [
+        ("128.232.110.120", "66.35.250.204", 34_855, 80, IpProtocol::TCP, "1:LQU9qZlK+B5F3KDmev6m5PMibrg="),
+        ("192.168.0.89", "192.168.0.1", 0, 8 << 8, IpProtocol::ICMP, "1:X0snYXpgwiv9TZtqg64sgzUn6Dk="),
+        ("2001:db8::2", "2001:db8::1", 443, 50_000, IpProtocol::TCP, "1:YXqXufkGr4i6TbJJYF83fvyDLZ8="),
+    ];
+    for (n, (src, dst, src_port, dst_port, protocol, _)) in keys.into_iter().enumerate() {
+        let [src, dst] = [src, dst].map(|text| text.parse().expect("an address"));
+        let key = Key { src, dst, src_port, dst_port, protocol };
+        writer.record(&Record { key, ..record(n as u64, Timestamp::from_secs_nanos(START + n as u64, 5)) });
+    }
+    writer.finish();
+    let source = r#"
+#include "netgrain.h"
+#include <stdio.h>
+#include <string.h>
+static netgrain_error e;
+static int tell(void *user, const netgrain_flow *f) {
+    char text[NETGRAIN_COMMUNITY_ID]; (void)user;
+    memset(text, 'x', sizeof text);
+    printf("%d", netgrain_community_id(f, text, &e)); printf(" %s\n", text);
+    return 0;
+}
+int main(void) {
+    netgrain_question q = NETGRAIN_EVERYTHING; netgrain_flow none = {0}; char text[NETGRAIN_COMMUNITY_ID];
+    netgrain_flows *n = netgrain_flows_open(STORE, &q, 0, &e);
+    if (!n || netgrain_flows_loop(n, 0, tell, NULL, &e) != 3) { puts(e.text); return 0; }
+    netgrain_flows_close(n);
+    printf("%d", netgrain_community_id(NULL, text, &e)); printf(" %d %s\n", (int)e.code, e.text);
+    printf("%d", netgrain_community_id(&none, NULL, &e)); printf(" %d %s\n", (int)e.code, e.text);
+    printf("%d", netgrain_community_id(&none, text, &e)); printf(" %d %s\n", (int)e.code, e.text);
+    return 0;
+}
+"#
+    .replace("STORE", &format!("\"{}\"", store.path().display()));
+    let Some(told) = run_source(test, "cc", "-std=c99", &source) else { return };
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines[..3], keys.map(|key| format!("0 {}", key.5)));
+    assert_eq!(
+        lines[3..],
+        [
+            "-1 1 the flow is NULL",
+            "-1 1 the place for the Community ID is NULL",
+            "-1 1 the flow has IP version 0: pass one that netgrain lends"
+        ]
+    );
 }
 
 #[test]
@@ -275,12 +444,17 @@ int main(void) {
                d->length.deviation, (int)d->tcp_flags[0], (int)d->tcp_flags[7], d->ttl_min, d->ttl_max, d->mac[5],
                d->has_mac);
     }
+    printf("%d %" PRIu64 " %" PRIu64 " %d %d\n", NETGRAIN_HAS(f, tunnel_seq_last), f->tunnel_seq_first[0], f->tunnel_seq_last[0],
+           f->tunnel_seq_first[1] == NETGRAIN_NONE, f->tunnel_seq_last[1] == NETGRAIN_NONE);
     netgrain_flows_close(n);
     if (!(m = netgrain_series_open(STORE, &q, &e)) || netgrain_series_next(m, &s, &e) != 1) { puts(e.text); return 0; }
     printf("%d %" PRIu64 " %s %d %d %d %d\n", s->size == sizeof *s, s->second, s->interface_name, (int)s->direction,
            (int)s->total.packets, (int)s->total.bytes, (int)s->udp.packets);
     printf("%d %d %d %d %d %d\n", (int)s->flows_new, (int)s->peak_1ms.bytes, (int)s->peak_10ms.packets,
            (int)s->ledger.offered, (int)s->ledger.stored, (int)s->ledger.lost);
+    printf("%d %d %d %d\n", NETGRAIN_HAS(s, note_count), (int)s->tunnel_numbered, (int)s->tunnel_missing, (int)s->tunnel_late);
+    printf("%d %d %s %d %d %s\n", (int)s->loss_count, (int)s->losses[3], netgrain_loss_name(3), (int)s->note_count,
+           (int)s->notes[4], netgrain_note_name(4));
     netgrain_series_close(m);
     return 0;
 }
@@ -295,8 +469,11 @@ int main(void) {
         "2 5 86 2 1 GET 0",
         "2 200 172 86.0 0.0 1 8 61 64 07 1",
         "3 300 258 86.0 0.0 1 8 61 64 07 1",
+        "1 4000000000 1 1 1",
         "1 1700000001 eth2 0 2 200 2",
-        "3 1500 0 2 1 1",
+        "3 1500 0 5 1 4",
+        "1 20 5 2",
+        "7 3 ring_full 9 7 outgoing",
     ];
     assert_eq!(told.lines().collect::<Vec<_>>(), expected);
 }

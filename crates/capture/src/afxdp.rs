@@ -39,6 +39,7 @@ pub use swap::{PortMap, Prepared};
 pub use sys::xsk::{BusyPoll, CopyMode};
 pub use transmit::{TransmitConfig, TransmitCounts, Transmitter};
 
+use crate::contract::ethernet;
 use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, StampKind};
 use assembly::Assembly;
 use base::{Cause, Note};
@@ -172,6 +173,7 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
         }
     }
     let link = look_up(name)?;
+    ethernet(&link)?;
     // A driver that does not tell how many of its queues are in use has no more than it allocated.
     let existing = sys::xsk::active_queues(name).unwrap_or(0).min(link.rx_queues);
     let existing = if existing == 0 { link.rx_queues.max(1) } else { existing };

@@ -101,7 +101,7 @@ pub fn decide(facts: &PortFacts, dedicated: bool) -> Choice {
         return share(format!("because the host uses this port ({}); --dedicated would take it away", uses.join(", ")));
     }
     if facts.has_xdp {
-        return share("because an XDP program is attached already".to_owned());
+        return share("because an XDP program is attached already; what that takes away is not seen".to_owned());
     }
     let driver = facts.driver.as_deref().unwrap_or("of unknown name");
     let Some(xdp) = facts.xdp else {

@@ -3,6 +3,21 @@
 use base::{Cause, Note, Timestamp};
 use std::fmt;
 use std::time::Duration;
+use sys::netlink::Link;
+
+/// Hardware types of linux/if_arp.h whose frames begin with an Ethernet header.
+const ARPHRD_ETHER: u16 = 1;
+const ARPHRD_LOOPBACK: u16 = 772;
+
+/// That the frames of a port are what everything here takes them for.
+pub(crate) fn ethernet(link: &Link) -> Result<(), SourceError> {
+    if matches!(link.hardware_type, ARPHRD_ETHER | ARPHRD_LOOPBACK) {
+        return Ok(());
+    }
+    let reason =
+        format!("its frames (hardware type {}) are not Ethernet; capture the port below it", link.hardware_type);
+    Err(SourceError::Unsupported { name: link.name.clone(), reason })
+}
 
 /// One frame, borrowed from its source for the duration of one callback.
 #[derive(Clone, Copy, Debug)]

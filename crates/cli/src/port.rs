@@ -2,7 +2,7 @@
 
 use crate::outcome::Failure;
 use capture::afxdp::BusyPoll;
-use capture::auto::{self, Kind};
+use capture::auto::{self, Kind, Use};
 use clap::ValueEnum;
 use engine::{InterfacePlan, SourcePlan};
 
@@ -22,7 +22,7 @@ pub enum SourceKind {
 /// A port, with the way to take packets from it that suits it and what was asked for.
 ///
 /// # Errors
-/// When there is none of this name, or the host would lose what it uses.
+/// When there is none of this name, or the host would lose what it uses. What was asked for and the source cannot do is said.
 pub fn port(
     name: &str,
     kind: SourceKind,
@@ -37,16 +37,30 @@ pub fn port(
             sys::say!("netgrain: {}", choice.explanation);
             choice.kind
         }
-        SourceKind::Tpacket => Kind::Tpacket,
+        SourceKind::Tpacket => {
+            if dedicated {
+                sys::say!("netgrain: {name}: TPACKET shares the port: the host goes on to receive what arrives there");
+            }
+            Kind::Tpacket
+        }
+        SourceKind::AfXdp if facts.uses.contains(&Use::Loopback) => {
+            return Err(Failure::Said(format!(
+                "{name}: AF_XDP would take away what the host says to itself: say --source-kind tpacket, which shares it"
+            )));
+        }
         SourceKind::AfXdp if facts.uses.is_empty() || dedicated => Kind::AfXdp,
         SourceKind::AfXdp => {
             let uses: Vec<String> = facts.uses.iter().map(ToString::to_string).collect();
             return Err(Failure::Said(format!(
-                "{name}: the host uses this port ({}), and AF_XDP would take its traffic away: say --dedicated if that is meant",
+                "{name}: the host uses this port ({}), and AF_XDP would take its traffic away: say --source-kind tpacket to share \
+                 it, or --dedicated if that is meant",
                 uses.join(", ")
             )));
         }
     };
+    if busy_poll && kind == Kind::Tpacket {
+        sys::say!("netgrain: {name}: busy polling is of AF_XDP; TPACKET goes on without it");
+    }
     let mut plan = InterfacePlan { queues, ..InterfacePlan::new(name, kind) };
     plan.afxdp.busy_poll = busy_poll.then_some(BUSY_POLL);
     Ok(SourcePlan::Interface(plan))

@@ -84,6 +84,9 @@ fn the_unit_is_one_that_the_service_manager_takes() {
     let program = env!("CARGO_BIN_EXE_netgrain");
     let unit = dir.join("netgrain-record@.service");
     std::fs::write(&unit, text.replace("/usr/bin/netgrain", program)).expect("a copy");
+    let more = dir.join("netgrain-record@.service.d");
+    std::fs::create_dir(&more).expect("a folder");
+    std::fs::copy(units().join("netgrain-record-programs.conf"), more.join("programs.conf")).expect("a copy");
     let said = common::say(tool.args(["verify", "--man=no", arg(&unit)]));
     let ours: Vec<&str> = said.err.lines().chain(said.out.lines()).filter(|l| l.contains("netgrain")).collect();
     assert!(ours.is_empty(), "{said:?}");
@@ -114,8 +117,13 @@ fn a_program_of_the_port_takes_the_drop_in_and_the_drop_in_gives_no_more() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/PRIVILEGES.md");
     let docs = std::fs::read_to_string(docs).expect("the page");
     let settings: Vec<&str> = text.lines().filter(|l| !l.is_empty() && !l.starts_with(['#', '['])).collect();
-    assert_eq!(settings, ["CapabilityBoundingSet=CAP_PERFMON", "AmbientCapabilities=CAP_PERFMON"]);
-    for said in ["| `record -i --program` | also `CAP_PERFMON` |", "dist/systemd/netgrain-record-programs.conf"] {
+    let wanted = ["CapabilityBoundingSet=CAP_PERFMON", "AmbientCapabilities=CAP_PERFMON", "RestrictRealtime=no"];
+    assert_eq!(settings, [&wanted[..], &["ExecReload=kill -HUP $MAINPID"]].concat());
+    for said in [
+        "; the drop-in for programs says `no`",
+        "| `record -i --program` | also `CAP_PERFMON` |",
+        "dist/systemd/netgrain-record-programs.conf",
+    ] {
         assert!(docs.contains(said), "{said}");
     }
     // What the drop-in says of the unit that it is for.
@@ -144,6 +152,38 @@ fn calls(names: &str) -> BTreeSet<String> {
     all
 }
 
+/// What the last line with this key in the texts says.
+fn setting<'a>(texts: &[&'a str], key: &str) -> &'a str {
+    texts.iter().flat_map(|text| text.lines()).filter_map(|l| l.strip_prefix(key)?.strip_prefix('=')).last().expect(key)
+}
+
+/// Why the service manager would not let this call through, of a line of strace's, by what is asked for with it.
+fn refused_by_argument(call: &str, settings: &[&str]) -> Option<&'static str> {
+    let (name, arguments) = call.split_once('(')?;
+    let has = |what: &str| arguments.contains(what);
+    let forbids = |key: &str| setting(settings, key) == "yes";
+    match name {
+        "sched_setscheduler" | "sched_setattr" if has("SCHED_FIFO") || has("SCHED_RR") => {
+            forbids("RestrictRealtime").then_some("RestrictRealtime")
+        }
+        "mmap" if has("PROT_WRITE") && has("PROT_EXEC") => forbids("MemoryDenyWriteExecute").then_some("memory"),
+        "mprotect" | "pkey_mprotect" if has("PROT_EXEC") => forbids("MemoryDenyWriteExecute").then_some("memory"),
+        "clone" | "clone3" | "unshare" | "setns" if has("CLONE_NEW") || name == "setns" => {
+            forbids("RestrictNamespaces").then_some("RestrictNamespaces")
+        }
+        "socket" => {
+            let family = arguments.split(',').next()?;
+            let known = setting(settings, "RestrictAddressFamilies").split(' ').any(|one| one == family);
+            (!known).then_some("RestrictAddressFamilies")
+        }
+        "openat" if has("O_WRONLY") || has("O_RDWR") => {
+            let sealed = ["\"/proc/sys/", "\"/sys/", "\"/dev/net/", "\"/dev/cpu"].iter().any(|begin| has(begin));
+            (sealed && forbids("ProtectKernelTunables") && forbids("PrivateDevices")).then_some("Protect…")
+        }
+        _ => None,
+    }
+}
+
 #[test]
 fn every_system_call_of_a_recorder_is_one_that_the_unit_lets_through() {
     let test = "every_system_call_of_a_recorder_is_one_that_the_unit_lets_through";
@@ -151,42 +191,86 @@ fn every_system_call_of_a_recorder_is_one_that_the_unit_lets_through() {
     if testkit::tool(test, "systemd-analyze").is_none() {
         return;
     }
-    let text = std::fs::read_to_string(units().join("netgrain-record@.service")).expect("the unit");
+    let [unit, programs] = ["netgrain-record@.service", "netgrain-record-programs.conf"]
+        .map(|name| std::fs::read_to_string(units().join(name)).expect("its text"));
     // Each line adds to what the ones before it let through, or takes away.
     let mut allowed = BTreeSet::new();
-    for line in text.lines().filter_map(|l| l.strip_prefix("SystemCallFilter=")) {
+    for line in unit.lines().filter_map(|l| l.strip_prefix("SystemCallFilter=")) {
         match line.strip_prefix('~') {
-            Some(names) => allowed.retain(|c| !calls(names).contains(c)),
+            Some(names) => {
+                let taken = calls(names);
+                allowed.retain(|call| !taken.contains(call));
+            }
             None => allowed.extend(calls(line)),
         }
     }
     assert!(allowed.len() > 100, "{allowed:?}");
     let dir = TempDir::new("calls");
-    for kind in ["af-xdp", "tpacket"] {
+    let file = dir.join("program.ng");
+    let program = ["--program", arg(&file)];
+    // What is asked for beside the usual, and whether a program is exchanged.
+    let cases = [
+        ("record af-xdp", &[][..], false),
+        ("record tpacket", &[], false),
+        ("record af-xdp with a program", &program, true),
+        ("run tpacket with a program", &program, true),
+    ];
+    for (case, more, exchanges) in cases {
+        std::fs::write(&file, "main = udp >-> steer_flow\n").expect("a program");
+        let settings: Vec<&str> = if exchanges { vec![&unit, &programs] } else { vec![&unit] };
         let Some(mut strace) = testkit::tool(test, "strace") else { return };
         let (a, _b) = sandbox.veth("va", "vb");
-        let trace = dir.join(kind);
+        let mut words = case.split(' ');
+        let (verb, kind) = (words.next().expect("a verb"), words.next().expect("a kind"));
+        let trace = dir.join(case);
         strace.args(["-f", "-qq", "-e", "signal=none", "-o", arg(&trace), env!("CARGO_BIN_EXE_netgrain")]);
-        let (store, socket) = (dir.join("store"), dir.join("s"));
-        strace.args(["record", "-i", "vb", "--store", arg(&store), "--socket", arg(&socket), "--ring", "8MiB", "-q"]);
-        strace.args(["--source-kind", kind, "--rotate", "1s", "--duration", "3s", "--metrics", "127.0.0.1:0"]);
+        let (store, socket) = (dir.join("store"), format!("listen.socket={}", dir.join("s").display()));
+        strace.args([
+            verb,
+            "-i",
+            "vb",
+            "--store",
+            arg(&store),
+            "-q",
+            "--source-kind",
+            kind,
+            "--metrics",
+            "127.0.0.1:0",
+        ]);
+        match verb {
+            "run" => strace.args(["--set", &socket, "--set", "capture.ring=8MiB", "--set", "packets.rotate=1s"]),
+            _ => strace.args(["--socket", &socket["listen.socket=".len()..], "--ring", "8MiB", "--rotate", "1s"]),
+        };
+        strace.args(more).args(["--duration", if exchanges { "5s" } else { "3s" }]);
         let (recorder, err) = Running::start(&mut strace);
+        if exchanges {
+            std::fs::write(&file, "main = tcp >-> steer_flow\n").expect("another");
+            let tracer = recorder.0.id();
+            let children = std::fs::read_to_string(format!("/proc/{tracer}/task/{tracer}/children")).expect("proc");
+            let traced = children.split(' ').next().expect("a child");
+            let hangup = format!("kill -HUP {traced}");
+            assert!(std::process::Command::new("sh").args(["-c", &hangup]).status().expect("sh").success());
+        }
         let frame = vec![0x5a; 600];
         testkit::RawSender::new(&a).send(&vec![frame; 100]);
         let said = recorder.end(err);
         assert_eq!(said.status, Some(0), "{said:?}");
+        assert_eq!(said.err.contains("generation 2"), exchanges, "{said:?}");
         let trace = std::fs::read_to_string(&trace).expect("a trace");
         // `1234 openat(…`; the call that begins a process is made before the filter is.
-        let used: BTreeSet<&str> = trace
-            .lines()
-            .filter_map(|l| l.split_once(' ')?.1.trim_start().split_once('('))
-            .map(|(call, _)| call)
+        let lines = || trace.lines().filter_map(|l| Some(l.split_once(' ')?.1.trim_start()));
+        let used: BTreeSet<&str> = lines()
+            .filter_map(|l| Some(l.split_once('(')?.0))
             .filter(|c| c.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'))
             .collect();
         assert!(used.contains("io_uring_enter") && used.contains("capset"), "{used:?}");
         // Root gives up its groups; the user of the unit may not, and does not try.
         let refused: Vec<&&str> = used.iter().filter(|c| !allowed.contains(**c) && **c != "setgroups").collect();
-        assert!(refused.is_empty(), "{kind}: {refused:?}");
+        assert!(refused.is_empty(), "{case}: {refused:?}");
+        let refused: Vec<_> = lines().filter_map(|l| refused_by_argument(l, &settings).map(|why| (why, l))).collect();
+        assert!(refused.is_empty(), "{case}: {refused:?}");
+        let first = lines().any(|l| l.starts_with("sched_setscheduler(") && l.contains("SCHED_FIFO"));
+        assert_eq!(first, exchanges, "{case}: what the drop-in lifts is what it is for");
         let index = sandbox.netlink().link("va").expect("a port").index;
         sandbox.netlink().delete_link(index).expect("it goes");
     }

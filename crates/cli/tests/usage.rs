@@ -61,6 +61,19 @@ fn what_is_not_understood_is_named_with_advice() {
     refused(&record(&["--sim", "60", "--filter", "hsot 1.2.3.4"]), "`hsot` at column 1", "did you mean `host`?");
     refused(&record(&["-r", "no-such-file"]), "no-such-file", "check the path");
     refused(&record(&["-i", "no-such-port"]), "no-such-port", "see ip link");
+    // What is of ports alone is not passed over in silence where there is none.
+    let of_ports = [&["--source-kind", "tpacket"][..], &["--dedicated"], &["--queues", "2"], &["--busy-poll"]];
+    for flag in of_ports {
+        let said = record(&[&["--sim", "60,packets=1"], flag].concat());
+        refused(&said, flag[0], "cannot be used with");
+        refused(&record(&[&["-r", "x"], flag].concat()), flag[0], "cannot be used with");
+    }
+    for flag in &of_ports[..2] {
+        let said = run(&[&["run", "--store", arg(&store), "--sim", "60,packets=1"], *flag].concat());
+        refused(&said, flag[0], "cannot be used with");
+    }
+    refused(&record(&["-i", "lo", "--source-kind", "pcap"]), "'pcap'", "auto, af-xdp, tpacket");
+    refused(&run(&["run", "-i", "lo", "--source-kind", "pcap"]), "'pcap'", "auto, af-xdp, tpacket");
     refused(&run(&["gen", "-i", "no-such-port"]), "no-such-port", "see ip link");
     refused(&run(&["gen", "-w", "x"]), "a file needs an end", "say --packets or --duration");
     refused(&run(&["gen", "-i", "lo", "--packets", "many"]), "\"many\"", "write 100k");
@@ -78,6 +91,57 @@ fn a_store_that_cannot_be_written_is_named_before_anything_is_captured() {
     std::fs::write(&blocked, "x").expect("a file");
     let said = run(&["record", "--sim", "60,packets=10", "--ring", "8MiB", "--store", arg(&blocked)]);
     refused(&said, arg(&blocked), "--store");
+}
+
+#[test]
+fn a_source_that_does_not_suit_the_port_is_refused_with_one_that_does() {
+    let test = "a_source_that_does_not_suit_the_port_is_refused_with_one_that_does";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let Some(mut ip) = testkit::tool(test, "ip") else { return };
+    let (_va, vb) = sandbox.veth("va", "vb");
+    let address = sys::netlink::Address { link: vb.index, ip: [192, 0, 2, 9].into(), prefix: 24 };
+    sandbox.netlink().add_address(&address).expect("an address");
+    let dir = TempDir::new(test);
+    for (verb, more) in [("record", "-q"), ("run", "--no-packets")] {
+        let on = |port: &str, flags: &[&str]| {
+            let usual = [verb, "-i", port, "--store", arg(dir.path()), more, "--duration", "200ms"];
+            run(&[&usual[..], flags].concat())
+        };
+        refused(
+            &on("vb", &["--source-kind", "af-xdp"]),
+            "192.0.2.9",
+            "--source-kind tpacket to share it, or --dedicated",
+        );
+        for flags in [&["--source-kind", "af-xdp"][..], &["--source-kind", "af-xdp", "--dedicated"]] {
+            refused(&on("lo", flags), "lo: AF_XDP", "say --source-kind tpacket");
+        }
+    }
+    let shared =
+        ["record", "-i", "vb", "--store", arg(dir.path()), "--ring", "8MiB", "--socket", "none", "--duration", "200ms"];
+    let said = run(&[&shared[..], &["--source-kind", "tpacket", "--dedicated", "--busy-poll"]].concat());
+    for remark in ["the host goes on to receive", "TPACKET goes on without it"] {
+        assert!(said.status == Some(0) && said.err.contains(remark), "{said:?}");
+    }
+    // A port of packets without an Ethernet header.
+    if !ip.args(["tuntap", "add", "tn", "mode", "tun"]).status().expect("it runs").success() {
+        return testkit::skip(test, "no tun devices");
+    }
+    for kind in ["auto", "af-xdp", "tpacket"] {
+        let said = run(&[
+            "record",
+            "-i",
+            "tn",
+            "--store",
+            arg(dir.path()),
+            "--socket",
+            "none",
+            "--source-kind",
+            kind,
+            "--duration",
+            "200ms",
+        ]);
+        refused(&said, "tn: its frames", "not Ethernet; capture the port below it");
+    }
 }
 
 #[test]

@@ -66,7 +66,7 @@ pub fn tell(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>>
             continue;
         }
         let (key, [there, back]) = (&record.key, &record.sides);
-        writeln!(
+        write!(
             out,
             "{:016x} {} {} {} {} protocol {} {} {} {} {} packets {} {} bytes {} {} end {}",
             record.id,
@@ -85,6 +85,12 @@ pub fn tell(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>>
             back.bytes,
             record.end as u8,
         )?;
+        for (side, way) in record.sides.iter().zip(["there", "back"]) {
+            if let Some((first, last)) = side.tunnel_sequence {
+                write!(out, " tunnel {way} {first} to {last}")?;
+            }
+        }
+        writeln!(out)?;
         records += 1;
         packets += record.packets();
         bytes += record.bytes();

@@ -1,5 +1,5 @@
-//! Prints the seconds of an interval, one a line: packets, bits per second, the busiest millisecond, and what was lost: the
-//! same as `examples/c/series.c`, and a test compares the two.
+//! Prints the seconds of an interval, one a line: packets, bits per second, the busiest millisecond, and what was lost and why:
+//! the same as `examples/c/series.c`, and a test compares the two.
 //!
 //! ```text
 //! cargo run -p netgrain-columns --example series -- [--live] STORE [FROM [TO]]
@@ -57,7 +57,7 @@ pub fn tell(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>>
             }
             Step::End => break,
         };
-        writeln!(
+        write!(
             out,
             "{} {} {} packets {} bits {} new flows {} peak bytes in 1 ms {} lost {}",
             row.second,
@@ -69,6 +69,13 @@ pub fn tell(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>>
             row.peak_1ms.bytes,
             row.ledger.lost_total(),
         )?;
+        for (cause, packets) in row.ledger.losses() {
+            write!(out, " {} {packets}", cause.name())?;
+        }
+        if row.tunnel_missing > 0 {
+            write!(out, " missing in tunnels {}", row.tunnel_missing)?;
+        }
+        writeln!(out)?;
         rows += 1;
         packets += row.total.packets;
     }

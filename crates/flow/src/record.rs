@@ -3,7 +3,7 @@
 
 use base::Timestamp;
 use std::net::IpAddr;
-use wire::{IpProtocol, MacAddr, TunnelKind};
+use wire::{FlowKey, IpProtocol, MacAddr, Port, TunnelKind};
 
 /// Who talks to whom: source is whoever sent the first packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,6 +18,18 @@ pub struct Key {
     pub dst_port: u16,
     /// The protocol above IP.
     pub protocol: IpProtocol,
+}
+
+impl Key {
+    /// The key of the first packet, as [`wire::community_id`] wants it: with type and code of ICMP in a port each.
+    pub fn of_packet(&self) -> FlowKey {
+        let (src_port, dst_port) = match self.protocol {
+            IpProtocol::ICMP | IpProtocol::ICMPV6 => (self.dst_port >> 8, self.dst_port & 0xff),
+            _ => (self.src_port, self.dst_port),
+        };
+        let (src_port, dst_port) = (Port(src_port), Port(dst_port));
+        FlowKey { src: self.src, dst: self.dst, src_port, dst_port, protocol: self.protocol }
+    }
 }
 
 /// What was around the packets: those of the first one, where they differ.

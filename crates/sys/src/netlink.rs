@@ -18,6 +18,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 const DUMP_ATTEMPTS: usize = 8;
 /// Attributes of `if_link.h` and friends that libc does not name, or names only for some targets.
 mod attr {
+    pub const LINK_FAMILIES: u16 = 26;
     pub const LINK_PROMISCUITY: u16 = 30;
     pub const LINK_NAMESPACE: u16 = 37;
     pub const LINK_ALTERNATIVE_NAME: u16 = 53;
@@ -27,7 +28,11 @@ mod attr {
     pub const VETH_PEER: u16 = 1;
     pub const INFO_KIND: u16 = 1;
     pub const INFO_DATA: u16 = 2;
+    pub const INET6_ADDRESS_MODE: u16 = 8;
 }
+
+/// IN6_ADDR_GEN_MODE_NONE of linux/if_link.h.
+const NO_ADDRESS: u8 = 1;
 
 /// A socket to the kernel's routing subsystem.
 #[derive(Debug)]
@@ -257,6 +262,22 @@ impl Netlink {
     /// `EADDRNOTAVAIL` for a group address, `ENODEV`, `EPERM`.
     pub fn set_mac(&mut self, link: u32, mac: [u8; 6]) -> io::Result<()> {
         self.change(set_link(link).attribute(libc::IFLA_ADDRESS, &mac))
+    }
+
+    /// Has the kernel give a port no IPv6 address of its own accord; one without says nothing when it comes up. Unlike the setting
+    /// `addr_gen_mode` of `/proc/sys` this can be asked for where that is mounted for reading. Nothing is done where the port
+    /// has no IPv6.
+    ///
+    /// # Errors
+    /// `ENODEV`, `EPERM`.
+    pub fn set_no_ipv6_address(&mut self, link: u32) -> io::Result<()> {
+        let message = set_link(link).nested(attr::LINK_FAMILIES, |families| {
+            families.nested(libc::AF_INET6 as u16, |ipv6| ipv6.attribute(attr::INET6_ADDRESS_MODE, &[NO_ADDRESS]))
+        });
+        match self.change(message) {
+            Err(e) if e.raw_os_error() == Some(libc::EAFNOSUPPORT) => Ok(()),
+            changed => changed,
+        }
     }
 
     /// Writes a text on a port, of at most 255 bytes.

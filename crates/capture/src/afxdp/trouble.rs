@@ -16,7 +16,9 @@ pub(super) fn socket(name: &str, queue: u32, trouble: StepError) -> SourceError 
     let binding = step == "bind to the queue";
     let advice = match error.raw_os_error() {
         Some(errno::EPERM) => privilege::advice("an AF_XDP socket", Capabilities::of(&[Capability::NetRaw])),
-        Some(errno::EAFNOSUPPORT) => "this kernel was built without CONFIG_XDP_SOCKETS; use TPACKET".to_owned(),
+        Some(errno::EAFNOSUPPORT) => {
+            "this kernel was built without CONFIG_XDP_SOCKETS; say --source-kind tpacket".to_owned()
+        }
         Some(errno::ENOBUFS | errno::ENOMEM) => {
             "the packet memory is not to be had: raise the limit of locked memory (ulimit -l), or use smaller rings or \
              fewer queues"
@@ -71,7 +73,7 @@ pub(super) fn steer(name: &str, trouble: SteerError) -> SourceError {
                 name: name.to_owned(),
                 reason: format!(
                     "the interface is busy: another XDP program is attached ({which}); stop the program that put it \
-                     there, or capture with TPACKET, which shares the port"
+                     there, or say --source-kind tpacket, which sees what that one leaves"
                 ),
             }
         }

@@ -1,6 +1,7 @@
 //! From a configuration to sockets that capture.
 
 use super::{Account, Phase, Place, Port, Tpacket};
+use crate::contract::ethernet;
 use crate::{SourceError, SourceInfo, StampKind};
 use base::units::show_bytes;
 use std::io;
@@ -22,8 +23,6 @@ const MAX_RETIRE: Duration = Duration::from_millis(10);
 /// Sockets of one group; the fanout group itself would take more.
 const MAX_THREADS: u16 = 64;
 const ETH_P_ALL: u16 = 0x0003;
-const ARPHRD_ETHER: u16 = 1;
-const ARPHRD_LOOPBACK: u16 = 772;
 const LINKTYPE_ETHERNET: u16 = 1;
 
 /// What to capture and with how much memory.
@@ -104,11 +103,7 @@ pub fn open(config: &TpacketConfig) -> Result<Vec<Tpacket>, SourceError> {
     let link = netlink
         .link(&config.interface)
         .map_err(|e| fail("find the port", e, "`ip link` lists the ports".to_owned()))?;
-    if !matches!(link.hardware_type, ARPHRD_ETHER | ARPHRD_LOOPBACK) {
-        let reason =
-            format!("its frames (hardware type {}) are not Ethernet; capture the port below it", link.hardware_type);
-        return Err(SourceError::Unsupported { name: config.interface.clone(), reason });
-    }
+    ethernet(&link)?;
     let hardware_stamps = ethtool::stamps_all_received(&link.name);
 
     let mut group = None;

@@ -21,13 +21,13 @@ pub struct RecordArgs {
     #[arg(long, value_name = "DIR")]
     pub store: PathBuf,
     /// Take the port for capture alone: the host no longer receives what arrives there (AF_XDP)
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["read", "sim"])]
     pub dedicated: bool,
     /// Which way to take packets from the port
-    #[arg(long, value_enum, default_value_t = SourceKind::Auto)]
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = SourceKind::Auto, conflicts_with_all = ["read", "sim"])]
     pub source_kind: SourceKind,
     /// Queues (AF_XDP) or threads (TPACKET) to capture with [default: all queues, or 1 thread]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with_all = ["read", "sim"])]
     pub queues: Option<u16>,
     /// Processors for the engine threads, in turn: 2 or 2,3 or 4-7 [default: the port's NUMA node]
     #[arg(long, value_name = "LIST", value_parser = cpu_list)]
@@ -36,7 +36,7 @@ pub struct RecordArgs {
     #[arg(long)]
     pub spin: bool,
     /// AF_XDP: let the engine thread run the driver's receive loop itself (needs a core of its own)
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["read", "sim"])]
     pub busy_poll: bool,
     /// How fast to replay a file: flat, original, or a factor such as 2x or 0.5x
     #[arg(long, value_name = "SPEED", default_value = "flat", value_parser = speed, requires = "read")]

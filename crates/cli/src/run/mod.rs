@@ -13,6 +13,7 @@ pub use plan::rules;
 use crate::config::{self, Config, Given};
 use crate::group::show;
 use crate::outcome::{self, Failure, Outcome, json};
+use crate::port::SourceKind;
 use crate::privileges::{self, Needs};
 use crate::retain;
 use crate::screen::Remarks;
@@ -61,8 +62,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
     /// Take the ports for capture alone (capture.dedicated)
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["read", "sim"])]
     pub dedicated: bool,
+    /// Which way to take packets from the ports (capture.source)
+    #[arg(long, value_enum, value_name = "KIND", conflicts_with_all = ["read", "sim"])]
+    pub source_kind: Option<SourceKind>,
     /// Processors for the capture threads, in turn (capture.cpus)
     #[arg(long, value_name = "LIST", value_parser = crate::values::cpu_list)]
     pub cpu: Option<CpuList>,
@@ -249,6 +253,7 @@ pub(crate) fn configuration(args: &RunArgs) -> Result<Config, Failure> {
     config.store.dir = args.store.clone().or(config.store.dir);
     config.capture.cpus = args.cpu.clone().or(config.capture.cpus);
     config.capture.dedicated |= args.dedicated;
+    config.capture.source = args.source_kind.unwrap_or(config.capture.source);
     config.packets.record &= !args.no_packets;
     if let Some(shards) = args.shards {
         config.flow.shards = config::Count(shards);

@@ -14,7 +14,6 @@
 
 use crate::egress::link_of;
 use group::Outlet;
-use std::fs;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -115,7 +114,7 @@ impl Host {
         from.bind(inner, Some(ETH_P_ALL))?;
         to.bind(port, None)?;
         // A host that speaks of its own accord (IPv6 looks for its routers) would be heard on the wire.
-        let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{}/addr_gen_mode", self.name), "1");
+        netlink.set_no_ipv6_address(outer)?;
         for link in [inner, outer] {
             netlink.set_up(link, true)?;
         }
@@ -196,6 +195,7 @@ impl Drop for Host {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use testkit::Sandbox;
 
     #[test]
@@ -238,6 +238,28 @@ mod tests {
         let name = host.name.clone();
         drop(host);
         assert!(!there(&name));
+    }
+
+    #[test]
+    fn a_way_back_is_silent_also_where_the_settings_of_the_kernel_cannot_be_written() {
+        let test = "group::host::tests::a_way_back_is_silent_also_where_the_settings_of_the_kernel_cannot_be_written";
+        const SEALED: &str = "NETGRAIN_TEST_SEALED";
+        let Some(sandbox) = Sandbox::new(test) else { return };
+        if std::env::var_os(SEALED).is_none() {
+            // As it is for a service with ProtectKernelTunables=yes (systemd.exec(5)), in a process of its own.
+            let Some(mut unshare) = testkit::tool(test, "unshare") else { return };
+            let seal =
+                "mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys && exec \"$0\" --exact \"$1\"";
+            unshare.args(["--mount", "sh", "-c", seal]).arg(std::env::current_exe().expect("this program")).arg(test);
+            let said = unshare.env(SEALED, "1").output().expect("it runs");
+            return assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
+        }
+        sandbox.veth("p", "q");
+        let setting = |name: &str| format!("/proc/sys/net/ipv6/conf/{name}/addr_gen_mode");
+        assert!(fs::write(setting("q"), "1").is_err(), "it is sealed");
+        let host = Host::open("p").expect("a way back");
+        let mode = fs::read_to_string(setting(&host.name)).expect("IPv6");
+        assert_eq!(mode.trim(), "1", "a host that looks for its routers would be heard on the wire");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::{Field, Told, Value};
 use flow::{EndReason, Moments, Record, Side, TcpState};
 use std::sync::LazyLock;
-use wire::{FlowKey, IpProtocol, Port, TunnelKind};
+use wire::TunnelKind;
 
 impl Told for Record {
     const WHAT: &'static str = "a flow record";
@@ -58,7 +58,7 @@ fn head() -> Vec<Field<Record>> {
             "community_id",
             "",
             "Community ID version 1, seed 0: how other programs name the same conversation",
-            |r| Value::Community(conversation(r)),
+            |r| Value::Community(r.key.of_packet()),
         ),
         whole("vlan", "", "id of the outer VLAN tag", |r| number(r.around.vlans[0])),
         whole("vlan_inner", "", "id of the tag behind it", |r| number(r.around.vlans[1])),
@@ -156,16 +156,6 @@ fn tail() -> Vec<Field<Record>> {
         }),
         whole("last_position", "bytes", "where the last one's lies", |r| number(r.locator.map(|at| at.last))),
     ]
-}
-
-/// As the Community ID wants it: a record has type and code of ICMP in one port.
-fn conversation(record: &Record) -> FlowKey {
-    let key = &record.key;
-    let (src_port, dst_port) = match key.protocol {
-        IpProtocol::ICMP | IpProtocol::ICMPV6 => (key.dst_port >> 8, key.dst_port & 0xff),
-        _ => (key.src_port, key.dst_port),
-    };
-    FlowKey { src: key.src, dst: key.dst, src_port: Port(src_port), dst_port: Port(dst_port), protocol: key.protocol }
 }
 
 fn number(value: Option<impl Into<u64>>) -> Value<'static> {
