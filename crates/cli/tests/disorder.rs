@@ -132,3 +132,67 @@ fn the_same_capture_again_is_said_and_one_that_is_cut_off_is_taken_up_to_there()
         std::fs::remove_file(&nothing).expect("it was there");
     }
 }
+
+/// Five conversations, of which each end sends twice a second, through these stretches of seconds one after the other.
+fn talks(path: &Path, stretches: &[(u64, u64)]) {
+    let mut file = pcap::FILE_HEADER_NS.to_vec();
+    let mut room = [0; 200];
+    for (from, to) in stretches {
+        for i in 2 * from..2 * to {
+            for host in 0..10u8 {
+                let at = Duration::from_millis(500 * i + 20 * u64::from(host));
+                let (client, server) = ([10, 0, 0, host % 5], [10, 1, 0, 1]);
+                let frame = match host < 5 {
+                    true => Frame::udp4(client, 4000, server, 53),
+                    false => Frame::udp4(server, 53, client, 4000),
+                };
+                let ts = Timestamp::from_secs_nanos(START, 0).after(at);
+                file.extend(pcap::record_header_ns(ts, room.len() as u32, room.len() as u32));
+                file.extend(frame.fill(&mut room));
+            }
+        }
+    }
+    std::fs::write(path, file).expect("a capture");
+}
+
+#[test]
+fn packets_of_flows_are_those_that_their_records_count_also_where_time_steps_back_within_a_flow() {
+    // The captures of each store, in the order in which they are given, and the records that a flow has there.
+    let cases: [(&[&[(u64, u64)]], usize); 6] = [
+        (&[&[(100, 130), (90, 140)]], 1),
+        (&[&[(100, 130), (75, 95), (110, 130), (90, 100)]], 1),
+        // So far back that time begins anew: the second record is of a time that has that of the first in it.
+        (&[&[(200, 230), (130, 240)]], 2),
+        (&[&[(600, 630), (330, 380), (631, 660)]], 3),
+        (&[&[(2000, 2030)], &[(1975, 2000)]], 1),
+        (&[&[(3000, 3030)], &[(2900, 3000)], &[(2990, 3010)]], 2),
+    ];
+    for (number, (captures, records_of_a_flow)) in cases.into_iter().enumerate() {
+        let dir = TempDir::new("cli-flows-back");
+        let paths: Vec<PathBuf> = (0..captures.len()).map(|i| dir.join(format!("{i}.pcap"))).collect();
+        paths.iter().zip(captures).for_each(|(path, stretches)| talks(path, stretches));
+        let (given, store) = (paths.iter().map(|path| arg(path)).collect::<Vec<_>>(), dir.join("store"));
+        let store = arg(&store);
+        let into = ["--store", store, "--name", "e", "--set", "capture.ring=8MiB", "--quiet"];
+        let said = run(&[&["run", "-r"], &given[..], &into[..]].concat());
+        assert_eq!(said.status, Some(0), "{said:?}");
+        let records = objects(&run(&["flows", "--store", store, "--json"]).out);
+        assert_eq!(records.len(), 5 * records_of_a_flow, "case {number}");
+        let mut of_flows = std::collections::BTreeMap::<String, u64>::new();
+        for record in &records {
+            let id = record["id"].as_str().unwrap_or_else(|| panic!("{record}")).to_owned();
+            *of_flows.entry(id).or_default() += record["packets"].as_u64().expect("a number");
+        }
+        let sent: u64 = captures.iter().copied().flatten().map(|(from, to)| 20 * (to - from)).sum();
+        assert_eq!(of_flows.values().sum::<u64>(), sent, "case {number}: every packet is in a record");
+        let found = |args: &[&str]| {
+            let said = run(&[args, &["--store", store, "--count", "--json"]].concat());
+            assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "case {number}: {args:?}");
+            objects(&said.out).pop().and_then(|told| told["packets"].as_u64())
+        };
+        assert_eq!(found(&["flows", "--packets"]), Some(sent), "case {number}");
+        for (id, packets) in &of_flows {
+            assert_eq!(found(&["packets", "--flow", id]), Some(*packets), "case {number}: flow {id}");
+        }
+    }
+}

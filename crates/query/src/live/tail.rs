@@ -115,7 +115,7 @@ pub struct Tail {
 enum Stood {
     Nothing,
     File(Record),
-    Ring(Timestamp, u32),
+    Ring { ts: Timestamp, wire_len: u32, pos: u64 },
 }
 
 impl Tail {
@@ -455,7 +455,7 @@ impl Tail {
         if !wanted || !book.wants(ts, wire_len, data, self.link_type) {
             return Ok(None);
         }
-        self.stood = Stood::Ring(ts, wire_len);
+        self.stood = Stood::Ring { ts, wire_len, pos: desc.pos };
         self.lost = book.take_lost(self.origin);
         Ok(Some(Stand::Packet(ts)))
     }
@@ -542,13 +542,16 @@ impl Cursor for Tail {
     }
 
     fn packet(&self) -> Found<'_> {
-        let (ts, wire_len, data): (_, _, &[u8]) = match (&self.stood, &self.walk, &self.ears) {
-            (Stood::File(record), Some(walk), _) => (record.ts, record.wire_len, walk.data(record)),
-            (Stood::Ring(ts, wire_len), _, Some(ears)) => {
-                (*ts, *wire_len, ears.latest().get(RECORD_HEADER..).unwrap_or_default())
+        let (ts, wire_len, data, position): (_, _, &[u8], _) = match (&self.stood, &self.walk, &self.ears) {
+            (Stood::File(record), Some(walk), _) => {
+                let position = walk.file.position(record.offset);
+                (record.ts, record.wire_len, walk.data(record), position)
             }
-            _ => (Timestamp::ZERO, 0, &[]),
+            (Stood::Ring { ts, wire_len, pos }, _, Some(ears)) => {
+                (*ts, *wire_len, ears.latest().get(RECORD_HEADER..).unwrap_or_default(), Some(*pos))
+            }
+            _ => (Timestamp::ZERO, 0, &[], None),
         };
-        Found { ts, wire_len, data, link_type: self.link_type, origin: self.origin, lost: self.lost }
+        Found { ts, wire_len, data, link_type: self.link_type, origin: self.origin, lost: self.lost, position }
     }
 }
