@@ -4,9 +4,12 @@
 mod common;
 
 use base::{Prng, Timestamp};
-use common::{arg, netgrain, objects, run, say};
+use common::{Running, arg, netgrain, objects, run, say, until};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 use testkit::TempDir;
 use wire::build::Frame;
 
@@ -194,5 +197,79 @@ fn packets_of_flows_are_those_that_their_records_count_also_where_time_steps_bac
         for (id, packets) in &of_flows {
             assert_eq!(found(&["packets", "--flow", id]), Some(*packets), "case {number}: flow {id}");
         }
+    }
+}
+
+#[test]
+fn follow_goes_on_over_a_clock_that_is_set_back_and_set_forward_again() {
+    for listening in [true, false] {
+        let dir = TempDir::new("cli-follow-back");
+        let (store, socket) = (dir.join("store"), dir.join("socket"));
+        let socket = if listening { arg(&socket) } else { "none" };
+        let into = ["--store", arg(&store), "--socket", socket, "--ring", "8MiB", "--segment", "2MiB", "--quiet"];
+        let mut recorder = netgrain(&[&["record", "-r", "-"], &into[..]].concat());
+        let quiet = recorder.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut recorder = Running(quiet.spawn().expect("it starts"));
+        // What comes in by a pipe is captured as it comes, by whatever clock it was stamped.
+        let mut wire = recorder.0.stdin.take().expect("a pipe");
+        wire.write_all(&pcap::FILE_HEADER_NS).expect("a recorder");
+        let mut sent = 0;
+        let mut send = |packets: u64, len: usize, step: i64| {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+            let clock = Timestamp::from_secs_nanos(now.as_secs().saturating_add_signed(step), 0);
+            let mut room = vec![0; len];
+            for i in 0..packets {
+                // Over some seconds, so that what came before them is written.
+                let ts = clock.after(Duration::from_millis(3000 * i / packets));
+                let frame = Frame::udp4([10, 0, 0, 1], sent, [10, 1, 0, 1], 53);
+                wire.write_all(&pcap::record_header_ns(ts, len as u32, len as u32)).expect("a recorder");
+                wire.write_all(frame.fill(&mut room)).expect("a recorder");
+                sent += 1;
+            }
+            wire.flush().expect("a recorder");
+        };
+        send(30, 100, -20);
+        until("it records", || run(&["packets", "--store", arg(&store), "--count"]).status == Some(0));
+        let mut follower = netgrain(&["packets", "--store", arg(&store), "--follow", "--json"]);
+        let mut follower = Running(follower.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts"));
+        let lines = BufReader::new(follower.0.stdout.take().expect("a pipe")).lines();
+        let found = Arc::new(Mutex::new(Vec::new()));
+        let into = Arc::clone(&found);
+        let reader = std::thread::spawn(move || {
+            for line in lines {
+                let packet = objects(&line.expect("text")).remove(0);
+                into.lock().expect("a list").push(packet["src_port"].as_u64().expect("a port"));
+            }
+        });
+        let has = |last: u64| found.lock().expect("a list").last() == Some(&last);
+        // It has begun once it gives what comes: until then, nobody knows of which moment its question is.
+        let mut first = 30;
+        until("it follows", || {
+            send(30, 100, 0);
+            std::thread::sleep(Duration::from_millis(300));
+            first += 30;
+            found.lock().expect("a list").len() > 0
+        });
+        let begun = first;
+        // Back by an hour, for so long that files of two MiB follow each other, and forth again.
+        let steps = [(50, 100, -3600), (100, 100, 30), (100, 100, 34)];
+        let mut phases = steps.to_vec();
+        phases.splice(1..1, (0..10).map(|i| (500, 1400, -3590 + i)));
+        for (packets, len, step) in phases {
+            send(packets, len, step);
+            // Slowly enough for who follows to have one file after the other while its recorder is at work.
+            std::thread::sleep(Duration::from_millis(400));
+        }
+        drop(wire);
+        until("all that was sent is given", || has(begun + 5249));
+        assert!(recorder.0.wait().expect("an end").success());
+        reader.join().expect("a reader");
+        let found = found.lock().expect("a list").clone();
+        let first = *found.first().expect("packets");
+        assert!(
+            first < begun && found.iter().copied().eq(first..begun + 5250),
+            "listening {listening}: {} from {first}",
+            found.len()
+        );
     }
 }
