@@ -59,7 +59,7 @@ impl Found {
         let Self { files, last, .. } = self;
         (*files > 0).then(|| {
             format!(
-                "{}: {files} files reach up to {last}, which the clock ({}) has not come to: noted to be out of order, so that \
+                "{}: {files} file(s) reach up to {last}, which the clock ({}) has not come to: noted to be out of order, so that \
                  what comes now is not",
                 folder.display(),
                 wall.now
