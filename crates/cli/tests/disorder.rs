@@ -4,9 +4,12 @@
 mod common;
 
 use base::{Prng, Timestamp};
-use common::{arg, netgrain, objects, run, say};
+use common::{Running, arg, netgrain, objects, run, say, until};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 use testkit::TempDir;
 use wire::build::Frame;
 
@@ -130,5 +133,143 @@ fn the_same_capture_again_is_said_and_one_that_is_cut_off_is_taken_up_to_there()
         std::fs::write(&nothing, b"no capture at all").expect("a file");
         assert_eq!(replay(verb, &nothing, &store).status, Some(2), "a file that is none");
         std::fs::remove_file(&nothing).expect("it was there");
+    }
+}
+
+/// Five conversations, of which each end sends twice a second, through these stretches of seconds one after the other.
+fn talks(path: &Path, stretches: &[(u64, u64)]) {
+    let mut file = pcap::FILE_HEADER_NS.to_vec();
+    let mut room = [0; 200];
+    for (from, to) in stretches {
+        for i in 2 * from..2 * to {
+            for host in 0..10u8 {
+                let at = Duration::from_millis(500 * i + 20 * u64::from(host));
+                let (client, server) = ([10, 0, 0, host % 5], [10, 1, 0, 1]);
+                let frame = match host < 5 {
+                    true => Frame::udp4(client, 4000, server, 53),
+                    false => Frame::udp4(server, 53, client, 4000),
+                };
+                let ts = Timestamp::from_secs_nanos(START, 0).after(at);
+                file.extend(pcap::record_header_ns(ts, room.len() as u32, room.len() as u32));
+                file.extend(frame.fill(&mut room));
+            }
+        }
+    }
+    std::fs::write(path, file).expect("a capture");
+}
+
+#[test]
+fn packets_of_flows_are_those_that_their_records_count_also_where_time_steps_back_within_a_flow() {
+    // The captures of each store, in the order in which they are given, and the records that a flow has there.
+    let cases: [(&[&[(u64, u64)]], usize); 6] = [
+        (&[&[(100, 130), (90, 140)]], 1),
+        (&[&[(100, 130), (75, 95), (110, 130), (90, 100)]], 1),
+        // So far back that time begins anew: the second record is of a time that has that of the first in it.
+        (&[&[(200, 230), (130, 240)]], 2),
+        (&[&[(600, 630), (330, 380), (631, 660)]], 3),
+        (&[&[(2000, 2030)], &[(1975, 2000)]], 1),
+        (&[&[(3000, 3030)], &[(2900, 3000)], &[(2990, 3010)]], 2),
+    ];
+    for (number, (captures, records_of_a_flow)) in cases.into_iter().enumerate() {
+        let dir = TempDir::new("cli-flows-back");
+        let paths: Vec<PathBuf> = (0..captures.len()).map(|i| dir.join(format!("{i}.pcap"))).collect();
+        paths.iter().zip(captures).for_each(|(path, stretches)| talks(path, stretches));
+        let (given, store) = (paths.iter().map(|path| arg(path)).collect::<Vec<_>>(), dir.join("store"));
+        let store = arg(&store);
+        let into = ["--store", store, "--name", "e", "--set", "capture.ring=8MiB", "--quiet"];
+        let said = run(&[&["run", "-r"], &given[..], &into[..]].concat());
+        assert_eq!(said.status, Some(0), "{said:?}");
+        let records = objects(&run(&["flows", "--store", store, "--json"]).out);
+        assert_eq!(records.len(), 5 * records_of_a_flow, "case {number}");
+        let mut of_flows = std::collections::BTreeMap::<String, u64>::new();
+        for record in &records {
+            let id = record["id"].as_str().unwrap_or_else(|| panic!("{record}")).to_owned();
+            *of_flows.entry(id).or_default() += record["packets"].as_u64().expect("a number");
+        }
+        let sent: u64 = captures.iter().copied().flatten().map(|(from, to)| 20 * (to - from)).sum();
+        assert_eq!(of_flows.values().sum::<u64>(), sent, "case {number}: every packet is in a record");
+        let found = |args: &[&str]| {
+            let said = run(&[args, &["--store", store, "--count", "--json"]].concat());
+            assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "case {number}: {args:?}");
+            objects(&said.out).pop().and_then(|told| told["packets"].as_u64())
+        };
+        assert_eq!(found(&["flows", "--packets"]), Some(sent), "case {number}");
+        for (id, packets) in &of_flows {
+            assert_eq!(found(&["packets", "--flow", id]), Some(*packets), "case {number}: flow {id}");
+        }
+    }
+}
+
+#[test]
+fn follow_goes_on_over_a_clock_that_is_set_back_and_set_forward_again() {
+    for listening in [true, false] {
+        let dir = TempDir::new("cli-follow-back");
+        let (store, socket) = (dir.join("store"), dir.join("socket"));
+        let socket = if listening { arg(&socket) } else { "none" };
+        let into = ["--store", arg(&store), "--socket", socket, "--ring", "8MiB", "--segment", "2MiB", "--quiet"];
+        let mut recorder = netgrain(&[&["record", "-r", "-"], &into[..]].concat());
+        let quiet = recorder.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut recorder = Running(quiet.spawn().expect("it starts"));
+        // What comes in by a pipe is captured as it comes, by whatever clock it was stamped.
+        let mut wire = recorder.0.stdin.take().expect("a pipe");
+        wire.write_all(&pcap::FILE_HEADER_NS).expect("a recorder");
+        let mut sent = 0;
+        let mut send = |packets: u64, len: usize, step: i64| {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+            let clock = Timestamp::from_secs_nanos(now.as_secs().saturating_add_signed(step), 0);
+            let mut room = vec![0; len];
+            for i in 0..packets {
+                // Over some seconds, so that what came before them is written.
+                let ts = clock.after(Duration::from_millis(3000 * i / packets));
+                let frame = Frame::udp4([10, 0, 0, 1], sent, [10, 1, 0, 1], 53);
+                wire.write_all(&pcap::record_header_ns(ts, len as u32, len as u32)).expect("a recorder");
+                wire.write_all(frame.fill(&mut room)).expect("a recorder");
+                sent += 1;
+            }
+            wire.flush().expect("a recorder");
+        };
+        send(30, 100, -20);
+        until("it records", || run(&["packets", "--store", arg(&store), "--count"]).status == Some(0));
+        let mut follower = netgrain(&["packets", "--store", arg(&store), "--follow", "--json"]);
+        let mut follower = Running(follower.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts"));
+        let lines = BufReader::new(follower.0.stdout.take().expect("a pipe")).lines();
+        let found = Arc::new(Mutex::new(Vec::new()));
+        let into = Arc::clone(&found);
+        let reader = std::thread::spawn(move || {
+            for line in lines {
+                let packet = objects(&line.expect("text")).remove(0);
+                into.lock().expect("a list").push(packet["src_port"].as_u64().expect("a port"));
+            }
+        });
+        let has = |last: u64| found.lock().expect("a list").last() == Some(&last);
+        // It has begun once it gives what comes: until then, nobody knows of which moment its question is.
+        let mut first = 30;
+        until("it follows", || {
+            send(30, 100, 0);
+            std::thread::sleep(Duration::from_millis(300));
+            first += 30;
+            found.lock().expect("a list").len() > 0
+        });
+        let begun = first;
+        // Back by an hour, for so long that files of two MiB follow each other, and forth again.
+        let steps = [(50, 100, -3600), (100, 100, 30), (100, 100, 34)];
+        let mut phases = steps.to_vec();
+        phases.splice(1..1, (0..10).map(|i| (500, 1400, -3590 + i)));
+        for (packets, len, step) in phases {
+            send(packets, len, step);
+            // Slowly enough for who follows to have one file after the other while its recorder is at work.
+            std::thread::sleep(Duration::from_millis(400));
+        }
+        drop(wire);
+        until("all that was sent is given", || has(begun + 5249));
+        assert!(recorder.0.wait().expect("an end").success());
+        reader.join().expect("a reader");
+        let found = found.lock().expect("a list").clone();
+        let first = *found.first().expect("packets");
+        assert!(
+            first < begun && found.iter().copied().eq(first..begun + 5250),
+            "listening {listening}: {} from {first}",
+            found.len()
+        );
     }
 }

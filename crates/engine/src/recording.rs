@@ -4,10 +4,11 @@
 use crate::error::EngineError;
 use crate::plan::{Format, Plan, StorePlan};
 use crate::status::RecorderReport;
+use crate::worker::is_live;
 use base::{Cause, Ledger, Row, Tally, Timestamp};
 use capture::{SourceInfo, StampKind};
 use index::Header;
-use recorder::{Config, Event, GateFeed, Handle, Recorder, Summary};
+use recorder::{Config, Event, GateFeed, Handle, Recorder, Summary, Wall};
 use ring::{Gate, Producer};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -115,6 +116,8 @@ impl Recording {
                 Format::Pcap => recorder::writer::Format::Pcap,
                 Format::Raw => recorder::writer::Format::Raw { file_bytes: whole.segment },
             },
+            // What is replayed has its own time.
+            wall: is_live(info.stamps).then_some(wall),
             ..Config::new(plan.dir.clone(), header)
         };
         let device = DiskDevice::new(4 * plan.depth);
@@ -218,6 +221,11 @@ impl Gauge {
     pub fn remarks(&self) -> Vec<String> {
         lock(&self.news).remarks.iter().cloned().collect()
     }
+}
+
+/// The time of day, and whether the kernel thinks that somebody keeps it.
+fn wall() -> Wall {
+    Wall { now: sys::clock::realtime(), synchronised: sys::timex::discipline().is_ok_and(|clock| clock.synchronised) }
 }
 
 /// In the ring but never on the volume is not stored.

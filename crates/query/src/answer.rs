@@ -37,6 +37,8 @@ pub struct Found<'a> {
     /// Packets that were lost on this origin since its packet before in this answer, as exactly as the index knows: by
     /// block.
     pub lost: u64,
+    /// Where its record begins in the stream of its queue, as [`Seek`](crate::Seek) has it; `None` where that is not known.
+    pub position: Option<u64>,
 }
 
 /// Packets that follow each other, as the bytes of a file: borrowed until the next are asked for.

@@ -27,6 +27,7 @@ struct Item {
     origin: u32,
     link_type: u16,
     lost: u64,
+    position: Option<u64>,
 }
 
 const HEADER: usize = pcap::classic::RECORD_HEADER;
@@ -61,17 +62,18 @@ impl Block {
             None => 0,
         };
         let Packet { data, wire_len, link_type, .. } = *packet;
-        self.push_found(&Found { ts: stamp(packet), wire_len, data, link_type, origin, lost });
+        let position = None;
+        self.push_found(&Found { ts: stamp(packet), wire_len, data, link_type, origin, lost, position });
     }
 
     /// One that was found, with what was lost before it.
     pub fn push_found(&mut self, found: &Found<'_>) {
-        let Found { ts, wire_len, data, link_type, origin, lost } = *found;
+        let Found { ts, wire_len, data, link_type, origin, lost, position } = *found;
         // A block of a MiB and the record that reaches over its end: far from the limit of these numbers.
         let (at, caplen) = (self.records.len() as u32, data.len() as u32);
         self.records.extend(record_header_ns(ts, caplen, wire_len));
         self.records.extend(data);
-        self.items.push(Item { ts, at, caplen, wire_len, origin: origin as u32, link_type, lost });
+        self.items.push(Item { ts, at, caplen, wire_len, origin: origin as u32, link_type, lost, position });
     }
 
     /// Puts them in order; gives what was lost behind the last of them.
@@ -103,6 +105,7 @@ impl Block {
             link_type: i.link_type,
             origin: i.origin as usize,
             lost: i.lost,
+            position: i.position,
         })
     }
 

@@ -74,9 +74,14 @@ impl Book {
     /// Whether a packet answers the question. Does not count it.
     #[inline]
     pub fn wants(&self, ts: Timestamp, wire_len: u32, data: &[u8], link_type: u16) -> bool {
-        self.is_inside(ts)
-            && (self.question.filter.is_empty()
-                || self.question.filter.matches(data, wire_len, &Headers::of(data, wire_len, link_type)))
+        self.is_inside(ts) && self.matches(wire_len, data, link_type)
+    }
+
+    /// Whether a packet passes the filter, whenever it came.
+    #[inline]
+    pub fn matches(&self, wire_len: u32, data: &[u8], link_type: u16) -> bool {
+        self.question.filter.is_empty()
+            || self.question.filter.matches(data, wire_len, &Headers::of(data, wire_len, link_type))
     }
 
     /// Adds to the ledger of an origin.

@@ -314,7 +314,7 @@ mod tests {
 
         fn packet(&self) -> Found<'_> {
             let ts = Timestamp::from_nanos(self.stamps[self.at - 1].expect("asked only on a packet"));
-            Found { ts, wire_len: 0, data: &[], link_type: 1, origin: self.number, lost: 0 }
+            Found { ts, wire_len: 0, data: &[], link_type: 1, origin: self.number, lost: 0, position: None }
         }
 
         fn extend(&mut self, until: Timestamp, _book: &mut Book) -> Result<Option<Extent>, QueryError> {

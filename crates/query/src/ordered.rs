@@ -126,8 +126,15 @@ impl<S: Shelf> Cursor for Ordered<S> {
 
     fn packet(&self) -> Found<'_> {
         let found = self.top.as_ref().and_then(|top| top.block.packet());
-        let nothing =
-            Found { ts: Timestamp::ZERO, wire_len: 0, data: &[], link_type: pcap::ETHERNET, origin: 0, lost: 0 };
+        let nothing = Found {
+            ts: Timestamp::ZERO,
+            wire_len: 0,
+            data: &[],
+            link_type: pcap::ETHERNET,
+            origin: 0,
+            lost: 0,
+            position: None,
+        };
         found.map_or(nothing, |found| Found { lost: found.lost.saturating_add(self.lost), ..found })
     }
 

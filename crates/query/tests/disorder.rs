@@ -5,6 +5,7 @@ mod common;
 use base::{Prng, Timestamp};
 use common::*;
 use netgrain_query::{Answer, Place, Question, ask};
+use recorder::Wall;
 use std::path::Path;
 use std::time::Duration;
 use store::disorder::Disorder;
@@ -93,6 +94,135 @@ fn a_clock_that_is_set_back_by_an_hour_and_passes_it_again_leaves_no_second_out(
         assert!(noted.iter().all(|(_, span, _)| !span.mixed), "each file is in order by itself");
         assert!((30..40).contains(&noted.iter().count()), "those of the hour that came again, and no others");
     }
+}
+
+/// 2099-01-01T00:00:00Z.
+const FAR: Timestamp = Timestamp::from_secs_nanos(4_070_908_800, 0);
+
+/// What a recorder with this clock makes of files that begin at these moments, with a packet in each of ten seconds.
+fn record(store: &Path, wall: Option<fn() -> Wall>, begins: &[Timestamp]) {
+    let mut prng = Prng::new(8);
+    let mut stream = Stream::new("eth1", 0, 1);
+    stream.wall = wall;
+    for begin in begins {
+        stream.rotate(*begin);
+        (0..10).for_each(|i| stream.packet(begin.after(Duration::from_secs(i)), 60, &frame(&mut prng, 60)));
+    }
+    stream.record(store);
+}
+
+/// The files with a note, by their beginnings; each is in order by itself, and the note says what it has.
+fn noted(store: &Path) -> Vec<Timestamp> {
+    let noted = Disorder::read(&store.join("eth1")).expect("notes");
+    let begin = |((begin, ..), span, _): (store::disorder::Which, store::disorder::Span, &str)| {
+        let ends = begin.after(Duration::from_secs(9))..=begin.after(Duration::from_secs(10));
+        assert!(span.first == begin && ends.contains(&span.last) && !span.mixed, "{begin}: {span:?}");
+        begin
+    };
+    noted.iter().map(begin).collect()
+}
+
+/// Intervals before, in, between and behind the files, beside a plain scan.
+fn check(store: &Path, what: &str) {
+    let scan = Scan::of(store);
+    let moments = [secs(0), secs(25), secs(3600), secs(3625), FAR, FAR.after(Duration::from_secs(25)), Timestamp::MAX];
+    for (i, from) in moments.iter().enumerate() {
+        for to in &moments[i..] {
+            let question = question(*from, *to);
+            let mut answer = begin(store, &question);
+            same(&collect(&mut answer), &scan.answer(&question), &format!("{what}: {from} to {to}"));
+            assert_eq!(answer.remarks(), [""; 0], "{what}");
+        }
+    }
+}
+
+fn an_hour_later() -> Wall {
+    Wall { now: secs(3600), synchronised: false }
+}
+
+/// Files of a run that begins there, ten seconds after each other.
+fn files(begin: Timestamp, number: u64) -> Vec<Timestamp> {
+    (0..number).map(|i| begin.after(Duration::from_secs(10 * i))).collect()
+}
+
+#[test]
+fn what_a_clock_recorded_far_ahead_has_notes_and_what_comes_once_it_is_right_has_none() {
+    let dir = TempDir::new("query-far-ahead");
+    record(dir.path(), Some(an_hour_later), &files(secs(0), 3));
+    record(dir.path(), Some(|| Wall { now: FAR, synchronised: false }), &files(FAR, 3));
+    assert_eq!(noted(dir.path()), [], "they are in order");
+    for round in 1..3 {
+        record(dir.path(), Some(an_hour_later), &files(secs(3600 * round), 3));
+        assert_eq!(noted(dir.path()), files(FAR, 3), "round {round}");
+    }
+    check(dir.path(), "three clocks");
+}
+
+#[test]
+fn without_a_clock_and_with_one_that_may_be_wrong_it_is_what_comes_that_gets_the_notes() {
+    let walls: [(&str, Option<fn() -> Wall>); 3] = [
+        ("a replay", None),
+        ("1970", Some(|| Wall { now: Timestamp::from_secs_nanos(100, 0), synchronised: true })),
+        (
+            "most files are ahead",
+            Some(|| Wall { now: Timestamp::from_secs_nanos(1_780_000_000, 0), synchronised: false }),
+        ),
+    ];
+    for (what, wall) in walls {
+        let dir = TempDir::new("query-clock-wrong");
+        let old: Vec<Timestamp> = (0..4).flat_map(|hour| files(secs(3600 * hour), 2)).collect();
+        record(dir.path(), None, &old);
+        let come = files(wall.map_or(secs(100), |wall| wall().now), 3);
+        record(dir.path(), wall, &come);
+        assert_eq!(noted(dir.path()), come, "{what}");
+        check(dir.path(), what);
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_right_in_the_middle_of_a_run_needs_no_other_run() {
+    for synchronised in [false, true] {
+        let dir = TempDir::new("query-set-right");
+        let wall: fn() -> Wall = match synchronised {
+            true => || Wall { now: secs(0), synchronised: true },
+            false => || Wall { now: secs(0), synchronised: false },
+        };
+        let begins = [files(FAR, 3), files(secs(0), 4)].concat();
+        record(dir.path(), Some(wall), &begins);
+        // Nobody says that the clock is right: the first file of that hour makes it as many hours as there are ahead.
+        let first = if synchronised { vec![] } else { files(secs(0), 1) };
+        assert_eq!(noted(dir.path()), [first, files(FAR, 3)].concat(), "synchronised: {synchronised}");
+        check(dir.path(), "set right");
+    }
+}
+
+#[test]
+fn more_files_than_get_their_notes_at_once_get_them_one_after_the_other() {
+    let dir = TempDir::new("query-many-ahead");
+    record(dir.path(), None, &files(FAR, 150));
+    let wall: fn() -> Wall = || Wall { now: secs(0), synchronised: true };
+    record(dir.path(), Some(wall), &files(secs(0), 4));
+    let expected = [files(secs(0), 2), files(FAR, 150)].concat();
+    assert_eq!(noted(dir.path()), expected, "64 of them at each file, the first two of which came too early");
+    check(dir.path(), "many");
+}
+
+#[test]
+fn what_is_behind_a_file_whose_time_steps_back_is_in_order() {
+    let dir = TempDir::new("query-back-within");
+    let mut prng = Prng::new(9);
+    let mut stream = Stream::new("eth1", 0, 1);
+    for (file, begin) in [secs(0), FAR, secs(3600), secs(3700)].into_iter().enumerate() {
+        stream.rotate(begin);
+        (0..10).for_each(|i| stream.packet(begin.after(Duration::from_secs(i)), 60, &frame(&mut prng, 60)));
+        if file == 1 {
+            (0..10).for_each(|i| stream.packet(secs(3500 + i), 60, &frame(&mut prng, 60)));
+        }
+    }
+    stream.record(dir.path());
+    let noted: Vec<Timestamp> = Disorder::read(&dir.join("eth1")).expect("notes").iter().map(|(n, ..)| n.0).collect();
+    assert_eq!(noted, [FAR]);
+    check(dir.path(), "within a file");
 }
 
 #[test]

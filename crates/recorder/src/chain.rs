@@ -7,19 +7,21 @@ use crate::writer::Config;
 use base::Timestamp;
 use index::Reader;
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use store::catalogue::{Entry, Hours};
 use store::disorder::{Disorder, Span};
 use store::names;
 
-/// Hours with files in which one of the queue is looked for.
+/// Hours in which a file of the queue is looked for.
 const HOURS: usize = 7 * 24;
 
 /// The latest stamp of the files in order; the beginning of time where there are none, or nothing can be listed: whoever
 /// cannot read the store will be told so when it writes there.
 pub fn end(config: &Config) -> Timestamp {
     let folder = names::interface_folder(&config.store, &config.header.interface);
-    newest(&folder, config.header.queue).map_or(Timestamp::ZERO, |entry| latest(&entry))
+    let newest = InOrder::back(&folder, config.header.queue).and_then(|mut in_order| in_order.next());
+    newest.ok().flatten().map_or(Timestamp::ZERO, |entry| latest(&entry))
 }
 
 /// A whole file of the queue that has packets from before and behind this moment, or of it: what begins then is there already, it
@@ -46,22 +48,65 @@ pub fn covering(config: &Config, start: Timestamp) -> Option<PathBuf> {
     None
 }
 
-fn newest(folder: &Path, queue: u16) -> Option<Entry> {
-    let noted = Disorder::read(folder).ok()?;
-    let mut hours = Hours::back(folder, Timestamp::MAX);
-    for _ in 0..HOURS {
-        let listing = hours.next().ok()??.list().unwrap_or_default();
-        let all = listing.sealed.into_iter().chain(listing.unfinished);
-        let of_queue = all.filter(|e| e.queue == queue && noted.get((e.start, e.queue, e.copy)).is_none());
-        if let Some(entry) = of_queue.max_by_key(|e| (e.start, e.copy)) {
-            return Some(entry);
-        }
+/// The files of a queue that have no note, by their names, from the newest on.
+pub struct InOrder {
+    hours: Hours,
+    noted: Disorder,
+    queue: u16,
+    /// Those of the hour that was listed last; the newest is last.
+    found: Vec<Entry>,
+    /// Hours that are still listed.
+    left: usize,
+}
+
+impl InOrder {
+    /// Before the newest.
+    ///
+    /// # Errors
+    /// When the notes cannot be read.
+    pub fn back(folder: &Path, queue: u16) -> io::Result<Self> {
+        let (hours, noted) = (Hours::back(folder, Timestamp::MAX), Disorder::read(folder)?);
+        Ok(Self { hours, noted, queue, found: Vec::new(), left: HOURS })
     }
-    None
+
+    /// The next one; `None` if there is none in so many hours.
+    ///
+    /// # Errors
+    /// When a folder cannot be listed.
+    #[allow(clippy::should_implement_trait, reason = "an iterator of results would end after its first error")]
+    pub fn next(&mut self) -> io::Result<Option<Entry>> {
+        while self.found.is_empty() && self.left > 0 {
+            let Some(hour) = self.hours.next()? else { break };
+            let listing = hour.list().unwrap_or_default();
+            let all = listing.sealed.into_iter().chain(listing.unfinished).filter(|e| e.queue == self.queue);
+            let (noted, in_order): (Vec<Entry>, Vec<Entry>) =
+                all.partition(|e| self.noted.get((e.start, e.queue, e.copy)).is_some());
+            // Hours of files with notes may be any number, and what is looked for is behind them.
+            self.left -= usize::from(noted.is_empty());
+            self.found = in_order;
+            self.found.sort_unstable_by_key(|e| (e.start, e.copy));
+        }
+        Ok(self.found.pop())
+    }
 }
 
 /// Its latest stamp, as far as its index knows.
 fn latest(entry: &Entry) -> Timestamp {
+    span(entry).1
+}
+
+/// From when to when a file has packets, or something to tell, as far as its index knows; and whether it is whole.
+pub fn span(entry: &Entry) -> (Timestamp, Timestamp, bool) {
     let index = entry.index.as_ref().and_then(|path| Reader::begin(&File::open(path).ok()?).ok());
-    index.and_then(|index| index.summary().stamps).map_or(entry.start, |(_, last)| last.max(entry.start))
+    let Some(index) = index else { return (entry.start, entry.start, false) };
+    let (first, last) = index.summary().stamps.unwrap_or((entry.start, entry.start));
+    (first.min(entry.start), last.max(entry.start), index.is_sealed())
+}
+
+/// Its name without an ending, and without what hides it.
+pub fn stem(entry: &Entry) -> Option<String> {
+    [None, Some(entry.queue)].into_iter().find_map(|queue| {
+        let stem = names::stem(entry.start, queue, entry.copy);
+        Entry::find(entry.path.parent()?, &stem).map(|_| stem)
+    })
 }

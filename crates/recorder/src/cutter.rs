@@ -150,8 +150,7 @@ impl Cutter {
         self.next = pos + FILE_HEADER as u64;
         self.block.begin_segment(pos, &*self.memory);
         self.last = ts;
-        let back = self.block.is_back(ts);
-        jobs.push(Job::Open { pos, start: ts, back, release: Release { pos, descriptors: self.seen } });
+        jobs.push(Job::Open { pos, start: ts, release: Release { pos, descriptors: self.seen } });
         Ok(())
     }
 

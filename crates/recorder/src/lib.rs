@@ -5,6 +5,7 @@
 //! descriptors, cuts blocks, and builds their index; the [`writer`] moves blocks and index to a [`store::Device`] and
 //! publishes whole files by renaming them. [`Recorder`] joins the two; [`Feed`] is what they need of the ring.
 
+mod ahead;
 mod chain;
 pub mod cutter;
 pub mod feed;
@@ -12,6 +13,7 @@ mod gate;
 mod run;
 pub mod writer;
 
+pub use ahead::Wall;
 pub use feed::{Feed, Wait};
 pub use gate::GateFeed;
 pub use run::{Handle, Recorder, Summary, Waiting};

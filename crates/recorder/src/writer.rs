@@ -18,6 +18,7 @@ mod seal;
 
 pub use event::{Event, advice};
 
+use crate::ahead::{self, Wall};
 use crate::chain;
 use crate::cutter::{Job, Late, Part, Release};
 use base::Timestamp;
@@ -31,7 +32,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use store::bytes::PAGE;
 use store::device::{Completion, Content, Device, FileId, Op, is_full};
-use store::{disorder, names};
+use store::names;
 
 /// What a recorder is told once.
 #[derive(Clone, Debug)]
@@ -52,6 +53,8 @@ pub struct Config {
     pub format: Format,
     /// The latest packet of the files that the queue has in the store and that are in order: what begins earlier is not.
     pub after: Timestamp,
+    /// The clock of this machine, if it is what stamps are made with: it tells which files are from a time that has not come.
+    pub wall: Option<fn() -> Wall>,
 }
 
 /// What the packet files are.
@@ -88,6 +91,7 @@ impl Config {
             grace: Duration::from_secs(10),
             format: Format::Pcap,
             after: Timestamp::ZERO,
+            wall: None,
         }
     }
 }
@@ -137,6 +141,8 @@ pub struct Writer<D> {
     events: Vec<Event>,
     released: Release,
     totals: Totals,
+    /// The latest stamp of the files in order, those of the store and those of this run: all that have no note.
+    reached: Timestamp,
     /// A first file was begun.
     opened: bool,
     ended: bool,
@@ -152,6 +158,7 @@ impl<D: Device> Writer<D> {
     /// A machine over this device.
     pub fn new(device: D, config: Config) -> Self {
         Self {
+            reached: config.after,
             device,
             config,
             queue: VecDeque::new(),
@@ -336,7 +343,7 @@ impl<D: Device> Writer<D> {
                 }
                 // Before anybody can find them: what has no note is looked for by its name alone.
                 if part.is_out_of_order(self.files[at].start)
-                    && let Err(error) = note(&mut self.device, &self.config, &mut self.files[at])
+                    && let Err(error) = self.files[at].mix(&mut self.device, &root(&self.config))
                 {
                     let path = self.files[at].hidden_data.clone();
                     return self.fail("note the order of", path, error, now);
@@ -384,9 +391,9 @@ impl<D: Device> Writer<D> {
             let flying = self.flights.iter().filter(|f| !f.is_complete()).count();
             match job {
                 Job::Write(part) if flying >= self.config.depth || self.overlaps(part) => return,
-                Job::Open { pos, start, back, .. } => {
-                    let (pos, start, back) = (*pos, *start, *back);
-                    if !self.open(pos, start, back, now) {
+                Job::Open { pos, start, .. } => {
+                    let (pos, start) = (*pos, *start);
+                    if !self.open(pos, start, now) {
                         return;
                     }
                 }
@@ -395,7 +402,9 @@ impl<D: Device> Writer<D> {
             let current = self.files.last().map(|f| f.data);
             match self.queue.pop_front() {
                 Some(Job::Write(part)) => {
-                    let Some(file) = current else { continue };
+                    let Some(open) = self.files.last_mut() else { continue };
+                    open.expect(&part);
+                    let file = open.data;
                     let mut flight = Flight::write(file, part);
                     for piece in &mut flight.pieces {
                         self.token += 1;
@@ -407,6 +416,9 @@ impl<D: Device> Writer<D> {
                     self.flights.push_back(Flight::release(release));
                 }
                 Some(Job::Close { len, end, release }) => {
+                    if let Some(open) = self.files.last().filter(|open| open.is_in_order()) {
+                        self.reached = self.reached.max(open.latest);
+                    }
                     self.flights.push_back(Flight::close(current, len, end, release));
                 }
                 Some(Job::End) => self.end(now),
@@ -454,16 +466,19 @@ impl<D: Device> Writer<D> {
     }
 
     /// Opens the file of a segment; false if it has to be tried again.
-    fn open(&mut self, pos: u64, start: Timestamp, back: bool, now: Duration) -> bool {
+    fn open(&mut self, pos: u64, start: Timestamp, now: Duration) -> bool {
         let root = self.root();
         match self.prepare() {
             Ok(()) => {}
             // A name left by a recorder that died: the next number is tried at once.
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return self.open(pos, start, back, now),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return self.open(pos, start, now),
             Err(e) => {
                 self.fail("create a file in", root, e, now);
                 return false;
             }
+        }
+        if start < self.reached && matches!(self.next, Next::Ready { .. }) {
+            self.look_ahead();
         }
         let Next::Ready { file, path } = &self.next else {
             // Whether a trouble is over is seen only once the file has its place.
@@ -473,7 +488,7 @@ impl<D: Device> Writer<D> {
         let header = Header { first_pos: pos, start, ..self.config.header.clone() };
         let queue = (self.config.queues > 1).then_some(header.queue);
         let folder = names::hour_folder(&root, start);
-        let note = (back || start < self.config.after).then_some(&*root);
+        let note = (start < self.reached).then_some(&*root);
         let suffix = self.config.format.suffix();
         match OpenFile::place(&mut self.device, (*file, path), &folder, &header, queue, suffix, note) {
             Ok(open) => {
@@ -495,6 +510,26 @@ impl<D: Device> Writer<D> {
                 false
             }
         }
+    }
+
+    /// What begins now begins before something in order ends. Where that is because the clock was ahead, what was recorded then
+    /// gets its notes, so that what comes needs none. What cannot be done now is tried again at the next file.
+    fn look_ahead(&mut self) {
+        let Some(wall) = self.config.wall.map(|ask| ask()) else { return };
+        let root = self.root();
+        if self.reached <= wall.believed() || !ahead::is_right(&root, &wall) {
+            return;
+        }
+        let is_ahead = |file: &&mut OpenFile| file.is_in_order() && file.latest > wall.believed() && !file.is_named();
+        let mut unnamed = self.files.iter_mut().filter(is_ahead);
+        let (device, config) = (&mut self.device, &self.config);
+        let noted =
+            unnamed.try_for_each(|file| file.stray(device, &root)).and_then(|()| ahead::note(device, config, &wall));
+        let Ok(found) = noted else { return };
+        // Of those that have one the volume tells; of the others it may not know all that is on its way.
+        let ours = self.files.iter().filter(|file| file.is_in_order() && !file.is_named()).map(|file| file.latest);
+        self.reached = ours.fold(found.reached, Timestamp::max);
+        self.events.extend(found.remark(&root, &wall).map(Event::Remark));
     }
 
     /// The folder of the interface.
@@ -560,15 +595,4 @@ impl<D: Device> Writer<D> {
 /// The folder of the interface.
 fn root(config: &Config) -> PathBuf {
     names::interface_folder(&config.store, &config.header.interface)
-}
-
-/// Notes that a file is not in order, while it is written.
-fn note<D: Device>(device: &mut D, config: &Config, file: &mut OpenFile) -> io::Result<()> {
-    file.mixed = true;
-    if file.noted.is_none() {
-        let stem = names::stem(file.start, file.queue, file.copy);
-        disorder::note(device, &root(config), &stem, None)?;
-        file.noted = Some(stem);
-    }
-    Ok(())
 }

@@ -3,8 +3,9 @@
 //! A name tells the moment at which a file began. Of what is recorded as it comes that is all a question needs: of the files
 //! of a queue, each begins no earlier than the one before it ends, and holds nothing from before its own beginning. The replay of
 //! captures that are given in another order, or a clock that is set back, makes files of which that is not so. Each of those
-//! has a note, and the invariant is that *all files without one are in order*: so they are found by their names
-//! alone, however many there are, and a store without disorder has no notes and pays for none.
+//! has a note (where the clock had been far ahead, each that was recorded then, in place of those that come once it is right), and
+//! the invariant is that *all files without one are in order*: so they are found by their names alone, however many there are, and
+//! a store without disorder has no notes and pays for none.
 //!
 //! A note is an empty file in [`names::DISORDER`], a folder in that of the interface; its name says everything:
 //! ```text
@@ -13,7 +14,8 @@
 //! STEM~FIRST-LAST     the same, and they are not
 //! ```
 //! A note is there before the packets have their name, so whoever finds the file finds its note; in whichever order they come, names
-//! are made and renamed one by one, and nothing has to be appended or rewritten. A note without a file says nothing.
+//! are made and renamed one by one, and nothing has to be appended or rewritten. One that is made later is there before anything is
+//! recorded that makes it necessary. A note without a file says nothing.
 
 use crate::catalogue::parse_stem;
 use crate::device::{Content, Device};

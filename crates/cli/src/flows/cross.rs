@@ -80,12 +80,14 @@ fn collect(asked: &Asked, wanted: impl Fn(u64) -> bool) -> Result<Members, Failu
             Step::Idle => {}
             Step::End => break,
             Step::Record(record) if wanted(record.id) => {
-                members.add(&record);
-                members.locate(&record, &records.names().interface(record.interface));
+                members.add(&record, &records.names().interface(record.interface));
             }
             Step::Record(_) => {}
         }
     }
     records.remarks().iter().for_each(|remark| sys::say!("netgrain: {remark}"));
+    if let Some(store) = asked.store() {
+        members.expect_late(store);
+    }
     Ok(members)
 }

@@ -1,20 +1,31 @@
 //! From flows back to their packets: a packet is asked whether it belongs to one of the flows that were found.
 //!
-//! It does if it has the same ends, protocol, VLANs and tunnel, no earlier than the first and no later than the last packet of
-//! one of the records, and goes a way that this record has packets of: both in most, one where nobody answered, or the meter
-//! keeps a record for each direction. The innermost headers are compared, as the meter did, and later fragments
+//! It does if it has the same ends, protocol, VLANs and tunnel, lies in the stream of its queue between the first and the last
+//! packet of one of the records, and goes a way that this record has packets of: both in most, one where nobody answered, or the meter
+//! keeps a record for each direction. Where its place is not known (RAW files, files without an index), or it came by another queue
+//! than the first packet of the record, its time must be within that of the record. Places alone do not tell, because they
+//! begin anew with each recording: so the time may only be earlier than the record's by what the meter takes for late. Such packets
+//! count as of the one before them, and where time steps back within a flow they are earlier than the first. The innermost headers are compared, as the meter did, and later fragments
 //! inherit the ports of the first one. A meter that was told not to tell flows apart by VLAN or tunnel has records of packets
 //! that are not found this way; whoever counts sees it.
 
 use base::Timestamp;
-use flow::Record;
-use query::{Found, Seek};
+use flow::{Locator, Record};
+use query::{Found, Origin, Seek};
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::time::Duration;
+use store::disorder::Disorder;
+use store::names;
 use wire::{Decoded, Family, Fragments, IpProtocol, TunnelKind};
 
 /// Pairs of hosts that are worth naming in a filter, so that blocks without them are not read.
 const PAIRS_MAX: usize = 100;
+
+/// How much earlier than the first packet of a record, as it tells it, a packet may be that is in it: the meter knows whole seconds.
+const LATE: Duration = flow::STEP_BACK.saturating_add(Duration::from_secs(1));
 
 /// Both ends in the order of addresses, what is spoken between them, and in what.
 type Talk = (IpProtocol, (IpAddr, u16), (IpAddr, u16), [Option<u16>; 2], Option<(TunnelKind, u32)>);
@@ -25,11 +36,35 @@ struct Span {
     last: Timestamp,
     /// Whether there are packets from the lesser end to the greater, and back.
     ways: [bool; 2],
+    /// Where those of its queue lie, if that is known.
+    place: Option<Located>,
+}
+
+/// Packets of one queue.
+struct Located {
+    /// Number in [`Members::interfaces`].
+    interface: usize,
+    queue: u16,
+    positions: RangeInclusive<u64>,
+}
+
+impl Span {
+    /// Whether a packet with these ends, that came by this interface and queue, is one of it.
+    fn has(&self, found: &Found<'_>, by: (Option<usize>, u16)) -> bool {
+        let is_there = |place: &&Located| (Some(place.interface), place.queue) == by;
+        match (self.place.as_ref().filter(is_there), found.position) {
+            (Some(place), Some(position)) => {
+                place.positions.contains(&position) && (self.first.before(LATE)..=self.last).contains(&found.ts)
+            }
+            _ => (self.first..=self.last).contains(&found.ts),
+        }
+    }
 }
 
 /// See the module.
 pub struct Members {
     spans: HashMap<Talk, Vec<Span>>,
+    interfaces: Vec<String>,
     pairs: HashSet<(IpAddr, IpAddr)>,
     from: Timestamp,
     to: Timestamp,
@@ -54,6 +89,7 @@ impl Members {
     pub fn new() -> Self {
         Self {
             spans: HashMap::new(),
+            interfaces: Vec::new(),
             pairs: HashSet::new(),
             from: Timestamp::MAX,
             to: Timestamp::ZERO,
@@ -66,8 +102,8 @@ impl Members {
         }
     }
 
-    /// The packets of this record too.
-    pub fn add(&mut self, record: &Record) {
+    /// The packets of this record too, captured on this interface.
+    pub fn add(&mut self, record: &Record, interface: &str) {
         let k = &record.key;
         let (first, last) = (record.first(), record.last());
         let (a, b) = ((k.src, k.src_port), (k.dst, k.dst_port));
@@ -76,7 +112,16 @@ impl Members {
         if turned {
             ways.reverse();
         }
-        self.spans.entry(talk).or_default().push(Span { first, last, ways });
+        let locator = record.locator.filter(|locator| locator.first <= locator.last);
+        let interface = self.number(interface).unwrap_or_else(|| {
+            self.interfaces.push(interface.to_owned());
+            self.interfaces.len() - 1
+        });
+        let located =
+            |locator: Locator| Located { interface, queue: locator.queue, positions: locator.first..=locator.last };
+        let place = locator.map(located);
+        self.locate(place.as_ref());
+        self.spans.entry(talk).or_default().push(Span { first, last, ways, place });
         self.pairs.insert((k.src.min(k.dst), k.src.max(k.dst)));
         (self.from, self.to) = (self.from.min(first), self.to.max(last));
         self.flows.insert(record.id);
@@ -84,19 +129,39 @@ impl Members {
         self.in_tunnels |= record.around.tunnel.is_some();
     }
 
-    /// Where the packets of this record lie, captured on this interface.
-    pub fn locate(&mut self, record: &Record, interface: &str) {
+    fn number(&self, interface: &str) -> Option<usize> {
+        self.interfaces.iter().position(|known| known == interface)
+    }
+
+    fn locate(&mut self, place: Option<&Located>) {
         let places = std::mem::replace(&mut self.places, Places::Anywhere);
-        let Some(locator) = record.locator.filter(|locator| locator.first <= locator.last) else { return };
-        let (queue, range) = (locator.queue, locator.first..=locator.last);
+        let Some(Located { interface, queue, positions }) = place else { return };
+        let interface = &self.interfaces[*interface];
         self.places = match places {
-            Places::Nothing => Places::At(Seek { interface: interface.to_owned(), queue, positions: vec![range] }),
-            Places::At(mut seek) if seek.interface == interface && seek.queue == queue => {
-                seek.positions.push(range);
+            Places::Nothing => {
+                let positions = vec![positions.clone()];
+                Places::At(Seek { interface: interface.clone(), queue: *queue, positions })
+            }
+            Places::At(mut seek) if (&seek.interface, seek.queue) == (interface, *queue) => {
+                seek.positions.push(positions.clone());
                 Places::At(seek)
             }
             Places::At(_) | Places::Anywhere => Places::Anywhere,
         };
+    }
+
+    /// Where the store has files out of the order of time, packets may be earlier than their records tell: the interval begins as much
+    /// earlier then.
+    pub fn expect_late(&mut self, store: &Path) {
+        let from = self.from.before(LATE);
+        let is_out_of_order = |interface: &String| {
+            // Where notes cannot be read the question about packets says so.
+            let noted = Disorder::read(&names::interface_folder(store, interface)).unwrap_or_default();
+            noted.iter().any(|(_, span, _)| span.overlaps(from, self.to))
+        };
+        if self.interfaces.iter().any(is_out_of_order) {
+            self.from = from;
+        }
     }
 
     /// Where to look for their packets in the files of their queue; `None` if they may be anywhere. Packets that reached
@@ -118,7 +183,7 @@ impl Members {
         self.packets
     }
 
-    /// From the first of the packets to the last; `None` if there are none.
+    /// From when to when their packets can be; `None` if there are none.
     pub fn interval(&self) -> Option<(Timestamp, Timestamp)> {
         (self.from <= self.to).then_some((self.from, self.to))
     }
@@ -135,7 +200,7 @@ impl Members {
     }
 
     /// Whether this packet is of one of them. Packets are asked in the order of time.
-    pub fn have(&mut self, found: &Found<'_>) -> bool {
+    pub fn have(&mut self, found: &Found<'_>, origin: &Origin) -> bool {
         let link_type = found.link_type;
         let mut decoded = Decoded::of(found.data, found.wire_len, link_type);
         self.fragments.resolve(&mut decoded, found.data, found.ts);
@@ -145,7 +210,8 @@ impl Members {
         let Some(spans) = self.spans.get(&talk) else { return false };
         // Of a host that talks to itself without ports nobody can tell the ways apart.
         let goes = |ways: &[bool; 2]| ways[usize::from(turned)] || talk.1 == talk.2;
-        spans.iter().any(|span| (span.first..=span.last).contains(&found.ts) && goes(&span.ways))
+        let by = (self.number(&origin.interface), origin.queue);
+        spans.iter().any(|span| span.has(found, by) && goes(&span.ways))
     }
 }
 
@@ -207,10 +273,21 @@ mod tests {
     }
 
     fn ask(members: &mut Members, second: u64, frame: Frame<'_>) -> bool {
+        ask_at(members, second, frame, 0, None)
+    }
+
+    fn ask_at(members: &mut Members, second: u64, frame: Frame<'_>, queue: u16, position: Option<u64>) -> bool {
         let mut bytes = vec![0; frame.header_len()];
         frame.fill(&mut bytes);
         let wire_len = bytes.len() as u32;
-        members.have(&Found { ts: at(second), wire_len, data: &bytes, link_type: link::ETHERNET, origin: 0, lost: 0 })
+        let (ts, link_type, origin) = (at(second), link::ETHERNET, 0);
+        let found = Found { ts, wire_len, data: &bytes, link_type, origin, lost: 0, position };
+        members.have(&found, &Origin { interface: "eth1".to_owned(), queue, ..nobody() })
+    }
+
+    fn nobody() -> Origin {
+        let (interface, filter, stamps) = Default::default();
+        Origin { interface, queue: 0, link_type: link::ETHERNET, snaplen: 0, filter, stamps }
     }
 
     #[test]
@@ -221,7 +298,7 @@ mod tests {
         };
         let sought = |records: &[(Record, &str)]| {
             let mut members = Members::new();
-            records.iter().for_each(|(record, interface)| members.locate(record, interface));
+            records.iter().for_each(|(record, interface)| members.add(record, interface));
             members.seek()
         };
         let two = sought(&[(located(3, 24, 900), "eth1"), (located(3, 5000, 5000), "eth1")]);
@@ -246,8 +323,8 @@ mod tests {
     #[test]
     fn packets_of_both_directions_belong_within_the_time_of_a_record() {
         let mut members = Members::new();
-        members.add(&record(IpProtocol::UDP, 5, 53, (10, 20)));
-        members.add(&record(IpProtocol::UDP, 5, 53, (30, 40)));
+        members.add(&record(IpProtocol::UDP, 5, 53, (10, 20)), "eth1");
+        members.add(&record(IpProtocol::UDP, 5, 53, (30, 40)), "eth1");
         assert_eq!((members.flows(), members.packets(), members.interval()), (1, 4, Some((at(10), at(40)))));
         let (there, back) =
             (Frame::udp4([10, 0, 0, 1], 5, [10, 0, 0, 2], 53), Frame::udp4([10, 0, 0, 2], 53, [10, 0, 0, 1], 5));
@@ -271,15 +348,44 @@ mod tests {
             [(vec![&there], [true, false]), (vec![&back], [false, true]), (vec![&there, &back], [true; 2])]
         {
             let mut members = Members::new();
-            records.iter().for_each(|record| members.add(record));
+            records.iter().for_each(|record| members.add(record, "eth1"));
             assert_eq!([ask(&mut members, 15, goes), ask(&mut members, 15, comes)], has);
+        }
+    }
+
+    #[test]
+    fn where_its_place_is_known_a_packet_belongs_by_that_and_may_be_late() {
+        let udp = |seconds, first, last| Record {
+            locator: Some(flow::Locator { queue: 1, first, last }),
+            ..record(IpProtocol::UDP, 5, 53, seconds)
+        };
+        let mut members = Members::new();
+        members.add(&udp((100, 200), 24, 900), "eth1");
+        members.add(&udp((150, 250), 2000, 3000), "eth1");
+        let frame = Frame::udp4([10, 0, 0, 1], 5, [10, 0, 0, 2], 53);
+        for (second, queue, position, is) in [
+            (100, 1, Some(24), true),
+            (40, 1, Some(500), true),
+            (38, 1, Some(500), false),
+            (201, 1, Some(500), false),
+            (120, 1, Some(950), false),
+            (160, 1, Some(950), false),
+            (90, 1, Some(2500), true),
+            (88, 1, Some(2500), false),
+            // By another queue, or from a file that does not tell.
+            (99, 0, Some(500), false),
+            (120, 0, Some(950), true),
+            (99, 1, None, false),
+            (120, 1, None, true),
+        ] {
+            assert_eq!(ask_at(&mut members, second, frame, queue, position), is, "{second} {queue} {position:?}");
         }
     }
 
     #[test]
     fn an_answer_to_a_ping_belongs_to_its_flow() {
         let mut members = Members::new();
-        members.add(&record(IpProtocol::ICMP, 0, 8 << 8, (10, 20)));
+        members.add(&record(IpProtocol::ICMP, 0, 8 << 8, (10, 20)), "eth1");
         assert!(ask(&mut members, 11, Frame::icmp4([10, 0, 0, 2], [10, 0, 0, 1], 0, 0, [0; 4])));
         assert!(!ask(&mut members, 11, Frame::icmp4([10, 0, 0, 2], [10, 0, 0, 3], 0, 0, [0; 4])));
     }

@@ -300,7 +300,7 @@ mod tests {
 
     fn told(frame: &[u8], wire_len: u32, lost: u64) -> (String, serde_json::Value) {
         let ts = Timestamp::from_secs_nanos(1_795_257_720, 7);
-        let found = Found { ts, wire_len, data: frame, link_type: link::ETHERNET, origin: 0, lost };
+        let found = Found { ts, wire_len, data: frame, link_type: link::ETHERNET, origin: 0, lost, position: None };
         let origin = origin(3);
         let packet = Packet::of(&found, &origin);
         (packet.to_string(), serde_json::to_value(&packet).expect("an object"))

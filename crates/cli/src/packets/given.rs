@@ -100,8 +100,8 @@ impl Given {
             let Some((data, tail)) = tail.split_at_checked(record.caplen as usize) else { break };
             rest = tail;
             let (ts, wire_len) = (record.ts, record.wire_len);
-            let lost = std::mem::take(&mut lost);
-            self.take(origins, &Found { ts, wire_len, data, link_type: batch.link_type, origin: batch.origin, lost })?;
+            let (lost, link_type, origin) = (std::mem::take(&mut lost), batch.link_type, batch.origin);
+            self.take(origins, &Found { ts, wire_len, data, link_type, origin, lost, position: None })?;
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use base::units::show_count;
 use clap::{Args, ValueEnum};
 use explain::Clock;
 use given::Given;
-use query::{Answer, Batch, Found, Place};
+use query::{Answer, Batch, Found, Origin, Place};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -191,18 +191,21 @@ fn give(
     if limit.is_some() || members.is_some() {
         while limit.is_none_or(|limit| given.packets() < limit) {
             let Some(found) = answer.next().map_err(Failure::say)? else { break };
-            if members.as_mut().is_some_and(|m| !m.have(&found)) {
-                continue;
-            }
-            clock.packet();
+            let mut take = |origins: &[Origin], found: &Found<'_>| {
+                if members.as_mut().is_some_and(|m| !m.have(found, &origins[found.origin])) {
+                    return Ok(());
+                }
+                clock.packet();
+                given.take(origins, found)
+            };
             if found.origin < origins.len() {
-                given.take(&origins, &found)?;
+                take(&origins, &found)?;
                 continue;
             }
             // The answer lends either a packet or the list of origins: the first packet of each is copied.
             let (data, found) = (found.data.to_vec(), Found { data: &[], ..found });
             origins = answer.origins().to_vec();
-            given.take(&origins, &Found { data: &data, ..found })?;
+            take(&origins, &Found { data: &data, ..found })?;
         }
         return Ok(());
     }

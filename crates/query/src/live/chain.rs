@@ -4,13 +4,18 @@
 //! so files of one recording are told from those of others by their positions as well as by their names. A folder that is
 //! listed while a file is renamed may show it under neither name: what was not found is looked for again.
 
-use super::growing::Growing;
+use super::growing::{Growing, is_hidden};
 use crate::Book;
 use ring::BLOCK;
 use std::io;
 use std::path::Path;
-use store::catalogue::{Entry, Hours};
+use std::time::Duration;
+use store::catalogue::{Entry, Hours, Listing};
+use store::disorder::{Disorder, Span};
+use store::names;
 use wire::filter::Need;
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// The files of a queue from this one on, by name only, itself included.
 ///
@@ -31,18 +36,21 @@ pub fn from(folder: &Path, queue: u16, first: base::Timestamp) -> io::Result<Vec
     Ok(out)
 }
 
-/// The latest file of a queue, by name.
+/// The latest file of a queue, by name, of those that are in order or being written: of the others names say nothing.
 ///
 /// # Errors
 /// When a folder cannot be listed.
 pub fn latest(folder: &Path, queue: u16) -> io::Result<Option<Entry>> {
+    let noted = Disorder::read(folder)?;
+    let is_astray = |e: &Entry| noted.get((e.start, e.queue, e.copy)).is_some_and(|span| span != Span::UNKNOWN);
     let mut hours = Hours::back(folder, base::Timestamp::MAX);
     while let Some(hour) = hours.next()? {
         let listing = match hour.list() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
             other => other?,
         };
-        let all = listing.sealed.into_iter().chain(listing.unfinished).filter(|e| e.queue == queue);
+        let all = listing.sealed.into_iter().chain(listing.unfinished);
+        let all = all.filter(|e| e.queue == queue && !is_astray(e));
         if let Some(entry) = all.max_by_key(|e| (e.start, e.copy)) {
             return Ok(Some(entry));
         }
@@ -50,20 +58,29 @@ pub fn latest(folder: &Path, queue: u16) -> io::Result<Option<Entry>> {
     Ok(None)
 }
 
-/// Unfinished files of all queues in the two newest hours.
+/// Unfinished files of all queues in the two newest hours that have anything but files with notes, and those of which a note tells.
 ///
 /// # Errors
 /// When a folder cannot be listed.
 pub fn unfinished(folder: &Path) -> io::Result<Vec<Entry>> {
+    let noted = Disorder::read(folder)?;
+    let is_noted = |e: &Entry| noted.get((e.start, e.queue, e.copy)).is_some();
     let mut out = Vec::new();
     let mut hours = Hours::back(folder, base::Timestamp::MAX);
-    for _ in 0..2 {
+    let mut left = 2;
+    while left > 0 {
         let Some(hour) = hours.next()? else { break };
-        match hour.list() {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            other => out.extend(other?.unfinished),
-        }
+        let listing = match hour.list() {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Listing::default(),
+            other => other?,
+        };
+        let mut all = listing.sealed.iter().chain(&listing.unfinished).peekable();
+        left -= usize::from(all.peek().is_none() || !all.all(is_noted));
+        out.extend(listing.unfinished.into_iter().filter(|e| !is_noted(e)));
     }
+    let written = noted.iter().filter(|(_, span, _)| *span == Span::UNKNOWN);
+    let found = written.filter_map(|((start, ..), _, stem)| Entry::find(&names::hour_folder(folder, start), stem));
+    out.extend(found.filter(|e| is_hidden(&e.path)));
     Ok(out)
 }
 
@@ -90,10 +107,38 @@ pub fn behind(folder: &Path, queue: u16, file: &Growing, need: &Need, book: &mut
         return Ok(match next.first_pos() {
             pos if pos == expected || (file.is_raw() && pos > file.first_pos()) => Next::Follows(Box::new(next)),
             pos if pos > expected => Next::Later(Box::new(next)),
-            _ => Next::None,
+            _ => back(folder, queue, file, need, book)?,
         });
     }
-    Ok(Next::None)
+    back(folder, queue, file, need, book)
+}
+
+/// The same where the clock was set back in between: the file has an older name than the one before it. The recorder lives and holds
+/// it, or one behind it, before which its own lie by their names: positions alone would be those of any recording.
+fn back(folder: &Path, queue: u16, file: &Growing, need: &Need, book: &mut Book) -> io::Result<Next> {
+    let expected = end_of(file);
+    let mut held = None;
+    for entry in unfinished(folder)?.into_iter().filter(|e| e.queue == queue && e.start < file.entry.start) {
+        held = Growing::open(&entry, need, book)?.filter(|f| !f.is_raw() && f.is_held() && f.first_pos() >= expected);
+        if held.is_some() {
+            break;
+        }
+    }
+    let Some(held) = held else { return Ok(Next::None) };
+    let mut first = held.first_pos();
+    if first == expected {
+        return Ok(Next::Follows(Box::new(held)));
+    }
+    let hour = held.entry.start.floor_to(HOUR).before(HOUR);
+    let before = from(folder, queue, hour)?.into_iter().rev().skip_while(|e| e.start >= held.entry.start);
+    for entry in before {
+        let Some(one) = Growing::open(&entry, need, book)?.filter(|one| end_of(one) == first) else { break };
+        first = one.first_pos();
+        if first == expected {
+            return Ok(Next::Follows(Box::new(one)));
+        }
+    }
+    Ok(Next::Later(Box::new(held)))
 }
 
 /// Where the segment behind a complete file begins.

@@ -7,7 +7,7 @@
 //! system knows by what name an open file goes now (proc_pid_fd(5)), and that name tells when it is sealed.
 
 use crate::Book;
-use index::{Block, Reader};
+use index::{Block, Reader, UNKNOWN_POS};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -89,6 +89,13 @@ impl Growing {
     /// The stream position of its first byte.
     pub fn first_pos(&self) -> u64 {
         self.reader.header().first_pos
+    }
+
+    /// Where in the stream of its queue the record at this offset begins; `None` where that is not known.
+    pub fn position(&self, offset: u64) -> Option<u64> {
+        let header = self.reader.header();
+        let is_known = header.first_pos != UNKNOWN_POS && !self.raw;
+        is_known.then(|| header.first_pos.saturating_add(offset))
     }
 
     /// What holds for the whole file.

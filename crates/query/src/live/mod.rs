@@ -25,7 +25,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 use store::catalogue::Entry;
 use store::{Claimant, names};
-use tail::{Tail, Until};
+use tail::{Begin, Tail, Until};
 use wire::filter::Need;
 
 /// How long a file is waited for that must be about to be made, and the first one of a recording; how often it is looked for.
@@ -70,7 +70,7 @@ pub fn cursors(
         let (written, left): (Vec<Seen>, Vec<Seen>) = files.into_iter().partition(|f| f.is_of_a_recorder);
         for Seen { file, .. } in left {
             let until = Until { file: file.first_pos(), pos: file.first_pos().saturating_add(file.vouched()) };
-            let mut tail = Tail::new(folder, queue, need.clone(), None);
+            let mut tail = Tail::new(folder, queue, need.clone(), None, Begin::of(book.question.from));
             tail.until(Some(until));
             tail.begin(file, false, book);
             out.push(((rank, queue), Box::new(tail)));
@@ -217,8 +217,17 @@ fn tail(
             .last()
             .map_or(Until { file: 0, pos: 0 }, |seen| Until { file: seen.file.first_pos(), pos: end(seen) }),
     };
-    let mut tail = Tail::new(folder, queue, book.question.filter.need(), ears);
-    match book.question.follow {
+    let (from, follow) = (book.question.from, book.question.follow);
+    let is_future = from > sys::clock::realtime();
+    let begin = match follow {
+        true => {
+            let arriving = if is_future { from } else { Timestamp::ZERO };
+            Begin { from, arriving, behind: Some(until), begun: false }
+        }
+        false => Begin::of(from),
+    };
+    let mut tail = Tail::new(folder, queue, book.question.filter.need(), ears, begin);
+    match follow {
         true => tail.follow(Some(holder.clone())),
         false => tail.until(Some(until)),
     }

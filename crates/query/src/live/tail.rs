@@ -20,7 +20,7 @@ use base::{Tally, Timestamp};
 use ring::{BLOCK, Control, Desc, FILE_HEADER, RECORD_HEADER, flag};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use store::{Claim, Claimant, Hold};
 use wire::filter::Need;
 
@@ -29,6 +29,9 @@ const RING_DELAY: Duration = Duration::from_millis(200);
 
 /// From its stamp to its place in the index: the recorder writes ahead at each second.
 const FILE_DELAY: Duration = Duration::from_millis(1250);
+
+/// What is older than the question by more than this was not on its way when it came: the clock was set back since.
+const ON_ITS_WAY: Duration = Duration::from_secs(5);
 
 /// In what steps it is told that time passes.
 const STEP: Duration = Duration::from_millis(10);
@@ -67,6 +70,42 @@ impl Until {
     }
 }
 
+/// When the answer begins, in the two parts of what a question that follows asks for. What was published before it came is
+/// asked for by its stamps. What arrives afterwards has come since, whatever its stamps say: the clock may be set back meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub struct Begin {
+    /// For what was published before.
+    pub from: Timestamp,
+    /// For what arrives; later than the beginning of time only where the question begins in the future.
+    pub arriving: Timestamp,
+    /// Behind this, packets arrive; without it none do.
+    pub behind: Option<Until>,
+    /// One has come that was not on its way when the question came, and so have all behind it.
+    pub begun: bool,
+}
+
+impl Begin {
+    /// Of a question that asks for what was published.
+    pub fn of(from: Timestamp) -> Self {
+        Self { from, arriving: from, behind: None, begun: false }
+    }
+
+    /// The first moment that is asked for of a packet. What is a little older than the question was on its way when that came.
+    fn of_packet(&mut self, file: u64, pos: u64, ts: Timestamp) -> Timestamp {
+        let arrives = self.behind.is_some_and(|behind| behind.is_reached(file, pos));
+        self.begun |= arrives && (ts >= self.from || ts < self.from.before(ON_ITS_WAY));
+        if self.begun { self.arriving } else { self.from }
+    }
+
+    /// The first moment that can be asked for at a position in the stream, of a file that begins there.
+    pub fn at(&self, file: u64, pos: u64) -> Timestamp {
+        match self.behind.is_some_and(|behind| behind.is_reached(file, pos)) {
+            true => self.arriving,
+            false => self.from,
+        }
+    }
+}
+
 /// See the module.
 pub struct Tail {
     folder: PathBuf,
@@ -96,6 +135,9 @@ pub struct Tail {
     /// The origin was entered by the ring.
     origin_of_ring: bool,
     until: Option<Until>,
+    begin: Begin,
+    /// Time since the question, by the clock of this machine where that goes on, and by how long it took where it is set back.
+    clock: Onward,
     /// Whom the answer follows.
     follows: Option<Claimant>,
     over: bool,
@@ -115,13 +157,15 @@ pub struct Tail {
 enum Stood {
     Nothing,
     File(Record),
-    Ring(Timestamp, u32),
+    Ring { ts: Timestamp, wire_len: u32, pos: u64 },
 }
 
 impl Tail {
     /// Begins nowhere; [`Tail::enter`] or [`Tail::listen`] says where.
-    pub fn new(folder: &Path, queue: u16, need: Need, ears: Option<Ears>) -> Self {
+    pub fn new(folder: &Path, queue: u16, need: Need, ears: Option<Ears>, begin: Begin) -> Self {
         Self {
+            begin,
+            clock: Onward::start(),
             folder: folder.to_owned(),
             queue,
             need,
@@ -203,7 +247,7 @@ impl Tail {
         self.segment = (file.first_pos(), file.entry.start);
         // A folder that has gone holds nothing that could be removed.
         self.hold = file.entry.path.parent().and_then(|hour| Hold::reader(hour).ok());
-        self.walk = Some(Walk::new(file, self.origin, book));
+        self.walk = Some(Walk::new(file, self.origin, self.begin, book));
         self.listening = false;
     }
 
@@ -222,7 +266,10 @@ impl Tail {
         self.doubted = None;
         self.latest = self.latest.max(record.ts);
         book.cost.packets += 1;
-        if !book.wants(record.ts, record.wire_len, walk.data(&record), self.link_type) {
+        let from = self.begin.of_packet(file, file.saturating_add(record.offset), record.ts);
+        if !(from..=book.question.to).contains(&record.ts)
+            || !book.matches(record.wire_len, walk.data(&record), self.link_type)
+        {
             return Ok(None);
         }
         self.stood = Stood::File(record);
@@ -423,7 +470,8 @@ impl Tail {
         let ts = desc.timestamp();
         self.latest = self.latest.max(ts);
         let Some(ears) = &mut self.ears else { return Ok(None) };
-        let wanted = book.is_inside(ts);
+        let interval = self.begin.of_packet(self.segment.0, desc.pos, ts)..=book.question.to;
+        let wanted = interval.contains(&ts);
         if wanted && ears.record(desc).is_none() {
             self.next = desc.pos;
             self.back(book)?;
@@ -438,7 +486,7 @@ impl Tail {
         self.next = desc.end();
         book.cost.packets += 1;
         book.cost.from_ring += 1;
-        let seconds = book.question.from.secs()..=book.question.to.secs();
+        let seconds = interval.start().secs()..=interval.end().secs();
         for tally in [&mut self.counted, &mut self.untold].into_iter().filter(|_| seconds.contains(&ts.secs())) {
             tally.offered += 1;
             tally.stored += 1;
@@ -452,16 +500,17 @@ impl Tail {
             self.counted = Tally::default();
         }
         let data = record.get(RECORD_HEADER..).unwrap_or_default();
-        if !wanted || !book.wants(ts, wire_len, data, self.link_type) {
+        if !wanted || !book.matches(wire_len, data, self.link_type) {
             return Ok(None);
         }
-        self.stood = Stood::Ring(ts, wire_len);
+        self.stood = Stood::Ring { ts, wire_len, pos: desc.pos };
         self.lost = book.take_lost(self.origin);
         Ok(Some(Stand::Packet(ts)))
     }
 
     fn hear_control(&mut self, control: Control, ts: Timestamp, book: &mut Book) {
-        if !(book.question.from.secs()..=book.question.to.secs()).contains(&ts.secs()) {
+        let from = if self.begin.begun { self.begin.arriving } else { self.begin.from };
+        if !(from.secs()..=book.question.to.secs()).contains(&ts.secs()) {
             return;
         }
         let mut tally = Tally::default();
@@ -510,11 +559,32 @@ impl Tail {
 
     /// Nothing now; what will come has a stamp that is not much older than this moment. The end, if the interval ends
     /// before that.
-    fn wait(&self, delay: Duration, book: &Book) -> Stand {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let from = Timestamp::ZERO.after(now).before(delay).floor_to(STEP);
+    fn wait(&mut self, delay: Duration, book: &Book) -> Stand {
+        let from = self.clock.now().before(delay).floor_to(STEP);
         let to = book.question.to;
         if from > to || self.latest > to { Stand::End } else { Stand::Waiting(from) }
+    }
+}
+
+/// A clock that is never set back. Other queues would wait until a clock that was has come again to where it had been.
+struct Onward {
+    /// The latest that was told, and when.
+    told: (Timestamp, Instant),
+}
+
+impl Onward {
+    fn start() -> Self {
+        Self { told: (sys::clock::realtime(), Instant::now()) }
+    }
+
+    fn now(&mut self) -> Timestamp {
+        self.at(sys::clock::realtime(), Instant::now())
+    }
+
+    fn at(&mut self, clock: Timestamp, now: Instant) -> Timestamp {
+        let (told, then) = self.told;
+        self.told = (clock.max(told.after(now.saturating_duration_since(then))), now);
+        self.told.0
     }
 }
 
@@ -542,13 +612,54 @@ impl Cursor for Tail {
     }
 
     fn packet(&self) -> Found<'_> {
-        let (ts, wire_len, data): (_, _, &[u8]) = match (&self.stood, &self.walk, &self.ears) {
-            (Stood::File(record), Some(walk), _) => (record.ts, record.wire_len, walk.data(record)),
-            (Stood::Ring(ts, wire_len), _, Some(ears)) => {
-                (*ts, *wire_len, ears.latest().get(RECORD_HEADER..).unwrap_or_default())
+        let (ts, wire_len, data, position): (_, _, &[u8], _) = match (&self.stood, &self.walk, &self.ears) {
+            (Stood::File(record), Some(walk), _) => {
+                let position = walk.file.position(record.offset);
+                (record.ts, record.wire_len, walk.data(record), position)
             }
-            _ => (Timestamp::ZERO, 0, &[]),
+            (Stood::Ring { ts, wire_len, pos }, _, Some(ears)) => {
+                (*ts, *wire_len, ears.latest().get(RECORD_HEADER..).unwrap_or_default(), Some(*pos))
+            }
+            _ => (Timestamp::ZERO, 0, &[], None),
         };
-        Found { ts, wire_len, data, link_type: self.link_type, origin: self.origin, lost: self.lost }
+        Found { ts, wire_len, data, link_type: self.link_type, origin: self.origin, lost: self.lost, position }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_back_holds_up_nobody_until_it_has_come_there_again() {
+        let (begin, hour) = (Instant::now(), Duration::from_secs(3600));
+        let at = |secs: u64| Timestamp::from_secs_nanos(1_795_290_000 + secs, 0);
+        let mut clock = Onward { told: (at(0), begin) };
+        let mut see = |shown: Timestamp, after: u64| clock.at(shown, begin + Duration::from_secs(after));
+        assert_eq!(see(at(1), 1), at(1));
+        assert_eq!(see(at(2).before(hour), 2), at(2), "as if it had not been set");
+        assert_eq!(see(at(5).before(hour), 5), at(5));
+        assert_eq!(see(at(100), 6), at(100), "set forward it is believed");
+        assert_eq!(see(at(7), 7), at(101));
+    }
+
+    #[test]
+    fn what_arrives_behind_the_question_is_asked_for_whatever_its_stamp_says() {
+        let at = |secs: u64| Timestamp::from_secs_nanos(secs, 0);
+        let published = Until { file: 50, pos: 100 };
+        let begin = Begin { from: at(90), arriving: Timestamp::ZERO, behind: Some(published), begun: false };
+        for (file, pos, from) in [(0, 99, 90), (50, 99, 90), (50, 100, 0), (60, 400, 0), (0, 400, 90)] {
+            assert_eq!(begin.at(file, pos), at(from), "{file} {pos}");
+        }
+        // What is on its way, the first that is not, and a clock that is set back by little; or by much before anything comes.
+        for (ts, pos, from) in [(88, 100, 90), (89, 110, 90), (90, 120, 0), (88, 130, 0)] {
+            let mut begin = Begin { begun: pos > 120, ..begin };
+            assert_eq!(begin.of_packet(50, pos, at(ts)), at(from), "{ts} at {pos}");
+        }
+        for (ts, pos, from) in [(10, 99, 90), (10, 100, 0)] {
+            let mut begin = begin;
+            assert_eq!(begin.of_packet(50, pos, at(ts)), at(from), "{ts} at {pos}");
+        }
+        assert_eq!(Begin::of(at(90)).of_packet(60, 400, at(10)), at(90), "what does not follow");
     }
 }

@@ -9,6 +9,7 @@
 
 use super::ears::Ears;
 use super::growing::Growing;
+use super::tail::Begin;
 use crate::Book;
 use crate::sealed::told::told_of;
 use base::{Tally, Timestamp};
@@ -40,6 +41,7 @@ pub struct Walk {
     pub file: Growing,
     /// Number of the origin in the book.
     pub origin: usize,
+    begin_of_answer: Begin,
     /// Where the next record is looked for, and whether one begins just there; if not, with the first one of its block.
     at: u64,
     exact: bool,
@@ -59,13 +61,14 @@ pub struct Walk {
 
 impl Walk {
     /// From the first record on.
-    pub fn new(file: Growing, origin: usize, book: &mut Book) -> Self {
+    pub fn new(file: Growing, origin: usize, begin_of_answer: Begin, book: &mut Book) -> Self {
         book.cost.files += 1;
         book.cost.bytes += file.vouched();
         let (exact, behind_a_record, buffer) = (false, false, Vec::new());
         Self {
             file,
             origin,
+            begin_of_answer,
             at: 0,
             exact,
             behind_a_record,
@@ -217,7 +220,7 @@ impl Walk {
         if self.tells_of(&block, book) {
             self.count(&block, book);
         }
-        let outside = block.last < book.question.from || book.question.to < block.first;
+        let outside = block.last < self.from(end.saturating_sub(1)) || book.question.to < block.first;
         if let (true, Some(_)) = (outside, block.first_record) {
             book.cost.blocks_skipped_time += u64::from(entered);
             self.pass(&block);
@@ -257,6 +260,12 @@ impl Walk {
         true
     }
 
+    /// The first moment that is asked for at an offset of the file.
+    fn from(&self, offset: u64) -> Timestamp {
+        let first = self.file.first_pos();
+        self.begin_of_answer.at(first, first.saturating_add(offset))
+    }
+
     /// Whether the ledger rows of a block can be of the interval.
     fn tells_of(&self, block: &Block, book: &Book) -> bool {
         let at = u64::from(block.number) * BLOCK;
@@ -264,7 +273,7 @@ impl Walk {
         let since = before.map_or(self.file.header().start, |(before, _)| before.last);
         let is_last = self.file.block(at + BLOCK).is_none();
         let (first, last) = told_of(block, since, if is_last { Timestamp::MAX } else { block.last });
-        first.secs() <= book.question.to.secs() && book.question.from.secs() <= last.secs()
+        first.secs() <= book.question.to.secs() && self.from(at).secs() <= last.secs()
     }
 
     /// Fills the buffer with a whole block out of the ring; false if it has other bytes there by now.
@@ -299,7 +308,8 @@ impl Walk {
                 return book.remark(format!("{path}: {e}; what was lost is not known"));
             }
         };
-        let tally = tally_within(&rows, book);
+        let from = self.from(u64::from(block.number) * BLOCK);
+        let tally = tally_within(&rows, (from, book.question.to));
         let news = match &self.counted {
             Some((number, before)) if *number == block.number => news(&tally, before),
             _ => tally,
@@ -319,8 +329,8 @@ enum Parsed {
 }
 
 /// What rows tell of the seconds that are asked for.
-fn tally_within(rows: &index::Rows, book: &Book) -> Tally {
-    let seconds = book.question.from.secs()..=book.question.to.secs();
+fn tally_within(rows: &index::Rows, (from, to): (Timestamp, Timestamp)) -> Tally {
+    let seconds = from.secs()..=to.secs();
     let mut out = Tally::default();
     for run in rows.runs().filter(|run| !run.is_silent() && seconds.contains(&run.second)) {
         out += &run.tally;

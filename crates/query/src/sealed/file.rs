@@ -105,6 +105,8 @@ pub struct About {
     pub layout: Layout,
     pub link_type: u16,
     pub origin: usize,
+    /// Where the file begins in the stream of its queue, if its records lie as they do there.
+    pub first_pos: Option<u64>,
 }
 
 /// See the module.
@@ -115,6 +117,8 @@ pub struct SealedFile {
     told: Option<Told>,
     chunk: Option<Chunk>,
     number: u32,
+    /// What takes a place in the chunk's memory to an offset in the file; wrapping, since a record may begin in the block before.
+    base: u64,
     /// In the chunk's memory: where the next record begins, where the block ends, and where what was read of it and its
     /// tail ends.
     at: usize,
@@ -197,6 +201,7 @@ impl SealedFile {
             told,
             chunk: None,
             number: 0,
+            base: 0,
             at: 0,
             end: 0,
             read: 0,
@@ -309,6 +314,7 @@ impl SealedFile {
                 book.disk.recycle(before.memory);
             }
             self.number = block.number;
+            self.base = block.bytes().start.wrapping_sub(ROOM as u64);
             (self.end, self.read) = (bytes.end, read);
             self.chunk = Some(chunk);
             return true;
@@ -383,6 +389,10 @@ impl Cursor for SealedFile {
             link_type: self.about.link_type,
             origin: self.about.origin,
             lost: *lost,
+            position: self.about.first_pos.map(|first| {
+                let record = data.start - self.about.layout.header();
+                first.wrapping_add(self.base.wrapping_add(record as u64))
+            }),
         }
     }
 

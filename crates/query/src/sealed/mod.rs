@@ -98,7 +98,9 @@ fn look(folder: &Path) -> io::Result<(Vec<Entry>, Snapshot)> {
 #[derive(Default)]
 struct Top {
     hours: Vec<Seen>,
-    /// The first moment of the newest hour, whether or not it is still there.
+    /// Those of nothing but files with notes, and what their names said.
+    passed: BTreeMap<Timestamp, Names>,
+    /// The first moment of the newest hour that has anything but files with notes.
     newest: Option<Timestamp>,
     /// The files that living recorders hold: for each queue the one that is being written, and before it those that are being
     /// sealed, whose indexes may not vouch for all of them yet. Blocks are written in order, so behind a file that is sealed,
@@ -123,7 +125,7 @@ impl Top {
         let before = std::mem::take(self);
         let mut known: BTreeMap<Timestamp, Seen> =
             before.hours.into_iter().map(|seen| (seen.hour.start, seen)).collect();
-        let mut settled = true;
+        let (mut passed, mut settled) = (before.passed, true);
         // What was made ahead of need lies in the interface's folder and tells how many queues to look for.
         let mut queues: BTreeSet<u16> = std::fs::read_dir(folder)?
             .filter_map(|e| e.ok()?.file_name().into_string().ok())
@@ -133,11 +135,10 @@ impl Top {
         let mut hours = Hours::back(folder, Timestamp::MAX);
         let most = if Claim::holder(folder).is_some() { HOURS_BACK } else { HOURS_UNCLAIMED };
         let mut listed = 0;
+        let is_noted = |entry: &Entry| noted.get((entry.start, entry.queue, entry.copy)).is_some();
         while listed < most
             && let Some(hour) = hours.next()?
         {
-            listed += 1;
-            self.newest.get_or_insert(hour.start);
             let (hold, names) = match Hold::reader(&hour.folder).and_then(|hold| Ok((hold, hour.names()?))) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 other => other?,
@@ -145,19 +146,31 @@ impl Top {
             let seen = match known.remove(&hour.start) {
                 Some(seen) if seen.names == names => seen,
                 _ => {
-                    settled = false;
                     let listing = hour.read(&names);
+                    settled &= passed.remove(&hour.start).as_ref() == Some(&names);
                     Seen { hour, names, listing, hold: Arc::new(hold) }
                 }
             };
-            let_go.extend(seen.listing.sealed.iter().map(|entry| entry.queue));
+            let_go.extend(seen.listing.sealed.iter().filter(|entry| !is_noted(entry)).map(|entry| entry.queue));
             for entry in &seen.listing.unfinished {
                 queues.insert(entry.queue);
                 match is_held(entry) {
                     true => self.open.push(entry.clone()),
+                    false if is_noted(entry) => {}
                     false => drop(let_go.insert(entry.queue)),
                 }
             }
+            let mut all = seen.listing.sealed.iter().chain(&seen.listing.unfinished).peekable();
+            // Where the clock was far ahead for a while, there are hours of nothing but files with notes: their names say
+            // nothing of what is written now, and nobody finds them by those.
+            if all.peek().is_some() && all.all(is_noted) {
+                drop(all);
+                self.passed.insert(seen.hour.start, seen.names);
+                continue;
+            }
+            drop(all);
+            listed += 1;
+            self.newest.get_or_insert(seen.hour.start);
             self.hours.push(seen);
             if !let_go.is_empty() && queues.is_subset(&let_go) {
                 break;
@@ -171,7 +184,7 @@ impl Top {
             .filter(|entry| !self.open.iter().any(|open| is(open, entry)) && is_hidden(entry) && is_held(entry));
         self.elsewhere = found.collect();
         let same = self.open == before.open && self.elsewhere == before.elsewhere && self.newest == before.newest;
-        Ok(settled && known.is_empty() && same)
+        Ok(settled && known.is_empty() && passed.is_empty() && same)
     }
 
     /// What is being written, and what an answer must not look at again, because a recorder changes what is there, or one
@@ -220,6 +233,34 @@ mod tests {
         let mut expected: Vec<(Timestamp, u16)> = held.iter().map(|(start, queue, _)| (*start, *queue)).collect();
         expected.sort();
         assert_eq!(found.iter().map(|e| (e.start, e.queue)).collect::<Vec<_>>(), expected);
+        drop(claim);
+    }
+
+    #[test]
+    fn a_file_that_is_being_written_is_found_behind_any_number_of_hours_that_a_wrong_clock_has_left() {
+        let dir = TempDir::new("being-written-far");
+        let folder = dir.join("eth1");
+        let now = Timestamp::from_secs_nanos(1_795_290_000, 0);
+        let mut device = store::DiskDevice::new(1);
+        let mut place = |start: Timestamp, hidden: bool, span: Option<Span>| {
+            let (hour, stem) = (names::hour_folder(&folder, start), names::stem(start, None, 0));
+            let name = if hidden { names::hidden(&stem, "pcap") } else { format!("{stem}.pcap") };
+            std::fs::create_dir_all(&hour).expect("an hour");
+            span.map_or(Ok(()), |span| store::disorder::note(&mut device, &folder, &stem, Some(span))).expect("a note");
+            File::create(hour.join(&name)).expect("a file")
+        };
+        // One more than are looked through for a file that is being written.
+        for hour in 0..=HOURS_BACK as u32 {
+            let start = now.after(73 * 365 * 24 * HOUR).after(hour * HOUR);
+            place(start, false, Some(Span { first: start, last: start, mixed: false }));
+        }
+        place(now.before(HOUR), false, None);
+        let held = place(now, true, None);
+        held.try_lock().expect("a lock");
+        let claim = Claim::take(&folder, &store::Claimant::this(now, None, Vec::new())).expect("a claim");
+        let (found, snapshot) = look(&folder).expect("a store");
+        assert_eq!(found.iter().map(|e| e.start).collect::<Vec<_>>(), [now]);
+        assert_eq!(snapshot.from, Some(now.floor_to(HOUR)));
         drop(claim);
     }
 }

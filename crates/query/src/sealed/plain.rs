@@ -98,6 +98,7 @@ impl Cursor for Plain {
 
     fn packet(&self) -> Found<'_> {
         let (data, wire_len) = self.reader.current().map_or((&[][..], 0), |p| (p.data, p.wire_len));
-        Found { ts: self.ts, wire_len, data, link_type: self.link_type, origin: self.origin, lost: 0 }
+        let (ts, link_type, origin) = (self.ts, self.link_type, self.origin);
+        Found { ts, wire_len, data, link_type, origin, lost: 0, position: None }
     }
 }

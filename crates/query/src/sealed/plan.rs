@@ -241,7 +241,8 @@ pub fn open(
         true => Layout::Raw,
         false => Layout::Pcap,
     };
-    let about = About { name: name.into(), layout, link_type, origin };
+    let first_pos = is_of_stream(&indexed, &named).then_some(header.first_pos);
+    let about = About { name: name.into(), layout, link_type, origin, first_pos };
     let file = Arc::new(file);
     if order == Order::Mixed {
         let first = |number: u32| indexed.reader.blocks().get(number as usize).map_or(Timestamp::ZERO, |b| b.first);
@@ -320,11 +321,16 @@ fn plan(
 /// Where in the file what is sought lies; `None` if that is not known of this file.
 fn sought(seek: &Seek, indexed: &Indexed, path: &Path) -> Option<Sought> {
     let (header, bytes) = (indexed.reader.header(), indexed.reader.summary().bytes);
-    let is_of_stream = header.content == Content::Recorded
-        && header.first_pos != UNKNOWN_POS
-        && path.extension().is_some_and(|ending| ending == names::PACKETS[0]);
     let is_there = (&header.interface, header.queue) == (&seek.interface, seek.queue);
-    (is_of_stream && is_there).then(|| Sought::of(&seek.positions, header.first_pos, bytes))
+    (is_of_stream(indexed, path) && is_there).then(|| Sought::of(&seek.positions, header.first_pos, bytes))
+}
+
+/// Whether its records lie as they did in the stream of their queue, and it is known where in that it begins.
+fn is_of_stream(indexed: &Indexed, path: &Path) -> bool {
+    let header = indexed.reader.header();
+    header.content == Content::Recorded
+        && header.first_pos != UNKNOWN_POS
+        && path.extension().is_some_and(|ending| ending == names::PACKETS[0])
 }
 
 /// Opens a packet file whose index is of no use.

@@ -4,7 +4,7 @@
 use base::{Cause, Prng, Tally, Timestamp};
 use index::Header;
 use netgrain_query::{Answer, Place, Question, ask};
-use recorder::{Config, Feed, Recorder, Wait};
+use recorder::{Config, Feed, Recorder, Wait, Wall};
 use ring::{BLOCK, Control, Desc, FILE_HEADER};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -37,6 +37,8 @@ pub struct Stream {
     pub format: recorder::Format,
     /// How long the recorder waits for each thousand packets.
     pub pause: Duration,
+    /// The recorder's clock, if it has any.
+    pub wall: Option<fn() -> Wall>,
     bytes: Vec<u8>,
     descs: Vec<Desc>,
 }
@@ -44,7 +46,8 @@ pub struct Stream {
 impl Stream {
     pub fn new(interface: &str, queue: u16, queues: u16) -> Self {
         let (interface, format) = (interface.to_owned(), recorder::Format::Pcap);
-        Self { interface, queue, queues, format, pause: Duration::ZERO, bytes: Vec::new(), descs: Vec::new() }
+        let (pause, wall) = (Duration::ZERO, None);
+        Self { interface, queue, queues, format, pause, wall, bytes: Vec::new(), descs: Vec::new() }
     }
 
     /// Begins a file.
@@ -108,7 +111,8 @@ impl Stream {
         let last = self.descs.last().map(|d| d.timestamp()).unwrap_or(START);
         self.descs.push(Desc::control(Control::End, last));
         let header = Header { interface: self.interface.clone(), queue: self.queue, ..header() };
-        let config = Config { queues: self.queues, format: self.format, ..Config::new(store.to_owned(), header) };
+        let (queues, format, wall) = (self.queues, self.format, self.wall);
+        let config = Config { queues, format, wall, ..Config::new(store.to_owned(), header) };
         let mut feed = Whole { memory: Memory::of(&self.bytes), descs: self.descs, given: 0, pause: self.pause };
         let recorder = Recorder::new(config, device);
         let summary = recorder.run(&mut feed, |event| eprintln!("{event}")).expect("a thread");

@@ -67,11 +67,6 @@ impl Block {
         self.stamps.map_or(self.latest, |(_, last)| last.max(self.latest))
     }
 
-    /// Whether a file that begins now begins before something that came before it.
-    pub fn is_back(&self, start: Timestamp) -> bool {
-        self.order.is_back(start)
-    }
-
     /// Whether a tick has something to send ahead; seconds of silence can wait.
     pub fn has_news(&mut self, end: u64) -> bool {
         end > self.sent || self.seconds.has_news()

@@ -22,8 +22,6 @@ pub enum Job {
         pos: u64,
         /// Its first moment, which names it.
         start: Timestamp,
-        /// Whether something before it in the stream is later than that.
-        back: bool,
         /// What was before.
         release: Release,
     },

@@ -48,11 +48,6 @@ impl Order {
         self.mixed |= ts < in_file;
     }
 
-    /// Whether a file that begins at this moment begins before something that came before it.
-    pub fn is_back(&self, start: Timestamp) -> bool {
-        start < self.latest
-    }
-
     /// What was late since the last call, and whether anything was so within its file.
     pub fn tell(&mut self) -> (Late, bool) {
         (std::mem::take(&mut self.late), std::mem::take(&mut self.mixed))

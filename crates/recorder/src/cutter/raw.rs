@@ -263,8 +263,7 @@ impl RawCutter {
         self.buffer.clear();
         self.next_block(0);
         self.latest = Timestamp::ZERO;
-        let (back, release) = (self.order.is_back(start), Release::default());
-        jobs.push(Job::Open { pos, start, back, release });
+        jobs.push(Job::Open { pos, start, release: Release::default() });
     }
 
     fn close(&mut self, jobs: &mut Vec<Job>) {

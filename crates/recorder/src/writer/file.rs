@@ -31,6 +31,10 @@ pub(super) struct OpenFile {
     pub suffix: &'static str,
     /// Number behind the name, where others had it.
     pub copy: u32,
+    /// The latest stamp in it, of packets on their way included; its beginning before there are any.
+    pub latest: Timestamp,
+    /// A packet on its way is not in order.
+    is_straying: bool,
     /// Earliest and latest stamp so far.
     stamps: Option<(Timestamp, Timestamp)>,
     /// Under what name it was noted that it is not in order.
@@ -111,6 +115,8 @@ impl OpenFile {
                 queue,
                 suffix,
                 copy,
+                latest: header.start,
+                is_straying: false,
                 stamps: None,
                 noted: note.is_some().then_some(stem),
                 mixed: false,
@@ -128,6 +134,40 @@ impl OpenFile {
             });
         }
         Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// A part is on its way to it.
+    pub fn expect(&mut self, part: &Part) {
+        self.is_straying |= part.is_out_of_order(self.start);
+        if part.entry.first_record.is_some() {
+            self.latest = self.latest.max(part.entry.last);
+        }
+    }
+
+    /// Whether it has no note, and no packet on its way will make one necessary.
+    pub fn is_in_order(&self) -> bool {
+        self.noted.is_none() && !self.is_straying
+    }
+
+    /// Whether its packets have their name.
+    pub fn is_named(&self) -> bool {
+        matches!(self.step, Step::SyncFolder(_) | Step::Done)
+    }
+
+    /// Notes that it is not in order, while it is written.
+    pub fn stray<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
+        if self.noted.is_none() {
+            let stem = names::stem(self.start, self.queue, self.copy);
+            disorder::note(device, root, &stem, None)?;
+            self.noted = Some(stem);
+        }
+        Ok(())
+    }
+
+    /// The same, and that its packets are mixed.
+    pub fn mix<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
+        self.mixed = true;
+        self.stray(device, root)
     }
 
     /// The block that is told of in part.
