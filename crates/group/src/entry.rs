@@ -5,6 +5,7 @@ use crate::group::Books;
 use crate::members::Membership;
 use crate::outside::{Outlet, Source, Track};
 use crate::request::Policy;
+use crate::silent::Silent;
 use crate::steer::{MEMBERS, Steering};
 use crate::verdict::{About, Compiled, Filling};
 use ring::Branch;
@@ -59,7 +60,7 @@ pub(crate) struct Page {
     /// Its stream has ended: they do not change any more.
     pub ended: bool,
     /// Why they are not those of now, if they should be.
-    pub silence: Option<String>,
+    pub silence: Option<Silent>,
 }
 
 pub(crate) struct Seat {
@@ -132,16 +133,11 @@ pub struct GroupView {
     pub counters: Vec<(String, u64)>,
     /// How full its maps are.
     pub maps: Vec<Filling>,
-    /// Its queues that do not tell how they stand, each in words.
-    pub silent: Vec<String>,
+    /// Its queues that do not tell how they stand.
+    pub silent: Vec<Silent>,
 }
 
 impl GroupView {
-    /// What contradicts in its books, and queues that do not tell theirs; nothing, unless something is wrong.
-    pub fn contradictions(&self) -> Vec<String> {
-        self.counts.contradictions().into_iter().chain(self.silent.iter().cloned()).collect()
-    }
-
     /// Leaves out what is nobody's business but its owner's.
     pub(crate) fn hide(&mut self) {
         (self.program, self.headline, self.hidden) = (None, None, true);

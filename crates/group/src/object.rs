@@ -83,7 +83,7 @@ fn object(group: &GroupView, most: usize) -> Value {
             "seen": group.departed.seen, "late": group.departed.late,
             "sent": group.closed.sent, "failed": group.closed.failed, "own": group.closed.own,
         },
-        "contradictions": group.contradictions(),
+        "silent": group.silent, "contradictions": c.contradictions(),
     })
 }
 

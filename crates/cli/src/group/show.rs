@@ -13,16 +13,14 @@ pub fn loaded(group: &str, answer: &group::Answer) -> Result<(), Failure> {
     let about = answer.about.clone().unwrap_or_default();
     let done = serde_json::json!({
         "group": group, "generation": answer.generation, "took_us": answer.took_us, "late": answer.late, "runs": about.runs, "why": about.why,
-        "compile_us": about.compile_us, "spread": about.spread, "notes": about.notes,
+        "compile_us": about.compile_us, "spread": about.spread, "notes": about.notes, "silent": answer.silent,
     });
     Ok(writeln!(io::stdout(), "{done}")?)
 }
 
-/// The same for people: what they should know of the program.
+/// The same for people: what they should know of the program, and the queues on which it does not judge.
 pub fn told(answer: &group::Answer) {
-    if answer.late > 0 {
-        sys::say!("netgrain: {} queues are busy and have not carried it out yet; they will", answer.late);
-    }
+    answer.silent.iter().for_each(|queue| sys::say!("netgrain: {queue}"));
     let Some(about) = &answer.about else { return };
     if let Some(why) = &about.why {
         sys::say!("netgrain: the program runs {}: {why}", about.runs);
@@ -53,20 +51,21 @@ pub fn list(groups: &[Value], json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The books of each group. No if there is none, if any contradicts itself, or if somebody did not get a packet that was meant for it:
-/// a member, a port or a file, whether still there or not.
+/// The books of each group. No if there is none, if any contradicts itself or a queue does not tell its own, or if somebody did not get a
+/// packet that was meant for it: a member, a port or a file, whether still there or not.
 pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
     let mut out = io::stdout().lock();
     let mut healthy = !groups.is_empty();
     for (i, g) in groups.iter().enumerate() {
         let members: Vec<&Value> = g["members"].as_array().into_iter().flatten().collect();
         let contradictions: Vec<&str> = list_of(g, "contradictions");
+        let silent: Vec<&Value> = g["silent"].as_array().into_iter().flatten().collect();
         let ports: Vec<&Value> = g["ports"].as_array().into_iter().flatten().collect();
         let gone = &g["departed"];
         let lost = number(g, "lost") > 0 || number(g, "forward_lost") > 0;
         let outlets = members.iter().map(|m| &m["outlet"]);
         let failed = ports.iter().copied().chain(outlets).chain([gone]).any(|o| number(o, "failed") > 0);
-        healthy &= contradictions.is_empty() && !lost && !failed;
+        healthy &= contradictions.is_empty() && silent.is_empty() && !lost && !failed;
         if json {
             writeln!(out, "{g}")?;
             continue;
@@ -157,6 +156,10 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
     }
     Ok(Outcome::of(healthy))
 }
+        for queue in silent {
+            let (port, why) = (text(queue, "port"), text(queue, "why"));
+            sys::say!("netgrain: queue {} of {port}: {why}", number(queue, "queue"));
+        }
 
 /// What members that have left were given. What the last of them says of itself is as old as its last word: one that is killed looks
 /// at packets for up to a second without telling.
