@@ -7,7 +7,7 @@ use crate::outside::{Outlet, Source, Track};
 use crate::request::Policy;
 use crate::silent::Silent;
 use crate::steer::{MEMBERS, Steering};
-use crate::verdict::{About, Compiled, Filling};
+use crate::verdict::{About, Compiled, Datagrams, Filling};
 use ring::Branch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -131,6 +131,8 @@ pub struct GroupView {
     pub counts: Counts,
     /// The program's own counters.
     pub counters: Vec<(String, u64)>,
+    /// What its program remembers of datagrams that were cut.
+    pub datagrams: Option<Datagrams>,
     /// How full its maps are.
     pub maps: Vec<Filling>,
     /// Its queues that do not tell how they stand.
@@ -189,9 +191,9 @@ impl Entry {
     pub fn view(&self, name: &str, pages: &[&Page]) -> GroupView {
         let queues = pages.len();
         let (mut counts, mut counters) = (Counts::default(), Vec::<(String, u64)>::new());
-        let mut maps = Vec::<Filling>::new();
+        let (mut maps, mut datagrams) = (Vec::<Filling>::new(), None);
         let mut fill = vec![0.0; MEMBERS];
-        // All queues of a group share its maps, and each that still runs tells of them as they are now.
+        // All queues of a group share its maps and what it knows of datagrams, and each that still runs tells of them as they are now.
         let now_first = [false, true].map(|ended| pages.iter().filter(move |page| page.ended == ended));
         for book in now_first.into_iter().flatten().flat_map(|page| &page.books).filter(|b| b.id == self.id) {
             counts += &book.counts;
@@ -200,6 +202,7 @@ impl Entry {
                     maps.push(map.clone());
                 }
             }
+            datagrams.get_or_insert(book.datagrams);
             fill.iter_mut().zip(&book.fill).for_each(|(a, b)| *a = f64::max(*a, *b));
             for (name, n) in &book.counters {
                 match counters.iter_mut().find(|(known, _)| known == name) {
@@ -241,6 +244,7 @@ impl Entry {
             counts,
             counters,
             maps,
+            datagrams: datagrams.flatten(),
             silent: pages.iter().filter_map(|page| page.silence.clone()).collect(),
         }
     }

@@ -48,5 +48,5 @@ pub use seats::Joined;
 pub use silent::{Silent, Standing};
 pub use steer::{MEMBERS, Steering, WEIGHT_MAX};
 pub use verdict::{
-    About, CLASSES, Compiled, Delivery, FORWARDS, Filling, Forwards, Packet, Program, Sieve, Verdict, class,
+    About, CLASSES, Compiled, Datagrams, Delivery, FORWARDS, Filling, Forwards, Packet, Program, Sieve, Verdict, class,
 };

@@ -120,6 +120,9 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
             let [used, most, refused] = ["used", "most", "refused"].map(|key| show_count(number(map, key)));
             writeln!(out, "  map {}: {used} of {most} entries, refused {refused}", text(map, "map"))?;
         }
+        if let Some(line) = datagrams(&g["datagrams"]) {
+            writeln!(out, "  {line}")?;
+        }
         if !members.is_empty() {
             let head = ["delivered", "refused", "lost", "late"].map(|h| format!("{h:>14}")).concat();
             writeln!(out, "  place  pid      weight  classes         {head}   full  name")?;
@@ -153,13 +156,31 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
             writeln!(out, "  ports and files that are closed: put {sent}, failed {failed}")?;
         }
         contradictions.iter().for_each(|c| sys::say!("netgrain: {c}"));
-    }
-    Ok(Outcome::of(healthy))
-}
         for queue in silent {
             let (port, why) = (text(queue, "port"), text(queue, "why"));
             sys::say!("netgrain: queue {} of {port}: {why}", number(queue, "queue"));
         }
+    }
+    Ok(Outcome::of(healthy))
+}
+
+/// What is remembered of datagrams that were cut, if there were any.
+fn datagrams(of: &Value) -> Option<String> {
+    let n = |key: &str| show_count(number(of, key));
+    let any = ["remembered", "orphaned"].iter().any(|key| number(of, key) > 0);
+    any.then(|| {
+        let (room, time, again) = (n("displaced"), n("expired"), n("replaced"));
+        format!(
+            "cut datagrams: remembered {}, held {} of {}, forgotten for room {room}, after their time {time}, for another of their number \
+             {again}; later parts that went with their first {}, without {}",
+            n("remembered"),
+            n("held"),
+            n("most"),
+            n("followed"),
+            n("orphaned")
+        )
+    })
+}
 
 /// What members that have left were given. What the last of them says of itself is as old as its last word: one that is killed looks
 /// at packets for up to a second without telling.
@@ -204,6 +225,22 @@ fn list_of<'a>(v: &'a Value, key: &str) -> Vec<&'a str> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn what_is_remembered_of_cut_datagrams_is_told_once_there_are_any() {
+        let mut of = json!({"remembered": 0, "held": 0, "most": 16_384, "displaced": 0, "expired": 0, "replaced": 0, "followed": 0,
+            "orphaned": 0});
+        assert_eq!((datagrams(&of), datagrams(&Value::Null)), (None, None));
+        for (key, n) in
+            [("remembered", 20_000), ("held", 10_000), ("displaced", 7000), ("expired", 2999), ("replaced", 1)]
+        {
+            of[key] = n.into();
+        }
+        (of["followed"], of["orphaned"]) = (40_000.into(), 5.into());
+        let told = "cut datagrams: remembered 20 000, held 10 000 of 16 384, forgotten for room 7 000, after their time 2 999, for \
+            another of their number 1; later parts that went with their first 40 000, without 5";
+        assert_eq!(datagrams(&of).as_deref(), Some(told));
+    }
 
     #[test]
     fn what_members_that_left_came_too_late_for_or_never_looked_at_is_told() {
