@@ -1,7 +1,7 @@
-//! Which way the parts of datagrams go: what a first fragment was steered by serves the later ones, which lack the headers.
+//! Which way the parts of datagrams go: what a first fragment was steered by, or its ports, serves the later ones, which lack the headers.
 //!
 //! A datagram is known by source, destination, identification and protocol (RFC 791 §3.2, RFC 8200 §4.5). What is remembered is a
-//! number per datagram and *form* of steering, each form with its own. A first fragment says what the number is; a later one asks,
+//! number per datagram and *form* of steering or of asking for ports, each form with its own. A first fragment says what the number is; a later one asks,
 //! and where it comes before the first, it says so itself, and the first and all others follow it: the parts of a datagram stay
 //! together in any order. Nothing is held back or reassembled.
 //!
@@ -14,7 +14,7 @@
 //! other, and only for those of one sixteenth of the memory.
 
 use crate::facts::Facts;
-use crate::ir::Layer;
+use crate::ir::Parts;
 use base::hash;
 use std::fmt;
 use std::ops::AddAssign;
@@ -109,18 +109,14 @@ impl Datagrams {
         Self { secret, ..Self::default() }
     }
 
-    /// What a packet is steered by: `number`, unless it is part of a datagram of which another number is remembered. 0 stands for none,
-    /// and nothing is remembered of it; [`NONE`] of a first fragment is, and comes back as 0.
-    ///
-    /// Of the layer that is meant: the outermost packet's datagram, or the innermost one's and, beside it, the outermost one of
-    /// those around it.
-    pub fn number(&self, frame: &[u8], facts: &Facts, layer: Layer, form: u32, mut number: u64) -> u64 {
-        let of = match layer {
-            Layer::Outer => [None, Some((facts.outer.l3, facts.outer.fragment))],
-            Layer::Inner => {
-                let inner = (facts.inner.l3, facts.inner.fragment);
-                [(inner.0 != facts.part_l3).then_some(inner), Some((facts.part_l3, facts.part))]
-            }
+    /// What a packet is steered or known by: `number`, unless it is part of a datagram of which another number is remembered. 0 stands
+    /// for none, and nothing is remembered of it; [`NONE`] of a first fragment is, and comes back as 0.
+    pub fn number(&self, frame: &[u8], facts: &Facts, parts: Parts, form: u32, mut number: u64) -> u64 {
+        let inner = (facts.inner.l3, facts.inner.fragment);
+        let of = match parts {
+            Parts::Outer => [None, Some((facts.outer.l3, facts.outer.fragment))],
+            Parts::Inner => [Some(inner), None],
+            Parts::Around => [(inner.0 != facts.part_l3).then_some(inner), Some((facts.part_l3, facts.part))],
         };
         let mut settled = false;
         // From the inside outwards: what an inner one knows serves the one around it.
@@ -248,6 +244,10 @@ impl Clone for Datagrams {
 }
 
 impl fmt::Debug for Datagrams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.counts().fmt(f)
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -271,9 +271,5 @@ mod tests {
         assert_eq!(counts.held(), datagrams.shards.iter().map(held).sum::<usize>() as u64, "{counts:?}");
         let Counts { datagrams: all, followed, orphaned, displaced, expired, replaced } = counts;
         assert!([all, followed, orphaned, displaced, expired, replaced].iter().all(|n| *n > 1000), "{counts:?}");
-    }
-}
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.counts().fmt(f)
     }
 }
