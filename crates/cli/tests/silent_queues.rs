@@ -68,7 +68,7 @@ impl Drop for Engine {
 
 #[test]
 fn a_queue_that_does_not_take_a_program_is_named_and_the_command_fails() {
-    let dir = TempDir::new("a_queue_that_does_not_take_a_program_is_named_and_the_command_fails");
+    let dir = TempDir::new("silent_queues");
     let engine = Engine::start(dir.path());
     let named =
         "netgrain: queue 1 of p0: its dispatcher ended before its stream, and nobody judges its packets any more";
