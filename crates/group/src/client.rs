@@ -2,6 +2,7 @@
 
 use crate::door::empty;
 use crate::request::{Answer, MESSAGE_MAX, Request};
+use crate::silent::Silent;
 use ring::{AttachError, Branch, Desc, Listener};
 use serde_json::Value;
 use std::fmt;
@@ -72,6 +73,8 @@ pub struct Seat {
     pub generation: u64,
     /// One for each queue of the group.
     pub listeners: Vec<Listener>,
+    /// Queues that do not know of it: they deliver nothing as long as that is so.
+    pub silent: Vec<Silent>,
     connection: Arc<Connection>,
 }
 
@@ -175,6 +178,7 @@ impl Client {
             place: answer.place.unwrap_or_default(),
             generation: answer.generation.unwrap_or_default(),
             listeners,
+            silent: answer.silent,
             connection: self.0,
         })
     }

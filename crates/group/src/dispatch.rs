@@ -127,6 +127,12 @@ impl Orders {
         self.lock().early
     }
 
+    /// Whether the dispatcher has ended with its stream, or because it was asked to.
+    pub fn has_ended_well(&self) -> bool {
+        let inner = self.lock();
+        inner.ended.is_some() && !inner.early
+    }
+
     #[inline]
     fn take(&self) -> Vec<Order> {
         if !self.pending.load(Ordering::Acquire) {
@@ -258,7 +264,10 @@ impl Dispatcher {
         }
         if self.groups.is_empty() {
             self.gate = None;
-            self.newcomers.clear();
+            // Those whose groups have gone again wait no longer either.
+            for seated in self.newcomers.drain(..) {
+                let _ = seated.send(());
+            }
             // Without a gate it sees no end but this one.
             return if self.memory.control.ended() { Turn::End } else { Turn::Idle };
         }

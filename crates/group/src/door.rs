@@ -179,8 +179,8 @@ impl Keeper {
         let registry = &self.registry;
         Ok(match request {
             Request::Create { .. } => {
-                let Loaded { generation, about, late, .. } = registry.create(who, request)?;
-                Told::of(Answer { generation: Some(generation), about, late, ..Answer::done() })
+                let Loaded { generation, about, silent, .. } = registry.create(who, request)?;
+                Told::of(Answer { generation: Some(generation), about, ..Answer::done_but(silent) })
             }
             Request::Delete { group } => {
                 registry.delete(who, group)?;
@@ -193,8 +193,8 @@ impl Keeper {
             Request::Join { .. } => {
                 let joined = registry.join(who, request)?;
                 let (place, generation) = (Some(joined.place), Some(joined.generation));
-                let answer =
-                    Answer { place, generation, branches: joined.branches.len(), late: joined.late, ..Answer::done() };
+                let branches = joined.branches.len();
+                let answer = Answer { place, generation, branches, ..Answer::done_but(joined.silent) };
                 Told { answer, items: Vec::new(), branches: joined.branches }
             }
             Request::Attach { .. } => {
@@ -214,9 +214,9 @@ impl Keeper {
                 Told::of(Answer { program, generation: Some(generation), ..Answer::done() })
             }
             Request::Swap { group, program } => {
-                let Loaded { generation, about, took, late, .. } = registry.swap(who, group, program.as_deref())?;
+                let Loaded { generation, about, took, silent, .. } = registry.swap(who, group, program.as_deref())?;
                 let took_us = Some(took.as_micros() as u64);
-                Told::of(Answer { generation: Some(generation), about, took_us, late, ..Answer::done() })
+                Told::of(Answer { generation: Some(generation), about, took_us, ..Answer::done_but(silent) })
             }
             Request::List => Told::items(registry.view(who, None, Some(&self.port))?),
             Request::Stats { group } => Told::items(registry.view(who, group.as_deref(), Some(&self.port))?),

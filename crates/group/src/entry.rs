@@ -5,8 +5,9 @@ use crate::group::Books;
 use crate::members::Membership;
 use crate::outside::{Outlet, Source, Track};
 use crate::request::Policy;
+use crate::silent::Silent;
 use crate::steer::{MEMBERS, Steering};
-use crate::verdict::{About, Compiled, Filling};
+use crate::verdict::{About, Compiled, Datagrams, Filling};
 use ring::Branch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -59,7 +60,7 @@ pub(crate) struct Page {
     /// Its stream has ended: they do not change any more.
     pub ended: bool,
     /// Why they are not those of now, if they should be.
-    pub silence: Option<String>,
+    pub silence: Option<Silent>,
 }
 
 pub(crate) struct Seat {
@@ -130,18 +131,15 @@ pub struct GroupView {
     pub counts: Counts,
     /// The program's own counters.
     pub counters: Vec<(String, u64)>,
+    /// What its program remembers of datagrams that were cut.
+    pub datagrams: Option<Datagrams>,
     /// How full its maps are.
     pub maps: Vec<Filling>,
-    /// Its queues that do not tell how they stand, each in words.
-    pub silent: Vec<String>,
+    /// Its queues that do not tell how they stand.
+    pub silent: Vec<Silent>,
 }
 
 impl GroupView {
-    /// What contradicts in its books, and queues that do not tell theirs; nothing, unless something is wrong.
-    pub fn contradictions(&self) -> Vec<String> {
-        self.counts.contradictions().into_iter().chain(self.silent.iter().cloned()).collect()
-    }
-
     /// Leaves out what is nobody's business but its owner's.
     pub(crate) fn hide(&mut self) {
         (self.program, self.headline, self.hidden) = (None, None, true);
@@ -193,9 +191,9 @@ impl Entry {
     pub fn view(&self, name: &str, pages: &[&Page]) -> GroupView {
         let queues = pages.len();
         let (mut counts, mut counters) = (Counts::default(), Vec::<(String, u64)>::new());
-        let mut maps = Vec::<Filling>::new();
+        let (mut maps, mut datagrams) = (Vec::<Filling>::new(), None);
         let mut fill = vec![0.0; MEMBERS];
-        // All queues of a group share its maps, and each that still runs tells of them as they are now.
+        // All queues of a group share its maps and what it knows of datagrams, and each that still runs tells of them as they are now.
         let now_first = [false, true].map(|ended| pages.iter().filter(move |page| page.ended == ended));
         for book in now_first.into_iter().flatten().flat_map(|page| &page.books).filter(|b| b.id == self.id) {
             counts += &book.counts;
@@ -204,6 +202,7 @@ impl Entry {
                     maps.push(map.clone());
                 }
             }
+            datagrams.get_or_insert(book.datagrams);
             fill.iter_mut().zip(&book.fill).for_each(|(a, b)| *a = f64::max(*a, *b));
             for (name, n) in &book.counters {
                 match counters.iter_mut().find(|(known, _)| known == name) {
@@ -245,6 +244,7 @@ impl Entry {
             counts,
             counters,
             maps,
+            datagrams: datagrams.flatten(),
             silent: pages.iter().filter_map(|page| page.silence.clone()).collect(),
         }
     }

@@ -6,7 +6,7 @@
 use crate::counts::Counts;
 use crate::members::Membership;
 use crate::steer::{MEMBERS, places};
-use crate::verdict::{Delivery, Filling, Packet, Program, Verdict, class};
+use crate::verdict::{Datagrams, Delivery, Filling, Packet, Program, Verdict, class};
 use base::Timestamp;
 use ring::{BranchWriter, Desc, flag};
 use std::sync::Arc;
@@ -76,6 +76,8 @@ pub struct Books {
     pub counters: Vec<(String, u64)>,
     /// How full the maps of its program are.
     pub maps: Vec<Filling>,
+    /// What its program remembers of datagrams that were cut.
+    pub datagrams: Option<Datagrams>,
     /// How full each member's branch is, by place; 0 where nobody is.
     pub fill: Vec<f64>,
 }
@@ -267,6 +269,7 @@ impl Group {
             counts: self.counts.clone(),
             counters: self.counters(),
             maps: self.program.as_ref().map(|program| program.maps()).unwrap_or_default(),
+            datagrams: self.program.as_ref().and_then(|program| program.datagrams()),
             fill: self.branches.iter_mut().map(|b| b.as_mut().map_or(0.0, BranchWriter::fill)).collect(),
         }
     }

@@ -28,6 +28,7 @@ mod outside;
 mod registry;
 mod request;
 mod seats;
+mod silent;
 pub mod steer;
 mod verdict;
 
@@ -44,7 +45,8 @@ pub use outside::{Outlet, Outside, Source, Syntax, Track};
 pub use registry::{GROUPS, Loaded, Registry};
 pub use request::{Answer, FILE_MOST, Policy, Request};
 pub use seats::Joined;
+pub use silent::{Silent, Standing};
 pub use steer::{MEMBERS, Steering, WEIGHT_MAX};
 pub use verdict::{
-    About, CLASSES, Compiled, Delivery, FORWARDS, Filling, Forwards, Packet, Program, Sieve, Verdict, class,
+    About, CLASSES, Compiled, Datagrams, Delivery, FORWARDS, Filling, Forwards, Packet, Program, Sieve, Verdict, class,
 };

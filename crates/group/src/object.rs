@@ -77,13 +77,13 @@ fn object(group: &GroupView, most: usize) -> Value {
         "received": c.received, "dropped": c.dropped, "no_member": c.no_member, "passed": c.passed,
         "copies": c.copies, "lost": c.all_members().lost, "skipped": c.skipped, "forwarded": c.forwarded, "forward_lost": c.forward_lost,
         "forward_own": c.forward_own,
-        "to_kernel": c.to_kernel, "classes": classes, "counters": counters, "maps": maps, "members": members,
+        "to_kernel": c.to_kernel, "classes": classes, "counters": counters, "maps": maps, "datagrams": group.datagrams, "members": members,
         "departed": {
             "delivered": c.departed.delivered, "refused": c.departed.refused, "lost": c.departed.lost,
             "seen": group.departed.seen, "late": group.departed.late,
             "sent": group.closed.sent, "failed": group.closed.failed, "own": group.closed.own,
         },
-        "contradictions": group.contradictions(),
+        "silent": group.silent, "contradictions": c.contradictions(),
     })
 }
 

@@ -12,6 +12,7 @@ use crate::limits::Limits;
 use crate::members::Membership;
 use crate::outside::{Outlet, Outside, Source, Track};
 use crate::request::{NAME_MAX, PROGRAM_MAX, Policy, Request, told_bytes};
+use crate::silent::Silent;
 use crate::verdict::{About, Compiled};
 use ring::Branch;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,10 +29,6 @@ pub(crate) const BRANCH_DESCS: u64 = 128 << 10;
 
 /// How long a dispatcher may take to tell its books, of which there are older ones.
 const BOOKS: Duration = Duration::from_secs(2);
-
-/// What is told of a dispatcher that has panicked.
-const FAILED: &str =
-    "ended before its stream, and nobody judges its packets any more; restart the engine and please report this";
 
 /// How much a thread that makes a program gives way.
 const NICE: i32 = 10;
@@ -57,6 +54,9 @@ pub(crate) struct State {
     last_id: u32,
 }
 
+/// An order that was left for the dispatcher of a ring, and where it answers.
+pub(crate) type Ordered<'a, T> = (&'a Track, Receiver<T>);
+
 /// What a new program has come to.
 #[derive(Clone, Debug)]
 pub struct Loaded {
@@ -68,8 +68,9 @@ pub struct Loaded {
     pub heritage: Option<String>,
     /// From the order to the last queue that has carried it out; making the program is not in it.
     pub took: Duration,
-    /// Queues that have not carried it out (or, for a new group, joined their ring) within the patience of a visitor ([`Limits::patience`]); they will.
-    pub late: usize,
+    /// Queues that have not carried it out (or, for a new group, joined their ring) within the patience of a visitor
+    /// ([`Limits::patience`]). On all others the program judges.
+    pub silent: Vec<Silent>,
 }
 
 impl Registry {
@@ -135,14 +136,14 @@ impl Registry {
         sources
     }
 
-    /// A new group. When this answers it gets all packets from there on, except on queues that are late: those whose writer
+    /// A new group. When this answers it gets all packets from there on, except on queues that are silent: those whose writer
     /// stands still, say.
     ///
     /// # Errors
     /// In words, what is wrong with the request.
     pub fn create(&self, who: Visitor, request: &Request) -> Result<Loaded, String> {
         let (loaded, seated) = self.found(who, request)?;
-        Ok(Loaded { late: self.wait(seated).1, ..loaded })
+        Ok(Loaded { silent: self.wait(seated).1, ..loaded })
     }
 
     /// The same before the dispatchers work, for which it does not wait.
@@ -154,7 +155,7 @@ impl Registry {
     }
 
     /// A new group, and who tells when it gets packets.
-    fn found(&self, who: Visitor, request: &Request) -> Result<(Loaded, Vec<Receiver<()>>), String> {
+    fn found(&self, who: Visitor, request: &Request) -> Result<(Loaded, Vec<Ordered<'_, ()>>), String> {
         let Request::Create { group, program, policy, fold, ports, queues, brief } = request else {
             return Err("not a request to create a group".into());
         };
@@ -212,11 +213,11 @@ impl Registry {
             let (seated, told) = channel();
             let group = Box::new(Group::new(entry.id, Arc::clone(&entry.membership), swap));
             track.orders.leave(Order::Add { group, seated });
-            told
+            (track, told)
         });
         let orders = orders.collect();
         state.groups.insert(group.clone(), entry);
-        Ok((Loaded { generation: 1, about, heritage: None, took: Duration::ZERO, late: 0 }, orders))
+        Ok((Loaded { generation: 1, about, heritage: None, took: Duration::ZERO, silent: Vec::new() }, orders))
     }
 
     /// A group less.
@@ -243,7 +244,8 @@ impl Registry {
         Ok((entry.program.as_ref().map(|p| p.text().to_owned()), entry.generation))
     }
 
-    /// Another program judges from the next batch on.
+    /// Another program judges from the next batch on. It is the group's even if some queues are silent: those that are late take it
+    /// before they judge again, those that have failed judge nothing, and one whose program has failed needs another.
     ///
     /// # Errors
     /// In words, why it cannot; the one before it runs on.
@@ -271,9 +273,9 @@ impl Registry {
         let orders = self.tracks_of(entry).zip(swaps).map(|(track, swap)| {
             let (done, told) = channel();
             track.orders.leave(Order::Swap { group: entry.id, swap, done });
-            told
+            (track, told)
         });
-        let (done, late) = self.wait(orders.collect());
+        let (done, silent) = self.wait(orders.collect());
         // What judged before is thrown away here, where no packet waits: it may have large tables.
         let took = done.into_iter().map(|Swapped { at, .. }| at.saturating_duration_since(started)).max();
         let took = took.unwrap_or_default();
@@ -281,7 +283,7 @@ impl Registry {
         if let Some(about) = &mut about {
             about.notes.extend(heritage.clone());
         }
-        Ok(Loaded { generation: entry.generation, about, heritage, took, late })
+        Ok(Loaded { generation: entry.generation, about, heritage, took, silent })
     }
 
     /// All groups, those of a port, or one, with their books. Everybody may see that a group is there and what it counts; its program and its
@@ -333,17 +335,12 @@ impl Registry {
             let (books, ended, silence) = match answer.recv_timeout(left) {
                 Ok(books) => (books, false, None),
                 Err(_) => match track.orders.last_books() {
-                    Some(books) => (books, true, track.orders.has_failed().then(|| FAILED.to_owned())),
-                    None => {
-                        let still =
-                            format!("has not answered for {patience:?} and stands still; its numbers are older ones");
-                        (std::mem::take(told), false, Some(still))
-                    }
+                    Some(books) => (books, true, track.orders.has_failed().then(|| Silent::failed(track))),
+                    None => (std::mem::take(told), false, Some(Silent::untold(track, patience))),
                 },
             };
             told.clone_from(&books);
-            let of = |words: String| format!("the dispatcher of {}, queue {}, {words}", track.source.name, track.queue);
-            Page { books, ended, silence: silence.map(of) }
+            Page { books, ended, silence }
         };
         self.tracks.iter().zip(asked).zip(told.iter_mut()).map(page).collect()
     }
@@ -460,30 +457,33 @@ impl Registry {
         Ok(swaps)
     }
 
-    /// Tells the dispatchers of a change in this place, and waits until it is in force; how many queues are late.
-    pub(crate) fn change(&self, entry: &Entry, place: u8) -> usize {
+    /// Tells the dispatchers of a change in this place, and waits until it is in force.
+    pub(crate) fn change(&self, entry: &Entry, place: u8) {
         let orders = self.tracks_of(entry).map(|track| {
             let (done, told) = channel();
             let membership = Arc::clone(&entry.membership);
             track.orders.leave(Order::Change { group: entry.id, membership, place, branch: None, done });
-            told
+            (track, told)
         });
-        self.wait(orders.collect()).1
+        self.wait(orders.collect());
     }
 
-    /// Until all of them have carried out what they were told, or patience ends: what they gave back, and how many have not
-    /// answered. One that has ended has nothing to carry out.
-    pub(crate) fn wait<T>(&self, orders: Vec<Receiver<T>>) -> (Vec<T>, usize) {
-        let deadline = Instant::now() + self.limits.patience;
-        let (mut done, mut late) = (Vec::new(), 0);
-        for told in orders {
+    /// Until all of them have carried out what they were told, or patience ends: what they gave back, and those that have not
+    /// answered. One that has ended with its stream has nothing to carry out.
+    pub(crate) fn wait<T>(&self, orders: Vec<Ordered<'_, T>>) -> (Vec<T>, Vec<Silent>) {
+        let patience = self.limits.patience;
+        let deadline = Instant::now() + patience;
+        let (mut done, mut silent) = (Vec::new(), Vec::new());
+        for (track, told) in orders {
             match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(given) => done.push(given),
-                Err(RecvTimeoutError::Timeout) => late += 1,
-                Err(RecvTimeoutError::Disconnected) => {}
+                Err(RecvTimeoutError::Timeout) => silent.push(Silent::idle(track, patience)),
+                Err(RecvTimeoutError::Disconnected) if track.orders.has_ended_well() => {}
+                // It panics just now, or did before.
+                Err(RecvTimeoutError::Disconnected) => silent.push(Silent::failed(track)),
             }
         }
-        (done, late)
+        (done, silent)
     }
 
     pub(crate) fn end(&self, entry: &Entry) {
@@ -493,7 +493,7 @@ impl Registry {
         }
     }
 
-    pub(crate) fn tracks_of<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = &'a Track> {
+    pub(crate) fn tracks_of<'a>(&'a self, entry: &Entry) -> impl Iterator<Item = &'a Track> {
         self.tracks.iter().filter(|track| entry.has(track))
     }
 

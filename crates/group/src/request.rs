@@ -11,6 +11,7 @@
 //! member for as long as it stays open; its end is the farewell, whatever the reason. Who asks to leave before loses nothing. Unknown fields are refused, so that a
 //! misspelt one is not silently without effect.
 
+use crate::silent::{Silent, Standing};
 use crate::steer::Steering;
 use crate::verdict::About;
 use serde::{Deserialize, Serialize};
@@ -222,9 +223,12 @@ pub struct Answer {
     /// Microseconds from the order to the last queue that has carried it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_us: Option<u64>,
-    /// Queues that have not carried it out yet; they will, and nothing is lost meanwhile.
+    /// How many queues have not carried it out yet; they will, and nothing is lost meanwhile.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub late: usize,
+    /// The queues that have not carried it out: those that are late, and those whose dispatchers have failed and never will.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<Silent>,
     /// Objects that follow.
     #[serde(default)]
     pub items: usize,
@@ -241,6 +245,12 @@ impl Answer {
     /// Done.
     pub fn done() -> Self {
         Self { ok: true, ..Self::default() }
+    }
+
+    /// Done, but for these queues.
+    pub(crate) fn done_but(silent: Vec<Silent>) -> Self {
+        let late = silent.iter().filter(|one| one.state == Standing::Late).count();
+        Self { late, silent, ..Self::done() }
     }
 
     /// Not done.

@@ -9,6 +9,7 @@ use crate::members::Member;
 use crate::outside::{Outlet, Syntax};
 use crate::registry::{BRANCH_DESCS, Registry, State};
 use crate::request::{FILTER_MAX, NAME_MAX, Request, told_bytes};
+use crate::silent::Silent;
 use crate::steer::{MEMBERS, WEIGHT_MAX};
 use crate::verdict::class;
 use ring::{BRANCH_DESCS_MAX, BRANCH_DESCS_MIN, Branch, BranchWriter};
@@ -24,8 +25,8 @@ pub struct Joined {
     pub generation: u64,
     /// One for each queue.
     pub branches: Vec<Branch>,
-    /// Queues that do not know of it yet.
-    pub late: usize,
+    /// Queues that do not know of it.
+    pub silent: Vec<Silent>,
 }
 
 impl Registry {
@@ -54,8 +55,8 @@ impl Registry {
         let (writers, branches) = self.grow(entry, group, descs)?;
         let name = if name.is_empty() { format!("pid {}", who.pid) } else { name.clone() };
         let seat = Seat { name, who, branches: branches.clone(), outlet: None };
-        let late = self.sit(entry, place, member, seat, writers);
-        Ok(Joined { place, generation: entry.generation, branches, late })
+        let silent = self.sit(entry, place, member, seat, writers);
+        Ok(Joined { place, generation: entry.generation, branches, silent })
     }
 
     /// One member more, which the engine empties itself into a port or a file. It sits there until it is detached.
@@ -188,18 +189,18 @@ impl Registry {
         Ok((writers, branches))
     }
 
-    /// Everything is there: from the next batches on it gets its part. How many queues are late.
-    fn sit(&self, entry: &mut Entry, place: u8, member: Member, seat: Seat, writers: Vec<BranchWriter>) -> usize {
+    /// Everything is there: from the next batches on it gets its part. Which queues do not know of it.
+    fn sit(&self, entry: &mut Entry, place: u8, member: Member, seat: Seat, writers: Vec<BranchWriter>) -> Vec<Silent> {
         entry.membership = Arc::new(entry.membership.with(place, Some(member)));
         let orders = self.tracks_of(entry).zip(writers).map(|(track, writer)| {
             let (done, told) = channel();
             let membership = Arc::clone(&entry.membership);
             track.orders.leave(Order::Change { group: entry.id, membership, place, branch: Some(writer), done });
-            told
+            (track, told)
         });
-        let (_, late) = self.wait(orders.collect());
+        let (_, silent) = self.wait(orders.collect());
         entry.seats.insert(place, seat);
-        late
+        silent
     }
 
     fn member(

@@ -144,6 +144,11 @@ pub trait Program: Any + Send {
         Vec::new()
     }
 
+    /// What it remembers of datagrams that were cut, if it does; all queues share that.
+    fn datagrams(&self) -> Option<Datagrams> {
+        None
+    }
+
     /// Takes over what it can from the program that judged on this queue until now and judges no more. It is called between
     /// two batches, so it moves and does not copy; what is left behind is thrown away elsewhere.
     fn inherit(&mut self, before: &mut dyn Program) {
@@ -162,6 +167,27 @@ pub struct Filling {
     pub most: u64,
     /// Entries that it refused because it was full.
     pub refused: u64,
+}
+
+/// What a program remembers of datagrams that were cut, so that their parts stay together. Each way of steering remembers by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Datagrams {
+    /// Datagrams that were remembered; these are held, or were forgotten for one of the three reasons below.
+    pub remembered: u64,
+    /// Those that are held now, those whose time is over and whose place nobody needed included.
+    pub held: u64,
+    /// Those that there is room for.
+    pub most: u64,
+    /// Those that had to make room before their time.
+    pub displaced: u64,
+    /// Those whose time was over.
+    pub expired: u64,
+    /// Those whose identification came again, on another datagram.
+    pub replaced: u64,
+    /// Later parts that went by what is remembered of their first.
+    pub followed: u64,
+    /// Later parts of which the first was not known.
+    pub orphaned: u64,
 }
 
 /// How a program runs, for people.

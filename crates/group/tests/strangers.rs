@@ -3,7 +3,7 @@
 mod support;
 
 use base::Prng;
-use netgrain_group::{Limits, Policy, Request, Visitor};
+use netgrain_group::{Answer, Limits, Policy, Request, Standing, Visitor};
 use std::time::Duration;
 use support::{Engine, until};
 
@@ -25,6 +25,18 @@ fn attach(group: &str, port: &str) -> Request {
     let (group, port) = (group.to_owned(), Some(port.to_owned()));
     let classes = Vec::new();
     Request::Attach { group, port, file: None, most: 0, classes, weight: 1, filter: None, bpf: None }
+}
+
+/// A group that has its place on all queues, also where nobody waits for long.
+fn everywhere(engine: &Engine, group: &str, program: &str) {
+    let registry = &engine.registry;
+    until("all queues have it", || {
+        let loaded = registry.create(ROOT, &create(group, program, Policy::Shared)).expect("sound");
+        if !loaded.silent.is_empty() {
+            registry.delete(ROOT, group).expect("it is there");
+        }
+        loaded.silent.is_empty()
+    });
 }
 
 /// Bytes of the smallest branch.
@@ -158,11 +170,16 @@ fn a_swap_that_is_not_carried_out_yet_says_so() {
     let registry = &engine.registry;
     let swapped = |program| registry.swap(ROOT, "slow", Some(program)).expect("sound");
     registry.create(ROOT, &create("slow", "copy", Policy::Shared)).expect("created");
-    assert_eq!(swapped("sleep 100").late, 0);
+    assert_eq!(swapped("sleep 100").silent, []);
     engine.flow(true);
     until("a batch is being judged", || engine.pushed() > 10);
     // A packet takes longer than anybody waits here, and an order is carried out between two batches.
-    until("a swap meets it", || swapped("sleep 100").late == 1);
+    let mut met = Vec::new();
+    until("a swap meets it", || {
+        met = swapped("sleep 100").silent;
+        !met.is_empty()
+    });
+    assert_eq!((met.len(), met[0].state, met[0].queue), (1, Standing::Late, 0), "{met:?}");
     let loaded = swapped("copy");
     engine.flow(false);
     until("it runs", || {
@@ -220,22 +237,25 @@ fn a_dispatcher_that_stands_still_or_failed_is_told_of_and_its_numbers_are_not_f
     let mut engine = Engine::limited(2, limits);
     engine.may_panic = true;
     let registry = &engine.registry;
-    registry.create(ROOT, &create("a", "copy", Policy::Shared)).expect("created");
+    everywhere(&engine, "a", "copy");
     let view = || registry.view(ROOT, Some("a"), None).expect("it is there").remove(0);
     engine.flow(true);
     until("packets flow", || engine.pushed() > 1000);
     engine.flow(false);
     until("all are judged", || view().counts.received == engine.pushed());
-    assert_eq!(view().contradictions(), Vec::<String>::new());
+    assert_eq!(view().silent, []);
     let before = engine.pushed();
     registry.swap(ROOT, "a", Some("sleep 100")).expect("sound");
     engine.flow(true);
-    until("one stands still", || view().contradictions().iter().any(|why| why.contains("has not answered")));
-    assert!(view().counts.received >= before, "what it had told is not forgotten");
+    let standing = || view().silent.into_iter().map(|queue| (queue.queue, queue.state)).collect::<Vec<_>>();
+    until("one stands still", || !standing().is_empty());
+    let late = view();
+    assert!(late.counts.received >= before, "what it had told is not forgotten");
+    assert_eq!(late.counts.contradictions(), Vec::<String>::new(), "older numbers add up, too");
     // A batch is the least that it can be late by, and packets enough for many of them are waiting.
     registry.swap(ROOT, "a", Some("copy")).expect("sound");
     engine.flow(false);
-    until("it answers again", || view().contradictions().is_empty());
+    until("it answers again", || standing().is_empty());
     let request = Request::Create {
         group: "bad".into(),
         program: Some("panic".into()),
@@ -247,8 +267,72 @@ fn a_dispatcher_that_stands_still_or_failed_is_told_of_and_its_numbers_are_not_f
     };
     registry.create(ROOT, &request).expect("nobody knows");
     engine.flow(true);
-    until("one has failed", || view().contradictions().iter().any(|why| why.contains("queue 1, ended before")));
-    assert_eq!(view().silent.len(), 1, "the other goes on");
-    assert!(view().counts.received >= before);
+    until("one has failed", || standing().contains(&(1, Standing::Failed)));
     engine.flow(false);
+    until("the other goes on", || standing() == [(1, Standing::Failed)]);
+    assert!(view().counts.received >= before);
+}
+
+/// Nobody is to take a program for one that judges everywhere.
+#[test]
+fn who_loads_a_program_is_told_of_each_queue_that_does_not_take_it() {
+    let limits = Limits { patience: Duration::from_millis(100), ..Limits::here() };
+    let mut engine = Engine::limited(2, limits);
+    engine.may_panic = true;
+    let on_1 = |group: &str, program: &str| Request::Create {
+        group: group.into(),
+        program: Some(program.into()),
+        policy: Policy::Shared,
+        fold: false,
+        ports: None,
+        queues: Some(vec![1]),
+        brief: false,
+    };
+    let ask = |request: &Request| engine.client().ask(request).expect("sound").0;
+    let swap = |program: &str| Request::Swap { group: "g".into(), program: Some(program.into()) };
+    let told = |answer: &Answer| answer.silent.iter().map(|one| (one.queue, one.state)).collect::<Vec<_>>();
+    everywhere(&engine, "g", "mark 1");
+    // A batch of one queue takes longer than anybody waits.
+    ask(&on_1("slow", "sleep 10"));
+    engine.flow(true);
+    let mut answer = Answer::default();
+    until("it stands still", || {
+        answer = ask(&swap("mark 2"));
+        answer.late > 0
+    });
+    assert_eq!((told(&answer), answer.late), (vec![(1, Standing::Late)], 1));
+    assert!(answer.silent[0].to_string().starts_with("queue 1 of p0: its dispatcher has not carried this out for"));
+    ask(&Request::Delete { group: "slow".into() });
+    engine.flow(false);
+    until("it goes on", || told(&ask(&swap("mark 4"))).is_empty());
+    // And fails. What is loaded then is the group's, on the other queue: a program that has failed can be exchanged.
+    ask(&on_1("bad", "panic"));
+    engine.flow(true);
+    until("it has failed", || told(&ask(&swap("mark 5"))) == [(1, Standing::Failed)]);
+    let answer = ask(&swap("mark 6"));
+    assert_eq!((told(&answer), answer.late, answer.ok), (vec![(1, Standing::Failed)], 0, true));
+    assert!(answer.silent[0].why.contains("nobody judges its packets any more"), "{answer:?}");
+    assert_eq!(ask(&Request::Program { group: "g".into() }).program.as_deref(), Some("mark 6"));
+    let (here, there) = (ask(&create("h", "mark 1", Policy::Shared)), ask(&on_1("i", "mark 1")));
+    assert_eq!([told(&here), told(&there)], [(); 2].map(|()| vec![(1, Standing::Failed)]));
+    assert_eq!(told(&ask(&Request::Delete { group: "h".into() })), []);
+    let seat = engine.client().join(&join("g")).expect("a seat on the queue that is left");
+    assert_eq!((seat.silent.len(), seat.listeners.len()), (1, 2));
+    engine.flow(false);
+}
+
+/// An engine that ends has nothing to carry out, and nothing is wrong with it.
+#[test]
+fn a_stream_that_has_ended_is_no_queue_that_refuses() {
+    let engine = Engine::start(2);
+    let registry = &engine.registry;
+    registry.create(ROOT, &create("g", "mark 1", Policy::Shared)).expect("created");
+    engine.end.store(true, std::sync::atomic::Ordering::SeqCst);
+    for generation in 2..50 {
+        // While it ends, and after.
+        let loaded = registry.swap(ROOT, "g", Some("mark 2")).expect("sound");
+        assert_eq!((loaded.silent, loaded.generation), (vec![], generation));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(registry.view(ROOT, Some("g"), None).expect("its books")[0].silent, []);
 }

@@ -36,7 +36,7 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use cranelift_module::{Linkage, Module};
 use lang::interp::Action;
 use lang::ir::{
-    BlockId, DEFAULT_CLASS, End, Inst, Kind, Layer, Log, MAX_KEY_WORDS, Meta, Operand, Program, Reg, Set, Var,
+    BlockId, DEFAULT_CLASS, End, Inst, Kind, Log, MAX_KEY_WORDS, Meta, Operand, Parts, Program, Reg, Set, Var,
 };
 use std::collections::HashMap;
 
@@ -373,7 +373,7 @@ impl Emitter<'_> {
                 return Ok(());
             }
             Inst::Member { set, hi, lo, .. } => self.member(*set, *hi, *lo)?,
-            Inst::Datagram { layer, form, value, .. } => self.datagram(*layer, *form, *value)?,
+            Inst::Datagram { parts, form, value, .. } => self.datagram(*parts, *form, *value)?,
             Inst::Has { map, key, .. } => self.table(Host::Has, *map, key, None)?,
             Inst::MapGet { map, key, .. } => self.table(Host::Get, *map, key, None)?,
             Inst::MapAdd { map, key, by, .. } => self.table(Host::Add, *map, key, Some(*by))?,
@@ -450,7 +450,7 @@ impl Emitter<'_> {
     }
 
     /// Few packets are parts of a datagram. A scout leaves no trace, and takes what the packet says itself.
-    fn datagram(&mut self, layer: Layer, form: u32, value: Operand) -> Result<Value, Refusal> {
+    fn datagram(&mut self, parts: Parts, form: u32, value: Operand) -> Result<Value, Refusal> {
         let value = self.operand(value);
         if !self.task.judges() {
             return Ok(value);
@@ -459,7 +459,7 @@ impl Emitter<'_> {
             self.b.set_cold_block(here);
         }
         let datagrams = self.fixed(I64, self.context, host::at::DATAGRAMS);
-        let of = self.number(host::of_datagram(layer, form));
+        let of = self.number(host::of_datagram(parts, form));
         self.call(Host::Datagram, 0, &[datagrams, self.here, of, value])
     }
 

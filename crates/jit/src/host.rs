@@ -5,7 +5,7 @@ use crate::packet::{Act, Packet, Sight, Verdict};
 use crate::table::Table;
 use lang::Datagrams;
 use lang::interp::{Action, Outcome};
-use lang::ir::{Layer, Log, Set};
+use lang::ir::{Log, Parts, Set};
 
 /// What the code needs beside the packets, for the time of one call.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ pub(crate) unsafe extern "C" fn look(packet: *mut Packet<'_>, sight: u64) {
     packet.look(if sight == Sight::Inner as u64 { Sight::Inner } else { Sight::Outer });
 }
 
-/// What the parts of a packet's datagram are steered by.
+/// What the parts of a packet's datagram are steered or known by.
 pub(crate) unsafe extern "C" fn datagram(
     datagrams: *const Datagrams,
     packet: *const Packet<'_>,
@@ -95,18 +95,24 @@ pub(crate) unsafe extern "C" fn datagram(
 ) -> u64 {
     // SAFETY: the context's memory, which lives as long as the worker, and one of the packets that the code was called with.
     let (datagrams, packet) = unsafe { (&*datagrams, &*packet) };
-    let (layer, form) = layer_and_form(of);
-    datagrams.number(packet.bytes(), &packet.facts, layer, form, number)
+    let (parts, form) = parts_and_form(of);
+    datagrams.number(packet.bytes(), &packet.facts, parts, form, number)
 }
 
-/// A layer and a form of steering as one number.
-pub(crate) const fn of_datagram(layer: Layer, form: u32) -> u64 {
-    (layer as u64) << 32 | form as u64
+/// Whose parts and a form as one number.
+pub(crate) const fn of_datagram(parts: Parts, form: u32) -> u64 {
+    (parts as u64) << 32 | form as u64
 }
 
-const fn layer_and_form(of: u64) -> (Layer, u32) {
-    let layer = if of >> 32 == Layer::Outer as u64 { Layer::Outer } else { Layer::Inner };
-    (layer, of as u32)
+const fn parts_and_form(of: u64) -> (Parts, u32) {
+    const OUTER: u64 = Parts::Outer as u64;
+    const INNER: u64 = Parts::Inner as u64;
+    let parts = match of >> 32 {
+        OUTER => Parts::Outer,
+        INNER => Parts::Inner,
+        _ => Parts::Around,
+    };
+    (parts, of as u32)
 }
 
 /// Calls about a table: the key is on the code's stack, as many words as the table's.

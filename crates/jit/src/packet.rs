@@ -2,7 +2,7 @@
 
 use lang::Facts;
 use lang::interp::{Action, Outcome};
-use lang::ir::{Fact, Inst, Kind, Layer, Meta, Program};
+use lang::ir::{Fact, Inst, Kind, Layer, Meta, Parts, Program};
 use std::marker::PhantomData;
 
 /// One packet to judge. Several programs may judge the same packets one after the other: what one of them had to look for in the
@@ -48,10 +48,10 @@ impl Sight {
         match inst {
             Inst::Fact { layer: Layer::Inner, .. }
             | Inst::Meta { meta: Meta::Depth | Meta::Part, .. }
-            | Inst::Datagram { layer: Layer::Inner, .. } => Self::Inner,
+            | Inst::Datagram { parts: Parts::Inner | Parts::Around, .. } => Self::Inner,
             Inst::Fact { layer: Layer::Outer, .. }
             | Inst::Meta { meta: Meta::Ethernet | Meta::Vlan, .. }
-            | Inst::Datagram { layer: Layer::Outer, .. } => Self::Outer,
+            | Inst::Datagram { parts: Parts::Outer, .. } => Self::Outer,
             _ => Self::Bytes,
         }
     }

@@ -1,21 +1,23 @@
-//! Which way the parts of datagrams go: what a first fragment was steered by serves the later ones, which lack the headers.
+//! Which way the parts of datagrams go: what a first fragment was steered by, or its ports, serves the later ones, which lack the headers.
 //!
 //! A datagram is known by source, destination, identification and protocol (RFC 791 §3.2, RFC 8200 §4.5). What is remembered is a
-//! number per datagram and *form* of steering, each form with its own. A first fragment says what the number is; a later one asks,
+//! number per datagram and *form* of steering or of asking for ports, each form with its own. A first fragment says what the number is; a later one asks,
 //! and where it comes before the first, it says so itself, and the first and all others follow it: the parts of a datagram stay
 //! together in any order. Nothing is held back or reassembled.
 //!
 //! Identifications come round again. So a first fragment that says something else than the first one did begins a new
 //! datagram, and whatever is older than [`TIMEOUT`] of *packet* time is forgotten. Memory is fixed: where a new datagram finds its
-//! four places taken, the oldest of them goes ([`Counts::displaced`]).
+//! four places taken, the oldest of them goes ([`Counts::displaced`]). What was remembered is held, or was forgotten for one of these
+//! reasons: [`Counts::held`] is the difference, and never wrong.
 //!
 //! Several threads may ask at once: fragments of a datagram may come over different queues and ports. Only they wait for each
 //! other, and only for those of one sixteenth of the memory.
 
 use crate::facts::Facts;
-use crate::ir::Layer;
+use crate::ir::Parts;
 use base::hash;
 use std::fmt;
+use std::ops::AddAssign;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How long a datagram is remembered: 30 s, as hosts do for reassembly.
@@ -51,7 +53,7 @@ struct Entry {
 // One cache line each.
 const _: () = assert!(size_of::<Entry>() == 64);
 
-/// What became of the fragments so far.
+/// What became of the fragments so far. Each form asks for itself: a datagram that is asked about in two is counted in both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Datagrams that were remembered.
@@ -62,6 +64,28 @@ pub struct Counts {
     pub orphaned: u64,
     /// Datagrams that had to make place before their time.
     pub displaced: u64,
+    /// Datagrams whose time was over, and whose place another one took.
+    pub expired: u64,
+    /// Datagrams whose identification came again, on another one.
+    pub replaced: u64,
+}
+
+impl Counts {
+    /// Datagrams that are held now; those whose time is over keep their place until it is needed.
+    pub const fn held(&self) -> u64 {
+        self.datagrams - self.displaced - self.expired - self.replaced
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, o: Self) {
+        self.datagrams += o.datagrams;
+        self.followed += o.followed;
+        self.orphaned += o.orphaned;
+        self.displaced += o.displaced;
+        self.expired += o.expired;
+        self.replaced += o.replaced;
+    }
 }
 
 #[derive(Clone, Default)]
@@ -85,18 +109,14 @@ impl Datagrams {
         Self { secret, ..Self::default() }
     }
 
-    /// What a packet is steered by: `number`, unless it is part of a datagram of which another number is remembered. 0 stands for none,
-    /// and nothing is remembered of it; [`NONE`] of a first fragment is, and comes back as 0.
-    ///
-    /// Of the layer that is meant: the outermost packet's datagram, or the innermost one's and, beside it, the outermost one of
-    /// those around it.
-    pub fn number(&self, frame: &[u8], facts: &Facts, layer: Layer, form: u32, mut number: u64) -> u64 {
-        let of = match layer {
-            Layer::Outer => [None, Some((facts.outer.l3, facts.outer.fragment))],
-            Layer::Inner => {
-                let inner = (facts.inner.l3, facts.inner.fragment);
-                [(inner.0 != facts.part_l3).then_some(inner), Some((facts.part_l3, facts.part))]
-            }
+    /// What a packet is steered or known by: `number`, unless it is part of a datagram of which another number is remembered. 0 stands
+    /// for none, and nothing is remembered of it; [`NONE`] of a first fragment is, and comes back as 0.
+    pub fn number(&self, frame: &[u8], facts: &Facts, parts: Parts, form: u32, mut number: u64) -> u64 {
+        let inner = (facts.inner.l3, facts.inner.fragment);
+        let of = match parts {
+            Parts::Outer => [None, Some((facts.outer.l3, facts.outer.fragment))],
+            Parts::Inner => [Some(inner), None],
+            Parts::Around => [(inner.0 != facts.part_l3).then_some(inner), Some((facts.part_l3, facts.part))],
         };
         let mut settled = false;
         // From the inside outwards: what an inner one knows serves the one around it.
@@ -111,13 +131,9 @@ impl Datagrams {
 
     /// What became of the fragments so far.
     pub fn counts(&self) -> Counts {
-        let all = self.shards.iter().map(|shard| lock(shard).counts);
-        all.fold(Counts::default(), |sum, c| Counts {
-            datagrams: sum.datagrams + c.datagrams,
-            followed: sum.followed + c.followed,
-            orphaned: sum.orphaned + c.orphaned,
-            displaced: sum.displaced + c.displaced,
-        })
+        let mut all = Counts::default();
+        self.shards.iter().for_each(|shard| all += lock(shard).counts);
+        all
     }
 
     fn settle(&self, key: &Key, is_first: bool, number: u64, now: u64) -> u64 {
@@ -139,7 +155,10 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 impl Shard {
     fn first(&mut self, bucket: usize, key: &Key, number: u64, now: u64) -> u64 {
         match self.find(bucket, key, now) {
-            Some(entry) if number == 0 => *entry = Entry::default(),
+            Some(entry) if number == 0 => {
+                *entry = Entry::default();
+                self.counts.replaced += 1;
+            }
             Some(entry) if entry.first == 0 || entry.first == number => {
                 // One that says the same may be the first of another datagram, which is not to be forgotten half-way.
                 if entry.first != 0 {
@@ -149,7 +168,11 @@ impl Shard {
                 return entry.number;
             }
             // Another datagram of the same number.
-            Some(entry) => *entry = Entry { number, first: number, since: now, ..*entry },
+            Some(entry) => {
+                *entry = Entry { number, first: number, since: now, ..*entry };
+                self.counts.replaced += 1;
+                self.counts.datagrams += 1;
+            }
             None => self.insert(bucket, Entry { key: *key, number, first: number, since: now }),
         }
         number
@@ -181,10 +204,12 @@ impl Shard {
             self.buckets = vec![[Entry::default(); WAYS]; CAPACITY / WAYS / SHARDS].into();
         }
         let places = &mut self.buckets[bucket];
-        let at = places.iter().position(|entry| !entry.holds(new.since)).unwrap_or_else(|| {
-            self.counts.displaced += 1;
-            (0..WAYS).min_by_key(|way| places[*way].since).unwrap_or(0)
-        });
+        let free = places.iter().position(|entry| !entry.holds(new.since));
+        let at = free.unwrap_or_else(|| (0..WAYS).min_by_key(|way| places[*way].since).unwrap_or(0));
+        match free {
+            None => self.counts.displaced += 1,
+            Some(_) => self.counts.expired += u64::from(places[at].number != 0),
+        }
         places[at] = new;
         self.counts.datagrams += 1;
     }
@@ -221,5 +246,30 @@ impl Clone for Datagrams {
 impl fmt::Debug for Datagrams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.counts().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+
+    #[test]
+    fn what_was_remembered_is_held_or_was_forgotten_for_a_reason_that_is_counted() {
+        let mut prng = Prng::new(7);
+        let datagrams = Datagrams::new(1);
+        let mut now = 0;
+        for step in 0..200_000_u32 {
+            // More of them than there is room for, some of which come again.
+            let id = if prng.below(2) == 0 { prng.below(100) } else { prng.below(1 << 20) };
+            let number = [0, 1, 2, NONE][prng.below(4) as usize];
+            datagrams.settle(&[id, 1, 2, 3, 4], prng.below(2) == 0, number, now);
+            now += prng.below(if step % 50_000 == 0 { 2 * TIMEOUT } else { 1_000_000 });
+        }
+        let counts = datagrams.counts();
+        let held = |shard: &Mutex<Shard>| lock(shard).buckets.as_flattened().iter().filter(|e| e.number != 0).count();
+        assert_eq!(counts.held(), datagrams.shards.iter().map(held).sum::<usize>() as u64, "{counts:?}");
+        let Counts { datagrams: all, followed, orphaned, displaced, expired, replaced } = counts;
+        assert!([all, followed, orphaned, displaced, expired, replaced].iter().all(|n| *n > 1000), "{counts:?}");
     }
 }

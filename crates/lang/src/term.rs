@@ -116,6 +116,8 @@ pub enum Pred {
     Protocol(u8),
     /// TCP, UDP or SCTP with a port between these.
     Port(End, u16, u16),
+    /// A flow with this port, which a later fragment has of its first one. Never 0.
+    FlowPort(End, u16),
     /// IP with an address in one of these.
     Address(End, Vec<Prefix>),
     /// IP with an address of the port that the packet came from.

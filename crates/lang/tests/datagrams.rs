@@ -4,7 +4,7 @@
 use base::Prng;
 use netgrain_lang::datagrams::{CAPACITY, Counts, NONE, TIMEOUT};
 use netgrain_lang::interp::{Interpreter, Memory, Outcome};
-use netgrain_lang::ir::{ANY_CLASS, Kind, Layer, Program};
+use netgrain_lang::ir::{ANY_CLASS, Kind, Parts, Program};
 use netgrain_lang::{Datagrams, Facts, compile};
 use std::collections::HashMap;
 use testkit::fragments;
@@ -291,8 +291,8 @@ fn over_a_random_walk_it_remembers_what_an_unbounded_table_does() {
         let frame = written(part.fragment(id as u16, if is_first { 0 } else { 64 }, true));
         let facts = Facts { time: now, ..Facts::of(&frame, frame.len() as u32, link::ETHERNET) };
         let number = [0, 1, 2, 3, NONE][prng.below(5) as usize];
-        let layer = if prng.below(2) == 0 { Layer::Outer } else { Layer::Inner };
-        let got = datagrams.number(&frame, &facts, layer, form, number);
+        let parts = [Parts::Outer, Parts::Inner, Parts::Around][prng.below(3) as usize];
+        let got = datagrams.number(&frame, &facts, parts, form, number);
         let known = model.number((host, id, form), is_first, number, now);
         assert_eq!(got, if known == NONE { 0 } else { known }, "seed {seed}, step {step}");
         found += u32::from(got != number);
@@ -309,12 +309,103 @@ fn however_many_datagrams_there_are_its_memory_is_bounded_and_who_went_is_counte
         let [_, a, b, c] = n.to_be_bytes();
         let first = written(Frame::udp4([10, a, b, c], 1, B, 2).fragment(7, 0, true).payload(&[0; 32]));
         let facts = Facts::of(&first, first.len() as u32, link::ETHERNET);
-        datagrams.number(&first, &facts, Layer::Outer, 0, u64::from(n) + 1)
+        datagrams.number(&first, &facts, Parts::Outer, 0, u64::from(n) + 1)
     };
     let many = 3 * CAPACITY as u32;
     assert!((0..many).all(|n| of(n) == u64::from(n) + 1), "each goes where it says");
     let Counts { datagrams: kept, displaced, .. } = datagrams.counts();
-    assert_eq!(kept, many.into());
+    assert_eq!((kept, datagrams.counts().held()), (many.into(), u64::from(many) - displaced));
     let lost = u64::from(many) - CAPACITY as u64;
     assert!((lost..lost + CAPACITY as u64 / 100).contains(&displaced), "{displaced} of {many} went");
+}
+
+/// One flow map by ports, and the number that the packet's flow has in it afterwards, as the mark says it.
+const COUNTED: &str = "flows = flow_map 0 (both_ways key_5tuple)
+main = incr_fstate flows >-> case_of (get_fstate flows) [1 ~> mark 1, 2 ~> mark 2, 3 ~> mark 3, 4 ~> mark 4, 5 ~> mark 5]";
+
+#[test]
+fn a_cut_packet_is_in_the_entry_of_its_flow_with_all_its_parts() {
+    let mut w = world(COUNTED);
+    let [there, back] = tcp(300);
+    assert_eq!(w.sees(&tcp(0)[0]).mark, 1);
+    let marks: Vec<u32> = fragments(&there, 1, 112).iter().map(|part| w.sees(part).mark).collect();
+    assert_eq!(marks, [2, 3, 4], "as many as there are parts");
+    assert_eq!(w.sees(&fragments(&back, 1, 112)[0]).mark, 5, "both directions are one flow");
+    // Another flow between the two, of which the parts come at the same time.
+    let other = written(Frame::tcp4(A, 4001, B, 443).payload(&[1; 300]));
+    let marks: Vec<u32> = fragments(&other, 2, 112).iter().map(|part| w.sees(part).mark).collect();
+    assert_eq!(marks, [1, 2, 3]);
+    // And a datagram without ports has an entry as before.
+    let ping = written(Frame::icmp4(A, B, 8, 0, [0; 4]).payload(&[0; 300]));
+    let marks: Vec<u32> = fragments(&ping, 3, 160).iter().map(|part| w.sees(part).mark).collect();
+    assert_eq!(marks, [1, 2]);
+}
+
+#[test]
+fn where_a_later_part_comes_first_all_of_its_datagram_are_in_one_entry() {
+    let mut w = world(COUNTED);
+    assert_eq!(w.sees(&tcp(0)[0]).mark, 1);
+    let parts = fragments(&tcp(300)[0], 1, 96);
+    let marks: Vec<u32> = [2, 0, 1, 3].iter().map(|i| w.sees(&parts[*i]).mark).collect();
+    assert_eq!(marks, [1, 2, 3, 4], "that without ports");
+    assert_eq!(w.sees(&tcp(0)[0]).mark, 2);
+}
+
+#[test]
+fn the_parts_of_a_tunnel_have_the_addresses_of_the_tunnel_and_no_ports_of_what_is_inside() {
+    let inner = &tcp(500)[0];
+    for (id, (name, around)) in (0..).zip(TUNNELS) {
+        let mut w = world(COUNTED);
+        let parts = fragments(&around(inner), id, 160);
+        assert_eq!((w.sees(inner).mark, w.sees(&parts[0]).mark), (1, 2), "{name}: the first one shows what is inside");
+        let marks: Vec<u32> = parts[1..].iter().map(|part| w.sees(part).mark).collect();
+        assert_eq!(marks[..2], [1, 2], "{name}: the others are the tunnel's own flow");
+        // A datagram inside that is cut has its own.
+        let marks: Vec<u32> = fragments(inner, 7, 320).iter().map(|part| w.sees(&around(part)).mark).collect();
+        assert_eq!(marks, [3, 4], "{name}");
+    }
+    // Of the outermost packet only its own ports count.
+    let mut w = world(&COUNTED.replace("main = ", "main = outer (").replace("mark 5]", "mark 5])"));
+    let (_, vxlan) = TUNNELS[0];
+    let marks: Vec<u32> = fragments(&vxlan(inner), 1, 160).iter().map(|part| w.sees(part).mark).collect();
+    assert_eq!(marks, [1, 2, 3, 4]);
+}
+
+#[test]
+fn members_that_steer_by_what_their_maps_have_in_common_share_no_entry() {
+    let mut w = world("flows = flow_map 0 key_5tuple\nmain = incr_fstate flows >-> steer_common");
+    let whole = w.hash(&tcp(0)[0]);
+    let parts = fragments(&tcp(300)[0], 1, 96);
+    assert!(parts.iter().all(|part| w.hash(part) == whole));
+    // One entry, with one member.
+    assert_eq!(w.memory.tables[0].len(), 1);
+    let parts = fragments(&tcp(300)[0], 2, 96);
+    let alone = w.hash(&parts[1]);
+    assert!(alone != whole && [0, 2, 3].iter().all(|i| w.hash(&parts[*i]) == alone));
+    assert_eq!(w.memory.tables[0].len(), 2, "one with each of two members");
+}
+
+#[test]
+fn a_flow_has_its_port_in_all_parts_of_its_datagrams_also_in_tunnels() {
+    let mut w = world("main = filter (flow_port 443)");
+    let mut outer = world("main = outer (filter (flow_port 443))");
+    let mut src = world("main = src (filter (flow_port 443))");
+    let passes = |w: &mut World, frame: &[u8]| w.sees(frame).kind != Kind::Drop;
+    let [there, back] = tcp(500);
+    let other = written(Frame::tcp4(A, 80, B, 444).payload(&[1; 500]));
+    for (id, (name, around)) in (0..).zip(TUNNELS) {
+        for part in fragments(&around(&there), id, 160) {
+            assert!(passes(&mut w, &part) && !passes(&mut outer, &part), "{name}");
+        }
+        assert!(fragments(&around(&other), 100 + id, 160).iter().all(|part| !passes(&mut w, part)), "{name}");
+    }
+    for (id, frame) in (200..).zip([&there, &back]) {
+        for part in fragments(frame, id, 160) {
+            let from = passes(&mut src, &part);
+            assert!(passes(&mut w, &part) && passes(&mut outer, &part) && from == (frame == &back));
+        }
+    }
+    assert!(!passes(&mut w, &fragments(&there, 300, 160)[1]), "of which nobody knows the first");
+    let error = compile("main = filter (flow_port 0)").expect_err("no port");
+    assert!(error.what.contains("no flow has port 0"), "{error:?}");
 }

@@ -50,7 +50,7 @@ fn every_operator_stands_for_a_function_and_can_be_written() {
 
 /// All that version 6 of PFQ had, by category of its tables, and what later or older ones had besides.
 const PFQ: &str = "less less_eq equal not_equal greater greater_eq any_bit all_bit or xor and not \
-    is_ip is_tcp is_udp is_icmp is_flow is_frag is_first_frag is_more_frag is_l3_proto is_l4_proto has_port has_src_port has_dst_port \
+    is_ip is_tcp is_udp is_icmp is_flow is_frag is_first_frag is_more_frag is_l3_proto is_l4_proto has_port has_src_port has_dst_port flow_port \
     has_addr has_src_addr has_dst_addr has_vlan has_vid vlan_id has_mark has_state bloom bloom_src bloom_dst is_broadcast is_multicast \
     is_ip_broadcast is_ip_multicast is_ip_host is_incoming_host is_rtp is_rtcp is_sip is_voip is_gtp is_gtp_cp is_gtp_up \
     is_eth_pup is_eth_sprite is_eth_ip is_eth_arp is_eth_revarp is_eth_at is_eth_aarp is_eth_vlan is_eth_ipx is_eth_ipv6 is_eth_loopback \

@@ -41,6 +41,7 @@ pub fn literal(prng: &mut Prng, function: &str, at: usize, of: &Type, before: &[
         ("port" | "src_port" | "dst_port" | "has_port" | "has_src_port" | "has_dst_port" | "has_port_range", _) => {
             pick(prng, &PORTS).into()
         }
+        ("flow_port", _) => pick(prng, &PORTS).max(1).into(),
         ("l3_proto" | "is_l3_proto", _) => pick(prng, &ETHERTYPES).into(),
         ("l4_proto" | "is_l4_proto", _) => pick(prng, &PROTOCOLS).into(),
         ("has_vid", _) => pick(prng, &VLANS).into(),

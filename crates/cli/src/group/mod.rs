@@ -233,7 +233,7 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
                 show::told(&answer);
                 sys::say!("netgrain: group {} is there; netgrain group join {}", a.named.group, a.named.hint());
             }
-            Ok(Outcome::Yes)
+            Ok(Outcome::of(answer.silent.is_empty()))
         }
         What::List(door) => {
             let groups = door.ask_all(&Request::List)?;
@@ -264,9 +264,13 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
                 show::loaded(&a.named.group, &answer)?;
             } else {
                 show::told(&answer);
-                sys::say!("netgrain: generation {generation} runs; the exchange took {:.1} ms", took as f64 / 1e3);
+                let others = if answer.silent.is_empty() { "" } else { " on the other queues" };
+                sys::say!(
+                    "netgrain: generation {generation} runs{others}; the exchange took {:.1} ms",
+                    took as f64 / 1e3
+                );
             }
-            Ok(Outcome::Yes)
+            Ok(Outcome::of(answer.silent.is_empty()))
         }
         What::Stats(a) => {
             let groups = a.door.ask_all(&Request::Stats { group: a.group.clone() })?;
@@ -349,6 +353,7 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
     let path = door.path()?;
     let seat = connect(&path)?.join(&request).map_err(|e| failed(&e, &path))?;
     sys::say!("netgrain: place {} of group {}, program {}", seat.place, a.named.group, seat.generation);
+    seat.silent.iter().for_each(|queue| sys::say!("netgrain: {queue}"));
     let farewell = seat.farewell();
     listen::hear(&ears, seat.listeners, target, &stop, listen::Of::Group, &|| farewell.leave().is_ok())
 }

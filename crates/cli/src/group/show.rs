@@ -13,16 +13,14 @@ pub fn loaded(group: &str, answer: &group::Answer) -> Result<(), Failure> {
     let about = answer.about.clone().unwrap_or_default();
     let done = serde_json::json!({
         "group": group, "generation": answer.generation, "took_us": answer.took_us, "late": answer.late, "runs": about.runs, "why": about.why,
-        "compile_us": about.compile_us, "spread": about.spread, "notes": about.notes,
+        "compile_us": about.compile_us, "spread": about.spread, "notes": about.notes, "silent": answer.silent,
     });
     Ok(writeln!(io::stdout(), "{done}")?)
 }
 
-/// The same for people: what they should know of the program.
+/// The same for people: what they should know of the program, and the queues on which it does not judge.
 pub fn told(answer: &group::Answer) {
-    if answer.late > 0 {
-        sys::say!("netgrain: {} queues are busy and have not carried it out yet; they will", answer.late);
-    }
+    answer.silent.iter().for_each(|queue| sys::say!("netgrain: {queue}"));
     let Some(about) = &answer.about else { return };
     if let Some(why) = &about.why {
         sys::say!("netgrain: the program runs {}: {why}", about.runs);
@@ -53,20 +51,21 @@ pub fn list(groups: &[Value], json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The books of each group. No if there is none, if any contradicts itself, or if somebody did not get a packet that was meant for it:
-/// a member, a port or a file, whether still there or not.
+/// The books of each group. No if there is none, if any contradicts itself or a queue does not tell its own, or if somebody did not get a
+/// packet that was meant for it: a member, a port or a file, whether still there or not.
 pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
     let mut out = io::stdout().lock();
     let mut healthy = !groups.is_empty();
     for (i, g) in groups.iter().enumerate() {
         let members: Vec<&Value> = g["members"].as_array().into_iter().flatten().collect();
         let contradictions: Vec<&str> = list_of(g, "contradictions");
+        let silent: Vec<&Value> = g["silent"].as_array().into_iter().flatten().collect();
         let ports: Vec<&Value> = g["ports"].as_array().into_iter().flatten().collect();
         let gone = &g["departed"];
         let lost = number(g, "lost") > 0 || number(g, "forward_lost") > 0;
         let outlets = members.iter().map(|m| &m["outlet"]);
         let failed = ports.iter().copied().chain(outlets).chain([gone]).any(|o| number(o, "failed") > 0);
-        healthy &= contradictions.is_empty() && !lost && !failed;
+        healthy &= contradictions.is_empty() && silent.is_empty() && !lost && !failed;
         if json {
             writeln!(out, "{g}")?;
             continue;
@@ -121,6 +120,9 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
             let [used, most, refused] = ["used", "most", "refused"].map(|key| show_count(number(map, key)));
             writeln!(out, "  map {}: {used} of {most} entries, refused {refused}", text(map, "map"))?;
         }
+        if let Some(line) = datagrams(&g["datagrams"]) {
+            writeln!(out, "  {line}")?;
+        }
         if !members.is_empty() {
             let head = ["delivered", "refused", "lost", "late"].map(|h| format!("{h:>14}")).concat();
             writeln!(out, "  place  pid      weight  classes         {head}   full  name")?;
@@ -154,8 +156,30 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
             writeln!(out, "  ports and files that are closed: put {sent}, failed {failed}")?;
         }
         contradictions.iter().for_each(|c| sys::say!("netgrain: {c}"));
+        for queue in silent {
+            let (port, why) = (text(queue, "port"), text(queue, "why"));
+            sys::say!("netgrain: queue {} of {port}: {why}", number(queue, "queue"));
+        }
     }
     Ok(Outcome::of(healthy))
+}
+
+/// What is remembered of datagrams that were cut, if there were any.
+fn datagrams(of: &Value) -> Option<String> {
+    let n = |key: &str| show_count(number(of, key));
+    let any = ["remembered", "orphaned"].iter().any(|key| number(of, key) > 0);
+    any.then(|| {
+        let (room, time, again) = (n("displaced"), n("expired"), n("replaced"));
+        format!(
+            "cut datagrams: remembered {}, held {} of {}, forgotten for room {room}, after their time {time}, for another of their number \
+             {again}; later parts that went with their first {}, without {}",
+            n("remembered"),
+            n("held"),
+            n("most"),
+            n("followed"),
+            n("orphaned")
+        )
+    })
 }
 
 /// What members that have left were given. What the last of them says of itself is as old as its last word: one that is killed looks
@@ -201,6 +225,22 @@ fn list_of<'a>(v: &'a Value, key: &str) -> Vec<&'a str> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn what_is_remembered_of_cut_datagrams_is_told_once_there_are_any() {
+        let mut of = json!({"remembered": 0, "held": 0, "most": 16_384, "displaced": 0, "expired": 0, "replaced": 0, "followed": 0,
+            "orphaned": 0});
+        assert_eq!((datagrams(&of), datagrams(&Value::Null)), (None, None));
+        for (key, n) in
+            [("remembered", 20_000), ("held", 10_000), ("displaced", 7000), ("expired", 2999), ("replaced", 1)]
+        {
+            of[key] = n.into();
+        }
+        (of["followed"], of["orphaned"]) = (40_000.into(), 5.into());
+        let told = "cut datagrams: remembered 20 000, held 10 000 of 16 384, forgotten for room 7 000, after their time 2 999, for \
+            another of their number 1; later parts that went with their first 40 000, without 5";
+        assert_eq!(datagrams(&of).as_deref(), Some(told));
+    }
 
     #[test]
     fn what_members_that_left_came_too_late_for_or_never_looked_at_is_told() {

@@ -12,6 +12,7 @@ use super::shared::Shared;
 use crate::heritage::{self, Heritage};
 use group::{About, Compiled, Delivery, Filling, Packet, Program, Source, Verdict};
 use jit::{Act, Judge, Worker};
+use lang::datagrams::CAPACITY;
 use lang::interp::Action;
 use lang::ir::{self, COUNTERS, Effect, Kind, Log, Set};
 use lang::log::Subject;
@@ -281,6 +282,10 @@ impl Program for Run {
         fillings(&self.worker)
     }
 
+    fn datagrams(&self) -> Option<group::Datagrams> {
+        Some(told(self.worker.datagrams()))
+    }
+
     fn inherit(&mut self, before: &mut dyn Program) {
         let before: &mut dyn Any = before;
         if let Some(before) = before.downcast_mut::<Self>() {
@@ -295,6 +300,21 @@ impl Program for Run {
 /// What a program that has a worker for each queue knows of datagrams.
 pub fn datagrams_of(program: &dyn Any) -> Option<Arc<Datagrams>> {
     program.downcast_ref::<Run>().map(|run| Arc::clone(run.worker.datagrams()))
+}
+
+/// What is remembered of datagrams, in the words of groups.
+pub fn told(datagrams: &Datagrams) -> group::Datagrams {
+    let counts = datagrams.counts();
+    group::Datagrams {
+        remembered: counts.datagrams,
+        held: counts.held(),
+        most: CAPACITY as u64,
+        displaced: counts.displaced,
+        expired: counts.expired,
+        replaced: counts.replaced,
+        followed: counts.followed,
+        orphaned: counts.orphaned,
+    }
 }
 
 /// How full a worker's maps are.

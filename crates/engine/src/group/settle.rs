@@ -1,6 +1,6 @@
 //! Groups that are planned: there before the first packet, changed when the plan is.
 
-use group::{Outlet, Policy, Registry, Request};
+use group::{Loaded, Outlet, Policy, Registry, Request};
 use std::path::PathBuf;
 
 /// A group that is there from the start.
@@ -135,8 +135,9 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec
         let there = from.iter().find(|old| old.name == new.name && registry.program(engine, &old.name).is_ok());
         let Some(old) = there else {
             match registry.create(engine, &new.create()) {
-                Ok(_) => {
+                Ok(loaded) => {
                     said.push(Ok(format!("group {} is there", new.name)));
+                    said.extend(without(new, &loaded));
                     in_force.extend(attach(registry, vec![new.clone()], &mut said));
                 }
                 Err(why) => said.push(Err(new.failed(&why))),
@@ -145,14 +146,17 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec
         };
         let mut now = old.clone();
         if old.program != new.program {
+            let mut refusing = Vec::new();
             said.push(match registry.swap(engine, &new.name, new.program.as_deref()) {
                 Ok(loaded) => {
                     now.program.clone_from(&new.program);
+                    refusing.extend(without(new, &loaded));
                     let heritage = loaded.heritage.map(|text| format!("; {text}")).unwrap_or_default();
                     Ok(format!("group {}: generation {} runs{heritage}", new.name, loaded.generation))
                 }
                 Err(why) => Err(new.failed(&why)),
             });
+            said.append(&mut refusing);
         }
         // Those that could not sit before.
         let came = seat(registry, &mut now, &new.members, &mut said);
@@ -164,14 +168,39 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec
     (said, in_force)
 }
 
+/// The queues that did not take a program.
+fn without(plan: &GroupPlan, loaded: &Loaded) -> impl Iterator<Item = Settled> {
+    loaded.silent.iter().map(|queue| Err(plan.failed(&queue.to_string())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use group::Limits;
+    use group::{Dispatcher, Limits, Orders, Source, Track};
+    use ring::{Config, Offer, Producer};
+    use std::sync::Arc;
 
     fn plan(name: &str, program: &str) -> GroupPlan {
         let (name, program) = (name.to_owned(), Some(program.to_owned()));
         GroupPlan { name, program, policy: Policy::Restricted, fold: false, ports: None, members: Vec::new() }
+    }
+
+    #[test]
+    fn a_queue_that_does_not_take_a_program_is_told_of_and_the_program_is_in_force() {
+        let producer = Producer::new(Config { bytes: 16 << 20, ..Config::default() }).expect("memory");
+        let (offer, orders) = (Offer::of(&producer), Arc::<Orders>::default());
+        // Its dispatcher ends before its stream.
+        drop(Dispatcher::new(&offer, Arc::clone(&orders), true));
+        let source = Source { name: "p0".into(), number: 0 };
+        let registry =
+            Registry::new(vec![Track { source, queue: 0, orders, offer }], super::super::lent_to_groups(1), 0);
+        let told = "group a: queue 0 of p0: its dispatcher ended before its stream";
+        let is_told = |said: &Settled| said.as_ref().is_err_and(|why| why.starts_with(told));
+        let (said, force) = change(&registry, &[], &[plan("a", "main = ip")]);
+        assert!(said.len() == 2 && said[0].is_ok() && is_told(&said[1]), "{said:?}");
+        let (said, force) = change(&registry, &force, &[plan("a", "main = tcp")]);
+        assert!(said.len() == 2 && said[0].is_ok() && is_told(&said[1]), "{said:?}");
+        assert_eq!(force, [plan("a", "main = tcp")]);
     }
 
     #[test]

@@ -67,6 +67,12 @@ impl Shared {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What it knows of datagrams; until it has taken that over, what the one before knows.
+    fn datagrams(&self) -> Arc<Datagrams> {
+        let inner = self.lock();
+        inner.before.as_ref().map_or_else(|| Arc::clone(inner.worker.datagrams()), |before| before.datagrams())
+    }
+
     /// Its worker, with what it is to remember.
     fn settled(&self) -> MutexGuard<'_, Inner> {
         let mut inner = self.lock();
@@ -83,7 +89,7 @@ impl Shared {
 
 /// What a program that has one worker for all queues knows of datagrams.
 pub fn datagrams_of(program: &dyn Any) -> Option<Arc<Datagrams>> {
-    program.downcast_ref::<Handle>().map(|handle| Arc::clone(handle.shared.settled().worker.datagrams()))
+    program.downcast_ref::<Handle>().map(|handle| handle.shared.datagrams())
 }
 
 impl Handle {
@@ -112,6 +118,10 @@ impl Program for Handle {
     fn maps(&self) -> Vec<Filling> {
         // Each queue tells of all: whoever asks takes those of one that still runs.
         fillings(&self.shared.lock().worker)
+    }
+
+    fn datagrams(&self) -> Option<group::Datagrams> {
+        Some(language::told(&self.shared.datagrams()))
     }
 
     fn inherit(&mut self, before: &mut dyn Program) {
@@ -178,12 +188,24 @@ mod tests {
             let flow = hash(&mut old[1], &whole);
             assert_eq!(hash(&mut old[0], &parts[0]), flow, "{context}");
             assert_eq!(hash(&mut old[1], &parts[1]), flow, "{context}: over the other queue");
+            let counted = old[0].datagrams().expect("it remembers some");
+            assert_eq!(
+                (counted.remembered, counted.held, counted.followed, counted.orphaned),
+                (1, 1, 1, 0),
+                "{context}"
+            );
             new.iter_mut().zip(&mut old).for_each(|(new, old)| new.inherit(&mut **old));
+            assert!(
+                new.iter().all(|queue| queue.datagrams() == Some(counted)),
+                "{context}: before the next packet, too"
+            );
             assert_eq!(hash(&mut new[1], &parts[2]), flow, "{context}: by the next program");
             // The first one comes to it last.
             let parts = testkit::fragments(&cut, 100 + id, 96);
             let alone = hash(&mut new[0], &parts[3]);
             assert!(alone != flow && hash(&mut new[1], &parts[0]) == alone, "{context}");
+            let after = group::Datagrams { remembered: 2, held: 2, followed: 2, orphaned: 1, ..counted };
+            assert!(new.iter().all(|queue| queue.datagrams() == Some(after)), "{context}");
         }
     }
 }

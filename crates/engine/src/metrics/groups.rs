@@ -1,7 +1,7 @@
 //! The books of groups as metrics: the numbers of `netgrain group stats`, by group, class, member and port.
 
 use super::escape;
-use group::{CLASSES, ClassCounts, GroupView, MemberView, class};
+use group::{CLASSES, ClassCounts, Datagrams, GroupView, MemberView, class};
 
 /// All families of these groups.
 pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[(String, f64)])) {
@@ -81,4 +81,31 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
     family("group_map_entries", "gauge", "Entries of a program's map.", &used);
     let refused: Vec<_> = maps.iter().map(|(labels, m)| (labels.clone(), m.refused as f64)).collect();
     family("group_map_refused_total", "counter", "Entries that a full map refused.", &refused);
+
+    let datagrams: Vec<_> = groups.iter().filter_map(|g| Some((label(g), g.datagrams?))).collect();
+    let of = |value: fn(&Datagrams) -> u64| -> Vec<_> {
+        datagrams.iter().map(|(labels, d)| (labels.clone(), value(d) as f64)).collect()
+    };
+    family(
+        "group_datagrams_remembered_total",
+        "counter",
+        "Cut datagrams that a program remembered.",
+        &of(|d| d.remembered),
+    );
+    family("group_datagrams_held", "gauge", "Of these, held now.", &of(|d| d.held));
+    type Count = fn(&Datagrams) -> u64;
+    let causes: [(&str, Count); 3] = [("room", |d| d.displaced), ("time", |d| d.expired), ("replaced", |d| d.replaced)];
+    let forgotten: Vec<_> = datagrams
+        .iter()
+        .flat_map(|(labels, d)| causes.map(|(cause, value)| (format!("{labels},cause=\"{cause}\""), value(d) as f64)))
+        .collect();
+    family("group_datagrams_forgotten_total", "counter", "Of these, forgotten, by cause.", &forgotten);
+    let parts: [(&str, Count); 2] = [("yes", |d| d.followed), ("no", |d| d.orphaned)];
+    let parts: Vec<_> = datagrams
+        .iter()
+        .flat_map(|(labels, d)| {
+            parts.map(|(known, value)| (format!("{labels},first_known=\"{known}\""), value(d) as f64))
+        })
+        .collect();
+    family("group_later_fragments_total", "counter", "Later fragments, by whether their first was known.", &parts);
 }

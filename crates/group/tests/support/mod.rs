@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const FLOWS: u64 = 1000;
 
 /// `mark N`, `steer`, `copy`, `drop`; `forward PORT`; `kernel`; `remember N`, which may come to hold N MiB; `sleep N`, which takes N
-/// milliseconds for each batch; `panic`.
+/// milliseconds for each packet; `panic`.
 struct Word(String, Vec<String>);
 
 struct Run {

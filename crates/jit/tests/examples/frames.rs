@@ -50,6 +50,39 @@ impl Parts {
     }
 }
 
+/// Which ports the parts of datagrams have: those of the first one, none where another came before it.
+#[derive(Default)]
+pub struct Ports(HashMap<(u128, u128, u64), Ported>);
+
+struct Ported {
+    all: [u16; 2],
+    /// Those of the first one, once it came.
+    first: Option<[u16; 2]>,
+    since: u64,
+}
+
+impl Ports {
+    /// The ports of a packet that is asked for them.
+    pub fn of(&mut self, k: &Known) -> [u16; 2] {
+        let Some(ip) = k.plain.ip.as_ref() else { return [0; 2] };
+        let own = ip.ports().unwrap_or_default();
+        let Some(is_later) = ip.fragment else { return own };
+        let key = (ip.src, ip.dst, ip.id);
+        match self.0.get_mut(&key).filter(|d| k.time - d.since <= 30_000_000_000) {
+            Some(d) if is_later => return d.all,
+            Some(d) if d.first.is_none_or(|first| first == own) => {
+                // Another datagram of these ports, perhaps.
+                d.since = if d.first.is_some() { k.time } else { d.since };
+                d.first = Some(own);
+                return d.all;
+            }
+            _ => {}
+        }
+        self.0.insert(key, Ported { all: own, first: (!is_later).then_some(own), since: k.time });
+        own
+    }
+}
+
 /// Hosts that the examples know, and some that they do not.
 const HOSTS: [[u8; 4]; 14] = [
     [131, 114, 9, 1],

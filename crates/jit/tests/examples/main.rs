@@ -7,7 +7,7 @@ mod plain;
 mod trial;
 
 use base::Prng;
-use frames::{Known, Parts, made, real};
+use frames::{Known, Parts, Ports, made, real};
 use plain::{Ip, Plain, TCP, UDP, inside};
 use std::collections::HashMap;
 use trial::{EVERY, Met, To, Trial, Wish};
@@ -59,9 +59,10 @@ const ALL_ONES: u128 = plain::MAPPED | 0xffff_ffff;
 
 #[test]
 fn names_go_to_all_and_pairs_of_hosts_to_one() {
+    let mut ports = Ports::default();
     let met = holds("names_go_to_all_and_pairs_of_hosts_to_one", "dns-broadcast.ng", |k| {
         let Some(ip) = ip(k) else { return To::Nobody.into() };
-        let all = ip.has_port(53) || [ip.src, ip.dst].contains(&ALL_ONES);
+        let all = ports.of(k).contains(&53) || [ip.src, ip.dst].contains(&ALL_ONES);
         if all { EVERYBODY } else { To::One(ip.pair()) }.into()
     });
     assert!(met.nobody > 1000 && met.all > 1000 && met.one > 1000, "{met:?}");
@@ -212,6 +213,31 @@ fn the_wall_lets_through_what_it_says_and_shows_the_rest() {
     assert!(met.nobody > 1000 && met.all > 1000, "{met:?}");
 }
 
+/// An answer that is longer than a frame is an answer as a whole.
+#[test]
+fn a_long_answer_about_a_name_goes_to_all_in_all_its_parts() {
+    let mut trial = Trial::new("a_long_answer_about_a_name_goes_to_all_in_all_its_parts", "dns-broadcast.ng");
+    let (resolver, host) = ([10, 0, 0, 53], [10, 0, 0, 7]);
+    let mut frames = Vec::new();
+    let mut met = Vec::new();
+    for (id, port) in [(1, 53), (2, 5300), (3, 53)] {
+        let mut buffer = [0; 3000];
+        let answer = Frame::udp4(resolver, port, host, 40_000).payload(&[b'x'; 2500]);
+        let answer = answer.write(&mut buffer).expect("room").to_vec();
+        let parts = testkit::fragments(&answer, id, 1480);
+        assert_eq!(parts.len(), 2, "as a link of Ethernet cuts it");
+        // The last one's parts come in the wrong order: nobody knows what they are, and they stay together.
+        for part in if id == 3 { [1, 0] } else { [0, 1] } {
+            let plain = Plain::read(&parts[part]).expect("plain enough");
+            met.push(if id == 1 { EVERYBODY } else { To::One(plain.ip.as_ref().expect("IP").pair()) });
+            frames.push(Known { bytes: parts[part].clone(), time: 0, plain });
+        }
+    }
+    let mut wishes = met.into_iter();
+    let met = trial.over(&frames, |_| wishes.next().expect("one for each").into());
+    assert_eq!((met.all, met.one), (2, 4), "{met:?}");
+}
+
 /// The door of port knocking, in the test's own words.
 #[derive(Default)]
 struct Door {
@@ -220,8 +246,8 @@ struct Door {
 }
 
 impl Door {
-    fn admits(&mut self, ip: &Ip) -> bool {
-        let connection = ip.one_way(false);
+    fn admits(&mut self, ip: &Ip, ports: [u16; 2]) -> bool {
+        let connection = ip.one_way(ports);
         if self.open.contains(&connection) {
             return true;
         }
@@ -239,9 +265,9 @@ impl Door {
 #[test]
 fn who_has_knocked_in_order_may_come_in() {
     let test = "who_has_knocked_in_order_may_come_in";
-    let mut door = Door::default();
+    let (mut door, mut ports) = (Door::default(), Ports::default());
     let wish = |admitted: bool| if admitted { Wish { host: true, ..DEFAULT.into() } } else { To::Nobody.into() };
-    holds(test, "port-knocking.ng", |k| wish(ip(k).is_some_and(|ip| door.admits(ip))));
+    holds(test, "port-knocking.ng", |k| wish(ip(k).is_some_and(|ip| door.admits(ip, ports.of(k)))));
     // By chance hardly anybody knocks right: a few hosts that mostly know how.
     let mut prng = Prng::new(testkit::seed(test));
     let mut trial = Trial::new(test, "port-knocking.ng");
@@ -258,7 +284,7 @@ fn who_has_knocked_in_order_may_come_in() {
             Known { bytes, time: 0, plain }
         })
         .collect();
-    let met = trial.over(&frames, |k| wish(ip(k).is_some_and(|ip| door.admits(ip))));
+    let met = trial.over(&frames, |k| wish(ip(k).is_some_and(|ip| door.admits(ip, ip.ports().unwrap_or_default()))));
     assert!(met.all > 20 && met.nobody > 1000, "{met:?}");
 }
 
@@ -300,10 +326,10 @@ fn a_flood_of_connections_is_held_back_and_the_rest_flows() {
 #[test]
 fn packets_of_a_flow_are_counted_until_it_is_forgotten() {
     let mut flows: HashMap<Vec<u8>, (u64, u64)> = HashMap::new();
-    let (mut opened, mut parts) = (0, Parts::default());
+    let (mut opened, mut parts, mut ports) = (0, Parts::default(), Ports::default());
     let met = holds("packets_of_a_flow_are_counted_until_it_is_forgotten", "flow-counter.ng", |k| {
         let Some(ip) = ip(k) else { return To::Nobody.into() };
-        let (count, last) = flows.entry(ip.entry()).or_insert((0, k.time));
+        let (count, last) = flows.entry(ip.both_ways(ports.of(k))).or_insert((0, k.time));
         if k.time - *last > 60_000_000_000 {
             *count = 0;
         }

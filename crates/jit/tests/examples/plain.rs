@@ -66,11 +66,6 @@ impl Ip {
         has.then(|| Some([word(&self.body, 0)?, word(&self.body, 2)?])).flatten()
     }
 
-    /// Ports as maps tell flows apart: fragments have none.
-    fn map_ports(&self) -> [u16; 2] {
-        self.ports().filter(|_| self.fragment.is_none()).unwrap_or_default()
-    }
-
     pub fn has_port(&self, port: u16) -> bool {
         self.ports().is_some_and(|p| p.contains(&port))
     }
@@ -85,12 +80,8 @@ impl Ip {
         self.both_ways(self.ports().unwrap_or_default())
     }
 
-    /// The same as a key of a map.
-    pub fn entry(&self) -> Vec<u8> {
-        self.both_ways(self.map_ports())
-    }
-
-    fn both_ways(&self, [sport, dport]: [u16; 2]) -> Vec<u8> {
+    /// The same with the ports that its datagram has.
+    pub fn both_ways(&self, [sport, dport]: [u16; 2]) -> Vec<u8> {
         let (a, b) = ((self.src, sport), (self.dst, dport));
         let ends = [a.min(b), a.max(b)];
         let mut key: Vec<u8> = ends
@@ -102,8 +93,8 @@ impl Ip {
     }
 
     /// Each direction by itself; without ports if `three`.
-    pub fn one_way(&self, three: bool) -> (u128, u128, [u16; 2], u8) {
-        (self.src, self.dst, if three { [0; 2] } else { self.map_ports() }, self.protocol)
+    pub fn one_way(&self, ports: [u16; 2]) -> (u128, u128, [u16; 2], u8) {
+        (self.src, self.dst, ports, self.protocol)
     }
 
     /// The pair of addresses, in either order.
@@ -113,7 +104,7 @@ impl Ip {
     }
 
     pub fn dst_port(&self) -> u16 {
-        self.map_ports()[1]
+        self.ports().unwrap_or_default()[1]
     }
 }
 

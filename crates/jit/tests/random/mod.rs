@@ -5,7 +5,7 @@
 //! packets have, so that comparisons go both ways.
 
 use base::Prng;
-use lang::ir::{Builder, Cmp, Expiry, Fact, Inst, Layer, Log, Map, Meta, Op, Operand, Program, Reg, Set, Var};
+use lang::ir::{Builder, Cmp, Expiry, Fact, Inst, Layer, Log, Map, Meta, Op, Operand, Parts, Program, Reg, Set, Var};
 use lang::{Facts, Key, Prefix};
 use wire::EtherType;
 use wire::build::Frame;
@@ -283,9 +283,10 @@ impl Generator<'_> {
                 to
             }
             8 => {
-                let (layer, form) = (pick(self.prng, &[Layer::Outer, Layer::Inner]), self.prng.below(3) as u32);
+                let parts = pick(self.prng, &[Parts::Outer, Parts::Inner, Parts::Around]);
+                let form = self.prng.below(3) as u32;
                 let (to, value) = (self.b.reg(), self.operand());
-                self.b.push(Inst::Datagram { to, layer, form, value });
+                self.b.push(Inst::Datagram { to, parts, form, value });
                 to
             }
             _ => {

@@ -5,7 +5,8 @@ use super::plain::{plain, without_record};
 use super::refusal::Refusal;
 use super::{MAPS_MAX, MapNeed, Metadata, Object, Role, Wish, frame, meta};
 use crate::ir::{
-    self, BlockId, DEFAULT_CLASS, End, Expiry, Fact, Inst, Kind, Layer, Meta, Placement, Program, Study, placement,
+    self, BlockId, DEFAULT_CLASS, End, Expiry, Fact, Inst, Kind, Layer, Meta, Parts, Placement, Program, Study,
+    placement,
 };
 use ::ebpf::{Alu, Asm, AsmError, Condition, Helper, Label, Reg as R, Size};
 
@@ -199,7 +200,7 @@ impl Program {
             matches!(
                 inst,
                 Inst::Fact { layer: Layer::Inner, .. }
-                    | Inst::Datagram { layer: Layer::Inner, .. }
+                    | Inst::Datagram { parts: Parts::Inner | Parts::Around, .. }
                     | Inst::Meta { meta: Meta::Depth | Meta::Part, .. }
             )
         };

@@ -209,8 +209,8 @@ impl Run<'_> {
                 let address = u128::from(self.reg(*hi)) << 64 | u128::from(self.reg(*lo));
                 program.sets.get(usize::from(*set)).is_some_and(|s| s.contains(address)).into()
             }
-            Inst::Datagram { layer, form, value, .. } => {
-                self.memory.datagrams.number(self.frame, self.facts, *layer, *form, self.operand(*value))
+            Inst::Datagram { parts, form, value, .. } => {
+                self.memory.datagrams.number(self.frame, self.facts, *parts, *form, self.operand(*value))
             }
             Inst::Has { map, key, .. } => {
                 let (key, now) = (self.words(key), self.facts.time);

@@ -1,6 +1,6 @@
 //! What the stages of a program do to the world. Where they can run follows from it ([`super::placement`]).
 
-use super::{Block, End, Inst, Layer, Meta, Program, Set, Var};
+use super::{Block, End, Inst, Layer, Meta, Parts, Program, Set, Var};
 use std::fmt;
 
 /// Something that a stage does.
@@ -31,7 +31,7 @@ pub enum Effect {
     Tunnel,
     /// Asks what only the worker in user space knows: its own packet number, the card's hash, addresses of this host.
     Local,
-    /// Remembers which way the parts of datagrams go.
+    /// Remembers which way the parts of datagrams go, and by which ports they are known.
     Datagram,
 }
 
@@ -154,9 +154,9 @@ impl Program {
                 Inst::Fact { layer: Layer::Inner, .. } | Inst::Meta { meta: Meta::Depth | Meta::Part, .. } => {
                     note(Effect::Tunnel);
                 }
-                Inst::Datagram { layer, .. } => {
+                Inst::Datagram { parts, .. } => {
                     note(Effect::Datagram);
-                    if *layer == Layer::Inner {
+                    if *parts != Parts::Outer {
                         note(Effect::Tunnel);
                     }
                 }

@@ -1,6 +1,6 @@
 //! Instructions, and how a block ends.
 
-use super::{BlockId, Cmp, Fact, Layer, Meta, Op, Operand, Reg, Var};
+use super::{BlockId, Cmp, Fact, Layer, Meta, Op, Operand, Parts, Reg, Var};
 
 /// What is written about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -164,8 +164,8 @@ pub enum Inst {
         /// Where to.
         to: Reg,
         /// The datagram of which packet.
-        layer: Layer,
-        /// Each form of steering has numbers of its own; 24 bits of it count.
+        parts: Parts,
+        /// Each form of steering, and of asking for ports, has numbers of its own; 24 bits of it count.
         form: u32,
         /// What the packet says itself; 0 for nothing.
         value: Operand,

@@ -30,7 +30,7 @@
 //! that is full (counting no expired entries) refuses new entries: `put` and `add` change nothing, `add` answers what it would have
 //! answered, and [`crate::interp::Table::refused`] counts it.
 //!
-//! **Fragments.** [`Inst::Datagram`] answers what the parts of a datagram are steered by, and remembers it ([`Datagrams`](crate::Datagrams)). For a packet
+//! **Fragments.** [`Inst::Datagram`] answers what the parts of a datagram are steered or known by, and remembers it ([`Datagrams`](crate::Datagrams)). For a packet
 //! that is no part of one, the answer is the number that was given.
 //!
 //! **Stages.** [`Program::stages`] are the steps of the pipeline as the user wrote them. A stage ends only by jumping to the first block of
@@ -231,6 +231,17 @@ pub enum Layer {
     Outer,
     /// The innermost, through tunnels; the outermost where there is no tunnel.
     Inner,
+}
+
+/// Whose parts are asked about: which of the packets in each other are pieces of datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Parts {
+    /// The outermost packet.
+    Outer,
+    /// The innermost.
+    Inner,
+    /// The innermost and, beside it, the outermost of those around it that is a part of a datagram: what is inside serves what is around it.
+    Around,
 }
 
 /// What is known of a layer.

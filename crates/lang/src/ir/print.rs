@@ -6,7 +6,7 @@
 //!     if r0 == 4 then b2 else b1
 //! ```
 
-use super::{BlockId, Cmp, End, Expiry, Fact, Inst, Layer, Log, Map, Meta, Op, Operand, Program, Reg, Set, Var};
+use super::{BlockId, Cmp, End, Expiry, Fact, Inst, Layer, Log, Map, Meta, Op, Operand, Parts, Program, Reg, Set, Var};
 use std::fmt;
 
 impl fmt::Display for Program {
@@ -72,7 +72,7 @@ impl fmt::Display for Named<'_> {
             Inst::MapPut { map: m, key, value } => write!(f, "{}[{}] = {value}", map(m), Words(key)),
             Inst::MapAdd { to, map: m, key, by } => write!(f, "{to} = {}[{}] += {by}", map(m), Words(key)),
             Inst::MapDelete { map: m, key } => write!(f, "delete {}[{}]", map(m), Words(key)),
-            Inst::Datagram { to, layer, form, value } => write!(f, "{to} = {layer}.datagram {form:#x} else {value}"),
+            Inst::Datagram { to, parts, form, value } => write!(f, "{to} = {parts}.datagram {form:#x} else {value}"),
             Inst::Count { counter, by } => write!(f, "counter {counter} += {by}"),
             Inst::Forward { device } => write!(f, "forward {}", text(&self.0.devices, device)),
             Inst::Kernel => f.write_str("kernel"),
@@ -188,4 +188,4 @@ macro_rules! lower_case {
     )*};
 }
 
-lower_case!(Layer, Fact, Meta, Var, super::Kind);
+lower_case!(Layer, Parts, Fact, Meta, Var, super::Kind);

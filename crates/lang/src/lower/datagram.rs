@@ -14,23 +14,25 @@
 
 use super::{Lower, Sight};
 use crate::datagrams::NONE;
-use crate::ir::{Cmp, Fact, Inst, Kind, Label, Layer, Meta, Op, Reg, Var};
+use crate::ir::{Cmp, Fact, Inst, Kind, Label, Layer, Meta, Op, Parts, Reg, Var};
 use crate::key::Field;
 use crate::term::Steer;
 
-/// What a packet was steered by, as a number: the hash, the second above it; 0 stands for no way at all.
+/// What a packet was steered by, or its ports, as a number; of a way: the hash, the second above it; 0 stands for no way at all.
 mod number {
     /// To everybody. A hash is never 0.
     pub const ALL: u64 = 1 << 32;
     /// The greatest hash.
     pub const MOST: u64 = 0xffff_ffff;
+    /// Beside ports, which may be 0.
+    pub const PORTS: u64 = 1 << 32;
 }
 
 /// A form of steering that goes by what later fragments lack.
 #[derive(Clone, Copy)]
 pub(super) struct Datagram {
     /// The datagram of which packet.
-    layer: Layer,
+    parts: Parts,
     /// Numbers of one form serve it alone.
     form: u32,
     /// A later fragment may not be for it by itself, though its first one is.
@@ -72,12 +74,31 @@ impl Lower {
         };
         // Equal forms have equal texts, in this program and in the next.
         let text = format!("{steer:?} {layer:?} {:?}", self.common);
-        let form = text.bytes().fold(0, |state, byte| base::hash::combine(state, byte.into()));
+        let parts = if layer == Layer::Inner { Parts::Around } else { Parts::Outer };
         let selects = matches!(steer, Steer::Local(..) | Steer::Rtp(_) | Steer::GtpUser(_));
         let mistakes = matches!(steer, Steer::Local(..));
         let doubles = matches!(steer, Steer::DoubleIp | Steer::Local(..) | Steer::GtpUser(_));
         let casts = matches!(steer, Steer::Pair | Steer::Rtp(true) | Steer::GtpUser(_));
-        follows.then_some(Datagram { layer, form: form as u32 & 0xff_ffff, selects, mistakes, doubles, casts })
+        follows.then_some(Datagram { parts, form: form(&text), selects, mistakes, doubles, casts })
+    }
+
+    /// Source and destination port of the datagram that a packet is, or is a part of, as its first part has them; both 0 where there is
+    /// none, and for all parts of a datagram of which a later one came first.
+    pub(super) fn datagram_ports(&mut self, layer: Layer, parts: Parts) -> (Reg, Reg) {
+        let (src, dst) = self.ports(layer);
+        let (part, on) = (self.b.label(), self.b.label());
+        self.if_part(parts, part, on);
+        self.b.place(part);
+        let moved = self.b.op(Op::Shl, src, 16);
+        let own = self.b.op(Op::Or, moved, dst);
+        let own = self.b.op(Op::Or, own, number::PORTS);
+        let (to, form) = (self.b.reg(), form(&format!("ports {parts:?}")));
+        self.b.push(Inst::Datagram { to, parts, form, value: own.into() });
+        self.b.push(Inst::Op { to: dst, op: Op::And, a: to, b: 0xffff.into() });
+        let moved = self.b.op(Op::Shr, to, 16);
+        self.b.push(Inst::Op { to: src, op: Op::And, a: moved, b: 0xffff.into() });
+        self.b.place(on);
+        (src, dst)
     }
 
     /// The record before a packet is steered, as far as two ways may differ in what they write of it.
@@ -97,7 +118,7 @@ impl Lower {
         end: Label,
         dropped: Option<Label>,
     ) {
-        let Datagram { layer, form, selects, mistakes, .. } = datagram;
+        let Datagram { parts, form, selects, mistakes, .. } = datagram;
         let (number, on) = (self.b.reg(), self.b.label());
         let [part, ask, known, lost] = [(); 4].map(|()| self.b.label());
         self.b.jump(end);
@@ -105,10 +126,10 @@ impl Lower {
         if self.b.is_live() {
             if selects {
                 let unknown = self.b.label();
-                self.if_part(layer, unknown, lost);
+                self.if_part(parts, unknown, lost);
                 self.b.place(unknown);
                 let value = if mistakes { NONE } else { 0 }.into();
-                self.b.push(Inst::Datagram { to: number, layer, form, value });
+                self.b.push(Inst::Datagram { to: number, parts, form, value });
                 self.b.branch(number, Cmp::Ne, 0, known, lost);
                 self.b.place(lost);
             }
@@ -116,12 +137,12 @@ impl Lower {
         }
         self.b.place(end);
         if self.b.is_live() {
-            self.if_part(layer, part, on);
+            self.if_part(parts, part, on);
             self.b.place(part);
             self.way_as_number(datagram, number, ask);
             self.b.place(ask);
             let value = number.into();
-            self.b.push(Inst::Datagram { to: number, layer, form, value });
+            self.b.push(Inst::Datagram { to: number, parts, form, value });
             if mistakes {
                 let nobody = self.b.label();
                 self.b.branch(number, Cmp::Ne, 0, known, nobody);
@@ -137,10 +158,11 @@ impl Lower {
         self.b.place(on);
     }
 
-    fn if_part(&mut self, layer: Layer, yes: Label, no: Label) {
-        let part = match layer {
-            Layer::Outer => self.b.fact(layer, Fact::Fragment),
-            Layer::Inner => self.b.meta(Meta::Part),
+    fn if_part(&mut self, parts: Parts, yes: Label, no: Label) {
+        let part = match parts {
+            Parts::Outer => self.b.fact(Layer::Outer, Fact::Fragment),
+            Parts::Inner => self.b.fact(Layer::Inner, Fact::Fragment),
+            Parts::Around => self.b.meta(Meta::Part),
         };
         self.b.branch(part, Cmp::Ne, 0, yes, no);
     }
@@ -185,4 +207,9 @@ impl Lower {
         }
         self.steer_one(number);
     }
+}
+
+/// Of a form of steering, or of asking for ports, which this text tells from the others.
+fn form(text: &str) -> u32 {
+    text.bytes().fold(0, |state, byte| base::hash::combine(state, byte.into())) as u32 & 0xff_ffff
 }

@@ -167,24 +167,8 @@ impl Lower {
 
     /// Source and destination port; both 0 where there is none.
     pub(super) fn ports(&mut self, layer: Layer) -> (Reg, Reg) {
-        let (ports, end) = (self.no_ports(), self.b.label());
-        self.find_ports(layer, ports, end)
-    }
-
-    /// The same, and 0 for every fragment, so that a datagram stays together.
-    pub(super) fn ports_of_whole(&mut self, layer: Layer) -> (Reg, Reg) {
-        let (ports, end) = (self.no_ports(), self.b.label());
-        let fragment = self.b.fact(layer, Fact::Fragment);
-        self.b.require(fragment, Cmp::Eq, 0, end);
-        self.find_ports(layer, ports, end)
-    }
-
-    fn no_ports(&mut self) -> (Reg, Reg) {
-        (self.b.constant(0), self.b.constant(0))
-    }
-
-    fn find_ports(&mut self, layer: Layer, (src, dst): (Reg, Reg), end: Label) -> (Reg, Reg) {
-        let ported = self.b.label();
+        let (src, dst) = (self.b.constant(0), self.b.constant(0));
+        let (ported, end) = (self.b.label(), self.b.label());
         let protocol = self.b.fact(layer, Fact::Protocol);
         // All that the hash of flows takes for ports, DCCP and UDP-Lite included.
         for known in [TCP, UDP, SCTP, 33, 136] {

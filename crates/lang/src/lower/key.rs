@@ -5,12 +5,12 @@
 //! symmetric: the lesser end first, compared in this order, of the fields whose other end is in the key too
 //! then all:  addresses · link addresses (a word each) · the rest, packed from the low bits up into as few words as hold it
 //! ```
-//! Fields of IP are missing where there is no IP; ports and ICMP's type and code are 0 where there is none. In keys of maps no fragment has
-//! ports; where packets are steered by a key, the first of a datagram has, and the others follow it (`datagram.rs`).
+//! Fields of IP are missing where there is no IP; ports and ICMP's type and code are 0 where there is none. Later fragments have the ports of
+//! their first one in keys of maps; where packets are steered by a key, they follow it as a whole (`datagram.rs`).
 
 use super::header::{ICMP, ICMP6};
 use super::{Lower, Sight};
-use crate::ir::{Cmp, Fact, Inst, Label, Layer, Meta, Op, Reg};
+use crate::ir::{Cmp, Fact, Inst, Label, Layer, Meta, Op, Parts, Reg};
 use crate::key::{Field, Key};
 
 /// Words of a key.
@@ -28,6 +28,15 @@ pub fn words(key: Key) -> u8 {
         }
     }
     words
+}
+
+/// Whose parts matter to a key of this packet, and to no other: one of a tunnel, of which the inside is not known, has addresses of
+/// its own.
+const fn parts_of(layer: Layer) -> Parts {
+    match layer {
+        Layer::Outer => Parts::Outer,
+        Layer::Inner => Parts::Inner,
+    }
 }
 
 /// A field and what holds it: two registers for an address, one for the others.
@@ -72,7 +81,7 @@ impl Lower {
             self.b.require(family, Cmp::Ne, 0, none);
         }
         let ports = any(&[Field::SrcPort, Field::DstPort])
-            .then(|| if sight.leads { self.ports(layer) } else { self.ports_of_whole(layer) });
+            .then(|| if sight.leads { self.ports(layer) } else { self.datagram_ports(layer, parts_of(layer)) });
         let tos = any(&[Field::IpEcn, Field::IpDscp]).then(|| {
             let tos = crate::term::Prop::Header(crate::term::HeaderField::IpTos);
             let sight = Sight { tunnels: u8::from(layer == Layer::Inner), ..Sight::default() };

@@ -46,7 +46,7 @@ struct Sight {
     outside: bool,
     /// Only the sender's or the receiver's end.
     end: Option<End>,
-    /// Ports of first fragments count: what is made of them, later fragments follow.
+    /// For steering: what is made of the ports of a first fragment, later ones follow.
     leads: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use super::header::{SCTP, TCP, UDP, WITH_PORTS};
 use super::{Lower, Sight};
-use crate::ir::{Cmp, Fact, Inst, Label, Layer, Meta, Op, Reg, Set};
+use crate::ir::{Cmp, Fact, Inst, Label, Layer, Meta, Op, Parts, Reg, Set};
 use crate::prefix::Prefix;
 use crate::term::{End, Gtp, Pred, Voip};
 
@@ -60,6 +60,12 @@ impl Lower {
                 self.b.branch(protocol, Cmp::Eq, u64::from(*value), yes, no);
             }
             Pred::Port(end, low, high) => self.port(*end, (*low).into(), (*high).into(), sight, yes, no),
+            Pred::FlowPort(end, port) => {
+                let parts = if sight.outside { Parts::Outer } else { Parts::Around };
+                let (src, dst) = self.datagram_ports(sight.flow_layer(), parts);
+                let is = |s: &mut Self, asked, yes, no| s.b.branch(asked, Cmp::Eq, u64::from(*port), yes, no);
+                self.ends(*end, sight, src, dst, yes, no, is);
+            }
             Pred::Address(end, prefixes) => self.address(*end, prefixes, sight, yes, no),
             Pred::Host(end) => self.member(*end, &Set::Host, sight, yes, no),
             Pred::Outgoing => {

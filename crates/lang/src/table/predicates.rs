@@ -108,6 +108,16 @@ pub const PREDICATES: &[Function] = &[
         g.number(0, 65_535)? as u16,
         g.number(1, 65_535)? as u16
     ))),
+    row!(
+        "flow_port",
+        "Int -> Pred",
+        &[Effect::Tunnel, Effect::Datagram],
+        "A flow with this port at either end, as keys know it: of the innermost packet, and of later fragments as of their first.",
+        |g| match g.number(0, 65_535)? {
+            0 => Err("no flow has port 0; write 1 to 65535".into()),
+            port => pred(Pred::FlowPort(End::Any, port as u16)),
+        }
+    ),
     row!("has_addr", "Net -> Pred", NONE, "An address in this network at either end.", |g| pred(Pred::Address(
         End::Any,
         vec![g.net(0)?]

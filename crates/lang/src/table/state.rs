@@ -16,8 +16,8 @@ pub const UNNAMED: &str = "flow_map ";
 const MS: u64 = 1_000_000;
 
 const NONE: &[Effect] = &[];
-const READ: &[Effect] = &[Effect::MapRead, Effect::MapWrite, Effect::Tunnel];
-const WRITE: &[Effect] = &[Effect::MapRead, Effect::MapWrite, Effect::Tunnel];
+const READ: &[Effect] = &[Effect::MapRead, Effect::MapWrite, Effect::Tunnel, Effect::Datagram];
+const WRITE: &[Effect] = &[Effect::MapRead, Effect::MapWrite, Effect::Tunnel, Effect::Datagram];
 
 fn add<'a>(g: &Given<'_, 'a>, by: u64) -> Result<Value<'a>, String> {
     Ok(Value::Act(Act::Add(g.map(0)?, by)))

@@ -135,7 +135,7 @@ pub const STEERING: &[Function] = &[
         "steer_common",
         "Act",
         FLOWS,
-        "By what the keys of all flow maps of the program have in common, the same in both directions: no two members see a flow of one map (of fragments keys have no ports, steering has). Drops what lacks a field of it.",
+        "By what the keys of all flow maps of the program have in common, the same in both directions: no two members see a flow of one map (but for later fragments of tunnels, whose keys are of the ends of the tunnel). Drops what lacks a field of it.",
         |_| steer(Steer::Common)
     ),
     row!(

@@ -1,6 +1,7 @@
 //! Fragments: later ones go where the first one of their datagram went, or where the one that came before it did.
 
 use super::steering::{Way, ends_at};
+use super::view::Layer;
 use super::{Run, Sight};
 use lang::term::Steer;
 use lang::{Field, Key};
@@ -14,22 +15,43 @@ const TIMEOUT: u64 = 30_000_000_000;
 /// Addresses, identification and, of IPv4, the protocol; and the way of steering, each of which remembers by itself.
 type Datagram = ([IpAddr; 2], u32, Option<u8>, String);
 
-/// Which way the parts of datagrams go.
+/// Which way the parts of datagrams go, and which ports they have.
 #[derive(Clone, Debug, Default)]
-pub struct Datagrams(BTreeMap<Datagram, Known>);
+pub struct Datagrams {
+    ways: Together<Way>,
+    ports: Together<[u16; 2]>,
+}
+
+/// Whose parts are asked about: the packet's that is meant alone, or the innermost one's and those of what is around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    Outer,
+    Inner,
+    Around,
+}
+
+/// What is the same for all parts of a datagram.
+#[derive(Clone, Debug)]
+struct Together<T>(BTreeMap<Datagram, Known<T>>);
+
+impl<T> Default for Together<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
 
 #[derive(Clone, Debug)]
-struct Known {
-    /// Where all parts go, if anywhere.
-    way: Option<Way>,
-    /// Where the first one said that it goes, once it came.
-    first: Option<Option<Way>>,
+struct Known<T> {
+    /// What holds for all parts, if anything.
+    way: Option<T>,
+    /// What the first one said, once it came.
+    first: Option<Option<T>>,
     since: u64,
 }
 
-impl Datagrams {
-    /// Where a part goes that itself says this. `mistakes`: a later one may say something although the first one does not.
-    fn settle(&mut self, of: Datagram, part: Fragment, own: Option<Way>, mistakes: bool, now: u64) -> Option<Way> {
+impl<T: Copy + PartialEq> Together<T> {
+    /// What holds for a part that itself says this. `mistakes`: a later one may say something although the first one does not.
+    fn settle(&mut self, of: Datagram, part: Fragment, own: Option<T>, mistakes: bool, now: u64) -> Option<T> {
         let known = self.0.get_mut(&of).filter(|known| now.abs_diff(known.since) <= TIMEOUT);
         match (part, known, own) {
             (Fragment::Later, Some(known), _) => known.way,
@@ -69,22 +91,45 @@ impl Run<'_> {
         if way.is_none() && !selects {
             return None;
         }
-        let of = |ip: Option<super::view::Ip>| ip.map_or((Fragment::Whole, 0), |ip| (ip.part, ip.at));
-        let parts = if inside {
-            let inner = of(self.view.inner.ip);
-            [Some(inner).filter(|inner| inner.1 != self.view.part.1), Some(self.view.part)]
-        } else {
-            [None, Some(of(self.view.outer.ip))]
-        };
-        // From the inside outwards: what an inner one knows serves the one around it.
-        for (part, at) in parts.into_iter().flatten().filter(|p| p.0 != Fragment::Whole) {
+        let whose = if inside { Whose::Around } else { Whose::Outer };
+        for (part, at) in self.parts(whose) {
             let form = format!("{steer:?} {inside}");
             if let Some(datagram) = self.datagram(at, form) {
                 let mistakes = matches!(steer, Steer::Local(..));
-                way = self.memory.datagrams.settle(datagram, part, way, mistakes, self.packet.facts.time);
+                way = self.memory.datagrams.ways.settle(datagram, part, way, mistakes, self.packet.facts.time);
             }
         }
         way
+    }
+
+    /// The ports of the datagram that a packet is, or is a part of: those of its first part; none where a later one came first.
+    pub(super) fn datagram_ports(&mut self, layer: Layer, whose: Whose) -> [u16; 2] {
+        let (mut ports, now) = (self.ports_of(layer), self.packet.facts.time);
+        for (part, at) in self.parts(whose) {
+            if let Some(datagram) = self.datagram(at, format!("{whose:?}")) {
+                let settled = self.memory.datagrams.ports.settle(datagram, part, Some(ports), false, now);
+                ports = settled.expect("each says something");
+            }
+        }
+        ports
+    }
+
+    /// The ports that the packet itself has.
+    pub(super) fn ports_of(&self, layer: Layer) -> [u16; 2] {
+        layer.ip.map_or([0; 2], |ip| self.view.flow_ports(&ip))
+    }
+
+    /// Those packets that are parts, and where they begin. From the inside outwards: what an inner one knows serves the one around it.
+    fn parts(&self, whose: Whose) -> Vec<(Fragment, usize)> {
+        let of = |layer: Layer| layer.ip.map_or((Fragment::Whole, 0), |ip| (ip.part, ip.at));
+        let (outer, inner) = (of(self.view.outer), of(self.view.inner));
+        let parts = match whose {
+            Whose::Outer => vec![outer],
+            Whose::Inner => vec![inner],
+            Whose::Around if inner.1 == self.view.part.1 => vec![self.view.part],
+            Whose::Around => vec![inner, self.view.part],
+        };
+        parts.into_iter().filter(|part| part.0 != Fragment::Whole).collect()
     }
 
     /// Whether later fragments lack what is steered by: ports, and what is in tunnels. Says whether what is inside is meant.

@@ -1,6 +1,7 @@
 //! Keys of flows as words, in the order of [`Field::ALL`]: two for an address, one for a link address, and what is smaller together in
 //! as few as hold it. Where both directions are one, the lesser end comes first: by address, then link address, then port.
 
+use super::datagram::Whose;
 use super::question::wide;
 use super::view::Layer;
 use super::{Run, Sight, Table};
@@ -15,7 +16,13 @@ impl Run<'_> {
 
     /// The map, and the key of the packet's flow if it has one.
     pub(super) fn entry(&mut self, map: &FlowMap, sight: Sight) -> Option<(&mut Table, Vec<u64>)> {
-        let key = self.key(map.key, self.flows_of(sight), false)?;
+        let layer = self.flows_of(sight);
+        let mut key = self.key(map.key, layer, [0; 2])?;
+        if map.key.has(Field::SrcPort) || map.key.has(Field::DstPort) {
+            let whose = if sight.outside { Whose::Outer } else { Whose::Inner };
+            let ports = self.datagram_ports(layer, whose);
+            key = self.key(map.key, layer, ports)?;
+        }
         let table = self.memory.tables.entry(map.name.clone()).or_insert_with(|| Table::new(map));
         Some((table, key))
     }
@@ -28,11 +35,11 @@ impl Run<'_> {
         }
     }
 
-    /// The words of the packet's key; none if it lacks a field. With `leads` it is for steering.
-    pub(super) fn key(&self, key: Key, layer: Layer, leads: bool) -> Option<Vec<u64>> {
+    /// The words of the packet's key, with these ports; none if it lacks a field.
+    pub(super) fn key(&self, key: Key, layer: Layer, ports: [u16; 2]) -> Option<Vec<u64>> {
         let mut fields: Vec<(Field, u128)> = Vec::new();
         for field in key.fields() {
-            fields.push((field, self.of_field(field, layer, leads)?));
+            fields.push((field, self.of_field(field, layer, ports)?));
         }
         if key.is_symmetric() {
             let pairs =
@@ -72,10 +79,9 @@ impl Run<'_> {
     }
 
     /// Fields of IP are missing where there is none, those of Ethernet too; tag, ethertype, ports and what ICMP has are 0.
-    fn of_field(&self, field: Field, layer: Layer, leads: bool) -> Option<u128> {
+    fn of_field(&self, field: Field, layer: Layer, ports: [u16; 2]) -> Option<u128> {
         let header = |field| self.field(field, layer);
         let mac = |end: usize| self.view.macs.map(|m| m[end].iter().fold(0, |n, b| n << 8 | u128::from(*b)));
-        let ports = || layer.ip.map(|ip| self.view.flow_ports(&ip, leads));
         Some(match field {
             Field::EthType => layer.ethertype.unwrap_or(0).into(),
             Field::EthSrc => mac(0)?,
@@ -86,8 +92,8 @@ impl Run<'_> {
             Field::IpProto => layer.ip?.protocol.into(),
             Field::IpEcn => (header(HeaderField::IpTos)? & 3).into(),
             Field::IpDscp => (header(HeaderField::IpTos)? & 0xfc).into(),
-            Field::SrcPort => ports()?[0].into(),
-            Field::DstPort => ports()?[1].into(),
+            Field::SrcPort => layer.ip.map(|_| ports[0])?.into(),
+            Field::DstPort => layer.ip.map(|_| ports[1])?.into(),
             Field::IcmpType => self.icmp(layer)[0].into(),
             Field::IcmpCode => self.icmp(layer)[1].into(),
         })

@@ -1,5 +1,6 @@
 //! Questions about a packet, and the numbers that it may have.
 
+use super::datagram::Whose;
 use super::view::{Ip, Layer};
 use super::{Run, Sight};
 use lang::Prefix;
@@ -34,6 +35,11 @@ impl Run<'_> {
                 .ip
                 .and_then(|ip| self.view.ports(&ip))
                 .is_some_and(|ports| asked(sight, *end, ports).any(|port| (*low..=*high).contains(&port))),
+            Pred::FlowPort(end, port) => {
+                let whose = if sight.outside { Whose::Outer } else { Whose::Around };
+                let ports = self.datagram_ports(self.flows_of(sight), whose);
+                asked(sight, *end, ports).any(|known| known == *port)
+            }
             Pred::Address(end, nets) => self.has_address(*end, nets, sight),
             Pred::Host(end) => self.has_address(*end, &self.world.host, sight),
             Pred::Outgoing => self.packet.facts.outgoing != 0,

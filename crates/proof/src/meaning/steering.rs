@@ -104,12 +104,12 @@ impl Run<'_> {
                 let [a, b] = [self.bytes(one, size)?, self.bytes(other, size)?];
                 Way::Two(self.hash(Of::Bytes, &[a]), self.hash(Of::Bytes, &[b]))
             }
-            Steer::Key(key) => Way::One(self.hash(Of::Key, &self.key(key.both_ways(), flows, true)?)),
+            Steer::Key(key) => Way::One(self.hash(Of::Key, &self.key(key.both_ways(), flows, self.ports_of(flows))?)),
             Steer::Common => {
                 let key = self.world.common.expect("a program that steers by it has one");
                 // Where the maps look, whatever is looked at here.
                 let layer = self.flows_of(Sight { outside: key.is_outside(), ..Sight::default() });
-                Way::One(self.hash(Of::Key, &self.key(key.both_ways(), layer, true)?))
+                Way::One(self.hash(Of::Key, &self.key(key.both_ways(), layer, self.ports_of(layer))?))
             }
             Steer::Rtp(signalling) => {
                 let ip = asked.ip?;

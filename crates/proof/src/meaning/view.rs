@@ -92,10 +92,9 @@ impl<'a> View<'a> {
         has.then_some([src? as u16, dst? as u16])
     }
 
-    /// The ports that flows are told apart by, 0 where there are none. Steering sees those of a first fragment (`leads`), which later ones
-    /// follow; keys of maps see none of any fragment.
-    pub fn flow_ports(&self, ip: &Ip, leads: bool) -> [u16; 2] {
-        let counts = (leads || ip.part == Fragment::Whole) && IpProtocol(ip.protocol).has_ports();
+    /// The ports that flows are told apart by, 0 where there are none; those of a first fragment too.
+    pub fn flow_ports(&self, ip: &Ip) -> [u16; 2] {
+        let counts = IpProtocol(ip.protocol).has_ports();
         match [self.above(ip, 0, 2), self.above(ip, 2, 2)] {
             [Some(src), Some(dst)] if counts => [src as u16, dst as u16],
             _ => [0; 2],
@@ -104,7 +103,7 @@ impl<'a> View<'a> {
 
     /// Whose packet it is, where it is steered.
     pub fn flow(&self, ip: &Ip) -> FlowKey {
-        let [src_port, dst_port] = self.flow_ports(ip, true).map(Port);
+        let [src_port, dst_port] = self.flow_ports(ip).map(Port);
         FlowKey { src: ip.src, dst: ip.dst, src_port, dst_port, protocol: IpProtocol(ip.protocol) }
     }
 }

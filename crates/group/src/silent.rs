@@ -1,0 +1,63 @@
+//! Queues whose dispatchers do not answer, as whoever asked them is told.
+
+use crate::outside::Track;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::Duration;
+
+/// How it stands with a dispatcher that does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    /// It may yet answer.
+    Late,
+    /// It has ended before its stream.
+    Failed,
+}
+
+/// A queue whose dispatcher does not answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Silent {
+    /// Its port.
+    pub port: String,
+    /// Its number there.
+    pub queue: u16,
+    /// How it stands with it.
+    pub state: Standing,
+    /// What that means, in words.
+    pub why: String,
+}
+
+impl Silent {
+    /// Its dispatcher has panicked.
+    pub(crate) fn failed(track: &Track) -> Self {
+        let why = "its dispatcher ended before its stream, and nobody judges its packets any more; restart the engine and please report \
+                   this";
+        Self::of(track, Standing::Failed, why.into())
+    }
+
+    /// Its dispatcher has not told its books for so long.
+    pub(crate) fn untold(track: &Track, patience: Duration) -> Self {
+        let why = format!("its dispatcher has not told its books for {patience:?}; its numbers are older ones");
+        Self::of(track, Standing::Late, why)
+    }
+
+    /// Its dispatcher has not carried an order out for so long.
+    pub(crate) fn idle(track: &Track, patience: Duration) -> Self {
+        let why = format!(
+            "its dispatcher has not carried this out for {patience:?}: it stands still, or has too much to do; it will before its next batch"
+        );
+        Self::of(track, Standing::Late, why)
+    }
+
+    fn of(track: &Track, state: Standing, why: String) -> Self {
+        Self { port: track.source.name.clone(), queue: track.queue, state, why }
+    }
+}
+
+/// `queue 1 of eth1: its dispatcher …`
+impl fmt::Display for Silent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "queue {} of {}: {}", self.queue, self.port, self.why)
+    }
+}
