@@ -50,8 +50,8 @@ impl Engine {
         let registry = Arc::new(Registry::new(tracks, engine::lent_to_groups(1), sys::cpu::effective_uid()));
         let socket = dir.join("engine.groups");
         let listener = sys::unix::Listener::bind(&socket, 0o600, None, None).expect("a socket");
-        let _door = Door::open(listener, registry, "p0", Policy::default()).expect("a thread");
-        Self { socket, end, threads, _door }
+        let door = Door::open(listener, registry, "p0", Policy::default()).expect("a thread");
+        Self { socket, end, threads, _door: door }
     }
 
     fn group(&self, verb: &str, more: &[&str]) -> Said {

@@ -156,7 +156,7 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec
                 }
                 Err(why) => Err(new.failed(&why)),
             });
-            said.append(&mut refusing);
+            said.extend(refusing);
         }
         // Those that could not sit before.
         let came = seat(registry, &mut now, &new.members, &mut said);
