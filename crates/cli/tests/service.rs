@@ -154,7 +154,7 @@ fn calls(names: &str) -> BTreeSet<String> {
 
 /// What the last line with this key in the texts says.
 fn setting<'a>(texts: &[&'a str], key: &str) -> &'a str {
-    texts.iter().flat_map(|text| text.lines()).filter_map(|l| l.strip_prefix(key)?.strip_prefix('=')).last().expect(key)
+    texts.iter().flat_map(|text| text.lines()).rev().find_map(|l| l.strip_prefix(key)?.strip_prefix('=')).expect(key)
 }
 
 /// Why the service manager would not let this call through, of a line of strace's, by what is asked for with it.
