@@ -193,6 +193,7 @@ mod tests {
         sheet.head("not in JSON").unwrap();
         sheet.row("figure", &Spread::of([3.0, 1.0, 2.0]), "not in JSON").unwrap();
         sheet.verdict("enough").unwrap();
+        drop(sheet);
         let kinds: Vec<String> = String::from_utf8(out)
             .unwrap()
             .lines()

@@ -158,10 +158,13 @@ fn talks(path: &Path, stretches: &[(u64, u64)]) {
     std::fs::write(path, file).expect("a capture");
 }
 
+/// The captures of a store, each by its stretches of seconds, first and behind the last.
+type Captures<'a> = &'a [&'a [(u64, u64)]];
+
 #[test]
 fn packets_of_flows_are_those_that_their_records_count_also_where_time_steps_back_within_a_flow() {
     // The captures of each store, in the order in which they are given, and the records that a flow has there.
-    let cases: [(&[&[(u64, u64)]], usize); 6] = [
+    let cases: [(Captures<'_>, usize); 6] = [
         (&[&[(100, 130), (90, 140)]], 1),
         (&[&[(100, 130), (75, 95), (110, 130), (90, 100)]], 1),
         // So far back that time begins anew: the second record is of a time that has that of the first in it.
@@ -248,7 +251,7 @@ fn follow_goes_on_over_a_clock_that_is_set_back_and_set_forward_again() {
             send(30, 100, 0);
             std::thread::sleep(Duration::from_millis(300));
             first += 30;
-            found.lock().expect("a list").len() > 0
+            !found.lock().expect("a list").is_empty()
         });
         let begun = first;
         // Back by an hour, for so long that files of two MiB follow each other, and forth again.

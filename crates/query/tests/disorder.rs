@@ -158,9 +158,12 @@ fn what_a_clock_recorded_far_ahead_has_notes_and_what_comes_once_it_is_right_has
     check(dir.path(), "three clocks");
 }
 
+/// What the wall's clock shows.
+type Clock = fn() -> Wall;
+
 #[test]
 fn without_a_clock_and_with_one_that_may_be_wrong_it_is_what_comes_that_gets_the_notes() {
-    let walls: [(&str, Option<fn() -> Wall>); 3] = [
+    let walls: [(&str, Option<Clock>); 3] = [
         ("a replay", None),
         ("1970", Some(|| Wall { now: Timestamp::from_secs_nanos(100, 0), synchronised: true })),
         (
