@@ -1,5 +1,6 @@
 //! Why something cannot be written or read.
 
+use crate::batch::Damage;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,15 @@ pub enum ColumnsError {
         path: PathBuf,
         /// What was found.
         what: String,
+    },
+    /// Parts of a journal are damaged; the rest of it is in the answer, or sealed.
+    Holes {
+        /// Which; once it is sealed, under the name that it is kept by.
+        path: PathBuf,
+        /// Where the first of them is, and their bytes.
+        damage: Damage,
+        /// Whether the rest is sealed.
+        sealed: bool,
     },
     /// A part of a file that only spares reading is damaged; the answer is whole.
     Hint {
@@ -56,6 +66,13 @@ impl fmt::Display for ColumnsError {
             Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
             Self::Damaged { path, what } => {
                 write!(f, "{}: {what}; the file is passed over, move it away to be told no more", path.display())
+            }
+            Self::Holes { path, damage, sealed } => {
+                write!(f, "{}: {damage}; ", path.display())?;
+                f.write_str(match sealed {
+                    true => "the rest is sealed, and this is the damaged journal",
+                    false => "the rest is read",
+                })
             }
             Self::Hint { path, what } => write!(f, "{}: {what}", path.display()),
             Self::NoInterface { store, name, known } if known.is_empty() => {

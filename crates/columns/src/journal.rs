@@ -1,12 +1,11 @@
 //! The journal: what a meter made, on disk within a second, while the file that it will be sealed into is not yet whole.
 //!
-//! Layout, little-endian: a header (`NGJ5`, kind, shape of the things, id of the journal, CRC32C), then batches: length
-//! of what follows the head, things in it, CRC32C of both numbers and of what follows; and the things, as columns
-//! ([`crate::block`]). A batch counts if it is whole; behind the first that is not, nothing does. So a reader may read while
-//! the writer appends, and a crash at any byte costs at most the last batch.
+//! Layout, little-endian: a header (`NGJ6`, kind, shape of the things, id of the journal, CRC32C), then batches
+//! ([`crate::batch`]). A batch counts if it is whole, whatever lies before it. So a reader may read while the writer appends,
+//! a crash at any byte costs at most what was not synced, and damage costs the batches that it lies in.
 
+use crate::batch::{self, Damage, Found};
 use crate::block::{Blocks, Flat, Seen};
-use crate::builder::Builder;
 use crate::error::ColumnsError;
 use crate::layout::Layout;
 use crate::sheet::{Cells, Column, declaration};
@@ -23,13 +22,16 @@ use store::device::{Content, FileId};
 /// Of a journal that is not damaged, and that this program cannot read.
 pub const ANOTHER_VERSION: &str = "is a journal of another version of netgrain, which has to seal it (netgrain repair)";
 
-const MAGIC: [u8; 4] = *b"NGJ5";
+/// Of one that is being made, or that a crash left so.
+pub const TOO_SHORT: &str = "ends within its header";
+
+const MAGIC: [u8; 4] = *b"NGJ6";
+
+/// Of the version before, whose batches say neither where they are nor what was synced. It is read, and not written.
+const MAGIC_BEFORE: [u8; 4] = *b"NGJ5";
 
 /// Bytes of the header.
 const HEADER: usize = 24;
-
-/// Bytes before a batch.
-const HEAD: usize = 12;
 
 /// No journal is longer, whatever its writer was told: places in it are 32 bits.
 pub const MOST_BYTES: u64 = 1 << 30;
@@ -37,66 +39,13 @@ pub const MOST_BYTES: u64 = 1 << 30;
 /// Bytes that are kept in case that a sync fails.
 const UNSYNCED_MOST: u64 = 16 << 20;
 
-/// Things on their way into a journal.
-pub struct BatchBytes<T: Layout> {
-    builder: Builder<T>,
-    bytes: Vec<u8>,
-    count: u32,
-}
-
-impl<T: Layout> Default for BatchBytes<T> {
-    fn default() -> Self {
-        Self { builder: Builder::default(), bytes: Vec::new(), count: 0 }
-    }
-}
-
-impl<T: Layout> BatchBytes<T> {
-    /// Appends one.
-    pub fn push(&mut self, thing: &T) {
-        if self.bytes.is_empty() {
-            self.bytes.resize(HEAD, 0);
-        }
-        self.builder.push(thing, &mut self.bytes);
-        self.count += 1;
-    }
-
-    /// How many things.
-    pub fn count(&self) -> u32 {
-        self.count
-    }
-
-    /// Bytes so far, without those of the last some hundred things.
-    pub fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// The whole batch; nothing is left. The next one is made in `room`, which is empty.
-    pub fn take(&mut self, mut room: Vec<u8>) -> Vec<u8> {
-        if !self.bytes.is_empty() {
-            self.builder.finish(&mut self.bytes);
-            let len = (self.bytes.len() - HEAD) as u32;
-            self.bytes[..4].copy_from_slice(&len.to_le_bytes());
-            self.bytes[4..8].copy_from_slice(&self.count.to_le_bytes());
-            let crc = checksum(&self.bytes);
-            self.bytes[8..HEAD].copy_from_slice(&crc.to_le_bytes());
-        }
-        self.count = 0;
-        room.reserve(self.bytes.capacity());
-        std::mem::replace(&mut self.bytes, room)
-    }
-}
-
-/// Of the numbers of a batch and of what follows.
-fn checksum(batch: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&batch[..8]), &batch[HEAD..])
-}
-
 /// A journal that is being written, locked for as long as it is open.
 pub struct Journal {
     /// Where it is.
     pub path: PathBuf,
     disk: Disk,
     file: FileId,
+    id: u64,
     len: u64,
     /// What no sync has vouched for. After one that failed nobody knows which of it is on disk, and another that succeeds says
     /// nothing of it (fsync(2)): it is written once more.
@@ -128,13 +77,14 @@ impl Journal {
         header[4..8].copy_from_slice(&(kind as u32).to_le_bytes());
         header[8..12].copy_from_slice(&shape::<T>().to_le_bytes());
         // The standard library's own secret: no two journals of a store have the same.
-        header[12..20].copy_from_slice(&RandomState::new().hash_one(&path).to_le_bytes());
+        let id = RandomState::new().hash_one(&path);
+        header[12..20].copy_from_slice(&id.to_le_bytes());
         let crc = crc32c::crc32c(&header[..20]);
         header[20..].copy_from_slice(&crc.to_le_bytes());
         let (len, unsynced, unsynced_bytes) = (0, Vec::new(), 0);
         let (is_doubtful, is_named) = (false, false);
-        let mut journal = Self { path, disk, file, len, unsynced, unsynced_bytes, is_doubtful, is_named };
-        match journal.append(header.to_vec()) {
+        let mut journal = Self { path, disk, file, id, len, unsynced, unsynced_bytes, is_doubtful, is_named };
+        match journal.put(header.to_vec()) {
             Ok(()) => Ok(journal),
             Err(error) => {
                 // Nobody has put anything into it.
@@ -148,7 +98,12 @@ impl Journal {
     ///
     /// # Errors
     /// What the file system says.
-    pub fn append(&mut self, batch: Vec<u8>) -> Result<(), ColumnsError> {
+    pub fn append(&mut self, mut batch: Vec<u8>) -> Result<(), ColumnsError> {
+        batch::place(&mut batch, self.id, self.len, self.len - self.unsynced_bytes);
+        self.put(batch)
+    }
+
+    fn put(&mut self, batch: Vec<u8>) -> Result<(), ColumnsError> {
         if let Err(error) = self.disk.put(self.file, self.len, &batch) {
             // What stays all the same is no whole batch, and the next one is written over it.
             let _ = self.disk.truncate(self.file, self.len);
@@ -216,16 +171,18 @@ fn shape<T: Layout>() -> u32 {
     crc32c::crc32c((declaration(T::NAME, &columns) + &coded).as_bytes())
 }
 
-/// A journal that was read, as far as it is whole.
+/// A journal that was read: what of it is whole.
 pub struct Loaded<T> {
     /// Which one; the file that it is sealed into says the same.
     pub id: u64,
-    /// Bytes behind the last whole batch.
+    /// Bytes that were not written whole.
     pub torn: u64,
+    /// What was whole once and is not.
+    pub damage: Option<Damage>,
+    /// Whether it is of the version before, which does not tell what is torn from what is damaged.
+    pub is_unclear: bool,
     bytes: Vec<u8>,
-    /// Where the blocks of each batch lie.
-    batches: Vec<(usize, usize)>,
-    things: usize,
+    found: Found,
     what: PhantomData<T>,
 }
 
@@ -238,28 +195,29 @@ impl<T: Layout> Loaded<T> {
     /// # Errors
     /// When they are no journal of such things.
     pub fn of(bytes: Vec<u8>, kind: Kind) -> Result<Self, &'static str> {
-        let Some(header) = bytes.first_chunk::<HEADER>() else { return Err("ends within its header") };
+        let Some(header) = bytes.first_chunk::<HEADER>() else { return Err(TOO_SHORT) };
         let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         if header[..3] != MAGIC[..3] || word(20) != crc32c::crc32c(&header[..20]) {
             return Err("is not a journal, or its header is damaged");
         }
-        if header[..4] != MAGIC || word(4) != kind as u32 || word(8) != shape::<T>() {
+        let is_before = header[..4] == MAGIC_BEFORE;
+        if header[..4] != MAGIC && !is_before || word(4) != kind as u32 || word(8) != shape::<T>() {
             return Err(ANOTHER_VERSION);
         }
         let id = u64::from(word(12)) | u64::from(word(16)) << 32;
-        let (mut batches, mut at, mut things) = (Vec::new(), HEADER, 0);
-        while let Some((len, count)) = whole(&bytes[at..]) {
-            batches.push((at + HEAD, at + len));
-            things += count;
-            at += len;
-        }
-        let torn = (bytes.len() - at) as u64;
-        Ok(Self { id, torn, bytes, batches, things, what: PhantomData })
+        let found = if is_before { Found::before(&bytes, HEADER) } else { Found::of(&bytes, id, HEADER) };
+        let (torn, damage) = (found.torn(), found.damage());
+        Ok(Self { id, torn, damage, is_unclear: is_before && torn > 0, bytes, found, what: PhantomData })
     }
 
     /// How many things.
     pub fn len(&self) -> usize {
-        self.things
+        self.found.things
+    }
+
+    /// Where the last whole batch ends.
+    pub fn end(&self) -> u64 {
+        self.found.batches.last().map_or(HEADER, |(_, end)| *end) as u64
     }
 
     /// The bytes again: their memory may serve the next.
@@ -269,8 +227,8 @@ impl<T: Layout> Loaded<T> {
 
     /// Their columns, as they came; `None` if they are none.
     pub fn blocks(&self) -> Option<Blocks<'_>> {
-        let blocks = Blocks::of(self.batches.iter().map(|(from, to)| &self.bytes[*from..*to]))?;
-        (blocks.rows() == self.things).then_some(blocks)
+        let blocks = Blocks::of(self.found.batches.iter().map(|(from, to)| &self.bytes[*from..*to]))?;
+        (blocks.rows() == self.found.things).then_some(blocks)
     }
 }
 
@@ -296,7 +254,7 @@ impl<T: Layout> Loaded<T> {
         let ahead = columns[..=first.max(second).max(third)].iter().map(|column| blocks.next(column));
         let ahead = ahead.collect::<Option<Vec<Flat>>>()?;
         let key = |row: u32, column: usize| ahead[column].number(row as usize);
-        let moments = ahead[first].numbers(self.things);
+        let moments = ahead[first].numbers(self.found.things);
         let moment = |row: u32| moments[row as usize];
         let mut order = in_order(&moments);
         // What begins at the same moment is rare, and small.
@@ -382,14 +340,6 @@ impl<T: Layout> Sorted<T> {
         }
         Ok(lines.into_iter().map(T::unline).collect())
     }
-}
-
-/// The length of the batch that these bytes begin with, and the things in it, if it is whole.
-fn whole(bytes: &[u8]) -> Option<(usize, usize)> {
-    let head = bytes.first_chunk::<HEAD>()?;
-    let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-    let batch = bytes.get(..HEAD.checked_add(word(0) as usize)?)?;
-    (word(0) > 0 && word(8) == checksum(batch)).then_some((batch.len(), word(4) as usize))
 }
 
 #[cfg(test)]

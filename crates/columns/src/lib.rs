@@ -9,6 +9,7 @@
 //! every record once, whether its journal is being sealed at that moment or not.
 #![forbid(unsafe_code)]
 
+mod batch;
 mod block;
 mod builder;
 mod chunk;
@@ -37,13 +38,14 @@ mod thing;
 mod volume;
 mod writer;
 
+pub use batch::Damage;
 pub use compact::{compact, compact_on};
 pub use error::ColumnsError;
 pub use file::widths;
 pub use follow::{FLOW_LATE, FlowLoop, SeriesLoop, Step};
 pub use loose::{Loose, read_flows, read_series, write_flows, write_series};
-pub use query::{Answer, Query, flows, series};
-pub use recover::{Recovered, recover, recover_on};
+pub use query::{Answer, Query, flows, judge_journal, series};
+pub use recover::{Aside, Recovered, recover, recover_on};
 pub use retain::{Kept, Rules, retain, would_retain};
 pub use scan::{Batch, Column, scan, scan_shared};
 pub use shelf::{Kind, Shelved, files};

@@ -7,7 +7,7 @@
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, Things};
-use crate::journal::{Loaded, MOST_BYTES, NO_COLUMNS, Sorted};
+use crate::journal::{ANOTHER_VERSION, Loaded, MOST_BYTES, NO_COLUMNS, Sorted, TOO_SHORT};
 use crate::layout::Layout;
 use crate::shelf::{self, Kind, Shelved};
 use crate::thing::Order;
@@ -212,20 +212,48 @@ pub(crate) fn journals<T: Layout>(root: &Path, kind: Kind, query: &Query, remark
     };
     let mut loaded = Vec::new();
     for (_, path) in listed.into_iter().filter(|(start, _)| (from..=to).contains(start)) {
-        let read = |path: &Path| -> Result<Loaded<T>, ColumnsError> {
-            let mut bytes = Vec::new();
-            let file = File::open(path).map_err(ColumnsError::io(path))?;
-            file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(ColumnsError::io(path))?;
-            Loaded::of(bytes, kind).map_err(|what| ColumnsError::damaged(path, what))
-        };
-        match read(&path) {
-            Ok(journal) => loaded.push(journal),
+        match load(&path, kind) {
+            Ok(journal) => {
+                if let Some(damage) = journal.damage {
+                    remark(remarks, ColumnsError::Holes { path, damage, sealed: false });
+                }
+                loaded.push(journal);
+            }
             // It was sealed meanwhile: the file is found in its hour.
             Err(ColumnsError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => remark(remarks, error),
         }
     }
     loaded
+}
+
+fn load<T: Layout>(path: &Path, kind: Kind) -> Result<Loaded<T>, ColumnsError> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(ColumnsError::io(path))?;
+    file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(ColumnsError::io(path))?;
+    Loaded::of(bytes, kind).map_err(|what| ColumnsError::damaged(path, what))
+}
+
+/// What is wrong with this journal, whether it grows or was left, and at which byte if that is known. A torn end is nothing
+/// wrong, nor is a journal of another version, or one that is gone meanwhile.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn judge_journal(path: &Path) -> io::Result<Option<(Option<u64>, String)>> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let is = |kind: Kind| name.ends_with(&format!(".{}.{}", kind.name(), names::PARTIAL));
+    let damage = match is(Kind::Flows) {
+        true => load::<Record>(path, Kind::Flows).map(|journal| journal.damage),
+        false => load::<Row>(path, Kind::Series).map(|journal| journal.damage),
+    };
+    match damage {
+        Ok(damage) => Ok(damage.map(|damage| (Some(damage.at), damage.to_string()))),
+        Err(ColumnsError::Damaged { what, .. }) if what == ANOTHER_VERSION || what == TOO_SHORT => Ok(None),
+        Err(ColumnsError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(ColumnsError::Io { error, .. }) => Err(error),
+        Err(ColumnsError::Damaged { what, .. }) => Ok(Some((None, what))),
+        Err(other) => Ok(Some((None, other.to_string()))),
+    }
 }
 
 /// Where things come from.

@@ -3,6 +3,7 @@
 //! Every step can be cut off and done again: the file is hidden until it is synced, it says which journal it was made of, and
 //! the journal goes only after the file has its name.
 
+use crate::batch::Damage;
 use crate::error::ColumnsError;
 use crate::file::Sealed;
 use crate::journal::{ANOTHER_VERSION, Loaded, MOST_BYTES, NO_COLUMNS};
@@ -17,6 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::DiskDevice;
+use store::catalogue::parse_stem;
 use store::device::Housekeeping;
 use store::names;
 
@@ -29,14 +31,27 @@ pub struct Recovered {
     pub things: u64,
     /// Bytes of batches that were not written whole.
     pub torn: u64,
+    /// Journals of which a part was damaged and the rest is sealed.
+    pub aside: Vec<Aside>,
     /// What could not be sealed; a journal of which nothing can be read is kept under a name that ends in `.damaged`.
     pub troubles: Vec<ColumnsError>,
+}
+
+/// A damaged journal that is kept.
+#[derive(Debug)]
+pub struct Aside {
+    /// Where.
+    pub path: PathBuf,
+    /// What of it is not sealed.
+    pub damage: Damage,
 }
 
 /// What became of a journal.
 pub(crate) struct FromJournal {
     pub things: u64,
     pub torn: u64,
+    /// Where it is kept, if it is not gone.
+    pub aside: Option<Aside>,
     /// The published file; none of a journal without anything in it.
     pub path: Option<PathBuf>,
 }
@@ -96,11 +111,13 @@ fn of_kind<T: Layout>(
             Ok(sealed) => {
                 recovered.things += sealed.things;
                 recovered.torn += sealed.torn;
+                recovered.aside.extend(sealed.aside);
             }
             Err(error) => {
                 // One of another version keeps its name, for that version to find it.
                 if matches!(&error, ColumnsError::Damaged { what, .. } if what != ANOTHER_VERSION) {
-                    set_aside(disk, &path, kind);
+                    // It stays where it is otherwise, and is met again.
+                    let _ = set_aside(disk, &path, kind);
                 }
                 recovered.troubles.push(error);
             }
@@ -110,18 +127,25 @@ fn of_kind<T: Layout>(
     Ok(())
 }
 
-/// Out of the way of every start that follows, under a name that says what it is.
-fn set_aside(disk: &mut dyn Housekeeping, path: &Path, kind: Kind) {
+/// Out of the way of every start that follows, under the first name that is free and says what it is.
+fn set_aside(disk: &mut dyn Housekeeping, path: &Path, kind: Kind) -> Result<PathBuf, ColumnsError> {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     let ending = format!(".{}.{}", kind.name(), names::PARTIAL);
-    if let Some(stem) = name.strip_prefix('.').and_then(|n| n.strip_suffix(&ending)) {
-        // It stays where it is otherwise, and is met again.
-        let _ = disk.rename(path, &path.with_file_name(format!("{stem}.{}.damaged", kind.name())));
+    let stem = name.strip_prefix('.').and_then(|n| n.strip_suffix(&ending)).and_then(parse_stem);
+    let (start, _, mut copy) = stem.ok_or_else(|| ColumnsError::damaged(path, "has no name of a journal"))?;
+    loop {
+        let aside = path.with_file_name(format!("{}.{}.damaged", names::stem(start, None, copy), kind.name()));
+        match disk.rename(path, &aside) {
+            // What a replay left, whose journals begin at the same moments.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => copy += 1,
+            Err(e) => return Err(ColumnsError::io(path)(e)),
+            Ok(()) => return Ok(aside),
+        }
     }
 }
 
-/// Seals the journal, and removes it. One that was left by a crash may have been sealed before. It is read into `room`, which
-/// is for the next one again.
+/// Seals the journal, and removes it; one of which a part is damaged is kept aside instead. One that was left by a crash may
+/// have been sealed before. It is read into `room`, which is for the next one again.
 pub(crate) fn seal<T: Layout>(
     disk: &mut dyn Housekeeping,
     root: &Path,
@@ -133,7 +157,10 @@ pub(crate) fn seal<T: Layout>(
     let damaged = |what| ColumnsError::damaged(path, what);
     let bytes = volume::read_into(disk, path, MOST_BYTES, std::mem::take(room)).map_err(ColumnsError::io(path))?;
     let journal = Loaded::<T>::of(bytes, kind).map_err(damaged)?;
-    let mut sealed = FromJournal { things: journal.len() as u64, torn: journal.torn, path: None };
+    let unclear = || Damage { at: journal.end(), bytes: journal.torn, or_torn: true };
+    let damage = journal.damage.or_else(|| journal.is_unclear.then(unclear));
+    let torn = if journal.is_unclear { 0 } else { journal.torn };
+    let mut sealed = FromJournal { things: journal.len() as u64, torn, aside: None, path: None };
     let ordered = journal.ordered(&T::columns()).ok_or_else(|| damaged(NO_COLUMNS))?;
     if let Some(first) = ordered.first {
         let start = T::moment(&first);
@@ -147,7 +174,10 @@ pub(crate) fn seal<T: Layout>(
         });
     }
     *room = journal.into_bytes();
-    disk.remove(path).map_err(ColumnsError::io(path))?;
+    match damage {
+        Some(damage) => sealed.aside = Some(Aside { path: set_aside(disk, path, kind)?, damage }),
+        None => disk.remove(path).map_err(ColumnsError::io(path))?,
+    }
     // Should this not be kept, the journal comes back after a failure of the power, and is known by its id.
     let _ = disk.sync(root);
     Ok(sealed)

@@ -5,10 +5,11 @@
 //! decided by the caller's thread from the things and the time it is given, so the same run makes the same files. What waits
 //! for the disk is bounded: beyond that a live writer drops and counts, a patient one waits.
 
+use crate::batch::BatchBytes;
 use crate::error::ColumnsError;
-use crate::journal::{BatchBytes, Journal, MOST_BYTES};
+use crate::journal::{Journal, MOST_BYTES};
 use crate::layout::Layout;
-use crate::recover::seal;
+use crate::recover::{Aside, seal};
 use crate::shelf::Kind;
 use crate::thing::Thing;
 use crate::volume::{Disks, real};
@@ -456,6 +457,9 @@ fn seal_all(root: &std::path::Path, whole: &Receiver<(Kind, Journal)>, shared: &
         match outcome {
             Ok(sealed) => {
                 shared.sealed.fetch_add(sealed.things, Ordering::Relaxed);
+                if let Some(Aside { path, damage }) = sealed.aside {
+                    shared.tell(Event::Trouble(ColumnsError::Holes { path, damage, sealed: true }));
+                }
                 if let Some(path) = sealed.path {
                     shared.files.fetch_add(1, Ordering::Relaxed);
                     shared.tell(Event::Sealed { path, things: sealed.things });

@@ -107,6 +107,7 @@ fn a_power_failure_at_any_call_loses_nothing_that_was_synced_and_doubles_nothing
             let before = found(&store, &given, &note);
             assert!(synced.keys().all(|id| before.contains_key(id)), "{note}: what was synced is gone");
             let recovered = recover(&store, "eth1").expect("a store");
+            assert!(recovered.aside.is_empty(), "{note}: what no sync vouched for is no damage: {:?}", recovered.aside);
             // A journal whose header was not synced holds nothing that was.
             let damaged = recovered.troubles.iter().filter(|e| e.to_string().contains("header")).count();
             assert_eq!(recovered.troubles.len(), damaged, "{note}: {:?}", recovered.troubles);

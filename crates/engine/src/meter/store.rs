@@ -5,7 +5,7 @@ use super::outlet::Outlet;
 use super::report::OutletReport;
 use crate::error::EngineError;
 use base::Timestamp;
-use columns::{Config, Counts, Event, Kind, Recovered, Rules, Writer, compact, recover, retain};
+use columns::{Aside, Config, Counts, Event, Kind, Recovered, Rules, Writer, compact, recover, retain};
 use flow::Record;
 use series::Row;
 use std::path::{Path, PathBuf};
@@ -233,6 +233,9 @@ impl<F: FnMut(&str)> Keeper<F> {
                  that were under way then have no record of their last minutes, their packets are there",
                 self.label
             ));
+        }
+        for Aside { path, damage } in &recovered.aside {
+            (self.tell)(&format!("{}: kept, for {damage}; the rest is sealed", path.display()));
         }
         recovered.troubles.iter().for_each(|e| (self.tell)(&e.to_string()));
     }

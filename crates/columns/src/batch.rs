@@ -1,0 +1,390 @@
+//! Batches of a journal: how one is made, and how those of a journal are found again when some of it is damaged.
+//!
+//! ```text
+//! at    bytes  is
+//! 0     4      length of what follows the head
+//! 4     4      things in it
+//! 8     4      CRC32C of what follows
+//! 12    4      bytes of the journal that a sync had vouched for when this was appended
+//! 16    4      CRC32C of those, of the journal's id and of the place of this batch in the journal (64 bits each)
+//! 20           the things, as columns (`crate::block`)
+//! ```
+//!
+//! A head is believed only in its own journal and at its own place. So the next batch behind damage is found by looking for
+//! a head at each byte, and nothing that was recorded is taken for one: what a packet carried may well be a journal, this one
+//! too. What is not whole is damage if a sync vouched for it, as a later head tells. Otherwise a crash tore it: at the end, or
+//! before a batch that the file system happened to write first.
+
+use crate::builder::Builder;
+use crate::layout::Layout;
+use std::fmt;
+
+/// Where the parts of a head are.
+mod at {
+    use std::ops::Range;
+    pub const LENGTH: Range<usize> = 0..4;
+    pub const THINGS: Range<usize> = 4..8;
+    pub const CONTENT: Range<usize> = 8..12;
+    pub const VOUCHED: Range<usize> = 12..16;
+    pub const CHECK: Range<usize> = 16..20;
+}
+
+/// Bytes before a batch.
+const HEAD: usize = at::CHECK.end;
+
+/// Bytes before a batch of the version before: length, things, CRC32C of both and of what follows.
+const HEAD_BEFORE: usize = 12;
+
+/// Things on their way into a journal.
+pub struct BatchBytes<T: Layout> {
+    builder: Builder<T>,
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+impl<T: Layout> Default for BatchBytes<T> {
+    fn default() -> Self {
+        Self { builder: Builder::default(), bytes: Vec::new(), count: 0 }
+    }
+}
+
+impl<T: Layout> BatchBytes<T> {
+    /// Appends one.
+    pub fn push(&mut self, thing: &T) {
+        if self.bytes.is_empty() {
+            self.bytes.resize(HEAD, 0);
+        }
+        self.builder.push(thing, &mut self.bytes);
+        self.count += 1;
+    }
+
+    /// How many things.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Bytes so far, without those of the last some hundred things.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The whole batch, which the journal still has to [`place`]; nothing is left. The next one is made in `room`, which is
+    /// empty.
+    pub fn take(&mut self, mut room: Vec<u8>) -> Vec<u8> {
+        if !self.bytes.is_empty() {
+            self.builder.finish(&mut self.bytes);
+            let (head, content) = self.bytes.split_at_mut(HEAD);
+            head[at::LENGTH].copy_from_slice(&(content.len() as u32).to_le_bytes());
+            head[at::THINGS].copy_from_slice(&self.count.to_le_bytes());
+            head[at::CONTENT].copy_from_slice(&crc32c::crc32c(content).to_le_bytes());
+        }
+        self.count = 0;
+        room.reserve(self.bytes.capacity());
+        std::mem::replace(&mut self.bytes, room)
+    }
+}
+
+/// Says in a batch where it is: in the journal of this id, behind so many bytes, of which a sync vouched for the first few.
+pub fn place(batch: &mut [u8], id: u64, place: u64, vouched: u64) {
+    if let Some(head) = batch.first_chunk_mut::<HEAD>() {
+        head[at::VOUCHED].copy_from_slice(&(vouched as u32).to_le_bytes());
+        let check = check(head, id, place);
+        head[at::CHECK].copy_from_slice(&check.to_le_bytes());
+    }
+}
+
+/// Of a head in its journal and at its place.
+fn check(head: &[u8; HEAD], id: u64, place: u64) -> u32 {
+    let mut all = [0; HEAD + 12];
+    all[..at::CHECK.start].copy_from_slice(&head[..at::CHECK.start]);
+    all[at::CHECK.start..][..8].copy_from_slice(&id.to_le_bytes());
+    all[at::CHECK.start + 8..].copy_from_slice(&place.to_le_bytes());
+    crc32c::crc32c(&all)
+}
+
+/// What a journal has behind its header.
+#[derive(Default)]
+pub struct Found {
+    /// Where the columns of each whole batch lie.
+    pub batches: Vec<(usize, usize)>,
+    /// Things in them.
+    pub things: usize,
+    /// Where bytes lie that are of no whole batch.
+    gaps: Vec<(usize, usize)>,
+    /// Bytes that a sync vouched for, at least.
+    vouched: usize,
+}
+
+/// Bytes of a journal that were whole once and are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Where the first of them are.
+    pub at: u64,
+    /// How many.
+    pub bytes: u64,
+    /// Whether they may as well have been torn by a crash: the version before does not tell.
+    pub or_torn: bool,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = if self.or_torn { "damaged or were not written whole" } else { "damaged" };
+        write!(f, "{} bytes, the first at {}, are {how}: what was in them is missing", self.bytes, self.at)
+    }
+}
+
+impl Found {
+    /// What is found in the journal of this id, from this byte on.
+    pub fn of(bytes: &[u8], id: u64, from: usize) -> Self {
+        let (mut found, mut at) = (Self::default(), from);
+        while at < bytes.len() {
+            let Some((place, head)) = next(bytes, id, at) else {
+                found.gaps.push((at, bytes.len()));
+                break;
+            };
+            if place > at {
+                found.gaps.push((at, place));
+            }
+            found.vouched = found.vouched.max(head.vouched);
+            let begin = place + HEAD;
+            let end = begin.saturating_add(head.length);
+            match bytes.get(begin..end) {
+                Some(content) if crc32c::crc32c(content) == head.content => {
+                    found.batches.push((begin, end));
+                    found.things += head.things;
+                }
+                // Its head vouches for its length: nothing in it is a batch.
+                _ => found.gaps.push((place, end.min(bytes.len()))),
+            }
+            at = end;
+        }
+        found
+    }
+
+    /// The same of a journal of the version before: batches up to the first that is not whole. Those behind it cannot be told
+    /// from what a packet carried.
+    pub fn before(bytes: &[u8], from: usize) -> Self {
+        let (mut found, mut at) = (Self::default(), from);
+        while let Some((length, things)) = whole_before(&bytes[at..]) {
+            found.batches.push((at + HEAD_BEFORE, at + length));
+            found.things += things;
+            at += length;
+        }
+        if at < bytes.len() {
+            found.gaps.push((at, bytes.len()));
+        }
+        found
+    }
+
+    /// Bytes that were not written whole.
+    pub fn torn(&self) -> u64 {
+        self.gaps.iter().filter(|(begin, _)| *begin >= self.vouched).map(|(begin, end)| (end - begin) as u64).sum()
+    }
+
+    /// What was vouched for and is not whole.
+    pub fn damage(&self) -> Option<Damage> {
+        let damaged = || self.gaps.iter().filter(|(begin, _)| *begin < self.vouched);
+        let at = damaged().next()?.0 as u64;
+        let bytes = damaged().map(|(begin, end)| (end - begin) as u64).sum();
+        Some(Damage { at, bytes, or_torn: false })
+    }
+}
+
+/// What a head says.
+struct Head {
+    length: usize,
+    things: usize,
+    content: u32,
+    vouched: usize,
+}
+
+impl Head {
+    /// The head at this place, if there is one. Most of what is none is known without its checksum.
+    fn at(bytes: &[u8], id: u64, place: usize) -> Option<Self> {
+        let head = bytes.get(place..)?.first_chunk::<HEAD>()?;
+        let [length, things, content, vouched, said] =
+            [at::LENGTH, at::THINGS, at::CONTENT, at::VOUCHED, at::CHECK].map(|range| word(&head[range]));
+        let read = Self { length: length as usize, things: things as usize, content, vouched: vouched as usize };
+        let may_be = read.vouched <= place && read.length > 0 && read.things > 0;
+        (may_be && check(head, id, place as u64) == said).then_some(read)
+    }
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+/// The next head, from here on, and its place. That is here, unless something is damaged.
+fn next(bytes: &[u8], id: u64, from: usize) -> Option<(usize, Head)> {
+    (from..bytes.len()).find_map(|place| Some((place, Head::at(bytes, id, place)?)))
+}
+
+/// The length of the batch of the version before that these bytes begin with, and the things in it, if it is whole.
+fn whole_before(bytes: &[u8]) -> Option<(usize, usize)> {
+    let head = bytes.first_chunk::<HEAD_BEFORE>()?;
+    let [length, things, said] = [0..4, 4..8, 8..12].map(|range| word(&head[range]));
+    let batch = bytes.get(..HEAD_BEFORE.checked_add(length as usize)?)?;
+    let check = crc32c::crc32c_append(crc32c::crc32c(&batch[..8]), &batch[HEAD_BEFORE..]);
+    (length > 0 && said == check).then_some((batch.len(), things as usize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::{Journal, Loaded, Sorted};
+    use crate::shelf::Kind;
+    use crate::volume;
+    use base::{Prng, Timestamp};
+    use series::Row;
+    use std::path::Path;
+    use testkit::TempDir;
+
+    /// Bytes of a header.
+    const HEADER: usize = 24;
+
+    /// A batch that was written: where it is, the seconds in it, and what was synced before.
+    struct Written {
+        range: (usize, usize),
+        seconds: Vec<u64>,
+        vouched: usize,
+    }
+
+    /// A journal of some batches, of which a sync now and then vouched for those so far.
+    fn journal(prng: &mut Prng, root: &Path) -> (Vec<u8>, Vec<Written>) {
+        let mut journal =
+            Journal::create::<Row>(volume::real(), root, Kind::Series, Timestamp::ZERO).expect("a journal");
+        let (mut end, mut vouched, mut second, mut written) = (HEADER, 0, 0, Vec::new());
+        for _ in 0..1 + prng.below(20) {
+            let (mut batch, mut seconds) = (BatchBytes::default(), Vec::new());
+            for _ in 0..1 + prng.below(40) {
+                second += 1;
+                let mut row = Row { second, ..Row::default() };
+                row.total.packets = prng.next_u64() >> prng.below(64);
+                batch.push(&row);
+                seconds.push(second);
+            }
+            let bytes = batch.take(Vec::new());
+            let range = (end, end + bytes.len());
+            end = range.1;
+            journal.append(bytes).expect("written");
+            written.push(Written { range, seconds, vouched });
+            if prng.below(3) == 0 {
+                journal.sync().expect("synced");
+                vouched = end;
+            }
+        }
+        let bytes = std::fs::read(&journal.path).expect("the journal");
+        journal.close();
+        (bytes, written)
+    }
+
+    fn load(bytes: &[u8]) -> (Loaded<Row>, Vec<u64>) {
+        let loaded = Loaded::<Row>::of(bytes.to_vec(), Kind::Series).expect("its header is whole");
+        let (mut sorted, mut seconds) = (Sorted::new(&loaded).expect("columns"), Vec::new());
+        loop {
+            let rows = sorted.next().expect("rows");
+            if rows.is_empty() {
+                return (loaded, seconds);
+            }
+            seconds.extend(rows.iter().map(|row| row.second));
+        }
+    }
+
+    /// Overwrites some bytes: with anything, with nothing, with others of the same journal, or with those of another one.
+    fn damage(prng: &mut Prng, bytes: &mut Vec<u8>, other: &[u8]) {
+        let place = |prng: &mut Prng, len: usize| HEADER + prng.below((len - HEADER) as u64) as usize;
+        let at = place(prng, bytes.len());
+        let most = (bytes.len() - at).min(1 << prng.below(13));
+        let count = 1 + prng.below(most as u64) as usize;
+        match prng.below(6) {
+            0 => bytes[at..at + count].fill(0),
+            1 => {
+                let from = place(prng, bytes.len()).min(bytes.len() - count);
+                bytes.copy_within(from..from + count, at);
+            }
+            2 if other.len() >= at + count => bytes[at..at + count].copy_from_slice(&other[at..at + count]),
+            3 => bytes.truncate(at),
+            4 => bytes[at] ^= 1 << prng.below(8),
+            _ => bytes[at..at + count].iter_mut().for_each(|byte| *byte = prng.next_u64() as u8),
+        }
+    }
+
+    #[test]
+    fn damage_costs_the_batches_that_it_lies_in_and_is_told_if_they_were_synced() {
+        let seed = testkit::seed("damage_costs_the_batches_that_it_lies_in_and_is_told_if_they_were_synced");
+        let mut prng = Prng::new(seed);
+        let (dir, mut told) = (TempDir::new("columns-damage"), 0);
+        for round in 0..60 {
+            let (whole, written) = journal(&mut prng, dir.path());
+            let (other, _) = journal(&mut prng, dir.path());
+            for turn in 0..30 {
+                let note = format!("seed {seed} round {round} turn {turn}");
+                let mut bytes = whole.clone();
+                for _ in 0..=prng.below(3) {
+                    if bytes.len() > HEADER {
+                        damage(&mut prng, &mut bytes, &other);
+                    }
+                }
+                let same = |from: usize, to: usize| bytes.get(from..to) == Some(&whole[from..to]);
+                let is_whole = |w: &&Written| same(w.range.0, w.range.1);
+                let expected: Vec<u64> = written.iter().filter(is_whole).flat_map(|w| w.seconds.clone()).collect();
+                let kept: usize = written.iter().filter(is_whole).map(|w| w.range.1 - w.range.0).sum();
+                let heads = written.iter().filter(|w| same(w.range.0, w.range.0 + HEAD));
+                let vouched = heads.map(|w| w.vouched).max().unwrap_or(0);
+                let is_damaged = |w: &Written| w.range.0 < vouched && !is_whole(&w);
+                let (loaded, seconds) = load(&bytes);
+                assert_eq!(seconds, expected, "{note}");
+                assert_eq!(loaded.damage.is_some(), written.iter().any(is_damaged), "{note}");
+                let out = loaded.torn + loaded.damage.map_or(0, |damage| damage.bytes);
+                assert_eq!(out as usize, bytes.len() - HEADER - kept, "{note}: bytes that are said to be missing");
+                told += usize::from(loaded.damage.is_some());
+            }
+        }
+        assert!(told > 100, "{told}");
+    }
+
+    #[test]
+    fn a_journal_that_grows_is_not_damaged_wherever_it_ends() {
+        let mut prng = Prng::new(testkit::seed("a_journal_that_grows_is_not_damaged_wherever_it_ends"));
+        let dir = TempDir::new("columns-grows");
+        let (bytes, written) = journal(&mut prng, dir.path());
+        for end in HEADER..=bytes.len() {
+            let (loaded, seconds) = load(&bytes[..end]);
+            let whole: usize = written.iter().filter(|w| w.range.1 <= end).map(|w| w.seconds.len()).sum();
+            assert_eq!((loaded.damage, seconds.len()), (None, whole), "{end} of {} bytes", bytes.len());
+        }
+    }
+
+    /// As the version before would have written it.
+    fn as_before(bytes: &[u8], written: &[Written]) -> Vec<u8> {
+        let mut before = bytes[..HEADER].to_vec();
+        before[..4].copy_from_slice(b"NGJ5");
+        let check = crc32c::crc32c(&before[..20]);
+        before[20..].copy_from_slice(&check.to_le_bytes());
+        for Written { range: (from, to), .. } in written {
+            let (head, content) = (&bytes[*from..from + 8], &bytes[from + HEAD..*to]);
+            let check = crc32c::crc32c_append(crc32c::crc32c(head), content);
+            before.extend([head, &check.to_le_bytes(), content].concat());
+        }
+        before
+    }
+
+    #[test]
+    fn a_journal_of_the_version_before_is_read_up_to_what_is_not_whole_and_does_not_say_why_that_is_so() {
+        let seed = testkit::seed("a_journal_of_the_version_before");
+        let mut prng = Prng::new(seed);
+        let dir = TempDir::new("columns-before");
+        for round in 0..50 {
+            let (bytes, written) = journal(&mut prng, dir.path());
+            let mut before = as_before(&bytes, &written);
+            let all: Vec<u64> = written.iter().flat_map(|w| w.seconds.clone()).collect();
+            let (loaded, seconds) = load(&before);
+            assert_eq!((loaded.torn, loaded.is_unclear, seconds), (0, false, all.clone()), "seed {seed} round {round}");
+            let at = HEADER + prng.below((before.len() - HEADER) as u64) as usize;
+            before[at] ^= 1 << prng.below(8);
+            let (loaded, seconds) = load(&before);
+            assert_eq!((loaded.damage, loaded.is_unclear), (None, true), "seed {seed} round {round}");
+            assert!(all.starts_with(&seconds) && seconds.len() < all.len(), "seed {seed} round {round}");
+        }
+    }
+}
