@@ -4,6 +4,7 @@ use crate::outcome::{Failure, Outcome};
 use crate::verify::things;
 use base::Timestamp;
 use clap::Args;
+use columns::Aside;
 use serde_json::json;
 use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
@@ -93,6 +94,8 @@ fn seal(root: &Path) -> Vec<Did> {
             if recovered.journals > did.len() as u64 {
                 did.push(Did::Sealed { root: root.to_owned(), things, torn });
             }
+            let aside = recovered.aside.into_iter();
+            did.extend(aside.map(|Aside { path, damage }| Did::Aside { path, what: damage.to_string() }));
             did
         }
     }
@@ -107,6 +110,7 @@ fn tell(did: &Did, json: bool) -> io::Result<()> {
         Did::Mended { .. } => "mended",
         Did::Salvaged { .. } => "salvaged",
         Did::Sealed { .. } => "sealed",
+        Did::Aside { .. } => "aside",
         Did::Noted(_) => "noted",
         Did::Would(_) => "would_mend",
         Did::Sound(_) => "sound",

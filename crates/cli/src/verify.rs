@@ -37,7 +37,8 @@ pub struct VerifyArgs {
 /// Runs the verb. No if something is wrong.
 pub fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
     let mut screen = Screen::new(args.json);
-    let mut verify = Verify::new(DiskDevice::plain(), args.quick, |finding, totals| screen.finding(finding, totals));
+    let mut verify = Verify::new(DiskDevice::plain(), args.quick, |finding, totals| screen.finding(finding, totals))
+        .judging(columns::judge_journal);
     args.store.iter().chain(&args.paths).for_each(|path| verify.path(path));
     let totals = *verify.totals();
     screen.totals(&totals)?;

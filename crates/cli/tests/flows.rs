@@ -362,6 +362,70 @@ fn legacy_lines_are_those_of_the_directions_that_have_packets() {
 }
 
 #[test]
+fn damage_in_the_middle_of_a_journal_costs_its_batch_and_is_told_by_everybody() {
+    let dir = TempDir::new("flows-damage");
+    let (store, mut prng) = (dir.join("store"), Prng::new(testkit::seed("damage_in_the_middle_of_a_journal")));
+    let records: Vec<Record> = (0..400).map(|id| record(&mut prng, id)).collect();
+    let writer = || columns::Writer::new(columns::Config::new(&store, "eth1")).expect("threads");
+    // Something was published here before.
+    let mut before = writer();
+    before.row(&series::Row { second: BEGIN, ..series::Row::default() });
+    before.finish();
+    let mut writer = writer();
+    writer.tick(Timestamp::from_secs_nanos(BEGIN, 0));
+    for (second, some) in (1..).zip(records.chunks(40)) {
+        some.iter().for_each(|r| writer.record(r));
+        writer.tick(Timestamp::from_secs_nanos(BEGIN + second, 0));
+        // What was appended is synced twice a second.
+        std::thread::sleep(Duration::from_millis(if second == 8 { 700 } else { 0 }));
+    }
+    drop(writer);
+    let ids = |said: &Said| objects(&said.out).iter().filter(|o| o["id"].is_string()).count();
+    let told = |said: &Said, what: &str| said.err.contains(what) || said.out.contains(what);
+    common::until("all is journaled", || ids(&flows(&store, &["--json"])) == 400);
+    let left = common::walk(&store).into_iter().find(|path| arg(path).ends_with(".flows.partial"));
+    let journal = left.expect("a journal that nobody writes any more");
+    let is_free = || std::fs::File::open(&journal).is_ok_and(|file| file.try_lock().is_ok());
+    common::until("its writer has let it go", is_free);
+    let whole = std::fs::read(&journal).expect("the journal");
+    let verified = run(&["verify", "--json", arg(&store)]);
+    let grain = |said: &Said| objects(&said.out).into_iter().find(|o| o["finding"]["kind"] == "grain");
+    assert_eq!((flows(&store, &[]).status, grain(&verified)), (Some(0), None), "nothing is damaged yet: {verified:?}");
+
+    let mut bytes = whole.clone();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 4].iter_mut().for_each(|byte| *byte ^= 0xff);
+    std::fs::write(&journal, &bytes).expect("damaged");
+    let said = flows(&store, &["--json"]);
+    assert_eq!((said.status, ids(&said)), (Some(1), 360), "{}", said.err);
+    assert!(told(&said, "are damaged") && told(&said, arg(&journal)), "{}", said.err);
+    let said = run(&["verify", "--json", arg(&store)]);
+    let finding = grain(&said).expect("a finding");
+    assert!(said.status == Some(1) && finding["finding"]["byte"].as_u64() < Some(middle as u64), "{finding}");
+    let said = run(&["repair", arg(&store)]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let aside = common::walk(&store).into_iter().find(|path| arg(path).ends_with(".flows.damaged")).expect("kept");
+    assert!(
+        told(&said, "360 flow records") && told(&said, arg(&aside)) && !told(&said, "not written whole"),
+        "{said:?}"
+    );
+    assert!(std::fs::read(&aside).is_ok_and(|kept| kept == bytes) && !journal.exists());
+    let said = flows(&store, &["--json"]);
+    assert_eq!((said.status, ids(&said)), (Some(0), 360), "{}", said.err);
+
+    // A torn end is no damage, and nothing of it is kept.
+    for path in common::walk(&store).iter().filter(|path| arg(path).contains(".flows.")) {
+        std::fs::remove_file(path).expect("a file");
+    }
+    std::fs::write(&journal, &whole[..whole.len() - 5]).expect("torn");
+    let said = flows(&store, &["--json"]);
+    assert_eq!((said.status, ids(&said)), (Some(0), 360), "{}", said.err);
+    let said = run(&["repair", arg(&store)]);
+    assert!(said.status == Some(0) && told(&said, "were not written whole"), "{said:?}");
+    assert!(common::walk(&store).iter().all(|path| !arg(path).ends_with(".damaged")));
+}
+
+#[test]
 fn live_tells_flows_as_they_end() {
     let dir = TempDir::new("flows-live");
     let store = dir.join("store");

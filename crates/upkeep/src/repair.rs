@@ -55,6 +55,13 @@ pub enum Did {
         /// Bytes behind them that were not written whole.
         torn: u64,
     },
+    /// A journal of flow records or rows was damaged in parts. What is whole of it is sealed, and it is kept.
+    Aside {
+        /// Where.
+        path: PathBuf,
+        /// What of it is damaged.
+        what: String,
+    },
     /// A file that is not in the order of time has a note now, by which questions find its packets.
     Noted(PathBuf),
     /// What is wrong, with `--dry-run`.
@@ -130,6 +137,9 @@ impl fmt::Display for Did {
                     0 => Ok(()),
                     torn => write!(f, ", {} bytes behind them were not written whole", show_count(*torn)),
                 }
+            }
+            Self::Aside { path, what } => {
+                write!(f, "{}: {what}; the rest is sealed, and this is the damaged journal", path.display())
             }
             Self::Noted(path) => {
                 write!(f, "{}: noted that its packets are not in order: questions find them now", path.display())

@@ -57,12 +57,22 @@ pub struct Verify<D, F> {
     ours: bool,
     /// Files below what was named that are not of the store.
     foreign: usize,
+    judge: Option<Box<Judge>>,
 }
+
+/// What says of a journal of flow records or rows what is wrong with it, and at which byte if that is known.
+type Judge = dyn FnMut(&Path) -> io::Result<Option<(Option<u64>, String)>>;
 
 impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     /// Tells each finding as it is made. `quick` leaves the packets unread.
     pub fn new(device: D, quick: bool, tell: F) -> Self {
-        Self { device, quick, tell, totals: Totals::default(), ours: false, foreign: 0 }
+        Self { device, quick, tell, totals: Totals::default(), ours: false, foreign: 0, judge: None }
+    }
+
+    /// Has journals of flow records and rows judged by the room that writes them; nothing is said of their content otherwise.
+    #[must_use]
+    pub fn judging(self, judge: impl FnMut(&Path) -> io::Result<Option<(Option<u64>, String)>> + 'static) -> Self {
+        Self { judge: Some(Box::new(judge)), ..self }
     }
 
     /// What was looked at so far.

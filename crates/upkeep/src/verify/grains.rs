@@ -5,7 +5,7 @@
 //! IFACE/.<moment>.flows.partial                          a journal, locked while it is written
 //! IFACE/YYYY/MM/DD/HH/.<moment>.flows.parquet.partial    being made of a journal
 //! IFACE/YYYY/MM/DD/HH/<moment>.flows.parquet             PAR1 | columns | footer | its length u32 | PAR1
-//! IFACE/<moment>.flows.damaged                           a journal of which nothing can be read
+//! IFACE/<moment>.flows.damaged                           a journal that is damaged, in parts or as a whole
 //! ```
 
 use super::{Finding, Kind, Totals, Verify};
@@ -89,15 +89,35 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 }
                 self.totals.grains += 1;
             }
-            Grain::Journal if self.device.is_held(path) => self.totals.grains += 1,
+            Grain::Journal if self.device.is_held(path) => {
+                self.totals.grains += 1;
+                self.journal(path, holds);
+            }
             // Nobody locks it: whether it is being made says the claim of whoever would.
             Grain::Sealing if self.device.is_held(&interface.join(CLAIM)) => {}
             Grain::Journal | Grain::Sealing => {
                 if self.device.exists(path) {
                     self.find(path, Kind::Leftover, None, format!("{holds} that were left by a recorder that died"));
+                    if grain == Grain::Journal {
+                        self.journal(path, holds);
+                    }
                 }
             }
-            Grain::Aside => self.find(path, Kind::Aside, None, format!("a journal whose {holds} cannot be read")),
+            Grain::Aside => self.find(
+                path,
+                Kind::Aside,
+                None,
+                format!("a damaged journal: those of its {holds} that can be read are sealed"),
+            ),
+        }
+    }
+
+    /// What is wrong within a journal. Its last batch may be half there.
+    fn journal(&mut self, path: &Path, holds: &str) {
+        match self.judge.as_mut().map_or(Ok(None), |judge| judge(path)) {
+            Err(e) => self.unreadable(path, &e),
+            Ok(Some((byte, what))) => self.find(path, Kind::Grain, byte, format!("a journal of {holds}: {what}")),
+            Ok(None) => {}
         }
     }
 
