@@ -32,6 +32,8 @@ use wire::filter::Need;
 const NEW_FILE: Duration = Duration::from_millis(500);
 const FIRST_FILE: Duration = Duration::from_millis(2000);
 const PAUSE: Duration = Duration::from_millis(5);
+/// A question that begins no longer ago than this asks from now on.
+const NOW: Duration = Duration::from_secs(60);
 
 /// Cursors over the files of an interface that are not sealed, for each queue, and over what its recorder has in its ring
 /// behind them; with [`Question::follow`](crate::Question::follow) also over all that comes after.
@@ -218,10 +220,12 @@ fn tail(
             .map_or(Until { file: 0, pos: 0 }, |seen| Until { file: seen.file.first_pos(), pos: end(seen) }),
     };
     let (from, follow) = (book.question.from, book.question.follow);
-    let is_future = from > sys::clock::realtime();
+    // Who asks from now on wants what arrives, whatever its stamp; who names a time wants that time.
+    let now = sys::clock::realtime();
+    let is_now = (now.before(NOW)..=now).contains(&from);
     let begin = match follow {
         true => {
-            let arriving = if is_future { from } else { Timestamp::ZERO };
+            let arriving = if is_now { Timestamp::ZERO } else { from };
             Begin { from, arriving, behind: Some(until), begun: false }
         }
         false => Begin::of(from),

@@ -107,7 +107,9 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 path,
                 Kind::Aside,
                 None,
-                format!("a damaged journal: those of its {holds} that can be read are sealed"),
+                format!(
+                    "a damaged journal: {holds} of it that could be read are sealed, unless it could not be read at all"
+                ),
             ),
         }
     }
