@@ -153,6 +153,22 @@ fn beside_a_living_recorder_nothing_is_wrong_and_nothing_of_it_is_touched() {
 }
 
 #[test]
+fn a_file_that_is_being_prepared_is_a_leftover_only_where_nobody_records() {
+    let dir = TempDir::new("upkeep-prepared");
+    let store = dir.join("store");
+    recorded(&store);
+    // Made, and not locked yet.
+    std::fs::write(store.join("sim/.next-q0-6.pcap.partial"), [0; 4096]).expect("a file");
+    let me = store::Claimant::this(base::Timestamp::from_nanos(7), None, Vec::new());
+    let claim = store::Claim::take(&store.join("sim"), &me).expect("nobody else");
+    let said = run(&["verify", "--json", arg(&store)]);
+    assert_eq!((said.status, wrong(&said)), (Some(0), vec![]), "{said:?}");
+    drop(claim);
+    let said = run(&["verify", "--json", arg(&store)]);
+    assert_eq!((said.status, wrong(&said)), (Some(1), vec!["leftover".to_owned()]), "{said:?}");
+}
+
+#[test]
 fn beside_retention_nothing_is_wrong() {
     let dir = TempDir::new("upkeep-retained");
     let store = dir.join("store");

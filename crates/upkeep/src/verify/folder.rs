@@ -7,6 +7,7 @@ use base::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use store::catalogue::parse_stem;
+use store::claim::CLAIM;
 use store::device::Device;
 use store::disorder::Disorder;
 
@@ -174,7 +175,11 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         } else if name.ends_with(&format!(".{DAMAGED}")) {
             self.find(path, Kind::Aside, None, "kept because something in it is damaged; netgrain repair reads it");
         } else if called::prepared(name).is_some() || called::is_mended(name) {
-            if !self.device.is_held(path) && self.device.exists(path) {
+            let is_held = self.device.is_held(path);
+            // A prepared file is there before it is locked, so the claim says whether somebody is making it. It is asked before the
+            // file is looked for again: who ends removes the file, and lets go of the claim after that.
+            let is_made = called::prepared(name).is_some() && self.device.is_held(&path.with_file_name(CLAIM));
+            if !is_held && !is_made && self.device.exists(path) {
                 self.find(path, Kind::Leftover, None, "was left by a recorder that died");
             }
         } else if let Some(stem) = called::hidden_index(name).or_else(|| called::sealed_index(name)) {
@@ -183,7 +188,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             if !has_packets && !self.device.is_held(path) && self.device.exists(path) {
                 self.find(path, Kind::Leftover, None, "an index that was left by a recorder that died");
             }
-        } else if ![store::claim::CLAIM, store::names::METER_KEY, store::names::FLOW_LATENESS].contains(&name) {
+        } else if ![CLAIM, store::names::METER_KEY, store::names::FLOW_LATENESS].contains(&name) {
             let capture = name.ends_with(".pcapng") || name.ends_with(".cap");
             match capture && !dated {
                 true => drop(self.check(path, None, false)),
