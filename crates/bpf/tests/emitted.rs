@@ -14,8 +14,8 @@ mod vm;
 use base::Prng;
 use kernel::{Answer, Kernel, Machine, USER, WISH};
 use lang::Facts;
-use lang::ebpf::{Fate, Metadata, Object, Refusal, Wish, emit};
-use lang::interp::{Action, Interpreter, Memory};
+use lang::ebpf::{Fate, Handed, Metadata, Object, Refusal, Seen, Wish, announce, emit};
+use lang::interp::{Action, Interpreter, Memory, Outcome};
 use lang::ir::{Builder, Cmp, Effect, Expiry, Inst, Kind, Map, Operand, Program as Ir, Set, Var};
 use vm::Vm;
 
@@ -50,7 +50,13 @@ impl<M: Machine> Both<M> {
         if self.sweeps && self.head.maps.iter().any(|m| m.expiry != Expiry::Never) {
             (0..self.head.maps.len()).for_each(|m| drop(self.kernel.entries(&self.head, m, time)));
         }
-        let answer = self.kernel.run(frame, time);
+        let mut answer = self.kernel.run(frame, time);
+        // Whoever has seen this program need not be told again where that is all that there is to tell.
+        let need_not = self.kernel.object().judged_again && self.kernel.seen().by_user == WISH.generation;
+        if need_not && answer.verdict == USER {
+            let said = Handed { generation: WISH.generation, stages: 0, record: Outcome::start(0) };
+            assert_eq!(answer.handed.replace(said), None, "{}", context());
+        }
         let (head, code) = (&self.head, &self.kernel.object().code);
         let say = || format!("{}\n{frame:02x?}\n{answer:?}\n{head}\n{code:?}", context());
         self.last = time;
@@ -138,6 +144,7 @@ fn random_walk<M: Machine>(test: &str, rounds: u64, load: impl Fn(Object) -> Opt
         };
         placed += 1;
         both.sweeps = !back;
+        both.kernel.see(WISH.generation - prng.below(2) as u32);
         let mut time = 1000;
         for packet in 0..40 {
             let frame = match packet % 3 {
@@ -421,9 +428,48 @@ fn without_room_for_the_record_nothing_is_done() {
     let frame = wire::build::Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut bytes);
     assert_eq!(vm.run(frame, 0), Answer { verdict: USER, fate: Some(Fate::Undecided), handed: None });
     assert_eq!((vm.counters().0[1], vm.entries(&ir, 0, 0)), (0, vec![]));
+    assert_eq!(vm.seen(), Seen { by_user: 0, mute: WISH.generation }, "it is told why");
     vm.has_room = true;
     assert_eq!(vm.run(frame, 0), Answer { verdict: DROP, fate: Some(Fate::Dropped), handed: None });
     assert_eq!((vm.counters().0[1], vm.entries(&ir, 0, 0).len()), (1, 1));
+}
+
+#[test]
+fn what_was_seen_is_not_said_again() {
+    let test = "what_was_seen_is_not_said_again";
+    let least = Wish { metadata: Metadata::Least, ..WISH };
+    let flow = emit(&compiled("main = ip >-> steer_flow"), &least).expect("all of it is for the kernel");
+    let says_more = emit(&compiled("main = ip"), &least).expect("all of it is for the kernel");
+    said_until_seen(&mut Vm::load(flow.clone()), &mut Vm::load(says_more.clone()), &mut Vm::load(announce(&least)));
+    let [flow, says_more, nothing] = [flow, says_more, announce(&least)].map(|object| Kernel::load(test, object));
+    if let (Some(mut flow), Some(mut says_more), Some(mut nothing)) = (flow, says_more, nothing) {
+        said_until_seen(&mut flow, &mut says_more, &mut nothing);
+    }
+}
+
+fn said_until_seen<M: Machine>(flow: &mut M, says_more: &mut M, nothing: &mut M) {
+    let mut bytes = [0; 60];
+    let udp = wire::build::Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut bytes).to_vec();
+    // An IPv4 header that contradicts the frame is left undecided.
+    let mut odd = udp.clone();
+    odd[14] = 0x41;
+    for (seen, silent) in [(0, false), (WISH.generation - 1, false), (WISH.generation, true), (0, false)] {
+        let announces = [(&mut *flow, &udp, Fate::User), (&mut *nothing, &odd, Fate::User)];
+        for (machine, frame, fate) in announces {
+            machine.see(seen);
+            let Answer { verdict, fate: became, handed } = machine.run(frame, 0);
+            assert_eq!((verdict, became), (USER, Some(fate)));
+            let said = handed.map(|h| (h.generation, h.stages));
+            assert_eq!(said, (!silent).then_some((WISH.generation, 0)), "{seen}");
+        }
+        flow.see(seen);
+        let answer = flow.run(&odd, 0);
+        assert_eq!((answer.verdict, answer.fate, answer.handed.is_none()), (USER, Some(Fate::Undecided), silent));
+        // Here it has to be said what was done.
+        says_more.see(seen);
+        let handed = says_more.run(&udp, 0).handed.expect("a word");
+        assert_eq!((handed.generation, handed.stages), (WISH.generation, 1));
+    }
 }
 
 /// How long the way of a plain packet is: what a packet costs, where no clock can be trusted.
@@ -434,11 +480,11 @@ fn a_plain_packet_takes_a_short_way() {
     let tcp = Frame::tcp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 80);
     let (flow, pair) = ("main = ip >-> steer_flow", "main = when is_tcp (mark 42) >-> steer_p2p");
     for (text, metadata, frame, most) in [
-        (flow, Metadata::Record, udp, 185),
-        (flow, Metadata::Least, udp, 95),
-        (pair, Metadata::Record, tcp, 190),
-        (pair, Metadata::Least, tcp, 80),
-        ("flows = flow_map 0 key_5tuple\nmain = incr_fstate flows", Metadata::Least, udp, 180),
+        (flow, Metadata::Record, udp, 145),
+        (flow, Metadata::Least, udp, 66),
+        (pair, Metadata::Record, tcp, 145),
+        (pair, Metadata::Least, tcp, 50),
+        ("flows = flow_map 0 key_5tuple\nmain = incr_fstate flows", Metadata::Least, udp, 130),
     ] {
         let mut bytes = [0; 60];
         let frame = frame.fill(&mut bytes);
@@ -446,6 +492,8 @@ fn a_plain_packet_takes_a_short_way() {
         let mut vm = Vm::load(emit(&compiled(text), &wish).unwrap_or_else(|e| panic!("{text}: {e}")));
         let answer = vm.run(frame, 0);
         assert_eq!(answer.fate, Some(Fate::User), "{text}");
+        vm.see(WISH.generation);
+        assert_eq!(vm.run(frame, 0).fate, Some(Fate::User), "{text}");
         assert!(vm.steps <= most, "{text}, {metadata:?}: {} instructions\n{:?}", vm.steps, vm.object.code);
     }
 }

@@ -1,11 +1,11 @@
 //! Machine code in memory: writable while it is made, executable afterwards, never both, and gone with its last owner.
 
 use crate::emit::{self, PARAMETERS, Task};
+use crate::form::Form;
 use crate::host::{Context, Host};
 use crate::matcher::Frame;
 use crate::memory::Memory;
 use crate::packet::{Packet, Verdict};
-use crate::plain::Form;
 use crate::refusal::Refusal;
 use cranelift_codegen::ir::{AbiParam, types};
 use cranelift_codegen::settings::{self, Configurable};

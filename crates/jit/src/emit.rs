@@ -24,10 +24,10 @@ mod bytes;
 mod number;
 mod plain;
 
+use crate::form::Form;
 use crate::host::{self, Host};
 use crate::matcher;
 use crate::packet::{Sight, at};
-use crate::plain::Form;
 use crate::refusal::Refusal;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64};

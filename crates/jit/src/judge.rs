@@ -3,15 +3,14 @@
 
 use crate::code::{Code, asks_tables};
 use crate::emit::Task;
+use crate::form::Form;
 use crate::host::Context;
 use crate::packet::{Act, Packet, Sight, Verdict};
-use crate::plain::Form;
 use crate::refusal::Refusal;
-use crate::simplify::Start;
 use crate::table::Table;
 use lang::Datagrams;
 use lang::interp::{Interpreter, Memory, Outcome};
-use lang::ir::{COUNTERS, Map, Program};
+use lang::ir::{COUNTERS, Map, Program, Start};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -37,14 +37,13 @@
 
 mod code;
 mod emit;
+mod form;
 mod host;
 mod judge;
 mod matcher;
 mod memory;
 mod packet;
-mod plain;
 mod refusal;
-mod simplify;
 pub mod table;
 
 pub use judge::{Judge, Report, Worker};

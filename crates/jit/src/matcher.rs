@@ -4,11 +4,10 @@
 
 use crate::code::Code;
 use crate::emit::Task;
+use crate::form::Form;
 use crate::packet::Sight;
-use crate::plain::Form;
 use crate::refusal::Refusal;
-use crate::simplify::Start;
-use lang::ir::{Inst, Meta, Program};
+use lang::ir::{Inst, Meta, Program, Start};
 use std::marker::PhantomData;
 
 /// Bytes of a packet, and how many it had on the wire.

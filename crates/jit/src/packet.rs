@@ -6,7 +6,7 @@ use lang::ir::{Fact, Inst, Kind, Layer, Meta, Parts, Program};
 use std::marker::PhantomData;
 
 /// One packet to judge. Several programs may judge the same packets one after the other: what one of them had to look for in the
-/// headers stays. (For most packets machine code need not look: see `plain.rs`.)
+/// headers stays. (For most packets machine code need not look: see `form.rs`.)
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Packet<'a> {

@@ -1,6 +1,8 @@
 //! An object in the kernel, tried out packet by packet.
 
-use lang::ebpf::{Clock, Entry, Fate, Handed, LEAST, METADATA, MapKind as Kind, Metadata, Object, Role, ToUser, Wish};
+use lang::ebpf::{
+    Clock, Entry, Fate, Handed, LEAST, METADATA, MapKind as Kind, Metadata, Object, Role, Seen, ToUser, Wish,
+};
 use lang::ir::{COUNTERS, MAX_MAPS, Program as Ir};
 use netgrain_bpf::{Frames, MapKind, MapSpec, Program, RawMap};
 use std::io;
@@ -45,6 +47,12 @@ pub trait Machine {
     fn run(&mut self, frame: &[u8], time: u64) -> Answer;
 
     fn fates(&self) -> Vec<u64>;
+
+    /// What user space and the program know of the queue.
+    fn seen(&self) -> Seen;
+
+    /// User space has seen a packet of the program with this generation.
+    fn see(&mut self, generation: u32);
 
     /// Which of its devices the last packet went out of, if the machine tells.
     fn device(&self) -> Option<u32> {
@@ -154,6 +162,18 @@ impl Machine for Kernel {
 
     fn fates(&self) -> Vec<u64> {
         self.sum(Role::Fates).expect("every object has fates")
+    }
+
+    fn seen(&self) -> Seen {
+        let value = self.map(Role::Seen).map(|map| map.get(&[0; 4]).expect("an array").expect("its value"));
+        value.map_or(Seen::default(), |value| Seen::read(value.first_chunk().expect("one queue")))
+    }
+
+    fn see(&mut self, generation: u32) {
+        let now = Seen { by_user: generation, ..self.seen() };
+        if let Some(map) = self.map(Role::Seen) {
+            map.set(&[0; 4], &now.bytes()).expect("an array");
+        }
     }
 
     fn counters(&self) -> (Vec<u64>, Vec<u64>) {

@@ -2,7 +2,7 @@
 //! was not there, or that nobody wrote, ends the test.
 
 use super::kernel::{Answer, Machine, handed};
-use lang::ebpf::{Entry, Fate, MapKind, Object, Role};
+use lang::ebpf::{Entry, Fate, MapKind, Object, Role, Seen};
 use lang::ir::{COUNTERS, MAX_MAPS, Program as Ir};
 use netgrain_bpf::Insn;
 use std::collections::BTreeMap;
@@ -117,6 +117,19 @@ impl Machine for Vm {
 
     fn fates(&self) -> Vec<u64> {
         self.first(Role::Fates).expect("every object has fates")
+    }
+
+    fn seen(&self) -> Seen {
+        let at = self.map(Role::Seen).map(|map| self.maps[map][&vec![0; 4]]);
+        at.map_or(Seen::default(), |at| Seen::read(self.bytes_at(at).first_chunk().expect("one queue")))
+    }
+
+    fn see(&mut self, generation: u32) {
+        let now = Seen { by_user: generation, ..self.seen() };
+        if let Some(map) = self.map(Role::Seen) {
+            let at = self.maps[map][&vec![0; 4]];
+            self.values[((at >> REGION) - FIRST_VALUE) as usize] = now.bytes().to_vec();
+        }
     }
 
     fn counters(&self) -> (Vec<u64>, Vec<u64>) {

@@ -24,7 +24,7 @@ use bpf::{
     Asm, AttachError, Code, Condition, Frames, Helper, Link, LoadError, MapError, MapKind, MapSet, MapSpec, Mode,
     ModeWish, Program, RawMap, Reg, Size, Verdict,
 };
-use lang::ebpf::{Fate, Object, Role};
+use lang::ebpf::{Fate, Object, Role, Seen};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -54,6 +54,9 @@ pub struct Steer {
     running: Mutex<Running>,
     sockets: Arc<RawMap>,
     fates: Arc<RawMap>,
+    seen: Arc<RawMap>,
+    /// Held while the queues' one value is read, changed and written.
+    seeing: Mutex<()>,
     queues: u32,
     frames: Frames,
     /// Has the port take frames for other hosts too; the port forgets it with the socket, however this process ends.
@@ -89,8 +92,8 @@ pub enum SteerError {
     Promiscuous(io::Error),
 }
 
-/// The only key of the slot.
-const SLOT: [u8; 4] = [0; 4];
+/// The only key of the slot, and of what is known of the queues.
+const ONLY: [u8; 4] = [0; 4];
 
 /// Offsets in `struct xdp_md`.
 mod context {
@@ -105,6 +108,7 @@ impl Steer {
     pub fn attach(ifindex: u32, queues: u32, frames: Frames, wish: ModeWish) -> Result<Self, SteerError> {
         let create = |spec| RawMap::create(spec).map(Arc::new).map_err(SteerError::Map);
         let (sockets, fates) = (create(sockets_spec(queues))?, create(fates_spec(queues))?);
+        let seen = create(seen_spec(queues))?;
         let programs = RawMap::create(programs_spec()).map_err(SteerError::Map)?;
         let root = code(Some(&programs), &*sockets, &*fates);
         let program = Program::load("netgrain", &root, frames).map_err(SteerError::Load)?;
@@ -112,7 +116,8 @@ impl Steer {
         // A card leaves out what is not for it before any program runs; on a mirror port that is nearly everything.
         let ear = PacketSocket::open().map_err(SteerError::Promiscuous)?;
         ear.promiscuous(ifindex).map_err(SteerError::Promiscuous)?;
-        Ok(Self { link, programs, running: Mutex::default(), sockets, fates, queues, frames, _ear: ear })
+        let (running, seeing) = Default::default();
+        Ok(Self { link, programs, running, sockets, fates, seen, seeing, queues, frames, _ear: ear })
     }
 
     /// What is done where the slot is empty, as a program of its own over this port's maps.
@@ -146,7 +151,11 @@ impl Steer {
         let (mut all, mut kept) = (Vec::new(), 0);
         for (need, spec) in object.maps.iter().zip(&own) {
             if self.is_ours(spec) {
-                all.push(if need.role == Role::Sockets { &self.sockets } else { &self.fates });
+                all.push(match need.role {
+                    Role::Sockets => &self.sockets,
+                    Role::Seen => &self.seen,
+                    _ => &self.fates,
+                });
                 continue;
             }
             let Some((at, map)) = fresh.next() else { break };
@@ -183,7 +192,7 @@ impl Steer {
         let mut running = self.lock();
         let begun = Instant::now();
         let program = prepared.program.as_fd().as_raw_fd();
-        self.programs.set(&SLOT, &program.to_ne_bytes()).map_err(SteerError::Exchange)?;
+        self.programs.set(&ONLY, &program.to_ne_bytes()).map_err(SteerError::Exchange)?;
         let taken = begun.elapsed();
         *running = Running { busy: true, maps: prepared.maps, roles: prepared.roles };
         Ok(taken)
@@ -197,7 +206,7 @@ impl Steer {
     pub fn relieve(&self) -> Result<(), SteerError> {
         let mut running = self.lock();
         if running.busy {
-            self.programs.remove(&SLOT).map_err(SteerError::Exchange)?;
+            self.programs.remove(&ONLY).map_err(SteerError::Exchange)?;
             *running = Running::default();
         }
         Ok(())
@@ -221,7 +230,29 @@ impl Steer {
 
     /// Whether this is one of the maps that the port keeps whatever program runs.
     fn is_ours(&self, spec: &MapSpec) -> bool {
-        spec == self.sockets.spec() || spec == self.fates.spec()
+        [&self.sockets, &self.fates, &self.seen].iter().any(|map| map.spec() == spec)
+    }
+
+    /// Tells the kernel that whoever reads `queue` has seen a packet of the program with this generation, so that those that follow
+    /// need not say it ([`Seen`]). Until the kernel knows, each packet says it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn acknowledge(&self, queue: u32, generation: u32) -> io::Result<()> {
+        let _alone = self.seeing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.seen.get(&ONLY)?.unwrap_or_default();
+        let Some(of_queue) = of_queue(&mut all, queue) else { return Ok(()) };
+        *of_queue = Seen { by_user: generation, ..Seen::read(of_queue) }.bytes();
+        self.seen.set(&ONLY, &all)
+    }
+
+    /// The last generation of which packets of `queue` could not say that they are its own; 0 if all could.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn mute(&self, queue: u32) -> io::Result<u32> {
+        let mut all = self.seen.get(&ONLY)?.unwrap_or_default();
+        Ok(of_queue(&mut all, queue).map_or(0, |of_queue| Seen::read(of_queue).mute))
     }
 
     /// Native or generic.
@@ -303,6 +334,22 @@ fn fates_spec(queues: u32) -> MapSpec {
         entries: queues,
         meaning: "fates by queue".into(),
     }
+}
+
+/// Which programs were seen by queue, as every program of the port knows it.
+fn seen_spec(queues: u32) -> MapSpec {
+    MapSpec {
+        name: "ng_seen".into(),
+        kind: MapKind::Array,
+        key_bytes: 4,
+        value_bytes: Seen::BYTES as u32 * queues,
+        entries: 1,
+        meaning: "programs seen by queue".into(),
+    }
+}
+
+fn of_queue(all: &mut [u8], queue: u32) -> Option<&mut [u8; Seen::BYTES]> {
+    all.get_mut(Seen::BYTES * queue as usize..)?.first_chunk_mut()
 }
 
 /// The program as drawn above, which goes on with what is in the slot if it has one.

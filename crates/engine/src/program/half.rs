@@ -1,7 +1,8 @@
 //! The user half of a port's program: one per queue, in its engine thread, between the source and the ring.
 //!
 //! A packet comes decided in part (its record stands before it: the rest of the program goes on from there), or undecided
-//! (the whole program judges it), and with the number of the program that looked at it. The next program waits in a letter box
+//! (the whole program judges it), and with the number of the program that looked at it or, where that is the one that the queue has seen
+//! last, perhaps without ([`Steer::acknowledge`]). The next program waits in a letter box
 //! until the first packet of its own arrives: a queue sees the programs of the kernel one after the other, so every packet is
 //! finished by the half that belongs to the half that began it, without a lock on the packets' path.
 
@@ -9,6 +10,7 @@ use super::books::Filling;
 use super::outbox::Outbox;
 use crate::egress::Egress;
 use base::Timestamp;
+use capture::afxdp::Steer;
 use jit::{Packet, Verdict, Worker};
 use lang::Facts;
 use lang::ebpf::{Handed, METADATA};
@@ -16,15 +18,16 @@ use lang::interp::Action;
 use lang::ir::{COUNTERS, Kind, Map};
 use serde::Serialize;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Of packets that cannot say which program they met, one of so many asks the kernel whether it was the next one.
+const ASKS_EVERY: u64 = 64;
 
 /// What one program brings to one queue.
 pub(crate) struct Half {
     /// Its number; each program of a port has one more than the one before.
     pub generation: u32,
-    /// Whether a first part runs in the kernel, and packets say so.
-    pub in_kernel: bool,
     /// Whether nothing is left to do behind that part.
     pub all_in_kernel: bool,
     /// Judges.
@@ -41,7 +44,16 @@ pub(crate) struct Half {
 #[derive(Default)]
 pub(crate) struct LetterBox {
     waiting: AtomicBool,
-    halves: Mutex<VecDeque<Half>>,
+    /// The last generation that the kernel was told to have been seen.
+    told: AtomicU32,
+    letters: Mutex<Letters>,
+}
+
+#[derive(Default)]
+struct Letters {
+    halves: VecDeque<Half>,
+    /// The port, where a program in its driver has packets say which half is theirs. The sources hold it.
+    port: Option<Weak<Steer>>,
 }
 
 /// What user space did with packets by the program's decision.
@@ -76,6 +88,8 @@ pub(crate) struct Judging {
     /// Packets that came with an older number than one before them, or with one that nobody knows: bugs.
     strays: u64,
     newest: u32,
+    /// Packets that came without a number while a program was waiting.
+    silent: u64,
 }
 
 /// What a queue knows of its packets.
@@ -128,35 +142,64 @@ impl Decided {
 impl LetterBox {
     /// Leaves the next program.
     pub fn post(&self, half: Half) {
-        let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
-        halves.push_back(half);
+        let mut letters = self.lock();
+        letters.halves.push_back(half);
         self.waiting.store(true, Ordering::Release);
     }
 
     /// Takes back a program that did not come to run.
     pub fn retract(&self, generation: u32) {
-        let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
-        halves.retain(|half| half.generation != generation);
-        self.waiting.store(!halves.is_empty(), Ordering::Release);
+        let mut letters = self.lock();
+        letters.halves.retain(|half| half.generation != generation);
+        self.waiting.store(!letters.halves.is_empty(), Ordering::Release);
     }
 
-    /// The next program, if a packet that came with this number (or with none) is one of its own.
-    fn take(&self, came_with: Option<u32>) -> Option<Half> {
-        let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = halves.front().is_some_and(|next| match came_with {
-            Some(generation) => next.generation <= generation,
-            None => !next.in_kernel,
+    /// The packets come from this port from now on; one that has just been opened was told of no program yet.
+    pub fn comes_from(&self, port: Option<Weak<Steer>>) {
+        let mut letters = self.lock();
+        letters.port = port;
+        self.told.store(0, Ordering::Release);
+    }
+
+    /// The next program, if a packet of `queue` that came with this number (or with none) is one of its own.
+    fn take(&self, came_with: Option<u32>, queue: u16) -> Option<Half> {
+        let mut letters = self.lock();
+        let due = letters.halves.front().is_some_and(|next| match (came_with, &letters.port) {
+            (Some(generation), _) => next.generation <= generation,
+            (None, None) => true,
+            // It met the program before, unless what met this one cannot say so.
+            (None, Some(port)) => {
+                let mute = port.upgrade().and_then(|port| port.mute(queue.into()).ok());
+                mute.is_some_and(|mute| next.generation <= mute)
+            }
         });
-        let next = if due { halves.pop_front() } else { None };
-        self.waiting.store(!halves.is_empty(), Ordering::Release);
+        let next = if due { letters.halves.pop_front() } else { None };
+        self.waiting.store(!letters.halves.is_empty(), Ordering::Release);
         next
+    }
+
+    /// Lets the kernel know that a packet of `queue` came that met this program: those behind it need not say so.
+    fn tell(&self, queue: u16, generation: u32) {
+        let letters = self.lock();
+        if self.told.swap(generation, Ordering::AcqRel) == generation {
+            return;
+        }
+        if let Some(port) = letters.port.as_ref().and_then(Weak::upgrade) {
+            // Where the kernel does not learn it, each packet goes on saying it.
+            let _ = port.acknowledge(queue.into(), generation);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Letters> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Judging {
     pub fn new(half: Half, letters: Arc<LetterBox>, place: Place) -> Self {
         let newest = half.generation;
-        Self { half, letters, place, decided: Decided::default(), outbox: Outbox::default(), strays: 0, newest }
+        let (decided, outbox) = Default::default();
+        Self { half, letters, place, decided, outbox, strays: 0, newest, silent: 0 }
     }
 
     /// What becomes of the packet; `None` if it does not go on to the ring.
@@ -164,7 +207,9 @@ impl Judging {
     pub fn judge(&mut self, packet: &Before<'_>) -> Option<Stored> {
         let handed = packet.metadata.first_chunk::<METADATA>().and_then(|bytes| Handed::read(bytes, self.newest));
         let came_with = handed.as_ref().map(|h| h.generation);
-        if came_with != Some(self.half.generation) && self.letters.waiting.load(Ordering::Acquire) {
+        let current = self.half.generation;
+        let is_known = came_with == Some(current) && self.letters.told.load(Ordering::Acquire) == current;
+        if !is_known && (came_with.is_some() || self.letters.waiting.load(Ordering::Acquire)) {
             self.turn(came_with);
         }
         let in_turn = came_with.is_none_or(|generation| self.comes_in_turn(generation));
@@ -274,12 +319,22 @@ impl Judging {
 
     #[cold]
     fn turn(&mut self, came_with: Option<u32>) {
+        if came_with.is_none() {
+            self.silent += 1;
+            // The kernel may have to be asked: not for each packet of those that were on their way before the exchange.
+            if !self.silent.is_power_of_two() && !self.silent.is_multiple_of(ASKS_EVERY) {
+                return;
+            }
+        }
         // Numbers of devices are the program's own.
         self.send();
-        while let Some(mut next) = self.letters.take(came_with) {
+        while let Some(mut next) = self.letters.take(came_with, self.place.queue) {
             std::mem::swap(&mut self.half, &mut next);
             self.half.worker.inherit(&mut next.worker);
-            self.newest = self.half.generation;
+            (self.newest, self.silent) = (self.half.generation, 0);
+        }
+        if came_with == Some(self.half.generation) {
+            self.letters.tell(self.place.queue, self.half.generation);
         }
     }
 }

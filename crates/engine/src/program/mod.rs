@@ -242,17 +242,19 @@ impl PortProgram {
             ));
         }
         let mut state = self.lock();
-        let object = self.object(&state.program, state.report.generation, &steer);
         let mut report = state.report.clone();
-        if let Some(object) = place(&state.program, object, &mut report) {
+        let object = self.object(&state.program, &steer, &mut report);
+        if object.stages > 0 {
             let (judge, with) = judge(&state.program, object.stages, report)?;
             (state.judge, report) = (judge, with);
-            self.load(&steer, &object, &state.devices, &mut report)?;
         }
+        self.load(&steer, &object, &state.devices, &mut report)?;
         state.report = report;
         let State { books, program, .. } = &mut *state;
         books.turn(&steer, program.maps.len());
-        state.steer = Some(Arc::downgrade(&steer));
+        let port = Arc::downgrade(&steer);
+        state.letters.values().for_each(|letters| letters.comes_from(Some(Weak::clone(&port))));
+        state.steer = Some(port);
         Ok(())
     }
 
@@ -263,6 +265,7 @@ impl PortProgram {
     pub fn judging(&self, place: Place) -> Result<Judging, String> {
         let mut state = self.lock();
         let letters = Arc::clone(state.letters.entry(place.queue).or_default());
+        letters.comes_from(state.steer.clone());
         let half = self.half(&state.program, &state.judge, &state.devices, &state.report)?;
         Ok(Judging::new(half, letters, place))
     }
@@ -286,11 +289,8 @@ impl PortProgram {
             Some(here) => here,
             None => None,
         };
-        let object = match &steer {
-            Some(steer) => place(&program, self.object(&program, generation, steer), &mut report),
-            None => None,
-        };
-        let (judge, mut report) = judge(&program, object.as_ref().map_or(0, |o| o.stages), report)?;
+        let object = steer.as_deref().map(|steer| self.object(&program, steer, &mut report));
+        let (judge, mut report) = judge(&program, report.in_kernel, report)?;
         let halves: Vec<Half> = (0..state.letters.len())
             .map(|_| self.half(&program, &judge, &devices, &report))
             .collect::<Result<_, _>>()?;
@@ -308,8 +308,7 @@ impl PortProgram {
             }
             match (&steer, prepared) {
                 (Some(steer), Some(prepared)) => steer.exchange(prepared),
-                (Some(steer), None) => steer.relieve().map(|()| Duration::ZERO),
-                (None, _) => Ok(Duration::ZERO),
+                _ => Ok(Duration::ZERO),
             }
         });
         match exchanged {
@@ -420,7 +419,6 @@ impl PortProgram {
     ) -> Result<Half, String> {
         Ok(Half {
             generation: report.generation,
-            in_kernel: report.in_kernel > 0,
             all_in_kernel: report.in_kernel == program.stages.len(),
             worker: judge.worker_among(self.ground.hash_key, Arc::clone(&self.datagrams)).map_err(|e| e.to_string())?,
             ingress: ingress(program, &self.ground.port),
@@ -429,11 +427,12 @@ impl PortProgram {
         })
     }
 
-    fn object(&self, program: &Program, generation: u32, steer: &Steer) -> Result<Object, String> {
+    /// The kernel half. Of a program that is not for the kernel, it only says which packets are the program's.
+    fn object(&self, program: &Program, steer: &Steer, report: &mut ProgramReport) -> Object {
         let wish = Wish {
             link_type: self.ground.link_type,
             hash_key: self.ground.hash_key,
-            generation,
+            generation: report.generation,
             port: 0,
             ingress: ingress(program, &self.ground.port),
             queues: steer.queues(),
@@ -441,7 +440,18 @@ impl PortProgram {
             to_user: ToUser::Sockets,
             metadata: Metadata::Least,
         };
-        lang::ebpf::emit(program, &wish).map_err(|e| e.to_string())
+        match lang::ebpf::emit(program, &wish) {
+            Ok(object) => {
+                report.in_kernel = object.stages;
+                let maps = object.flow_maps().filter_map(|number| program.maps.get(usize::from(number)));
+                report.kernel_maps = maps.map(|map| map.name.clone()).collect();
+                object
+            }
+            Err(why) => {
+                report.why_none = Some(why.to_string());
+                lang::ebpf::announce(&wish)
+            }
+        }
     }
 
     fn load(
@@ -472,29 +482,15 @@ impl PortProgram {
         let prepared = steer
             .prepare(object, &indices, sys::clock::since_monotonic())
             .map_err(|e| capture::afxdp::explain(&self.ground.port, e).to_string())?;
-        report.verified_instructions = prepared.verified();
+        if object.stages > 0 {
+            report.verified_instructions = prepared.verified();
+        }
         report.load_ms = millis(begun.elapsed());
         Ok(prepared)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Where the program runs; without a kernel half, all of it in user space.
-fn place(program: &Program, object: Result<Object, String>, report: &mut ProgramReport) -> Option<Object> {
-    match object {
-        Ok(object) => {
-            report.in_kernel = object.stages;
-            let maps = object.flow_maps().filter_map(|number| program.maps.get(usize::from(number)));
-            report.kernel_maps = maps.map(|map| map.name.clone()).collect();
-            Some(object)
-        }
-        Err(why) => {
-            report.why_none = Some(why);
-            None
-        }
     }
 }
 

@@ -1,17 +1,21 @@
 //! From the intermediate form to instructions: the parts of a program in the order in which they run.
 
 use super::alloc::{Home, Homes, What, reached_code};
-use super::plain::{plain, without_record};
+use super::plain::{drop_unused, plain, without_record};
 use super::refusal::Refusal;
+use super::walk::FRAME;
 use super::{MAPS_MAX, MapNeed, Metadata, Object, Role, Wish, frame, meta};
 use crate::ir::{
-    self, BlockId, DEFAULT_CLASS, End, Expiry, Fact, Inst, Kind, Layer, Meta, Parts, Placement, Program, Study,
-    placement,
+    self, BlockId, Builder, DEFAULT_CLASS, End, Expiry, Fact, Inst, Kind, Layer, Meta, Parts, Placement, Plain,
+    Program, Start, Study, placement,
 };
 use ::ebpf::{Alu, Asm, AsmError, Condition, Helper, Label, Reg as R, Size};
 
 /// Frames are looked at up to here where the program computes offsets: the verifier follows no packet beyond 65535.
 pub(super) const LONGEST: i32 = 0x7fff;
+
+/// Programs with more instructions of the intermediate form have no forms for plain packets, so that the verifier's work stays in proportion.
+const MOST_INSTRUCTIONS: usize = 1000;
 
 /// Offsets in `struct xdp_md`.
 pub(super) mod context {
@@ -31,21 +35,41 @@ pub(super) mod verdict {
 /// What is being written.
 pub(super) struct Emitter<'a> {
     pub asm: Asm,
-    pub program: &'a Program,
     pub wish: &'a Wish,
     /// What goes along with a packet, and how many stages are said to be done for one that passes.
     pub metadata: Metadata,
     pub done: u8,
-    pub homes: Homes,
     pub needs: Needs,
     pub maps: Vec<MapNeed>,
     pub exits: Exits,
-    /// By register: whether it only ever holds an offset within 255.
-    short: Vec<bool>,
-    study: &'a Study,
+    /// Which form is being written.
+    pub form: &'a Form,
     blocks: Vec<Label>,
     /// By block: the bases whose pointer is there, one bit for each.
     pointers: Vec<Option<Vec<bool>>>,
+}
+
+/// The program for some packets, and what is to be known of it.
+#[derive(Debug)]
+pub(super) struct Form {
+    pub program: Program,
+    pub homes: Homes,
+    /// By register: whether it only ever holds an offset within 255.
+    short: Vec<bool>,
+    study: Study,
+}
+
+/// What is left of the program for each sort of plain packets, and all of it.
+struct Forms {
+    ways: Vec<(Plain, Form)>,
+    any: Form,
+}
+
+/// What goes along with a packet, and how many stages are said to be done for one that passes.
+#[derive(Clone, Copy)]
+struct Travels {
+    metadata: Metadata,
+    done: u8,
 }
 
 /// What the program wants to know of the headers, and what of the machinery it uses.
@@ -128,32 +152,40 @@ fn first_stages(program: &Program, stages: usize, wish: &Wish) -> Result<Object,
     let (looks_inside, whole) = (head.asks_inside(), head.asks_for_datagrams());
     let head = plain(&head, wish, whole)?;
     let study = Study::of(&head, stages).map_err(refuse)?;
-    let homes = Homes::of(&head, &study, |inst| super::tables::calls(inst, &head));
-    frame::fits(homes.slots)?;
-    let needs = Needs { inner: looks_inside, whole, ..Needs::of(&head, &study) };
+    let any = Form::of(head, study);
+    let needs = Needs { inner: looks_inside, whole, ..Needs::default() }.and_of(&any);
+    let ways = if needs.beyond_link() && any.size() <= MOST_INSTRUCTIONS { &Plain::ALL[..] } else { &[] };
+    let ways = ways.iter().map(|sort| Ok((*sort, any.of_plain(*sort, stages)?)));
+    let ways = ways.collect::<Result<_, _>>().map_err(refuse)?;
+    write(&Forms { ways, any }, needs, Travels { metadata, done }, stages, wish)
+}
+
+/// Lets everything pass and says which program it is.
+pub(super) fn announce(wish: &Wish) -> Object {
+    let mut nothing = Builder::default();
+    nothing.pass();
+    let program = nothing.finish();
+    let study = Study { stops: vec![None], reached: vec![true] };
+    let forms = Forms { ways: vec![], any: Form::of(program, study) };
+    let travels = Travels { metadata: wish.metadata, done: 0 };
+    write(&forms, Needs::default(), travels, 0, wish).expect("two dozen instructions and three maps")
+}
+
+/// The instructions of all forms, and what is around them.
+fn write(forms: &Forms, needs: Needs, travels: Travels, stages: usize, wish: &Wish) -> Result<Object, Refusal> {
+    let Forms { ways, any } = forms;
+    let all = || ways.iter().map(|(_, form)| form).chain([any]);
+    all().try_for_each(|form| frame::fits(form.homes.slots))?;
+    let needs = all().fold(needs, Needs::and_of);
     let mut asm = Asm::new();
-    let blocks = head.blocks.iter().map(|_| asm.label()).collect();
     let exits = Exits { user: asm.label(), undecided: asm.label(), silent: asm.label(), drop: asm.label() };
-    let pointers = vec![None; head.blocks.len()];
-    let short = short(&head);
-    let mut e = Emitter {
-        asm,
-        program: &head,
-        wish,
-        metadata,
-        done,
-        homes,
-        needs,
-        maps: vec![],
-        exits,
-        short,
-        study: &study,
-        blocks,
-        pointers,
-    };
+    let Travels { metadata, done } = travels;
+    let (maps, blocks, pointers) = (vec![], vec![], vec![]);
+    let mut e = Emitter { asm, wish, metadata, done, needs, maps, exits, form: any, blocks, pointers };
     e.enter();
+    e.ways(ways);
     e.walk();
-    e.body();
+    e.body(any);
     e.leave();
     let Emitter { mut asm, maps, .. } = e;
     if maps.len() > MAPS_MAX {
@@ -165,6 +197,26 @@ fn first_stages(program: &Program, stages: usize, wish: &Wish) -> Result<Object,
         AsmError::Unplaced { .. } | AsmError::NoMap { .. } => Refusal::TooLong { distance: 0 },
     })?;
     Ok(Object { code, maps, stages, metadata, walks: needs.walks(), judged_again: done == 0 })
+}
+
+impl Form {
+    fn of(program: Program, study: Study) -> Self {
+        let homes = Homes::of(&program, &study, |inst| super::tables::calls(inst, &program));
+        let short = short(&program);
+        Self { program, study, homes, short }
+    }
+
+    /// What is left of it for such packets.
+    fn of_plain(&self, sort: Plain, stages: usize) -> Result<Self, String> {
+        let mut program = self.program.simplified_for(sort, Start::Fresh);
+        while drop_unused(&mut program) {}
+        let study = Study::of_some(&program, stages)?;
+        Ok(Self::of(program, study))
+    }
+
+    fn size(&self) -> usize {
+        self.program.blocks.iter().map(|b| b.code.len() + 1).sum()
+    }
 }
 
 /// By register: whether all that is written to it is where a header begins.
@@ -216,11 +268,17 @@ impl Program {
 impl Needs {
     /// Whether any header is looked for.
     pub const fn walks(&self) -> bool {
-        self.link || self.vlan || self.network || self.transport || self.inner || self.whole
+        self.link || self.vlan || self.beyond_link()
     }
 
-    fn of(program: &Program, study: &Study) -> Self {
-        let (mut n, short) = (Self::default(), short(program));
+    /// Whether what comes behind Ethernet is looked for.
+    pub const fn beyond_link(&self) -> bool {
+        self.network || self.transport || self.inner || self.whole
+    }
+
+    /// And what this form wants.
+    fn and_of(mut self, form: &Form) -> Self {
+        let (n, Form { program, study, short, .. }) = (&mut self, form);
         for (at, block) in program.blocks.iter().enumerate().filter(|b| study.reached[b.0]) {
             for inst in reached_code(block, study.stops[at].map(|s| s.0)) {
                 match inst {
@@ -242,11 +300,11 @@ impl Needs {
                 n.long |= base.is_some_and(|b| !short[usize::from(b.0)]) || offset + len > LONGEST as u32 / 2;
             }
         }
-        n
+        self
     }
 }
 
-impl Emitter<'_> {
+impl<'a> Emitter<'a> {
     /// The index of a map, which is made if it is new.
     pub fn map(&mut self, role: Role, need: impl FnOnce() -> MapNeed) -> u16 {
         let found = self.maps.iter().position(|m| m.role == role).unwrap_or_else(|| {
@@ -256,11 +314,11 @@ impl Emitter<'_> {
         found as u16
     }
 
-    /// Pointers to the packet, room for the record, and its first values.
+    /// Pointers to the packet, room for the record, and its first values. Afterwards FRAME is the packet's first byte and r0 its end.
     fn enter(&mut self) {
         let a = &mut self.asm;
+        a.store(Size::Dw, R::R10, frame::CONTEXT, R::R1);
         a.mov_reg(R::R6, R::R1);
-        a.store(Size::Dw, R::R10, frame::CONTEXT, R::R6);
         let travels = self.metadata == Metadata::Record;
         if travels {
             // Before anything is done: where there is no room, nothing must have been.
@@ -268,10 +326,20 @@ impl Emitter<'_> {
             a.call(Helper::XdpAdjustMeta);
             a.jump_if(Condition::Ne, R::R0, 0, self.exits.silent);
         }
-        a.load(Size::W, R::R1, R::R6, context::DATA);
-        a.load(Size::W, R::R2, R::R6, context::DATA_END);
-        a.store(Size::Dw, R::R10, frame::DATA, R::R1);
-        a.store(Size::Dw, R::R10, frame::DATA_END, R::R2);
+        if self.needs.time {
+            self.time();
+        }
+        let a = &mut self.asm;
+        a.load(Size::W, R::R0, R::R6, context::DATA_END);
+        a.load(Size::W, FRAME, R::R6, context::DATA);
+        a.store(Size::Dw, R::R10, frame::DATA, FRAME);
+        a.store(Size::Dw, R::R10, frame::DATA_END, R::R0);
+        if self.needs.long {
+            a.mov_reg(R::R1, R::R0);
+            a.alu_reg(Alu::Sub, R::R1, FRAME);
+            a.jump_if(Condition::Gt, R::R1, LONGEST, self.exits.undecided);
+        }
+        let a = &mut self.asm;
         if self.needs.sink {
             a.store_imm(Size::H, R::R10, frame::fact::SINK, 0);
         }
@@ -288,23 +356,26 @@ impl Emitter<'_> {
         a.store_imm(Size::W, R::R10, record(meta::at::KIND), last as i32);
     }
 
-    /// The code of the blocks.
-    fn body(&mut self) {
-        let reached: Vec<usize> = (0..self.program.blocks.len()).filter(|b| self.study.reached[*b]).collect();
-        let registers = usize::from(self.program.registers);
-        self.pointers[0] = Some(vec![false; registers]);
+    /// The code of a form's blocks.
+    pub fn body(&mut self, form: &'a Form) {
+        let Form { program, study, .. } = form;
+        self.form = form;
+        self.blocks = program.blocks.iter().map(|_| self.asm.label()).collect();
+        self.pointers = vec![None; program.blocks.len()];
+        let reached: Vec<usize> = (0..program.blocks.len()).filter(|b| study.reached[*b]).collect();
+        let registers = usize::from(program.registers);
         for (i, at) in reached.iter().enumerate() {
             let next = reached.get(i + 1).copied();
             self.asm.place(self.blocks[*at]);
             let mut pointers = self.pointers[*at].take().unwrap_or_else(|| vec![false; registers]);
-            let block = &self.program.blocks[*at];
-            for inst in reached_code(block, self.study.stops[*at].map(|s| s.0)) {
+            let block = &program.blocks[*at];
+            for inst in reached_code(block, study.stops[*at].map(|s| s.0)) {
                 self.inst(inst, &pointers);
                 if let Some(to) = inst.target() {
                     pointers[usize::from(to.0)] = false;
                 }
             }
-            if self.study.stops[*at].is_some() {
+            if study.stops[*at].is_some() {
                 self.asm.jump(self.exits.undecided);
                 continue;
             }
@@ -377,7 +448,7 @@ impl Emitter<'_> {
     /// r1 = the packet's byte at the offset in `base`, or to `no` if it is out of all bounds.
     fn point(&mut self, base: ir::Reg, no: Label) {
         let offset = self.read(base, R::R2);
-        if !self.short[usize::from(base.0)] {
+        if !self.form.short[usize::from(base.0)] {
             self.asm.jump_if(Condition::Gt, offset, LONGEST, no);
         }
         self.asm.load(Size::Dw, R::R1, R::R10, frame::DATA);
@@ -386,7 +457,7 @@ impl Emitter<'_> {
 
     /// The register with the pointer that was kept for `base`; r1 if it had to be fetched.
     fn pointer(&mut self, base: ir::Reg) -> R {
-        match self.homes.of_what(What::Pointer(base)) {
+        match self.form.homes.of_what(What::Pointer(base)) {
             Some(Home::Reg(r)) => r,
             Some(Home::Slot(s)) => {
                 self.asm.load(Size::Dw, R::R1, R::R10, frame::slot(s));
@@ -404,14 +475,14 @@ impl Emitter<'_> {
 
     /// The register that holds the number; `scratch` if it had to be fetched.
     pub fn read(&mut self, from: ir::Reg, scratch: R) -> R {
-        match self.homes.of_what(What::Number(from)) {
+        match self.form.homes.of_what(What::Number(from)) {
             Some(Home::Reg(r)) => r,
             Some(Home::Slot(s)) => {
                 self.asm.load(Size::Dw, scratch, R::R10, frame::slot(s));
                 scratch
             }
             None => {
-                if let Some(n) = self.homes.constant(from) {
+                if let Some(n) = self.form.homes.constant(from) {
                     self.constant(scratch, n);
                 }
                 scratch
@@ -421,7 +492,7 @@ impl Emitter<'_> {
 
     /// The register of a number that is about to be written; r0 if it has none.
     pub fn target(&self, to: ir::Reg) -> R {
-        match self.homes.of_what(What::Number(to)) {
+        match self.form.homes.of_what(What::Number(to)) {
             Some(Home::Reg(r)) => r,
             _ => R::R0,
         }
@@ -429,7 +500,7 @@ impl Emitter<'_> {
 
     /// Puts what is in `from` where it lives.
     pub fn keep(&mut self, what: What, from: R) {
-        match self.homes.of_what(what) {
+        match self.form.homes.of_what(what) {
             Some(Home::Reg(r)) if r != from => self.asm.mov_reg(r, from),
             Some(Home::Slot(s)) => self.asm.store(Size::Dw, R::R10, frame::slot(s), from),
             _ => (),

@@ -1,12 +1,13 @@
 //! Where packets leave the program: each way out decides the verdict, and each counts what became of the packet, once.
 
 use super::compile::{Emitter, context, verdict};
-use super::{Fate, MapKind, MapNeed, Metadata, Role, ToUser, frame, meta};
-use ::ebpf::{Alu, Condition, Helper, Reg as R, Size};
+use super::{Fate, MapKind, MapNeed, Metadata, Role, Seen, ToUser, frame, meta};
+use ::ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
 
-/// Registers of the exits: the verdict, and where in the counters the fate is.
+/// Registers of the exits: the verdict, where in the counters the fate is, and the queue.
 const VERDICT: R = R::R6;
 const FATE: R = R::R7;
+const QUEUE: R = R::R8;
 
 const fn offset_of(fate: Fate) -> i32 {
     8 * fate as i32
@@ -15,26 +16,26 @@ const fn offset_of(fate: Fate) -> i32 {
 impl Emitter<'_> {
     pub(super) fn leave(&mut self) {
         let [over, count, stack] = [(); 3].map(|()| self.asm.label());
-        self.asm.place(self.exits.user);
-        self.asm.mov(FATE, offset_of(Fate::User));
         let record = self.asm.label();
+        self.asm.place(self.exits.undecided);
+        if self.metadata == Metadata::Record {
+            self.asm.store_imm(Size::B, R::R10, frame::RECORD + meta::at::STAGES as i16, 0);
+        }
+        self.asm.mov(FATE, offset_of(Fate::Undecided));
         self.asm.jump(record);
 
-        self.asm.place(self.exits.undecided);
-        self.asm.mov(FATE, offset_of(Fate::Undecided));
+        self.asm.place(self.exits.user);
+        self.asm.mov(FATE, offset_of(Fate::User));
+        self.asm.place(record);
+        self.queue();
         match self.metadata {
-            Metadata::None => {
-                // What cannot be told is not decided.
-                self.asm.place(record);
-                self.asm.mov(FATE, offset_of(Fate::Undecided));
-            }
-            Metadata::Record => {
-                self.asm.store_imm(Size::B, R::R10, frame::RECORD + meta::at::STAGES as i16, 0);
-                self.asm.place(record);
-                self.write_record();
-            }
+            // What cannot be told is not decided.
+            Metadata::None => self.asm.mov(FATE, offset_of(Fate::Undecided)),
+            Metadata::Record => self.write_record(),
             Metadata::Least => {
-                self.asm.place(record);
+                if self.done == 0 {
+                    self.unless_seen(over);
+                }
                 self.write_least();
             }
         }
@@ -43,9 +44,14 @@ impl Emitter<'_> {
 
         self.asm.place(self.exits.silent);
         self.asm.mov(FATE, offset_of(Fate::Undecided));
+        self.queue();
+        if self.metadata != Metadata::None {
+            self.say_mute(over);
+        }
         self.asm.jump(over);
 
         self.asm.place(self.exits.drop);
+        self.queue();
         self.dropped(count, stack);
 
         self.asm.place(stack);
@@ -63,6 +69,48 @@ impl Emitter<'_> {
         self.count_fate();
         self.asm.mov_reg(R::R0, VERDICT);
         self.asm.exit();
+    }
+
+    /// Which queue it came from.
+    fn queue(&mut self) {
+        self.asm.load(Size::Dw, R::R1, R::R10, frame::CONTEXT);
+        self.asm.load(Size::W, QUEUE, R::R1, context::RX_QUEUE_INDEX);
+    }
+
+    /// r1 = what both sides know of the queue, or to `unknown` if the port had fewer queues.
+    fn known_of_queue(&mut self, unknown: Label) {
+        let queues = self.wish.queues;
+        let slot = self.map(Role::Seen, || MapNeed {
+            role: Role::Seen,
+            name: "ng_seen".into(),
+            kind: MapKind::Array,
+            key: 4,
+            value: Seen::BYTES as u32 * queues,
+            entries: 1,
+            content: vec![],
+            meaning: "programs seen by queue".into(),
+        });
+        let a = &mut self.asm;
+        a.jump_if(Condition::Ge, QUEUE, queues as i32, unknown);
+        a.value_slot(R::R1, slot);
+        a.mov_reg(R::R2, QUEUE);
+        a.alu(Alu::Shl, R::R2, Seen::BYTES.ilog2() as i32);
+        a.alu_reg(Alu::Add, R::R1, R::R2);
+    }
+
+    /// To `over` if the queue's other half has seen a packet of this program: nothing need be said any more.
+    fn unless_seen(&mut self, over: Label) {
+        let say = self.asm.label();
+        self.known_of_queue(say);
+        self.asm.load(Size::W, R::R1, R::R1, Seen::BY_USER as i16);
+        self.asm.jump_if(Condition::Eq, R::R1, self.wish.generation as i32, over);
+        self.asm.place(say);
+    }
+
+    /// Nothing can be said before a packet, so it is said beside it.
+    fn say_mute(&mut self, over: Label) {
+        self.known_of_queue(over);
+        self.asm.store_imm(Size::W, R::R1, Seen::MUTE as i16, self.wish.generation as i32);
     }
 
     /// The record goes before the packet.
@@ -105,7 +153,7 @@ impl Emitter<'_> {
     }
 
     /// To the socket of the queue; to the stack where there is none.
-    fn hand_over(&mut self, count: ::ebpf::Label, stack: ::ebpf::Label) {
+    fn hand_over(&mut self, count: Label, stack: Label) {
         match self.wish.to_user {
             ToUser::Verdict(n) => self.asm.mov(VERDICT, n.into()),
             ToUser::Sockets => {
@@ -121,8 +169,7 @@ impl Emitter<'_> {
                     meaning: "sockets by queue".into(),
                 });
                 let claimed = self.asm.label();
-                self.asm.load(Size::Dw, R::R1, R::R10, frame::CONTEXT);
-                self.asm.load(Size::W, R::R2, R::R1, context::RX_QUEUE_INDEX);
+                self.asm.mov_reg(R::R2, QUEUE);
                 self.asm.map_slot(R::R1, slot);
                 self.asm.mov(R::R3, verdict::PASS);
                 self.asm.call(Helper::RedirectMap);
@@ -137,10 +184,10 @@ impl Emitter<'_> {
     }
 
     /// Nowhere, or where the program said before.
-    fn dropped(&mut self, count: ::ebpf::Label, stack: ::ebpf::Label) {
+    fn dropped(&mut self, count: Label, stack: Label) {
         let drop = self.asm.label();
         if self.needs.sink {
-            let devices = self.program.devices.len() as u32;
+            let devices = self.form.program.devices.len() as u32;
             self.asm.load(Size::H, R::R2, R::R10, frame::fact::SINK);
             self.asm.jump_if(Condition::Eq, R::R2, 0, drop);
             self.asm.mov(FATE, offset_of(Fate::Kernel));
@@ -187,9 +234,7 @@ impl Emitter<'_> {
         });
         let none = self.asm.label();
         let a = &mut self.asm;
-        a.load(Size::Dw, R::R1, R::R10, frame::CONTEXT);
-        a.load(Size::W, R::R2, R::R1, context::RX_QUEUE_INDEX);
-        a.store(Size::W, R::R10, frame::INDEX, R::R2);
+        a.store(Size::W, R::R10, frame::INDEX, QUEUE);
         a.map_slot(R::R1, slot);
         a.mov_reg(R::R2, R::R10);
         a.alu(Alu::Add, R::R2, frame::INDEX.into());

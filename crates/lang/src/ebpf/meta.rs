@@ -4,7 +4,8 @@
 //! the record   generation 4 · mark 4 · hash 4 · hash2 4 · classes 8 · state 4 · kind 1 · stages 1 · 4e 47
 //! the least                                                          generation 2 · stages 1 · 6e
 //! ```
-//! The last byte tells them apart, and from bytes that nobody wrote. The least fits into the cache line of a frame of 60 bytes.
+//! The last byte tells them apart, and from bytes that nobody wrote. The least fits into the cache line of a frame of 60 bytes. Where it
+//! would say the same of each packet, it stands only before those that come until user space has [seen](Seen) one.
 
 use crate::interp::Outcome;
 use crate::ir::{Expiry, Kind};
@@ -67,7 +68,8 @@ pub struct Handed {
 }
 
 impl Handed {
-    /// From the bytes before the packet; `None` if the kernel's half did not write there, which means undecided. What was read has to
+    /// From the bytes before the packet; `None` if the kernel's half did not write there: the whole program judges the packet, which is of
+    /// the program that was last told of in this queue ([`Seen`]), or undecided. What was read has to
     /// be overwritten ([`LEAST`]) before the room is used for another packet: a kernel that writes nothing leaves what was there. The
     /// least says only the lower half of the generation, which is taken for the one next to `near`.
     #[inline]
@@ -96,6 +98,44 @@ impl Handed {
             traces: vec![],
         };
         Some(Self { generation: u32_at(at::GENERATION), stages: bytes[at::STAGES], record })
+    }
+}
+
+/// What both sides know of a queue ([`Role::Seen`](super::Role::Seen)), so that not every packet has to say which program looked at it.
+///
+/// A queue is in order: behind the first packet of a program there is none of the one before. So user space writes here which program it
+/// has seen a packet of, and from then on packets of that program go without a word if user space judges them from the start anyway. A packet
+/// that comes without one is of the program that was last told of. Where a driver leaves no room before a frame, nothing can be told; the kernel
+/// writes here that packets of its program come like that.
+///
+/// PERF: a call of the kernel and four bytes for each packet less. `ip >-> steer_flow`, 60 B frames on veth, 6 Mpps: see
+/// records/2026-11-23-xdp.md.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// The generation of which user space has seen a packet; 0 is none.
+    pub by_user: u32,
+    /// The last generation that could not say its number; 0 is none.
+    pub mute: u32,
+}
+
+impl Seen {
+    /// Bytes of it: a power of two.
+    pub const BYTES: usize = 8;
+    pub(super) const BY_USER: usize = 0;
+    pub(super) const MUTE: usize = 4;
+
+    /// From the map's bytes.
+    pub fn read(bytes: &[u8; Self::BYTES]) -> Self {
+        let word = |at: usize| bytes[at..].first_chunk().map_or(0, |b| u32::from_ne_bytes(*b));
+        Self { by_user: word(Self::BY_USER), mute: word(Self::MUTE) }
+    }
+
+    /// As the map holds it.
+    pub fn bytes(self) -> [u8; Self::BYTES] {
+        let mut out = [0; Self::BYTES];
+        out[Self::BY_USER..][..4].copy_from_slice(&self.by_user.to_ne_bytes());
+        out[Self::MUTE..][..4].copy_from_slice(&self.mute.to_ne_bytes());
+        out
     }
 }
 

@@ -20,7 +20,6 @@
 //! engine does in rounds, so a full map may refuse for a round longer than the contract of [`crate::ir`] says; it counts that. The group's counters are the sum of both halves.
 
 mod alloc;
-mod common;
 mod compile;
 mod exits;
 mod frame;
@@ -30,8 +29,9 @@ mod plain;
 mod refusal;
 mod tables;
 mod walk;
+mod ways;
 
-pub use meta::{Entry, Handed, LEAST, METADATA};
+pub use meta::{Entry, Handed, LEAST, METADATA, Seen};
 pub use refusal::Refusal;
 
 use crate::ir::Program;
@@ -43,7 +43,7 @@ pub struct Wish {
     pub link_type: u16,
     /// The secret of the hashes.
     pub hash_key: u64,
-    /// Which program this is: in the metadata of each packet that it hands over.
+    /// Which program this is, from 1 on: in the metadata of packets that it hands over ([`Seen`]).
     pub generation: u32,
     /// See [`crate::ir::Meta::Port`].
     pub port: u32,
@@ -164,6 +164,8 @@ pub enum Role {
     Fates,
     /// One number, see [`Clock`].
     Clock,
+    /// One value: by queue, [`Seen`].
+    Seen,
 }
 
 /// Kinds of maps of the kernel.
@@ -219,6 +221,12 @@ pub const SET_MAPS: u16 = 32;
 pub const TAGS: usize = 2;
 /// Extension headers that the kernel's walk goes along.
 pub const EXTENSIONS: usize = 3;
+
+/// A program for the kernel that lets everything pass and only says which program it is, as those do that the kernel has no stage of: so
+/// user space knows which packets are theirs.
+pub fn announce(wish: &Wish) -> Object {
+    compile::announce(wish)
+}
 
 /// The program for the kernel.
 ///

@@ -15,7 +15,7 @@ pub(super) const fn immediate(n: u64) -> Option<i32> {
 impl Emitter<'_> {
     /// `to` = a number.
     pub fn number(&mut self, to: Reg, value: u64) {
-        match self.homes.of_what(What::Number(to)) {
+        match self.form.homes.of_what(What::Number(to)) {
             Some(Home::Reg(r)) => self.constant(r, value),
             Some(Home::Slot(s)) => match immediate(value) {
                 Some(n) => self.asm.store_imm(Size::Dw, R::R10, frame::slot(s), n),
@@ -39,7 +39,7 @@ impl Emitter<'_> {
     /// The operand, as a number where it is always the same.
     fn known(&self, operand: Operand) -> Operand {
         match operand {
-            Operand::Reg(r) => self.homes.constant(r).map_or(operand, Operand::Imm),
+            Operand::Reg(r) => self.form.homes.constant(r).map_or(operand, Operand::Imm),
             Operand::Imm(_) => operand,
         }
     }

@@ -167,7 +167,7 @@ fn rename(program: &mut Program) -> Result<(), Refusal> {
 }
 
 /// Takes out what makes a number that nobody reads; whether there was something.
-fn drop_unused(program: &mut Program) -> bool {
+pub fn drop_unused(program: &mut Program) -> bool {
     let mut last = vec![0; program.registers.into()];
     let mut place = 0;
     for block in &program.blocks {

@@ -42,7 +42,7 @@ pub(super) fn calls(inst: &Inst, program: &Program) -> bool {
 
 impl Emitter<'_> {
     fn flow_map(&mut self, map: u16) -> u16 {
-        let m = &self.program.maps[usize::from(map)];
+        let m = &self.form.program.maps[usize::from(map)];
         let need = MapNeed {
             role: Role::Flow(map),
             name: m.name.clone(),
@@ -98,7 +98,7 @@ impl Emitter<'_> {
     }
 
     fn expiry(&self, map: u16) -> Expiry {
-        self.program.maps[usize::from(map)].expiry
+        self.form.program.maps[usize::from(map)].expiry
     }
 
     /// r0 = the value of the key on the stack, or 0.
@@ -302,7 +302,7 @@ impl Emitter<'_> {
     }
 
     pub(super) fn member(&mut self, to: Reg, set: u16, hi: Reg, lo: Reg) {
-        let program = self.program;
+        let program = &self.form.program;
         let table = &program.sets[usize::from(set)];
         let (yes, end) = (self.asm.label(), self.asm.label());
         if let Some(ranges) = few(table) {

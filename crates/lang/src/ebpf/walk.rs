@@ -7,7 +7,7 @@
 //!                            └─ other: its type, and where it begins
 //! ```
 
-use super::compile::{Emitter, LONGEST};
+use super::compile::Emitter;
 use super::frame::{self, fact};
 use super::{Clock, EXTENSIONS, MapKind, MapNeed, Role, TAGS};
 use ::ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
@@ -38,24 +38,15 @@ pub(super) const fn raw(n: u16) -> i32 {
 }
 
 impl Emitter<'_> {
-    /// Finds what the program asks for. Afterwards all that is known is on the stack.
+    /// Finds what the program asks for in the packet at FRAME. Afterwards all that is known is on the stack.
     pub(super) fn walk(&mut self) {
-        let needs = self.needs;
-        if needs.long {
-            self.asm.load(Size::Dw, R::R0, R::R10, frame::DATA_END);
-            self.asm.load(Size::Dw, R::R1, R::R10, frame::DATA);
-            self.asm.alu_reg(Alu::Sub, R::R0, R::R1);
-            self.asm.jump_if(Condition::Gt, R::R0, LONGEST, self.exits.undecided);
-        }
-        if needs.walks() {
+        if self.needs.walks() {
             self.link();
-        }
-        if needs.time {
-            self.time();
         }
     }
 
-    fn time(&mut self) {
+    /// What time it is.
+    pub(super) fn time(&mut self) {
         let running = self.wish.clock == Clock::Running;
         let slot = self.map(Role::Clock, || MapNeed {
             role: Role::Clock,
@@ -85,7 +76,6 @@ impl Emitter<'_> {
 
     fn link(&mut self) {
         let [typed, done] = [(); 2].map(|()| self.asm.label());
-        self.asm.load(Size::Dw, FRAME, R::R10, frame::DATA);
         if self.needs.vlan {
             self.asm.store_imm(Size::H, R::R10, fact::VLAN, 0);
         }
@@ -93,10 +83,6 @@ impl Emitter<'_> {
         self.asm.store_imm(Size::W, R::R10, fact::FAMILY, 0);
         self.there(FRAME, ETHERNET);
         self.asm.load(Size::H, HEADER, FRAME, ETHERNET - 2);
-        let looks_on = self.needs.network || self.needs.transport || self.needs.inner || self.needs.whole;
-        let common = looks_on.then(|| self.if_common());
-        let other = self.asm.label();
-        self.asm.place(other);
         self.asm.mov(LEFT, ETHERNET.into());
         self.asm.jump_if(Condition::Eq, HEADER, raw(EtherType::IPV4.0), typed);
         self.asm.jump_if(Condition::Eq, HEADER, raw(EtherType::IPV6.0), typed);
@@ -124,10 +110,6 @@ impl Emitter<'_> {
         }
         self.asm.place(typed);
         self.network(done);
-        if let Some(places) = common {
-            self.asm.jump(done);
-            self.common(places, other, done);
-        }
         self.asm.place(done);
     }
 

@@ -42,7 +42,9 @@ mod cost;
 mod effects;
 mod inst;
 mod place;
+mod plain;
 mod print;
+mod simplify;
 mod split;
 mod tables;
 mod verify;
@@ -53,6 +55,8 @@ pub use effects::{Effect, Effects};
 pub use inst::{Block, End, Inst, Log};
 pub(crate) use place::Study;
 pub use place::{Placement, copies_to_stack, placement};
+pub use plain::Plain;
+pub use simplify::Start;
 pub use tables::{Expiry, Map, Set, mapped, wide};
 pub use verify::VerifyError;
 

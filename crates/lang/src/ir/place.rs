@@ -131,6 +131,21 @@ struct Ahead {
 impl Study {
     /// Of the first `stages` stages; or why they are not for the kernel.
     pub fn of(program: &Program, stages: usize) -> Result<Self, String> {
+        let study = Self::of_some(program, stages)?;
+        for stage in 0..stages {
+            study.lets_some_through(program, stage)?;
+        }
+        let cut = study.reached.len();
+        let both = program.maps_of(0..cut) & program.maps_of(cut..program.blocks.len());
+        if both != 0 {
+            let map = &program.maps[both.trailing_zeros() as usize].name;
+            return Err(format!("the map `{map}` would be in the kernel and in user space"));
+        }
+        Ok(study)
+    }
+
+    /// Of stages that may be for the kernel although none of these packets gets through: others do.
+    pub fn of_some(program: &Program, stages: usize) -> Result<Self, String> {
         let cut = program.stages.get(stages).map_or(program.blocks.len(), |s| s.first.0 as usize);
         let stops = stops(program, cut);
         let mut reached = vec![false; cut];
@@ -154,16 +169,7 @@ impl Study {
                 }),
             }
         }
-        let study = Self { stops, reached };
-        for stage in 0..stages {
-            study.lets_some_through(program, stage)?;
-        }
-        let both = program.maps_of(0..cut) & program.maps_of(cut..program.blocks.len());
-        if both != 0 {
-            let map = &program.maps[both.trailing_zeros() as usize].name;
-            return Err(format!("the map `{map}` would be in the kernel and in user space"));
-        }
-        Ok(study)
+        Ok(Self { stops, reached })
     }
 
     fn lets_some_through(&self, program: &Program, stage: usize) -> Result<(), String> {

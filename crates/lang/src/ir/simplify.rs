@@ -7,10 +7,11 @@
 //! value that is a number becomes that number; what nothing leads to any more is emptied.
 //!
 //! The result means the same, but the verifier need not be able to see that: a promise may have been made for another
-//! register with the same value. It is for the emitter alone.
+//! register with the same value. It is for back ends alone.
 
-use crate::plain::Plain;
-use lang::ir::{Block, BlockId, Cmp, End, Fact, Inst, Kind, Layer, Meta, Op, Operand, Program, Reg, Var};
+use super::{
+    Block, BlockId, Cmp, DEFAULT_CLASS, End, Fact, Inst, Kind, Layer, Meta, Op, Operand, Plain, Program, Reg, Var,
+};
 use std::collections::{BTreeMap, HashMap};
 
 /// A program with more blocks times registers is left as it is, so that compiling stays bounded.
@@ -18,15 +19,31 @@ const MOST_STATE: usize = 1 << 22;
 
 /// What is known of the record at the beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Start {
+pub enum Start {
     /// It is the one that every program begins with.
     Fresh,
     /// Nothing: another part of the program left it behind.
     Resumed,
 }
 
-/// See the module.
-pub(crate) fn simplify(program: &Program, start: Start, plain: Option<Plain>) -> Program {
+impl Program {
+    /// The same program without questions whose answers are known; for back ends, because [`Program::verify`] may not see any more that all
+    /// loads are promised. Blocks and stages keep their numbers.
+    pub fn simplified(&self, start: Start) -> Self {
+        simplify(self, start, None)
+    }
+
+    /// What is left of the program for packets that are as `plain` says.
+    pub fn simplified_for(&self, plain: Plain, start: Start) -> Self {
+        let blocks = self.blocks.iter().map(|block| {
+            let code = block.code.iter().map(|inst| plain.known(inst)).collect();
+            Block { code, ..*block }
+        });
+        simplify(&Self { blocks: blocks.collect(), ..self.clone() }, start, Some(plain))
+    }
+}
+
+fn simplify(program: &Program, start: Start, plain: Option<Plain>) -> Program {
     if program.blocks.len() * usize::from(program.registers).max(64) > MOST_STATE {
         return program.clone();
     }
@@ -138,7 +155,7 @@ impl Pass {
         let (zero, mark) = (self.values.of(Expr::Const(0)), self.values.of(Expr::Mark));
         let mut record = [zero; 6];
         record[Var::Kind as usize] = self.values.of(Expr::Const(Kind::Copy as u64));
-        record[Var::Classes as usize] = self.values.of(Expr::Const(lang::ir::DEFAULT_CLASS));
+        record[Var::Classes as usize] = self.values.of(Expr::Const(DEFAULT_CLASS));
         record[Var::Mark as usize] = mark;
         if start == Start::Resumed {
             record = record.map(|_| self.unknown());
@@ -378,7 +395,7 @@ impl Pass {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lang::ir::Builder;
+    use crate::ir::Builder;
 
     fn branches(program: &Program) -> usize {
         program.blocks.iter().filter(|b| matches!(b.end, End::If { .. } | End::Fits { .. })).count()
