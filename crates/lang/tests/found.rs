@@ -77,3 +77,21 @@ fn a_fragment_goes_where_the_one_before_it_went_and_nowhere_else() {
     assert_ne!(alone.classes, later.classes);
     assert_eq!(first, later);
 }
+
+/// A later fragment whose own addresses are local, and which follows one that is for nobody, kept the hash that it had for itself.
+#[test]
+fn a_fragment_that_follows_one_for_nobody_leaves_nothing_behind() {
+    let program = compile("main = steer_local_ip 224.0.0.0/4").expect("a program").program;
+    let mut memory = Memory::of(&program, 7);
+    let mut judged = |frame: Frame<'_>| {
+        let bytes = frame.write(&mut [0; 200]).expect("room").to_vec();
+        let facts = Facts::of(&bytes, bytes.len() as u32, link::ETHERNET);
+        Interpreter::new(&program).run(&bytes, &facts, &mut memory)
+    };
+    let inner = Frame::tcp4([10, 0, 0, 5], 1, [10, 0, 0, 6], 80).raw().write(&mut [0; 60]).expect("room").to_vec();
+    let around = Frame::ip4([192, 0, 2, 1], [239, 0, 0, 2], IpProtocol::IPV4);
+    let first = judged(around.payload(&inner).fragment(9, 0, true));
+    let later = judged(around.payload(&[0; 8]).fragment(9, 1480, false));
+    assert_eq!((first.kind, first.hash), (Kind::Drop, 0));
+    assert_eq!(later, first);
+}

@@ -102,10 +102,9 @@ impl Lower {
     }
 
     /// The record before a packet is steered, as far as two ways may differ in what they write of it.
-    pub(super) fn before(&mut self, Datagram { doubles, casts, .. }: Datagram) -> Before {
-        let casting: &[Var] = if casts { &[Var::Classes, Var::Hash] } else { &[] };
-        let doubling: &[Var] = if doubles { &[Var::Hash2] } else { &[] };
-        [casting, doubling].concat().into_iter().map(|var| (var, self.b.get(var))).collect()
+    pub(super) fn before(&mut self, Datagram { doubles, casts, mistakes, .. }: Datagram) -> Before {
+        let vars = [(casts, Var::Classes), (casts || mistakes, Var::Hash), (doubles, Var::Hash2)];
+        vars.into_iter().filter(|(differs, _)| *differs).map(|(_, var)| (var, self.b.get(var))).collect()
     }
 
     /// From here and from `end` on behind it, the packet being steered; from `none`, where it is not for this form, to `dropped` unless
@@ -147,6 +146,7 @@ impl Lower {
                 let nobody = self.b.label();
                 self.b.branch(number, Cmp::Ne, 0, known, nobody);
                 self.b.place(nobody);
+                before.iter().for_each(|(var, was)| self.b.set(*var, *was));
                 self.discard(dropped);
             }
         }
