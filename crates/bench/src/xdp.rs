@@ -46,6 +46,9 @@ pub struct XdpArgs {
     /// Rounds, each of two slices of each program; medians are shown
     #[arg(long, value_name = "N", default_value_t = 800, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub repeat: u32,
+    /// Open the ports so often, each time for its share of the rounds: where their memory lies makes a difference
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub openings: u32,
     /// Swaps under load
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub swaps: u32,
@@ -81,14 +84,16 @@ pub fn run(args: &XdpArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let places = Places::find();
     sheet.head(format_args!(
         "60 B frames made in the kernel (processor {}) -> veth -> program -> AF_XDP socket (processor {}); {} rounds of two slices of {} \
-         frames; below the bare redirect in the same round: median and its 95 % interval",
+         frames, over ports that were opened {} times; below the bare redirect in the same round: median and its 95 % interval, and of \
+         the medians of each opening the least and the most",
         places.other(0),
         places.engine(),
         args.repeat,
-        args.frames
+        args.frames,
+        args.openings
     ))?;
     sheet.head(
-        "program                                      in kernel  verified          Mpps (min..max)       % below (95 %)  (at most)     lost",
+        "program                                      in kernel  verified          Mpps (min..max)       % below (95 %)   by opening  (at most)     lost",
     )?;
     rates::rates(args, &places, &mut sheet)?;
     if args.swaps > 0 {
