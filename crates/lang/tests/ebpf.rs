@@ -148,6 +148,14 @@ fn what_needs_more_maps_than_the_kernel_allows_is_cut_earlier() {
 }
 
 #[test]
+fn a_program_that_is_long_three_times_over_is_for_the_kernel_all_the_same() {
+    let stages = vec!["add_fstate m 1"; 170].join(" >-> ");
+    let ir = program(&format!("m = idle_after 60000 (flow_map 0 key_vlan)\nmain = ip >-> {stages}\n"));
+    let object = emit(&ir, &WISH).expect("all of it");
+    assert_eq!(object.stages, ir.stages.len());
+}
+
+#[test]
 fn room_that_the_kernel_did_not_write_says_nothing() {
     assert_eq!(Handed::read(&[0; METADATA], 9), None);
     let mut bytes = [0; METADATA];

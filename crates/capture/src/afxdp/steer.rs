@@ -242,6 +242,7 @@ impl Steer {
         let _alone = self.seeing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = self.seen.get(&ONLY)?.unwrap_or_default();
         let Some(of_queue) = of_queue(&mut all, queue) else { return Ok(()) };
+        // What another queue's program writes at this moment may be lost, and comes again with its next packet.
         *of_queue = Seen { by_user: generation, ..Seen::read(of_queue) }.bytes();
         self.seen.set(&ONLY, &all)
     }

@@ -21,13 +21,15 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Of packets that cannot say which program they met, one of so many asks the kernel whether it was the next one.
-const ASKS_EVERY: u64 = 64;
+/// A queue's memory holds fewer packets: behind so many without a number there is none that came before the exchange.
+const MOST_UNDER_WAY: u64 = 1 << 17;
 
 /// What one program brings to one queue.
 pub(crate) struct Half {
     /// Its number; each program of a port has one more than the one before.
     pub generation: u32,
+    /// Whether a packet may come without its number.
+    pub may_be_silent: bool,
     /// Whether nothing is left to do behind that part.
     pub all_in_kernel: bool,
     /// Judges.
@@ -90,6 +92,8 @@ pub(crate) struct Judging {
     newest: u32,
     /// Packets that came without a number while a program was waiting.
     silent: u64,
+    /// One of this batch has asked the kernel whether they are of that program.
+    asked: bool,
 }
 
 /// What a queue knows of its packets.
@@ -199,15 +203,18 @@ impl Judging {
     pub fn new(half: Half, letters: Arc<LetterBox>, place: Place) -> Self {
         let newest = half.generation;
         let (decided, outbox) = Default::default();
-        Self { half, letters, place, decided, outbox, strays: 0, newest, silent: 0 }
+        Self { half, letters, place, decided, outbox, strays: 0, newest, silent: 0, asked: false }
     }
 
     /// What becomes of the packet; `None` if it does not go on to the ring.
     #[inline]
     pub fn judge(&mut self, packet: &Before<'_>) -> Option<Stored> {
-        let handed = packet.metadata.first_chunk::<METADATA>().and_then(|bytes| Handed::read(bytes, self.newest));
-        let came_with = handed.as_ref().map(|h| h.generation);
         let current = self.half.generation;
+        // Where this program writes nothing, a driver that uses memory again which it did not hand to us may have left what one before wrote.
+        let is_left = |h: &Handed| self.half.may_be_silent && h.generation < current;
+        let handed = packet.metadata.first_chunk::<METADATA>().and_then(|bytes| Handed::read(bytes, self.newest));
+        let handed = handed.filter(|h| !is_left(h));
+        let came_with = handed.as_ref().map(|h| h.generation);
         let is_known = came_with == Some(current) && self.letters.told.load(Ordering::Acquire) == current;
         if !is_known && (came_with.is_some() || self.letters.waiting.load(Ordering::Acquire)) {
             self.turn(came_with);
@@ -231,7 +238,7 @@ impl Judging {
         if forwards > 0 && !withheld {
             self.outbox.put(packet.bytes, devices, stored, verdict.kernel());
             if self.outbox.is_full() {
-                self.send();
+                self.send_now();
             }
         } else if !stored {
             let fate = match verdict.kernel() {
@@ -245,8 +252,13 @@ impl Judging {
         stored.then(|| Stored { hash: steers.then_some(verdict.hash), mark: verdict.mark })
     }
 
-    /// Sends what is to be sent; call once per batch.
+    /// The end of a batch: sends what is to be sent.
     pub fn send(&mut self) {
+        self.asked = false;
+        self.send_now();
+    }
+
+    fn send_now(&mut self) {
         self.outbox.send(&self.half.devices, &self.place, &mut self.decided);
     }
 
@@ -321,13 +333,15 @@ impl Judging {
     fn turn(&mut self, came_with: Option<u32>) {
         if came_with.is_none() {
             self.silent += 1;
-            // The kernel may have to be asked: not for each packet of those that were on their way before the exchange.
-            if !self.silent.is_power_of_two() && !self.silent.is_multiple_of(ASKS_EVERY) {
+            // Where packets can say their number, one that says none met the program before. Where they cannot, the kernel is asked.
+            let can_say = self.letters.told.load(Ordering::Acquire) == self.half.generation;
+            if self.asked || can_say && self.silent < MOST_UNDER_WAY {
                 return;
             }
+            self.asked = true;
         }
         // Numbers of devices are the program's own.
-        self.send();
+        self.send_now();
         while let Some(mut next) = self.letters.take(came_with, self.place.queue) {
             std::mem::swap(&mut self.half, &mut next);
             self.half.worker.inherit(&mut next.worker);
@@ -336,5 +350,56 @@ impl Judging {
         if came_with == Some(self.half.generation) {
             self.letters.tell(self.place.queue, self.half.generation);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jit::Judge;
+    use lang::Datagrams;
+    use wire::build::Frame;
+
+    fn judging(generation: u32, may_be_silent: bool) -> Judging {
+        let program = lang::compile(&format!("main = mark {generation} >-> steer_flow")).expect("a program").program;
+        let judge = Judge::interpreted_behind(program, 2).expect("a sound program");
+        let half = Half {
+            generation,
+            may_be_silent,
+            all_in_kernel: true,
+            worker: judge.worker_among(7, Arc::new(Datagrams::new(7))).expect("memory"),
+            ingress: 0,
+            forwards_own: false,
+            devices: Arc::default(),
+        };
+        let place = Place { link_type: wire::link::ETHERNET, queue: 0, host_has_it: false };
+        Judging::new(half, Arc::default(), place)
+    }
+
+    /// A record as the kernel's half of this generation writes it, with mark 9.
+    fn record(generation: u32) -> [u8; METADATA] {
+        let mut bytes = [0; METADATA];
+        bytes[..4].copy_from_slice(&generation.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&9u32.to_ne_bytes());
+        bytes[28..].copy_from_slice(&[Kind::Copy as u8, 2, 0x4e, 0x47]);
+        bytes
+    }
+
+    #[test]
+    fn what_a_driver_left_of_a_program_before_is_not_this_packets_record() {
+        let mut bytes = [0; 60];
+        let frame = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fill(&mut bytes);
+        let mark = |judging: &mut Judging, metadata: [u8; METADATA]| {
+            let ts = Timestamp::from_nanos(1);
+            let before = Before { metadata: &metadata, bytes: frame, wire_len: 60, ts, outgoing: false };
+            (judging.judge(&before).map(|stored| stored.mark), judging.strays())
+        };
+        let mut silent = judging(3, true);
+        assert_eq!(mark(&mut silent, [0; METADATA]), (Some(3), 0), "no word: judged here");
+        assert_eq!(mark(&mut silent, record(2)), (Some(3), 0), "an old word is none");
+        // A program that writes before each packet overwrites what was there, so an older word is the packet's.
+        let mut speaking = judging(3, false);
+        assert_eq!(mark(&mut speaking, record(3)), (Some(9), 0));
+        assert_eq!(mark(&mut speaking, record(2)), (Some(9), 1));
     }
 }

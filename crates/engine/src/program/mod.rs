@@ -187,6 +187,8 @@ struct State {
     ways: Ways,
     judge: Judge,
     report: ProgramReport,
+    /// Whether packets may come from the kernel half without its number.
+    may_be_silent: bool,
     /// The port, where it has a kernel half and is there. The sources hold it: a port that is kept cannot come back.
     steer: Option<Weak<Steer>>,
     books: KernelBooks,
@@ -216,6 +218,7 @@ impl PortProgram {
             ways,
             judge,
             report,
+            may_be_silent: false,
             steer: None,
             books: KernelBooks::default(),
             letters: BTreeMap::new(),
@@ -249,7 +252,7 @@ impl PortProgram {
             (state.judge, report) = (judge, with);
         }
         self.load(&steer, &object, &state.devices, &mut report)?;
-        state.report = report;
+        (state.report, state.may_be_silent) = (report, object.judged_again);
         let State { books, program, .. } = &mut *state;
         books.turn(&steer, program.maps.len());
         let port = Arc::downgrade(&steer);
@@ -266,7 +269,7 @@ impl PortProgram {
         let mut state = self.lock();
         let letters = Arc::clone(state.letters.entry(place.queue).or_default());
         letters.comes_from(state.steer.clone());
-        let half = self.half(&state.program, &state.judge, &state.devices, &state.report)?;
+        let half = self.half(&state.program, &state.judge, &state.devices, &state.report, state.may_be_silent)?;
         Ok(Judging::new(half, letters, place))
     }
 
@@ -291,8 +294,9 @@ impl PortProgram {
         };
         let object = steer.as_deref().map(|steer| self.object(&program, steer, &mut report));
         let (judge, mut report) = judge(&program, report.in_kernel, report)?;
+        let may_be_silent = object.as_ref().is_some_and(|object| object.judged_again);
         let halves: Vec<Half> = (0..state.letters.len())
-            .map(|_| self.half(&program, &judge, &devices, &report))
+            .map(|_| self.half(&program, &judge, &devices, &report, may_be_silent))
             .collect::<Result<_, _>>()?;
         let mut prepared = None;
         if let (Some(steer), Some(object)) = (&steer, &object) {
@@ -329,7 +333,7 @@ impl PortProgram {
         state.program = program;
         state.text.clone_from(&plan.text);
         state.ways.turn(&devices);
-        (state.devices, state.judge) = (devices, judge);
+        (state.devices, state.judge, state.may_be_silent) = (devices, judge, may_be_silent);
         state.report = report.clone();
         // A new program was told of its devices as they are now.
         state.owed.clear();
@@ -416,9 +420,11 @@ impl PortProgram {
         judge: &Judge,
         devices: &Arc<Vec<Egress>>,
         report: &ProgramReport,
+        may_be_silent: bool,
     ) -> Result<Half, String> {
         Ok(Half {
             generation: report.generation,
+            may_be_silent,
             all_in_kernel: report.in_kernel == program.stages.len(),
             worker: judge.worker_among(self.ground.hash_key, Arc::clone(&self.datagrams)).map_err(|e| e.to_string())?,
             ingress: ingress(program, &self.ground.port),

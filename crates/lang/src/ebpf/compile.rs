@@ -10,6 +10,7 @@ use crate::ir::{
     Program, Start, Study, placement,
 };
 use ::ebpf::{Alu, Asm, AsmError, Condition, Helper, Label, Reg as R, Size};
+use std::collections::BTreeSet;
 
 /// Frames are looked at up to here where the program computes offsets: the verifier follows no packet beyond 65535.
 pub(super) const LONGEST: i32 = 0x7fff;
@@ -41,6 +42,8 @@ pub(super) struct Emitter<'a> {
     pub done: u8,
     pub needs: Needs,
     pub maps: Vec<MapNeed>,
+    /// The sets whose prefixes are in a map.
+    pub tries: BTreeSet<u16>,
     pub exits: Exits,
     /// Which form is being written.
     pub form: &'a Form,
@@ -157,7 +160,15 @@ fn first_stages(program: &Program, stages: usize, wish: &Wish) -> Result<Object,
     let ways = if needs.beyond_link() && any.size() <= MOST_INSTRUCTIONS { &Plain::ALL[..] } else { &[] };
     let ways = ways.iter().map(|sort| Ok((*sort, any.of_plain(*sort, stages)?)));
     let ways = ways.collect::<Result<_, _>>().map_err(refuse)?;
-    write(&Forms { ways, any }, needs, Travels { metadata, done }, stages, wish)
+    let (mut forms, travels) = (Forms { ways, any }, Travels { metadata, done });
+    match write(&forms, needs, travels, stages, wish) {
+        // Rather no way of their own for some packets than fewer stages.
+        Err(Refusal::TooLong { .. } | Refusal::Stack { .. }) if !forms.ways.is_empty() => {
+            forms.ways.clear();
+            write(&forms, needs, travels, stages, wish)
+        }
+        done => done,
+    }
 }
 
 /// Lets everything pass and says which program it is.
@@ -181,7 +192,8 @@ fn write(forms: &Forms, needs: Needs, travels: Travels, stages: usize, wish: &Wi
     let exits = Exits { user: asm.label(), undecided: asm.label(), silent: asm.label(), drop: asm.label() };
     let Travels { metadata, done } = travels;
     let (maps, blocks, pointers) = (vec![], vec![], vec![]);
-    let mut e = Emitter { asm, wish, metadata, done, needs, maps, exits, form: any, blocks, pointers };
+    let tries = BTreeSet::new();
+    let mut e = Emitter { asm, wish, metadata, done, needs, maps, tries, exits, form: any, blocks, pointers };
     e.enter();
     e.ways(ways);
     e.walk();

@@ -29,7 +29,7 @@ impl Emitter<'_> {
         self.asm.place(record);
         self.queue();
         match self.metadata {
-            // What cannot be told is not decided.
+            // As below.
             Metadata::None => self.asm.mov(FATE, offset_of(Fate::Undecided)),
             Metadata::Record => self.write_record(),
             Metadata::Least => {
@@ -43,7 +43,10 @@ impl Emitter<'_> {
         self.hand_over(count, stack);
 
         self.asm.place(self.exits.silent);
-        self.asm.mov(FATE, offset_of(Fate::Undecided));
+        if self.metadata == Metadata::Record || self.done > 0 {
+            // What cannot be told is not decided. (Where all is judged again, there was nothing to be told.)
+            self.asm.mov(FATE, offset_of(Fate::Undecided));
+        }
         self.queue();
         if self.metadata != Metadata::None {
             self.say_mute(over);

@@ -363,12 +363,12 @@ impl Emitter<'_> {
             content: vec![],
             meaning: String::new(),
         });
+        let Set::Ranges(ranges) = table else { return slot };
+        if !self.tries.insert(set) {
+            return slot;
+        }
         let number = u32::from(set).to_be_bytes();
         let need = &mut self.maps[usize::from(slot)];
-        let ranges = match table {
-            Set::Ranges(ranges) if !need.content.iter().any(|(key, _)| key[4..8] == number) => ranges.as_slice(),
-            _ => &[],
-        };
         need.content.extend(ranges.iter().flat_map(|r| prefixes(*r)).map(|(address, bits)| {
             let mut key = (SET_BITS + bits).to_ne_bytes().to_vec();
             key.extend(number);

@@ -30,7 +30,7 @@ impl Program {
     /// The same program without questions whose answers are known; for back ends, because [`Program::verify`] may not see any more that all
     /// loads are promised. Blocks and stages keep their numbers.
     pub fn simplified(&self, start: Start) -> Self {
-        simplify(self, start, None)
+        self.with(simplify(&self.blocks, self.registers, start, None))
     }
 
     /// What is left of the program for packets that are as `plain` says.
@@ -39,19 +39,25 @@ impl Program {
             let code = block.code.iter().map(|inst| plain.known(inst)).collect();
             Block { code, ..*block }
         });
-        simplify(&Self { blocks: blocks.collect(), ..self.clone() }, start, Some(plain))
+        let blocks: Vec<_> = blocks.collect();
+        self.with(simplify(&blocks, self.registers, start, Some(plain)))
+    }
+
+    /// With other blocks.
+    fn with(&self, blocks: Vec<Block>) -> Self {
+        Self { blocks, ..self.clone() }
     }
 }
 
-fn simplify(program: &Program, start: Start, plain: Option<Plain>) -> Program {
-    if program.blocks.len() * usize::from(program.registers).max(64) > MOST_STATE {
-        return program.clone();
+fn simplify(program: &[Block], registers: u16, start: Start, plain: Option<Plain>) -> Vec<Block> {
+    if program.len() * usize::from(registers).max(64) > MOST_STATE {
+        return program.to_vec();
     }
     let mut pass = Pass { values: Values::default(), opaque: 0, protocol: None };
-    let mut before: Vec<Option<Known>> = vec![None; program.blocks.len()];
-    before[0] = Some(pass.start(program.registers, start, plain));
-    let mut blocks = Vec::with_capacity(program.blocks.len());
-    for (at, block) in program.blocks.iter().enumerate() {
+    let mut before: Vec<Option<Known>> = vec![None; program.len()];
+    before[0] = Some(pass.start(registers, start, plain));
+    let mut blocks = Vec::with_capacity(program.len());
+    for (at, block) in program.iter().enumerate() {
         let Some(mut known) = before[at].take() else {
             blocks.push(Block { code: vec![], end: End::Pass });
             continue;
@@ -67,7 +73,7 @@ fn simplify(program: &Program, start: Start, plain: Option<Plain>) -> Program {
         blocks.push(Block { code, end });
     }
     shorten(&mut blocks);
-    Program { blocks, ..program.clone() }
+    blocks
 }
 
 /// Leads past blocks in which nothing happens; a branch of which both ways then lead to the same place is none.
@@ -425,7 +431,7 @@ mod tests {
         b.stage("another");
         ask(&mut b, Fact::Family, 6);
         let program = b.finish();
-        assert_eq!((branches(&program), branches(&simplify(&program, Start::Fresh, None))), (8, 2));
+        assert_eq!((branches(&program), branches(&program.simplified(Start::Fresh))), (8, 2));
     }
 
     #[test]
@@ -446,7 +452,7 @@ mod tests {
         b.discard();
         b.place(end);
         let program = b.finish();
-        assert_eq!(branches(&simplify(&program, Start::Fresh, None)), branches(&program));
+        assert_eq!(branches(&program.simplified(Start::Fresh)), branches(&program));
     }
 
     #[test]
@@ -459,6 +465,6 @@ mod tests {
         b.require(is, Cmp::Eq, 0, no);
         b.set(Var::Mark, 1);
         b.place(no);
-        assert_eq!(branches(&simplify(&b.finish(), Start::Fresh, None)), 1);
+        assert_eq!(branches(&b.finish().simplified(Start::Fresh)), 1);
     }
 }
