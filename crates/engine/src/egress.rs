@@ -56,10 +56,11 @@ impl Egress {
         index == self.index() && self.socket.bound_link().is_ok_and(|bound| bound == Some(index))
     }
 
-    /// Whether it is switched on; nothing where there is none of its name, or one that was not found again yet.
-    pub fn is_up(&self) -> Option<bool> {
+    /// Whether it is switched on and there is somebody at its other end; nothing where there is none of its name, or one that was not found
+    /// again yet.
+    pub fn is_ready(&self) -> Option<bool> {
         let link = link_of(&self.name).ok()?;
-        self.is_bound(link.index).then_some(link.is_up())
+        self.is_bound(link.index).then_some(link.is_up() && link.carrier)
     }
 
     /// Sends frames up to the first that is not taken; how many were.

@@ -247,6 +247,44 @@ fn where_packets_cannot_say_which_program_they_met_they_are_judged_by_the_next_o
     assert!(ended.report.is_healthy(), "{:?}", ended.report);
 }
 
+/// The driver would take them, or lose them, without a word.
+#[test]
+fn what_the_kernel_half_has_for_a_port_without_an_other_end_is_not_sent_and_counted() {
+    let test = "what_the_kernel_half_has_for_a_port_without_an_other_end_is_not_sent_and_counted";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
+    let (c, d) = way_out(&sandbox);
+    let plan = live(&b, Kind::AfXdp, "main = forward \"c\" >-> drop", dir.path());
+    let capture = start(&plan);
+    let wire = RawSender::new(&a);
+    let booked = || {
+        let kernel = program_of(&capture).kernel;
+        (kernel.forwarded, kernel.unsent)
+    };
+    // Each way in which nothing gets out, and its end.
+    let carrier = |up: bool| sandbox.netlink().set_up(d.index, up).expect("the other end");
+    let switched = |up: bool| sandbox.netlink().set_up(c.index, up).expect("the port");
+    let takes = |up: bool| sys::ethtool::Offload::Gro.set(&d.name, up).expect("GRO");
+    for (nth, way) in (1..).zip([&carrier as &dyn Fn(bool), &switched, &takes]) {
+        way(false);
+        let before = booked().1;
+        until("it is not sent", || {
+            wire.send(&[udp(1, nth)]);
+            std::thread::sleep(Duration::from_millis(20));
+            booked().1 > before
+        });
+        way(true);
+        let before = booked().0;
+        until("it is sent again", || {
+            wire.send(&[udp(1, nth)]);
+            std::thread::sleep(Duration::from_millis(20));
+            booked().0 > before
+        });
+    }
+    let ended = stop(capture, &plan);
+    assert_eq!(ended.report.counts.stored, 0, "{:?}", ended.report);
+}
+
 #[test]
 fn a_program_that_is_refused_replaces_nothing() {
     let test = "a_program_that_is_refused_replaces_nothing";

@@ -281,6 +281,10 @@ impl Worker {
                     datagrams: &*self.datagrams,
                     sequence,
                 };
+                if packets.len() > 1 {
+                    // The processor looks ahead by itself, but not from one page to the next.
+                    packets.iter().for_each(|packet| sys::memory::prefetch(packet.bytes().as_ptr()));
+                }
                 // SAFETY: the tables were made for this program's maps, in their order, and belong to this worker, as do
                 // counters, acts and traces; it holds on to the memory of datagrams, which is for several to use.
                 unsafe {

@@ -37,7 +37,7 @@ use lang::Datagrams;
 use lang::ebpf::{Clock, Entry, Metadata, Object, Role, ToUser, Wish};
 use lang::ir::{COUNTERS, Effect, Expiry, Inst, Program};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use sys::netlink::netdev::{feature, xdp_features};
@@ -193,8 +193,8 @@ struct State {
     steer: Option<Weak<Steer>>,
     books: KernelBooks,
     letters: BTreeMap<u16, Arc<LetterBox>>,
-    /// Devices of the kernel half, by their index, whose new ports it was not told yet.
-    owed: BTreeSet<u32>,
+    /// The port that each device of the kernel half leads to, as it was told last; 0 leads nowhere.
+    leads: Vec<u32>,
     /// Where the sweep of each map goes on.
     swept: BTreeMap<u16, Vec<u8>>,
 }
@@ -222,7 +222,7 @@ impl PortProgram {
             steer: None,
             books: KernelBooks::default(),
             letters: BTreeMap::new(),
-            owed: BTreeSet::new(),
+            leads: vec![],
             swept: BTreeMap::new(),
         };
         let datagrams = Arc::new(Datagrams::new(ground.hash_key));
@@ -253,6 +253,7 @@ impl PortProgram {
         }
         self.load(&steer, &object, &state.devices, &mut report)?;
         (state.report, state.may_be_silent) = (report, object.judged_again);
+        state.leads = state.devices.iter().map(Egress::index).collect();
         let State { books, program, .. } = &mut *state;
         books.turn(&steer, program.maps.len());
         let port = Arc::downgrade(&steer);
@@ -335,30 +336,38 @@ impl PortProgram {
         state.ways.turn(&devices);
         (state.devices, state.judge, state.may_be_silent) = (devices, judge, may_be_silent);
         state.report = report.clone();
-        // A new program was told of its devices as they are now.
-        state.owed.clear();
+        state.leads = state.devices.iter().map(Egress::index).collect();
         state.swept.clear();
         Ok(Some(report))
     }
 
     /// What has to be done now and then: the kernel's idea of the time follows the system clock, and entries that have expired are
     /// taken out of its maps, which would otherwise hold their places until somebody asks for them. Ports to forward to that came
-    /// back are used again.
+    /// back are used again; to those that take nothing the kernel half sends nothing, which it counts: of what it has given to a driver it does not learn
+    /// whether it was sent.
     pub fn tend(&self) {
         let mut state = self.lock();
         let steer = state.steer.as_ref().and_then(Weak::upgrade);
         let devices = Arc::clone(&state.devices);
-        let anew = (0u32..).zip(&*devices).filter(|(_, device)| device.find_again()).map(|(slot, _)| slot);
-        state.owed.extend(anew);
+        let anew: Vec<bool> = devices.iter().map(Egress::find_again).collect();
         state.ways.look(&devices, Instant::now());
         let Some(steer) = steer else { return };
-        match steer.map(Role::Devices) {
-            // Where the kernel refuses, what is for the device counts as not sent until the next time.
-            Some(map) => state.owed.retain(|slot| {
-                let index = devices.get(*slot as usize).map_or(0, Egress::index);
-                map.set(&slot.to_ne_bytes(), &index.to_ne_bytes()).is_err()
-            }),
-            None => state.owed.clear(),
+        if let Some(map) = steer.map(Role::Devices) {
+            let State { leads, .. } = &mut *state;
+            for (slot, ((device, anew), lead)) in (0u32..).zip(devices.iter().zip(anew).zip(leads)) {
+                let ready =
+                    device.is_ready() == Some(true) && (steer.mode() != Mode::Native || takes_frames(device).is_ok());
+                let index = if ready { device.index() } else { 0 };
+                if index == *lead && !anew {
+                    continue;
+                }
+                let key = slot.to_ne_bytes();
+                let told = if index == 0 { map.remove(&key).map(drop) } else { map.set(&key, &index.to_ne_bytes()) };
+                // Where the kernel refuses, it is asked again the next time.
+                if told.is_ok() {
+                    *lead = index;
+                }
+            }
         }
         if let Some(clock) = steer.map(Role::Clock) {
             let offset = sys::clock::since_monotonic().as_nanos() as u64;

@@ -1,7 +1,7 @@
 //! What is said of the ports that a program sends out of: once when one takes no packets, and once when it does again. A mirror whose
 //! output is dead looks healthy otherwise: its packets are stored as before, and nothing is missing here.
 //!
-//! Whether a port is there and up is asked, because the kernel half's packets for one that is not are counted without its name. What the
+//! Whether a port is there, up and has a carrier is asked, because the kernel half's packets for one that is not are counted without its name. What the
 //! user half is refused besides (larger than the port's MTU) is known from its sending.
 
 use crate::egress::Egress;
@@ -61,7 +61,7 @@ impl Ways {
     /// Looks at the devices of the last `turn`, in their order.
     pub fn look(&mut self, devices: &[Egress], now: Instant) {
         for (way, device) in self.all.iter_mut().zip(devices) {
-            let Some(said) = way.look(device.is_up(), device.books(), now) else { continue };
+            let Some(said) = way.look(device.is_ready(), device.books(), now) else { continue };
             self.remarks.push_back(said);
             if self.remarks.len() > REMARKS_MAX {
                 self.remarks.pop_front();
@@ -76,14 +76,14 @@ impl Ways {
 }
 
 impl Way {
-    /// `is_up` is none of a port that is not there; `books` are what it took and refused so far. What is to be said of it.
-    fn look(&mut self, is_up: Option<bool>, books: (u64, u64), now: Instant) -> Option<String> {
+    /// `is_ready` is none of a port that is not there; `books` are what it took and refused so far. What is to be said of it.
+    fn look(&mut self, is_ready: Option<bool>, books: (u64, u64), now: Instant) -> Option<String> {
         let (taken, refused) = (books.0 > self.taken, books.1 > self.refused);
         (self.taken, self.refused) = books;
         if refused {
             self.refused_at = Some(now);
         }
-        let trouble = match (is_up, self.trouble) {
+        let trouble = match (is_ready, self.trouble) {
             (None, _) => Some(Trouble::Away),
             (Some(false), _) => Some(Trouble::Down),
             // It was refused before the port came back.
@@ -110,7 +110,7 @@ impl Way {
             // Told of already, if for another reason: one that goes is down first.
             Some(_) if was.is_some() => return None,
             Some(Trouble::Away) => "is not there",
-            Some(Trouble::Down) => "is down",
+            Some(Trouble::Down) => "is down, or has no carrier",
             Some(Trouble::Refuses) => "does not take some packets (larger than its MTU, or too small to be frames)",
         };
         Some(format!(
