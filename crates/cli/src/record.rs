@@ -51,7 +51,8 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
         sys::say!("netgrain: {source}");
     }
     if let Some(socket) = &plan.socket {
-        sys::say!("netgrain: listeners and groups attach at {}", socket.path.display());
+        let groups = engine::groups_socket(&socket.path);
+        sys::say!("netgrain: listeners attach at {}, groups at {}", socket.path.display(), groups.display());
     }
     if let Some(report) = capture.report().program {
         sys::say!("netgrain: {}", program::told(&report));

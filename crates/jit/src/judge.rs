@@ -283,6 +283,7 @@ impl Worker {
                 };
                 if packets.len() > 1 {
                     // The processor looks ahead by itself, but not from one page to the next.
+                    // PERF: `ip >-> steer_flow` from memory, seven passes of each in turn: 9.5 → 10.3 times the interpreter's rate.
                     packets.iter().for_each(|packet| sys::memory::prefetch(packet.bytes().as_ptr()));
                 }
                 // SAFETY: the tables were made for this program's maps, in their order, and belong to this worker, as do

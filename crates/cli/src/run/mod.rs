@@ -161,7 +161,8 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
             sys::say!("netgrain: {source}");
         }
         if let Some(socket) = &plan.socket {
-            sys::say!("netgrain: listeners and groups attach at {}", socket.path.display());
+            let groups = engine::groups_socket(&socket.path);
+            sys::say!("netgrain: listeners attach at {}, groups at {}", socket.path.display(), groups.display());
         }
         if let Some(report) = capture.report().program {
             sys::say!("netgrain: {}", crate::program::told(&report));
