@@ -193,7 +193,11 @@ fn disk() {
         assert!(row["ci99"][0].as_f64() <= row["mean"].as_f64(), "{row}");
     }
     assert_eq!(of_kind(&rows, "curve").len(), 1);
-    assert!(rows.last().unwrap()["text"].as_str().unwrap().starts_with("this volume sustains"), "{rows:?}");
+    let verdicts = of_kind(&rows, "verdict");
+    assert!(
+        verdicts.len() == 1 && verdicts[0]["text"].as_str().unwrap().starts_with("this volume sustains"),
+        "{rows:?}"
+    );
 }
 
 fn record() {
@@ -211,7 +215,8 @@ fn record() {
     }
     let summary = of_kind(&rows, "summary");
     positive(summary[0], &["direct.median", "record.median", "of_direct.median", "engine_gbps"]);
-    assert!(rows.last().unwrap()["text"].as_str().unwrap().contains("bottleneck"), "{rows:?}");
+    // Behind it there may be a word of the hypervisor's.
+    assert!(rows.iter().filter_map(|row| row["text"].as_str()).any(|text| text.contains("bottleneck")), "{rows:?}");
 }
 
 fn live() {
