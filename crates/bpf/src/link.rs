@@ -128,6 +128,14 @@ impl Link {
     }
 }
 
+/// Closing the descriptor detaches the program only if nobody else has a descriptor of the link: a process that lists links
+/// has, and so has a child process until its `execve`. Where the kernel refuses to detach, closing is all that is left.
+impl Drop for Link {
+    fn drop(&mut self) {
+        let _ = bpf::detach_link(self.fd.as_fd());
+    }
+}
+
 impl fmt::Display for AttachError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

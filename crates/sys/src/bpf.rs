@@ -87,6 +87,7 @@ const LINK_CREATE: u32 = 28;
 const LINK_UPDATE: u32 = 29;
 const LINK_GET_FD_BY_ID: u32 = 30;
 const LINK_GET_NEXT_ID: u32 = 31;
+const LINK_DETACH: u32 = 34;
 
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
@@ -192,6 +193,17 @@ pub fn update_link(link: BorrowedFd<'_>, new: BorrowedFd<'_>, old: BorrowedFd<'_
     unsafe { call(LINK_UPDATE, &mut attr) }.map(drop)
 }
 
+/// `BPF_LINK_DETACH`: takes the program off the interface before the call returns, even if another process still has a copy
+/// of the descriptor.
+///
+/// # Errors
+/// The kernel's: `EPERM` without CAP_BPF where unprivileged use of bpf(2) is switched off.
+pub fn detach_link(link: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attr = link.as_raw_fd() as u32;
+    // SAFETY: the attributes are the number of the link alone.
+    unsafe { call(LINK_DETACH, &mut attr) }.map(drop)
+}
+
 /// `BPF_OBJ_GET_INFO_BY_FD` of a program.
 ///
 /// # Errors
@@ -216,6 +228,15 @@ pub fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     Ok(LinkInfo { id: words[1], prog_id: words[2], ifindex: words[4] })
 }
 
+/// `BPF_LINK_GET_FD_BY_ID`: another descriptor of the link with this number.
+///
+/// # Errors
+/// The kernel's: `ENOENT` if there is no such link, `EPERM` without CAP_SYS_ADMIN.
+pub fn link_by_id(id: u32) -> io::Result<OwnedFd> {
+    // SAFETY: the attribute (link_id) holds no pointer.
+    unsafe { call_fd(LINK_GET_FD_BY_ID, &mut [id]) }
+}
+
 /// The program that a link keeps on this interface, if any: its number. One attached by netlink (`ip link set … xdp`) has
 /// no link and is not found. Needs CAP_SYS_ADMIN; without it the answer is `None`.
 pub fn linked_program(ifindex: u32) -> Option<u32> {
@@ -225,8 +246,8 @@ pub fn linked_program(ifindex: u32) -> Option<u32> {
         // SAFETY: the attributes (start_id, next_id) hold no pointers.
         unsafe { call(LINK_GET_NEXT_ID, &mut after) }.ok()?;
         id = after[1];
-        // SAFETY: the attribute (link_id) holds no pointer. A link may have gone since it was listed.
-        let Ok(link) = (unsafe { call_fd(LINK_GET_FD_BY_ID, &mut [id]) }) else { continue };
+        // A link may have gone since it was listed.
+        let Ok(link) = link_by_id(id) else { continue };
         // struct bpf_link_info begins with the type, as in `enum bpf_link_type`.
         const LINK_TYPE_XDP: u32 = 6;
         let words: [u32; 6] = object_info(link.as_fd()).ok()?;
